@@ -1,0 +1,137 @@
+# The build's vocabulary: poprun_library, poprun_families, poprun_test, poprun_mpi_test.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CCACHE}")
+  set(CMAKE_C_COMPILER_LAUNCHER "${CCACHE}")
+endif()
+
+set(POPRUN_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, for example address,undefined")
+option(POPRUN_TIDY "Run clang-tidy on our own sources" OFF)
+
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(MPI REQUIRED COMPONENTS C)
+find_package(Protobuf REQUIRED)
+find_package(Boost REQUIRED COMPONENTS program_options)
+find_package(ZLIB REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+
+# Flags of our own code. Rounding is part of the product's promise (equal bits on every placement),
+# so no contraction and no fast-math anywhere.
+add_library(poprun_flags INTERFACE)
+target_include_directories(poprun_flags INTERFACE "${PROJECT_SOURCE_DIR}")
+target_compile_options(poprun_flags INTERFACE
+  -ffp-contract=off -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
+  -Wold-style-cast -Wswitch-enum -Werror)
+if(POPRUN_SANITIZE)
+  add_compile_options(-fsanitize=${POPRUN_SANITIZE} -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${POPRUN_SANITIZE})
+endif()
+set(POPRUN_TIDY_COMMAND "")
+if(POPRUN_TIDY)
+  find_program(CLANG_TIDY NAMES clang-tidy-14 clang-tidy REQUIRED)
+  set(POPRUN_TIDY_COMMAND "${CLANG_TIDY};--quiet")
+endif()
+
+# Third-party headers that only some rooms may see (tests/unit/layers_test.cc).
+# Open MPI 4's <mpi.h> drags in its removed C++ bindings unless told not to.
+add_library(poprun_mpi INTERFACE)
+target_link_libraries(poprun_mpi INTERFACE MPI::MPI_C)
+target_compile_definitions(poprun_mpi INTERFACE OMPI_SKIP_MPICXX=1)
+
+add_library(poprun_dnnl INTERFACE)
+target_link_libraries(poprun_dnnl INTERFACE "${DNNL_LIBRARY}")
+
+add_library(poprun_asio INTERFACE)
+target_compile_definitions(poprun_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED)
+target_link_libraries(poprun_asio INTERFACE Threads::Threads)
+
+# poprun_library(<folder/path> SOURCES ... [DEPS ...] [PRIVATE_DEPS ...] [OBJECT])
+#
+# One folder, one target: `replica/ops` becomes poprun::replica_ops. Sources are relative to it.
+function(poprun_library folder)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS")
+  string(REPLACE "/" "_" name "${folder}")
+  list(TRANSFORM ARG_SOURCES PREPEND "${PROJECT_SOURCE_DIR}/${folder}/")
+  if(ARG_SOURCES)
+    add_library(poprun_${name} STATIC ${ARG_SOURCES})
+    target_link_libraries(poprun_${name} PUBLIC poprun_flags ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+    set_target_properties(poprun_${name} PROPERTIES CXX_CLANG_TIDY "${POPRUN_TIDY_COMMAND}")
+  else()
+    add_library(poprun_${name} INTERFACE)
+    target_link_libraries(poprun_${name} INTERFACE poprun_flags ${ARG_DEPS})
+  endif()
+  add_library(poprun::${name} ALIAS poprun_${name})
+endfunction()
+
+# poprun_families(<folder> <out-sources>)
+#
+# For folders where one file is one entry (an operator family, a model, a dataset): every *.cc except
+# registry.cc is a family. Writes <folder>/families.inc into the build tree with a line
+# `POPRUN_FAMILY(<file stem>)` each, which registry.cc expands. A new entry is one new file.
+function(poprun_families folder out_sources)
+  file(GLOB sources CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/${folder}"
+       "${PROJECT_SOURCE_DIR}/${folder}/*.cc")
+  list(SORT sources)
+  set(lines "")
+  foreach(source IN LISTS sources)
+    if(NOT source STREQUAL "registry.cc")
+      string(REGEX REPLACE "\\.cc$" "" stem "${source}")
+      string(APPEND lines "POPRUN_FAMILY(${stem})\n")
+    endif()
+  endforeach()
+  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/${folder}/families.inc" CONTENT "${lines}")
+  set(${out_sources} ${sources} PARENT_SCOPE)
+endfunction()
+
+# poprun_program(<name> SOURCES ... DEPS ...): an executable, also copied to <build>/bin.
+function(poprun_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPS")
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE poprun_flags ${ARG_DEPS})
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin"
+    CXX_CLANG_TIDY "${POPRUN_TIDY_COMMAND}")
+endfunction()
+
+# poprun_test(<name> SOURCES ... DEPS ... [LABELS unit] [TIMEOUT seconds])
+function(poprun_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS")
+  if(NOT ARG_LABELS)
+    set(ARG_LABELS unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE poprun_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+    SKIP_RETURN_CODE 77)
+endfunction()
+
+# poprun_mpi_test(<name> RANKS 1 2 3 SOURCES ... DEPS ...): the same test under mpirun at each size.
+function(poprun_mpi_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "RANKS;SOURCES;DEPS")
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE poprun_flags poprun_mpi ${ARG_DEPS} GTest::gmock GTest::gtest)
+  foreach(ranks IN LISTS ARG_RANKS)
+    add_test(NAME ${name}_${ranks}
+      COMMAND "${MPIEXEC_EXECUTABLE}" --oversubscribe --bind-to none -n ${ranks}
+              $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}_${ranks} PROPERTIES LABELS mpi TIMEOUT 120 SKIP_RETURN_CODE 77
+      ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1;OMPI_MCA_btl=self,vader,tcp;OMPI_MCA_btl_vader_single_copy_mechanism=none;ASAN_OPTIONS=detect_leaks=0")
+  endforeach()
+endfunction()

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include <tl/expected.hpp>
+
+/// How this project reports failure.
+///
+///   The world failed (bad input, full memory, lost peer)  ->  return Result<T> / Status.
+///   We failed (a broken invariant)                        ->  POPRUN_CHECK, which aborts.
+///
+/// Nothing throws across a room's wall. Third-party exceptions are caught where the library is
+/// called and become an Error there.
+namespace poprun {
+
+/// Why it failed, as the exit code that the user's shell sees (design section 8).
+enum class ErrorCode : std::uint8_t {
+  kUsage = 64,           ///< An option or train.cfg can never work. Names it and the remedy.
+  kData = 65,            ///< An input file or dataset is missing, damaged or of the wrong shape.
+  kUnreachable = 69,     ///< A host, data server or peer could not be reached in time.
+  kBug = 70,             ///< A bug of ours.
+  kInfrastructure = 75,  ///< Something died during the run; running again can work.
+  kOutOfMemory = 86,     ///< The model does not fit the emulated memory.
+};
+
+struct [[nodiscard]] Error {
+  ErrorCode code;
+  std::string message;  ///< One line with the numbers: what, where, needed, had, remedy.
+};
+
+/// A T, or the reason why there is none. Built by `return value;` or `return fail(...)`.
+template <typename T>
+using Result = tl::expected<T, Error>;
+
+/// Success (`return {};`), or the reason why not.
+using Status = Result<void>;
+
+/// An Error in the shape that converts to every Result.
+inline tl::unexpected<Error> fail(ErrorCode code, std::string message) {
+  return tl::unexpected<Error>{Error{code, std::move(message)}};
+}
+
+/// Prints the failed condition with its place and aborts. `POPRUN_CHECK` calls it.
+[[noreturn]] void check_failed(const char* condition, const char* file, int line);
+
+}  // namespace poprun
+
+/// An invariant of ours. Always on. Aborts the process when it does not hold.
+#define POPRUN_CHECK(condition)                                \
+  do {                                                         \
+    if (!(condition)) [[unlikely]] {                           \
+      ::poprun::check_failed(#condition, __FILE__, __LINE__);  \
+    }                                                          \
+  } while (false)
+
+/// `POPRUN_TRY(f());` returns f's error to our caller, with the message untouched.
+#define POPRUN_TRY(expression)                                         \
+  do {                                                                 \
+    if (auto&& poprun_status = (expression); !poprun_status) {         \
+      return ::tl::unexpected<::poprun::Error>{poprun_status.error()}; \
+    }                                                                  \
+  } while (false)
+
+#define POPRUN_JOIN_INNER(a, b) a##b
+#define POPRUN_JOIN(a, b) POPRUN_JOIN_INNER(a, b)
+
+/// `POPRUN_ASSIGN(auto x, f());` is `auto x = *f()`, or returns f's error to our caller.
+#define POPRUN_ASSIGN(target, expression)                                                    \
+  auto POPRUN_JOIN(poprun_result_, __LINE__) = (expression);                                 \
+  if (!POPRUN_JOIN(poprun_result_, __LINE__)) {                                              \
+    return ::tl::unexpected<::poprun::Error>{POPRUN_JOIN(poprun_result_, __LINE__).error()}; \
+  }                                                                                          \
+  target = std::move(*POPRUN_JOIN(poprun_result_, __LINE__))

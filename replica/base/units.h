@@ -1,0 +1,51 @@
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+/// Quantities that must never be mixed up. A bare integer in a signature always means a count of
+/// things; sizes and device times have their own types, so swapping two arguments fails to compile.
+namespace poprun {
+
+/// An integer with a meaning. Converting in or out is explicit: `Bytes{64}`, `size.count()`.
+template <typename Tag>
+class Quantity {
+ public:
+  constexpr Quantity() = default;
+  constexpr explicit Quantity(std::int64_t count) : count_(count) {}
+
+  [[nodiscard]] constexpr std::int64_t count() const { return count_; }
+
+  friend constexpr auto operator<=>(Quantity, Quantity) = default;
+  friend constexpr Quantity operator+(Quantity a, Quantity b) {
+    return Quantity{a.count_ + b.count_};
+  }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) {
+    return Quantity{a.count_ - b.count_};
+  }
+  friend constexpr Quantity operator*(Quantity a, std::int64_t factor) {
+    return Quantity{a.count_ * factor};
+  }
+  constexpr Quantity& operator+=(Quantity other) {
+    count_ += other.count_;
+    return *this;
+  }
+
+ private:
+  std::int64_t count_ = 0;
+};
+
+using Bytes = Quantity<struct BytesTag>;    ///< Size or offset in a memory.
+using Cycles = Quantity<struct CyclesTag>;  ///< Device time on the tile clock, never wall time.
+
+/// Smallest integer >= a / b. Requires a >= 0, b > 0.
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Smallest multiple of `alignment` that is >= `size`. Requires alignment > 0.
+constexpr Bytes align_up(Bytes size, Bytes alignment) {
+  return Bytes{ceil_div(size.count(), alignment.count()) * alignment.count()};
+}
+
+}  // namespace poprun

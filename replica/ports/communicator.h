@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "replica/base/error.h"
+#include "replica/base/ids.h"
+#include "replica/base/units.h"
+
+namespace poprun {
+
+enum class Reduction : std::uint8_t { kSum, kMean, kMax };
+
+/// What a replica needs from the other replicas. `collectives/` implements it over threads and over
+/// MPI; the engine and its tests know only this file.
+///
+/// Every call is collective: all replicas make the same calls in the same order with equal sizes.
+/// Calls block, without spinning, at most for the deadline the implementation was made with. A
+/// communicator belongs to one replica and one thread.
+///
+/// Sums are bit-identical on every replica, and for every placement of the same replicas on
+/// processes and hosts: elementwise in float32 along the canonical tree over the replica index
+/// (collectives/patterns/canonical_tree.h). `kMean` divides once, at the end.
+///
+/// Errors, from any call
+///   kInfrastructure   a peer did not arrive before the deadline; names the call, the missing
+///                     replicas and the time waited. The communicator is unusable afterwards.
+///   kUnreachable      memory for the exchange could not be had; names size and remedy.
+class Communicator {
+ public:
+  Communicator() = default;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  virtual ~Communicator() = default;
+
+  [[nodiscard]] virtual ReplicaId self() const = 0;
+  [[nodiscard]] virtual std::size_t size() const = 0;
+
+  /// `size` bytes of zeroed memory, page-aligned, that peers on this host can read, valid as long
+  /// as the communicator. Untouched pages cost nothing. Collectives on buffers inside it exchange
+  /// in place; on other buffers they copy.
+  ///
+  /// Requires: every replica asks for the same size, and passes the same positions to collectives.
+  virtual Result<std::span<std::byte>> allocate(Bytes size) = 0;
+
+  /// Every buffers[b][i] becomes the reduction over all replicas, on every replica. One exchange
+  /// for all buffers together.
+  virtual Status all_reduce(Reduction reduction, std::span<const std::span<float>> buffers) = 0;
+
+  /// `shard` becomes this replica's slice of the reduction of `data`: elements
+  /// [self * shard.size(), (self + 1) * shard.size()).
+  /// Requires: data.size() == shard.size() * size().
+  virtual Status reduce_scatter(Reduction reduction, std::span<const float> data,
+                                std::span<float> shard) = 0;
+
+  /// `all` becomes the concatenation of every replica's `mine`, in replica order.
+  /// Requires: all.size() == mine.size() * size().
+  virtual Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+
+  /// `data` becomes `root`'s data on every replica.
+  virtual Status broadcast(std::span<std::byte> data, ReplicaId root) = 0;
+
+  /// Returns once every replica has called it.
+  virtual Status barrier() = 0;
+};
+
+}  // namespace poprun
