@@ -1,0 +1,451 @@
+#!/usr/bin/env python3
+"""What must hold for the rendered Kubernetes objects, and that each check can fail.
+
+An MPIJob's pod templates are not validated by the API server, and wrong enum values stop the MPI
+operator without a word on the pods; so names, fields and numbers are checked here.
+
+usage: manifests_test.py [--bin DIR]     DIR: holds poprun-emu and poprun-emu-hostio, to ask for their options
+Exit code 77 (skipped) without kubectl or PyYAML.
+"""
+import argparse
+import copy
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+BASE = ROOT / "deploy/kubernetes/base"
+IMAGE = ROOT / "deploy/image"
+BIN = None  # Set by --bin.
+
+
+def skip(reason):
+    print(f"manifests_test: skipped, {reason}")
+    sys.exit(77)
+
+
+try:
+    import yaml
+except ImportError:
+    skip("python3 has no yaml; Debian's package is python3-yaml")
+if not shutil.which("kubectl"):
+    skip("there is no kubectl (1.21 or later) on PATH to render deploy/kubernetes/base")
+
+
+def render(folder):
+    text = subprocess.run(["kubectl", "kustomize", str(folder)], check=True, timeout=60,
+                          stdout=subprocess.PIPE, text=True).stdout
+    return list(yaml.safe_load_all(text))
+
+
+# Fields that our objects use. None: any value. A field that Kubernetes knows and this table lacks
+# is added here with its first use.
+ANY = None
+PROBE = {"grpc": {"port": ANY, "service": ANY}, "tcpSocket": {"port": ANY}, "periodSeconds": ANY,
+         "timeoutSeconds": ANY, "failureThreshold": ANY}
+CONTAINER = {
+    "name": ANY, "image": ANY, "args": ANY, "env": {"name": ANY, "valueFrom": {"secretKeyRef": {"name": ANY, "key": ANY}}},
+    "ports": {"name": ANY, "containerPort": ANY},
+    "startupProbe": PROBE, "readinessProbe": PROBE, "livenessProbe": PROBE,
+    "resources": {"requests": {"cpu": ANY, "memory": ANY}, "limits": {"cpu": ANY, "memory": ANY}},
+    "securityContext": {"allowPrivilegeEscalation": ANY, "readOnlyRootFilesystem": ANY, "capabilities": {"drop": ANY}},
+    "volumeMounts": {"name": ANY, "mountPath": ANY, "readOnly": ANY},
+}
+POD_TEMPLATE = {
+    "metadata": {"labels": ANY, "annotations": ANY},
+    "spec": {
+        "serviceAccountName": ANY, "automountServiceAccountToken": ANY, "enableServiceLinks": ANY,
+        "terminationGracePeriodSeconds": ANY, "topologySpreadConstraints": ANY, "containers": CONTAINER,
+        "securityContext": {"runAsNonRoot": ANY, "runAsUser": ANY, "runAsGroup": ANY, "fsGroup": ANY,
+                            "fsGroupChangePolicy": ANY, "seccompProfile": {"type": ANY}},
+        "volumes": {"name": ANY, "emptyDir": {"medium": ANY, "sizeLimit": ANY}, "configMap": {"name": ANY},
+                    "persistentVolumeClaim": {"claimName": ANY}},
+    },
+}
+REPLICA_SPEC = {"replicas": ANY, "restartPolicy": ANY, "template": POD_TEMPLATE}
+MPIJOB = {
+    "apiVersion": ANY, "kind": ANY, "metadata": {"name": ANY, "namespace": ANY, "labels": ANY},
+    "spec": {
+        "slotsPerWorker": ANY, "sshAuthMountPath": ANY, "launcherCreationPolicy": ANY, "mpiImplementation": ANY,
+        "runPolicy": {"cleanPodPolicy": ANY, "backoffLimit": ANY, "activeDeadlineSeconds": ANY,
+                      "ttlSecondsAfterFinished": ANY},
+        "mpiReplicaSpecs": {"Launcher": REPLICA_SPEC, "Worker": REPLICA_SPEC},
+    },
+}
+ENUMS = {
+    "launcherCreationPolicy": ["AtStartup", "WaitForWorkersReady"],
+    "mpiImplementation": ["OpenMPI"],
+    "cleanPodPolicy": ["None", "Running", "All"],
+    "restartPolicy": ["Never", "OnFailure"],
+}
+QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi)?")
+DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+
+def unknown_fields(value, schema, where):
+    if isinstance(value, list):
+        return [p for i, item in enumerate(value) for p in unknown_fields(item, schema, f"{where}[{i}]")]
+    if schema is ANY or not isinstance(value, dict):
+        return []
+    found = []
+    for key, inner in value.items():
+        if key in schema:
+            found += unknown_fields(inner, schema[key], f"{where}.{key}")
+        else:
+            found.append(f"{where} has an unknown field {key}")
+        if key in ENUMS and inner not in ENUMS[key]:
+            found.append(f"{where}.{key} is {inner}, not one of {', '.join(ENUMS[key])}")
+    return found
+
+
+class Objects:
+    """The rendered objects by kind and name, and every pod template in them."""
+
+    def __init__(self, documents):
+        self.by_kind = {}
+        for document in documents:
+            self.by_kind.setdefault(document["kind"], {})[document["metadata"]["name"]] = document
+        self.job, = self.by_kind["MPIJob"].values()
+        self.launcher = self.job["spec"]["mpiReplicaSpecs"]["Launcher"]
+        self.worker = self.job["spec"]["mpiReplicaSpecs"]["Worker"]
+        self.hostio = self.by_kind["Deployment"]["poprun-emu-hostio"]
+        self.pods = {"launcher": self.launcher["template"], "worker": self.worker["template"],
+                     "hostio": self.hostio["spec"]["template"]}
+
+    def containers(self):
+        for pod, template in self.pods.items():
+            for container in template["spec"]["containers"]:
+                yield f"{pod}/{container['name']}", container
+
+    def has(self, kind, name):
+        return name in self.by_kind.get(kind, {})
+
+
+def value_of(args, option):
+    return args[args.index(option) + 1] if option in args[:-1] else None
+
+
+def check_fields(objects):
+    found = unknown_fields(objects.job, MPIJOB, "MPIJob")
+    return found + unknown_fields(objects.pods["hostio"], POD_TEMPLATE, "Deployment")
+
+
+def check_gang(objects):
+    slots = objects.job["spec"]["slotsPerWorker"] * objects.worker["replicas"]
+    args = objects.launcher["template"]["spec"]["containers"][0]["args"]
+    found = []
+    for option in ("-n", "--num-instances"):
+        if value_of(args, option) != str(slots):
+            found.append(f"launcher: {option} is {value_of(args, option)}, the workers have {slots} slots")
+    if objects.launcher["replicas"] != 1:
+        found.append("launcher: replicas is not 1")
+    return found
+
+
+def check_names(objects):
+    job = objects.job["metadata"]["name"]
+    names = [name for named in objects.by_kind.values() for name in named]
+    names += [f"{job}-launcher", f"{job}-worker-{objects.worker['replicas'] - 1}"]
+    names += [container["name"] for _, container in objects.containers()]
+    return [f"name {name} is no DNS label of at most 63 characters" for name in names
+            if len(name) > 63 or not DNS_LABEL.fullmatch(name)]
+
+
+def check_images(objects):
+    version = re.search(r"project\(poprun-emu VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
+    return [f"{where}: image {container['image']} is not tagged {version}" for where, container in objects.containers()
+            if not container["image"].endswith(f":{version}")]
+
+
+def check_ports(objects):
+    found = []
+    for where, container in objects.containers():
+        ports = [key for port in container.get("ports", []) for key in (port["name"], port["containerPort"])]
+        for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+            probe = container.get(kind, {})
+            for way in ("grpc", "tcpSocket"):
+                if way in probe and probe[way]["port"] not in ports:
+                    found.append(f"{where}: {kind} asks port {probe[way]['port']}, which the container lacks")
+            if "grpc" in probe and not isinstance(probe["grpc"]["port"], int):
+                found.append(f"{where}: {kind} names its grpc port, which must be a number")
+    hostio = objects.pods["hostio"]["spec"]["containers"][0]
+    served = {port["name"]: port["containerPort"] for port in hostio["ports"]}
+    listens = value_of(hostio["args"], "--port")
+    if listens != str(served["grpc"]):
+        found.append(f"hostio: --port is {listens}, the container's port is {served['grpc']}")
+    service = objects.by_kind["Service"]["poprun-emu-hostio"]
+    port = service["spec"]["ports"][0]
+    # A headless Service does not translate ports.
+    if port["targetPort"] not in served or port["port"] != served[port["targetPort"]]:
+        found.append(f"service: port {port['port']} to {port['targetPort']} is not the container's")
+    address = value_of(objects.launcher["template"]["spec"]["containers"][0]["args"], "--hostio-address")
+    if address != f"{service['metadata']['name']}:{port['port']}":
+        found.append(f"launcher: --hostio-address {address} is not the service")
+    return found
+
+
+def check_references(objects):
+    found = []
+    for pod, template in objects.pods.items():
+        spec = template["spec"]
+        wanted = [("ServiceAccount", spec["serviceAccountName"])]
+        for volume in spec["volumes"]:
+            if "configMap" in volume:
+                wanted.append(("ConfigMap", volume["configMap"]["name"]))
+            if "persistentVolumeClaim" in volume:
+                wanted.append(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]))
+        for container in spec["containers"]:
+            wanted += [("Secret", env["valueFrom"]["secretKeyRef"]["name"]) for env in container.get("env", [])]
+            mounts = {mount["name"] for mount in container["volumeMounts"]}
+            volumes = {volume["name"] for volume in spec["volumes"]}
+            if mounts != volumes:
+                found.append(f"{pod}: volumes {sorted(volumes)} and mounts {sorted(mounts)} differ")
+        found += [f"{pod}: no {kind} {name} is rendered" for kind, name in wanted if not objects.has(kind, name)]
+    return found
+
+
+def check_files(objects):
+    """The launcher's config comes from the ConfigMap, its results go to the volume."""
+    container = objects.launcher["template"]["spec"]["containers"][0]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in objects.launcher["template"]["spec"]["volumes"]}
+    found = []
+    config = pathlib.PurePosixPath(container["args"][-1])
+    source = volumes.get(mounts.get(str(config.parent)), {}).get("configMap", {}).get("name")
+    if config.name not in objects.by_kind["ConfigMap"].get(source, {}).get("data", {}):
+        found.append(f"launcher: {config} is in no mounted ConfigMap")
+    results = pathlib.PurePosixPath(value_of(container["args"], "--output-dir"))
+    if "persistentVolumeClaim" not in volumes.get(mounts.get(str(results.parent)), {}):
+        found.append(f"launcher: {results} is not on the results volume")
+    return found
+
+
+def check_security(objects):
+    found = []
+    for pod, template in objects.pods.items():
+        spec = template["spec"]
+        context = spec["securityContext"]
+        if (not context.get("runAsNonRoot") or context.get("runAsUser") != 1000 or
+                context.get("seccompProfile") != {"type": "RuntimeDefault"}):
+            found.append(f"{pod}: runs as root or without the runtime's seccomp profile")
+        if spec.get("automountServiceAccountToken") is not False:
+            found.append(f"{pod}: has a service account token")
+    for where, container in objects.containers():
+        if container["securityContext"] != {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                                            "capabilities": {"drop": ["ALL"]}}:
+            found.append(f"{where}: has privileges or a writable root")
+    return found
+
+
+def check_resources(objects):
+    found = []
+    for where, container in objects.containers():
+        for side in ("requests", "limits"):
+            for what, amount in container["resources"][side].items():
+                if not QUANTITY.fullmatch(str(amount)):
+                    found.append(f"{where}: {side}.{what} is {amount}, no quantity")
+    for container in objects.worker["template"]["spec"]["containers"]:
+        if container["resources"]["requests"] != container["resources"]["limits"]:
+            found.append("worker: requests differ from limits")
+        if container["resources"]["limits"].get("cpu") != str(objects.job["spec"]["slotsPerWorker"]):
+            found.append("worker: cpu is not one a slot")
+    shm = [volume for volume in objects.worker["template"]["spec"]["volumes"]
+           if volume.get("emptyDir", {}).get("medium") == "Memory"]
+    if not shm:
+        found.append("worker: no volume in memory for /dev/shm")
+    return found
+
+
+def matches(selector, labels):
+    wanted = [(key, [value]) for key, value in selector.get("matchLabels", {}).items()]
+    wanted += [(rule["key"], rule["values"]) for rule in selector.get("matchExpressions", [])]
+    return all(labels.get(key) in values for key, values in wanted)
+
+
+def check_network(objects):
+    """Who must talk can: for each pair the sender's egress and the receiver's ingress allow the port."""
+    labels = {pod: template["metadata"]["labels"] for pod, template in objects.pods.items()}
+    policies = [policy["spec"] for policy in objects.by_kind["NetworkPolicy"].values()]
+
+    def allowed(direction, side, owner, peer, port):
+        rules = [rule for policy in policies if matches(policy["podSelector"], labels[owner])
+                 for rule in policy.get(direction, [])]
+        return any(any("namespaceSelector" not in who and matches(who["podSelector"], labels[peer]) for who in rule[side])
+                   and ("ports" not in rule or port in [p["port"] for p in rule["ports"]]) for rule in rules)
+
+    found = []
+    anything = 40000
+    for sender, receiver, port in (("launcher", "worker", 2222), ("launcher", "worker", anything),
+                                   ("worker", "launcher", anything), ("worker", "worker", anything),
+                                   ("launcher", "hostio", 50051), ("worker", "hostio", 50051)):
+        if not (allowed("egress", "to", sender, receiver, port) and allowed("ingress", "from", receiver, sender, port)):
+            found.append(f"network: {sender} cannot reach {receiver} on port {port}")
+    if allowed("egress", "to", "hostio", "worker", anything) or allowed("ingress", "from", "hostio", "worker", anything):
+        found.append("network: the data server is open beyond its port")
+    service = objects.by_kind["Service"]["poprun-emu-hostio"]["spec"]["selector"]
+    if not matches({"matchLabels": service}, labels["hostio"]) or matches({"matchLabels": service}, labels["worker"]):
+        found.append("service: selects other pods than the data server's")
+    return found
+
+
+def check_ssh(objects):
+    """The operator mounts the keys where sshd and its clients look, and both use the worker's port."""
+    def settings(path):
+        pairs = [line.split(None, 1) for line in path.read_text().splitlines() if line.strip() and "#" not in line]
+        return {key: value.strip() for key, value in pairs}
+
+    server, client = settings(IMAGE / "sshd_config"), settings(IMAGE / "ssh_config")
+    worker = objects.worker["template"]["spec"]["containers"][0]
+    ports = {server["Port"], client["Port"], str(worker["ports"][0]["containerPort"])}
+    found = [] if len(ports) == 1 else [f"ssh: ports {sorted(ports)} of sshd, ssh and the worker differ"]
+    keys = objects.job["spec"]["sshAuthMountPath"]
+    for key, name in (("HostKey", "id_rsa"), ("AuthorizedKeysFile", "authorized_keys")):
+        if server[key] != f"{keys}/{name}":
+            found.append(f"ssh: {key} {server[key]} is not in sshAuthMountPath {keys}")
+    return found
+
+
+CHECKS = [check_fields, check_gang, check_names, check_images, check_ports, check_references, check_files,
+          check_security, check_resources, check_network, check_ssh]
+
+
+def problems(documents):
+    objects = Objects(documents)
+    return [problem for check in CHECKS for problem in check(objects)]
+
+
+def launcher_args(objects):
+    return objects.launcher["template"]["spec"]["containers"][0]["args"]
+
+
+def worker_container(objects):
+    return objects.worker["template"]["spec"]["containers"][0]
+
+
+def hostio_container(objects):
+    return objects.pods["hostio"]["spec"]["containers"][0]
+
+
+def policy(objects, name):
+    return objects.by_kind["NetworkPolicy"][name]["spec"]
+
+
+# A part of the complaint, and how to spoil the objects to get it.
+PLANTED = [
+    ("unknown field readinessProb", lambda o: worker_container(o).update(readinessProb={})),
+    ("unknown field prot", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(prot=1)),
+    ("cleanPodPolicy is Runing", lambda o: o.job["spec"]["runPolicy"].update(cleanPodPolicy="Runing")),
+    ("restartPolicy is Always", lambda o: o.worker.update(restartPolicy="Always")),
+    ("workers have 20 slots", lambda o: o.worker.update(replicas=5)),
+    ("replicas is not 1", lambda o: o.launcher.update(replicas=2)),
+    ("-worker-3 is no DNS label", lambda o: o.job["metadata"].update(name="n" * 55)),
+    ("poprun-emu:latest is not tagged", lambda o: worker_container(o).update(image="poprun-emu:latest")),
+    ("asks port 2223", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(port=2223)),
+    ("must be a number", lambda o: hostio_container(o)["livenessProbe"]["grpc"].update(port="grpc")),
+    ("--port is 50052", lambda o: hostio_container(o)["args"].__setitem__(4, "50052")),
+    ("is not the container's", lambda o: o.by_kind["Service"]["poprun-emu-hostio"]["spec"]["ports"][0].update(port=80)),
+    ("is not the service", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("poprun-emu-hostio:50051"), "x:1")),
+    ("no Secret poprun-emu-token is rendered",
+     lambda o: hostio_container(o)["env"][0]["valueFrom"]["secretKeyRef"].update(name="poprun-emu-token")),
+    ("no ServiceAccount other", lambda o: o.pods["worker"]["spec"].update(serviceAccountName="other")),
+    ("and mounts ['tmp'] differ", lambda o: worker_container(o)["volumeMounts"].pop()),
+    ("is in no mounted ConfigMap", lambda o: launcher_args(o).__setitem__(-1, "/etc/poprun-emu/trian.cfg")),
+    ("is not on the results volume", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("/results/train"), "/r/t")),
+    ("runs as root", lambda o: o.pods["worker"]["spec"]["securityContext"].update(runAsUser=0)),
+    ("writable root", lambda o: worker_container(o)["securityContext"].update(readOnlyRootFilesystem=False)),
+    ("is 5cores, no quantity", lambda o: worker_container(o)["resources"]["limits"].update(cpu="5cores")),
+    ("requests differ from limits", lambda o: worker_container(o)["resources"]["requests"].update(cpu="1")),
+    ("for /dev/shm", lambda o: o.pods["worker"]["spec"]["volumes"][1]["emptyDir"].pop("medium")),
+    ("launcher cannot reach hostio", lambda o: policy(o, "poprun-emu-job")["egress"].pop(1)),
+    ("worker cannot reach worker", lambda o: policy(o, "poprun-emu-job")["ingress"].clear()),
+    ("open beyond its port", lambda o: policy(o, "poprun-emu-hostio")["ingress"][0].pop("ports")),
+    ("selects other pods", lambda o: o.by_kind["Service"]["poprun-emu-hostio"]["spec"].update(selector={"a": "b"})),
+    ("ssh: ports", lambda o: worker_container(o)["ports"][0].update(containerPort=22)),
+    ("is not in sshAuthMountPath", lambda o: o.job["spec"].update(sshAuthMountPath="/root/.ssh")),
+]
+
+OVERLAY = """
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+namespace: train
+resources: [base]
+images:
+- {name: poprun-emu, newName: registry.example/team/poprun-emu}
+configMapGenerator:
+- {name: poprun-emu-config, behavior: merge, files: [train.cfg]}
+secretGenerator:
+- {name: poprun-emu-token, behavior: merge, literals: [POPRUN_EMU_TOKEN=abc]}
+"""
+
+
+class Manifests(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.documents = render(BASE)
+
+    def test_the_base_has_no_problem(self):
+        self.assertEqual(problems(self.documents), [])
+
+    def test_each_planted_error_is_reported(self):
+        for complaint, spoil in PLANTED:
+            with self.subTest(complaint):
+                documents = copy.deepcopy(self.documents)
+                spoil(Objects(documents))
+                self.assertIn(complaint, "\n".join(problems(documents)))
+
+    def test_every_check_has_a_planted_error(self):
+        silent = set(CHECKS)
+        for _, spoil in PLANTED:
+            documents = copy.deepcopy(self.documents)
+            spoil(Objects(documents))
+            silent -= {check for check in silent if check(Objects(documents))}
+        self.assertEqual([check.__name__ for check in silent], [])
+
+    def test_the_copied_configuration_equals_the_one_at_the_root(self):
+        self.assertEqual((BASE / "train.cfg").read_text(), (ROOT / "train.cfg").read_text(),
+                         "after a change: cp train.cfg deploy/kubernetes/base/train.cfg")
+
+    def test_an_overlay_sets_registry_token_and_configuration(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            shutil.copytree(BASE, folder / "base")
+            (folder / "kustomization.yaml").write_text(OVERLAY)
+            (folder / "train.cfg").write_text("[training]\nepochs = 1\n")
+            documents = render(folder)
+        self.assertEqual(problems(documents), [])
+        objects = Objects(documents)
+        self.assertEqual({container["image"].rsplit(":", 1)[0] for _, container in objects.containers()},
+                         {"registry.example/team/poprun-emu"})
+        (secret,), (config,) = objects.by_kind["Secret"].values(), objects.by_kind["ConfigMap"].values()
+        self.assertEqual(secret["data"], {"POPRUN_EMU_TOKEN": "YWJj"})
+        self.assertEqual(config["data"], {"train.cfg": "[training]\nepochs = 1\n"})
+
+    def test_the_programs_know_their_options(self):
+        if BIN is None:
+            self.skipTest("no --bin")
+        for container in (self.container("launcher"), self.container("hostio")):
+            program, *args = container["args"]
+            # `-n [ --num-replicas ] arg` counts for both of its names.
+            known = subprocess.run([BIN / program, "--help"], check=True, timeout=20,
+                                   stdout=subprocess.PIPE, text=True).stdout
+            known = set(re.findall(r"(?<![\w-])--?[a-z][\w.-]*", known))
+            for arg in args:
+                if arg.startswith("-"):
+                    self.assertIn(arg, known, f"{program} has no such option")
+
+    def container(self, pod):
+        return Objects(self.documents).pods[pod]["spec"]["containers"][0]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path)
+    options, rest = parser.parse_known_args()
+    BIN = options.bin
+    unittest.main(argv=[sys.argv[0], *rest])
