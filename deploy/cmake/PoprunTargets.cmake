@@ -34,6 +34,7 @@ target_include_directories(poprun_flags INTERFACE "${PROJECT_SOURCE_DIR}")
 target_compile_options(poprun_flags INTERFACE
   -ffp-contract=off -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
   -Wold-style-cast -Wswitch-enum -Werror)
+target_compile_definitions(poprun_flags INTERFACE POPRUN_VERSION="${PROJECT_VERSION}")
 if(POPRUN_SANITIZE)
   add_compile_options(-fsanitize=${POPRUN_SANITIZE} -fno-sanitize-recover=all
                       -fno-omit-frame-pointer)
