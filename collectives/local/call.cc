@@ -1,0 +1,109 @@
+#include "collectives/local/call.h"
+
+namespace poprun::collectives {
+namespace {
+
+const char* name_of(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return "sum";
+    case Reduction::kMean:
+      return "mean";
+    case Reduction::kMax:
+      return "max";
+  }
+  return "unknown reduction";
+}
+
+}  // namespace
+
+const char* name_of(CallKind kind) {
+  switch (kind) {
+    case CallKind::kAllocate:
+      return "allocate";
+    case CallKind::kAllReduce:
+      return "all-reduce";
+    case CallKind::kReduceScatter:
+      return "reduce-scatter";
+    case CallKind::kAllGather:
+      return "all-gather";
+    case CallKind::kBroadcast:
+      return "broadcast";
+    case CallKind::kBarrier:
+      return "barrier";
+  }
+  return "unknown call";
+}
+
+std::string describe(const Call& call) {
+  std::string text = name_of(call.kind);
+  if (call.kind == CallKind::kBarrier) {
+    return text;
+  }
+  if (call.kind == CallKind::kAllReduce || call.kind == CallKind::kReduceScatter) {
+    text += std::string(" (") + name_of(call.reduction) + ")";
+  }
+  text += " of " + std::to_string(call.bytes) + " B";
+  if (call.kind == CallKind::kBroadcast) {
+    text += " from replica " + std::to_string(index_of(call.root));
+  }
+  return text;
+}
+
+std::string replica_list(std::span<const std::size_t> replicas) {
+  std::string text = replicas.size() == 1 ? "replica " : "replicas ";
+  for (std::size_t begin = 0; begin < replicas.size();) {
+    std::size_t end = begin + 1;
+    while (end < replicas.size() && replicas[end] == replicas[end - 1] + 1) {
+      ++end;
+    }
+    text += begin == 0 ? "" : ", ";
+    text += std::to_string(replicas[begin]);
+    if (end - begin > 1) {
+      text += "-";
+      text += std::to_string(replicas[end - 1]);
+    }
+    begin = end;
+  }
+  return text;
+}
+
+std::string describe(std::chrono::milliseconds time) {
+  const auto count = time.count();
+  return count % 1000 == 0 ? std::to_string(count / 1000) + " s" : std::to_string(count) + " ms";
+}
+
+std::optional<std::string> disagreement(std::uint64_t sequence, std::size_t first,
+                                        std::span<const Call> calls) {
+  std::vector<bool> told(calls.size(), false);
+  std::vector<std::string> groups;
+  bool only_layouts_differ = true;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (told[i]) {
+      continue;
+    }
+    std::vector<std::size_t> alike;
+    for (std::size_t k = i; k < calls.size(); ++k) {
+      if (calls[k] == calls[i]) {
+        told[k] = true;
+        alike.push_back(first + k);
+      }
+    }
+    groups.push_back(replica_list(alike) + ": " + describe(calls[i]));
+    only_layouts_differ = only_layouts_differ && describe(calls[i]) == describe(calls[0]);
+  }
+  if (groups.size() < 2) {
+    return std::nullopt;
+  }
+  std::string text = "call " + std::to_string(sequence) + " differs between replicas";
+  if (only_layouts_differ) {
+    text += " in the sizes or positions of its buffers";
+  }
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    text += i == 0 ? ": " : "; ";
+    text += groups[i];
+  }
+  return text;
+}
+
+}  // namespace poprun::collectives

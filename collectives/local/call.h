@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "replica/base/ids.h"
+#include "replica/ports/communicator.h"
+
+/// What a replica says about a collective when it enters it, and the sentences made of that.
+namespace poprun::collectives {
+
+enum class CallKind : std::uint8_t {
+  kAllocate,
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kBroadcast,
+  kBarrier,
+};
+
+/// One collective as all replicas must make it alike. Travels between processes as it is.
+struct Call {
+  CallKind kind = CallKind::kBarrier;
+  Reduction reduction = Reduction::kSum;  ///< Of all-reduce and reduce-scatter.
+  ReplicaId root{};                       ///< Of broadcast.
+  std::uint64_t bytes = 0;                ///< Of this replica's source.
+  std::uint64_t layout = 0;               ///< Hash of sizes and positions of the buffers.
+
+  friend bool operator==(const Call&, const Call&) = default;
+};
+
+/// "all-reduce".
+const char* name_of(CallKind kind);
+
+/// "all-reduce (mean) of 4096 B".
+std::string describe(const Call& call);
+
+/// "replica 5", "replicas 0-2, 5". Requires: ascending, not empty.
+std::string replica_list(std::span<const std::size_t> replicas);
+
+/// "120 s", "250 ms".
+std::string describe(std::chrono::milliseconds time);
+
+/// Nothing where all calls are equal; else who calls what, in one line. calls[i] is the call of
+/// replica first + i, `sequence` how many collectives the communicator has begun.
+std::optional<std::string> disagreement(std::uint64_t sequence, std::size_t first,
+                                        std::span<const Call> calls);
+
+/// FNV-1a over words, for Call::layout. Start with `kLayoutSeed`.
+inline constexpr std::uint64_t kLayoutSeed = 0xcbf29ce484222325U;
+constexpr std::uint64_t mix_layout(std::uint64_t hash, std::uint64_t word) {
+  return (hash ^ word) * 0x100000001b3U;
+}
+
+}  // namespace poprun::collectives

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "collectives/local/node_communicator.h"
+#include "collectives/local/node_segment.h"
+#include "replica/base/error.h"
+#include "replica/base/ids.h"
+
+namespace poprun {
+
+/// Replicas as threads of this process, one communicator each.
+///
+/// Threads: create it and end it in one thread; hand each communicator to one thread, and join them
+/// before the world ends.
+class LocalWorld {
+ public:
+  struct Options {
+    std::size_t replicas = 1;                     ///< > 0.
+    std::chrono::milliseconds deadline{120'000};  ///< For each wait for a peer.
+  };
+
+  /// Errors
+  ///   kUnreachable   memory for the exchange could not be had.
+  static Result<std::unique_ptr<LocalWorld>> create(const Options& options);
+
+  /// Requires: index_of(replica) < replicas.
+  Communicator& communicator(ReplicaId replica);
+
+ private:
+  LocalWorld(std::unique_ptr<collectives::NodeSegment> segment, const Options& options);
+
+  std::unique_ptr<collectives::NodeSegment> segment_;
+  std::vector<std::unique_ptr<collectives::NodeCommunicator>> communicators_;
+};
+
+}  // namespace poprun

@@ -1,0 +1,261 @@
+#include "collectives/local/node_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/local/tree_reduce.h"
+#include "collectives/patterns/slices.h"
+
+namespace poprun::collectives {
+namespace {
+
+constexpr std::size_t kStagingFloats = NodeSegment::kStagingBytes / sizeof(float);
+
+float* as_floats(std::byte* bytes) {
+  return reinterpret_cast<float*>(bytes);
+}
+
+}  // namespace
+
+NodeCommunicator::NodeCommunicator(NodeSegment& segment, const Options& options)
+    : segment_(&segment),
+      options_(options),
+      rendezvous_({.memory = segment.control(),
+                   .replicas = segment.replicas(),
+                   .self = options.self,
+                   .deadline = options.deadline}),
+      sources_(segment.replicas()),
+      targets_(segment.replicas()) {}
+
+ReplicaId NodeCommunicator::self() const {
+  return static_cast<ReplicaId>(options_.self);
+}
+
+Result<std::span<std::byte>> NodeCommunicator::allocate(Bytes size) {
+  POPRUN_CHECK(size >= Bytes{0});
+  POPRUN_TRY(share_region(size));
+  const Place newest{static_cast<std::int64_t>(segment_->region_count()) - 1, 0};
+  return std::span(segment_->at(newest, options_.self), static_cast<std::size_t>(size.count()));
+}
+
+// Replica 0 creates, the leader of every other process opens, the rest wait. The creator keeps its
+// file open until all have it.
+Status NodeCommunicator::share_region(Bytes size) {
+  const bool creates = options_.self == 0;
+  const bool opens = !creates && options_.self == options_.process_leader;
+  const bool for_processes = segment_->peers() == NodeSegment::Peers::kProcesses;
+  Result<SharedMemory> memory = SharedMemory{};
+  const Result<Bytes> total = segment_->region_size(size);
+  if (creates && total) {
+    memory = for_processes ? SharedMemory::create_for_processes(*total)
+                           : SharedMemory::create_for_threads(*total);
+  }
+  const FileAddress offer = memory ? memory->address() : FileAddress{};
+  POPRUN_TRY(rendezvous_.open(
+      {.kind = CallKind::kAllocate, .bytes = static_cast<std::uint64_t>(size.count())},
+      {offer.process, offer.descriptor}));
+  if (!total) {
+    return rendezvous_.give_up(total.error());
+  }
+  const Place found = rendezvous_.place_of(0);
+  if (opens && found.owner >= 0) {
+    memory = SharedMemory::open({found.owner, found.where}, *total);
+  }
+  if (!memory) {
+    return rendezvous_.give_up(memory.error());
+  }
+  if (memory->data() != nullptr) {
+    segment_->add_region(std::move(*memory), size);
+  }
+  const Status status = rendezvous_.wait();
+  if (creates) {
+    segment_->close_files();
+  }
+  return status;
+}
+
+Status NodeCommunicator::all_reduce(Reduction reduction,
+                                    std::span<const std::span<float>> buffers) {
+  Call call{.kind = CallKind::kAllReduce, .reduction = reduction, .layout = kLayoutSeed};
+  std::vector<Placed> placed;
+  Pieces others;
+  for (const std::span<float> buffer : buffers) {
+    if (buffer.empty()) {
+      continue;
+    }
+    const Place place = segment_->find(options_.self, std::as_bytes(buffer));
+    if (place.owner >= 0) {
+      placed.push_back({place, buffer.size()});
+    } else {
+      others.append(buffer);
+    }
+    call.bytes += buffer.size_bytes();
+    for (const std::int64_t word : {place.owner, place.where}) {
+      call.layout = mix_layout(call.layout, static_cast<std::uint64_t>(word));
+    }
+    call.layout = mix_layout(call.layout, buffer.size());
+  }
+
+  const auto staged = [&](std::size_t size) {
+    return std::span(segment_->staging(options_.self), size);
+  };
+  std::size_t begin = 0;
+  std::size_t size = std::min(others.size(), NodeSegment::kStagingBytes);
+  others.copy_out(begin, staged(size));
+  POPRUN_TRY(rendezvous_.open(call));
+  reduce_placed(reduction, placed);
+  while (true) {
+    reduce_staged(reduction, size / sizeof(float));
+    POPRUN_TRY(rendezvous_.wait());
+    others.copy_in(begin, staged(size));
+    begin += size;
+    if (begin == others.size()) {
+      return {};
+    }
+    size = std::min(others.size() - begin, NodeSegment::kStagingBytes);
+    others.copy_out(begin, staged(size));
+    POPRUN_TRY(rendezvous_.wait());
+  }
+}
+
+void NodeCommunicator::reduce_placed(Reduction reduction, std::span<const Placed> buffers) {
+  std::size_t total = 0;
+  for (const Placed& buffer : buffers) {
+    total += buffer.count;
+  }
+  const Slice mine = slice_of(total, size(), options_.self);
+  std::size_t start = 0;
+  for (const Placed& buffer : buffers) {
+    const Slice part = overlap(mine, {start, start + buffer.count});
+    for (std::size_t r = 0; part.size() > 0 && r < size(); ++r) {
+      targets_[r] = as_floats(segment_->at(buffer.place, r)) + (part.begin - start);
+      sources_[r] = targets_[r];
+    }
+    tree_reduce(reduction, sources_, targets_, part.size());
+    start += buffer.count;
+  }
+}
+
+void NodeCommunicator::reduce_staged(Reduction reduction, std::size_t count) {
+  const Slice mine = slice_of(count, size(), options_.self);
+  for (std::size_t r = 0; r < size(); ++r) {
+    targets_[r] = as_floats(segment_->staging(r)) + mine.begin;
+    sources_[r] = targets_[r];
+  }
+  tree_reduce(reduction, sources_, targets_, mine.size());
+}
+
+bool NodeCommunicator::all_placed() const {
+  for (std::size_t r = 0; r < size(); ++r) {
+    if (rendezvous_.place_of(r).owner < 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+template <typename Exchange, typename Stage>
+Status NodeCommunicator::in_chunks(std::size_t total, std::size_t chunk, const Exchange& exchange,
+                                   const Stage& stage) {
+  std::size_t begin = 0;
+  while (true) {
+    const std::size_t size = std::min(chunk, total - begin);
+    exchange(begin, size);
+    POPRUN_TRY(rendezvous_.wait());
+    begin += size;
+    if (begin == total) {
+      return {};
+    }
+    stage(begin, std::min(chunk, total - begin));
+    POPRUN_TRY(rendezvous_.wait());
+  }
+}
+
+// Staging holds one chunk of every replica's shard: [R, chunk] floats.
+Status NodeCommunicator::reduce_scatter(Reduction reduction, std::span<const float> data,
+                                        std::span<float> shard) {
+  POPRUN_CHECK(data.size() == shard.size() * size());
+  const Place place = segment_->find(options_.self, std::as_bytes(data));
+  const std::size_t chunk = kStagingFloats / size();
+  const auto stage = [&](std::size_t begin, std::size_t count) {
+    for (std::size_t r = 0; place.owner < 0 && r < size(); ++r) {
+      std::copy_n(data.data() + r * shard.size() + begin, count,
+                  as_floats(segment_->staging(options_.self)) + r * chunk);
+    }
+  };
+  const auto reduce = [&](std::size_t begin, std::size_t count) {
+    for (std::size_t r = 0; r < size(); ++r) {
+      const Place peer = rendezvous_.place_of(r);
+      sources_[r] = peer.owner < 0
+                        ? as_floats(segment_->staging(r)) + options_.self * chunk
+                        : as_floats(segment_->at(peer, r)) + options_.self * shard.size() + begin;
+    }
+    float* const target = shard.data() + begin;
+    tree_reduce(reduction, sources_, std::span(&target, 1), count);
+  };
+
+  stage(0, std::min(chunk, shard.size()));
+  POPRUN_TRY(rendezvous_.open(
+      {.kind = CallKind::kReduceScatter, .reduction = reduction, .bytes = data.size_bytes()},
+      place));
+  return in_chunks(shard.size(), all_placed() ? shard.size() : chunk, reduce, stage);
+}
+
+Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  POPRUN_CHECK(all.size() == mine.size() * size());
+  const Place place = segment_->find(options_.self, mine);
+  const auto stage = [&](std::size_t begin, std::size_t count) {
+    if (place.owner < 0) {
+      std::copy_n(mine.data() + begin, count, segment_->staging(options_.self));
+    }
+  };
+  // Everybody begins with itself, so that not all read the same memory at the same time.
+  const auto collect = [&](std::size_t begin, std::size_t count) {
+    for (std::size_t i = 0; i < size(); ++i) {
+      const std::size_t r = (options_.self + i) % size();
+      const Place peer = rendezvous_.place_of(r);
+      const std::byte* source =
+          peer.owner < 0 ? segment_->staging(r) : segment_->at(peer, r) + begin;
+      std::byte* target = all.data() + r * mine.size() + begin;
+      if (source != target) {
+        std::copy_n(source, count, target);
+      }
+    }
+  };
+
+  stage(0, std::min(NodeSegment::kStagingBytes, mine.size()));
+  POPRUN_TRY(rendezvous_.open({.kind = CallKind::kAllGather, .bytes = mine.size()}, place));
+  return in_chunks(mine.size(), all_placed() ? mine.size() : NodeSegment::kStagingBytes, collect,
+                   stage);
+}
+
+Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
+  const std::size_t source = index_of(root);
+  POPRUN_CHECK(source < size());
+  const Place place = segment_->find(options_.self, data);
+  const auto stage = [&](std::size_t begin, std::size_t count) {
+    if (options_.self == source && place.owner < 0) {
+      std::copy_n(data.data() + begin, count, segment_->staging(source));
+    }
+  };
+  const auto copy = [&](std::size_t begin, std::size_t count) {
+    if (options_.self == source) {
+      return;
+    }
+    const Place origin = rendezvous_.place_of(source);
+    std::copy_n(origin.owner < 0 ? segment_->staging(source) : segment_->at(origin, source) + begin,
+                count, data.data() + begin);
+  };
+
+  stage(0, std::min(NodeSegment::kStagingBytes, data.size()));
+  POPRUN_TRY(
+      rendezvous_.open({.kind = CallKind::kBroadcast, .root = root, .bytes = data.size()}, place));
+  const bool direct = rendezvous_.place_of(source).owner >= 0;
+  return in_chunks(data.size(), direct ? data.size() : NodeSegment::kStagingBytes, copy, stage);
+}
+
+Status NodeCommunicator::barrier() {
+  return rendezvous_.open({.kind = CallKind::kBarrier});
+}
+
+}  // namespace poprun::collectives

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+#include "collectives/local/node_segment.h"
+#include "collectives/local/pieces.h"
+#include "collectives/local/rendezvous.h"
+#include "replica/ports/communicator.h"
+
+namespace poprun::collectives {
+
+/// `Communicator` for replicas that are all on one host, as threads or as processes.
+///
+/// All-reduce of allocated buffers, in place: every replica reduces 1/R of all buffers together,
+/// reading the others' memory directly, and writes that slice into all of them.
+///
+///   meet      everybody's buffers are complete, everybody calls the same
+///   replica r:   | buffers of replica 0 |  ...  | buffers of replica R-1 |     slice r of each,
+///                    [r]  \______________________/  [r]                        up the tree, back
+///   meet      everybody's slices are written
+///
+/// A byte is read once and written once. Buffers outside allocated memory take the same way through
+/// the staging areas, chunk by chunk. The other collectives read from the peers' memory or staging.
+class NodeCommunicator final : public Communicator {
+ public:
+  struct Options {
+    std::size_t self = 0;            ///< Index in the segment; equals the replica's number.
+    std::size_t process_leader = 0;  ///< The replica that maps new memory for its process.
+    std::chrono::milliseconds deadline{0};
+  };
+
+  /// `segment` must outlive the communicator.
+  NodeCommunicator(NodeSegment& segment, const Options& options);
+
+  [[nodiscard]] ReplicaId self() const override;
+  [[nodiscard]] std::size_t size() const override { return segment_->replicas(); }
+
+  Result<std::span<std::byte>> allocate(Bytes size) override;
+  Status all_reduce(Reduction reduction, std::span<const std::span<float>> buffers) override;
+  Status reduce_scatter(Reduction reduction, std::span<const float> data,
+                        std::span<float> shard) override;
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  Status broadcast(std::span<std::byte> data, ReplicaId root) override;
+  Status barrier() override;
+
+ private:
+  /// A buffer in allocated memory, at the same place on every replica.
+  struct Placed {
+    Place place;
+    std::size_t count;  ///< Floats.
+  };
+
+  Status share_region(Bytes size);
+  void reduce_placed(Reduction reduction, std::span<const Placed> buffers);
+  void reduce_staged(Reduction reduction, std::size_t count);
+  [[nodiscard]] bool all_placed() const;
+
+  /// Runs `exchange(begin, size)` for chunks of [0, total), all replicas in step. Before each chunk
+  /// but the first, whose data is staged before the call is opened, `stage(begin, size)`.
+  template <typename Exchange, typename Stage>
+  Status in_chunks(std::size_t total, std::size_t chunk, const Exchange& exchange,
+                   const Stage& stage);
+
+  NodeSegment* segment_;
+  Options options_;
+  Rendezvous rendezvous_;
+  std::vector<const float*> sources_;  ///< One a replica, scratch of a call.
+  std::vector<float*> targets_;
+};
+
+}  // namespace poprun::collectives

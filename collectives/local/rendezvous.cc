@@ -1,0 +1,201 @@
+#include "collectives/local/rendezvous.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+#include <ctime>
+#include <new>
+#include <string>
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace poprun::collectives {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Word = std::atomic<std::uint32_t>;
+static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t));
+
+// The word that waiters sleep on: bit 0 says that the communicator has failed, the rest counts
+// completed barriers. One word, so that a failure between looking and sleeping is not slept
+// through.
+constexpr std::uint32_t kFailed = 1;
+constexpr std::uint32_t kGeneration = 2;
+
+constexpr auto kSpin = std::chrono::microseconds{4};
+
+bool passed(std::uint32_t before, std::uint32_t now) {
+  return ((before ^ now) & ~kFailed) != 0;
+}
+
+void wake_all(Word& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+/// Sleeps while the word is `expected`, until `limit` (steady_clock is CLOCK_MONOTONIC). May return
+/// early. False on a timeout.
+bool sleep_on(Word& word, std::uint32_t expected, Clock::time_point limit) {
+  const auto ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(limit.time_since_epoch()).count();
+  const std::timespec until{ns / 1'000'000'000, ns % 1'000'000'000};
+  const long status = ::syscall(SYS_futex, &word, FUTEX_WAIT_BITSET, expected, &until, nullptr,
+                                FUTEX_BITSET_MATCH_ANY);
+  return status == 0 || errno != ETIMEDOUT;
+}
+
+bool has_a_core_each(std::size_t replicas) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 &&
+         static_cast<std::size_t>(CPU_COUNT(&cores)) >= replicas;
+}
+
+enum FailureState : std::uint32_t { kNone, kBeingWritten, kWritten };
+
+}  // namespace
+
+struct alignas(64) Rendezvous::Board {
+  alignas(64) Word word{0};
+  alignas(64) Word arrived{0};
+  alignas(64) Word failure_state{kNone};
+  ErrorCode failure_code{};
+  std::array<char, 1024> failure{};  ///< Ends with 0; cut where the message is longer.
+};
+
+// Two announcements a slot, used in turn: a fast replica may announce the next call while a slow
+// one still reads this one. It cannot get further ahead, since the next call waits for the slow
+// one.
+struct alignas(64) Rendezvous::Slot {
+  std::atomic<std::uint64_t> arrivals{0};  ///< At barriers, since the beginning.
+  std::array<Call, 2> calls{};
+  std::array<Place, 2> places{};
+};
+
+Bytes Rendezvous::bytes_needed(std::size_t replicas) {
+  return Bytes{static_cast<std::int64_t>(sizeof(Board) + replicas * sizeof(Slot))};
+}
+
+void Rendezvous::initialise(std::byte* memory, std::size_t replicas) {
+  new (memory) Board;
+  for (std::size_t i = 0; i < replicas; ++i) {
+    new (memory + sizeof(Board) + i * sizeof(Slot)) Slot;
+  }
+}
+
+Rendezvous::Rendezvous(const Options& options)
+    : options_(options),
+      board_(std::launder(reinterpret_cast<Board*>(options.memory))),
+      may_spin_(has_a_core_each(options.replicas)),
+      calls_(options.replicas) {
+  POPRUN_CHECK(options.self < options.replicas);
+}
+
+Rendezvous::Slot& Rendezvous::slot(std::size_t index) const {
+  return *std::launder(
+      reinterpret_cast<Slot*>(options_.memory + sizeof(Board) + index * sizeof(Slot)));
+}
+
+Place Rendezvous::place_of(std::size_t index) const {
+  return slot(index).places[sequence_ % 2];
+}
+
+Status Rendezvous::open(const Call& call, Place place) {
+  ++sequence_;
+  call_ = call;
+  Slot& mine = slot(options_.self);
+  mine.calls[sequence_ % 2] = call;
+  mine.places[sequence_ % 2] = place;
+  POPRUN_TRY(wait());
+  for (std::size_t i = 0; i < options_.replicas; ++i) {
+    calls_[i] = slot(i).calls[sequence_ % 2];
+  }
+  if (std::ranges::all_of(calls_, [&](const Call& other) { return other == call; })) {
+    return {};
+  }
+  return give_up({ErrorCode::kBug, *disagreement(sequence_, options_.first, calls_)});
+}
+
+Status Rendezvous::wait(std::chrono::milliseconds patience) {
+  if (failure_) {
+    return tl::unexpected<Error>{*failure_};
+  }
+  const std::uint32_t before = board_->word.load(std::memory_order_acquire);
+  if ((before & kFailed) != 0) {
+    return adopt_failure();
+  }
+  ++arrivals_;
+  const bool last =
+      board_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == options_.replicas;
+  if (last) {
+    board_->arrived.store(0, std::memory_order_relaxed);
+    board_->word.fetch_add(kGeneration, std::memory_order_acq_rel);
+    wake_all(board_->word);
+  }
+  // After the word: whoever sees that all have arrived also sees that the barrier is done.
+  slot(options_.self).arrivals.store(arrivals_, std::memory_order_release);
+  return last ? Status{} : sleep_while(before, options_.deadline + patience);
+}
+
+Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds limit) {
+  const Clock::time_point start = Clock::now();
+  while (true) {
+    const std::uint32_t now = board_->word.load(std::memory_order_acquire);
+    if (passed(word, now)) {
+      return {};
+    }
+    if ((now & kFailed) != 0) {
+      return adopt_failure();
+    }
+    if (may_spin_ && Clock::now() < start + kSpin) {
+      continue;
+    }
+    if (!sleep_on(board_->word, now, start + limit)) {
+      return time_out(word, limit);
+    }
+  }
+}
+
+Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds limit) {
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < options_.replicas; ++i) {
+    if (slot(i).arrivals.load(std::memory_order_acquire) < arrivals_) {
+      missing.push_back(options_.first + i);
+    }
+  }
+  if (passed(word, board_->word.load(std::memory_order_acquire))) {
+    return {};
+  }
+  return give_up({ErrorCode::kInfrastructure,
+                  std::string(name_of(call_.kind)) + " " + std::to_string(sequence_) + ": " +
+                      replica_list(missing) + " did not arrive within " + describe(limit)});
+}
+
+Status Rendezvous::give_up(Error error) {
+  std::uint32_t state = kNone;
+  if (board_->failure_state.compare_exchange_strong(state, kBeingWritten)) {
+    const std::size_t length = std::min(error.message.size(), board_->failure.size() - 1);
+    std::memcpy(board_->failure.data(), error.message.data(), length);
+    board_->failure_code = error.code;
+    board_->failure_state.store(kWritten, std::memory_order_release);
+    board_->word.fetch_or(kFailed, std::memory_order_acq_rel);
+    wake_all(board_->word);
+  } else if (state == kWritten) {
+    return adopt_failure();
+  }
+  failure_ = std::move(error);
+  return tl::unexpected<Error>{*failure_};
+}
+
+Status Rendezvous::adopt_failure() {
+  POPRUN_CHECK(board_->failure_state.load(std::memory_order_acquire) == kWritten);
+  failure_ = Error{board_->failure_code, board_->failure.data()};
+  return tl::unexpected<Error>{*failure_};
+}
+
+}  // namespace poprun::collectives

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "collectives/local/call.h"
+#include "replica/base/error.h"
+#include "replica/base/units.h"
+
+namespace poprun::collectives {
+
+/// Where peers find what a replica brings to a call. Replicas may differ in it.
+struct Place {
+  std::int64_t owner = -1;  ///< Region of allocated memory, or process; -1: not in shared memory.
+  std::int64_t where = 0;   ///< Offset in the region, or descriptor.
+
+  friend bool operator==(Place, Place) = default;
+};
+
+/// One replica's handle on the meeting point of all replicas that share some memory: a sleeping
+/// barrier that knows who is missing and whether all came for the same thing.
+///
+///   open(call)   announce, wait for all, check that all announced the same
+///   wait()       wait for all again; as often as the algorithm needs
+///
+/// The memory holds a counter and a generation word (futex) for the barrier, a text for the first
+/// failure, and a slot a replica for its announcement. It works alike for threads and for
+/// processes.
+///
+/// Errors, from any call; the first one of any replica is everyone's, now and in all later calls
+///   kInfrastructure   "all-reduce 17: replica 5 did not arrive within 120 s".
+///   kBug              replicas came for different calls; names them.
+///
+/// Threads: a handle belongs to one thread.
+/// Cost: one futex wake a barrier. Waiters sleep; they look again for a few microseconds first only
+/// where every replica has a core.
+class Rendezvous {
+ public:
+  struct Options {
+    std::byte* memory = nullptr;            ///< `bytes_needed`, from `initialise`.
+    std::size_t replicas = 0;               ///< That meet here.
+    std::size_t self = 0;                   ///< Index among them.
+    std::size_t first = 0;                  ///< Replica number of index 0, for messages.
+    std::chrono::milliseconds deadline{0};  ///< For each wait.
+  };
+
+  static Bytes bytes_needed(std::size_t replicas);
+
+  /// Prepares zeroed, 64-byte aligned memory; once, before any handle is made.
+  static void initialise(std::byte* memory, std::size_t replicas);
+
+  explicit Rendezvous(const Options& options);
+
+  /// Enters a collective. After success all replicas have entered it with an equal `call`, and
+  /// `place_of` tells what they passed as `place`.
+  Status open(const Call& call, Place place = {});
+
+  /// Waits for all replicas, for `patience` longer than the deadline.
+  Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds{0});
+
+  /// What `index` announced for the current call. Valid until the call's last `wait` returns.
+  [[nodiscard]] Place place_of(std::size_t index) const;
+
+  /// Makes `error` the failure of all replicas, unless there is one already, and returns the one
+  /// that counts.
+  Status give_up(Error error);
+
+  /// Collectives opened so far; the current one's number.
+  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
+
+ private:
+  struct Board;
+  struct Slot;
+
+  [[nodiscard]] Slot& slot(std::size_t index) const;
+  Status sleep_while(std::uint32_t word, std::chrono::milliseconds limit);
+  Status time_out(std::uint32_t word, std::chrono::milliseconds limit);
+  Status adopt_failure();
+
+  Options options_;
+  Board* board_;
+  bool may_spin_;
+  Call call_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t arrivals_ = 0;
+  std::optional<Error> failure_;
+  std::vector<Call> calls_;
+};
+
+}  // namespace poprun::collectives

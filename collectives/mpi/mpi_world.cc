@@ -1,0 +1,220 @@
+#include "collectives/mpi/mpi_world.h"
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <string>
+
+#include <mpi.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "collectives/local/call.h"
+#include "collectives/local/node_communicator.h"
+#include "collectives/local/node_segment.h"
+#include "collectives/mpi/peer_exchange.h"
+#include "collectives/mpi/spread_communicator.h"
+
+namespace poprun {
+namespace {
+
+using collectives::Member;
+using collectives::NodeCommunicator;
+using collectives::NodeSegment;
+using collectives::PeerExchange;
+using collectives::SpreadCommunicator;
+using collectives::SpreadProcess;
+using Clock = std::chrono::steady_clock;
+
+/// What every process tells all others, once.
+struct Introduction {
+  std::uint64_t host = 0;
+  std::uint64_t replicas = 0;
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+  collectives::FileAddress memory{};  ///< The segment that the process of replica 0 offers.
+  std::uint64_t nonce = 0;
+};
+
+/// Processes with equal numbers can open each other's memory: one machine, one boot, one pid
+/// namespace. Containers of one machine count as hosts of their own.
+std::uint64_t host_number() {
+  std::array<char, 256> name{};
+  ::gethostname(name.data(), name.size() - 1);
+  std::string identity = name.data();
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  identity += '/' + boot;
+  std::uint64_t hash = collectives::kLayoutSeed;
+  for (const char letter : identity) {
+    hash = collectives::mix_layout(hash, static_cast<unsigned char>(letter));
+  }
+  struct stat space {};
+  return ::stat("/proc/self/ns/pid", &space) == 0 ? collectives::mix_layout(hash, space.st_ino)
+                                                  : hash;
+}
+
+Status check_mpi() {
+  int ready = 0;
+  MPI_Initialized(&ready);
+  int level = MPI_THREAD_SINGLE;
+  if (ready != 0) {
+    MPI_Query_thread(&level);
+  }
+  if (level < MPI_THREAD_SERIALIZED) {
+    return fail(ErrorCode::kBug,
+                "MpiWorld needs MPI_Init_thread with MPI_THREAD_SERIALIZED, has level " +
+                    std::to_string(level));
+  }
+  return {};
+}
+
+Result<std::vector<Introduction>> introduce(const Introduction& mine, Clock::time_point limit) {
+  int processes = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &processes);
+  // On the heap, and left there after a timeout: MPI may still write into them.
+  auto sent = std::make_unique<Introduction>(mine);
+  auto all = std::make_unique<std::vector<Introduction>>(static_cast<std::size_t>(processes));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallgather(sent.get(), sizeof(Introduction), MPI_BYTE, all->data(), sizeof(Introduction),
+                 MPI_BYTE, MPI_COMM_WORLD, &request);
+  if (!collectives::complete(std::span(&request, 1), limit)) {
+    static_cast<void>(sent.release());
+    static_cast<void>(all.release());
+    return fail(ErrorCode::kInfrastructure, "not all " + std::to_string(processes) +
+                                                " processes of the job introduced themselves");
+  }
+  return std::move(*all);
+}
+
+/// The processes in replica order; index i of `all` is MPI rank i.
+Result<std::vector<Member>> members_of(std::span<const Introduction> all, std::size_t replicas) {
+  std::vector<Member> members;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].replicas != replicas) {
+      return fail(ErrorCode::kBug, "rank " + std::to_string(rank) + " has a job of " +
+                                       std::to_string(all[rank].replicas) +
+                                       " replicas, this one of " + std::to_string(replicas));
+    }
+    members.push_back({static_cast<int>(rank), all[rank].first, all[rank].count});
+  }
+  std::ranges::sort(members, {}, &Member::first);
+  std::size_t next = 0;
+  for (const Member& member : members) {
+    if (member.first != next || member.count == 0) {
+      return fail(ErrorCode::kBug, "rank " + std::to_string(member.rank) + " owns " +
+                                       std::to_string(member.count) + " replicas from " +
+                                       std::to_string(member.first) + ", expected some from " +
+                                       std::to_string(next));
+    }
+    next += member.count;
+  }
+  if (next != replicas) {
+    return fail(ErrorCode::kBug, "the processes own " + std::to_string(next) +
+                                     " replicas, the job has " + std::to_string(replicas));
+  }
+  return members;
+}
+
+/// True where `mine` is true in all processes.
+Result<bool> true_everywhere(bool mine, Clock::time_point limit) {
+  auto flags = std::make_unique<std::array<int, 2>>();
+  (*flags)[0] = mine ? 1 : 0;
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Iallreduce(&(*flags)[0], &(*flags)[1], 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, &request);
+  if (!collectives::complete(std::span(&request, 1), limit)) {
+    static_cast<void>(flags.release());
+    return fail(ErrorCode::kInfrastructure, "not all processes of the job took the shared memory");
+  }
+  return (*flags)[1] != 0;
+}
+
+/// The segment of replica 0's process, which has it in `offered`. All succeed or all fail.
+Result<std::unique_ptr<NodeSegment>> share(Result<std::unique_ptr<NodeSegment>> offered,
+                                           const Introduction& owner, Clock::time_point limit) {
+  Result<std::unique_ptr<NodeSegment>> segment = std::move(offered);
+  if (segment && *segment == nullptr) {
+    segment = NodeSegment::open(owner.memory, owner.nonce, owner.replicas);
+  }
+  POPRUN_ASSIGN(const bool shared, true_everywhere(segment.has_value(), limit));
+  if (segment && !shared) {
+    return fail(ErrorCode::kUnreachable,
+                "another process of this host could not open the memory for the exchange; its own "
+                "message says why");
+  }
+  if (segment) {
+    (*segment)->close_files();
+  }
+  return segment;
+}
+
+}  // namespace
+
+MpiWorld::MpiWorld(const Options& options) : options_(options) {}
+
+MpiWorld::~MpiWorld() = default;
+
+Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
+  POPRUN_CHECK(options.local > 0);
+  POPRUN_TRY(check_mpi());
+  const Clock::time_point limit = Clock::now() + options.deadline;
+  int processes = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &processes);
+
+  // Replica 0's process offers memory before it knows whether all can use it: one round trip less.
+  Introduction mine{.host = options.host.value_or(host_number()),
+                    .replicas = options.replicas,
+                    .first = index_of(options.first),
+                    .count = options.local};
+  Result<std::unique_ptr<NodeSegment>> segment = nullptr;
+  if (mine.first == 0) {
+    segment = NodeSegment::create(
+        processes == 1 ? NodeSegment::Peers::kThreads : NodeSegment::Peers::kProcesses,
+        options.replicas);
+    if (segment) {
+      mine.memory = (*segment)->address();
+      mine.nonce = (*segment)->nonce();
+    }
+  }
+  POPRUN_ASSIGN(const std::vector<Introduction> all, introduce(mine, limit));
+  POPRUN_ASSIGN(std::vector<Member> members, members_of(all, options.replicas));
+
+  std::unique_ptr<MpiWorld> world(new MpiWorld(options));
+  if (std::ranges::all_of(all, [&](const auto& other) { return other.host == mine.host; })) {
+    const Introduction& owner = all[static_cast<std::size_t>(members[0].rank)];
+    POPRUN_ASSIGN(segment, share(std::move(segment), owner, limit));
+    world->speak_through_memory(std::move(*segment));
+    return world;
+  }
+  const auto self = std::ranges::find(members, mine.first, &Member::first) - members.begin();
+  POPRUN_ASSIGN(auto exchange,
+                PeerExchange::create(std::move(members), static_cast<std::size_t>(self), limit));
+  POPRUN_ASSIGN(auto process, SpreadProcess::create(std::move(exchange), options.deadline));
+  world->speak_through_messages(std::move(process));
+  return world;
+}
+
+void MpiWorld::speak_through_memory(std::unique_ptr<NodeSegment> segment) {
+  segment_ = std::move(segment);
+  const std::size_t first = index_of(options_.first);
+  for (std::size_t i = 0; i < options_.local; ++i) {
+    communicators_.push_back(std::make_unique<NodeCommunicator>(
+        *segment_, NodeCommunicator::Options{
+                       .self = first + i, .process_leader = first, .deadline = options_.deadline}));
+  }
+}
+
+void MpiWorld::speak_through_messages(std::unique_ptr<SpreadProcess> process) {
+  process_ = std::move(process);
+  for (std::size_t i = 0; i < options_.local; ++i) {
+    communicators_.push_back(std::make_unique<SpreadCommunicator>(*process_, i));
+  }
+}
+
+Communicator& MpiWorld::communicator(ReplicaId replica) {
+  const std::size_t local = index_of(replica) - index_of(options_.first);
+  POPRUN_CHECK(local < communicators_.size());
+  return *communicators_[local];
+}
+
+}  // namespace poprun

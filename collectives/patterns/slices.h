@@ -1,0 +1,39 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+namespace poprun::collectives {
+
+/// Elements [begin, end) of a vector.
+struct Slice {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  [[nodiscard]] constexpr std::size_t size() const { return end - begin; }
+  friend constexpr bool operator==(Slice, Slice) = default;
+};
+
+/// Floats of one cache line, the grain of slices: two replicas never write into one line of an
+/// aligned vector.
+inline constexpr std::size_t kLineFloats = 16;
+
+/// Part `part` of `count` elements cut into `parts` slices, in order and without gaps. Slices begin
+/// at multiples of a line and differ by at most one line; the last lines may leave some empty.
+/// Requires: part < parts.
+constexpr Slice slice_of(std::size_t count, std::size_t parts, std::size_t part) {
+  const std::size_t lines = (count + kLineFloats - 1) / kLineFloats;
+  const auto edge = [&](std::size_t index) {
+    const std::size_t line = lines / parts * index + std::min(index, lines % parts);
+    return std::min(line * kLineFloats, count);
+  };
+  return {edge(part), edge(part + 1)};
+}
+
+/// The elements that both slices hold; empty where they do not meet.
+constexpr Slice overlap(Slice a, Slice b) {
+  const std::size_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
+}  // namespace poprun::collectives
