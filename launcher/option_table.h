@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "launcher/options.h"
+
+/// The one table of options. A new option is one new row here, and a line in train.cfg if its name
+/// has a dot.
+namespace poprun::launcher {
+
+enum class Group : std::uint8_t {
+  kGeneral,
+  kPlacement,
+  kHosts,
+  kDataServer,
+  kOutput,
+  kTimeouts,
+  kJob,            ///< Named `section.key`; may stand in train.cfg.
+  kCompatibility,  ///< poprun's options that need hardware: accepted, noted, without effect.
+};
+
+enum class Arity : std::uint8_t {
+  kValue,     ///< Needs a value; given at most once.
+  kFlag,      ///< A boolean; its value may be left out and is then true. At most once.
+  kRepeated,  ///< Needs a value; may be given several times.
+};
+
+/// What a row made of a text: nothing when it took it, otherwise what it allows.
+using Refusal = std::optional<std::string>;
+
+struct OptionRow {
+  std::string name;
+  char letter = 0;  ///< Short form, 0 for none.
+  Group group = Group::kGeneral;
+  Arity arity = Arity::kValue;
+  std::string placeholder;  ///< How help shows the value.
+  std::string fallback;     ///< Default as the user would write it; empty for none.
+  std::string help;
+  std::function<Refusal(Options&, const std::string&)> set;
+};
+
+std::span<const OptionRow> option_table();
+
+/// The row of that full name, or null.
+const OptionRow* find_row(std::string_view name);
+
+/// poprun's booleans: yes no on off true false 1 0.
+std::optional<bool> parse_boolean(std::string_view text);
+
+}  // namespace poprun::launcher

@@ -1,0 +1,398 @@
+#include "launcher/options.h"
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include <boost/program_options.hpp>
+#include <fmt/format.h>
+
+#include "launcher/config_file.h"
+#include "launcher/nearest.h"
+#include "launcher/option_table.h"
+
+namespace poprun::launcher {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr const char* kUsageLine =
+    "poprun-emu [options] train.cfg, for example: poprun-emu -n 16 train.cfg";
+
+/// One value somebody wrote, and where.
+struct Written {
+  const OptionRow* row;
+  std::string value;
+  std::string place;  ///< "--training.seed" or "train.cfg:7: seed", for messages.
+  Origin origin;
+};
+
+struct CommandLine {
+  std::vector<Written> written;
+  std::vector<std::string> positional;
+};
+
+std::vector<std::string> names_of_all_rows() {
+  std::vector<std::string> names;
+  for (const OptionRow& row : option_table()) {
+    names.push_back(row.name);
+  }
+  return names;
+}
+
+/// Boost's view of the rows of `group`; every value is text to it. A flag's value is joined to it
+/// by
+/// `=` before Boost parses (see normalised), and help shows it without one.
+po::options_description described(Group group, const std::string& caption, bool for_help) {
+  po::options_description description(caption, 110, 60);
+  for (const OptionRow& row : option_table()) {
+    if (row.group != group) {
+      continue;
+    }
+    const std::string names = row.letter == 0 ? row.name : row.name + "," + row.letter;
+    if (row.arity == Arity::kFlag) {
+      description.add_options()(names.c_str(), new po::untyped_value(/*zero_tokens=*/for_help),
+                                row.help.c_str());
+    } else {
+      auto* value = po::value<std::string>()->value_name(row.placeholder);
+      if (!row.fallback.empty()) {
+        value->default_value(row.fallback);
+      }
+      description.add_options()(names.c_str(), value, row.help.c_str());
+    }
+  }
+  return description;
+}
+
+const OptionRow* flag_row(const std::string& argument) {
+  const OptionRow* row = argument == "-h"             ? find_row("help")
+                         : argument.starts_with("--") ? find_row(argument.substr(2))
+                                                      : nullptr;
+  return row != nullptr && row->arity == Arity::kFlag ? row : nullptr;
+}
+
+/// Brings poprun's habits into Boost's form: `-vv` and `--vv`, `-n=16`, and a boolean whose value
+/// may be left out, so that `--dry-run train.cfg` and `--dry-run yes train.cfg` both work.
+std::vector<std::string> normalised(std::span<const std::string> args) {
+  std::vector<std::string> result;
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    const std::string& argument = args[i];
+    if (argument == "--") {
+      result.insert(result.end(), args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
+      break;
+    }
+    if (argument == "-v" || argument == "--verbose") {
+      result.emplace_back("--verbose=1");
+    } else if (argument == "-vv" || argument == "--vv") {
+      result.emplace_back("--verbose=2");
+    } else if (const OptionRow* row = flag_row(argument)) {
+      const bool has_value = i + 1 < args.size() && parse_boolean(args[i + 1]).has_value();
+      result.push_back(fmt::format("--{}={}", row->name, has_value ? args[++i] : "true"));
+    } else if (argument.size() > 2 && argument[0] == '-' && argument[1] != '-' &&
+               argument[2] == '=') {
+      result.push_back(argument.substr(0, 2) + argument.substr(3));
+    } else {
+      result.push_back(argument);
+    }
+  }
+  return result;
+}
+
+std::string did_you_mean(const std::string& close) {
+  return close.empty() ? "; see poprun-emu --help" : "; did you mean " + close + "?";
+}
+
+Error unknown_option(const po::option& option) {
+  const std::string given =
+      option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
+  const std::string name = given.substr(0, given.find('='));
+  const std::vector<std::string> names = names_of_all_rows();
+  std::string close =
+      nearest(name.substr(std::min(name.find_first_not_of('-'), name.size())), names);
+  if (!close.empty()) {
+    close.insert(0, "--");
+  }
+  return {ErrorCode::kUsage, fmt::format("{}: unknown option{}", name, did_you_mean(close))};
+}
+
+Result<CommandLine> parse_command_line(std::span<const std::string> args) {
+  po::options_description all;
+  for (const Group group : {Group::kGeneral, Group::kPlacement, Group::kHosts, Group::kDataServer,
+                            Group::kOutput, Group::kTimeouts, Group::kJob, Group::kCompatibility}) {
+    all.add(described(group, "", /*for_help=*/false));
+  }
+  CommandLine result;
+  try {
+    const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
+    const auto parsed = po::command_line_parser(normalised(args))
+                            .options(all)
+                            .style(style)
+                            .allow_unregistered()
+                            .run();
+    for (const po::option& option : parsed.options) {
+      if (option.string_key.empty()) {
+        result.positional.insert(result.positional.end(), option.value.begin(), option.value.end());
+        continue;
+      }
+      std::string name = option.string_key;
+      name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
+      const OptionRow* row = find_row(name);
+      if (option.unregistered || row == nullptr) {
+        return tl::unexpected<Error>{unknown_option(option)};
+      }
+      const std::string value = option.value.empty() ? "" : option.value[0];
+      result.written.push_back({row, value, fmt::format("--{}", row->name), Origin::kCommandLine});
+    }
+  } catch (const po::error_with_option_name& error) {
+    return fail(ErrorCode::kUsage, fmt::format("{}: needs a value", error.get_option_name()));
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::kUsage, error.what());
+  }
+  return result;
+}
+
+Error unknown_key(const std::string& place, const ConfigEntry& entry) {
+  std::vector<std::string> in_section;
+  std::vector<std::string> sections;
+  std::string elsewhere;
+  for (const OptionRow& row : option_table()) {
+    if (row.group != Group::kJob) {
+      continue;
+    }
+    const std::size_t dot = row.name.find('.');
+    const std::string section = row.name.substr(0, dot);
+    const std::string key = row.name.substr(dot + 1);
+    if (std::ranges::find(sections, section) == sections.end()) {
+      sections.push_back(section);
+    }
+    if (section == entry.section) {
+      in_section.push_back(key);
+    }
+    if (key == entry.key) {
+      elsewhere = fmt::format("{} in [{}]", key, section);
+    }
+  }
+  if (in_section.empty() && elsewhere.empty()) {
+    const std::string close = nearest(entry.section, sections);
+    return {ErrorCode::kUsage,
+            fmt::format("{}: unknown section [{}]; {}", place, entry.section,
+                        close.empty() ? fmt::format("known: [{}]", fmt::join(sections, "] ["))
+                                      : fmt::format("did you mean [{}]?", close))};
+  }
+  const std::string close = elsewhere.empty() ? nearest(entry.key, in_section) : elsewhere;
+  return {ErrorCode::kUsage,
+          fmt::format("{}: unknown key {} in [{}]; {}", place, entry.key, entry.section,
+                      close.empty() ? fmt::format("known: {}", fmt::join(in_section, ", "))
+                                    : fmt::format("did you mean {}?", close))};
+}
+
+Result<std::vector<Written>> written_in_file(const std::string& file, std::string_view text) {
+  POPRUN_ASSIGN(const std::vector<ConfigEntry> entries, parse_config(file, text));
+  std::vector<Written> written;
+  std::map<const OptionRow*, std::size_t> first_line;
+  for (const ConfigEntry& entry : entries) {
+    const std::string place = fmt::format("{}:{}", file, entry.line);
+    const OptionRow* row = find_row(entry.section + "." + entry.key);
+    if (row == nullptr || row->group != Group::kJob) {
+      return tl::unexpected<Error>{unknown_key(place, entry)};
+    }
+    const auto [known, is_new] = first_line.emplace(row, entry.line);
+    if (!is_new) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: {} was already given in line {}; remove one of the two", place,
+                              entry.key, known->second));
+    }
+    written.push_back({row, entry.value, place + ": " + entry.key, Origin::kFile});
+  }
+  return written;
+}
+
+Status check_given_once(std::span<const Written> written) {
+  for (std::size_t i = 0; i < written.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      // -v may be repeated: that is how people write it.
+      const bool may_repeat =
+          written[i].row->arity == Arity::kRepeated || written[i].row->name == "verbose";
+      if (written[i].row == written[j].row && !may_repeat) {
+        return fail(ErrorCode::kUsage,
+                    fmt::format("{}: given twice, as {} and {}", written[i].place, written[j].value,
+                                written[i].value));
+      }
+    }
+  }
+  return {};
+}
+
+/// Gives every row its value: the strongest origin wins; a repeated row takes all of its texts.
+Status give_values(Options& options, std::span<const Written> written) {
+  for (const OptionRow& row : option_table()) {
+    Origin strongest = Origin::kDefault;
+    for (const Written& w : written) {
+      strongest = w.row == &row ? std::max(strongest, w.origin) : strongest;
+    }
+    Setting setting{row.name, strongest == Origin::kDefault ? row.fallback : "", strongest};
+    if (strongest == Origin::kDefault && !row.fallback.empty()) {
+      const Refusal refusal = row.set(options, row.fallback);
+      POPRUN_CHECK(!refusal);
+    }
+    for (const Written& w : written) {
+      if (w.row != &row || w.origin != strongest) {
+        continue;
+      }
+      if (const Refusal allowed = row.set(options, w.value)) {
+        return fail(ErrorCode::kUsage,
+                    fmt::format("{} = {} is not allowed; allowed: {}", w.place,
+                                w.value.empty() ? "(nothing)" : w.value, *allowed));
+      }
+      setting.text += setting.text.empty() ? w.value : " " + w.value;
+    }
+    options.settings.push_back(std::move(setting));
+  }
+  return {};
+}
+
+/// What no row can see alone.
+Status check_together(Options& options) {
+  proto::Topology& topology = *options.config.mutable_topology();
+  if (topology.num_instances() == 0) {
+    topology.set_num_instances(topology.num_replicas());
+  }
+  const std::uint32_t replicas = topology.num_replicas();
+  const std::uint32_t instances = topology.num_instances();
+  if (instances > replicas) {
+    return fail(ErrorCode::kUsage, fmt::format("--num-instances = {} is more than --num-replicas = "
+                                               "{}; an instance has at least one replica",
+                                               instances, replicas));
+  }
+  if (replicas % instances != 0) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("--num-replicas = {} is not divisible by --num-instances = {}; every instance "
+                    "has the same number of replicas",
+                    replicas, instances));
+  }
+  if (!options.host_lists.empty() && !options.hostfile.empty()) {
+    return fail(ErrorCode::kUsage, "--host and --hostfile exclude each other; give one of them");
+  }
+  if (options.only_output_from_instance >= static_cast<std::int64_t>(instances)) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--only-output-from-instance = {}, but instances are 0 to {}",
+                            options.only_output_from_instance, instances - 1));
+  }
+  if (options.heartbeat_timeout_seconds < 2 * options.heartbeat_interval_seconds) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--heartbeat-timeout = {} is less than twice --heartbeat-interval = {}",
+                            options.heartbeat_timeout_seconds, options.heartbeat_interval_seconds));
+  }
+  return {};
+}
+
+/// The command line, then the file by `read`, then both together.
+template <typename Read>
+Result<Options> parse(std::span<const std::string> args, Read read) {
+  POPRUN_ASSIGN(CommandLine line, parse_command_line(args));
+  POPRUN_TRY(check_given_once(line.written));
+  const auto asks_for = [&](std::string_view name) {
+    return std::ranges::any_of(line.written, [&](const Written& w) {
+      return w.row->name == name && parse_boolean(w.value).value_or(false);
+    });
+  };
+  Options options;
+  if (asks_for("help") || asks_for("version")) {
+    options.help = asks_for("help");
+    options.version = !options.help;
+    return options;
+  }
+  if (line.positional.size() != 1) {
+    const std::string given =
+        line.positional.empty()
+            ? "no train.cfg was given"
+            : fmt::format("one train.cfg is needed, {} were given: {}", line.positional.size(),
+                          fmt::join(line.positional, " "));
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}; usage: {} (--help lists the options)", given, kUsageLine));
+  }
+  options.config_file = line.positional[0];
+  POPRUN_ASSIGN(const std::string text, read(options.config_file));
+  POPRUN_ASSIGN(std::vector<Written> written, written_in_file(options.config_file, text));
+  written.insert(written.end(), line.written.begin(), line.written.end());
+  POPRUN_TRY(give_values(options, written));
+  POPRUN_TRY(check_together(options));
+  return options;
+}
+
+const char* origin_text(Origin origin) {
+  switch (origin) {
+    case Origin::kDefault:
+      return "default";
+    case Origin::kFile:
+      return "file";
+    case Origin::kCommandLine:
+      return "command line";
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<Options> parse_options(std::span<const std::string> args) {
+  return parse(args, [](const std::string& path) { return read_config_file(path); });
+}
+
+Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text) {
+  return parse(args,
+               [&](const std::string&) { return Result<std::string>(std::string(config_text)); });
+}
+
+std::string help_text() {
+  std::ostringstream out;
+  out << "Usage: " << kUsageLine << "\n\n"
+      << "Trains the model of train.cfg on emulated IPUs, as poprun would on a Pod.\n\n";
+  const std::vector<std::pair<Group, const char*>> groups = {
+      {Group::kGeneral, "General"},
+      {Group::kPlacement, "Placement"},
+      {Group::kHosts, "Hosts and MPI"},
+      {Group::kDataServer, "Data server"},
+      {Group::kOutput, "Output"},
+      {Group::kTimeouts, "Timeouts"},
+      {Group::kJob,
+       "The job (in train.cfg: `[training]`, then `seed = 7`; the command line overrides it)"}};
+  for (const auto& [group, caption] : groups) {
+    out << described(group, caption, /*for_help=*/true) << "\n";
+  }
+  out << "Accepted without effect, for poprun's users:\n ";
+  for (const OptionRow& row : option_table()) {
+    if (row.group == Group::kCompatibility) {
+      out << " --" << row.name;
+    }
+  }
+  out << "\n\nExit codes: 0 done, 64 bad option or train.cfg, 65 bad data, 69 host or data server "
+         "not reached,\n"
+         "70 a bug, 75 something died or took too long (run again), 86 the model does not fit, 130 "
+         "and 143\n"
+         "stopped by SIGINT and SIGTERM; a replica's own exit code is passed on.\n";
+  return out.str();
+}
+
+std::string resolved_config(const Options& options) {
+  std::string text;
+  std::string section;
+  for (const Setting& setting : options.settings) {
+    const std::size_t dot = setting.name.find('.');
+    if (dot == std::string::npos) {
+      continue;
+    }
+    if (setting.name.substr(0, dot) != section) {
+      section = setting.name.substr(0, dot);
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+    }
+    const bool unset = setting.text.empty();
+    const std::string line =
+        fmt::format("{}{} = {}", unset ? "# " : "", setting.name.substr(dot + 1), setting.text);
+    text += fmt::format("{:<40} # {}\n", line, unset ? "not set" : origin_text(setting.origin));
+  }
+  return text;
+}
+
+}  // namespace poprun::launcher

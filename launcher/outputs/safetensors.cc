@@ -1,0 +1,248 @@
+#include "launcher/outputs/safetensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace poprun::launcher {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kLengthBytes = 8;
+constexpr std::size_t kAlignment = 8;
+constexpr std::uint64_t kHeaderBytesMax = 100'000'000;  // The format's own limit.
+constexpr int kDepthMax = 8;                            // The format needs 3.
+
+constexpr std::array<std::pair<std::string_view, std::size_t>, 14> kTypes = {{{"F64", 8},
+                                                                              {"F32", 4},
+                                                                              {"F16", 2},
+                                                                              {"BF16", 2},
+                                                                              {"I64", 8},
+                                                                              {"I32", 4},
+                                                                              {"I16", 2},
+                                                                              {"I8", 1},
+                                                                              {"U64", 8},
+                                                                              {"U32", 4},
+                                                                              {"U16", 2},
+                                                                              {"U8", 1},
+                                                                              {"BOOL", 1},
+                                                                              {"F8_E4M3", 1}}};
+
+/// Where a tensor's bytes lie in the data, [begin, end).
+struct Entry {
+  Tensor tensor;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// a * b, or nothing where it overflows.
+std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t result = 0;
+  return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+}
+
+/// Bytes of a dtype and shape, or nothing where no memory could hold them.
+std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
+                                          std::span<const std::int64_t> shape) {
+  std::optional<std::uint64_t> bytes = element_bytes(dtype);
+  for (const std::int64_t size : shape) {
+    bytes = bytes ? product(*bytes, static_cast<std::uint64_t>(size)) : bytes;
+  }
+  return bytes;
+}
+
+/// The list of non-negative integers at `key`, or nothing.
+std::optional<std::vector<std::int64_t>> integers(const Json& object, const char* key) {
+  const auto list = object.find(key);
+  if (list == object.end() || !list->is_array()) {
+    return std::nullopt;
+  }
+  std::vector<std::int64_t> values;
+  for (const Json& value : *list) {
+    if (!value.is_number_unsigned() ||
+        value.get<std::uint64_t>() >
+            static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+      return std::nullopt;
+    }
+    values.push_back(value.get<std::int64_t>());
+  }
+  return values;
+}
+
+/// The header as JSON, without exceptions, not nested deeper than the format needs.
+Result<Json> parse_header(std::string_view text) {
+  std::vector<std::string> names;
+  const Json::parser_callback_t watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::key && depth == 1) {
+      names.push_back(value.get<std::string>());
+    }
+    return depth <= kDepthMax;
+  };
+  Json header = Json::parse(text, watch, /*allow_exceptions=*/false);
+  if (header.is_discarded() || !header.is_object()) {
+    return fail(ErrorCode::kData, "its header is no JSON object");
+  }
+  std::ranges::sort(names);
+  const auto twice = std::ranges::adjacent_find(names);
+  if (twice != names.end()) {
+    return fail(ErrorCode::kData, fmt::format("tensor '{}' is listed twice", *twice));
+  }
+  return header;
+}
+
+Result<Entry> parse_entry(const std::string& name, const Json& object, std::uint64_t data_bytes) {
+  if (!object.is_object()) {
+    return fail(ErrorCode::kData, fmt::format("tensor '{}' is not described by an object", name));
+  }
+  const auto dtype = object.find("dtype");
+  const bool known =
+      dtype != object.end() && dtype->is_string() && element_bytes(dtype->get<std::string>()) > 0;
+  if (!known) {
+    return fail(ErrorCode::kData, fmt::format("tensor '{}' has no known dtype", name));
+  }
+  Entry entry;
+  entry.tensor.name = name;
+  entry.tensor.dtype = dtype->get<std::string>();
+  const auto shape = integers(object, "shape");
+  const auto offsets = integers(object, "data_offsets");
+  if (!shape || !offsets || offsets->size() != 2 || (*offsets)[0] > (*offsets)[1]) {
+    return fail(ErrorCode::kData,
+                fmt::format("tensor '{}' needs a shape and data_offsets [begin, end]", name));
+  }
+  entry.tensor.shape = *shape;
+  entry.begin = static_cast<std::uint64_t>((*offsets)[0]);
+  entry.end = static_cast<std::uint64_t>((*offsets)[1]);
+  if (entry.end > data_bytes) {
+    return fail(
+        ErrorCode::kData,
+        fmt::format("tensor '{}' ends at byte {} of the data, which has {} B; is the file cut off?",
+                    name, entry.end, data_bytes));
+  }
+  const std::optional<std::uint64_t> needed = tensor_bytes(entry.tensor.dtype, *shape);
+  if (!needed || *needed != entry.end - entry.begin) {
+    return fail(
+        ErrorCode::kData,
+        fmt::format("tensor '{}' of {} [{}] needs {} B, its data_offsets span {} B", name,
+                    entry.tensor.dtype, fmt::join(*shape, ", "),
+                    needed ? std::to_string(*needed) : "more than 2^64", entry.end - entry.begin));
+  }
+  return entry;
+}
+
+/// Entries in the order of their data, which they must fill from end to end.
+Status sort_and_check_cover(std::vector<Entry>& entries, std::uint64_t data_bytes) {
+  std::ranges::stable_sort(entries, [](const Entry& a, const Entry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+  std::uint64_t covered = 0;
+  for (const Entry& entry : entries) {
+    if (entry.begin != covered) {
+      return fail(
+          ErrorCode::kData,
+          fmt::format("tensor '{}' begins at byte {} of the data, {} byte {}", entry.tensor.name,
+                      entry.begin,
+                      entry.begin < covered ? "overlapping the one up to" : "leaving a hole from",
+                      covered));
+    }
+    covered = entry.end;
+  }
+  if (covered != data_bytes) {
+    return fail(ErrorCode::kData,
+                fmt::format("{} B of data belong to no tensor", data_bytes - covered));
+  }
+  return {};
+}
+
+Result<std::vector<Tensor>> parse(std::string_view bytes) {
+  if (bytes.size() < kLengthBytes) {
+    return fail(ErrorCode::kData, fmt::format("it has {} B, a safetensors file has at least {} B",
+                                              bytes.size(), kLengthBytes));
+  }
+  std::uint64_t header_bytes = 0;
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    header_bytes |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+  }
+  bytes.remove_prefix(kLengthBytes);
+  if (header_bytes > bytes.size() || header_bytes > kHeaderBytesMax) {
+    return fail(ErrorCode::kData, fmt::format("its header should have {} B, but {} B follow; is "
+                                              "the file cut off, or no safetensors file?",
+                                              header_bytes, bytes.size()));
+  }
+  POPRUN_ASSIGN(const Json header, parse_header(bytes.substr(0, header_bytes)));
+  const std::string_view data = bytes.substr(header_bytes);
+
+  std::vector<Entry> entries;
+  for (const auto& [name, object] : header.items()) {
+    if (name != "__metadata__") {
+      POPRUN_ASSIGN(Entry entry, parse_entry(name, object, data.size()));
+      entries.push_back(std::move(entry));
+    }
+  }
+  POPRUN_TRY(sort_and_check_cover(entries, data.size()));
+  std::vector<Tensor> tensors;
+  for (Entry& entry : entries) {
+    entry.tensor.data = data.substr(entry.begin, entry.end - entry.begin);
+    tensors.push_back(std::move(entry.tensor));
+  }
+  return tensors;
+}
+
+}  // namespace
+
+std::size_t element_bytes(std::string_view dtype) {
+  const auto type =
+      std::ranges::find(kTypes, dtype, &std::pair<std::string_view, std::size_t>::first);
+  return type == kTypes.end() ? 0 : type->second;
+}
+
+std::string safetensors_header(std::span<const Tensor> tensors) {
+  Json json = Json::object();
+  std::uint64_t offset = 0;
+  for (const Tensor& tensor : tensors) {
+    POPRUN_CHECK(tensor_bytes(tensor.dtype, tensor.shape) == tensor.data.size());
+    json[tensor.name] = {{"dtype", tensor.dtype},
+                         {"shape", tensor.shape},
+                         {"data_offsets", {offset, offset + tensor.data.size()}}};
+    offset += tensor.data.size();
+  }
+  std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+  std::string header;
+  for (std::size_t i = 0; i < kLengthBytes; ++i) {
+    header += static_cast<char>((text.size() >> (8 * i)) & 0xFF);
+  }
+  return header + text;
+}
+
+Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string_view bytes) {
+  Result<std::vector<Tensor>> tensors = parse(bytes);
+  if (!tensors) {
+    return fail(ErrorCode::kData, fmt::format("{}: {}", file, tensors.error().message));
+  }
+  return tensors;
+}
+
+Result<std::vector<Tensor>> read_safetensors(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream bytes;
+  bytes << file.rdbuf();
+  if (!file.is_open() || file.bad() ||
+      (bytes.fail() && file.peek() != std::ifstream::traits_type::eof())) {
+    return fail(ErrorCode::kData, fmt::format("{}: cannot be read: {}", path,
+                                              std::strerror(errno != 0 ? errno : EIO)));
+  }
+  return parse_safetensors(path, bytes.view());
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/base/error.h"
+
+/// The open weights format of Hugging Face, https://github.com/huggingface/safetensors#format
+///
+///   8 bytes   N, little-endian
+///   N bytes   JSON: {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...},
+///             padded with spaces so that the data begins at a multiple of 8
+///   the data  of all tensors, row-major little-endian, without holes
+namespace poprun::launcher {
+
+struct Tensor {
+  std::string name;
+  std::string dtype;  ///< "F64" "F32" "F16" "BF16" "I64" "I32" "I16" "I8" "U64" ... "U8" "BOOL".
+  std::vector<std::int64_t> shape;  ///< Empty for a scalar.
+  std::string data;
+
+  friend bool operator==(const Tensor&, const Tensor&) = default;
+};
+
+/// Bytes of one element, 0 for an unknown dtype.
+std::size_t element_bytes(std::string_view dtype);
+
+/// Everything in front of the data. Tensors lie in the order given, so equal tensors in equal order
+/// give equal bytes.
+///
+/// Requires: every tensor's data has the size of its shape.
+std::string safetensors_header(std::span<const Tensor> tensors);
+
+/// The tensors of a file's bytes, in the order of their data. Trusts nothing; never crashes
+/// (tests/fuzz). Tensors may have any order in the header, but no hole and no overlap.
+///
+/// Errors
+///   kData  `file`: what is wrong, and where.
+Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string_view bytes);
+
+/// `parse_safetensors` of the file at `path`.
+///
+/// Errors
+///   kData  it is missing, unreadable, or damaged.
+Result<std::vector<Tensor>> read_safetensors(const std::string& path);
+
+}  // namespace poprun::launcher
