@@ -1,0 +1,45 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "proto/host_streams.pb.h"
+#include "replica/base/error.h"
+#include "replica/ports/host_stream.h"
+
+/// The replica's end of proto/host_streams.proto.
+namespace poprun::hostio {
+
+struct HostStreamOptions {
+  std::string address;                 ///< host:port of the data server.
+  std::string token;                   ///< The job's; empty where the server needs none.
+  proto::Selection selection;          ///< Which batches.
+  std::uint64_t first_sequence = 0;    ///< The first of them.
+  std::uint32_t prefetch_batches = 4;  ///< > 0. Bounds batches under way plus batches kept here.
+  std::chrono::milliseconds timeout{60'000};  ///< How long to try without a batch before giving up.
+  std::string log_source;                     ///< Tag of its log lines (replica/base/log.h).
+};
+
+/// A stream that fetches ahead from now on, on a thread of its own. A lost server is sought again
+/// every 50 ms at first, every second at last; no batch is lost or repeated, because batches go by
+/// number. One log line says when the server is lost, one when it is back.
+///
+/// A server that accepts and never answers counts as lost after a quarter of the timeout.
+/// Destruction takes milliseconds, whatever the server does.
+///
+/// Errors, from next()
+///   kUnreachable  no server answered for the whole timeout; says address, time, remedy.
+///   kData         the dataset is missing or damaged; the server's message.
+///   kUsage        the selection or the token is wrong, or another service answers.
+///   kBug          next() after the last batch of an evaluation, or a server that miscounts.
+std::unique_ptr<HostStream> open_host_stream(const HostStreamOptions& options);
+
+/// What a dataset holds, as the data server says. Waits for a server that is not up yet.
+///
+/// Errors: those of next(), kBug excepted; kUsage also where the server does not know the source.
+Result<proto::Dataset> describe(const std::string& address, const std::string& token,
+                                const std::string& source, std::chrono::milliseconds timeout);
+
+}  // namespace poprun::hostio

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "proto/host_streams.pb.h"
+#include "replica/base/error.h"
+
+/// What data servers serve. A source, as users write it in `[data] source`, names a dataset:
+/// "fashion-mnist", "idx:DIR". One file of this folder is one family of sources; a new one is a new
+/// file that defines `families::<file stem>()`.
+namespace poprun::hostio {
+
+/// A loaded dataset: a value that never changes. Any number of threads may read it.
+class Dataset {
+ public:
+  Dataset() = default;
+  Dataset(const Dataset&) = delete;
+  Dataset& operator=(const Dataset&) = delete;
+  virtual ~Dataset() = default;
+
+  /// Tensors, items per split, classes, normalisation.
+  [[nodiscard]] virtual const proto::Dataset& description() const = 0;
+
+  /// Writes one tensor of one item, row-major little-endian.
+  /// Requires: item < the split's items, tensor < description().tensors_size(), and
+  /// destination.size() == sample_bytes of that tensor.
+  virtual void read(proto::Split split, std::uint64_t item, int tensor,
+                    std::span<std::byte> destination) const = 0;
+};
+
+/// A way to name datasets.
+struct DatasetFamily {
+  std::string_view form;  ///< How its sources look, for messages: "idx:DIR".
+  bool (*accepts)(std::string_view source);
+  Result<proto::Dataset> (*describe)(std::string_view source);
+  Result<std::unique_ptr<Dataset>> (*load)(std::string_view source);
+};
+
+/// What the dataset holds, from the headers of its files. Quick: a few milliseconds.
+///
+/// Errors, of both functions
+///   kUsage  no family knows this source; lists those that exist.
+///   kData   a file is missing or damaged; names it and the remedy.
+Result<proto::Dataset> describe_dataset(std::string_view source);
+
+/// The whole dataset in memory. Cost: 0.4 s and 55 MB for fashion-mnist.
+Result<std::unique_ptr<Dataset>> load_dataset(std::string_view source);
+
+/// Items of a split. Requires: split is SPLIT_TRAIN or SPLIT_TEST.
+std::uint64_t items_of(const proto::Dataset& description, proto::Split split);
+
+/// Bytes of one sample of a tensor.
+std::uint64_t sample_bytes(const proto::StreamTensor& tensor);
+
+}  // namespace poprun::hostio

@@ -1,0 +1,33 @@
+#include "hostio/datasets/dataset.h"
+#include "hostio/image_files.h"
+
+/// "idx:DIR": any labelled images in the four files of MNIST.
+namespace poprun::hostio::families {
+namespace {
+
+constexpr std::string_view kPrefix = "idx:";
+
+/// Classes come from the labels. The normalisation is fixed, it maps 0..255 to -1..1, because the
+/// data's own moments would need all images to be read before anything is known.
+constexpr ImageFacts kFacts = {.classes = 0, .mean = 0.5F, .deviation = 0.5F};
+
+}  // namespace
+
+const DatasetFamily& idx() {
+  static constexpr DatasetFamily kFamily = {
+      .form = "idx:DIR",
+      .accepts =
+          [](std::string_view source) { return source.substr(0, kPrefix.size()) == kPrefix; },
+      .describe =
+          [](std::string_view source) {
+            return describe_image_files(source.substr(kPrefix.size()), kFacts);
+          },
+      .load =
+          [](std::string_view source) {
+            return load_image_files(source.substr(kPrefix.size()), kFacts);
+          },
+  };
+  return kFamily;
+}
+
+}  // namespace poprun::hostio::families

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "replica/base/error.h"
+
+/// IDX, the file format of MNIST and its relatives, plain or inside gzip.
+///
+///   byte 0, 1   zero
+///   byte 2      element type; only 0x08, unsigned byte, is read
+///   byte 3      rank R, 1 to kIdxRankMax
+///   byte 4      R dimensions, 32-bit big-endian
+///   then        the elements, row-major, and nothing after them
+///
+/// Whatever the bytes are, the answer is a value or one line that names the file, what was needed
+/// and what was there. Memory grows with the bytes that are really there, never with what a header
+/// claims.
+namespace poprun::hostio {
+
+inline constexpr std::size_t kIdxRankMax = 8;
+inline constexpr std::uint64_t kIdxElementsMax = std::uint64_t{1} << 34;
+
+struct IdxShape {
+  std::vector<std::uint32_t> dims;
+  std::uint64_t elements = 0;  ///< Product of `dims`, <= kIdxElementsMax.
+};
+
+struct IdxArray {
+  IdxShape shape;
+  std::vector<std::uint8_t> elements;  ///< shape.elements of them.
+};
+
+/// The shape in the header of `bytes`, which may be only the beginning of a file. `name` is the
+/// file's name in messages.
+///
+/// Errors
+///   kData  not an IDX file of unsigned bytes, too short, damaged gzip, or too large.
+Result<IdxShape> parse_idx_shape(std::span<const std::byte> bytes, std::string_view name);
+
+/// The whole array in `bytes`, a complete file.
+///
+/// Errors
+///   kData  as for `parse_idx_shape`; also fewer or more elements than the header says.
+Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name);
+
+/// `parse_idx_shape` of the file's first bytes. Cost: one read of 64 KiB at most.
+Result<IdxShape> read_idx_shape(const std::filesystem::path& file);
+
+/// `parse_idx` of the file. Cost: inflates about 150 MB/s.
+Result<IdxArray> read_idx(const std::filesystem::path& file);
+
+}  // namespace poprun::hostio

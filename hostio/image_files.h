@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "hostio/datasets/dataset.h"
+#include "replica/base/error.h"
+
+/// Labelled images in the four files of MNIST, each with or without .gz:
+///
+///   train-images-idx3-ubyte   [train items, H, W]      t10k-images-idx3-ubyte   [test items, H, W]
+///   train-labels-idx1-ubyte   [train items]            t10k-labels-idx1-ubyte   [test items]
+///
+/// As a dataset: tensor 0 "images" u8 [1, H, W], tensor 1 "labels" i32.
+namespace poprun::hostio {
+
+/// What the files do not say.
+struct ImageFacts {
+  std::uint32_t classes;  ///< 0: the largest label plus one.
+  float mean;             ///< Of x / 255.
+  float deviation;
+};
+
+/// The first of the four files that `folder` lacks, by its name with .gz.
+std::optional<std::filesystem::path> missing_image_file(const std::filesystem::path& folder);
+
+/// From headers alone, and the labels where `facts.classes` is 0.
+///
+/// Errors, of both functions
+///   kData  a file is missing, damaged, empty, or does not fit the others; names it.
+Result<proto::Dataset> describe_image_files(const std::filesystem::path& folder,
+                                            const ImageFacts& facts);
+
+Result<std::unique_ptr<Dataset>> load_image_files(const std::filesystem::path& folder,
+                                                  const ImageFacts& facts);
+
+}  // namespace poprun::hostio

@@ -1,0 +1,162 @@
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/program_options.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "hostio/dataset_store.h"
+#include "hostio/server.h"
+#include "replica/base/log.h"
+
+/// poprun-emu-hostio, the data server. Exit codes: design section 8.
+namespace poprun::hostio {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr const char* kName = "poprun-emu-hostio";
+
+struct Options {
+  ServerOptions server;
+  std::vector<std::string> preload;
+  std::string answer;  ///< Text of --help or --version: print it and leave.
+};
+
+po::options_description described_options() {
+  po::options_description network("Network");
+  network.add_options()  //
+      ("bind", po::value<std::string>()->value_name("ADDRESS")->default_value("127.0.0.1"),
+       "Address to listen on; 0.0.0.0 for all of this host.")  //
+      ("port", po::value<int>()->value_name("PORT")->default_value(50051),
+       "Port to listen on; 0 for any free one.")  //
+      ("token-file", po::value<std::string>()->value_name("FILE"),
+       "File with the job token that callers must show. Without it the environment variable "
+       "POPRUN_EMU_TOKEN; without that, none.");
+  po::options_description data("Data");
+  data.add_options()  //
+      ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
+       "Load a dataset before listening, and fail now if that fails: fashion-mnist or idx:DIR. "
+       "May be given several times.");
+  po::options_description information("Information");
+  information.add_options()                //
+      ("help,h", "Print this and leave.")  //
+      ("version", "Print the version and leave.");
+  po::options_description all(fmt::format(
+      "{} serves datasets to the replicas of poprun-emu jobs.\nUsage: {} [options]", kName, kName));
+  all.add(network).add(data).add(information);
+  return all;
+}
+
+Result<std::string> token_from(const po::variables_map& given) {
+  std::string token;
+  std::string origin = "POPRUN_EMU_TOKEN";
+  if (given.count("token-file") != 0) {
+    origin = given["token-file"].as<std::string>();
+    std::ifstream file(origin);
+    if (!std::getline(file, token) || token.empty()) {
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format("--token-file {}: needed a token in its first line, had none", origin));
+    }
+  } else if (const char* environment = std::getenv("POPRUN_EMU_TOKEN")) {
+    token = environment;
+  }
+  for (const char c : token) {
+    if (c <= ' ' || c > '~') {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: a token needs printable ASCII without blanks", origin));
+    }
+  }
+  return token;
+}
+
+Result<Options> parse_options(int argc, char** argv) {
+  const po::options_description known = described_options();
+  po::variables_map given;
+  try {
+    const po::positional_options_description none;
+    po::store(po::command_line_parser(argc, argv).options(known).positional(none).run(), given);
+    po::notify(given);
+  } catch (const po::error& error) {
+    return fail(ErrorCode::kUsage, fmt::format("{}; see {} --help", error.what(), kName));
+  }
+  Options options;
+  if (given.count("help") != 0) {
+    std::ostringstream text;
+    text << known;
+    options.answer = text.str();
+    return options;
+  }
+  if (given.count("version") != 0) {
+    options.answer = fmt::format("{} {}\n", kName, POPRUN_VERSION);
+    return options;
+  }
+  const int port = given["port"].as<int>();
+  if (port < 0 || port > 65535) {
+    return fail(ErrorCode::kUsage, fmt::format("--port: needed 0 to 65535, had {}", port));
+  }
+  options.server.port = static_cast<std::uint16_t>(port);
+  options.server.bind = given["bind"].as<std::string>();
+  POPRUN_ASSIGN(options.server.token, token_from(given));
+  if (given.count("preload") != 0) {
+    options.preload = given["preload"].as<std::vector<std::string>>();
+  }
+  return options;
+}
+
+/// The parent may have closed standard output; that is no reason to stop serving.
+void print(std::string_view text) {
+  [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
+}
+
+Status serve(const Options& options, const sigset_t& end_signals) {
+  auto datasets = std::make_unique<DatasetStore>();
+  for (const std::string& source : options.preload) {
+    POPRUN_TRY(datasets->load(source));
+  }
+  POPRUN_ASSIGN(const std::unique_ptr<Server> server, Server::start(options.server, *datasets));
+  print(fmt::format("{} listening on {}:{}\n", kName, options.server.bind, server->port()));
+  int signal = 0;
+  sigwait(&end_signals, &signal);
+  server->stop();
+  return {};
+}
+
+int run(int argc, char** argv) {
+  // Before any thread exists, so that all inherit it: the signals come to sigwait alone, and a
+  // client or parent that goes away is an error code, not a death.
+  sigset_t end_signals;
+  sigemptyset(&end_signals);
+  sigaddset(&end_signals, SIGTERM);
+  sigaddset(&end_signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &end_signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  const Result<Options> options = parse_options(argc, argv);
+  if (options && !options->answer.empty()) {
+    print(options->answer);
+    return 0;
+  }
+  const Status status =
+      options.and_then([&](const Options& valid) { return serve(valid, end_signals); });
+  if (!status) {
+    log::write(log::Level::kError, kName, status.error().message);
+    return static_cast<int>(status.error().code);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace poprun::hostio
+
+int main(int argc, char** argv) {
+  return poprun::hostio::run(argc, argv);
+}

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <zlib.h>
+
+#include "replica/base/error.h"
+
+/// IDX files made by hand, and a folder to put them in.
+namespace poprun::hostio::testing {
+
+using Bytes = std::vector<std::uint8_t>;
+
+/// An IDX file of unsigned bytes.
+inline Bytes idx_bytes(const std::vector<std::uint32_t>& dims, const Bytes& elements) {
+  Bytes bytes = {0, 0, 8, static_cast<std::uint8_t>(dims.size())};
+  for (const std::uint32_t dim : dims) {
+    for (const int shift : {24, 16, 8, 0}) {
+      bytes.push_back(static_cast<std::uint8_t>(dim >> shift));
+    }
+  }
+  bytes.insert(bytes.end(), elements.begin(), elements.end());
+  return bytes;
+}
+
+inline Bytes gzip(Bytes plain) {
+  z_stream zlib{};
+  POPRUN_CHECK(deflateInit2(&zlib, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  Bytes packed(deflateBound(&zlib, plain.size()) + 32);
+  zlib.next_in = plain.data();
+  zlib.avail_in = static_cast<uInt>(plain.size());
+  zlib.next_out = packed.data();
+  zlib.avail_out = static_cast<uInt>(packed.size());
+  POPRUN_CHECK(deflate(&zlib, Z_FINISH) == Z_STREAM_END);
+  packed.resize(zlib.total_out);
+  deflateEnd(&zlib);
+  return packed;
+}
+
+/// A folder of its own, gone with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "hostio-XXXXXX").string();
+    POPRUN_CHECK(mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+  [[nodiscard]] std::filesystem::path write(const std::string& name, const Bytes& bytes) const {
+    std::filesystem::create_directories((path_ / name).parent_path());
+    std::ofstream file(path_ / name, std::ios::binary);
+    for (const std::uint8_t byte : bytes) {
+      file.put(static_cast<char>(byte));
+    }
+    return path_ / name;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Item i's image is 2 x 3 pixels of value first + i, its label (first + i) % 5.
+inline void write_images(const TemporaryFolder& folder, const std::string& prefix,
+                         std::uint32_t items, std::uint8_t first) {
+  Bytes pixels;
+  Bytes labels;
+  for (std::uint32_t i = 0; i < items; ++i) {
+    pixels.insert(pixels.end(), 6, static_cast<std::uint8_t>(first + i));
+    labels.push_back(static_cast<std::uint8_t>((first + i) % 5));
+  }
+  (void)folder.write(prefix + "-images-idx3-ubyte", idx_bytes({items, 2, 3}, pixels));
+  (void)folder.write(prefix + "-labels-idx1-ubyte.gz", gzip(idx_bytes({items}, labels)));
+}
+
+}  // namespace poprun::hostio::testing

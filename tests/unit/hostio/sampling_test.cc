@@ -1,0 +1,247 @@
+#include "hostio/sampling.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace poprun::hostio {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Items = std::vector<std::uint64_t>;
+
+struct Job {
+  std::uint64_t items;
+  std::uint32_t replicas;
+  std::uint32_t micro_batch;
+  std::uint32_t accumulation;
+  std::uint64_t seed = 42;
+};
+
+proto::Selection selection(const Job& job, proto::Split split, std::uint32_t replica = 0) {
+  proto::Selection selection;
+  selection.set_source("any");
+  selection.set_split(split);
+  selection.set_seed(job.seed);
+  selection.set_replica(replica);
+  selection.set_replica_count(job.replicas);
+  selection.set_micro_batch_size(job.micro_batch);
+  selection.set_micro_batches_per_step(job.accumulation);
+  return selection;
+}
+
+Items batch(const Job& job, proto::Split split, std::uint32_t replica, std::uint64_t sequence) {
+  const Result<Sampler> sampler = Sampler::make(selection(job, split, replica), job.items);
+  EXPECT_TRUE(sampler) << sampler.error().message;
+  Items items(job.micro_batch);
+  sampler->items_of(sequence, items);
+  return items;
+}
+
+/// All items of one training step, in the order of the drawing in sampling.h.
+Items global_batch(const Job& job, std::uint64_t step) {
+  Items all;
+  for (std::uint64_t m = 0; m < job.accumulation; ++m) {
+    for (std::uint32_t replica = 0; replica < job.replicas; ++replica) {
+      const Items items = batch(job, proto::SPLIT_TRAIN, replica, step * job.accumulation + m);
+      all.insert(all.end(), items.begin(), items.end());
+    }
+  }
+  return all;
+}
+
+std::string complaint(const proto::Selection& selection, std::uint64_t items) {
+  const Result<Sampler> sampler = Sampler::make(selection, items);
+  if (sampler) {
+    return "no error";
+  }
+  EXPECT_EQ(sampler.error().code, ErrorCode::kUsage);
+  return sampler.error().message;
+}
+
+TEST(Sampling, EvaluationDealsItemsInOrderAndPadsTheLastBatches) {
+  // 7 items, 2 replicas, micro-batches of 2:   | 0 1 | 2 3 | 4 5 | 6 - |
+  const Job job = {.items = 7, .replicas = 2, .micro_batch = 2, .accumulation = 1};
+  EXPECT_EQ(evaluation_batches(7, selection(job, proto::SPLIT_TEST)), 2U);
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 0), ElementsAre(0, 1));
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 0), ElementsAre(2, 3));
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 1), ElementsAre(4, 5));
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 1), ElementsAre(6, Sampler::kPadding));
+}
+
+TEST(Sampling, EvaluationGivesEveryReplicaAsManyBatches) {
+  // One item for three replicas: two of them get nothing but padding.
+  const Job job = {.items = 1, .replicas = 3, .micro_batch = 2, .accumulation = 1};
+  EXPECT_EQ(evaluation_batches(1, selection(job, proto::SPLIT_TEST)), 1U);
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 0), ElementsAre(0, Sampler::kPadding));
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 2, 0),
+              ElementsAre(Sampler::kPadding, Sampler::kPadding));
+}
+
+TEST(Sampling, TrainingCutsTheEpochAsDrawn) {
+  // 10 items, global batch 2 x 1 x 2: two steps an epoch, the last two positions are left out.
+  const Job job = {.items = 10, .replicas = 2, .micro_batch = 1, .accumulation = 2};
+  EXPECT_EQ(steps_per_epoch(10, selection(job, proto::SPLIT_TRAIN)), 2U);
+  Items second_epoch = global_batch(job, 2);
+  const Items rest = global_batch(job, 3);
+  second_epoch.insert(second_epoch.end(), rest.begin(), rest.end());
+
+  // Micro-batch 5 is the second of step 2, the first step of epoch 1.
+  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 5), ElementsAre(second_epoch[2]));
+  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 1, 5), ElementsAre(second_epoch[3]));
+}
+
+TEST(Sampling, StaysTheSameForEver) {
+  // Literal: a change here changes the result of every job ever run.
+  const Job job = {.items = 10, .replicas = 1, .micro_batch = 10, .accumulation = 1};
+  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 0), ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 1), ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+}
+
+TEST(Sampling, DiffersByEpochAndBySeed) {
+  const Job job = {.items = 100, .replicas = 1, .micro_batch = 100, .accumulation = 1};
+  Job other = job;
+  other.seed = 43;
+  EXPECT_NE(batch(job, proto::SPLIT_TRAIN, 0, 0), batch(job, proto::SPLIT_TRAIN, 0, 1));
+  EXPECT_NE(batch(job, proto::SPLIT_TRAIN, 0, 0), batch(other, proto::SPLIT_TRAIN, 0, 0));
+}
+
+TEST(Sampling, EveryNumberOfItemsIsPermuted) {
+  for (std::uint64_t items = 1; items <= 70; ++items) {
+    std::set<std::uint64_t> seen;
+    for (std::uint64_t position = 0; position < items; ++position) {
+      seen.insert(permuted(/*key=*/9, /*epoch=*/items, items, position));
+    }
+    EXPECT_EQ(seen.size(), items);
+    EXPECT_EQ(*seen.rbegin(), items - 1);
+  }
+}
+
+TEST(Sampling, SpreadsItemsOverPositionsEvenly) {
+  // Over 6,000 epochs of 6 items each item stands at each place 1,000 times, give or take five
+  // standard deviations (29 each).
+  std::vector<std::vector<int>> counts(6, std::vector<int>(6));
+  for (std::uint64_t epoch = 0; epoch < 6000; ++epoch) {
+    for (std::uint64_t position = 0; position < 6; ++position) {
+      ++counts[position][permuted(/*key=*/1, epoch, 6, position)];
+    }
+  }
+  for (const auto& row : counts) {
+    for (const int count : row) {
+      EXPECT_NEAR(count, 1000, 145);
+    }
+  }
+}
+
+TEST(Sampling, TheItemsOfAStepDoNotDependOnTheNumberOfReplicas) {
+  const Job few = {.items = 1000, .replicas = 2, .micro_batch = 16, .accumulation = 2};
+  const Job many = {.items = 1000, .replicas = 16, .micro_batch = 2, .accumulation = 2};
+  for (std::uint64_t step = 0; step < 40; ++step) {
+    Items a = global_batch(few, step);
+    Items b = global_batch(many, step);
+    std::ranges::sort(a);
+    std::ranges::sort(b);
+    EXPECT_EQ(a, b) << step;
+  }
+}
+
+/// What must hold for every job.
+class SamplingProperty : public ::testing::TestWithParam<Job> {
+ protected:
+  Job job_ = GetParam();
+};
+
+TEST_P(SamplingProperty, NoItemComesTwiceInAnEpoch) {
+  const Result<std::uint64_t> steps =
+      steps_per_epoch(job_.items, selection(job_, proto::SPLIT_TRAIN));
+  ASSERT_TRUE(steps);
+  for (const std::uint64_t epoch : {0U, 1U, 5U}) {
+    std::set<std::uint64_t> seen;
+    for (std::uint64_t step = 0; step < *steps; ++step) {
+      for (const std::uint64_t item : global_batch(job_, epoch * *steps + step)) {
+        EXPECT_LT(item, job_.items);
+        EXPECT_TRUE(seen.insert(item).second) << item;
+      }
+    }
+    const std::uint64_t global = job_.replicas * job_.micro_batch * job_.accumulation;
+    EXPECT_EQ(seen.size(), *steps * global);
+    EXPECT_LT(job_.items - seen.size(), global);
+  }
+}
+
+TEST_P(SamplingProperty, EvaluationCoversEachItemOnce) {
+  const Result<std::uint64_t> batches =
+      evaluation_batches(job_.items, selection(job_, proto::SPLIT_TEST));
+  ASSERT_TRUE(batches);
+  Items seen;
+  std::size_t padding = 0;
+  for (std::uint32_t replica = 0; replica < job_.replicas; ++replica) {
+    for (std::uint64_t sequence = 0; sequence < *batches; ++sequence) {
+      for (const std::uint64_t item : batch(job_, proto::SPLIT_TEST, replica, sequence)) {
+        if (item == Sampler::kPadding) {
+          ++padding;
+        } else {
+          seen.push_back(item);
+        }
+      }
+    }
+  }
+  std::ranges::sort(seen);
+  Items all(job_.items);
+  std::iota(all.begin(), all.end(), 0);
+  EXPECT_EQ(seen, all);
+  EXPECT_LT(padding, job_.replicas * job_.micro_batch);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, SamplingProperty,
+    ::testing::Values(
+        Job{.items = 1, .replicas = 1, .micro_batch = 1, .accumulation = 1},
+        Job{.items = 7, .replicas = 3, .micro_batch = 2, .accumulation = 1},
+        Job{.items = 64, .replicas = 4, .micro_batch = 4, .accumulation = 4},
+        Job{.items = 100, .replicas = 7, .micro_batch = 3, .accumulation = 2},
+        Job{.items = 257, .replicas = 16, .micro_batch = 1, .accumulation = 3, .seed = 0}),
+    [](const auto& parameter) { return std::to_string(parameter.param.items) + "Items"; });
+
+TEST(Sampling, SaysThatADatasetIsSmallerThanOneGlobalBatch) {
+  const Job job = {.items = 500, .replicas = 16, .micro_batch = 16, .accumulation = 4};
+  EXPECT_THAT(complaint(selection(job, proto::SPLIT_TRAIN), 500),
+              AllOf(HasSubstr("500 training items"),
+                    HasSubstr("16 replicas x 16 samples x 4 micro-batches")));
+  EXPECT_EQ(complaint(selection(job, proto::SPLIT_TRAIN), 1024), "no error");
+}
+
+TEST(Sampling, RefusesAGlobalBatchThatOverflows) {
+  constexpr std::uint32_t kMost = 0xFFFFFFFF;
+  const Job job = {.items = 60'000, .replicas = kMost, .micro_batch = kMost, .accumulation = kMost};
+  EXPECT_THAT(complaint(selection(job, proto::SPLIT_TRAIN), 60'000), HasSubstr("global batch"));
+}
+
+TEST(Sampling, NamesTheFieldThatCanNeverWork) {
+  const Job good = {.items = 8, .replicas = 2, .micro_batch = 2, .accumulation = 1};
+  proto::Selection bad = selection(good, proto::SPLIT_TRAIN);
+  bad.set_replica(2);
+  EXPECT_THAT(complaint(bad, 8), HasSubstr("needed replica < 2, had 2"));
+  bad = selection(good, proto::SPLIT_TRAIN);
+  bad.set_replica_count(0);
+  EXPECT_THAT(complaint(bad, 8), HasSubstr("replica_count > 0"));
+  bad = selection(good, proto::SPLIT_TRAIN);
+  bad.set_micro_batch_size(0);
+  EXPECT_THAT(complaint(bad, 8), HasSubstr("micro_batch_size > 0"));
+  bad = selection(good, proto::SPLIT_TEST);
+  bad.set_micro_batches_per_step(0);
+  EXPECT_THAT(complaint(bad, 8), HasSubstr("micro_batches_per_step > 0"));
+  bad = selection(good, proto::SPLIT_UNSPECIFIED);
+  EXPECT_THAT(complaint(bad, 8), HasSubstr("split"));
+}
+
+}  // namespace
+}  // namespace poprun::hostio
