@@ -1,0 +1,162 @@
+#include "replica/coordinator/coordinator_client.h"
+
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "replica/coordinator/connection.h"
+#include "replica/coordinator/heartbeat.h"
+#include "replica/coordinator/progress_board.h"
+#include "replica/coordinator/report_stream.h"
+
+namespace poprun {
+namespace {
+
+constexpr double kFailSecondsMax = 2;
+constexpr double kWeightsSecondsMax = 600;
+
+Result<std::uint32_t> integer_variable(const char* name) {
+  const char* text = std::getenv(name);
+  const std::string_view view = text == nullptr ? "" : text;
+  std::uint32_t value = 0;
+  const auto [stop, error] = std::from_chars(view.data(), view.data() + view.size(), value);
+  if (view.empty() || error != std::errc{} || stop != view.data() + view.size()) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("environment variable {} is '{}', not a number; poprun-emu starts this program",
+                    name, view));
+  }
+  return value;
+}
+
+std::string machine_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+}  // namespace
+
+Result<InstanceEnvironment> read_instance_environment() {
+  InstanceEnvironment environment;
+  const char* coordinator = std::getenv("POPRUN_EMU_COORDINATOR");
+  if (coordinator == nullptr || *coordinator == '\0') {
+    return fail(
+        ErrorCode::kUsage,
+        "environment variable POPRUN_EMU_COORDINATOR is not set; poprun-emu starts this program");
+  }
+  environment.coordinator = coordinator;
+  const char* token = std::getenv("POPRUN_EMU_TOKEN");
+  environment.token = token == nullptr ? "" : token;
+  POPRUN_ASSIGN(environment.first_replica, integer_variable("POPDIST_REPLICA_INDEX_OFFSET"));
+  POPRUN_ASSIGN(environment.local_replicas, integer_variable("POPDIST_NUM_LOCAL_REPLICAS"));
+  if (environment.local_replicas == 0 ||
+      environment.first_replica % environment.local_replicas != 0) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format(
+            "POPDIST_REPLICA_INDEX_OFFSET = {} is no multiple of POPDIST_NUM_LOCAL_REPLICAS = {}",
+            environment.first_replica, environment.local_replicas));
+  }
+  environment.instance = environment.first_replica / environment.local_replicas;
+  return environment;
+}
+
+CoordinatorClient::CoordinatorClient(const InstanceEnvironment& environment, OnLost on_lost)
+    : environment_(environment),
+      on_lost_(std::move(on_lost)),
+      connection_(
+          std::make_unique<CoordinatorConnection>(environment.coordinator, environment.token)),
+      board_(
+          std::make_unique<ProgressBoard>(environment.first_replica, environment.local_replicas)) {}
+
+CoordinatorClient::~CoordinatorClient() = default;
+
+Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds) {
+  grpc::ClientContext context;
+  connection_->prepare(context, timeout_seconds);
+  context.set_wait_for_ready(true);
+  proto::JoinRequest request;
+  request.set_instance(environment_.instance);
+  request.set_host(machine_name());
+  request.set_pid(static_cast<std::uint32_t>(getpid()));
+  request.set_version(POPRUN_VERSION);
+  proto::JoinReply reply;
+  const grpc::Status status = connection_->stub->Join(&context, request, &reply);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return poprun::fail(ErrorCode::kUnreachable,
+                        fmt::format("no answer from the launcher at {} for {} s",
+                                    connection_->address, timeout_seconds));
+  }
+  if (!status.ok()) {
+    return poprun::fail(ErrorCode::kInfrastructure,
+                        fmt::format("the launcher at {} refused this instance: {}",
+                                    connection_->address, status.error_message()));
+  }
+  const std::chrono::milliseconds interval{reply.heartbeat_interval_ms()};
+  heartbeat_ =
+      std::make_unique<Heartbeat>(*connection_, *board_, environment_.instance, interval, on_lost_);
+  return reply;
+}
+
+void CoordinatorClient::progress(ReplicaId replica, std::uint64_t step, std::string_view activity) {
+  board_->write(replica, step, activity);
+}
+
+bool CoordinatorClient::drain_requested() const {
+  return heartbeat_ != nullptr && heartbeat_->drain_requested();
+}
+
+Status CoordinatorClient::receive_weights(const OnChunk& on_chunk) {
+  grpc::ClientContext context;
+  connection_->prepare(context, kWeightsSecondsMax);
+  const auto stream = connection_->stub->SendWeights(&context, proto::WeightsRequest{});
+  proto::TensorChunk chunk;
+  while (stream->Read(&chunk)) {
+    const Status taken = on_chunk(chunk);
+    if (!taken) {
+      context.TryCancel();
+      stream->Finish();
+      return taken;
+    }
+  }
+  const grpc::Status status = stream->Finish();
+  if (!status.ok()) {
+    return poprun::fail(ErrorCode::kInfrastructure,
+                        fmt::format("the launcher stopped sending the initial weights: {}",
+                                    status.error_message()));
+  }
+  return {};
+}
+
+Status CoordinatorClient::report(proto::ReportItem item) {
+  if (reports_ == nullptr) {
+    reports_ = std::make_unique<ReportStream>(*connection_);
+  }
+  return reports_->send(std::move(item));
+}
+
+Status CoordinatorClient::finish() {
+  POPRUN_CHECK(reports_ != nullptr);
+  return reports_->finish();
+}
+
+void CoordinatorClient::fail(const proto::Failure& failure) {
+  grpc::ClientContext context;
+  connection_->prepare(context, kFailSecondsMax);
+  proto::FailReply reply;
+  // A launcher that can't be told is gone, and then on_lost ends this process.
+  connection_->stub->Fail(&context, failure, &reply);
+}
+
+void CoordinatorClient::leave() {
+  if (heartbeat_ != nullptr) {
+    heartbeat_->leave();
+  }
+}
+
+}  // namespace poprun

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "proto/coordinator.pb.h"
+#include "replica/base/error.h"
+#include "replica/base/ids.h"
+#include "replica/ports/reporter.h"
+
+/// An instance's line to the launcher.
+///
+///   connect -> join -> [life signs begin] -> receive_weights? -> report ... -> finish -> leave
+///                                                  \-> fail, wherever something goes wrong
+namespace poprun {
+
+struct CoordinatorConnection;
+class Heartbeat;
+class ProgressBoard;
+class ReportStream;
+
+/// Where this instance stands, from the variables that poprun-emu and poprun set.
+struct InstanceEnvironment {
+  std::string coordinator;           ///< POPRUN_EMU_COORDINATOR, host:port.
+  std::string token;                 ///< POPRUN_EMU_TOKEN; empty where the job has none.
+  std::uint32_t instance = 0;        ///< POPDIST_REPLICA_INDEX_OFFSET / POPDIST_NUM_LOCAL_REPLICAS.
+  std::uint32_t first_replica = 0;   ///< POPDIST_REPLICA_INDEX_OFFSET.
+  std::uint32_t local_replicas = 1;  ///< POPDIST_NUM_LOCAL_REPLICAS.
+};
+
+/// Errors
+///   kUsage  a variable is missing or no number: the program was not started by poprun-emu.
+Result<InstanceEnvironment> read_instance_environment();
+
+/// `progress`, `drain_requested` and `fail` are thread-safe once `join` returned; the rest belongs
+/// to one thread. Progress costs about 50 ns and takes no lock that another replica takes.
+class CoordinatorClient final : public ProgressSink {
+ public:
+  using OnLost = std::function<void()>;
+  using OnChunk = std::function<Status(const proto::TensorChunk&)>;
+
+  /// Does not connect yet. `on_lost` is called once, from another thread, when life signs can't
+  /// reach the launcher any more (it died, or the link is cut); the process should then leave with
+  /// code 75, for nobody else will end it. Not called after `leave`.
+  CoordinatorClient(const InstanceEnvironment& environment, OnLost on_lost);
+  ~CoordinatorClient() override;
+
+  /// Says where this instance runs and gets the job. Waits for the launcher's answer, which comes
+  /// when the dataset is known. Life signs begin with it.
+  ///
+  /// Errors
+  ///   kUnreachable     no answer in `timeout_seconds`; names the address.
+  ///   kInfrastructure  the launcher refused; its message.
+  Result<proto::JoinReply> join(double timeout_seconds);
+
+  void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) override;
+  [[nodiscard]] bool drain_requested() const override;
+
+  /// The initial weights, chunk by chunk, tensors in the launcher's order. No call where the job
+  /// has none. Stops at the first error of `on_chunk` and returns it.
+  ///
+  /// Errors
+  ///   kInfrastructure  the launcher went away.
+  Status receive_weights(const OnChunk& on_chunk);
+
+  /// Queues one item for the launcher, in order; only the instance of replica 0 calls it. Returns
+  /// at once while less than 16 MiB wait, otherwise when there is room again, at the latest after
+  /// 60 s.
+  ///
+  /// Errors
+  ///   kInfrastructure  the launcher went away, takes nothing, or can't write its files; its
+  ///   message.
+  Status report(proto::ReportItem item);
+
+  /// Waits until the launcher has everything that was reported, on its disk. The last report must
+  /// be the profile. Errors as `report`.
+  Status finish();
+
+  /// Why this instance is about to exit. Waits 2 s for the launcher at most; never fails, for there
+  /// would be nobody left to tell.
+  void fail(const proto::Failure& failure);
+
+  /// Ends the life signs so that the launcher knows it as an orderly end. Waits 2 s at most.
+  void leave();
+
+ private:
+  InstanceEnvironment environment_;
+  OnLost on_lost_;
+  std::unique_ptr<CoordinatorConnection> connection_;
+  std::unique_ptr<ProgressBoard> board_;
+  std::unique_ptr<Heartbeat> heartbeat_;   ///< From join on.
+  std::unique_ptr<ReportStream> reports_;  ///< From the first report on.
+};
+
+}  // namespace poprun

@@ -1,0 +1,74 @@
+#include "replica/coordinator/heartbeat.h"
+
+#include <utility>
+
+namespace poprun {
+namespace {
+
+constexpr std::chrono::seconds kLeaveMax{2};
+
+}  // namespace
+
+Heartbeat::Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board,
+                     std::uint32_t instance, std::chrono::milliseconds interval,
+                     std::function<void()> on_lost)
+    : board_(board), instance_(instance), interval_(interval), on_lost_(std::move(on_lost)) {
+  connection.prepare(context_, 0);
+  stream_ = connection.stub->Heartbeat(&context_);
+  writer_ = std::thread([this] { write_beats(); });
+  reader_ = std::thread([this] { read_directives(); });
+}
+
+Heartbeat::~Heartbeat() {
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  changed_.notify_all();
+  context_.TryCancel();
+  writer_.join();
+  reader_.join();
+}
+
+void Heartbeat::leave() {
+  std::unique_lock lock(mutex_);
+  leaving_ = true;
+  changed_.notify_all();
+  changed_.wait_for(lock, kLeaveMax, [this] { return ended_; });
+}
+
+void Heartbeat::write_beats() {
+  std::unique_lock lock(mutex_);
+  while (!leaving_ && !ended_) {
+    lock.unlock();
+    const bool alive = stream_->Write(board_.beat(instance_));
+    lock.lock();
+    if (!alive) {
+      return;  // The reader sees the same end and reports it.
+    }
+    changed_.wait_for(lock, interval_, [this] { return leaving_ || ended_; });
+  }
+  lock.unlock();
+  stream_->WritesDone();
+}
+
+void Heartbeat::read_directives() {
+  proto::Directive directive;
+  while (stream_->Read(&directive)) {
+    if (directive.drain()) {
+      drain_ = true;
+    }
+  }
+  bool lost = false;
+  {
+    const std::lock_guard lock(mutex_);
+    lost = !leaving_;
+    ended_ = true;
+  }
+  changed_.notify_all();
+  if (lost) {
+    on_lost_();
+  }
+}
+
+}  // namespace poprun

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "replica/coordinator/connection.h"
+#include "replica/coordinator/progress_board.h"
+
+namespace poprun {
+
+/// Life signs of one instance: a beat now and every interval up, the launcher's wishes down. Two
+/// threads that sleep; a replica that hangs in a collective keeps beating and shows where it hangs.
+class Heartbeat {
+ public:
+  /// `connection` and `board` must outlive this. `on_lost` is called once, from the reading thread,
+  /// when the stream ends without `leave`.
+  Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board,
+            std::uint32_t instance, std::chrono::milliseconds interval,
+            std::function<void()> on_lost);
+
+  /// Without `leave` before it, the launcher sees a death.
+  ~Heartbeat();
+
+  [[nodiscard]] bool drain_requested() const { return drain_.load(std::memory_order_relaxed); }
+
+  /// Closes the stream so that the launcher knows it as an orderly end. Waits 2 s at most. Once.
+  void leave();
+
+ private:
+  void write_beats();
+  void read_directives();
+
+  const ProgressBoard& board_;
+  std::uint32_t instance_;
+  std::chrono::milliseconds interval_;
+  std::function<void()> on_lost_;
+  std::atomic<bool> drain_ = false;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<proto::Beat, proto::Directive>> stream_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool leaving_ = false;  ///< Guarded by mutex_.
+  bool ended_ = false;    ///< Guarded by mutex_: the launcher closed its side, or is gone.
+
+  std::thread writer_;
+  std::thread reader_;
+};
+
+}  // namespace poprun

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "proto/coordinator.pb.h"
+#include "replica/base/ids.h"
+
+namespace poprun {
+
+/// What each replica of this instance does now: one writer a replica, one reader (the life signs).
+/// Thread-safe. Writing costs an uncontended lock and the copy of a few bytes.
+class ProgressBoard {
+ public:
+  ProgressBoard(std::uint32_t first_replica, std::uint32_t replicas);
+
+  /// Requires: the replica is one of this instance.
+  void write(ReplicaId replica, std::uint64_t step, std::string_view activity);
+
+  [[nodiscard]] proto::Beat beat(std::uint32_t instance) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Slot {
+    mutable std::mutex mutex;
+    std::uint64_t step = 0;
+    std::string activity = "starting";
+    Clock::time_point since = Clock::now();
+  };
+
+  std::uint32_t first_replica_;
+  std::uint32_t replicas_;
+  std::unique_ptr<Slot[]> slots_;  ///< [replicas_]
+};
+
+}  // namespace poprun
