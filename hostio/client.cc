@@ -46,6 +46,14 @@ double seconds(Clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
+/// Why a call broke, for a log line: "Connection refused" out of gRPC's list of all it tried.
+std::string reason_of(const grpc::Status& status) {
+  const std::string& message = status.error_message();
+  const std::size_t colon = message.rfind(": ");
+  const bool listed = message.starts_with("failed to connect") && colon != std::string::npos;
+  return listed ? message.substr(colon + 2) : message;
+}
+
 /// An answer that no waiting changes.
 std::optional<Error> final_error(const grpc::Status& status, const std::string& address) {
   using enum grpc::StatusCode;
@@ -373,14 +381,13 @@ class PrefetchingStream final : public HostStream {
       }
     }
     lost_since_ = last_success_;
-    log::write(
-        log::Level::kWarning, options_.log_source,
-        next_sequence_ == options_.first_sequence
-            ? fmt::format("data server {} does not answer yet ({}); trying for {:g} s",
-                          options_.address, status.error_message(), seconds(options_.timeout))
-            : fmt::format("lost data server {} after batch {} ({}); trying for {:g} s",
-                          options_.address, next_sequence_ - 1, status.error_message(),
-                          seconds(options_.timeout)));
+    log::write(log::Level::kWarning, options_.log_source,
+               next_sequence_ == options_.first_sequence
+                   ? fmt::format("data server {} does not answer yet ({}); trying for {:g} s",
+                                 options_.address, reason_of(status), seconds(options_.timeout))
+                   : fmt::format("lost data server {} after batch {} ({}); trying for {:g} s",
+                                 options_.address, next_sequence_ - 1, reason_of(status),
+                                 seconds(options_.timeout)));
   }
 
   void note_back() {

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -139,6 +140,8 @@ int run(int argc, char** argv) {
   sigaddset(&end_signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &end_signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
+  // gRPC would tell of a port in use in its own words, before our one line.
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
   const Result<Options> options = parse_options(argc, argv);
   if (options && !options->answer.empty()) {

@@ -1,0 +1,437 @@
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "hostio/client.h"
+#include "hostio/dataset_store.h"
+#include "hostio/server.h"
+#include "hostio/wire.h"
+#include "proto/host_streams.grpc.pb.h"
+#include "tests/unit/hostio/idx_bytes.h"
+
+/// Client and server over loopback, in one process.
+namespace poprun::hostio {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+using testing::write_images;
+
+using Clock = std::chrono::steady_clock;
+using Batches = std::vector<std::vector<std::string>>;
+
+/// A TCP port that accepts connections, through the kernel, and never says a word: what a server
+/// under SIGSTOP looks like.
+class SilentPort {
+ public:
+  SilentPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    POPRUN_CHECK(::bind(socket_, generic, size) == 0);
+    POPRUN_CHECK(::listen(socket_, 64) == 0);
+    POPRUN_CHECK(::getsockname(socket_, generic, &size) == 0);
+    port_ = ntohs(address.sin_port);
+  }
+  SilentPort(const SilentPort&) = delete;
+  SilentPort& operator=(const SilentPort&) = delete;
+  ~SilentPort() { ::close(socket_); }
+
+  [[nodiscard]] int port() const { return port_; }
+
+ private:
+  int socket_;
+  int port_ = 0;
+};
+
+class HostStreamTest : public ::testing::Test {
+ protected:
+  HostStreamTest() {
+    write_images(folder_, "train", 40, 0);
+    write_images(folder_, "t10k", 10, 50);
+    restart();
+  }
+
+  /// Another server, on the port of the one before.
+  void restart() {
+    server_.reset();
+    store_ = std::make_unique<DatasetStore>();
+    ServerOptions options;
+    options.port = static_cast<std::uint16_t>(port_);
+    options.token = token_;
+    auto server = Server::start(options, *store_);
+    POPRUN_CHECK(server.has_value());
+    server_ = std::move(*server);
+    port_ = server_->port();
+  }
+
+  [[nodiscard]] std::string address() const { return fmt::format("127.0.0.1:{}", port_); }
+
+  [[nodiscard]] HostStreamOptions options(proto::Split split = proto::SPLIT_TRAIN) const {
+    HostStreamOptions options;
+    options.address = address();
+    options.token = token_;
+    options.selection.set_source("idx:" + folder_.path().string());
+    options.selection.set_split(split);
+    options.selection.set_seed(7);
+    options.selection.set_replica(1);
+    options.selection.set_replica_count(2);
+    options.selection.set_micro_batch_size(3);
+    options.selection.set_micro_batches_per_step(2);
+    options.timeout = 10s;
+    options.log_source = "test";
+    return options;
+  }
+
+  static Batches take(HostStream& stream, std::uint64_t first, std::uint64_t count) {
+    Batches batches;
+    for (std::uint64_t sequence = first; sequence < first + count; ++sequence) {
+      Result<HostBatch> batch = stream.next();
+      if (!batch) {
+        ADD_FAILURE() << batch.error().message;
+        break;
+      }
+      EXPECT_EQ(batch->sequence, sequence);
+      batches.push_back(std::move(batch->tensors));
+    }
+    return batches;
+  }
+
+  TemporaryFolder folder_;
+  std::string token_ = "secret";
+  int port_ = 0;
+  std::unique_ptr<DatasetStore> store_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(HostStreamTest, DescribesADataset) {
+  const auto dataset = describe(address(), token_, "idx:" + folder_.path().string(), 10s);
+  ASSERT_TRUE(dataset) << dataset.error().message;
+  EXPECT_EQ(dataset->train_items(), 40U);
+  EXPECT_EQ(dataset->classes(), 5U);
+}
+
+TEST_F(HostStreamTest, BringsTheBatchesThatSamplingSays) {
+  const auto stream = open_host_stream(options());
+  const Batches batches = take(*stream, 0, 30);
+
+  const auto sampler = Sampler::make(options().selection, 40);
+  ASSERT_TRUE(sampler);
+  ASSERT_EQ(batches.size(), 30U);
+  for (std::uint64_t k = 0; k < batches.size(); ++k) {
+    std::vector<std::uint64_t> items(3);
+    sampler->items_of(k, items);
+    std::string images;
+    std::string labels;
+    for (const std::uint64_t item : items) {
+      images += std::string(6, static_cast<char>(item));
+      labels += std::string{static_cast<char>(item % 5), 0, 0, 0};
+    }
+    EXPECT_EQ(batches[k], (std::vector<std::string>{images, labels})) << k;
+  }
+}
+
+TEST_F(HostStreamTest, PadsTheLastEvaluationBatchAndEnds) {
+  // 10 items over 2 replicas x 3: replica 1 has items 3 4 5 and 9 - -.
+  const auto stream = open_host_stream(options(proto::SPLIT_TEST));
+  const Batches batches = take(*stream, 0, 2);
+  ASSERT_EQ(batches.size(), 2U);
+  EXPECT_EQ(batches[0][0], std::string(6, 53) + std::string(6, 54) + std::string(6, 55));
+  EXPECT_EQ(batches[1][0], std::string(6, 59) + std::string(12, 0));
+  EXPECT_EQ(batches[1][1], std::string({4, 0, 0, 0}) + std::string(8, '\xFF'));
+
+  const auto beyond = stream->next();
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, ErrorCode::kBug);
+  EXPECT_THAT(beyond.error().message, HasSubstr("batch 2 was asked for"));
+}
+
+TEST_F(HostStreamTest, GoesOnWhereItIsTold) {
+  HostStreamOptions later = options();
+  later.first_sequence = 11;
+  const Batches all = take(*open_host_stream(options()), 0, 14);
+  const Batches rest = take(*open_host_stream(later), 11, 3);
+  EXPECT_EQ(rest, Batches(all.begin() + 11, all.end()));
+}
+
+TEST_F(HostStreamTest, WorksWithOneBatchOfPrefetch) {
+  HostStreamOptions narrow = options();
+  narrow.prefetch_batches = 1;
+  EXPECT_EQ(take(*open_host_stream(narrow), 0, 20), take(*open_host_stream(options()), 0, 20));
+}
+
+TEST_F(HostStreamTest, TwoServersGiveEqualBytes) {
+  const Batches first = take(*open_host_stream(options()), 0, 25);
+  DatasetStore other_store;
+  const auto other = Server::start({.bind = "127.0.0.1", .port = 0, .token = token_}, other_store);
+  ASSERT_TRUE(other);
+  HostStreamOptions elsewhere = options();
+  elsewhere.address = fmt::format("127.0.0.1:{}", (*other)->port());
+  EXPECT_EQ(take(*open_host_stream(elsewhere), 0, 25), first);
+}
+
+TEST_F(HostStreamTest, ARestartedServerChangesNoByte) {
+  const Batches undisturbed = take(*open_host_stream(options()), 0, 40);
+
+  const auto stream = open_host_stream(options());
+  Batches batches;
+  for (std::uint64_t first = 0; first < 40; first += 10) {
+    for (auto& batch : take(*stream, first, 10)) {
+      batches.push_back(std::move(batch));
+    }
+    restart();
+  }
+  EXPECT_EQ(batches, undisturbed);
+}
+
+TEST_F(HostStreamTest, ARestartDuringAnEvaluationEndsItNoEarlier) {
+  const auto stream = open_host_stream([&] {
+    HostStreamOptions narrow = options(proto::SPLIT_TEST);
+    narrow.selection.set_replica_count(2);
+    narrow.selection.set_micro_batch_size(1);
+    narrow.prefetch_batches = 1;
+    return narrow;
+  }());
+  take(*stream, 0, 2);
+  restart();
+  take(*stream, 2, 3);
+  EXPECT_FALSE(stream->next());
+}
+
+TEST_F(HostStreamTest, WaitsForAServerThatIsNotUpYet) {
+  server_.reset();
+  const auto stream = open_host_stream(options());
+  std::this_thread::sleep_for(20ms);
+  restart();
+  take(*stream, 0, 3);
+}
+
+TEST_F(HostStreamTest, GivesUpOnAServerThatIsGoneForGood) {
+  HostStreamOptions impatient = options();
+  impatient.timeout = 300ms;
+  impatient.prefetch_batches = 2;
+  const auto stream = open_host_stream(impatient);
+  take(*stream, 0, 1);
+  server_.reset();
+
+  const auto start = Clock::now();
+  Result<HostBatch> batch = stream->next();
+  while (batch) {
+    batch = stream->next();
+  }
+  EXPECT_EQ(batch.error().code, ErrorCode::kUnreachable);
+  EXPECT_THAT(batch.error().message,
+              AllOf(HasSubstr("data server " + address() + " did not answer for 0.3 s"),
+                    HasSubstr("(last batch: "),
+                    HasSubstr(fmt::format("poprun-emu-hostio --port {}", port_))));
+  EXPECT_LT(Clock::now() - start, 2s);
+  EXPECT_GE(Clock::now() - start, 250ms);
+}
+
+TEST_F(HostStreamTest, GivesUpOnAServerThatAcceptsAndNeverAnswers) {
+  const SilentPort silent;
+  HostStreamOptions impatient = options();
+  impatient.address = fmt::format("127.0.0.1:{}", silent.port());
+  impatient.timeout = 200ms;
+  const auto start = Clock::now();
+  const auto batch = open_host_stream(impatient)->next();
+  ASSERT_FALSE(batch);
+  EXPECT_EQ(batch.error().code, ErrorCode::kUnreachable);
+  EXPECT_THAT(batch.error().message, HasSubstr("did not answer for 0.2 s (no batch yet)"));
+  EXPECT_LT(Clock::now() - start, 2s);
+}
+
+TEST_F(HostStreamTest, DescribeGivesUpToo) {
+  const SilentPort silent;
+  const auto dataset =
+      describe(fmt::format("127.0.0.1:{}", silent.port()), "", "fashion-mnist", 100ms);
+  ASSERT_FALSE(dataset);
+  EXPECT_EQ(dataset.error().code, ErrorCode::kUnreachable);
+  EXPECT_THAT(dataset.error().message, HasSubstr("did not answer for 0.1 s; start it again with"));
+}
+
+TEST_F(HostStreamTest, IsDestroyedAtOnceWhateverTheServerDoes) {
+  const SilentPort silent;
+  HostStreamOptions patient = options();
+  patient.timeout = 60s;
+  for (const int port : {silent.port(), port_, 1}) {
+    patient.address = fmt::format("127.0.0.1:{}", port);
+    for (const auto wait : {0ms, 30ms}) {
+      auto stream = open_host_stream(patient);
+      std::this_thread::sleep_for(wait);
+      const auto start = Clock::now();
+      stream.reset();
+      EXPECT_LT(Clock::now() - start, 1s) << port;
+    }
+  }
+}
+
+TEST_F(HostStreamTest, RefusesAWrongToken) {
+  HostStreamOptions wrong = options();
+  wrong.token = "secreT";
+  const auto batch = open_host_stream(wrong)->next();
+  ASSERT_FALSE(batch);
+  EXPECT_EQ(batch.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(batch.error().message, HasSubstr("another token"));
+
+  const auto dataset = describe(address(), "", "fashion-mnist", 10s);
+  ASSERT_FALSE(dataset);
+  EXPECT_EQ(dataset.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(dataset.error().message, HasSubstr("the call had none"));
+}
+
+TEST_F(HostStreamTest, PassesOnThatADatasetIsMissing) {
+  HostStreamOptions missing = options();
+  missing.selection.set_source("idx:/nowhere");
+  const auto batch = open_host_stream(missing)->next();
+  ASSERT_FALSE(batch);
+  EXPECT_EQ(batch.error().code, ErrorCode::kData);
+  EXPECT_THAT(batch.error().message, HasSubstr("/nowhere/train-images-idx3-ubyte.gz is missing"));
+
+  const auto dataset = describe(address(), token_, "idx:/nowhere", 10s);
+  ASSERT_FALSE(dataset);
+  EXPECT_EQ(dataset.error().code, ErrorCode::kData);
+}
+
+TEST_F(HostStreamTest, RefusesASelectionThatCanNeverWork) {
+  HostStreamOptions bad = options();
+  bad.selection.set_replica(2);
+  const auto batch = open_host_stream(bad)->next();
+  ASSERT_FALSE(batch);
+  EXPECT_EQ(batch.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(batch.error().message, HasSubstr("needed replica < 2, had 2"));
+}
+
+TEST_F(HostStreamTest, RefusesABatchThatNoMessageHolds) {
+  HostStreamOptions bad = options(proto::SPLIT_TEST);
+  bad.selection.set_micro_batch_size(8'000'000);
+  const auto batch = open_host_stream(bad)->next();
+  ASSERT_FALSE(batch);
+  EXPECT_EQ(batch.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(batch.error().message, HasSubstr("has 80000000 bytes, a message holds 67108864"));
+}
+
+TEST_F(HostStreamTest, CarriesBatchesBeyondTheDefaultMessageLimit) {
+  HostStreamOptions large = options(proto::SPLIT_TEST);
+  large.selection.set_micro_batch_size(1'000'000);
+  large.selection.set_replica(0);
+  large.selection.set_replica_count(1);
+  const Batches batches = take(*open_host_stream(large), 0, 1);
+  ASSERT_EQ(batches.size(), 1U);
+  EXPECT_EQ(batches[0][0].size(), 6'000'000U);
+}
+
+/// The protocol itself, by a client that counts.
+class CreditTest : public HostStreamTest {
+ protected:
+  CreditTest() : stub_(grpc::CreateChannel(address(), grpc::InsecureChannelCredentials())) {
+    context_.AddMetadata(kTokenKey, token_);
+    context_.set_deadline(std::chrono::system_clock::now() + 500ms);
+    stream_ = stub_.Pull(&context_);
+  }
+
+  proto::PullRequest open(std::uint32_t credits) const {
+    proto::PullRequest request;
+    *request.mutable_open()->mutable_selection() = options().selection;
+    request.mutable_open()->set_credits(credits);
+    return request;
+  }
+
+  static proto::PullRequest credit(std::uint32_t batches) {
+    proto::PullRequest request;
+    request.mutable_credit()->set_batches(batches);
+    return request;
+  }
+
+  proto::HostStreams::Stub stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<proto::PullRequest, proto::Batch>> stream_;
+};
+
+TEST_F(CreditTest, TheServerSendsNoMoreThanGranted) {
+  proto::Batch batch;
+  stream_->Write(open(3));
+  stream_->Write(credit(2));
+  for (std::uint64_t sequence = 0; sequence < 5; ++sequence) {
+    ASSERT_TRUE(stream_->Read(&batch));
+    EXPECT_EQ(batch.sequence(), sequence);
+  }
+  EXPECT_FALSE(stream_->Read(&batch));  // The call's deadline comes, no sixth batch.
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+}
+
+TEST_F(CreditTest, TheServerRefusesCreditsBeforeAnOpen) {
+  stream_->Write(credit(1));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(CreditTest, TheServerRefusesASecondOpen) {
+  stream_->Write(open(0));
+  stream_->Write(open(0));
+  EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(HostStreamTest, FetchesAheadAsManyBatchesAsItMayAndNoMore) {
+  // With the server gone, what was fetched ahead is all that is left.
+  HostStreamOptions ahead = options();
+  ahead.prefetch_batches = 6;
+  ahead.timeout = 100ms;
+  const auto stream = open_host_stream(ahead);
+  take(*stream, 0, 1);
+  std::this_thread::sleep_for(100ms);
+  server_.reset();
+  int left = 0;
+  while (stream->next()) {
+    ++left;
+  }
+  // One was taken, so five or, with its credit granted again, six.
+  EXPECT_GE(left, 5);
+  EXPECT_LE(left, 6);
+}
+
+TEST_F(HostStreamTest, NamesAPortThatIsInUse) {
+  const auto second = Server::start(
+      {.bind = "127.0.0.1", .port = static_cast<std::uint16_t>(port_), .token = ""}, *store_);
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, ErrorCode::kUnreachable);
+  EXPECT_THAT(
+      second.error().message,
+      AllOf(HasSubstr(fmt::format("port {} on 127.0.0.1 is in use", port_)), HasSubstr("--port")));
+}
+
+TEST_F(HostStreamTest, NamesAnAddressThatIsNotOfThisHost) {
+  const auto server = Server::start({.bind = "192.0.2.1", .port = 0, .token = ""}, *store_);
+  ASSERT_FALSE(server);
+  EXPECT_EQ(server.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(server.error().message, AllOf(HasSubstr("192.0.2.1"), HasSubstr("--bind")));
+}
+
+TEST(DatasetStore, LoadsADatasetOnceAndAFailedOneAgain) {
+  const TemporaryFolder folder;
+  const std::string source = "idx:" + folder.path().string();
+  DatasetStore store;
+  EXPECT_FALSE(store.load(source));
+  write_images(folder, "train", 4, 0);
+  write_images(folder, "t10k", 4, 0);
+  const auto first = store.load(source);
+  ASSERT_TRUE(first) << first.error().message;
+  EXPECT_EQ(store.load(source).value(), first.value());
+}
+
+}  // namespace
+}  // namespace poprun::hostio
