@@ -19,7 +19,8 @@ namespace poprun::collectives {
 ///   staging      kStagingBytes a replica, for buffers that peers cannot read
 ///   region 0..   one a call of Communicator::allocate: the same size for every replica
 ///
-///   region:   | replica 0's bytes .. pad | replica 1's bytes .. pad | ...      stride = huge pages
+///   region:   | replica 0's bytes .. pad | replica 1's bytes .. pad | ...         stride = whole
+///   pages
 ///
 /// A process has one segment for all its replicas. Every process maps all of it; addresses differ
 /// between processes, regions and offsets do not.

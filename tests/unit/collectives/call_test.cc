@@ -1,0 +1,49 @@
+#include "collectives/local/call.h"
+
+#include <array>
+
+#include <gtest/gtest.h>
+
+namespace poprun::collectives {
+namespace {
+
+TEST(Call, ListsReplicasAsRanges) {
+  EXPECT_EQ(replica_list(std::array<std::size_t, 1>{5}), "replica 5");
+  EXPECT_EQ(replica_list(std::array<std::size_t, 5>{0, 1, 2, 5, 7}), "replicas 0-2, 5, 7");
+}
+
+TEST(Call, DescribesWhatIsExchanged) {
+  EXPECT_EQ(describe(Call{.kind = CallKind::kAllReduce, .reduction = Reduction::kMean, .bytes = 8}),
+            "all-reduce (mean) of 8 B");
+  EXPECT_EQ(describe(Call{.kind = CallKind::kBroadcast, .root = ReplicaId{2}, .bytes = 17}),
+            "broadcast of 17 B from replica 2");
+  EXPECT_EQ(describe(Call{.kind = CallKind::kAllocate, .bytes = 4}), "allocate of 4 B");
+  EXPECT_EQ(describe(Call{.kind = CallKind::kBarrier}), "barrier");
+}
+
+TEST(Call, DescribesTimesInSecondsWhereTheyAreWhole) {
+  EXPECT_EQ(describe(std::chrono::milliseconds{120'000}), "120 s");
+  EXPECT_EQ(describe(std::chrono::milliseconds{250}), "250 ms");
+}
+
+TEST(Call, SaysWhoCallsWhat) {
+  const Call sum{.kind = CallKind::kAllReduce, .bytes = 12};
+  const Call barrier{.kind = CallKind::kBarrier};
+
+  EXPECT_FALSE(disagreement(1, 0, std::array{sum, sum}));
+  EXPECT_EQ(disagreement(17, 4, std::array{sum, sum, barrier, sum}),
+            "call 17 differs between replicas: replicas 4-5, 7: all-reduce (sum) of 12 B; "
+            "replica 6: barrier");
+}
+
+TEST(Call, SaysThatOnlyBuffersDiffer) {
+  const Call one{.kind = CallKind::kAllReduce, .bytes = 12, .layout = 1};
+  const Call other{.kind = CallKind::kAllReduce, .bytes = 12, .layout = 2};
+
+  EXPECT_EQ(disagreement(1, 0, std::array{one, other}),
+            "call 1 differs between replicas in the sizes or positions of its buffers: "
+            "replica 0: all-reduce (sum) of 12 B; replica 1: all-reduce (sum) of 12 B");
+}
+
+}  // namespace
+}  // namespace poprun::collectives

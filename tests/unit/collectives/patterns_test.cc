@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <cstddef>
+
+#include <gtest/gtest.h>
+
+#include "collectives/patterns/canonical_tree.h"
+#include "collectives/patterns/slices.h"
+
+namespace poprun::collectives {
+namespace {
+
+TEST(CanonicalTree, LeftSubtreeIsTheLargestPowerOfTwoStrictlyBelow) {
+  EXPECT_EQ(left_subtree(2), 1U);
+  EXPECT_EQ(left_subtree(3), 2U);
+  EXPECT_EQ(left_subtree(4), 2U);
+  EXPECT_EQ(left_subtree(5), 4U);
+  EXPECT_EQ(left_subtree(7), 4U);
+  EXPECT_EQ(left_subtree(8), 4U);
+  EXPECT_EQ(left_subtree(16), 8U);
+  EXPECT_EQ(left_subtree(17), 16U);
+}
+
+TEST(Slices, CutAtLines) {
+  // 100 elements are 7 lines, the last one short:  3 lines | 2 lines | 2 lines
+  EXPECT_EQ(slice_of(100, 3, 0), (Slice{0, 48}));
+  EXPECT_EQ(slice_of(100, 3, 1), (Slice{48, 80}));
+  EXPECT_EQ(slice_of(100, 3, 2), (Slice{80, 100}));
+}
+
+TEST(Slices, LeaveTheLastPartsEmptyWhereLinesAreFew) {
+  EXPECT_EQ(slice_of(17, 3, 0), (Slice{0, 16}));
+  EXPECT_EQ(slice_of(17, 3, 1), (Slice{16, 17}));
+  EXPECT_EQ(slice_of(17, 3, 2).size(), 0U);
+  EXPECT_EQ(slice_of(0, 3, 1).size(), 0U);
+}
+
+TEST(Slices, CoverEverythingOnceAndDifferByALine) {
+  for (const std::size_t count : {1U, 15U, 16U, 17U, 1'000U, 421'642U}) {
+    for (std::size_t parts = 1; parts <= 20; ++parts) {
+      std::size_t next = 0;
+      std::size_t largest = 0;
+      for (std::size_t part = 0; part < parts; ++part) {
+        const Slice slice = slice_of(count, parts, part);
+        ASSERT_EQ(slice.begin, next);
+        next = slice.end;
+        largest = std::max(largest, slice.size());
+      }
+      EXPECT_EQ(next, count);
+      EXPECT_LE(largest, count / parts + 2 * kLineFloats);
+    }
+  }
+}
+
+TEST(Slices, OverlapIsEmptyWhereTheyDoNotMeet) {
+  EXPECT_EQ(overlap({2, 8}, {5, 20}), (Slice{5, 8}));
+  EXPECT_EQ(overlap({2, 8}, {8, 20}).size(), 0U);
+  EXPECT_EQ(overlap({10, 12}, {0, 3}).size(), 0U);
+}
+
+}  // namespace
+}  // namespace poprun::collectives
