@@ -74,11 +74,14 @@ void run_mpi_world(const MpiWorld::Options& options,
                    const std::function<void(Communicator&)>& replica) {
   const auto world = MpiWorld::create(options);
   ASSERT_TRUE(world) << world.error().message;
-  std::vector<std::jthread> threads;
-  for (std::size_t i = 0; i < options.local; ++i) {
-    const auto id = static_cast<ReplicaId>(index_of(options.first) + i);
-    threads.emplace_back([&, id] { replica((*world)->communicator(id)); });
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < options.local; ++i) {
+      const auto id = static_cast<ReplicaId>(index_of(options.first) + i);
+      threads.emplace_back([&, id] { replica((*world)->communicator(id)); });
+    }
   }
+  MPI_Barrier(MPI_COMM_WORLD);  // A replica may have left early; the next world needs all again.
 }
 
 using Parameter = std::tuple<Placement, Sentence>;
