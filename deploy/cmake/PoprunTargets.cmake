@@ -81,7 +81,10 @@ endfunction()
 #
 # For folders where one file is one entry (an operator family, a model, a dataset): every *.cc except
 # registry.cc is a family. Writes <folder>/families.inc into the build tree with a line
-# `POPRUN_FAMILY(<file stem>)` each, which registry.cc expands. A new entry is one new file.
+# `POPRUN_FAMILY(<file stem>)` each, which registry.cc expands (its target needs poprun_generated).
+# A new entry is one new file.
+add_library(poprun_generated INTERFACE)
+target_include_directories(poprun_generated INTERFACE "${PROJECT_BINARY_DIR}/generated")
 function(poprun_families folder out_sources)
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/${folder}"
        "${PROJECT_SOURCE_DIR}/${folder}/*.cc")

@@ -48,11 +48,11 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string message) {
 }  // namespace poprun
 
 /// An invariant of ours. Always on. Aborts the process when it does not hold.
-#define POPRUN_CHECK(condition)                                \
-  do {                                                         \
-    if (!(condition)) [[unlikely]] {                           \
-      ::poprun::check_failed(#condition, __FILE__, __LINE__);  \
-    }                                                          \
+#define POPRUN_CHECK(condition)                               \
+  do {                                                        \
+    if (!(condition)) [[unlikely]] {                          \
+      ::poprun::check_failed(#condition, __FILE__, __LINE__); \
+    }                                                         \
   } while (false)
 
 /// `POPRUN_TRY(f());` returns f's error to our caller, with the message untouched.

@@ -1,10 +1,9 @@
 #include "replica/base/log.h"
 
-#include <unistd.h>
-
 #include <atomic>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace poprun::log {
 namespace {

@@ -5,9 +5,9 @@
 
 /// Lines for people, on standard error, tagged at their source.
 ///
-/// A line is one write(2) of `[<source>] <level> <message>\n`, so that lines of many processes never
-/// interleave inside a line. Level is I, W or E; D when verbose. Sources are set once per thread
-/// group: "replica 3 @ host1" in a replica, nothing in the launcher.
+/// A line is one write(2) of `[<source>] <level> <message>\n`, so that lines of many processes
+/// never interleave inside a line. Level is I, W or E; D when verbose. Sources are set once per
+/// thread group: "replica 3 @ host1" in a replica, nothing in the launcher.
 namespace poprun::log {
 
 enum class Level : unsigned char { kDebug, kInfo, kWarning, kError };

@@ -12,6 +12,43 @@
 
 namespace poprun {
 
+/// Means over the global batch of one training step.
+struct StepReport {
+  std::uint64_t step = 0;   ///< From 1.
+  std::uint32_t epoch = 0;  ///< From 1.
+  double loss = 0;
+  double accuracy = 0;        ///< 0 to 1.
+  double wall_seconds = 0;    ///< Since the first step began.
+  double device_seconds = 0;  ///< Device clock since the first step began.
+};
+
+/// One evaluation, each test item counted once. Fields as in StepReport.
+struct EvaluationReport {
+  std::uint64_t step = 0;
+  std::uint32_t epoch = 0;
+  double loss = 0;
+  double accuracy = 0;
+  std::uint64_t items = 0;
+  double wall_seconds = 0;
+  double device_seconds = 0;
+};
+
+/// Where replica 0 tells the job's results, in order. Belongs to one thread; may buffer.
+class Reporter {
+ public:
+  Reporter() = default;
+  Reporter(const Reporter&) = delete;
+  Reporter& operator=(const Reporter&) = delete;
+  virtual ~Reporter() = default;
+
+  virtual void step(const StepReport& report) = 0;
+  virtual void evaluation(const EvaluationReport& report) = 0;
+
+  /// A trained tensor: row-major little-endian float32. Tensors come in name order.
+  virtual void weights(std::string_view name, std::span<const std::int64_t> shape,
+                       std::span<const std::byte> data) = 0;
+};
+
 /// Where a replica is, for life signs and post-mortems. Called often, must be cheap and must not
 /// block. Implementations are thread-safe for different replicas.
 class ProgressSink {

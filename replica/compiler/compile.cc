@@ -1,0 +1,169 @@
+#include "replica/compiler/compile.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "replica/compiler/differentiation/differentiate.h"
+#include "replica/compiler/liveness/liveness.h"
+#include "replica/compiler/lowering/lower.h"
+#include "replica/compiler/placement/memory_plan.h"
+#include "replica/compiler/placement/out_of_memory.h"
+
+namespace poprun {
+namespace {
+
+const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
+const Attributes kZeroMetrics{{"shape", Shape{3}}, {"value", 0.0}};
+
+/// Adds a function with one region for each repeat count; gives its index.
+std::size_t add_function(Graph& graph, std::string name, const std::vector<std::int64_t>& repeats) {
+  Function function{std::move(name), {}};
+  for (const std::int64_t repeat : repeats) {
+    function.regions.push_back({repeat, {}});
+  }
+  graph.functions.push_back(std::move(function));
+  return graph.functions.size() - 1;
+}
+
+/// Streams a micro-batch in, runs the model on it, and adds its metrics to `metrics`.
+ForwardOutputs add_forward(Builder& builder, const CompileOptions& options,
+                           const std::string& stream, TensorId metrics) {
+  std::vector<std::string> names;
+  std::vector<TensorType> types;
+  for (const StreamedTensor& input : options.inputs) {
+    names.push_back(input.name);
+    types.push_back(input.type);
+  }
+  const auto inputs = builder.stream_in(stream, names, types);
+  const ForwardOutputs outputs = options.forward(builder, inputs);
+  builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count}, {},
+                 {metrics});
+  return outputs;
+}
+
+/// Replaces each gradient by an accumulator over the step's micro-batches, zeroed in `begin`.
+void accumulate_gradients(Builder& begin, Builder& body,
+                          std::vector<ParameterGradient>& gradients) {
+  for (ParameterGradient& pair : gradients) {
+    const std::string name = begin.graph().tensor(pair.parameter).name + ".accumulator";
+    const TensorId sum = begin.add_one(
+        "fill", {}, {{"shape", begin.type(pair.parameter).shape}, {"value", 0.0}}, name);
+    begin.graph().set_role(sum, Role::kGradient);
+    body.update("accumulate", {sum, pair.gradient}, {}, {sum});
+    pair.gradient = sum;
+  }
+}
+
+Status add_training(Graph& graph, const CompileOptions& options) {
+  const std::size_t train = add_function(graph, "train", {1, options.gradient_accumulation, 1});
+  Builder begin(graph, train, 0, "");
+  Builder body(graph, train, 1, "");
+  Builder update(graph, train, 2, "");
+
+  const auto control = begin.stream_in("control", {"learning-rate", "drain"}, {kScalar, kScalar});
+  const TensorId metrics = begin.add_one("fill", {}, kZeroMetrics, "train.metrics");
+  graph.set_role(metrics, Role::kMetric);
+
+  const ForwardOutputs outputs = add_forward(body, options, "train", metrics);
+  POPRUN_TRY(body.status());
+  POPRUN_ASSIGN(std::vector<ParameterGradient> gradients, differentiate(body, outputs.loss));
+  if (options.gradient_accumulation > 1) {
+    accumulate_gradients(begin, body, gradients);
+  }
+
+  std::vector<TensorId> exchanged;
+  for (const ParameterGradient& pair : gradients) {
+    exchanged.push_back(pair.gradient);
+  }
+  exchanged.push_back(metrics);
+  exchanged.push_back(control[1]);
+  update.all_reduce("mean", exchanged);
+
+  OptimizerOptions optimizer = options.optimizer;
+  optimizer.gradient_scale = 1.0 / static_cast<double>(options.gradient_accumulation);
+  POPRUN_TRY(add_optimizer(update, optimizer, gradients, control[0]));
+  update.stream_out("step", {metrics, control[1]});
+  POPRUN_TRY(begin.status());
+  POPRUN_TRY(body.status());
+  return update.status();
+}
+
+Status add_evaluation(Graph& graph, const CompileOptions& options) {
+  Builder begin(graph, add_function(graph, "evaluate_begin", {1}), 0, "evaluate/");
+  const TensorId metrics = begin.add_one("fill", {}, kZeroMetrics, "metrics");
+  graph.set_role(metrics, Role::kMetric);
+
+  Builder body(graph, add_function(graph, "evaluate", {1}), 0, "evaluate/");
+  add_forward(body, options, "test", metrics);
+  POPRUN_TRY(body.status());
+
+  Builder end(graph, add_function(graph, "evaluate_end", {1}), 0, "evaluate/");
+  end.all_reduce("sum", {metrics});
+  end.stream_out("evaluation", {metrics});
+  return end.status();
+}
+
+std::vector<TensorId> parameters_by_name(const Graph& graph) {
+  std::vector<TensorId> parameters;
+  for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
+    if (graph.tensors()[t].role == Role::kParameter) {
+      parameters.push_back(TensorId{t});
+    }
+  }
+  std::ranges::sort(parameters, {}, [&](TensorId id) { return graph.tensor(id).name; });
+  return parameters;
+}
+
+/// Lets the host write the parameters instead of their initialisers.
+void load_from_host(Graph& graph, const std::vector<TensorId>& parameters) {
+  auto& operations = graph.functions[0].regions[0].operations;
+  std::erase_if(operations, [&graph](const Operation& operation) {
+    return graph.tensor(operation.outputs[0]).role == Role::kParameter;
+  });
+  operations.push_back({"stream_in", {}, parameters, {{"stream", std::string{"weights"}}}});
+}
+
+void add_notes(const CompileOptions& options, Program& program) {
+  if (options.ipus_per_replica > 1) {
+    program.add_notes(fmt::format(
+        "the model occupies 1 of {} IPUs of each replica: this version does not split a model over "
+        "IPUs",
+        options.ipus_per_replica));
+  }
+}
+
+}  // namespace
+
+Result<Graph> build_job(const CompileOptions& options) {
+  Graph graph;
+  add_function(graph, "load", {1});
+  POPRUN_TRY(add_training(graph, options));
+  if (options.evaluate) {
+    POPRUN_TRY(add_evaluation(graph, options));
+  }
+  const std::vector<TensorId> parameters = parameters_by_name(graph);
+  Builder save(graph, add_function(graph, "save", {1}), 0, "");
+  save.stream_out("weights", parameters);
+  if (options.initial_weights_from_host) {
+    load_from_host(graph, parameters);
+  }
+  POPRUN_TRY(verify_graph(graph));
+  return graph;
+}
+
+Result<Program> compile(const CompileOptions& options) {
+  POPRUN_ASSIGN(const Graph graph, build_job(options));
+  const Liveness liveness = compute_liveness(graph);
+  const MemoryClaims claims = claims_of(graph, liveness);
+  const MemoryPlan plan = plan_memory(claims.intervals);
+  POPRUN_TRY(verify_plan(claims.intervals, plan));
+  Program program = lower(graph, liveness, claims, plan, options.device,
+                          {options.replicas, options.ipus_per_replica});
+  program.set_model(options.model);
+  add_notes(options, program);
+  POPRUN_TRY(check_fits(program, options.micro_batch_size));
+  return program;
+}
+
+}  // namespace poprun

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/compiler/optimizers/optimizers.h"
+#include "replica/device/device.h"
+#include "replica/graph/graph.h"
+#include "replica/ops/builder/builder.h"
+#include "replica/program/program.h"
+
+namespace poprun {
+
+/// A tensor that the host streams bring in every micro-batch.
+struct StreamedTensor {
+  std::string name;
+  TensorType type;  ///< With the micro-batch dimension.
+};
+
+/// The scalars that a forward pass ends in.
+struct ForwardOutputs {
+  TensorId loss;  ///< Mean over `count` items.
+  TensorId correct;
+  TensorId count;
+};
+
+/// Everything a Program depends on.
+struct CompileOptions {
+  std::string model;  ///< For reports.
+  std::vector<StreamedTensor> inputs;
+
+  /// Appends the model's forward pass on the streamed tensors, which come in the order of `inputs`.
+  std::function<ForwardOutputs(Builder&, const std::vector<TensorId>&)> forward;
+
+  Device device;
+  std::int64_t replicas = 1;
+  std::int64_t ipus_per_replica = 1;
+  std::uint32_t micro_batch_size = 1;
+  std::int64_t gradient_accumulation = 1;
+  OptimizerOptions optimizer;  ///< `gradient_scale` is the compiler's to set.
+  bool evaluate = true;
+  bool initial_weights_from_host = false;
+};
+
+/// The job as a graph of functions:
+///
+///   load            sets up parameters and optimiser state
+///   train           one step: streams "control" (learning rate f32[], drain f32[]) and "train" in,
+///                   forward, backward, exchange, update; stream "step" out (metrics f32[3], drain)
+///   evaluate_begin, evaluate, evaluate_end
+///                   stream "test" in for every call of evaluate; "evaluation" out (metrics f32[3])
+///   save            stream "weights" out: the parameters in name order
+///
+/// Metrics are [sum of losses, correct items, items], over all replicas; those of a step as means.
+Result<Graph> build_job(const CompileOptions& options);
+
+/// The job as a Program: `build_job`, liveness, placement, device time. Every plan is verified.
+///
+/// Deterministic. Errors: kUsage, model and data do not fit each other; kOutOfMemory with the table
+/// of out_of_memory.h; kBug, a plan's verifier refused it.
+Result<Program> compile(const CompileOptions& options);
+
+}  // namespace poprun

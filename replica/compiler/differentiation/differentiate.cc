@@ -1,0 +1,145 @@
+#include "replica/compiler/differentiation/differentiate.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace poprun {
+namespace {
+
+/// Tensors that depend on a parameter, parameters included.
+std::set<TensorId> dependent_on_parameters(const Graph& graph,
+                                           const std::vector<Operation>& operations) {
+  std::set<TensorId> dependent;
+  const auto depends = [&](TensorId id) {
+    return graph.tensor(id).role == Role::kParameter || dependent.contains(id);
+  };
+  for (const Operation& operation : operations) {
+    for (const TensorId input : operation.inputs) {
+      if (graph.tensor(input).role == Role::kParameter) {
+        dependent.insert(input);
+      }
+    }
+    if (std::ranges::any_of(operation.inputs, depends)) {
+      dependent.insert(operation.outputs.begin(), operation.outputs.end());
+    }
+  }
+  return dependent;
+}
+
+class ReverseMode final : public Differentiator {
+ public:
+  ReverseMode(Builder& builder, std::vector<Operation> forward)
+      : builder_(builder),
+        forward_(std::move(forward)),
+        dependent_(dependent_on_parameters(builder.graph(), forward_)) {}
+
+  Status run(TensorId loss) {
+    gradients_[loss] = builder_.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}},
+                                        builder_.graph().tensor(loss).name + ".gradient");
+    for (auto it = forward_.rbegin(); it != forward_.rend(); ++it) {
+      current_ = &*it;
+      const bool reached = std::ranges::any_of(
+          current_->outputs, [this](TensorId id) { return gradients_.contains(id); });
+      const bool wanted = std::ranges::any_of(
+          current_->inputs, [this](TensorId id) { return dependent_.contains(id); });
+      if (reached && wanted) {
+        POPRUN_TRY(visit());
+      }
+    }
+    return builder_.status();
+  }
+
+  [[nodiscard]] std::vector<ParameterGradient> parameter_gradients() const {
+    std::vector<ParameterGradient> found;
+    const Graph& graph = builder_.graph();
+    for (const auto& [tensor, gradient] : gradients_) {
+      if (graph.tensor(tensor).role == Role::kParameter) {
+        found.push_back({tensor, gradient});
+      }
+    }
+    std::ranges::sort(found, {}, [&graph](const ParameterGradient& p) -> const std::string& {
+      return graph.tensor(p.parameter).name;
+    });
+    return found;
+  }
+
+  [[nodiscard]] const Operation& operation() const override { return *current_; }
+  [[nodiscard]] const TensorType& type(TensorId id) const override { return builder_.type(id); }
+
+  [[nodiscard]] bool wants(std::size_t input) const override {
+    return dependent_.contains(current_->inputs[input]);
+  }
+
+  TensorId output_gradient(std::size_t output) override {
+    const auto found = gradients_.find(current_->outputs[output]);
+    POPRUN_CHECK(found != gradients_.end());
+    return found->second;
+  }
+
+  void set_input_gradient(std::size_t input, TensorId gradient) override {
+    if (!wants(input)) {
+      return;
+    }
+    const TensorId tensor = current_->inputs[input];
+    const auto [entry, first] = gradients_.try_emplace(tensor, gradient);
+    if (!first) {
+      entry->second = builder_.add_one("add", {entry->second, gradient}, {}, name_of(tensor));
+    }
+  }
+
+  std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
+                            const std::vector<std::size_t>& of_input) override {
+    std::vector<std::string> names;
+    for (const std::size_t input : of_input) {
+      names.push_back(name_of(current_->inputs[input]));
+    }
+    return builder_.add(std::move(kind), std::move(inputs), std::move(attributes), names);
+  }
+
+ private:
+  Status visit() {
+    const Operator* op = find_operator(current_->kind);
+    if (op == nullptr || op->gradient == nullptr) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("operation '{}' ({}) stands between a parameter and the loss, and "
+                              "has no gradient",
+                              builder_.graph().tensor(current_->outputs[0]).name, current_->kind));
+    }
+    op->gradient(*this);
+    return builder_.status();
+  }
+
+  /// `conv1.weight.gradient`, and with a number behind for further contributions.
+  std::string name_of(TensorId tensor) {
+    const int use = uses_[tensor]++;
+    return fmt::format("{}.gradient{}", builder_.graph().tensor(tensor).name,
+                       use == 0 ? "" : fmt::format(".{}", use));
+  }
+
+  Builder& builder_;
+  std::vector<Operation> forward_;
+  std::set<TensorId> dependent_;
+  std::map<TensorId, TensorId> gradients_;
+  std::map<TensorId, int> uses_;
+  const Operation* current_ = nullptr;
+};
+
+}  // namespace
+
+Result<std::vector<ParameterGradient>> differentiate(Builder& builder, TensorId loss) {
+  ReverseMode reverse(builder, builder.operations());
+  POPRUN_TRY(reverse.run(loss));
+  std::vector<ParameterGradient> gradients = reverse.parameter_gradients();
+  if (gradients.empty()) {
+    return fail(ErrorCode::kBug, "the loss depends on no parameter");
+  }
+  for (const ParameterGradient& pair : gradients) {
+    builder.graph().set_role(pair.gradient, Role::kGradient);
+  }
+  return gradients;
+}
+
+}  // namespace poprun

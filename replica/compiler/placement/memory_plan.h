@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/base/units.h"
+
+/// Decides where every tensor lives inside one memory.
+///
+///   offset
+///     ^   +---+  +-------+      Each box is one tensor: its width is the steps it is live for,
+///     |   | B |  |   D   |      its height is its size. A plan is correct when no two boxes
+///     | +-+---+--+--+----+      overlap; it is good when the skyline (`peak`) is close to the
+///     | |  A     |  C    |      tallest column of live bytes (`lower_bound`).
+///     +-+--------+-------+--> step
+namespace poprun {
+
+/// One tensor's claim: `size` bytes from before step `first` until after step `last`.
+struct LiveInterval {
+  std::uint32_t first;
+  std::uint32_t last;  ///< Inclusive; >= first.
+  Bytes size;          ///< > 0, before alignment.
+};
+
+struct MemoryPlan {
+  std::vector<Bytes> offsets;    ///< offsets[i] places intervals[i].
+  Bytes peak;                    ///< End of the highest tensor.
+  Bytes lower_bound;             ///< Most bytes live at one step; no plan has a lower peak.
+  std::uint32_t worst_step = 0;  ///< The first step at which they are.
+};
+
+/// Every offset is a multiple of this.
+inline constexpr Bytes kTensorAlignment{64};
+
+/// Places the longest-lived tensors first, the larger first among equals, each at the lowest offset
+/// that is free for its whole life.
+///
+/// Deterministic: equal inputs give equal plans on every machine. O(n^2 log n) in intervals.
+/// Whether the plan fits a memory is the caller's question.
+MemoryPlan plan_memory(std::span<const LiveInterval> intervals);
+
+/// Re-derives from scratch that no two tensors share a byte at the same step, that offsets are
+/// aligned, and that peak and lower bound are what they say. Shares no code with `plan_memory`.
+/// Errors: kBug, names the two intervals and the step.
+Status verify_plan(std::span<const LiveInterval> intervals, const MemoryPlan& plan);
+
+}  // namespace poprun

@@ -1,0 +1,112 @@
+#include "replica/compiler/placement/out_of_memory.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace poprun {
+namespace {
+
+constexpr std::size_t kRows = 12;
+
+/// Name of what runs at a step, or "" where it is not in `steps`.
+std::string step_name(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
+                      std::uint32_t number) {
+  for (const proto::Step& step : steps) {
+    if (step.has_repeat()) {
+      if (std::string name = step_name(step.repeat().steps(), number); !name.empty()) {
+        return name;
+      }
+    }
+    if (step.number() == number) {
+      return step.has_execute()
+                 ? fmt::format("{} '{}'", step.execute().operation(), step.execute().name())
+                 : std::string{"a copy or exchange"};
+    }
+  }
+  return {};
+}
+
+std::string place_of(const Program& program, std::uint32_t number) {
+  for (const proto::Function& function : program.functions()) {
+    if (const std::string name = step_name(function.steps(), number); !name.empty()) {
+      return fmt::format("step {} of the Program ({}: {})", number, function.name(), name);
+    }
+  }
+  return fmt::format("step {} of the Program", number);
+}
+
+/// Tensors of the IPU live at the step, largest first.
+std::vector<const proto::Tensor*> live_at(const Program& program, std::uint32_t ipu,
+                                          std::uint32_t step) {
+  std::vector<const proto::Tensor*> live;
+  for (const proto::Tensor& tensor : program.tensors()) {
+    if (tensor.ipu() == ipu && tensor.first_step() <= step && step <= tensor.last_step()) {
+      live.push_back(&tensor);
+    }
+  }
+  std::ranges::stable_sort(live, std::ranges::greater{}, &proto::Tensor::bytes);
+  return live;
+}
+
+std::string table(const std::vector<const proto::Tensor*>& live, bool always_live) {
+  std::uint64_t total = 0;
+  std::size_t count = 0;
+  std::string rows;
+  for (const proto::Tensor* tensor : live) {
+    if (tensor->always_live() != always_live) {
+      continue;
+    }
+    total += tensor->bytes();
+    if (++count <= kRows) {
+      rows +=
+          fmt::format("    {:>14} B  {:<36} {}\n", tensor->bytes(), tensor->name(), tensor->type());
+    }
+  }
+  if (count > kRows) {
+    rows += fmt::format("    and {} smaller ones\n", count - kRows);
+  }
+  return fmt::format("  {}: {} tensors, {}\n{}", always_live ? "always live" : "not always live",
+                     count, bytes_text(static_cast<std::int64_t>(total)), rows);
+}
+
+/// The largest micro-batch that could fit if not-always-live memory shrank in proportion.
+std::string remedy(const proto::IpuMemory& memory, std::uint32_t micro_batch_size) {
+  const auto activations = static_cast<double>(memory.peak() - memory.always_live());
+  const double room =
+      static_cast<double>(memory.capacity()) - static_cast<double>(memory.always_live());
+  const auto fitting = static_cast<std::int64_t>(room / activations * micro_batch_size);
+  if (fitting < 1) {
+    return "its weights and state alone leave no room: a smaller model is needed";
+  }
+  return fmt::format(
+      "data.micro-batch-size {} instead of {} should fit; training.gradient-accumulation keeps the "
+      "batch",
+      fitting, micro_batch_size);
+}
+
+}  // namespace
+
+Status check_fits(const Program& program, std::uint32_t micro_batch_size) {
+  for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
+    const proto::IpuMemory& memory = program.memory(ipu);
+    if (memory.peak() <= memory.capacity()) {
+      continue;
+    }
+    const auto live = live_at(program, static_cast<std::uint32_t>(ipu), memory.worst_step());
+    return fail(
+        ErrorCode::kOutOfMemory,
+        fmt::format("out of memory: model {} needs {} of In-Processor Memory on IPU {}, an {} has "
+                    "{}; {}\n"
+                    "most is live at {}:\n{}{}",
+                    program.model(), bytes_text(static_cast<std::int64_t>(memory.peak())), ipu,
+                    program.device().name(),
+                    bytes_text(static_cast<std::int64_t>(memory.capacity())),
+                    remedy(memory, micro_batch_size), place_of(program, memory.worst_step()),
+                    table(live, true), table(live, false)));
+  }
+  return {};
+}
+
+}  // namespace poprun

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "replica/base/error.h"
+#include "replica/program/program.h"
+
+namespace poprun {
+
+/// Success where every IPU's plan fits its memory. Otherwise kOutOfMemory: a first line with what
+/// was needed, had and would help, then a table of what is live at the worst step, always-live
+/// apart from not-always-live, largest first. `micro_batch_size` is the present one, for the
+/// remedy.
+Status check_fits(const Program& program, std::uint32_t micro_batch_size);
+
+}  // namespace poprun

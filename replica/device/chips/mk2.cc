@@ -1,0 +1,24 @@
+#include "replica/device/chips/registry.h"
+
+namespace poprun::chips {
+
+/// Colossus Mk2 GC200, in an M2000.
+Device mk2() {
+  return {
+      .name = "mk2",
+      .clock_hz = 1.325e9,  // [I] from the POD64 datasheet: 15.978 PF / 64 / tiles / 128.
+      .tiles = 1472,        // [D]
+      .bytes_per_tile = Bytes{638976},     // [D] 624 KiB, Programmer's Guide.
+      .macs_per_cycle_f32 = 16,            // [I] 62.4 TFLOPS / tiles / clock / 2.
+      .vector_f32_per_cycle = 2,           // [D] 64-bit datapath.
+      .load_bytes_per_cycle = 8,           // [D] 16 from interleaved memory, which is not assumed.
+      .exchange_bytes_per_cycle = 4,       // [D]
+      .sync_cycles = Cycles{126},          // [2nd] Poplar Target getMaxIPUSyncDelay.
+      .link_sync_cycles = Cycles{600},     // [2nd] Poplar Target getGlobalSyncCycles.
+      .link_bytes_per_second = 27.2e9,     // [I] 2 links x 16 GB/s x 0.85, one rail direction.
+      .gateway_bytes_per_second = 6.25e9,  // [D] 2 x 100 Gb/s GW-Links over 4 IPUs.
+      .host_bytes_per_second = 3.125e9,    // [D] 100 GbE over 4 IPUs.
+  };
+}
+
+}  // namespace poprun::chips

@@ -1,0 +1,67 @@
+#include "replica/device/device.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace poprun {
+namespace {
+
+Cycles cycles_at(const Device& device, Bytes bytes, double bytes_per_second) {
+  const double seconds = static_cast<double>(bytes.count()) / bytes_per_second;
+  return Cycles{static_cast<std::int64_t>(std::ceil(seconds * device.clock_hz))};
+}
+
+/// A ring of n participants: reduce-scatter and all-gather, each n - 1 steps of bytes / n.
+DeviceTime ring_all_reduce(const Device& device, Bytes bytes, std::int64_t n,
+                           double bytes_per_second) {
+  DeviceTime time;
+  if (n < 2) {
+    return time;
+  }
+  const std::int64_t steps = 2 * (n - 1);
+  const Bytes fragment{ceil_div(bytes.count(), n)};
+  time.link = cycles_at(device, fragment, bytes_per_second) * steps;
+  time.sync = device.link_sync_cycles * steps;
+  return time;
+}
+
+}  // namespace
+
+DeviceTime time_of_work(const Device& device, const Work& work) {
+  const auto per_tile = [&](std::int64_t amount, std::int64_t rate) {
+    return ceil_div(amount, device.tiles * rate);
+  };
+  const std::int64_t arithmetic = per_tile(work.macs, device.macs_per_cycle_f32) +
+                                  per_tile(work.vector_flops, device.vector_f32_per_cycle);
+  const std::int64_t traffic = per_tile(work.memory_traffic.count(), device.load_bytes_per_cycle);
+  return {.compute = Cycles{std::max(arithmetic, traffic)},
+          .exchange = Cycles{per_tile(work.exchanged.count(), device.exchange_bytes_per_cycle)},
+          .link = {},
+          .host = {},
+          .sync = device.sync_cycles * work.compute_sets,
+          .flops = 2 * work.macs + work.vector_flops};
+}
+
+DeviceTime time_of_host_copy(const Device& device, Bytes bytes) {
+  DeviceTime time;
+  time.host = cycles_at(device, bytes, device.host_bytes_per_second);
+  time.sync = device.link_sync_cycles;
+  return time;
+}
+
+DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas,
+                              std::int64_t ipus_per_replica) {
+  const std::int64_t replicas_per_domain =
+      std::clamp<std::int64_t>(device.ipus_per_link_domain / ipus_per_replica, 1, replicas);
+  const std::int64_t domains = ceil_div(replicas, replicas_per_domain);
+  DeviceTime time =
+      ring_all_reduce(device, bytes, replicas_per_domain, device.link_bytes_per_second);
+  const Bytes shard{ceil_div(bytes.count(), replicas_per_domain)};
+  const DeviceTime between =
+      ring_all_reduce(device, shard, domains, device.gateway_bytes_per_second);
+  time.link += between.link;
+  time.sync += between.sync;
+  return time;
+}
+
+}  // namespace poprun

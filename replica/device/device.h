@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/base/units.h"
+
+/// IPUs and Pods as numbers, and the formulas that turn work into device time.
+///
+/// Every number names its source: [D] a published document or datasheet, [I] derived from published
+/// numbers, [2nd] second-hand. Nothing here is fitted to a measurement.
+namespace poprun {
+
+/// One kind of chip with its links. One file in chips/ each.
+struct Device {
+  std::string name;
+  double clock_hz = 0;  ///< Of a tile.
+  std::int64_t tiles = 0;
+  Bytes bytes_per_tile;
+  std::int64_t macs_per_cycle_f32 = 0;        ///< Of one tile's matrix unit.
+  std::int64_t vector_f32_per_cycle = 0;      ///< Elementwise float operations of one tile.
+  std::int64_t load_bytes_per_cycle = 0;      ///< Between a tile's memory and its registers.
+  std::int64_t exchange_bytes_per_cycle = 0;  ///< Received by one tile from other tiles.
+  Cycles sync_cycles;                         ///< One synchronisation of all tiles of an IPU.
+  Cycles link_sync_cycles;                    ///< One synchronisation of linked IPUs.
+  double link_bytes_per_second = 0;           ///< IPU-Link rail, one direction, usable.
+  double gateway_bytes_per_second = 0;        ///< GW-Links of one IPU's share, one direction.
+  double host_bytes_per_second = 0;           ///< One IPU's share of its host link.
+  std::int64_t ipus_per_link_domain = 64;     ///< Largest IPU-Link domain.
+
+  /// In-Processor Memory of one IPU, exactly.
+  [[nodiscard]] Bytes capacity() const { return bytes_per_tile * tiles; }
+};
+
+/// The device of that name. Errors: kUsage, lists the names there are.
+Result<Device> find_device(std::string_view name);
+
+/// Names of all devices, sorted.
+std::vector<std::string> device_names();
+
+/// What one operation asks of an IPU, before any device is known.
+struct Work {
+  std::int64_t macs = 0;          ///< Multiply-accumulates on the matrix units.
+  std::int64_t vector_flops = 0;  ///< Operations on the vector units.
+  Bytes memory_traffic;           ///< Read and written in tile memory.
+  Bytes exchanged;                ///< Moved between tiles.
+  std::int64_t compute_sets = 1;  ///< Each costs a synchronisation.
+};
+
+/// Device time by what the chip does.
+struct DeviceTime {
+  Cycles compute;
+  Cycles exchange;
+  Cycles link;
+  Cycles host;
+  Cycles sync;
+  std::int64_t flops = 0;  ///< Multiply and add count two.
+
+  [[nodiscard]] Cycles total() const { return compute + exchange + link + host + sync; }
+};
+
+/// Time of an operation spread evenly over all tiles of one IPU:
+///   compute  = max(macs / matrix rate + vector_flops / vector rate, traffic / load rate), per tile
+///   exchange = exchanged / exchange rate, per tile
+///   sync     = compute_sets * sync_cycles
+/// The bulk-synchronous order (sync, exchange, compute) is the IPU's execution model [D].
+DeviceTime time_of_work(const Device& device, const Work& work);
+
+/// Time of `bytes` between the host and one IPU.
+DeviceTime time_of_host_copy(const Device& device, Bytes bytes);
+
+/// Time of an all-reduce of `bytes` over `replicas` of `ipus_per_replica` each: a ring
+/// reduce-scatter and a ring all-gather, n - 1 steps of bytes / n each, over IPU-Links; beyond one
+/// IPU-Link domain hierarchical, with the domains' shards all-reduced over GW-Links (ipu.md 1.4).
+DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas,
+                              std::int64_t ipus_per_replica);
+
+}  // namespace poprun

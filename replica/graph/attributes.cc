@@ -1,0 +1,120 @@
+#include "replica/graph/attributes.h"
+
+#include <charconv>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace poprun {
+namespace {
+
+struct Printer {
+  std::string operator()(std::int64_t value) const { return std::to_string(value); }
+  std::string operator()(double value) const {
+    std::string text = fmt::format("{}", value);  // Shortest text that parses back to `value`.
+    if (text.find_first_of(".en") == std::string::npos) {
+      text += ".0";
+    }
+    return text;
+  }
+  std::string operator()(const std::string& value) const { return "\"" + value + "\""; }
+  std::string operator()(const std::vector<std::int64_t>& value) const {
+    return fmt::format("[{}]", fmt::join(value, ","));
+  }
+};
+
+template <typename T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<Attribute> parse_list(std::string_view text) {
+  std::vector<std::int64_t> values;
+  while (!text.empty()) {
+    const std::size_t comma = text.find(',');
+    const auto value = parse_number<std::int64_t>(text.substr(0, comma));
+    if (!value) {
+      return std::nullopt;
+    }
+    values.push_back(*value);
+    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
+  }
+  return values;
+}
+
+std::optional<Attribute> parse_value(std::string_view text) {
+  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
+    return std::string{text.substr(1, text.size() - 2)};
+  }
+  if (text.size() >= 2 && text.front() == '[' && text.back() == ']') {
+    return parse_list(text.substr(1, text.size() - 2));
+  }
+  if (const auto integer = parse_number<std::int64_t>(text)) {
+    return *integer;
+  }
+  if (const auto real = parse_number<double>(text)) {
+    return *real;
+  }
+  return std::nullopt;
+}
+
+template <typename T>
+const T& get(const std::map<std::string, Attribute>& values, const std::string& name) {
+  const auto found = values.find(name);
+  POPRUN_CHECK(found != values.end());
+  const T* value = std::get_if<T>(&found->second);
+  POPRUN_CHECK(value != nullptr);
+  return *value;
+}
+
+}  // namespace
+
+std::int64_t Attributes::integer(const std::string& name) const {
+  return get<std::int64_t>(values_, name);
+}
+double Attributes::real(const std::string& name) const {
+  return get<double>(values_, name);
+}
+const std::string& Attributes::text(const std::string& name) const {
+  return get<std::string>(values_, name);
+}
+const std::vector<std::int64_t>& Attributes::integers(const std::string& name) const {
+  return get<std::vector<std::int64_t>>(values_, name);
+}
+
+std::string to_text(const Attributes& attributes) {
+  std::string text;
+  for (const auto& [name, value] : attributes.values()) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", name, std::visit(Printer{}, value));
+  }
+  return text;
+}
+
+Result<Attributes> parse_attributes(std::string_view text) {
+  Attributes attributes;
+  while (!text.empty()) {
+    const std::size_t space = text.find(' ');
+    const std::string_view word = text.substr(0, space);
+    text = space == std::string_view::npos ? std::string_view{} : text.substr(space + 1);
+    if (word.empty()) {
+      continue;
+    }
+    const std::size_t equals = word.find('=');
+    const auto value = equals == std::string_view::npos || equals == 0
+                           ? std::nullopt
+                           : parse_value(word.substr(equals + 1));
+    if (!value) {
+      return fail(ErrorCode::kUsage, fmt::format("'{}' is no attribute, such as pad=[1,1]", word));
+    }
+    attributes.set(std::string{word.substr(0, equals)}, *value);
+  }
+  return attributes;
+}
+
+}  // namespace poprun

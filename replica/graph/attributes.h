@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "replica/base/error.h"
+
+namespace poprun {
+
+using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>>;
+
+/// An operation's parameters by name, in name order.
+///
+/// The getters require that the attribute is there and of that type: operators' shape faces check
+/// what comes from outside, everything later may rely on it.
+class Attributes {
+ public:
+  Attributes() = default;
+  Attributes(std::initializer_list<std::pair<const std::string, Attribute>> values)
+      : values_(values) {}
+
+  void set(std::string name, Attribute value) { values_[std::move(name)] = std::move(value); }
+  [[nodiscard]] bool has(const std::string& name) const { return values_.contains(name); }
+
+  [[nodiscard]] std::int64_t integer(const std::string& name) const;
+  [[nodiscard]] double real(const std::string& name) const;
+  [[nodiscard]] const std::string& text(const std::string& name) const;
+  [[nodiscard]] const std::vector<std::int64_t>& integers(const std::string& name) const;
+
+  [[nodiscard]] const std::map<std::string, Attribute>& values() const { return values_; }
+  friend bool operator==(const Attributes&, const Attributes&) = default;
+
+ private:
+  std::map<std::string, Attribute> values_;
+};
+
+/// `bound=0.5 pad=[1,1] rank=2 layout="nhwc"`. Reals always have a point or exponent, with all
+/// their digits, so that parsing gives back the same value and type.
+std::string to_text(const Attributes& attributes);
+
+/// The inverse. Errors: kUsage, names the text at fault.
+Result<Attributes> parse_attributes(std::string_view text);
+
+}  // namespace poprun

@@ -1,0 +1,221 @@
+#include "replica/graph/graph.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace poprun {
+namespace {
+
+std::string names(const Graph& graph, const std::vector<TensorId>& ids) {
+  std::string text;
+  for (const TensorId id : ids) {
+    text += (text.empty() ? "" : ", ") + graph.tensor(id).name;
+  }
+  return text;
+}
+
+std::string_view trim(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) {
+    return {};
+  }
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+/// Parses `parse_graph`'s lines one by one.
+class Parser {
+ public:
+  Status line(std::string_view text) {
+    if (text.starts_with("tensor ")) {
+      return tensor(text.substr(7));
+    }
+    if (text.starts_with("function ")) {
+      graph.functions.push_back({std::string{trim(text.substr(9))}, {}});
+      return {};
+    }
+    if (text.starts_with("repeat ")) {
+      return repeat(trim(text.substr(7)));
+    }
+    return operation(text);
+  }
+
+  Graph graph;
+
+ private:
+  Status tensor(std::string_view text) {
+    const std::size_t colon = text.find(" : ");
+    const std::size_t space = text.rfind(' ');
+    if (colon == std::string_view::npos || space <= colon + 2) {
+      return fail(ErrorCode::kUsage, "expected: tensor NAME : TYPE ROLE");
+    }
+    const std::string name{trim(text.substr(0, colon))};
+    if (graph.has(name)) {
+      return fail(ErrorCode::kUsage, fmt::format("tensor '{}' stands twice", name));
+    }
+    POPRUN_ASSIGN(TensorType type, parse_type(trim(text.substr(colon + 3, space - colon - 3))));
+    for (const Role role : {Role::kActivation, Role::kParameter, Role::kOptimizerState,
+                            Role::kGradient, Role::kStream, Role::kMetric}) {
+      if (to_text(role) == text.substr(space + 1)) {
+        graph.add_tensor({name, std::move(type), role});
+        return {};
+      }
+    }
+    return fail(ErrorCode::kUsage, fmt::format("'{}' is no role", text.substr(space + 1)));
+  }
+
+  Status repeat(std::string_view count) {
+    if (graph.functions.empty()) {
+      return fail(ErrorCode::kUsage, "repeat before any function");
+    }
+    std::int64_t value = 0;
+    for (const char c : count) {
+      if (c < '0' || c > '9' || value > 1'000'000'000) {
+        return fail(ErrorCode::kUsage, fmt::format("'{}' is no repeat count", count));
+      }
+      value = value * 10 + (c - '0');
+    }
+    graph.functions.back().regions.push_back({value, {}});
+    return {};
+  }
+
+  Status operation(std::string_view text) {
+    const std::size_t open = text.find('(');
+    const std::size_t close = text.find(')');
+    if (open == std::string_view::npos || close == std::string_view::npos || close < open) {
+      return fail(ErrorCode::kUsage, "expected: OUTPUTS = KIND(INPUTS) ATTRIBUTES");
+    }
+    if (graph.functions.empty() || graph.functions.back().regions.empty()) {
+      return fail(ErrorCode::kUsage, "an operation before any function and repeat");
+    }
+    Operation parsed;
+    const std::string_view head = text.substr(0, open);
+    const std::size_t equals = head.find('=');
+    if (equals != std::string_view::npos) {
+      POPRUN_ASSIGN(parsed.outputs, ids(head.substr(0, equals)));
+      parsed.kind = trim(head.substr(equals + 1));
+    } else {
+      parsed.kind = trim(head);
+    }
+    POPRUN_ASSIGN(parsed.inputs, ids(text.substr(open + 1, close - open - 1)));
+    POPRUN_ASSIGN(parsed.attributes, parse_attributes(trim(text.substr(close + 1))));
+    graph.functions.back().regions.back().operations.push_back(std::move(parsed));
+    return {};
+  }
+
+  [[nodiscard]] Result<std::vector<TensorId>> ids(std::string_view list) const {
+    std::vector<TensorId> found;
+    while (!trim(list).empty()) {
+      const std::size_t comma = list.find(',');
+      const std::string_view name = trim(list.substr(0, comma));
+      if (!graph.has(name)) {
+        return fail(ErrorCode::kUsage, fmt::format("no tensor is called '{}'", name));
+      }
+      found.push_back(graph.find(name));
+      list = comma == std::string_view::npos ? std::string_view{} : list.substr(comma + 1);
+    }
+    return found;
+  }
+};
+
+/// Checks one function's operations against what is written so far.
+Status verify_function(const Graph& graph, const Function& function, std::set<TensorId>& written) {
+  for (const Region& region : function.regions) {
+    for (const Operation& operation : region.operations) {
+      const auto bug = [&](std::string_view what, TensorId id) {
+        return fail(ErrorCode::kBug, fmt::format("function {}: {} {} '{}'", function.name,
+                                                 operation.kind, what, graph.tensor(id).name));
+      };
+      for (const TensorId id : operation.inputs) {
+        if (!written.contains(id)) {
+          return bug("reads before anything writes", id);
+        }
+      }
+      for (const TensorId id : operation.outputs) {
+        const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
+        if (!written.insert(id).second && !updates && !operation.inputs.empty()) {
+          return bug("writes a second time", id);
+        }
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view to_text(Role role) {
+  constexpr std::array<std::string_view, 6> kNames = {"activation", "parameter", "optimizer-state",
+                                                      "gradient",   "stream",    "metric"};
+  return kNames.at(static_cast<std::size_t>(role));
+}
+
+TensorId Graph::add_tensor(Tensor tensor) {
+  const auto id = static_cast<TensorId>(tensors_.size());
+  const bool added = by_name_.emplace(tensor.name, id).second;
+  POPRUN_CHECK(added);
+  tensors_.push_back(std::move(tensor));
+  return id;
+}
+
+bool Graph::has(std::string_view name) const {
+  return by_name_.find(name) != by_name_.end();
+}
+
+TensorId Graph::find(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  POPRUN_CHECK(found != by_name_.end());
+  return found->second;
+}
+
+Status verify_graph(const Graph& graph) {
+  std::set<TensorId> written;
+  for (const Function& function : graph.functions) {
+    POPRUN_TRY(verify_function(graph, function, written));
+  }
+  return {};
+}
+
+std::string to_text(const Graph& graph) {
+  std::string text;
+  for (const Tensor& tensor : graph.tensors()) {
+    text +=
+        fmt::format("tensor {} : {} {}\n", tensor.name, to_text(tensor.type), to_text(tensor.role));
+  }
+  for (const Function& function : graph.functions) {
+    text += fmt::format("function {}\n", function.name);
+    for (const Region& region : function.regions) {
+      text += fmt::format("repeat {}\n", region.repeat);
+      for (const Operation& operation : region.operations) {
+        const std::string outputs = names(graph, operation.outputs);
+        const std::string attributes = to_text(operation.attributes);
+        text +=
+            fmt::format("{}{}{}({}){}{}\n", outputs, outputs.empty() ? "" : " = ", operation.kind,
+                        names(graph, operation.inputs), attributes.empty() ? "" : " ", attributes);
+      }
+    }
+  }
+  return text;
+}
+
+Result<Graph> parse_graph(std::string_view text) {
+  Parser parser;
+  int number = 0;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = trim(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    ++number;
+    if (line.empty() || line.starts_with('#')) {
+      continue;
+    }
+    if (const Status status = parser.line(line); !status) {
+      return fail(ErrorCode::kUsage, fmt::format("line {}: {}", number, status.error().message));
+    }
+  }
+  return std::move(parser.graph);
+}
+
+}  // namespace poprun

@@ -1,0 +1,94 @@
+#include "replica/graph/types.h"
+
+#include <charconv>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace poprun {
+namespace {
+
+std::string_view name_of(DataType type) {
+  switch (type) {
+    case DataType::kF32:
+      return "f32";
+    case DataType::kI32:
+      return "i32";
+    case DataType::kU8:
+      return "u8";
+  }
+  return "?";
+}
+
+constexpr std::string_view kChannelsLastSuffix = "{nhwc}";
+
+bool parse_dimension(std::string_view text, Shape& shape) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  shape.push_back(value);
+  return error == std::errc{} && end == text.data() + text.size() && value >= 0;
+}
+
+bool parse_shape(std::string_view text, Shape& shape) {
+  while (!text.empty()) {
+    const std::size_t comma = text.find(',');
+    if (!parse_dimension(text.substr(0, comma), shape)) {
+      return false;
+    }
+    text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
+  }
+  return true;
+}
+
+}  // namespace
+
+Bytes size_of(DataType type) {
+  return type == DataType::kU8 ? Bytes{1} : Bytes{4};
+}
+
+std::int64_t TensorType::elements() const {
+  std::int64_t product = 1;
+  for (const std::int64_t dimension : shape) {
+    product *= dimension;
+  }
+  return product;
+}
+
+Bytes TensorType::bytes() const {
+  return size_of(data) * elements();
+}
+
+std::string to_text(const TensorType& type) {
+  return fmt::format("{}[{}]{}", name_of(type.data), fmt::join(type.shape, ","),
+                     type.layout == Layout::kChannelsLast ? kChannelsLastSuffix : "");
+}
+
+Result<TensorType> parse_type(std::string_view text) {
+  const auto bad = [&] {
+    return fail(ErrorCode::kUsage, fmt::format("'{}' is no tensor type, such as f32[2,3]", text));
+  };
+  TensorType type;
+  std::string_view rest = text;
+  if (rest.ends_with(kChannelsLastSuffix)) {
+    type.layout = Layout::kChannelsLast;
+    rest.remove_suffix(kChannelsLastSuffix.size());
+  }
+  const std::size_t open = rest.find('[');
+  if (open == std::string_view::npos || !rest.ends_with(']')) {
+    return bad();
+  }
+  bool known = false;
+  for (const DataType data : {DataType::kF32, DataType::kI32, DataType::kU8}) {
+    if (name_of(data) == rest.substr(0, open)) {
+      type.data = data;
+      known = true;
+    }
+  }
+  if (!known || !parse_shape(rest.substr(open + 1, rest.size() - open - 2), type.shape) ||
+      (type.layout == Layout::kChannelsLast && type.shape.size() != 4)) {
+    return bad();
+  }
+  return type;
+}
+
+}  // namespace poprun

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/base/units.h"
+
+namespace poprun {
+
+enum class DataType : std::uint8_t { kF32, kI32, kU8 };
+
+/// Bytes of one element.
+Bytes size_of(DataType type);
+
+/// How a tensor's elements lie in memory. Shapes are always logical: images are [N, C, H, W] in
+/// either layout.
+enum class Layout : std::uint8_t {
+  kRowMajor,      ///< Last dimension fastest.
+  kChannelsLast,  ///< Rank 4 only: stored as [N, H, W, C]. What convolutions compute in.
+};
+
+using Shape = std::vector<std::int64_t>;
+
+struct TensorType {
+  DataType data = DataType::kF32;
+  Shape shape;
+  Layout layout = Layout::kRowMajor;
+
+  [[nodiscard]] std::int64_t elements() const;
+  [[nodiscard]] Bytes bytes() const;
+  friend bool operator==(const TensorType&, const TensorType&) = default;
+};
+
+/// `f32[16,32,28,28]{nhwc}`; row-major types have no suffix, scalars are `f32[]`.
+std::string to_text(const TensorType& type);
+
+/// The inverse. Errors: kUsage, names the text.
+Result<TensorType> parse_type(std::string_view text);
+
+}  // namespace poprun

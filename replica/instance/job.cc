@@ -1,0 +1,100 @@
+#include "replica/instance/job.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "hostio/sampling.h"
+#include "replica/models/model.h"
+
+namespace poprun {
+namespace {
+
+Result<std::vector<StreamedTensor>> streamed_tensors(const proto::Dataset& dataset,
+                                                     std::uint32_t micro_batch_size) {
+  std::vector<StreamedTensor> tensors;
+  for (const proto::StreamTensor& source : dataset.tensors()) {
+    std::string text = fmt::format("{}[{}", source.element(), micro_batch_size);
+    for (const std::uint32_t dimension : source.sample_shape()) {
+      text += fmt::format(",{}", dimension);
+    }
+    POPRUN_ASSIGN(TensorType type, parse_type(text + "]"));
+    tensors.push_back({source.name(), std::move(type)});
+  }
+  return tensors;
+}
+
+}  // namespace
+
+Result<CompileOptions> compile_options(const proto::RunConfig& config,
+                                       const proto::Dataset& dataset) {
+  CompileOptions options;
+  POPRUN_ASSIGN(const Model model, find_model(config.model().name()));
+  POPRUN_ASSIGN(options.device, find_device(config.device().ipu()));
+  POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
+  options.model = model.name;
+  options.forward = [model, dataset, inputs = options.inputs](
+                        Builder& builder, const std::vector<TensorId>& tensors) {
+    ModelInputs given{.names = {},
+                      .tensors = tensors,
+                      .classes = dataset.classes(),
+                      .mean = static_cast<double>(dataset.mean()),
+                      .deviation = static_cast<double>(dataset.deviation())};
+    for (const StreamedTensor& input : inputs) {
+      given.names.push_back(input.name);
+    }
+    const ModelOutputs outputs = model.build(builder, given);
+    return ForwardOutputs{outputs.loss, outputs.correct, outputs.count};
+  };
+  options.replicas = config.topology().num_replicas();
+  options.ipus_per_replica = config.topology().ipus_per_replica();
+  options.micro_batch_size = config.data().micro_batch_size();
+  options.gradient_accumulation = config.training().gradient_accumulation();
+  options.optimizer = {.name = config.training().optimizer(),
+                       .momentum = config.training().momentum(),
+                       .weight_decay = config.training().weight_decay(),
+                       .gradient_scale = 1};
+  options.evaluate = config.training().evaluate();
+  options.initial_weights_from_host = !config.model().initial_weights().empty();
+  return options;
+}
+
+Result<TrainingOptions> training_options(const proto::RunConfig& config,
+                                         const proto::Dataset& dataset) {
+  TrainingOptions options;
+  POPRUN_ASSIGN(options.steps_per_epoch,
+                hostio::steps_per_epoch(dataset.train_items(), selection_of(config, "train", 0)));
+  const proto::TrainingConfig& training = config.training();
+  options.total_steps =
+      training.steps() > 0 ? training.steps() : training.epochs() * options.steps_per_epoch;
+  if (training.evaluate()) {
+    POPRUN_ASSIGN(
+        options.evaluation_batches,
+        hostio::evaluation_batches(dataset.test_items(), selection_of(config, "test", 0)));
+  }
+  options.evaluate_every_epochs = training.evaluate_every_epochs();
+  options.learning_rate = training.learning_rate();
+  options.engine = {.seed = training.seed(), .poison_dead = config.memory().poison_dead()};
+  return options;
+}
+
+proto::Selection selection_of(const proto::RunConfig& config, const std::string& stream,
+                              std::uint32_t replica) {
+  proto::Selection selection;
+  selection.set_source(config.data().source());
+  selection.set_split(stream == "train" ? proto::SPLIT_TRAIN : proto::SPLIT_TEST);
+  selection.set_seed(config.training().seed());
+  selection.set_replica(replica);
+  selection.set_replica_count(config.topology().num_replicas());
+  selection.set_micro_batch_size(config.data().micro_batch_size());
+  selection.set_micro_batches_per_step(stream == "train" ? config.training().gradient_accumulation()
+                                                         : 1);
+  return selection;
+}
+
+std::uint32_t global_batch(const proto::RunConfig& config) {
+  return config.topology().num_replicas() * config.data().micro_batch_size() *
+         config.training().gradient_accumulation();
+}
+
+}  // namespace poprun

@@ -1,0 +1,142 @@
+#include "replica/instance/profile.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "replica/instance/job.h"
+
+namespace poprun {
+namespace {
+
+/// One replica's figures, as it sends them to the others.
+struct Figures {
+  double startup;
+  double training;
+  double evaluation;
+  double compute;
+  double exchange;
+  double host;
+};
+
+Result<Figures> mean_over_replicas(const Figures& mine, Communicator& communicator) {
+  std::vector<Figures> all(communicator.size());
+  POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(&mine, 1)),
+                                     std::as_writable_bytes(std::span(all))));
+  const auto mean = [&all](double Figures::*field) {
+    double sum = 0;
+    for (const Figures& figures : all) {
+      sum += figures.*field;
+    }
+    return sum / static_cast<double>(all.size());
+  };
+  return Figures{mean(&Figures::startup), mean(&Figures::training), mean(&Figures::evaluation),
+                 mean(&Figures::compute), mean(&Figures::exchange), mean(&Figures::host)};
+}
+
+/// Largest high-water mark over the replicas, by IPU.
+Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
+                                                Communicator& communicator) {
+  std::vector<std::int64_t> mine;
+  for (const Bytes mark : marks) {
+    mine.push_back(mark.count());
+  }
+  std::vector<std::int64_t> all(mine.size() * communicator.size());
+  POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(mine)),
+                                     std::as_writable_bytes(std::span(all))));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    mine[i % mine.size()] = std::max(mine[i % mine.size()], all[i]);
+  }
+  return mine;
+}
+
+proto::Cost step_cost(const Program& program) {
+  const proto::Function* train = find_function(program, "train");
+  POPRUN_CHECK(train != nullptr);
+  return cost_of(*train);
+}
+
+proto::Outcome outcome_of(const TrainingResult& result) {
+  proto::Outcome outcome;
+  outcome.set_steps(result.steps);
+  outcome.set_epochs(result.last_step.epoch);
+  outcome.set_final_loss(result.last_step.loss);
+  outcome.set_train_accuracy(result.last_step.accuracy);
+  const bool evaluated = result.last_evaluation.items > 0;
+  outcome.set_test_accuracy(evaluated ? result.last_evaluation.accuracy : -1.0);
+  outcome.set_test_loss(evaluated ? result.last_evaluation.loss : 0.0);
+  outcome.set_test_items(result.last_evaluation.items);
+  outcome.set_drained(result.drained);
+  return outcome;
+}
+
+proto::WallTime wall_of(const Figures& mean, double samples) {
+  proto::WallTime wall;
+  wall.set_startup_seconds(mean.startup);
+  wall.set_training_seconds(mean.training);
+  wall.set_evaluation_seconds(mean.evaluation);
+  wall.set_compute_seconds(mean.compute);
+  wall.set_exchange_seconds(mean.exchange);
+  wall.set_host_stream_seconds(mean.host);
+  wall.set_samples_per_second(mean.training > 0 ? samples / mean.training : 0);
+  return wall;
+}
+
+}  // namespace
+
+proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
+                          const TrainingOptions& options) {
+  proto::JobShape shape;
+  shape.set_total_steps(options.total_steps);
+  shape.set_steps_per_epoch(options.steps_per_epoch);
+  shape.set_samples_per_step(global_batch(config));
+  shape.set_parameter_count(program.parameter_count());
+  shape.set_operator_count(program.operator_count());
+  *shape.mutable_notes() = program.notes();
+  shape.set_planned_peak_bytes(program.memory(0).peak());
+  shape.set_memory_capacity_bytes(program.memory(0).capacity());
+  shape.set_device_step_seconds(device_seconds(program, step_cost(program)));
+  return shape;
+}
+
+Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config,
+                                    const TrainingOptions& options, const TrainingResult& result,
+                                    double startup_seconds, Communicator& communicator) {
+  POPRUN_ASSIGN(const Figures mean, mean_over_replicas({.startup = startup_seconds,
+                                                        .training = result.training_seconds,
+                                                        .evaluation = result.evaluation_seconds,
+                                                        .compute = result.wall.compute,
+                                                        .exchange = result.wall.exchange,
+                                                        .host = result.wall.host},
+                                                       communicator));
+  POPRUN_ASSIGN(const std::vector<std::int64_t> marks,
+                highest_marks(result.high_water, communicator));
+
+  proto::Profile profile;
+  profile.set_version(POPRUN_VERSION);
+  (*profile.mutable_library_versions())["oneDNN"] = numerics_library_version();
+  *profile.mutable_config() = config;
+  profile.set_parameter_count(program.parameter_count());
+  profile.set_operator_count(program.operator_count());
+  *profile.mutable_notes() = program.notes();
+  *profile.mutable_planned_memory() = program.memory();
+  for (const std::int64_t mark : marks) {
+    profile.add_measured_peak_bytes(static_cast<std::uint64_t>(mark));
+  }
+
+  proto::DeviceTime& device = *profile.mutable_device();
+  device.set_clock_hz(program.device().clock_hz());
+  *device.mutable_step_cost() = step_cost(program);
+  device.set_step_seconds(device_seconds(program, device.step_cost()));
+  device.set_samples_per_second(global_batch(config) / device.step_seconds());
+  device.set_total_seconds(device_seconds(program, result.device_cost));
+
+  const double samples =
+      static_cast<double>(result.steps) * static_cast<double>(global_batch(config));
+  *profile.mutable_wall() = wall_of(mean, samples);
+  *profile.mutable_outcome() = outcome_of(result);
+  profile.mutable_outcome()->set_epochs(
+      static_cast<std::uint32_t>(result.steps / options.steps_per_epoch));
+  return profile;
+}
+
+}  // namespace poprun

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "proto/coordinator.pb.h"
+#include "proto/profile.pb.h"
+#include "proto/run_config.pb.h"
+#include "replica/base/error.h"
+#include "replica/engine/training_loop.h"
+#include "replica/ports/communicator.h"
+#include "replica/program/program.h"
+
+/// What a run was and took, for the launcher.
+namespace poprun {
+
+/// Before the first step.
+proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
+                          const TrainingOptions& options);
+
+/// After the last step. Collective: wall times are means over all replicas, memory marks maxima.
+/// `startup_seconds` is from the launcher's start to this replica's first step.
+Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config,
+                                    const TrainingOptions& options, const TrainingResult& result,
+                                    double startup_seconds, Communicator& communicator);
+
+}  // namespace poprun

@@ -1,0 +1,281 @@
+/// poprun-emu-replica: one instance of a job. Joins the launcher, compiles or receives the Program,
+/// and runs its replicas, one thread each. Reads no file and takes no option.
+#include <chrono>
+#include <cstdio>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <mpi.h>
+#include <unistd.h>
+
+#include "collectives/mpi/mpi_world.h"
+#include "hostio/client.h"
+#include "replica/base/log.h"
+#include "replica/coordinator/coordinator_client.h"
+#include "replica/instance/job.h"
+#include "replica/instance/profile.h"
+
+namespace poprun {
+namespace {
+
+constexpr double kJoinTimeoutSeconds = 120;
+constexpr std::size_t kChunkBytes = 1 << 20;
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+/// Sends replica 0's results to the launcher. A launcher that takes no more ends the process.
+class LauncherReporter final : public Reporter {
+ public:
+  explicit LauncherReporter(CoordinatorClient& client) : client_(client) {}
+
+  void step(const StepReport& report) override {
+    proto::ReportItem item;
+    proto::StepMetrics& step = *item.mutable_step();
+    step.set_step(report.step);
+    step.set_epoch(report.epoch);
+    step.set_loss(report.loss);
+    step.set_accuracy(report.accuracy);
+    step.set_wall_seconds(report.wall_seconds);
+    step.set_device_seconds(report.device_seconds);
+    send(std::move(item));
+  }
+
+  void evaluation(const EvaluationReport& report) override {
+    proto::ReportItem item;
+    proto::EvaluationMetrics& evaluation = *item.mutable_evaluation();
+    evaluation.set_step(report.step);
+    evaluation.set_epoch(report.epoch);
+    evaluation.set_loss(report.loss);
+    evaluation.set_accuracy(report.accuracy);
+    evaluation.set_items(report.items);
+    evaluation.set_wall_seconds(report.wall_seconds);
+    evaluation.set_device_seconds(report.device_seconds);
+    send(std::move(item));
+  }
+
+  void weights(std::string_view name, std::span<const std::int64_t> shape,
+               std::span<const std::byte> data) override {
+    std::size_t sent = 0;
+    do {
+      const auto piece = data.subspan(sent, std::min(kChunkBytes, data.size() - sent));
+      sent += piece.size();
+      proto::ReportItem item;
+      proto::TensorChunk& chunk = *item.mutable_weights();
+      chunk.set_name(std::string{name});
+      chunk.set_type("f32");
+      chunk.mutable_shape()->Add(shape.begin(), shape.end());
+      chunk.set_data(piece.data(), piece.size());
+      chunk.set_last(sent == data.size());
+      send(std::move(item));
+    } while (sent < data.size());
+  }
+
+  void send(proto::ReportItem item) {
+    if (status_) {
+      status_ = client_.report(std::move(item));
+    }
+  }
+
+  /// The first report that failed.
+  [[nodiscard]] const Status& status() const { return status_; }
+
+ private:
+  CoordinatorClient& client_;
+  Status status_;
+};
+
+class Instance {
+ public:
+  Instance(const InstanceEnvironment& environment, CoordinatorClient& client,
+           proto::JoinReply reply, double joined_at)
+      : environment_(environment),
+        client_(client),
+        reply_(std::move(reply)),
+        launched_at_(joined_at - reply_.seconds_since_launch()),
+        host_(host_name()) {}
+
+  Status run() {
+    POPRUN_ASSIGN(const std::unique_ptr<MpiWorld> world,
+                  MpiWorld::create({.replicas = reply_.config().topology().num_replicas(),
+                                    .first = ReplicaId{environment_.first_replica},
+                                    .local = environment_.local_replicas,
+                                    .deadline = collective_timeout(),
+                                    .host = {}}));
+    std::vector<std::thread> threads;
+    for (std::uint32_t local = 0; local < environment_.local_replicas; ++local) {
+      const ReplicaId self{environment_.first_replica + local};
+      threads.emplace_back([this, self, &communicator = world->communicator(self)] {
+        if (const Status status = run_replica(communicator); !status) {
+          leave_with(self, status.error());
+        }
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    return {};
+  }
+
+  /// Tells the launcher why, and ends the process at once: its other replicas wait for one that
+  /// will not come. Only the first caller's reason counts.
+  [[noreturn]] void leave_with(ReplicaId self, const Error& error) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    proto::Failure failure;
+    failure.set_instance(environment_.instance);
+    failure.set_replica(index_of(self));
+    failure.set_host(host_);
+    failure.set_exit_code(static_cast<std::uint32_t>(error.code));
+    failure.set_message(error.message);
+    client_.fail(failure);
+    ::_exit(static_cast<int>(error.code));
+  }
+
+ private:
+  [[nodiscard]] std::chrono::milliseconds collective_timeout() const {
+    return std::chrono::seconds(reply_.collective_timeout_seconds());
+  }
+
+  Status run_replica(Communicator& communicator) {
+    const bool first = communicator.self() == ReplicaId{0};
+    POPRUN_ASSIGN(const Program program, share_program(communicator));
+    POPRUN_ASSIGN(const TrainingOptions options,
+                  training_options(reply_.config(), reply_.dataset()));
+    HostWeights initial_weights;
+    LauncherReporter reporter(client_);
+    if (first) {
+      POPRUN_ASSIGN(initial_weights, receive_weights());
+      proto::ReportItem item;
+      *item.mutable_shape() = job_shape(program, reply_.config(), options);
+      reporter.send(std::move(item));
+    }
+    TrainingLoop loop(program, options, communicator, client_, first ? &reporter : nullptr,
+                      initial_weights, [this, self = communicator.self()](const std::string& name) {
+                        return open_stream(self, name);
+                      });
+    POPRUN_ASSIGN(const TrainingResult result, loop.run());
+    POPRUN_ASSIGN(proto::Profile profile,
+                  make_profile(program, reply_.config(), options, result,
+                               result.first_step_began - launched_at_, communicator));
+    if (first) {
+      add_mpi_version(profile);
+      proto::ReportItem item;
+      *item.mutable_profile() = std::move(profile);
+      reporter.send(std::move(item));
+      POPRUN_TRY(reporter.status());
+      POPRUN_TRY(client_.finish());
+    }
+    // Nobody leaves before the results are safe: an early exit would look like a failure.
+    return communicator.barrier();
+  }
+
+  /// Replica 0 compiles; everyone gets the same bytes.
+  Result<Program> share_program(Communicator& communicator) {
+    std::string bytes;
+    if (communicator.self() == ReplicaId{0}) {
+      client_.progress(communicator.self(), 0, "compiling the Program");
+      POPRUN_ASSIGN(const CompileOptions options,
+                    compile_options(reply_.config(), reply_.dataset()));
+      POPRUN_ASSIGN(const Program program, compile(options));
+      bytes = program.SerializeAsString();
+    } else {
+      client_.progress(communicator.self(), 0, "waiting for the Program of replica 0");
+    }
+    std::uint64_t size = bytes.size();
+    POPRUN_TRY(communicator.broadcast(std::as_writable_bytes(std::span(&size, 1)), ReplicaId{0}));
+    bytes.resize(size);
+    POPRUN_TRY(communicator.broadcast(std::as_writable_bytes(std::span(bytes)), ReplicaId{0}));
+    Program program;
+    if (!program.ParseFromString(bytes)) {
+      return fail(ErrorCode::kBug, fmt::format("the Program of {} B does not parse", bytes.size()));
+    }
+    return program;
+  }
+
+  Result<HostWeights> receive_weights() {
+    HostWeights weights;
+    if (!reply_.config().model().initial_weights().empty()) {
+      POPRUN_TRY(client_.receive_weights([&weights](const proto::TensorChunk& chunk) -> Status {
+        weights[chunk.name()] += chunk.data();
+        return {};
+      }));
+    }
+    return weights;
+  }
+
+  std::unique_ptr<HostStream> open_stream(ReplicaId self, const std::string& name) {
+    return hostio::open_host_stream(
+        {.address = reply_.hostio_address(),
+         .token = environment_.token,
+         .selection = selection_of(reply_.config(), name, index_of(self)),
+         .first_sequence = 0,
+         .prefetch_batches = reply_.config().data().prefetch_batches(),
+         .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),
+         .log_source = log::replica_source(index_of(self), host_)});
+  }
+
+  static void add_mpi_version(proto::Profile& profile) {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    const std::string version(text, static_cast<std::size_t>(length));
+    (*profile.mutable_library_versions())["MPI"] = version.substr(0, version.find(','));
+  }
+
+  const InstanceEnvironment& environment_;
+  CoordinatorClient& client_;
+  proto::JoinReply reply_;
+  double launched_at_;  ///< On this process's steady clock.
+  std::string host_;
+};
+
+int run() {
+  const auto environment = read_instance_environment();
+  if (!environment) {
+    log::write(log::Level::kError, "", "poprun-emu-replica: " + environment.error().message);
+    return static_cast<int>(environment.error().code);
+  }
+  CoordinatorClient client(*environment,
+                           [] { ::_exit(static_cast<int>(ErrorCode::kInfrastructure)); });
+
+  // Joining waits for the launcher and MPI for the other instances: side by side.
+  double joined_at = 0;
+  auto joining = std::async(std::launch::async, [&client, &joined_at] {
+    auto reply = client.join(kJoinTimeoutSeconds);
+    joined_at = now_seconds();
+    return reply;
+  });
+  int provided = 0;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  auto reply = joining.get();
+  if (!reply) {
+    log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),
+               reply.error().message);
+    ::_exit(static_cast<int>(reply.error().code));
+  }
+  Instance instance(*environment, client, std::move(*reply), joined_at);
+  if (const Status status = instance.run(); !status) {
+    instance.leave_with(ReplicaId{environment->first_replica}, status.error());
+  }
+  client.leave();
+  MPI_Finalize();
+  return 0;
+}
+
+}  // namespace
+}  // namespace poprun
+
+int main() {
+  return poprun::run();
+}

@@ -1,0 +1,70 @@
+#include "replica/models/layers/layers.h"
+
+#include <cmath>
+
+namespace poprun::layers {
+namespace {
+
+TensorId parameter(Builder& builder, const std::string& name, Shape shape, std::int64_t fan_in) {
+  return builder.variable(name, {DataType::kF32, std::move(shape), Layout::kRowMajor},
+                          Role::kParameter,
+                          {.uniform = true, .value = 1.0 / std::sqrt(static_cast<double>(fan_in))});
+}
+
+/// Dimension `d` of x's shape; 1 where there is none, so that the shape face refuses it later.
+std::int64_t dimension(const Builder& builder, TensorId x, std::size_t d) {
+  const Shape& shape = builder.type(x).shape;
+  return d < shape.size() ? shape[d] : 1;
+}
+
+}  // namespace
+
+TensorId normalize(Builder& builder, TensorId images, double mean, double deviation) {
+  return builder.add_one("normalize", {images}, {{"mean", mean}, {"deviation", deviation}},
+                         "normalized");
+}
+
+TensorId conv2d(Builder& builder, const std::string& name, TensorId x, std::int64_t channels,
+                std::int64_t kernel, std::int64_t pad) {
+  if (!builder.status()) {
+    return x;
+  }
+  const std::int64_t in = dimension(builder, x, 1);
+  const std::int64_t fan_in = in * kernel * kernel;
+  const TensorId w = parameter(builder, name + ".weight", {channels, in, kernel, kernel}, fan_in);
+  const TensorId b = parameter(builder, name + ".bias", {channels}, fan_in);
+  return builder.add_one("conv2d", {x, w, b}, {{"stride", Shape{1, 1}}, {"pad", Shape{pad, pad}}},
+                         name);
+}
+
+TensorId relu(Builder& builder, const std::string& name, TensorId x) {
+  return builder.add_one("relu", {x}, {}, name);
+}
+
+TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size) {
+  return builder.add_one("maxpool2d", {x},
+                         {{"window", Shape{size, size}}, {"stride", Shape{size, size}}}, name);
+}
+
+TensorId flatten(Builder& builder, const std::string& name, TensorId x) {
+  if (!builder.status()) {
+    return x;
+  }
+  const TensorType& type = builder.type(x);
+  const std::int64_t rows = dimension(builder, x, 0);
+  return builder.add_one(
+      "reshape", {x},
+      {{"shape", Shape{rows, type.elements() / rows}}, {"layout", std::string{"row-major"}}}, name);
+}
+
+TensorId linear(Builder& builder, const std::string& name, TensorId x, std::int64_t features) {
+  if (!builder.status()) {
+    return x;
+  }
+  const std::int64_t in = dimension(builder, x, 1);
+  const TensorId w = parameter(builder, name + ".weight", {features, in}, in);
+  const TensorId b = parameter(builder, name + ".bias", {features}, in);
+  return builder.add_one("linear", {x, w, b}, {}, name);
+}
+
+}  // namespace poprun::layers

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "replica/ops/builder/builder.h"
+
+/// Layers with parameters, as models use them. Parameters are called NAME.weight and NAME.bias and
+/// start as PyTorch's do: uniform in +-1/sqrt(fan-in) (its kaiming_uniform_ with a = sqrt(5)).
+namespace poprun::layers {
+
+/// 8-bit images [N,C,H,W] to normalised floats.
+TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
+
+/// Convolution with a square kernel, stride 1, `pad` on each side.
+TensorId conv2d(Builder& builder, const std::string& name, TensorId x, std::int64_t channels,
+                std::int64_t kernel, std::int64_t pad);
+
+TensorId relu(Builder& builder, const std::string& name, TensorId x);
+
+/// Max pooling of squares of `size`, side by side.
+TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size);
+
+/// [N, ...] to [N, features].
+TensorId flatten(Builder& builder, const std::string& name, TensorId x);
+
+TensorId linear(Builder& builder, const std::string& name, TensorId x, std::int64_t features);
+
+}  // namespace poprun::layers

@@ -1,0 +1,37 @@
+#include "replica/models/layers/layers.h"
+#include "replica/models/model.h"
+
+/// Two convolutions and two dense layers for small images: the default job. 421,642 parameters on
+/// 28 x 28 images of one channel and ten classes.
+namespace poprun {
+namespace {
+
+ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
+  const TensorId images = inputs.find(builder, "images");
+  const TensorId labels = inputs.find(builder, "labels");
+
+  TensorId x = layers::normalize(builder, images, inputs.mean, inputs.deviation);
+  x = layers::conv2d(builder, "conv1", x, 32, 3, 1);
+  x = layers::relu(builder, "relu1", x);
+  x = layers::maxpool2d(builder, "pool1", x, 2);
+  x = layers::conv2d(builder, "conv2", x, 64, 3, 1);
+  x = layers::relu(builder, "relu2", x);
+  x = layers::maxpool2d(builder, "pool2", x, 2);
+  x = layers::flatten(builder, "features", x);
+  x = layers::linear(builder, "fc1", x, 128);
+  x = layers::relu(builder, "relu3", x);
+  x = layers::linear(builder, "fc2", x, inputs.classes);
+  const auto outputs =
+      builder.add("softmax_cross_entropy", {x, labels}, {}, {"loss", "correct", "count"});
+  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2]};
+}
+
+}  // namespace
+
+Model small_cnn_model() {
+  return {.name = "small-cnn",
+          .description = "two 3x3 convolutions (32, 64) with pooling, dense 128, classifier",
+          .build = build};
+}
+
+}  // namespace poprun

@@ -1,0 +1,92 @@
+#include <algorithm>
+
+#include "replica/ops/operator.h"
+#include "replica/ops/simd.h"
+
+/// Elementwise arithmetic and constants.
+///
+///   add(a, b)              ->  a + b, equal types
+///   fill() shape=[..] value=.  ->  f32, row-major, every element `value`
+///   accumulate(sum, x)     ->  sum, updated in place to sum + x
+///   accumulate_metrics(total f32[3], loss, correct, count)  ->  total, updated in place by
+///                              [loss * count, correct, count]
+namespace poprun {
+namespace {
+
+Result<std::vector<TensorType>> same_types(const Signature& s) {
+  if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
+    return shape_error("add", s, "two f32 tensors of one type");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+POPRUN_SIMD void sum(const float* a, const float* b, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = a[i] + b[i];
+  }
+}
+
+/// Both `add` and, with the output in the place of input 0, `accumulate`.
+std::unique_ptr<Kernel> sum_numerics(const Signature& s) {
+  return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
+    sum(t.input_f32(0), t.input_f32(1), t.output_f32(0), n);
+  });
+}
+
+Work one_flop(const Signature& s) {
+  return elementwise_work(s, 1);
+}
+
+void add_gradient(Differentiator& d) {
+  const TensorId dy = d.output_gradient(0);
+  d.set_input_gradient(0, dy);
+  d.set_input_gradient(1, dy);
+}
+
+Result<std::vector<TensorType>> fill_shape(const Signature& s) {
+  if (!s.inputs.empty() || !s.attributes.has("shape") || !s.attributes.has("value")) {
+    return shape_error("fill", s, "no input, shape=[..] and value");
+  }
+  return std::vector{TensorType{DataType::kF32, s.attributes.integers("shape"), {}}};
+}
+
+std::unique_ptr<Kernel> fill_numerics(const Signature& s) {
+  return make_kernel([n = s.outputs[0].elements(),
+                      value = static_cast<float>(s.attributes.real("value"))](const Operands& t) {
+    std::fill_n(t.output_f32(0), n, value);
+  });
+}
+
+Work fill_work(const Signature& s) {
+  return elementwise_work(s, 0);
+}
+
+const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
+
+Result<std::vector<TensorType>> metrics_shape(const Signature& s) {
+  if (s.inputs.size() != 4 || s.inputs[0] != TensorType{DataType::kF32, {3}, {}} ||
+      s.inputs[1] != kScalar || s.inputs[2] != kScalar || s.inputs[3] != kScalar) {
+    return shape_error("accumulate_metrics", s, "total f32[3], loss, correct and count f32[]");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+std::unique_ptr<Kernel> metrics_numerics(const Signature& /*s*/) {
+  return make_kernel([](const Operands& t) {
+    float* total = t.output_f32(0);
+    total[0] += *t.input_f32(1) * *t.input_f32(3);
+    total[1] += *t.input_f32(2);
+    total[2] += *t.input_f32(3);
+  });
+}
+
+}  // namespace
+
+std::vector<Operator> arithmetic_operators() {
+  return {{"add", same_types, add_gradient, one_flop, sum_numerics},
+          {"accumulate", same_types, nullptr, one_flop, sum_numerics},
+          {"fill", fill_shape, nullptr, fill_work, fill_numerics},
+          {"accumulate_metrics", metrics_shape, nullptr, one_flop, metrics_numerics}};
+}
+
+}  // namespace poprun

@@ -1,0 +1,117 @@
+#include "replica/ops/builder/builder.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace poprun {
+namespace {
+
+constexpr std::string_view kLoad = "load";
+
+/// The function that sets up variables; made when the first variable is.
+Region& load_region(Graph& graph) {
+  const auto found = std::ranges::find(graph.functions, kLoad, &Function::name);
+  POPRUN_CHECK(found != graph.functions.end() && found->regions.size() == 1);
+  return found->regions[0];
+}
+
+}  // namespace
+
+Builder::Builder(Graph& graph, std::size_t function, std::size_t region, std::string prefix)
+    : graph_(graph), function_(function), region_(region), prefix_(std::move(prefix)) {
+  POPRUN_CHECK(function_ < graph.functions.size() &&
+               region_ < graph.functions[function_].regions.size());
+}
+
+const std::vector<Operation>& Builder::operations() const {
+  return graph_.functions[function_].regions[region_].operations;
+}
+
+void Builder::append(Operation operation) {
+  graph_.functions[function_].regions[region_].operations.push_back(std::move(operation));
+}
+
+void Builder::refuse(Error error) {
+  if (status_) {
+    status_ = tl::unexpected<Error>{std::move(error)};
+  }
+}
+
+std::vector<TensorId> Builder::add(std::string kind, std::vector<TensorId> inputs,
+                                   Attributes attributes, const std::vector<std::string>& names) {
+  std::vector<TensorId> outputs(names.size(), TensorId{0});
+  if (!status_) {
+    return outputs;
+  }
+  const Operator* op = find_operator(kind);
+  POPRUN_CHECK(op != nullptr);
+  Signature signature{{}, {}, attributes};
+  for (const TensorId id : inputs) {
+    signature.inputs.push_back(type(id));
+  }
+  const auto types = op->shape(signature);
+  if (!types) {
+    refuse({types.error().code,
+            fmt::format("{}{}: {}", prefix_, names.front(), types.error().message)});
+    return outputs;
+  }
+  POPRUN_CHECK(types->size() == names.size());
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    outputs[k] = graph_.add_tensor({prefix_ + names[k], (*types)[k], Role::kActivation});
+  }
+  append({std::move(kind), std::move(inputs), outputs, std::move(attributes)});
+  return outputs;
+}
+
+TensorId Builder::add_one(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
+                          const std::string& name) {
+  return add(std::move(kind), std::move(inputs), std::move(attributes), {name})[0];
+}
+
+void Builder::update(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
+                     std::vector<TensorId> updated) {
+  if (status_) {
+    append({std::move(kind), std::move(inputs), std::move(updated), std::move(attributes)});
+  }
+}
+
+TensorId Builder::variable(const std::string& name, TensorType type, Role role,
+                           Initialiser initialiser) {
+  if (!status_) {
+    return TensorId{0};
+  }
+  if (graph_.has(name)) {
+    const TensorId id = graph_.find(name);
+    POPRUN_CHECK(graph_.tensor(id).type == type && graph_.tensor(id).role == role);
+    return id;
+  }
+  const TensorId id = graph_.add_tensor({name, std::move(type), role});
+  load_region(graph_).operations.push_back(
+      {"initialise",
+       {},
+       {id},
+       {{initialiser.uniform ? "uniform" : "constant", initialiser.value}}});
+  return id;
+}
+
+std::vector<TensorId> Builder::stream_in(const std::string& stream,
+                                         const std::vector<std::string>& names,
+                                         const std::vector<TensorType>& types) {
+  std::vector<TensorId> outputs;
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    outputs.push_back(graph_.add_tensor({prefix_ + names[k], types[k], Role::kStream}));
+  }
+  append({"stream_in", {}, outputs, {{"stream", stream}}});
+  return outputs;
+}
+
+void Builder::stream_out(const std::string& stream, std::vector<TensorId> tensors) {
+  append({"stream_out", std::move(tensors), {}, {{"stream", stream}}});
+}
+
+void Builder::all_reduce(const std::string& reduction, const std::vector<TensorId>& tensors) {
+  append({"all_reduce", tensors, tensors, {{"reduction", reduction}}});
+}
+
+}  // namespace poprun

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include <dnnl.hpp>
+
+#include "replica/ops/operator.h"
+
+/// How operators use oneDNN: on user memory, with a caller's scratchpad, on one thread.
+namespace poprun {
+
+/// The one CPU engine of oneDNN. Immutable; oneDNN caches compiled kernels behind it.
+const dnnl::engine& dnnl_cpu();
+
+/// Memory descriptor of a tensor as it lies in device memory.
+dnnl::memory::desc dnnl_desc(const TensorType& type);
+
+/// The same, in the layout oneDNN likes best.
+dnnl::memory::desc dnnl_desc_any(const TensorType& type);
+
+/// One oneDNN primitive between device tensors. Arguments that the primitive wants in another
+/// layout than they lie in are reordered through scratch, before or after.
+class DnnlKernel final : public Kernel {
+ public:
+  struct Argument {
+    int dnnl_argument;  ///< DNNL_ARG_SRC, ...
+    bool output;
+    std::size_t operand;        ///< Index in Operands::inputs or outputs.
+    dnnl::memory::desc stored;  ///< As it lies in device memory.
+    dnnl::memory::desc wanted;  ///< As the primitive takes it.
+  };
+
+  /// `scratchpad` is the primitive's own need (scratchpad_mode::user).
+  DnnlKernel(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
+             const std::vector<Argument>& arguments);
+
+  void run(const Operands& operands) override;
+  [[nodiscard]] Bytes scratch() const override { return scratch_; }
+
+ private:
+  struct Slot {
+    bool output;
+    std::size_t operand;
+    dnnl::memory stored;
+    dnnl::memory wanted;          ///< Same as `stored` where no reorder is needed.
+    std::int64_t scratch_offset;  ///< Of `wanted`; negative where no reorder is needed.
+    dnnl::reorder reorder;
+  };
+
+  Bytes reserve(const dnnl::memory::desc& desc);
+
+  dnnl::stream stream_;
+  dnnl::primitive primitive_;
+  std::vector<Slot> slots_;
+  dnnl::memory scratchpad_;
+  std::int64_t scratchpad_offset_ = 0;
+  std::unordered_map<int, dnnl::memory> arguments_;
+  Bytes scratch_;
+};
+
+/// Attributes every primitive of ours is made with.
+dnnl::primitive_attr dnnl_attributes();
+
+}  // namespace poprun

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/base/ids.h"
+#include "replica/base/units.h"
+#include "replica/device/device.h"
+#include "replica/graph/attributes.h"
+#include "replica/graph/graph.h"
+#include "replica/graph/types.h"
+
+/// Operators with their four faces: shape, gradient, work, numerics. One file of this folder is one
+/// family of operators; to add one is to add a file.
+namespace poprun {
+
+/// What an operator is used on.
+struct Signature {
+  std::vector<TensorType> inputs;
+  std::vector<TensorType> outputs;  ///< Empty while the shape face runs.
+  Attributes attributes;
+};
+
+/// Where one use's tensors lie. Addresses stay the same for the life of an engine.
+struct Operands {
+  std::vector<const std::byte*> inputs;
+  std::vector<std::byte*> outputs;
+  std::byte* scratch = nullptr;  ///< Kernel::scratch() bytes, 64-byte aligned, undefined contents.
+
+  [[nodiscard]] const float* input_f32(std::size_t i) const {
+    return reinterpret_cast<const float*>(inputs[i]);  // NOLINT: bytes of an f32 tensor.
+  }
+  [[nodiscard]] float* output_f32(std::size_t i) const {
+    return reinterpret_cast<float*>(outputs[i]);  // NOLINT: bytes of an f32 tensor.
+  }
+};
+
+/// The numerics of one use, prepared once and run every step.
+///
+/// Deterministic: the same operand bytes give the same result bytes, wherever they lie. One thread.
+class Kernel {
+ public:
+  Kernel() = default;
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+  virtual ~Kernel() = default;
+
+  virtual void run(const Operands& operands) = 0;
+
+  /// Host bytes that `run` needs beside the operands. Not device memory: a CPU library's workspace.
+  [[nodiscard]] virtual Bytes scratch() const { return Bytes{0}; }
+};
+
+/// A Kernel that is one function.
+template <typename Function>
+std::unique_ptr<Kernel> make_kernel(Function function) {
+  class FunctionKernel final : public Kernel {
+   public:
+    explicit FunctionKernel(Function f) : function_(std::move(f)) {}
+    void run(const Operands& operands) override { function_(operands); }
+
+   private:
+    Function function_;
+  };
+  return std::make_unique<FunctionKernel>(std::move(function));
+}
+
+class Differentiator;
+
+struct Operator {
+  std::string kind;
+
+  /// The outputs' types, or why the inputs and attributes do not fit (kUsage, names the operator,
+  /// what it needs and what it got).
+  Result<std::vector<TensorType>> (*shape)(const Signature&) = nullptr;
+
+  /// Adds the backward operations through the Differentiator. Null: not differentiable.
+  void (*gradient)(Differentiator&) = nullptr;
+
+  Work (*work)(const Signature&) = nullptr;
+  std::unique_ptr<Kernel> (*numerics)(const Signature&) = nullptr;
+};
+
+/// Every operator there is, sorted by kind.
+const std::vector<Operator>& all_operators();
+
+/// The operator of that kind, or null.
+const Operator* find_operator(std::string_view kind);
+
+/// One operation as its operator's gradient face sees it.
+class Differentiator {
+ public:
+  Differentiator() = default;
+  Differentiator(const Differentiator&) = delete;
+  Differentiator& operator=(const Differentiator&) = delete;
+  virtual ~Differentiator() = default;
+
+  [[nodiscard]] virtual const Operation& operation() const = 0;
+  [[nodiscard]] virtual const TensorType& type(TensorId id) const = 0;
+
+  /// True where anything downstream wants the gradient of input i.
+  [[nodiscard]] virtual bool wants(std::size_t input) const = 0;
+
+  /// Gradient of the loss by output i.
+  virtual TensorId output_gradient(std::size_t output) = 0;
+
+  /// Adds a contribution to the gradient of input i.
+  virtual void set_input_gradient(std::size_t input, TensorId gradient) = 0;
+
+  /// Adds an operation. Output k is the gradient of this operation's input of_input[k].
+  virtual std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs,
+                                    Attributes attributes,
+                                    const std::vector<std::size_t>& of_input) = 0;
+};
+
+/// Name and version of the library behind the heavy numerics.
+std::string numerics_library_version();
+
+/// `{kind}: {what}` as a kUsage error, for shape faces.
+tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature,
+                                  std::string_view needed);
+
+/// Work of an elementwise operator: every operand moved once, `flops` per output element.
+Work elementwise_work(const Signature& signature, std::int64_t flops);
+
+}  // namespace poprun

@@ -1,0 +1,66 @@
+#include <algorithm>
+
+#include "replica/ops/operator.h"
+#include "replica/ops/simd.h"
+
+/// relu(x)  ->  y = max(x, 0), any shape and layout. NaN stays NaN.
+namespace poprun {
+namespace {
+
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32) {
+    return shape_error("relu", s, "one f32 tensor");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+POPRUN_SIMD void forward(const float* __restrict x, float* __restrict y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = x[i] < 0.0F ? 0.0F : x[i];
+  }
+}
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
+  return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
+    forward(t.input_f32(0), t.output_f32(0), n);
+  });
+}
+
+Work work(const Signature& s) {
+  return elementwise_work(s, 1);
+}
+
+/// relu_gradient(y, dy)  ->  dx = dy where y > 0, else 0
+Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
+  if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1]) {
+    return shape_error("relu_gradient", s, "y and dy of one type");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+POPRUN_SIMD void backward(const float* __restrict y, const float* __restrict dy,
+                          float* __restrict dx, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    dx[i] = y[i] > 0.0F ? dy[i] : 0.0F;
+  }
+}
+
+std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
+  return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
+    backward(t.input_f32(0), t.input_f32(1), t.output_f32(0), n);
+  });
+}
+
+void gradient(Differentiator& d) {
+  const TensorId y = d.operation().outputs[0];
+  d.set_input_gradient(0, d.add("relu_gradient", {y, d.output_gradient(0)}, {}, {0})[0]);
+}
+
+}  // namespace
+
+std::vector<Operator> relu_operators() {
+  return {{"relu", shape, gradient, work, numerics},
+          {"relu_gradient", gradient_shape, nullptr, work, gradient_numerics}};
+}
+
+}  // namespace poprun
