@@ -205,10 +205,11 @@ Result<Graph> parse_graph(std::string_view text) {
   int number = 0;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
-    const std::string_view line = trim(text.substr(0, end));
+    const std::string_view whole = text.substr(0, end);
+    const std::string_view line = trim(whole.substr(0, whole.find('#')));
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
     ++number;
-    if (line.empty() || line.starts_with('#')) {
+    if (line.empty()) {
       continue;
     }
     if (const Status status = parser.line(line); !status) {

@@ -92,7 +92,8 @@ Status verify_graph(const Graph& graph);
 ///   y = linear(x, w) bias=0
 std::string to_text(const Graph& graph);
 
-/// The inverse; checks syntax and names, not operators. Errors: kUsage, with the line.
+/// The inverse, with comments from # to the end of a line; checks syntax and names, not operators.
+/// Errors: kUsage, with the line.
 Result<Graph> parse_graph(std::string_view text);
 
 std::string_view to_text(Role role);

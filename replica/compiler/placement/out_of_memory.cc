@@ -71,12 +71,24 @@ std::string table(const std::vector<const proto::Tensor*>& live, bool always_liv
                      count, bytes_text(static_cast<std::int64_t>(total)), rows);
 }
 
-/// The largest micro-batch that could fit if not-always-live memory shrank in proportion.
-std::string remedy(const proto::IpuMemory& memory, std::uint32_t micro_batch_size) {
-  const auto activations = static_cast<double>(memory.peak() - memory.always_live());
-  const double room =
-      static_cast<double>(memory.capacity()) - static_cast<double>(memory.always_live());
-  const auto fitting = static_cast<std::int64_t>(room / activations * micro_batch_size);
+/// Bytes live at the worst step that do not grow with the micro-batch.
+double fixed_bytes(const std::vector<const proto::Tensor*>& live) {
+  std::uint64_t fixed = 0;
+  for (const proto::Tensor* tensor : live) {
+    const bool grows = !tensor->always_live() && (tensor->role() == proto::ROLE_ACTIVATION ||
+                                                  tensor->role() == proto::ROLE_STREAM);
+    fixed += grows ? 0 : tensor->bytes();
+  }
+  return static_cast<double>(fixed);
+}
+
+/// The largest micro-batch that fits if everything else shrinks in proportion.
+std::string remedy(const proto::IpuMemory& memory, const std::vector<const proto::Tensor*>& live,
+                   std::uint32_t micro_batch_size) {
+  const double fixed = fixed_bytes(live);
+  const double growing = static_cast<double>(memory.peak()) - fixed;
+  const double room = static_cast<double>(memory.capacity()) - fixed;
+  const auto fitting = static_cast<std::int64_t>(room / growing * micro_batch_size);
   if (fitting < 1) {
     return "its weights and state alone leave no room: a smaller model is needed";
   }
@@ -103,7 +115,7 @@ Status check_fits(const Program& program, std::uint32_t micro_batch_size) {
                     program.model(), bytes_text(static_cast<std::int64_t>(memory.peak())), ipu,
                     program.device().name(),
                     bytes_text(static_cast<std::int64_t>(memory.capacity())),
-                    remedy(memory, micro_batch_size), place_of(program, memory.worst_step()),
+                    remedy(memory, live, micro_batch_size), place_of(program, memory.worst_step()),
                     table(live, true), table(live, false)));
   }
   return {};

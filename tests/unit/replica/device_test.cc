@@ -1,0 +1,79 @@
+#include "replica/device/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace poprun {
+namespace {
+
+TEST(Device, HasTheExactMemoryOfTheChip) {
+  EXPECT_EQ(find_device("mk2")->capacity(), Bytes{940'572'672});
+  EXPECT_EQ(find_device("bow")->capacity(), Bytes{940'572'672});
+  EXPECT_EQ(find_device("mk1")->capacity(), Bytes{318'767'104});
+}
+
+// Peak float32 rates of the datasheets: tiles x MAC x 2 x clock.
+TEST(Device, ReachesThePublishedPeakRate) {
+  const auto peak = [](const char* name) {
+    const Device d = *find_device(name);
+    return static_cast<double>(d.tiles * d.macs_per_cycle_f32) * 2 * d.clock_hz / 1e12;
+  };
+  EXPECT_NEAR(peak("mk2"), 62.4, 0.05);
+  EXPECT_NEAR(peak("bow"), 87.2, 0.1);
+  EXPECT_NEAR(peak("mk1"), 31.1, 0.05);
+}
+
+TEST(Device, NamesTheOthersWhenItDoesNotExist) {
+  EXPECT_EQ(find_device("mk3").error().message,
+            "device.ipu: no IPU is called 'mk3'; there are: bow, mk1, mk2");
+}
+
+TEST(DeviceTime, OfWorkIsTheSlowerOfArithmeticAndMemory) {
+  const Device mk2 = *find_device("mk2");
+  // 1472 tiles x 16 MAC a cycle: 1,000 cycles of arithmetic; 8 B a cycle and tile: 10 of memory.
+  const Work arithmetic{.macs = 1472LL * 16 * 1000,
+                        .vector_flops = 0,
+                        .memory_traffic = Bytes{1472LL * 8 * 10},
+                        .exchanged = Bytes{1472LL * 4 * 7},
+                        .compute_sets = 2};
+
+  const DeviceTime time = time_of_work(mk2, arithmetic);
+
+  EXPECT_EQ(time.compute, Cycles{1000});
+  EXPECT_EQ(time.exchange, Cycles{7});
+  EXPECT_EQ(time.sync, Cycles{252});
+  EXPECT_EQ(time.flops, 2LL * 1472 * 16 * 1000);
+  Work traffic = arithmetic;
+  traffic.memory_traffic = Bytes{1472LL * 8 * 5000};
+  EXPECT_EQ(time_of_work(mk2, traffic).compute, Cycles{5000});
+}
+
+TEST(DeviceTime, OfAnAllReduceIsTheRingFormula) {
+  const Device mk2 = *find_device("mk2");
+  EXPECT_EQ(time_of_all_reduce(mk2, Bytes{1 << 20}, 1, 1).total(), Cycles{0});
+
+  // 16 replicas: 30 steps of 64 KiB at 27.2 GB/s, 3193 cycles each.
+  const DeviceTime time = time_of_all_reduce(mk2, Bytes{1 << 20}, 16, 1);
+
+  EXPECT_EQ(time.link, Cycles{30 * 3193});
+  EXPECT_EQ(time.sync, Cycles{30 * 600});
+}
+
+TEST(DeviceTime, OfAnAllReduceBeyondOneLinkDomainUsesTheGateways) {
+  const Device mk2 = *find_device("mk2");
+
+  const DeviceTime inside = time_of_all_reduce(mk2, Bytes{1 << 20}, 64, 1);
+  const DeviceTime across = time_of_all_reduce(mk2, Bytes{1 << 20}, 128, 1);
+
+  // Two domains all-reduce shards of 16 KiB: 2 more steps of 8 KiB at 6.25 GB/s.
+  EXPECT_EQ(across.link - inside.link, Cycles{2 * 1737});
+  EXPECT_EQ(across.sync - inside.sync, Cycles{2 * 600});
+}
+
+TEST(DeviceTime, OfAHostCopyFollowsTheHostLink) {
+  // 3.125 MB at 3.125 GB/s is a millisecond: 1,325,000 cycles.
+  EXPECT_EQ(time_of_host_copy(*find_device("mk2"), Bytes{3'125'000}).host, Cycles{1'325'000});
+}
+
+}  // namespace
+}  // namespace poprun

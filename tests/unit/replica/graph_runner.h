@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "replica/graph/graph.h"
+#include "replica/ops/operator.h"
+
+namespace poprun::testing {
+
+/// Runs operations by their numerics faces, every tensor in a buffer of its own: the plain program,
+/// without plan, arena or engine.
+class GraphRunner {
+ public:
+  explicit GraphRunner(const Graph& graph) : graph_(graph), buffers_(graph.tensors().size()) {
+    for (std::size_t t = 0; t < buffers_.size(); ++t) {
+      const auto bytes = static_cast<std::size_t>(graph.tensors()[t].type.bytes().count());
+      buffers_[t].resize(bytes / sizeof(std::max_align_t) + 1);
+    }
+  }
+
+  [[nodiscard]] std::byte* bytes(TensorId id) {
+    return reinterpret_cast<std::byte*>(buffers_.at(index_of(id)).data());
+  }
+  [[nodiscard]] std::span<float> floats(TensorId id) {
+    return {reinterpret_cast<float*>(bytes(id)),
+            static_cast<std::size_t>(graph_.tensor(id).type.elements())};
+  }
+
+  void run(const Operation& operation) {
+    const Operator* op = find_operator(operation.kind);
+    ASSERT_NE(op, nullptr) << operation.kind;
+    Signature signature{{}, {}, operation.attributes};
+    Operands operands;
+    for (const TensorId id : operation.inputs) {
+      signature.inputs.push_back(graph_.tensor(id).type);
+      operands.inputs.push_back(bytes(id));
+    }
+    for (const TensorId id : operation.outputs) {
+      signature.outputs.push_back(graph_.tensor(id).type);
+      operands.outputs.push_back(bytes(id));
+    }
+    const auto kernel = op->numerics(signature);
+    std::vector<std::max_align_t> scratch(
+        static_cast<std::size_t>(kernel->scratch().count()) / sizeof(std::max_align_t) + 8);
+    void* aligned = scratch.data();
+    std::size_t space = scratch.size() * sizeof(std::max_align_t);
+    std::align(64, static_cast<std::size_t>(kernel->scratch().count()), aligned, space);
+    operands.scratch = static_cast<std::byte*>(aligned);
+    kernel->run(operands);
+  }
+
+  void run(const std::vector<Operation>& operations) {
+    for (const Operation& operation : operations) {
+      run(operation);
+    }
+  }
+
+ private:
+  const Graph& graph_;
+  std::vector<std::vector<std::max_align_t>> buffers_;
+};
+
+}  // namespace poprun::testing

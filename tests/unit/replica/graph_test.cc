@@ -1,0 +1,99 @@
+#include "replica/graph/graph.h"
+
+#include <limits>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace poprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::string_view kText =
+    "tensor x : f32[2,3] stream\n"
+    "tensor w : f32[4,3] parameter\n"
+    "tensor y : f32[2,4] activation\n"
+    "function load\n"
+    "repeat 1\n"
+    "w = initialise() uniform=0.1\n"
+    "function train\n"
+    "repeat 4\n"
+    "x = stream_in() stream=\"train\"\n"
+    "y = matmul(x, w) alpha=0.25 pad=[1,-2] rank=3\n"
+    "stream_out(y) stream=\"step\"\n";
+
+TEST(GraphText, PrintsWhatItParses) {
+  const auto graph = parse_graph(kText);
+
+  ASSERT_TRUE(graph) << graph.error().message;
+  EXPECT_EQ(to_text(*graph), kText);
+  EXPECT_EQ(graph->functions[1].regions[0].repeat, 4);
+  EXPECT_EQ(graph->functions[1].regions[0].operations[1].attributes.integers("pad"),
+            (std::vector<std::int64_t>{1, -2}));
+}
+
+TEST(GraphText, NamesTheLineAtFault) {
+  const auto graph = parse_graph("tensor x : f32[2] stream\nfunction f\nrepeat 1\ny = relu(x)\n");
+
+  ASSERT_FALSE(graph);
+  EXPECT_EQ(graph.error().message, "line 4: no tensor is called 'y'");
+}
+
+TEST(GraphText, RefusesWhatIsNoGraph) {
+  EXPECT_THAT(parse_graph("tensor x : f33[2] stream").error().message, HasSubstr("f33[2]"));
+  EXPECT_THAT(parse_graph("tensor x : f32[2] hero").error().message,
+              HasSubstr("'hero' is no role"));
+  EXPECT_THAT(parse_graph("repeat 1").error().message, HasSubstr("before any function"));
+  EXPECT_THAT(parse_graph("function f\nrepeat x").error().message, HasSubstr("no repeat count"));
+  EXPECT_FALSE(parse_graph("function f\nrepeat 1\nnonsense"));
+  EXPECT_FALSE(parse_graph("tensor a : f32[] metric\ntensor a : f32[] metric"));
+}
+
+TEST(Attributes, KeepEveryDigitAndTheTypeOfNumbers) {
+  const double third = 1.0 / 3.0;
+  const Attributes attributes{{"a", third},
+                              {"b", 1.0},
+                              {"c", std::int64_t{1}},
+                              {"d", 1e-300},
+                              {"e", std::numeric_limits<double>::max()}};
+
+  const auto parsed = parse_attributes(to_text(attributes));
+
+  ASSERT_TRUE(parsed) << parsed.error().message;
+  EXPECT_EQ(*parsed, attributes);
+  EXPECT_EQ(parsed->real("a"), third);
+  EXPECT_EQ(parsed->integer("c"), 1);
+}
+
+TEST(TensorType, CountsElementsAndBytes) {
+  const TensorType type{DataType::kF32, {16, 32, 28, 28}, Layout::kChannelsLast};
+
+  EXPECT_EQ(type.elements(), 401'408);
+  EXPECT_EQ(type.bytes(), Bytes{1'605'632});
+  EXPECT_EQ(to_text(type), "f32[16,32,28,28]{nhwc}");
+  EXPECT_EQ(*parse_type("f32[16,32,28,28]{nhwc}"), type);
+  EXPECT_EQ(parse_type("u8[]")->elements(), 1);
+}
+
+TEST(VerifyGraph, RefusesAReadBeforeTheFirstWrite) {
+  const auto graph = parse_graph(
+      "tensor a : f32[2] activation\ntensor b : f32[2] activation\n"
+      "function f\nrepeat 1\nb = relu(a)\n");
+
+  const Status status = verify_graph(*graph);
+
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message, "function f: relu reads before anything writes 'a'");
+}
+
+TEST(VerifyGraph, RefusesASecondWriteThatIsNoUpdate) {
+  const auto graph = parse_graph(
+      "tensor a : f32[2] activation\ntensor b : f32[2] activation\n"
+      "function f\nrepeat 1\na = fill() value=0.0\nb = relu(a)\nb = relu(a)\n");
+
+  EXPECT_THAT(verify_graph(*graph).error().message, HasSubstr("writes a second time 'b'"));
+}
+
+}  // namespace
+}  // namespace poprun

@@ -1,0 +1,426 @@
+/// Every operator's gradient against central differences of its own forward pass, and the forward
+/// passes against a naive computation written here.
+///
+/// The scalar that is differentiated is L = sum(dy * y) for a random dy, added in double.
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "graph_runner.h"
+#include "replica/ops/builder/builder.h"
+
+namespace poprun {
+namespace {
+
+using testing::GraphRunner;
+
+/// One operator on f32 inputs (and, for a loss, labels), differentiated by its gradient face.
+class Probe final : public Differentiator {
+ public:
+  Probe(const std::string& kind, const std::vector<TensorType>& inputs,
+        const Attributes& attributes, std::size_t output_count)
+      : builder_(make_graph(), 1, 0, "") {
+    std::vector<TensorId> ids;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      ids.push_back(graph_.add_tensor({"x" + std::to_string(i), inputs[i], Role::kParameter}));
+    }
+    std::vector<std::string> names;
+    for (std::size_t k = 0; k < output_count; ++k) {
+      names.push_back("y" + std::to_string(k));
+    }
+    builder_.add(kind, ids, attributes, names);
+    EXPECT_TRUE(builder_.status()) << builder_.status().error().message;
+    operation_ = builder_.operations()[0];
+    dy_ = graph_.add_tensor({"dy", graph_.tensor(operation_.outputs[0]).type, Role::kActivation});
+    gradients_.resize(inputs.size());
+    find_operator(kind)->gradient(*this);
+    EXPECT_TRUE(builder_.status()) << builder_.status().error().message;
+  }
+
+  [[nodiscard]] const Operation& operation() const override { return operation_; }
+  [[nodiscard]] const TensorType& type(TensorId id) const override { return builder_.type(id); }
+  [[nodiscard]] bool wants(std::size_t input) const override {
+    return type(operation_.inputs[input]).data == DataType::kF32;
+  }
+  TensorId output_gradient(std::size_t output) override {
+    EXPECT_EQ(output, 0U);
+    return dy_;
+  }
+  void set_input_gradient(std::size_t input, TensorId gradient) override {
+    gradients_[input] = gradient;
+    has_gradient_.insert(input);
+  }
+  std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
+                            const std::vector<std::size_t>& of_input) override {
+    std::vector<std::string> names;
+    for (const std::size_t input : of_input) {
+      names.push_back("g" + std::to_string(input));
+    }
+    return builder_.add(std::move(kind), std::move(inputs), std::move(attributes), names);
+  }
+
+  /// Compares every input's gradient with (L(x + h) - L(x - h)) / 2h, element by element.
+  void expect_gradients(GraphRunner& runner, float h, double tolerance) {
+    runner.run(builder_.operations());
+    for (const std::size_t input : has_gradient_) {
+      const std::span<float> x = runner.floats(operation_.inputs[input]);
+      const std::span<float> g = runner.floats(gradients_[input]);
+      const std::vector<float> gradient(g.begin(), g.end());
+      double largest = 0;
+      for (const float value : gradient) {
+        largest = std::max(largest, std::abs(static_cast<double>(value)));
+      }
+      EXPECT_GT(largest, 0) << "input " << input;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const float kept = x[i];
+        x[i] = kept + h;
+        const double above = loss(runner);
+        x[i] = kept - h;
+        const double below = loss(runner);
+        x[i] = kept;
+        EXPECT_NEAR(gradient[i], (above - below) / (2.0 * static_cast<double>(h)),
+                    tolerance * largest)
+            << "input " << input << " element " << i;
+      }
+    }
+  }
+
+  void randomise(GraphRunner& runner, float spread, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<float> uniform(-spread, spread);
+    for (const TensorId id : operation_.inputs) {
+      if (type(id).data == DataType::kF32) {
+        std::ranges::generate(runner.floats(id), [&] { return uniform(random); });
+      }
+    }
+    std::ranges::generate(runner.floats(dy_), [&] { return uniform(random); });
+  }
+
+  [[nodiscard]] const Graph& graph() const { return graph_; }
+  [[nodiscard]] TensorId dy() const { return dy_; }
+
+ private:
+  Graph& make_graph() {
+    graph_.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};
+    return graph_;
+  }
+
+  double loss(GraphRunner& runner) {
+    runner.run(operation_);
+    const auto y = runner.floats(operation_.outputs[0]);
+    const auto dy = runner.floats(dy_);
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      sum += static_cast<double>(y[i]) * static_cast<double>(dy[i]);
+    }
+    return sum;
+  }
+
+  Graph graph_;
+  Builder builder_;
+  Operation operation_;
+  TensorId dy_{};
+  std::vector<TensorId> gradients_;
+  std::set<std::size_t> has_gradient_;
+};
+
+TensorType f32(Shape shape, Layout layout = Layout::kRowMajor) {
+  return {DataType::kF32, std::move(shape), layout};
+}
+TensorType image(Shape shape) {
+  return f32(std::move(shape), Layout::kChannelsLast);
+}
+
+/// Distinct values `gap` apart, none at zero, in random order: no kink within reach of the
+/// differences.
+void distinct(std::span<float> values, float gap, std::uint32_t seed) {
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = gap * (static_cast<float>(i) - static_cast<float>(values.size()) / 2 + 0.25F);
+  }
+  std::shuffle(values.begin(), values.end(), std::mt19937(seed));
+}
+
+struct ConvCase {
+  Shape x, w;
+  Shape stride, pad;
+};
+
+class Conv2d : public ::testing::TestWithParam<ConvCase> {};
+
+// A convolution is linear in each input, so central differences are exact but for rounding.
+TEST_P(Conv2d, GradientAgreesWithDifferences) {
+  const ConvCase& c = GetParam();
+  Probe probe("conv2d", {image(c.x), f32(c.w), f32({c.w[0]})},
+              {{"stride", c.stride}, {"pad", c.pad}}, 1);
+  GraphRunner runner(probe.graph());
+  probe.randomise(runner, 1.0F, 7);
+  probe.expect_gradients(runner, 0.5F, 1e-4);
+}
+
+TEST_P(Conv2d, ForwardAgreesWithTheDefinition) {
+  const ConvCase& c = GetParam();
+  Probe probe("conv2d", {image(c.x), f32(c.w), f32({c.w[0]})},
+              {{"stride", c.stride}, {"pad", c.pad}}, 1);
+  GraphRunner runner(probe.graph());
+  probe.randomise(runner, 1.0F, 8);
+  runner.run(probe.operation());
+  const auto x = runner.floats(probe.operation().inputs[0]);
+  const auto w = runner.floats(probe.operation().inputs[1]);
+  const auto b = runner.floats(probe.operation().inputs[2]);
+  const auto y = runner.floats(probe.operation().outputs[0]);
+  const Shape& out = probe.type(probe.operation().outputs[0]).shape;
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  for (std::int64_t n = 0; n < out[0]; ++n) {
+    for (std::int64_t o = 0; o < out[1]; ++o) {
+      for (std::int64_t i = 0; i < out[2]; ++i) {
+        for (std::int64_t j = 0; j < out[3]; ++j) {
+          double sum = static_cast<double>(b[at(o)]);
+          for (std::int64_t ch = 0; ch < c.x[1]; ++ch) {
+            for (std::int64_t r = 0; r < c.w[2]; ++r) {
+              for (std::int64_t s = 0; s < c.w[3]; ++s) {
+                const std::int64_t h = i * c.stride[0] + r - c.pad[0];
+                const std::int64_t v = j * c.stride[1] + s - c.pad[1];
+                if (h >= 0 && h < c.x[2] && v >= 0 && v < c.x[3]) {
+                  sum += static_cast<double>(x[at(((n * c.x[2] + h) * c.x[3] + v) * c.x[1] + ch)]) *
+                         static_cast<double>(w[at(((o * c.x[1] + ch) * c.w[2] + r) * c.w[3] + s)]);
+                }
+              }
+            }
+          }
+          EXPECT_NEAR(y[at(((n * out[2] + i) * out[3] + j) * out[1] + o)], sum, 1e-4);
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Conv2d,
+                         ::testing::Values(ConvCase{{2, 1, 5, 5}, {4, 1, 3, 3}, {1, 1}, {1, 1}},
+                                           ConvCase{{1, 3, 6, 4}, {5, 3, 3, 2}, {1, 1}, {0, 1}},
+                                           ConvCase{{2, 2, 7, 7}, {3, 2, 3, 3}, {2, 2}, {1, 0}},
+                                           ConvCase{
+                                               {2, 16, 4, 4}, {16, 16, 1, 1}, {1, 1}, {0, 0}}));
+
+TEST(Linear, GradientAgreesWithDifferences) {
+  Probe probe("linear", {f32({3, 7}), f32({5, 7}), f32({5})}, {}, 1);
+  GraphRunner runner(probe.graph());
+  probe.randomise(runner, 1.0F, 3);
+  probe.expect_gradients(runner, 0.5F, 1e-4);
+}
+
+TEST(Linear, ForwardAgreesWithHandArithmetic) {
+  Probe probe("linear", {f32({1, 2}), f32({2, 2}), f32({2})}, {}, 1);
+  GraphRunner runner(probe.graph());
+  std::ranges::copy(std::vector{2.0F, 3.0F}, runner.floats(probe.operation().inputs[0]).begin());
+  std::ranges::copy(std::vector{1.0F, 10.0F, 100.0F, 1000.0F},
+                    runner.floats(probe.operation().inputs[1]).begin());
+  std::ranges::copy(std::vector{0.5F, -0.5F}, runner.floats(probe.operation().inputs[2]).begin());
+
+  runner.run(probe.operation());
+
+  EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ::testing::ElementsAre(32.5F, 3199.5F));
+}
+
+TEST(Relu, GradientAgreesWithDifferences) {
+  Probe probe("relu", {f32({3, 11})}, {}, 1);
+  GraphRunner runner(probe.graph());
+  probe.randomise(runner, 1.0F, 5);
+  distinct(runner.floats(probe.operation().inputs[0]), 0.1F, 5);
+  probe.expect_gradients(runner, 0.01F, 1e-3);
+}
+
+TEST(Relu, KeepsNaN) {
+  Probe probe("relu", {f32({2})}, {}, 1);
+  GraphRunner runner(probe.graph());
+  runner.floats(probe.operation().inputs[0])[0] = std::nanf("");
+  runner.floats(probe.operation().inputs[0])[1] = -1;
+
+  runner.run(probe.operation());
+
+  EXPECT_TRUE(std::isnan(runner.floats(probe.operation().outputs[0])[0]));
+  EXPECT_EQ(runner.floats(probe.operation().outputs[0])[1], 0.0F);
+}
+
+struct PoolCase {
+  Shape x, window, stride;
+};
+class Maxpool2d : public ::testing::TestWithParam<PoolCase> {};
+
+TEST_P(Maxpool2d, GradientAgreesWithDifferences) {
+  const PoolCase& c = GetParam();
+  Probe probe("maxpool2d", {image(c.x)}, {{"window", c.window}, {"stride", c.stride}}, 1);
+  GraphRunner runner(probe.graph());
+  probe.randomise(runner, 1.0F, 9);
+  distinct(runner.floats(probe.operation().inputs[0]), 0.1F, 9);
+  probe.expect_gradients(runner, 0.01F, 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, Maxpool2d,
+                         ::testing::Values(PoolCase{{2, 3, 4, 4}, {2, 2}, {2, 2}},
+                                           PoolCase{{1, 2, 5, 7}, {3, 3}, {2, 2}},
+                                           PoolCase{{1, 20, 5, 5}, {2, 3}, {1, 2}}));
+
+TEST(Maxpool2d, GivesTheGradientOfATieToTheFirstOnly) {
+  Probe probe("maxpool2d", {image({1, 1, 2, 2})},
+              {{"window", Shape{2, 2}}, {"stride", Shape{2, 2}}}, 1);
+  GraphRunner runner(probe.graph());
+  std::ranges::copy(std::vector{1.0F, 4.0F, 4.0F, 4.0F},
+                    runner.floats(probe.operation().inputs[0]).begin());
+  runner.floats(probe.dy())[0] = 3.0F;
+  Graph graph = probe.graph();
+
+  runner.run(graph.functions[1].regions[0].operations);
+
+  EXPECT_THAT(runner.floats(graph.find("g0")), ::testing::ElementsAre(0.0F, 3.0F, 0.0F, 0.0F));
+}
+
+TEST(Reshape, GradientAgreesWithDifferencesAcrossLayouts) {
+  Probe probe("reshape", {image({2, 3, 2, 2})},
+              {{"shape", Shape{2, 12}}, {"layout", std::string{"row-major"}}}, 1);
+  GraphRunner runner(probe.graph());
+  probe.randomise(runner, 1.0F, 11);
+  probe.expect_gradients(runner, 0.5F, 1e-5);
+}
+
+TEST(Reshape, FlattensChannelsBeforePixels) {
+  Probe probe("reshape", {image({1, 2, 1, 3})},
+              {{"shape", Shape{1, 6}}, {"layout", std::string{"row-major"}}}, 1);
+  GraphRunner runner(probe.graph());
+  // Stored as pixels of two channels: (0,10), (1,11), (2,12).
+  std::ranges::copy(std::vector{0.0F, 10.0F, 1.0F, 11.0F, 2.0F, 12.0F},
+                    runner.floats(probe.operation().inputs[0]).begin());
+
+  runner.run(probe.operation());
+
+  EXPECT_THAT(runner.floats(probe.operation().outputs[0]),
+              ::testing::ElementsAre(0.0F, 1.0F, 2.0F, 10.0F, 11.0F, 12.0F));
+}
+
+TEST(Add, GradientAgreesWithDifferences) {
+  Probe probe("add", {f32({4, 3}), f32({4, 3})}, {}, 1);
+  GraphRunner runner(probe.graph());
+  probe.randomise(runner, 1.0F, 13);
+  probe.expect_gradients(runner, 0.5F, 1e-5);
+}
+
+class SoftmaxCrossEntropy : public ::testing::Test {
+ protected:
+  SoftmaxCrossEntropy()
+      : probe_("softmax_cross_entropy", {f32({4, 5}), {DataType::kI32, {4}, {}}}, {}, 3),
+        runner_(probe_.graph()) {
+    probe_.randomise(runner_, 2.0F, 17);
+  }
+  void set_labels(const std::vector<std::int32_t>& labels) {
+    std::memcpy(runner_.bytes(probe_.operation().inputs[1]), labels.data(),
+                labels.size() * sizeof(std::int32_t));
+  }
+  float output(std::size_t k) { return runner_.floats(probe_.operation().outputs[k])[0]; }
+
+  Probe probe_;
+  GraphRunner runner_;
+};
+
+TEST_F(SoftmaxCrossEntropy, GradientAgreesWithDifferences) {
+  set_labels({0, 4, 2, 2});
+  probe_.expect_gradients(runner_, 0.01F, 2e-3);
+}
+
+TEST_F(SoftmaxCrossEntropy, LeavesPaddingOutOfLossAndGradient) {
+  set_labels({0, -1, 2, -1});
+  probe_.expect_gradients(runner_, 0.01F, 2e-3);
+  EXPECT_EQ(output(2), 2.0F);
+}
+
+TEST_F(SoftmaxCrossEntropy, OfEqualLogitsIsTheLogarithmOfTheClasses) {
+  std::ranges::fill(runner_.floats(probe_.operation().inputs[0]), 3.0F);
+  set_labels({0, 1, 0, 4});
+
+  runner_.run(probe_.operation());
+
+  EXPECT_FLOAT_EQ(output(0), std::log(5.0F));
+  EXPECT_EQ(output(1), 2.0F) << "the first of equal logits is the answer";
+  EXPECT_EQ(output(2), 4.0F);
+}
+
+TEST_F(SoftmaxCrossEntropy, OfPaddingAloneIsZero) {
+  set_labels({-1, -1, -1, -1});
+
+  runner_.run(probe_.operation());
+
+  EXPECT_EQ(output(0), 0.0F);
+  EXPECT_EQ(output(2), 0.0F);
+}
+
+TEST(Operators, AllHaveShapeWorkAndNumerics) {
+  EXPECT_FALSE(all_operators().empty());
+  for (const Operator& op : all_operators()) {
+    EXPECT_NE(op.shape == nullptr && op.kind != "sgd", true) << op.kind;
+    EXPECT_NE(op.work, nullptr) << op.kind;
+    EXPECT_NE(op.numerics, nullptr) << op.kind;
+  }
+}
+
+TEST(Operators, RefuseShapesThatDoNotFitByName) {
+  Graph graph;
+  graph.functions = {{"load", {{1, {}}}}};
+  Builder builder(graph, 0, 0, "");
+  const TensorId x = graph.add_tensor({"x", f32({3, 7}), Role::kActivation});
+  const TensorId w = graph.add_tensor({"w", f32({5, 8}), Role::kParameter});
+  const TensorId b = graph.add_tensor({"b", f32({5}), Role::kParameter});
+
+  builder.add_one("linear", {x, w, b}, {}, "fc");
+
+  ASSERT_FALSE(builder.status());
+  EXPECT_EQ(builder.status().error().code, ErrorCode::kUsage);
+  EXPECT_EQ(builder.status().error().message,
+            "fc: linear needs x f32[B,I], w f32[O,I], b f32[O]; it got (f32[3,7], f32[5,8], "
+            "f32[5])");
+}
+
+TEST(Momentum, FollowsTheRuleOfTorchSgd) {
+  Graph graph;
+  graph.functions = {{"load", {{1, {}}}}};
+  Builder builder(graph, 0, 0, "");
+  const TensorId w = graph.add_tensor({"w", f32({2}), Role::kParameter});
+  const TensorId g = graph.add_tensor({"g", f32({2}), Role::kGradient});
+  const TensorId v = graph.add_tensor({"v", f32({2}), Role::kOptimizerState});
+  const TensorId rate = graph.add_tensor({"rate", f32({}), Role::kStream});
+  builder.update("momentum", {w, g, v, rate},
+                 {{"scale", 0.5}, {"weight_decay", 0.25}, {"momentum", 0.5}}, {w, v});
+  GraphRunner runner(graph);
+  std::ranges::copy(std::vector{8.0F, -4.0F}, runner.floats(w).begin());
+  std::ranges::copy(std::vector{2.0F, 4.0F}, runner.floats(g).begin());
+  std::ranges::copy(std::vector{6.0F, 2.0F}, runner.floats(v).begin());
+  runner.floats(rate)[0] = 0.5F;
+
+  runner.run(builder.operations());
+
+  // v = 0.5 * 6 + (0.5 * 2 + 0.25 * 8) = 6, w = 8 - 0.5 * 6; and 0.5 * 2 + (2 - 1) = 2.
+  EXPECT_THAT(runner.floats(v), ::testing::ElementsAre(6.0F, 2.0F));
+  EXPECT_THAT(runner.floats(w), ::testing::ElementsAre(5.0F, -5.0F));
+}
+
+TEST(Normalize, MovesPlanesToChannelsLast) {
+  Graph graph;
+  graph.functions = {{"load", {{1, {}}}}};
+  Builder builder(graph, 0, 0, "");
+  const TensorId x = graph.add_tensor({"x", {DataType::kU8, {1, 2, 1, 2}, {}}, Role::kStream});
+  const TensorId y = builder.add_one("normalize", {x}, {{"mean", 0.5}, {"deviation", 0.5}}, "y");
+  GraphRunner runner(graph);
+  const std::vector<std::uint8_t> planes = {0, 255, 51, 204};
+  std::memcpy(runner.bytes(x), planes.data(), planes.size());
+
+  runner.run(builder.operations());
+
+  EXPECT_THAT(
+      runner.floats(y),
+      ::testing::ElementsAre(::testing::FloatNear(-1, 1e-6F), ::testing::FloatNear(-0.6F, 1e-6F),
+                             ::testing::FloatNear(1, 1e-6F), ::testing::FloatNear(0.6F, 1e-6F)));
+}
+
+}  // namespace
+}  // namespace poprun

@@ -1,0 +1,375 @@
+/// Whole jobs on replicas that are threads: small-cnn on made-up images.
+
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "collectives/local/local_world.h"
+#include "naive_cnn.h"
+#include "proto/run_config.pb.h"
+#include "replica/compiler/compile.h"
+#include "replica/engine/training_loop.h"
+#include "replica/instance/job.h"
+
+namespace poprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr float kMean = 0.25F;
+constexpr float kDeviation = 0.5F;
+
+proto::Dataset dataset() {
+  proto::Dataset dataset;
+  proto::StreamTensor& images = *dataset.add_tensors();
+  images.set_name("images");
+  images.set_element("u8");
+  for (const std::uint32_t d : {1U, 28U, 28U}) {
+    images.add_sample_shape(d);
+  }
+  dataset.add_tensors()->set_name("labels");
+  dataset.mutable_tensors(1)->set_element("i32");
+  dataset.set_train_items(64);
+  dataset.set_test_items(24);
+  dataset.set_classes(10);
+  dataset.set_mean(kMean);
+  dataset.set_deviation(kDeviation);
+  return dataset;
+}
+
+proto::RunConfig config(std::uint32_t replicas, std::uint32_t micro_batch_size) {
+  proto::RunConfig config;
+  config.mutable_model()->set_name("small-cnn");
+  config.mutable_data()->set_micro_batch_size(micro_batch_size);
+  proto::TrainingConfig& training = *config.mutable_training();
+  training.set_steps(3);
+  training.set_optimizer("momentum");
+  training.set_learning_rate(0.1);
+  training.set_momentum(0.9);
+  training.set_gradient_accumulation(1);
+  training.set_seed(42);
+  training.set_evaluate(true);
+  config.mutable_device()->set_ipu("mk2");
+  config.mutable_topology()->set_num_replicas(replicas);
+  config.mutable_topology()->set_ipus_per_replica(1);
+  return config;
+}
+
+/// Sample `index` of the made-up set: noise around a bright row that stands for the label.
+std::pair<std::string, std::int32_t> sample(std::uint64_t index) {
+  std::mt19937 random(static_cast<std::uint32_t>(index));
+  const auto label = static_cast<std::int32_t>(random() % 10);
+  std::string image(28 * 28, '\0');
+  for (std::size_t i = 0; i < image.size(); ++i) {
+    const bool bright = i / 28 == static_cast<std::size_t>(label) * 2 + 4;
+    image[i] = static_cast<char>(random() % 64 + (bright ? 128 : 0));
+  }
+  return {image, label};
+}
+
+/// Batches of samples offset + ((k * replicas + replica) * micro_batch + j); labels beyond `items`
+/// are padding.
+class SampleStream final : public HostStream {
+ public:
+  SampleStream(std::uint64_t offset, std::uint64_t items, std::uint64_t replica,
+               std::uint64_t replicas, std::uint64_t micro_batch)
+      : offset_(offset),
+        items_(items),
+        replica_(replica),
+        replicas_(replicas),
+        size_(micro_batch) {}
+
+  Result<HostBatch> next() override {
+    HostBatch batch{sequence_, {"", ""}};
+    for (std::uint64_t j = 0; j < size_; ++j) {
+      const std::uint64_t index = (sequence_ * replicas_ + replica_) * size_ + j;
+      auto [image, label] = sample(offset_ + index);
+      label = index < items_ ? label : -1;
+      batch.tensors[0] += image;
+      batch.tensors[1].append(reinterpret_cast<const char*>(&label), sizeof(label));
+    }
+    ++sequence_;
+    return batch;
+  }
+
+ private:
+  std::uint64_t offset_, items_, replica_, replicas_, size_;
+  std::uint64_t sequence_ = 0;
+};
+
+class Progress final : public ProgressSink {
+ public:
+  void progress(ReplicaId replica, std::uint64_t step, std::string_view /*activity*/) override {
+    if (replica == drained_by && step >= drain_at) {
+      drain = true;
+    }
+  }
+  [[nodiscard]] bool drain_requested() const override { return drain; }
+
+  ReplicaId drained_by{0};
+  std::uint64_t drain_at = ~std::uint64_t{0};
+  std::atomic<bool> drain{false};
+};
+
+class Record final : public Reporter {
+ public:
+  void step(const StepReport& report) override { steps.push_back(report); }
+  void evaluation(const EvaluationReport& report) override { evaluations.push_back(report); }
+  void weights(std::string_view name, std::span<const std::int64_t> /*shape*/,
+               std::span<const std::byte> data) override {
+    std::vector<float>& tensor = tensors[std::string{name}];
+    tensor.resize(data.size() / sizeof(float));
+    std::memcpy(tensor.data(), data.data(), data.size());
+  }
+
+  std::vector<StepReport> steps;
+  std::vector<EvaluationReport> evaluations;
+  std::map<std::string, std::vector<float>> tensors;
+};
+
+struct Outcome {
+  std::vector<Record> records;  ///< By replica.
+  std::vector<TrainingResult> results;
+  Program program;
+};
+
+Outcome run(const proto::RunConfig& config, HostWeights initial = {},
+            std::uint64_t drain_at = ~std::uint64_t{0}) {
+  Outcome outcome;
+  const std::uint32_t replicas = config.topology().num_replicas();
+  auto options = compile_options(config, dataset());
+  EXPECT_TRUE(options);
+  options->initial_weights_from_host = !initial.empty();
+  auto program = compile(*options);
+  EXPECT_TRUE(program) << program.error().message;
+  outcome.program = *program;
+  const auto training = training_options(config, dataset());
+  EXPECT_TRUE(training) << training.error().message;
+  auto world = LocalWorld::create({.replicas = replicas});
+  EXPECT_TRUE(world);
+  outcome.records = std::vector<Record>(replicas);
+  outcome.results.resize(replicas);
+  std::vector<std::thread> threads;
+  for (std::uint32_t r = 0; r < replicas; ++r) {
+    threads.emplace_back([&, r] {
+      Progress progress;
+      progress.drained_by = ReplicaId{replicas - 1};
+      progress.drain_at = drain_at;
+      const std::uint64_t micro = config.data().micro_batch_size();
+      TrainingLoop loop(outcome.program, *training, (*world)->communicator(ReplicaId{r}), progress,
+                        &outcome.records[r], initial, [&, r](const std::string& stream) {
+                          const bool train = stream == "train";
+                          return std::make_unique<SampleStream>(train ? 0 : 1'000'000,
+                                                                train ? ~std::uint64_t{0} : 24, r,
+                                                                replicas, micro);
+                        });
+      auto result = loop.run();
+      ASSERT_TRUE(result) << result.error().message;
+      outcome.results[r] = *result;
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return outcome;
+}
+
+TEST(SmallCnn, HasItsParameterCount) {
+  const auto program = compile(*compile_options(config(1, 16), dataset()));
+
+  ASSERT_TRUE(program);
+  EXPECT_EQ(program->parameter_count(), 421'642U);
+}
+
+TEST(Training, FirstStepAgreesWithTheNaiveNetwork) {
+  // One step of plain SGD at rate 1 moves each weight by its gradient.
+  proto::RunConfig job = config(2, 3);
+  job.mutable_training()->set_steps(1);
+  job.mutable_training()->set_optimizer("sgd");
+  job.mutable_training()->set_learning_rate(1.0);
+  proto::RunConfig nothing = job;
+  nothing.mutable_training()->set_learning_rate(1e-30);
+  const Outcome before = run(nothing);
+
+  const Outcome after = run(job);
+
+  testing::NaiveCnn naive;
+  for (const auto& [name, values] : before.records[0].tensors) {
+    naive.weights[name].assign(values.begin(), values.end());
+  }
+  testing::NaiveCnn::Tensor images;
+  std::vector<int> labels;
+  for (std::uint64_t i = 0; i < 6; ++i) {
+    const auto [image, label] = sample(i);
+    for (const char pixel : image) {
+      images.push_back((static_cast<unsigned char>(pixel) / 255.0 - 0.25) / 0.5);
+    }
+    labels.push_back(label);
+  }
+  naive.step(images, labels);
+  EXPECT_NEAR(after.records[0].steps[0].loss, naive.loss, 1e-5);
+  EXPECT_NEAR(after.records[0].steps[0].accuracy, naive.correct / 6.0, 1e-6);
+  ASSERT_EQ(naive.gradients.size(), 8U);
+  for (const auto& [name, gradient] : naive.gradients) {
+    const std::vector<float>& w0 = before.records[0].tensors.at(name);
+    const std::vector<float>& w1 = after.records[0].tensors.at(name);
+    double largest = 0;
+    for (const double g : gradient) {
+      largest = std::max(largest, std::abs(g));
+    }
+    ASSERT_EQ(w0.size(), gradient.size());
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      ASSERT_NEAR(static_cast<double>(w0[i]) - static_cast<double>(w1[i]), gradient[i],
+                  1e-4 * largest)
+          << name << "[" << i << "]";
+    }
+  }
+}
+
+TEST(Training, GivesEveryReplicaTheSameWeights) {
+  const Outcome outcome = run(config(3, 4));
+
+  EXPECT_EQ(outcome.records[0].tensors, outcome.records[1].tensors);
+  EXPECT_EQ(outcome.records[0].tensors, outcome.records[2].tensors);
+  EXPECT_EQ(outcome.records[0].steps.size(), 3U);
+}
+
+TEST(Training, LowersTheLoss) {
+  proto::RunConfig job = config(2, 8);
+  job.mutable_training()->set_steps(30);
+  const Outcome outcome = run(job);
+
+  EXPECT_LT(outcome.records[0].steps.back().loss, 0.5 * outcome.records[0].steps.front().loss);
+}
+
+TEST(Training, CountsEachTestItemOnce) {
+  // 24 items over 2 replicas of 5: three batches each, the last ones padded.
+  const Outcome outcome = run(config(2, 5));
+
+  ASSERT_EQ(outcome.records[0].evaluations.size(), 1U);
+  EXPECT_EQ(outcome.records[0].evaluations[0].items, 24U);
+}
+
+TEST(Training, IsUnchangedByPoisonInDeadBytes) {
+  proto::RunConfig poisoned = config(2, 4);
+  poisoned.mutable_memory()->set_poison_dead(true);
+  poisoned.mutable_training()->set_gradient_accumulation(2);
+  proto::RunConfig plain = poisoned;
+  plain.mutable_memory()->set_poison_dead(false);
+
+  EXPECT_EQ(run(poisoned).records[0].tensors, run(plain).records[0].tensors);
+}
+
+TEST(Training, UsesExactlyThePlannedMemory) {
+  const Outcome outcome = run(config(2, 4));
+
+  EXPECT_EQ(outcome.results[1].high_water[0].count(),
+            static_cast<std::int64_t>(outcome.program.memory(0).peak()));
+  EXPECT_GE(outcome.program.memory(0).peak(), outcome.program.memory(0).lower_bound());
+}
+
+TEST(Training, AccumulationEqualsTheLargerMicroBatchUpToRounding) {
+  proto::RunConfig whole = config(1, 8);
+  proto::RunConfig halves = config(1, 4);
+  halves.mutable_training()->set_gradient_accumulation(2);
+
+  const Outcome a = run(whole);
+  const Outcome b = run(halves);
+
+  for (const auto& [name, values] : a.records[0].tensors) {
+    const std::vector<float>& other = b.records[0].tensors.at(name);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(values[i], other[i], 1e-4) << name;
+    }
+  }
+  EXPECT_EQ(b.records[0].steps.size(), 3U);
+}
+
+TEST(Training, DrainsAllReplicasAfterTheSameStep) {
+  proto::RunConfig job = config(3, 2);
+  job.mutable_training()->set_steps(50);
+
+  const Outcome outcome = run(job, {}, /*drain_at=*/4);
+
+  for (const TrainingResult& result : outcome.results) {
+    EXPECT_TRUE(result.drained);
+    EXPECT_EQ(result.steps, outcome.results[0].steps);
+    EXPECT_LE(result.steps, 6U);
+  }
+  EXPECT_EQ(outcome.records[0].tensors.size(), 8U) << "the weights so far are saved";
+}
+
+TEST(Training, StartsFromGivenWeights) {
+  proto::RunConfig job = config(2, 2);
+  job.mutable_training()->set_steps(1);
+  const Outcome first = run(job);
+  HostWeights weights;
+  for (const auto& [name, values] : first.records[0].tensors) {
+    weights[name].assign(reinterpret_cast<const char*>(values.data()),
+                         values.size() * sizeof(float));
+  }
+  job.mutable_training()->set_learning_rate(1e-30);
+
+  EXPECT_EQ(run(job, weights).records[1].tensors, first.records[0].tensors);
+}
+
+TEST(Training, DeviceTimeIsTheProgramsCost) {
+  const Outcome outcome = run(config(2, 4));
+  proto::Cost expected;
+  add_cost(expected, cost_of(*find_function(outcome.program, "train")), 3);
+  add_cost(expected, cost_of(*find_function(outcome.program, "evaluate_begin")), 1);
+  add_cost(expected, cost_of(*find_function(outcome.program, "evaluate")), 3);
+  add_cost(expected, cost_of(*find_function(outcome.program, "evaluate_end")), 1);
+
+  EXPECT_EQ(total_cycles(outcome.results[0].device_cost), total_cycles(expected));
+  EXPECT_GT(expected.flops(), 0U);
+}
+
+TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {
+  proto::RunConfig job = config(1, 20'000);
+
+  const auto program = compile(*compile_options(job, dataset()));
+
+  ASSERT_FALSE(program);
+  EXPECT_EQ(program.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(program.error().message, HasSubstr("an mk2 has 940.6 MB (940,572,672 B)"));
+  EXPECT_THAT(program.error().message, HasSubstr("data.micro-batch-size"));
+  EXPECT_THAT(program.error().message, HasSubstr("not always live:"));
+  EXPECT_THAT(program.error().message, HasSubstr("conv1"));
+}
+
+TEST(Compile, TheMicroBatchThatTheRemedyNamesFits) {
+  proto::RunConfig job = config(1, 20'000);
+  const std::string message = compile(*compile_options(job, dataset())).error().message;
+  const std::size_t at = message.find("data.micro-batch-size ") + 22;
+  job.mutable_data()->set_micro_batch_size(
+      static_cast<std::uint32_t>(std::stoul(message.substr(at))));
+
+  const auto program = compile(*compile_options(job, dataset()));
+
+  EXPECT_TRUE(program) << message << program.error().message;
+}
+
+TEST(Compile, IsDeterministic) {
+  const auto a = compile(*compile_options(config(4, 16), dataset()));
+  const auto b = compile(*compile_options(config(4, 16), dataset()));
+
+  EXPECT_EQ(a->SerializeAsString(), b->SerializeAsString());
+}
+
+TEST(Compile, SaysThatFurtherIpusStayEmpty) {
+  proto::RunConfig job = config(1, 4);
+  job.mutable_topology()->set_ipus_per_replica(2);
+
+  const auto program = compile(*compile_options(job, dataset()));
+
+  ASSERT_EQ(program->notes_size(), 1);
+  EXPECT_THAT(program->notes(0), HasSubstr("1 of 2 IPUs"));
+}
+
+}  // namespace
+}  // namespace poprun
