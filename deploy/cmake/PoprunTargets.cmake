@@ -125,7 +125,7 @@ function(poprun_test name)
   target_link_libraries(${name} PRIVATE poprun_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-    SKIP_RETURN_CODE 77)
+    SKIP_RETURN_CODE 77 ENVIRONMENT OMP_NUM_THREADS=1)
 endfunction()
 
 # poprun_mpi_test(<name> RANKS 1 2 3 SOURCES ... DEPS ...): the same test under mpirun at each size.
@@ -138,6 +138,7 @@ function(poprun_mpi_test name)
       COMMAND "${MPIEXEC_EXECUTABLE}" --oversubscribe --bind-to none -n ${ranks}
               $<TARGET_FILE:${name}>)
     set_tests_properties(${name}_${ranks} PROPERTIES LABELS mpi TIMEOUT 120 SKIP_RETURN_CODE 77
+      RUN_SERIAL TRUE
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1;OMPI_MCA_btl=self,vader,tcp;OMPI_MCA_btl_vader_single_copy_mechanism=none;ASAN_OPTIONS=detect_leaks=0")
   endforeach()
 endfunction()

@@ -60,12 +60,13 @@ std::string table(const std::vector<const proto::Tensor*>& live, bool always_liv
     }
     total += tensor->bytes();
     if (++count <= kRows) {
-      rows +=
-          fmt::format("    {:>14} B  {:<36} {}\n", tensor->bytes(), tensor->name(), tensor->type());
+      rows += fmt::format("    {:>28}  {:<32} {}\n",
+                          bytes_text(static_cast<std::int64_t>(tensor->bytes())), tensor->name(),
+                          tensor->type());
     }
   }
   if (count > kRows) {
-    rows += fmt::format("    and {} smaller ones\n", count - kRows);
+    rows += fmt::format("    {:>28}  smaller ones\n", fmt::format("and {}", count - kRows));
   }
   return fmt::format("  {}: {} tensors, {}\n{}", always_live ? "always live" : "not always live",
                      count, bytes_text(static_cast<std::int64_t>(total)), rows);

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Reads every #include of our sources and fails on an arrow that layers.txt lacks.
+
+usage: layers_test.py REPOSITORY
+"""
+import pathlib
+import re
+import sys
+import unittest
+
+ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
+ROOMS = ("launcher", "replica", "collectives", "hostio")
+INCLUDE = re.compile(r'^\s*#include\s+(?:"(?P<ours>[^"]+)"|(?P<theirs><[^>]+)>)', re.M)
+
+
+def read_layers():
+    ours, theirs = {}, {}
+    for line in (pathlib.Path(__file__).parent / "layers.txt").read_text().splitlines():
+        line = line.split("#")[0].strip()
+        if line:
+            name, allowed = line.rsplit(":", 1)
+            (theirs if name.startswith("<") else ours)[name] = allowed.split()
+    return ours, theirs
+
+
+OURS, THEIRS = read_layers()
+
+
+def below(path, folder):
+    return path == folder or path.startswith(folder + "/")
+
+
+def layer_of(path):
+    """The longest listed folder that holds `path`, or None."""
+    return max((f for f in OURS if below(path, f)), key=len, default=None)
+
+
+def violations(path, text):
+    """What is wrong with the includes of the file `path`, as lines."""
+    folder = str(pathlib.PurePosixPath(path).parent)
+    layer = layer_of(folder)
+    if layer is None:
+        yield f"{path}: {folder} is not in layers.txt"
+        return
+    for match in INCLUDE.finditer(text):
+        if match["ours"]:
+            # Families and generated headers live in the folder of the same name.
+            target = str(pathlib.PurePosixPath(match["ours"]).parent)
+            if not below(target, layer) and not any(below(target, f) for f in OURS[layer]):
+                yield f'{path}: {layer} may not include "{match["ours"]}"'
+        else:
+            for prefix, allowed in THEIRS.items():
+                if match["theirs"].startswith(prefix) and not any(below(path, f) for f in allowed):
+                    yield f'{path}: {match["theirs"]}> is for {", ".join(allowed)} only'
+
+
+def sources():
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*")):
+            if path.suffix in (".h", ".cc"):
+                yield path.relative_to(ROOT).as_posix(), path.read_text()
+
+
+class Layers(unittest.TestCase):
+    def test_every_include_follows_an_arrow(self):
+        files = list(sources())
+        self.assertGreater(len(files), 50)
+        self.assertEqual([v for path, text in files for v in violations(path, text)], [])
+
+    def test_no_folder_for_odds_and_ends(self):
+        names = {part for path, _ in sources() for part in pathlib.PurePosixPath(path).parts}
+        self.assertEqual(names & {"util", "utils", "common", "misc", "helpers"}, set())
+
+    def test_planted_arrows_are_reported(self):
+        planted = {
+            "replica/engine/x.cc": '#include "replica/compiler/compile.h"',
+            "replica/compiler/x.cc": '#include "replica/engine/engine.h"',
+            "replica/graph/x.h": '#include "replica/ops/operator.h"',
+            "launcher/x.cc": '#include "hostio/client.h"',
+            "replica/engine/y.cc": "#include <dnnl.hpp>",
+            "hostio/x.cc": "#include <mpi.h>",
+            "replica/ports/x.h": "#include <grpcpp/grpcpp.h>",
+            "collectives/local/x.cc": "#include <asio.hpp>",
+            "newroom/x.cc": "",
+        }
+        for path, text in planted.items():
+            self.assertEqual(len(list(violations(path, text))), 1, path)
+
+
+if __name__ == "__main__":
+    unittest.main()
