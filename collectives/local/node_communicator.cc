@@ -67,7 +67,7 @@ Status NodeCommunicator::share_region(Bytes size) {
   if (memory->data() != nullptr) {
     segment_->add_region(std::move(*memory), size);
   }
-  const Status status = rendezvous_.wait();
+  Status status = rendezvous_.wait();
   if (creates) {
     segment_->close_files();
   }

@@ -106,6 +106,9 @@ Place Rendezvous::place_of(std::size_t index) const {
 }
 
 Status Rendezvous::open(const Call& call, Place place) {
+  if (failure_) {  // Slow peers may still read what was announced last.
+    return tl::unexpected<Error>{*failure_};
+  }
   ++sequence_;
   call_ = call;
   Slot& mine = slot(options_.self);

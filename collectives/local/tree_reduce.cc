@@ -30,21 +30,18 @@ struct Larger {
   float operator()(float a, float b) const { return a > b ? a : b; }
 };
 
-// out may be one of the sources: element i is written after element i of all of them was read, and
-// never read again. Hence no compiler may assume dependences between iterations.
 template <typename Combine>
-[[gnu::always_inline]] inline void combine_2(const float* a, const float* b, float* out,
+[[gnu::always_inline]] inline void combine_2(const float* a, const float* b, float* __restrict out,
                                              std::size_t count) {
   const Combine combine;
-#pragma GCC ivdep
   for (std::size_t i = 0; i < count; ++i) {
     out[i] = combine(a[i], b[i]);
   }
 }
 
 template <typename Combine>
-[[gnu::always_inline]] inline void combine_8(const float* const* in, std::size_t begin, float* out,
-                                             std::size_t count) {
+[[gnu::always_inline]] inline void combine_8(const float* const* in, std::size_t begin,
+                                             float* __restrict out, std::size_t count) {
   const Combine combine;
   const float* a = in[0] + begin;
   const float* b = in[1] + begin;
@@ -54,7 +51,6 @@ template <typename Combine>
   const float* f = in[5] + begin;
   const float* g = in[6] + begin;
   const float* h = in[7] + begin;
-#pragma GCC ivdep
   for (std::size_t i = 0; i < count; ++i) {
     out[i] = combine(combine(combine(a[i], b[i]), combine(c[i], d[i])),
                      combine(combine(e[i], f[i]), combine(g[i], h[i])));
@@ -62,24 +58,23 @@ template <typename Combine>
 }
 
 POPRUN_FOR_EACH_VECTOR_WIDTH
-void add_2(const float* a, const float* b, float* out, std::size_t count) {
+void add_2(const float* a, const float* b, float* __restrict out, std::size_t count) {
   combine_2<Add>(a, b, out, count);
 }
 POPRUN_FOR_EACH_VECTOR_WIDTH
-void add_8(const float* const* in, std::size_t begin, float* out, std::size_t count) {
+void add_8(const float* const* in, std::size_t begin, float* __restrict out, std::size_t count) {
   combine_8<Add>(in, begin, out, count);
 }
 POPRUN_FOR_EACH_VECTOR_WIDTH
-void larger_2(const float* a, const float* b, float* out, std::size_t count) {
+void larger_2(const float* a, const float* b, float* __restrict out, std::size_t count) {
   combine_2<Larger>(a, b, out, count);
 }
 POPRUN_FOR_EACH_VECTOR_WIDTH
-void larger_8(const float* const* in, std::size_t begin, float* out, std::size_t count) {
+void larger_8(const float* const* in, std::size_t begin, float* __restrict out, std::size_t count) {
   combine_8<Larger>(in, begin, out, count);
 }
 POPRUN_FOR_EACH_VECTOR_WIDTH
-void divide(const float* in, float divisor, float* out, std::size_t count) {
-#pragma GCC ivdep
+void divide(const float* in, float divisor, float* __restrict out, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
     out[i] = in[i] / divisor;
   }
@@ -101,10 +96,11 @@ const float* reduce_block(const Kernels& kernels, std::span<const float* const> 
     kernels.combine_8(sources.data(), begin, out, count);
     return out;
   }
-  alignas(64) std::array<float, kBlock> scratch;
-  const std::size_t left = left_subtree(sources.size());
-  const float* a = reduce_block(kernels, sources.first(left), begin, count, out);
-  const float* b = reduce_block(kernels, sources.subspan(left), begin, count, scratch.data());
+  alignas(64) std::array<float, kBlock> left;
+  alignas(64) std::array<float, kBlock> right;
+  const std::size_t middle = left_subtree(sources.size());
+  const float* a = reduce_block(kernels, sources.first(middle), begin, count, left.data());
+  const float* b = reduce_block(kernels, sources.subspan(middle), begin, count, right.data());
   kernels.combine_2(a, b, out, count);
   return out;
 }
@@ -118,12 +114,13 @@ void tree_reduce(Reduction reduction, std::span<const float* const> sources,
       reduction == Reduction::kMax ? Kernels{larger_2, larger_8} : Kernels{add_2, add_8};
   const auto divisor = static_cast<float>(sources.size());
   alignas(64) std::array<float, kBlock> block;
+  alignas(64) std::array<float, kBlock> quotient;
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t size = std::min(kBlock, count - begin);
     const float* result = reduce_block(kernels, sources, begin, size, block.data());
     if (reduction == Reduction::kMean) {
-      divide(result, divisor, block.data(), size);
-      result = block.data();
+      divide(result, divisor, quotient.data(), size);
+      result = quotient.data();
     }
     for (float* target : targets) {
       if (target + begin != result) {

@@ -113,7 +113,7 @@ Error PeerExchange::missing(std::span<const std::size_t> peers) const {
     }
   }
   std::ranges::sort(replicas);
-  replicas.erase(std::ranges::unique(replicas).begin(), replicas.end());
+  replicas.erase(std::unique(replicas.begin(), replicas.end()), replicas.end());
   return {ErrorCode::kInfrastructure, replica_list(replicas) + " did not arrive"};
 }
 

@@ -100,7 +100,7 @@ TEST(LocalWorld, RefusesInPlaceExchangeAtDifferentPositions) {
   run_local_world({.replicas = 2, .deadline = 60s}, [](Communicator& world) {
     const auto memory = world.allocate(Bytes{4'096});
     ASSERT_TRUE(memory);
-    std::span<float> data = contract::as_floats(*memory).subspan(16 * index_of(world.self()), 16);
+    std::span<float> data = contract::as_floats(*memory).subspan(16 * contract::self_of(world), 16);
     const Status status = world.all_reduce(Reduction::kSum, std::span(&data, 1));
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, ErrorCode::kBug);
