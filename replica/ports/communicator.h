@@ -27,9 +27,8 @@ enum class Reduction : std::uint8_t { kSum, kMean, kMax };
 ///   kInfrastructure   a peer did not arrive before the deadline; names the call, the missing
 ///                     replicas and the time waited. The communicator is unusable afterwards.
 ///   kUnreachable      memory for the exchange could not be had; names size and remedy.
-///   kBug              replicas made different calls; names who called what. All of them get it,
-///   and
-///                     the communicator is unusable afterwards.
+///   kBug              replicas made different calls; names who called what. All of them get it.
+///                     The communicator is unusable afterwards.
 class Communicator {
  public:
   Communicator() = default;
