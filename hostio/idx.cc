@@ -14,8 +14,8 @@
 namespace poprun::hostio {
 namespace {
 
-constexpr std::size_t kHeaderPrefix = 64 * 1024;
-constexpr std::size_t kFirstGrowth = 1024 * 1024;
+constexpr std::size_t kHeaderPrefix = std::size_t{64} << 10;
+constexpr std::size_t kFirstGrowth = std::size_t{1} << 20;
 
 /// The bytes of a file after decompression, in order. Plain bytes pass as they are.
 class Content {
