@@ -1,0 +1,172 @@
+"""Runs poprun-emu as a user does, finds its processes, and cleans up whatever is left.
+
+Every job gets a token of its own through POPRUN_EMU_TOKEN; its processes are found by that variable
+in /proc, so that tests never touch a process that is not theirs.
+"""
+import csv
+import hashlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+import uuid
+
+BIN = pathlib.Path(os.environ["POPRUN_EMU_BIN"]).resolve()
+ROOT = pathlib.Path(os.environ["POPRUN_EMU_ROOT"]).resolve()
+DATASET = pathlib.Path("/usr/share/datasets/fashion-mnist")
+DEADLINE_SECONDS = 120
+
+# A job of a few steps, without evaluation, for tests of everything but the numbers.
+QUICK = """
+[model]
+name = small-cnn
+[data]
+source = fashion-mnist
+micro-batch-size = 4
+[training]
+steps = 5
+evaluate = false
+"""
+
+
+def environment_of(pid):
+    try:
+        raw = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (item.split(b"=", 1) for item in raw.split(b"\0") if b"=" in item)
+    return {key.decode(): value.decode(errors="replace") for key, value in pairs}
+
+
+def name_of(pid):
+    """The program's name, or "" for a process that is gone or a zombie."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+        if stat.rsplit(")", 1)[1].split()[0] == "Z":
+            return ""
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe"))
+    except OSError:
+        return ""
+
+
+class Job:
+    """One `poprun-emu` command."""
+
+    def __init__(self, folder, *arguments, config=QUICK, environment=None):
+        self.folder = pathlib.Path(folder)
+        self.token = uuid.uuid4().hex
+        self.output_dir = self.folder / "out"
+        config_file = self.folder / "job.cfg"
+        config_file.write_text(config)
+        self.environment = dict(os.environ, POPRUN_EMU_TOKEN=self.token, **(environment or {}))
+        self.stdout_file = self.folder / "stdout"
+        self.stderr_file = self.folder / "stderr"
+        command = [str(BIN / "poprun-emu"), "--output-dir", str(self.output_dir),
+                   *map(str, arguments), str(config_file)]
+        with open(self.stdout_file, "wb") as out, open(self.stderr_file, "wb") as err:
+            self.process = subprocess.Popen(command, stdout=out, stderr=err, cwd=self.folder,
+                                            env=self.environment, stdin=subprocess.DEVNULL)
+
+    @property
+    def stdout(self):
+        return self.stdout_file.read_text(errors="replace")
+
+    @property
+    def stderr(self):
+        return self.stderr_file.read_text(errors="replace")
+
+    def wait(self, seconds=DEADLINE_SECONDS):
+        """The exit code; a job that outlives `seconds` is a failure that shows its output."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise AssertionError(f"no end after {seconds} s\n{self.stdout}\n{self.stderr}") from None
+
+    def pids(self, name=None):
+        """Processes of this job, those called `name` only."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and environment_of(entry).get("POPRUN_EMU_TOKEN") == self.token:
+                if name_of(entry) == (name or name_of(entry)) != "":
+                    found.append(int(entry))
+        return found
+
+    def replica_pid(self, instance):
+        for pid in self.pids("poprun-emu-replica"):
+            if environment_of(pid).get("OMPI_COMM_WORLD_RANK") == str(instance):
+                return pid
+        raise AssertionError(f"no instance {instance} among {self.pids()}\n{self.stderr}")
+
+    def metrics(self):
+        path = self.output_dir / "metrics.csv"
+        if not path.exists():
+            return []
+        with open(path, newline="") as file:
+            return list(csv.DictReader(file))
+
+    def wait_for_step(self, step, seconds=60):
+        self.wait_until(lambda: any(row["step"] and int(row["step"]) >= step
+                                    for row in self.metrics()), f"step {step}", seconds)
+
+    def wait_until(self, condition, what, seconds):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline or self.process.poll() is not None:
+                raise AssertionError(f"no {what}; exit code {self.process.poll()}\n{self.stderr}")
+            time.sleep(0.02)
+
+    def weights_hash(self):
+        return hashlib.sha256((self.output_dir / "weights.safetensors").read_bytes()).hexdigest()
+
+    def profile(self):
+        return json.loads((self.output_dir / "profile.json").read_text())
+
+    def end(self):
+        """Ends whatever of this job still runs."""
+        for pid in self.pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+class JobTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="poprun-emu-e2e-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, *arguments, **keywords):
+        folder = self.folder / f"job{len(list(self.folder.iterdir()))}"
+        folder.mkdir()
+        job = Job(folder, *arguments, **keywords)
+        self.addCleanup(job.end)
+        return job
+
+    def run_job(self, *arguments, code=0, **keywords):
+        job = self.start(*arguments, **keywords)
+        self.assertEqual(job.wait(), code, job.stdout + job.stderr)
+        return job
+
+    def assert_first_line(self, job, *parts):
+        """The first complaint names everything in `parts`."""
+        lines = [line for line in job.stderr.splitlines() if line.startswith("poprun-emu: ")]
+        complaints = [line for line in lines if any(part in line for part in parts)]
+        self.assertTrue(complaints, job.stderr)
+        for part in parts:
+            self.assertIn(part, complaints[0], job.stderr)
+
+    def assert_gone(self, job, seconds=5):
+        deadline = time.monotonic() + seconds
+        while job.pids():
+            self.assertLess(time.monotonic(), deadline,
+                            f"left over: {[(p, name_of(p)) for p in job.pids()]}")
+            time.sleep(0.05)

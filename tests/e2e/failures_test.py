@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+"""What goes wrong in real life: each ends in time, with the right code, and names its cause."""
+import gzip
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+from emulated_job import BIN, DATASET, JobTest, QUICK
+
+LONG = QUICK.replace("steps = 5", "steps = 100000")
+STEPS = QUICK.replace("steps = 5", "steps = 400")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Replica(JobTest):
+    def test_killed_is_named_with_its_host(self):
+        job = self.start("-n", 4, config=LONG)
+        job.wait_for_step(3)
+        os.kill(job.replica_pid(2), signal.SIGKILL)
+        self.assertEqual(job.wait(20), 75, job.stderr)
+        self.assert_first_line(job, "replica 2", f"host {socket.gethostname().split('.')[0]}",
+                               "SIGKILL")
+        self.assert_gone(job)
+
+    def test_stopped_is_named_by_its_missing_heartbeat(self):
+        job = self.start("-n", 4, "--heartbeat-timeout", 3, config=LONG)
+        job.wait_for_step(3)
+        os.kill(job.replica_pid(1), signal.SIGSTOP)
+        self.assertEqual(job.wait(30), 75, job.stderr)
+        self.assert_first_line(job, "replica 1", "heartbeat")
+        self.assert_gone(job)
+
+
+class DataServer(JobTest):
+    def server(self, port, job_token="", environment=None):
+        process = subprocess.Popen(
+            [str(BIN / "poprun-emu-hostio"), "--port", str(port)], stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=dict(os.environ, POPRUN_EMU_TOKEN=job_token, **(environment or {})))
+        self.addCleanup(process.wait)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        self.assertIn(b"listening", process.stdout.readline())
+        return process
+
+    def test_killed_and_started_again_changes_nothing_but_time(self):
+        undisturbed = self.run_job("-n", 4, config=STEPS)
+        port = free_port()
+        first = self.server(port)
+        job = self.start("-n", 4, "--hostio-address", f"127.0.0.1:{port}", config=STEPS,
+                         environment={"POPRUN_EMU_TOKEN": ""})
+        job.wait_for_step(20)
+        first.kill()
+        first.wait()
+        time.sleep(1)
+        self.assertIsNone(job.process.poll(), job.stderr)
+        self.server(port)
+        self.assertEqual(job.wait(), 0, job.stderr)
+        self.assertEqual(job.weights_hash(), undisturbed.weights_hash())
+
+    def test_gone_for_good_ends_the_job_with_its_address(self):
+        port = free_port()
+        server = self.server(port)
+        job = self.start("-n", 4, "--hostio-address", f"127.0.0.1:{port}", "--hostio-timeout", 3,
+                         config=LONG, environment={"POPRUN_EMU_TOKEN": ""})
+        job.wait_for_step(3)
+        server.kill()
+        self.assertEqual(job.wait(30), 69, job.stderr)
+        self.assert_first_line(job, f"127.0.0.1:{port}", "3 s")
+        self.assert_gone(job)
+
+    def test_that_never_was_there_ends_the_job_with_its_address(self):
+        port = free_port()
+        job = self.run_job("-n", 2, "--hostio-address", f"127.0.0.1:{port}", "--hostio-timeout", 2,
+                           code=69)
+        self.assert_first_line(job, f"127.0.0.1:{port}")
+        self.assert_gone(job)
+
+    def test_on_a_taken_port_says_so(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            done = subprocess.run([str(BIN / "poprun-emu-hostio"), "--port", str(port)],
+                                  capture_output=True, text=True, timeout=20, check=False)
+        self.assertEqual(done.returncode, 69, done.stderr)
+        self.assertIn(str(port), done.stderr.splitlines()[0])
+
+
+class Dataset(JobTest):
+    def datasets(self):
+        """A copy of the real files under a root of its own."""
+        root = self.folder / "datasets"
+        shutil.copytree(DATASET, root / "fashion-mnist")
+        return root
+
+    def test_missing_names_the_file_and_the_package(self):
+        job = self.run_job("-n", 2, code=65,
+                           environment={"POPRUN_EMU_DATASETS": str(self.folder / "nowhere")})
+        self.assert_first_line(job, "train-images", "dataset-fashion-mnist")
+        self.assert_gone(job)
+
+    def test_cut_short_names_the_file(self):
+        root = self.datasets()
+        images = root / "fashion-mnist" / "train-images-idx3-ubyte.gz"
+        whole = gzip.decompress(images.read_bytes())
+        images.write_bytes(gzip.compress(whole[:len(whole) // 2], compresslevel=1))
+        job = self.run_job("-n", 2, code=65, environment={"POPRUN_EMU_DATASETS": str(root)})
+        self.assert_first_line(job, "train-images-idx3-ubyte")
+        self.assert_gone(job)
+
+
+class Options(JobTest):
+    def test_unknown_key_names_the_nearest(self):
+        job = self.run_job("-n", 2, code=64, config=QUICK + "learning-rat = 0.1\n")
+        self.assert_first_line(job, "learning-rat", "learning-rate")
+
+    def test_ill_typed_value_names_file_and_line(self):
+        job = self.run_job("-n", 2, code=64, config="[training]\nsteps = many\n")
+        self.assert_first_line(job, "job.cfg:2", "steps", "many")
+
+    def test_unknown_model_lists_the_models(self):
+        job = self.run_job("-n", 2, "--model.name", "large-cnn", code=64)
+        self.assert_first_line(job, "large-cnn", "small-cnn")
+
+    def test_instances_that_do_not_divide_replicas_are_refused(self):
+        self.assert_first_line(self.run_job("-n", 4, "--num-instances", 3, code=64), "4", "3")
+
+
+class Outputs(JobTest):
+    def test_unwritable_folder_is_refused_before_training(self):
+        blocker = self.folder / "file"
+        blocker.write_text("")
+        began = time.monotonic()
+        job = self.run_job("-n", 2, "--output-dir", blocker / "out", code=64)
+        self.assertLess(time.monotonic() - began, 5)
+        self.assert_first_line(job, "out")
+
+    def test_earlier_results_are_kept_unless_overwrite(self):
+        job = self.run_job("-n", 2)
+        before = job.weights_hash()
+        again = self.run_job("-n", 2, "--output-dir", job.output_dir, "--training.seed", 9, code=64)
+        self.assert_first_line(again, "--overwrite")
+        self.assertEqual(job.weights_hash(), before)
+        self.run_job("-n", 2, "--output-dir", job.output_dir, "--training.seed", 9, "--overwrite")
+        self.assertNotEqual(job.weights_hash(), before)
+
+
+class Signals(JobTest):
+    def stop_with(self, number, code):
+        job = self.start("-n", 8, config=LONG)
+        job.wait_for_step(3)
+        began = time.monotonic()
+        job.process.send_signal(number)
+        self.assertEqual(job.wait(10), code, job.stderr)
+        self.assertLess(time.monotonic() - began, 5)
+        self.assert_gone(job, seconds=max(0.1, 5 - (time.monotonic() - began)))
+        return job
+
+    def test_sigterm_saves_the_weights_and_leaves_nothing(self):
+        job = self.stop_with(signal.SIGTERM, 143)
+        self.assertTrue(job.profile()["outcome"]["drained"])
+        self.assertTrue(job.weights_hash())
+
+    def test_sigint_leaves_nothing(self):
+        self.stop_with(signal.SIGINT, 130)
+
+    def test_killed_launcher_leaves_nothing(self):
+        job = self.start("-n", 4, config=LONG)
+        job.wait_for_step(3)
+        job.process.kill()
+        self.assert_gone(job, seconds=15)
+
+
+if __name__ == "__main__":
+    unittest.main()

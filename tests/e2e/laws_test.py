@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""The design's laws, through the real command: same bits for every placement, memory is real."""
+import unittest
+
+from emulated_job import JobTest
+
+TRAIN = """
+[model]
+name = small-cnn
+[data]
+source = fashion-mnist
+micro-batch-size = 16
+[training]
+steps = 8
+learning-rate = 0.05
+seed = 7
+"""
+
+
+def losses(job):
+    return [(row["step"], row["split"], row["loss"], row["accuracy"]) for row in job.metrics()]
+
+
+class Placement(JobTest):
+    def test_never_changes_the_answer(self):
+        reference = self.run_job("-n", 16, config=TRAIN)
+        self.assertEqual(len(losses(reference)), 9, "8 steps and one evaluation")
+        for instances in (16, 4, 1):
+            with self.subTest(instances=instances):
+                again = self.run_job("-n", 16, "--num-instances", instances, config=TRAIN)
+                self.assertEqual(again.weights_hash(), reference.weights_hash())
+                self.assertEqual(losses(again), losses(reference))
+
+    def test_of_an_odd_number_of_replicas_never_changes_the_answer(self):
+        apart = self.run_job("-n", 3, config=TRAIN)
+        together = self.run_job("-n", 3, "--num-instances", 1, config=TRAIN)
+        self.assertEqual(apart.weights_hash(), together.weights_hash())
+
+    def test_another_seed_gives_another_answer(self):
+        a = self.run_job("-n", 2, config=TRAIN)
+        b = self.run_job("-n", 2, "--training.seed", 8, config=TRAIN)
+        self.assertNotEqual(a.weights_hash(), b.weights_hash())
+
+
+class Memory(JobTest):
+    def test_poison_in_dead_bytes_changes_nothing(self):
+        plain = self.run_job("-n", 4, config=TRAIN)
+        poisoned = self.run_job("-n", 4, "--memory.poison-dead", "true", config=TRAIN)
+        self.assertEqual(poisoned.weights_hash(), plain.weights_hash())
+        self.assertEqual(losses(poisoned), losses(plain))
+
+    def test_planned_peak_is_the_measured_high_water_mark(self):
+        profile = self.run_job("-n", 2, config=TRAIN).profile()
+        planned = profile["plannedMemory"][0]
+        self.assertEqual(planned["peak"], profile["measuredPeakBytes"][0])
+        self.assertEqual(planned["capacity"], str(638_976 * 1_472))
+        self.assertGreaterEqual(int(planned["peak"]), int(planned["lowerBound"]))
+
+    def test_a_model_that_does_not_fit_ends_with_86_and_a_table(self):
+        job = self.run_job("-n", 2, "--data.micro-batch-size", 4000, code=86)
+        self.assert_first_line(job, "out of memory", "In-Processor Memory", "940,572,672 B",
+                               "data.micro-batch-size")
+        self.assertIn("not always live:", job.stderr)
+        self.assertIn("always live:", job.stderr)
+        self.assertIn("conv1", job.stderr)
+
+
+class Evaluation(JobTest):
+    def test_counts_each_test_image_once_for_any_number_of_replicas(self):
+        for replicas in (1, 3, 7):
+            with self.subTest(replicas=replicas):
+                profile = self.run_job("-n", replicas, "--training.steps", 1,
+                                       config=TRAIN).profile()
+                self.assertEqual(profile["outcome"]["testItems"], "10000")
+
+
+class InitialWeights(JobTest):
+    def test_go_on_where_a_run_ended(self):
+        first = self.run_job("-n", 2, config=TRAIN)
+        weights = first.output_dir / "weights.safetensors"
+        nothing = self.run_job("-n", 2, "--model.initial-weights", weights,
+                               "--training.learning-rate", "1e-30", config=TRAIN)
+        self.assertEqual(nothing.weights_hash(), first.weights_hash())
+
+    def test_that_are_no_safetensors_are_refused_before_anything_starts(self):
+        bad = self.folder / "bad.safetensors"
+        bad.write_bytes(b"not a header")
+        job = self.run_job("-n", 2, "--model.initial-weights", bad, code=65)
+        self.assert_first_line(job, "bad.safetensors")
+
+
+if __name__ == "__main__":
+    unittest.main()
