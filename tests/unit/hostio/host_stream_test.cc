@@ -223,7 +223,7 @@ TEST_F(HostStreamTest, WaitsForAServerThatIsNotUpYet) {
 
 TEST_F(HostStreamTest, GivesUpOnAServerThatIsGoneForGood) {
   HostStreamOptions impatient = options();
-  impatient.timeout = 300ms;
+  impatient.timeout = 600ms;
   impatient.prefetch_batches = 2;
   const auto stream = open_host_stream(impatient);
   take(*stream, 0, 1);
@@ -236,11 +236,11 @@ TEST_F(HostStreamTest, GivesUpOnAServerThatIsGoneForGood) {
   }
   EXPECT_EQ(batch.error().code, ErrorCode::kUnreachable);
   EXPECT_THAT(batch.error().message,
-              AllOf(HasSubstr("data server " + address() + " did not answer for 0.3 s"),
+              AllOf(HasSubstr("data server " + address() + " did not answer for 0.6 s"),
                     HasSubstr("(last batch: "),
                     HasSubstr(fmt::format("poprun-emu-hostio --port {}", port_))));
-  EXPECT_LT(Clock::now() - start, 2s);
-  EXPECT_GE(Clock::now() - start, 250ms);
+  EXPECT_LT(Clock::now() - start, 5s);
+  EXPECT_GE(Clock::now() - start, 500ms);
 }
 
 TEST_F(HostStreamTest, GivesUpOnAServerThatAcceptsAndNeverAnswers) {
@@ -253,7 +253,7 @@ TEST_F(HostStreamTest, GivesUpOnAServerThatAcceptsAndNeverAnswers) {
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, ErrorCode::kUnreachable);
   EXPECT_THAT(batch.error().message, HasSubstr("did not answer for 0.2 s (no batch yet)"));
-  EXPECT_LT(Clock::now() - start, 2s);
+  EXPECT_LT(Clock::now() - start, 5s);
 }
 
 TEST_F(HostStreamTest, DescribeGivesUpToo) {
@@ -341,7 +341,7 @@ class CreditTest : public HostStreamTest {
  protected:
   CreditTest() : stub_(grpc::CreateChannel(address(), grpc::InsecureChannelCredentials())) {
     context_.AddMetadata(kTokenKey, token_);
-    context_.set_deadline(std::chrono::system_clock::now() + 500ms);
+    context_.set_deadline(std::chrono::system_clock::now() + 1s);
     stream_ = stub_.Pull(&context_);
   }
 
@@ -390,10 +390,10 @@ TEST_F(HostStreamTest, FetchesAheadAsManyBatchesAsItMayAndNoMore) {
   // With the server gone, what was fetched ahead is all that is left.
   HostStreamOptions ahead = options();
   ahead.prefetch_batches = 6;
-  ahead.timeout = 100ms;
+  ahead.timeout = 800ms;
   const auto stream = open_host_stream(ahead);
   take(*stream, 0, 1);
-  std::this_thread::sleep_for(100ms);
+  std::this_thread::sleep_for(200ms);
   server_.reset();
   int left = 0;
   while (stream->next()) {
@@ -419,18 +419,6 @@ TEST_F(HostStreamTest, NamesAnAddressThatIsNotOfThisHost) {
   ASSERT_FALSE(server);
   EXPECT_EQ(server.error().code, ErrorCode::kUsage);
   EXPECT_THAT(server.error().message, AllOf(HasSubstr("192.0.2.1"), HasSubstr("--bind")));
-}
-
-TEST(DatasetStore, LoadsADatasetOnceAndAFailedOneAgain) {
-  const TemporaryFolder folder;
-  const std::string source = "idx:" + folder.path().string();
-  DatasetStore store;
-  EXPECT_FALSE(store.load(source));
-  write_images(folder, "train", 4, 0);
-  write_images(folder, "t10k", 4, 0);
-  const auto first = store.load(source);
-  ASSERT_TRUE(first) << first.error().message;
-  EXPECT_EQ(store.load(source).value(), first.value());
 }
 
 }  // namespace
