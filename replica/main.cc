@@ -1,7 +1,7 @@
 /// poprun-emu-replica: one instance of a job. Joins the launcher, compiles or receives the Program,
 /// and runs its replicas, one thread each. Reads no file and takes no option.
 #include <chrono>
-#include <cstdio>
+#include <cstdlib>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -246,6 +246,9 @@ int run() {
     log::write(log::Level::kError, "", "poprun-emu-replica: " + environment.error().message);
     return static_cast<int>(environment.error().code);
   }
+  const char* level = std::getenv("POPRUN_EMU_LOG_LEVEL");
+  log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug
+                                                                       : log::Level::kInfo);
   CoordinatorClient client(*environment,
                            [] { ::_exit(static_cast<int>(ErrorCode::kInfrastructure)); });
 

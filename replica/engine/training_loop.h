@@ -9,6 +9,7 @@
 
 #include "replica/base/error.h"
 #include "replica/engine/engine.h"
+#include "replica/engine/learning_rate.h"
 #include "replica/ports/communicator.h"
 #include "replica/ports/host_stream.h"
 #include "replica/ports/reporter.h"
@@ -24,7 +25,7 @@ struct TrainingOptions {
   std::uint64_t steps_per_epoch = 0;        ///< > 0.
   std::uint64_t evaluation_batches = 0;     ///< Of this replica, a whole test set; 0: none.
   std::uint32_t evaluate_every_epochs = 1;  ///< 0: only after the last step.
-  double learning_rate = 0;
+  LearningRate learning_rate;
   EngineOptions engine;
 };
 

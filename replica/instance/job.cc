@@ -73,7 +73,9 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
         hostio::evaluation_batches(dataset.test_items(), selection_of(config, "test", 0)));
   }
   options.evaluate_every_epochs = training.evaluate_every_epochs();
-  options.learning_rate = training.learning_rate();
+  POPRUN_ASSIGN(options.learning_rate,
+                LearningRate::make(training.schedule(), training.learning_rate(),
+                                   options.total_steps));
   options.engine = {.seed = training.seed(), .poison_dead = config.memory().poison_dead()};
   return options;
 }

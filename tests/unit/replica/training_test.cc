@@ -51,6 +51,7 @@ proto::RunConfig config(std::uint32_t replicas, std::uint32_t micro_batch_size) 
   training.set_learning_rate(0.1);
   training.set_momentum(0.9);
   training.set_gradient_accumulation(1);
+  training.set_schedule("constant");
   training.set_seed(42);
   training.set_evaluate(true);
   config.mutable_device()->set_ipu("mk2");
@@ -327,6 +328,21 @@ TEST(Training, DeviceTimeIsTheProgramsCost) {
 
   EXPECT_EQ(total_cycles(outcome.results[0].device_cost), total_cycles(expected));
   EXPECT_GT(expected.flops(), 0U);
+}
+
+TEST(LearningRate, FallsToZeroOverTheRunWhereLinear) {
+  const LearningRate constant = *LearningRate::make("constant", 0.5, 8);
+  const LearningRate linear = *LearningRate::make("linear", 0.5, 8);
+
+  EXPECT_EQ(constant.at(7), 0.5);
+  EXPECT_EQ(linear.at(0), 0.5);
+  EXPECT_EQ(linear.at(4), 0.25);
+  EXPECT_EQ(linear.at(8), 0.0);
+}
+
+TEST(LearningRate, NamesTheSchedulesThereAre) {
+  EXPECT_EQ(LearningRate::make("cosine", 0.5, 8).error().message,
+            "training.schedule: no schedule is called 'cosine'; there are: constant, linear");
 }
 
 TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {
