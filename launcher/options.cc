@@ -208,36 +208,17 @@ Result<std::vector<Written>> written_in_file(const std::string& file, std::strin
   return written;
 }
 
-Status check_given_once(std::span<const Written> written) {
-  for (std::size_t i = 0; i < written.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      // -v may be repeated: that is how people write it.
-      const bool may_repeat =
-          written[i].row->arity == Arity::kRepeated || written[i].row->name == "verbose";
-      if (written[i].row == written[j].row && !may_repeat) {
-        return fail(ErrorCode::kUsage,
-                    fmt::format("{}: given twice, as {} and {}", written[i].place, written[j].value,
-                                written[i].value));
-      }
-    }
-  }
-  return {};
-}
-
-/// Gives every row its value: the strongest origin wins; a repeated row takes all of its texts.
+/// Gives every row its value: the last one written wins; a repeated row takes all. Also values that
+/// are overridden must be right. Requires: the file's values stand before the command line's.
 Status give_values(Options& options, std::span<const Written> written) {
   for (const OptionRow& row : option_table()) {
-    Origin strongest = Origin::kDefault;
-    for (const Written& w : written) {
-      strongest = w.row == &row ? std::max(strongest, w.origin) : strongest;
-    }
-    Setting setting{row.name, strongest == Origin::kDefault ? row.fallback : "", strongest};
-    if (strongest == Origin::kDefault && !row.fallback.empty()) {
+    Setting setting{row.name, row.fallback, Origin::kDefault};
+    if (!row.fallback.empty()) {
       const Refusal refusal = row.set(options, row.fallback);
       POPRUN_CHECK(!refusal);
     }
     for (const Written& w : written) {
-      if (w.row != &row || w.origin != strongest) {
+      if (w.row != &row) {
         continue;
       }
       if (const Refusal allowed = row.set(options, w.value)) {
@@ -245,10 +226,15 @@ Status give_values(Options& options, std::span<const Written> written) {
                     fmt::format("{} = {} is not allowed; allowed: {}", w.place,
                                 w.value.empty() ? "(nothing)" : w.value, *allowed));
       }
-      setting.text += setting.text.empty() ? w.value : " " + w.value;
+      const bool adds = row.arity == Arity::kRepeated && !setting.text.empty();
+      setting.text = adds ? fmt::format("{} {}", setting.text, w.value) : w.value;
+      setting.origin = w.origin;
     }
     options.settings.push_back(std::move(setting));
   }
+  std::ranges::sort(options.notes);
+  const auto repeated = std::ranges::unique(options.notes);
+  options.notes.erase(repeated.begin(), repeated.end());
   return {};
 }
 
@@ -292,7 +278,6 @@ Status check_together(Options& options) {
 template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(CommandLine line, parse_command_line(args));
-  POPRUN_TRY(check_given_once(line.written));
   const auto asks_for = [&](std::string_view name) {
     return std::ranges::any_of(line.written, [&](const Written& w) {
       return w.row->name == name && parse_boolean(w.value).value_or(false);

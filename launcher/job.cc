@@ -1,0 +1,535 @@
+#include "launcher/job.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/summary.h"
+
+namespace poprun::launcher {
+namespace {
+
+constexpr std::chrono::milliseconds kTick{100};
+constexpr double kOversleptSeconds = 1;       // A tick this late: it was us who did not run.
+constexpr double kDetailsSeconds = 2.5;       // mpirun tells a signal about 2 s after the death.
+constexpr double kPeersFailureSeconds = 0.5;  // "A peer is gone" comes before the news of the peer.
+constexpr double kDrainSeconds = 3;
+constexpr double kStopSeconds = 1.5;   // Then everything gets SIGKILL,
+constexpr double kStopSecondsMax = 4;  // and then we go.
+constexpr double kPlainProgressSeconds = 10;
+constexpr int kInfrastructure = static_cast<int>(ErrorCode::kInfrastructure);
+
+/// The port in `poprun-emu-hostio listening on HOST:PORT`, 0 in any other line.
+int listening_port(std::string_view line) {
+  int port = 0;
+  const std::size_t colon = line.rfind(':');
+  if (line.starts_with("poprun-emu-hostio listening on ") && colon != std::string_view::npos) {
+    std::from_chars(line.data() + colon + 1, line.data() + line.size(), port);
+  }
+  return port;
+}
+
+/// A data server's line without its tag: `[poprun-emu-hostio] E message`.
+std::string_view untagged(std::string_view line) {
+  const std::size_t close = line.find("] ");
+  return line.starts_with('[') && close != std::string_view::npos && close + 4 <= line.size()
+             ? line.substr(close + 4)
+             : line;
+}
+
+/// mpirun's own failures and those of its daemons and ssh: running again can work.
+bool is_infrastructure(int status) {
+  if (!WIFEXITED(status)) {
+    return true;
+  }
+  const int code = WEXITSTATUS(status);
+  return code == 205 || code == 254 || code == 255 || code > 128;
+}
+
+}  // namespace
+
+Job::Job(const Options& options, const Placement& placement, Console& console, double launched_at)
+    : options_(options),
+      placement_(placement),
+      console_(console),
+      launched_at_(launched_at),
+      token_(job_token()),
+      own_address_(advertised_host(placement)),
+      signals_(loop_, SIGINT, SIGTERM, SIGHUP),
+      tick_(loop_),
+      supervisor_(loop_),
+      state_(placement, result_path("logs"), launched_at),
+      logs_(result_path("logs")),
+      router_(console, logs_, placement_,
+              {.only_instance = options.only_output_from_instance,
+               .show_mpirun = options.verbosity > 0}) {}
+
+int Job::run() {
+  last_tick_ = launched_at_;
+  wait_for_signal();
+  wait_for_tick();
+  if (const Status started = prepare(); !started) {
+    give_error(started.error());
+  }
+  loop_.run();
+  return exit_code_;
+}
+
+Status Job::prepare() {
+  if (const std::string& file = options_.config.model().initial_weights(); !file.empty()) {
+    POPRUN_ASSIGN(initial_weights_, read_safetensors(file));
+  }
+  POPRUN_TRY(prepare_output_folder(options_.output_dir, options_.overwrite));
+  POPRUN_ASSIGN(programs_, find_programs());
+  POPRUN_ASSIGN(coordinator_,
+                Coordinator::start(
+                    loop_, *this,
+                    {.bind_host = placement_.all_local ? "127.0.0.1" : "0.0.0.0",
+                     .token = token_,
+                     .launched_at = launched_at_,
+                     .initial_weights = initial_weights_.empty() ? nullptr : &initial_weights_}));
+  // Both at once: the dataset is usually known before mpirun's ranks ask for it.
+  POPRUN_TRY(start_mpirun());
+  if (options_.hostio_address.empty()) {
+    return start_data_server();
+  }
+  ask_for_dataset(options_.hostio_address);
+  return {};
+}
+
+Status Job::start_mpirun() {
+  const MpirunCommand command =
+      compose_mpirun(options_, placement_, programs_.replica, geteuid() == 0);
+  Child::Program program{programs_.mpirun, command.arguments, {}, SIGTERM};
+  for (const Variable& variable : command.environment) {
+    // A user who tunes Open MPI by its environment is taken at his word.
+    if (std::getenv(variable.first.c_str()) == nullptr) {
+      program.environment.push_back(variable);
+    }
+  }
+  program.environment.emplace_back("POPRUN_EMU_COORDINATOR",
+                                   fmt::format("{}:{}", own_address_, coordinator_->port()));
+  program.environment.emplace_back("POPRUN_EMU_TOKEN", token_);
+  if (options_.verbosity > 0) {
+    console_.say(fmt::format("running {}", shell_line(command)));
+  }
+  return supervisor_.start_mpirun(
+      program, [this](std::string_view line) { on_mpirun_line(line, false); },
+      [this](std::string_view line) { on_mpirun_line(line, true); },
+      [this](int status) { on_mpirun_exit(status); });
+}
+
+Status Job::start_data_server() {
+  const std::string bind = placement_.all_local ? "127.0.0.1" : "0.0.0.0";
+  const Child::Program program{programs_.data_server,
+                               {"poprun-emu-hostio", "--bind", bind, "--port", "0"},
+                               {{"POPRUN_EMU_TOKEN", token_}},
+                               SIGKILL};
+  const auto on_stdout = [this](std::string_view line) {
+    if (const int port = listening_port(line); port != 0) {
+      data_server_port_ = port;
+      ask_for_dataset(fmt::format("{}:{}", own_address_, port));
+    }
+  };
+  return supervisor_.start_data_server(
+      program, on_stdout, [this](std::string_view line) { on_data_server_line(line); },
+      [this](int status) { on_data_server_exit(status); });
+}
+
+void Job::ask_for_dataset(const std::string& address) {
+  const DatasetQuery::Question question{address, token_, options_.config.data().source(),
+                                        static_cast<double>(options_.hostio_timeout_seconds)};
+  query_ = std::make_unique<DatasetQuery>(loop_, question,
+                                          [this, address](const Result<proto::Dataset>& dataset) {
+                                            if (!dataset) {
+                                              give_error(dataset.error());
+                                            } else if (phase_ == Phase::kRunning) {
+                                              answer_joins(address, *dataset);
+                                            }
+                                          });
+}
+
+void Job::answer_joins(const std::string& hostio_address, const proto::Dataset& dataset) {
+  dataset_known_ = true;
+  proto::JoinReply reply;
+  *reply.mutable_config() = options_.config;
+  *reply.mutable_dataset() = dataset;
+  for (std::uint32_t i = 0; i < placement_.num_instances; ++i) {
+    reply.mutable_config()->mutable_topology()->add_instance_host(placement_.host_of(i));
+  }
+  reply.set_hostio_address(hostio_address);
+  reply.set_hostio_timeout_seconds(options_.hostio_timeout_seconds);
+  reply.set_heartbeat_interval_ms(
+      static_cast<std::uint32_t>(options_.heartbeat_interval_seconds * 1000));
+  reply.set_collective_timeout_seconds(options_.collective_timeout_seconds);
+  coordinator_->open(reply);
+}
+
+Status Job::on_join(const proto::JoinRequest& request) {
+  const Status joined = state_.join(request, monotonic_seconds());
+  if (!joined) {
+    give_error(joined.error());
+  } else if (options_.verbosity > 0) {
+    console_.say(fmt::format("{} joined after {:.2f} s", state_.describe(request.instance()),
+                             monotonic_seconds() - launched_at_));
+  }
+  return joined;
+}
+
+void Job::on_beat(const proto::Beat& beat) {
+  state_.beat(beat, monotonic_seconds());
+}
+
+void Job::on_leave(std::uint32_t instance, bool orderly) {
+  state_.leave(instance, orderly);
+  if (!orderly) {
+    expect_details(kDetailsSeconds);
+  }
+}
+
+void Job::on_failure(const proto::Failure& failure) {
+  state_.failure(failure);
+  const bool secondary = failure.exit_code() == static_cast<std::uint32_t>(kInfrastructure);
+  expect_details(secondary ? kPeersFailureSeconds : 0);
+}
+
+Status Job::on_report(const proto::ReportItem& item) {
+  const auto append = [&](const std::string& row) -> Status {
+    if (!metrics_) {
+      POPRUN_ASSIGN(metrics_, GrowingFile::open(result_path("metrics.csv")));
+      POPRUN_TRY(metrics_->append(metrics_header()));
+    }
+    metrics_unflushed_ = true;
+    return metrics_->append(row);
+  };
+  Status taken;
+  switch (item.kind_case()) {
+    case proto::ReportItem::kShape:
+      show_shape(item.shape());
+      break;
+    case proto::ReportItem::kStep:
+      progress_.step(item.step());
+      taken = append(metrics_row(item.step()));
+      break;
+    case proto::ReportItem::kEvaluation:
+      console_.say(fmt::format(
+          "epoch {}, step {}: test accuracy {:.2f} %, test loss {:.4f}, {} items",
+          item.evaluation().epoch(), item.evaluation().step(), 100 * item.evaluation().accuracy(),
+          item.evaluation().loss(), grouped(item.evaluation().items())));
+      taken = append(metrics_row(item.evaluation()));
+      break;
+    case proto::ReportItem::kWeights:
+      taken = weights_.take(item.weights());
+      break;
+    case proto::ReportItem::kProfile:
+      profile_ = item.profile();
+      break;
+    case proto::ReportItem::KIND_NOT_SET:
+      break;
+  }
+  if (!taken) {
+    give_error(taken.error());
+  }
+  return taken;
+}
+
+Status Job::on_report_end() {
+  // Without the profile the report broke off: then nothing here is complete.
+  if (!profile_ || phase_ == Phase::kStopping) {
+    return {};
+  }
+  const auto write_all = [this]() -> Status {
+    if (metrics_) {
+      POPRUN_TRY(metrics_->flush());
+    }
+    POPRUN_TRY(weights_.write(result_path("weights.safetensors")));
+    return write_profile(result_path("profile.json"), *profile_);
+  };
+  const Status written = write_all();
+  results_safe_ = written.has_value();
+  if (!written) {
+    give_error(written.error());
+  }
+  return written;
+}
+
+void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
+  const bool knew = router_.notices().rank_end().has_value();
+  if (const Status routed = router_.take(line, is_stderr); !routed) {
+    give_error(routed.error());
+  }
+  if (!knew && router_.notices().rank_end()) {
+    state_.rank_end(*router_.notices().rank_end());
+    expect_details(0);
+  }
+}
+
+void Job::on_mpirun_exit(int status) {
+  if (options_.verbosity > 0) {
+    console_.say(fmt::format("mpirun {}", exit_text(status)));
+  }
+  if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
+    return;
+  }
+  const bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (clean && results_safe_) {
+    // The signal's code, so that a script sees that training did not run to its end.
+    stop(signal_ == 0 ? 0 : 128 + signal_, false);
+    return;
+  }
+  if (state_.any_trouble()) {
+    decide();
+    return;
+  }
+  Verdict verdict;
+  const std::string essential = router_.notices().essential();
+  const bool started = std::ranges::any_of(state_.instances(), &InstanceView::joined);
+  if (clean) {
+    verdict.exit_code = kInfrastructure;
+    verdict.first_line =
+        "all instances ended without reporting their results; see " + result_path("logs");
+  } else if (!started) {
+    verdict.exit_code = static_cast<int>(ErrorCode::kUnreachable);
+    verdict.first_line = fmt::format("no replica could be started: {}",
+                                     essential.empty() ? "mpirun " + exit_text(status) : essential);
+  } else {
+    verdict.exit_code = is_infrastructure(status) ? kInfrastructure : WEXITSTATUS(status);
+    verdict.first_line = fmt::format("mpirun {} at step {}{}{}", exit_text(status), state_.step(),
+                                     essential.empty() ? "" : ": ", essential);
+  }
+  give_verdict(verdict);
+}
+
+void Job::on_data_server_line(std::string_view line) {
+  data_server_last_line_ = line;
+  console_.err(line);
+}
+
+void Job::on_data_server_exit(int status) {
+  if (phase_ == Phase::kStopping || phase_ == Phase::kOver || results_safe_) {
+    return;
+  }
+  if (!dataset_known_) {
+    const bool told = WIFEXITED(status) && WEXITSTATUS(status) >= 64;
+    Verdict verdict;
+    verdict.exit_code = told ? WEXITSTATUS(status) : static_cast<int>(ErrorCode::kUnreachable);
+    verdict.first_line =
+        fmt::format("the data server {} before it was ready{}{}", exit_text(status),
+                    data_server_last_line_.empty() ? "" : ": ", untagged(data_server_last_line_));
+    give_verdict(verdict);
+    return;
+  }
+  std::string command = fmt::format("{} --port {}", programs_.data_server, data_server_port_);
+  if (!placement_.all_local) {
+    command += " --bind 0.0.0.0";
+  }
+  if (!token_is_users()) {
+    // Not printed itself: it would end up in logs.
+    command = fmt::format(
+        "POPRUN_EMU_TOKEN=$(tr '\\0' '\\n' < /proc/{}/environ | sed -n s/^POPRUN_EMU_TOKEN=//p) {}",
+        state_.instances()[0].pid, command);
+  }
+  console_.say(fmt::format(
+      "the data server {}; replicas keep trying for {} s and lose nothing if it comes back: {}",
+      exit_text(status), options_.hostio_timeout_seconds, command));
+}
+
+void Job::on_signal(int number) {
+  if (signal_ != 0 || phase_ != Phase::kRunning) {
+    stop(phase_ == Phase::kStopping ? exit_code_ : 128 + number, true);
+    return;
+  }
+  signal_ = number;
+  if (progress_.steps() == 0) {
+    console_.say(
+        fmt::format("SIG{}: ending the job, which has not done a step yet", sigabbrev_np(number)));
+    stop(128 + number, false);
+    return;
+  }
+  console_.say(fmt::format(
+      "SIG{}: finishing the step and saving the weights, {} s at most; once more to end at once",
+      sigabbrev_np(number), kDrainSeconds));
+  phase_ = Phase::kDraining;
+  drain_until_ = monotonic_seconds() + kDrainSeconds;
+  coordinator_->request_drain();
+}
+
+void Job::on_tick() {
+  const double now = monotonic_seconds();
+  if (now - std::exchange(last_tick_, now) > kOversleptSeconds) {
+    state_.forgive_silence(now);
+  }
+  if (phase_ == Phase::kStopping) {
+    watch_the_stop(now);
+    return;
+  }
+  if (metrics_unflushed_ && metrics_) {
+    metrics_unflushed_ = false;
+    if (const Status flushed = metrics_->flush(); !flushed) {
+      give_error(flushed.error());
+      return;
+    }
+  }
+  show_progress(now);
+  const bool still_joining = dataset_known_ && !state_.all_joined();
+  if (decide_at_ != 0 && now >= decide_at_) {
+    decide();
+  } else if (const auto silent = state_.silent(now, options_.heartbeat_timeout_seconds)) {
+    give_verdict(state_.silence_verdict(*silent, now));
+  } else if (still_joining && now - launched_at_ > options_.collective_timeout_seconds) {
+    give_verdict(state_.absence_verdict(now - launched_at_));
+  } else if (phase_ == Phase::kDraining && now >= drain_until_) {
+    console_.say(fmt::format("the job did not end its step within {} s; ending it without saving",
+                             kDrainSeconds));
+    stop(128 + signal_, false);
+  } else if (options_.timeout_seconds > 0 && now - launched_at_ > options_.timeout_seconds) {
+    Verdict verdict{kInfrastructure, "", state_.meanwhile(std::nullopt, now), std::nullopt};
+    verdict.first_line = fmt::format(
+        "the job is not done after {} s, the limit of --timeout; it was at step {} of {}",
+        options_.timeout_seconds, state_.step(), progress_.total_steps());
+    give_verdict(verdict);
+  }
+}
+
+/// Something is wrong; wait a little for the news that explain it.
+void Job::expect_details(double seconds) {
+  if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
+    return;
+  }
+  router_.hold_mpirun(true);
+  const double at = monotonic_seconds() + seconds;
+  decide_at_ = decide_at_ == 0 ? at : std::min(decide_at_, at);
+  if (seconds == 0) {
+    decide();
+  }
+}
+
+void Job::decide() {
+  if (const std::optional<Verdict> verdict = state_.verdict(monotonic_seconds())) {
+    give_verdict(*verdict);
+  }
+}
+
+void Job::give_verdict(const Verdict& verdict) {
+  if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
+    return;
+  }
+  console_.say(verdict.first_line);
+  for (const std::string& line : verdict.more) {
+    console_.err(line);
+  }
+  if (verdict.instance) {
+    for (const std::string& line : router_.hidden_lines(*verdict.instance)) {
+      console_.err(line);
+    }
+  }
+  router_.hold_mpirun(false);
+  stop(signal_ == 0 ? verdict.exit_code : 128 + signal_, false);
+}
+
+void Job::give_error(const Error& error) {
+  give_verdict({static_cast<int>(error.code), error.message, {}, std::nullopt});
+}
+
+void Job::stop(int exit_code, bool at_once) {
+  exit_code_ = exit_code;
+  query_.reset();
+  if (phase_ != Phase::kStopping) {
+    phase_ = Phase::kStopping;
+    stopping_since_ = monotonic_seconds();
+    supervisor_.terminate(local_replicas());
+  }
+  if (at_once) {
+    supervisor_.kill_all();
+  }
+}
+
+void Job::watch_the_stop(double now) {
+  const double waited = now - stopping_since_;
+  if (!supervisor_.anything_runs() || waited > kStopSecondsMax) {
+    finish();
+  } else if (waited > kStopSeconds) {
+    supervisor_.kill_all();
+  }
+}
+
+void Job::finish() {
+  phase_ = Phase::kOver;
+  supervisor_.kill_all();
+  if (results_safe_) {
+    console_.out(summary(*profile_, options_.output_dir));
+  }
+  const auto end_loop = [this] { loop_.stop(); };
+  if (coordinator_ == nullptr) {
+    end_loop();
+  } else {
+    coordinator_->stop(end_loop);
+  }
+}
+
+void Job::show_shape(const proto::JobShape& shape) {
+  progress_.shape(shape);
+  const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  console_.say(fmt::format(
+      "{} on {} replicas: {} parameters, {} steps of {} samples ({} an epoch), {:.1f} of {:.1f} "
+      "MiB an IPU",
+      options_.config.model().name(), placement_.num_replicas, grouped(shape.parameter_count()),
+      grouped(shape.total_steps()), shape.samples_per_step(), grouped(shape.steps_per_epoch()),
+      mebibytes(shape.planned_peak_bytes()), mebibytes(shape.memory_capacity_bytes())));
+  for (const std::string& note : shape.notes()) {
+    console_.say(fmt::format("note: {}", note));
+  }
+}
+
+void Job::show_progress(double now) {
+  if (console_.has_live_line()) {
+    console_.live(progress_.line(console_.width() - 1));
+  } else if (progress_.steps() > shown_step_ &&
+             (shown_step_ == 0 || now - shown_at_ >= kPlainProgressSeconds)) {
+    shown_at_ = now;
+    shown_step_ = progress_.steps();
+    console_.say(progress_.line(std::string::npos));
+  }
+}
+
+void Job::wait_for_tick() {
+  tick_.expires_after(kTick);
+  tick_.async_wait([this](const asio::error_code& error) {
+    if (!error && phase_ != Phase::kOver) {
+      on_tick();
+      wait_for_tick();
+    }
+  });
+}
+
+void Job::wait_for_signal() {
+  signals_.async_wait([this](const asio::error_code& error, int number) {
+    if (!error) {
+      on_signal(number);
+      wait_for_signal();
+    }
+  });
+}
+
+std::vector<pid_t> Job::local_replicas() const {
+  std::vector<pid_t> pids;
+  for (const InstanceView& instance : state_.instances()) {
+    if (instance.joined && is_this_machine(instance.host)) {
+      pids.push_back(static_cast<pid_t>(instance.pid));
+    }
+  }
+  return pids;
+}
+
+std::string Job::result_path(const char* name) const {
+  return fmt::format("{}/{}", options_.output_dir, name);
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <asio/io_context.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
+
+#include "launcher/console.h"
+#include "launcher/coordinator.h"
+#include "launcher/dataset_query.h"
+#include "launcher/job_state.h"
+#include "launcher/mpirun.h"
+#include "launcher/options.h"
+#include "launcher/output_router.h"
+#include "launcher/outputs/result_files.h"
+#include "launcher/placement.h"
+#include "launcher/progress.h"
+#include "launcher/supervisor.h"
+#include "launcher/surroundings.h"
+#include "proto/profile.pb.h"
+
+namespace poprun::launcher {
+
+/// One job from the check of its outputs to its exit code. A single thread, the loop's, owns all of
+/// it; gRPC and child processes only post to it.
+///
+///   running --> draining --> stopping --> over
+///      |  a signal   |  results safe, mpirun gone
+///      '-------------+--> a verdict, or a second signal
+class Job final : private CoordinatorEvents {
+ public:
+  /// `launched_at`: monotonic_seconds() when the command began. All references must outlive this.
+  Job(const Options& options, const Placement& placement, Console& console, double launched_at);
+
+  /// Returns the exit code of poprun-emu; everything that had to be said is said.
+  int run();
+
+ private:
+  enum class Phase : std::uint8_t { kRunning, kDraining, kStopping, kOver };
+
+  // Starting. Each returns what went wrong before any replica ran.
+  Status prepare();
+  Status start_data_server();
+  Status start_mpirun();
+  void ask_for_dataset(const std::string& address);
+  void answer_joins(const std::string& hostio_address, const proto::Dataset& dataset);
+
+  // What instances say (CoordinatorEvents).
+  Status on_join(const proto::JoinRequest& request) override;
+  void on_beat(const proto::Beat& beat) override;
+  void on_leave(std::uint32_t instance, bool orderly) override;
+  Status on_report(const proto::ReportItem& item) override;
+  Status on_report_end() override;
+  void on_failure(const proto::Failure& failure) override;
+
+  // What happens around them.
+  void on_mpirun_line(std::string_view line, bool is_stderr);
+  void on_mpirun_exit(int status);
+  void on_data_server_line(std::string_view line);
+  void on_data_server_exit(int status);
+  void on_signal(int number);
+  void on_tick();
+
+  // Deciding and ending.
+  void expect_details(double seconds);
+  void decide();
+  void give_verdict(const Verdict& verdict);
+  void give_error(const Error& error);
+  void stop(int exit_code, bool at_once);
+  void watch_the_stop(double now);
+  void finish();
+
+  // Showing.
+  void show_shape(const proto::JobShape& shape);
+  void show_progress(double now);
+
+  void wait_for_tick();
+  void wait_for_signal();
+  [[nodiscard]] std::vector<pid_t> local_replicas() const;
+  [[nodiscard]] std::string result_path(const char* name) const;
+
+  const Options& options_;
+  const Placement& placement_;
+  Console& console_;
+  double launched_at_;
+  std::string token_;
+  std::string own_address_;  ///< Host at which others reach this machine.
+  std::vector<Tensor> initial_weights_;
+
+  asio::io_context loop_;
+  asio::signal_set signals_;
+  asio::steady_timer tick_;
+  Supervisor supervisor_;
+  Programs programs_;
+  JobState state_;
+  ReplicaLogs logs_;
+  OutputRouter router_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<DatasetQuery> query_;
+
+  Phase phase_ = Phase::kRunning;
+  int exit_code_ = 0;
+  int signal_ = 0;  ///< The first one that asked us to end.
+  double last_tick_ = 0;
+  double decide_at_ = 0;  ///< 0: nothing to decide.
+  double drain_until_ = 0;
+  double stopping_since_ = 0;
+  bool dataset_known_ = false;
+  int data_server_port_ = 0;
+  std::string data_server_last_line_;
+
+  Progress progress_;
+  double shown_at_ = 0;
+  std::uint64_t shown_step_ = 0;
+  std::optional<GrowingFile> metrics_;  ///< From the first row on.
+  bool metrics_unflushed_ = false;
+  WeightsCollector weights_;
+  std::optional<proto::Profile> profile_;
+  bool results_safe_ = false;  ///< All files are complete on disk.
+};
+
+}  // namespace poprun::launcher

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/console.h"
+#include "launcher/outputs/result_files.h"
+#include "launcher/placement.h"
+#include "launcher/tagged_lines.h"
+
+namespace poprun::launcher {
+
+/// Where a line that mpirun hands us goes: to the screen with instance and host in front, into the
+/// log of its replica, or, mpirun's own words, nowhere unless asked for.
+class OutputRouter {
+ public:
+  struct Setup {
+    std::int64_t only_instance = -1;  ///< Show this instance alone; -1: all.
+    bool show_mpirun = false;
+  };
+
+  /// All three must outlive this.
+  OutputRouter(Console& console, ReplicaLogs& logs, const Placement& placement, Setup setup);
+
+  /// One line of mpirun's standard output or error. An error means that a log can't be written.
+  Status take(std::string_view line, bool is_stderr);
+
+  /// While on, mpirun's own lines wait, so that the first cause can be said first.
+  void hold_mpirun(bool on);
+
+  [[nodiscard]] const MpirunNotices& notices() const { return notices_; }
+
+  /// The last lines of an instance that were not shown.
+  [[nodiscard]] std::vector<std::string> hidden_lines(std::uint32_t instance) const;
+
+ private:
+  void take_mpirun(const std::string& line);
+  Status take_instance(const TaggedLine& line);
+  [[nodiscard]] bool is_shown(std::uint32_t instance) const {
+    return setup_.only_instance < 0 || setup_.only_instance == static_cast<std::int64_t>(instance);
+  }
+
+  Console& console_;
+  ReplicaLogs& logs_;
+  const Placement& placement_;
+  Setup setup_;
+  TagReader stdout_tags_;
+  TagReader stderr_tags_;
+  MpirunNotices notices_;
+  bool hold_ = false;
+  std::vector<std::string> held_;
+  std::vector<std::deque<std::string>> hidden_;  ///< [num_instances] the last few.
+};
+
+/// A rank's line for the screen: its own tag if it has one, otherwise `[instance 3 @ node1] text`.
+std::string screen_line(const TaggedLine& line, const Placement& placement);
+
+}  // namespace poprun::launcher

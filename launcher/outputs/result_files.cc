@@ -1,0 +1,219 @@
+#include "launcher/outputs/result_files.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
+#include <unistd.h>
+
+namespace poprun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kResults[] = {"weights.safetensors", "metrics.csv", "profile.json"};
+
+Status cannot_write(const std::string& path, int reason) {
+  return fail(ErrorCode::kInfrastructure,
+              fmt::format("{} cannot be written: {}", path, std::strerror(reason)));
+}
+
+/// Permissions lie (root, read-only file systems): only making a file shows that one can.
+Status try_to_write(const fs::path& folder) {
+  const std::string probe = folder / fmt::format(".poprun-emu-{}", getpid());
+  const int descriptor = open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (descriptor < 0) {
+    return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: no file can be made in it: {}",
+                                               folder.string(), std::strerror(errno)));
+  }
+  close(descriptor);
+  unlink(probe.c_str());
+  return {};
+}
+
+Status write_and_sync(const std::string& path, const std::vector<std::string_view>& parts) {
+  const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) {
+    return cannot_write(path, errno);
+  }
+  int reason = 0;
+  for (std::string_view part : parts) {
+    while (reason == 0 && !part.empty()) {
+      const ssize_t written = write(descriptor, part.data(), part.size());
+      if (written < 0 && errno != EINTR) {
+        reason = errno;
+      }
+      part.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
+    }
+  }
+  if (reason == 0 && fsync(descriptor) != 0) {
+    reason = errno;
+  }
+  if (close(descriptor) != 0 && reason == 0) {
+    reason = errno;
+  }
+  return reason == 0 ? Status{} : cannot_write(path, reason);
+}
+
+std::string upper(std::string text) {
+  std::ranges::transform(text, text.begin(), [](char c) {
+    return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  });
+  return text;
+}
+
+}  // namespace
+
+Status prepare_output_folder(const std::string& folder, bool overwrite) {
+  std::error_code error;
+  const fs::path path(folder);
+  for (const char* result : kResults) {
+    if (!overwrite && fs::exists(path / result, error)) {
+      return fail(ErrorCode::kUsage, fmt::format("--output-dir {} holds the results of an earlier "
+                                                 "run ({}); choose another folder, or give "
+                                                 "--overwrite to replace them",
+                                                 folder, result));
+    }
+  }
+  fs::create_directories(path / "logs", error);
+  if (error) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--output-dir {} cannot be made: {}", folder, error.message()));
+  }
+  POPRUN_TRY(try_to_write(path));
+  POPRUN_TRY(try_to_write(path / "logs"));
+  for (const char* result : kResults) {
+    fs::remove(path / result, error);
+  }
+  for (fs::directory_iterator entry(path / "logs", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.starts_with("replica-") && name.ends_with(".log")) {
+      std::error_code unused;
+      fs::remove(entry->path(), unused);
+    }
+  }
+  return {};
+}
+
+Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts) {
+  const std::string temporary = fmt::format("{}.part", path);
+  Status written = write_and_sync(temporary, parts);
+  if (written && std::rename(temporary.c_str(), path.c_str()) != 0) {
+    written = cannot_write(path, errno);
+  }
+  if (!written) {
+    unlink(temporary.c_str());
+  }
+  return written;
+}
+
+Result<GrowingFile> GrowingFile::open(const std::string& path) {
+  GrowingFile file;
+  file.path_ = path;
+  file.file_.reset(std::fopen(path.c_str(), "we"));
+  if (file.file_ == nullptr) {
+    return tl::unexpected<Error>{file.failed().error()};
+  }
+  return file;
+}
+
+Status GrowingFile::append(std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() ? Status{} : failed();
+}
+
+Status GrowingFile::flush() {
+  return std::fflush(file_.get()) == 0 ? Status{} : failed();
+}
+
+Status GrowingFile::failed() const {
+  return cannot_write(path_, errno);
+}
+
+std::string metrics_header() {
+  return "step,epoch,split,loss,accuracy,wall_seconds,device_seconds\n";
+}
+
+std::string metrics_row(const proto::StepMetrics& metrics) {
+  return fmt::format("{},{},train,{:.9g},{:.9g},{:.9g},{:.9g}\n", metrics.step(), metrics.epoch(),
+                     metrics.loss(), metrics.accuracy(), metrics.wall_seconds(),
+                     metrics.device_seconds());
+}
+
+std::string metrics_row(const proto::EvaluationMetrics& metrics) {
+  return fmt::format("{},{},test,{:.9g},{:.9g},{:.9g},{:.9g}\n", metrics.step(), metrics.epoch(),
+                     metrics.loss(), metrics.accuracy(), metrics.wall_seconds(),
+                     metrics.device_seconds());
+}
+
+Status WeightsCollector::take(const proto::TensorChunk& chunk) {
+  if (!open_) {
+    tensors_.push_back(
+        {chunk.name(), upper(chunk.type()), {chunk.shape().begin(), chunk.shape().end()}, ""});
+  }
+  Tensor& tensor = tensors_.back();
+  if (tensor.name != chunk.name()) {
+    return fail(ErrorCode::kBug, fmt::format("weights: a chunk of '{}' came inside '{}'",
+                                             chunk.name(), tensor.name));
+  }
+  tensor.data += chunk.data();
+  open_ = !chunk.last();
+  if (open_) {
+    return {};
+  }
+  std::uint64_t bytes = element_bytes(tensor.dtype);
+  for (const std::int64_t size : tensor.shape) {
+    bytes *= static_cast<std::uint64_t>(size);
+  }
+  if (bytes != tensor.data.size() || element_bytes(tensor.dtype) == 0) {
+    return fail(
+        ErrorCode::kBug,
+        fmt::format("weights: '{}' {} [{}] needs {} B, {} B came", tensor.name, chunk.type(),
+                    fmt::join(tensor.shape, ", "), bytes, tensor.data.size()));
+  }
+  return {};
+}
+
+Status WeightsCollector::write(const std::string& path) const {
+  if (open_) {
+    return fail(ErrorCode::kBug,
+                fmt::format("weights: '{}' is not complete", tensors_.back().name));
+  }
+  const std::string header = safetensors_header(tensors_);
+  std::vector<std::string_view> parts = {header};
+  for (const Tensor& tensor : tensors_) {
+    parts.emplace_back(tensor.data);
+  }
+  return write_whole_file(path, parts);
+}
+
+Status write_profile(const std::string& path, const proto::Profile& profile) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(profile, &json, options);
+  if (!status.ok()) {
+    return fail(ErrorCode::kBug, fmt::format("{}: {}", path, status.ToString()));
+  }
+  return write_whole_file(path, {json});
+}
+
+Status ReplicaLogs::write(const std::string& name, std::string_view line) {
+  auto file = files_.find(name);
+  if (file == files_.end()) {
+    POPRUN_ASSIGN(GrowingFile opened, GrowingFile::open(fmt::format("{}/{}", folder_, name)));
+    file = files_.emplace(name, std::move(opened)).first;
+  }
+  POPRUN_TRY(file->second.append(fmt::format("{}\n", line)));
+  return file->second.flush();
+}
+
+}  // namespace poprun::launcher

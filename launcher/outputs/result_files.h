@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "launcher/outputs/safetensors.h"
+#include "proto/coordinator.pb.h"
+#include "proto/profile.pb.h"
+#include "replica/base/error.h"
+
+/// The files of a job:
+///
+///   DIR/weights.safetensors   final weights, complete or absent
+///   DIR/metrics.csv           one row a step and evaluation, growing
+///   DIR/profile.json          the Profile message, complete or absent
+///   DIR/logs/replica-NN.log   what each replica wrote
+///
+/// A write that fails (disk full) is kInfrastructure with the file's name, at the latest when the
+/// file is finished.
+namespace poprun::launcher {
+
+/// Makes the folder and clears what an earlier run left.
+///
+/// Errors
+///   kUsage  it can't be made or written to, or holds earlier results and `overwrite` is false.
+///           Nothing was touched then.
+Status prepare_output_folder(const std::string& folder, bool overwrite);
+
+/// Writes `parts` one after the other to `path`, so that the file is there whole or not at all.
+Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts);
+
+/// A file that grows.
+class GrowingFile {
+ public:
+  static Result<GrowingFile> open(const std::string& path);
+  Status append(std::string_view text);
+  Status flush();
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  [[nodiscard]] Status failed() const;
+
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+std::string metrics_header();
+/// Floats with 9 digits, so that each float32 reads back exactly. An evaluation's split is "test".
+std::string metrics_row(const proto::StepMetrics& metrics);
+std::string metrics_row(const proto::EvaluationMetrics& metrics);
+
+/// Puts weights together from the chunks of a report.
+class WeightsCollector {
+ public:
+  /// Errors
+  ///   kBug  chunks of two tensors are mixed, a type is unknown, or the size does not fit the
+  ///   shape.
+  Status take(const proto::TensorChunk& chunk);
+
+  /// Errors: kBug, the last tensor is not complete. Else as write_whole_file.
+  Status write(const std::string& path) const;
+
+ private:
+  std::vector<Tensor> tensors_;
+  bool open_ = false;  ///< The last tensor expects more.
+};
+
+Status write_profile(const std::string& path, const proto::Profile& profile);
+
+/// One log a replica, opened when its first line comes.
+class ReplicaLogs {
+ public:
+  explicit ReplicaLogs(std::string folder) : folder_(std::move(folder)) {}
+
+  /// `name` is a file name in the folder.
+  Status write(const std::string& name, std::string_view line);
+
+ private:
+  std::string folder_;
+  std::map<std::string, GrowingFile> files_;
+};
+
+}  // namespace poprun::launcher

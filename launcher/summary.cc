@@ -1,0 +1,80 @@
+#include "launcher/summary.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "launcher/progress.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// 1.2345 s, 12.34 ms or 56.7 us.
+std::string duration_text(double seconds) {
+  if (seconds >= 1) {
+    return fmt::format("{:.2f} s", seconds);
+  }
+  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", seconds * 1e3)
+                         : fmt::format("{:.1f} us", seconds * 1e6);
+}
+
+std::string mebibytes(std::uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+std::string rate(double samples_per_second) {
+  return fmt::format("{} samples/s",
+                     grouped(static_cast<std::uint64_t>(std::max(0.0, samples_per_second) + 0.5)));
+}
+
+}  // namespace
+
+std::string summary(const proto::Profile& profile, const std::string& result_folder) {
+  const proto::Outcome& outcome = profile.outcome();
+  const proto::WallTime& wall = profile.wall();
+  const proto::DeviceTime& device = profile.device();
+  const std::string clock =
+      fmt::format("device clock, {}, modelled", profile.config().device().ipu());
+
+  std::vector<std::pair<std::string, std::string>> rows;
+  if (outcome.test_accuracy() >= 0) {
+    rows.emplace_back("test accuracy",
+                      fmt::format("{:.2f} % of {} items", 100 * outcome.test_accuracy(),
+                                  grouped(outcome.test_items())));
+    rows.emplace_back("test loss", fmt::format("{:.4f}", outcome.test_loss()));
+  }
+  rows.emplace_back("final loss", fmt::format("{:.4f} (last training step)", outcome.final_loss()));
+  rows.emplace_back(
+      "steps",
+      fmt::format("{}{}{}", grouped(outcome.steps()),
+                  outcome.epochs() > 0 ? fmt::format(" in {} epochs", outcome.epochs()) : "",
+                  outcome.drained() ? ", stopped early on request" : ""));
+  rows.emplace_back(
+      "start-up", fmt::format("{:.2f} s wall, from command to first step", wall.startup_seconds()));
+  rows.emplace_back("training", fmt::format("{:.2f} s wall, {}", wall.training_seconds(),
+                                            rate(wall.samples_per_second())));
+  rows.emplace_back(
+      "  of it",
+      fmt::format("{:.2f} s operators, {:.2f} s exchange, {:.2f} s waiting for data",
+                  wall.compute_seconds(), wall.exchange_seconds(), wall.host_stream_seconds()));
+  rows.emplace_back("device step", fmt::format("{}, {} ({})", duration_text(device.step_seconds()),
+                                               rate(device.samples_per_second()), clock));
+  for (int ipu = 0; ipu < profile.planned_memory_size(); ++ipu) {
+    const proto::IpuMemory& memory = profile.planned_memory(ipu);
+    rows.emplace_back(
+        profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
+        fmt::format("{} peak of {}, {} always live", mebibytes(memory.peak()),
+                    mebibytes(memory.capacity()), mebibytes(memory.always_live())));
+  }
+  rows.emplace_back("results in", result_folder);
+
+  std::string text;
+  for (const auto& [name, value] : rows) {
+    text += fmt::format("{:<14} {}\n", name, value);
+  }
+  return text;
+}
+
+}  // namespace poprun::launcher

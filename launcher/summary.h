@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "proto/profile.pb.h"
+
+namespace poprun::launcher {
+
+/// What a finished job tells its user: each figure with its unit and its clock. `result_folder` is
+/// where the files are.
+std::string summary(const proto::Profile& profile, const std::string& result_folder);
+
+}  // namespace poprun::launcher
