@@ -62,7 +62,7 @@ class Job:
         self.output_dir = self.folder / "out"
         config_file = self.folder / "job.cfg"
         config_file.write_text(config)
-        self.environment = dict(os.environ, POPRUN_EMU_TOKEN=self.token, **(environment or {}))
+        self.environment = {**os.environ, "POPRUN_EMU_TOKEN": self.token, **(environment or {})}
         self.stdout_file = self.folder / "stdout"
         self.stderr_file = self.folder / "stderr"
         command = [str(BIN / "poprun-emu"), "--output-dir", str(self.output_dir),

@@ -2,7 +2,6 @@
 """What goes wrong in real life: each ends in time, with the right code, and names its cause."""
 import gzip
 import os
-import pathlib
 import shutil
 import signal
 import socket
@@ -42,11 +41,11 @@ class Replica(JobTest):
 
 
 class DataServer(JobTest):
-    def server(self, port, job_token="", environment=None):
+    def server(self, port):
+        """A data server of the user's own, open to every job."""
         process = subprocess.Popen(
             [str(BIN / "poprun-emu-hostio"), "--port", str(port)], stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=dict(os.environ, POPRUN_EMU_TOKEN=job_token, **(environment or {})))
+            stderr=subprocess.DEVNULL, env=dict(os.environ, POPRUN_EMU_TOKEN=""))
         self.addCleanup(process.wait)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
@@ -57,8 +56,7 @@ class DataServer(JobTest):
         undisturbed = self.run_job("-n", 4, config=STEPS)
         port = free_port()
         first = self.server(port)
-        job = self.start("-n", 4, "--hostio-address", f"127.0.0.1:{port}", config=STEPS,
-                         environment={"POPRUN_EMU_TOKEN": ""})
+        job = self.start("-n", 4, "--hostio-address", f"127.0.0.1:{port}", config=STEPS)
         job.wait_for_step(20)
         first.kill()
         first.wait()
@@ -72,7 +70,7 @@ class DataServer(JobTest):
         port = free_port()
         server = self.server(port)
         job = self.start("-n", 4, "--hostio-address", f"127.0.0.1:{port}", "--hostio-timeout", 3,
-                         config=LONG, environment={"POPRUN_EMU_TOKEN": ""})
+                         config=LONG)
         job.wait_for_step(3)
         server.kill()
         self.assertEqual(job.wait(30), 69, job.stderr)
