@@ -65,7 +65,7 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       signals_(loop_, SIGINT, SIGTERM, SIGHUP),
       tick_(loop_),
       supervisor_(loop_),
-      state_(placement, result_path("logs"), launched_at),
+      state_(placement, launched_at),
       logs_(result_path("logs")),
       router_(console, logs_, placement_,
               {.only_instance = options.only_output_from_instance,
@@ -176,11 +176,33 @@ Status Job::on_join(const proto::JoinRequest& request) {
   const Status joined = state_.join(request, monotonic_seconds());
   if (!joined) {
     give_error(joined.error());
-  } else if (options_.verbosity > 0) {
-    console_.say(fmt::format("{} joined after {:.2f} s", state_.describe(request.instance()),
+    return joined;
+  }
+  if (const Status logged = begin_logs(request.instance()); !logged) {
+    give_error(logged.error());
+    return logged;
+  }
+  if (options_.verbosity > 0) {
+    console_.say(fmt::format("{} joined after {:.2f} s", describe(state_, request.instance()),
                              monotonic_seconds() - launched_at_));
   }
   return joined;
+}
+
+/// Every replica has a log, and its first line says where it ran.
+Status Job::begin_logs(std::uint32_t instance) {
+  const InstanceView& view = state_.instances()[instance];
+  const std::uint32_t local = placement_.replicas_per_instance();
+  for (std::uint32_t r = instance * local; r < (instance + 1) * local; ++r) {
+    POPRUN_TRY(logs_.write(replica_log_name(r, placement_.num_replicas),
+                           fmt::format("# replica {}: instance {}, host {}, pid {}", r, instance,
+                                       view.host, view.pid)));
+  }
+  return {};
+}
+
+std::string Job::log_of(std::uint32_t instance) const {
+  return replica_log_name(instance * placement_.replicas_per_instance(), placement_.num_replicas);
 }
 
 void Job::on_beat(const proto::Beat& beat) {
@@ -382,15 +404,15 @@ void Job::on_tick() {
   if (decide_at_ != 0 && now >= decide_at_) {
     decide();
   } else if (const auto silent = state_.silent(now, options_.heartbeat_timeout_seconds)) {
-    give_verdict(state_.silence_verdict(*silent, now));
+    give_verdict(silence_verdict(state_, *silent, now));
   } else if (still_joining && now - launched_at_ > options_.collective_timeout_seconds) {
-    give_verdict(state_.absence_verdict(now - launched_at_));
+    give_verdict(absence_verdict(state_, now - launched_at_));
   } else if (phase_ == Phase::kDraining && now >= drain_until_) {
     console_.say(fmt::format("the job did not end its step within {} s; ending it without saving",
                              kDrainSeconds));
     stop(128 + signal_, false);
   } else if (options_.timeout_seconds > 0 && now - launched_at_ > options_.timeout_seconds) {
-    Verdict verdict{kInfrastructure, "", state_.meanwhile(std::nullopt, now), std::nullopt};
+    Verdict verdict{kInfrastructure, "", meanwhile(state_, std::nullopt, now), std::nullopt};
     verdict.first_line = fmt::format(
         "the job is not done after {} s, the limit of --timeout; it was at step {} of {}",
         options_.timeout_seconds, state_.step(), progress_.total_steps());
@@ -412,7 +434,7 @@ void Job::expect_details(double seconds) {
 }
 
 void Job::decide() {
-  if (const std::optional<Verdict> verdict = state_.verdict(monotonic_seconds())) {
+  if (const std::optional<Verdict> verdict = name_cause(state_, monotonic_seconds())) {
     give_verdict(*verdict);
   }
 }
@@ -421,7 +443,11 @@ void Job::give_verdict(const Verdict& verdict) {
   if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
     return;
   }
-  console_.say(verdict.first_line);
+  // A log that is more than its own beginning has something to tell.
+  const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);
+  console_.say(has_lines ? fmt::format("{}; last lines in {}/{}", verdict.first_line,
+                                       result_path("logs"), log_of(*verdict.instance))
+                         : verdict.first_line);
   for (const std::string& line : verdict.more) {
     console_.err(line);
   }

@@ -20,6 +20,7 @@
 #include "launcher/output_router.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/placement.h"
+#include "launcher/post_mortem.h"
 #include "launcher/progress.h"
 #include "launcher/supervisor.h"
 #include "launcher/surroundings.h"
@@ -80,6 +81,8 @@ class Job final : private CoordinatorEvents {
   void show_shape(const proto::JobShape& shape);
   void show_progress(double now);
 
+  Status begin_logs(std::uint32_t instance);
+  [[nodiscard]] std::string log_of(std::uint32_t instance) const;
   void wait_for_tick();
   void wait_for_signal();
   [[nodiscard]] std::vector<pid_t> local_replicas() const;

@@ -272,6 +272,14 @@ void add_training(std::vector<OptionRow>& rows) {
   rows.push_back(
       {"training.learning-rate", 0, Group::kJob, Arity::kValue, "X", "0.05", "Step size",
        real({0, 1e6, false}, [=](Options& o, double v) { training(o)->set_learning_rate(v); })});
+  rows.push_back({"training.schedule", 0, Group::kJob, Arity::kValue, "NAME", "constant",
+                  "Of the learning rate: constant, or linear (falls to zero over the run)",
+                  choice({"constant", "linear"},
+                         [=](Options& o, const std::string& v) { training(o)->set_schedule(v); })});
+  rows.push_back({"training.schedule", 0, Group::kJob, Arity::kValue, "NAME", "constant",
+                  "Of the learning rate: constant, or linear (to zero at the last step)",
+                  choice({"constant", "linear"},
+                         [=](Options& o, const std::string& v) { training(o)->set_schedule(v); })});
   rows.push_back(
       {"training.momentum", 0, Group::kJob, Arity::kValue, "X", "0.9", "Of the momentum optimizer",
        real({0, 1, true, false}, [=](Options& o, double v) { training(o)->set_momentum(v); })});

@@ -5,8 +5,6 @@
 
 #include <fmt/format.h>
 
-#include "launcher/job_state.h"
-
 namespace poprun::launcher {
 namespace {
 
@@ -21,6 +19,7 @@ OutputRouter::OutputRouter(Console& console, ReplicaLogs& logs, const Placement&
       logs_(logs),
       placement_(placement),
       setup_(setup),
+      has_lines_(placement.num_instances, false),
       hidden_(placement.num_instances) {}
 
 Status OutputRouter::take(std::string_view line, bool is_stderr) {
@@ -67,6 +66,7 @@ Status OutputRouter::take_instance(const TaggedLine& line) {
   const std::uint32_t replica = source && source->replica < placement_.num_replicas
                                     ? source->replica
                                     : line.rank * placement_.replicas_per_instance();
+  has_lines_[line.rank] = true;
   const std::string shown = screen_line(line, placement_);
   if (is_shown(line.rank)) {
     line.is_stderr ? console_.err(shown) : console_.out(shown);

@@ -33,6 +33,9 @@ class OutputRouter {
 
   [[nodiscard]] const MpirunNotices& notices() const { return notices_; }
 
+  /// True where the instance wrote anything.
+  [[nodiscard]] bool has_lines(std::uint32_t instance) const { return has_lines_[instance]; }
+
   /// The last lines of an instance that were not shown.
   [[nodiscard]] std::vector<std::string> hidden_lines(std::uint32_t instance) const;
 
@@ -52,6 +55,7 @@ class OutputRouter {
   MpirunNotices notices_;
   bool hold_ = false;
   std::vector<std::string> held_;
+  std::vector<bool> has_lines_;                  ///< [num_instances]
   std::vector<std::deque<std::string>> hidden_;  ///< [num_instances] the last few.
 };
 

@@ -206,6 +206,11 @@ Status write_profile(const std::string& path, const proto::Profile& profile) {
   return write_whole_file(path, {json});
 }
 
+std::string replica_log_name(std::uint32_t replica, std::uint32_t replicas) {
+  const std::size_t digits = std::max<std::size_t>(2, std::to_string(replicas - 1).size());
+  return fmt::format("replica-{:0{}}.log", replica, digits);
+}
+
 Status ReplicaLogs::write(const std::string& name, std::string_view line) {
   auto file = files_.find(name);
   if (file == files_.end()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -73,6 +74,9 @@ class WeightsCollector {
 };
 
 Status write_profile(const std::string& path, const proto::Profile& profile);
+
+/// `replica-05.log`: enough digits that names sort.
+std::string replica_log_name(std::uint32_t replica, std::uint32_t replicas);
 
 /// One log a replica, opened when its first line comes.
 class ReplicaLogs {

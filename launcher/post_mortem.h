@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launcher/job_state.h"
+
+/// Who is to blame, in words. Pure functions of what the launcher knows.
+namespace poprun::launcher {
+
+/// Why a job ends badly: the code, the first line, and what to say after it.
+struct Verdict {
+  int exit_code = 0;
+  std::string first_line;
+  std::vector<std::string> more;
+  std::optional<std::uint32_t> instance;  ///< The one to blame.
+};
+
+/// The first cause among what is known: an instance's own reason, else what mpirun noticed, else a
+/// broken life sign, else that a peer was missed. Nothing while there is no trouble.
+std::optional<Verdict> name_cause(const JobState& state, double now);
+
+/// Over an instance that is there and gives no life signs.
+Verdict silence_verdict(const JobState& state, std::uint32_t instance, double now);
+
+/// Over the instances that never joined. Requires: there are some.
+Verdict absence_verdict(const JobState& state, double waited_seconds);
+
+/// `replica 5 (instance 5, host node1, pid 4711)`.
+std::string describe(const JobState& state, std::uint32_t instance);
+
+/// What the instances but one did: a line for each group of replicas at the same step and activity.
+std::vector<std::string> meanwhile(const JobState& state, std::optional<std::uint32_t> except,
+                                   double now);
+
+/// `0-4, 6` from rising numbers.
+std::string number_ranges(std::span<const std::uint32_t> numbers);
+
+}  // namespace poprun::launcher
