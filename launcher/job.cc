@@ -399,6 +399,9 @@ void Job::on_tick() {
       return;
     }
   }
+  if (decide_at_ == 0) {
+    router_.release_mpirun_lines();
+  }
   show_progress(now);
   const bool still_joining = dataset_known_ && !state_.all_joined();
   if (decide_at_ != 0 && now >= decide_at_) {
@@ -425,7 +428,6 @@ void Job::expect_details(double seconds) {
   if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
     return;
   }
-  router_.hold_mpirun(true);
   const double at = monotonic_seconds() + seconds;
   decide_at_ = decide_at_ == 0 ? at : std::min(decide_at_, at);
   if (seconds == 0) {
@@ -456,7 +458,7 @@ void Job::give_verdict(const Verdict& verdict) {
       console_.err(line);
     }
   }
-  router_.hold_mpirun(false);
+  router_.release_mpirun_lines();
   stop(signal_ == 0 ? verdict.exit_code : 128 + signal_, false);
 }
 
@@ -489,6 +491,7 @@ void Job::watch_the_stop(double now) {
 void Job::finish() {
   phase_ = Phase::kOver;
   supervisor_.kill_all();
+  router_.release_mpirun_lines();
   if (results_safe_) {
     console_.out(summary(*profile_, options_.output_dir));
   }

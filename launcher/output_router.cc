@@ -39,22 +39,14 @@ Status OutputRouter::take(std::string_view line, bool is_stderr) {
 
 void OutputRouter::take_mpirun(const std::string& line) {
   notices_.take(line);
-  if (!setup_.show_mpirun) {
-    return;
-  }
-  if (!hold_) {
-    console_.err(line);
-  } else if (held_.size() < kHeldLinesMax) {
+  if (setup_.show_mpirun && held_.size() < kHeldLinesMax) {
     held_.push_back(line);
   }
 }
 
-void OutputRouter::hold_mpirun(bool on) {
-  hold_ = on;
-  if (!on) {
-    for (const std::string& line : std::exchange(held_, {})) {
-      console_.err(line);
-    }
+void OutputRouter::release_mpirun_lines() {
+  for (const std::string& line : std::exchange(held_, {})) {
+    console_.err(line);
   }
 }
 

@@ -28,8 +28,9 @@ class OutputRouter {
   /// One line of mpirun's standard output or error. An error means that a log can't be written.
   Status take(std::string_view line, bool is_stderr);
 
-  /// While on, mpirun's own lines wait, so that the first cause can be said first.
-  void hold_mpirun(bool on);
+  /// Shows mpirun's own lines, where asked for. Until then they wait, so that the first cause of a
+  /// failure can be said first.
+  void release_mpirun_lines();
 
   [[nodiscard]] const MpirunNotices& notices() const { return notices_; }
 
@@ -53,7 +54,6 @@ class OutputRouter {
   TagReader stdout_tags_;
   TagReader stderr_tags_;
   MpirunNotices notices_;
-  bool hold_ = false;
   std::vector<std::string> held_;
   std::vector<bool> has_lines_;                  ///< [num_instances]
   std::vector<std::deque<std::string>> hidden_;  ///< [num_instances] the last few.

@@ -39,9 +39,8 @@ std::string where(const JobState& state, std::uint32_t instance) {
     return "before it joined the job";
   }
   const auto behind = std::ranges::min_element(view.replicas, {}, &ReplicaView::step);
-  return behind->activity.empty()
-             ? fmt::format("at step {}", behind->step)
-             : fmt::format("at step {}, in {}", behind->step, behind->activity);
+  return behind->activity.empty() ? fmt::format("at step {}", behind->step)
+                                  : fmt::format("at step {} ({})", behind->step, behind->activity);
 }
 
 /// An instance's own words: the first line with who and where, the rest (a table) as it is.
@@ -169,7 +168,7 @@ std::vector<std::string> meanwhile(const JobState& state, std::optional<std::uin
     lines.push_back(key.second.empty()
                         ? fmt::format("  meanwhile replica{} {} started up", one ? "" : "s",
                                       number_ranges(group.replicas))
-                        : fmt::format("  meanwhile replica{} {} {} at step {}, in {} for {:.1f} s",
+                        : fmt::format("  meanwhile replica{} {} {} at step {} ({}) for {:.1f} s",
                                       one ? "" : "s", number_ranges(group.replicas),
                                       one ? "was" : "were", key.first, key.second,
                                       std::max(0.0, now - group.since)));
