@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <google/protobuf/stubs/common.h>
 
 #include "launcher/shell_words.h"
 
@@ -90,13 +91,14 @@ Set choice(std::vector<std::string> choices, Store store) {
       };
 }
 
-/// Any text without control characters (it is printed and sent), not empty.
+/// Any text that can be printed on one line and sent (protobuf carries UTF-8 only), not empty.
 template <typename Store>
 Set text(Store store) {
   return [=](Options& options, const std::string& value) -> Refusal {
     const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
-    if (value.empty() || value.size() > 4096 || std::ranges::any_of(value, control)) {
-      return "1 to 4096 printable characters";
+    if (value.empty() || value.size() > 4096 || std::ranges::any_of(value, control) ||
+        !google::protobuf::internal::IsStructurallyValidUTF8(value)) {
+      return "1 to 4096 printable characters in UTF-8";
     }
     store(options, value);
     return std::nullopt;
@@ -272,10 +274,6 @@ void add_training(std::vector<OptionRow>& rows) {
   rows.push_back(
       {"training.learning-rate", 0, Group::kJob, Arity::kValue, "X", "0.05", "Step size",
        real({0, 1e6, false}, [=](Options& o, double v) { training(o)->set_learning_rate(v); })});
-  rows.push_back({"training.schedule", 0, Group::kJob, Arity::kValue, "NAME", "constant",
-                  "Of the learning rate: constant, or linear (falls to zero over the run)",
-                  choice({"constant", "linear"},
-                         [=](Options& o, const std::string& v) { training(o)->set_schedule(v); })});
   rows.push_back({"training.schedule", 0, Group::kJob, Arity::kValue, "NAME", "constant",
                   "Of the learning rate: constant, or linear (to zero at the last step)",
                   choice({"constant", "linear"},

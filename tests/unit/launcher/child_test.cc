@@ -1,0 +1,123 @@
+#include "launcher/child.h"
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include <asio/post.hpp>
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launcher/supervisor.h"
+
+namespace poprun::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr std::chrono::seconds kDeadline{20};
+
+/// A shell command as mpirun's stand-in, and what it said.
+class SupervisorTest : public ::testing::Test {
+ protected:
+  void start(const std::string& script) {
+    const Child::Program program{"/bin/sh", {"sh", "-c", script}, {{"WORD", "hello"}}, SIGKILL};
+    const Status started = supervisor_.start_mpirun(
+        program, [this](std::string_view line) { out_.emplace_back(line); },
+        [this](std::string_view line) { err_.emplace_back(line); },
+        [this](int status) {
+          status_ = status;
+          loop_.stop();
+        });
+    ASSERT_TRUE(started) << started.error().message;
+  }
+
+  void run() {
+    loop_.run_for(kDeadline);
+    ASSERT_FALSE(supervisor_.mpirun_runs()) << "no exit in time";
+  }
+
+  asio::io_context loop_;
+  Supervisor supervisor_{loop_};
+  std::vector<std::string> out_;
+  std::vector<std::string> err_;
+  int status_ = -1;
+};
+
+TEST_F(SupervisorTest, GivesEveryLineBeforeTheExit) {
+  start("echo $WORD; echo two >&2; printf half; exit 3");
+  run();
+
+  EXPECT_THAT(out_, ElementsAre("hello", "half"));
+  EXPECT_THAT(err_, ElementsAre("two"));
+  EXPECT_EQ(exit_text(status_), "exited with code 3");
+}
+
+TEST_F(SupervisorTest, KeepsLongLinesWhole) {
+  start("head -c 300000 /dev/zero | tr '\\0' x; echo; echo end");
+  run();
+
+  ASSERT_EQ(out_.size(), 2U);
+  EXPECT_EQ(out_[0].size(), 300000U);
+}
+
+TEST_F(SupervisorTest, GivesTheProgramNoInput) {
+  start("read line || echo none");
+  run();
+  EXPECT_THAT(out_, ElementsAre("none"));
+}
+
+TEST_F(SupervisorTest, TerminatesTheWholeGroup) {
+  start("trap 'echo bye; exit 4' TERM; sleep 100 & echo up; wait");
+  std::thread later([this] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    asio::post(loop_, [this] { supervisor_.terminate({}); });
+  });
+  run();
+  later.join();
+
+  EXPECT_THAT(out_, ElementsAre("up", "bye"));
+  EXPECT_EQ(exit_text(status_), "exited with code 4");
+}
+
+TEST_F(SupervisorTest, KillsEverythingBelowItself) {
+  // A grandchild in a session of its own, whose parent is gone: nothing but adoption finds it.
+  start("setsid sleep 1000 & exit 0");
+  run();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ASSERT_EQ(children_of_this_process().size(), 1U);
+
+  supervisor_.kill_all();
+
+  const auto until = std::chrono::steady_clock::now() + kDeadline;
+  while (waitpid(-1, nullptr, WNOHANG) == 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_TRUE(children_of_this_process().empty());
+}
+
+TEST_F(SupervisorTest, DoesNotKillProcessesThatAreNotMpirunsChildren) {
+  const std::vector<pid_t> ours = {getpid()};
+  start("sleep 0.2");
+  supervisor_.terminate(ours);  // Would end this test if the pid were trusted.
+  run();
+  EXPECT_EQ(exit_text(status_), "was killed by signal 15 (SIGTERM)");
+}
+
+TEST(Child, ThatCannotBeStartedSaysWhy) {
+  asio::io_context loop;
+  const auto child =
+      Child::start(loop, {"/nowhere/program", {"program"}, {}, SIGKILL}, nullptr, nullptr);
+  ASSERT_FALSE(child);
+  EXPECT_EQ(child.error().code, ErrorCode::kUnreachable);
+  EXPECT_EQ(child.error().message, "/nowhere/program cannot be started: No such file or directory");
+}
+
+TEST(Parent, IsFoundInProc) {
+  EXPECT_EQ(parent_of(getpid()), getppid());
+  EXPECT_EQ(parent_of(-5), 0);
+}
+
+}  // namespace
+}  // namespace poprun::launcher

@@ -1,0 +1,77 @@
+#include <gmock/gmock.h>
+
+#include "launcher/config_file.h"
+#include "launcher/nearest.h"
+
+namespace poprun::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string error_of(std::string_view text) {
+  const auto entries = parse_config("train.cfg", text);
+  return entries ? "no error" : entries.error().message;
+}
+
+TEST(ConfigFile, ReadsSectionsKeysAndCommentsWithTheirLines) {
+  const auto entries = parse_config("train.cfg",
+                                    "# a job\n"
+                                    "[training]\n"
+                                    "epochs = 2   # two\n"
+                                    "\n"
+                                    "  [ data ]  \r\n"
+                                    "source=idx:/a b\r\n");
+
+  ASSERT_TRUE(entries);
+  ASSERT_EQ(entries->size(), 2U);
+  EXPECT_EQ((*entries)[0].section, "training");
+  EXPECT_EQ((*entries)[0].key, "epochs");
+  EXPECT_EQ((*entries)[0].value, "2");
+  EXPECT_EQ((*entries)[0].line, 3U);
+  EXPECT_EQ((*entries)[1].section, "data");
+  EXPECT_EQ((*entries)[1].value, "idx:/a b");
+  EXPECT_EQ((*entries)[1].line, 6U);
+}
+
+TEST(ConfigFile, RefusesAKeyOutsideOfASection) {
+  EXPECT_EQ(error_of("seed = 7\n"),
+            "train.cfg:1: seed stands before any [section]; put it under one, for example "
+            "[training]");
+}
+
+TEST(ConfigFile, RefusesALineThatIsNeitherSectionNorKey) {
+  EXPECT_EQ(error_of("[training]\nfaster\n"),
+            "train.cfg:2: neither `[section]` nor `key = value`: faster");
+  EXPECT_THAT(error_of("[training\n"), HasSubstr("train.cfg:1: "));
+  EXPECT_THAT(error_of("[]\n"), HasSubstr("no name"));
+  EXPECT_THAT(error_of("[a]\n= 3\n"), HasSubstr("train.cfg:2: "));
+}
+
+TEST(ConfigFile, RefusesBinaryFiles) {
+  EXPECT_EQ(error_of(std::string_view("[a]\nk = \x01\n")),
+            "train.cfg:2: control character 0x01; train.cfg is plain text");
+}
+
+TEST(ConfigFile, SaysWhyAFileCannotBeRead) {
+  EXPECT_EQ(read_config_file("/nowhere/train.cfg").error().message,
+            "/nowhere/train.cfg: cannot be read: No such file or directory");
+  EXPECT_EQ(read_config_file("/").error().code, ErrorCode::kUsage);
+}
+
+TEST(Nearest, FindsTypingMistakes) {
+  const std::vector<std::string> names = {"learning-rate", "momentum", "seed", "steps"};
+  EXPECT_EQ(nearest("learning-rat", names), "learning-rate");
+  EXPECT_EQ(nearest("learning_rate", names), "learning-rate");
+  EXPECT_EQ(nearest("setps", names), "steps");
+  EXPECT_EQ(nearest("sede", names), "seed");
+}
+
+TEST(Nearest, GuessesNothingFarAway) {
+  const std::vector<std::string> names = {"learning-rate", "seed"};
+  EXPECT_EQ(nearest("pipeline-stages", names), "");
+  EXPECT_EQ(nearest("", names), "");
+  EXPECT_EQ(nearest(std::string(100000, 'x'), names), "");
+}
+
+}  // namespace
+}  // namespace poprun::launcher

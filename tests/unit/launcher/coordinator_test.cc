@@ -1,0 +1,308 @@
+#include "launcher/coordinator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <functional>
+#include <future>
+#include <iterator>
+#include <mutex>
+#include <thread>
+
+#include <asio/executor_work_guard.hpp>
+#include <asio/post.hpp>
+#include <gmock/gmock.h>
+
+#include "replica/coordinator/coordinator_client.h"
+
+namespace poprun::launcher {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// What came, for threads other than the loop's to wait for.
+class Events final : public CoordinatorEvents {
+ public:
+  Status on_join(const proto::JoinRequest& request) override {
+    note("join " + std::to_string(request.instance()));
+    return request.instance() == 9 ? fail(ErrorCode::kUnreachable, "nine is too many") : Status{};
+  }
+  void on_beat(const proto::Beat& beat) override { note("beat " + beat.replicas(0).activity()); }
+  void on_leave(std::uint32_t instance, bool orderly) override {
+    note((orderly ? "left " : "lost ") + std::to_string(instance));
+  }
+  Status on_report(const proto::ReportItem& item) override {
+    note("step " + std::to_string(item.step().step()));
+    return item.step().step() == 13
+               ? fail(ErrorCode::kInfrastructure, "out/metrics.csv cannot be written")
+               : Status{};
+  }
+  Status on_report_end() override {
+    note("end");
+    return {};
+  }
+  void on_failure(const proto::Failure& failure) override { note("failed " + failure.message()); }
+
+  /// True as soon as `event` came; false after 10 s.
+  bool saw(const std::string& event) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, seconds(10),
+                             [&] { return std::ranges::find(seen_, event) != seen_.end(); });
+  }
+  std::vector<std::string> without_beats() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> rest;
+    std::ranges::copy_if(seen_, std::back_inserter(rest),
+                         [](const auto& e) { return !e.starts_with("beat"); });
+    return rest;
+  }
+
+ private:
+  void note(std::string event) {
+    const std::lock_guard lock(mutex_);
+    seen_.push_back(std::move(event));
+    changed_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> seen_;
+};
+
+/// A coordinator whose loop runs in a thread, as a launcher without a job.
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto started = Coordinator::start(loop_, events_,
+                                      {.bind_host = "127.0.0.1",
+                                       .token = "secret",
+                                       .launched_at = monotonic_seconds(),
+                                       .initial_weights = &weights_});
+    ASSERT_TRUE(started) << started.error().message;
+    coordinator_ = std::move(*started);
+    thread_ = std::thread([this] { loop_.run(); });
+  }
+
+  void TearDown() override { stop(); }
+
+  void stop() {
+    if (thread_.joinable()) {
+      on_loop([this] { coordinator_->stop([this] { loop_.stop(); }); });
+      thread_.join();
+    }
+  }
+
+  void on_loop(const std::function<void()>& call) {
+    std::promise<void> done;
+    asio::post(loop_, [&] {
+      call();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+
+  void open() {
+    proto::JoinReply reply;
+    reply.mutable_config()->mutable_model()->set_name("small-cnn");
+    reply.set_heartbeat_interval_ms(20);
+    on_loop([&] { coordinator_->open(reply); });
+  }
+
+  [[nodiscard]] InstanceEnvironment environment(std::uint32_t instance = 3) const {
+    return {"127.0.0.1:" + std::to_string(coordinator_->port()), "secret", instance, instance, 1};
+  }
+
+  static proto::ReportItem step(std::uint64_t number) {
+    proto::ReportItem item;
+    item.mutable_step()->set_step(number);
+    return item;
+  }
+
+  std::vector<Tensor> weights_ = {{"a", "F32", {300000}, std::string(1200000, 'a')},
+                                  {"b", "F32", {1}, "bbbb"}};
+  Events events_;
+  asio::io_context loop_;
+  asio::executor_work_guard<asio::io_context::executor_type> keep_running_{loop_.get_executor()};
+  std::unique_ptr<Coordinator> coordinator_;
+  std::thread thread_;
+};
+
+TEST_F(CoordinatorTest, AnswersAJoinWhenTheDatasetIsKnown) {
+  CoordinatorClient client(environment(), [] {});
+  auto joining = std::async(std::launch::async, [&] { return client.join(10); });
+  ASSERT_TRUE(events_.saw("join 3"));
+  EXPECT_EQ(joining.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+
+  open();
+
+  const auto reply = joining.get();
+  ASSERT_TRUE(reply) << reply.error().message;
+  EXPECT_EQ(reply->config().model().name(), "small-cnn");
+  EXPECT_GT(reply->seconds_since_launch(), 0.05);
+}
+
+TEST_F(CoordinatorTest, CarriesProgressUpAndADrainDown) {
+  open();
+  CoordinatorClient client(environment(), [] {});
+  ASSERT_TRUE(client.join(10));
+
+  client.progress(ReplicaId{3}, 7, "conv1");
+  EXPECT_TRUE(events_.saw("beat conv1"));
+  EXPECT_FALSE(client.drain_requested());
+  on_loop([this] { coordinator_->request_drain(); });
+  for (int i = 0; i < 1000 && !client.drain_requested(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_TRUE(client.drain_requested());
+}
+
+TEST_F(CoordinatorTest, TellsLeavingFromDying) {
+  open();
+  bool lost = false;
+  {
+    CoordinatorClient orderly(environment(1), [&] { lost = true; });
+    ASSERT_TRUE(orderly.join(10));
+    ASSERT_TRUE(events_.saw("beat starting"));
+    orderly.leave();
+    EXPECT_TRUE(events_.saw("left 1"));
+  }
+  {
+    CoordinatorClient dying(environment(2), [&] { lost = true; });
+    ASSERT_TRUE(dying.join(10));
+    dying.progress(ReplicaId{2}, 0, "second");
+    ASSERT_TRUE(events_.saw("beat second"));
+  }
+  EXPECT_TRUE(events_.saw("lost 2"));
+  EXPECT_FALSE(lost);
+}
+
+TEST_F(CoordinatorTest, AReplicaNoticesThatTheLauncherIsGone) {
+  open();
+  std::promise<void> lost;
+  CoordinatorClient client(environment(), [&] { lost.set_value(); });
+  ASSERT_TRUE(client.join(10));
+  ASSERT_TRUE(events_.saw("beat starting"));
+
+  stop();
+
+  EXPECT_EQ(lost.get_future().wait_for(seconds(10)), std::future_status::ready);
+}
+
+TEST_F(CoordinatorTest, TakesReportsInOrderAndConfirmsTheEnd) {
+  open();
+  CoordinatorClient client(environment(), [] {});
+  ASSERT_TRUE(client.join(10));
+  ASSERT_TRUE(client.report(step(1)));
+  ASSERT_TRUE(client.report(step(2)));
+
+  EXPECT_TRUE(client.finish());
+
+  EXPECT_THAT(events_.without_beats(), ElementsAre("join 3", "step 1", "step 2", "end"));
+}
+
+TEST_F(CoordinatorTest, AFailedWriteReachesTheReplicaWithItsReason) {
+  open();
+  CoordinatorClient client(environment(), [] {});
+  ASSERT_TRUE(client.join(10));
+  ASSERT_TRUE(client.report(step(13)));
+
+  const Status finished = client.finish();
+
+  ASSERT_FALSE(finished);
+  EXPECT_EQ(finished.error().code, ErrorCode::kInfrastructure);
+  EXPECT_EQ(finished.error().message, "out/metrics.csv cannot be written");
+}
+
+TEST_F(CoordinatorTest, PassesAFailureOnBeforeTheReplicaExits) {
+  open();
+  CoordinatorClient client(environment(), [] {});
+  proto::Failure failure;
+  failure.set_message("out of memory");
+
+  client.fail(failure);
+
+  EXPECT_TRUE(events_.saw("failed out of memory"));
+}
+
+TEST_F(CoordinatorTest, SendsInitialWeightsInPieces) {
+  CoordinatorClient client(environment(), [] {});
+  std::vector<std::string> names;
+  std::string a;
+
+  const Status received = client.receive_weights([&](const proto::TensorChunk& chunk) -> Status {
+    names.push_back(chunk.name() + (chunk.last() ? "." : "-"));
+    EXPECT_EQ(chunk.type(), "f32");
+    a += chunk.name() == "a" ? chunk.data() : "";
+    return {};
+  });
+
+  ASSERT_TRUE(received) << received.error().message;
+  EXPECT_THAT(names, ElementsAre("a-", "a.", "b."));
+  EXPECT_EQ(a, weights_[0].data);
+}
+
+TEST_F(CoordinatorTest, ReceivingStopsAtTheFirstRefusal) {
+  CoordinatorClient client(environment(), [] {});
+  const Status received = client.receive_weights(
+      [](const proto::TensorChunk&) -> Status { return fail(ErrorCode::kData, "no such tensor"); });
+  ASSERT_FALSE(received);
+  EXPECT_EQ(received.error().message, "no such tensor");
+}
+
+TEST_F(CoordinatorTest, WantsTheToken) {
+  open();
+  InstanceEnvironment wrong = environment();
+  wrong.token = "guess";
+  CoordinatorClient client(wrong, [] {});
+
+  const auto joined = client.join(10);
+  ASSERT_FALSE(joined);
+  EXPECT_THAT(joined.error().message, HasSubstr("wrong or missing job token"));
+  EXPECT_FALSE(client.receive_weights([](const proto::TensorChunk&) { return Status{}; }));
+  ASSERT_TRUE(client.report(step(1)));
+  EXPECT_FALSE(client.finish());
+  client.fail({});
+  EXPECT_TRUE(events_.without_beats().empty());
+}
+
+TEST_F(CoordinatorTest, RefusesAnInstanceWithTheJobsReason) {
+  CoordinatorClient client(environment(9), [] {});
+  const auto joined = client.join(10);
+  ASSERT_FALSE(joined);
+  EXPECT_EQ(joined.error().code, ErrorCode::kInfrastructure);
+  EXPECT_THAT(joined.error().message, HasSubstr("nine is too many"));
+}
+
+TEST(CoordinatorClient, SaysWhereItFoundNobody) {
+  CoordinatorClient client({"127.0.0.1:1", "", 0, 0, 1}, [] {});
+  const auto joined = client.join(0.2);
+  ASSERT_FALSE(joined);
+  EXPECT_EQ(joined.error().code, ErrorCode::kUnreachable);
+  EXPECT_EQ(joined.error().message, "no answer from the launcher at 127.0.0.1:1 for 0.2 s");
+}
+
+TEST(InstanceEnvironment, IsReadFromPoprunsVariables) {
+  setenv("POPRUN_EMU_COORDINATOR", "h:1", 1);
+  setenv("POPRUN_EMU_TOKEN", "t", 1);
+  setenv("POPDIST_REPLICA_INDEX_OFFSET", "6", 1);
+  setenv("POPDIST_NUM_LOCAL_REPLICAS", "2", 1);
+  const auto environment = read_instance_environment();
+  ASSERT_TRUE(environment);
+  EXPECT_EQ(environment->instance, 3U);
+  EXPECT_EQ(environment->first_replica, 6U);
+  EXPECT_EQ(environment->local_replicas, 2U);
+
+  setenv("POPDIST_NUM_LOCAL_REPLICAS", "four", 1);
+  EXPECT_THAT(read_instance_environment().error().message,
+              HasSubstr("POPDIST_NUM_LOCAL_REPLICAS is 'four'"));
+  setenv("POPDIST_NUM_LOCAL_REPLICAS", "4", 1);
+  EXPECT_THAT(read_instance_environment().error().message, HasSubstr("no multiple"));
+  unsetenv("POPRUN_EMU_COORDINATOR");
+  EXPECT_EQ(read_instance_environment().error().code, ErrorCode::kUsage);
+}
+
+}  // namespace
+}  // namespace poprun::launcher

@@ -1,0 +1,217 @@
+#include "launcher/job_state.h"
+
+#include <gmock/gmock.h>
+
+#include "launcher/post_mortem.h"
+
+namespace poprun::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// Four replicas on two hosts, in `instances` instances, all joined at second 10.
+class PostMortem : public ::testing::Test {
+ protected:
+  static JobState joined(std::uint32_t instances = 4) {
+    proto::Topology topology;
+    topology.set_num_replicas(4);
+    topology.set_num_instances(instances);
+    topology.set_ipus_per_replica(1);
+    const std::vector<Host> hosts = {{"node0"}, {"node1"}};
+    JobState state(*place(topology, hosts), 0);
+    for (std::uint32_t i = 0; i < instances; ++i) {
+      EXPECT_TRUE(state.join(request(i), 10));
+    }
+    return state;
+  }
+
+  static proto::JoinRequest request(std::uint32_t instance) {
+    proto::JoinRequest request;
+    request.set_instance(instance);
+    request.set_host(instance < 2 ? "node0" : "node1");
+    request.set_pid(100 + instance);
+    request.set_version(POPRUN_VERSION);
+    return request;
+  }
+
+  static void beat(JobState& state, std::uint32_t replica, std::uint64_t step,
+                   const std::string& activity, double now, std::uint32_t per_instance = 1) {
+    proto::Beat beat;
+    beat.set_instance(replica / per_instance);
+    proto::ReplicaProgress& progress = *beat.add_replicas();
+    progress.set_replica(replica);
+    progress.set_step(step);
+    progress.set_activity(activity);
+    progress.set_activity_seconds(1);
+    state.beat(beat, now);
+  }
+
+  static proto::Failure failure(std::uint32_t instance, std::uint32_t code,
+                                const std::string& message) {
+    proto::Failure failure;
+    failure.set_instance(instance);
+    failure.set_replica(instance);
+    failure.set_exit_code(code);
+    failure.set_message(message);
+    return failure;
+  }
+};
+
+TEST_F(PostMortem, NamesTheKilledReplicaAndWhatTheOthersDid) {
+  JobState state = joined();
+  for (const std::uint32_t replica : {0U, 1U, 3U}) {
+    beat(state, replica, 123, "all-reduce of 8 tensors", 20);
+  }
+  beat(state, 2, 122, "conv1", 20);
+  state.leave(2, false);
+  state.leave(0, false);  // A consequence: mpirun ends the rest.
+  state.rank_end({2, 9, 0});
+
+  const auto verdict = name_cause(state, 21);
+
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->exit_code, 75);
+  EXPECT_EQ(verdict->first_line,
+            "replica 2 (instance 2, host node1, pid 102) was killed by signal 9 (SIGKILL) at step "
+            "122 (conv1)");
+  EXPECT_THAT(
+      verdict->more,
+      ElementsAre(
+          "  meanwhile replicas 1, 3 were at step 123 (all-reduce of 8 tensors) for 2.0 s"));
+}
+
+TEST_F(PostMortem, WithoutMpirunsWordTheFirstBrokenHeartbeatIsTheCause) {
+  JobState state = joined();
+  beat(state, 1, 5, "finishing", 20);
+  state.leave(1, false);
+  state.leave(0, false);
+
+  EXPECT_EQ(name_cause(state, 21)->first_line,
+            "replica 1 (instance 1, host node0, pid 101) died at step 5 (finishing): its heartbeat "
+            "connection broke");
+  EXPECT_EQ(name_cause(state, 21)->exit_code, 75);
+}
+
+TEST_F(PostMortem, PassesAnExitCodeOn) {
+  JobState state = joined();
+  state.rank_end({3, 0, 7});
+
+  EXPECT_EQ(name_cause(state, 21)->exit_code, 7);
+  EXPECT_EQ(name_cause(state, 21)->first_line,
+            "replica 3 (instance 3, host node1, pid 103) exited with code 7 at step 0");
+}
+
+TEST_F(PostMortem, AReplicasOwnReasonComesFirst) {
+  JobState state = joined();
+  state.leave(1, false);
+  state.rank_end({1, 0, 75});
+  state.failure(failure(1, 75, "a peer is gone"));
+  state.failure(failure(2, 69, "the data server at h:1 did not answer for 3 s"));
+
+  EXPECT_EQ(name_cause(state, 21)->exit_code, 69);
+  EXPECT_EQ(name_cause(state, 21)->first_line,
+            "replica 2 (instance 2, host node1, pid 102) at step 0: the data server at h:1 did not "
+            "answer for 3 s");
+}
+
+TEST_F(PostMortem, AMissedPeerIsAConsequenceWhereAnInstanceWasLost) {
+  JobState state = joined();
+  state.failure(failure(0, 75, "replica 1 did not come to the all-reduce"));
+  EXPECT_THAT(name_cause(state, 21)->first_line, HasSubstr("replica 0 (instance 0"));
+
+  state.leave(1, false);
+  EXPECT_THAT(name_cause(state, 21)->first_line, HasSubstr("replica 1 (instance 1"));
+}
+
+TEST_F(PostMortem, ABadRequestIsNotAReplicasFault) {
+  JobState state = joined();
+  state.failure(failure(0, 86, "out of memory: needs 2 B, had 1 B\nalways live:\n  1 B"));
+
+  const auto verdict = name_cause(state, 21);
+
+  EXPECT_EQ(verdict->exit_code, 86);
+  EXPECT_EQ(verdict->first_line, "out of memory: needs 2 B, had 1 B");
+  EXPECT_THAT(verdict->more, ElementsAre("always live:", "  1 B"));
+}
+
+TEST_F(PostMortem, NamesAllReplicasOfAnInstance) {
+  JobState state = joined(2);
+  beat(state, 2, 7, "conv1", 20, 2);
+  state.rank_end({1, 9, 0});
+
+  EXPECT_THAT(name_cause(state, 21)->first_line,
+              HasSubstr("replicas 2-3 (instance 1, host node0, pid 101)"));
+}
+
+TEST_F(PostMortem, ThereIsNoneWithoutTrouble) {
+  JobState state = joined();
+  state.leave(0, true);
+  EXPECT_FALSE(state.any_trouble());
+  EXPECT_FALSE(name_cause(state, 21));
+}
+
+TEST_F(PostMortem, FindsTheInstanceThatFellSilent) {
+  JobState state = joined();
+  beat(state, 0, 9, "all-reduce of 8 tensors", 19);
+  beat(state, 1, 9, "all-reduce of 8 tensors", 19);
+  beat(state, 2, 8, "conv2", 12);
+  state.leave(3, true);
+  EXPECT_EQ(state.silent(14, 3), std::nullopt);
+  EXPECT_EQ(state.silent(19, 3), 2U);
+
+  const Verdict verdict = silence_verdict(state, 2, 19.1);
+
+  EXPECT_EQ(verdict.first_line,
+            "replica 2 (instance 2, host node1, pid 102) gave no heartbeat for 7.1 s at step 8 "
+            "(conv2); is it stopped, "
+            "or its host cut off?");
+  EXPECT_THAT(verdict.more, ElementsAre(HasSubstr("replicas 0, 1 were at step 9")));
+}
+
+TEST_F(PostMortem, ALauncherThatSleptBlamesNobody) {
+  JobState state = joined();
+  state.forgive_silence(100);
+  EXPECT_EQ(state.silent(101, 3), std::nullopt);
+}
+
+TEST_F(PostMortem, ListsWhoDidNotCome) {
+  proto::Topology topology;
+  topology.set_num_replicas(3);
+  topology.set_num_instances(3);
+  const std::vector<Host> hosts = {{"node0"}, {"node1"}, {"node2"}};
+  JobState state(*place(topology, hosts), 0);
+  ASSERT_TRUE(state.join(request(0), 1));
+
+  EXPECT_EQ(absence_verdict(state, 60).first_line,
+            "instances 1, 2 did not join within 60 s; the first of them on host node1");
+  state.rank_end({2, 9, 0});
+  EXPECT_EQ(name_cause(state, 2)->first_line,
+            "replica 2 (instance 2, host node2) was killed by signal 9 (SIGKILL) before it joined "
+            "the job");
+}
+
+TEST_F(PostMortem, RefusesInstancesThatDoNotBelongToTheJob) {
+  JobState state = joined();
+  EXPECT_THAT(state.join(request(4), 11).error().message,
+              HasSubstr("instance 4 does not exist, the job has 4"));
+  EXPECT_THAT(state.join(request(1), 11).error().message, HasSubstr("instance 1 is there already"));
+  proto::JoinRequest old = request(2);
+  old.set_version("0.0.1");
+  EXPECT_THAT(state.join(old, 11).error().message, HasSubstr("is version 0.0.1"));
+}
+
+TEST_F(PostMortem, IgnoresBeatsOfReplicasThatDoNotExist) {
+  JobState state = joined();
+  beat(state, 77, 1000, "x", 20);
+  EXPECT_EQ(state.step(), 0U);
+}
+
+TEST(NumberRanges, AreShort) {
+  EXPECT_EQ(number_ranges(std::vector<std::uint32_t>{0, 1, 2, 4, 6, 7}), "0-2, 4, 6, 7");
+  EXPECT_EQ(number_ranges({}), "");
+}
+
+}  // namespace
+}  // namespace poprun::launcher

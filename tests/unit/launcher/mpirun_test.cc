@@ -1,0 +1,69 @@
+#include "launcher/mpirun.h"
+
+#include <gmock/gmock.h>
+
+namespace poprun::launcher {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Not;
+using ::testing::Pair;
+using Args = std::vector<std::string>;
+
+MpirunCommand compose(const Args& args, bool as_root) {
+  Args all = args;
+  all.emplace_back("train.cfg");
+  const auto options = parse_options(all, "");
+  return compose_mpirun(*options, *place(*options), "/opt/bin/poprun-emu-replica", as_root);
+}
+
+TEST(Mpirun, GetsOneContextAnInstanceWithPoprunsVariables) {
+  const MpirunCommand command =
+      compose({"-n", "8", "--num-instances", "4", "-H", "node[0-1]", "--mpi-global-args=--mca a b",
+               "--mpi-local-args=-x 'C=1 2'"},
+              false);
+
+  const auto context = [](const std::string& host, const std::string& offset,
+                          const std::string& local) {
+    return "-np 1 --host " + host +
+           " -x POPDIST_NUM_TOTAL_REPLICAS=8 -x POPDIST_NUM_IPUS_PER_REPLICA=1 -x "
+           "POPDIST_NUM_LOCAL_REPLICAS=2"
+           " -x POPDIST_UNIFORM_REPLICAS_PER_INSTANCE=1 -x POPDIST_REPLICA_INDEX_OFFSET=" +
+           offset + " -x POPDIST_LOCAL_INSTANCE_INDEX=" + local +
+           " -x POPRUN_EMU_LOG_LEVEL=info -x OMP_NUM_THREADS=1 -x POPRUN_EMU_COORDINATOR -x "
+           "POPRUN_EMU_TOKEN"
+           " -x 'C=1 2' /opt/bin/poprun-emu-replica";
+  };
+  EXPECT_EQ(shell_line({command.arguments, {}, {}}),
+            "mpirun --tag-output --mca a b " + context("node0", "0", "0") + " : " +
+                context("node0", "2", "1") + " : " + context("node1", "4", "0") + " : " +
+                context("node1", "6", "1"));
+}
+
+TEST(Mpirun, DoesNotSpinBindOrProbe) {
+  const MpirunCommand command = compose({"-n", "2"}, false);
+
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_mpi_yield_when_idle", "1")));
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_hwloc_base_binding_policy", "none")));
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_rmaps_base_oversubscribe", "1")));
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_pml", "ob1")));
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_btl", "self,vader,tcp")));
+  EXPECT_THAT(command.environment,
+              Contains(Pair("OMPI_MCA_btl_vader_single_copy_mechanism", "none")));
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_oob_tcp_keepalive_time", "5")));
+}
+
+TEST(Mpirun, RunsAsRootOnlyWhereTheLauncherIsRoot) {
+  EXPECT_THAT(compose({}, true).environment, Contains(Pair("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")));
+  EXPECT_THAT(compose({}, false).environment, Not(Contains(Pair("OMPI_ALLOW_RUN_AS_ROOT", "1"))));
+}
+
+TEST(Mpirun, KeepsBothNetworksToTheGivenSubnet) {
+  const MpirunCommand command = compose({"--host-subnet", "10.1.0.0/16"}, false);
+
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_btl_tcp_if_include", "10.1.0.0/16")));
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_oob_tcp_if_include", "10.1.0.0/16")));
+}
+
+}  // namespace
+}  // namespace poprun::launcher

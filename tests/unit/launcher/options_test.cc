@@ -1,0 +1,263 @@
+#include "launcher/options.h"
+
+#include <gmock/gmock.h>
+
+#include "launcher/config_file.h"
+#include "launcher/option_table.h"
+
+namespace poprun::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Args = std::vector<std::string>;
+
+/// The options of `args` and a train.cfg of that text.
+Result<Options> parse(Args args, std::string_view config = "") {
+  args.emplace_back("train.cfg");
+  return parse_options(args, config);
+}
+
+std::string error_of(Args args, std::string_view config = "") {
+  const auto options = parse(std::move(args), config);
+  return options ? "no error" : options.error().message;
+}
+
+TEST(Options, DefaultsFillTheWholeConfiguration) {
+  const auto options = parse({});
+
+  ASSERT_TRUE(options) << options.error().message;
+  const proto::RunConfig& config = options->config;
+  EXPECT_EQ(config.model().name(), "small-cnn");
+  EXPECT_EQ(config.data().source(), "fashion-mnist");
+  EXPECT_EQ(config.data().micro_batch_size(), 16U);
+  EXPECT_EQ(config.data().prefetch_batches(), 4U);
+  EXPECT_EQ(config.training().optimizer(), "momentum");
+  EXPECT_EQ(config.training().learning_rate(), 0.05);
+  EXPECT_EQ(config.training().momentum(), 0.9);
+  EXPECT_EQ(config.training().gradient_accumulation(), 1U);
+  EXPECT_EQ(config.training().seed(), 42U);
+  EXPECT_TRUE(config.training().evaluate());
+  EXPECT_FALSE(config.memory().poison_dead());
+  EXPECT_EQ(config.device().ipu(), "mk2");
+  EXPECT_EQ(config.topology().num_replicas(), 1U);
+  EXPECT_EQ(config.topology().num_instances(), 1U);
+  EXPECT_EQ(options->output_dir, "poprun-emu-out");
+  EXPECT_EQ(options->hostio_timeout_seconds, 60U);
+  EXPECT_EQ(options->heartbeat_timeout_seconds, 30);
+  EXPECT_EQ(options->collective_timeout_seconds, 120U);
+  EXPECT_THAT(options->notes, IsEmpty());
+}
+
+TEST(Options, CommandLineOverridesFileOverridesDefault) {
+  const auto options = parse({"--training.seed", "9"}, "[training]\nseed = 8\nepochs = 3\n");
+
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->config.training().seed(), 9U);
+  EXPECT_EQ(options->config.training().epochs(), 3U);
+  EXPECT_THAT(resolved_config(*options),
+              HasSubstr("seed = 9                                 # command line\n"));
+  EXPECT_THAT(resolved_config(*options),
+              HasSubstr("epochs = 3                               # file\n"));
+  EXPECT_THAT(resolved_config(*options),
+              HasSubstr("momentum = 0.9                           # default\n"));
+}
+
+TEST(Options, ResolvedConfigurationIsATrainCfgOfTheSameJob) {
+  const auto options = parse({"--training.seed", "9", "--memory.poison-dead", "on"});
+  ASSERT_TRUE(options);
+
+  const auto again = parse({}, resolved_config(*options));
+
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->config.SerializeAsString(), options->config.SerializeAsString());
+}
+
+TEST(Options, TakeEveryFormOfANumberOfReplicas) {
+  for (const Args& form : {Args{"-n", "16"}, Args{"-n16"}, Args{"-n=16"}, Args{"--num-replicas=16"},
+                           Args{"--num-replicas", "16"}}) {
+    const auto options = parse(form);
+    ASSERT_TRUE(options) << form[0] << ": " << options.error().message;
+    EXPECT_EQ(options->config.topology().num_replicas(), 16U) << form[0];
+    EXPECT_EQ(options->config.topology().num_instances(), 16U) << form[0];
+  }
+}
+
+TEST(Options, TakePoprunsBooleansWithAndWithoutAValue) {
+  EXPECT_TRUE(parse({"--dry-run"})->dry_run);
+  EXPECT_TRUE(parse({"--dry-run", "yes"})->dry_run);
+  EXPECT_FALSE(parse({"--dry-run=off"})->dry_run);
+  EXPECT_TRUE(parse({"--print-topology", "1", "--overwrite"})->print_topology);
+  EXPECT_EQ(error_of({"--dry-run=maybe"}),
+            "--dry-run = maybe is not allowed; allowed: yes, no, on, off, true, false, 1 or 0");
+}
+
+TEST(Options, CountVerbosityAsPoprunDoes) {
+  EXPECT_EQ(parse({"-v"})->verbosity, 1U);
+  EXPECT_EQ(parse({"-vv"})->verbosity, 2U);
+  EXPECT_EQ(parse({"--vv"})->verbosity, 2U);
+}
+
+TEST(Options, RepeatedOptionsAccumulateAndAreSplitAsInAShell) {
+  const auto options =
+      parse({"--mpi-global-args=--mca a b", "--mpi-global-args", "--timestamp-output",
+             "--mpi-local-args", "-x 'A=1 2'", "-H", "n0", "--host", "n[1-2]"});
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_THAT(options->mpi_global_args, ElementsAre("--mca", "a", "b", "--timestamp-output"));
+  EXPECT_THAT(options->mpi_local_args, ElementsAre("-x", "A=1 2"));
+  EXPECT_THAT(options->host_lists, ElementsAre("n0", "n[1-2]"));
+}
+
+TEST(Options, OfRealPodsAreAcceptedWithOneNote) {
+  const auto options = parse({"--vipu-partition=p", "--numa-aware", "yes", "--allow-run-as-root",
+                              "--process-placement", "spreadnuma"});
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->notes.size(), 4U);
+  EXPECT_THAT(options->notes[0], HasSubstr("--allow-run-as-root has no effect here"));
+}
+
+TEST(Options, AvailableMemoryProportionIsCheckedAndNoted) {
+  const auto options = parse({}, "[memory]\navailable-memory-proportion = 0.6\n");
+  ASSERT_TRUE(options);
+  EXPECT_THAT(options->notes,
+              ElementsAre(HasSubstr("available-memory-proportion = 0.6 has no effect")));
+  EXPECT_EQ(error_of({}, "[memory]\navailable-memory-proportion = 1.5\n"),
+            "train.cfg:2: available-memory-proportion = 1.5 is not allowed; allowed: a number from "
+            "0, at most 1");
+}
+
+TEST(Options, UnknownNamesGetTheNearestKnown) {
+  EXPECT_EQ(error_of({"--num-replica", "3"}),
+            "--num-replica: unknown option; did you mean --num-replicas?");
+  EXPECT_EQ(error_of({"--training.lerning-rate=3"}),
+            "--training.lerning-rate: unknown option; did you mean --training.learning-rate?");
+  EXPECT_EQ(error_of({"--quantum"}), "--quantum: unknown option; see poprun-emu --help");
+  EXPECT_EQ(error_of({}, "[training]\nlearning-rat = 3\n"),
+            "train.cfg:2: unknown key learning-rat in [training]; did you mean learning-rate?");
+  EXPECT_EQ(error_of({}, "[training]\n\nsource = x\n"),
+            "train.cfg:3: unknown key source in [training]; did you mean source in [data]?");
+  EXPECT_EQ(error_of({}, "[trainig]\nmagic = 3\n"),
+            "train.cfg:2: unknown section [trainig]; did you mean [training]?");
+  EXPECT_EQ(error_of({}, "[device]\nquantum = 3\n"),
+            "train.cfg:2: unknown key quantum in [device]; known: ipu");
+  EXPECT_EQ(error_of({}, "[pipelines]\nstages = 3\n"),
+            "train.cfg:2: unknown section [pipelines]; known: [model] [data] [training] [memory] "
+            "[device]");
+}
+
+TEST(Options, OutsideOfSectionsCannotStandInTheFile) {
+  EXPECT_THAT(error_of({}, "[output]\ndir = x\n"), HasSubstr("unknown section [output]"));
+}
+
+TEST(Options, WrongValuesSayWhatIsAllowed) {
+  EXPECT_EQ(error_of({"-n", "0"}),
+            "--num-replicas = 0 is not allowed; allowed: an integer from 1 to 4096");
+  EXPECT_EQ(error_of({"-n", "-3"}),
+            "--num-replicas = -3 is not allowed; allowed: an integer from 1 to 4096");
+  EXPECT_EQ(error_of({"-n", "3x"}),
+            "--num-replicas = 3x is not allowed; allowed: an integer from 1 to 4096");
+  EXPECT_EQ(error_of({}, "[training]\noptimizer = adam\n"),
+            "train.cfg:2: optimizer = adam is not allowed; allowed: sgd, momentum");
+  EXPECT_EQ(error_of({}, "[training]\nlearning-rate = fast\n"),
+            "train.cfg:2: learning-rate = fast is not allowed; allowed: a number above 0, at most "
+            "1000000");
+  EXPECT_EQ(error_of({}, "[training]\nmomentum = 1\n"),
+            "train.cfg:2: momentum = 1 is not allowed; allowed: a number from 0, below 1");
+  EXPECT_THAT(error_of({"--training.learning-rate", "nan"}), HasSubstr("not allowed"));
+  EXPECT_THAT(error_of({"--training.learning-rate", "inf"}), HasSubstr("not allowed"));
+  EXPECT_THAT(error_of({"--hostio-address", "here"}), HasSubstr("allowed: HOST:PORT"));
+  EXPECT_THAT(error_of({"--hostio-address", "here:0"}), HasSubstr("allowed: HOST:PORT"));
+  EXPECT_THAT(error_of({"--mpi-global-args", "'"}), HasSubstr("a ' is not closed"));
+  EXPECT_EQ(parse_options(Args{"train.cfg", "--num-replicas"}, "").error().message,
+            "--num-replicas: needs a value");
+}
+
+TEST(Options, TextThatCannotBeSentIsRefused) {
+  EXPECT_THAT(error_of({}, "[model]\nname = \xFF\n"),
+              HasSubstr("allowed: 1 to 4096 printable characters in UTF-8"));
+  EXPECT_THAT(error_of({"--output-dir="}), HasSubstr("needs a value"));
+  EXPECT_EQ(error_of({"--model.name", "\xC3\xA9"}), "no error");
+}
+
+TEST(Options, AWrongValueInTheFileIsAnErrorEvenWhenOverridden) {
+  EXPECT_THAT(error_of({"--training.seed", "1"}, "[training]\nseed = x\n"),
+              HasSubstr("train.cfg:2: seed = x"));
+}
+
+TEST(Options, AKeyGivenTwiceInTheFileIsAnError) {
+  EXPECT_EQ(error_of({}, "[training]\nseed = 1\nepochs = 2\nseed = 3\n"),
+            "train.cfg:4: seed was already given in line 2; remove one of the two");
+}
+
+TEST(Options, TheLastOfTwoOnTheCommandLineWins) {
+  EXPECT_EQ(parse({"-n", "2", "-n", "4"})->config.topology().num_replicas(), 4U);
+}
+
+TEST(Options, AreCheckedAgainstEachOther) {
+  EXPECT_EQ(error_of({"-n", "4", "--num-instances", "3"}),
+            "--num-replicas = 4 is not divisible by --num-instances = 3; every instance has the "
+            "same number of replicas");
+  EXPECT_THAT(error_of({"-n", "4", "--num-instances", "8"}),
+              HasSubstr("--num-instances = 8 is more than --num-replicas = 4"));
+  EXPECT_THAT(error_of({"-H", "a", "--hostfile", "b"}), HasSubstr("exclude each other"));
+  EXPECT_EQ(error_of({"-n", "4", "--only-output-from-instance", "4"}),
+            "--only-output-from-instance = 4, but instances are 0 to 3");
+  EXPECT_THAT(error_of({"--heartbeat-interval", "5", "--heartbeat-timeout", "6"}),
+              HasSubstr("less than twice --heartbeat-interval"));
+}
+
+TEST(Options, NeedExactlyOneTrainCfg) {
+  const auto none = parse_options(Args{"-n", "4"}, "");
+  const auto two = parse_options(Args{"a.cfg", "b.cfg"}, "");
+  ASSERT_FALSE(none);
+  ASSERT_FALSE(two);
+  EXPECT_THAT(none.error().message,
+              HasSubstr("no train.cfg was given; usage: poprun-emu [options] train.cfg"));
+  EXPECT_THAT(two.error().message, HasSubstr("2 were given: a.cfg b.cfg"));
+  EXPECT_EQ(none.error().code, ErrorCode::kUsage);
+}
+
+TEST(Options, HelpAndVersionNeedNothingElse) {
+  EXPECT_TRUE(parse_options(Args{"--help"}, "")->help);
+  EXPECT_TRUE(parse_options(Args{"-h"}, "")->help);
+  EXPECT_TRUE(parse_options(Args{"--version"}, "")->version);
+}
+
+TEST(Help, NamesEveryOption) {
+  const std::string help = help_text();
+  for (const OptionRow& row : option_table()) {
+    EXPECT_THAT(help, HasSubstr("--" + row.name));
+  }
+}
+
+TEST(OptionTable, DefaultsAreAllowedAndNamesAreUnique) {
+  std::vector<std::string> names;
+  for (const OptionRow& row : option_table()) {
+    Options options;
+    if (!row.fallback.empty()) {
+      EXPECT_EQ(row.set(options, row.fallback), std::nullopt) << row.name;
+    }
+    EXPECT_EQ(row.group == Group::kJob, row.name.find('.') != std::string::npos) << row.name;
+    names.push_back(row.name);
+  }
+  std::ranges::sort(names);
+  EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
+}
+
+TEST(TrainCfg, ListsEveryKeyAndIsAJob) {
+  const auto text = read_config_file(POPRUN_TRAIN_CFG);
+  ASSERT_TRUE(text);
+  const auto options = parse({}, *text);
+  ASSERT_TRUE(options) << options.error().message;
+  for (const OptionRow& row : option_table()) {
+    if (row.group == Group::kJob) {
+      EXPECT_THAT(*text, HasSubstr(row.name.substr(row.name.find('.') + 1) + " = "));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace poprun::launcher

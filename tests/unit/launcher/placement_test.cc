@@ -1,0 +1,112 @@
+#include "launcher/placement.h"
+
+#include <gmock/gmock.h>
+
+namespace poprun::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+
+proto::Topology topology(std::uint32_t replicas, std::uint32_t instances, std::uint32_t ipus = 1) {
+  proto::Topology topology;
+  topology.set_num_replicas(replicas);
+  topology.set_num_instances(instances);
+  topology.set_ipus_per_replica(ipus);
+  return topology;
+}
+
+TEST(Placement, SpreadsInstancesEvenlyAndContiguously) {
+  const std::vector<Host> hosts = {{"a"}, {"b"}, {"c"}};
+
+  const auto placement = place(topology(8, 8), hosts);
+
+  ASSERT_TRUE(placement);
+  EXPECT_THAT(placement->instance_host, ElementsAre(0, 0, 0, 1, 1, 1, 2, 2));
+  EXPECT_FALSE(placement->all_local);
+}
+
+TEST(Placement, FillsHostsByTheirSlotsAndDropsUnusedOnes) {
+  const std::vector<Host> hosts = {{"a", 4}, {"b", 1}, {"c", 4}, {"d", 4}};
+
+  const auto placement = place(topology(12, 6), hosts);
+
+  ASSERT_TRUE(placement);
+  EXPECT_THAT(placement->instance_host, ElementsAre(0, 0, 0, 0, 1, 2));
+  EXPECT_THAT(placement->hosts, ElementsAre("a", "b", "c"));
+  EXPECT_EQ(placement->replicas_per_instance(), 2U);
+  EXPECT_EQ(placement->host_of(placement->instance_of(11)), "c");
+}
+
+TEST(Placement, SaysHowManySlotsAreMissing) {
+  const std::vector<Host> hosts = {{"a", 2}, {"b"}};
+
+  const auto placement = place(topology(8, 8), hosts);
+
+  ASSERT_FALSE(placement);
+  EXPECT_EQ(placement.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(placement.error().message,
+            "8 instances need 8 slots, the 2 listed hosts have 3; list more hosts or slots, leave "
+            "slots out to spread "
+            "evenly, or lower --num-instances");
+}
+
+TEST(Placement, IsThisMachineWithoutHosts) {
+  const auto placement = place(topology(4, 2), {});
+
+  ASSERT_TRUE(placement);
+  EXPECT_TRUE(placement->all_local);
+  EXPECT_FALSE(placement->hosts_given);
+  EXPECT_THAT(placement->hosts, ElementsAre(machine_name()));
+}
+
+TEST(TopologyTable, LooksAsPoprunPrintsIt) {
+  EXPECT_EQ(topology_table(*place(topology(8, 2), {})),
+            R"( ===========================================
+|              poprun topology              |
+|===========================================|
+| hosts     |           localhost           |
+|-----------|-------------------------------|
+| ILDs      |               0               |
+|-----------|-------------------------------|
+| instances |       0       |       1       |
+|-----------|-------------------------------|
+| replicas  | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 |
+ -------------------------------------------
+)");
+}
+
+TEST(TopologyTable, WidensCellsForLongNamesAndShowsEveryDomain) {
+  const std::vector<Host> hosts = {{"a-long-host-name"}, {"b"}};
+  EXPECT_EQ(topology_table(*place(topology(4, 4, 32), hosts)),
+            R"( ===================================================
+|                  poprun topology                  |
+|===================================================|
+| hosts     | a-long-host-name  |         b         |
+|-----------|---------------------------------------|
+| ILDs      |         0         |         1         |
+|-----------|---------------------------------------|
+| instances |    0    |    1    |    2    |    3    |
+|-----------|---------------------------------------|
+| replicas  |    0    |    1    |    2    |    3    |
+ ---------------------------------------------------
+)");
+}
+
+TEST(TopologyTable, OfOneReplicaHoldsItsTitle) {
+  EXPECT_EQ(topology_table(*place(topology(1, 1), {})),
+            R"( =======================
+|    poprun topology    |
+|=======================|
+| hosts     | localhost |
+|-----------|-----------|
+| ILDs      |     0     |
+|-----------|-----------|
+| instances |     0     |
+|-----------|-----------|
+| replicas  |     0     |
+ -----------------------
+)");
+}
+
+}  // namespace
+}  // namespace poprun::launcher

@@ -1,0 +1,113 @@
+#include "launcher/progress.h"
+
+#include <gmock/gmock.h>
+
+#include "launcher/summary.h"
+
+namespace poprun::launcher {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+proto::StepMetrics step(std::uint64_t number, std::uint32_t epoch, double wall_seconds) {
+  proto::StepMetrics metrics;
+  metrics.set_step(number);
+  metrics.set_epoch(epoch);
+  metrics.set_loss(0.31239);
+  metrics.set_accuracy(0.883);
+  metrics.set_wall_seconds(wall_seconds);
+  return metrics;
+}
+
+Progress at_step_340() {
+  proto::JobShape shape;
+  shape.set_total_steps(1404);
+  shape.set_steps_per_epoch(234);
+  shape.set_samples_per_step(256);
+  Progress progress;
+  progress.shape(shape);
+  progress.step(step(320, 2, 20));
+  progress.step(step(340, 2, 21));
+  return progress;
+}
+
+TEST(Progress, IsOneLineWithSpeedAndTimeLeft) {
+  EXPECT_EQ(at_step_340().line(std::string::npos),
+            "step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  5,120 samples/s  ETA 0:53");
+}
+
+TEST(Progress, IsCutToTheTerminal) {
+  EXPECT_EQ(at_step_340().line(24), "step 340/1404  epoch 2/6");
+}
+
+TEST(Progress, BeforeTheFirstStepSaysSo) {
+  EXPECT_EQ(Progress{}.line(80), "starting");
+}
+
+TEST(Progress, SpeedIsThatOfTheLastSeconds) {
+  Progress progress = at_step_340();
+  for (int i = 1; i <= 60; ++i) {
+    progress.step(step(340 + static_cast<std::uint64_t>(i), 2, 21 + i * 0.1));
+  }
+  EXPECT_THAT(progress.line(200), HasSubstr("  2,560 samples/s"));
+}
+
+TEST(ClockText, CountsHours) {
+  EXPECT_EQ(clock_text(-1), "0:00");
+  EXPECT_EQ(clock_text(727.4), "12:07");
+  EXPECT_EQ(clock_text(10930), "3:02:10");
+}
+
+TEST(Grouped, SeparatesThousands) {
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(421642), "421,642");
+  EXPECT_EQ(grouped(1000000), "1,000,000");
+}
+
+proto::Profile profile() {
+  proto::Profile profile;
+  profile.mutable_config()->mutable_device()->set_ipu("mk2");
+  profile.mutable_outcome()->set_steps(1404);
+  profile.mutable_outcome()->set_epochs(6);
+  profile.mutable_outcome()->set_final_loss(0.25);
+  profile.mutable_outcome()->set_test_accuracy(0.9132);
+  profile.mutable_outcome()->set_test_loss(0.2412);
+  profile.mutable_outcome()->set_test_items(10000);
+  profile.mutable_wall()->set_startup_seconds(0.9);
+  profile.mutable_wall()->set_training_seconds(60.5);
+  profile.mutable_wall()->set_samples_per_second(5940.4);
+  profile.mutable_device()->set_step_seconds(115.2e-6);
+  profile.mutable_device()->set_samples_per_second(555763);
+  proto::IpuMemory& memory = *profile.add_planned_memory();
+  memory.set_capacity(940572672);
+  memory.set_peak(9961472);
+  memory.set_always_live(3407872);
+  return profile;
+}
+
+TEST(Summary, GivesEachFigureItsUnitAndClock) {
+  EXPECT_EQ(summary(profile(), "out"),
+            "test accuracy  91.32 % of 10,000 items\n"
+            "test loss      0.2412\n"
+            "final loss     0.2500 (last training step)\n"
+            "steps          1,404 in 6 epochs\n"
+            "start-up       0.90 s wall, from command to first step\n"
+            "training       60.50 s wall, 5,940 samples/s\n"
+            "  of it        0.00 s operators, 0.00 s exchange, 0.00 s waiting for data\n"
+            "device step    115.2 us, 555,763 samples/s (device clock, mk2, modelled)\n"
+            "IPU memory     9.5 MiB peak of 897.0 MiB, 3.2 MiB always live\n"
+            "results in     out\n");
+}
+
+TEST(Summary, SaysNothingOfATestThatDidNotRun) {
+  proto::Profile without = profile();
+  without.mutable_outcome()->set_test_accuracy(-1);
+  without.mutable_outcome()->set_drained(true);
+  EXPECT_THAT(summary(without, "out"), Not(HasSubstr("test")));
+  EXPECT_THAT(summary(without, "out"), HasSubstr("stopped early on request"));
+}
+
+}  // namespace
+}  // namespace poprun::launcher

@@ -1,0 +1,174 @@
+#include "launcher/outputs/result_files.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+namespace poprun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class ResultFiles : public ::testing::Test {
+ protected:
+  void SetUp() override { fs::create_directories(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  [[nodiscard]] std::string path(const std::string& name) const {
+    return (folder_ / name).string();
+  }
+  void put(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name)) << text;
+  }
+  [[nodiscard]] std::string get(const std::string& name) const {
+    std::ostringstream text;
+    text << std::ifstream(path(name)).rdbuf();
+    return text.str();
+  }
+
+  fs::path folder_ =
+      fs::temp_directory_path() / ("poprun-emu-result-files-" + std::to_string(getpid()));
+};
+
+proto::TensorChunk chunk(const std::string& name, const std::string& data, bool last) {
+  proto::TensorChunk chunk;
+  chunk.set_name(name);
+  chunk.set_type("f32");
+  chunk.add_shape(2);
+  chunk.set_data(data);
+  chunk.set_last(last);
+  return chunk;
+}
+
+TEST_F(ResultFiles, OfAnEarlierRunAreRefusedAndUntouched) {
+  for (const char* name : {"weights.safetensors", "metrics.csv", "profile.json"}) {
+    put(name, "precious");
+
+    const Status prepared = prepare_output_folder(folder_, /*overwrite=*/false);
+
+    ASSERT_FALSE(prepared);
+    EXPECT_EQ(prepared.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(prepared.error().message, HasSubstr(std::string("earlier run (") + name + ")"));
+    EXPECT_THAT(prepared.error().message, HasSubstr("--overwrite"));
+    EXPECT_EQ(get(name), "precious");
+    EXPECT_FALSE(fs::exists(path("logs")));
+    fs::remove(path(name));
+  }
+}
+
+TEST_F(ResultFiles, OfAnEarlierRunGoAwayWithOverwriteAndNothingElseDoes) {
+  fs::create_directories(path("logs"));
+  put("metrics.csv", "old");
+  put("logs/replica-00.log", "old");
+  put("logs/mine.txt", "mine");
+  put("notes.txt", "mine");
+
+  ASSERT_TRUE(prepare_output_folder(folder_, /*overwrite=*/true));
+
+  EXPECT_FALSE(fs::exists(path("metrics.csv")));
+  EXPECT_FALSE(fs::exists(path("logs/replica-00.log")));
+  EXPECT_EQ(get("logs/mine.txt"), "mine");
+  EXPECT_EQ(get("notes.txt"), "mine");
+}
+
+TEST_F(ResultFiles, FolderIsMadeWithItsParents) {
+  ASSERT_TRUE(prepare_output_folder(path("a/b/c"), false));
+  EXPECT_TRUE(fs::is_directory(path("a/b/c/logs")));
+}
+
+TEST_F(ResultFiles, FolderThatCannotBeMadeIsAUsageErrorWithTheReason) {
+  put("file", "");
+  const Status prepared = prepare_output_folder(path("file/out"), false);
+  ASSERT_FALSE(prepared);
+  EXPECT_EQ(prepared.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(prepared.error().message, HasSubstr("cannot be made: Not a directory"));
+}
+
+TEST_F(ResultFiles, AreWholeOrNotThere) {
+  ASSERT_TRUE(write_whole_file(path("x"), {"one ", "two"}));
+  EXPECT_EQ(get("x"), "one two");
+  EXPECT_FALSE(fs::exists(path("x.part")));
+}
+
+TEST_F(ResultFiles, AFullDiskIsAnErrorWithTheFilesName) {
+  const Status written = write_whole_file("/dev/full/x", {"a"});
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, ErrorCode::kInfrastructure);
+
+  auto file = GrowingFile::open("/dev/full");
+  ASSERT_TRUE(file);
+  EXPECT_TRUE(file->append("a"));
+  const Status flushed = file->flush();
+  ASSERT_FALSE(flushed);
+  EXPECT_EQ(flushed.error().message, "/dev/full cannot be written: No space left on device");
+  EXPECT_EQ(flushed.error().code, ErrorCode::kInfrastructure);
+}
+
+TEST_F(ResultFiles, WeightsAreEqualBytesForEqualChunks) {
+  WeightsCollector at_once;
+  ASSERT_TRUE(at_once.take(chunk("a", "12345678", true)));
+  ASSERT_TRUE(at_once.take(chunk("b", "abcdefgh", true)));
+  WeightsCollector in_pieces;
+  ASSERT_TRUE(in_pieces.take(chunk("a", "123", false)));
+  ASSERT_TRUE(in_pieces.take(chunk("a", "45678", true)));
+  ASSERT_TRUE(in_pieces.take(chunk("b", "abcdefgh", true)));
+
+  ASSERT_TRUE(at_once.write(path("at_once")));
+  ASSERT_TRUE(in_pieces.write(path("in_pieces")));
+
+  EXPECT_EQ(get("at_once"), get("in_pieces"));
+  const auto tensors = read_safetensors(path("at_once"));
+  ASSERT_TRUE(tensors);
+  EXPECT_EQ((*tensors)[1], (Tensor{"b", "F32", {2}, "abcdefgh"}));
+}
+
+TEST_F(ResultFiles, WeightsThatDoNotFitTheirShapeAreABug) {
+  WeightsCollector wrong_size;
+  EXPECT_EQ(wrong_size.take(chunk("a", "1234", true)).error().message,
+            "weights: 'a' f32 [2] needs 8 B, 4 B came");
+  WeightsCollector mixed;
+  ASSERT_TRUE(mixed.take(chunk("a", "1234", false)));
+  EXPECT_EQ(mixed.take(chunk("b", "1234", true)).error().message,
+            "weights: a chunk of 'b' came inside 'a'");
+  EXPECT_EQ(mixed.write(path("w")).error().code, ErrorCode::kBug);
+}
+
+TEST_F(ResultFiles, MetricsReadBackAsTheFloatsTheyWere) {
+  proto::StepMetrics step;
+  step.set_step(7);
+  step.set_epoch(2);
+  step.set_loss(static_cast<double>(0.1F));
+  step.set_accuracy(0.5);
+  step.set_wall_seconds(1.25);
+  EXPECT_EQ(metrics_row(step), "7,2,train,0.100000001,0.5,1.25,0\n");
+  proto::EvaluationMetrics evaluation;
+  evaluation.set_step(7);
+  evaluation.set_epoch(2);
+  EXPECT_EQ(metrics_row(evaluation), "7,2,test,0,0,0,0\n");
+}
+
+TEST_F(ResultFiles, ProfileHasAllFieldsAlsoTheEmptyOnes) {
+  ASSERT_TRUE(write_profile(path("profile.json"), {}));
+  EXPECT_THAT(get("profile.json"), HasSubstr("\"parameterCount\": \"0\""));
+}
+
+TEST_F(ResultFiles, LogsHaveNamesThatSort) {
+  EXPECT_EQ(replica_log_name(5, 16), "replica-05.log");
+  EXPECT_EQ(replica_log_name(0, 1), "replica-00.log");
+  EXPECT_EQ(replica_log_name(5, 4096), "replica-0005.log");
+}
+
+TEST_F(ResultFiles, LogsTakeLinesAtOnce) {
+  ReplicaLogs logs(folder_);
+  ASSERT_TRUE(logs.write("replica-00.log", "one"));
+  ASSERT_TRUE(logs.write("replica-00.log", "two"));
+  EXPECT_EQ(get("replica-00.log"), "one\ntwo\n");
+  EXPECT_EQ(ReplicaLogs("/nowhere").write("x", "y").error().code, ErrorCode::kInfrastructure);
+}
+
+}  // namespace
+}  // namespace poprun::launcher

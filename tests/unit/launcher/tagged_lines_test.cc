@@ -1,0 +1,97 @@
+#include "launcher/tagged_lines.h"
+
+#include <gmock/gmock.h>
+
+namespace poprun::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(TagReader, SplitsMpirunsTagFromTheLine) {
+  TagReader reader;
+  EXPECT_THAT(reader.take("[1,3]<stdout>:hello").lines, ElementsAre(TaggedLine{3, false, "hello"}));
+  EXPECT_THAT(reader.take("[12,0]<stderr>:").lines, ElementsAre(TaggedLine{0, true, ""}));
+}
+
+TEST(TagReader, LeavesMpirunsOwnLinesAlone) {
+  TagReader reader;
+  for (const char* line :
+       {"", "[host:12] mca: bad", "[1,x]<stdout>:a", "[1,2]<stdlog>:a", "text [1,2]<stdout>:a"}) {
+    const TagReader::Output output = reader.take(line);
+    EXPECT_EQ(output.untagged, line);
+    EXPECT_THAT(output.lines, IsEmpty());
+  }
+}
+
+TEST(TagReader, JoinsALongLineThatMpirunCutIntoPieces) {
+  TagReader reader;
+  const std::string piece(4096, 'x');
+  EXPECT_THAT(reader.take("[1,1]<stdout>:" + piece + "[1,1]<stdout>:" + piece).lines,
+              ElementsAre(TaggedLine{1, false, piece + piece}));
+}
+
+TEST(TagReader, KeepsHalfALineUntilItsEndComes) {
+  TagReader reader;
+  EXPECT_THAT(reader.take("[1,0]<stdout>:half[1,1]<stdout>:whole").lines,
+              ElementsAre(TaggedLine{1, false, "whole"}));
+  EXPECT_THAT(reader.take("[1,0]<stdout>: done").lines,
+              ElementsAre(TaggedLine{0, false, "half done"}));
+}
+
+TEST(ReplicaLine, ReadsTheTagOfTheSource) {
+  const auto line = parse_replica_line("[replica 13 @ node-1.x] W slow");
+  ASSERT_TRUE(line);
+  EXPECT_EQ(line->replica, 13U);
+  EXPECT_EQ(line->level, 'W');
+}
+
+TEST(ReplicaLine, IsNothingElse) {
+  for (const char* text : {"", "[replica", "[replica 1]", "[replica 1 @ h]", "[replica 1 @ h] ",
+                           "[replica 1 @ h] X no", "[replica x @ h] I no", "[instance 1 @ h] I no",
+                           "replica 1 @ h] I no", "[replica 1 @ h] Info"}) {
+    EXPECT_FALSE(parse_replica_line(text)) << text;
+  }
+}
+
+TEST(MpirunNotices, FindTheKilledRank) {
+  MpirunNotices notices;
+  notices.take("--------------------------------------");
+  notices.take("Primary job  terminated normally, but 1 process returned");
+  notices.take("a non-zero exit code. Per user-direction, the job has been aborted.");
+  EXPECT_EQ(notices.rank_end(), std::nullopt);
+  notices.take(
+      "mpirun noticed that process rank 5 with PID 0 on node vm exited on signal 9 (Killed).");
+  EXPECT_EQ(notices.rank_end(), (RankEnd{5, 9, 0}));
+}
+
+TEST(MpirunNotices, FindTheRankThatExited) {
+  MpirunNotices notices;
+  notices.take("  Process name: [[19389,1],2]");
+  EXPECT_EQ(notices.rank_end(), std::nullopt);
+  notices.take("  Exit code:    7");
+  EXPECT_EQ(notices.rank_end(), (RankEnd{2, 0, 7}));
+}
+
+TEST(MpirunNotices, TellWhyNothingStarted) {
+  MpirunNotices missing;
+  for (const char* line :
+       {"----", "mpirun was unable to launch the specified application as it could not access",
+        "or execute an executable:", "", "Executable: /x/replica", "Node: n1", "----"}) {
+    missing.take(line);
+  }
+  EXPECT_EQ(
+      missing.essential(),
+      "mpirun cannot execute /x/replica (Node: n1); is it installed there under the same path?");
+
+  MpirunNotices host;
+  host.take("Warning: something");
+  host.take("ssh: Could not resolve hostname nowhere: Name or service not known");
+  host.take("ORTE was unable to reliably start one or more daemons.");
+  EXPECT_EQ(host.essential(), "ssh: Could not resolve hostname nowhere: Name or service not known");
+
+  EXPECT_EQ(MpirunNotices{}.essential(), "");
+}
+
+}  // namespace
+}  // namespace poprun::launcher
