@@ -15,6 +15,7 @@
 #include "hostio/client.h"
 #include "replica/base/log.h"
 #include "replica/coordinator/coordinator_client.h"
+#include "replica/coordinator/launcher_reporter.h"
 #include "replica/instance/job.h"
 #include "replica/instance/profile.h"
 
@@ -22,7 +23,6 @@ namespace poprun {
 namespace {
 
 constexpr double kJoinTimeoutSeconds = 120;
-constexpr std::size_t kChunkBytes = 1 << 20;
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -33,67 +33,6 @@ std::string host_name() {
   ::gethostname(name, sizeof(name) - 1);
   return name;
 }
-
-/// Sends replica 0's results to the launcher. A launcher that takes no more ends the process.
-class LauncherReporter final : public Reporter {
- public:
-  explicit LauncherReporter(CoordinatorClient& client) : client_(client) {}
-
-  void step(const StepReport& report) override {
-    proto::ReportItem item;
-    proto::StepMetrics& step = *item.mutable_step();
-    step.set_step(report.step);
-    step.set_epoch(report.epoch);
-    step.set_loss(report.loss);
-    step.set_accuracy(report.accuracy);
-    step.set_wall_seconds(report.wall_seconds);
-    step.set_device_seconds(report.device_seconds);
-    send(std::move(item));
-  }
-
-  void evaluation(const EvaluationReport& report) override {
-    proto::ReportItem item;
-    proto::EvaluationMetrics& evaluation = *item.mutable_evaluation();
-    evaluation.set_step(report.step);
-    evaluation.set_epoch(report.epoch);
-    evaluation.set_loss(report.loss);
-    evaluation.set_accuracy(report.accuracy);
-    evaluation.set_items(report.items);
-    evaluation.set_wall_seconds(report.wall_seconds);
-    evaluation.set_device_seconds(report.device_seconds);
-    send(std::move(item));
-  }
-
-  void weights(std::string_view name, std::span<const std::int64_t> shape,
-               std::span<const std::byte> data) override {
-    std::size_t sent = 0;
-    do {
-      const auto piece = data.subspan(sent, std::min(kChunkBytes, data.size() - sent));
-      sent += piece.size();
-      proto::ReportItem item;
-      proto::TensorChunk& chunk = *item.mutable_weights();
-      chunk.set_name(std::string{name});
-      chunk.set_type("f32");
-      chunk.mutable_shape()->Add(shape.begin(), shape.end());
-      chunk.set_data(piece.data(), piece.size());
-      chunk.set_last(sent == data.size());
-      send(std::move(item));
-    } while (sent < data.size());
-  }
-
-  void send(proto::ReportItem item) {
-    if (status_) {
-      status_ = client_.report(std::move(item));
-    }
-  }
-
-  /// The first report that failed.
-  [[nodiscard]] const Status& status() const { return status_; }
-
- private:
-  CoordinatorClient& client_;
-  Status status_;
-};
 
 class Instance {
  public:
@@ -248,7 +187,7 @@ int run() {
   }
   const char* level = std::getenv("POPRUN_EMU_LOG_LEVEL");
   log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug
-                                                                       : log::Level::kInfo);
+                                                                        : log::Level::kInfo);
   CoordinatorClient client(*environment,
                            [] { ::_exit(static_cast<int>(ErrorCode::kInfrastructure)); });
 

@@ -1,0 +1,63 @@
+#include "replica/coordinator/launcher_reporter.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "replica/coordinator/coordinator_client.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::size_t kChunkBytes = 1 << 20;
+
+/// StepMetrics and EvaluationMetrics share these fields with StepReport and EvaluationReport.
+template <typename Metrics, typename Report>
+void fill(Metrics& metrics, const Report& report) {
+  metrics.set_step(report.step);
+  metrics.set_epoch(report.epoch);
+  metrics.set_loss(report.loss);
+  metrics.set_accuracy(report.accuracy);
+  metrics.set_wall_seconds(report.wall_seconds);
+  metrics.set_device_seconds(report.device_seconds);
+}
+
+}  // namespace
+
+void LauncherReporter::step(const StepReport& report) {
+  proto::ReportItem item;
+  fill(*item.mutable_step(), report);
+  send(std::move(item));
+}
+
+void LauncherReporter::evaluation(const EvaluationReport& report) {
+  proto::ReportItem item;
+  fill(*item.mutable_evaluation(), report);
+  item.mutable_evaluation()->set_items(report.items);
+  send(std::move(item));
+}
+
+void LauncherReporter::weights(std::string_view name, std::span<const std::int64_t> shape,
+                               std::span<const std::byte> data) {
+  std::size_t sent = 0;
+  do {
+    const auto piece = data.subspan(sent, std::min(kChunkBytes, data.size() - sent));
+    sent += piece.size();
+    proto::ReportItem item;
+    proto::TensorChunk& chunk = *item.mutable_weights();
+    chunk.set_name(std::string{name});
+    chunk.set_type("f32");
+    chunk.mutable_shape()->Add(shape.begin(), shape.end());
+    chunk.set_data(piece.data(), piece.size());
+    chunk.set_last(sent == data.size());
+    send(std::move(item));
+  } while (sent < data.size());
+}
+
+void LauncherReporter::send(proto::ReportItem item) {
+  if (status_) {
+    status_ = client_.report(std::move(item));
+  }
+}
+
+}  // namespace poprun

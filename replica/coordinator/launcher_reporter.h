@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "proto/coordinator.pb.h"
+#include "replica/base/error.h"
+#include "replica/ports/reporter.h"
+
+namespace poprun {
+
+class CoordinatorClient;
+
+/// Tells the launcher replica 0's results, in order. The first report that fails sticks, and later
+/// ones are dropped: `status` tells. Belongs to one thread.
+class LauncherReporter final : public Reporter {
+ public:
+  /// `client` must outlive this.
+  explicit LauncherReporter(CoordinatorClient& client) : client_(client) {}
+
+  void step(const StepReport& report) override;
+  void evaluation(const EvaluationReport& report) override;
+  void weights(std::string_view name, std::span<const std::int64_t> shape,
+               std::span<const std::byte> data) override;
+
+  void send(proto::ReportItem item);
+
+  /// Errors: those of CoordinatorClient::report.
+  [[nodiscard]] const Status& status() const { return status_; }
+
+ private:
+  CoordinatorClient& client_;
+  Status status_;
+};
+
+}  // namespace poprun
