@@ -1,0 +1,111 @@
+/// A replica that computes nothing and misbehaves on demand, to test the launcher alone. What it
+/// does stands in the environment: FAKE_MODE for the instance FAKE_INSTANCE; all others behave.
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include <unistd.h>
+
+#include "replica/coordinator/coordinator_client.h"
+
+namespace poprun {
+namespace {
+
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+void talk() {
+  std::printf("%s\n", std::string(10000, 'x').c_str());
+  std::printf("half");
+  std::fflush(stdout);
+  usleep(50000);
+  std::printf(" and half\n[replica 1 @ here] W tagged at its source\n");
+  std::fflush(stdout);
+}
+
+class Fake {
+ public:
+  Fake(CoordinatorClient& client, InstanceEnvironment environment)
+      : client_(client), environment_(std::move(environment)) {
+    if (variable("FAKE_INSTANCE") == std::to_string(environment_.instance)) {
+      mode_ = variable("FAKE_MODE");
+    }
+  }
+
+  int run() {
+    if (mode_ == "absent") {
+      sleep(1000);
+    }
+    if (mode_ == "killed-early") {
+      std::raise(SIGKILL);
+    }
+    if (!client_.join(30)) {
+      return 75;
+    }
+    if (mode_ == "exit") {
+      return 7;
+    }
+    if (mode_ == "fail") {
+      proto::Failure failure;
+      failure.set_instance(environment_.instance);
+      failure.set_exit_code(86);
+      failure.set_message("out of memory: needs 2 B, had 1 B\na table");
+      client_.fail(failure);
+      return 86;
+    }
+    if (mode_ == "talk") {
+      talk();
+    }
+    return train();
+  }
+
+ private:
+  int train() {
+    const std::uint64_t steps =
+        variable("FAKE_STEPS").empty() ? 3 : std::stoull(variable("FAKE_STEPS"));
+    std::uint64_t step = 0;
+    while (step < steps && (mode_ == "deaf" || !client_.drain_requested())) {
+      client_.progress(ReplicaId{environment_.first_replica}, ++step, "pretending");
+      proto::ReportItem item;
+      item.mutable_step()->set_step(step);
+      if (environment_.instance == 0 && !client_.report(item)) {
+        return 75;
+      }
+      usleep(10000);
+    }
+    if (environment_.instance == 0 && mode_ != "no-profile") {
+      proto::ReportItem item;
+      item.mutable_profile()->mutable_outcome()->set_steps(step);
+      item.mutable_profile()->mutable_outcome()->set_test_accuracy(-1);
+      if (!client_.report(item) || !client_.finish()) {
+        return 75;
+      }
+    }
+    client_.leave();
+    return 0;
+  }
+
+  CoordinatorClient& client_;
+  InstanceEnvironment environment_;
+  std::string mode_;
+};
+
+int run() {
+  const auto environment = read_instance_environment();
+  if (!environment) {
+    return 64;
+  }
+  CoordinatorClient client(*environment, [] { ::_exit(75); });
+  return Fake(client, *environment).run();
+}
+
+}  // namespace
+}  // namespace poprun
+
+int main() {
+  return poprun::run();
+}

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""The launcher alone, with a replica that computes nothing and misbehaves on demand."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+
+import emulated_job
+from emulated_job import JobTest
+
+FAKE = pathlib.Path(os.environ["POPRUN_EMU_FAKE_REPLICA"])
+LONG = "100000"
+
+
+class LauncherTest(JobTest):
+    """Jobs of a folder where the fake stands in for poprun-emu-replica."""
+
+    def setUp(self):
+        super().setUp()
+        self.bin = self.folder / "bin"
+        self.bin.mkdir()
+        for name in ("poprun-emu", "poprun-emu-hostio"):
+            shutil.copy(emulated_job.BIN / name, self.bin / name)
+        shutil.copy(FAKE, self.bin / "poprun-emu-replica")
+        real = emulated_job.BIN
+        emulated_job.BIN = self.bin
+        self.addCleanup(setattr, emulated_job, "BIN", real)
+
+    def fake(self, *arguments, mode="", instance=1, steps="3", **environment):
+        return self.start(*arguments, environment={"FAKE_MODE": mode, "FAKE_INSTANCE": str(instance),
+                                                   "FAKE_STEPS": steps, **environment})
+
+    def ends(self, job, code, *parts, seconds=20):
+        self.assertEqual(job.wait(seconds), code, job.stdout + job.stderr)
+        self.assert_first_line(job, *parts)
+        self.assert_gone(job)
+
+
+class Ends(LauncherTest):
+    def test_well_with_a_summary_and_all_files(self):
+        job = self.fake("-n", 3)
+        self.assertEqual(job.wait(20), 0, job.stderr)
+        self.assertIn("steps          3\n", job.stdout)
+        self.assertEqual(job.profile()["outcome"]["steps"], "3")
+        self.assertEqual([row["step"] for row in job.metrics()], ["1", "2", "3"])
+        for replica in range(3):
+            log = (job.output_dir / "logs" / f"replica-0{replica}.log").read_text()
+            self.assertIn(f"# replica {replica}: instance {replica}, host ", log)
+        self.assert_gone(job)
+
+    def test_with_a_replicas_own_exit_code(self):
+        job = self.fake("-n", 3, mode="exit")
+        self.ends(job, 7, "replica 1 (instance 1, host ", "exited with code 7")
+
+    def test_with_a_replicas_own_reason_and_table(self):
+        job = self.fake("-n", 3, mode="fail")
+        self.ends(job, 86, "out of memory: needs 2 B, had 1 B")
+        self.assertIn("\na table\n", job.stderr)
+
+    def test_with_the_name_of_a_replica_killed_before_it_joined(self):
+        job = self.fake("-n", 3, mode="killed-early")
+        self.ends(job, 75, "replica 1 (instance 1, host ", "SIGKILL", "before it joined")
+
+    def test_when_an_instance_never_joins(self):
+        job = self.fake("-n", 3, "--collective-timeout", 2, mode="absent")
+        self.ends(job, 75, "instance 1 did not join within 2 s")
+
+    def test_badly_without_a_profile(self):
+        job = self.fake("-n", 3, mode="no-profile", instance=0)
+        self.ends(job, 75, "without reporting their results")
+
+    def test_when_its_time_is_up(self):
+        job = self.fake("-n", 3, "--timeout", 2, steps=LONG)
+        self.ends(job, 75, "not done after 2 s, the limit of --timeout", "at step")
+
+    def test_with_the_missing_program(self):
+        (self.bin / "poprun-emu-replica").unlink()
+        self.ends(self.fake("-n", 2), 69, "poprun-emu-replica", "not there")
+
+
+class Signals(LauncherTest):
+    def stop(self, job, *numbers):
+        job.wait_for_step(3)
+        began = time.monotonic()
+        for number in numbers:
+            job.process.send_signal(number)
+            time.sleep(0.2)
+        code = job.wait(10)
+        self.assert_gone(job, 0.5)
+        return code, time.monotonic() - began
+
+    def test_drain_a_job(self):
+        job = self.fake("-n", 3, steps=LONG)
+        code, seconds = self.stop(job, signal.SIGTERM)
+        self.assertEqual(code, 143, job.stderr)
+        self.assertLess(seconds, 3)
+        self.assertTrue((job.output_dir / "profile.json").exists())
+
+    def test_end_a_job_that_does_not_drain_within_five_seconds(self):
+        job = self.fake("-n", 3, mode="deaf", steps=LONG)
+        code, seconds = self.stop(job, signal.SIGINT)
+        self.assertEqual(code, 130, job.stderr)
+        self.assertLess(seconds, 5)
+
+    def test_given_twice_end_a_job_at_once(self):
+        job = self.fake("-n", 3, mode="deaf", steps=LONG)
+        code, seconds = self.stop(job, signal.SIGINT, signal.SIGINT)
+        self.assertEqual(code, 130, job.stderr)
+        self.assertLess(seconds, 1.5)
+
+    def test_before_the_first_step_end_a_job(self):
+        job = self.fake("-n", 3, mode="absent")
+        job.wait_until(lambda: len(job.pids("poprun-emu-replica")) == 3, "replicas", 10)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(5), 143, job.stderr)
+        self.assert_gone(job)
+
+
+class DataServer(LauncherTest):
+    def test_that_dies_is_a_line_with_the_command_to_start_it_again(self):
+        job = self.fake("-n", 2, steps=LONG)
+        job.wait_for_step(3)
+        os.kill(job.pids("poprun-emu-hostio")[0], signal.SIGKILL)
+        job.wait_until(lambda: "data server" in job.stderr, "a line", 5)
+        self.assert_first_line(job, "the data server was killed by signal 9 (SIGKILL)", "60 s",
+                               "poprun-emu-hostio --port ")
+        command = re.search(r"comes back: (.*)", job.stderr)[1]
+        again = subprocess.Popen(["bash", "-c", "exec " + command], env=job.environment,
+                                 stdout=subprocess.PIPE)
+        self.addCleanup(again.wait)
+        self.addCleanup(again.stdout.close)
+        self.addCleanup(again.kill)
+        self.assertIn(b"listening on 127.0.0.1:", again.stdout.readline())
+        self.assertIsNone(job.process.poll())
+
+
+class Lines(LauncherTest):
+    def test_stay_whole_and_say_where_they_come_from(self):
+        job = self.fake("-n", 3, mode="talk")
+        self.assertEqual(job.wait(20), 0, job.stderr)
+        lines = job.stdout.splitlines()
+        tag = re.compile(r"^\[instance 1 @ [^\]]+\] (.*)$")
+        texts = [match[1] for match in map(tag.match, lines) if match]
+        self.assertIn("x" * 10000, texts)
+        self.assertIn("half and half", texts)
+        self.assertIn("[replica 1 @ here] W tagged at its source", lines)
+        log = (job.output_dir / "logs" / "replica-01.log").read_text().splitlines()
+        self.assertEqual(log[1:], ["x" * 10000, "half and half",
+                                   "[replica 1 @ here] W tagged at its source"])
+
+    def test_of_one_instance_alone(self):
+        job = self.fake("-n", 3, "--only-output-from-instance", 0, mode="talk")
+        self.assertEqual(job.wait(20), 0, job.stderr)
+        self.assertNotIn("half and half", job.stdout)
+        self.assertIn("half and half", (job.output_dir / "logs" / "replica-01.log").read_text())
+
+    def test_of_mpirun_come_with_v_after_the_first_cause(self):
+        job = self.fake("-n", 3, "-v", mode="exit")
+        self.assertEqual(job.wait(20), 7, job.stderr)
+        self.assertIn("Primary job  terminated", job.stderr)
+        self.assertLess(job.stderr.index("exited with code 7"), job.stderr.index("Primary job  terminated"))
+
+    def test_of_mpirun_stay_away_without_v(self):
+        job = self.fake("-n", 3, mode="exit")
+        self.assertEqual(job.wait(20), 7, job.stderr)
+        self.assertNotIn("Primary job", job.stderr)
+        self.assertNotIn("------", job.stderr)
+
+
+class DryRun(LauncherTest):
+    def test_shows_everything_and_makes_nothing(self):
+        job = self.fake("-n", 4, "--num-instances", 2, "-H", "node[0-1]", "--dry-run")
+        self.assertEqual(job.wait(5), 0, job.stderr)
+        self.assertFalse(job.output_dir.exists())
+        for part in ("poprun topology", "| node0 ", "steps = 5                                # file\n",
+                     "epochs = ", "# default", " mpirun --tag-output -np 1 --host node0 ",
+                     f"{self.bin}/poprun-emu-replica : -np 1 --host node1",
+                     "POPDIST_REPLICA_INDEX_OFFSET=2\n"):
+            self.assertIn(part, job.stdout)
+        self.assertNotIn(job.token, job.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
