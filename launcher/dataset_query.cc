@@ -76,10 +76,11 @@ DatasetQuery::DatasetQuery(asio::io_context& loop, const Question& question, Ans
       &call_->context, &call_->request, &call_->dataset,
       [call = call_, &loop](const grpc::Status& status) {
         asio::post(loop, [call, status] {
-          if (call->answer) {
-            call->answer(status.ok() ? Result<proto::Dataset>(call->dataset)
-                                     : Result<proto::Dataset>(tl::unexpected<Error>{
-                                           error_of(status, call->question)}));
+          // Moved out first: an answer may end this question.
+          if (const Answer answer = std::exchange(call->answer, nullptr)) {
+            answer(status.ok() ? Result<proto::Dataset>(call->dataset)
+                               : Result<proto::Dataset>(
+                                     tl::unexpected<Error>{error_of(status, call->question)}));
           }
         });
         call->over.set_value();

@@ -105,15 +105,8 @@ Status Job::prepare() {
 }
 
 Status Job::start_mpirun() {
-  const MpirunCommand command =
-      compose_mpirun(options_, placement_, programs_.replica, geteuid() == 0);
-  Child::Program program{programs_.mpirun, command.arguments, {}, SIGTERM};
-  for (const Variable& variable : command.environment) {
-    // A user who tunes Open MPI by its environment is taken at his word.
-    if (std::getenv(variable.first.c_str()) == nullptr) {
-      program.environment.push_back(variable);
-    }
-  }
+  const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
+  Child::Program program{programs_.mpirun, command.arguments, command.environment, SIGTERM};
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR",
                                    fmt::format("{}:{}", own_address_, coordinator_->port()));
   program.environment.emplace_back("POPRUN_EMU_TOKEN", token_);
@@ -331,7 +324,10 @@ void Job::on_mpirun_exit(int status) {
 
 void Job::on_data_server_line(std::string_view line) {
   data_server_last_line_ = line;
-  console_.err(line);
+  // Until it is ready, its last line becomes the verdict.
+  if (dataset_known_ || options_.verbosity > 0) {
+    console_.err(line);
+  }
 }
 
 void Job::on_data_server_exit(int status) {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <unistd.h>
+#include <sys/resource.h>
 
 #include "launcher/console.h"
 #include "launcher/job.h"
@@ -19,7 +19,7 @@ namespace {
 
 /// What would be done, in the order in which it would be done.
 void print_plan(Console& console, const Options& options, const Placement& placement) {
-  const MpirunCommand command = compose_mpirun(options, placement, replica_path(), geteuid() == 0);
+  const MpirunCommand command = mpirun_here(options, placement, replica_path());
   console.out(topology_table(placement));
   console.out(fmt::format("# {}, resolved\n{}", options.config_file, resolved_config(options)));
   console.out(fmt::format("# mpirun\n{}\n", shell_line(command)));
@@ -32,6 +32,15 @@ void print_plan(Console& console, const Options& options, const Placement& place
     console.out(
         "POPRUN_EMU_COORDINATOR=<this launcher's address, chosen at "
         "start>\nPOPRUN_EMU_TOKEN=<secret>\n");
+  }
+}
+
+/// A log for each of thousands of replicas is more open files than shells allow by default.
+void allow_many_files() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
   }
 }
 
@@ -58,6 +67,7 @@ int run(const std::vector<std::string>& args, double launched_at) {
     print_plan(console, *options, *placement);
     return 0;
   }
+  allow_many_files();
   if (options->print_topology || options->verbosity > 0) {
     console.out(topology_table(*placement));
   }

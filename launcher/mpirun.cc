@@ -1,6 +1,9 @@
 #include "launcher/mpirun.h"
 
+#include <cstdlib>
+
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "launcher/shell_words.h"
 
@@ -79,6 +82,14 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
     line.insert(line.end(), options.mpi_local_args.begin(), options.mpi_local_args.end());
     line.push_back(replica_program);
   }
+  return command;
+}
+
+MpirunCommand mpirun_here(const Options& options, const Placement& placement,
+                          const std::string& replica_program) {
+  MpirunCommand command = compose_mpirun(options, placement, replica_program, geteuid() == 0);
+  std::erase_if(command.environment,
+                [](const Variable& v) { return std::getenv(v.first.c_str()) != nullptr; });
   return command;
 }
 

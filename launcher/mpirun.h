@@ -30,6 +30,11 @@ struct MpirunCommand {
 MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
                              const std::string& replica_program, bool as_root);
 
+/// `compose_mpirun` for the user we run as, without variables that our own environment has: who
+/// tunes Open MPI by its environment is taken at his word.
+MpirunCommand mpirun_here(const Options& options, const Placement& placement,
+                          const std::string& replica_program);
+
 /// The command as a line for a shell, with the environment in front.
 std::string shell_line(const MpirunCommand& command);
 

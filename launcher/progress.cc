@@ -26,11 +26,11 @@ void Progress::step(const proto::StepMetrics& metrics) {
 }
 
 double Progress::samples_per_second() const {
-  if (marks_.empty()) {
+  // The first step warms caches up and waits for the dataset: it says nothing of the speed.
+  if (marks_.size() < 2) {
     return 0;
   }
-  // A step's time ends with it, so one mark counts from the beginning of training.
-  const Mark first = marks_.size() > 1 ? marks_.front() : Mark{0, 0};
+  const Mark& first = marks_.front();
   const double seconds = marks_.back().wall_seconds - first.wall_seconds;
   const auto steps = static_cast<double>(marks_.back().step - first.step);
   return seconds > 0 ? steps * shape_.samples_per_step() / seconds : 0;
@@ -40,26 +40,34 @@ std::string Progress::line(std::size_t width) const {
   if (last_.step() == 0) {
     return std::string("starting").substr(0, width);
   }
-  const bool by_epochs = shape_.steps_per_epoch() > 0 && shape_.total_steps() > 0;
-  std::string text = fmt::format("step {}", last_.step());
-  if (shape_.total_steps() > 0) {
-    text += fmt::format("/{}", shape_.total_steps());
+  const std::string whole = text(/*with_accuracy=*/true);
+  return whole.size() <= width ? whole : text(/*with_accuracy=*/false).substr(0, width);
+}
+
+std::string Progress::text(bool with_accuracy) const {
+  const std::uint64_t total = shape_.total_steps();
+  const std::uint64_t per_epoch = shape_.steps_per_epoch();
+  std::string line = fmt::format("step {}", last_.step());
+  if (total > 0) {
+    line += fmt::format("/{}", total);
   }
-  text += fmt::format("  epoch {}", last_.epoch());
-  if (by_epochs) {
-    text += fmt::format(
-        "/{}", (shape_.total_steps() + shape_.steps_per_epoch() - 1) / shape_.steps_per_epoch());
+  line += fmt::format("  epoch {}", last_.epoch());
+  if (total > 0 && per_epoch > 0) {
+    line += fmt::format("/{}", (total + per_epoch - 1) / per_epoch);
   }
-  text += fmt::format("  loss {:.4f}  accuracy {:.1f} %", last_.loss(), 100 * last_.accuracy());
+  line += fmt::format("  loss {:.4f}", last_.loss());
+  if (with_accuracy) {
+    line += fmt::format("  accuracy {:.1f} %", 100 * last_.accuracy());
+  }
   const double speed = samples_per_second();
   if (speed > 0) {
-    text += fmt::format("  {} samples/s", grouped(static_cast<std::uint64_t>(std::lround(speed))));
-    if (shape_.total_steps() >= last_.step()) {
-      const auto left = static_cast<double>(shape_.total_steps() - last_.step());
-      text += fmt::format("  ETA {}", clock_text(left * shape_.samples_per_step() / speed));
+    line += fmt::format("  {} samples/s", grouped(static_cast<std::uint64_t>(std::lround(speed))));
+    if (total >= last_.step()) {
+      const auto left = static_cast<double>(total - last_.step());
+      line += fmt::format("  ETA {}", clock_text(left * shape_.samples_per_step() / speed));
     }
   }
-  return text.substr(0, width);
+  return line;
 }
 
 std::string clock_text(double seconds) {

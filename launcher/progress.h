@@ -19,11 +19,14 @@ class Progress {
   [[nodiscard]] std::uint64_t steps() const { return last_.step(); }
   [[nodiscard]] std::uint64_t total_steps() const { return shape_.total_steps(); }
 
-  /// `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53`, cut to
-  /// `width` columns. Before the first step it says that.
+  /// `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53` in at most
+  /// `width` columns: where they are few, the accuracy goes first. `starting` before the first
+  /// step.
   [[nodiscard]] std::string line(std::size_t width) const;
 
  private:
+  [[nodiscard]] std::string text(bool with_accuracy) const;
+
   /// Samples of all replicas a second of wall time; 0 while unknown.
   [[nodiscard]] double samples_per_second() const;
 

@@ -126,9 +126,9 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
     } else if (step.has_execute()) {
       POPRUN_TRY(prepare_execute(step.execute(), prepared));
     } else if (step.has_stream_in()) {
-      prepare_host(step.stream_in().tensors(), step.stream_in().stream(), "waits for", prepared);
+      prepare_host(step.stream_in().tensors(), step.stream_in().stream(), "read of", prepared);
     } else if (step.has_stream_out()) {
-      prepare_host(step.stream_out().tensors(), step.stream_out().stream(), "writes", prepared);
+      prepare_host(step.stream_out().tensors(), step.stream_out().stream(), "write to", prepared);
     } else if (step.has_all_reduce()) {
       for (const std::uint32_t tensor : step.all_reduce().tensors()) {
         prepared.exchanged.push_back(as_floats(bytes_of(tensor)));

@@ -37,12 +37,20 @@ TEST(Progress, IsOneLineWithSpeedAndTimeLeft) {
             "step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  5,120 samples/s  ETA 0:53");
 }
 
-TEST(Progress, IsCutToTheTerminal) {
+TEST(Progress, FitsTheTerminal) {
+  EXPECT_EQ(at_step_340().line(79),
+            "step 340/1404  epoch 2/6  loss 0.3124  5,120 samples/s  ETA 0:53");
   EXPECT_EQ(at_step_340().line(24), "step 340/1404  epoch 2/6");
 }
 
 TEST(Progress, BeforeTheFirstStepSaysSo) {
   EXPECT_EQ(Progress{}.line(80), "starting");
+}
+
+TEST(Progress, SaysNoSpeedAfterTheFirstStepAlone) {
+  Progress progress;
+  progress.step(step(1, 1, 0.33));
+  EXPECT_EQ(progress.line(80).find("samples/s"), std::string::npos);
 }
 
 TEST(Progress, SpeedIsThatOfTheLastSeconds) {
