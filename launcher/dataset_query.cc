@@ -77,10 +77,10 @@ DatasetQuery::DatasetQuery(asio::io_context& loop, const Question& question, Ans
       [call = call_, &loop](const grpc::Status& status) {
         asio::post(loop, [call, status] {
           // Moved out first: an answer may end this question.
-          if (const Answer answer = std::exchange(call->answer, nullptr)) {
-            answer(status.ok() ? Result<proto::Dataset>(call->dataset)
-                               : Result<proto::Dataset>(
-                                     tl::unexpected<Error>{error_of(status, call->question)}));
+          if (const Answer take = std::exchange(call->answer, nullptr)) {
+            take(status.ok() ? Result<proto::Dataset>(call->dataset)
+                             : Result<proto::Dataset>(
+                                   tl::unexpected<Error>{error_of(status, call->question)}));
           }
         });
         call->over.set_value();
