@@ -72,4 +72,4 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string message) {
   if (!POPRUN_JOIN(poprun_result_, __LINE__)) {                                              \
     return ::tl::unexpected<::poprun::Error>{POPRUN_JOIN(poprun_result_, __LINE__).error()}; \
   }                                                                                          \
-  target = std::move(*POPRUN_JOIN(poprun_result_, __LINE__))
+  target = std::move(*POPRUN_JOIN(poprun_result_, __LINE__))  // NOLINT(bugprone-macro-parentheses)
