@@ -67,7 +67,8 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       logs_(result_path("logs")),
       router_(console, logs_, placement_,
               {.only_instance = options.only_output_from_instance,
-               .show_mpirun = options.verbosity > 0}) {}
+               .show_mpirun = options.verbosity > 0,
+               .show_info = options.verbosity > 0}) {}
 
 int Job::run() {
   last_tick_ = launched_at_;

@@ -60,7 +60,8 @@ Status OutputRouter::take_instance(const TaggedLine& line) {
                                     : line.rank * placement_.replicas_per_instance();
   has_lines_[line.rank] = true;
   const std::string shown = screen_line(line, placement_);
-  if (is_shown(line.rank)) {
+  const bool chatter = source && source->level == 'I' && !setup_.show_info;
+  if (is_shown(line.rank) && !chatter) {
     line.is_stderr ? console_.err(shown) : console_.out(shown);
   } else {
     std::deque<std::string>& hidden = hidden_[line.rank];

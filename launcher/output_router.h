@@ -20,6 +20,7 @@ class OutputRouter {
   struct Setup {
     std::int64_t only_instance = -1;  ///< Show this instance alone; -1: all.
     bool show_mpirun = false;
+    bool show_info = false;  ///< Replicas' own I lines too; their logs have them in any case.
   };
 
   /// All three must outlive this.

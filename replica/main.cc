@@ -99,11 +99,21 @@ class Instance {
       *item.mutable_shape() = job_shape(program, reply_.config(), options);
       reporter.send(std::move(item));
     }
+    const std::string source = log::replica_source(index_of(communicator.self()), host_);
+    log::write(log::Level::kInfo, source,
+               fmt::format("replica of {}, pid {}: {} steps of {}, {} of In-Processor Memory",
+                           communicator.size(), ::getpid(), options.total_steps, program.model(),
+                           bytes_text(static_cast<std::int64_t>(program.memory(0).peak()))));
     TrainingLoop loop(program, options, communicator, client_, first ? &reporter : nullptr,
                       initial_weights, [this, self = communicator.self()](const std::string& name) {
                         return open_stream(self, name);
                       });
     POPRUN_ASSIGN(const TrainingResult result, loop.run());
+    log::write(log::Level::kInfo, source,
+               fmt::format("{} steps done, wall {:.2f} s: operators {:.2f} s, exchange {:.2f} s, "
+                           "host streams {:.2f} s",
+                           result.steps, result.training_seconds, result.wall.compute,
+                           result.wall.exchange, result.wall.host));
     POPRUN_ASSIGN(proto::Profile profile,
                   make_profile(program, reply_.config(), options, result,
                                result.first_step_began - launched_at_, communicator));
