@@ -224,6 +224,8 @@ class Service final : public ServiceBase {
       Result<proto::Dataset> description = describe_dataset(request->source());
       if (description) {
         *reply = std::move(*description);
+        // Whoever asks will pull soon: load meanwhile. An error shows again at the pull.
+        datasets_.load_then(request->source(), [](const Result<const Dataset*>&) {});
       } else {
         status = status_of(description.error());
       }
