@@ -33,7 +33,11 @@ TensorId conv2d(Builder& builder, const std::string& name, TensorId x, std::int6
   const std::int64_t fan_in = in * kernel * kernel;
   const TensorId w = parameter(builder, name + ".weight", {channels, in, kernel, kernel}, fan_in);
   const TensorId b = parameter(builder, name + ".bias", {channels}, fan_in);
-  return builder.add_one("conv2d", {x, w, b}, {{"stride", Shape{1, 1}}, {"pad", Shape{pad, pad}}},
+  return builder.add_one("conv2d", {x, w, b},
+                         {{"stride", Shape{1, 1}},
+                          {"pad", Shape{pad, pad, pad, pad}},
+                          {"dilation", Shape{1, 1}},
+                          {"groups", std::int64_t{1}}},
                          name);
 }
 
