@@ -41,6 +41,31 @@ TensorId conv2d(Builder& builder, const std::string& name, TensorId x, std::int6
                          name);
 }
 
+TensorId batch_norm(Builder& builder, const std::string& name, TensorId x, bool training) {
+  if (!builder.status()) {
+    return x;
+  }
+  const Attributes eps{{"eps", 1e-5}};
+  const std::int64_t C = dimension(builder, x, 1);
+  const TensorType type{DataType::kF32, {C}, Layout::kRowMajor};
+  const TensorId w = builder.variable(name + ".weight", type, Role::kParameter, {.value = 1});
+  const TensorId b = builder.variable(name + ".bias", type, Role::kParameter, {.value = 0});
+  const TensorId running_mean =
+      builder.variable(name + ".running_mean", type, Role::kBuffer, {.value = 0});
+  const TensorId running_variance =
+      builder.variable(name + ".running_var", type, Role::kBuffer, {.value = 1});
+  if (!training) {
+    return builder.add_one("batch_norm_inference", {x, w, b, running_mean, running_variance}, eps,
+                           name);
+  }
+  const auto y = builder.add("batch_norm_training", {x, w, b}, eps,
+                             {name, name + ".mean", name + ".variance"});
+  builder.update("batch_norm_update", {running_mean, running_variance, y[1], y[2]},
+                 {{"momentum", 0.1}, {"elements", builder.type(x).elements() / C}},
+                 {running_mean, running_variance});
+  return y[0];
+}
+
 TensorId relu(Builder& builder, const std::string& name, TensorId x) {
   return builder.add_one("relu", {x}, {}, name);
 }
