@@ -1,6 +1,7 @@
 #include "replica/compiler/compile.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -28,7 +29,7 @@ std::size_t add_function(Graph& graph, std::string name, const std::vector<std::
 
 /// Streams a micro-batch in, runs the model on it, and adds its metrics to `metrics`.
 ForwardOutputs add_forward(Builder& builder, const CompileOptions& options,
-                           const std::string& stream, TensorId metrics) {
+                           const std::string& stream, TensorId metrics, bool training) {
   std::vector<std::string> names;
   std::vector<TensorType> types;
   for (const StreamedTensor& input : options.inputs) {
@@ -36,10 +37,22 @@ ForwardOutputs add_forward(Builder& builder, const CompileOptions& options,
     types.push_back(input.type);
   }
   const auto inputs = builder.stream_in(stream, names, types);
-  const ForwardOutputs outputs = options.forward(builder, inputs);
+  const ForwardOutputs outputs = options.forward(builder, inputs, training);
   builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count}, {},
                  {metrics});
   return outputs;
+}
+
+/// Tensors of these roles, sorted by name.
+std::vector<TensorId> tensors_by_name(const Graph& graph, const std::set<Role>& roles) {
+  std::vector<TensorId> found;
+  for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
+    if (roles.contains(graph.tensors()[t].role)) {
+      found.push_back(TensorId{t});
+    }
+  }
+  std::ranges::sort(found, {}, [&](TensorId id) { return graph.tensor(id).name; });
+  return found;
 }
 
 /// Replaces each gradient by an accumulator over the step's micro-batches, zeroed in `begin`.
@@ -65,7 +78,7 @@ Status add_training(Graph& graph, const CompileOptions& options) {
   const TensorId metrics = begin.add_one("fill", {}, kZeroMetrics, "train.metrics");
   graph.set_role(metrics, Role::kMetric);
 
-  const ForwardOutputs outputs = add_forward(body, options, "train", metrics);
+  const ForwardOutputs outputs = add_forward(body, options, "train", metrics, true);
   POPRUN_TRY(body.status());
   POPRUN_ASSIGN(std::vector<ParameterGradient> gradients, differentiate(body, outputs.loss));
   if (options.gradient_accumulation > 1) {
@@ -76,6 +89,7 @@ Status add_training(Graph& graph, const CompileOptions& options) {
   for (const ParameterGradient& pair : gradients) {
     exchanged.push_back(pair.gradient);
   }
+  std::ranges::copy(tensors_by_name(graph, {Role::kBuffer}), std::back_inserter(exchanged));
   exchanged.push_back(metrics);
   exchanged.push_back(control[1]);
   update.all_reduce("mean", exchanged);
@@ -95,7 +109,7 @@ Status add_evaluation(Graph& graph, const CompileOptions& options) {
   graph.set_role(metrics, Role::kMetric);
 
   Builder body(graph, add_function(graph, "evaluate", {1}), 0, "evaluate/");
-  add_forward(body, options, "test", metrics);
+  add_forward(body, options, "test", metrics, false);
   POPRUN_TRY(body.status());
 
   Builder end(graph, add_function(graph, "evaluate_end", {1}), 0, "evaluate/");
@@ -104,24 +118,13 @@ Status add_evaluation(Graph& graph, const CompileOptions& options) {
   return end.status();
 }
 
-std::vector<TensorId> parameters_by_name(const Graph& graph) {
-  std::vector<TensorId> parameters;
-  for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
-    if (graph.tensors()[t].role == Role::kParameter) {
-      parameters.push_back(TensorId{t});
-    }
-  }
-  std::ranges::sort(parameters, {}, [&](TensorId id) { return graph.tensor(id).name; });
-  return parameters;
-}
-
-/// Lets the host write the parameters instead of their initialisers.
-void load_from_host(Graph& graph, const std::vector<TensorId>& parameters) {
+/// Lets the host write the weights instead of their initialisers.
+void load_from_host(Graph& graph, const std::vector<TensorId>& weights) {
   auto& operations = graph.functions[0].regions[0].operations;
-  std::erase_if(operations, [&graph](const Operation& operation) {
-    return graph.tensor(operation.outputs[0]).role == Role::kParameter;
+  std::erase_if(operations, [&weights](const Operation& operation) {
+    return std::ranges::find(weights, operation.outputs[0]) != weights.end();
   });
-  operations.push_back({"stream_in", {}, parameters, {{"stream", std::string{"weights"}}}});
+  operations.push_back({"stream_in", {}, weights, {{"stream", std::string{"weights"}}}});
 }
 
 void add_notes(const CompileOptions& options, Program& program) {
@@ -142,11 +145,11 @@ Result<Graph> build_job(const CompileOptions& options) {
   if (options.evaluate) {
     POPRUN_TRY(add_evaluation(graph, options));
   }
-  const std::vector<TensorId> parameters = parameters_by_name(graph);
+  const auto weights = tensors_by_name(graph, {Role::kParameter, Role::kBuffer});
   Builder save(graph, add_function(graph, "save", {1}), 0, "");
-  save.stream_out("weights", parameters);
+  save.stream_out("weights", weights);
   if (options.initial_weights_from_host) {
-    load_from_host(graph, parameters);
+    load_from_host(graph, weights);
   }
   POPRUN_TRY(verify_graph(graph));
   return graph;

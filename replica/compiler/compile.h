@@ -33,7 +33,8 @@ struct CompileOptions {
   std::vector<StreamedTensor> inputs;
 
   /// Appends the model's forward pass on the streamed tensors, which come in the order of `inputs`.
-  std::function<ForwardOutputs(Builder&, const std::vector<TensorId>&)> forward;
+  /// `training` is false where it is built for evaluation, on the same variables.
+  std::function<ForwardOutputs(Builder&, const std::vector<TensorId>&, bool training)> forward;
 
   Device device;
   std::int64_t replicas = 1;
@@ -47,14 +48,19 @@ struct CompileOptions {
 
 /// The job as a graph of functions:
 ///
-///   load            sets up parameters and optimiser state
+///   load            sets up parameters, buffers and optimiser state
 ///   train           one step: streams "control" (learning rate f32[], drain f32[]) and "train" in,
 ///                   forward, backward, exchange, update; stream "step" out (metrics f32[3], drain)
 ///   evaluate_begin, evaluate, evaluate_end
 ///                   stream "test" in for every call of evaluate; "evaluation" out (metrics f32[3])
-///   save            stream "weights" out: the parameters in name order
+///   save            stream "weights" out: parameters and buffers in name order
 ///
 /// Metrics are [sum of losses, correct items, items], over all replicas; those of a step as means.
+///
+/// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange
+/// replaces them by their mean over the replicas. So all replicas hold equal ones between steps,
+/// wherever they run; a running statistic is linear in those of the batches, so it is the one of
+/// the replicas' mean statistics.
 Result<Graph> build_job(const CompileOptions& options);
 
 /// The job as a Program: `build_job`, liveness, placement, device time. Every plan is verified.

@@ -57,7 +57,7 @@ class Parser {
     }
     POPRUN_ASSIGN(TensorType type, parse_type(trim(text.substr(colon + 3, space - colon - 3))));
     for (const Role role : {Role::kActivation, Role::kParameter, Role::kOptimizerState,
-                            Role::kGradient, Role::kStream, Role::kMetric}) {
+                            Role::kBuffer, Role::kGradient, Role::kStream, Role::kMetric}) {
       if (to_text(role) == text.substr(space + 1)) {
         graph.add_tensor({name, std::move(type), role});
         return {};
@@ -147,8 +147,8 @@ Status verify_function(const Graph& graph, const Function& function, std::set<Te
 }  // namespace
 
 std::string_view to_text(Role role) {
-  constexpr std::array<std::string_view, 6> kNames = {"activation", "parameter", "optimizer-state",
-                                                      "gradient",   "stream",    "metric"};
+  constexpr std::array<std::string_view, 7> kNames = {
+      "activation", "parameter", "optimizer-state", "buffer", "gradient", "stream", "metric"};
   return kNames.at(static_cast<std::size_t>(role));
 }
 

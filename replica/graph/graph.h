@@ -29,6 +29,7 @@ enum class Role : std::uint8_t {
   kActivation,
   kParameter,
   kOptimizerState,
+  kBuffer,  ///< Kept beside the parameters and not trained: running statistics.
   kGradient,
   kStream,
   kMetric,

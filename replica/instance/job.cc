@@ -34,12 +34,13 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
   options.model = model.name;
   options.forward = [model, dataset, inputs = options.inputs](
-                        Builder& builder, const std::vector<TensorId>& tensors) {
+                        Builder& builder, const std::vector<TensorId>& tensors, bool training) {
     ModelInputs given{.names = {},
                       .tensors = tensors,
                       .classes = dataset.classes(),
                       .mean = static_cast<double>(dataset.mean()),
-                      .deviation = static_cast<double>(dataset.deviation())};
+                      .deviation = static_cast<double>(dataset.deviation()),
+                      .training = training};
     for (const StreamedTensor& input : inputs) {
       given.names.push_back(input.name);
     }
@@ -73,9 +74,9 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
         hostio::evaluation_batches(dataset.test_items(), selection_of(config, "test", 0)));
   }
   options.evaluate_every_epochs = training.evaluate_every_epochs();
-  POPRUN_ASSIGN(options.learning_rate,
-                LearningRate::make(training.schedule(), training.learning_rate(),
-                                   options.total_steps));
+  POPRUN_ASSIGN(
+      options.learning_rate,
+      LearningRate::make(training.schedule(), training.learning_rate(), options.total_steps));
   options.engine = {.seed = training.seed(), .poison_dead = config.memory().poison_dead()};
   return options;
 }

@@ -19,6 +19,7 @@ struct ModelInputs {
   std::int64_t classes = 0;
   double mean = 0;  ///< Normalisation of u8 images.
   double deviation = 1;
+  bool training = true;  ///< False: built for evaluation, on the variables that training made.
 
   /// The tensor of that name; makes `builder` refuse (kUsage) where the dataset has none.
   [[nodiscard]] TensorId find(Builder& builder, std::string_view name) const;

@@ -1,15 +1,22 @@
+#include <algorithm>
+
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/operator.h"
 
 /// Two-dimensional convolution.
 ///
-///   N  images in the micro-batch    C  input channels    O  output channels
+///   N  images in the micro-batch    C  input channels    O  output channels    G  groups
 ///   H, W  input image               Y, X  output image   R, S  kernel
 ///
-///   conv2d(x [N,C,H,W]{nhwc}, w [O,C,R,S], b [O]) stride=[.,.] pad=[.,.]  ->  y [N,O,Y,X]{nhwc}
+///   conv2d(x [N,C,H,W]{nhwc}, w [O,C/G,R,S], b [O]) stride=[.,.] pad=[top,left,bottom,right]
+///          dilation=[.,.] groups=G  ->  y [N,O,Y,X]{nhwc};  b may be left out
 ///
-/// `pad` is on both sides. Weights lie as frameworks keep them; oneDNN's blocked form of them is
-/// made anew in every step, since they change in every step.
+/// Output channels of group g read the input channels of group g; G = C is a depthwise convolution.
+/// Dilation d puts the kernel's taps d pixels apart. What models know as a convolution of sequences
+/// [N,C,L] is one of images [N,C,1,L] with R = 1.
+///
+/// Weights lie as frameworks keep them; oneDNN's blocked form of them is made anew in every step,
+/// since they change in every step.
 namespace poprun {
 namespace {
 
@@ -17,10 +24,20 @@ using dnnl::memory;
 
 struct Geometry {
   memory::dims stride;
-  memory::dims pad;
+  memory::dims pad_begin;
+  memory::dims pad_end;
+  memory::dims dilation;  ///< As oneDNN counts: pixels between two taps.
+  std::int64_t groups;
 
   explicit Geometry(const Attributes& attributes)
-      : stride(attributes.integers("stride")), pad(attributes.integers("pad")) {}
+      : stride(attributes.integers("stride")), groups(attributes.integer("groups")) {
+    const auto& pad = attributes.integers("pad");
+    pad_begin = {pad[0], pad[1]};
+    pad_end = {pad[2], pad[3]};
+    for (const std::int64_t d : attributes.integers("dilation")) {
+      dilation.push_back(d - 1);
+    }
+  }
 };
 
 bool is_image(const TensorType& type) {
@@ -28,35 +45,49 @@ bool is_image(const TensorType& type) {
          type.layout == Layout::kChannelsLast;
 }
 
+bool are_integers(const Attributes& attributes, const std::string& name, std::size_t count,
+                  std::int64_t least) {
+  return attributes.has(name) && attributes.integers(name).size() == count &&
+         std::ranges::min(attributes.integers(name)) >= least;
+}
+
+bool has_geometry(const Attributes& attributes) {
+  return are_integers(attributes, "stride", 2, 1) && are_integers(attributes, "pad", 4, 0) &&
+         are_integers(attributes, "dilation", 2, 1) && attributes.has("groups") &&
+         attributes.integer("groups") >= 1;
+}
+
 bool fits(const Signature& s) {
-  if (s.inputs.size() != 3 || !s.attributes.has("stride") || !s.attributes.has("pad")) {
+  if (s.inputs.size() < 2 || s.inputs.size() > 3 || !has_geometry(s.attributes)) {
     return false;
   }
   const TensorType& x = s.inputs[0];
   const TensorType& w = s.inputs[1];
-  const TensorType& b = s.inputs[2];
+  const std::int64_t groups = s.attributes.integer("groups");
   return is_image(x) && w.data == DataType::kF32 && w.shape.size() == 4 &&
-         w.layout == Layout::kRowMajor && w.shape[1] == x.shape[1] && b.shape == Shape{w.shape[0]};
+         w.layout == Layout::kRowMajor && w.shape[0] % groups == 0 &&
+         w.shape[1] * groups == x.shape[1] &&
+         (s.inputs.size() == 2 || s.inputs[2] == TensorType{DataType::kF32, {w.shape[0]}, {}});
 }
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto bad = [&] {
     return shape_error("conv2d", s,
-                       "x f32[N,C,H,W]{nhwc}, w f32[O,C,R,S], b f32[O], stride=[.,.] >= 1, "
-                       "pad=[.,.] >= 0, and a kernel no larger than the padded image");
+                       "x f32[N,C,H,W]{nhwc}, w f32[O,C/groups,R,S], b f32[O] or none, "
+                       "stride=[.,.] >= 1, pad=[top,left,bottom,right] >= 0, dilation=[.,.] >= 1, "
+                       "groups that divide C and O, and a kernel no larger than the padded image");
   };
   if (!fits(s)) {
     return bad();
   }
   const auto& stride = s.attributes.integers("stride");
   const auto& pad = s.attributes.integers("pad");
-  if (stride.size() != 2 || pad.size() != 2) {
-    return bad();
-  }
+  const auto& dilation = s.attributes.integers("dilation");
   Shape y = {s.inputs[0].shape[0], s.inputs[1].shape[0]};
   for (std::size_t d = 0; d < 2; ++d) {
-    const std::int64_t room = s.inputs[0].shape[d + 2] + 2 * pad[d] - s.inputs[1].shape[d + 2];
-    if (stride[d] < 1 || pad[d] < 0 || room < 0) {
+    const std::int64_t reach = (s.inputs[1].shape[d + 2] - 1) * dilation[d] + 1;
+    const std::int64_t room = s.inputs[0].shape[d + 2] + pad[d] + pad[d + 2] - reach;
+    if (room < 0) {
       return bad();
     }
     y.push_back(room / stride[d] + 1);
@@ -64,39 +95,57 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{TensorType{DataType::kF32, y, Layout::kChannelsLast}};
 }
 
-/// Forward as oneDNN plans it; the two backward passes take it as a hint.
+/// Weights as oneDNN sees them: [O,C,R,S], or [G,O/G,C/G,R,S] of the same bytes.
+TensorType weights_of(const TensorType& w, std::int64_t groups) {
+  if (groups == 1) {
+    return w;
+  }
+  const Shape& d = w.shape;
+  return {w.data, {groups, d[0] / groups, d[1], d[2], d[3]}, w.layout};
+}
+
+memory::desc bias_desc(const TensorType& y) {
+  return {{y.shape[1]}, memory::data_type::f32, memory::format_tag::x};
+}
+
+/// Forward as oneDNN plans it; the two backward passes take it as a hint. `w` is weights_of.
 dnnl::convolution_forward::primitive_desc plan_forward(const TensorType& x, const TensorType& w,
-                                                       const TensorType& y, const Geometry& g) {
-  const memory::desc bias({w.shape[0]}, memory::data_type::f32, memory::format_tag::x);
+                                                       const TensorType& y, const Geometry& g,
+                                                       bool with_bias) {
   return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, dnnl_desc(x),
-           dnnl_desc_any(w), bias, dnnl_desc(y), g.stride, g.pad, g.pad},
+           dnnl_desc_any(w), with_bias ? bias_desc(y) : memory::desc(), dnnl_desc(y), g.stride,
+           g.dilation, g.pad_begin, g.pad_end},
           dnnl_attributes(),
           dnnl_cpu()};
 }
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
+  const Geometry g(s.attributes);
   const TensorType& x = s.inputs[0];
-  const TensorType& w = s.inputs[1];
   const TensorType& y = s.outputs[0];
-  const auto plan = plan_forward(x, w, y, Geometry(s.attributes));
-  return std::make_unique<DnnlKernel>(
-      dnnl::convolution_forward(plan), plan.scratchpad_desc(),
-      std::vector<DnnlKernel::Argument>{
-          {DNNL_ARG_SRC, false, 0, dnnl_desc(x), plan.src_desc()},
-          {DNNL_ARG_WEIGHTS, false, 1, dnnl_desc(w), plan.weights_desc()},
-          {DNNL_ARG_BIAS, false, 2, dnnl_desc(s.inputs[2]), plan.bias_desc()},
-          {DNNL_ARG_DST, true, 0, dnnl_desc(y), plan.dst_desc()}});
+  const TensorType w = weights_of(s.inputs[1], g.groups);
+  const bool with_bias = s.inputs.size() == 3;
+  const auto plan = plan_forward(x, w, y, g, with_bias);
+  std::vector<DnnlKernel::Argument> arguments = {
+      {DNNL_ARG_SRC, false, 0, dnnl_desc(x), plan.src_desc()},
+      {DNNL_ARG_WEIGHTS, false, 1, dnnl_desc(w), plan.weights_desc()},
+      {DNNL_ARG_DST, true, 0, dnnl_desc(y), plan.dst_desc()}};
+  if (with_bias) {
+    arguments.push_back({DNNL_ARG_BIAS, false, 2, bias_desc(y), bias_desc(y)});
+  }
+  return std::make_unique<DnnlKernel>(dnnl::convolution_forward(plan), plan.scratchpad_desc(),
+                                      arguments);
 }
 
 /// Every pass multiplies each output pixel with each weight of its filter once.
 std::int64_t macs(const TensorType& y, const TensorType& w) {
-  return y.elements() * w.elements() / w.shape[0];
+  return y.elements() * (w.elements() / w.shape[0]);
 }
 
-Work work_of(std::int64_t macs_count, const Signature& s, const TensorType& y) {
+Work work_of(std::int64_t macs_count, const Signature& s, std::int64_t bias_flops) {
   Work work = elementwise_work(s, 0);
   work.macs = macs_count;
-  work.vector_flops = y.elements();  // The bias.
+  work.vector_flops = bias_flops;
   for (const TensorType& input : s.inputs) {
     work.exchanged += input.bytes();
   }
@@ -104,27 +153,30 @@ Work work_of(std::int64_t macs_count, const Signature& s, const TensorType& y) {
 }
 
 Work work(const Signature& s) {
-  return work_of(macs(s.outputs[0], s.inputs[1]), s, s.outputs[0]);
+  return work_of(macs(s.outputs[0], s.inputs[1]), s,
+                 s.inputs.size() == 3 ? s.outputs[0].elements() : 0);
 }
 
-/// conv2d_input_gradient(dy, w) input_shape=[..]  ->  dx
+/// conv2d_input_gradient(dy, w) input_shape=[N,C,H,W] and conv2d's attributes  ->  dx
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
-  if (s.inputs.size() != 2 || !is_image(s.inputs[0]) || !s.attributes.has("input_shape")) {
-    return shape_error("conv2d_input_gradient", s, "dy, w and input_shape=[N,C,H,W]");
+  if (s.inputs.size() != 2 || !is_image(s.inputs[0]) || s.inputs[1].shape.size() != 4 ||
+      !has_geometry(s.attributes) || !are_integers(s.attributes, "input_shape", 4, 1)) {
+    return shape_error("conv2d_input_gradient", s,
+                       "dy, w, input_shape=[N,C,H,W] and conv2d's attributes");
   }
   return std::vector{
       TensorType{DataType::kF32, s.attributes.integers("input_shape"), Layout::kChannelsLast}};
 }
 
 std::unique_ptr<Kernel> input_gradient_numerics(const Signature& s) {
-  const TensorType& dy = s.inputs[0];
-  const TensorType& w = s.inputs[1];
-  const TensorType& dx = s.outputs[0];
   const Geometry g(s.attributes);
+  const TensorType& dy = s.inputs[0];
+  const TensorType& dx = s.outputs[0];
+  const TensorType w = weights_of(s.inputs[1], g.groups);
   const dnnl::convolution_backward_data::primitive_desc plan(
       {dnnl::algorithm::convolution_direct, dnnl_desc(dx), dnnl_desc_any(w), dnnl_desc(dy),
-       g.stride, g.pad, g.pad},
-      dnnl_attributes(), dnnl_cpu(), plan_forward(dx, w, dy, g));
+       g.stride, g.dilation, g.pad_begin, g.pad_end},
+      dnnl_attributes(), dnnl_cpu(), plan_forward(dx, w, dy, g, false));
   return std::make_unique<DnnlKernel>(
       dnnl::convolution_backward_data(plan), plan.scratchpad_desc(),
       std::vector<DnnlKernel::Argument>{
@@ -134,43 +186,54 @@ std::unique_ptr<Kernel> input_gradient_numerics(const Signature& s) {
 }
 
 Work input_gradient_work(const Signature& s) {
-  return work_of(macs(s.inputs[0], s.inputs[1]), s, s.outputs[0]);
+  return work_of(macs(s.inputs[0], s.inputs[1]), s, 0);
 }
 
-/// conv2d_weight_gradient(x, dy) kernel=[R,S]  ->  dw, db
+/// conv2d_weight_gradient(x, dy) kernel=[R,S] bias=0|1 and conv2d's attributes  ->  dw, and db
+/// where bias=1
 Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || !is_image(s.inputs[0]) || !is_image(s.inputs[1]) ||
-      !s.attributes.has("kernel")) {
-    return shape_error("conv2d_weight_gradient", s, "x, dy and kernel=[R,S]");
+      !has_geometry(s.attributes) || !are_integers(s.attributes, "kernel", 2, 1) ||
+      !s.attributes.has("bias")) {
+    return shape_error("conv2d_weight_gradient", s,
+                       "x, dy, kernel=[R,S], bias=0|1 and conv2d's attributes");
   }
   const auto& kernel = s.attributes.integers("kernel");
+  const std::int64_t groups = s.attributes.integer("groups");
   const std::int64_t O = s.inputs[1].shape[1];
-  return std::vector{
-      TensorType{DataType::kF32, {O, s.inputs[0].shape[1], kernel[0], kernel[1]}, {}},
-      TensorType{DataType::kF32, {O}, {}}};
+  std::vector<TensorType> types = {
+      {DataType::kF32, {O, s.inputs[0].shape[1] / groups, kernel[0], kernel[1]}, {}}};
+  if (s.attributes.integer("bias") != 0) {
+    types.push_back({DataType::kF32, {O}, {}});
+  }
+  return types;
 }
 
 std::unique_ptr<Kernel> weight_gradient_numerics(const Signature& s) {
+  const Geometry g(s.attributes);
   const TensorType& x = s.inputs[0];
   const TensorType& dy = s.inputs[1];
-  const TensorType& dw = s.outputs[0];
-  const TensorType& db = s.outputs[1];
-  const Geometry g(s.attributes);
+  const TensorType dw = weights_of(s.outputs[0], g.groups);
+  const bool with_bias = s.outputs.size() == 2;
   const dnnl::convolution_backward_weights::primitive_desc plan(
-      {dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(dw), dnnl_desc(db),
-       dnnl_desc(dy), g.stride, g.pad, g.pad},
-      dnnl_attributes(), dnnl_cpu(), plan_forward(x, dw, dy, g));
-  return std::make_unique<DnnlKernel>(
-      dnnl::convolution_backward_weights(plan), plan.scratchpad_desc(),
-      std::vector<DnnlKernel::Argument>{
-          {DNNL_ARG_SRC, false, 0, dnnl_desc(x), plan.src_desc()},
-          {DNNL_ARG_DIFF_DST, false, 1, dnnl_desc(dy), plan.diff_dst_desc()},
-          {DNNL_ARG_DIFF_WEIGHTS, true, 0, dnnl_desc(dw), plan.diff_weights_desc()},
-          {DNNL_ARG_DIFF_BIAS, true, 1, dnnl_desc(db), plan.diff_bias_desc()}});
+      {dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(dw),
+       with_bias ? bias_desc(dy) : memory::desc(), dnnl_desc(dy), g.stride, g.dilation, g.pad_begin,
+       g.pad_end},
+      dnnl_attributes(), dnnl_cpu(), plan_forward(x, dw, dy, g, with_bias));
+  std::vector<DnnlKernel::Argument> arguments = {
+      {DNNL_ARG_SRC, false, 0, dnnl_desc(x), plan.src_desc()},
+      {DNNL_ARG_DIFF_DST, false, 1, dnnl_desc(dy), plan.diff_dst_desc()},
+      {DNNL_ARG_DIFF_WEIGHTS, true, 0, dnnl_desc(dw), plan.diff_weights_desc()}};
+  if (with_bias) {
+    arguments.push_back({DNNL_ARG_DIFF_BIAS, true, 1, bias_desc(dy), bias_desc(dy)});
+  }
+  return std::make_unique<DnnlKernel>(dnnl::convolution_backward_weights(plan),
+                                      plan.scratchpad_desc(), arguments);
 }
 
 Work weight_gradient_work(const Signature& s) {
-  return work_of(macs(s.inputs[1], s.outputs[0]), s, s.inputs[1]);
+  return work_of(macs(s.inputs[1], s.outputs[0]), s,
+                 s.outputs.size() == 2 ? s.inputs[1].elements() : 0);
 }
 
 void gradient(Differentiator& d) {
@@ -179,12 +242,20 @@ void gradient(Differentiator& d) {
   const TensorId w = op.inputs[1];
   const TensorId dy = d.output_gradient(0);
   const Shape& kernel = d.type(w).shape;
+  const bool with_bias = op.inputs.size() == 3;
 
   Attributes weight_attributes = op.attributes;
   weight_attributes.set("kernel", std::vector<std::int64_t>{kernel[2], kernel[3]});
-  const auto dw = d.add("conv2d_weight_gradient", {x, dy}, weight_attributes, {1, 2});
-  d.set_input_gradient(1, dw[0]);
-  d.set_input_gradient(2, dw[1]);
+  weight_attributes.set("bias", std::int64_t{with_bias});
+  std::vector<std::size_t> of_input = {1};
+  if (with_bias) {
+    of_input.push_back(2);
+  }
+  const auto weight_gradients =
+      d.add("conv2d_weight_gradient", {x, dy}, weight_attributes, of_input);
+  for (std::size_t k = 0; k < of_input.size(); ++k) {
+    d.set_input_gradient(of_input[k], weight_gradients[k]);
+  }
   if (d.wants(0)) {
     Attributes input_attributes = op.attributes;
     input_attributes.set("input_shape", d.type(x).shape);

@@ -13,6 +13,8 @@ proto::Role role_of(Role role) {
       return proto::ROLE_PARAMETER;
     case Role::kOptimizerState:
       return proto::ROLE_OPTIMIZER_STATE;
+    case Role::kBuffer:
+      return proto::ROLE_BUFFER;
     case Role::kGradient:
       return proto::ROLE_GRADIENT;
     case Role::kStream:

@@ -33,8 +33,37 @@ TensorId conv2d(Builder& builder, const std::string& name, TensorId x, std::int6
   const std::int64_t fan_in = in * kernel * kernel;
   const TensorId w = parameter(builder, name + ".weight", {channels, in, kernel, kernel}, fan_in);
   const TensorId b = parameter(builder, name + ".bias", {channels}, fan_in);
-  return builder.add_one("conv2d", {x, w, b}, {{"stride", Shape{1, 1}}, {"pad", Shape{pad, pad}}},
+  return builder.add_one("conv2d", {x, w, b},
+                         {{"stride", Shape{1, 1}},
+                          {"pad", Shape{pad, pad, pad, pad}},
+                          {"dilation", Shape{1, 1}},
+                          {"groups", std::int64_t{1}}},
                          name);
+}
+
+TensorId batch_norm(Builder& builder, const std::string& name, TensorId x, bool training) {
+  if (!builder.status()) {
+    return x;
+  }
+  const Attributes eps{{"eps", 1e-5}};
+  const std::int64_t C = dimension(builder, x, 1);
+  const TensorType type{DataType::kF32, {C}, Layout::kRowMajor};
+  const TensorId w = builder.variable(name + ".weight", type, Role::kParameter, {.value = 1});
+  const TensorId b = builder.variable(name + ".bias", type, Role::kParameter, {.value = 0});
+  const TensorId running_mean =
+      builder.variable(name + ".running_mean", type, Role::kBuffer, {.value = 0});
+  const TensorId running_variance =
+      builder.variable(name + ".running_var", type, Role::kBuffer, {.value = 1});
+  if (!training) {
+    return builder.add_one("batch_norm_inference", {x, w, b, running_mean, running_variance}, eps,
+                           name);
+  }
+  const auto y = builder.add("batch_norm_training", {x, w, b}, eps,
+                             {name, name + ".mean", name + ".variance"});
+  builder.update("batch_norm_update", {running_mean, running_variance, y[1], y[2]},
+                 {{"momentum", 0.1}, {"elements", builder.type(x).elements() / C}},
+                 {running_mean, running_variance});
+  return y[0];
 }
 
 TensorId relu(Builder& builder, const std::string& name, TensorId x) {
@@ -42,8 +71,30 @@ TensorId relu(Builder& builder, const std::string& name, TensorId x) {
 }
 
 TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size) {
+  return maxpool2d(builder, name, x, size, size, 0);
+}
+
+TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size,
+                   std::int64_t stride, std::int64_t pad) {
   return builder.add_one("maxpool2d", {x},
-                         {{"window", Shape{size, size}}, {"stride", Shape{size, size}}}, name);
+                         {{"window", Shape{size, size}},
+                          {"stride", Shape{stride, stride}},
+                          {"pad", Shape{pad, pad, pad, pad}},
+                          {"ceil", std::int64_t{0}}},
+                         name);
+}
+
+TensorId global_average(Builder& builder, const std::string& name, TensorId x) {
+  if (!builder.status()) {
+    return x;
+  }
+  return builder.add_one("avgpool2d", {x},
+                         {{"window", Shape{dimension(builder, x, 2), dimension(builder, x, 3)}},
+                          {"stride", Shape{1, 1}},
+                          {"pad", Shape{0, 0, 0, 0}},
+                          {"ceil", std::int64_t{0}},
+                          {"count_pad", std::int64_t{0}}},
+                         name);
 }
 
 TensorId flatten(Builder& builder, const std::string& name, TensorId x) {

@@ -16,10 +16,23 @@ TensorId normalize(Builder& builder, TensorId images, double mean, double deviat
 TensorId conv2d(Builder& builder, const std::string& name, TensorId x, std::int64_t channels,
                 std::int64_t kernel, std::int64_t pad);
 
+/// Batch normalisation as torch.nn.BatchNorm2d does by default (eps 1e-5, momentum 0.1): parameters
+/// NAME.weight (1) and NAME.bias (0), buffers NAME.running_mean (0) and NAME.running_var (1). In
+/// training, statistics are those of the replica's micro-batch, and the buffers follow them. There
+/// is no NAME.num_batches_tracked: an integer that PyTorch needs only where momentum is None.
+TensorId batch_norm(Builder& builder, const std::string& name, TensorId x, bool training);
+
 TensorId relu(Builder& builder, const std::string& name, TensorId x);
 
 /// Max pooling of squares of `size`, side by side.
 TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size);
+
+/// Max pooling of squares of `size`, `stride` apart, with `pad` on each side.
+TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size,
+                   std::int64_t stride, std::int64_t pad);
+
+/// The mean of each channel: [N,C,H,W] to [N,C,1,1].
+TensorId global_average(Builder& builder, const std::string& name, TensorId x);
 
 /// [N, ...] to [N, features].
 TensorId flatten(Builder& builder, const std::string& name, TensorId x);

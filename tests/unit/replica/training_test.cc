@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -14,6 +15,7 @@
 #include "replica/compiler/compile.h"
 #include "replica/engine/training_loop.h"
 #include "replica/instance/job.h"
+#include "replica/models/layers/layers.h"
 
 namespace poprun {
 namespace {
@@ -138,13 +140,17 @@ struct Outcome {
   Program program;
 };
 
+using Forward = decltype(CompileOptions::forward);
+
+/// Runs a job; with `forward` in the place of the configuration's model where it is given.
 Outcome run(const proto::RunConfig& config, HostWeights initial = {},
-            std::uint64_t drain_at = ~std::uint64_t{0}) {
+            std::uint64_t drain_at = ~std::uint64_t{0}, const Forward& forward = nullptr) {
   Outcome outcome;
   const std::uint32_t replicas = config.topology().num_replicas();
   auto options = compile_options(config, dataset());
   EXPECT_TRUE(options);
   options->initial_weights_from_host = !initial.empty();
+  options->forward = forward ? forward : options->forward;
   auto program = compile(*options);
   EXPECT_TRUE(program) << program.error().message;
   outcome.program = *program;
@@ -328,6 +334,94 @@ TEST(Training, DeviceTimeIsTheProgramsCost) {
 
   EXPECT_EQ(total_cycles(outcome.results[0].device_cost), total_cycles(expected));
   EXPECT_GT(expected.flops(), 0U);
+}
+
+/// Batch normalisation of the images, and a classifier.
+ForwardOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs,
+                                 bool training) {
+  TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
+  x = layers::batch_norm(builder, "bn", x, training);
+  x = layers::linear(builder, "fc", layers::flatten(builder, "features", x), 10);
+  const auto outputs =
+      builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
+  return {outputs[0], outputs[1], outputs[2]};
+}
+
+TEST(Buffers, FollowTheMeanOfTheReplicasStatistics) {
+  proto::RunConfig job = config(2, 3);
+  job.mutable_training()->set_steps(1);
+
+  const Outcome outcome = run(job, {}, ~std::uint64_t{0}, normalising_model);
+
+  double mean = 0;
+  double variance = 0;
+  for (std::uint64_t replica = 0; replica < 2; ++replica) {
+    std::vector<double> pixels;
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      for (const char pixel : sample(replica * 3 + i).first) {
+        pixels.push_back((static_cast<unsigned char>(pixel) / 255.0 - 0.25) / 0.5);
+      }
+    }
+    const auto count = static_cast<double>(pixels.size());
+    const double own = std::accumulate(pixels.begin(), pixels.end(), 0.0) / count;
+    for (const double pixel : pixels) {
+      variance += (pixel - own) * (pixel - own) / (count - 1) / 2;
+    }
+    mean += own / 2;
+  }
+  EXPECT_NEAR(outcome.records[0].tensors.at("bn.running_mean")[0], 0.1 * mean, 1e-6);
+  EXPECT_NEAR(outcome.records[0].tensors.at("bn.running_var")[0], 0.9 + 0.1 * variance, 1e-6);
+}
+
+TEST(Buffers, AreEqualOnAllReplicasAndNotTrained) {
+  proto::RunConfig job = config(3, 4);
+  job.mutable_training()->set_gradient_accumulation(2);
+  job.mutable_training()->set_weight_decay(0.1);
+
+  const Outcome outcome = run(job, {}, ~std::uint64_t{0}, normalising_model);
+
+  EXPECT_EQ(outcome.records[0].tensors, outcome.records[2].tensors);
+  EXPECT_EQ(outcome.records[0].tensors.size(), 6U);
+  EXPECT_EQ(outcome.program.parameter_count(), 7840U + 10U + 2U);
+}
+
+TEST(Buffers, StartFromGivenWeights) {
+  proto::RunConfig job = config(1, 4);
+  const Outcome first = run(job, {}, ~std::uint64_t{0}, normalising_model);
+  HostWeights weights;
+  for (const auto& [name, values] : first.records[0].tensors) {
+    weights[name].assign(reinterpret_cast<const char*>(values.data()),
+                         values.size() * sizeof(float));
+  }
+  job.mutable_training()->set_steps(1);
+
+  const Outcome second = run(job, weights, ~std::uint64_t{0}, normalising_model);
+
+  // One step from there: 0.9 of what was given and 0.1 of the first batch, as the first run's
+  // first step had it.
+  job.mutable_training()->set_steps(1);
+  const Outcome fresh = run(job, {}, ~std::uint64_t{0}, normalising_model);
+  EXPECT_NEAR(second.records[0].tensors.at("bn.running_mean")[0],
+              0.9F * first.records[0].tensors.at("bn.running_mean")[0] +
+                  fresh.records[0].tensors.at("bn.running_mean")[0],
+              1e-6);
+}
+
+TEST(Buffers, AreReadAndNotWrittenInEvaluation) {
+  proto::RunConfig job = config(1, 4);
+  auto options = compile_options(job, dataset());
+  options->forward = normalising_model;
+  const auto program = compile(*options);
+  ASSERT_TRUE(program) << program.error().message;
+
+  std::vector<std::string> operations;
+  for (const proto::Step& step : find_function(*program, "evaluate")->steps()) {
+    operations.push_back(step.execute().operation());
+  }
+
+  EXPECT_THAT(operations, ::testing::Contains("batch_norm_inference"));
+  EXPECT_THAT(operations, ::testing::Not(::testing::Contains("batch_norm_training")));
+  EXPECT_THAT(operations, ::testing::Not(::testing::Contains("batch_norm_update")));
 }
 
 TEST(LearningRate, FallsToZeroOverTheRunWhereLinear) {

@@ -1,0 +1,315 @@
+#include <algorithm>
+#include <cmath>
+
+#include "replica/ops/operator.h"
+#include "replica/ops/simd.h"
+
+/// Batch normalisation: every channel to mean 0 and variance 1, then scaled and shifted.
+///
+///   C  channels    M  elements of one channel: N images of H x W, or N rows
+///
+///   batch_norm_training(x, w [C], b [C]) eps=.  ->  y, mean [C], variance [C]
+///   batch_norm_inference(x, w, b, mean, variance) eps=.  ->  y
+///   batch_norm_update(running_mean [C], running_variance [C], mean, variance) momentum=.
+///       elements=M  ->  running_mean, running_variance in place
+///
+///   y = (x - mean) / sqrt(variance + eps) * w + b,  x and y f32[N,C,H,W]{nhwc} or f32[N,C]
+///   running = (1 - momentum) * running + momentum * (mean, or variance * M / (M - 1))
+///
+/// This is torch.nn.BatchNorm2d: training normalises with the variance of the batch (divided by M)
+/// and remembers the unbiased one. Channel sums are added row by row, in double. The gradient of
+/// the training form goes through mean and variance, that of the inference form does not.
+namespace poprun {
+namespace {
+
+TensorType channels(const TensorType& x) {
+  return {DataType::kF32, {x.shape[1]}, Layout::kRowMajor};
+}
+
+/// In either form the C channels of one pixel or row lie side by side.
+bool has_channels_inside(const TensorType& x) {
+  return x.data == DataType::kF32 &&
+         ((x.shape.size() == 4 && x.layout == Layout::kChannelsLast) || x.shape.size() == 2);
+}
+
+/// M, the rows of x seen as a matrix [M, C].
+std::int64_t rows_of(const TensorType& x) {
+  return x.elements() / x.shape[1];
+}
+
+/// True where x is followed by `count` tensors f32[C], and eps is there.
+bool fits(const Signature& s, std::size_t count) {
+  return s.inputs.size() == count + 1 && has_channels_inside(s.inputs[0]) &&
+         s.inputs[0].elements() > 0 &&
+         std::all_of(s.inputs.begin() + 1, s.inputs.end(),
+                     [&](const TensorType& t) { return t == channels(s.inputs[0]); }) &&
+         s.attributes.has("eps") && s.attributes.real("eps") > 0;
+}
+
+/// Per-channel numbers of one run, in scratch.
+struct Channels {
+  double* sum;
+  double* products;
+  float* scale;
+  float* shift;
+  float* slope;
+
+  Channels(std::byte* scratch, std::int64_t C)
+      : sum(reinterpret_cast<double*>(scratch)),  // NOLINT: 64-byte aligned scratch.
+        products(sum + C),
+        scale(reinterpret_cast<float*>(products + C)),  // NOLINT: the same.
+        shift(scale + C),
+        slope(shift + C) {}
+
+  static Bytes size(std::int64_t C) { return Bytes{C * 28}; }
+};
+
+/// A kernel that runs `run(operands, channels)` on scratch for C channels.
+template <typename Run>
+std::unique_ptr<Kernel> channel_kernel(std::int64_t C, Run run) {
+  class ChannelKernel final : public Kernel {
+   public:
+    ChannelKernel(std::int64_t channels, Run f) : channels_(channels), run_(std::move(f)) {}
+    void run(const Operands& t) override { run_(t, Channels(t.scratch, channels_)); }
+    [[nodiscard]] Bytes scratch() const override { return Channels::size(channels_); }
+
+   private:
+    std::int64_t channels_;
+    Run run_;
+  };
+  return std::make_unique<ChannelKernel>(C, std::move(run));
+}
+
+/// sum[c] += x, squares[c] += x^2 over the rows.
+POPRUN_SIMD void add_moments(const float* __restrict x, std::int64_t M, std::int64_t C,
+                             double* __restrict sum, double* __restrict squares) {
+  for (std::int64_t m = 0; m < M; ++m) {
+    for (std::int64_t c = 0; c < C; ++c) {
+      const auto value = static_cast<double>(x[m * C + c]);
+      sum[c] += value;
+      squares[c] += value * value;
+    }
+  }
+}
+
+/// y = (x - centre) * scale + shift.
+POPRUN_SIMD void apply(const float* __restrict x, std::int64_t M, std::int64_t C,
+                       const float* __restrict centre, const float* __restrict scale,
+                       const float* __restrict shift, float* __restrict y) {
+  for (std::int64_t m = 0; m < M; ++m) {
+    for (std::int64_t c = 0; c < C; ++c) {
+      y[m * C + c] = (x[m * C + c] - centre[c]) * scale[c] + shift[c];
+    }
+  }
+}
+
+Result<std::vector<TensorType>> training_shape(const Signature& s) {
+  if (!fits(s, 2) || rows_of(s.inputs[0]) < 2) {
+    return shape_error("batch_norm_training", s,
+                       "x f32[N,C,H,W]{nhwc} or f32[N,C] with at least two elements a channel, "
+                       "w f32[C], b f32[C], eps > 0");
+  }
+  return std::vector{s.inputs[0], s.inputs[1], s.inputs[1]};
+}
+
+std::unique_ptr<Kernel> training_numerics(const Signature& s) {
+  const std::int64_t C = s.inputs[0].shape[1];
+  return channel_kernel(C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps")](
+                               const Operands& t, const Channels& k) {
+    const auto count = static_cast<double>(M);
+    std::fill_n(k.sum, 2 * C, 0.0);
+    add_moments(t.input_f32(0), M, C, k.sum, k.products);
+    for (std::int64_t c = 0; c < C; ++c) {
+      const double mean = k.sum[c] / count;
+      const double variance = std::max(0.0, k.products[c] / count - mean * mean);
+      t.output_f32(1)[c] = static_cast<float>(mean);
+      t.output_f32(2)[c] = static_cast<float>(variance);
+      k.scale[c] =
+          static_cast<float>(static_cast<double>(t.input_f32(1)[c]) / std::sqrt(variance + eps));
+    }
+    apply(t.input_f32(0), M, C, t.output_f32(1), k.scale, t.input_f32(2), t.output_f32(0));
+  });
+}
+
+/// Two reads of x: seven operations an element.
+Work training_work(const Signature& s) {
+  Work work = elementwise_work(s, 0);
+  work.memory_traffic += s.inputs[0].bytes();
+  work.vector_flops = 7 * s.inputs[0].elements();
+  work.exchanged = s.inputs[1].bytes() * 4;
+  work.compute_sets = 3;  // Partial sums, their totals, the elements.
+  return work;
+}
+
+Result<std::vector<TensorType>> inference_shape(const Signature& s) {
+  if (!fits(s, 4)) {
+    return shape_error("batch_norm_inference", s,
+                       "x f32[N,C,H,W]{nhwc} or f32[N,C]; w, b, mean, variance f32[C]; eps > 0");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+std::unique_ptr<Kernel> inference_numerics(const Signature& s) {
+  const std::int64_t C = s.inputs[0].shape[1];
+  return channel_kernel(C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps")](
+                               const Operands& t, const Channels& k) {
+    for (std::int64_t c = 0; c < C; ++c) {
+      k.scale[c] = static_cast<float>(static_cast<double>(t.input_f32(1)[c]) /
+                                      std::sqrt(static_cast<double>(t.input_f32(4)[c]) + eps));
+    }
+    apply(t.input_f32(0), M, C, t.input_f32(3), k.scale, t.input_f32(2), t.output_f32(0));
+  });
+}
+
+Work inference_work(const Signature& s) {
+  return elementwise_work(s, 3);
+}
+
+Result<std::vector<TensorType>> update_shape(const Signature& s) {
+  const bool equal = s.inputs.size() == 4 && s.inputs[0].data == DataType::kF32 &&
+                     std::all_of(s.inputs.begin(), s.inputs.end(),
+                                 [&](const TensorType& t) { return t == s.inputs[0]; });
+  if (!equal || !s.attributes.has("momentum") || !s.attributes.has("elements") ||
+      s.attributes.integer("elements") < 2) {
+    return shape_error("batch_norm_update", s,
+                       "running mean and variance, mean and variance f32[C], momentum, "
+                       "elements >= 2");
+  }
+  return std::vector{s.inputs[0], s.inputs[0]};
+}
+
+std::unique_ptr<Kernel> update_numerics(const Signature& s) {
+  const auto M = static_cast<double>(s.attributes.integer("elements"));
+  const double momentum = s.attributes.real("momentum");
+  return make_kernel(
+      [C = s.inputs[0].elements(), keep = static_cast<float>(1.0 - momentum),
+       take = static_cast<float>(momentum),
+       take_unbiased = static_cast<float>(momentum * M / (M - 1.0))](const Operands& t) {
+        for (std::int64_t c = 0; c < C; ++c) {
+          t.output_f32(0)[c] = keep * t.output_f32(0)[c] + take * t.input_f32(2)[c];
+          t.output_f32(1)[c] = keep * t.output_f32(1)[c] + take_unbiased * t.input_f32(3)[c];
+        }
+      });
+}
+
+Work update_work(const Signature& s) {
+  return elementwise_work(s, 3);
+}
+
+/// batch_norm_training_gradient and batch_norm_inference_gradient
+///   (x, w [C], mean [C], variance [C], dy) eps=.  ->  dx, dw [C], db [C]
+Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
+  Signature without_dy = s;
+  if (!s.inputs.empty()) {
+    without_dy.inputs.pop_back();
+  }
+  if (!fits(without_dy, 3) || s.inputs[4] != s.inputs[0]) {
+    return shape_error("the gradient of batch_norm", s, "x, w, mean, variance, dy and eps > 0");
+  }
+  return std::vector{s.inputs[0], s.inputs[1], s.inputs[1]};
+}
+
+/// sum[c] += dy, products[c] += dy * (x - mean) over the rows.
+POPRUN_SIMD void add_gradient_moments(const float* __restrict x, const float* __restrict dy,
+                                      const float* __restrict mean, std::int64_t M, std::int64_t C,
+                                      double* __restrict sum, double* __restrict products) {
+  for (std::int64_t m = 0; m < M; ++m) {
+    for (std::int64_t c = 0; c < C; ++c) {
+      const auto gradient = static_cast<double>(dy[m * C + c]);
+      sum[c] += gradient;
+      products[c] += gradient * static_cast<double>(x[m * C + c] - mean[c]);
+    }
+  }
+}
+
+/// dx = scale * dy + slope * (x - mean) + shift.
+POPRUN_SIMD void combine(const float* __restrict x, const float* __restrict dy,
+                         const float* __restrict mean, std::int64_t M, std::int64_t C,
+                         const Channels& k, float* __restrict dx) {
+  const float* __restrict scale = k.scale;
+  const float* __restrict shift = k.shift;
+  const float* __restrict slope = k.slope;
+  for (std::int64_t m = 0; m < M; ++m) {
+    for (std::int64_t c = 0; c < C; ++c) {
+      dx[m * C + c] = scale[c] * dy[m * C + c] + slope[c] * (x[m * C + c] - mean[c]) + shift[c];
+    }
+  }
+}
+
+/// With r = 1 / sqrt(variance + eps) and X = (x - mean) r:  db = sum dy,  dw = sum dy X,
+/// dx = w r (dy - through * (db + X dw) / M), where through is 1 if x moves mean and variance.
+std::unique_ptr<Kernel> gradient_numerics(const Signature& s, double through) {
+  const std::int64_t C = s.inputs[0].shape[1];
+  return channel_kernel(C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps"), through](
+                               const Operands& t, const Channels& k) {
+    const float* mean = t.input_f32(2);
+    std::fill_n(k.sum, 2 * C, 0.0);
+    add_gradient_moments(t.input_f32(0), t.input_f32(4), mean, M, C, k.sum, k.products);
+    for (std::int64_t c = 0; c < C; ++c) {
+      const double r = 1.0 / std::sqrt(static_cast<double>(t.input_f32(3)[c]) + eps);
+      const double scale = static_cast<double>(t.input_f32(1)[c]) * r;
+      const double share = through * scale / static_cast<double>(M);
+      t.output_f32(1)[c] = static_cast<float>(k.products[c] * r);
+      t.output_f32(2)[c] = static_cast<float>(k.sum[c]);
+      k.scale[c] = static_cast<float>(scale);
+      k.slope[c] = static_cast<float>(-share * r * r * k.products[c]);
+      k.shift[c] = static_cast<float>(-share * k.sum[c]);
+    }
+    combine(t.input_f32(0), t.input_f32(4), mean, M, C, k, t.output_f32(0));
+  });
+}
+
+std::unique_ptr<Kernel> training_gradient_numerics(const Signature& s) {
+  return gradient_numerics(s, 1.0);
+}
+
+std::unique_ptr<Kernel> inference_gradient_numerics(const Signature& s) {
+  return gradient_numerics(s, 0.0);
+}
+
+/// Two reads of x and dy: nine operations an element.
+Work gradient_work(const Signature& s) {
+  Work work = elementwise_work(s, 0);
+  work.memory_traffic += s.inputs[0].bytes() * 2;
+  work.vector_flops = 9 * s.inputs[0].elements();
+  work.exchanged = s.inputs[1].bytes() * 4;
+  work.compute_sets = 3;
+  return work;
+}
+
+void set_gradients(Differentiator& d, const std::string& kind, TensorId mean, TensorId variance) {
+  const Operation& op = d.operation();
+  const auto gradients =
+      d.add(kind, {op.inputs[0], op.inputs[1], mean, variance, d.output_gradient(0)}, op.attributes,
+            {0, 1, 2});
+  for (std::size_t input = 0; input < 3; ++input) {
+    d.set_input_gradient(input, gradients[input]);
+  }
+}
+
+void training_gradient(Differentiator& d) {
+  const std::vector<TensorId> outputs = d.operation().outputs;
+  set_gradients(d, "batch_norm_training_gradient", outputs[1], outputs[2]);
+}
+
+void inference_gradient(Differentiator& d) {
+  const std::vector<TensorId> inputs = d.operation().inputs;
+  set_gradients(d, "batch_norm_inference_gradient", inputs[3], inputs[4]);
+}
+
+}  // namespace
+
+std::vector<Operator> batch_norm_operators() {
+  return {
+      {"batch_norm_training", training_shape, training_gradient, training_work, training_numerics},
+      {"batch_norm_inference", inference_shape, inference_gradient, inference_work,
+       inference_numerics},
+      {"batch_norm_update", update_shape, nullptr, update_work, update_numerics},
+      {"batch_norm_training_gradient", gradient_shape, nullptr, gradient_work,
+       training_gradient_numerics},
+      {"batch_norm_inference_gradient", gradient_shape, nullptr, gradient_work,
+       inference_gradient_numerics},
+  };
+}
+
+}  // namespace poprun
