@@ -4,145 +4,23 @@
 /// The scalar that is differentiated is L = sum(dy * y) for a random dy, added in double.
 
 #include <cmath>
-#include <functional>
 #include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "graph_runner.h"
+#include "probe.h"
 #include "replica/ops/builder/builder.h"
 
 namespace poprun {
 namespace {
 
+using testing::distinct;
+using testing::f32;
 using testing::GraphRunner;
-
-/// One operator on f32 inputs (and, for a loss, labels), differentiated by its gradient face.
-class Probe final : public Differentiator {
- public:
-  Probe(const std::string& kind, const std::vector<TensorType>& inputs,
-        const Attributes& attributes, std::size_t output_count)
-      : builder_(make_graph(), 1, 0, "") {
-    std::vector<TensorId> ids;
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-      ids.push_back(graph_.add_tensor({"x" + std::to_string(i), inputs[i], Role::kParameter}));
-    }
-    std::vector<std::string> names;
-    for (std::size_t k = 0; k < output_count; ++k) {
-      names.push_back("y" + std::to_string(k));
-    }
-    builder_.add(kind, ids, attributes, names);
-    EXPECT_TRUE(builder_.status()) << builder_.status().error().message;
-    operation_ = builder_.operations()[0];
-    dy_ = graph_.add_tensor({"dy", graph_.tensor(operation_.outputs[0]).type, Role::kActivation});
-    gradients_.resize(inputs.size());
-    find_operator(kind)->gradient(*this);
-    EXPECT_TRUE(builder_.status()) << builder_.status().error().message;
-  }
-
-  [[nodiscard]] const Operation& operation() const override { return operation_; }
-  [[nodiscard]] const TensorType& type(TensorId id) const override { return builder_.type(id); }
-  [[nodiscard]] bool wants(std::size_t input) const override {
-    return type(operation_.inputs[input]).data == DataType::kF32;
-  }
-  TensorId output_gradient(std::size_t output) override {
-    EXPECT_EQ(output, 0U);
-    return dy_;
-  }
-  void set_input_gradient(std::size_t input, TensorId gradient) override {
-    gradients_[input] = gradient;
-    has_gradient_.insert(input);
-  }
-  std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
-                            const std::vector<std::size_t>& of_input) override {
-    std::vector<std::string> names;
-    for (const std::size_t input : of_input) {
-      names.push_back("g" + std::to_string(input));
-    }
-    return builder_.add(std::move(kind), std::move(inputs), std::move(attributes), names);
-  }
-
-  /// Compares every input's gradient with (L(x + h) - L(x - h)) / 2h, element by element.
-  void expect_gradients(GraphRunner& runner, float h, double tolerance) {
-    runner.run(builder_.operations());
-    for (const std::size_t input : has_gradient_) {
-      const std::span<float> x = runner.floats(operation_.inputs[input]);
-      const std::span<float> g = runner.floats(gradients_[input]);
-      const std::vector<float> gradient(g.begin(), g.end());
-      double largest = 0;
-      for (const float value : gradient) {
-        largest = std::max(largest, std::abs(static_cast<double>(value)));
-      }
-      EXPECT_GT(largest, 0) << "input " << input;
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        const float kept = x[i];
-        x[i] = kept + h;
-        const double above = loss(runner);
-        x[i] = kept - h;
-        const double below = loss(runner);
-        x[i] = kept;
-        EXPECT_NEAR(gradient[i], (above - below) / (2.0 * static_cast<double>(h)),
-                    tolerance * largest)
-            << "input " << input << " element " << i;
-      }
-    }
-  }
-
-  void randomise(GraphRunner& runner, float spread, std::uint32_t seed) {
-    std::mt19937 random(seed);
-    std::uniform_real_distribution<float> uniform(-spread, spread);
-    for (const TensorId id : operation_.inputs) {
-      if (type(id).data == DataType::kF32) {
-        std::ranges::generate(runner.floats(id), [&] { return uniform(random); });
-      }
-    }
-    std::ranges::generate(runner.floats(dy_), [&] { return uniform(random); });
-  }
-
-  [[nodiscard]] const Graph& graph() const { return graph_; }
-  [[nodiscard]] TensorId dy() const { return dy_; }
-
- private:
-  Graph& make_graph() {
-    graph_.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};
-    return graph_;
-  }
-
-  double loss(GraphRunner& runner) {
-    runner.run(operation_);
-    const auto y = runner.floats(operation_.outputs[0]);
-    const auto dy = runner.floats(dy_);
-    double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      sum += static_cast<double>(y[i]) * static_cast<double>(dy[i]);
-    }
-    return sum;
-  }
-
-  Graph graph_;
-  Builder builder_;
-  Operation operation_;
-  TensorId dy_{};
-  std::vector<TensorId> gradients_;
-  std::set<std::size_t> has_gradient_;
-};
-
-TensorType f32(Shape shape, Layout layout = Layout::kRowMajor) {
-  return {DataType::kF32, std::move(shape), layout};
-}
-TensorType image(Shape shape) {
-  return f32(std::move(shape), Layout::kChannelsLast);
-}
-
-/// Distinct values `gap` apart, none at zero, in random order: no kink within reach of the
-/// differences.
-void distinct(std::span<float> values, float gap, std::uint32_t seed) {
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = gap * (static_cast<float>(i) - static_cast<float>(values.size()) / 2 + 0.25F);
-  }
-  std::shuffle(values.begin(), values.end(), std::mt19937(seed));
-}
+using testing::image;
+using testing::Probe;
 
 struct ConvCase {
   Shape x, w;
@@ -377,8 +255,8 @@ TEST(Operators, RefuseShapesThatDoNotFitByName) {
   ASSERT_FALSE(builder.status());
   EXPECT_EQ(builder.status().error().code, ErrorCode::kUsage);
   EXPECT_EQ(builder.status().error().message,
-            "fc: linear needs x f32[B,I], w f32[O,I], b f32[O]; it got (f32[3,7], f32[5,8], "
-            "f32[5])");
+            "fc: linear needs x f32[...,I], w f32[O,I] and, if any, b f32[O]; it got (f32[3,7], "
+            "f32[5,8], f32[5])");
 }
 
 TEST(Momentum, FollowsTheRuleOfTorchSgd) {
