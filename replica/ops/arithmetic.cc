@@ -3,9 +3,8 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
-/// Elementwise arithmetic and constants.
+/// Constants and sums in place.
 ///
-///   add(a, b)              ->  a + b, equal types
 ///   fill() shape=[..] value=.  ->  f32, row-major, every element `value`
 ///   accumulate(sum, x)     ->  sum, updated in place to sum + x
 ///   accumulate_metrics(total f32[3], loss, correct, count)  ->  total, updated in place by
@@ -15,7 +14,7 @@ namespace {
 
 Result<std::vector<TensorType>> same_types(const Signature& s) {
   if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
-    return shape_error("add", s, "two f32 tensors of one type");
+    return shape_error("accumulate", s, "two f32 tensors of one type");
   }
   return std::vector{s.inputs[0]};
 }
@@ -26,7 +25,6 @@ POPRUN_SIMD void sum(const float* a, const float* b, float* y, std::int64_t n) {
   }
 }
 
-/// Both `add` and, with the output in the place of input 0, `accumulate`.
 std::unique_ptr<Kernel> sum_numerics(const Signature& s) {
   return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
     sum(t.input_f32(0), t.input_f32(1), t.output_f32(0), n);
@@ -35,12 +33,6 @@ std::unique_ptr<Kernel> sum_numerics(const Signature& s) {
 
 Work one_flop(const Signature& s) {
   return elementwise_work(s, 1);
-}
-
-void add_gradient(Differentiator& d) {
-  const TensorId dy = d.output_gradient(0);
-  d.set_input_gradient(0, dy);
-  d.set_input_gradient(1, dy);
 }
 
 Result<std::vector<TensorType>> fill_shape(const Signature& s) {
@@ -83,8 +75,7 @@ std::unique_ptr<Kernel> metrics_numerics(const Signature& /*s*/) {
 }  // namespace
 
 std::vector<Operator> arithmetic_operators() {
-  return {{"add", same_types, add_gradient, one_flop, sum_numerics},
-          {"accumulate", same_types, nullptr, one_flop, sum_numerics},
+  return {{"accumulate", same_types, nullptr, one_flop, sum_numerics},
           {"fill", fill_shape, nullptr, fill_work, fill_numerics},
           {"accumulate_metrics", metrics_shape, nullptr, one_flop, metrics_numerics}};
 }

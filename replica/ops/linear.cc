@@ -1,65 +1,76 @@
-#include "replica/ops/dnnl/kernel.h"
+#include <algorithm>
+
+#include "replica/ops/dnnl/matmul.h"
 #include "replica/ops/operator.h"
+#include "replica/ops/simd.h"
 
 /// Dense layer.
 ///
-///   B  rows in the micro-batch    I  input features    O  output features
+///   B  rows: all dimensions of x but the last, taken as one    I  input features
+///   O  output features
 ///
-///   linear(x [B,I], w [O,I], b [O])  ->  y [B,O] = x w^T + b
+///   linear(x [...,I], w [O,I], b [O])  ->  y [...,O] = x w^T + b
+///
+/// Without b, y = x w^T. With input_major=1 the weight lies [I,O], as the Conv1D of GPT-2 has it.
 namespace poprun {
 namespace {
 
-using dnnl::memory;
+bool is_dense(const TensorType& type) {
+  return type.data == DataType::kF32 && !type.shape.empty() && type.layout == Layout::kRowMajor;
+}
 
-bool is_matrix(const TensorType& type) {
-  return type.data == DataType::kF32 && type.shape.size() == 2 && type.layout == Layout::kRowMajor;
+bool input_major(const Attributes& attributes) {
+  return attributes.has("input_major") && attributes.integer("input_major") != 0;
+}
+
+struct Sizes {
+  std::int64_t I;
+  std::int64_t O;
+};
+
+/// Of a weight of rank 2.
+Sizes sizes_of(const TensorType& w, const Attributes& attributes) {
+  return input_major(attributes) ? Sizes{w.shape[0], w.shape[1]} : Sizes{w.shape[1], w.shape[0]};
+}
+
+std::int64_t rows_of(const TensorType& type) {
+  return type.shape.back() == 0 ? 0 : type.elements() / type.shape.back();
+}
+
+/// `type` with another last dimension.
+TensorType with_features(TensorType type, std::int64_t features) {
+  type.shape.back() = features;
+  return type;
+}
+
+/// The weight as the matrix [I,O].
+DnnlMatrix weight_matrix(const Sizes& sizes, const Attributes& attributes) {
+  return input_major(attributes) ? DnnlMatrix::plain({sizes.I, sizes.O})
+                                 : DnnlMatrix::plain({sizes.O, sizes.I}).transposed();
 }
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
-  if (s.inputs.size() != 3 || !is_matrix(s.inputs[0]) || !is_matrix(s.inputs[1]) ||
-      s.inputs[0].shape[1] != s.inputs[1].shape[1] ||
-      s.inputs[2] != TensorType{DataType::kF32, {s.inputs[1].shape[0]}, {}}) {
-    return shape_error("linear", s, "x f32[B,I], w f32[O,I], b f32[O]");
+  const bool fits = (s.inputs.size() == 2 || s.inputs.size() == 3) && is_dense(s.inputs[0]) &&
+                    is_dense(s.inputs[1]) && s.inputs[1].shape.size() == 2;
+  const Sizes sizes = fits ? sizes_of(s.inputs[1], s.attributes) : Sizes{};
+  if (!fits || s.inputs[0].shape.back() != sizes.I ||
+      (s.inputs.size() == 3 && s.inputs[2] != TensorType{DataType::kF32, {sizes.O}, {}})) {
+    return shape_error("linear", s,
+                       input_major(s.attributes)
+                           ? "x f32[...,I], w f32[I,O] and, if any, b f32[O]"
+                           : "x f32[...,I], w f32[O,I] and, if any, b f32[O]");
   }
-  return std::vector{TensorType{DataType::kF32, {s.inputs[0].shape[0], s.inputs[1].shape[0]}, {}}};
-}
-
-memory::desc matrix(std::int64_t rows, std::int64_t columns, memory::dims strides) {
-  return {{rows, columns}, memory::data_type::f32, std::move(strides)};
-}
-
-/// A row-major [rows, columns] matrix, and the same bytes seen transposed.
-memory::desc plain(std::int64_t rows, std::int64_t columns) {
-  return matrix(rows, columns, {columns, 1});
-}
-memory::desc transposed(std::int64_t rows, std::int64_t columns) {
-  return matrix(rows, columns, {1, rows});
-}
-
-/// One matrix product between operands as they lie: a is input 0, b input 1, c output 0.
-std::unique_ptr<Kernel> matmul_kernel(const memory::desc& a, const memory::desc& b,
-                                      const memory::desc& c, bool with_bias) {
-  const memory::desc bias({1, c.dims()[1]}, memory::data_type::f32, memory::format_tag::ab);
-  const dnnl::matmul::desc desc =
-      with_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c);
-  const dnnl::matmul::primitive_desc plan(desc, dnnl_attributes(), dnnl_cpu());
-  std::vector<DnnlKernel::Argument> arguments = {{DNNL_ARG_SRC, false, 0, a, a},
-                                                 {DNNL_ARG_WEIGHTS, false, 1, b, b},
-                                                 {DNNL_ARG_DST, true, 0, c, c}};
-  if (with_bias) {
-    arguments.push_back({DNNL_ARG_BIAS, false, 2, bias, bias});
-  }
-  return std::make_unique<DnnlKernel>(dnnl::matmul(plan), plan.scratchpad_desc(), arguments);
+  return std::vector{with_features(s.inputs[0], sizes.O)};
 }
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
-  const std::int64_t B = s.inputs[0].shape[0];
-  const std::int64_t I = s.inputs[0].shape[1];
-  const std::int64_t O = s.inputs[1].shape[0];
-  return matmul_kernel(plain(B, I), transposed(I, O), plain(B, O), true);
+  const std::int64_t B = rows_of(s.inputs[0]);
+  const Sizes sizes = sizes_of(s.inputs[1], s.attributes);
+  return matmul_kernel(DnnlMatrix::plain({B, sizes.I}), weight_matrix(sizes, s.attributes),
+                       DnnlMatrix::plain({B, sizes.O}), s.inputs.size() == 3);
 }
 
-Work matmul_work(const Signature& s, std::int64_t macs) {
+Work linear_work(const Signature& s, std::int64_t macs) {
   Work work = elementwise_work(s, 0);
   work.macs = macs;
   for (const TensorType& input : s.inputs) {
@@ -69,84 +80,117 @@ Work matmul_work(const Signature& s, std::int64_t macs) {
 }
 
 Work work(const Signature& s) {
-  return matmul_work(s, s.inputs[0].shape[0] * s.inputs[1].elements());
+  return linear_work(s, rows_of(s.inputs[0]) * s.inputs[1].elements());
 }
 
-/// linear_input_gradient(dy [B,O], w [O,I])  ->  dx [B,I] = dy w
+/// linear_input_gradient(dy [...,O], w)  ->  dx [...,I] = dy w
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
-  if (s.inputs.size() != 2 || !is_matrix(s.inputs[0]) || !is_matrix(s.inputs[1]) ||
-      s.inputs[0].shape[1] != s.inputs[1].shape[0]) {
-    return shape_error("linear_input_gradient", s, "dy f32[B,O], w f32[O,I]");
+  if (s.inputs.size() != 2 || !is_dense(s.inputs[0]) || !is_dense(s.inputs[1]) ||
+      s.inputs[1].shape.size() != 2 ||
+      s.inputs[0].shape.back() != sizes_of(s.inputs[1], s.attributes).O) {
+    return shape_error("linear_input_gradient", s, "dy f32[...,O], w f32[O,I]");
   }
-  return std::vector{TensorType{DataType::kF32, {s.inputs[0].shape[0], s.inputs[1].shape[1]}, {}}};
+  return std::vector{with_features(s.inputs[0], sizes_of(s.inputs[1], s.attributes).I)};
 }
 
 std::unique_ptr<Kernel> input_gradient_numerics(const Signature& s) {
-  const std::int64_t B = s.inputs[0].shape[0];
-  const std::int64_t O = s.inputs[1].shape[0];
-  const std::int64_t I = s.inputs[1].shape[1];
-  return matmul_kernel(plain(B, O), plain(O, I), plain(B, I), false);
+  const std::int64_t B = rows_of(s.inputs[0]);
+  const Sizes sizes = sizes_of(s.inputs[1], s.attributes);
+  return matmul_kernel(DnnlMatrix::plain({B, sizes.O}),
+                       weight_matrix(sizes, s.attributes).transposed(),
+                       DnnlMatrix::plain({B, sizes.I}), false);
 }
 
-Work input_gradient_work(const Signature& s) {
-  return matmul_work(s, s.inputs[0].shape[0] * s.inputs[1].elements());
+/// linear_weight_gradient(x [...,I], dy [...,O]) bias=0|1
+///     ->  dw [O,I] = dy^T x, or [I,O] = x^T dy with input_major=1; with bias=1 also db [O], the
+///         column sums of dy
+bool with_bias(const Attributes& attributes) {
+  return attributes.integer("bias") != 0;
 }
 
-/// linear_weight_gradient(x [B,I], dy [B,O])  ->  dw [O,I] = dy^T x, db [O] = column sums of dy
 Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
-  if (s.inputs.size() != 2 || !is_matrix(s.inputs[0]) || !is_matrix(s.inputs[1]) ||
-      s.inputs[0].shape[0] != s.inputs[1].shape[0]) {
-    return shape_error("linear_weight_gradient", s, "x f32[B,I], dy f32[B,O]");
+  if (s.inputs.size() != 2 || !is_dense(s.inputs[0]) || !is_dense(s.inputs[1]) ||
+      rows_of(s.inputs[0]) != rows_of(s.inputs[1]) || !s.attributes.has("bias")) {
+    return shape_error("linear_weight_gradient", s, "x f32[...,I], dy f32[...,O], bias=0 or 1");
   }
-  const std::int64_t I = s.inputs[0].shape[1];
-  const std::int64_t O = s.inputs[1].shape[1];
-  return std::vector{TensorType{DataType::kF32, {O, I}, {}}, TensorType{DataType::kF32, {O}, {}}};
+  const std::int64_t I = s.inputs[0].shape.back();
+  const std::int64_t O = s.inputs[1].shape.back();
+  std::vector<TensorType> outputs = {
+      {DataType::kF32, input_major(s.attributes) ? Shape{I, O} : Shape{O, I}, {}}};
+  if (with_bias(s.attributes)) {
+    outputs.push_back({DataType::kF32, {O}, {}});
+  }
+  return outputs;
+}
+
+POPRUN_SIMD void add_row(const float* __restrict dy, float* __restrict db, std::int64_t O) {
+  for (std::int64_t o = 0; o < O; ++o) {
+    db[o] += dy[o];
+  }
 }
 
 /// db, beside the product. Rows are added in order.
 void column_sums(const float* dy, std::int64_t B, std::int64_t O, float* db) {
   std::fill_n(db, O, 0.0F);
   for (std::int64_t b = 0; b < B; ++b) {
-    for (std::int64_t o = 0; o < O; ++o) {
-      db[o] += dy[b * O + o];
-    }
+    add_row(dy + b * O, db, O);
   }
 }
 
 std::unique_ptr<Kernel> weight_gradient_numerics(const Signature& s) {
   class WeightGradient final : public Kernel {
    public:
-    WeightGradient(std::int64_t B, std::int64_t I, std::int64_t O)
-        : b_(B),
-          o_(O),
-          product_(matmul_kernel(transposed(O, B), plain(B, I), plain(O, I), false)) {}
+    explicit WeightGradient(const Signature& s)
+        : B_(rows_of(s.inputs[0])),
+          O_(s.inputs[1].shape.back()),
+          with_bias_(with_bias(s.attributes)),
+          swaps_(!input_major(s.attributes)) {
+      const DnnlMatrix x = DnnlMatrix::plain({B_, s.inputs[0].shape.back()});
+      const DnnlMatrix dy = DnnlMatrix::plain({B_, O_});
+      const DnnlMatrix dw = DnnlMatrix::plain(s.outputs[0].shape);
+      product_ = swaps_ ? matmul_kernel(dy.transposed(), x, dw, false)
+                        : matmul_kernel(x.transposed(), dy, dw, false);
+    }
     void run(const Operands& t) override {
-      product_->run({{t.inputs[1], t.inputs[0]}, {t.outputs[0]}, t.scratch});
-      column_sums(t.input_f32(1), b_, o_, t.output_f32(1));
+      product_->run(
+          {{t.inputs[swaps_ ? 1 : 0], t.inputs[swaps_ ? 0 : 1]}, {t.outputs[0]}, t.scratch});
+      if (with_bias_) {
+        column_sums(t.input_f32(1), B_, O_, t.output_f32(1));
+      }
     }
     [[nodiscard]] Bytes scratch() const override { return product_->scratch(); }
 
    private:
-    std::int64_t b_;
-    std::int64_t o_;
+    std::int64_t B_;
+    std::int64_t O_;
+    bool with_bias_;
+    bool swaps_;
     std::unique_ptr<Kernel> product_;
   };
-  return std::make_unique<WeightGradient>(s.inputs[0].shape[0], s.inputs[0].shape[1],
-                                          s.inputs[1].shape[1]);
+  return std::make_unique<WeightGradient>(s);
 }
 
 Work weight_gradient_work(const Signature& s) {
-  return matmul_work(s, s.inputs[0].elements() * s.inputs[1].shape[1]);
+  return linear_work(s, s.inputs[0].elements() * s.inputs[1].shape.back());
 }
 
 void gradient(Differentiator& d) {
   const Operation& op = d.operation();
   const TensorId dy = d.output_gradient(0);
-  const auto dw = d.add("linear_weight_gradient", {op.inputs[0], dy}, {}, {1, 2});
-  d.set_input_gradient(1, dw[0]);
-  d.set_input_gradient(2, dw[1]);
+  const bool bias = op.inputs.size() == 3;
+  if (d.wants(1) || (bias && d.wants(2))) {
+    Attributes attributes = op.attributes;
+    attributes.set("bias", std::int64_t{bias ? 1 : 0});
+    const auto dw = d.add("linear_weight_gradient", {op.inputs[0], dy}, attributes,
+                          bias ? std::vector<std::size_t>{1, 2} : std::vector<std::size_t>{1});
+    d.set_input_gradient(1, dw[0]);
+    if (bias) {
+      d.set_input_gradient(2, dw[1]);
+    }
+  }
   if (d.wants(0)) {
-    d.set_input_gradient(0, d.add("linear_input_gradient", {dy, op.inputs[1]}, {}, {0})[0]);
+    d.set_input_gradient(0,
+                         d.add("linear_input_gradient", {dy, op.inputs[1]}, op.attributes, {0})[0]);
   }
 }
 
@@ -155,8 +199,7 @@ void gradient(Differentiator& d) {
 std::vector<Operator> linear_operators() {
   return {
       {"linear", shape, gradient, work, numerics},
-      {"linear_input_gradient", input_gradient_shape, nullptr, input_gradient_work,
-       input_gradient_numerics},
+      {"linear_input_gradient", input_gradient_shape, nullptr, work, input_gradient_numerics},
       {"linear_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work,
        weight_gradient_numerics},
   };

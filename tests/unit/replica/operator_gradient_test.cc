@@ -4,7 +4,6 @@
 /// The scalar that is differentiated is L = sum(dy * y) for a random dy, added in double.
 
 #include <cmath>
-#include <functional>
 #include <random>
 
 #include <gmock/gmock.h>
@@ -195,8 +194,8 @@ TEST(Operators, RefuseShapesThatDoNotFitByName) {
   ASSERT_FALSE(builder.status());
   EXPECT_EQ(builder.status().error().code, ErrorCode::kUsage);
   EXPECT_EQ(builder.status().error().message,
-            "fc: linear needs x f32[B,I], w f32[O,I], b f32[O]; it got (f32[3,7], f32[5,8], "
-            "f32[5])");
+            "fc: linear needs x f32[...,I], w f32[O,I] and, if any, b f32[O]; it got (f32[3,7], "
+            "f32[5,8], f32[5])");
 }
 
 TEST(Momentum, FollowsTheRuleOfTorchSgd) {

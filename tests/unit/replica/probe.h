@@ -57,7 +57,11 @@ class Probe final : public Differentiator {
                             const std::vector<std::size_t>& of_input) override {
     std::vector<std::string> names;
     for (const std::size_t input : of_input) {
-      names.push_back("g" + std::to_string(input));
+      std::string name = "g" + std::to_string(input);
+      while (graph_.has(name)) {
+        name += "'";  // A gradient made in several operations.
+      }
+      names.push_back(name);
     }
     return builder_.add(std::move(kind), std::move(inputs), std::move(attributes), names);
   }

@@ -1,0 +1,109 @@
+#include "replica/ops/broadcast/broadcast.h"
+
+#include <algorithm>
+
+#include "replica/base/error.h"
+
+namespace poprun {
+namespace {
+
+/// Elements to go in memory for a step of each logical dimension.
+Shape element_strides(const TensorType& type) {
+  const Shape& d = type.shape;
+  if (type.layout == Layout::kChannelsLast) {
+    return {d[1] * d[2] * d[3], 1, d[3] * d[1], d[1]};
+  }
+  Shape strides(d.size(), 1);
+  for (std::size_t i = d.size(); i-- > 1;) {
+    strides[i - 1] = strides[i] * d[i];
+  }
+  return strides;
+}
+
+/// Strides of `operand` by the dimensions of `whole`: 0 where it is repeated.
+Shape strides_within(const TensorType& operand, const TensorType& whole) {
+  POPRUN_CHECK(operand.shape.size() <= whole.shape.size());
+  const std::size_t missing = whole.shape.size() - operand.shape.size();
+  const Shape own = element_strides(operand);
+  Shape strides(whole.shape.size(), 0);
+  for (std::size_t d = 0; d < own.size(); ++d) {
+    strides[missing + d] = operand.shape[d] == 1 ? 0 : own[d];
+  }
+  return strides;
+}
+
+}  // namespace
+
+std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b) {
+  const Shape& longer = a.size() >= b.size() ? a : b;
+  const Shape& shorter = a.size() >= b.size() ? b : a;
+  Shape shape = longer;
+  const std::size_t missing = longer.size() - shorter.size();
+  for (std::size_t d = 0; d < shorter.size(); ++d) {
+    std::int64_t& size = shape[missing + d];
+    if (size != shorter[d] && size != 1 && shorter[d] != 1) {
+      return std::nullopt;
+    }
+    size = size == 1 ? shorter[d] : size;
+  }
+  return shape;
+}
+
+void BroadcastLoops::step(Shape& index, Shape& offsets) const {
+  for (std::size_t d = index.size(); d-- > 0;) {
+    const bool wraps = ++index[d] == sizes[d];
+    for (std::size_t k = 0; k < offsets.size(); ++k) {
+      offsets[k] += wraps ? -strides[k][d] * (sizes[d] - 1) : strides[k][d];
+    }
+    if (!wraps) {
+      return;
+    }
+    index[d] = 0;
+  }
+}
+
+BroadcastLoops broadcast_loops(const TensorType& whole, const std::vector<TensorType>& operands) {
+  std::vector<Shape> all = {element_strides(whole)};
+  for (const TensorType& operand : operands) {
+    all.push_back(strides_within(operand, whole));
+  }
+  std::vector<std::size_t> order = {0, 2, 3, 1};
+  if (whole.layout == Layout::kRowMajor) {
+    order.resize(whole.shape.size());
+    for (std::size_t d = 0; d < order.size(); ++d) {
+      order[d] = d;
+    }
+  }
+
+  BroadcastLoops loops{{}, std::vector<Shape>(operands.size())};
+  std::vector<std::int64_t> outer(all.size(), 0);  // Strides of the loop added last.
+  for (const std::size_t d : order) {
+    const std::int64_t size = whole.shape[d];
+    if (size == 1) {
+      continue;
+    }
+    bool merges = !loops.sizes.empty();
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      merges = merges && outer[k] == all[k][d] * size;
+      outer[k] = all[k][d];
+    }
+    if (merges) {
+      loops.sizes.back() *= size;
+    } else {
+      loops.sizes.push_back(size);
+    }
+    for (std::size_t k = 0; k < operands.size(); ++k) {
+      if (!merges) {
+        loops.strides[k].push_back(0);
+      }
+      loops.strides[k].back() = all[k + 1][d];
+    }
+  }
+  if (loops.sizes.empty()) {
+    loops.sizes = {1};
+    loops.strides.assign(operands.size(), {0});
+  }
+  return loops;
+}
+
+}  // namespace poprun

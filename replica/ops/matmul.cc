@@ -1,0 +1,170 @@
+#include "replica/ops/dnnl/matmul.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "replica/ops/broadcast/broadcast.h"
+#include "replica/ops/operator.h"
+
+/// Products of matrices, batched.
+///
+///   M  rows of the result    N  columns of the result    K  what is summed over
+///
+///   matmul(a [...,M,K], b [...,K,N]) transpose_a=0|1 transpose_b=0|1 scale=.
+///       ->  c [...,M,N] = scale * a b
+///
+/// With transpose_a a is [...,K,M], with transpose_b b is [...,N,K]; scale may be left out and is
+/// then 1. Leading dimensions broadcast as NumPy's do. A matrix b without leading dimensions is
+/// multiplied in one product, with a's leading dimensions taken as rows.
+namespace poprun {
+namespace {
+
+bool flag(const Attributes& attributes, const std::string& name) {
+  return attributes.has(name) && attributes.integer(name) != 0;
+}
+
+float scale_of(const Attributes& attributes) {
+  return attributes.has("scale") ? static_cast<float>(attributes.real("scale")) : 1.0F;
+}
+
+bool is_matrices(const TensorType& type) {
+  return type.data == DataType::kF32 && type.shape.size() >= 2 && type.layout == Layout::kRowMajor;
+}
+
+Shape leading(const Shape& shape) {
+  return {shape.begin(), shape.end() - 2};
+}
+
+std::int64_t product(const Shape& shape) {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>{});
+}
+
+/// Rows and columns as they take part, after any transposition.
+std::pair<std::int64_t, std::int64_t> matrix_of(const Shape& shape, bool transposed) {
+  const std::int64_t rows = shape[shape.size() - 2];
+  const std::int64_t columns = shape.back();
+  return transposed ? std::pair{columns, rows} : std::pair{rows, columns};
+}
+
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  const auto bad = [&] {
+    return shape_error("matmul", s,
+                       "a f32[...,M,K] and b f32[...,K,N] (their last two dimensions exchanged "
+                       "with transpose_a, transpose_b), with leading dimensions that broadcast");
+  };
+  if (s.inputs.size() != 2 || !is_matrices(s.inputs[0]) || !is_matrices(s.inputs[1])) {
+    return bad();
+  }
+  const auto [M, K] = matrix_of(s.inputs[0].shape, flag(s.attributes, "transpose_a"));
+  const auto [rows, N] = matrix_of(s.inputs[1].shape, flag(s.attributes, "transpose_b"));
+  auto c = broadcast_shape(leading(s.inputs[0].shape), leading(s.inputs[1].shape));
+  if (rows != K || !c) {
+    return bad();
+  }
+  c->insert(c->end(), {M, N});
+  return std::vector{TensorType{DataType::kF32, *c, {}}};
+}
+
+/// One operand with `batch` in the place of its leading dimensions.
+DnnlMatrix matrices(const Shape& shape, bool transposed, Shape batch) {
+  batch.insert(batch.end(), {shape[shape.size() - 2], shape.back()});
+  const DnnlMatrix plain = DnnlMatrix::plain(std::move(batch));
+  return transposed ? plain.transposed() : plain;
+}
+
+/// The leading dimensions of an operand, as many as the result has.
+Shape padded(const Shape& shape, std::size_t rank) {
+  Shape batch = leading(shape);
+  batch.insert(batch.begin(), rank - batch.size(), 1);
+  return batch;
+}
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
+  const Shape& a = s.inputs[0].shape;
+  const Shape& b = s.inputs[1].shape;
+  const Shape& c = s.outputs[0].shape;
+  const bool transpose_a = flag(s.attributes, "transpose_a");
+  const bool transpose_b = flag(s.attributes, "transpose_b");
+  const float scale = scale_of(s.attributes);
+  if (product(leading(b)) == 1 && !transpose_a) {
+    const std::int64_t rows = product(c) / c.back();
+    return matmul_kernel(DnnlMatrix::plain({rows, a.back()}), matrices(b, transpose_b, {}),
+                         DnnlMatrix::plain({rows, c.back()}), false, scale);
+  }
+  if (leading(a) == leading(b)) {
+    const Shape batch = {product(leading(c))};
+    return matmul_kernel(matrices(a, transpose_a, batch), matrices(b, transpose_b, batch),
+                         matrices(c, false, batch), false, scale);
+  }
+  const std::size_t rank = c.size() - 2;
+  return matmul_kernel(matrices(a, transpose_a, padded(a, rank)),
+                       matrices(b, transpose_b, padded(b, rank)), matrices(c, false, leading(c)),
+                       false, scale);
+}
+
+Work work(const Signature& s) {
+  Work work = elementwise_work(s, 0);
+  work.macs = s.outputs[0].elements() *
+              matrix_of(s.inputs[0].shape, flag(s.attributes, "transpose_a")).second;
+  work.exchanged = s.inputs[0].bytes() + s.inputs[1].bytes();
+  return work;
+}
+
+struct Factor {
+  TensorId matrix;
+  bool transposed;
+};
+
+/// Adds the gradient of `input` as the product of two factors, summed over what was broadcast.
+void add_product(Differentiator& d, std::size_t input, const Factor& left, const Factor& right) {
+  Attributes attributes{{"transpose_a", std::int64_t{left.transposed ? 1 : 0}},
+                        {"transpose_b", std::int64_t{right.transposed ? 1 : 0}}};
+  if (d.operation().attributes.has("scale")) {
+    attributes.set("scale", d.operation().attributes.real("scale"));
+  }
+  TensorId gradient = d.add("matmul", {left.matrix, right.matrix}, attributes, {input})[0];
+  const Shape& wanted = d.type(d.operation().inputs[input]).shape;
+  if (d.type(gradient).shape != wanted) {
+    gradient = d.add("sum_to", {gradient},
+                     {{"shape", wanted}, {"layout", std::string{"row-major"}}}, {input})[0];
+  }
+  d.set_input_gradient(input, gradient);
+}
+
+void gradient(Differentiator& d) {
+  const Operation& op = d.operation();
+  const TensorId a = op.inputs[0];
+  const TensorId b = op.inputs[1];
+  const bool transpose_a = flag(op.attributes, "transpose_a");
+  const bool transpose_b = flag(op.attributes, "transpose_b");
+  const TensorId dc = d.output_gradient(0);
+  if (d.wants(0)) {
+    if (transpose_a) {
+      add_product(d, 0, {b, transpose_b}, {dc, true});
+    } else {
+      add_product(d, 0, {dc, false}, {b, !transpose_b});
+    }
+  }
+  if (!d.wants(1)) {
+    return;
+  }
+  if (d.type(b).shape.size() == 2 && !transpose_a && !op.attributes.has("scale")) {
+    // One product over all rows, as the forward pass has it.
+    const Attributes attributes{{"bias", std::int64_t{0}},
+                                {"input_major", std::int64_t{transpose_b ? 0 : 1}}};
+    d.set_input_gradient(1, d.add("linear_weight_gradient", {a, dc}, attributes, {1})[0]);
+  } else if (transpose_b) {
+    add_product(d, 1, {dc, true}, {a, transpose_a});
+  } else {
+    add_product(d, 1, {a, !transpose_a}, {dc, false});
+  }
+}
+
+}  // namespace
+
+std::vector<Operator> matmul_operators() {
+  return {{"matmul", shape, gradient, work, numerics}};
+}
+
+}  // namespace poprun

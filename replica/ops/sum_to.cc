@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <array>
+
+#include "replica/ops/broadcast/broadcast.h"
+#include "replica/ops/operator.h"
+#include "replica/ops/simd.h"
+
+/// sum_to(x) shape=[..] layout="row-major" | "nhwc"  ->  y
+///
+/// The gradient of broadcasting: x summed over the dimensions along which `shape` is repeated to
+/// give x's shape. Elements are added in the order in which x lies in memory; sums along its rows
+/// in 16 interleaved parts first, whatever the CPU.
+namespace poprun {
+namespace {
+
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 || !s.attributes.has("shape") ||
+      !s.attributes.has("layout")) {
+    return shape_error("sum_to", s, "one f32 tensor, shape=[..] and layout");
+  }
+  const bool image = s.attributes.text("layout") == "nhwc";
+  const TensorType y{DataType::kF32, s.attributes.integers("shape"),
+                     image ? Layout::kChannelsLast : Layout::kRowMajor};
+  if (broadcast_shape(s.inputs[0].shape, y.shape) != s.inputs[0].shape ||
+      (image && y.shape.size() != 4)) {
+    return shape_error("sum_to", s, "a shape that broadcasts to x's");
+  }
+  return std::vector{y};
+}
+
+POPRUN_SIMD void add_rows(const float* __restrict x, float* __restrict y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] += x[i];
+  }
+}
+
+POPRUN_SIMD float row_sum(const float* x, std::int64_t n) {
+  std::array<float, 16> lanes{};
+  std::int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (std::size_t l = 0; l < 16; ++l) {
+      lanes[l] += x[i + static_cast<std::int64_t>(l)];
+    }
+  }
+  float sum = 0;
+  for (const float lane : lanes) {
+    sum += lane;
+  }
+  for (; i < n; ++i) {
+    sum += x[i];
+  }
+  return sum;
+}
+
+void add_row(const float* x, float* y, std::int64_t n, std::int64_t stride) {
+  if (stride == 0) {
+    *y += row_sum(x, n);
+  } else if (stride == 1) {
+    add_rows(x, y, n);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) {
+      y[i * stride] += x[i];
+    }
+  }
+}
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
+  return make_kernel([loops = broadcast_loops(s.inputs[0], {s.outputs[0]}),
+                      n = s.outputs[0].elements()](const Operands& t) {
+    float* y = t.output_f32(0);
+    std::fill_n(y, n, 0.0F);
+    loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
+      add_row(t.input_f32(0) + at, y + offsets[0], loops.row(), loops.row_stride(0));
+    });
+  });
+}
+
+Work work(const Signature& s) {
+  Work work = elementwise_work(s, 0);
+  work.vector_flops = s.inputs[0].elements();
+  work.exchanged = s.outputs[0].bytes();
+  return work;
+}
+
+}  // namespace
+
+std::vector<Operator> sum_to_operators() {
+  return {{"sum_to", shape, nullptr, work, numerics}};
+}
+
+}  // namespace poprun

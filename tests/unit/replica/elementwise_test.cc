@@ -1,0 +1,178 @@
+/// Elementwise operators: forward against the formula in double, gradients against central
+/// differences.
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "graph_runner.h"
+#include "probe.h"
+
+namespace poprun {
+namespace {
+
+using testing::f32;
+using testing::GraphRunner;
+using testing::image;
+using testing::Probe;
+
+struct BinaryCase {
+  TensorType a, b;
+  std::vector<std::int64_t> a_at, b_at;  ///< Which elements meet in each element of the result.
+};
+
+class Binary : public ::testing::TestWithParam<BinaryCase> {};
+
+/// Away from zero, so that a quotient is tame.
+void fill_operands(Probe& probe, GraphRunner& runner) {
+  probe.randomise(runner, 1.0F, 31);
+  for (const TensorId id : probe.operation().inputs) {
+    for (float& x : runner.floats(id)) {
+      x += x < 0 ? -1.5F : 1.5F;
+    }
+  }
+}
+
+TEST_P(Binary, ForwardAgreesWithTheFormula) {
+  using Formula = double (*)(double, double);
+  const std::vector<std::pair<std::string, Formula>> formulas = {
+      {"add", [](double a, double b) { return a + b; }},
+      {"sub", [](double a, double b) { return a - b; }},
+      {"mul", [](double a, double b) { return a * b; }},
+      {"div", [](double a, double b) { return a / b; }}};
+  const BinaryCase& c = GetParam();
+  for (const auto& [kind, formula] : formulas) {
+    Probe probe(kind, {c.a, c.b}, {}, 1);
+    GraphRunner runner(probe.graph());
+    fill_operands(probe, runner);
+    runner.run(probe.operation());
+    const auto a = runner.floats(probe.operation().inputs[0]);
+    const auto b = runner.floats(probe.operation().inputs[1]);
+    const auto y = runner.floats(probe.operation().outputs[0]);
+    ASSERT_EQ(y.size(), c.a_at.size());
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const auto at_a = static_cast<std::size_t>(c.a_at[i]);
+      const auto at_b = static_cast<std::size_t>(c.b_at[i]);
+      EXPECT_NEAR(y[i], formula(static_cast<double>(a[at_a]), static_cast<double>(b[at_b])), 1e-6)
+          << kind << " element " << i;
+    }
+  }
+}
+
+TEST_P(Binary, GradientAgreesWithDifferences) {
+  for (const std::string kind : {"add", "sub", "mul", "div"}) {
+    Probe probe(kind, {GetParam().a, GetParam().b}, {}, 1);
+    GraphRunner runner(probe.graph());
+    fill_operands(probe, runner);
+    probe.expect_gradients(runner, kind == "div" ? 0.02F : 0.5F, 1e-3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, Binary,
+    ::testing::Values(
+        BinaryCase{f32({2, 3}), f32({2, 3}), {0, 1, 2, 3, 4, 5}, {0, 1, 2, 3, 4, 5}},
+        BinaryCase{f32({2, 3}), f32({}), {0, 1, 2, 3, 4, 5}, {0, 0, 0, 0, 0, 0}},
+        BinaryCase{f32({3}), f32({2, 3}), {0, 1, 2, 0, 1, 2}, {0, 1, 2, 3, 4, 5}},
+        BinaryCase{f32({2, 1}), f32({1, 3}), {0, 0, 0, 1, 1, 1}, {0, 1, 2, 0, 1, 2}},
+        BinaryCase{f32({2, 1, 2}), f32({2, 1}), {0, 1, 0, 1, 2, 3, 2, 3}, {0, 0, 1, 1, 0, 0, 1, 1}},
+        // Two channels, two pixels: stored pixel by pixel on the left, plane by plane on the right.
+        BinaryCase{image({1, 2, 1, 2}), f32({1, 2, 1, 2}), {0, 1, 2, 3}, {0, 2, 1, 3}},
+        BinaryCase{image({1, 2, 1, 2}), f32({2, 1, 1}), {0, 1, 2, 3}, {0, 1, 0, 1}}));
+
+TEST(SumTo, AddsWhatWasRepeated) {
+  Graph graph;
+  graph.functions = {{"load", {{1, {}}}}};
+  Builder builder(graph, 0, 0, "");
+  const TensorId x = graph.add_tensor({"x", f32({2, 37}), Role::kActivation});
+  const auto sum = [&](Shape shape, const std::string& name) {
+    return builder.add_one(
+        "sum_to", {x}, {{"shape", std::move(shape)}, {"layout", std::string{"row-major"}}}, name);
+  };
+  const TensorId rows = sum({2, 1}, "rows");
+  const TensorId columns = sum({37}, "columns");
+  GraphRunner runner(graph);
+  for (std::size_t i = 0; i < 74; ++i) {
+    runner.floats(x)[i] = static_cast<float>(i);
+  }
+
+  runner.run(builder.operations());
+
+  EXPECT_THAT(runner.floats(rows), ::testing::ElementsAre(666.0F, 2035.0F));
+  EXPECT_EQ(runner.floats(columns)[0], 37.0F);
+  EXPECT_EQ(runner.floats(columns)[36], 109.0F);
+}
+
+struct UnaryCase {
+  std::string kind;
+  double (*formula)(double);
+  float least;  ///< Of the arguments.
+};
+
+class Unary : public ::testing::TestWithParam<UnaryCase> {
+ protected:
+  Unary() : probe_(GetParam().kind, {f32({5, 7})}, {}, 1), runner_(probe_.graph()) {
+    probe_.randomise(runner_, 1.0F, 33);
+    const auto x = runner_.floats(probe_.operation().inputs[0]);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = GetParam().least + 0.22F * static_cast<float>(i);
+    }
+  }
+  Probe probe_;
+  GraphRunner runner_;
+};
+
+TEST_P(Unary, ForwardAgreesWithTheFormula) {
+  runner_.run(probe_.operation());
+  const auto x = runner_.floats(probe_.operation().inputs[0]);
+  const auto y = runner_.floats(probe_.operation().outputs[0]);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double expected = GetParam().formula(static_cast<double>(x[i]));
+    EXPECT_NEAR(y[i], expected, 1e-6 + 1e-5 * std::abs(expected)) << x[i];
+  }
+}
+
+TEST_P(Unary, GradientAgreesWithDifferences) {
+  probe_.expect_gradients(runner_, 0.01F, 2e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, Unary,
+    ::testing::Values(
+        UnaryCase{"gelu", [](double x) { return x / 2 * (1 + std::erf(x / std::sqrt(2.0))); },
+                  -3.7F},
+        UnaryCase{"gelu_tanh",
+                  [](double x) {
+                    return x / 2 *
+                           (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+                  },
+                  -3.7F},
+        UnaryCase{"tanh", [](double x) { return std::tanh(x); }, -3.7F},
+        UnaryCase{"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }, -3.7F},
+        UnaryCase{"exp", [](double x) { return std::exp(x); }, -3.7F},
+        UnaryCase{"log", [](double x) { return std::log(x); }, 0.3F},
+        UnaryCase{"sqrt", [](double x) { return std::sqrt(x); }, 0.3F},
+        UnaryCase{"neg", [](double x) { return -x; }, -3.7F},
+        UnaryCase{"leaky_relu", [](double x) { return x > 0 ? x : 0.01 * x; }, -3.7F},
+        UnaryCase{"elu", [](double x) { return x > 0 ? x : std::expm1(x); }, -3.7F},
+        UnaryCase{"selu",
+                  [](double x) {
+                    return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x));
+                  },
+                  -3.7F},
+        UnaryCase{"softplus", [](double x) { return std::log1p(std::exp(x)); }, -3.7F}));
+
+TEST(LeakyRelu, TakesItsSlopeFromTheAttribute) {
+  Probe probe("leaky_relu", {f32({2})}, {{"alpha", 0.5}}, 1);
+  GraphRunner runner(probe.graph());
+  runner.floats(probe.operation().inputs[0])[0] = -3;
+  runner.floats(probe.operation().inputs[0])[1] = 3;
+
+  runner.run(probe.operation());
+
+  EXPECT_THAT(runner.floats(probe.operation().outputs[0]), ::testing::ElementsAre(-1.5F, 3.0F));
+}
+
+}  // namespace
+}  // namespace poprun
