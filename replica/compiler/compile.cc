@@ -82,7 +82,7 @@ Status add_training(Graph& graph, const CompileOptions& options) {
 
   OptimizerOptions optimizer = options.optimizer;
   optimizer.gradient_scale = 1.0 / static_cast<double>(options.gradient_accumulation);
-  POPRUN_TRY(add_optimizer(update, optimizer, gradients, control[0]));
+  POPRUN_TRY(add_optimizer(update, optimizer, gradients, {.rate = control[0]}));
   update.stream_out("step", {metrics, control[1]});
   POPRUN_TRY(begin.status());
   POPRUN_TRY(body.status());

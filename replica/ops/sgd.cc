@@ -1,44 +1,27 @@
-#include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
+#include "replica/ops/update_rule.h"
 
-/// Weight updates, in place.
+/// Stochastic gradient descent, in place.
 ///
-///   sgd(w, g, rate f32[])          scale=. weight_decay=.  ->  w
-///   momentum(w, g, v, rate f32[])  scale=. weight_decay=. momentum=.  ->  w, v
+///   sgd(w, g, rate)          ->  w
+///   momentum(w, g, v, rate)  momentum=.  ->  w, v
 ///
 ///   G = scale * g + weight_decay * w;  sgd: w -= rate * G;  momentum: v = momentum * v + G,
 ///   w -= rate * v. This is torch.optim.SGD's rule (dampening 0, no Nesterov).
 namespace poprun {
 namespace {
 
-const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
-
-/// True where the first `count` inputs share one f32 type and a scalar rate follows.
-bool fits(const Signature& s, std::size_t count) {
-  if (s.inputs.size() != count + 1 || s.inputs[count] != kScalar ||
-      s.inputs[0].data != DataType::kF32 || !s.attributes.has("scale") ||
-      !s.attributes.has("weight_decay")) {
-    return false;
-  }
-  for (std::size_t i = 1; i < count; ++i) {
-    if (s.inputs[i] != s.inputs[0]) {
-      return false;
-    }
-  }
-  return true;
-}
-
 Result<std::vector<TensorType>> sgd_shape(const Signature& s) {
-  if (!fits(s, 2)) {
-    return shape_error("sgd", s, "w and g of one type, rate f32[], scale, weight_decay");
+  if (!update_rule::fits(s, 0, 1, {})) {
+    return shape_error("sgd", s, "w and g of one f32 type, rate f32[], scale, weight_decay");
   }
   return std::vector{s.inputs[0]};
 }
 
 Result<std::vector<TensorType>> momentum_shape(const Signature& s) {
-  if (!fits(s, 3) || !s.attributes.has("momentum")) {
+  if (!update_rule::fits(s, 1, 1, {"momentum"})) {
     return shape_error("momentum", s,
-                       "w, g and v of one type, rate f32[], scale, weight_decay, momentum");
+                       "w, g and v of one f32 type, rate f32[], scale, weight_decay, momentum");
   }
   return std::vector{s.inputs[0], s.inputs[0]};
 }
@@ -51,10 +34,9 @@ struct Rule {
 
   explicit Rule(const Signature& s)
       : n(s.inputs[0].elements()),
-        scale(static_cast<float>(s.attributes.real("scale"))),
-        weight_decay(static_cast<float>(s.attributes.real("weight_decay"))),
-        momentum(s.attributes.has("momentum") ? static_cast<float>(s.attributes.real("momentum"))
-                                              : 0.0F) {}
+        scale(update_rule::f32(s, "scale")),
+        weight_decay(update_rule::f32(s, "weight_decay")),
+        momentum(s.attributes.has("momentum") ? update_rule::f32(s, "momentum") : 0.0F) {}
 };
 
 POPRUN_SIMD void sgd_update(const Rule& rule, float rate, const float* __restrict g,
@@ -94,7 +76,7 @@ Work momentum_work(const Signature& s) {
 
 }  // namespace
 
-std::vector<Operator> optimizers_operators() {
+std::vector<Operator> sgd_operators() {
   return {{"sgd", sgd_shape, nullptr, sgd_work, sgd_numerics},
           {"momentum", momentum_shape, nullptr, momentum_work, momentum_numerics}};
 }

@@ -1,0 +1,12 @@
+#include "replica/compiler/optimizers/optimizers.h"
+
+namespace poprun {
+
+Optimizer momentum_optimizer() {
+  return {"momentum", [](ParameterUpdate& u) {
+            u.apply("momentum", {u.state("momentum")}, {u.scalars().rate},
+                    {{"momentum", u.options().momentum}});
+          }};
+}
+
+}  // namespace poprun
