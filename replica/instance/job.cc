@@ -52,6 +52,10 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.gradient_accumulation = config.training().gradient_accumulation();
   options.optimizer = {.name = config.training().optimizer(),
                        .momentum = config.training().momentum(),
+                       .nesterov = config.training().nesterov(),
+                       .beta1 = config.training().beta1(),
+                       .beta2 = config.training().beta2(),
+                       .epsilon = config.training().epsilon(),
                        .weight_decay = config.training().weight_decay(),
                        .gradient_scale = 1};
   options.evaluate = config.training().evaluate();
@@ -73,9 +77,9 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
         hostio::evaluation_batches(dataset.test_items(), selection_of(config, "test", 0)));
   }
   options.evaluate_every_epochs = training.evaluate_every_epochs();
-  POPRUN_ASSIGN(options.learning_rate,
-                LearningRate::make(training.schedule(), training.learning_rate(),
-                                   options.total_steps));
+  POPRUN_ASSIGN(
+      options.learning_rate,
+      LearningRate::make(training.schedule(), training.learning_rate(), options.total_steps));
   options.engine = {.seed = training.seed(), .poison_dead = config.memory().poison_dead()};
   return options;
 }

@@ -4,10 +4,15 @@
 /// Stochastic gradient descent, in place.
 ///
 ///   sgd(w, g, rate)          ->  w
-///   momentum(w, g, v, rate)  momentum=.  ->  w, v
+///   momentum(w, g, v, rate)  momentum=. nesterov=0|1  ->  w, v
 ///
-///   G = scale * g + weight_decay * w;  sgd: w -= rate * G;  momentum: v = momentum * v + G,
-///   w -= rate * v. This is torch.optim.SGD's rule (dampening 0, no Nesterov).
+///   G = scale * g + weight_decay * w
+///   v = momentum * v + G
+///
+///   sgd       w -= rate * G
+///   momentum  w -= rate * v, with Nesterov w -= rate * (G + momentum * v)
+///
+/// torch.optim.SGD's rules with dampening 0.
 namespace poprun {
 namespace {
 
@@ -19,9 +24,10 @@ Result<std::vector<TensorType>> sgd_shape(const Signature& s) {
 }
 
 Result<std::vector<TensorType>> momentum_shape(const Signature& s) {
-  if (!update_rule::fits(s, 1, 1, {"momentum"})) {
+  if (!update_rule::fits(s, 1, 1, {"momentum", "nesterov"})) {
     return shape_error("momentum", s,
-                       "w, g and v of one f32 type, rate f32[], scale, weight_decay, momentum");
+                       "w, g and v of one f32 type, rate f32[], scale, weight_decay, momentum, "
+                       "nesterov");
   }
   return std::vector{s.inputs[0], s.inputs[0]};
 }
@@ -54,6 +60,15 @@ POPRUN_SIMD void momentum_update(const Rule& rule, float rate, const float* __re
   }
 }
 
+POPRUN_SIMD void nesterov_update(const Rule& rule, float rate, const float* __restrict g,
+                                 float* __restrict v, float* __restrict w) {
+  for (std::int64_t i = 0; i < rule.n; ++i) {
+    const float gradient = rule.scale * g[i] + rule.weight_decay * w[i];
+    v[i] = rule.momentum * v[i] + gradient;
+    w[i] -= rate * (gradient + rule.momentum * v[i]);
+  }
+}
+
 std::unique_ptr<Kernel> sgd_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
     sgd_update(rule, *t.input_f32(2), t.input_f32(1), t.output_f32(0));
@@ -61,8 +76,9 @@ std::unique_ptr<Kernel> sgd_numerics(const Signature& s) {
 }
 
 std::unique_ptr<Kernel> momentum_numerics(const Signature& s) {
-  return make_kernel([rule = Rule(s)](const Operands& t) {
-    momentum_update(rule, *t.input_f32(3), t.input_f32(1), t.output_f32(1), t.output_f32(0));
+  const auto update = s.attributes.integer("nesterov") != 0 ? nesterov_update : momentum_update;
+  return make_kernel([rule = Rule(s), update](const Operands& t) {
+    update(rule, *t.input_f32(3), t.input_f32(1), t.output_f32(1), t.output_f32(0));
   });
 }
 
@@ -71,7 +87,9 @@ Work sgd_work(const Signature& s) {
 }
 
 Work momentum_work(const Signature& s) {
-  return elementwise_work(s, 3);  // Of two outputs.
+  Work work = elementwise_work(s, 0);
+  work.vector_flops = (s.attributes.integer("nesterov") != 0 ? 8 : 6) * s.inputs[0].elements();
+  return work;
 }
 
 }  // namespace

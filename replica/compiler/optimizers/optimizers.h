@@ -14,6 +14,10 @@ namespace poprun {
 struct OptimizerOptions {
   std::string name;
   double momentum = 0;
+  bool nesterov = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
   double weight_decay = 0;
   double gradient_scale = 1;  ///< Gradients are multiplied by it first.
 };
@@ -21,6 +25,7 @@ struct OptimizerOptions {
 /// Scalars f32[] that the host writes before every step.
 struct StepScalars {
   TensorId rate;  ///< Learning rate.
+  TensorId step;  ///< Number of this step, from 1.
 };
 
 /// One parameter, as an optimiser's file sees it.
@@ -35,6 +40,9 @@ class ParameterUpdate {
 
   /// A tensor PARAMETER.name of the parameter's type, zero before the first step.
   TensorId state(const std::string& name);
+
+  /// `apply` for an operator of Adam's family: states m and v, rate and step, betas and epsilon.
+  void apply_adam(const std::string& kind);
 
   /// Appends operator `kind` on (parameter, gradient, states..., scalars...), which updates
   /// parameter and states. Attributes scale and weight_decay are added to `attributes`.

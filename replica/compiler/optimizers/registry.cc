@@ -51,6 +51,11 @@ void ParameterUpdate::apply(std::string kind, const std::vector<TensorId>& state
   builder_.update(std::move(kind), std::move(inputs), std::move(attributes), std::move(updated));
 }
 
+void ParameterUpdate::apply_adam(const std::string& kind) {
+  apply(kind, {state("m"), state("v")}, {scalars_.rate, scalars_.step},
+        {{"beta1", options_.beta1}, {"beta2", options_.beta2}, {"epsilon", options_.epsilon}});
+}
+
 Status add_optimizer(Builder& builder, const OptimizerOptions& options,
                      const std::vector<ParameterGradient>& gradients, const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer optimizer, find_optimizer(options.name));
