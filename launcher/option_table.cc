@@ -268,8 +268,9 @@ void add_training(std::vector<OptionRow>& rows) {
        "Stop after this many steps instead; 0: as many as the epochs need",
        integer(0, 1ULL << 48, [=](Options& o, std::uint64_t v) { training(o)->set_steps(v); })});
   rows.push_back(
-      {"training.optimizer", 0, Group::kJob, Arity::kValue, "NAME", "momentum", "sgd or momentum",
-       choice({"sgd", "momentum"},
+      {"training.optimizer", 0, Group::kJob, Arity::kValue, "NAME", "momentum",
+       "sgd, momentum, adam, adamw or lamb",
+       choice({"sgd", "momentum", "adam", "adamw", "lamb"},
               [=](Options& o, const std::string& v) { training(o)->set_optimizer(v); })});
   rows.push_back(
       {"training.learning-rate", 0, Group::kJob, Arity::kValue, "X", "0.05", "Step size",
@@ -281,8 +282,22 @@ void add_training(std::vector<OptionRow>& rows) {
   rows.push_back(
       {"training.momentum", 0, Group::kJob, Arity::kValue, "X", "0.9", "Of the momentum optimizer",
        real({0, 1, true, false}, [=](Options& o, double v) { training(o)->set_momentum(v); })});
+  rows.push_back({"training.nesterov", 0, Group::kJob, Arity::kValue, "BOOL", "false",
+                  "Nesterov's form of the momentum optimizer",
+                  boolean([=](Options& o, bool v) { training(o)->set_nesterov(v); })});
+  rows.push_back(
+      {"training.beta1", 0, Group::kJob, Arity::kValue, "X", "0.9",
+       "Decay of the mean gradient of adam, adamw and lamb",
+       real({0, 1, true, false}, [=](Options& o, double v) { training(o)->set_beta1(v); })});
+  rows.push_back(
+      {"training.beta2", 0, Group::kJob, Arity::kValue, "X", "0.999",
+       "Decay of the mean squared gradient of adam, adamw and lamb",
+       real({0, 1, true, false}, [=](Options& o, double v) { training(o)->set_beta2(v); })});
+  rows.push_back({"training.epsilon", 0, Group::kJob, Arity::kValue, "X", "1e-8",
+                  "Added to the root of the mean squared gradient of adam, adamw and lamb",
+                  real({0, 1, false}, [=](Options& o, double v) { training(o)->set_epsilon(v); })});
   rows.push_back({"training.weight-decay", 0, Group::kJob, Arity::kValue, "X", "0",
-                  "Added to the gradient as decay * weight",
+                  "Times the weight, added to the gradient; with adamw and lamb to the update",
                   real({0, 1e6}, [=](Options& o, double v) { training(o)->set_weight_decay(v); })});
   rows.push_back({"training.gradient-accumulation", 0, Group::kJob, Arity::kValue, "N", "1",
                   "Micro-batches of one replica in one step",

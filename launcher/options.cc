@@ -238,8 +238,18 @@ Status give_values(Options& options, std::span<const Written> written) {
   return {};
 }
 
+Status check_training(const proto::TrainingConfig& training) {
+  if (training.nesterov() && training.optimizer() != "momentum") {
+    return fail(ErrorCode::kUsage,
+                fmt::format("training.nesterov = true needs training.optimizer = momentum, had {}",
+                            training.optimizer()));
+  }
+  return {};
+}
+
 /// What no row can see alone.
 Status check_together(Options& options) {
+  POPRUN_TRY(check_training(options.config.training()));
   proto::Topology& topology = *options.config.mutable_topology();
   if (topology.num_instances() == 0) {
     topology.set_num_instances(topology.num_replicas());

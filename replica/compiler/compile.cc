@@ -74,7 +74,8 @@ Status add_training(Graph& graph, const CompileOptions& options) {
   Builder body(graph, train, 1, "");
   Builder update(graph, train, 2, "");
 
-  const auto control = begin.stream_in("control", {"learning-rate", "drain"}, {kScalar, kScalar});
+  const auto control = begin.stream_in("control", {"learning-rate", "drain", "step"},
+                                       std::vector<TensorType>(3, kScalar));
   const TensorId metrics = begin.add_one("fill", {}, kZeroMetrics, "train.metrics");
   graph.set_role(metrics, Role::kMetric);
 
@@ -96,7 +97,7 @@ Status add_training(Graph& graph, const CompileOptions& options) {
 
   OptimizerOptions optimizer = options.optimizer;
   optimizer.gradient_scale = 1.0 / static_cast<double>(options.gradient_accumulation);
-  POPRUN_TRY(add_optimizer(update, optimizer, gradients, control[0]));
+  POPRUN_TRY(add_optimizer(update, optimizer, gradients, {.rate = control[0], .step = control[2]}));
   update.stream_out("step", {metrics, control[1]});
   POPRUN_TRY(begin.status());
   POPRUN_TRY(body.status());

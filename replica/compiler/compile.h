@@ -49,8 +49,9 @@ struct CompileOptions {
 /// The job as a graph of functions:
 ///
 ///   load            sets up parameters, buffers and optimiser state
-///   train           one step: streams "control" (learning rate f32[], drain f32[]) and "train" in,
-///                   forward, backward, exchange, update; stream "step" out (metrics f32[3], drain)
+///   train           one step: streams "control" (f32[] each: learning rate, drain, number of the
+///                   step from 1) and "train" in, forward, backward, exchange, update; stream
+///                   "step" out (metrics f32[3], drain)
 ///   evaluate_begin, evaluate, evaluate_end
 ///                   stream "test" in for every call of evaluate; "evaluation" out (metrics f32[3])
 ///   save            stream "weights" out: parameters and buffers in name order

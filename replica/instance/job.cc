@@ -53,6 +53,10 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.gradient_accumulation = config.training().gradient_accumulation();
   options.optimizer = {.name = config.training().optimizer(),
                        .momentum = config.training().momentum(),
+                       .nesterov = config.training().nesterov(),
+                       .beta1 = config.training().beta1(),
+                       .beta2 = config.training().beta2(),
+                       .epsilon = config.training().epsilon(),
                        .weight_decay = config.training().weight_decay(),
                        .gradient_scale = 1};
   options.evaluate = config.training().evaluate();

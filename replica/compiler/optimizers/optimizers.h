@@ -7,19 +7,63 @@
 #include "replica/compiler/differentiation/differentiate.h"
 #include "replica/ops/builder/builder.h"
 
+/// Optimisers. One file of this folder is one; it says which operator updates a parameter and what
+/// state lies beside it.
 namespace poprun {
 
 struct OptimizerOptions {
-  std::string name;  ///< "sgd" or "momentum".
+  std::string name;
   double momentum = 0;
+  bool nesterov = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
   double weight_decay = 0;
   double gradient_scale = 1;  ///< Gradients are multiplied by it first.
 };
 
-/// Appends the update of every parameter, and sets up the optimiser's state, one tensor
-/// PARAMETER.momentum each where it has any. `rate` is the learning rate, f32[].
+/// Scalars f32[] that the host writes before every step.
+struct StepScalars {
+  TensorId rate;  ///< Learning rate.
+  TensorId step;  ///< Number of this step, from 1.
+};
+
+/// One parameter, as an optimiser's file sees it.
+class ParameterUpdate {
+ public:
+  ParameterUpdate(Builder& builder, const OptimizerOptions& options, const StepScalars& scalars,
+                  const ParameterGradient& pair)
+      : builder_(builder), options_(options), scalars_(scalars), pair_(pair) {}
+
+  [[nodiscard]] const OptimizerOptions& options() const { return options_; }
+  [[nodiscard]] const StepScalars& scalars() const { return scalars_; }
+
+  /// A tensor PARAMETER.name of the parameter's type, zero before the first step.
+  TensorId state(const std::string& name);
+
+  /// `apply` for an operator of Adam's family: states m and v, rate and step, betas and epsilon.
+  void apply_adam(const std::string& kind);
+
+  /// Appends operator `kind` on (parameter, gradient, states..., scalars...), which updates
+  /// parameter and states. Attributes scale and weight_decay are added to `attributes`.
+  void apply(std::string kind, const std::vector<TensorId>& states,
+             const std::vector<TensorId>& scalars, Attributes attributes);
+
+ private:
+  Builder& builder_;
+  const OptimizerOptions& options_;
+  const StepScalars& scalars_;
+  const ParameterGradient& pair_;
+};
+
+struct Optimizer {
+  std::string name;
+  void (*update)(ParameterUpdate&) = nullptr;
+};
+
+/// Appends the update of every parameter, and sets up the optimiser's state.
 /// Errors: kUsage, lists the optimisers there are.
 Status add_optimizer(Builder& builder, const OptimizerOptions& options,
-                     const std::vector<ParameterGradient>& gradients, TensorId rate);
+                     const std::vector<ParameterGradient>& gradients, const StepScalars& scalars);
 
 }  // namespace poprun

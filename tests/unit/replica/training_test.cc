@@ -253,6 +253,49 @@ TEST(Training, LowersTheLoss) {
   EXPECT_LT(outcome.records[0].steps.back().loss, 0.5 * outcome.records[0].steps.front().loss);
 }
 
+TEST(Training, LowersTheLossWithAdam) {
+  proto::RunConfig job = config(2, 8);
+  job.mutable_training()->set_steps(30);
+  job.mutable_training()->set_optimizer("adam");
+  job.mutable_training()->set_learning_rate(0.002);
+  job.mutable_training()->set_beta1(0.9);
+  job.mutable_training()->set_beta2(0.999);
+  job.mutable_training()->set_epsilon(1e-8);
+  const Outcome outcome = run(job);
+
+  EXPECT_LT(outcome.records[0].steps.back().loss, 0.5 * outcome.records[0].steps.front().loss);
+}
+
+TEST(Training, FirstStepOfAdamMovesEachWeightByTheRate) {
+  // Only where the bias corrections know that this is step 1.
+  proto::RunConfig job = config(1, 4);
+  job.mutable_training()->set_steps(1);
+  job.mutable_training()->set_optimizer("adam");
+  job.mutable_training()->set_beta1(0.9);
+  job.mutable_training()->set_beta2(0.999);
+  job.mutable_training()->set_epsilon(1e-12);
+  job.mutable_training()->set_learning_rate(0.125);
+  proto::RunConfig nothing = job;
+  nothing.mutable_training()->set_learning_rate(1e-30);
+
+  const std::vector<float> w0 = run(nothing).records[0].tensors.at("fc2.bias");
+  const std::vector<float> w1 = run(job).records[0].tensors.at("fc2.bias");
+
+  ASSERT_EQ(w0.size(), 10U);
+  for (std::size_t i = 0; i < w0.size(); ++i) {
+    EXPECT_NEAR(std::abs(w0[i] - w1[i]), 0.125F, 1e-5);
+  }
+}
+
+TEST(Training, NamesTheOptimisersThereAre) {
+  proto::RunConfig job = config(1, 4);
+  job.mutable_training()->set_optimizer("adagrad");
+
+  EXPECT_EQ(compile(*compile_options(job, dataset())).error().message,
+            "training.optimizer: no optimiser is called 'adagrad'; there are: adam, adamw, lamb, "
+            "momentum, sgd");
+}
+
 TEST(Training, CountsEachTestItemOnce) {
   // 24 items over 2 replicas of 5: three batches each, the last ones padded.
   const Outcome outcome = run(config(2, 5));

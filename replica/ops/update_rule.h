@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <initializer_list>
+
+#include "replica/ops/operator.h"
+
+/// What the operators that update weights share. Each takes, and changes in place where marked *,
+///
+///   (w*, g, state*..., scalars f32[]...)   scale=. weight_decay=. and the rule's own attributes
+///
+/// where w, g and every state tensor have one f32 type, and gives back w and the states.
+namespace poprun::update_rule {
+
+inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
+
+/// True where the inputs are w, g, `states` more of their type and `scalars` scalars, and all
+/// attributes are there.
+inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
+                 std::initializer_list<const char*> attributes) {
+  const std::size_t tensors = 2 + states;
+  if (s.inputs.size() != tensors + scalars || s.inputs[0].data != DataType::kF32) {
+    return false;
+  }
+  for (std::size_t i = 0; i < s.inputs.size(); ++i) {
+    if (s.inputs[i] != (i < tensors ? s.inputs[0] : kScalar)) {
+      return false;
+    }
+  }
+  for (const char* name : attributes) {
+    if (!s.attributes.has(name)) {
+      return false;
+    }
+  }
+  return s.attributes.has("scale") && s.attributes.has("weight_decay");
+}
+
+inline float f32(const Signature& s, const char* attribute) {
+  return static_cast<float>(s.attributes.real(attribute));
+}
+
+}  // namespace poprun::update_rule
