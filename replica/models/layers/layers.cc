@@ -71,8 +71,30 @@ TensorId relu(Builder& builder, const std::string& name, TensorId x) {
 }
 
 TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size) {
+  return maxpool2d(builder, name, x, size, size, 0);
+}
+
+TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size,
+                   std::int64_t stride, std::int64_t pad) {
   return builder.add_one("maxpool2d", {x},
-                         {{"window", Shape{size, size}}, {"stride", Shape{size, size}}}, name);
+                         {{"window", Shape{size, size}},
+                          {"stride", Shape{stride, stride}},
+                          {"pad", Shape{pad, pad, pad, pad}},
+                          {"ceil", std::int64_t{0}}},
+                         name);
+}
+
+TensorId global_average(Builder& builder, const std::string& name, TensorId x) {
+  if (!builder.status()) {
+    return x;
+  }
+  return builder.add_one("avgpool2d", {x},
+                         {{"window", Shape{dimension(builder, x, 2), dimension(builder, x, 3)}},
+                          {"stride", Shape{1, 1}},
+                          {"pad", Shape{0, 0, 0, 0}},
+                          {"ceil", std::int64_t{0}},
+                          {"count_pad", std::int64_t{0}}},
+                         name);
 }
 
 TensorId flatten(Builder& builder, const std::string& name, TensorId x) {

@@ -27,6 +27,13 @@ TensorId relu(Builder& builder, const std::string& name, TensorId x);
 /// Max pooling of squares of `size`, side by side.
 TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size);
 
+/// Max pooling of squares of `size`, `stride` apart, with `pad` on each side.
+TensorId maxpool2d(Builder& builder, const std::string& name, TensorId x, std::int64_t size,
+                   std::int64_t stride, std::int64_t pad);
+
+/// The mean of each channel: [N,C,H,W] to [N,C,1,1].
+TensorId global_average(Builder& builder, const std::string& name, TensorId x);
+
 /// [N, ...] to [N, features].
 TensorId flatten(Builder& builder, const std::string& name, TensorId x);
 
