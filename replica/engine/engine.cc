@@ -1,7 +1,10 @@
 #include "replica/engine/engine.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
+#include <numbers>
 
 #include <fmt/format.h>
 
@@ -38,6 +41,27 @@ Reduction reduction_of(proto::Reduction reduction) {
     return Reduction::kMean;
   }
   return reduction == proto::REDUCTION_MAX ? Reduction::kMax : Reduction::kSum;
+}
+
+std::array<float, 4> uniforms(const std::array<std::uint32_t, 4>& words, float bound) {
+  std::array<float, 4> values{};
+  for (std::size_t k = 0; k < 4; ++k) {
+    values[k] = bound * (2.0F * unit_float(words[k]) - 1.0F);
+  }
+  return values;
+}
+
+/// Box and Muller's transform, in double.
+std::array<float, 4> normals(const std::array<std::uint32_t, 4>& words, double deviation) {
+  std::array<float, 4> values{};
+  for (std::size_t k = 0; k < 4; k += 2) {
+    const double positive = 1.0 - static_cast<double>(unit_float(words[k]));  // In (0, 1].
+    const double radius = deviation * std::sqrt(-2.0 * std::log(positive));
+    const double angle = 2.0 * std::numbers::pi * static_cast<double>(unit_float(words[k + 1]));
+    values[k] = static_cast<float>(radius * std::cos(angle));
+    values[k + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+  return values;
 }
 
 }  // namespace
@@ -231,12 +255,13 @@ void Engine::initialise(const proto::Initialise& step) {
   }
   const std::uint64_t key =
       random_key(options_.seed, program_.tensors(static_cast<int>(step.tensor())).name());
-  const auto bound = static_cast<float>(step.uniform_bound());
+  const bool normal = step.kind_case() == proto::Initialise::kNormalDeviation;
   for (std::size_t i = 0; i < values.size(); i += 4) {
     const auto words = philox(key, i / 4, 0);
-    for (std::size_t k = 0; k < 4 && i + k < values.size(); ++k) {
-      values[i + k] = bound * (2.0F * unit_float(words[k]) - 1.0F);
-    }
+    const auto four = normal ? normals(words, step.normal_deviation())
+                             : uniforms(words, static_cast<float>(step.uniform_bound()));
+    std::copy_n(four.begin(), std::min<std::size_t>(4, values.size() - i),
+                values.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }
 

@@ -11,10 +11,10 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const TensorId labels = inputs.find(builder, "labels");
 
   TensorId x = layers::normalize(builder, images, inputs.mean, inputs.deviation);
-  x = layers::conv2d(builder, "conv1", x, 32, 3, 1);
+  x = layers::conv2d(builder, "conv1", x, {.channels = 32, .kernel = 3, .pad = 1});
   x = layers::relu(builder, "relu1", x);
   x = layers::maxpool2d(builder, "pool1", x, 2);
-  x = layers::conv2d(builder, "conv2", x, 64, 3, 1);
+  x = layers::conv2d(builder, "conv2", x, {.channels = 64, .kernel = 3, .pad = 1});
   x = layers::relu(builder, "relu2", x);
   x = layers::maxpool2d(builder, "pool2", x, 2);
   x = layers::flatten(builder, "features", x);

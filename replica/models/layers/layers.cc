@@ -5,10 +5,14 @@
 namespace poprun::layers {
 namespace {
 
+Initialiser default_initialiser(std::int64_t fan_in) {
+  return {.distribution = Distribution::kUniform,
+          .value = 1.0 / std::sqrt(static_cast<double>(fan_in))};
+}
+
 TensorId parameter(Builder& builder, const std::string& name, Shape shape, std::int64_t fan_in) {
   return builder.variable(name, {DataType::kF32, std::move(shape), Layout::kRowMajor},
-                          Role::kParameter,
-                          {.uniform = true, .value = 1.0 / std::sqrt(static_cast<double>(fan_in))});
+                          Role::kParameter, default_initialiser(fan_in));
 }
 
 /// Dimension `d` of x's shape; 1 where there is none, so that the shape face refuses it later.
@@ -24,20 +28,26 @@ TensorId normalize(Builder& builder, TensorId images, double mean, double deviat
                          "normalized");
 }
 
-TensorId conv2d(Builder& builder, const std::string& name, TensorId x, std::int64_t channels,
-                std::int64_t kernel, std::int64_t pad) {
+TensorId conv2d(Builder& builder, const std::string& name, TensorId x, const Convolution& c) {
   if (!builder.status()) {
     return x;
   }
-  const std::int64_t in = dimension(builder, x, 1);
-  const std::int64_t fan_in = in * kernel * kernel;
-  const TensorId w = parameter(builder, name + ".weight", {channels, in, kernel, kernel}, fan_in);
-  const TensorId b = parameter(builder, name + ".bias", {channels}, fan_in);
-  return builder.add_one("conv2d", {x, w, b},
-                         {{"stride", Shape{1, 1}},
-                          {"pad", Shape{pad, pad, pad, pad}},
+  const std::int64_t taps = c.kernel * c.kernel;
+  const std::int64_t in = dimension(builder, x, 1) / c.groups;
+  const TensorType type{DataType::kF32, {c.channels, in, c.kernel, c.kernel}, Layout::kRowMajor};
+  const Initialiser normal{.distribution = Distribution::kNormal,
+                           .value = std::sqrt(2.0 / static_cast<double>(c.channels * taps))};
+  std::vector<TensorId> inputs = {
+      x, builder.variable(name + ".weight", type, Role::kParameter,
+                          c.kaiming_normal ? normal : default_initialiser(in * taps))};
+  if (c.bias) {
+    inputs.push_back(parameter(builder, name + ".bias", {c.channels}, in * taps));
+  }
+  return builder.add_one("conv2d", inputs,
+                         {{"stride", Shape{c.stride, c.stride}},
+                          {"pad", Shape{c.pad, c.pad, c.pad, c.pad}},
                           {"dilation", Shape{1, 1}},
-                          {"groups", std::int64_t{1}}},
+                          {"groups", c.groups}},
                          name);
 }
 
@@ -106,6 +116,10 @@ TensorId flatten(Builder& builder, const std::string& name, TensorId x) {
   return builder.add_one(
       "reshape", {x},
       {{"shape", Shape{rows, type.elements() / rows}}, {"layout", std::string{"row-major"}}}, name);
+}
+
+TensorId add(Builder& builder, const std::string& name, TensorId a, TensorId b) {
+  return builder.add_one("add", {a, b}, {}, name);
 }
 
 TensorId linear(Builder& builder, const std::string& name, TensorId x, std::int64_t features) {

@@ -12,9 +12,19 @@ namespace poprun::layers {
 /// 8-bit images [N,C,H,W] to normalised floats.
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
 
-/// Convolution with a square kernel, stride 1, `pad` on each side.
-TensorId conv2d(Builder& builder, const std::string& name, TensorId x, std::int64_t channels,
-                std::int64_t kernel, std::int64_t pad);
+/// A convolution with a square kernel.
+struct Convolution {
+  std::int64_t channels = 0;  ///< Of the output.
+  std::int64_t kernel = 1;
+  std::int64_t stride = 1;
+  std::int64_t pad = 0;  ///< On each side.
+  std::int64_t groups = 1;
+  bool bias = true;
+  bool kaiming_normal = false;  ///< Weights start normal with variance 2 / (channels * kernel^2),
+                                ///< PyTorch's kaiming_normal_ by fan-out for relu.
+};
+
+TensorId conv2d(Builder& builder, const std::string& name, TensorId x, const Convolution& c);
 
 /// Batch normalisation as torch.nn.BatchNorm2d does by default (eps 1e-5, momentum 0.1): parameters
 /// NAME.weight (1) and NAME.bias (0), buffers NAME.running_mean (0) and NAME.running_var (1). In
@@ -36,6 +46,8 @@ TensorId global_average(Builder& builder, const std::string& name, TensorId x);
 
 /// [N, ...] to [N, features].
 TensorId flatten(Builder& builder, const std::string& name, TensorId x);
+
+TensorId add(Builder& builder, const std::string& name, TensorId a, TensorId b);
 
 TensorId linear(Builder& builder, const std::string& name, TensorId x, std::int64_t features);
 

@@ -16,6 +16,18 @@ Region& load_region(Graph& graph) {
   return found->regions[0];
 }
 
+std::string attribute_of(Distribution distribution) {
+  switch (distribution) {
+    case Distribution::kConstant:
+      return "constant";
+    case Distribution::kUniform:
+      return "uniform";
+    case Distribution::kNormal:
+      return "normal";
+  }
+  return {};
+}
+
 }  // namespace
 
 Builder::Builder(Graph& graph, std::size_t function, std::size_t region, std::string prefix)
@@ -88,10 +100,7 @@ TensorId Builder::variable(const std::string& name, TensorType type, Role role,
   }
   const TensorId id = graph_.add_tensor({name, std::move(type), role});
   load_region(graph_).operations.push_back(
-      {"initialise",
-       {},
-       {id},
-       {{initialiser.uniform ? "uniform" : "constant", initialiser.value}}});
+      {"initialise", {}, {id}, {{attribute_of(initialiser.distribution), initialiser.value}}});
   return id;
 }
 

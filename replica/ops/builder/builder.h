@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,9 +10,15 @@
 
 namespace poprun {
 
+enum class Distribution : std::uint8_t {
+  kConstant,  ///< Every element is the value.
+  kUniform,   ///< In [-value, value).
+  kNormal,    ///< Of mean 0; the value is the standard deviation.
+};
+
 /// How a variable's elements are set before the first step.
 struct Initialiser {
-  bool uniform = false;  ///< In [-value, value), else every element is `value`.
+  Distribution distribution = Distribution::kConstant;
   double value = 0;
 };
 

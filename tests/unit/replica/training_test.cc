@@ -379,6 +379,41 @@ TEST(Training, DeviceTimeIsTheProgramsCost) {
   EXPECT_GT(expected.flops(), 0U);
 }
 
+TEST(Training, StartsFromNormalWeightsWhereTheModelSaysSo) {
+  proto::RunConfig job = config(1, 2);
+  job.mutable_training()->set_steps(1);
+  job.mutable_training()->set_learning_rate(1e-30);
+
+  const Outcome outcome = run(
+      job, {}, ~std::uint64_t{0}, [](Builder& builder, const std::vector<TensorId>& inputs, bool) {
+        TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
+        x = layers::conv2d(
+            builder, "conv", x,
+            {.channels = 512, .kernel = 5, .stride = 5, .bias = false, .kaiming_normal = true});
+        x = layers::linear(builder, "fc", layers::flatten(builder, "features", x), 10);
+        const auto outputs =
+            builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
+        return ForwardOutputs{outputs[0], outputs[1], outputs[2]};
+      });
+
+  const std::vector<float>& w = outcome.records[0].tensors.at("conv.weight");
+  const double expected = std::sqrt(2.0 / (512 * 25));
+  const auto count = static_cast<double>(w.size());
+  double mean = 0;
+  double square = 0;
+  double within = 0;
+  for (const float value : w) {
+    mean += static_cast<double>(value) / count;
+    square += static_cast<double>(value * value) / count;
+    within += std::abs(static_cast<double>(value)) < expected ? 1 / count : 0;
+  }
+  // 12,800 draws: each bound is about four standard errors.
+  EXPECT_EQ(w.size(), 12'800U);
+  EXPECT_NEAR(mean, 0, 0.035 * expected);
+  EXPECT_NEAR(std::sqrt(square), expected, 0.025 * expected);
+  EXPECT_NEAR(within, 0.6827, 0.0165) << "the share of a normal distribution within one deviation";
+}
+
 /// Batch normalisation of the images, and a classifier.
 ForwardOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs,
                                  bool training) {

@@ -1,0 +1,20 @@
+#include "replica/models/layers/resnet.h"
+
+/// torchvision's resnet101: 44,549,160 parameters on images of three channels and 1000 classes.
+namespace poprun {
+namespace {
+
+ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
+  return layers::resnet(builder, inputs, {.blocks = {3, 4, 23, 3}});
+}
+
+}  // namespace
+
+Model resnet101_model() {
+  return {.name = "resnet101",
+          .description =
+              "101 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
+          .build = build};
+}
+
+}  // namespace poprun

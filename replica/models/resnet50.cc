@@ -1,0 +1,20 @@
+#include "replica/models/layers/resnet.h"
+
+/// torchvision's resnet50: 25,557,032 parameters on images of three channels and 1000 classes.
+namespace poprun {
+namespace {
+
+ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
+  return layers::resnet(builder, inputs, {.blocks = {3, 4, 6, 3}});
+}
+
+}  // namespace
+
+Model resnet50_model() {
+  return {.name = "resnet50",
+          .description =
+              "50 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
+          .build = build};
+}
+
+}  // namespace poprun

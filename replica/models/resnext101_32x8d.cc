@@ -1,0 +1,21 @@
+#include "replica/models/layers/resnet.h"
+
+/// torchvision's resnext101_32x8d: 88,791,336 parameters on images of three channels and 1000
+/// classes.
+namespace poprun {
+namespace {
+
+ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
+  return layers::resnet(builder, inputs,
+                        {.blocks = {3, 4, 23, 3}, .groups = 32, .width_per_group = 8});
+}
+
+}  // namespace
+
+Model resnext101_32x8d_model() {
+  return {.name = "resnext101-32x8d",
+          .description = "resnet101 with 32 groups of 8 channels in its 3x3 convolutions",
+          .build = build};
+}
+
+}  // namespace poprun

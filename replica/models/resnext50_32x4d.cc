@@ -1,0 +1,21 @@
+#include "replica/models/layers/resnet.h"
+
+/// torchvision's resnext50_32x4d: 25,028,904 parameters on images of three channels and 1000
+/// classes.
+namespace poprun {
+namespace {
+
+ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
+  return layers::resnet(builder, inputs,
+                        {.blocks = {3, 4, 6, 3}, .groups = 32, .width_per_group = 4});
+}
+
+}  // namespace
+
+Model resnext50_32x4d_model() {
+  return {.name = "resnext50-32x4d",
+          .description = "resnet50 with 32 groups of 4 channels in its 3x3 convolutions",
+          .build = build};
+}
+
+}  // namespace poprun
