@@ -20,6 +20,7 @@ const Attributes kZeroMetrics{{"shape", Shape{3}}, {"value", 0.0}};
 /// Adds a function with one region for each repeat count; gives its index.
 std::size_t add_function(Graph& graph, std::string name, const std::vector<std::int64_t>& repeats) {
   Function function{std::move(name), {}};
+  function.regions.reserve(repeats.size());
   for (const std::int64_t repeat : repeats) {
     function.regions.push_back({repeat, {}});
   }
@@ -87,6 +88,7 @@ Status add_training(Graph& graph, const CompileOptions& options) {
   }
 
   std::vector<TensorId> exchanged;
+  exchanged.reserve(gradients.size() + 2);
   for (const ParameterGradient& pair : gradients) {
     exchanged.push_back(pair.gradient);
   }

@@ -91,7 +91,10 @@ std::string remedy(const proto::IpuMemory& memory, const std::vector<const proto
   const double room = static_cast<double>(memory.capacity()) - fixed;
   const auto fitting = static_cast<std::int64_t>(room / growing * micro_batch_size);
   if (fitting < 1) {
-    return "its weights and state alone leave no room: a smaller model is needed";
+    return fmt::format(
+        "{} of it are weights, gradients and optimiser state, which no micro-batch size changes: a "
+        "smaller model is needed",
+        bytes_text(static_cast<std::int64_t>(fixed)));
   }
   return fmt::format(
       "data.micro-batch-size {} instead of {} should fit; training.gradient-accumulation keeps the "

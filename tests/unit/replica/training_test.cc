@@ -530,6 +530,16 @@ TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {
   EXPECT_THAT(program.error().message, HasSubstr("conv1"));
 }
 
+TEST(Compile, SaysWhenNoMicroBatchFits) {
+  CompileOptions options = *compile_options(config(1, 16), dataset());
+  options.device.bytes_per_tile = Bytes{64};
+
+  const auto program = compile(options);
+
+  ASSERT_FALSE(program);
+  EXPECT_THAT(program.error().message, HasSubstr("which no micro-batch size changes"));
+}
+
 TEST(Compile, TheMicroBatchThatTheRemedyNamesFits) {
   proto::RunConfig job = config(1, 20'000);
   const std::string message = compile(*compile_options(job, dataset())).error().message;
