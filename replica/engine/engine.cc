@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <numbers>
 
 #include <fmt/format.h>
 
@@ -31,6 +33,28 @@ class Stopwatch {
 std::span<float> as_floats(std::span<std::byte> bytes) {
   // NOLINTNEXTLINE: the bytes of an f32 tensor, aligned by the plan.
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+/// Four normal numbers of deviation 1 from four uniform words (Box and Muller, "A note on the
+/// generation of random normal deviates", 1958), in double.
+std::array<float, 4> normal_floats(const std::array<std::uint32_t, 4>& words) {
+  std::array<float, 4> values{};
+  for (std::size_t k = 0; k < 4; k += 2) {
+    const double u = (static_cast<double>(words[k]) + 1) * 0x1.0p-32;  // In (0, 1].
+    const double angle = 2 * std::numbers::pi * static_cast<double>(words[k + 1]) * 0x1.0p-32;
+    const double radius = std::sqrt(-2 * std::log(u));
+    values[k] = static_cast<float>(radius * std::cos(angle));
+    values[k + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+  return values;
+}
+
+/// Four numbers in [-1, 1).
+std::array<float, 4> uniform_floats(const std::array<std::uint32_t, 4>& words) {
+  std::array<float, 4> values{};
+  std::ranges::transform(words, values.begin(),
+                         [](std::uint32_t word) { return 2.0F * unit_float(word) - 1.0F; });
+  return values;
 }
 
 Reduction reduction_of(proto::Reduction reduction) {
@@ -231,11 +255,13 @@ void Engine::initialise(const proto::Initialise& step) {
   }
   const std::uint64_t key =
       random_key(options_.seed, program_.tensors(static_cast<int>(step.tensor())).name());
-  const auto bound = static_cast<float>(step.uniform_bound());
+  const bool normal = step.kind_case() == proto::Initialise::kNormalDeviation;
+  const auto spread = static_cast<float>(normal ? step.normal_deviation() : step.uniform_bound());
   for (std::size_t i = 0; i < values.size(); i += 4) {
     const auto words = philox(key, i / 4, 0);
+    const auto four = normal ? normal_floats(words) : uniform_floats(words);
     for (std::size_t k = 0; k < 4 && i + k < values.size(); ++k) {
-      values[i + k] = bound * (2.0F * unit_float(words[k]) - 1.0F);
+      values[i + k] = spread * four[k];
     }
   }
 }

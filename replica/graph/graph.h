@@ -21,7 +21,7 @@
 ///   a, b = stream_in() stream="train"      the host writes a and b
 ///   stream_out(a) stream="step"            the host reads a
 ///   a, b = all_reduce(a, b) reduction="mean"
-///   w = initialise() uniform=0.1           or constant=0.0
+///   w = initialise() uniform=0.1           or normal=0.02, or constant=0.0
 namespace poprun {
 
 /// What a tensor is for, in reports. Decides nothing about its life: liveness does.

@@ -1,5 +1,6 @@
 #include "replica/instance/job.h"
 
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,16 +31,20 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                                        const proto::Dataset& dataset) {
   CompileOptions options;
   POPRUN_ASSIGN(const Model model, find_model(config.model().name()));
+  const std::map<std::string, std::int64_t> sizes(config.model().sizes().begin(),
+                                                  config.model().sizes().end());
+  POPRUN_TRY(check_sizes(model, sizes));
   POPRUN_ASSIGN(options.device, find_device(config.device().ipu()));
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
   options.model = model.name;
-  options.forward = [model, dataset, inputs = options.inputs](
+  options.forward = [model, dataset, sizes, inputs = options.inputs](
                         Builder& builder, const std::vector<TensorId>& tensors) {
     ModelInputs given{.names = {},
                       .tensors = tensors,
                       .classes = dataset.classes(),
                       .mean = static_cast<double>(dataset.mean()),
-                      .deviation = static_cast<double>(dataset.deviation())};
+                      .deviation = static_cast<double>(dataset.deviation()),
+                      .sizes = sizes};
     for (const StreamedTensor& input : inputs) {
       given.names.push_back(input.name);
     }
@@ -73,9 +78,9 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
         hostio::evaluation_batches(dataset.test_items(), selection_of(config, "test", 0)));
   }
   options.evaluate_every_epochs = training.evaluate_every_epochs();
-  POPRUN_ASSIGN(options.learning_rate,
-                LearningRate::make(training.schedule(), training.learning_rate(),
-                                   options.total_steps));
+  POPRUN_ASSIGN(
+      options.learning_rate,
+      LearningRate::make(training.schedule(), training.learning_rate(), options.total_steps));
   options.engine = {.seed = training.seed(), .poison_dead = config.memory().poison_dead()};
   return options;
 }

@@ -103,6 +103,8 @@ class Lowering {
       initialise.set_tensor(index_of(operation.outputs[0]));
       if (attributes.has("uniform")) {
         initialise.set_uniform_bound(attributes.real("uniform"));
+      } else if (attributes.has("normal")) {
+        initialise.set_normal_deviation(attributes.real("normal"));
       } else {
         initialise.set_constant(attributes.real("constant"));
       }

@@ -87,11 +87,10 @@ TensorId Builder::variable(const std::string& name, TensorType type, Role role,
     return id;
   }
   const TensorId id = graph_.add_tensor({name, std::move(type), role});
-  load_region(graph_).operations.push_back(
-      {"initialise",
-       {},
-       {id},
-       {{initialiser.uniform ? "uniform" : "constant", initialiser.value}}});
+  const std::string kind = initialiser.uniform  ? "uniform"
+                           : initialiser.normal ? "normal"
+                                                : "constant";
+  load_region(graph_).operations.push_back({"initialise", {}, {id}, {{kind, initialiser.value}}});
   return id;
 }
 

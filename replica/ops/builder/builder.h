@@ -11,8 +11,9 @@ namespace poprun {
 
 /// How a variable's elements are set before the first step.
 struct Initialiser {
-  bool uniform = false;  ///< In [-value, value), else every element is `value`.
-  double value = 0;
+  bool uniform = false;  ///< In [-value, value).
+  bool normal = false;   ///< Normal around 0 with deviation `value`.
+  double value = 0;      ///< Of every element where neither is set.
 };
 
 /// Appends operations to one region of a graph, with output types from the operators' shape faces.

@@ -330,6 +330,57 @@ TEST(Training, DeviceTimeIsTheProgramsCost) {
   EXPECT_GT(expected.flops(), 0U);
 }
 
+class NoHost final : public HostIo {
+ public:
+  Status write(const std::string& /*stream*/, std::span<const HostTensor> /*tensors*/) override {
+    return fail(ErrorCode::kBug, "no stream");
+  }
+  Status read(const std::string& /*stream*/, std::span<const HostTensor> /*tensors*/) override {
+    return fail(ErrorCode::kBug, "no stream");
+  }
+};
+
+TEST(Compile, NormalInitialisersHaveTheirDeviation) {
+  CompileOptions options;
+  options.model = "noise";
+  options.device = *find_device("mk2");
+  options.evaluate = false;
+  options.optimizer = {.name = "sgd"};
+  options.inputs = {{"labels", {DataType::kI32, {1}, {}}}};
+  options.forward = [](Builder& builder, const std::vector<TensorId>& inputs) {
+    const TensorId w = builder.variable("w", {DataType::kF32, {1, 40001}, {}}, Role::kParameter,
+                                        {.normal = true, .value = 0.02});
+    const auto outputs =
+        builder.add("softmax_cross_entropy", {w, inputs[0]}, {}, {"loss", "correct", "count"});
+    return ForwardOutputs{outputs[0], outputs[1], outputs[2]};
+  };
+  const auto program = compile(options);
+  ASSERT_TRUE(program) << program.error().message;
+  auto world = LocalWorld::create({.replicas = 1});
+  ASSERT_TRUE(world);
+  NoHost host;
+  const auto engine = Engine::create(*program, (*world)->communicator(ReplicaId{0}), host,
+                                     {.seed = 7}, [](std::string_view) {});
+  ASSERT_TRUE(engine);
+  ASSERT_TRUE((*engine)->run("load"));
+
+  const auto bytes = (*engine)->inspect("w");
+  std::vector<float> values(40001);
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  double mean = 0;
+  double square = 0;
+  double within = 0;
+  for (const float value : values) {
+    mean += static_cast<double>(value) / 40001;
+    square += static_cast<double>(value) * static_cast<double>(value) / 40001;
+    within += std::abs(value) < 0.02F ? 1.0 / 40001 : 0;
+  }
+  // Five standard errors of each estimate.
+  EXPECT_NEAR(mean, 0, 5 * 0.02 / 200);
+  EXPECT_NEAR(std::sqrt(square), 0.02, 5 * 0.02 / 283);
+  EXPECT_NEAR(within, 0.6827, 5 * 0.0024);
+}
+
 TEST(LearningRate, FallsToZeroOverTheRunWhereLinear) {
   const LearningRate constant = *LearningRate::make("constant", 0.5, 8);
   const LearningRate linear = *LearningRate::make("linear", 0.5, 8);
