@@ -232,6 +232,27 @@ void add_timeouts(std::vector<OptionRow>& rows) {
                   })});
 }
 
+/// Sizes of the model. Only rows that are given reach the configuration: every model has its own
+/// defaults, and refuses sizes that it does not have.
+void add_model_sizes(std::vector<OptionRow>& rows) {
+  const std::vector<std::pair<std::string, std::string>> sizes = {
+      {"layers", "Blocks of a transformer"},
+      {"hidden", "Features of a transformer's tokens"},
+      {"heads", "Of attention; divide the features"},
+      {"vocabulary", "Different tokens"},
+      {"sequence-length", "Most tokens of a sequence"},
+      {"image-size", "Height and width of images"},
+      {"classes", "Of a classifier"}};
+  for (const auto& [name, help] : sizes) {
+    rows.push_back({"model." + name, 0, Group::kJob, Arity::kValue, "N", "",
+                    help + " (default: the model's own)",
+                    integer(1, 1ULL << 32, [name = name](Options& o, std::uint64_t v) {
+                      (*o.config.mutable_model()->mutable_sizes())[name] =
+                          static_cast<std::int64_t>(v);
+                    })});
+  }
+}
+
 void add_model_and_data(std::vector<OptionRow>& rows) {
   rows.push_back(
       {"model.name", 0, Group::kJob, Arity::kValue, "NAME", "small-cnn", "Built-in model",
@@ -370,6 +391,7 @@ std::span<const OptionRow> option_table() {
     add_data_server(rows);
     add_output(rows);
     add_timeouts(rows);
+    add_model_sizes(rows);
     add_model_and_data(rows);
     add_training(rows);
     add_memory_and_device(rows);

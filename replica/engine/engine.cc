@@ -36,32 +36,33 @@ std::span<float> as_floats(std::span<std::byte> bytes) {
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
+/// Four normal numbers of deviation 1 from four uniform words (Box and Muller, "A note on the
+/// generation of random normal deviates", 1958), in double.
+std::array<float, 4> normal_floats(const std::array<std::uint32_t, 4>& words) {
+  std::array<float, 4> values{};
+  for (std::size_t k = 0; k < 4; k += 2) {
+    const double u = (static_cast<double>(words[k]) + 1) * 0x1.0p-32;  // In (0, 1].
+    const double angle = 2 * std::numbers::pi * static_cast<double>(words[k + 1]) * 0x1.0p-32;
+    const double radius = std::sqrt(-2 * std::log(u));
+    values[k] = static_cast<float>(radius * std::cos(angle));
+    values[k + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+  return values;
+}
+
+/// Four numbers in [-1, 1).
+std::array<float, 4> uniform_floats(const std::array<std::uint32_t, 4>& words) {
+  std::array<float, 4> values{};
+  std::ranges::transform(words, values.begin(),
+                         [](std::uint32_t word) { return 2.0F * unit_float(word) - 1.0F; });
+  return values;
+}
+
 Reduction reduction_of(proto::Reduction reduction) {
   if (reduction == proto::REDUCTION_MEAN) {
     return Reduction::kMean;
   }
   return reduction == proto::REDUCTION_MAX ? Reduction::kMax : Reduction::kSum;
-}
-
-std::array<float, 4> uniforms(const std::array<std::uint32_t, 4>& words, float bound) {
-  std::array<float, 4> values{};
-  for (std::size_t k = 0; k < 4; ++k) {
-    values[k] = bound * (2.0F * unit_float(words[k]) - 1.0F);
-  }
-  return values;
-}
-
-/// Box and Muller's transform, in double.
-std::array<float, 4> normals(const std::array<std::uint32_t, 4>& words, double deviation) {
-  std::array<float, 4> values{};
-  for (std::size_t k = 0; k < 4; k += 2) {
-    const double positive = 1.0 - static_cast<double>(unit_float(words[k]));  // In (0, 1].
-    const double radius = deviation * std::sqrt(-2.0 * std::log(positive));
-    const double angle = 2.0 * std::numbers::pi * static_cast<double>(unit_float(words[k + 1]));
-    values[k] = static_cast<float>(radius * std::cos(angle));
-    values[k + 1] = static_cast<float>(radius * std::sin(angle));
-  }
-  return values;
 }
 
 }  // namespace
@@ -256,12 +257,13 @@ void Engine::initialise(const proto::Initialise& step) {
   const std::uint64_t key =
       random_key(options_.seed, program_.tensors(static_cast<int>(step.tensor())).name());
   const bool normal = step.kind_case() == proto::Initialise::kNormalDeviation;
+  const auto spread = static_cast<float>(normal ? step.normal_deviation() : step.uniform_bound());
   for (std::size_t i = 0; i < values.size(); i += 4) {
     const auto words = philox(key, i / 4, 0);
-    const auto four = normal ? normals(words, step.normal_deviation())
-                             : uniforms(words, static_cast<float>(step.uniform_bound()));
-    std::copy_n(four.begin(), std::min<std::size_t>(4, values.size() - i),
-                values.begin() + static_cast<std::ptrdiff_t>(i));
+    const auto four = normal ? normal_floats(words) : uniform_floats(words);
+    for (std::size_t k = 0; k < 4 && i + k < values.size(); ++k) {
+      values[i + k] = spread * four[k];
+    }
   }
 }
 

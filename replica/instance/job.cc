@@ -1,5 +1,6 @@
 #include "replica/instance/job.h"
 
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,17 +31,21 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                                        const proto::Dataset& dataset) {
   CompileOptions options;
   POPRUN_ASSIGN(const Model model, find_model(config.model().name()));
+  const std::map<std::string, std::int64_t> sizes(config.model().sizes().begin(),
+                                                  config.model().sizes().end());
+  POPRUN_TRY(check_sizes(model, sizes));
   POPRUN_ASSIGN(options.device, find_device(config.device().ipu()));
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
   options.model = model.name;
-  options.forward = [model, dataset, inputs = options.inputs](
+  options.forward = [model, dataset, sizes, inputs = options.inputs](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
     ModelInputs given{.names = {},
                       .tensors = tensors,
                       .classes = dataset.classes(),
                       .mean = static_cast<double>(dataset.mean()),
                       .deviation = static_cast<double>(dataset.deviation()),
-                      .training = training};
+                      .training = training,
+                      .sizes = sizes};
     for (const StreamedTensor& input : inputs) {
       given.names.push_back(input.name);
     }

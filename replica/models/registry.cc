@@ -7,16 +7,18 @@
 
 namespace poprun {
 
-#define POPRUN_FAMILY(model) Model model##_model();
+#define POPRUN_FAMILY(family) std::vector<Model> family##_models();
 #include "replica/models/families.inc"
 #undef POPRUN_FAMILY
 
 std::vector<Model> all_models() {
-  std::vector<Model> models = {
-#define POPRUN_FAMILY(model) model##_model(),
+  std::vector<Model> models;
+  const auto take = [&models](std::vector<Model> family) {
+    std::ranges::move(family, std::back_inserter(models));
+  };
+#define POPRUN_FAMILY(family) take(family##_models());
 #include "replica/models/families.inc"
 #undef POPRUN_FAMILY
-  };
   std::ranges::sort(models, {}, &Model::name);
   return models;
 }
@@ -31,6 +33,28 @@ Result<Model> find_model(std::string_view name) {
   }
   return fail(ErrorCode::kUsage, fmt::format("model.name: no model is called '{}'; there are: {}",
                                              name, fmt::join(names, ", ")));
+}
+
+Status check_sizes(const Model& model, const std::map<std::string, std::int64_t>& sizes) {
+  for (const auto& [name, value] : sizes) {
+    if (std::ranges::find(model.sizes, name) == model.sizes.end()) {
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format("model.{} = {}: the model {} has no such size; it has: {}", name, value,
+                      model.name,
+                      model.sizes.empty() ? std::string{"none"}
+                                          : fmt::format("{}", fmt::join(model.sizes, ", "))));
+    }
+    if (value < 1) {
+      return fail(ErrorCode::kUsage, fmt::format("model.{} = {}: must be positive", name, value));
+    }
+  }
+  return {};
+}
+
+std::int64_t ModelInputs::size(const std::string& name, std::int64_t fallback) const {
+  const auto found = sizes.find(name);
+  return found == sizes.end() ? fallback : found->second;
 }
 
 TensorId ModelInputs::find(Builder& builder, std::string_view name) const {

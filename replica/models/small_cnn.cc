@@ -28,10 +28,11 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 }  // namespace
 
-Model small_cnn_model() {
-  return {.name = "small-cnn",
-          .description = "two 3x3 convolutions (32, 64) with pooling, dense 128, classifier",
-          .build = build};
+std::vector<Model> small_cnn_models() {
+  return {{.name = "small-cnn",
+           .description = "two 3x3 convolutions (32, 64) with pooling, dense 128, classifier",
+           .sizes = {},
+           .build = build}};
 }
 
 }  // namespace poprun

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
@@ -6,6 +7,8 @@
 /// Constants and sums in place.
 ///
 ///   fill() shape=[..] value=.  ->  f32, row-major, every element `value`
+///   causal_mask() size=T   ->  f32[T,T], 0 where the column is not behind the row, else the lowest
+///                              float: added to attention's scores, it leaves later tokens unseen
 ///   accumulate(sum, x)     ->  sum, updated in place to sum + x
 ///   accumulate_metrics(total f32[3], loss, correct, count)  ->  total, updated in place by
 ///                              [loss * count, correct, count]
@@ -53,6 +56,24 @@ Work fill_work(const Signature& s) {
   return elementwise_work(s, 0);
 }
 
+Result<std::vector<TensorType>> causal_mask_shape(const Signature& s) {
+  if (!s.inputs.empty() || !s.attributes.has("size") || s.attributes.integer("size") < 1) {
+    return shape_error("causal_mask", s, "no input, size >= 1");
+  }
+  const std::int64_t T = s.attributes.integer("size");
+  return std::vector{TensorType{DataType::kF32, {T, T}, {}}};
+}
+
+std::unique_ptr<Kernel> causal_mask_numerics(const Signature& s) {
+  return make_kernel([T = s.attributes.integer("size")](const Operands& t) {
+    for (std::int64_t row = 0; row < T; ++row) {
+      float* y = t.output_f32(0) + row * T;
+      std::fill_n(y, row + 1, 0.0F);
+      std::fill(y + row + 1, y + T, std::numeric_limits<float>::lowest());
+    }
+  });
+}
+
 const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 
 Result<std::vector<TensorType>> metrics_shape(const Signature& s) {
@@ -76,6 +97,7 @@ std::unique_ptr<Kernel> metrics_numerics(const Signature& /*s*/) {
 
 std::vector<Operator> arithmetic_operators() {
   return {{"accumulate", same_types, nullptr, one_flop, sum_numerics},
+          {"causal_mask", causal_mask_shape, nullptr, fill_work, causal_mask_numerics},
           {"fill", fill_shape, nullptr, fill_work, fill_numerics},
           {"accumulate_metrics", metrics_shape, nullptr, one_flop, metrics_numerics}};
 }

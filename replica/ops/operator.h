@@ -26,7 +26,8 @@ struct Signature {
   Attributes attributes;
 };
 
-/// Where one use's tensors lie. Addresses stay the same for the life of an engine.
+/// Where one use's tensors lie: at multiples of 64 bytes. Addresses stay the same for the life of
+/// an engine.
 struct Operands {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
@@ -42,7 +43,8 @@ struct Operands {
 
 /// The numerics of one use, prepared once and run every step.
 ///
-/// Deterministic: the same operand bytes give the same result bytes, wherever they lie. One thread.
+/// Deterministic: the same operand bytes give the same result bytes, wherever they lie; some of
+/// oneDNN's sums depend on addresses modulo 64, which is always 0. One thread.
 class Kernel {
  public:
   Kernel() = default;
@@ -106,7 +108,7 @@ class Differentiator {
   /// True where anything downstream wants the gradient of input i.
   [[nodiscard]] virtual bool wants(std::size_t input) const = 0;
 
-  /// Gradient of the loss by output i.
+  /// Gradient of the loss by output i: zeros where the loss does not depend on it.
   virtual TensorId output_gradient(std::size_t output) = 0;
 
   /// Adds a contribution to the gradient of input i.

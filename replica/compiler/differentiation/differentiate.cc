@@ -74,9 +74,14 @@ class ReverseMode final : public Differentiator {
   }
 
   TensorId output_gradient(std::size_t output) override {
-    const auto found = gradients_.find(current_->outputs[output]);
-    POPRUN_CHECK(found != gradients_.end());
-    return found->second;
+    const TensorId tensor = current_->outputs[output];
+    const auto found = gradients_.find(tensor);
+    if (found != gradients_.end()) {
+      return found->second;
+    }
+    POPRUN_CHECK(type(tensor).layout == Layout::kRowMajor);
+    return gradients_[tensor] = builder_.add_one(
+               "fill", {}, {{"shape", type(tensor).shape}, {"value", 0.0}}, name_of(tensor));
   }
 
   void set_input_gradient(std::size_t input, TensorId gradient) override {

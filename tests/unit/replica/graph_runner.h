@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstring>
 #include <map>
 #include <string>
@@ -19,7 +20,7 @@ class GraphRunner {
   explicit GraphRunner(const Graph& graph) : graph_(graph), buffers_(graph.tensors().size()) {
     for (std::size_t t = 0; t < buffers_.size(); ++t) {
       const auto bytes = static_cast<std::size_t>(graph.tensors()[t].type.bytes().count());
-      buffers_[t].resize(bytes / sizeof(std::max_align_t) + 1);
+      buffers_[t].resize(bytes / sizeof(Line) + 1);
     }
   }
 
@@ -61,8 +62,13 @@ class GraphRunner {
   }
 
  private:
+  /// Tensors lie as a plan puts them, at multiples of 64 bytes.
+  struct alignas(64) Line {
+    std::array<std::byte, 64> bytes{};
+  };
+
   const Graph& graph_;
-  std::vector<std::vector<std::max_align_t>> buffers_;
+  std::vector<std::vector<Line>> buffers_;
 };
 
 }  // namespace poprun::testing

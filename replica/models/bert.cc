@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+
+#include "replica/models/layers/transformer.h"
+#include "replica/models/model.h"
+
+/// BERT (Devlin et al., 2018) with its pretraining heads, masked language model and next sentence,
+/// with the parameter names and shapes of Hugging Face's BertForPreTraining. The decoder is the
+/// word embedding. No dropout; every token sees every other.
+///
+///   tokens, segments i32[B,T]    positions, labels i32[B,M]: where masks stand and what they hide;
+///                                labels outside the vocabulary, as -1, do not count
+///   next_sentence i32[B]         0 or 1; -1: does not count
+///
+/// The loss is the sum of both heads' means; correct and count are those of the masks.
+namespace poprun {
+namespace {
+
+constexpr double kEpsilon = 1e-12;
+
+struct Bert {
+  std::int64_t layers;
+  std::int64_t hidden;
+  std::int64_t heads;
+  std::int64_t vocabulary = 30522;
+  std::int64_t sequence_length = 512;
+};
+
+Bert with_given(const Bert& d, const ModelInputs& inputs) {
+  return {.layers = inputs.size("layers", d.layers),
+          .hidden = inputs.size("hidden", d.hidden),
+          .heads = inputs.size("heads", d.heads),
+          .vocabulary = inputs.size("vocabulary", d.vocabulary),
+          .sequence_length = inputs.size("sequence-length", d.sequence_length)};
+}
+
+/// The sum of three embeddings, normalised: [B,T,H].
+TensorId embeddings(Builder& builder, const Bert& m, TensorId words, TensorId tokens,
+                    TensorId segments) {
+  const std::string name = "bert.embeddings";
+  const std::int64_t T = builder.type(tokens).shape[1];
+  const TensorId places = layers::embedding_table(builder, name + ".position_embeddings.weight",
+                                                  m.sequence_length, m.hidden);
+  const TensorId types =
+      layers::embedding_table(builder, name + ".token_type_embeddings.weight", 2, m.hidden);
+  TensorId x =
+      builder.add_one("add",
+                      {layers::embed(builder, name + ".word_embeddings", words, tokens),
+                       layers::embed(builder, name + ".token_type_embeddings", types, segments)},
+                      {}, name + ".typed");
+  x = builder.add_one("add",
+                      {x, layers::positions(builder, name + ".position_embeddings", places, T)}, {},
+                      name + ".placed");
+  return layers::layer_norm(builder, name + ".LayerNorm", x, kEpsilon);
+}
+
+/// dense(y), added to x and normalised.
+TensorId add_and_norm(Builder& builder, const std::string& name, TensorId x, TensorId y,
+                      const Bert& m) {
+  y = layers::dense(builder, name + ".dense", y, {.features = m.hidden});
+  x = builder.add_one("add", {x, y}, {}, name + ".residual");
+  return layers::layer_norm(builder, name + ".LayerNorm", x, kEpsilon);
+}
+
+TensorId layer(Builder& builder, const std::string& name, TensorId x, const Bert& m) {
+  const std::string self = name + ".attention.self";
+  const auto heads = [&](const std::string& part) {
+    const TensorId y = layers::dense(builder, self + part, x, {.features = m.hidden});
+    return layers::split_heads(builder, self + part, y, m.heads);
+  };
+  const TensorId query = heads(".query");
+  const TensorId key = heads(".key");
+  const TensorId mixed = layers::attention(
+      builder, self, {.query = query, .key = key, .value = heads(".value"), .causal = false});
+  x = add_and_norm(builder, name + ".attention.output", x, mixed, m);
+  TensorId y = layers::dense(builder, name + ".intermediate.dense", x, {.features = 4 * m.hidden});
+  y = builder.add_one("gelu", {y}, {}, name + ".intermediate");
+  return add_and_norm(builder, name + ".output", x, y, m);
+}
+
+/// Loss, correct and count of what the masks hide.
+std::vector<TensorId> masked_tokens(Builder& builder, const Bert& m, TensorId x, TensorId words,
+                                    const ModelInputs& inputs) {
+  const std::string name = "cls.predictions";
+  x = builder.add_one("gather", {x, inputs.find(builder, "positions")},
+                      {{"axis", std::int64_t{1}}, {"batch_dims", std::int64_t{1}}},
+                      name + ".masked");
+  x = layers::dense(builder, name + ".transform.dense", x, {.features = m.hidden});
+  x = builder.add_one("gelu", {x}, {}, name + ".transform");
+  x = layers::layer_norm(builder, name + ".transform.LayerNorm", x, kEpsilon);
+  const TensorId bias = builder.variable(
+      name + ".bias", {DataType::kF32, {m.vocabulary}, Layout::kRowMajor}, Role::kParameter, {});
+  const TensorId logits = builder.add_one("linear", {x, words, bias}, {}, name + ".decoder");
+  return builder.add("softmax_cross_entropy", {logits, inputs.find(builder, "labels")}, {},
+                     {name + ".loss", "correct", "count"});
+}
+
+/// Loss of whether the second segment follows the first, told from the first token.
+TensorId next_sentence(Builder& builder, const Bert& m, TensorId x, const ModelInputs& inputs) {
+  const std::int64_t B = builder.type(x).shape[0];
+  x = builder.add_one(
+      "slice", {x},
+      {{"axis", std::int64_t{1}}, {"begin", std::int64_t{0}}, {"count", std::int64_t{1}}},
+      "bert.pooler.first");
+  x = layers::reshape(builder, "bert.pooler.token", x, {B, m.hidden});
+  x = layers::dense(builder, "bert.pooler.dense", x, {.features = m.hidden});
+  x = builder.add_one("tanh", {x}, {}, "bert.pooler");
+  const std::string name = "cls.seq_relationship";
+  const TensorId logits = layers::dense(builder, name, x, {.features = 2});
+  return builder.add("softmax_cross_entropy", {logits, inputs.find(builder, "next_sentence")}, {},
+                     {name + ".loss", name + ".correct", name + ".count"})[0];
+}
+
+/// Makes the builder refuse sizes and data that do not go together.
+void check(Builder& builder, const Bert& m, const TensorType& tokens) {
+  if (m.hidden % m.heads != 0) {
+    builder.refuse(
+        {ErrorCode::kUsage,
+         fmt::format("model.heads = {} does not divide model.hidden = {}", m.heads, m.hidden)});
+  }
+  if (tokens.data != DataType::kI32 || tokens.shape.size() != 2 ||
+      tokens.shape[1] > m.sequence_length) {
+    builder.refuse(
+        {ErrorCode::kUsage, fmt::format("data.source: the model needs tokens i32[B,T] with T <= "
+                                        "model.sequence-length = {}, the dataset has {}",
+                                        m.sequence_length, to_text(tokens))});
+  }
+}
+
+ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Bert& defaults) {
+  const Bert m = with_given(defaults, inputs);
+  const TensorId tokens = inputs.find(builder, "tokens");
+  const TensorId segments = inputs.find(builder, "segments");
+  if (builder.status()) {
+    check(builder, m, builder.type(tokens));
+  }
+  if (!builder.status()) {
+    return {};
+  }
+  const TensorId words = layers::embedding_table(builder, "bert.embeddings.word_embeddings.weight",
+                                                 m.vocabulary, m.hidden);
+  TensorId x = embeddings(builder, m, words, tokens, segments);
+  for (std::int64_t l = 0; l < m.layers; ++l) {
+    x = layer(builder, fmt::format("bert.encoder.layer.{}", l), x, m);
+  }
+  const auto masks = masked_tokens(builder, m, x, words, inputs);
+  if (!builder.status()) {
+    return {};
+  }
+  const TensorId sentences = next_sentence(builder, m, x, inputs);
+  const TensorId loss = builder.add_one("add", {masks[0], sentences}, {}, "loss");
+  return {.loss = loss, .correct = masks[1], .count = masks[2]};
+}
+
+template <std::int64_t layers, std::int64_t hidden, std::int64_t heads>
+Model bert(const std::string& name, const std::string& parameters) {
+  return {.name = name,
+          .description = fmt::format("masked language model and next sentence, {} layers, hidden "
+                                     "{}, {} heads, {} parameters",
+                                     layers, hidden, heads, parameters),
+          .sizes = {"heads", "hidden", "layers", "sequence-length", "vocabulary"},
+          .build = [](Builder& builder, const ModelInputs& inputs) {
+            return poprun::build(builder, inputs,
+                                 {.layers = layers, .hidden = hidden, .heads = heads});
+          }};
+}
+
+}  // namespace
+
+std::vector<Model> bert_models() {
+  return {bert<12, 768, 12>("bert-base", "110,106,428"),
+          bert<24, 1024, 16>("bert-large", "336,226,108")};
+}
+
+}  // namespace poprun

@@ -1,0 +1,152 @@
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "replica/models/layers/transformer.h"
+#include "replica/models/model.h"
+
+/// GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019) as a
+/// language model, with the parameter names and shapes of Hugging Face's GPT2LMHeadModel. The
+/// output layer is the token embedding. No dropout.
+///
+///   tokens i32[B,T]    labels i32[B,T], the next token; outside the vocabulary: does not count
+namespace poprun {
+namespace {
+
+constexpr double kEpsilon = 1e-5;
+
+struct Gpt2 {
+  std::int64_t layers;
+  std::int64_t hidden;
+  std::int64_t heads;
+  std::int64_t vocabulary = 50257;
+  std::int64_t sequence_length = 1024;
+};
+
+Gpt2 with_given(const Gpt2& d, const ModelInputs& inputs) {
+  return {.layers = inputs.size("layers", d.layers),
+          .hidden = inputs.size("hidden", d.hidden),
+          .heads = inputs.size("heads", d.heads),
+          .vocabulary = inputs.size("vocabulary", d.vocabulary),
+          .sequence_length = inputs.size("sequence-length", d.sequence_length)};
+}
+
+/// Weights that feed the residual stream start smaller, by the number of additions to it.
+double residual_deviation(const Gpt2& m) {
+  return layers::kTransformerDeviation / std::sqrt(2.0 * static_cast<double>(m.layers));
+}
+
+/// x [B,T,H] to [B,T,H]. Queries, keys and values come out of one product and are cut into heads in
+/// one transposition.
+TensorId self_attention(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
+  const TensorId qkv =
+      layers::dense(builder, name + ".c_attn", x, {.features = 3 * m.hidden, .input_major = true});
+  if (!builder.status()) {
+    return x;
+  }
+  const Shape s = builder.type(qkv).shape;
+  const TensorId cut =
+      layers::reshape(builder, name + ".cut", qkv, {s[0], s[1], 3, m.heads, m.hidden / m.heads});
+  const TensorId heads =
+      builder.add_one("transpose", {cut}, {{"perm", Shape{2, 0, 3, 1, 4}}}, name + ".heads");
+  const auto parts =
+      builder.add("split", {heads}, {{"axis", std::int64_t{0}}, {"sizes", Shape{1, 1, 1}}},
+                  {name + ".query", name + ".key", name + ".value"});
+  const Shape one = {s[0], m.heads, s[1], m.hidden / m.heads};
+  const TensorId y =
+      layers::attention(builder, name,
+                        {.query = layers::reshape(builder, name + ".queries", parts[0], one),
+                         .key = layers::reshape(builder, name + ".keys", parts[1], one),
+                         .value = layers::reshape(builder, name + ".values", parts[2], one),
+                         .causal = true});
+  return layers::dense(
+      builder, name + ".c_proj", y,
+      {.features = m.hidden, .input_major = true, .deviation = residual_deviation(m)});
+}
+
+TensorId feed_forward(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
+  x = layers::dense(builder, name + ".c_fc", x, {.features = 4 * m.hidden, .input_major = true});
+  x = builder.add_one("gelu_tanh", {x}, {}, name + ".act");
+  return layers::dense(
+      builder, name + ".c_proj", x,
+      {.features = m.hidden, .input_major = true, .deviation = residual_deviation(m)});
+}
+
+TensorId block(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
+  TensorId y = layers::layer_norm(builder, name + ".ln_1", x, kEpsilon);
+  y = self_attention(builder, name + ".attn", y, m);
+  x = builder.add_one("add", {x, y}, {}, name + ".attn.residual");
+  y = layers::layer_norm(builder, name + ".ln_2", x, kEpsilon);
+  y = feed_forward(builder, name + ".mlp", y, m);
+  return builder.add_one("add", {x, y}, {}, name + ".mlp.residual");
+}
+
+/// Makes the builder refuse sizes and data that do not go together.
+void check(Builder& builder, const Gpt2& m, const TensorType& tokens) {
+  if (m.hidden % m.heads != 0) {
+    builder.refuse(
+        {ErrorCode::kUsage,
+         fmt::format("model.heads = {} does not divide model.hidden = {}", m.heads, m.hidden)});
+  }
+  if (tokens.data != DataType::kI32 || tokens.shape.size() != 2 ||
+      tokens.shape[1] > m.sequence_length) {
+    builder.refuse(
+        {ErrorCode::kUsage, fmt::format("data.source: the model needs tokens i32[B,T] with T <= "
+                                        "model.sequence-length = {}, the dataset has {}",
+                                        m.sequence_length, to_text(tokens))});
+  }
+}
+
+ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Gpt2& defaults) {
+  const Gpt2 m = with_given(defaults, inputs);
+  const TensorId tokens = inputs.find(builder, "tokens");
+  const TensorId labels = inputs.find(builder, "labels");
+  if (builder.status()) {
+    check(builder, m, builder.type(tokens));
+  }
+  if (!builder.status()) {
+    return {};
+  }
+  const std::string name = "transformer";
+  const std::int64_t T = builder.type(tokens).shape[1];
+  const TensorId wte =
+      layers::embedding_table(builder, name + ".wte.weight", m.vocabulary, m.hidden);
+  const TensorId wpe =
+      layers::embedding_table(builder, name + ".wpe.weight", m.sequence_length, m.hidden);
+  TensorId x = builder.add_one("add",
+                               {layers::embed(builder, name + ".wte", wte, tokens),
+                                layers::positions(builder, name + ".wpe", wpe, T)},
+                               {}, name + ".embedded");
+  for (std::int64_t layer = 0; layer < m.layers; ++layer) {
+    x = block(builder, fmt::format("{}.h.{}", name, layer), x, m);
+  }
+  x = layers::layer_norm(builder, name + ".ln_f", x, kEpsilon);
+  const TensorId logits = builder.add_one("linear", {x, wte}, {}, "lm_head");
+  const auto outputs =
+      builder.add("softmax_cross_entropy", {logits, labels}, {}, {"loss", "correct", "count"});
+  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2]};
+}
+
+template <std::int64_t layers, std::int64_t hidden, std::int64_t heads>
+Model gpt2(const std::string& name, const std::string& parameters) {
+  return {.name = name,
+          .description = fmt::format("language model, {} layers, hidden {}, {} heads, {} "
+                                     "parameters",
+                                     layers, hidden, heads, parameters),
+          .sizes = {"heads", "hidden", "layers", "sequence-length", "vocabulary"},
+          .build = [](Builder& builder, const ModelInputs& inputs) {
+            return poprun::build(builder, inputs,
+                                 {.layers = layers, .hidden = hidden, .heads = heads});
+          }};
+}
+
+}  // namespace
+
+std::vector<Model> gpt2_models() {
+  return {gpt2<12, 768, 12>("gpt2", "124,439,808"),
+          gpt2<24, 1024, 16>("gpt2-medium", "354,823,168"),
+          gpt2<36, 1280, 20>("gpt2-large", "774,030,080"),
+          gpt2<48, 1600, 25>("gpt2-xl", "1,557,611,200")};
+}
+
+}  // namespace poprun

@@ -1,0 +1,96 @@
+#include "replica/models/layers/transformer.h"
+
+#include <cmath>
+
+namespace poprun::layers {
+namespace {
+
+TensorId parameter(Builder& builder, const std::string& name, Shape shape,
+                   const Initialiser& initialiser) {
+  return builder.variable(name, {DataType::kF32, std::move(shape), Layout::kRowMajor},
+                          Role::kParameter, initialiser);
+}
+
+/// The last dimension; 1 where there is none, so that a shape face refuses it later.
+std::int64_t features_of(const Builder& builder, TensorId x) {
+  const Shape& shape = builder.type(x).shape;
+  return shape.empty() ? 1 : shape.back();
+}
+
+}  // namespace
+
+TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
+                         std::int64_t features) {
+  return parameter(builder, name, {rows, features},
+                   {.distribution = Distribution::kNormal, .value = kTransformerDeviation});
+}
+
+TensorId embed(Builder& builder, const std::string& name, TensorId table, TensorId ids) {
+  return builder.add_one("gather", {table, ids}, {{"axis", std::int64_t{0}}}, name);
+}
+
+TensorId positions(Builder& builder, const std::string& name, TensorId table, std::int64_t T) {
+  return builder.add_one("slice", {table},
+                         {{"axis", std::int64_t{0}}, {"begin", std::int64_t{0}}, {"count", T}},
+                         name);
+}
+
+TensorId layer_norm(Builder& builder, const std::string& name, TensorId x, double epsilon) {
+  if (!builder.status()) {
+    return x;
+  }
+  const std::int64_t features = features_of(builder, x);
+  const TensorId w = parameter(builder, name + ".weight", {features}, {.value = 1});
+  const TensorId b = parameter(builder, name + ".bias", {features}, {});
+  return builder.add("layer_norm", {x, w, b}, {{"epsilon", epsilon}},
+                     {name, name + ".mean", name + ".variance"})[0];
+}
+
+TensorId dense(Builder& builder, const std::string& name, TensorId x, const DenseOptions& options) {
+  if (!builder.status()) {
+    return x;
+  }
+  const std::int64_t in = features_of(builder, x);
+  const std::int64_t out = options.features;
+  const TensorId w =
+      parameter(builder, name + ".weight", options.input_major ? Shape{in, out} : Shape{out, in},
+                {.distribution = Distribution::kNormal, .value = options.deviation});
+  const TensorId b = parameter(builder, name + ".bias", {out}, {});
+  return builder.add_one("linear", {x, w, b},
+                         {{"input_major", std::int64_t{options.input_major ? 1 : 0}}}, name);
+}
+
+TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape) {
+  return builder.add_one("reshape", {x},
+                         {{"shape", std::move(shape)}, {"layout", std::string{"row-major"}}}, name);
+}
+
+TensorId split_heads(Builder& builder, const std::string& name, TensorId x, std::int64_t heads) {
+  if (!builder.status()) {
+    return x;
+  }
+  const Shape& s = builder.type(x).shape;
+  x = reshape(builder, name + ".split", x, {s[0], s[1], heads, s[2] / heads});
+  return builder.add_one("transpose", {x}, {{"perm", Shape{0, 2, 1, 3}}}, name + ".heads");
+}
+
+TensorId attention(Builder& builder, const std::string& name, const AttentionInputs& inputs) {
+  if (!builder.status()) {
+    return inputs.query;
+  }
+  const Shape s = builder.type(inputs.query).shape;
+  TensorId scores = builder.add_one(
+      "matmul", {inputs.query, inputs.key},
+      {{"transpose_b", std::int64_t{1}}, {"scale", 1.0 / std::sqrt(static_cast<double>(s.back()))}},
+      name + ".scores");
+  if (inputs.causal) {
+    const TensorId mask = builder.add_one("causal_mask", {}, {{"size", s[2]}}, name + ".mask");
+    scores = builder.add_one("add", {scores, mask}, {}, name + ".masked");
+  }
+  const TensorId weights = builder.add_one("softmax", {scores}, {}, name + ".weights");
+  TensorId y = builder.add_one("matmul", {weights, inputs.value}, {}, name + ".mixed");
+  y = builder.add_one("transpose", {y}, {{"perm", Shape{0, 2, 1, 3}}}, name + ".tokens");
+  return reshape(builder, name + ".joined", y, {s[0], s[2], s[1] * s[3]});
+}
+
+}  // namespace poprun::layers

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "replica/ops/builder/builder.h"
+
+/// Layers of transformers. Parameters are called NAME.weight and NAME.bias; weights start normal
+/// with deviation 0.02 as GPT-2's and BERT's do, unless said otherwise, biases at 0.
+///
+///   B  sequences    T  tokens    H  features    h  heads of d = H / h features
+namespace poprun::layers {
+
+inline constexpr double kTransformerDeviation = 0.02;
+
+/// Parameter NAME [rows, features].
+TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
+                         std::int64_t features);
+
+/// Rows of `table` by i32 numbers [...]: [..., features].
+TensorId embed(Builder& builder, const std::string& name, TensorId table, TensorId ids);
+
+/// The first T rows of a table of positions: [T, features].
+TensorId positions(Builder& builder, const std::string& name, TensorId table, std::int64_t T);
+
+/// Layer normalisation over the last dimension; starts with weight 1.
+TensorId layer_norm(Builder& builder, const std::string& name, TensorId x, double epsilon);
+
+/// x [...,I] to [...,features]. `input_major`: the weight lies [I, features].
+struct DenseOptions {
+  std::int64_t features;
+  bool input_major = false;
+  double deviation = kTransformerDeviation;
+};
+TensorId dense(Builder& builder, const std::string& name, TensorId x, const DenseOptions& options);
+
+/// Queries, keys and values [B,h,T,d], and what is added to the scores [B,h,T,T] before softmax.
+struct AttentionInputs {
+  TensorId query;
+  TensorId key;
+  TensorId value;
+  bool causal = false;  ///< No token sees a later one.
+};
+
+/// softmax(query key^T / sqrt(d)) value, heads put together again: [B,T,H].
+TensorId attention(Builder& builder, const std::string& name, const AttentionInputs& inputs);
+
+/// x [B,T,H] cut into heads: [B,h,T,d].
+TensorId split_heads(Builder& builder, const std::string& name, TensorId x, std::int64_t heads);
+
+/// `reshape` to a row-major shape.
+TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape);
+
+}  // namespace poprun::layers

@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "replica/ops/operator.h"
+#include "replica/ops/simd.h"
+
+/// Rows of a tensor by their numbers: embeddings are gathered from their table on axis 0.
+///
+///   S  batch dimensions, taken as one    O  dimensions before the axis    A  size of the axis
+///   P  indices of one batch item         R  dimensions behind the axis: one row
+///
+///   gather(x [S,O,A,R], indices i32[S,P]) axis=. batch_dims=.  ->  y [S,O,P,R]
+///
+/// x's first `batch_dims` dimensions (0 where left out, at most axis) go with those of the indices.
+/// An index below zero counts from the end, as NumPy's do. Indices come from data: one outside
+/// [-A, A) reads a row of zeros and receives no gradient, and nothing out of bounds is touched.
+namespace poprun {
+namespace {
+
+struct Sizes {
+  std::int64_t S, O, A, P, R;
+};
+
+std::int64_t axis_of(const Attributes& attributes) {
+  return attributes.integer("axis");
+}
+
+std::int64_t batch_dims_of(const Attributes& attributes) {
+  return attributes.has("batch_dims") ? attributes.integer("batch_dims") : 0;
+}
+
+std::int64_t product(const Shape& shape, std::int64_t begin, std::int64_t end) {
+  return std::accumulate(shape.begin() + begin, shape.begin() + end, std::int64_t{1},
+                         std::multiplies<>{});
+}
+
+Sizes sizes_of(const Shape& x, const Shape& indices, const Attributes& attributes) {
+  const std::int64_t axis = axis_of(attributes);
+  const std::int64_t batch = batch_dims_of(attributes);
+  return {.S = product(x, 0, batch),
+          .O = product(x, batch, axis),
+          .A = x[static_cast<std::size_t>(axis)],
+          .P = product(indices, batch, static_cast<std::int64_t>(indices.size())),
+          .R = product(x, axis + 1, static_cast<std::int64_t>(x.size()))};
+}
+
+/// y's shape, where x and the indices fit.
+bool shape_of(const Shape& x, const TensorType& indices, const Attributes& attributes, Shape& y) {
+  if (indices.data != DataType::kI32 || indices.layout != Layout::kRowMajor ||
+      !attributes.has("axis")) {
+    return false;
+  }
+  const std::int64_t axis = axis_of(attributes);
+  const std::int64_t batch = batch_dims_of(attributes);
+  if (axis < 0 || axis >= static_cast<std::int64_t>(x.size()) || batch < 0 || batch > axis ||
+      batch > static_cast<std::int64_t>(indices.shape.size()) ||
+      !std::equal(x.begin(), x.begin() + batch, indices.shape.begin())) {
+    return false;
+  }
+  y.assign(x.begin(), x.begin() + axis);
+  y.insert(y.end(), indices.shape.begin() + batch, indices.shape.end());
+  y.insert(y.end(), x.begin() + axis + 1, x.end());
+  return true;
+}
+
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  Shape y;
+  if (s.inputs.size() != 2 || s.inputs[0].data != DataType::kF32 ||
+      s.inputs[0].layout != Layout::kRowMajor ||
+      !shape_of(s.inputs[0].shape, s.inputs[1], s.attributes, y)) {
+    return shape_error("gather", s,
+                       "x f32, indices i32, axis within x's rank, and batch_dims <= axis "
+                       "dimensions that x and indices share");
+  }
+  return std::vector{TensorType{DataType::kF32, y, {}}};
+}
+
+/// Calls visit(row of y, row of x) for every index, or visit(row of y, -1) where it is out of
+/// range.
+template <typename Visit>
+void for_each_index(const Sizes& z, const std::int32_t* indices, Visit visit) {
+  for (std::int64_t so = 0; so < z.S * z.O; ++so) {
+    const std::int32_t* own = indices + so / z.O * z.P;
+    for (std::int64_t p = 0; p < z.P; ++p) {
+      const std::int64_t index = own[p] < 0 ? own[p] + z.A : own[p];
+      visit(so * z.P + p, index < 0 || index >= z.A ? -1 : so * z.A + index);
+    }
+  }
+}
+
+const std::int32_t* indices_of(const Operands& t, std::size_t input) {
+  return reinterpret_cast<const std::int32_t*>(t.inputs[input]);  // NOLINT: i32 tensor.
+}
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
+  return make_kernel(
+      [z = sizes_of(s.inputs[0].shape, s.inputs[1].shape, s.attributes)](const Operands& t) {
+        const auto bytes = static_cast<std::size_t>(z.R) * sizeof(float);
+        for_each_index(z, indices_of(t, 1), [&](std::int64_t to, std::int64_t from) {
+          if (from < 0) {
+            std::fill_n(t.output_f32(0) + to * z.R, z.R, 0.0F);
+          } else {
+            std::memcpy(t.output_f32(0) + to * z.R, t.input_f32(0) + from * z.R, bytes);
+          }
+        });
+      });
+}
+
+/// Rows move between tiles; the table does not.
+Work work(const Signature& s) {
+  const TensorType& y = s.outputs[0];
+  Work work;
+  work.memory_traffic = y.bytes() * 2 + s.inputs[1].bytes();
+  work.exchanged = y.bytes();
+  return work;
+}
+
+/// gather_gradient(dy, indices) axis=. batch_dims=. input_shape=[..]  ->  dx: each row of dy added
+/// to the row it was gathered from, in the order of the indices.
+Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
+  Shape y;
+  if (s.inputs.size() != 2 || !s.attributes.has("input_shape") ||
+      !shape_of(s.attributes.integers("input_shape"), s.inputs[1], s.attributes, y) ||
+      s.inputs[0] != TensorType{DataType::kF32, y, {}}) {
+    return shape_error("gather_gradient", s, "dy of gather's shape, indices and input_shape=[..]");
+  }
+  return std::vector{TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}};
+}
+
+POPRUN_SIMD void add_row(const float* __restrict dy, float* __restrict dx, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    dx[i] += dy[i];
+  }
+}
+
+std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
+  return make_kernel([z = sizes_of(s.outputs[0].shape, s.inputs[1].shape, s.attributes),
+                      n = s.outputs[0].elements()](const Operands& t) {
+    std::fill_n(t.output_f32(0), n, 0.0F);
+    for_each_index(z, indices_of(t, 1), [&](std::int64_t from, std::int64_t to) {
+      if (to >= 0) {
+        add_row(t.input_f32(0) + from * z.R, t.output_f32(0) + to * z.R, z.R);
+      }
+    });
+  });
+}
+
+Work gradient_work(const Signature& s) {
+  Work work = elementwise_work(s, 0);
+  work.vector_flops = s.inputs[0].elements();
+  work.exchanged = s.inputs[0].bytes();
+  work.compute_sets = 2;  // Zeros, sums.
+  return work;
+}
+
+void gradient(Differentiator& d) {
+  const Operation& op = d.operation();
+  Attributes attributes = op.attributes;
+  attributes.set("input_shape", d.type(op.inputs[0]).shape);
+  d.set_input_gradient(
+      0, d.add("gather_gradient", {d.output_gradient(0), op.inputs[1]}, attributes, {0})[0]);
+}
+
+}  // namespace
+
+std::vector<Operator> gather_operators() {
+  return {{"gather", shape, gradient, work, numerics},
+          {"gather_gradient", gradient_shape, nullptr, gradient_work, gradient_numerics}};
+}
+
+}  // namespace poprun

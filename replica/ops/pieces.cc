@@ -1,0 +1,262 @@
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <numeric>
+
+#include "replica/ops/operator.h"
+
+/// Cutting tensors along one axis and putting them together. Row-major, any type of elements.
+///
+///   A  size of the axis    O  dimensions before it    R  dimensions behind it
+///
+///   slice(x [O,A,R]) axis=. begin=. count=. step=.  ->  y [O,count,R]: begin, begin + step, ...
+///   split(x [O,A,R]) axis=. sizes=[..]              ->  y0, y1, ..., side by side in x
+///   concat(x0, x1, ...) axis=.                      ->  y, the inputs side by side
+///
+/// step may be left out and is then 1; it may be negative.
+namespace poprun {
+namespace {
+
+struct Around {
+  std::int64_t O;
+  std::int64_t R;  ///< In bytes, elements included.
+};
+
+Around around(const TensorType& type, std::int64_t axis) {
+  const auto begin = type.shape.begin();
+  return {.O = std::accumulate(begin, begin + axis, std::int64_t{1}, std::multiplies<>{}),
+          .R = std::accumulate(begin + axis + 1, type.shape.end(), size_of(type.data).count(),
+                               std::multiplies<>{})};
+}
+
+bool has_axis(const TensorType& type, const Attributes& attributes) {
+  return type.layout == Layout::kRowMajor && attributes.has("axis") &&
+         attributes.integer("axis") >= 0 &&
+         attributes.integer("axis") < static_cast<std::int64_t>(type.shape.size());
+}
+
+std::int64_t size_along(const TensorType& type, std::int64_t axis) {
+  return type.shape[static_cast<std::size_t>(axis)];
+}
+
+TensorType resized(TensorType type, std::int64_t axis, std::int64_t size) {
+  type.shape[static_cast<std::size_t>(axis)] = size;
+  return type;
+}
+
+/// Every byte is read and written once, and comes from another tile.
+Work move_work(const Signature& s) {
+  Work work;
+  for (const TensorType& y : s.outputs) {
+    work.memory_traffic += y.bytes() * 2;
+    work.exchanged += y.bytes();
+  }
+  return work;
+}
+
+struct Steps {
+  std::int64_t begin;
+  std::int64_t count;
+  std::int64_t step;
+
+  explicit Steps(const Attributes& attributes)
+      : begin(attributes.integer("begin")),
+        count(attributes.integer("count")),
+        step(attributes.has("step") ? attributes.integer("step") : 1) {}
+
+  [[nodiscard]] bool within(std::int64_t size) const {
+    const std::int64_t last = begin + (count - 1) * step;
+    return count >= 1 && step != 0 && begin >= 0 && begin < size && last >= 0 && last < size;
+  }
+};
+
+bool has_steps(const Attributes& attributes) {
+  return attributes.has("begin") && attributes.has("count");
+}
+
+Result<std::vector<TensorType>> slice_shape(const Signature& s) {
+  if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !has_steps(s.attributes) ||
+      !Steps(s.attributes).within(size_along(s.inputs[0], s.attributes.integer("axis")))) {
+    return shape_error("slice", s, "one row-major tensor, axis, and begin, count and step within");
+  }
+  return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), Steps(s.attributes).count)};
+}
+
+/// Copies the rows of a slice: `many` has them `step` apart, `few` side by side.
+struct SliceCopy {
+  Around a;
+  std::int64_t A;
+  Steps steps;
+
+  SliceCopy(const Signature& s, const TensorType& whole)
+      : a(around(whole, s.attributes.integer("axis"))),
+        A(size_along(whole, s.attributes.integer("axis"))),
+        steps(s.attributes) {}
+
+  /// Calls copy(offset in the whole, offset in the slice, bytes).
+  template <typename Copy>
+  void each(Copy copy) const {
+    for (std::int64_t o = 0; o < a.O; ++o) {
+      const std::int64_t whole = (o * A + steps.begin) * a.R;
+      const std::int64_t slice = o * steps.count * a.R;
+      if (steps.step == 1) {
+        copy(whole, slice, static_cast<std::size_t>(steps.count * a.R));
+        continue;
+      }
+      for (std::int64_t i = 0; i < steps.count; ++i) {
+        copy(whole + i * steps.step * a.R, slice + i * a.R, static_cast<std::size_t>(a.R));
+      }
+    }
+  }
+};
+
+std::unique_ptr<Kernel> slice_numerics(const Signature& s) {
+  return make_kernel([slice = SliceCopy(s, s.inputs[0])](const Operands& t) {
+    slice.each([&](std::int64_t whole, std::int64_t piece, std::size_t bytes) {
+      std::memcpy(t.outputs[0] + piece, t.inputs[0] + whole, bytes);
+    });
+  });
+}
+
+/// slice_gradient(dy) axis=. begin=. count=. step=. size=.  ->  dx, zero outside the slice
+Result<std::vector<TensorType>> slice_gradient_shape(const Signature& s) {
+  if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !has_steps(s.attributes) ||
+      !s.attributes.has("size") || !Steps(s.attributes).within(s.attributes.integer("size"))) {
+    return shape_error("slice_gradient", s, "dy, slice's attributes and size");
+  }
+  return std::vector{
+      resized(s.inputs[0], s.attributes.integer("axis"), s.attributes.integer("size"))};
+}
+
+std::unique_ptr<Kernel> slice_gradient_numerics(const Signature& s) {
+  return make_kernel(
+      [slice = SliceCopy(s, s.outputs[0]), n = s.outputs[0].bytes().count()](const Operands& t) {
+        std::fill_n(t.outputs[0], n, std::byte{0});
+        slice.each([&](std::int64_t whole, std::int64_t piece, std::size_t bytes) {
+          std::memcpy(t.outputs[0] + whole, t.inputs[0] + piece, bytes);
+        });
+      });
+}
+
+void slice_gradient(Differentiator& d) {
+  const Operation& op = d.operation();
+  Attributes attributes = op.attributes;
+  attributes.set("size", size_along(d.type(op.inputs[0]), attributes.integer("axis")));
+  d.set_input_gradient(0, d.add("slice_gradient", {d.output_gradient(0)}, attributes, {0})[0]);
+}
+
+Result<std::vector<TensorType>> split_shape(const Signature& s) {
+  const auto bad = [&] {
+    return shape_error("split", s, "one row-major tensor, axis, and sizes >= 1 that fill the axis");
+  };
+  if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !s.attributes.has("sizes")) {
+    return bad();
+  }
+  const std::int64_t axis = s.attributes.integer("axis");
+  std::vector<TensorType> outputs;
+  std::int64_t sum = 0;
+  for (const std::int64_t size : s.attributes.integers("sizes")) {
+    if (size < 1 || size > size_along(s.inputs[0], axis)) {
+      return bad();
+    }
+    outputs.push_back(resized(s.inputs[0], axis, size));
+    sum += size;
+  }
+  return sum == size_along(s.inputs[0], axis) ? Result<std::vector<TensorType>>(outputs) : bad();
+}
+
+/// Where the pieces of `whole` lie: bytes of each in one run, and the number of runs.
+struct Runs {
+  std::int64_t O;
+  std::vector<std::size_t> bytes;
+
+  Runs(const std::vector<TensorType>& pieces, std::int64_t axis) : O(around(pieces[0], axis).O) {
+    for (const TensorType& piece : pieces) {
+      bytes.push_back(static_cast<std::size_t>(size_along(piece, axis) * around(piece, axis).R));
+    }
+  }
+
+  /// Calls copy(offset in the whole, piece, offset in it, bytes), in the whole's order.
+  template <typename Copy>
+  void each(Copy copy) const {
+    std::size_t whole = 0;
+    for (std::int64_t o = 0; o < O; ++o) {
+      for (std::size_t k = 0; k < bytes.size(); ++k) {
+        copy(whole, k, static_cast<std::size_t>(o) * bytes[k], bytes[k]);
+        whole += bytes[k];
+      }
+    }
+  }
+};
+
+std::unique_ptr<Kernel> split_numerics(const Signature& s) {
+  return make_kernel([runs = Runs(s.outputs, s.attributes.integer("axis"))](const Operands& t) {
+    runs.each([&](std::size_t whole, std::size_t piece, std::size_t at, std::size_t bytes) {
+      std::memcpy(t.outputs[piece] + at, t.inputs[0] + whole, bytes);
+    });
+  });
+}
+
+void split_gradient(Differentiator& d) {
+  const Operation& op = d.operation();
+  std::vector<TensorId> pieces;
+  for (std::size_t k = 0; k < op.outputs.size(); ++k) {
+    pieces.push_back(d.output_gradient(k));
+  }
+  d.set_input_gradient(0,
+                       d.add("concat", pieces, {{"axis", op.attributes.integer("axis")}}, {0})[0]);
+}
+
+Result<std::vector<TensorType>> concat_shape(const Signature& s) {
+  const auto bad = [&] {
+    return shape_error("concat", s, "row-major tensors that differ along the axis only");
+  };
+  if (s.inputs.empty() || !has_axis(s.inputs[0], s.attributes)) {
+    return bad();
+  }
+  const std::int64_t axis = s.attributes.integer("axis");
+  std::int64_t sum = 0;
+  for (const TensorType& x : s.inputs) {
+    if (!has_axis(x, s.attributes) ||
+        resized(x, axis, size_along(s.inputs[0], axis)) != s.inputs[0]) {
+      return bad();
+    }
+    sum += size_along(x, axis);
+  }
+  return std::vector{resized(s.inputs[0], axis, sum)};
+}
+
+std::unique_ptr<Kernel> concat_numerics(const Signature& s) {
+  return make_kernel([runs = Runs(s.inputs, s.attributes.integer("axis"))](const Operands& t) {
+    runs.each([&](std::size_t whole, std::size_t piece, std::size_t at, std::size_t bytes) {
+      std::memcpy(t.outputs[0] + whole, t.inputs[piece] + at, bytes);
+    });
+  });
+}
+
+void concat_gradient(Differentiator& d) {
+  const Operation& op = d.operation();
+  const std::int64_t axis = op.attributes.integer("axis");
+  std::int64_t begin = 0;
+  for (std::size_t k = 0; k < op.inputs.size(); ++k) {
+    const std::int64_t count = size_along(d.type(op.inputs[k]), axis);
+    if (d.wants(k)) {
+      d.set_input_gradient(k, d.add("slice", {d.output_gradient(0)},
+                                    {{"axis", axis}, {"begin", begin}, {"count", count}}, {k})[0]);
+    }
+    begin += count;
+  }
+}
+
+}  // namespace
+
+std::vector<Operator> pieces_operators() {
+  return {
+      {"slice", slice_shape, slice_gradient, move_work, slice_numerics},
+      {"slice_gradient", slice_gradient_shape, nullptr, move_work, slice_gradient_numerics},
+      {"split", split_shape, split_gradient, move_work, split_numerics},
+      {"concat", concat_shape, concat_gradient, move_work, concat_numerics},
+  };
+}
+
+}  // namespace poprun

@@ -1,0 +1,77 @@
+#include <algorithm>
+
+#include "replica/ops/dnnl/kernel.h"
+#include "replica/ops/operator.h"
+
+/// transpose(x) perm=[..]  ->  y, whose dimension d is x's dimension perm[d]. Row-major, any type
+/// of elements, at most 12 dimensions (oneDNN's limit).
+namespace poprun {
+namespace {
+
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  const auto bad = [&] {
+    return shape_error("transpose", s, "one row-major tensor and perm=[..], each dimension once");
+  };
+  if (s.inputs.size() != 1 || s.inputs[0].layout != Layout::kRowMajor ||
+      !s.attributes.has("perm") || s.inputs[0].shape.size() > 12) {
+    return bad();
+  }
+  const Shape& x = s.inputs[0].shape;
+  const auto& perm = s.attributes.integers("perm");
+  Shape sorted = perm;
+  std::ranges::sort(sorted);
+  Shape y;
+  for (std::size_t d = 0; d < perm.size(); ++d) {
+    if (perm.size() != x.size() || sorted[d] != static_cast<std::int64_t>(d)) {
+      return bad();
+    }
+    y.push_back(x[static_cast<std::size_t>(perm[d])]);
+  }
+  return perm.size() == x.size() ? Result<std::vector<TensorType>>(std::vector{
+                                       TensorType{s.inputs[0].data, y, Layout::kRowMajor}})
+                                 : bad();
+}
+
+/// x's bytes seen in y's order of dimensions.
+dnnl::memory::desc seen_as(const Signature& s) {
+  const dnnl::memory::desc x = dnnl_desc(s.inputs[0]);
+  const auto strides = x.data.format_desc.blocking.strides;
+  dnnl::memory::dims permuted;
+  for (const std::int64_t d : s.attributes.integers("perm")) {
+    permuted.push_back(strides[d]);
+  }
+  return {s.outputs[0].shape, x.data_type(), permuted};
+}
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
+  const auto from = seen_as(s);
+  const auto to = dnnl_desc(s.outputs[0]);
+  const dnnl::reorder::primitive_desc plan(dnnl_cpu(), from, dnnl_cpu(), to, dnnl_attributes());
+  return std::make_unique<DnnlKernel>(
+      dnnl::reorder(plan), plan.scratchpad_desc(),
+      std::vector<DnnlKernel::Argument>{{DNNL_ARG_FROM, false, 0, from, from},
+                                        {DNNL_ARG_TO, true, 0, to, to}});
+}
+
+Work work(const Signature& s) {
+  Work work = elementwise_work(s, 0);
+  work.exchanged = s.inputs[0].bytes();
+  return work;
+}
+
+void gradient(Differentiator& d) {
+  const auto& perm = d.operation().attributes.integers("perm");
+  std::vector<std::int64_t> inverse(perm.size());
+  for (std::size_t i = 0; i < perm.size(); ++i) {
+    inverse[static_cast<std::size_t>(perm[i])] = static_cast<std::int64_t>(i);
+  }
+  d.set_input_gradient(0, d.add("transpose", {d.output_gradient(0)}, {{"perm", inverse}}, {0})[0]);
+}
+
+}  // namespace
+
+std::vector<Operator> transpose_operators() {
+  return {{"transpose", shape, gradient, work, numerics}};
+}
+
+}  // namespace poprun
