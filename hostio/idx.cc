@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <limits>
 #include <string>
 
 #include <fmt/format.h>
 #include <zlib.h>
+
+#include "hostio/file_bytes.h"
 
 namespace poprun::hostio {
 namespace {
@@ -157,23 +157,6 @@ Result<std::vector<std::uint8_t>> take_elements(Content& content, const IdxShape
   return elements;
 }
 
-Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file, std::size_t most) {
-  std::ifstream stream(file, std::ios::binary);
-  std::error_code not_regular;
-  const std::uintmax_t size = std::filesystem::file_size(file, not_regular);
-  if (!stream || not_regular) {
-    const std::string why = stream ? not_regular.message() : std::strerror(errno);
-    return fail(ErrorCode::kData, fmt::format("{}: cannot be read: {}", file.string(), why));
-  }
-  std::vector<std::byte> bytes(std::min<std::uintmax_t>(size, most));
-  stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  if (static_cast<std::size_t>(stream.gcount()) != bytes.size()) {
-    return fail(ErrorCode::kData, fmt::format("{}: needed {} bytes, could read {}", file.string(),
-                                              bytes.size(), stream.gcount()));
-  }
-  return bytes;
-}
-
 }  // namespace
 
 Result<IdxShape> parse_idx_shape(std::span<const std::byte> bytes, std::string_view name) {
@@ -203,7 +186,7 @@ Result<IdxShape> read_idx_shape(const std::filesystem::path& file) {
 }
 
 Result<IdxArray> read_idx(const std::filesystem::path& file) {
-  POPRUN_ASSIGN(const auto bytes, read_bytes(file, std::numeric_limits<std::size_t>::max()));
+  POPRUN_ASSIGN(const auto bytes, read_bytes(file));
   return parse_idx(bytes, file.string());
 }
 

@@ -95,9 +95,9 @@ class ImageDataset final : public Dataset {
 
   [[nodiscard]] const proto::Dataset& description() const override { return description_; }
 
-  void read(proto::Split split, std::uint64_t item, int tensor,
-            std::span<std::byte> destination) const override {
-    const SplitArrays& arrays = split == proto::SPLIT_TRAIN ? train_ : test_;
+  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+    const SplitArrays& arrays = sample.split == proto::SPLIT_TRAIN ? train_ : test_;
+    const std::uint64_t item = sample.item;
     POPRUN_CHECK(item < arrays.labels.size());
     if (tensor == 0) {
       POPRUN_CHECK(destination.size() == image_bytes_);

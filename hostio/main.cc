@@ -44,7 +44,7 @@ po::options_description described_options() {
   po::options_description data("Data");
   data.add_options()  //
       ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
-       "Load a dataset before listening, and fail now if that fails: fashion-mnist or idx:DIR. "
+       "Load a dataset before listening, and fail now if that fails: a source as in train.cfg. "
        "May be given several times.");
   po::options_description information("Information");
   information.add_options()                //

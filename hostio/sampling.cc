@@ -94,6 +94,7 @@ Result<Sampler> Sampler::make(const proto::Selection& selection, std::uint64_t i
                 fmt::format("selection: needed split SPLIT_TRAIN or SPLIT_TEST, had number {}",
                             static_cast<int>(selection.split())));
   }
+  sampler.seed_ = selection.seed();
   sampler.key_ = random_key(selection.seed(), "epoch permutation");
   sampler.items_ = items;
   sampler.replica_ = selection.replica();
@@ -101,6 +102,10 @@ Result<Sampler> Sampler::make(const proto::Selection& selection, std::uint64_t i
   sampler.micro_batches_per_step_ = selection.micro_batches_per_step();
   sampler.micro_batch_size_ = selection.micro_batch_size();
   return sampler;
+}
+
+std::uint64_t Sampler::epoch_of(std::uint64_t sequence) const {
+  return training_ ? sequence / micro_batches_per_step_ / steps_per_epoch_ : 0;
 }
 
 void Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const {
@@ -120,7 +125,7 @@ void Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> items) c
   const std::uint64_t slot =
       (step % steps_per_epoch_) * micro_batches_per_step_ + sequence % micro_batches_per_step_;
   for (std::uint64_t j = 0; j < items.size(); ++j) {
-    items[j] = permuted(key_, step / steps_per_epoch_, items_, first_of(slot) + j);
+    items[j] = permuted(key_, epoch_of(sequence), items_, first_of(slot) + j);
   }
 }
 

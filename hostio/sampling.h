@@ -52,6 +52,10 @@ class Sampler {
 
   [[nodiscard]] std::uint32_t micro_batch_size() const { return micro_batch_size_; }
 
+  /// What the dataset needs to know of batch `sequence`, beside its items (dataset.h, Sample).
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
+  [[nodiscard]] std::uint64_t epoch_of(std::uint64_t sequence) const;
+
   /// Writes the items of batch `sequence`, kPadding for none.
   /// Requires: sequence < batch_count(), items.size() == micro_batch_size().
   void items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const;
@@ -60,6 +64,7 @@ class Sampler {
   Sampler() = default;
 
   bool training_ = false;
+  std::uint64_t seed_ = 0;
   std::uint64_t key_ = 0;
   std::uint64_t items_ = 0;
   std::uint64_t batch_count_ = 0;

@@ -22,7 +22,8 @@ constexpr std::uint32_t kTensorTag = WireFormatLite::MakeTag(
     proto::Batch::kTensorsFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
 std::byte padding_of(const proto::StreamTensor& tensor) {
-  return tensor.name() == "labels" ? std::byte{0xFF} : std::byte{0};
+  const bool label = tensor.name() == "labels" || tensor.name() == "next_sentence";
+  return label ? std::byte{0xFF} : std::byte{0};
 }
 
 }  // namespace
@@ -66,7 +67,11 @@ grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const 
       if (item == Sampler::kPadding) {
         std::ranges::fill(sample, padding_of(description.tensors(t)));
       } else {
-        dataset.read(split, item, t, sample);
+        dataset.read({.split = split,
+                      .item = item,
+                      .seed = sampler.seed(),
+                      .epoch = sampler.epoch_of(sequence)},
+                     t, sample);
       }
       at += bytes;
     }

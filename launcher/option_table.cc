@@ -297,12 +297,34 @@ void add_training(std::vector<OptionRow>& rows) {
       {"training.learning-rate", 0, Group::kJob, Arity::kValue, "X", "0.05", "Step size",
        real({0, 1e6, false}, [=](Options& o, double v) { training(o)->set_learning_rate(v); })});
   rows.push_back({"training.schedule", 0, Group::kJob, Arity::kValue, "NAME", "constant",
-                  "Of the learning rate: constant, or linear (to zero at the last step)",
-                  choice({"constant", "linear"},
+                  "Of the learning rate: constant, linear or cosine (fall to zero over the run), "
+                  "step (training.schedule-steps)",
+                  choice({"constant", "linear", "cosine", "step"},
                          [=](Options& o, const std::string& v) { training(o)->set_schedule(v); })});
   rows.push_back(
       {"training.momentum", 0, Group::kJob, Arity::kValue, "X", "0.9", "Of the momentum optimizer",
        real({0, 1, true, false}, [=](Options& o, double v) { training(o)->set_momentum(v); })});
+  rows.push_back({"training.warmup-steps", 0, Group::kJob, Arity::kValue, "N", "0",
+                  "Steps over which the learning rate rises to its full value first",
+                  integer(0, 1ULL << 48,
+                          [=](Options& o, std::uint64_t v) { training(o)->set_warmup_steps(v); })});
+  rows.push_back({"training.schedule-steps", 0, Group::kJob, Arity::kValue, "N", "0",
+                  "Of schedule step: steps between two falls of the learning rate",
+                  integer(0, 1ULL << 48, [=](Options& o, std::uint64_t v) {
+                    training(o)->set_schedule_steps(v);
+                  })});
+  rows.push_back(
+      {"training.schedule-decay", 0, Group::kJob, Arity::kValue, "X", "0.1",
+       "Of schedule step: what the learning rate is multiplied by",
+       real({0, 1, false}, [=](Options& o, double v) { training(o)->set_schedule_decay(v); })});
+  rows.push_back({"training.scale-learning-rate", 0, Group::kJob, Arity::kValue, "BASE_BATCH", "",
+                  "The learning rate is for this global batch: multiply it by the job's global "
+                  "batch / BASE_BATCH",
+                  integer(1, 1ULL << 32,
+                          [](Options& o, std::uint64_t v) { o.learning_rate_base_batch = v; })});
+  rows.push_back({"training.clip-norm", 0, Group::kJob, Arity::kValue, "X", "0",
+                  "Largest norm of all gradients together, they are scaled down to it; 0: any",
+                  real({0, 1e12}, [=](Options& o, double v) { training(o)->set_clip_norm(v); })});
   rows.push_back({"training.nesterov", 0, Group::kJob, Arity::kValue, "BOOL", "false",
                   "Nesterov's form of the momentum optimizer",
                   boolean([=](Options& o, bool v) { training(o)->set_nesterov(v); })});

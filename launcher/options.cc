@@ -247,9 +247,27 @@ Status check_training(const proto::TrainingConfig& training) {
   return {};
 }
 
+/// Linear scaling: Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677, section 2.1.
+void scale_learning_rate(Options& options) {
+  if (options.learning_rate_base_batch == 0) {
+    return;
+  }
+  proto::TrainingConfig& training = *options.config.mutable_training();
+  const std::uint64_t batch = std::uint64_t{options.config.topology().num_replicas()} *
+                              options.config.data().micro_batch_size() *
+                              training.gradient_accumulation();
+  const double given = training.learning_rate();
+  training.set_learning_rate(given * static_cast<double>(batch) /
+                             static_cast<double>(options.learning_rate_base_batch));
+  options.notes.push_back(
+      fmt::format("learning rate {} x global batch {} / {} = {} (training.scale-learning-rate)",
+                  given, batch, options.learning_rate_base_batch, training.learning_rate()));
+}
+
 /// What no row can see alone.
 Status check_together(Options& options) {
   POPRUN_TRY(check_training(options.config.training()));
+  scale_learning_rate(options);
   proto::Topology& topology = *options.config.mutable_topology();
   if (topology.num_instances() == 0) {
     topology.set_num_instances(topology.num_replicas());

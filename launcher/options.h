@@ -54,8 +54,9 @@ struct Options {
   bool help = false;
   bool version = false;
 
-  std::vector<Setting> settings;   ///< Every row, in table order.
-  std::vector<std::string> notes;  ///< What was accepted and has no effect. One line each.
+  std::vector<Setting> settings;               ///< Every row, in table order.
+  std::uint64_t learning_rate_base_batch = 0;  ///< Of training.scale-learning-rate; 0: as given.
+  std::vector<std::string> notes;  ///< What was decided, or has no effect. One line each.
 };
 
 /// Parses `args` (without the program's name) and the train.cfg they name.

@@ -4,15 +4,26 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
+#include "hostio/source.h"
 #include "proto/host_streams.pb.h"
 #include "replica/base/error.h"
 
-/// What data servers serve. A source, as users write it in `[data] source`, names a dataset:
-/// "fashion-mnist", "idx:DIR". One file of this folder is one family of sources; a new one is a new
-/// file that defines `families::<file stem>()`.
+/// What data servers serve. A source (source.h) names a dataset: "fashion-mnist", "idx:DIR". One
+/// file of this folder is one family of sources; a new one is a new file that defines
+/// `families::<file stem>()`.
 namespace poprun::hostio {
+
+/// One item as one epoch sees it. What a dataset draws at random for it, augmentation or masks, is
+/// a function of these.
+struct Sample {
+  proto::Split split = proto::SPLIT_TRAIN;
+  std::uint64_t item = 0;
+  std::uint64_t seed = 0;   ///< Of the job.
+  std::uint64_t epoch = 0;  ///< 0 in evaluations.
+};
 
 /// A loaded dataset: a value that never changes. Any number of threads may read it.
 class Dataset {
@@ -25,25 +36,27 @@ class Dataset {
   /// Tensors, items per split, classes, normalisation.
   [[nodiscard]] virtual const proto::Dataset& description() const = 0;
 
-  /// Writes one tensor of one item, row-major little-endian.
-  /// Requires: item < the split's items, tensor < description().tensors_size(), and
+  /// Writes one tensor of one sample, row-major little-endian.
+  /// Requires: sample.item < the split's items, tensor < description().tensors_size(), and
   /// destination.size() == sample_bytes of that tensor.
-  virtual void read(proto::Split split, std::uint64_t item, int tensor,
-                    std::span<std::byte> destination) const = 0;
+  virtual void read(const Sample& sample, int tensor, std::span<std::byte> destination) const = 0;
 };
 
 /// A way to name datasets.
 struct DatasetFamily {
   std::string_view form;  ///< How its sources look, for messages: "idx:DIR".
-  bool (*accepts)(std::string_view source);
-  Result<proto::Dataset> (*describe)(std::string_view source);
-  Result<std::unique_ptr<Dataset>> (*load)(std::string_view source);
+  /// Parameters it takes, beside those of all families (registry.cc).
+  std::span<const std::string_view> parameters;
+  bool (*accepts)(std::string_view text);  ///< Source::text.
+  Result<proto::Dataset> (*describe)(const Source& source);
+  Result<std::unique_ptr<Dataset>> (*load)(const Source& source);
 };
 
-/// What the dataset holds, from the headers of its files. Quick: a few milliseconds.
+/// What the dataset holds, from the headers of its files. Quick, a few milliseconds, except for
+/// tokens, which are read once.
 ///
 /// Errors, of both functions
-///   kUsage  no family knows this source; lists those that exist.
+///   kUsage  no family knows this source, lists those that exist; or a parameter is wrong.
 ///   kData   a file is missing or damaged; names it and the remedy.
 Result<proto::Dataset> describe_dataset(std::string_view source);
 

@@ -32,15 +32,14 @@ Error with_remedy(Error error) {
 const DatasetFamily& fashion_mnist() {
   static constexpr DatasetFamily kFamily = {
       .form = "fashion-mnist",
-      .accepts = [](std::string_view source) { return source == "fashion-mnist"; },
+      .parameters = {},
+      .accepts = [](std::string_view text) { return text == "fashion-mnist"; },
       .describe =
-          [](std::string_view) {
+          [](const Source&) {
             return describe_image_files(folder(), kFacts).map_error(with_remedy);
           },
       .load =
-          [](std::string_view) {
-            return load_image_files(folder(), kFacts).map_error(with_remedy);
-          },
+          [](const Source&) { return load_image_files(folder(), kFacts).map_error(with_remedy); },
   };
   return kFamily;
 }

@@ -16,15 +16,15 @@ constexpr ImageFacts kFacts = {.classes = 0, .mean = 0.5F, .deviation = 0.5F};
 const DatasetFamily& idx() {
   static constexpr DatasetFamily kFamily = {
       .form = "idx:DIR",
-      .accepts =
-          [](std::string_view source) { return source.substr(0, kPrefix.size()) == kPrefix; },
+      .parameters = {},
+      .accepts = [](std::string_view text) { return text.starts_with(kPrefix); },
       .describe =
-          [](std::string_view source) {
-            return describe_image_files(source.substr(kPrefix.size()), kFacts);
+          [](const Source& source) {
+            return describe_image_files(source.text.substr(kPrefix.size()), kFacts);
           },
       .load =
-          [](std::string_view source) {
-            return load_image_files(source.substr(kPrefix.size()), kFacts);
+          [](const Source& source) {
+            return load_image_files(source.text.substr(kPrefix.size()), kFacts);
           },
   };
   return kFamily;

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <array>
 #include <string>
 
 #include <fmt/format.h>
 
+#include "hostio/augmentation.h"
 #include "hostio/datasets/dataset.h"
 
 namespace poprun::hostio {
@@ -15,7 +17,27 @@ namespace families {
 
 namespace {
 
-Result<const DatasetFamily*> family_of(std::string_view source) {
+/// Taken by all families: "augment", see augmentation.h.
+constexpr const char* kAugment = "augment";
+
+Status check_parameters(const DatasetFamily& family, const Source& source) {
+  for (const auto& [key, value] : source.parameters) {
+    if (key != kAugment && std::ranges::find(family.parameters, key) == family.parameters.end()) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("data.{} = {} means nothing to source \"{}\"; remove it", key, value,
+                              source.text));
+    }
+  }
+  return {};
+}
+
+std::string augmentation_of(const Source& source) {
+  const auto found = source.parameters.find(kAugment);
+  return found == source.parameters.end() ? "none" : found->second;
+}
+
+/// The family of `source`, which takes all its parameters.
+Result<const DatasetFamily*> family_of(const Source& source) {
   const std::array known = {
 #define POPRUN_FAMILY(stem) &families::stem(),
 #include "hostio/datasets/families.inc"
@@ -23,25 +45,33 @@ Result<const DatasetFamily*> family_of(std::string_view source) {
   };
   std::string forms;
   for (const DatasetFamily* family : known) {
-    if (family->accepts(source)) {
+    if (family->accepts(source.text)) {
+      POPRUN_TRY(check_parameters(*family, source));
       return family;
     }
     forms += fmt::format("{}{}", forms.empty() ? "" : ", ", family->form);
   }
   return fail(ErrorCode::kUsage,
-              fmt::format("there is no dataset source \"{}\"; known are: {}", source, forms));
+              fmt::format("there is no dataset source \"{}\"; known are: {}", source.text, forms));
 }
 
 }  // namespace
 
-Result<proto::Dataset> describe_dataset(std::string_view source) {
+Result<proto::Dataset> describe_dataset(std::string_view text) {
+  POPRUN_ASSIGN(const Source source, Source::parse(text));
   POPRUN_ASSIGN(const DatasetFamily* family, family_of(source));
-  return family->describe(source);
+  POPRUN_ASSIGN(proto::Dataset description, family->describe(source));
+  POPRUN_TRY(check_augmentation(augmentation_of(source), description));
+  return description;
 }
 
-Result<std::unique_ptr<Dataset>> load_dataset(std::string_view source) {
+Result<std::unique_ptr<Dataset>> load_dataset(std::string_view text) {
+  POPRUN_ASSIGN(const Source source, Source::parse(text));
   POPRUN_ASSIGN(const DatasetFamily* family, family_of(source));
-  return family->load(source);
+  POPRUN_ASSIGN(std::unique_ptr<Dataset> dataset, family->load(source));
+  const std::string augmentation = augmentation_of(source);
+  POPRUN_TRY(check_augmentation(augmentation, dataset->description()));
+  return augmentation == "none" ? std::move(dataset) : augmented(std::move(dataset), augmentation);
 }
 
 std::uint64_t items_of(const proto::Dataset& description, proto::Split split) {

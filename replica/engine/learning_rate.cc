@@ -1,27 +1,78 @@
 #include "replica/engine/learning_rate.h"
 
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <vector>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace poprun {
+namespace {
 
-Result<LearningRate> LearningRate::make(std::string_view schedule, double base,
-                                        std::uint64_t total_steps) {
-  if (schedule != "constant" && schedule != "linear") {
+using Shape = double (*)(const ScheduleOptions&, double t);
+
+double steps_after_warmup(const ScheduleOptions& options) {
+  return static_cast<double>(options.total_steps - options.warmup_steps);
+}
+
+double constant(const ScheduleOptions& /*options*/, double /*t*/) {
+  return 1;
+}
+
+double linear(const ScheduleOptions& options, double t) {
+  return 1 - t / steps_after_warmup(options);
+}
+
+double cosine(const ScheduleOptions& options, double t) {
+  return (1 + std::cos(std::numbers::pi * t / steps_after_warmup(options))) / 2;
+}
+
+double step(const ScheduleOptions& options, double t) {
+  return std::pow(options.decay, std::floor(t / static_cast<double>(options.decay_every)));
+}
+
+const std::map<std::string, Shape>& shapes() {
+  static const std::map<std::string, Shape> all = {
+      {"constant", constant}, {"cosine", cosine}, {"linear", linear}, {"step", step}};
+  return all;
+}
+
+}  // namespace
+
+Result<LearningRate> LearningRate::make(const ScheduleOptions& options) {
+  const auto found = shapes().find(options.schedule);
+  if (found == shapes().end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, shape] : shapes()) {
+      names.push_back(name);
+    }
     return fail(ErrorCode::kUsage,
-                fmt::format("training.schedule: no schedule is called '{}'; there are: constant, "
-                            "linear",
-                            schedule));
+                fmt::format("training.schedule: no schedule is called '{}'; there are: {}",
+                            options.schedule, fmt::join(names, ", ")));
+  }
+  if (options.schedule == "step" && options.decay_every == 0) {
+    return fail(ErrorCode::kUsage,
+                "training.schedule = step needs training.schedule-steps > 0, had 0");
+  }
+  if (options.warmup_steps > 0 && options.warmup_steps >= options.total_steps) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("training.warmup-steps = {} must be below the {} steps of the run",
+                            options.warmup_steps, options.total_steps));
   }
   LearningRate rate;
-  rate.base_ = base;
-  rate.linear_ = schedule == "linear";
-  rate.total_steps_ = total_steps;
+  rate.options_ = options;
+  rate.shape_ = found->second;
   return rate;
 }
 
 double LearningRate::at(std::uint64_t step) const {
-  return linear_ ? base_ * (1.0 - static_cast<double>(step) / static_cast<double>(total_steps_))
-                 : base_;
+  const std::uint64_t warmup = options_.warmup_steps;
+  if (step < warmup) {
+    return options_.base * static_cast<double>(step + 1) / static_cast<double>(warmup);
+  }
+  return options_.base * shape_(options_, static_cast<double>(step - warmup));
 }
 
 }  // namespace poprun

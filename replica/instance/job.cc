@@ -63,7 +63,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                        .beta2 = config.training().beta2(),
                        .epsilon = config.training().epsilon(),
                        .weight_decay = config.training().weight_decay(),
-                       .gradient_scale = 1};
+                       .gradient_scale = 1,
+                       .clip_norm = config.training().clip_norm()};
   options.evaluate = config.training().evaluate();
   options.initial_weights_from_host = !config.model().initial_weights().empty();
   return options;
@@ -83,9 +84,12 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
         hostio::evaluation_batches(dataset.test_items(), selection_of(config, "test", 0)));
   }
   options.evaluate_every_epochs = training.evaluate_every_epochs();
-  POPRUN_ASSIGN(
-      options.learning_rate,
-      LearningRate::make(training.schedule(), training.learning_rate(), options.total_steps));
+  POPRUN_ASSIGN(options.learning_rate, LearningRate::make({.schedule = training.schedule(),
+                                                           .base = training.learning_rate(),
+                                                           .total_steps = options.total_steps,
+                                                           .warmup_steps = training.warmup_steps(),
+                                                           .decay_every = training.schedule_steps(),
+                                                           .decay = training.schedule_decay()}));
   options.engine = {.seed = training.seed(), .poison_dead = config.memory().poison_dead()};
   return options;
 }

@@ -54,6 +54,13 @@ struct Rule {
   double exact_beta1;
   double exact_beta2;
 
+  /// The rule of one run.
+  [[nodiscard]] Rule at(const Operands& t) const {
+    Rule rule = *this;
+    rule.scale = update_rule::scale_of(scale, t, 6);
+    return rule;
+  }
+
   explicit Rule(const Signature& s)
       : n(s.inputs[0].elements()),
         scale(update_rule::f32(s, "scale")),
@@ -154,7 +161,7 @@ double trust_ratio(const Norms& norms) {
 template <auto update>
 std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
-    update(rule, Correction(rule, *t.input_f32(5)), *t.input_f32(4), t.input_f32(1),
+    update(rule.at(t), Correction(rule, *t.input_f32(5)), *t.input_f32(4), t.input_f32(1),
            t.output_f32(1), t.output_f32(2), t.output_f32(0));
   });
 }
@@ -166,7 +173,7 @@ std::unique_ptr<Kernel> lamb_numerics(const Signature& s) {
     float* m = t.output_f32(1);
     float* v = t.output_f32(2);
     Norms norms;
-    lamb_moments(rule, by, t.input_f32(1), w, m, v, norms);
+    lamb_moments(rule.at(t), by, t.input_f32(1), w, m, v, norms);
     const auto rate = static_cast<float>(*t.input_f32(4) * trust_ratio(norms));
     lamb_apply(rule, by, rate, m, v, w);
   });

@@ -38,6 +38,13 @@ struct Rule {
   float weight_decay;
   float momentum;
 
+  /// The rule of one run; `own` as for scale_of.
+  [[nodiscard]] Rule at(const Operands& t, std::size_t own) const {
+    Rule rule = *this;
+    rule.scale = update_rule::scale_of(scale, t, own);
+    return rule;
+  }
+
   explicit Rule(const Signature& s)
       : n(s.inputs[0].elements()),
         scale(update_rule::f32(s, "scale")),
@@ -71,14 +78,14 @@ POPRUN_SIMD void nesterov_update(const Rule& rule, float rate, const float* __re
 
 std::unique_ptr<Kernel> sgd_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
-    sgd_update(rule, *t.input_f32(2), t.input_f32(1), t.output_f32(0));
+    sgd_update(rule.at(t, 3), *t.input_f32(2), t.input_f32(1), t.output_f32(0));
   });
 }
 
 std::unique_ptr<Kernel> momentum_numerics(const Signature& s) {
   const auto update = s.attributes.integer("nesterov") != 0 ? nesterov_update : momentum_update;
   return make_kernel([rule = Rule(s), update](const Operands& t) {
-    update(rule, *t.input_f32(3), t.input_f32(1), t.output_f32(1), t.output_f32(0));
+    update(rule.at(t, 4), *t.input_f32(3), t.input_f32(1), t.output_f32(1), t.output_f32(0));
   });
 }
 

@@ -7,9 +7,11 @@
 
 /// What the operators that update weights share. Each takes, and changes in place where marked *,
 ///
-///   (w*, g, state*..., scalars f32[]...)   scale=. weight_decay=. and the rule's own attributes
+///   (w*, g, state*..., scalars f32[]... [, factor f32[]])
+///       scale=. weight_decay=. and the rule's own attributes
 ///
-/// where w, g and every state tensor have one f32 type, and gives back w and the states.
+/// where w, g and every state tensor have one f32 type, and gives back w and the states. With
+/// `factor` (clip_factor) the gradient is multiplied by it too.
 namespace poprun::update_rule {
 
 inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
@@ -19,7 +21,8 @@ inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
                  std::initializer_list<const char*> attributes) {
   const std::size_t tensors = 2 + states;
-  if (s.inputs.size() != tensors + scalars || s.inputs[0].data != DataType::kF32) {
+  if ((s.inputs.size() != tensors + scalars && s.inputs.size() != tensors + scalars + 1) ||
+      s.inputs[0].data != DataType::kF32) {
     return false;
   }
   for (std::size_t i = 0; i < s.inputs.size(); ++i) {
@@ -33,6 +36,12 @@ inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
     }
   }
   return s.attributes.has("scale") && s.attributes.has("weight_decay");
+}
+
+/// What gradients are multiplied by in this run: `scale`, and the factor where there is one behind
+/// the `own` inputs of the rule.
+inline float scale_of(float scale, const Operands& t, std::size_t own) {
+  return t.inputs.size() > own ? scale * *t.input_f32(own) : scale;
 }
 
 inline float f32(const Signature& s, const char* attribute) {

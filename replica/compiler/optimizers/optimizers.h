@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,12 +21,14 @@ struct OptimizerOptions {
   double epsilon = 1e-8;
   double weight_decay = 0;
   double gradient_scale = 1;  ///< Gradients are multiplied by it first.
+  double clip_norm = 0;       ///< Largest norm of all gradients together, after scaling; 0: any.
 };
 
-/// Scalars f32[] that the host writes before every step.
+/// Scalars f32[] that change from step to step.
 struct StepScalars {
-  TensorId rate;  ///< Learning rate.
-  TensorId step;  ///< Number of this step, from 1.
+  TensorId rate;                        ///< Learning rate, from the host.
+  TensorId step;                        ///< Number of this step from 1, from the host.
+  std::optional<TensorId> factor = {};  ///< Of all gradients; add_optimizer's own, from clip_norm.
 };
 
 /// One parameter, as an optimiser's file sees it.
@@ -61,9 +64,9 @@ struct Optimizer {
   void (*update)(ParameterUpdate&) = nullptr;
 };
 
-/// Appends the update of every parameter, and sets up the optimiser's state.
-/// Errors: kUsage, lists the optimisers there are.
+/// Appends the clipping of the gradients and the update of every parameter, and sets up the
+/// optimiser's state. Errors: kUsage, lists the optimisers there are.
 Status add_optimizer(Builder& builder, const OptimizerOptions& options,
-                     const std::vector<ParameterGradient>& gradients, const StepScalars& scalars);
+                     const std::vector<ParameterGradient>& gradients, StepScalars scalars);
 
 }  // namespace poprun

@@ -32,6 +32,17 @@ Result<Optimizer> find_optimizer(const std::string& name) {
                           fmt::join(names, ", ")));
 }
 
+TensorId add_clipping(Builder& builder, const OptimizerOptions& options,
+                      const std::vector<ParameterGradient>& gradients) {
+  std::vector<TensorId> tensors;
+  for (const ParameterGradient& pair : gradients) {
+    tensors.push_back(pair.gradient);
+  }
+  return builder.add_one("clip_factor", tensors,
+                         {{"scale", options.gradient_scale}, {"max_norm", options.clip_norm}},
+                         "clip-factor");
+}
+
 }  // namespace
 
 TensorId ParameterUpdate::state(const std::string& name) {
@@ -44,6 +55,9 @@ void ParameterUpdate::apply(std::string kind, const std::vector<TensorId>& state
   std::vector<TensorId> inputs = {pair_.parameter, pair_.gradient};
   inputs.insert(inputs.end(), states.begin(), states.end());
   inputs.insert(inputs.end(), scalars.begin(), scalars.end());
+  if (scalars_.factor) {
+    inputs.push_back(*scalars_.factor);
+  }
   std::vector<TensorId> updated = {pair_.parameter};
   updated.insert(updated.end(), states.begin(), states.end());
   attributes.set("scale", options_.gradient_scale);
@@ -57,8 +71,11 @@ void ParameterUpdate::apply_adam(const std::string& kind) {
 }
 
 Status add_optimizer(Builder& builder, const OptimizerOptions& options,
-                     const std::vector<ParameterGradient>& gradients, const StepScalars& scalars) {
+                     const std::vector<ParameterGradient>& gradients, StepScalars scalars) {
   POPRUN_ASSIGN(const Optimizer optimizer, find_optimizer(options.name));
+  if (options.clip_norm > 0) {
+    scalars.factor = add_clipping(builder, options, gradients);
+  }
   for (const ParameterGradient& pair : gradients) {
     ParameterUpdate update(builder, options, scalars, pair);
     optimizer.update(update);

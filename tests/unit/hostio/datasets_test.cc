@@ -63,12 +63,12 @@ TEST_F(IdxDataset, ReadsTensorsOfItems) {
   const auto dataset = load_dataset(source_);
   ASSERT_TRUE(dataset) << dataset.error().message;
   std::array<std::byte, 6> image{};
-  (*dataset)->read(proto::SPLIT_TRAIN, 6, 0, image);
+  (*dataset)->read({.split = proto::SPLIT_TRAIN, .item = 6}, 0, image);
   EXPECT_THAT(image, Each(std::byte{16}));
-  (*dataset)->read(proto::SPLIT_TEST, 2, 0, image);
+  (*dataset)->read({.split = proto::SPLIT_TEST, .item = 2}, 0, image);
   EXPECT_THAT(image, Each(std::byte{102}));
   std::array<std::byte, 4> label{};
-  (*dataset)->read(proto::SPLIT_TRAIN, 6, 1, label);
+  (*dataset)->read({.split = proto::SPLIT_TRAIN, .item = 6}, 1, label);
   EXPECT_THAT(label, ElementsAre(std::byte{1}, std::byte{0}, std::byte{0}, std::byte{0}));
 }
 

@@ -250,6 +250,17 @@ TEST(OptionTable, DefaultsAreAllowedAndNamesAreUnique) {
   EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
 }
 
+TEST(Options, ScaleTheLearningRateWithTheBatch) {
+  const auto options = parse({"-n", "4", "--training.scale-learning-rate", "32"},
+                             "[data]\nmicro-batch-size = 8\n[training]\nlearning-rate = 0.25\n"
+                             "gradient-accumulation = 2\n");
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->config.training().learning_rate(), 0.5);
+  EXPECT_THAT(options->notes,
+              ::testing::ElementsAre("learning rate 0.25 x global batch 64 / 32 = 0.5 "
+                                     "(training.scale-learning-rate)"));
+}
+
 TEST(TrainCfg, IsAJobOfKnownKeys) {
   const auto text = read_config_file(POPRUN_TRAIN_CFG);
   ASSERT_TRUE(text);

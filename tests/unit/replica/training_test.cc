@@ -1,5 +1,6 @@
 /// Whole jobs on replicas that are threads: small-cnn on made-up images.
 
+#include <cmath>
 #include <cstring>
 #include <mutex>
 #include <numeric>
@@ -502,9 +503,13 @@ TEST(Buffers, AreReadAndNotWrittenInEvaluation) {
   EXPECT_THAT(operations, ::testing::Not(::testing::Contains("batch_norm_update")));
 }
 
+ScheduleOptions schedule(const std::string& name) {
+  return {.schedule = name, .base = 0.5, .total_steps = 8};
+}
+
 TEST(LearningRate, FallsToZeroOverTheRunWhereLinear) {
-  const LearningRate constant = *LearningRate::make("constant", 0.5, 8);
-  const LearningRate linear = *LearningRate::make("linear", 0.5, 8);
+  const LearningRate constant = *LearningRate::make(schedule("constant"));
+  const LearningRate linear = *LearningRate::make(schedule("linear"));
 
   EXPECT_EQ(constant.at(7), 0.5);
   EXPECT_EQ(linear.at(0), 0.5);
@@ -513,8 +518,71 @@ TEST(LearningRate, FallsToZeroOverTheRunWhereLinear) {
 }
 
 TEST(LearningRate, NamesTheSchedulesThereAre) {
-  EXPECT_EQ(LearningRate::make("cosine", 0.5, 8).error().message,
-            "training.schedule: no schedule is called 'cosine'; there are: constant, linear");
+  EXPECT_EQ(LearningRate::make(schedule("sine")).error().message,
+            "training.schedule: no schedule is called 'sine'; there are: constant, cosine, linear, "
+            "step");
+}
+
+TEST(LearningRate, FallsAlongACosine) {
+  const LearningRate cosine = *LearningRate::make(schedule("cosine"));
+
+  EXPECT_DOUBLE_EQ(cosine.at(0), 0.5);
+  EXPECT_DOUBLE_EQ(cosine.at(2), 0.25 * (1 + std::sqrt(0.5)));
+  EXPECT_DOUBLE_EQ(cosine.at(4), 0.25);
+  EXPECT_NEAR(cosine.at(8), 0, 1e-15);
+}
+
+TEST(LearningRate, FallsByStepsAfterTheWarmUp) {
+  ScheduleOptions options = schedule("step");
+  options.warmup_steps = 2;
+  options.decay_every = 3;
+  options.decay = 0.1;
+  const LearningRate rate = *LearningRate::make(options);
+
+  EXPECT_DOUBLE_EQ(rate.at(0), 0.25);
+  EXPECT_DOUBLE_EQ(rate.at(1), 0.5);
+  EXPECT_DOUBLE_EQ(rate.at(4), 0.5);
+  EXPECT_DOUBLE_EQ(rate.at(5), 0.05);
+  EXPECT_DOUBLE_EQ(rate.at(8), 0.005);
+}
+
+TEST(LearningRate, RefusesAStepWithoutItsLengthAndAWarmUpWithoutEnd) {
+  EXPECT_THAT(LearningRate::make(schedule("step")).error().message,
+              HasSubstr("needs training.schedule-steps > 0"));
+  ScheduleOptions options = schedule("linear");
+  options.warmup_steps = 8;
+  EXPECT_EQ(LearningRate::make(options).error().message,
+            "training.warmup-steps = 8 must be below the 8 steps of the run");
+}
+
+TEST(Training, ClipsTheGradientToTheNorm) {
+  // One step of plain SGD at rate 1 moves the weights by the gradient: its norm is what is asked.
+  proto::RunConfig job = config(2, 4);
+  job.mutable_training()->set_steps(1);
+  job.mutable_training()->set_gradient_accumulation(2);
+  job.mutable_training()->set_optimizer("sgd");
+  job.mutable_training()->set_learning_rate(1.0);
+  job.mutable_training()->set_clip_norm(0.125);
+  proto::RunConfig nothing = job;
+  nothing.mutable_training()->set_learning_rate(1e-30);
+  proto::RunConfig loose = job;
+  loose.mutable_training()->set_clip_norm(1e6);
+  proto::RunConfig free = job;
+  free.mutable_training()->set_clip_norm(0);
+  const Outcome before = run(nothing);
+
+  const Outcome after = run(job);
+
+  double squares = 0;
+  for (const auto& [name, w0] : before.records[0].tensors) {
+    const std::vector<float>& w1 = after.records[0].tensors.at(name);
+    for (std::size_t i = 0; i < w0.size(); ++i) {
+      const double moved = static_cast<double>(w0[i]) - static_cast<double>(w1[i]);
+      squares += moved * moved;
+    }
+  }
+  EXPECT_NEAR(std::sqrt(squares), 0.125, 1e-4);
+  EXPECT_EQ(run(loose).records[0].tensors, run(free).records[0].tensors);
 }
 
 TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {

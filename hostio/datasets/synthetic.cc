@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "hostio/datasets/dataset.h"
+#include "hostio/token_windows.h"
+#include "replica/base/random.h"
+
+/// Made-up data, for benchmarks and first tries. A function of the source alone.
+///
+///   synthetic:images=CxHxW[,classes=10][,items=60000][,seed=0]
+///       images u8 [C, H, W] of noise with a bright band of rows that stands for the label
+///   synthetic:tokens[=random],vocabulary=N[,items=16384][,seed=0]
+///       a row of uniform random ids below N, `items` windows long (token_windows.h)
+///
+/// Tests have a sixth of the items as images, and the last 5 % of the tokens.
+namespace poprun::hostio::families {
+namespace {
+
+constexpr std::string_view kPrefix = "synthetic:";
+using Parameters = std::map<std::string, std::string, std::less<>>;
+
+/// What stands between prefix and `?`.
+Result<Parameters> parameters_of(const Source& source) {
+  std::string list = source.text.substr(kPrefix.size());
+  if (list == "tokens" || list.starts_with("tokens,")) {
+    list.insert(6, "=random");
+  }
+  POPRUN_ASSIGN(Parameters parameters, parse_parameters(list, source.text));
+  const bool images = parameters.contains("images");
+  if (images == parameters.contains("tokens")) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: needed images=CxHxW or tokens after synthetic:", source.text));
+  }
+  for (const auto& [key, value] : parameters) {
+    if (key != "items" && key != "seed" && key != (images ? "images" : "tokens") &&
+        key != (images ? "classes" : "vocabulary")) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: {} is not known here; known are: {}, items, "
+                              "seed",
+                              source.text, key, images ? "images, classes" : "tokens, vocabulary"));
+    }
+  }
+  return parameters;
+}
+
+/// "3x224x224".
+Result<std::array<std::uint32_t, 3>> parse_image_shape(std::string_view text) {
+  std::array<std::uint32_t, 3> shape{};
+  const char* at = text.data();
+  const char* end = text.data() + text.size();
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    const auto [stop, error] = std::from_chars(at, end, shape[d]);
+    const bool separated = d + 1 < shape.size() ? stop != end && *stop == 'x' : stop == end;
+    if (error != std::errc{} || !separated || shape[d] == 0 || shape[d] > 4096) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("data.source: images = {} is not CxHxW, each from 1 to 4096", text));
+    }
+    at = stop + (d + 1 < shape.size() ? 1 : 0);
+  }
+  return shape;
+}
+
+Result<proto::Dataset> describe_images(const Parameters& parameters) {
+  POPRUN_ASSIGN(const auto shape, parse_image_shape(parameters.find("images")->second));
+  POPRUN_ASSIGN(const auto classes, integer_parameter(parameters, "classes", 10, 1, 1 << 20));
+  POPRUN_ASSIGN(const auto items,
+                integer_parameter(parameters, "items", 60'000, 1, std::uint64_t{1} << 40));
+  proto::Dataset description;
+  proto::StreamTensor& images = *description.add_tensors();
+  images.set_name("images");
+  images.set_element("u8");
+  for (const std::uint32_t dim : shape) {
+    images.add_sample_shape(dim);
+  }
+  proto::StreamTensor& labels = *description.add_tensors();
+  labels.set_name("labels");
+  labels.set_element("i32");
+  description.set_train_items(items);
+  description.set_test_items(std::max<std::uint64_t>(1, items / 6));
+  description.set_classes(static_cast<std::uint32_t>(classes));
+  description.set_mean(0.5F);
+  description.set_deviation(0.5F);
+  return description;
+}
+
+class SyntheticImages final : public Dataset {
+ public:
+  SyntheticImages(proto::Dataset description, std::uint64_t seed)
+      : description_(std::move(description)),
+        train_key_(random_key(seed, "synthetic train images")),
+        test_key_(random_key(seed, "synthetic test images")) {}
+
+  [[nodiscard]] const proto::Dataset& description() const override { return description_; }
+
+  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+    const std::uint64_t key = sample.split == proto::SPLIT_TRAIN ? train_key_ : test_key_;
+    const std::uint32_t label = philox(key, sample.item, 0)[0] % description_.classes();
+    if (tensor == 1) {
+      POPRUN_CHECK(destination.size() == sizeof(label));
+      std::memcpy(destination.data(), &label, sizeof(label));
+      return;
+    }
+    POPRUN_CHECK(destination.size() == sample_bytes(description_.tensors(0)));
+    const std::uint64_t height = description_.tensors(0).sample_shape(1);
+    const std::uint64_t width = description_.tensors(0).sample_shape(2);
+    std::array<std::uint32_t, 4> noise{};
+    for (std::uint64_t i = 0; i < destination.size(); ++i) {
+      if (i % 16 == 0) {
+        noise = philox(key, sample.item, 1 + i / 16);
+      }
+      const std::uint64_t row = i / width % height;
+      const bool bright = row * description_.classes() / height == label;
+      const std::uint32_t pixel = (noise[i % 16 / 4] >> (i % 4 * 8) & 127U) + (bright ? 128U : 0U);
+      destination[i] = static_cast<std::byte>(pixel);
+    }
+  }
+
+ private:
+  proto::Dataset description_;
+  std::uint64_t train_key_;
+  std::uint64_t test_key_;
+};
+
+Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
+  POPRUN_ASSIGN(const auto vocabulary, integer_parameter(parameters, "vocabulary", 0, 1, 1 << 24));
+  POPRUN_ASSIGN(const auto items, integer_parameter(parameters, "items", 16'384, 1, 1 << 24));
+  POPRUN_ASSIGN(const auto seed, integer_parameter(parameters, "seed", 0, 0, ~std::uint64_t{0}));
+  POPRUN_ASSIGN(const auto length,
+                integer_parameter(source.parameters, "sequence-length", 128, 1, 1 << 16));
+  const std::uint64_t key = random_key(seed, "synthetic tokens");
+  Tokens tokens;
+  tokens.width = 4;
+  tokens.vocabulary = static_cast<std::uint32_t>(vocabulary);
+  tokens.bytes.resize((items * length + 1) * 4);
+  for (std::uint64_t i = 0; i < tokens.count(); ++i) {
+    const auto id = static_cast<std::uint32_t>(philox(key, i / 4, 0)[i % 4] % vocabulary);
+    std::memcpy(tokens.bytes.data() + i * 4, &id, sizeof(id));
+  }
+  return tokens;
+}
+
+Result<proto::Dataset> describe(const Source& source) {
+  POPRUN_ASSIGN(const Parameters parameters, parameters_of(source));
+  if (parameters.contains("tokens")) {
+    POPRUN_ASSIGN(const Tokens tokens, make_tokens(source, parameters));
+    return describe_token_windows(tokens, source, source.text);
+  }
+  for (const std::string_view key : kTokenParameters) {
+    if (source.parameters.contains(key)) {
+      return fail(ErrorCode::kUsage, fmt::format("{}: data.{} is for tokens", source.text, key));
+    }
+  }
+  return describe_images(parameters);
+}
+
+Result<std::unique_ptr<Dataset>> load(const Source& source) {
+  POPRUN_ASSIGN(const Parameters parameters, parameters_of(source));
+  if (parameters.contains("tokens")) {
+    POPRUN_ASSIGN(Tokens tokens, make_tokens(source, parameters));
+    return make_token_windows(std::move(tokens), source, source.text);
+  }
+  POPRUN_ASSIGN(proto::Dataset description, describe(source));
+  POPRUN_ASSIGN(const auto seed, integer_parameter(parameters, "seed", 0, 0, ~std::uint64_t{0}));
+  return std::make_unique<SyntheticImages>(std::move(description), seed);
+}
+
+}  // namespace
+
+const DatasetFamily& synthetic() {
+  static constexpr DatasetFamily kFamily = {
+      .form = "synthetic:images=CxHxW,classes=N,items=N, synthetic:tokens,vocabulary=N,items=N",
+      .parameters = kTokenParameters,
+      .accepts = [](std::string_view text) { return text.starts_with(kPrefix); },
+      .describe = describe,
+      .load = load,
+  };
+  return kFamily;
+}
+
+}  // namespace poprun::hostio::families

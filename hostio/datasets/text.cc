@@ -1,0 +1,35 @@
+#include "hostio/datasets/dataset.h"
+#include "hostio/file_bytes.h"
+#include "hostio/token_windows.h"
+
+/// "text:FILE": any file as tokens, one a byte. Ids 0 to 255 are the bytes, 256 is the mask token.
+namespace poprun::hostio::families {
+namespace {
+
+constexpr std::string_view kPrefix = "text:";
+
+Result<Tokens> read_text(const Source& source) {
+  POPRUN_ASSIGN(std::vector<std::byte> bytes, read_bytes(source.text.substr(kPrefix.size())));
+  return Tokens{.bytes = std::move(bytes), .width = 1, .vocabulary = 256, .specials = 1};
+}
+
+}  // namespace
+
+const DatasetFamily& text() {
+  static constexpr DatasetFamily kFamily = {
+      .form = "text:FILE",
+      .parameters = kTokenParameters,
+      .accepts = [](std::string_view text) { return text.starts_with(kPrefix); },
+      .describe = [](const Source& source) -> Result<proto::Dataset> {
+        POPRUN_ASSIGN(const Tokens tokens, read_text(source));
+        return describe_token_windows(tokens, source, source.text);
+      },
+      .load = [](const Source& source) -> Result<std::unique_ptr<Dataset>> {
+        POPRUN_ASSIGN(Tokens tokens, read_text(source));
+        return make_token_windows(std::move(tokens), source, source.text);
+      },
+  };
+  return kFamily;
+}
+
+}  // namespace poprun::hostio::families

@@ -1,0 +1,212 @@
+/// Samples of language models: next tokens and masks.
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hostio/datasets/dataset.h"
+#include "tests/unit/hostio/idx_bytes.h"
+
+namespace poprun::hostio {
+namespace {
+
+using testing::Bytes;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+std::vector<std::int32_t> read(const Dataset& dataset, const Sample& sample, int tensor) {
+  const std::uint64_t bytes = sample_bytes(dataset.description().tensors(tensor));
+  std::vector<std::int32_t> values(bytes / 4);
+  dataset.read(sample, tensor, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+class Language : public ::testing::Test {
+ protected:
+  /// A file whose byte i is i modulo 251.
+  std::string file(std::size_t size) const {
+    Bytes bytes(size);
+    for (std::size_t i = 0; i < size; ++i) {
+      bytes[i] = static_cast<std::uint8_t>(i % 251);
+    }
+    return folder_.write("data", bytes).string();
+  }
+
+  static std::unique_ptr<Dataset> load(const std::string& source) {
+    auto dataset = load_dataset(source);
+    EXPECT_TRUE(dataset) << dataset.error().message;
+    return std::move(*dataset);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Language, CutsTextIntoWindowsWithTheNextByteAsLabel) {
+  const auto dataset = load("text:" + file(100) + "?sequence-length=4");
+
+  // 95 bytes for training: 23 windows and the byte beyond the last one; 5 for tests: one.
+  EXPECT_EQ(dataset->description().train_items(), 23U);
+  EXPECT_EQ(dataset->description().test_items(), 1U);
+  EXPECT_EQ(dataset->description().classes(), 257U);
+  EXPECT_THAT(read(*dataset, {.item = 2}, 0), ElementsAre(8, 9, 10, 11));
+  EXPECT_THAT(read(*dataset, {.item = 2}, 1), ElementsAre(9, 10, 11, 12));
+  EXPECT_THAT(read(*dataset, {.split = proto::SPLIT_TEST}, 1), ElementsAre(96, 97, 98, 99));
+}
+
+TEST_F(Language, ReadsTokensOf16And32Bits) {
+  const std::string path = file(400);
+
+  const auto narrow = load("tokens:" + path + "?sequence-length=2");
+  const auto wide =
+      load("tokens-u32:" + folder_.write("wide", Bytes(8192)).string() + "?sequence-length=4");
+
+  EXPECT_THAT(read(*narrow, {.item = 1}, 0), ElementsAre(4 + 5 * 256, 6 + 7 * 256));
+  EXPECT_EQ(narrow->description().classes(), 248U + 249U * 256U + 1U);
+  EXPECT_EQ(wide->description().train_items(), (2048U - 102U - 1U) / 4U);
+  EXPECT_EQ(wide->description().classes(), 1U);
+}
+
+TEST_F(Language, RefusesHalfATokenAndWrongParameters) {
+  const std::string path = file(401);
+
+  EXPECT_THAT(load_dataset("tokens:" + path).error().message, HasSubstr("had 401 bytes"));
+  EXPECT_THAT(load_dataset("text:" + path + "?task=guess").error().message,
+              HasSubstr("allowed: next-token, masked-lm"));
+  EXPECT_THAT(load_dataset("text:" + path + "?masks=3").error().message,
+              HasSubstr("need data.task = masked-lm"));
+  EXPECT_THAT(load_dataset("text:" + path + "?sequence-length=0").error().message,
+              HasSubstr("sequence-length = 0 is not an integer from 1"));
+  EXPECT_THAT(load_dataset("text:" + file(8000) + "?augment=flip").error().message,
+              HasSubstr("needs images [C, H, W], the dataset has tokens [128]"));
+  EXPECT_THAT(load_dataset("text:" + file(100)).error().message,
+              HasSubstr("100 tokens, the last 5 % (5) for tests, do not fill a sequence of 128"));
+  EXPECT_EQ(load_dataset("text:/nowhere").error().code, ErrorCode::kData);
+}
+
+TEST_F(Language, MasksFifteenPercentOfAWindow) {
+  const auto dataset =
+      load("text:" + file(20'000) + "?task=masked-lm,sequence-length=100,masks=20");
+  ASSERT_EQ(dataset->description().tensors_size(), 5);
+  std::vector<int> kinds(3);  // Mask, random, kept.
+  for (std::uint64_t item = 0; item < 190; ++item) {
+    const Sample sample{.item = item, .seed = 7};
+    const auto tokens = read(*dataset, sample, 0);
+    const auto positions = read(*dataset, sample, 2);
+    const auto labels = read(*dataset, sample, 3);
+
+    std::vector<std::int32_t> restored = tokens;
+    for (std::size_t k = 0; k < 15; ++k) {
+      ASSERT_TRUE(k == 0 || positions[k] > positions[k - 1]);
+      std::int32_t& token = restored.at(static_cast<std::size_t>(positions[k]));
+      ++kinds[token == 256 ? 0 : token == labels[k] ? 2 : 1];
+      token = labels[k];
+    }
+    for (std::size_t t = 0; t < 100; ++t) {
+      ASSERT_EQ(restored[t], static_cast<std::int32_t>((item * 100 + t) % 251));
+    }
+    EXPECT_THAT(std::span(labels).subspan(15), Each(-1));
+    EXPECT_THAT(std::span(positions).subspan(15), Each(0));
+    EXPECT_THAT(read(*dataset, sample, 1), Each(0));
+    EXPECT_THAT(read(*dataset, sample, 4), ElementsAre(-1));
+  }
+  // 2850 draws; 4 standard deviations.
+  EXPECT_NEAR(kinds[0] / 2850.0, 0.8, 0.03);
+  EXPECT_NEAR(kinds[1] / 2850.0, 0.1, 0.023);
+  EXPECT_NEAR(kinds[2] / 2850.0, 0.1, 0.023);
+}
+
+TEST_F(Language, DrawsMasksBySeedAndEpoch) {
+  const auto dataset = load("text:" + file(20'000) + "?task=masked-lm");
+  const auto positions = [&](std::uint64_t seed, std::uint64_t epoch) {
+    return read(*dataset, {.item = 3, .seed = seed, .epoch = epoch}, 2);
+  };
+
+  EXPECT_EQ(positions(1, 1), positions(1, 1));
+  EXPECT_NE(positions(1, 1), positions(1, 2));
+  EXPECT_NE(positions(1, 1), positions(2, 1));
+}
+
+TEST(Synthetic, GivesTheSameTokensEveryTime) {
+  const std::string source = "synthetic:tokens,vocabulary=50,items=100?sequence-length=8";
+  const auto a = load_dataset(source);
+  const auto b = load_dataset(source);
+  ASSERT_TRUE(a && b) << a.error().message;
+
+  EXPECT_EQ((*a)->description().classes(), 50U);
+  EXPECT_EQ(read(**a, {.item = 5}, 0), read(**b, {.item = 5}, 0));
+  EXPECT_NE(read(**a, {.item = 5}, 0), read(**a, {.item = 6}, 0));
+}
+
+TEST(Synthetic, MakesImagesThatTellTheirLabel) {
+  const auto dataset = load_dataset("synthetic:images=1x20x6,classes=10,items=60");
+  ASSERT_TRUE(dataset) << dataset.error().message;
+  EXPECT_EQ((*dataset)->description().train_items(), 60U);
+  EXPECT_EQ((*dataset)->description().test_items(), 10U);
+  std::vector<std::byte> image(120);
+  (*dataset)->read({.item = 4}, 0, image);
+  std::int32_t label = 0;
+  (*dataset)->read({.item = 4}, 1, std::as_writable_bytes(std::span(&label, 1)));
+
+  for (std::size_t i = 0; i < image.size(); ++i) {
+    const bool bright = static_cast<std::int32_t>(i / 6 / 2) == label;
+    EXPECT_EQ(std::to_integer<int>(image[i]) >= 128, bright) << i;
+  }
+}
+
+TEST(Synthetic, SaysWhatItNeeds) {
+  EXPECT_THAT(load_dataset("synthetic:noise=3").error().message,
+              HasSubstr("needed images=CxHxW or tokens"));
+  EXPECT_THAT(load_dataset("synthetic:images=1x28").error().message, HasSubstr("is not CxHxW"));
+  EXPECT_THAT(load_dataset("synthetic:images=1x2x3,colour=4").error().message,
+              HasSubstr("colour is not known here"));
+  EXPECT_THAT(load_dataset("synthetic:images=1x2x3?task=masked-lm").error().message,
+              HasSubstr("data.task is for tokens"));
+  EXPECT_THAT(load_dataset("idx:/x?sequence-length=4").error().message,
+              HasSubstr("data.sequence-length = 4 means nothing to source"));
+}
+
+TEST(Augmentation, MovesAndMirrorsTrainingImagesOnly) {
+  const std::string source = "synthetic:images=2x9x9,items=64";
+  const auto plain = load_dataset(source);
+  const auto moved = load_dataset(source + "?augment=flip+crop");
+  ASSERT_TRUE(plain && moved) << moved.error().message;
+  std::vector<std::byte> a(162);
+  std::vector<std::byte> b(162);
+  int mirrored = 0;
+  for (std::uint64_t item = 0; item < 64; ++item) {
+    (*plain)->read({.item = item}, 0, a);
+    (*moved)->read({.item = item, .seed = 3}, 0, b);
+    // The middle pixel of either plane moves at most 4 pixels each way, so all of them fit.
+    bool found = false;
+    for (int flip = 0; flip < 2; ++flip) {
+      for (int dy = -4; dy <= 4; ++dy) {
+        for (int dx = -4; dx <= 4; ++dx) {
+          bool equal = true;
+          for (int i = 0; i < 162 && equal; ++i) {
+            const int y = i / 9 % 9 + dy;
+            const int x = (flip == 1 ? 8 - i % 9 : i % 9) + dx;
+            const bool inside = y >= 0 && y < 9 && x >= 0 && x < 9;
+            const auto from = static_cast<std::size_t>(i / 81 * 81 + y * 9 + x);
+            equal = b[static_cast<std::size_t>(i)] == (inside ? a[from] : std::byte{0});
+          }
+          mirrored += equal ? flip : 0;
+          found = found || equal;
+        }
+      }
+    }
+    EXPECT_TRUE(found) << item;
+  }
+  EXPECT_NEAR(mirrored, 32, 16);
+  (*plain)->read({.split = proto::SPLIT_TEST, .item = 1}, 0, a);
+  (*moved)->read({.split = proto::SPLIT_TEST, .item = 1, .seed = 3}, 0, b);
+  EXPECT_EQ(a, b);
+}
+
+}  // namespace
+}  // namespace poprun::hostio
