@@ -262,10 +262,33 @@ void add_model_and_data(std::vector<OptionRow>& rows) {
                   text([](Options& o, const std::string& v) {
                     o.config.mutable_model()->set_initial_weights(v);
                   })});
-  rows.push_back({"data.source", 0, Group::kJob, Arity::kValue, "SOURCE", "fashion-mnist",
-                  "Dataset: fashion-mnist, or idx:DIR", text([](Options& o, const std::string& v) {
-                    o.config.mutable_data()->set_source(v);
-                  })});
+  rows.push_back(
+      {"data.source", 0, Group::kJob, Arity::kValue, "SOURCE", "fashion-mnist",
+       "Dataset: fashion-mnist, idx:DIR, text:FILE, tokens:FILE, tokens-u32:FILE, "
+       "synthetic:images=CxHxW,classes=N,items=N or synthetic:tokens,vocabulary=N,items=N",
+       text([](Options& o, const std::string& v) { o.config.mutable_data()->set_source(v); })});
+  const auto parameter = [](const char* key) {
+    return [key](Options& o, const auto& value) {
+      std::erase_if(o.source_parameters,
+                    [&](const std::string& p) { return p.starts_with(std::string{key} + "="); });
+      o.source_parameters.push_back(fmt::format("{}={}", key, value));
+    };
+  };
+  rows.push_back({"data.task", 0, Group::kJob, Arity::kValue, "NAME", "",
+                  "What becomes of tokens: next-token (default), or masked-lm as BERT",
+                  choice({"next-token", "masked-lm"}, parameter("task"))});
+  rows.push_back({"data.sequence-length", 0, Group::kJob, Arity::kValue, "N", "",
+                  "Tokens of one sample (default: 128)",
+                  integer(1, 1 << 16, parameter("sequence-length"))});
+  rows.push_back({"data.masks", 0, Group::kJob, Arity::kValue, "N", "",
+                  "Mask slots of a masked-lm sample (default: 15 % of its tokens, rounded up)",
+                  integer(1, 1 << 16, parameter("masks"))});
+  rows.push_back({"data.mask-token", 0, Group::kJob, Arity::kValue, "ID", "",
+                  "Token that masks (default: the first id that the data does not use)",
+                  integer(0, (1ULL << 31) - 3, parameter("mask-token"))});
+  rows.push_back({"data.augment", 0, Group::kJob, Arity::kValue, "NAME", "",
+                  "Training images: none (default), flip, crop or flip+crop",
+                  choice({"none", "flip", "crop", "flip+crop"}, parameter("augment"))});
   rows.push_back({"data.micro-batch-size", 0, Group::kJob, Arity::kValue, "N", "16",
                   "Samples a replica computes at once",
                   integer(1, 1 << 20, [](Options& o, std::uint64_t v) {

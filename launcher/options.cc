@@ -268,6 +268,10 @@ void scale_learning_rate(Options& options) {
 Status check_together(Options& options) {
   POPRUN_TRY(check_training(options.config.training()));
   scale_learning_rate(options);
+  if (!options.source_parameters.empty()) {
+    options.config.mutable_data()->set_source(fmt::format(
+        "{}?{}", options.config.data().source(), fmt::join(options.source_parameters, ",")));
+  }
   proto::Topology& topology = *options.config.mutable_topology();
   if (topology.num_instances() == 0) {
     topology.set_num_instances(topology.num_replicas());

@@ -54,7 +54,9 @@ struct Options {
   bool help = false;
   bool version = false;
 
-  std::vector<Setting> settings;               ///< Every row, in table order.
+  std::vector<Setting> settings;  ///< Every row, in table order.
+  /// What other keys of [data] ask of the source: "task=masked-lm", in table order.
+  std::vector<std::string> source_parameters;
   std::uint64_t learning_rate_base_batch = 0;  ///< Of training.scale-learning-rate; 0: as given.
   std::vector<std::string> notes;  ///< What was decided, or has no effect. One line each.
 };

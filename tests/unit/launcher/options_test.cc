@@ -261,6 +261,14 @@ TEST(Options, ScaleTheLearningRateWithTheBatch) {
                                      "(training.scale-learning-rate)"));
 }
 
+TEST(Options, NameTheSourceWithWhatTheDataIsAskedFor) {
+  const auto options = parse({"--data.sequence-length", "64"},
+                             "[data]\nsource = text:book.txt\nsequence-length = 32\n"
+                             "task = masked-lm\n");
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->config.data().source(), "text:book.txt?task=masked-lm,sequence-length=64");
+}
+
 TEST(TrainCfg, IsAJobOfKnownKeys) {
   const auto text = read_config_file(POPRUN_TRAIN_CFG);
   ASSERT_TRUE(text);
