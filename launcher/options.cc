@@ -233,8 +233,7 @@ Status give_values(Options& options, std::span<const Written> written) {
     options.settings.push_back(std::move(setting));
   }
   std::ranges::sort(options.notes);
-  const auto repeated = std::ranges::unique(options.notes);
-  options.notes.erase(repeated.begin(), repeated.end());
+  options.notes.erase(std::unique(options.notes.begin(), options.notes.end()), options.notes.end());
   return {};
 }
 

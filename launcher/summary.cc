@@ -1,6 +1,7 @@
 #include "launcher/summary.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -25,8 +26,9 @@ std::string mebibytes(std::uint64_t bytes) {
 }
 
 std::string rate(double samples_per_second) {
-  return fmt::format("{} samples/s",
-                     grouped(static_cast<std::uint64_t>(std::max(0.0, samples_per_second) + 0.5)));
+  return fmt::format(
+      "{} samples/s",
+      grouped(static_cast<std::uint64_t>(std::llround(std::max(0.0, samples_per_second)))));
 }
 
 }  // namespace

@@ -84,6 +84,11 @@ std::optional<std::string> address_towards(const std::string& host) {
   return std::string(text.data());
 }
 
+std::string users_token() {
+  const char* token = std::getenv("POPRUN_EMU_TOKEN");
+  return token == nullptr ? "" : token;
+}
+
 }  // namespace
 
 Result<Programs> find_programs() {
@@ -108,8 +113,8 @@ std::string advertised_host(const Placement& placement) {
 }
 
 std::string job_token() {
-  if (token_is_users()) {
-    return std::getenv("POPRUN_EMU_TOKEN");
+  if (const std::string users = users_token(); !users.empty()) {
+    return users;
   }
   std::array<unsigned char, 16> bytes{};
   POPRUN_CHECK(getrandom(bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
@@ -121,8 +126,7 @@ std::string job_token() {
 }
 
 bool token_is_users() {
-  const char* token = std::getenv("POPRUN_EMU_TOKEN");
-  return token != nullptr && *token != '\0';
+  return !users_token().empty();
 }
 
 }  // namespace poprun::launcher

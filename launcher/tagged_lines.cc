@@ -153,7 +153,7 @@ std::string MpirunNotices::essential() const {
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused",
         "Permission denied", "Host key verification failed", "unrecognized", "unknown option",
         "Error:", "unable to reliably start"}) {
-    if (const std::string line = line_with(telling); !line.empty()) {
+    if (std::string line = line_with(telling); !line.empty()) {
       return line;
     }
   }

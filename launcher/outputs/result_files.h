@@ -66,7 +66,7 @@ class WeightsCollector {
   Status take(const proto::TensorChunk& chunk);
 
   /// Errors: kBug, the last tensor is not complete. Else as write_whole_file.
-  Status write(const std::string& path) const;
+  [[nodiscard]] Status write(const std::string& path) const;
 
  private:
   std::vector<Tensor> tensors_;
