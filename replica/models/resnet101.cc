@@ -10,11 +10,13 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 }  // namespace
 
-Model resnet101_model() {
-  return {.name = "resnet101",
-          .description =
-              "101 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
-          .build = build};
+std::vector<Model> resnet101_models() {
+  return {
+      {.name = "resnet101",
+       .description =
+           "101 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
+       .sizes = {},
+       .build = build}};
 }
 
 }  // namespace poprun

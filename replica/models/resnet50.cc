@@ -10,11 +10,12 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 }  // namespace
 
-Model resnet50_model() {
-  return {.name = "resnet50",
-          .description =
-              "50 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
-          .build = build};
+std::vector<Model> resnet50_models() {
+  return {{.name = "resnet50",
+           .description =
+               "50 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
+           .sizes = {},
+           .build = build}};
 }
 
 }  // namespace poprun

@@ -12,10 +12,11 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 
 }  // namespace
 
-Model resnext101_32x8d_model() {
-  return {.name = "resnext101-32x8d",
-          .description = "resnet101 with 32 groups of 8 channels in its 3x3 convolutions",
-          .build = build};
+std::vector<Model> resnext101_32x8d_models() {
+  return {{.name = "resnext101-32x8d",
+           .description = "resnet101 with 32 groups of 8 channels in its 3x3 convolutions",
+           .sizes = {},
+           .build = build}};
 }
 
 }  // namespace poprun
