@@ -117,7 +117,7 @@ Status CoordinatorClient::receive_weights(const OnChunk& on_chunk) {
   const auto stream = connection_->stub->SendWeights(&context, proto::WeightsRequest{});
   proto::TensorChunk chunk;
   while (stream->Read(&chunk)) {
-    const Status taken = on_chunk(chunk);
+    Status taken = on_chunk(chunk);
     if (!taken) {
       context.TryCancel();
       stream->Finish();
