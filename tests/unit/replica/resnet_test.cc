@@ -33,7 +33,8 @@ Graph job_of(const std::string& name, const Shape& image, std::int64_t classes) 
     const ModelOutputs out = find_model(name)->build(builder, {.names = {"images", "labels"},
                                                                .tensors = tensors,
                                                                .classes = classes,
-                                                               .training = training});
+                                                               .training = training,
+                                                               .sizes = {}});
     return ForwardOutputs{out.loss, out.correct, out.count};
   };
   options.optimizer = {.name = "sgd"};
