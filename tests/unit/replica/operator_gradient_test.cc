@@ -165,29 +165,6 @@ TEST(Operators, RefuseShapesThatDoNotFitByName) {
             "f32[5,8], f32[5])");
 }
 
-TEST(Momentum, FollowsTheRuleOfTorchSgd) {
-  Graph graph;
-  graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
-  const TensorId w = graph.add_tensor({"w", f32({2}), Role::kParameter});
-  const TensorId g = graph.add_tensor({"g", f32({2}), Role::kGradient});
-  const TensorId v = graph.add_tensor({"v", f32({2}), Role::kOptimizerState});
-  const TensorId rate = graph.add_tensor({"rate", f32({}), Role::kStream});
-  builder.update("momentum", {w, g, v, rate},
-                 {{"scale", 0.5}, {"weight_decay", 0.25}, {"momentum", 0.5}}, {w, v});
-  GraphRunner runner(graph);
-  std::ranges::copy(std::vector{8.0F, -4.0F}, runner.floats(w).begin());
-  std::ranges::copy(std::vector{2.0F, 4.0F}, runner.floats(g).begin());
-  std::ranges::copy(std::vector{6.0F, 2.0F}, runner.floats(v).begin());
-  runner.floats(rate)[0] = 0.5F;
-
-  runner.run(builder.operations());
-
-  // v = 0.5 * 6 + (0.5 * 2 + 0.25 * 8) = 6, w = 8 - 0.5 * 6; and 0.5 * 2 + (2 - 1) = 2.
-  EXPECT_THAT(runner.floats(v), ::testing::ElementsAre(6.0F, 2.0F));
-  EXPECT_THAT(runner.floats(w), ::testing::ElementsAre(5.0F, -5.0F));
-}
-
 TEST(Normalize, MovesPlanesToChannelsLast) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
