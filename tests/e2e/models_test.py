@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+"""Models and data sources beside the default job: each trains through the real command."""
+import unittest
+
+from emulated_job import ROOT, JobTest
+
+# Tiny, and on a text that is always there.
+GPT2 = f"""
+[model]
+name = gpt2
+layers = 2
+hidden = 64
+heads = 4
+vocabulary = 257
+sequence-length = 32
+[data]
+source = text:{ROOT}/ARCHITECTURE.md
+sequence-length = 32
+micro-batch-size = 4
+[training]
+steps = 40
+optimizer = adam
+learning-rate = 0.003
+"""
+
+BERT = GPT2.replace("name = gpt2", "name = bert-base").replace(
+    "micro-batch-size = 4", "micro-batch-size = 4\ntask = masked-lm\nmasks = 5").replace(
+    "optimizer = adam", "optimizer = adamw\nclip-norm = 1.0\nwarmup-steps = 5\nschedule = cosine")
+
+MLP = """
+[model]
+name = mlp
+layers = 1
+hidden = 32
+[data]
+source = synthetic:images=1x8x8,classes=4,items=1000
+micro-batch-size = 8
+[training]
+steps = 40
+optimizer = lamb
+learning-rate = 0.02
+"""
+
+
+def losses(job):
+    return [float(row["loss"]) for row in job.metrics() if row["split"] == "train"]
+
+
+class Training(JobTest):
+    def assert_learns(self, config, share):
+        seen = losses(self.run_job("-n", 4, config=config))
+        first, last = sum(seen[:3]) / 3, sum(seen[-3:]) / 3
+        self.assertLess(last, share * first, seen)
+
+    def test_gpt2_learns_a_text_file(self):
+        self.assert_learns(GPT2, 0.75)
+
+    def test_bert_learns_masked_tokens(self):
+        self.assert_learns(BERT, 0.75)
+
+    def test_mlp_learns_synthetic_images(self):
+        self.assert_learns(MLP, 0.75)
+
+    def test_resnet_takes_a_step_and_saves_its_running_statistics(self):
+        job = self.run_job("-n", 2, "--model.name", "resnet50", "--training.steps", 1,
+                           "--data.micro-batch-size", 4, "--training.learning-rate", 0.001)
+        self.assertEqual(job.profile()["outcome"]["steps"], "1")
+        header = (job.output_dir / "weights.safetensors").read_bytes()[:100_000]
+        self.assertIn(b"layer4.2.bn3.running_var", header)
+
+
+class Placement(JobTest):
+    def test_of_gpt2_never_changes_the_answer(self):
+        apart = self.run_job("-n", 4, config=GPT2)
+        together = self.run_job("-n", 4, "--num-instances", 1, "--memory.poison-dead", "true",
+                                config=GPT2)
+        self.assertEqual(apart.weights_hash(), together.weights_hash())
+        self.assertEqual(losses(apart), losses(together))
+
+
+class Sizes(JobTest):
+    def test_that_a_model_does_not_have_are_refused_by_name(self):
+        job = self.run_job("-n", 2, "--model.heads", 4, code=64)
+        self.assert_first_line(job, "model.heads", "small-cnn")
+
+    def test_a_model_larger_than_an_ipu_ends_with_86(self):
+        config = GPT2.replace("layers = 2\nhidden = 64\nheads = 4\n", "").replace(
+            "name = gpt2", "name = gpt2-xl").replace("sequence-length = 32\n[data]",
+                                                    "sequence-length = 1024\n[data]")
+        job = self.run_job("-n", 2, config=config, code=86)
+        self.assert_first_line(job, "out of memory", "gpt2-xl", "smaller model")
+
+
+if __name__ == "__main__":
+    unittest.main()
