@@ -110,28 +110,12 @@ TensorId next_sentence(Builder& builder, const Bert& m, TensorId x, const ModelI
                      {name + ".loss", name + ".correct", name + ".count"})[0];
 }
 
-/// Makes the builder refuse sizes and data that do not go together.
-void check(Builder& builder, const Bert& m, const TensorType& tokens) {
-  if (m.hidden % m.heads != 0) {
-    builder.refuse(
-        {ErrorCode::kUsage,
-         fmt::format("model.heads = {} does not divide model.hidden = {}", m.heads, m.hidden)});
-  }
-  if (tokens.data != DataType::kI32 || tokens.shape.size() != 2 ||
-      tokens.shape[1] > m.sequence_length) {
-    builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the model needs tokens i32[B,T] with T <= "
-                                        "model.sequence-length = {}, the dataset has {}",
-                                        m.sequence_length, to_text(tokens))});
-  }
-}
-
 ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Bert& defaults) {
   const Bert m = with_given(defaults, inputs);
   const TensorId tokens = inputs.find(builder, "tokens");
   const TensorId segments = inputs.find(builder, "segments");
   if (builder.status()) {
-    check(builder, m, builder.type(tokens));
+    layers::check_transformer(builder, {m.hidden, m.heads, m.sequence_length}, tokens);
   }
   if (!builder.status()) {
     return {};

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <fmt/format.h>
+
 namespace poprun::layers {
 namespace {
 
@@ -18,6 +20,22 @@ std::int64_t features_of(const Builder& builder, TensorId x) {
 }
 
 }  // namespace
+
+void check_transformer(Builder& builder, const TransformerSizes& sizes, TensorId tokens) {
+  if (sizes.hidden % sizes.heads != 0) {
+    builder.refuse(
+        {ErrorCode::kUsage, fmt::format("model.heads = {} does not divide model.hidden = {}",
+                                        sizes.heads, sizes.hidden)});
+  }
+  const TensorType& type = builder.type(tokens);
+  if (type.data != DataType::kI32 || type.shape.size() != 2 ||
+      type.shape[1] > sizes.sequence_length) {
+    builder.refuse(
+        {ErrorCode::kUsage, fmt::format("data.source: the model needs tokens i32[B,T] with T <= "
+                                        "model.sequence-length = {}, the dataset has {}",
+                                        sizes.sequence_length, to_text(type))});
+  }
+}
 
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
                          std::int64_t features) {

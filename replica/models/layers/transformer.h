@@ -13,6 +13,17 @@ namespace poprun::layers {
 
 inline constexpr double kTransformerDeviation = 0.02;
 
+/// What every transformer's sizes and data must agree on.
+struct TransformerSizes {
+  std::int64_t hidden;
+  std::int64_t heads;
+  std::int64_t sequence_length;  ///< Longest that there are positions for.
+};
+
+/// Makes the builder refuse (kUsage) heads that do not divide the features, and tokens that are not
+/// i32[B,T] with T <= sequence_length.
+void check_transformer(Builder& builder, const TransformerSizes& sizes, TensorId tokens);
+
 /// Parameter NAME [rows, features].
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
                          std::int64_t features);
