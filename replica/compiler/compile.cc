@@ -90,7 +90,10 @@ Status add_training(Graph& graph, const CompileOptions& options) {
   std::vector<TensorId> exchanged;
   exchanged.reserve(gradients.size() + 2);
   for (const ParameterGradient& pair : gradients) {
-    exchanged.push_back(pair.gradient);
+    // The terms of a sum share one gradient; it is exchanged once.
+    if (std::ranges::find(exchanged, pair.gradient) == exchanged.end()) {
+      exchanged.push_back(pair.gradient);
+    }
   }
   std::ranges::copy(tensors_by_name(graph, {Role::kBuffer}), std::back_inserter(exchanged));
   exchanged.push_back(metrics);

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <numeric>
 #include <random>
+#include <set>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -596,6 +597,29 @@ TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {
   EXPECT_THAT(program.error().message, HasSubstr("data.micro-batch-size"));
   EXPECT_THAT(program.error().message, HasSubstr("not always live:"));
   EXPECT_THAT(program.error().message, HasSubstr("conv1"));
+}
+
+TEST(Compile, ExchangesAGradientThatTwoParametersShareOnce) {
+  CompileOptions options = *compile_options(config(2, 1), dataset());
+  options.evaluate = false;
+  options.forward = [](Builder& builder, const std::vector<TensorId>& inputs, bool) {
+    const TensorType type{DataType::kF32, {1, 10}, Layout::kRowMajor};
+    const TensorId a = builder.variable("a", type, Role::kParameter, {});
+    const TensorId b = builder.variable("b", type, Role::kParameter, {});
+    const TensorId sum = builder.add_one("add", {a, b}, {}, "sum");
+    const auto outputs =
+        builder.add("softmax_cross_entropy", {sum, inputs[1]}, {}, {"loss", "correct", "count"});
+    return ForwardOutputs{outputs[0], outputs[1], outputs[2]};
+  };
+
+  const auto program = compile(options);
+
+  ASSERT_TRUE(program) << program.error().message;
+  for (const proto::Step& step : find_function(*program, "train")->steps()) {
+    const auto& tensors = step.all_reduce().tensors();
+    const std::set<std::uint32_t> distinct(tensors.begin(), tensors.end());
+    EXPECT_EQ(distinct.size(), static_cast<std::size_t>(tensors.size()));
+  }
 }
 
 TEST(Compile, SaysWhenNoMicroBatchFits) {
