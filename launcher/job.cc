@@ -15,6 +15,7 @@ namespace poprun::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{100};
+constexpr double kHoldSeconds = 2;  ///< For mpirun's lines, until it is clear that nothing failed.
 constexpr double kOversleptSeconds = 1;       // A tick this late: it was us who did not run.
 constexpr double kDetailsSeconds = 2.5;       // mpirun tells a signal about 2 s after the death.
 constexpr double kPeersFailureSeconds = 0.5;  // "A peer is gone" comes before the news of the peer.
@@ -276,8 +277,12 @@ Status Job::on_report_end() {
 
 void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   const bool knew = router_.notices().rank_end().has_value();
+  const std::size_t held = router_.held_lines();
   if (const Status routed = router_.take(line, is_stderr); !routed) {
     give_error(routed.error());
+  }
+  if (router_.held_lines() > held) {
+    held_since_ = monotonic_seconds();
   }
   if (!knew && router_.notices().rank_end()) {
     state_.rank_end(*router_.notices().rank_end());
@@ -394,7 +399,8 @@ void Job::on_tick() {
       return;
     }
   }
-  if (decide_at_ == 0) {
+  // mpirun's words on a failure may come before anything else of it: they wait for the first cause.
+  if (decide_at_ == 0 && now - held_since_ > kHoldSeconds) {
     router_.release_mpirun_lines();
   }
   show_progress(now);

@@ -33,6 +33,9 @@ class OutputRouter {
   /// failure can be said first.
   void release_mpirun_lines();
 
+  /// How many of mpirun's own lines wait.
+  [[nodiscard]] std::size_t held_lines() const { return held_.size(); }
+
   [[nodiscard]] const MpirunNotices& notices() const { return notices_; }
 
   /// True where the instance wrote anything.
