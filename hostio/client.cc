@@ -107,6 +107,11 @@ class PullCall {
         return Event::kSilence;
       }
       --pending_;
+      // A credit that cannot be written says only that the server has ended the call: batches that
+      // it sent before may still lie ahead. A read that fails is the end.
+      if (!ok && which == tag(kWritten)) {
+        continue;  // With writing_ still set: nothing more is written.
+      }
       if (!ok) {
         return Event::kOver;
       }

@@ -161,6 +161,18 @@ TEST_F(HostStreamTest, PadsTheLastEvaluationBatchAndEnds) {
   EXPECT_THAT(beyond.error().message, HasSubstr("batch 2 was asked for"));
 }
 
+// The last credits meet a server that has ended the call already; the last batch must still arrive.
+TEST_F(HostStreamTest, BringsTheLastEvaluationBatchHoweverTheCallEnds) {
+  HostStreamOptions narrow = options(proto::SPLIT_TEST);
+  narrow.selection.set_replica_count(2);
+  narrow.selection.set_micro_batch_size(1);
+  narrow.prefetch_batches = 2;
+  for (int round = 0; round < 300; ++round) {
+    const auto stream = open_host_stream(narrow);
+    ASSERT_EQ(take(*stream, 0, 5).size(), 5U) << "round " << round;
+  }
+}
+
 TEST_F(HostStreamTest, GoesOnWhereItIsTold) {
   HostStreamOptions later = options();
   later.first_sequence = 11;
