@@ -22,6 +22,7 @@ Heartbeat::Heartbeat(const CoordinatorConnection& connection, const ProgressBoar
 Heartbeat::~Heartbeat() {
   {
     const std::lock_guard lock(mutex_);
+    abandoned_ = !leaving_;
     leaving_ = true;
   }
   changed_.notify_all();
@@ -48,8 +49,11 @@ void Heartbeat::write_beats() {
     }
     changed_.wait_for(lock, interval_, [this] { return leaving_ || ended_; });
   }
+  const bool orderly = !abandoned_;
   lock.unlock();
-  stream_->WritesDone();
+  if (orderly) {
+    stream_->WritesDone();  // Without leave() the launcher must see a loss.
+  }
 }
 
 void Heartbeat::read_directives() {
