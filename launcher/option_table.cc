@@ -257,6 +257,17 @@ void add_model_and_data(std::vector<OptionRow>& rows) {
   rows.push_back(
       {"model.name", 0, Group::kJob, Arity::kValue, "NAME", "small-cnn", "Built-in model",
        text([](Options& o, const std::string& v) { o.config.mutable_model()->set_name(v); })});
+  rows.push_back(
+      {"model.precision", 0, Group::kJob, Arity::kValue, "NAME", "float",
+       "Weights, activations and gradients are stored in float (32 bits) or half (16 bits)",
+       choice({"float", "half"}, [](Options& o, const std::string& v) {
+         o.config.mutable_model()->set_precision(v);
+       })});
+  rows.push_back({"model.partials", 0, Group::kJob, Arity::kValue, "NAME", "float",
+                  "Partial sums of products, with half precision: float or half",
+                  choice({"float", "half"}, [](Options& o, const std::string& v) {
+                    o.config.mutable_model()->set_partials(v);
+                  })});
   rows.push_back({"model.initial-weights", 0, Group::kJob, Arity::kValue, "FILE", "",
                   "Start from these weights (.safetensors)",
                   text([](Options& o, const std::string& v) {
@@ -370,6 +381,27 @@ void add_training(std::vector<OptionRow>& rows) {
                   integer(1, 1 << 20, [=](Options& o, std::uint64_t v) {
                     training(o)->set_gradient_accumulation(narrow(v));
                   })});
+  rows.push_back(
+      {"training.loss-scaling", 0, Group::kJob, Arity::kValue, "X|auto", "",
+       "The loss is multiplied by X, so that small gradients do not vanish in half precision; auto "
+       "finds X and skips steps that overflow (default: auto with half precision, else 1)",
+       [](Options& o, const std::string& text) -> Refusal {
+         const std::optional<double> value = text == "auto" ? 0.0 : number<double>(text);
+         if (!value || !std::isfinite(*value) || (text != "auto" && *value <= 0)) {
+           return "a number above 0, or auto";
+         }
+         o.loss_scaling = *value;
+         return std::nullopt;
+       }});
+  rows.push_back({"training.master-weights", 0, Group::kJob, Arity::kValue, "BOOL", "false",
+                  "With half precision: the optimizer keeps float weights of its own",
+                  boolean([=](Options& o, bool v) { training(o)->set_master_weights(v); })});
+  rows.push_back({"training.stochastic-rounding", 0, Group::kJob, Arity::kValue, "BOOL", "false",
+                  "With half precision: round at random, so that the mean is kept",
+                  boolean([=](Options& o, bool v) { training(o)->set_stochastic_rounding(v); })});
+  rows.push_back({"training.check-finite", 0, Group::kJob, Arity::kValue, "BOOL", "true",
+                  "Stop at the first operator that makes a NaN or an infinity, and name it",
+                  boolean([=](Options& o, bool v) { training(o)->set_check_finite(v); })});
   rows.push_back({"training.seed", 0, Group::kJob, Arity::kValue, "N", "42",
                   "Of initial weights and shuffling",
                   integer(0, std::numeric_limits<std::uint64_t>::max(),

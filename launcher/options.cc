@@ -246,6 +246,24 @@ Status check_training(const proto::TrainingConfig& training) {
   return {};
 }
 
+/// What only half precision has, and the loss scale that goes with it.
+Status resolve_precision(Options& options) {
+  proto::TrainingConfig& training = *options.config.mutable_training();
+  const bool half = options.config.model().precision() == "half";
+  const std::pair<const char*, bool> need_half[] = {
+      {"model.partials = half", options.config.model().partials() == "half"},
+      {"training.master-weights = true", training.master_weights()},
+      {"training.stochastic-rounding = true", training.stochastic_rounding()}};
+  for (const auto& [what, given] : need_half) {
+    if (given && !half) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{} needs model.precision = half, had float", what));
+    }
+  }
+  training.set_loss_scaling(options.loss_scaling.value_or(half ? 0.0 : 1.0));
+  return {};
+}
+
 /// Linear scaling: Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677, section 2.1.
 void scale_learning_rate(Options& options) {
   if (options.learning_rate_base_batch == 0) {
@@ -266,6 +284,7 @@ void scale_learning_rate(Options& options) {
 /// What no row can see alone.
 Status check_together(Options& options) {
   POPRUN_TRY(check_training(options.config.training()));
+  POPRUN_TRY(resolve_precision(options));
   scale_learning_rate(options);
   if (!options.source_parameters.empty()) {
     options.config.mutable_data()->set_source(fmt::format(

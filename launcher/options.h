@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,7 @@ struct Options {
   std::vector<Setting> settings;  ///< Every row, in table order.
   /// What other keys of [data] ask of the source: "task=masked-lm", in table order.
   std::vector<std::string> source_parameters;
+  std::optional<double> loss_scaling;          ///< As the configuration's; none: by the precision.
   std::uint64_t learning_rate_base_batch = 0;  ///< Of training.scale-learning-rate; 0: as given.
   std::vector<std::string> notes;  ///< What was decided, or has no effect. One line each.
 };

@@ -16,6 +16,7 @@
 #include "replica/base/log.h"
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_reporter.h"
+#include "replica/instance/host_weights.h"
 #include "replica/instance/job.h"
 #include "replica/instance/profile.h"
 
@@ -156,8 +157,7 @@ class Instance {
     HostWeights weights;
     if (!reply_.config().model().initial_weights().empty()) {
       POPRUN_TRY(client_.receive_weights([&weights](const proto::TensorChunk& chunk) -> Status {
-        weights[chunk.name()] += chunk.data();
-        return {};
+        return append_as_f32(chunk, weights[chunk.name()]);
       }));
     }
     return weights;

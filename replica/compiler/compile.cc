@@ -75,14 +75,25 @@ Status add_training(Graph& graph, const CompileOptions& options) {
   Builder body(graph, train, 1, "");
   Builder update(graph, train, 2, "");
 
-  const auto control = begin.stream_in("control", {"learning-rate", "drain", "step"},
-                                       std::vector<TensorType>(3, kScalar));
+  const bool host_scales_loss = options.loss_scaling == 0;
+  std::vector<std::string> controls = {"learning-rate", "drain", "step"};
+  if (host_scales_loss) {
+    controls.emplace_back("loss-scale");
+  }
+  const auto control =
+      begin.stream_in("control", controls, std::vector<TensorType>(controls.size(), kScalar));
   const TensorId metrics = begin.add_one("fill", {}, kZeroMetrics, "train.metrics");
   graph.set_role(metrics, Role::kMetric);
 
   const ForwardOutputs outputs = add_forward(body, options, "train", metrics, true);
   POPRUN_TRY(body.status());
-  POPRUN_ASSIGN(std::vector<ParameterGradient> gradients, differentiate(body, outputs.loss));
+  const TensorId loss_scale =
+      host_scales_loss
+          ? control[3]
+          : body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}},
+                         graph.tensor(outputs.loss).name + ".gradient");
+  POPRUN_ASSIGN(std::vector<ParameterGradient> gradients,
+                differentiate(body, outputs.loss, loss_scale));
   if (options.gradient_accumulation > 1) {
     accumulate_gradients(begin, body, gradients);
   }
@@ -102,8 +113,20 @@ Status add_training(Graph& graph, const CompileOptions& options) {
 
   OptimizerOptions optimizer = options.optimizer;
   optimizer.gradient_scale = 1.0 / static_cast<double>(options.gradient_accumulation);
-  POPRUN_TRY(add_optimizer(update, optimizer, gradients, {.rate = control[0], .step = control[2]}));
-  update.stream_out("step", {metrics, control[1]});
+  optimizer.master_weights = options.precision.master_weights;
+  StepScalars scalars{.rate = control[0], .step = control[2]};
+  std::vector<TensorId> step = {metrics, control[1]};
+  if (host_scales_loss) {
+    scalars.loss_scale = control[3];
+  } else {
+    optimizer.gradient_scale /= options.loss_scaling;
+  }
+  add_gradient_factor(update, optimizer, gradients, scalars);
+  if (host_scales_loss) {
+    step.push_back(*scalars.factor);
+  }
+  POPRUN_TRY(add_optimizer(update, optimizer, gradients, scalars));
+  update.stream_out("step", step);
   POPRUN_TRY(begin.status());
   POPRUN_TRY(body.status());
   return update.status();
@@ -130,7 +153,9 @@ void load_from_host(Graph& graph, const std::vector<TensorId>& weights) {
   std::erase_if(operations, [&weights](const Operation& operation) {
     return std::ranges::find(weights, operation.outputs[0]) != weights.end();
   });
-  operations.push_back({"stream_in", {}, weights, {{"stream", std::string{"weights"}}}});
+  // First: master copies are made from them.
+  operations.insert(operations.begin(),
+                    {"stream_in", {}, weights, {{"stream", std::string{"weights"}}}});
 }
 
 void add_notes(const CompileOptions& options, Program& program) {
@@ -156,6 +181,9 @@ Result<Graph> build_job(const CompileOptions& options) {
   save.stream_out("weights", weights);
   if (options.initial_weights_from_host) {
     load_from_host(graph, weights);
+  }
+  if (options.precision.half) {
+    use_half(graph, options.precision);
   }
   POPRUN_TRY(verify_graph(graph));
   return graph;

@@ -7,6 +7,7 @@
 
 #include "replica/base/error.h"
 #include "replica/compiler/optimizers/optimizers.h"
+#include "replica/compiler/precision/precision.h"
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
 #include "replica/ops/builder/builder.h"
@@ -41,7 +42,9 @@ struct CompileOptions {
   std::int64_t ipus_per_replica = 1;
   std::uint32_t micro_batch_size = 1;
   std::int64_t gradient_accumulation = 1;
-  OptimizerOptions optimizer;  ///< `gradient_scale` is the compiler's to set.
+  OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
+  PrecisionOptions precision;
+  double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says, see below.
   bool evaluate = true;
   bool initial_weights_from_host = false;
 };
@@ -51,7 +54,9 @@ struct CompileOptions {
 ///   load            sets up parameters, buffers and optimiser state
 ///   train           one step: streams "control" (f32[] each: learning rate, drain, number of the
 ///                   step from 1) and "train" in, forward, backward, exchange, update; stream
-///                   "step" out (metrics f32[3], drain)
+///                   "step" out (metrics f32[3], drain). With loss_scaling 0 "control" has a
+///                   fourth, the loss scale, and "step" a third f32[], 0 where a gradient was not
+///                   finite and the step changed nothing
 ///   evaluate_begin, evaluate, evaluate_end
 ///                   stream "test" in for every call of evaluate; "evaluation" out (metrics f32[3])
 ///   save            stream "weights" out: parameters and buffers in name order

@@ -37,7 +37,8 @@ void LauncherReporter::evaluation(const EvaluationReport& report) {
   send(std::move(item));
 }
 
-void LauncherReporter::weights(std::string_view name, std::span<const std::int64_t> shape,
+void LauncherReporter::weights(std::string_view name, std::string_view type,
+                               std::span<const std::int64_t> shape,
                                std::span<const std::byte> data) {
   std::size_t sent = 0;
   do {
@@ -46,7 +47,7 @@ void LauncherReporter::weights(std::string_view name, std::span<const std::int64
     proto::ReportItem item;
     proto::TensorChunk& chunk = *item.mutable_weights();
     chunk.set_name(std::string{name});
-    chunk.set_type("f32");
+    chunk.set_type(std::string{type});
     chunk.mutable_shape()->Add(shape.begin(), shape.end());
     chunk.set_data(piece.data(), piece.size());
     chunk.set_last(sent == data.size());

@@ -11,6 +11,18 @@ Cycles cycles_at(const Device& device, Bytes bytes, double bytes_per_second) {
   return Cycles{static_cast<std::int64_t>(std::ceil(seconds * device.clock_hz))};
 }
 
+std::int64_t macs_per_cycle(const Device& device, Arithmetic arithmetic) {
+  switch (arithmetic) {
+    case Arithmetic::kF32:
+      return device.macs_per_cycle_f32;
+    case Arithmetic::kF16:
+      return device.macs_per_cycle_f16;
+    case Arithmetic::kF16PartialsF16:
+      return device.macs_per_cycle_f16_f16;
+  }
+  return device.macs_per_cycle_f32;
+}
+
 /// A ring of n participants: reduce-scatter and all-gather, each n - 1 steps of bytes / n.
 DeviceTime ring_all_reduce(const Device& device, Bytes bytes, std::int64_t n,
                            double bytes_per_second) {
@@ -31,8 +43,11 @@ DeviceTime time_of_work(const Device& device, const Work& work) {
   const auto per_tile = [&](std::int64_t amount, std::int64_t rate) {
     return ceil_div(amount, device.tiles * rate);
   };
-  const std::int64_t arithmetic = per_tile(work.macs, device.macs_per_cycle_f32) +
-                                  per_tile(work.vector_flops, device.vector_f32_per_cycle);
+  const std::int64_t vector_rate = work.arithmetic == Arithmetic::kF32
+                                       ? device.vector_f32_per_cycle
+                                       : device.vector_f16_per_cycle;
+  const std::int64_t arithmetic = per_tile(work.macs, macs_per_cycle(device, work.arithmetic)) +
+                                  per_tile(work.vector_flops, vector_rate);
   const std::int64_t traffic = per_tile(work.memory_traffic.count(), device.load_bytes_per_cycle);
   return {.compute = Cycles{std::max(arithmetic, traffic)},
           .exchange = Cycles{per_tile(work.exchanged.count(), device.exchange_bytes_per_cycle)},

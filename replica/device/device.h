@@ -20,8 +20,11 @@ struct Device {
   double clock_hz = 0;  ///< Of a tile.
   std::int64_t tiles = 0;
   Bytes bytes_per_tile;
-  std::int64_t macs_per_cycle_f32 = 0;        ///< Of one tile's matrix unit.
-  std::int64_t vector_f32_per_cycle = 0;      ///< Elementwise float operations of one tile.
+  std::int64_t macs_per_cycle_f32 = 0;      ///< Of one tile's matrix unit.
+  std::int64_t macs_per_cycle_f16 = 0;      ///< Of float16 numbers, added in float32.
+  std::int64_t macs_per_cycle_f16_f16 = 0;  ///< Of float16 numbers, added in float16.
+  std::int64_t vector_f32_per_cycle = 0;    ///< Elementwise float operations of one tile.
+  std::int64_t vector_f16_per_cycle = 0;
   std::int64_t load_bytes_per_cycle = 0;      ///< Between a tile's memory and its registers.
   std::int64_t exchange_bytes_per_cycle = 0;  ///< Received by one tile from other tiles.
   Cycles sync_cycles;                         ///< One synchronisation of all tiles of an IPU.
@@ -41,6 +44,13 @@ Result<Device> find_device(std::string_view name);
 /// Names of all devices, sorted.
 std::vector<std::string> device_names();
 
+/// What the matrix and vector units compute in.
+enum class Arithmetic : std::uint8_t {
+  kF32,
+  kF16,             ///< float16 numbers, partial sums in float32.
+  kF16PartialsF16,  ///< float16 numbers and partial sums.
+};
+
 /// What one operation asks of an IPU, before any device is known.
 struct Work {
   std::int64_t macs = 0;          ///< Multiply-accumulates on the matrix units.
@@ -48,6 +58,7 @@ struct Work {
   Bytes memory_traffic;           ///< Read and written in tile memory.
   Bytes exchanged;                ///< Moved between tiles.
   std::int64_t compute_sets = 1;  ///< Each costs a synchronisation.
+  Arithmetic arithmetic = Arithmetic::kF32;
 };
 
 /// Device time by what the chip does.

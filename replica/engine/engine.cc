@@ -8,7 +8,10 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/half.h"
 #include "replica/base/random.h"
+#include "replica/engine/finite.h"
+#include "replica/ops/half/half_kernel.h"
 
 namespace poprun {
 namespace {
@@ -73,7 +76,8 @@ Engine::Engine(const Program& program, Communicator& communicator, HostIo& host,
       communicator_(communicator),
       host_(host),
       options_(options),
-      activity_(std::move(activity)) {}
+      activity_(std::move(activity)),
+      moment_{.seed = options.seed, .replica = index_of(communicator.self())} {}
 
 Result<std::unique_ptr<Engine>> Engine::create(const Program& program, Communicator& communicator,
                                                HostIo& host, const EngineOptions& options,
@@ -181,7 +185,8 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
     signature.outputs.push_back(types_.at(tensor));
     prepared.operands.outputs.push_back(bytes_of(tensor).data());
   }
-  prepared.kernel = op->numerics(signature);
+  prepared.operands.moment = &moment_;
+  prepared.kernel = prepare_kernel(*op, signature);
   scratch_size_ = std::max(scratch_size_, prepared.kernel->scratch());
   return {};
 }
@@ -220,8 +225,10 @@ Status Engine::run_step(Prepared& prepared) {
   }
   if (step.has_repeat()) {
     for (std::uint32_t round = 0; round < step.repeat().count(); ++round) {
+      moment_.micro_batch = round;
       POPRUN_TRY(run_steps(prepared.repeated));
     }
+    moment_.micro_batch = 0;
     return {};
   }
   if (!prepared.activity.empty()) {
@@ -229,8 +236,7 @@ Status Engine::run_step(Prepared& prepared) {
   }
   if (step.has_execute()) {
     const Stopwatch stopwatch(wall_.compute);
-    prepared.kernel->run(prepared.operands);
-    return {};
+    return execute(prepared);
   }
   if (step.has_all_reduce()) {
     const Stopwatch stopwatch(wall_.exchange);
@@ -248,8 +254,41 @@ Status Engine::run_step(Prepared& prepared) {
   return {};
 }
 
+Status Engine::execute(Prepared& prepared) {
+  prepared.kernel->run(prepared.operands);
+  if (!options_.check_finite) {
+    return {};
+  }
+  const proto::Execute& step = prepared.step->execute();
+  for (const std::uint32_t tensor : step.outputs()) {
+    if (const auto found = find_not_finite(types_.at(tensor), bytes_of(tensor))) {
+      return fail(
+          ErrorCode::kData,
+          fmt::format("{} in element {} of '{}' {}, made by {} in step {} on replica {}: lower the "
+                      "learning rate, clip the gradients (training.clip-norm), or with half "
+                      "precision scale the loss (training.loss-scaling = auto)",
+                      found->what, found->element,
+                      program_.tensors(static_cast<int>(tensor)).name(), to_text(types_.at(tensor)),
+                      step.operation(), moment_.step + 1, moment_.replica));
+    }
+  }
+  return {};
+}
+
 void Engine::initialise(const proto::Initialise& step) {
-  const std::span<float> values = as_floats(bytes_of(step.tensor()));
+  const TensorType& type = types_.at(step.tensor());
+  if (type.data == DataType::kF32) {
+    initialise(step, as_floats(bytes_of(step.tensor())));
+    return;
+  }
+  std::vector<float> wide(static_cast<std::size_t>(type.elements()));
+  initialise(step, wide);
+  // NOLINTNEXTLINE: the bytes of an f16 tensor.
+  std::ranges::transform(wide, reinterpret_cast<Half*>(bytes_of(step.tensor()).data()),
+                         float_to_half);
+}
+
+void Engine::initialise(const proto::Initialise& step, std::span<float> values) const {
   if (step.kind_case() == proto::Initialise::kConstant) {
     std::ranges::fill(values, static_cast<float>(step.constant()));
     return;

@@ -43,6 +43,7 @@ struct EngineOptions {
   std::uint64_t seed = 0;
   bool poison_dead =
       false;  ///< Fill bytes with NaN before their tensor is born and once it is dead.
+  bool check_finite = true;  ///< Stop at the first operator that makes a NaN or an infinity.
 };
 
 /// Seconds of wall time by what the replica did.
@@ -67,7 +68,14 @@ class Engine {
                                                 HostIo& host, const EngineOptions& options,
                                                 std::function<void(std::string_view)> activity);
 
-  /// Runs one function to its end. Errors: those of the communicator and the host.
+  /// Number of the training step that runs next, from 0: random numbers are a function of it.
+  void set_step(std::uint64_t step) { moment_.step = step; }
+
+  /// Lets gradients overflow or not, where a scaled loss has a way to deal with it.
+  void set_check_finite(bool check) { options_.check_finite = check; }
+
+  /// Runs one function to its end. Errors: those of the communicator and the host; kData, a number
+  /// that is not finite (EngineOptions::check_finite), with operator, tensor, step and replica.
   /// Requires: the Program has it.
   Status run(const std::string& function);
 
@@ -112,8 +120,9 @@ class Engine {
 
   Status run_steps(std::vector<Prepared>& steps);
   Status run_step(Prepared& prepared);
-  Status all_reduce(const Prepared& prepared);
+  Status execute(Prepared& prepared);
   void initialise(const proto::Initialise& step);
+  void initialise(const proto::Initialise& step, std::span<float> values) const;
   void poison(const proto::Step& step);
 
   [[nodiscard]] std::span<std::byte> bytes_of(std::uint32_t tensor) const;
@@ -129,6 +138,7 @@ class Engine {
   std::map<std::string, PreparedFunction> functions_;
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.
+  Moment moment_;
   proto::Cost device_cost_;
   WallSeconds wall_;
 };

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/half.h"
+
 namespace poprun {
 namespace {
 
@@ -28,6 +30,20 @@ std::vector<float> floats_of(std::span<const std::byte> bytes) {
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), bytes.size());
   return values;
+}
+
+/// Row-major float32 bytes into a tensor, rounded where it is float16.
+void store(std::span<const char> from, const HostTensor& to) {
+  if (to.type.data != DataType::kF16) {
+    copy_bytes(from, to.bytes);
+    return;
+  }
+  for (std::size_t i = 0; i < to.bytes.size() / sizeof(Half); ++i) {
+    float value = 0;
+    std::memcpy(&value, from.data() + i * sizeof(float), sizeof(float));
+    const Half half = float_to_half(value);
+    std::memcpy(to.bytes.data() + i * sizeof(Half), &half, sizeof(half));
+  }
 }
 
 /// sum / count, 0 where there was nothing.
@@ -61,6 +77,8 @@ Result<TrainingResult> TrainingLoop::run() {
   engine->reset_clocks();
   POPRUN_TRY(train(*engine));
   result_.device_cost = engine->device_cost();
+  result_.skipped_steps = loss_scale_.skipped();
+  result_.loss_scale = options_.scale_loss ? loss_scale_.value() : 1;
   POPRUN_TRY(engine->run("save"));
   result_.high_water = engine->high_water();
   progress_.progress(self, result_.steps, "finishing");
@@ -82,7 +100,15 @@ Status TrainingLoop::train(Engine& engine) {
 Status TrainingLoop::train_step(Engine& engine) {
   const WallSeconds before = engine.wall();
   const double begin = now_seconds();
+  engine.set_step(result_.steps);
+  if (options_.scale_loss) {
+    engine.set_check_finite(options_.engine.check_finite && !loss_scale_.can_fall());
+  }
   POPRUN_TRY(engine.run("train"));
+  if (options_.scale_loss) {
+    loss_scale_.after_step(gradient_factor_ != 0);
+    engine.set_check_finite(options_.engine.check_finite);
+  }
   result_.training_seconds += now_seconds() - begin;
   result_.wall.compute += engine.wall().compute - before.compute;
   result_.wall.exchange += engine.wall().exchange - before.exchange;
@@ -178,6 +204,9 @@ Status TrainingLoop::write_control(std::span<const HostTensor> tensors) {
   put_scalar(progress_.drain_requested() ? 1.0F : 0.0F, tensors[1].bytes);
   // Exact up to 2^24, far beyond the steps that bias corrections can tell from endless ones.
   put_scalar(static_cast<float>(result_.steps + 1), tensors[2].bytes);
+  if (options_.scale_loss) {
+    put_scalar(static_cast<float>(loss_scale_.value()), tensors[3].bytes);
+  }
   return {};
 }
 
@@ -185,16 +214,18 @@ Status TrainingLoop::write_weights(std::span<const HostTensor> tensors) {
   for (const HostTensor& tensor : tensors) {
     if (communicator_.self() == ReplicaId{0}) {
       const auto found = initial_weights_.find(tensor.name);
-      if (found == initial_weights_.end() || found->second.size() != tensor.bytes.size()) {
+      if (found == initial_weights_.end() ||
+          found->second.size() !=
+              static_cast<std::size_t>(tensor.type.elements()) * sizeof(float)) {
         return fail(ErrorCode::kData,
-                    fmt::format("model.initial-weights: the model needs '{}' {} ({} B), the file "
-                                "has {}",
-                                tensor.name, to_text(tensor.type), tensor.bytes.size(),
+                    fmt::format("model.initial-weights: the model needs '{}' {} ({} numbers), the "
+                                "file has {}",
+                                tensor.name, to_text(tensor.type), tensor.type.elements(),
                                 found == initial_weights_.end()
                                     ? std::string{"none of that name"}
-                                    : fmt::format("{} B", found->second.size())));
+                                    : fmt::format("{}", found->second.size() / sizeof(float))));
       }
-      copy_bytes(found->second, tensor.bytes);
+      store(found->second, tensor);
     }
     POPRUN_TRY(communicator_.broadcast(tensor.bytes, ReplicaId{0}));
   }
@@ -205,12 +236,16 @@ Status TrainingLoop::read(const std::string& stream, std::span<const HostTensor>
   if (stream == "step") {
     metrics_ = floats_of(tensors[0].bytes);
     drain_ = floats_of(tensors[1].bytes)[0];
+    if (options_.scale_loss) {
+      gradient_factor_ = floats_of(tensors[2].bytes)[0];
+    }
   } else if (stream == "evaluation") {
     metrics_ = floats_of(tensors[0].bytes);
   } else if (reporter_ != nullptr) {
     POPRUN_CHECK(stream == "weights");
     for (const HostTensor& tensor : tensors) {
-      reporter_->weights(tensor.name, tensor.type.shape, tensor.bytes);
+      reporter_->weights(tensor.name, element_name(tensor.type.data), tensor.type.shape,
+                         tensor.bytes);
     }
   }
   return {};

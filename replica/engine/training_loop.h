@@ -10,6 +10,7 @@
 #include "replica/base/error.h"
 #include "replica/engine/engine.h"
 #include "replica/engine/learning_rate.h"
+#include "replica/engine/loss_scale.h"
 #include "replica/ports/communicator.h"
 #include "replica/ports/host_stream.h"
 #include "replica/ports/reporter.h"
@@ -17,7 +18,7 @@
 
 namespace poprun {
 
-/// Weights by name, row-major little-endian float32 bytes.
+/// Weights by name, row-major little-endian float32 bytes, whatever the model stores.
 using HostWeights = std::map<std::string, std::string, std::less<>>;
 
 struct TrainingOptions {
@@ -27,12 +28,15 @@ struct TrainingOptions {
   std::uint32_t evaluate_every_epochs = 1;  ///< 0: only after the last step.
   LearningRate learning_rate;
   EngineOptions engine;
+  bool scale_loss = false;  ///< The Program takes its loss scale from the host (compile.h).
 };
 
 /// What one replica did and took.
 struct TrainingResult {
   std::uint64_t steps = 0;
   bool drained = false;
+  std::uint64_t skipped_steps = 0;  ///< Without effect, since a gradient was not finite.
+  double loss_scale = 1;            ///< The last one.
   StepReport last_step;
   EvaluationReport last_evaluation;  ///< items is 0 where none ran.
   double training_seconds = 0;       ///< Wall, in training steps.
@@ -88,6 +92,8 @@ class TrainingLoop final : private HostIo {
   std::unique_ptr<HostStream> test_;
   std::vector<float> metrics_;  ///< Last read of stream "step" or "evaluation".
   float drain_ = 0;             ///< Mean over replicas of the drain request.
+  LossScale loss_scale_;
+  float gradient_factor_ = 1;  ///< Of the last step; 0 where it was skipped.
   TrainingResult result_;
 };
 

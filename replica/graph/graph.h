@@ -71,6 +71,7 @@ class Graph {
 
   [[nodiscard]] const Tensor& tensor(TensorId id) const { return tensors_.at(index_of(id)); }
   void set_role(TensorId id, Role role) { tensors_.at(index_of(id)).role = role; }
+  void set_data_type(TensorId id, DataType data) { tensors_.at(index_of(id)).type.data = data; }
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
 
   std::vector<Function> functions;

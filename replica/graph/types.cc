@@ -8,18 +8,6 @@
 namespace poprun {
 namespace {
 
-std::string_view name_of(DataType type) {
-  switch (type) {
-    case DataType::kF32:
-      return "f32";
-    case DataType::kI32:
-      return "i32";
-    case DataType::kU8:
-      return "u8";
-  }
-  return "?";
-}
-
 constexpr std::string_view kChannelsLastSuffix = "{nhwc}";
 
 bool parse_dimension(std::string_view text, Shape& shape) {
@@ -42,8 +30,31 @@ bool parse_shape(std::string_view text, Shape& shape) {
 
 }  // namespace
 
+std::string_view element_name(DataType type) {
+  switch (type) {
+    case DataType::kF32:
+      return "f32";
+    case DataType::kF16:
+      return "f16";
+    case DataType::kI32:
+      return "i32";
+    case DataType::kU8:
+      return "u8";
+  }
+  return "?";
+}
+
 Bytes size_of(DataType type) {
-  return type == DataType::kU8 ? Bytes{1} : Bytes{4};
+  switch (type) {
+    case DataType::kU8:
+      return Bytes{1};
+    case DataType::kF16:
+      return Bytes{2};
+    case DataType::kF32:
+    case DataType::kI32:
+      return Bytes{4};
+  }
+  return Bytes{0};
 }
 
 std::int64_t TensorType::elements() const {
@@ -59,7 +70,7 @@ Bytes TensorType::bytes() const {
 }
 
 std::string to_text(const TensorType& type) {
-  return fmt::format("{}[{}]{}", name_of(type.data), fmt::join(type.shape, ","),
+  return fmt::format("{}[{}]{}", element_name(type.data), fmt::join(type.shape, ","),
                      type.layout == Layout::kChannelsLast ? kChannelsLastSuffix : "");
 }
 
@@ -78,8 +89,8 @@ Result<TensorType> parse_type(std::string_view text) {
     return bad();
   }
   bool known = false;
-  for (const DataType data : {DataType::kF32, DataType::kI32, DataType::kU8}) {
-    if (name_of(data) == rest.substr(0, open)) {
+  for (const DataType data : {DataType::kF32, DataType::kF16, DataType::kI32, DataType::kU8}) {
+    if (element_name(data) == rest.substr(0, open)) {
       type.data = data;
       known = true;
     }

@@ -10,10 +10,13 @@
 
 namespace poprun {
 
-enum class DataType : std::uint8_t { kF32, kI32, kU8 };
+enum class DataType : std::uint8_t { kF32, kF16, kI32, kU8 };
 
 /// Bytes of one element.
 Bytes size_of(DataType type);
+
+/// "f32", "f16", "i32", "u8".
+std::string_view element_name(DataType type);
 
 /// How a tensor's elements lie in memory. Shapes are always logical: images are [N, C, H, W] in
 /// either layout.

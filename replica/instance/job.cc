@@ -65,6 +65,11 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                        .weight_decay = config.training().weight_decay(),
                        .gradient_scale = 1,
                        .clip_norm = config.training().clip_norm()};
+  options.precision = {.half = config.model().precision() == "half",
+                       .half_partials = config.model().partials() == "half",
+                       .stochastic_rounding = config.training().stochastic_rounding(),
+                       .master_weights = config.training().master_weights()};
+  options.loss_scaling = config.training().loss_scaling();
   options.evaluate = config.training().evaluate();
   options.initial_weights_from_host = !config.model().initial_weights().empty();
   return options;
@@ -90,7 +95,10 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
                                                            .warmup_steps = training.warmup_steps(),
                                                            .decay_every = training.schedule_steps(),
                                                            .decay = training.schedule_decay()}));
-  options.engine = {.seed = training.seed(), .poison_dead = config.memory().poison_dead()};
+  options.engine = {.seed = training.seed(),
+                    .poison_dead = config.memory().poison_dead(),
+                    .check_finite = training.check_finite()};
+  options.scale_loss = training.loss_scaling() == 0;
   return options;
 }
 

@@ -161,19 +161,25 @@ double trust_ratio(const Norms& norms) {
 template <auto update>
 std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
-    update(rule.at(t), Correction(rule, *t.input_f32(5)), *t.input_f32(4), t.input_f32(1),
-           t.output_f32(1), t.output_f32(2), t.output_f32(0));
+    if (const Rule now = rule.at(t); now.scale != 0) {
+      update(now, Correction(rule, *t.input_f32(5)), *t.input_f32(4), t.input_f32(1),
+             t.output_f32(1), t.output_f32(2), t.output_f32(0));
+    }
   });
 }
 
 std::unique_ptr<Kernel> lamb_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
+    const Rule now = rule.at(t);
+    if (now.scale == 0) {
+      return;
+    }
     const Correction by(rule, *t.input_f32(5));
     float* w = t.output_f32(0);
     float* m = t.output_f32(1);
     float* v = t.output_f32(2);
     Norms norms;
-    lamb_moments(rule.at(t), by, t.input_f32(1), w, m, v, norms);
+    lamb_moments(now, by, t.input_f32(1), w, m, v, norms);
     const auto rate = static_cast<float>(*t.input_f32(4) * trust_ratio(norms));
     lamb_apply(rule, by, rate, m, v, w);
   });

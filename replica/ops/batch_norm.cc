@@ -301,7 +301,8 @@ void inference_gradient(Differentiator& d) {
 
 std::vector<Operator> batch_norm_operators() {
   return {
-      {"batch_norm_training", training_shape, training_gradient, training_work, training_numerics},
+      {"batch_norm_training", training_shape, training_gradient, training_work, training_numerics,
+       nullptr, 1},
       {"batch_norm_inference", inference_shape, inference_gradient, inference_work,
        inference_numerics},
       {"batch_norm_update", update_shape, nullptr, update_work, update_numerics},

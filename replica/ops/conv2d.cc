@@ -263,15 +263,28 @@ void gradient(Differentiator& d) {
   }
 }
 
+/// What the three passes sum over: input channels, output channels, images.
+std::vector<std::int64_t> contraction(const Signature& s) {
+  return s.attributes.integer("groups") == 1 ? std::vector<std::int64_t>{1, 1, kNoAxis}
+                                             : std::vector<std::int64_t>{};
+}
+std::vector<std::int64_t> input_gradient_contraction(const Signature& s) {
+  return s.attributes.integer("groups") == 1 ? std::vector<std::int64_t>{1, 0}
+                                             : std::vector<std::int64_t>{};
+}
+std::vector<std::int64_t> weight_gradient_contraction(const Signature& /*s*/) {
+  return {0, 0};
+}
+
 }  // namespace
 
 std::vector<Operator> conv2d_operators() {
   return {
-      {"conv2d", shape, gradient, work, numerics},
+      {"conv2d", shape, gradient, work, numerics, contraction},
       {"conv2d_input_gradient", input_gradient_shape, nullptr, input_gradient_work,
-       input_gradient_numerics},
+       input_gradient_numerics, input_gradient_contraction},
       {"conv2d_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work,
-       weight_gradient_numerics},
+       weight_gradient_numerics, weight_gradient_contraction},
   };
 }
 

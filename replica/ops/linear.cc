@@ -194,14 +194,34 @@ void gradient(Differentiator& d) {
   }
 }
 
+std::int64_t last_axis(const TensorType& type) {
+  return static_cast<std::int64_t>(type.shape.size()) - 1;
+}
+
+/// What the three passes sum over: input features, output features, the first dimension of the
+/// rows.
+std::vector<std::int64_t> contraction(const Signature& s) {
+  return {last_axis(s.inputs[0]), input_major(s.attributes) ? 0 : 1, kNoAxis};
+}
+std::vector<std::int64_t> input_gradient_contraction(const Signature& s) {
+  return {last_axis(s.inputs[0]), input_major(s.attributes) ? 1 : 0};
+}
+std::vector<std::int64_t> weight_gradient_contraction(const Signature& s) {
+  const Shape& x = s.inputs[0].shape;
+  const Shape& dy = s.inputs[1].shape;
+  return x.size() > 1 && dy.size() > 1 && x[0] == dy[0] ? std::vector<std::int64_t>{0, 0}
+                                                        : std::vector<std::int64_t>{};
+}
+
 }  // namespace
 
 std::vector<Operator> linear_operators() {
   return {
-      {"linear", shape, gradient, work, numerics},
-      {"linear_input_gradient", input_gradient_shape, nullptr, work, input_gradient_numerics},
+      {"linear", shape, gradient, work, numerics, contraction},
+      {"linear_input_gradient", input_gradient_shape, nullptr, work, input_gradient_numerics,
+       input_gradient_contraction},
       {"linear_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work,
-       weight_gradient_numerics},
+       weight_gradient_numerics, weight_gradient_contraction},
   };
 }
 

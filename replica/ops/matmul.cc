@@ -111,6 +111,14 @@ Work work(const Signature& s) {
   return work;
 }
 
+std::vector<std::int64_t> contraction(const Signature& s) {
+  const auto last = [&s](std::size_t input, std::int64_t from_end) {
+    return static_cast<std::int64_t>(s.inputs[input].shape.size()) - from_end;
+  };
+  return {last(0, flag(s.attributes, "transpose_a") ? 2 : 1),
+          last(1, flag(s.attributes, "transpose_b") ? 1 : 2)};
+}
+
 struct Factor {
   TensorId matrix;
   bool transposed;
@@ -164,7 +172,7 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> matmul_operators() {
-  return {{"matmul", shape, gradient, work, numerics}};
+  return {{"matmul", shape, gradient, work, numerics, contraction}};
 }
 
 }  // namespace poprun

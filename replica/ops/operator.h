@@ -26,12 +26,21 @@ struct Signature {
   Attributes attributes;
 };
 
+/// When and where a kernel runs, for those that draw random numbers.
+struct Moment {
+  std::uint64_t seed = 0;         ///< Of the job.
+  std::uint64_t step = 0;         ///< Training steps before this one.
+  std::uint32_t micro_batch = 0;  ///< Of the step.
+  std::uint32_t replica = 0;
+};
+
 /// Where one use's tensors lie: at multiples of 64 bytes. Addresses stay the same for the life of
 /// an engine.
 struct Operands {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
   std::byte* scratch = nullptr;  ///< Kernel::scratch() bytes, 64-byte aligned, undefined contents.
+  const Moment* moment = nullptr;
 
   [[nodiscard]] const float* input_f32(std::size_t i) const {
     return reinterpret_cast<const float*>(inputs[i]);  // NOLINT: bytes of an f32 tensor.
@@ -85,8 +94,21 @@ struct Operator {
   void (*gradient)(Differentiator&) = nullptr;
 
   Work (*work)(const Signature&) = nullptr;
+
+  /// In float32. What is stored in float16 is widened for it and rounded behind it: prepare_kernel
+  /// in half/half_kernel.h.
   std::unique_ptr<Kernel> (*numerics)(const Signature&) = nullptr;
+
+  /// For sums of products over one dimension: the axis of each input that they run over, kNoAxis
+  /// for an input that is added once (a bias, which may be left out). Empty where this use cannot
+  /// be cut along it. Null: never.
+  std::vector<std::int64_t> (*contraction)(const Signature&) = nullptr;
+
+  /// Outputs from this one on are statistics: float32 in any precision.
+  std::size_t statistics_from = static_cast<std::size_t>(-1);
 };
+
+inline constexpr std::int64_t kNoAxis = -1;
 
 /// Every operator there is, sorted by kind.
 const std::vector<Operator>& all_operators();

@@ -78,14 +78,18 @@ POPRUN_SIMD void nesterov_update(const Rule& rule, float rate, const float* __re
 
 std::unique_ptr<Kernel> sgd_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
-    sgd_update(rule.at(t, 3), *t.input_f32(2), t.input_f32(1), t.output_f32(0));
+    if (const Rule now = rule.at(t, 3); now.scale != 0) {
+      sgd_update(now, *t.input_f32(2), t.input_f32(1), t.output_f32(0));
+    }
   });
 }
 
 std::unique_ptr<Kernel> momentum_numerics(const Signature& s) {
   const auto update = s.attributes.integer("nesterov") != 0 ? nesterov_update : momentum_update;
   return make_kernel([rule = Rule(s), update](const Operands& t) {
-    update(rule.at(t, 4), *t.input_f32(3), t.input_f32(1), t.output_f32(1), t.output_f32(0));
+    if (const Rule now = rule.at(t, 4); now.scale != 0) {
+      update(now, *t.input_f32(3), t.input_f32(1), t.output_f32(1), t.output_f32(0));
+    }
   });
 }
 

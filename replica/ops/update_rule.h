@@ -11,7 +11,8 @@
 ///       scale=. weight_decay=. and the rule's own attributes
 ///
 /// where w, g and every state tensor have one f32 type, and gives back w and the states. With
-/// `factor` (clip_factor) the gradient is multiplied by it too.
+/// `factor` (clip_factor) the gradient is multiplied by it too; where the factor is 0 nothing
+/// changes.
 namespace poprun::update_rule {
 
 inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
@@ -39,7 +40,7 @@ inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
 }
 
 /// What gradients are multiplied by in this run: `scale`, and the factor where there is one behind
-/// the `own` inputs of the rule.
+/// the `own` inputs of the rule. 0: leave everything as it is.
 inline float scale_of(float scale, const Operands& t, std::size_t own) {
   return t.inputs.size() > own ? scale * *t.input_f32(own) : scale;
 }

@@ -44,9 +44,10 @@ class Reporter {
   virtual void step(const StepReport& report) = 0;
   virtual void evaluation(const EvaluationReport& report) = 0;
 
-  /// A trained tensor: row-major little-endian float32. Tensors come in name order.
-  virtual void weights(std::string_view name, std::span<const std::int64_t> shape,
-                       std::span<const std::byte> data) = 0;
+  /// A trained tensor: row-major little-endian elements of `type`, "f32" or "f16". Tensors come in
+  /// name order.
+  virtual void weights(std::string_view name, std::string_view type,
+                       std::span<const std::int64_t> shape, std::span<const std::byte> data) = 0;
 };
 
 /// Where a replica is, for life signs and post-mortems. Called often, must be cheap and must not

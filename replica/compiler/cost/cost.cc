@@ -13,6 +13,16 @@ Bytes bytes_of(const Graph& graph, const std::vector<TensorId>& tensors) {
   return total;
 }
 
+/// float16 where all tensors but scalars and statistics are: the first input and the first output.
+Arithmetic arithmetic_of(const Signature& signature) {
+  const bool half = !signature.outputs.empty() && signature.outputs[0].data == DataType::kF16 &&
+                    (signature.inputs.empty() || signature.inputs[0].data == DataType::kF16);
+  if (!half) {
+    return Arithmetic::kF32;
+  }
+  return signature.attributes.has("partials") ? Arithmetic::kF16PartialsF16 : Arithmetic::kF16;
+}
+
 }  // namespace
 
 DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, const Graph& graph,
@@ -39,7 +49,9 @@ DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, 
   for (const TensorId id : operation.outputs) {
     signature.outputs.push_back(graph.tensor(id).type);
   }
-  return time_of_work(device, op->work(signature));
+  Work work = op->work(signature);
+  work.arithmetic = arithmetic_of(signature);
+  return time_of_work(device, work);
 }
 
 }  // namespace poprun

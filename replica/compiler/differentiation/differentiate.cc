@@ -36,9 +36,8 @@ class ReverseMode final : public Differentiator {
         forward_(std::move(forward)),
         dependent_(dependent_on_parameters(builder.graph(), forward_)) {}
 
-  Status run(TensorId loss) {
-    gradients_[loss] = builder_.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}},
-                                        builder_.graph().tensor(loss).name + ".gradient");
+  Status run(TensorId loss, TensorId scale) {
+    gradients_[loss] = scale;
     for (auto it = forward_.rbegin(); it != forward_.rend(); ++it) {
       current_ = &*it;
       const bool reached = std::ranges::any_of(
@@ -134,9 +133,10 @@ class ReverseMode final : public Differentiator {
 
 }  // namespace
 
-Result<std::vector<ParameterGradient>> differentiate(Builder& builder, TensorId loss) {
+Result<std::vector<ParameterGradient>> differentiate(Builder& builder, TensorId loss,
+                                                     TensorId scale) {
   ReverseMode reverse(builder, builder.operations());
-  POPRUN_TRY(reverse.run(loss));
+  POPRUN_TRY(reverse.run(loss, scale));
   std::vector<ParameterGradient> gradients = reverse.parameter_gradients();
   if (gradients.empty()) {
     return fail(ErrorCode::kBug, "the loss depends on no parameter");

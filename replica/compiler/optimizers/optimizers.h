@@ -20,23 +20,26 @@ struct OptimizerOptions {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0;
-  double gradient_scale = 1;  ///< Gradients are multiplied by it first.
-  double clip_norm = 0;       ///< Largest norm of all gradients together, after scaling; 0: any.
+  double gradient_scale = 1;    ///< Gradients are multiplied by it first.
+  double clip_norm = 0;         ///< Largest norm of all gradients together, after scaling; 0: any.
+  bool master_weights = false;  ///< Works on a copy of each parameter of its own, and copies back.
 };
 
 /// Scalars f32[] that change from step to step.
 struct StepScalars {
-  TensorId rate;                        ///< Learning rate, from the host.
-  TensorId step;                        ///< Number of this step from 1, from the host.
-  std::optional<TensorId> factor = {};  ///< Of all gradients; add_optimizer's own, from clip_norm.
+  TensorId rate;  ///< Learning rate, from the host.
+  TensorId step;  ///< Number of this step from 1, from the host.
+  /// What the loss was multiplied by, from the host. Gradients are divided by it; where one of them
+  /// is not finite, nothing is updated.
+  std::optional<TensorId> loss_scale = {};
+  std::optional<TensorId> factor = {};  ///< Of all gradients; made by add_gradient_factor.
 };
 
 /// One parameter, as an optimiser's file sees it.
 class ParameterUpdate {
  public:
   ParameterUpdate(Builder& builder, const OptimizerOptions& options, const StepScalars& scalars,
-                  const ParameterGradient& pair)
-      : builder_(builder), options_(options), scalars_(scalars), pair_(pair) {}
+                  const ParameterGradient& pair);
 
   [[nodiscard]] const OptimizerOptions& options() const { return options_; }
   [[nodiscard]] const StepScalars& scalars() const { return scalars_; }
@@ -47,8 +50,9 @@ class ParameterUpdate {
   /// `apply` for an operator of Adam's family: states m and v, rate and step, betas and epsilon.
   void apply_adam(const std::string& kind);
 
-  /// Appends operator `kind` on (parameter, gradient, states..., scalars...), which updates
-  /// parameter and states. Attributes scale and weight_decay are added to `attributes`.
+  /// Appends operator `kind` on (parameter or its master copy, gradient, states..., scalars...),
+  /// which updates parameter and states. Attributes scale and weight_decay are added to
+  /// `attributes`.
   void apply(std::string kind, const std::vector<TensorId>& states,
              const std::vector<TensorId>& scalars, Attributes attributes);
 
@@ -57,6 +61,7 @@ class ParameterUpdate {
   const OptimizerOptions& options_;
   const StepScalars& scalars_;
   const ParameterGradient& pair_;
+  TensorId weights_;  ///< What is updated: the parameter, or its master copy.
 };
 
 struct Optimizer {
@@ -64,9 +69,14 @@ struct Optimizer {
   void (*update)(ParameterUpdate&) = nullptr;
 };
 
-/// Appends the clipping of the gradients and the update of every parameter, and sets up the
-/// optimiser's state. Errors: kUsage, lists the optimisers there are.
+/// Appends what all gradients are multiplied by, where clipping or a scaled loss ask for one, and
+/// sets scalars.factor.
+void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
+                         const std::vector<ParameterGradient>& gradients, StepScalars& scalars);
+
+/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage, lists
+/// the optimisers there are.
 Status add_optimizer(Builder& builder, const OptimizerOptions& options,
-                     const std::vector<ParameterGradient>& gradients, StepScalars scalars);
+                     const std::vector<ParameterGradient>& gradients, const StepScalars& scalars);
 
 }  // namespace poprun

@@ -32,18 +32,25 @@ Result<Optimizer> find_optimizer(const std::string& name) {
                           fmt::join(names, ", ")));
 }
 
-TensorId add_clipping(Builder& builder, const OptimizerOptions& options,
-                      const std::vector<ParameterGradient>& gradients) {
-  std::vector<TensorId> tensors;
-  for (const ParameterGradient& pair : gradients) {
-    tensors.push_back(pair.gradient);
-  }
-  return builder.add_one("clip_factor", tensors,
-                         {{"scale", options.gradient_scale}, {"max_norm", options.clip_norm}},
-                         "clip-factor");
+/// Sets up the copy with the parameter's first value.
+TensorId add_master(Builder& builder, TensorId parameter) {
+  const std::string name = builder.graph().tensor(parameter).name + ".master";
+  const TensorId master =
+      builder.variable(name, builder.type(parameter), Role::kOptimizerState, {});
+  builder.graph().functions[0].regions[0].operations.push_back(
+      {"assign", {master, parameter}, {master}, {}});
+  return master;
 }
 
 }  // namespace
+
+ParameterUpdate::ParameterUpdate(Builder& builder, const OptimizerOptions& options,
+                                 const StepScalars& scalars, const ParameterGradient& pair)
+    : builder_(builder),
+      options_(options),
+      scalars_(scalars),
+      pair_(pair),
+      weights_(options.master_weights ? add_master(builder, pair.parameter) : pair.parameter) {}
 
 TensorId ParameterUpdate::state(const std::string& name) {
   return builder_.variable(builder_.graph().tensor(pair_.parameter).name + "." + name,
@@ -52,17 +59,20 @@ TensorId ParameterUpdate::state(const std::string& name) {
 
 void ParameterUpdate::apply(std::string kind, const std::vector<TensorId>& states,
                             const std::vector<TensorId>& scalars, Attributes attributes) {
-  std::vector<TensorId> inputs = {pair_.parameter, pair_.gradient};
+  std::vector<TensorId> inputs = {weights_, pair_.gradient};
   inputs.insert(inputs.end(), states.begin(), states.end());
   inputs.insert(inputs.end(), scalars.begin(), scalars.end());
   if (scalars_.factor) {
     inputs.push_back(*scalars_.factor);
   }
-  std::vector<TensorId> updated = {pair_.parameter};
+  std::vector<TensorId> updated = {weights_};
   updated.insert(updated.end(), states.begin(), states.end());
   attributes.set("scale", options_.gradient_scale);
   attributes.set("weight_decay", options_.weight_decay);
   builder_.update(std::move(kind), std::move(inputs), std::move(attributes), std::move(updated));
+  if (weights_ != pair_.parameter) {
+    builder_.update("assign", {pair_.parameter, weights_}, {}, {pair_.parameter});
+  }
 }
 
 void ParameterUpdate::apply_adam(const std::string& kind) {
@@ -70,12 +80,24 @@ void ParameterUpdate::apply_adam(const std::string& kind) {
         {{"beta1", options_.beta1}, {"beta2", options_.beta2}, {"epsilon", options_.epsilon}});
 }
 
-Status add_optimizer(Builder& builder, const OptimizerOptions& options,
-                     const std::vector<ParameterGradient>& gradients, StepScalars scalars) {
-  POPRUN_ASSIGN(const Optimizer optimizer, find_optimizer(options.name));
-  if (options.clip_norm > 0) {
-    scalars.factor = add_clipping(builder, options, gradients);
+void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
+                         const std::vector<ParameterGradient>& gradients, StepScalars& scalars) {
+  std::vector<TensorId> tensors;
+  for (const ParameterGradient& pair : gradients) {
+    tensors.push_back(pair.gradient);
   }
+  const Attributes attributes{{"scale", options.gradient_scale}, {"max_norm", options.clip_norm}};
+  if (scalars.loss_scale) {
+    tensors.push_back(*scalars.loss_scale);
+    scalars.factor = builder.add_one("loss_scale_factor", tensors, attributes, "gradient-factor");
+  } else if (options.clip_norm > 0) {
+    scalars.factor = builder.add_one("clip_factor", tensors, attributes, "gradient-factor");
+  }
+}
+
+Status add_optimizer(Builder& builder, const OptimizerOptions& options,
+                     const std::vector<ParameterGradient>& gradients, const StepScalars& scalars) {
+  POPRUN_ASSIGN(const Optimizer optimizer, find_optimizer(options.name));
   for (const ParameterGradient& pair : gradients) {
     ParameterUpdate update(builder, options, scalars, pair);
     optimizer.update(update);

@@ -10,6 +10,7 @@ Device mk1() {
   device.tiles = 1216;                    // [D]
   device.bytes_per_tile = Bytes{262144};  // [D]
   device.macs_per_cycle_f32 = 8;          // [I] 31.1 TFLOPS / tiles / clock / 2.
+  device.macs_per_cycle_f16_f16 = 32;     // [I] 124.5 TFLOPS / tiles / clock / 2.
   return device;
 }
 

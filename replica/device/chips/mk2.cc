@@ -10,7 +10,10 @@ Device mk2() {
       .tiles = 1472,        // [D]
       .bytes_per_tile = Bytes{638976},     // [D] 624 KiB, Programmer's Guide.
       .macs_per_cycle_f32 = 16,            // [I] 62.4 TFLOPS / tiles / clock / 2.
+      .macs_per_cycle_f16 = 32,            // [D] poplibs: 8 units x 4.
+      .macs_per_cycle_f16_f16 = 64,        // [I] 249.66 TFLOPS / tiles / clock / 2.
       .vector_f32_per_cycle = 2,           // [D] 64-bit datapath.
+      .vector_f16_per_cycle = 4,           // [D]
       .load_bytes_per_cycle = 8,           // [D] 16 from interleaved memory, which is not assumed.
       .exchange_bytes_per_cycle = 4,       // [D]
       .sync_cycles = Cycles{126},          // [2nd] Poplar Target getMaxIPUSyncDelay.

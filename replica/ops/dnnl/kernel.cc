@@ -9,6 +9,8 @@ dnnl::memory::data_type dnnl_type(DataType type) {
   switch (type) {
     case DataType::kF32:
       return dnnl::memory::data_type::f32;
+    case DataType::kF16:
+      return dnnl::memory::data_type::f16;
     case DataType::kI32:
       return dnnl::memory::data_type::s32;
     case DataType::kU8:

@@ -104,8 +104,10 @@ Status run(const std::string& name, const std::string& path) {
   POPRUN_ASSIGN(const Model model, find_model(name));
   const ModelOutputs outputs = model.build(builder, given);
   POPRUN_TRY(builder.status());
-  POPRUN_ASSIGN(const std::vector<ParameterGradient> gradients,
-                differentiate(builder, outputs.loss));
+  POPRUN_ASSIGN(
+      const std::vector<ParameterGradient> gradients,
+      differentiate(builder, outputs.loss,
+                    builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one")));
 
   GraphRunner runner(graph);
   randomise(graph, inputs, runner);

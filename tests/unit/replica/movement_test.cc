@@ -157,7 +157,8 @@ TEST(Split, GradientIsZeroForPiecesWithoutUse) {
       "split", {x}, {{"axis", std::int64_t{1}}, {"sizes", Shape{1, 2, 2}}}, {"a", "b", "c"});
   const auto loss =
       builder.add("softmax_cross_entropy", {pieces[2], labels}, {}, {"loss", "correct", "count"});
-  const auto gradients = differentiate(builder, loss[0]);
+  const auto gradients = differentiate(
+      builder, loss[0], builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one"));
   ASSERT_TRUE(gradients) << gradients.error().message;
   GraphRunner runner(graph);
   count_up(runner.floats(x));

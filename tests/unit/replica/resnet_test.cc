@@ -212,7 +212,8 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
         builder.add_one("linear", {row(y, "y.row"), row(dy_, "dy.row"), zero}, {}, "sum");
     loss_ = builder.add_one("reshape", {sum},
                             {{"shape", Shape{}}, {"layout", std::string{"row-major"}}}, "loss");
-    auto gradients = differentiate(builder, loss_);
+    auto gradients = differentiate(
+        builder, loss_, builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one"));
     ASSERT_TRUE(gradients) << gradients.error().message;
     gradients_ = *gradients;
     operations_ = builder.operations();

@@ -1,0 +1,65 @@
+#include "replica/compiler/precision/precision.h"
+
+#include <set>
+
+#include "replica/ops/operator.h"
+
+namespace poprun {
+namespace {
+
+/// Calls visit(operation, its operator or null) for every operation.
+template <typename Visit>
+void for_each_operation(Graph& graph, Visit visit) {
+  for (Function& function : graph.functions) {
+    for (Region& region : function.regions) {
+      for (Operation& operation : region.operations) {
+        visit(operation, find_operator(operation.kind));
+      }
+    }
+  }
+}
+
+std::set<TensorId> statistics_of(Graph& graph) {
+  std::set<TensorId> found;
+  for_each_operation(graph, [&](const Operation& operation, const Operator* op) {
+    for (std::size_t k = 0; op != nullptr && k < operation.outputs.size(); ++k) {
+      if (k >= op->statistics_from) {
+        found.insert(operation.outputs[k]);
+      }
+    }
+  });
+  return found;
+}
+
+bool becomes_half(const Tensor& tensor) {
+  return tensor.type.data == DataType::kF32 &&
+         (tensor.role == Role::kParameter ||
+          (!tensor.type.shape.empty() &&
+           (tensor.role == Role::kActivation || tensor.role == Role::kGradient)));
+}
+
+}  // namespace
+
+void use_half(Graph& graph, const PrecisionOptions& options) {
+  const std::set<TensorId> statistics = statistics_of(graph);
+  for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
+    const TensorId id{t};
+    if (becomes_half(graph.tensor(id)) && !statistics.contains(id)) {
+      graph.set_data_type(id, DataType::kF16);
+    }
+  }
+  for_each_operation(graph, [&](Operation& operation, const Operator* op) {
+    if (op == nullptr) {
+      return;
+    }
+    const bool stores_half = graph.tensor(operation.outputs[0]).type.data == DataType::kF16;
+    if (stores_half && options.stochastic_rounding) {
+      operation.attributes.set("stochastic", graph.tensor(operation.outputs[0]).name);
+    }
+    if (stores_half && options.half_partials && op->contraction != nullptr) {
+      operation.attributes.set("partials", std::string{"half"});
+    }
+  });
+}
+
+}  // namespace poprun

@@ -1,0 +1,35 @@
+#include <algorithm>
+
+#include "replica/ops/operator.h"
+
+/// assign(target, value)  ->  target in place: becomes value, elements as they lie. Where the two
+/// are stored in different precisions it converts.
+namespace poprun {
+namespace {
+
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
+    return shape_error("assign", s, "target and value of one f32 type");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
+  return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
+    std::copy_n(t.input_f32(1), n, t.output_f32(0));
+  });
+}
+
+Work work(const Signature& s) {
+  Work work;
+  work.memory_traffic = s.inputs[1].bytes() + s.outputs[0].bytes();
+  return work;
+}
+
+}  // namespace
+
+std::vector<Operator> assign_operators() {
+  return {{"assign", shape, nullptr, work, numerics}};
+}
+
+}  // namespace poprun

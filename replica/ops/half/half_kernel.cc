@@ -1,0 +1,296 @@
+#include "replica/ops/half/half_kernel.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "replica/base/half.h"
+#include "replica/base/random.h"
+#include "replica/ops/simd.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::int64_t kAlignment = 64;
+
+POPRUN_SIMD void widen(const Half* __restrict from, float* __restrict to, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = half_to_float(from[i]);
+  }
+}
+
+POPRUN_SIMD void round_to_nearest(const float* __restrict from, Half* __restrict to,
+                                  std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = float_to_half(from[i]);
+  }
+}
+
+/// Eight elements to one draw: 16 bits of it each, of which 13 count.
+void round_at_random(const float* from, Half* to, std::int64_t n, std::uint64_t key) {
+  for (std::int64_t i = 0; i < n; i += 8) {
+    const auto words = philox(key, static_cast<std::uint64_t>(i / 8), 0);
+    for (std::int64_t k = 0; k < std::min<std::int64_t>(8, n - i); ++k) {
+      const std::uint32_t word = words[static_cast<std::size_t>(k / 2)];
+      to[i + k] = float_to_half_stochastic(from[i + k], k % 2 == 0 ? word : word << 16U);
+    }
+  }
+}
+
+/// to += from rounded to float16.
+POPRUN_SIMD void add_rounded(const float* __restrict from, float* __restrict to, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] += half_to_float(float_to_half(from[i]));
+  }
+}
+
+const Half* halves(const std::byte* bytes) {
+  return reinterpret_cast<const Half*>(bytes);  // NOLINT: bytes of an f16 tensor.
+}
+float* floats(std::byte* bytes) {
+  return reinterpret_cast<float*>(bytes);  // NOLINT: 64-byte aligned scratch.
+}
+
+TensorType widened(TensorType type) {
+  type.data = type.data == DataType::kF16 ? DataType::kF32 : type.data;
+  return type;
+}
+
+bool is_half(const TensorType& type) {
+  return type.data == DataType::kF16;
+}
+
+/// A range of one dimension of a tensor, as its bytes lie: `outer` times `length` of `size` rows of
+/// `inner` elements, from row `begin` on. The whole tensor: 1, 1, 0, 1, elements.
+struct Slice {
+  std::int64_t outer = 1;
+  std::int64_t size = 1;
+  std::int64_t begin = 0;
+  std::int64_t length = 1;
+  std::int64_t inner = 1;
+
+  [[nodiscard]] std::int64_t elements() const { return outer * length * inner; }
+};
+
+Slice slice_of(const TensorType& type, std::int64_t axis, std::int64_t begin, std::int64_t length) {
+  Shape stored = type.shape;
+  auto at = static_cast<std::ptrdiff_t>(axis);
+  if (type.layout == Layout::kChannelsLast) {
+    std::rotate(stored.begin() + 1, stored.begin() + 2, stored.end());
+    at = axis == 0 ? 0 : axis == 1 ? 3 : at - 1;
+  }
+  const auto product = [](auto first, auto last) {
+    return std::accumulate(first, last, std::int64_t{1}, std::multiplies<>{});
+  };
+  return {.outer = product(stored.begin(), stored.begin() + at),
+          .size = stored[static_cast<std::size_t>(at)],
+          .begin = begin,
+          .length = length,
+          .inner = product(stored.begin() + at + 1, stored.end())};
+}
+
+/// One run of the operator's own kernel: on everything, or on one piece of the sum.
+struct Piece {
+  std::vector<std::size_t> inputs;  ///< Those that take part.
+  std::vector<Slice> slices;        ///< Of those inputs.
+  std::unique_ptr<Kernel> kernel;
+};
+
+/// Where an operand's float32 form lies in scratch.
+constexpr std::int64_t kInPlace = -1;  ///< It needs none: it is not float16.
+
+class HalfKernel final : public Kernel {
+ public:
+  HalfKernel(const Operator& op, const Signature& signature) : signature_(signature) {
+    if (signature.attributes.has("stochastic")) {
+      stochastic_ = signature.attributes.text("stochastic");
+    }
+    cut(op);
+    for (const TensorType& type : signature.inputs) {
+      inputs_.push_back(claim(type, !is_half(type) && pieces_.size() == 1));
+    }
+    for (const TensorType& type : signature.outputs) {
+      outputs_.push_back(claim(type, !is_half(type) && pieces_.size() == 1));
+      sums_.push_back(pieces_.size() == 1 ? kInPlace : claim(type, false));
+    }
+    for (const Piece& piece : pieces_) {
+      own_scratch_ = std::max(own_scratch_, piece.kernel->scratch());
+    }
+  }
+
+  [[nodiscard]] Bytes scratch() const override { return Bytes{claimed_} + own_scratch_; }
+
+  void run(const Operands& operands) override {
+    if (pieces_.size() == 1) {
+      run_whole(operands);
+    } else {
+      run_pieces(operands);
+    }
+  }
+
+ private:
+  void cut(const Operator& op) {
+    std::vector<std::int64_t> axes;
+    if (op.contraction != nullptr && signature_.attributes.has("partials")) {
+      axes = op.contraction(signature_);
+    }
+    const auto contracted =
+        std::ranges::find_if(axes, [](std::int64_t axis) { return axis != kNoAxis; });
+    std::int64_t size = 1;
+    std::int64_t count = 1;
+    if (contracted != axes.end()) {
+      size = signature_.inputs[static_cast<std::size_t>(contracted - axes.begin())]
+                 .shape[static_cast<std::size_t>(*contracted)];
+      count = std::clamp<std::int64_t>(size / kLeastPartial, 1, kPartials);
+    }
+    for (std::int64_t p = 0; p < count; ++p) {
+      pieces_.push_back(piece(op, axes, size * p / count, size * (p + 1) / count, p == 0));
+    }
+  }
+
+  Piece piece(const Operator& op, const std::vector<std::int64_t>& axes, std::int64_t begin,
+              std::int64_t end, bool first) {
+    Piece piece;
+    Signature own{{}, {}, signature_.attributes};
+    for (std::size_t i = 0; i < signature_.inputs.size(); ++i) {
+      TensorType type = widened(signature_.inputs[i]);
+      const std::int64_t axis = i < axes.size() ? axes[i] : kNoAxis;
+      if (axis == kNoAxis && !first) {
+        continue;
+      }
+      Slice slice{1, 1, 0, 1, type.elements()};
+      if (axis != kNoAxis) {
+        slice = slice_of(type, axis, begin, end - begin);
+        type.shape[static_cast<std::size_t>(axis)] = end - begin;
+      }
+      piece.inputs.push_back(i);
+      piece.slices.push_back(slice);
+      own.inputs.push_back(type);
+    }
+    for (const TensorType& type : signature_.outputs) {
+      own.outputs.push_back(widened(type));
+    }
+    piece.kernel = op.numerics(own);
+    return piece;
+  }
+
+  std::int64_t claim(const TensorType& type, bool in_place) {
+    if (in_place) {
+      return kInPlace;
+    }
+    const std::int64_t offset = claimed_;
+    claimed_ += ceil_div(widened(type).bytes().count(), kAlignment) * kAlignment;
+    return offset;
+  }
+
+  Operands own_operands(const Operands& operands) const {
+    Operands own;
+    own.scratch = operands.scratch + claimed_;
+    own.moment = operands.moment;
+    return own;
+  }
+
+  void run_whole(const Operands& operands) {
+    Operands own = own_operands(operands);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (inputs_[i] == kInPlace) {
+        own.inputs.push_back(operands.inputs[i]);
+        continue;
+      }
+      std::byte* wide = operands.scratch + inputs_[i];
+      widen(halves(operands.inputs[i]), floats(wide), signature_.inputs[i].elements());
+      own.inputs.push_back(wide);
+    }
+    for (std::size_t k = 0; k < outputs_.size(); ++k) {
+      own.outputs.push_back(outputs_[k] == kInPlace ? operands.outputs[k]
+                                                    : wide_output(operands, own, k));
+    }
+    pieces_[0].kernel->run(own);
+    for (std::size_t k = 0; k < outputs_.size(); ++k) {
+      if (outputs_[k] != kInPlace) {
+        store(floats(own.outputs[k]), operands, k);
+      }
+    }
+  }
+
+  /// An output that is updated in place is its input's wide form.
+  std::byte* wide_output(const Operands& operands, const Operands& own, std::size_t k) const {
+    const auto same = std::ranges::find(operands.inputs, operands.outputs[k]);
+    if (same == operands.inputs.end()) {
+      return operands.scratch + outputs_[k];
+    }
+    const auto i = static_cast<std::size_t>(same - operands.inputs.begin());
+    return const_cast<std::byte*>(own.inputs[i]);  // NOLINT: our own scratch.
+  }
+
+  void run_pieces(const Operands& operands) {
+    Operands own = own_operands(operands);
+    for (std::size_t k = 0; k < outputs_.size(); ++k) {
+      own.outputs.push_back(operands.scratch + outputs_[k]);
+      std::fill_n(floats(operands.scratch + sums_[k]), signature_.outputs[k].elements(), 0.0F);
+    }
+    for (const Piece& piece : pieces_) {
+      own.inputs.clear();
+      for (std::size_t j = 0; j < piece.inputs.size(); ++j) {
+        const std::size_t i = piece.inputs[j];
+        copy_slice(operands.inputs[i], i, piece.slices[j], floats(operands.scratch + inputs_[i]));
+        own.inputs.push_back(operands.scratch + inputs_[i]);
+      }
+      piece.kernel->run(own);
+      for (std::size_t k = 0; k < outputs_.size(); ++k) {
+        add_rounded(floats(own.outputs[k]), floats(operands.scratch + sums_[k]),
+                    signature_.outputs[k].elements());
+      }
+    }
+    for (std::size_t k = 0; k < outputs_.size(); ++k) {
+      store(floats(operands.scratch + sums_[k]), operands, k);
+    }
+  }
+
+  void copy_slice(const std::byte* tensor, std::size_t input, const Slice& slice, float* to) const {
+    const std::int64_t run = slice.length * slice.inner;
+    for (std::int64_t o = 0; o < slice.outer; ++o, to += run) {
+      const std::int64_t from = (o * slice.size + slice.begin) * slice.inner;
+      if (is_half(signature_.inputs[input])) {
+        widen(halves(tensor) + from, to, run);
+      } else {
+        std::copy_n(reinterpret_cast<const float*>(tensor) + from, run, to);  // NOLINT: f32 tensor.
+      }
+    }
+  }
+
+  void store(const float* from, const Operands& operands, std::size_t k) const {
+    const std::int64_t n = signature_.outputs[k].elements();
+    if (!is_half(signature_.outputs[k])) {
+      std::copy_n(from, n, operands.output_f32(k));
+      return;
+    }
+    auto* to = reinterpret_cast<Half*>(operands.outputs[k]);  // NOLINT: f16 tensor.
+    if (stochastic_.empty()) {
+      round_to_nearest(from, to, n);
+      return;
+    }
+    const Moment& now = *operands.moment;
+    const std::uint64_t name = random_key(now.seed, stochastic_);
+    const auto words = philox(name, now.step, (std::uint64_t{now.micro_batch} << 32U) | k);
+    round_at_random(from, to, n, (std::uint64_t{words[1]} << 32U) | words[0]);
+  }
+
+  Signature signature_;
+  std::string stochastic_;  ///< Empty: to nearest.
+  std::vector<Piece> pieces_;
+  std::vector<std::int64_t> inputs_;   ///< Offsets in scratch, or kInPlace.
+  std::vector<std::int64_t> outputs_;  ///< Likewise.
+  std::vector<std::int64_t> sums_;     ///< Of pieces.
+  std::int64_t claimed_ = 0;
+  Bytes own_scratch_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> prepare_kernel(const Operator& op, const Signature& signature) {
+  const bool half = std::ranges::any_of(signature.inputs, is_half) ||
+                    std::ranges::any_of(signature.outputs, is_half);
+  return half ? std::make_unique<HalfKernel>(op, signature) : op.numerics(signature);
+}
+
+}  // namespace poprun

@@ -1,0 +1,199 @@
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "collectives/local/local_world.h"
+#include "proto/run_config.pb.h"
+#include "replica/base/half.h"
+#include "replica/compiler/compile.h"
+#include "replica/engine/training_loop.h"
+#include "replica/instance/job.h"
+
+/// Whole jobs on replicas that are threads: small-cnn on made-up images.
+namespace poprun::testing {
+
+inline constexpr float kMean = 0.25F;
+inline constexpr float kDeviation = 0.5F;
+
+inline proto::Dataset dataset() {
+  proto::Dataset dataset;
+  proto::StreamTensor& images = *dataset.add_tensors();
+  images.set_name("images");
+  images.set_element("u8");
+  for (const std::uint32_t d : {1U, 28U, 28U}) {
+    images.add_sample_shape(d);
+  }
+  dataset.add_tensors()->set_name("labels");
+  dataset.mutable_tensors(1)->set_element("i32");
+  dataset.set_train_items(64);
+  dataset.set_test_items(24);
+  dataset.set_classes(10);
+  dataset.set_mean(kMean);
+  dataset.set_deviation(kDeviation);
+  return dataset;
+}
+
+inline proto::RunConfig config(std::uint32_t replicas, std::uint32_t micro_batch_size) {
+  proto::RunConfig config;
+  config.mutable_model()->set_name("small-cnn");
+  config.mutable_data()->set_micro_batch_size(micro_batch_size);
+  proto::TrainingConfig& training = *config.mutable_training();
+  training.set_steps(3);
+  training.set_optimizer("momentum");
+  training.set_learning_rate(0.1);
+  training.set_momentum(0.9);
+  training.set_gradient_accumulation(1);
+  training.set_schedule("constant");
+  training.set_seed(42);
+  training.set_evaluate(true);
+  training.set_loss_scaling(1);
+  training.set_check_finite(true);
+  config.mutable_device()->set_ipu("mk2");
+  config.mutable_topology()->set_num_replicas(replicas);
+  config.mutable_topology()->set_ipus_per_replica(1);
+  return config;
+}
+
+/// Sample `index` of the made-up set: noise around a bright row that stands for the label.
+inline std::pair<std::string, std::int32_t> sample(std::uint64_t index) {
+  std::mt19937 random(static_cast<std::uint32_t>(index));
+  const auto label = static_cast<std::int32_t>(random() % 10);
+  std::string image(28 * 28, '\0');
+  for (std::size_t i = 0; i < image.size(); ++i) {
+    const bool bright = i / 28 == static_cast<std::size_t>(label) * 2 + 4;
+    image[i] = static_cast<char>(random() % 64 + (bright ? 128 : 0));
+  }
+  return {image, label};
+}
+
+/// Batches of samples offset + ((k * replicas + replica) * micro_batch + j); labels beyond `items`
+/// are padding.
+class SampleStream final : public HostStream {
+ public:
+  SampleStream(std::uint64_t offset, std::uint64_t items, std::uint64_t replica,
+               std::uint64_t replicas, std::uint64_t micro_batch)
+      : offset_(offset),
+        items_(items),
+        replica_(replica),
+        replicas_(replicas),
+        size_(micro_batch) {}
+
+  Result<HostBatch> next() override {
+    HostBatch batch{sequence_, {"", ""}};
+    for (std::uint64_t j = 0; j < size_; ++j) {
+      const std::uint64_t index = (sequence_ * replicas_ + replica_) * size_ + j;
+      auto [image, label] = sample(offset_ + index);
+      label = index < items_ ? label : -1;
+      batch.tensors[0] += image;
+      batch.tensors[1].append(reinterpret_cast<const char*>(&label), sizeof(label));
+    }
+    ++sequence_;
+    return batch;
+  }
+
+ private:
+  std::uint64_t offset_, items_, replica_, replicas_, size_;
+  std::uint64_t sequence_ = 0;
+};
+
+class Progress final : public ProgressSink {
+ public:
+  void progress(ReplicaId replica, std::uint64_t step, std::string_view /*activity*/) override {
+    if (replica == drained_by && step >= drain_at) {
+      drain = true;
+    }
+  }
+  [[nodiscard]] bool drain_requested() const override { return drain; }
+
+  ReplicaId drained_by{0};
+  std::uint64_t drain_at = ~std::uint64_t{0};
+  std::atomic<bool> drain{false};
+};
+
+class Record final : public Reporter {
+ public:
+  void step(const StepReport& report) override { steps.push_back(report); }
+  void evaluation(const EvaluationReport& report) override { evaluations.push_back(report); }
+  void weights(std::string_view name, std::string_view type,
+               std::span<const std::int64_t> /*shape*/, std::span<const std::byte> data) override {
+    std::vector<float>& tensor = tensors[std::string{name}];
+    types[std::string{name}] = type;
+    if (type == "f16") {
+      std::vector<Half> halves(data.size() / sizeof(Half));
+      std::memcpy(halves.data(), data.data(), data.size());
+      tensor.resize(halves.size());
+      std::ranges::transform(halves, tensor.begin(), half_to_float);
+      return;
+    }
+    tensor.resize(data.size() / sizeof(float));
+    std::memcpy(tensor.data(), data.data(), data.size());
+  }
+
+  std::vector<StepReport> steps;
+  std::vector<EvaluationReport> evaluations;
+  std::map<std::string, std::vector<float>> tensors;  ///< Widened where they are float16.
+  std::map<std::string, std::string> types;
+};
+
+struct Outcome {
+  std::vector<Record> records;  ///< By replica.
+  std::vector<TrainingResult> results;
+  Program program;
+};
+
+using Forward = decltype(CompileOptions::forward);
+
+/// Runs a job; with `forward` in the place of the configuration's model where it is given.
+inline Outcome run(const proto::RunConfig& config, HostWeights initial = {},
+                   std::uint64_t drain_at = ~std::uint64_t{0}, const Forward& forward = nullptr) {
+  Outcome outcome;
+  const std::uint32_t replicas = config.topology().num_replicas();
+  auto options = compile_options(config, dataset());
+  EXPECT_TRUE(options);
+  options->initial_weights_from_host = !initial.empty();
+  options->forward = forward ? forward : options->forward;
+  auto program = compile(*options);
+  EXPECT_TRUE(program) << program.error().message;
+  outcome.program = *program;
+  const auto training = training_options(config, dataset());
+  EXPECT_TRUE(training) << training.error().message;
+  auto world = LocalWorld::create({.replicas = replicas});
+  EXPECT_TRUE(world);
+  outcome.records = std::vector<Record>(replicas);
+  outcome.results.resize(replicas);
+  std::vector<std::thread> threads;
+  for (std::uint32_t r = 0; r < replicas; ++r) {
+    threads.emplace_back([&, r] {
+      Progress progress;
+      progress.drained_by = ReplicaId{replicas - 1};
+      progress.drain_at = drain_at;
+      const std::uint64_t micro = config.data().micro_batch_size();
+      TrainingLoop loop(outcome.program, *training, (*world)->communicator(ReplicaId{r}), progress,
+                        &outcome.records[r], initial, [&, r](const std::string& stream) {
+                          const bool train = stream == "train";
+                          return std::make_unique<SampleStream>(train ? 0 : 1'000'000,
+                                                                train ? ~std::uint64_t{0} : 24, r,
+                                                                replicas, micro);
+                        });
+      auto result = loop.run();
+      ASSERT_TRUE(result) << result.error().message;
+      outcome.results[r] = *result;
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return outcome;
+}
+
+}  // namespace poprun::testing
