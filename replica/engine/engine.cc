@@ -58,6 +58,18 @@ std::array<float, 4> uniform_floats(const std::array<std::uint32_t, 4>& words) {
   return values;
 }
 
+Result<ElementType> element_type_of(DataType type) {
+  switch (type) {
+    case DataType::kF32:
+      return ElementType::kF32;
+    case DataType::kI32:
+      return ElementType::kI32;
+    case DataType::kU8:
+      break;
+  }
+  return fail(ErrorCode::kBug, "the Program reduces bytes over replicas, which have no sum");
+}
+
 Reduction reduction_of(proto::Reduction reduction) {
   if (reduction == proto::REDUCTION_MEAN) {
     return Reduction::kMean;
@@ -156,7 +168,8 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
       prepare_host(step.stream_out().tensors(), step.stream_out().stream(), "write to", prepared);
     } else if (step.has_all_reduce()) {
       for (const std::uint32_t tensor : step.all_reduce().tensors()) {
-        prepared.exchanged.push_back(as_floats(bytes_of(tensor)));
+        POPRUN_ASSIGN(const ElementType type, element_type_of(types_.at(tensor).data));
+        prepared.exchanged.push_back({type, bytes_of(tensor)});
       }
       prepared.activity = fmt::format("all-reduce of {} tensors", prepared.exchanged.size());
     }
