@@ -50,6 +50,39 @@ std::string describe(const Call& call) {
   return text;
 }
 
+Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
+  Call call{.kind = CallKind::kAllReduce, .reduction = reduction, .layout = kLayoutSeed};
+  for (const Buffer& buffer : buffers) {
+    call.bytes += buffer.bytes.size();
+    call.layout = mix_layout(call.layout, static_cast<std::uint64_t>(buffer.type));
+    call.layout = mix_layout(call.layout, buffer.bytes.size());
+  }
+  return call;
+}
+
+Call call_of_reduce_scatter(Reduction reduction, ElementType type,
+                            std::span<const std::byte> data) {
+  return {.kind = CallKind::kReduceScatter,
+          .reduction = reduction,
+          .bytes = data.size(),
+          .layout = static_cast<std::uint64_t>(type)};
+}
+
+Status check_reduction(Reduction reduction, ElementType type) {
+  if (reduction == Reduction::kMean && type == ElementType::kI32) {
+    return fail(ErrorCode::kBug,
+                "integers have no mean over replicas; sum them, or average them as floats");
+  }
+  return {};
+}
+
+Status check_reduction(Reduction reduction, std::span<const Buffer> buffers) {
+  for (const Buffer& buffer : buffers) {
+    POPRUN_TRY(check_reduction(reduction, buffer.type));
+  }
+  return {};
+}
+
 std::string replica_list(std::span<const std::size_t> replicas) {
   std::string text = replicas.size() == 1 ? "replica " : "replicas ";
   for (std::size_t begin = 0; begin < replicas.size();) {
@@ -97,7 +130,7 @@ std::optional<std::string> disagreement(std::uint64_t sequence, std::size_t firs
   }
   std::string text = "call " + std::to_string(sequence) + " differs between replicas";
   if (only_layouts_differ) {
-    text += " in the sizes or positions of its buffers";
+    text += " in the types, sizes or positions of its buffers";
   }
   for (std::size_t i = 0; i < groups.size(); ++i) {
     text += i == 0 ? ": " : "; ";

@@ -29,7 +29,7 @@ struct Call {
   Reduction reduction = Reduction::kSum;  ///< Of all-reduce and reduce-scatter.
   ReplicaId root{};                       ///< Of broadcast.
   std::uint64_t bytes = 0;                ///< Of this replica's source.
-  std::uint64_t layout = 0;               ///< Hash of sizes and positions of the buffers.
+  std::uint64_t layout = 0;               ///< Hash of types, sizes and positions of the buffers.
 
   friend bool operator==(const Call&, const Call&) = default;
 };
@@ -50,6 +50,15 @@ std::string describe(std::chrono::milliseconds time);
 /// replica first + i, `sequence` how many collectives the communicator has begun.
 std::optional<std::string> disagreement(std::uint64_t sequence, std::size_t first,
                                         std::span<const Call> calls);
+
+/// What an all-reduce of these buffers is; a communicator may mix more into the layout.
+Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers);
+
+Call call_of_reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data);
+
+/// Errors: kBug, a reduction that the type does not have.
+Status check_reduction(Reduction reduction, ElementType type);
+Status check_reduction(Reduction reduction, std::span<const Buffer> buffers);
 
 /// FNV-1a over words, for Call::layout. Start with `kLayoutSeed`.
 inline constexpr std::uint64_t kLayoutSeed = 0xcbf29ce484222325U;

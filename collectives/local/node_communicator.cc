@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "collectives/local/tree_reduce.h"
 #include "collectives/patterns/slices.h"
@@ -9,10 +10,9 @@
 namespace poprun::collectives {
 namespace {
 
-constexpr std::size_t kStagingFloats = NodeSegment::kStagingBytes / sizeof(float);
-
-float* as_floats(std::byte* bytes) {
-  return reinterpret_cast<float*>(bytes);
+/// Shards of all replicas that the staging area of one holds, cut at a line.
+std::size_t shard_chunk(std::size_t replicas) {
+  return NodeSegment::kStagingBytes / replicas / kLineBytes * kLineBytes;
 }
 
 }  // namespace
@@ -74,46 +74,46 @@ Status NodeCommunicator::share_region(Bytes size) {
   return status;
 }
 
-Status NodeCommunicator::all_reduce(Reduction reduction,
-                                    std::span<const std::span<float>> buffers) {
-  Call call{.kind = CallKind::kAllReduce, .reduction = reduction, .layout = kLayoutSeed};
+Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
+  POPRUN_TRY(check_reduction(reduction, buffers));
+  Call call = call_of_all_reduce(reduction, buffers);
   std::vector<Placed> placed;
-  Pieces others;
-  for (const std::span<float> buffer : buffers) {
-    if (buffer.empty()) {
-      continue;
+  std::vector<Buffer> elsewhere;
+  for (const Buffer& buffer : buffers) {
+    if (buffer.bytes.empty()) {
+      continue;  // May lie anywhere.
     }
-    const Place place = segment_->find(options_.self, std::as_bytes(buffer));
+    const Place place = segment_->find(options_.self, buffer.bytes);
     if (place.owner >= 0) {
-      placed.push_back({place, buffer.size()});
+      placed.push_back({buffer.type, place, buffer.bytes.size()});
     } else {
-      others.append(buffer);
+      elsewhere.push_back(buffer);
     }
-    call.bytes += buffer.size_bytes();
     for (const std::int64_t word : {place.owner, place.where}) {
       call.layout = mix_layout(call.layout, static_cast<std::uint64_t>(word));
     }
-    call.layout = mix_layout(call.layout, buffer.size());
   }
+  // Wide elements first, so that cuts at lines cut no element.
+  std::ranges::stable_sort(placed, std::greater{},
+                           [](const Placed& buffer) { return size_of(buffer.type); });
+  const Pieces others{elsewhere};
 
-  const auto staged = [&](std::size_t size) {
-    return std::span(segment_->staging(options_.self), size);
+  const auto staged = [&](Slice chunk) {
+    return std::span(segment_->staging(options_.self), chunk.size());
   };
-  std::size_t begin = 0;
-  std::size_t size = std::min(others.size(), NodeSegment::kStagingBytes);
-  others.copy_out(begin, staged(size));
+  Slice chunk{0, std::min(others.size(), NodeSegment::kStagingBytes)};
+  others.copy_out(chunk.begin, staged(chunk));
   POPRUN_TRY(rendezvous_.open(call));
   reduce_placed(reduction, placed);
   while (true) {
-    reduce_staged(reduction, size / sizeof(float));
+    reduce_staged(reduction, others, chunk);
     POPRUN_TRY(rendezvous_.wait());
-    others.copy_in(begin, staged(size));
-    begin += size;
-    if (begin == others.size()) {
+    others.copy_in(chunk.begin, staged(chunk));
+    if (chunk.end == others.size()) {
       return {};
     }
-    size = std::min(others.size() - begin, NodeSegment::kStagingBytes);
-    others.copy_out(begin, staged(size));
+    chunk = {chunk.end, std::min(others.size(), chunk.end + NodeSegment::kStagingBytes)};
+    others.copy_out(chunk.begin, staged(chunk));
     POPRUN_TRY(rendezvous_.wait());
   }
 }
@@ -121,28 +121,32 @@ Status NodeCommunicator::all_reduce(Reduction reduction,
 void NodeCommunicator::reduce_placed(Reduction reduction, std::span<const Placed> buffers) {
   std::size_t total = 0;
   for (const Placed& buffer : buffers) {
-    total += buffer.count;
+    total += buffer.size;
   }
   const Slice mine = slice_of(total, size(), options_.self);
   std::size_t start = 0;
   for (const Placed& buffer : buffers) {
-    const Slice part = overlap(mine, {start, start + buffer.count});
+    const Slice part = overlap(mine, {start, start + buffer.size});
     for (std::size_t r = 0; part.size() > 0 && r < size(); ++r) {
-      targets_[r] = as_floats(segment_->at(buffer.place, r)) + (part.begin - start);
+      targets_[r] = segment_->at(buffer.place, r) + (part.begin - start);
       sources_[r] = targets_[r];
     }
-    tree_reduce(reduction, sources_, targets_, part.size());
-    start += buffer.count;
+    tree_reduce(reduction, buffer.type, sources_, targets_, part.size() / size_of(buffer.type));
+    start += buffer.size;
   }
 }
 
-void NodeCommunicator::reduce_staged(Reduction reduction, std::size_t count) {
-  const Slice mine = slice_of(count, size(), options_.self);
-  for (std::size_t r = 0; r < size(); ++r) {
-    targets_[r] = as_floats(segment_->staging(r)) + mine.begin;
-    sources_[r] = targets_[r];
+void NodeCommunicator::reduce_staged(Reduction reduction, const Pieces& pieces, Slice chunk) {
+  const Slice mine = slice_of(chunk.size(), size(), options_.self);
+  const Slice bytes{chunk.begin + mine.begin, chunk.begin + mine.end};
+  for (const Extent& extent : pieces.extents(bytes)) {
+    for (std::size_t r = 0; r < size(); ++r) {
+      targets_[r] = segment_->staging(r) + (extent.bytes.begin - chunk.begin);
+      sources_[r] = targets_[r];
+    }
+    tree_reduce(reduction, extent.type, sources_, targets_,
+                extent.bytes.size() / size_of(extent.type));
   }
-  tree_reduce(reduction, sources_, targets_, mine.size());
 }
 
 bool NodeCommunicator::all_placed() const {
@@ -171,33 +175,32 @@ Status NodeCommunicator::in_chunks(std::size_t total, std::size_t chunk, const E
   }
 }
 
-// Staging holds one chunk of every replica's shard: [R, chunk] floats.
-Status NodeCommunicator::reduce_scatter(Reduction reduction, std::span<const float> data,
-                                        std::span<float> shard) {
-  POPRUN_CHECK(data.size() == shard.size() * size());
-  const Place place = segment_->find(options_.self, std::as_bytes(data));
-  const std::size_t chunk = kStagingFloats / size();
+// Staging holds one chunk of every replica's shard: [R, chunk].
+Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type,
+                                        std::span<const std::byte> data,
+                                        std::span<std::byte> shard) {
+  POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
+  POPRUN_TRY(check_reduction(reduction, type));
+  const Place place = segment_->find(options_.self, data);
+  const std::size_t chunk = shard_chunk(size());
   const auto stage = [&](std::size_t begin, std::size_t count) {
     for (std::size_t r = 0; place.owner < 0 && r < size(); ++r) {
       std::copy_n(data.data() + r * shard.size() + begin, count,
-                  as_floats(segment_->staging(options_.self)) + r * chunk);
+                  segment_->staging(options_.self) + r * chunk);
     }
   };
   const auto reduce = [&](std::size_t begin, std::size_t count) {
     for (std::size_t r = 0; r < size(); ++r) {
       const Place peer = rendezvous_.place_of(r);
-      sources_[r] = peer.owner < 0
-                        ? as_floats(segment_->staging(r)) + options_.self * chunk
-                        : as_floats(segment_->at(peer, r)) + options_.self * shard.size() + begin;
+      sources_[r] = peer.owner < 0 ? segment_->staging(r) + options_.self * chunk
+                                   : segment_->at(peer, r) + options_.self * shard.size() + begin;
     }
-    float* const target = shard.data() + begin;
-    tree_reduce(reduction, sources_, std::span(&target, 1), count);
+    std::byte* const target = shard.data() + begin;
+    tree_reduce(reduction, type, sources_, std::span(&target, 1), count / size_of(type));
   };
 
   stage(0, std::min(chunk, shard.size()));
-  POPRUN_TRY(rendezvous_.open(
-      {.kind = CallKind::kReduceScatter, .reduction = reduction, .bytes = data.size_bytes()},
-      place));
+  POPRUN_TRY(rendezvous_.open(call_of_reduce_scatter(reduction, type, data), place));
   return in_chunks(shard.size(), all_placed() ? shard.size() : chunk, reduce, stage);
 }
 

@@ -38,9 +38,9 @@ class NodeCommunicator final : public Communicator {
   [[nodiscard]] std::size_t size() const override { return segment_->replicas(); }
 
   Result<std::span<std::byte>> allocate(Bytes size) override;
-  Status all_reduce(Reduction reduction, std::span<const std::span<float>> buffers) override;
-  Status reduce_scatter(Reduction reduction, std::span<const float> data,
-                        std::span<float> shard) override;
+  Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) override;
+  Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
+                        std::span<std::byte> shard) override;
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   Status broadcast(std::span<std::byte> data, ReplicaId root) override;
   Status barrier() override;
@@ -48,13 +48,14 @@ class NodeCommunicator final : public Communicator {
  private:
   /// A buffer in allocated memory, at the same place on every replica.
   struct Placed {
+    ElementType type;
     Place place;
-    std::size_t count;  ///< Floats.
+    std::size_t size;  ///< Bytes.
   };
 
   Status share_region(Bytes size);
   void reduce_placed(Reduction reduction, std::span<const Placed> buffers);
-  void reduce_staged(Reduction reduction, std::size_t count);
+  void reduce_staged(Reduction reduction, const Pieces& pieces, Slice chunk);
   [[nodiscard]] bool all_placed() const;
 
   /// Runs `exchange(begin, size)` for chunks of [0, total), all replicas in step. Before each chunk
@@ -66,8 +67,8 @@ class NodeCommunicator final : public Communicator {
   NodeSegment* segment_;
   Options options_;
   Rendezvous rendezvous_;
-  std::vector<const float*> sources_;  ///< One a replica, scratch of a call.
-  std::vector<float*> targets_;
+  std::vector<const std::byte*> sources_;  ///< One a replica, scratch of a call.
+  std::vector<std::byte*> targets_;
 };
 
 }  // namespace poprun::collectives

@@ -1,23 +1,33 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
 
+#include "collectives/patterns/slices.h"
+#include "replica/ports/communicator.h"
+
 namespace poprun::collectives {
 
-/// Several buffers as one vector of bytes: byte i lies in the first piece that the ones before it
-/// leave it in. For exchanges that copy through a staging area of another shape.
+/// Neighbouring bytes of one type of elements.
+struct Extent {
+  ElementType type;
+  Slice bytes;
+
+  friend bool operator==(const Extent&, const Extent&) = default;
+};
+
+/// Several buffers as one vector of bytes, those of wide elements before those of narrow ones, so
+/// that cuts at lines cut no element. For exchanges that copy through memory of another shape.
 class Pieces {
  public:
   Pieces() = default;
-  explicit Pieces(std::span<const std::span<float>> buffers);
-  explicit Pieces(std::span<std::byte> buffer) : pieces_{buffer}, size_(buffer.size()) {}
-
-  void append(std::span<float> buffer);
+  explicit Pieces(std::span<const Buffer> buffers);
 
   [[nodiscard]] std::size_t size() const { return size_; }
+
+  /// What lies in these bytes, in order and without gaps. Requires: they exist; no element is cut.
+  [[nodiscard]] std::vector<Extent> extents(Slice bytes) const;
 
   /// to = bytes [begin, begin + to.size()). Requires: they exist.
   void copy_out(std::size_t begin, std::span<std::byte> to) const;
@@ -26,10 +36,10 @@ class Pieces {
   void copy_in(std::size_t begin, std::span<const std::byte> from) const;
 
  private:
-  template <typename Copy>
-  void for_each_part(std::size_t begin, std::size_t count, const Copy& copy) const;
+  template <typename Visit>
+  void for_each_part(Slice bytes, const Visit& visit) const;
 
-  std::vector<std::span<std::byte>> pieces_;
+  std::vector<Buffer> pieces_;
   std::size_t size_ = 0;
 };
 

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "collectives/patterns/canonical_tree.h"
 #include "replica/base/error.h"
+#include "replica/base/half.h"
 
 // The build is for generic x86-64. These loops carry the whole exchange, so they are compiled for
 // wider vectors too and chosen at load time. Sanitizers cannot run before their own start-up, where
@@ -20,18 +23,27 @@
 namespace poprun::collectives {
 namespace {
 
-/// Floats that are reduced at a time: 16 sources of a block fit the second cache.
+/// Elements that are reduced at a time: 16 sources of a block fit the second cache.
 constexpr std::size_t kBlock = 1024;
+
+/// Sources whose subtree is combined in one loop.
+constexpr std::size_t kFused = 8;
 
 struct Add {
   float operator()(float a, float b) const { return a + b; }
+  std::int32_t operator()(std::int32_t a, std::int32_t b) const {
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
+  }
 };
 struct Larger {
-  float operator()(float a, float b) const { return a > b ? a : b; }
+  template <typename Value>
+  Value operator()(Value a, Value b) const {
+    return a > b ? a : b;
+  }
 };
 
-template <typename Combine>
-[[gnu::always_inline]] inline void combine_2(const float* a, const float* b, float* __restrict out,
+template <typename Combine, typename Value>
+[[gnu::always_inline]] inline void combine_2(const Value* a, const Value* b, Value* __restrict out,
                                              std::size_t count) {
   const Combine combine;
   for (std::size_t i = 0; i < count; ++i) {
@@ -39,40 +51,39 @@ template <typename Combine>
   }
 }
 
-template <typename Combine>
-[[gnu::always_inline]] inline void combine_8(const float* const* in, std::size_t begin,
-                                             float* __restrict out, std::size_t count) {
+template <typename Combine, typename Value>
+[[gnu::always_inline]] inline void combine_8(const Value* const* in, Value* __restrict out,
+                                             std::size_t count) {
   const Combine combine;
-  const float* a = in[0] + begin;
-  const float* b = in[1] + begin;
-  const float* c = in[2] + begin;
-  const float* d = in[3] + begin;
-  const float* e = in[4] + begin;
-  const float* f = in[5] + begin;
-  const float* g = in[6] + begin;
-  const float* h = in[7] + begin;
+  const Value* a = in[0];
+  const Value* b = in[1];
+  const Value* c = in[2];
+  const Value* d = in[3];
+  const Value* e = in[4];
+  const Value* f = in[5];
+  const Value* g = in[6];
+  const Value* h = in[7];
   for (std::size_t i = 0; i < count; ++i) {
     out[i] = combine(combine(combine(a[i], b[i]), combine(c[i], d[i])),
                      combine(combine(e[i], f[i]), combine(g[i], h[i])));
   }
 }
 
-POPRUN_FOR_EACH_VECTOR_WIDTH
-void add_2(const float* a, const float* b, float* __restrict out, std::size_t count) {
-  combine_2<Add>(a, b, out, count);
-}
-POPRUN_FOR_EACH_VECTOR_WIDTH
-void add_8(const float* const* in, std::size_t begin, float* __restrict out, std::size_t count) {
-  combine_8<Add>(in, begin, out, count);
-}
-POPRUN_FOR_EACH_VECTOR_WIDTH
-void larger_2(const float* a, const float* b, float* __restrict out, std::size_t count) {
-  combine_2<Larger>(a, b, out, count);
-}
-POPRUN_FOR_EACH_VECTOR_WIDTH
-void larger_8(const float* const* in, std::size_t begin, float* __restrict out, std::size_t count) {
-  combine_8<Larger>(in, begin, out, count);
-}
+#define POPRUN_COMBINERS(name, Combine, Value)                                              \
+  POPRUN_FOR_EACH_VECTOR_WIDTH                                                              \
+  void name##_2(const Value* a, const Value* b, Value* __restrict out, std::size_t count) { \
+    combine_2<Combine>(a, b, out, count);                                                   \
+  }                                                                                         \
+  POPRUN_FOR_EACH_VECTOR_WIDTH                                                              \
+  void name##_8(const Value* const* in, Value* __restrict out, std::size_t count) {         \
+    combine_8<Combine>(in, out, count);                                                     \
+  }
+POPRUN_COMBINERS(add_floats, Add, float)
+POPRUN_COMBINERS(larger_float, Larger, float)
+POPRUN_COMBINERS(add_integers, Add, std::int32_t)
+POPRUN_COMBINERS(larger_integer, Larger, std::int32_t)
+#undef POPRUN_COMBINERS
+
 POPRUN_FOR_EACH_VECTOR_WIDTH
 void divide(const float* in, float divisor, float* __restrict out, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) {
@@ -80,53 +91,148 @@ void divide(const float* in, float divisor, float* __restrict out, std::size_t c
   }
 }
 
+template <typename V>
 struct Kernels {
-  decltype(&add_2) combine_2;
-  decltype(&add_8) combine_8;
+  void (*combine_2)(const V*, const V*, V*, std::size_t);
+  void (*combine_8)(const V* const*, V*, std::size_t);
 };
 
-/// The reduction of elements [begin, begin + count) of all sources; `out` holds it, or for a single
-/// source the source itself.
-const float* reduce_block(const Kernels& kernels, std::span<const float* const> sources,
-                          std::size_t begin, std::size_t count, float* out) {
-  if (sources.size() == 1) {
-    return sources[0] + begin;
+// An element type: its values as they are summed (`Value`), and how they come from and go to
+// memory. `load` may return the memory itself instead of filling `scratch`.
+
+struct Floats {
+  using Value = float;
+  static constexpr std::size_t kBytes = sizeof(float);
+  static constexpr bool kConverts = false;
+
+  static Kernels<float> kernels(Reduction reduction) {
+    return reduction == Reduction::kMax ? Kernels<float>{larger_float_2, larger_float_8}
+                                        : Kernels<float>{add_floats_2, add_floats_8};
   }
-  if (sources.size() == 8) {
-    kernels.combine_8(sources.data(), begin, out, count);
+  static const float* load(const std::byte* from, float*, std::size_t) {
+    return reinterpret_cast<const float*>(from);
+  }
+  static void store(const float* from, std::byte* to, std::size_t count) {
+    std::memcpy(to, from, count * kBytes);
+  }
+};
+
+struct Halves {
+  using Value = float;
+  static constexpr std::size_t kBytes = sizeof(std::uint16_t);
+  static constexpr bool kConverts = true;
+
+  static Kernels<float> kernels(Reduction reduction) { return Floats::kernels(reduction); }
+  static const float* load(const std::byte* from, float* scratch, std::size_t count) {
+    to_floats(reinterpret_cast<const std::uint16_t*>(from), scratch, count);
+    return scratch;
+  }
+  static void store(const float* from, std::byte* to, std::size_t count) {
+    to_halves(from, reinterpret_cast<std::uint16_t*>(to), count);
+  }
+};
+
+struct Integers {
+  using Value = std::int32_t;
+  static constexpr std::size_t kBytes = sizeof(std::int32_t);
+  static constexpr bool kConverts = false;
+
+  static Kernels<std::int32_t> kernels(Reduction reduction) {
+    return reduction == Reduction::kMax ? Kernels<std::int32_t>{larger_integer_2, larger_integer_8}
+                                        : Kernels<std::int32_t>{add_integers_2, add_integers_8};
+  }
+  static const std::int32_t* load(const std::byte* from, std::int32_t*, std::size_t) {
+    return reinterpret_cast<const std::int32_t*>(from);
+  }
+  static void store(const std::int32_t* from, std::byte* to, std::size_t count) {
+    std::memcpy(to, from, count * kBytes);
+  }
+};
+
+template <typename Value>
+struct alignas(64) Block {
+  std::array<Value, kBlock> values;
+};
+
+/// Elements [begin, begin + count) of eight sources, combined.
+template <typename Element>
+void reduce_fused(const Kernels<typename Element::Value>& kernels,
+                  std::span<const std::byte* const> sources, std::size_t begin, std::size_t count,
+                  typename Element::Value* out) {
+  using Value = typename Element::Value;
+  std::array<Block<Value>, Element::kConverts ? kFused : 1> scratch;
+  std::array<const Value*, kFused> in;
+  for (std::size_t i = 0; i < kFused; ++i) {
+    in[i] = Element::load(sources[i] + begin * Element::kBytes,
+                          scratch[Element::kConverts ? i : 0].values.data(), count);
+  }
+  kernels.combine_8(in.data(), out, count);
+}
+
+/// The reduction of elements [begin, begin + count) of all sources. `out` holds it, or for a single
+/// source perhaps the source itself.
+template <typename Element>
+const typename Element::Value* reduce_block(const Kernels<typename Element::Value>& kernels,
+                                            std::span<const std::byte* const> sources,
+                                            std::size_t begin, std::size_t count,
+                                            typename Element::Value* out) {
+  using Value = typename Element::Value;
+  if (sources.size() == 1) {
+    return Element::load(sources[0] + begin * Element::kBytes, out, count);
+  }
+  if (sources.size() == kFused) {
+    reduce_fused<Element>(kernels, sources, begin, count, out);
     return out;
   }
-  alignas(64) std::array<float, kBlock> left;
-  alignas(64) std::array<float, kBlock> right;
+  Block<Value> left;
+  Block<Value> right;
   const std::size_t middle = left_subtree(sources.size());
-  const float* a = reduce_block(kernels, sources.first(middle), begin, count, left.data());
-  const float* b = reduce_block(kernels, sources.subspan(middle), begin, count, right.data());
+  const Value* a =
+      reduce_block<Element>(kernels, sources.first(middle), begin, count, left.values.data());
+  const Value* b =
+      reduce_block<Element>(kernels, sources.subspan(middle), begin, count, right.values.data());
   kernels.combine_2(a, b, out, count);
   return out;
 }
 
-}  // namespace
-
-void tree_reduce(Reduction reduction, std::span<const float* const> sources,
-                 std::span<float* const> targets, std::size_t count) {
-  POPRUN_CHECK(!sources.empty());
-  const Kernels kernels =
-      reduction == Reduction::kMax ? Kernels{larger_2, larger_8} : Kernels{add_2, add_8};
-  const auto divisor = static_cast<float>(sources.size());
-  alignas(64) std::array<float, kBlock> block;
-  alignas(64) std::array<float, kBlock> quotient;
+template <typename Element>
+void reduce_elements(Reduction reduction, std::span<const std::byte* const> sources,
+                     std::span<std::byte* const> targets, std::size_t count) {
+  using Value = typename Element::Value;
+  const Kernels<Value> kernels = Element::kernels(reduction);
+  Block<Value> block;
+  Block<Value> quotient;
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t size = std::min(kBlock, count - begin);
-    const float* result = reduce_block(kernels, sources, begin, size, block.data());
-    if (reduction == Reduction::kMean) {
-      divide(result, divisor, quotient.data(), size);
-      result = quotient.data();
-    }
-    for (float* target : targets) {
-      if (target + begin != result) {
-        std::memcpy(target + begin, result, size * sizeof(float));
+    const Value* result = reduce_block<Element>(kernels, sources, begin, size, block.values.data());
+    if constexpr (std::is_same_v<Value, float>) {
+      if (reduction == Reduction::kMean) {
+        divide(result, static_cast<float>(sources.size()), quotient.values.data(), size);
+        result = quotient.values.data();
       }
     }
+    for (std::byte* target : targets) {
+      std::byte* const to = target + begin * Element::kBytes;
+      if (static_cast<const void*>(to) != static_cast<const void*>(result)) {
+        Element::store(result, to, size);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void tree_reduce(Reduction reduction, ElementType type, std::span<const std::byte* const> sources,
+                 std::span<std::byte* const> targets, std::size_t count) {
+  POPRUN_CHECK(!sources.empty());
+  switch (type) {
+    case ElementType::kF32:
+      return reduce_elements<Floats>(reduction, sources, targets, count);
+    case ElementType::kF16:
+      return reduce_elements<Halves>(reduction, sources, targets, count);
+    case ElementType::kI32:
+      POPRUN_CHECK(reduction != Reduction::kMean);
+      return reduce_elements<Integers>(reduction, sources, targets, count);
   }
 }
 

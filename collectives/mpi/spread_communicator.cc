@@ -12,10 +12,10 @@ namespace {
 
 /// Of one replica's data, exchanged at a time.
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20U;
-constexpr std::size_t kChunkFloats = kChunkBytes / sizeof(float);
 
-float* as_floats(std::vector<std::byte>& bytes) {
-  return reinterpret_cast<float*>(bytes.data());
+/// Bytes of a slice among others, so that each begins at a line.
+std::size_t padded(Slice slice) {
+  return (slice.size() + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
 std::span<std::byte> part_of(std::vector<std::byte>& bytes, std::size_t begin, std::size_t size) {
@@ -97,57 +97,58 @@ Status SpreadProcess::carry_out(const Call& call) {
 }
 
 Status SpreadProcess::all_reduce(const Call& call) {
-  const std::size_t total = call.bytes / sizeof(float);
-  std::vector<const float*> sources(replicas_);
-  for (std::size_t begin = 0; begin < total; begin += kChunkFloats) {
-    const std::size_t count = std::min(kChunkFloats, total - begin);
-    const Slice mine = slice_of(count, processes(), exchange_->self());
-    sent_.resize(member().count * count * sizeof(float));
-    received_.resize(replicas_ * mine.size() * sizeof(float));
+  std::vector<const std::byte*> sources(replicas_);
+  for (std::size_t begin = 0; begin < call.bytes; begin += kChunkBytes) {
+    const std::size_t size = std::min(kChunkBytes, call.bytes - begin);
+    const Slice mine = slice_of(size, processes(), exchange_->self());
+    sent_.resize(member().count * (size + processes() * kLineBytes));
+    received_.resize(replicas_ * padded(mine));
     std::size_t at = 0;
     for (std::size_t q = 0; q < processes(); ++q) {
-      const Slice slice = slice_of(count, processes(), q);
-      const std::size_t row = slice.size() * sizeof(float);
-      outgoing_[q] = part_of(sent_, at, member().count * row);
+      const Slice slice = slice_of(size, processes(), q);
+      outgoing_[q] = part_of(sent_, at, member().count * padded(slice));
       for (const Job& job : jobs_) {
-        job.buffers.copy_out((begin + slice.begin) * sizeof(float), part_of(sent_, at, row));
-        at += row;
+        job.buffers.copy_out(begin + slice.begin, part_of(sent_, at, slice.size()));
+        at += padded(slice);
       }
       const Member& peer = exchange_->members()[q];
-      const std::size_t my_row = mine.size() * sizeof(float);
-      incoming_[q] = part_of(received_, peer.first * my_row, peer.count * my_row);
+      incoming_[q] = part_of(received_, peer.first * padded(mine), peer.count * padded(mine));
     }
     POPRUN_TRY(exchange());
 
-    result_.resize(count * sizeof(float));
-    for (std::size_t r = 0; r < replicas_; ++r) {
-      sources[r] = as_floats(received_) + r * mine.size();
+    result_.resize(size);
+    sent_.resize(mine.size());
+    for (const Extent& extent : jobs_[0].buffers.extents({begin + mine.begin, begin + mine.end})) {
+      const std::size_t offset = extent.bytes.begin - begin - mine.begin;
+      for (std::size_t r = 0; r < replicas_; ++r) {
+        sources[r] = received_.data() + r * padded(mine) + offset;
+      }
+      std::byte* const target = sent_.data() + offset;
+      tree_reduce(call.reduction, extent.type, sources, std::span(&target, 1),
+                  extent.bytes.size() / size_of(extent.type));
     }
-    sent_.resize(mine.size() * sizeof(float));
-    float* const target = as_floats(sent_);
-    tree_reduce(call.reduction, sources, std::span(&target, 1), mine.size());
     for (std::size_t q = 0; q < processes(); ++q) {
-      const Slice slice = slice_of(count, processes(), q);
+      const Slice slice = slice_of(size, processes(), q);
       outgoing_[q] = sent_;
-      incoming_[q] = part_of(result_, slice.begin * sizeof(float), slice.size() * sizeof(float));
+      incoming_[q] = part_of(result_, slice.begin, slice.size());
     }
     POPRUN_TRY(exchange());
     for (const Job& job : jobs_) {
-      job.buffers.copy_in(begin * sizeof(float), result_);
+      job.buffers.copy_in(begin, result_);
     }
   }
   return {};
 }
 
-// A message from p to q is [replicas of p, replicas of q, count]: for each of p's replicas the
-// elements of the shards of q's.
+// A message from p to q is [replicas of p, replicas of q, row]: for each of p's replicas the bytes
+// of the shards of q's.
 Status SpreadProcess::reduce_scatter(const Call& call) {
-  const std::size_t shard = call.bytes / sizeof(float) / replicas_;
-  const std::size_t chunk = std::max<std::size_t>(1, kChunkFloats / replicas_);
-  std::vector<const float*> sources(replicas_);
+  const std::size_t shard = call.bytes / replicas_;
+  const std::size_t chunk = std::max(kLineBytes, kChunkBytes / replicas_ / kLineBytes * kLineBytes);
+  const ElementType type = jobs_[0].type;
+  std::vector<const std::byte*> sources(replicas_);
   for (std::size_t begin = 0; begin < shard; begin += chunk) {
-    const std::size_t count = std::min(chunk, shard - begin);
-    const std::size_t row = count * sizeof(float);
+    const std::size_t row = std::min(chunk, shard - begin);
     const std::size_t local = member().count;
     sent_.resize(local * replicas_ * row);
     received_.resize(local * replicas_ * row);
@@ -158,8 +159,7 @@ Status SpreadProcess::reduce_scatter(const Call& call) {
       incoming_[q] = part_of(received_, peer.first * local * row, peer.count * local * row);
       for (const Job& job : jobs_) {
         for (std::size_t r = peer.first; r < peer.first + peer.count; ++r) {
-          std::memcpy(sent_.data() + at, job.source.data() + (r * shard + begin) * sizeof(float),
-                      row);
+          std::memcpy(sent_.data() + at, job.source.data() + r * shard + begin, row);
           at += row;
         }
       }
@@ -167,10 +167,10 @@ Status SpreadProcess::reduce_scatter(const Call& call) {
     POPRUN_TRY(exchange());
     for (std::size_t i = 0; i < local; ++i) {
       for (std::size_t r = 0; r < replicas_; ++r) {
-        sources[r] = as_floats(received_) + (r * local + i) * count;
+        sources[r] = received_.data() + (r * local + i) * row;
       }
-      float* const target = reinterpret_cast<float*>(jobs_[i].target.data()) + begin;
-      tree_reduce(call.reduction, sources, std::span(&target, 1), count);
+      std::byte* const target = jobs_[i].target.data() + begin;
+      tree_reduce(call.reduction, type, sources, std::span(&target, 1), row / size_of(type));
     }
   }
   return {};
@@ -262,21 +262,18 @@ Result<std::span<std::byte>> SpreadCommunicator::allocate(Bytes size) {
   return std::span(allocated_.back().data(), static_cast<std::size_t>(size.count()));
 }
 
-Status SpreadCommunicator::all_reduce(Reduction reduction,
-                                      std::span<const std::span<float>> buffers) {
-  Call call{.kind = CallKind::kAllReduce, .reduction = reduction, .layout = kLayoutSeed};
-  for (const std::span<float> buffer : buffers) {
-    call.bytes += buffer.size_bytes();
-    call.layout = mix_layout(call.layout, buffer.size());
-  }
-  return run(call, {.buffers = Pieces(buffers)});
+Status SpreadCommunicator::all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
+  POPRUN_TRY(check_reduction(reduction, buffers));
+  return run(call_of_all_reduce(reduction, buffers), {.buffers = Pieces(buffers)});
 }
 
-Status SpreadCommunicator::reduce_scatter(Reduction reduction, std::span<const float> data,
-                                          std::span<float> shard) {
-  POPRUN_CHECK(data.size() == shard.size() * size());
-  return run({.kind = CallKind::kReduceScatter, .reduction = reduction, .bytes = data.size_bytes()},
-             {.source = std::as_bytes(data), .target = std::as_writable_bytes(shard)});
+Status SpreadCommunicator::reduce_scatter(Reduction reduction, ElementType type,
+                                          std::span<const std::byte> data,
+                                          std::span<std::byte> shard) {
+  POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
+  POPRUN_TRY(check_reduction(reduction, type));
+  return run(call_of_reduce_scatter(reduction, type, data),
+             {.source = data, .target = shard, .type = type});
 }
 
 Status SpreadCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {

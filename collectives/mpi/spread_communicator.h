@@ -31,6 +31,7 @@ class SpreadProcess {
     Pieces buffers{};
     std::span<const std::byte> source{};
     std::span<std::byte> target{};
+    ElementType type = ElementType::kF32;  ///< Of reduce-scatter.
   };
 
   static Result<std::unique_ptr<SpreadProcess>> create(std::unique_ptr<PeerExchange> exchange,
@@ -86,9 +87,9 @@ class SpreadCommunicator final : public Communicator {
   [[nodiscard]] std::size_t size() const override { return process_->replicas(); }
 
   Result<std::span<std::byte>> allocate(Bytes size) override;
-  Status all_reduce(Reduction reduction, std::span<const std::span<float>> buffers) override;
-  Status reduce_scatter(Reduction reduction, std::span<const float> data,
-                        std::span<float> shard) override;
+  Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) override;
+  Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
+                        std::span<std::byte> shard) override;
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   Status broadcast(std::span<std::byte> data, ReplicaId root) override;
   Status barrier() override;

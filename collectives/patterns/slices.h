@@ -5,7 +5,7 @@
 
 namespace poprun::collectives {
 
-/// Elements [begin, end) of a vector.
+/// Bytes [begin, end) of a vector.
 struct Slice {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -14,18 +14,18 @@ struct Slice {
   friend constexpr bool operator==(Slice, Slice) = default;
 };
 
-/// Floats of one cache line, the grain of slices: two replicas never write into one line of an
-/// aligned vector.
-inline constexpr std::size_t kLineFloats = 16;
+/// Bytes of a cache line, the grain of slices: two replicas never write into one line of an aligned
+/// vector, and no element is cut.
+inline constexpr std::size_t kLineBytes = 64;
 
-/// Part `part` of `count` elements cut into `parts` slices, in order and without gaps. Slices begin
+/// Part `part` of `count` bytes cut into `parts` slices, in order and without gaps. Slices begin
 /// at multiples of a line and differ by at most one line; the last lines may leave some empty.
 /// Requires: part < parts.
 constexpr Slice slice_of(std::size_t count, std::size_t parts, std::size_t part) {
-  const std::size_t lines = (count + kLineFloats - 1) / kLineFloats;
+  const std::size_t lines = (count + kLineBytes - 1) / kLineBytes;
   const auto edge = [&](std::size_t index) {
     const std::size_t line = lines / parts * index + std::min(index, lines % parts);
-    return std::min(line * kLineFloats, count);
+    return std::min(line * kLineBytes, count);
   };
   return {edge(part), edge(part + 1)};
 }

@@ -61,6 +61,20 @@ std::array<float, 4> uniform_floats(const std::array<std::uint32_t, 4>& words) {
   return values;
 }
 
+Result<ElementType> element_type_of(DataType type) {
+  switch (type) {
+    case DataType::kF32:
+      return ElementType::kF32;
+    case DataType::kF16:
+      return ElementType::kF16;
+    case DataType::kI32:
+      return ElementType::kI32;
+    case DataType::kU8:
+      break;
+  }
+  return fail(ErrorCode::kBug, "the Program reduces bytes over replicas, which have no sum");
+}
+
 Reduction reduction_of(proto::Reduction reduction) {
   if (reduction == proto::REDUCTION_MEAN) {
     return Reduction::kMean;
@@ -160,7 +174,8 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
       prepare_host(step.stream_out().tensors(), step.stream_out().stream(), "write to", prepared);
     } else if (step.has_all_reduce()) {
       for (const std::uint32_t tensor : step.all_reduce().tensors()) {
-        prepared.exchanged.push_back(as_floats(bytes_of(tensor)));
+        POPRUN_ASSIGN(const ElementType type, element_type_of(types_.at(tensor).data));
+        prepared.exchanged.push_back({type, bytes_of(tensor)});
       }
       prepared.activity = fmt::format("all-reduce of {} tensors", prepared.exchanged.size());
     }
@@ -284,8 +299,7 @@ void Engine::initialise(const proto::Initialise& step) {
   std::vector<float> wide(static_cast<std::size_t>(type.elements()));
   initialise(step, wide);
   // NOLINTNEXTLINE: the bytes of an f16 tensor.
-  std::ranges::transform(wide, reinterpret_cast<Half*>(bytes_of(step.tensor()).data()),
-                         float_to_half);
+  to_halves(wide.data(), reinterpret_cast<Half*>(bytes_of(step.tensor()).data()), wide.size());
 }
 
 void Engine::initialise(const proto::Initialise& step, std::span<float> values) const {

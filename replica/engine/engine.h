@@ -96,7 +96,7 @@ class Engine {
     std::unique_ptr<Kernel> kernel;
     Operands operands;
     std::vector<HostTensor> host_tensors;
-    std::vector<std::span<float>> exchanged;
+    std::vector<Buffer> exchanged;
     std::string activity;      ///< What it waits for, where it may wait.
     std::vector<Bytes> reach;  ///< By IPU: end of the highest tensor it names.
     std::vector<Prepared> repeated;

@@ -26,7 +26,7 @@ Status append_as_f32(const proto::TensorChunk& chunk, std::string& floats) {
   if (chunk.type() == "f32") {
     floats += chunk.data();
   } else if (chunk.type() == "f16") {
-    append<Half>(chunk.data(), floats, half_to_float);
+    append<Half>(chunk.data(), floats, to_float);
   } else if (chunk.type() == "bf16") {
     append<std::uint16_t>(chunk.data(), floats, [](std::uint16_t bits) {
       return std::bit_cast<float>(std::uint32_t{bits} << 16U);

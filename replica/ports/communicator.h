@@ -12,6 +12,30 @@ namespace poprun {
 
 enum class Reduction : std::uint8_t { kSum, kMean, kMax };
 
+/// What the elements of an exchanged buffer are.
+enum class ElementType : std::uint8_t {
+  kF32,  ///< IEEE 754 binary32.
+  kF16,  ///< IEEE 754 binary16 (replica/base/half.h).
+  kI32,  ///< Two's complement, sums wrap around.
+};
+
+/// Bytes of one element.
+constexpr std::size_t size_of(ElementType type) {
+  return type == ElementType::kF16 ? 2 : 4;
+}
+
+/// Elements in memory, aligned to their size.
+/// Requires: `bytes` are a whole number of elements.
+struct Buffer {
+  ElementType type = ElementType::kF32;
+  std::span<std::byte> bytes;
+
+  /// Of floats.
+  static Buffer of(std::span<float> floats) {
+    return {ElementType::kF32, std::as_writable_bytes(floats)};
+  }
+};
+
 /// What a replica needs from the other replicas. `collectives/` implements it over threads and over
 /// MPI; the engine and its tests know only this file.
 ///
@@ -21,14 +45,17 @@ enum class Reduction : std::uint8_t { kSum, kMean, kMax };
 ///
 /// Sums are bit-identical on every replica, and for every placement of the same replicas on
 /// processes and hosts: elementwise in float32 along the canonical tree over the replica index
-/// (collectives/patterns/canonical_tree.h). `kMean` divides once, at the end.
+/// (collectives/patterns/canonical_tree.h). `kMean` divides once, at the end. Elements of kF16 are
+/// widened before and the result is rounded once, to nearest even, after everything else. Elements
+/// of kI32 have no mean.
 ///
 /// Errors, from any call
 ///   kInfrastructure   a peer did not arrive before the deadline; names the call, the missing
 ///                     replicas and the time waited. The communicator is unusable afterwards.
 ///   kUnreachable      memory for the exchange could not be had; names size and remedy.
 ///   kBug              replicas made different calls; names who called what. All of them get it.
-///                     The communicator is unusable afterwards.
+///                     The communicator is unusable afterwards. Also a mean over kI32, which
+///                     harms nothing.
 class Communicator {
  public:
   Communicator() = default;
@@ -46,15 +73,15 @@ class Communicator {
   /// Requires: every replica asks for the same size, and passes the same positions to collectives.
   virtual Result<std::span<std::byte>> allocate(Bytes size) = 0;
 
-  /// Every buffers[b][i] becomes the reduction over all replicas, on every replica. One exchange
-  /// for all buffers together.
-  virtual Status all_reduce(Reduction reduction, std::span<const std::span<float>> buffers) = 0;
+  /// Every element of every buffer becomes the reduction over all replicas, on every replica. One
+  /// exchange for all buffers together; they may differ in type.
+  virtual Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
-  /// `shard` becomes this replica's slice of the reduction of `data`: elements
-  /// [self * shard.size(), (self + 1) * shard.size()).
-  /// Requires: data.size() == shard.size() * size().
-  virtual Status reduce_scatter(Reduction reduction, std::span<const float> data,
-                                std::span<float> shard) = 0;
+  /// `shard` becomes this replica's slice of the reduction of `data`, both of elements of `type`:
+  /// bytes [self * shard.size(), (self + 1) * shard.size()).
+  /// Requires: data.size() == shard.size() * size(); whole elements.
+  virtual Status reduce_scatter(Reduction reduction, ElementType type,
+                                std::span<const std::byte> data, std::span<std::byte> shard) = 0;
 
   /// `all` becomes the concatenation of every replica's `mine`, in replica order.
   /// Requires: all.size() == mine.size() * size().

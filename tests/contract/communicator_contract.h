@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <ios>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -14,6 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "replica/base/half.h"
 #include "replica/base/random.h"
 #include "replica/ports/communicator.h"
 
@@ -88,7 +91,23 @@ inline std::span<float> as_floats(std::span<std::byte> bytes) {
 }
 
 inline Status all_reduce(Communicator& world, Reduction reduction, std::span<float> data) {
-  return world.all_reduce(reduction, std::span(&data, 1));
+  const Buffer buffer = Buffer::of(data);
+  return world.all_reduce(reduction, std::span(&buffer, 1));
+}
+
+inline Status all_reduce(Communicator& world, Reduction reduction,
+                         std::span<const std::span<float>> data) {
+  std::vector<Buffer> buffers;
+  for (const std::span<float> floats : data) {
+    buffers.push_back(Buffer::of(floats));
+  }
+  return world.all_reduce(reduction, buffers);
+}
+
+inline Status reduce_scatter(Communicator& world, Reduction reduction, std::span<const float> data,
+                             std::span<float> shard) {
+  return world.reduce_scatter(reduction, ElementType::kF32, std::as_bytes(data),
+                              std::as_writable_bytes(shard));
 }
 
 inline std::size_t self_of(const Communicator& world) {
@@ -193,7 +212,7 @@ inline void all_reduce_takes_buffers_of_all_kinds_together(Communicator& world) 
     fill_rough(self_of(world), buffers[b], 1'000'000 * b);
   }
 
-  const Status status = world.all_reduce(Reduction::kSum, buffers);
+  const Status status = all_reduce(world, Reduction::kSum, buffers);
 
   ASSERT_TRUE(status) << status.error().message;
   for (std::size_t b = 0; b < buffers.size(); ++b) {
@@ -213,7 +232,7 @@ inline void reduce_scatter_gives_each_replica_its_slice(Communicator& world) {
     const std::vector<float> before = data;
     std::vector<float> shard(size);
 
-    ASSERT_TRUE(world.reduce_scatter(Reduction::kMean, data, shard));
+    ASSERT_TRUE(reduce_scatter(world, Reduction::kMean, data, shard));
 
     expect_rough_result(Reduction::kMean, world.size(), shard, self_of(world) * size);
     EXPECT_EQ(data, before);
@@ -229,10 +248,229 @@ inline void reduce_scatter_reads_allocated_memory(Communicator& world) {
     fill_rough(self_of(world), data);
     const std::span<float> shard = data.subspan(self_of(world) * size, size);
 
-    ASSERT_TRUE(world.reduce_scatter(Reduction::kSum, data, shard));
+    ASSERT_TRUE(reduce_scatter(world, Reduction::kSum, data, shard));
 
     expect_rough_result(Reduction::kSum, world.size(), shard, self_of(world) * size);
   }
+}
+
+/// Elements of one type over the replicas, as the sentences about types use them: what replica r
+/// brings at index i, and what their reduction must be, both as bits.
+struct TypedValues {
+  ElementType type;
+  std::uint32_t (*value)(std::size_t replica, std::size_t index);
+  std::uint32_t (*reduced)(Reduction reduction, std::span<const std::uint32_t> values);
+};
+
+inline float combined(Reduction reduction, float a, float b) {
+  return reduction == Reduction::kMax ? (a > b ? a : b) : a + b;
+}
+
+inline float reduced_floats(Reduction reduction, std::span<const float> values) {
+  if (values.size() == 1) {
+    return values[0];
+  }
+  std::size_t left = 1;
+  while (2 * left < values.size()) {
+    left *= 2;
+  }
+  return combined(reduction, reduced_floats(reduction, values.first(left)),
+                  reduced_floats(reduction, values.subspan(left)));
+}
+
+inline float mean_or_sum(Reduction reduction, std::span<const float> values) {
+  const float total = reduced_floats(reduction, values);
+  return reduction == Reduction::kMean ? total / static_cast<float>(values.size()) : total;
+}
+
+/// Mostly numbers; among them infinities of one sign and of both, and NaN on one replica.
+inline float special_or(float number, std::size_t replica, std::size_t index) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  switch (index % 31) {
+    case 7:
+      return replica == 0 ? std::numeric_limits<float>::quiet_NaN() : number;
+    case 11:
+      return replica == 1 ? -kInfinity : number;
+    case 13:
+      return replica % 2 == 0 ? kInfinity : -kInfinity;
+    default:
+      return number;
+  }
+}
+
+inline std::uint32_t half_of(float value) {
+  std::uint16_t half = 0;
+  to_halves(&value, &half, 1);
+  return half;
+}
+
+inline constexpr std::array<TypedValues, 3> kTypedValues = {{
+    {ElementType::kF32,
+     [](std::size_t replica, std::size_t index) {
+       return std::bit_cast<std::uint32_t>(special_or(rough_value(replica, index), replica, index));
+     },
+     [](Reduction reduction, std::span<const std::uint32_t> values) {
+       std::vector<float> floats;
+       for (const std::uint32_t value : values) {
+         floats.push_back(std::bit_cast<float>(value));
+       }
+       return std::bit_cast<std::uint32_t>(mean_or_sum(reduction, floats));
+     }},
+    // The largest are near 2^15, so that some sums overflow though no value does.
+    {ElementType::kF16,
+     [](std::size_t replica, std::size_t index) {
+       const auto words = philox(43, replica, index);
+       const float number =
+           std::ldexp(unit_float(words[0]) - 0.25F,
+                      index % 31 == 17 ? 15 : static_cast<int>(words[1] % 30) - 20);
+       return half_of(special_or(number, replica, index));
+     },
+     [](Reduction reduction, std::span<const std::uint32_t> values) {
+       std::vector<float> floats(values.size());
+       for (std::size_t r = 0; r < values.size(); ++r) {
+         const auto half = static_cast<std::uint16_t>(values[r]);
+         to_floats(&half, &floats[r], 1);
+       }
+       return half_of(mean_or_sum(reduction, floats));
+     }},
+    {ElementType::kI32,
+     [](std::size_t replica, std::size_t index) { return philox(44, replica, index)[0]; },
+     [](Reduction reduction, std::span<const std::uint32_t> values) {
+       const auto largest = [](std::uint32_t a, std::uint32_t b) {
+         return static_cast<std::int32_t>(a) < static_cast<std::int32_t>(b);
+       };
+       return reduction == Reduction::kMax
+                  ? *std::ranges::max_element(values, largest)
+                  : std::accumulate(values.begin(), values.end(), std::uint32_t{0});
+     }},
+}};
+
+inline bool is_nan(ElementType type, std::uint32_t bits) {
+  return (type == ElementType::kF32 && std::isnan(std::bit_cast<float>(bits))) ||
+         (type == ElementType::kF16 && (bits & 0x7fffU) > 0x7c00U);
+}
+
+inline void fill_typed(const TypedValues& values, std::size_t replica, std::span<std::byte> data,
+                       std::size_t first = 0) {
+  const std::size_t width = size_of(values.type);
+  for (std::size_t i = 0; i < data.size() / width; ++i) {
+    const std::uint32_t value = values.value(replica, first + i);
+    std::memcpy(data.data() + i * width, &value, width);  // Little-endian.
+  }
+}
+
+/// Compares bits, except of NaNs, at up to 500 places that include both ends.
+inline void expect_typed_result(const TypedValues& values, Reduction reduction,
+                                std::size_t replicas, std::span<const std::byte> data,
+                                std::size_t first = 0) {
+  const std::size_t width = size_of(values.type);
+  const std::size_t count = data.size() / width;
+  const std::size_t stride = 1 + count / 400;
+  for (std::size_t i = 0; i < count; i = i + 1 == count ? i + 1 : std::min(i + stride, count - 1)) {
+    std::vector<std::uint32_t> all;
+    for (std::size_t r = 0; r < replicas; ++r) {
+      all.push_back(values.value(r, first + i));
+    }
+    const std::uint32_t expected = values.reduced(reduction, all);
+    std::uint32_t found = 0;
+    std::memcpy(&found, data.data() + i * width, width);
+    ASSERT_TRUE(found == expected || (is_nan(values.type, found) && is_nan(values.type, expected)))
+        << "element " << i << " of " << count << " is " << std::hex << found << ", not "
+        << expected;
+  }
+}
+
+inline std::vector<Reduction> reductions_of(ElementType type) {
+  return type == ElementType::kI32
+             ? std::vector{Reduction::kSum, Reduction::kMax}
+             : std::vector{Reduction::kSum, Reduction::kMax, Reduction::kMean};
+}
+
+inline void all_reduce_takes_every_type(Communicator& world) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{37}, std::size_t{100'003}}) {
+    const auto memory = world.allocate(Bytes{static_cast<std::int64_t>(size * 4)});
+    ASSERT_TRUE(memory);
+    std::vector<std::byte> elsewhere(size * 4);
+    for (const TypedValues& values : kTypedValues) {
+      for (const Reduction reduction : reductions_of(values.type)) {
+        for (const std::span<std::byte> bytes : {*memory, std::span(elsewhere)}) {
+          const Buffer buffer{values.type, bytes.first(size * size_of(values.type))};
+          fill_typed(values, self_of(world), buffer.bytes);
+
+          ASSERT_TRUE(world.all_reduce(reduction, std::span(&buffer, 1)));
+
+          expect_typed_result(values, reduction, world.size(), buffer.bytes);
+        }
+      }
+    }
+  }
+}
+
+// Odd counts of halves before floats, in allocated memory and outside of it, more than a chunk.
+inline void all_reduce_takes_buffers_of_all_types_together(Communicator& world) {
+  constexpr std::array<std::size_t, 6> kCounts = {5, 300'001, 3, 1, 250'003, 77};
+  const auto memory = world.allocate(Bytes{4'000'000});
+  ASSERT_TRUE(memory);
+  std::vector<std::byte> outside(4'000'000);
+  std::vector<Buffer> buffers;
+  std::size_t at = 0;
+  for (std::size_t b = 0; b < kCounts.size(); ++b) {
+    const ElementType type = kTypedValues[(b + 1) % 3].type;
+    const std::size_t size = kCounts[b] * size_of(type);
+    for (const std::span<std::byte> bytes : {*memory, std::span(outside)}) {
+      buffers.push_back({type, bytes.subspan(at, size)});
+    }
+    at = (at + size + 3) / 4 * 4;
+  }
+  const auto values_of = [](ElementType type) -> const TypedValues& {
+    return *std::ranges::find(kTypedValues, type, &TypedValues::type);
+  };
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    fill_typed(values_of(buffers[b].type), self_of(world), buffers[b].bytes, 1'000'000 * b);
+  }
+
+  ASSERT_TRUE(world.all_reduce(Reduction::kSum, buffers));
+
+  for (std::size_t b = 0; b < buffers.size(); ++b) {
+    expect_typed_result(values_of(buffers[b].type), Reduction::kSum, world.size(), buffers[b].bytes,
+                        1'000'000 * b);
+  }
+}
+
+inline void reduce_scatter_takes_every_type(Communicator& world) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{33}, std::size_t{60'001}}) {
+    for (const TypedValues& values : kTypedValues) {
+      const std::size_t bytes = size * size_of(values.type);
+      const auto memory = world.allocate(Bytes{static_cast<std::int64_t>(bytes * world.size())});
+      ASSERT_TRUE(memory);
+      std::vector<std::byte> elsewhere(bytes * world.size());
+      std::vector<std::byte> shard(bytes);
+      for (const Reduction reduction : reductions_of(values.type)) {
+        for (const std::span<std::byte> data : {*memory, std::span(elsewhere)}) {
+          fill_typed(values, self_of(world), data);
+
+          ASSERT_TRUE(world.reduce_scatter(reduction, values.type, data, shard));
+
+          expect_typed_result(values, reduction, world.size(), shard, self_of(world) * size);
+        }
+      }
+    }
+  }
+}
+
+inline void mean_of_integers_is_refused_without_harm(Communicator& world) {
+  std::vector<std::byte> data(4 * world.size());
+  const Buffer buffer{ElementType::kI32, data};
+
+  const Status reduced = world.all_reduce(Reduction::kMean, std::span(&buffer, 1));
+  const Status scattered =
+      world.reduce_scatter(Reduction::kMean, ElementType::kI32, data, std::span(data).first(4));
+
+  ASSERT_FALSE(reduced);
+  EXPECT_EQ(reduced.error().code, ErrorCode::kBug);
+  EXPECT_THAT(reduced.error().message, testing::HasSubstr("integers have no mean"));
+  EXPECT_FALSE(scattered);
+  EXPECT_TRUE(world.barrier());
 }
 
 inline void all_gather_concatenates(Communicator& world) {
@@ -357,7 +595,7 @@ inline void random_collectives(Communicator& world, std::size_t count) {
         }
         break;
       case 1:
-        ASSERT_TRUE(world.reduce_scatter(Reduction::kSum, data.first(size * n), all.first(size)));
+        ASSERT_TRUE(reduce_scatter(world, Reduction::kSum, data.first(size * n), all.first(size)));
         for (std::size_t i = 0; i < size; ++i) {
           wrong += out[i] != sum(self * size + i) ? 1U : 0U;
         }
@@ -396,6 +634,10 @@ inline constexpr auto kSentences = std::to_array<Sentence>({
     {"AllReduceTakesBuffersOfAllKindsTogether", all_reduce_takes_buffers_of_all_kinds_together},
     {"ReduceScatterGivesEachReplicaItsSlice", reduce_scatter_gives_each_replica_its_slice},
     {"ReduceScatterReadsAllocatedMemory", reduce_scatter_reads_allocated_memory},
+    {"AllReduceTakesEveryType", all_reduce_takes_every_type},
+    {"AllReduceTakesBuffersOfAllTypesTogether", all_reduce_takes_buffers_of_all_types_together},
+    {"ReduceScatterTakesEveryType", reduce_scatter_takes_every_type},
+    {"MeanOfIntegersIsRefusedWithoutHarm", mean_of_integers_is_refused_without_harm},
     {"AllGatherConcatenates", all_gather_concatenates},
     {"AllGatherWorksInPlaceOnAllocatedMemory", all_gather_works_in_place_on_allocated_memory},
     {"BroadcastComesFromEachRoot", broadcast_comes_from_each_root},
@@ -471,11 +713,26 @@ inline void different_buffers_fail_on_all_replicas(Communicator& world) {
   const std::array<std::span<float>, 2> buffers = {std::span(data).first(cut),
                                                    std::span(data).subspan(cut)};
 
-  const Status status = world.all_reduce(Reduction::kSum, buffers);
+  const Status status = all_reduce(world, Reduction::kSum, buffers);
 
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kBug);
-  EXPECT_THAT(status.error().message, testing::HasSubstr("sizes or positions of its buffers"));
+  EXPECT_THAT(status.error().message,
+              testing::HasSubstr("types, sizes or positions of its buffers"));
+}
+
+inline void different_types_fail_on_all_replicas(Communicator& world) {
+  if (world.size() == 1) {
+    return;
+  }
+  std::vector<std::byte> data(8);
+  const Buffer buffer{self_of(world) == 0 ? ElementType::kF32 : ElementType::kF16, data};
+
+  const Status status = world.all_reduce(Reduction::kSum, std::span(&buffer, 1));
+
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kBug);
+  EXPECT_THAT(status.error().message, testing::HasSubstr("types, sizes or positions"));
 }
 
 inline constexpr auto kFailures = std::to_array<Sentence>({
@@ -483,6 +740,7 @@ inline constexpr auto kFailures = std::to_array<Sentence>({
     {"DifferentCallsFailOnAllReplicas", different_calls_fail_on_all_replicas},
     {"DifferentSizesFailOnAllReplicas", different_sizes_fail_on_all_replicas},
     {"DifferentBuffersFailOnAllReplicas", different_buffers_fail_on_all_replicas},
+    {"DifferentTypesFailOnAllReplicas", different_types_fail_on_all_replicas},
 });
 
 /// How GoogleTest prints the parameter of a suite over sentences.

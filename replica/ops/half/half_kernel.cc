@@ -1,6 +1,7 @@
 #include "replica/ops/half/half_kernel.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "replica/base/half.h"
@@ -12,35 +13,33 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 
-POPRUN_SIMD void widen(const Half* __restrict from, float* __restrict to, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    to[i] = half_to_float(from[i]);
-  }
-}
-
-POPRUN_SIMD void round_to_nearest(const float* __restrict from, Half* __restrict to,
-                                  std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    to[i] = float_to_half(from[i]);
-  }
-}
-
 /// Eight elements to one draw: 16 bits of it each, of which 13 count.
 void round_at_random(const float* from, Half* to, std::int64_t n, std::uint64_t key) {
   for (std::int64_t i = 0; i < n; i += 8) {
     const auto words = philox(key, static_cast<std::uint64_t>(i / 8), 0);
     for (std::int64_t k = 0; k < std::min<std::int64_t>(8, n - i); ++k) {
       const std::uint32_t word = words[static_cast<std::size_t>(k / 2)];
-      to[i + k] = float_to_half_stochastic(from[i + k], k % 2 == 0 ? word : word << 16U);
+      to[i + k] = to_half_at_random(from[i + k], k % 2 == 0 ? word : word << 16U);
     }
   }
 }
 
-/// to += from rounded to float16.
-POPRUN_SIMD void add_rounded(const float* __restrict from, float* __restrict to, std::int64_t n) {
+POPRUN_SIMD void add(const float* __restrict from, float* __restrict to, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    to[i] += half_to_float(float_to_half(from[i]));
+    to[i] += from[i];
   }
+}
+
+/// sum += what `values` are when stored in float16; changes `values` to that.
+void add_rounded(float* values, float* sum, std::int64_t n) {
+  constexpr std::int64_t kBlock = 1024;
+  std::array<Half, kBlock> stored;
+  for (std::int64_t i = 0; i < n; i += kBlock) {
+    const auto size = static_cast<std::size_t>(std::min(kBlock, n - i));
+    to_halves(values + i, stored.data(), size);
+    to_floats(stored.data(), values + i, size);
+  }
+  add(values, sum, n);
 }
 
 const Half* halves(const std::byte* bytes) {
@@ -53,6 +52,10 @@ float* floats(std::byte* bytes) {
 TensorType widened(TensorType type) {
   type.data = type.data == DataType::kF16 ? DataType::kF32 : type.data;
   return type;
+}
+
+std::size_t count_of(const TensorType& type) {
+  return static_cast<std::size_t>(type.elements());
 }
 
 bool is_half(const TensorType& type) {
@@ -197,7 +200,7 @@ class HalfKernel final : public Kernel {
         continue;
       }
       std::byte* wide = operands.scratch + inputs_[i];
-      widen(halves(operands.inputs[i]), floats(wide), signature_.inputs[i].elements());
+      to_floats(halves(operands.inputs[i]), floats(wide), count_of(signature_.inputs[i]));
       own.inputs.push_back(wide);
     }
     for (std::size_t k = 0; k < outputs_.size(); ++k) {
@@ -251,7 +254,7 @@ class HalfKernel final : public Kernel {
     for (std::int64_t o = 0; o < slice.outer; ++o, to += run) {
       const std::int64_t from = (o * slice.size + slice.begin) * slice.inner;
       if (is_half(signature_.inputs[input])) {
-        widen(halves(tensor) + from, to, run);
+        to_floats(halves(tensor) + from, to, static_cast<std::size_t>(run));
       } else {
         std::copy_n(reinterpret_cast<const float*>(tensor) + from, run, to);  // NOLINT: f32 tensor.
       }
@@ -266,7 +269,7 @@ class HalfKernel final : public Kernel {
     }
     auto* to = reinterpret_cast<Half*>(operands.outputs[k]);  // NOLINT: f16 tensor.
     if (stochastic_.empty()) {
-      round_to_nearest(from, to, n);
+      to_halves(from, to, static_cast<std::size_t>(n));
       return;
     }
     const Moment& now = *operands.moment;

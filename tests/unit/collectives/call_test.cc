@@ -41,7 +41,7 @@ TEST(Call, SaysThatOnlyBuffersDiffer) {
   const Call other{.kind = CallKind::kAllReduce, .bytes = 12, .layout = 2};
 
   EXPECT_EQ(disagreement(1, 0, std::array{one, other}),
-            "call 1 differs between replicas in the sizes or positions of its buffers: "
+            "call 1 differs between replicas in the types, sizes or positions of its buffers: "
             "replica 0: all-reduce (sum) of 12 B; replica 1: all-reduce (sum) of 12 B");
 }
 

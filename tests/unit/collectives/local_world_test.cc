@@ -101,7 +101,7 @@ TEST(LocalWorld, RefusesInPlaceExchangeAtDifferentPositions) {
     const auto memory = world.allocate(Bytes{4'096});
     ASSERT_TRUE(memory);
     std::span<float> data = contract::as_floats(*memory).subspan(16 * contract::self_of(world), 16);
-    const Status status = world.all_reduce(Reduction::kSum, std::span(&data, 1));
+    const Status status = contract::all_reduce(world, Reduction::kSum, data);
     ASSERT_FALSE(status);
     EXPECT_EQ(status.error().code, ErrorCode::kBug);
     EXPECT_THAT(status.error().message, ::testing::HasSubstr("positions of its buffers"));

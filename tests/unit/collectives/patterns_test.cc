@@ -21,21 +21,21 @@ TEST(CanonicalTree, LeftSubtreeIsTheLargestPowerOfTwoStrictlyBelow) {
 }
 
 TEST(Slices, CutAtLines) {
-  // 100 elements are 7 lines, the last one short:  3 lines | 2 lines | 2 lines
-  EXPECT_EQ(slice_of(100, 3, 0), (Slice{0, 48}));
-  EXPECT_EQ(slice_of(100, 3, 1), (Slice{48, 80}));
-  EXPECT_EQ(slice_of(100, 3, 2), (Slice{80, 100}));
+  // 400 bytes are 7 lines, the last one short:  3 lines | 2 lines | 2 lines
+  EXPECT_EQ(slice_of(400, 3, 0), (Slice{0, 192}));
+  EXPECT_EQ(slice_of(400, 3, 1), (Slice{192, 320}));
+  EXPECT_EQ(slice_of(400, 3, 2), (Slice{320, 400}));
 }
 
 TEST(Slices, LeaveTheLastPartsEmptyWhereLinesAreFew) {
-  EXPECT_EQ(slice_of(17, 3, 0), (Slice{0, 16}));
-  EXPECT_EQ(slice_of(17, 3, 1), (Slice{16, 17}));
-  EXPECT_EQ(slice_of(17, 3, 2).size(), 0U);
+  EXPECT_EQ(slice_of(68, 3, 0), (Slice{0, 64}));
+  EXPECT_EQ(slice_of(68, 3, 1), (Slice{64, 68}));
+  EXPECT_EQ(slice_of(68, 3, 2).size(), 0U);
   EXPECT_EQ(slice_of(0, 3, 1).size(), 0U);
 }
 
 TEST(Slices, CoverEverythingOnceAndDifferByALine) {
-  for (const std::size_t count : {1U, 15U, 16U, 17U, 1'000U, 421'642U}) {
+  for (const std::size_t count : {1U, 63U, 64U, 65U, 1'000U, 421'642U}) {
     for (std::size_t parts = 1; parts <= 20; ++parts) {
       std::size_t next = 0;
       std::size_t largest = 0;
@@ -46,7 +46,7 @@ TEST(Slices, CoverEverythingOnceAndDifferByALine) {
         largest = std::max(largest, slice.size());
       }
       EXPECT_EQ(next, count);
-      EXPECT_LE(largest, count / parts + 2 * kLineFloats);
+      EXPECT_LE(largest, count / parts + 2 * kLineBytes);
     }
   }
 }

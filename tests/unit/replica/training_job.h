@@ -132,7 +132,7 @@ class Record final : public Reporter {
       std::vector<Half> halves(data.size() / sizeof(Half));
       std::memcpy(halves.data(), data.data(), data.size());
       tensor.resize(halves.size());
-      std::ranges::transform(halves, tensor.begin(), half_to_float);
+      std::ranges::transform(halves, tensor.begin(), to_float);
       return;
     }
     tensor.resize(data.size() / sizeof(float));
