@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #include "launcher/console.h"
+#include "launcher/inquiry.h"
 #include "launcher/job.h"
 #include "launcher/mpirun.h"
 #include "launcher/options.h"
@@ -54,6 +55,9 @@ int run(const std::vector<std::string>& args, double launched_at) {
   if (options->help || options->version) {
     console.out(options->help ? help_text() : fmt::format("poprun-emu {}", POPRUN_VERSION));
     return 0;
+  }
+  if (!options->question.empty()) {
+    return ask_replica(options->question, console);
   }
   const Result<Placement> placement = place(*options);
   if (!placement) {

@@ -146,6 +146,9 @@ void add_general(std::vector<OptionRow>& rows) {
       {"dry-run", 0, Group::kGeneral, Arity::kFlag, "", "",
        "Show topology, resolved configuration, mpirun line and environment; start nothing",
        flag(&Options::dry_run)});
+  rows.push_back({"list-models", 0, Group::kGeneral, Arity::kFlag, "", "",
+                  "Every built-in model with its parameters, work and sizes",
+                  boolean([](Options&, bool) {})});
   rows.push_back({"verbose", 'v', Group::kGeneral, Arity::kValue, "0|1|2", "0",
                   "-v: what is started and mpirun's own lines; -vv: replicas' debug lines too",
                   integer(0, 2, [](Options& o, std::uint64_t v) { o.verbosity = narrow(v); })});

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "replica/base/error.h"
+
+/// Questions that poprun-emu-replica answers without a job: no launcher, no MPI, no data. The
+/// launcher passes them on, since it knows no model.
+namespace poprun {
+
+/// What is printed, and how it ended: text comes before the error.
+struct Answer {
+  std::string text;
+  Status status;
+};
+
+///   --list-models   every built-in model: parameters, multiply-accumulates of a forward pass of
+///                   one sample at its default sizes, these sizes, and the sample
+///
+/// Errors: kUsage, no such question.
+Answer answer_inquiry(const std::vector<std::string>& arguments);
+
+}  // namespace poprun
