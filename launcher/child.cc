@@ -13,6 +13,7 @@
 #include <asio/buffer.hpp>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -35,6 +36,25 @@ Result<PipeEnds> make_pipe() {
                 fmt::format("no pipe for a child process: {}", std::strerror(errno)));
   }
   return PipeEnds{ends[0], ends[1]};
+}
+
+/// A file in memory to read `text` from, -1 with errno where there is none. It cannot block, as a
+/// pipe would that nobody reads.
+int readable_text(const std::string& text) {
+  const int file = memfd_create("standard input", MFD_CLOEXEC);
+  std::size_t written = 0;
+  while (file >= 0 && written < text.size()) {
+    const ssize_t bytes = write(file, text.data() + written, text.size() - written);
+    if (bytes < 0) {
+      const int reason = errno;
+      close(file);
+      errno = reason;
+      return -1;
+    }
+    written += static_cast<std::size_t>(bytes);
+  }
+  lseek(file, 0, SEEK_SET);
+  return file;
 }
 
 std::vector<std::string> whole_environment(
@@ -68,15 +88,14 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 /// In the child, between fork and exec: only calls that are safe there, since other threads of the
 /// launcher may have held locks. Tells the parent errno where it fails.
-[[noreturn]] void become(const char* path, char* const* arguments, char* const* environment,
+[[noreturn]] void become(const char* path, char* const* arguments, char* const* environment, int in,
                          int out, int err, int report, int death_signal, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, death_signal);
   if (getppid() != parent) {
     _exit(127);  // The launcher died before the line above could take effect.
   }
-  const int null = open("/dev/null", O_RDONLY);
-  dup2(null, STDIN_FILENO);
+  dup2(in, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
   for (const int number : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
@@ -108,6 +127,12 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   POPRUN_ASSIGN(const PipeEnds out, make_pipe());
   POPRUN_ASSIGN(const PipeEnds err, make_pipe());
   POPRUN_ASSIGN(const PipeEnds report, make_pipe());
+  const int in = readable_text(program.input);
+  if (in < 0) {
+    return fail(ErrorCode::kUnreachable,
+                fmt::format("no {} B of memory for the input of {}: {}", program.input.size(),
+                            program.path, std::strerror(errno)));
+  }
   std::vector<std::string> argument_texts = program.arguments;
   std::vector<std::string> environment_texts = whole_environment(program.environment);
   const std::vector<char*> arguments = pointers(argument_texts);
@@ -116,10 +141,10 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    become(program.path.c_str(), arguments.data(), environment.data(), out.write, err.write,
+    become(program.path.c_str(), arguments.data(), environment.data(), in, out.write, err.write,
            report.write, program.death_signal, parent);
   }
-  for (const int end : {out.write, err.write, report.write}) {
+  for (const int end : {in, out.write, err.write, report.write}) {
     close(end);
   }
   int reason = pid < 0 ? errno : 0;

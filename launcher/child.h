@@ -17,10 +17,10 @@ namespace poprun::launcher {
 
 /// A program of ours: started, read line by line, signalled as a process group, reaped by the job.
 ///
-/// It gets its own process group, no standard input, and `death_signal` from the kernel should this
-/// process die first, so that even a SIGKILLed launcher leaves nothing behind. Belongs to the
-/// loop's thread, which must also be the thread that started it (the kernel's rule for that
-/// signal).
+/// It gets its own process group, no standard input but the one it is given, and `death_signal`
+/// from the kernel should this process die first, so that even a SIGKILLed launcher leaves nothing
+/// behind. Belongs to the loop's thread, which must also be the thread that started it (the
+/// kernel's rule for that signal).
 class Child {
  public:
   struct Program {
@@ -28,6 +28,7 @@ class Child {
     std::vector<std::string> arguments;                            ///< arguments[0] is the name.
     std::vector<std::pair<std::string, std::string>> environment;  ///< Set beside our own.
     int death_signal = 0;
+    std::string input = {};  ///< All of its standard input.
   };
   /// One line without its end. Lines longer than 1 MiB are cut into several.
   using OnLine = std::function<void(std::string_view line)>;

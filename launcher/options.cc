@@ -339,6 +339,10 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
     options.version = !options.help;
     return options;
   }
+  if (asks_for("list-models")) {
+    options.question = {"--list-models"};
+    return options;
+  }
   if (line.positional.size() != 1) {
     const std::string given =
         line.positional.empty()

@@ -30,7 +30,7 @@ struct Setting {
 struct Options {
   proto::RunConfig config;  ///< Without topology.instance_host.
 
-  std::string config_file;  ///< As given; empty only with help or version.
+  std::string config_file;  ///< As given; empty only with help, version or a question.
   std::vector<std::string> host_lists;
   std::string hostfile;
   std::string host_subnet;
@@ -52,6 +52,9 @@ struct Options {
   std::uint32_t collective_timeout_seconds = 0;
   double timeout_seconds = 0;  ///< Of the whole job; 0: none.
 
+  /// Arguments of poprun-emu-replica that answer a question instead of running a job; see
+  /// inquiry.h.
+  std::vector<std::string> question;
   bool help = false;
   bool version = false;
 

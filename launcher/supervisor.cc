@@ -26,6 +26,11 @@ Status Supervisor::start_data_server(const Child::Program& program, Child::OnLin
                std::move(on_exit));
 }
 
+Status Supervisor::start_inquiry(const Child::Program& program, Child::OnLine on_stdout,
+                                 Child::OnLine on_stderr, OnExit on_exit) {
+  return start(inquiry_, program, std::move(on_stdout), std::move(on_stderr), std::move(on_exit));
+}
+
 Status Supervisor::start(Process& process, const Child::Program& program, Child::OnLine on_stdout,
                          Child::OnLine on_stderr, OnExit on_exit) {
   POPRUN_ASSIGN(process.child,
@@ -54,7 +59,7 @@ void Supervisor::terminate_data_server() {
 }
 
 void Supervisor::kill_all() {
-  for (const Process* process : {&mpirun_, &data_server_}) {
+  for (const Process* process : {&mpirun_, &data_server_, &inquiry_}) {
     if (process->runs()) {
       process->child->signal(SIGKILL);
     }
@@ -77,7 +82,7 @@ void Supervisor::wait_for_exits() {
 void Supervisor::reap() {
   int status = 0;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-    for (Process* process : {&mpirun_, &data_server_}) {
+    for (Process* process : {&mpirun_, &data_server_, &inquiry_}) {
       if (process->runs() && process->child->pid() == pid) {
         process->ended = true;
         process->child->drain();

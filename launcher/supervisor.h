@@ -14,7 +14,8 @@
 
 namespace poprun::launcher {
 
-/// The processes of a job: mpirun, and the data server where we started it. Knows how to end them
+/// The processes of a job: mpirun, the data server where we started it, and a replica that answers
+/// a question. Knows how to end them
 /// all, nothing of why. Belongs to the loop's thread.
 ///
 /// This process becomes the one that adopts orphans below it, so that `kill_all` finds everything
@@ -31,6 +32,9 @@ class Supervisor {
                       Child::OnLine on_stderr, OnExit on_exit);
   Status start_data_server(const Child::Program& program, Child::OnLine on_stdout,
                            Child::OnLine on_stderr, OnExit on_exit);
+
+  Status start_inquiry(const Child::Program& program, Child::OnLine on_stdout,
+                       Child::OnLine on_stderr, OnExit on_exit);
 
   [[nodiscard]] bool mpirun_runs() const { return mpirun_.runs(); }
   [[nodiscard]] bool anything_runs() const { return mpirun_.runs() || data_server_.runs(); }
@@ -64,6 +68,7 @@ class Supervisor {
   asio::signal_set exits_;
   Process mpirun_;
   Process data_server_;
+  Process inquiry_;
 };
 
 /// `exited with code 3`, `was killed by signal 9 (SIGKILL)`.

@@ -1,8 +1,11 @@
 /// poprun-emu-replica: one instance of a job. Joins the launcher, compiles or receives the Program,
-/// and runs its replicas, one thread each. Reads no file and takes no option.
+/// and runs its replicas, one thread each. Reads no file and takes no option of a job; with
+/// arguments it answers a question (replica/instance/inquiry.h) and leaves.
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <iostream>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -17,6 +20,7 @@
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_reporter.h"
 #include "replica/instance/host_weights.h"
+#include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"
 #include "replica/instance/profile.h"
 
@@ -225,9 +229,20 @@ int run() {
   return 0;
 }
 
+/// A question instead of a job.
+int answer(const std::vector<std::string>& arguments) {
+  const Answer answer = answer_inquiry(arguments, std::cin);
+  fmt::print("{}", answer.text);
+  if (!answer.status) {
+    fmt::print(stderr, "{}\n", answer.status.error().message);
+    return static_cast<int>(answer.status.error().code);
+  }
+  return 0;
+}
+
 }  // namespace
 }  // namespace poprun
 
-int main() {
-  return poprun::run();
+int main(int argc, char** argv) {
+  return argc > 1 ? poprun::answer({argv + 1, argv + argc}) : poprun::run();
 }

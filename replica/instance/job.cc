@@ -31,9 +31,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                                        const proto::Dataset& dataset) {
   CompileOptions options;
   POPRUN_ASSIGN(const Model model, find_model(config.model().name()));
-  const std::map<std::string, std::int64_t> sizes(config.model().sizes().begin(),
-                                                  config.model().sizes().end());
-  POPRUN_TRY(check_sizes(model, sizes));
+  POPRUN_ASSIGN(const auto sizes,
+                sizes_of(model, {config.model().sizes().begin(), config.model().sizes().end()}));
   POPRUN_ASSIGN(options.device, find_device(config.device().ipu()));
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
   options.model = model.name;

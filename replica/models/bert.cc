@@ -21,16 +21,16 @@ struct Bert {
   std::int64_t layers;
   std::int64_t hidden;
   std::int64_t heads;
-  std::int64_t vocabulary = 30522;
-  std::int64_t sequence_length = 512;
+  std::int64_t vocabulary;
+  std::int64_t sequence_length;
 };
 
-Bert with_given(const Bert& d, const ModelInputs& inputs) {
-  return {.layers = inputs.size("layers", d.layers),
-          .hidden = inputs.size("hidden", d.hidden),
-          .heads = inputs.size("heads", d.heads),
-          .vocabulary = inputs.size("vocabulary", d.vocabulary),
-          .sequence_length = inputs.size("sequence-length", d.sequence_length)};
+Bert sizes_in(const ModelInputs& inputs) {
+  return {.layers = inputs.size("layers"),
+          .hidden = inputs.size("hidden"),
+          .heads = inputs.size("heads"),
+          .vocabulary = inputs.size("vocabulary"),
+          .sequence_length = inputs.size("sequence-length")};
 }
 
 /// The sum of three embeddings, normalised: [B,T,H].
@@ -110,8 +110,8 @@ TensorId next_sentence(Builder& builder, const Bert& m, TensorId x, const ModelI
                      {name + ".loss", name + ".correct", name + ".count"})[0];
 }
 
-ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Bert& defaults) {
-  const Bert m = with_given(defaults, inputs);
+ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
+  const Bert m = sizes_in(inputs);
   const TensorId tokens = inputs.find(builder, "tokens");
   const TensorId segments = inputs.find(builder, "segments");
   if (builder.status()) {
@@ -135,24 +135,32 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Bert& defa
   return {.loss = loss, .correct = masks[1], .count = masks[2]};
 }
 
-template <std::int64_t layers, std::int64_t hidden, std::int64_t heads>
-Model bert(const std::string& name, const std::string& parameters) {
-  return {.name = name,
-          .description = fmt::format("masked language model and next sentence, {} layers, hidden "
-                                     "{}, {} heads, {} parameters",
-                                     layers, hidden, heads, parameters),
-          .sizes = {"heads", "hidden", "layers", "sequence-length", "vocabulary"},
-          .build = [](Builder& builder, const ModelInputs& inputs) {
-            return poprun::build(builder, inputs,
-                                 {.layers = layers, .hidden = hidden, .heads = heads});
-          }};
+/// Devlin et al.'s vocabulary, longest sequences, and masks of those (max_predictions_per_seq).
+Model bert(const std::string& name, std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
+  constexpr std::int64_t kLength = 512;
+  constexpr std::int64_t kMasks = 76;
+  return {
+      .name = name,
+      .description = fmt::format("masked language model and next sentence, {} layers, hidden {}, "
+                                 "{} heads",
+                                 layers, hidden, heads),
+      .sizes = {{"heads", heads},
+                {"hidden", hidden},
+                {"layers", layers},
+                {"sequence-length", kLength},
+                {"vocabulary", 30522}},
+      .sample = {.tensors = {{"tokens", DataType::kI32, {kLength}},
+                             {"segments", DataType::kI32, {kLength}},
+                             {"positions", DataType::kI32, {kMasks}},
+                             {"labels", DataType::kI32, {kMasks}},
+                             {"next_sentence", DataType::kI32, {}}}},
+      .build = build};
 }
 
 }  // namespace
 
 std::vector<Model> bert_models() {
-  return {bert<12, 768, 12>("bert-base", "110,106,428"),
-          bert<24, 1024, 16>("bert-large", "336,226,108")};
+  return {bert("bert-base", 12, 768, 12), bert("bert-large", 24, 1024, 16)};
 }
 
 }  // namespace poprun

@@ -19,16 +19,16 @@ struct Gpt2 {
   std::int64_t layers;
   std::int64_t hidden;
   std::int64_t heads;
-  std::int64_t vocabulary = 50257;
-  std::int64_t sequence_length = 1024;
+  std::int64_t vocabulary;
+  std::int64_t sequence_length;
 };
 
-Gpt2 with_given(const Gpt2& d, const ModelInputs& inputs) {
-  return {.layers = inputs.size("layers", d.layers),
-          .hidden = inputs.size("hidden", d.hidden),
-          .heads = inputs.size("heads", d.heads),
-          .vocabulary = inputs.size("vocabulary", d.vocabulary),
-          .sequence_length = inputs.size("sequence-length", d.sequence_length)};
+Gpt2 sizes_in(const ModelInputs& inputs) {
+  return {.layers = inputs.size("layers"),
+          .hidden = inputs.size("hidden"),
+          .heads = inputs.size("heads"),
+          .vocabulary = inputs.size("vocabulary"),
+          .sequence_length = inputs.size("sequence-length")};
 }
 
 /// Weights that feed the residual stream start smaller, by the number of additions to it.
@@ -81,8 +81,8 @@ TensorId block(Builder& builder, const std::string& name, TensorId x, const Gpt2
   return builder.add_one("add", {x, y}, {}, name + ".mlp.residual");
 }
 
-ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Gpt2& defaults) {
-  const Gpt2 m = with_given(defaults, inputs);
+ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
+  const Gpt2 m = sizes_in(inputs);
   const TensorId tokens = inputs.find(builder, "tokens");
   const TensorId labels = inputs.find(builder, "labels");
   if (builder.status()) {
@@ -111,26 +111,27 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Gpt2& defa
   return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2]};
 }
 
-template <std::int64_t layers, std::int64_t hidden, std::int64_t heads>
-Model gpt2(const std::string& name, const std::string& parameters) {
+/// Radford et al.'s context and vocabulary.
+Model gpt2(const std::string& name, std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
+  constexpr std::int64_t kContext = 1024;
   return {.name = name,
-          .description = fmt::format("language model, {} layers, hidden {}, {} heads, {} "
-                                     "parameters",
-                                     layers, hidden, heads, parameters),
-          .sizes = {"heads", "hidden", "layers", "sequence-length", "vocabulary"},
-          .build = [](Builder& builder, const ModelInputs& inputs) {
-            return poprun::build(builder, inputs,
-                                 {.layers = layers, .hidden = hidden, .heads = heads});
-          }};
+          .description =
+              fmt::format("language model, {} layers, hidden {}, {} heads", layers, hidden, heads),
+          .sizes = {{"heads", heads},
+                    {"hidden", hidden},
+                    {"layers", layers},
+                    {"sequence-length", kContext},
+                    {"vocabulary", 50257}},
+          .sample = {.tensors = {{"tokens", DataType::kI32, {kContext}},
+                                 {"labels", DataType::kI32, {kContext}}}},
+          .build = build};
 }
 
 }  // namespace
 
 std::vector<Model> gpt2_models() {
-  return {gpt2<12, 768, 12>("gpt2", "124,439,808"),
-          gpt2<24, 1024, 16>("gpt2-medium", "354,823,168"),
-          gpt2<36, 1280, 20>("gpt2-large", "774,030,080"),
-          gpt2<48, 1600, 25>("gpt2-xl", "1,557,611,200")};
+  return {gpt2("gpt2", 12, 768, 12), gpt2("gpt2-medium", 24, 1024, 16),
+          gpt2("gpt2-large", 36, 1280, 20), gpt2("gpt2-xl", 48, 1600, 25)};
 }
 
 }  // namespace poprun

@@ -12,8 +12,8 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const TensorId images = inputs.find(builder, "images");
   const TensorId labels = inputs.find(builder, "labels");
 
-  const std::int64_t hidden_layers = inputs.size("layers", 2);
-  const std::int64_t hidden = inputs.size("hidden", 1024);
+  const std::int64_t hidden_layers = inputs.size("layers");
+  const std::int64_t hidden = inputs.size("hidden");
 
   TensorId x = layers::normalize(builder, images, inputs.mean, inputs.deviation);
   x = layers::flatten(builder, "features", x);
@@ -32,7 +32,10 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 std::vector<Model> mlp_models() {
   return {{.name = "mlp",
            .description = "dense layers with relu: 784-1024-1024-10 on Fashion-MNIST",
-           .sizes = {"hidden", "layers"},
+           .sizes = {{"hidden", 1024}, {"layers", 2}},
+           .sample = {.tensors = {{"images", DataType::kU8, {1, 28, 28}},
+                                  {"labels", DataType::kI32, {}}},
+                      .classes = 10},
            .build = build}};
 }
 

@@ -21,10 +21,10 @@ struct ModelInputs {
   double mean = 0;  ///< Normalisation of u8 images.
   double deviation = 1;
   bool training = true;  ///< False: built for evaluation, on the variables that training made.
-  std::map<std::string, std::int64_t> sizes;  ///< Those that were given; see check_sizes.
+  std::map<std::string, std::int64_t> sizes;  ///< All of the model's: see sizes_of.
 
-  /// The size of that name, or `fallback` where it was not given.
-  [[nodiscard]] std::int64_t size(const std::string& name, std::int64_t fallback) const;
+  /// The size of that name. Requires: the model declares it.
+  [[nodiscard]] std::int64_t size(const std::string& name) const;
 
   /// The tensor of that name; makes `builder` refuse (kUsage) where the dataset has none.
   [[nodiscard]] TensorId find(Builder& builder, std::string_view name) const;
@@ -37,12 +37,27 @@ struct ModelOutputs {
   TensorId count;    ///< Items that count: padding does not.
 };
 
+/// One tensor of a sample.
+struct SampleTensor {
+  std::string name;
+  DataType data;
+  Shape shape;  ///< Without the batch dimension.
+};
+
+/// Data of the kind that a model was published on, for figures of its work.
+struct Sample {
+  std::vector<SampleTensor> tensors;
+  std::int64_t classes = 0;
+};
+
 struct Model {
   std::string name;
   std::string description;  ///< One line.
 
-  /// What ModelInputs::size asks for: names of the sizes that may be given, sorted.
-  std::vector<std::string> sizes;
+  /// Every size that may be given, with its value where it is not: what ModelInputs::size finds.
+  std::map<std::string, std::int64_t> sizes;
+
+  Sample sample;  ///< For the sizes as they are above.
 
   ModelOutputs (*build)(Builder& builder, const ModelInputs& inputs) = nullptr;
 };
@@ -53,7 +68,9 @@ std::vector<Model> all_models();
 /// Errors: kUsage, lists the models there are.
 Result<Model> find_model(std::string_view name);
 
+/// The model's sizes with the `given` ones in place of their defaults.
 /// Errors: kUsage, a size that the model does not have, with those it has.
-Status check_sizes(const Model& model, const std::map<std::string, std::int64_t>& sizes);
+Result<std::map<std::string, std::int64_t>> sizes_of(
+    const Model& model, const std::map<std::string, std::int64_t>& given);
 
 }  // namespace poprun

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ranges>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,26 +36,31 @@ Result<Model> find_model(std::string_view name) {
                                              name, fmt::join(names, ", ")));
 }
 
-Status check_sizes(const Model& model, const std::map<std::string, std::int64_t>& sizes) {
-  for (const auto& [name, value] : sizes) {
-    if (std::ranges::find(model.sizes, name) == model.sizes.end()) {
+Result<std::map<std::string, std::int64_t>> sizes_of(
+    const Model& model, const std::map<std::string, std::int64_t>& given) {
+  auto sizes = model.sizes;
+  for (const auto& [name, value] : given) {
+    const auto size = sizes.find(name);
+    if (size == sizes.end()) {
       return fail(
           ErrorCode::kUsage,
           fmt::format("model.{} = {}: the model {} has no such size; it has: {}", name, value,
                       model.name,
-                      model.sizes.empty() ? std::string{"none"}
-                                          : fmt::format("{}", fmt::join(model.sizes, ", "))));
+                      sizes.empty() ? std::string{"none"}
+                                    : fmt::format("{}", fmt::join(std::views::keys(sizes), ", "))));
     }
     if (value < 1) {
       return fail(ErrorCode::kUsage, fmt::format("model.{} = {}: must be positive", name, value));
     }
+    size->second = value;
   }
-  return {};
+  return sizes;
 }
 
-std::int64_t ModelInputs::size(const std::string& name, std::int64_t fallback) const {
+std::int64_t ModelInputs::size(const std::string& name) const {
   const auto found = sizes.find(name);
-  return found == sizes.end() ? fallback : found->second;
+  POPRUN_CHECK(found != sizes.end());
+  return found->second;
 }
 
 TensorId ModelInputs::find(Builder& builder, std::string_view name) const {

@@ -16,6 +16,7 @@ std::vector<Model> resnet101_models() {
        .description =
            "101 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
        .sizes = {},
+       .sample = layers::imagenet_sample(),
        .build = build}};
 }
 

@@ -15,6 +15,7 @@ std::vector<Model> resnet50_models() {
            .description =
                "50 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
            .sizes = {},
+           .sample = layers::imagenet_sample(),
            .build = build}};
 }
 

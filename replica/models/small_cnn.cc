@@ -32,6 +32,9 @@ std::vector<Model> small_cnn_models() {
   return {{.name = "small-cnn",
            .description = "two 3x3 convolutions (32, 64) with pooling, dense 128, classifier",
            .sizes = {},
+           .sample = {.tensors = {{"images", DataType::kU8, {1, 28, 28}},
+                                  {"labels", DataType::kI32, {}}},
+                      .classes = 10},
            .build = build}};
 }
 

@@ -17,6 +17,11 @@ TensorId normalised(Builder& builder, const std::string& convolution, const std:
 
 }  // namespace
 
+Sample imagenet_sample() {
+  return {.tensors = {{"images", DataType::kU8, {3, 224, 224}}, {"labels", DataType::kI32, {}}},
+          .classes = 1000};
+}
+
 TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::int64_t width,
                     std::int64_t channels, std::int64_t stride, std::int64_t groups,
                     bool training) {

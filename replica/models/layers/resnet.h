@@ -14,6 +14,9 @@ struct ResNet {
   std::int64_t width_per_group = 64;   ///< Their channels a group in the first stage.
 };
 
+/// 224 x 224 images of three channels and 1000 classes.
+Sample imagenet_sample();
+
 /// A bottleneck block, as torchvision's `Bottleneck`: 1x1, 3x3 with the stride ("v1.5") and the
 /// groups, 1x1 to `channels`, each batch-normalised; added to x, or to a 1x1 convolution of x where
 /// sizes differ. Parameters are called NAME.conv1.weight ... NAME.downsample.1.bias.

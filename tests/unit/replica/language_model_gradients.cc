@@ -90,18 +90,18 @@ Status run(const std::string& name, const std::string& path) {
   graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
   Builder builder(graph, 1, 0, "");
   const std::vector<Input> inputs = inputs_of(name);
+  POPRUN_ASSIGN(const Model model, find_model(name));
   ModelInputs given;
-  given.sizes = {{"layers", 2},
-                 {"hidden", 24},
-                 {"heads", 3},
-                 {"vocabulary", kVocabulary},
-                 {"sequence-length", kTokens + 2}};
+  POPRUN_ASSIGN(given.sizes, sizes_of(model, {{"layers", 2},
+                                              {"hidden", 24},
+                                              {"heads", 3},
+                                              {"vocabulary", kVocabulary},
+                                              {"sequence-length", kTokens + 2}}));
   for (const Input& input : inputs) {
     given.names.push_back(input.name);
     given.tensors.push_back(
         graph.add_tensor({input.name, {DataType::kI32, input.shape, {}}, Role::kStream}));
   }
-  POPRUN_ASSIGN(const Model model, find_model(name));
   const ModelOutputs outputs = model.build(builder, given);
   POPRUN_TRY(builder.status());
   POPRUN_ASSIGN(

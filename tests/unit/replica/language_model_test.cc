@@ -22,12 +22,14 @@ const std::map<std::string, std::int64_t> kTiny = {
 /// A model on made-up inputs, two sequences of six tokens or what `T` says.
 class Built {
  public:
-  explicit Built(const std::string& name, std::map<std::string, std::int64_t> sizes = {},
+  explicit Built(const std::string& name, const std::map<std::string, std::int64_t>& sizes = {},
                  std::int64_t T = 6) {
     graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
     Builder builder(graph, 1, 0, "");
+    const Result<Model> model = find_model(name);
+    EXPECT_TRUE(model);
     ModelInputs inputs;
-    inputs.sizes = std::move(sizes);
+    inputs.sizes = *sizes_of(*model, sizes);
     const auto add = [&](const std::string& input, Shape shape) {
       inputs.names.push_back(input);
       inputs.tensors.push_back(
@@ -42,8 +44,6 @@ class Built {
       add("labels", {2, 3});
       add("next_sentence", {2});
     }
-    const Result<Model> model = find_model(name);
-    EXPECT_TRUE(model);
     outputs = model->build(builder, inputs);
     status = builder.status();
   }
@@ -105,14 +105,15 @@ TEST(LanguageModels, RefuseHeadsThatDoNotDivide) {
 }
 
 TEST(Models, RefuseSizesThatTheyDoNotHave) {
-  const Status status = check_sizes(*find_model("gpt2"), {{"layers", 3}, {"image-size", 224}});
-  ASSERT_FALSE(status);
-  EXPECT_EQ(status.error().code, ErrorCode::kUsage);
-  EXPECT_EQ(status.error().message,
+  const auto sizes = sizes_of(*find_model("gpt2"), {{"layers", 3}, {"image-size", 224}});
+  ASSERT_FALSE(sizes);
+  EXPECT_EQ(sizes.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(sizes.error().message,
             "model.image-size = 224: the model gpt2 has no such size; it has: heads, hidden, "
             "layers, sequence-length, vocabulary");
-  EXPECT_FALSE(check_sizes(*find_model("small-cnn"), {{"layers", 3}}));
-  EXPECT_TRUE(check_sizes(*find_model("gpt2"), kTiny));
+  EXPECT_FALSE(sizes_of(*find_model("small-cnn"), {{"layers", 3}}));
+  EXPECT_FALSE(sizes_of(*find_model("gpt2"), {{"layers", 0}}));
+  EXPECT_EQ(*sizes_of(*find_model("gpt2"), kTiny), kTiny);
 }
 
 /// Logits of a tiny model for given tokens, with parameters that are the same every time.

@@ -34,7 +34,7 @@ Graph job_of(const std::string& name, const Shape& image, std::int64_t classes) 
                                                                .tensors = tensors,
                                                                .classes = classes,
                                                                .training = training,
-                                                               .sizes = {}});
+                                                               .sizes = find_model(name)->sizes});
     return ForwardOutputs{out.loss, out.correct, out.count};
   };
   options.optimizer = {.name = "sgd"};

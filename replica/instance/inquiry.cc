@@ -1,0 +1,187 @@
+#include "replica/instance/inquiry.h"
+
+#include <cmath>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "proto/coordinator.pb.h"
+#include "replica/compiler/compile.h"
+#include "replica/compiler/placement/out_of_memory.h"
+#include "replica/instance/job.h"
+#include "replica/instance/profile.h"
+#include "replica/models/model.h"
+
+namespace poprun {
+namespace {
+
+/// 12,345,678.
+std::string grouped(std::int64_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t place = text.size(); place > 3; place -= 3) {
+    text.insert(place - 3, ",");
+  }
+  return text;
+}
+
+struct ModelFigures {
+  std::int64_t parameters = 0;
+  std::int64_t forward_macs = 0;
+};
+
+/// The evaluation's forward pass of one sample.
+Result<ModelFigures> figures_of(const Model& model) {
+  Graph graph;
+  graph.functions = {{"load", {{1, {}}}}, {"evaluate", {{1, {}}}}};
+  Builder builder(graph, 1, 0, "");
+  ModelInputs inputs;
+  inputs.classes = model.sample.classes;
+  inputs.training = false;
+  inputs.sizes = model.sizes;
+  for (const SampleTensor& tensor : model.sample.tensors) {
+    Shape shape{1};
+    shape.insert(shape.end(), tensor.shape.begin(), tensor.shape.end());
+    inputs.names.push_back(tensor.name);
+    inputs.tensors.push_back(graph.add_tensor(
+        {tensor.name, {tensor.data, std::move(shape), Layout::kRowMajor}, Role::kStream}));
+  }
+  model.build(builder, inputs);
+  POPRUN_TRY(builder.status());
+  ModelFigures figures;
+  for (const Tensor& tensor : graph.tensors()) {
+    figures.parameters += tensor.role == Role::kParameter ? tensor.type.elements() : 0;
+  }
+  for (const Operation& operation : builder.operations()) {
+    Signature signature{{}, {}, operation.attributes};
+    for (const TensorId id : operation.inputs) {
+      signature.inputs.push_back(graph.tensor(id).type);
+    }
+    for (const TensorId id : operation.outputs) {
+      signature.outputs.push_back(graph.tensor(id).type);
+    }
+    figures.forward_macs += find_operator(operation.kind)->work(signature).macs;
+  }
+  return figures;
+}
+
+/// "images u8[3,224,224], 1000 classes"; labels of one element go without saying.
+std::string sample_text(const Sample& sample) {
+  std::vector<std::string> parts;
+  for (const SampleTensor& tensor : sample.tensors) {
+    if (!tensor.shape.empty()) {
+      parts.push_back(
+          fmt::format("{} {}", tensor.name, to_text(TensorType{tensor.data, tensor.shape, {}})));
+    }
+  }
+  if (sample.classes > 0) {
+    parts.push_back(fmt::format("{} classes", sample.classes));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string sizes_text(const Model& model) {
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : model.sizes) {
+    parts.push_back(fmt::format("{}={}", name, value));
+  }
+  return parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, " "));
+}
+
+Answer list_models() {
+  Answer answer;
+  const auto row = [&answer](const auto&... cells) {
+    answer.text += fmt::format("{:<18} {:>13}  {:>14}  {:<72} {}\n", cells...);
+  };
+  row("model", "parameters", "forward GMAC", "sizes, with their defaults", "one sample");
+  for (const Model& model : all_models()) {
+    const auto figures = figures_of(model);
+    if (!figures) {
+      answer.status = tl::unexpected<Error>{figures.error()};
+      return answer;
+    }
+    row(model.name, grouped(figures->parameters),
+        fmt::format("{:.9f}", static_cast<double>(figures->forward_macs) / 1e9), sizes_text(model),
+        sample_text(model.sample));
+  }
+  return answer;
+}
+
+std::string mebibytes(std::uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+/// "149.3 us", as the summary of a run has it.
+std::string duration_text(double seconds) {
+  if (seconds >= 1) {
+    return fmt::format("{:.2f} s", seconds);
+  }
+  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", seconds * 1e3)
+                         : fmt::format("{:.1f} us", seconds * 1e6);
+}
+
+/// Appends the Program's figures to `text`; what came before an error stays.
+Status describe_job(const proto::RunConfig& config, const proto::Dataset& dataset,
+                    std::string& text) {
+  const auto row = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("{:<14} {}\n", name, value);
+  };
+  POPRUN_ASSIGN(const CompileOptions options, compile_options(config, dataset));
+  POPRUN_ASSIGN(const Program program, plan_program(options));
+  text += "# compiled\n";
+  row("parameters", grouped(static_cast<std::int64_t>(program.parameter_count())));
+  row("operators", grouped(static_cast<std::int64_t>(program.operator_count())));
+  POPRUN_TRY(check_fits(program, options.micro_batch_size));
+  POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
+  const proto::JobShape shape = job_shape(program, config, training);
+  row("steps",
+      fmt::format("{} of {} samples ({} an epoch)",
+                  grouped(static_cast<std::int64_t>(shape.total_steps())), shape.samples_per_step(),
+                  grouped(static_cast<std::int64_t>(shape.steps_per_epoch()))));
+  for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
+    const proto::IpuMemory& memory = program.memory(ipu);
+    row(fmt::format("IPU {} memory", ipu),
+        fmt::format("{} peak of {}, {} always live, planned", mebibytes(memory.peak()),
+                    mebibytes(memory.capacity()), mebibytes(memory.always_live())));
+    if (memory.peak() > 0) {
+      row("  most is live", "at " + worst_place(program, ipu));
+    }
+  }
+  row("device step",
+      fmt::format("{}, {} samples/s (device clock, {}, modelled)",
+                  duration_text(shape.device_step_seconds()),
+                  grouped(std::llround(shape.samples_per_step() / shape.device_step_seconds())),
+                  program.device().name()));
+  for (const std::string& note : program.notes()) {
+    row("note", note);
+  }
+  return {};
+}
+
+Answer compile_job(std::istream& input) {
+  Answer answer;
+  proto::JoinReply job;
+  answer.status =
+      job.ParseFromIstream(&input)
+          ? describe_job(job.config(), job.dataset(), answer.text)
+          : fail(ErrorCode::kUsage, "--compile needs a serialised JoinReply as its input");
+  return answer;
+}
+
+}  // namespace
+
+Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input) {
+  if (arguments.size() == 1 && arguments[0] == "--compile") {
+    return compile_job(input);
+  }
+  if (arguments.size() == 1 && arguments[0] == "--list-models") {
+    return list_models();
+  }
+  return {"",
+          fail(ErrorCode::kUsage,
+               fmt::format("'{}' is no question for poprun-emu-replica; there are: --list-models, "
+                           "--compile",
+                           fmt::join(arguments, " ")))};
+}
+
+}  // namespace poprun

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <istream>
+#include <string>
+#include <vector>
+
+#include "replica/base/error.h"
+
+/// Questions that poprun-emu-replica answers without a job: no launcher, no MPI, no data. The
+/// launcher passes them on, since it knows no model.
+namespace poprun {
+
+/// What is printed, and how it ended: text comes before the error.
+struct Answer {
+  std::string text;
+  Status status;
+};
+
+///   --list-models   every built-in model: parameters, multiply-accumulates of a forward pass of
+///                   one sample at its default sizes, these sizes, and the sample
+///
+///   --compile       the job whose serialised JoinReply (config and dataset) is in `input`: figures
+///   of
+///                   its Program, parameters and operators also where it does not fit an IPU
+///
+/// Errors: kUsage, no such question; those of `compile` and `training_options`.
+Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input);
+
+}  // namespace poprun

@@ -1,0 +1,138 @@
+#include "replica/instance/inquiry.h"
+
+#include <map>
+#include <sstream>
+
+#include <gmock/gmock.h>
+
+#include "proto/coordinator.pb.h"
+#include "replica/models/model.h"
+
+namespace poprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+Answer ask(const std::string& question, const std::string& input = "") {
+  std::istringstream stream(input);
+  return answer_inquiry({question}, stream);
+}
+
+/// Columns two and three of --list-models by model.
+std::map<std::string, std::pair<std::string, std::string>> listed() {
+  std::istringstream lines(ask("--list-models").text);
+  std::map<std::string, std::pair<std::string, std::string>> rows;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name;
+    words >> name;
+    words >> rows[name].first >> rows[name].second;
+  }
+  return rows;
+}
+
+// Parameters: the models' papers and reference implementations (torchvision, Hugging Face).
+// Multiply-accumulates: published counts of the residual networks (torchvision's weights page
+// rounds them to 4.09, 7.80, 4.23 and 16.41); small networks and transformers by hand, with S
+// tokens, V words, M masks: layers * (12 S H^2 + 2 S^2 H) + S H V, and M (H^2 + H V) + H^2 + 2 H
+// for BERT's heads.
+TEST(ListModels, GivesPublishedCounts) {
+  const auto rows = listed();
+  const auto expect = [&](const char* name, const char* parameters, const char* gmac) {
+    ASSERT_TRUE(rows.contains(name)) << name;
+    EXPECT_EQ(rows.at(name).first, parameters) << name;
+    EXPECT_EQ(rows.at(name).second, gmac) << name;
+  };
+  expect("small-cnn", "421,642", "0.004241152");
+  expect("mlp", "1,863,690", "0.001861632");
+  expect("resnet50", "25,557,032", "4.089184256");
+  expect("resnet101", "44,549,160", "7.801405440");
+  expect("resnext50-32x4d", "25,028,904", "4.230479872");
+  expect("resnext101-32x8d", "88,791,336", "16.414015488");
+  expect("bert-base", "110,106,428", "50.145308160");
+  expect("bert-large", "336,226,108", "169.959811072");
+  expect("gpt2", "124,439,808", "145.824153600");
+  expect("gpt2-medium", "354,823,168", "413.475536896");
+  expect("gpt2-large", "774,030,080", "887.285350400");
+  expect("gpt2-xl", "1,557,611,200", "1753.351782400");
+}
+
+TEST(ListModels, ShowsEveryModelWithTheSizesItTakes) {
+  const Answer answer = ask("--list-models");
+  ASSERT_TRUE(answer.status);
+  for (const Model& model : all_models()) {
+    EXPECT_THAT(answer.text, HasSubstr("\n" + model.name + " "));
+    for (const auto& [size, value] : model.sizes) {
+      EXPECT_THAT(answer.text, HasSubstr(size + "=" + std::to_string(value)));
+    }
+  }
+}
+
+TEST(Inquiry, OfAnotherKindIsRefused) {
+  const Answer answer = ask("--list");
+  ASSERT_FALSE(answer.status);
+  EXPECT_EQ(answer.status.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(answer.status.error().message, HasSubstr("'--list'"));
+}
+
+/// A job as the launcher hands it over.
+std::string serialised(const std::string& model, std::uint32_t micro_batch) {
+  proto::JoinReply job;
+  proto::RunConfig& config = *job.mutable_config();
+  config.mutable_model()->set_name(model);
+  config.mutable_data()->set_micro_batch_size(micro_batch);
+  config.mutable_training()->set_epochs(2);
+  config.mutable_training()->set_optimizer("momentum");
+  config.mutable_training()->set_momentum(0.9);
+  config.mutable_training()->set_learning_rate(0.1);
+  config.mutable_training()->set_schedule("constant");
+  config.mutable_training()->set_gradient_accumulation(1);
+  config.mutable_device()->set_ipu("mk2");
+  config.mutable_topology()->set_num_replicas(4);
+  config.mutable_topology()->set_num_instances(4);
+  config.mutable_topology()->set_ipus_per_replica(2);
+  proto::Dataset& dataset = *job.mutable_dataset();
+  dataset.set_train_items(1000);
+  dataset.set_test_items(10);
+  dataset.set_classes(10);
+  dataset.set_deviation(1);
+  proto::StreamTensor& images = *dataset.add_tensors();
+  images.set_name("images");
+  images.set_element("u8");
+  for (const std::uint32_t d : {1U, 28U, 28U}) {
+    images.add_sample_shape(d);
+  }
+  dataset.add_tensors()->set_name("labels");
+  dataset.mutable_tensors(1)->set_element("i32");
+  return job.SerializeAsString();
+}
+
+TEST(Compile, TellsWhatTheProgramIs) {
+  const Answer answer = ask("--compile", serialised("small-cnn", 16));
+  ASSERT_TRUE(answer.status) << answer.status.error().message;
+  for (const char* part : {"parameters     421,642\n", "operators      ",
+                           "steps          30 of 64 samples (15 an epoch)\n", " of 897.0 MiB, ",
+                           "at step ", "device step ", "(device clock, mk2, modelled)\n",
+                           "note           the model occupies 1 of 2 IPUs"}) {
+    EXPECT_THAT(answer.text, HasSubstr(part));
+  }
+}
+
+TEST(Compile, CountsWhatDoesNotFit) {
+  const Answer answer = ask("--compile", serialised("resnet50", 1000));
+  EXPECT_THAT(answer.text, HasSubstr("parameters     23,522,250\n"));
+  ASSERT_FALSE(answer.status);
+  EXPECT_EQ(answer.status.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(answer.status.error().message, HasSubstr("out of memory: model resnet50 needs "));
+  EXPECT_THAT(answer.status.error().message, HasSubstr("\n  always live: "));
+}
+
+TEST(Compile, RefusesDataThatTheModelDoesNotTake) {
+  const Answer answer = ask("--compile", serialised("gpt2", 1));
+  ASSERT_FALSE(answer.status);
+  EXPECT_EQ(answer.status.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(answer.text, "");
+}
+
+}  // namespace
+}  // namespace poprun
