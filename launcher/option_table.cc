@@ -299,6 +299,12 @@ void add_model_and_data(std::vector<OptionRow>& rows) {
   rows.push_back({"data.augment", 0, Group::kJob, Arity::kValue, "NAME", "",
                   "Training images: none (default), flip, crop or flip+crop",
                   choice({"none", "flip", "crop", "flip+crop"}, parameter("augment"))});
+  rows.push_back(
+      {"data.order", 0, Group::kJob, Arity::kValue, "NAME", "shuffled",
+       "Training items: shuffled anew in every epoch, or sequential, as the data has them",
+       choice({"shuffled", "sequential"}, [](Options& o, const std::string& v) {
+         o.config.mutable_data()->set_sequential(v == "sequential");
+       })});
   rows.push_back({"data.micro-batch-size", 0, Group::kJob, Arity::kValue, "N", "16",
                   "Samples a replica computes at once",
                   integer(1, 1 << 20, [](Options& o, std::uint64_t v) {
