@@ -94,6 +94,7 @@ Result<Sampler> Sampler::make(const proto::Selection& selection, std::uint64_t i
                 fmt::format("selection: needed split SPLIT_TRAIN or SPLIT_TEST, had number {}",
                             static_cast<int>(selection.split())));
   }
+  sampler.sequential_ = selection.sequential();
   sampler.seed_ = selection.seed();
   sampler.key_ = random_key(selection.seed(), "epoch permutation");
   sampler.items_ = items;
@@ -125,7 +126,8 @@ void Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> items) c
   const std::uint64_t slot =
       (step % steps_per_epoch_) * micro_batches_per_step_ + sequence % micro_batches_per_step_;
   for (std::uint64_t j = 0; j < items.size(); ++j) {
-    items[j] = permuted(key_, epoch_of(sequence), items_, first_of(slot) + j);
+    const std::uint64_t position = first_of(slot) + j;
+    items[j] = sequential_ ? position : permuted(key_, epoch_of(sequence), items_, position);
   }
 }
 

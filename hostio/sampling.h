@@ -15,6 +15,10 @@
 ///   epoch's permutation  | m0 r0 | m0 r1 | m1 r0 | m1 r1 | next step ...     | rest is left out
 ///                        |<- micro-batch->                |                  |<- of this epoch ->
 ///                        |<------- global batch --------->|
+///
+/// A sequential Selection has the items in the dataset's order instead of a permutation: global
+/// batch s of an epoch is items s * G to (s + 1) * G - 1 of G in a global batch, its micro-batch m
+/// of replica r the b items from (m * replicas + r) * b on.
 namespace poprun::hostio {
 
 /// Global batches in one epoch; the items that do not fill the last one are left out of it.
@@ -64,6 +68,7 @@ class Sampler {
   Sampler() = default;
 
   bool training_ = false;
+  bool sequential_ = false;
   std::uint64_t seed_ = 0;
   std::uint64_t key_ = 0;
   std::uint64_t items_ = 0;

@@ -116,6 +116,10 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
   proto::JoinReply reply;
   *reply.mutable_config() = options_.config;
   *reply.mutable_dataset() = served->dataset;
+  if (options_.config.training().evaluate() && served->dataset.test_items() == 0) {
+    console_.say("note: the data has no test part, so nothing is evaluated");
+    reply.mutable_config()->mutable_training()->set_evaluate(false);
+  }
   for (std::uint32_t i = 0; i < placement_.num_instances; ++i) {
     reply.mutable_config()->mutable_topology()->add_instance_host(placement_.host_of(i));
   }

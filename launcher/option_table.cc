@@ -279,7 +279,8 @@ void add_model_and_data(std::vector<OptionRow>& rows) {
                   })});
   rows.push_back(
       {"data.source", 0, Group::kJob, Arity::kValue, "SOURCE", "fashion-mnist",
-       "Dataset: fashion-mnist, idx:DIR, text:FILE, tokens:FILE, tokens-u32:FILE, "
+       "Dataset: fashion-mnist, idx:DIR, npz:FILE, npy:DIR, text:FILE, tokens:FILE, "
+       "tokens-u32:FILE, "
        "synthetic:images=CxHxW,classes=N,items=N or synthetic:tokens,vocabulary=N,items=N",
        text([](Options& o, const std::string& v) { o.config.mutable_data()->set_source(v); })});
   const auto parameter = [](const char* key) {
@@ -301,9 +302,24 @@ void add_model_and_data(std::vector<OptionRow>& rows) {
   rows.push_back({"data.mask-token", 0, Group::kJob, Arity::kValue, "ID", "",
                   "Token that masks (default: the first id that the data does not use)",
                   integer(0, (1ULL << 31) - 3, parameter("mask-token"))});
+  rows.push_back({"data.channels", 0, Group::kJob, Arity::kValue, "NAME", "",
+                  "Images of npz and npy: channels first [N,C,H,W] (default) or last [N,H,W,C]",
+                  choice({"first", "last"}, parameter("channels"))});
+  rows.push_back({"data.mean", 0, Group::kJob, Arity::kValue, "X", "",
+                  "Of npz and npy images: mean of x / 255 (uint8, default 0.5), of x (floats, 0)",
+                  real({-1e9, 1e9}, parameter("mean"))});
+  rows.push_back({"data.deviation", 0, Group::kJob, Arity::kValue, "X", "",
+                  "Likewise, what they are divided by then (uint8, default 0.5; floats, 1)",
+                  real({0, 1e9, false}, parameter("deviation"))});
   rows.push_back({"data.augment", 0, Group::kJob, Arity::kValue, "NAME", "",
                   "Training images: none (default), flip, crop or flip+crop",
                   choice({"none", "flip", "crop", "flip+crop"}, parameter("augment"))});
+  rows.push_back(
+      {"data.order", 0, Group::kJob, Arity::kValue, "NAME", "shuffled",
+       "Training items: shuffled anew in every epoch, or sequential, as the data has them",
+       choice({"shuffled", "sequential"}, [](Options& o, const std::string& v) {
+         o.config.mutable_data()->set_sequential(v == "sequential");
+       })});
   rows.push_back({"data.micro-batch-size", 0, Group::kJob, Arity::kValue, "N", "16",
                   "Samples a replica computes at once",
                   integer(1, 1 << 20, [](Options& o, std::uint64_t v) {

@@ -107,6 +107,7 @@ proto::Selection selection_of(const proto::RunConfig& config, const std::string&
   selection.set_source(config.data().source());
   selection.set_split(stream == "train" ? proto::SPLIT_TRAIN : proto::SPLIT_TEST);
   selection.set_seed(config.training().seed());
+  selection.set_sequential(config.data().sequential());
   selection.set_replica(replica);
   selection.set_replica_count(config.topology().num_replicas());
   selection.set_micro_batch_size(config.data().micro_batch_size());

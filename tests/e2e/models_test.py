@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Models and data sources beside the default job: each trains through the real command."""
+import io
+import struct
 import unittest
+import zipfile
 
 from emulated_job import ROOT, JobTest
 
@@ -67,6 +70,33 @@ class Training(JobTest):
         self.assertEqual(job.profile()["outcome"]["steps"], "1")
         header = (job.output_dir / "weights.safetensors").read_bytes()[:100_000]
         self.assertIn(b"layer4.2.bn3.running_var", header)
+
+
+def npy(type_, shape, elements):
+    """A .npy file by its description in numpy/lib/format.py."""
+    header = f"{{'descr': '{type_}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + elements
+
+
+class Arrays(JobTest):
+    def archive(self):
+        """64 items in two classes: a vector of eight floats with a one where the class is."""
+        labels = [i % 2 for i in range(64)]
+        rows = [[0.0] * y + [1.0] + [0.0] * (7 - y) for y in labels]
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+            file.writestr("x.npy", npy("<f4", "(64, 8)", struct.pack("<512f", *sum(rows, []))))
+            file.writestr("y.npy", npy("<i8", "(64,)", struct.pack("<64q", *labels)))
+        path = self.folder / "data.npz"
+        path.write_bytes(buffer.getvalue())
+        return path
+
+    def test_of_features_train_without_normalisation_and_without_a_test_part(self):
+        config = MLP.replace("synthetic:images=1x8x8,classes=4,items=1000", f"npz:{self.archive()}")
+        job = self.run_job("-n", 2, config=config)
+        self.assertLess(losses(job)[-1], 0.1)
+        self.assertIn("the data has no test part, so nothing is evaluated", job.stderr)
+        self.assertNotIn("test", {row["split"] for row in job.metrics()})
 
 
 class Placement(JobTest):

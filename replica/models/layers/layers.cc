@@ -24,6 +24,23 @@ std::int64_t dimension(const Builder& builder, TensorId x, std::size_t d) {
 }  // namespace
 
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation) {
+  if (!builder.status()) {
+    return images;
+  }
+  const TensorType type = builder.type(images);
+  if (type.data == DataType::kF32 && type.shape.size() == 4) {
+    return builder.add_one("reshape", {images},
+                           {{"shape", type.shape}, {"layout", std::string{"nhwc"}}}, "images.nhwc");
+  }
+  if (type.data == DataType::kF32) {
+    return images;
+  }
+  if (type.shape.size() == 2) {
+    images = builder.add_one("reshape", {images},
+                             {{"shape", Shape{type.shape[0], type.shape[1], 1, 1}},
+                              {"layout", std::string{"row-major"}}},
+                             "images.features");
+  }
   return builder.add_one("normalize", {images}, {{"mean", mean}, {"deviation", deviation}},
                          "normalized");
 }
@@ -112,6 +129,9 @@ TensorId flatten(Builder& builder, const std::string& name, TensorId x) {
     return x;
   }
   const TensorType& type = builder.type(x);
+  if (type.shape.size() == 2) {
+    return x;
+  }
   const std::int64_t rows = dimension(builder, x, 0);
   return builder.add_one(
       "reshape", {x},

@@ -9,7 +9,9 @@
 /// start as PyTorch's do: uniform in +-1/sqrt(fan-in) (its kaiming_uniform_ with a = sqrt(5)).
 namespace poprun::layers {
 
-/// 8-bit images [N,C,H,W] to normalised floats.
+/// What the dataset calls images, as floats: u8 ones become (x / 255 - mean) / deviation, f32 ones
+/// are as they are. [N,C,H,W] in the layout of convolutions; features [N,F] stay in rows, u8 ones as
+/// [N,F,1,1].
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
 
 /// A convolution with a square kernel.

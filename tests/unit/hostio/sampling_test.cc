@@ -99,6 +99,25 @@ TEST(Sampling, TrainingCutsTheEpochAsDrawn) {
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 1, 5), ElementsAre(second_epoch[3]));
 }
 
+TEST(Sampling, SequentialTrainingTakesItemsAsTheDataHasThem) {
+  // 2 replicas of 2 items, 2 micro-batches: 8 items a step, 17 in the data, the last left out.
+  proto::Selection wanted = selection(
+      {.items = 17, .replicas = 2, .micro_batch = 2, .accumulation = 2}, proto::SPLIT_TRAIN, 1);
+  wanted.set_sequential(true);
+  const Result<Sampler> sampler = Sampler::make(wanted, 17);
+  ASSERT_TRUE(sampler);
+  Items items(2);
+  const auto expect = [&](std::uint64_t sequence, std::uint64_t first) {
+    sampler->items_of(sequence, items);
+    EXPECT_THAT(items, ElementsAre(first, first + 1)) << "batch " << sequence;
+  };
+  expect(0, 2);
+  expect(1, 6);
+  expect(2, 10);
+  expect(3, 14);
+  expect(4, 2);  // The second epoch is like the first.
+}
+
 TEST(Sampling, StaysTheSameForEver) {
   // Literal: a change here changes the result of every job ever run.
   const Job job = {.items = 10, .replicas = 1, .micro_batch = 10, .accumulation = 1};

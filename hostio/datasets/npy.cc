@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "hostio/array_dataset.h"
+#include "hostio/datasets/dataset.h"
+#include "hostio/file_bytes.h"
+#include "hostio/zip.h"
+
+/// Arrays as NumPy saves them; array_dataset.h says what their names mean.
+///
+///   npz:FILE                     an archive of np.savez or np.savez_compressed
+///   npy:DIR                      all .npy files of a folder, each called as its array
+///   npy:NAME=FILE,NAME=FILE      single files; without NAME= a file is called as its array
+namespace poprun::hostio::families {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kFiles = "npy:";
+constexpr std::string_view kArchive = "npz:";
+constexpr std::string_view kSuffix = ".npy";
+
+using Arrays = std::vector<ArrayFile>;
+
+/// Adds the array called `name` in `file`.
+Status add_file(const std::string& name, const fs::path& file, Arrays& arrays) {
+  POPRUN_ASSIGN(const ByteSource source, file_source(file));
+  POPRUN_ASSIGN(const auto begin, source.read(0, std::min<std::uint64_t>(source.size, kNpyPrefix)));
+  Result<NpyHeader> header = parse_npy_header(begin, file.string());
+  const std::uint64_t at = header ? header->data_begin : 0;
+  arrays.push_back(
+      {.name = name, .place = file.string(), .header = std::move(header), .data = [source, at] {
+         return source.read(at, source.size - at);
+       }});
+  return {};
+}
+
+Result<Arrays> arrays_in_folder(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(folder, failed)) {
+    if (entry.path().extension() == kSuffix) {
+      files.push_back(entry.path());
+    }
+  }
+  if (failed || files.empty()) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: needed a folder with .npy files, {}", folder.string(),
+                            failed ? failed.message() : "had none"));
+  }
+  std::ranges::sort(files);
+  Arrays arrays;
+  for (const fs::path& file : files) {
+    POPRUN_TRY(add_file(file.stem().string(), file, arrays));
+  }
+  return arrays;
+}
+
+Result<Arrays> arrays_in_files(std::string_view list) {
+  Arrays arrays;
+  while (!list.empty()) {
+    const std::string_view entry = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(entry.size() + 1, list.size()));
+    const std::size_t equals = entry.find('=');
+    const bool named = equals != std::string_view::npos;
+    const fs::path file = entry.substr(named ? equals + 1 : 0);
+    POPRUN_TRY(add_file(named ? std::string{entry.substr(0, equals)} : file.stem().string(), file,
+                        arrays));
+  }
+  return arrays;
+}
+
+Result<Arrays> arrays_in_archive(const fs::path& file) {
+  POPRUN_ASSIGN(const ByteSource source, file_source(file));
+  POPRUN_ASSIGN(const std::vector<ZipMember> members, zip_members(source));
+  Arrays arrays;
+  for (const ZipMember& member : members) {
+    if (!member.name.ends_with(kSuffix)) {
+      continue;
+    }
+    const std::string place = fmt::format("{}: {}", file.string(), member.name);
+    POPRUN_ASSIGN(const auto begin, read_member(source, member, kNpyPrefix));
+    Result<NpyHeader> header = parse_npy_header(begin, place);
+    const std::uint64_t at = header ? header->data_begin : 0;
+    arrays.push_back({.name = member.name.substr(0, member.name.size() - kSuffix.size()),
+                      .place = place,
+                      .header = std::move(header),
+                      .data = [source, member, at]() -> Result<std::vector<std::byte>> {
+                        POPRUN_ASSIGN(std::vector<std::byte> bytes, read_member(source, member));
+                        const std::uint64_t behind = std::min<std::uint64_t>(at, bytes.size());
+                        bytes.erase(bytes.begin(),
+                                    bytes.begin() + static_cast<std::ptrdiff_t>(behind));
+                        return bytes;
+                      }});
+  }
+  return arrays;
+}
+
+Result<Arrays> arrays_of(const Source& source) {
+  const std::string_view text = source.text;
+  if (text.starts_with(kArchive)) {
+    return arrays_in_archive(text.substr(kArchive.size()));
+  }
+  const std::string_view place = text.substr(kFiles.size());
+  std::error_code ignored;
+  const bool files = place.find(kSuffix) != std::string_view::npos;
+  return files && !fs::is_directory(place, ignored) ? arrays_in_files(place)
+                                                    : arrays_in_folder(place);
+}
+
+}  // namespace
+
+const DatasetFamily& npy() {
+  static constexpr DatasetFamily kFamily = {
+      .form = "npz:FILE, npy:DIR, npy:NAME=FILE,NAME=FILE",
+      .parameters = kArrayParameters,
+      .accepts =
+          [](std::string_view text) {
+            return text.starts_with(kFiles) || text.starts_with(kArchive);
+          },
+      .describe = [](const Source& source) -> Result<proto::Dataset> {
+        POPRUN_ASSIGN(const Arrays arrays, arrays_of(source));
+        return describe_arrays(arrays, source);
+      },
+      .load = [](const Source& source) -> Result<std::unique_ptr<Dataset>> {
+        POPRUN_ASSIGN(const Arrays arrays, arrays_of(source));
+        return load_arrays(arrays, source);
+      },
+  };
+  return kFamily;
+}
+
+}  // namespace poprun::hostio::families

@@ -1,0 +1,347 @@
+#include "hostio/npy.h"
+
+#include <cmath>
+#include <cstring>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hostio/datasets/dataset.h"
+#include "tests/unit/hostio/npy_bytes.h"
+
+namespace poprun::hostio {
+namespace {
+
+using ::testing::AllOf;
+using testing::Bytes;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::integers;
+using testing::npy_bytes;
+using testing::npy_with_header;
+using testing::TemporaryFolder;
+using testing::zip_bytes;
+using Element = NpyTarget::Element;
+
+std::span<const std::byte> span_of(const Bytes& bytes) {
+  return std::as_bytes(std::span(bytes));
+}
+
+template <typename T>
+std::vector<T> values_of(const std::vector<std::byte>& bytes) {
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+/// The whole way of one file.
+Result<std::vector<std::byte>> elements(const Bytes& file, const NpyTarget& target) {
+  POPRUN_ASSIGN(const NpyHeader header, parse_npy_header(span_of(file), "a.npy"));
+  const auto data = span_of(file).subspan(header.data_begin);
+  return npy_elements(header, {data.begin(), data.end()}, target, "a.npy");
+}
+
+std::vector<float> floats(const Bytes& file, const NpyTarget& target = {}) {
+  const auto bytes = elements(file, target);
+  EXPECT_TRUE(bytes) << bytes.error().message;
+  return bytes ? values_of<float>(*bytes) : std::vector<float>{};
+}
+
+std::vector<std::int32_t> ints(const Bytes& file) {
+  const auto bytes = elements(file, {.element = Element::kI32});
+  EXPECT_TRUE(bytes) << bytes.error().message;
+  return bytes ? values_of<std::int32_t>(*bytes) : std::vector<std::int32_t>{};
+}
+
+std::string complaint(const Bytes& file, const NpyTarget& target = {}) {
+  const auto bytes = elements(file, target);
+  EXPECT_FALSE(bytes);
+  EXPECT_EQ(bytes.error().code, ErrorCode::kData);
+  EXPECT_EQ(bytes.error().message.find('\n'), std::string::npos);
+  return bytes.error().message;
+}
+
+// 1.0, -2.0, 0.5 as IEEE 754 has them.
+const Bytes kHalfs = {0x00, 0x3C, 0x00, 0xC0, 0x00, 0x38};
+const Bytes kSingles = {0, 0, 0x80, 0x3F, 0, 0, 0, 0xC0, 0, 0, 0, 0x3F};
+const Bytes kBigDoubles = {0x3F, 0xF0, 0, 0, 0,    0,    0, 0, 0xC0, 0, 0, 0,
+                           0,    0,    0, 0, 0x3F, 0xE0, 0, 0, 0,    0, 0, 0};
+
+TEST(Npy, ReadsFloatsOfAnyWidthAndByteOrder) {
+  EXPECT_THAT(floats(npy_bytes("<f4", "(3,)", kSingles)), ElementsAre(1, -2, 0.5));
+  EXPECT_THAT(floats(npy_bytes("<f2", "(3,)", kHalfs)), ElementsAre(1, -2, 0.5));
+  EXPECT_THAT(floats(npy_bytes(">f8", "(3,)", kBigDoubles)), ElementsAre(1, -2, 0.5));
+}
+
+TEST(Npy, ReadsTheSmallestHalfAndItsInfinity) {
+  const std::vector<float> values = floats(npy_bytes("<f2", "(2,)", {0x01, 0x00, 0x00, 0xFC}));
+  EXPECT_THAT(values, ElementsAre(5.9604645e-8F, -INFINITY));
+}
+
+TEST(Npy, ReadsIntegersOfAnyWidthAndByteOrder) {
+  EXPECT_THAT(ints(npy_bytes("|i1", "(2,)", {0xFF, 7})), ElementsAre(-1, 7));
+  EXPECT_THAT(ints(npy_bytes("|u1", "(2,)", {0xFF, 7})), ElementsAre(255, 7));
+  EXPECT_THAT(ints(npy_bytes("|b1", "(2,)", {0, 1})), ElementsAre(0, 1));
+  EXPECT_THAT(ints(npy_bytes(">i2", "(2,)", {0xFF, 0xFE, 0, 3})), ElementsAre(-2, 3));
+  EXPECT_THAT(ints(npy_bytes("<u4", "(1,)", integers({2'000'000'000}, 4))),
+              ElementsAre(2'000'000'000));
+  EXPECT_THAT(ints(npy_bytes("<i8", "(2,)", integers({-100, 9}, 8))), ElementsAre(-100, 9));
+}
+
+TEST(Npy, TurnsFortranOrderIntoRows) {
+  // [[1, 2, 3], [4, 5, 6]] column by column.
+  EXPECT_THAT(ints(npy_bytes("<i4", "(2, 3)", integers({1, 4, 2, 5, 3, 6}, 4), true)),
+              ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST(Npy, TurnsChannelsLastIntoPlanes) {
+  // One image of one row, two pixels and three channels.
+  const auto bytes = elements(npy_bytes("|u1", "(1, 1, 2, 3)", {1, 2, 3, 4, 5, 6}),
+                              {.element = Element::kU8, .channels_last = true});
+  ASSERT_TRUE(bytes);
+  EXPECT_THAT(values_of<std::uint8_t>(*bytes), ElementsAre(1, 4, 2, 5, 3, 6));
+}
+
+TEST(Npy, NormalisesFloats) {
+  EXPECT_THAT(floats(npy_bytes("<f4", "(3,)", kSingles), {.mean = 0.5, .deviation = 0.25}),
+              ElementsAre(2, -10, 0));
+}
+
+TEST(Npy, ReadsAllVersionsOfTheHeader) {
+  const std::string header = R"({"shape": (2L, 1), 'fortran_order': False, 'descr': '<i4'})";
+  for (const std::uint8_t version : Bytes{1, 2, 3}) {
+    EXPECT_THAT(ints(npy_with_header(header, integers({5, 6}, 4), version)), ElementsAre(5, 6));
+  }
+  EXPECT_THAT(complaint(npy_with_header(header, {}, 4)), HasSubstr("versions 1 to 3"));
+}
+
+TEST(Npy, ReadsAScalarAndAnEmptyArray) {
+  EXPECT_THAT(ints(npy_bytes("<i4", "()", integers({5}, 4))), ElementsAre(5));
+  EXPECT_THAT(ints(npy_bytes("<i4", "(0, 3)", {})), ElementsAre());
+}
+
+TEST(Npy, RefusesWhatIsNoNumber) {
+  EXPECT_THAT(complaint(npy_bytes("<U3", "(1,)", Bytes(12))), HasSubstr("had \"<U3\""));
+  EXPECT_THAT(complaint(npy_bytes("|O", "(1,)", Bytes(8))), HasSubstr("had \"|O\""));
+  EXPECT_THAT(complaint(npy_with_header(
+                  "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", Bytes(4))),
+              HasSubstr("records"));
+}
+
+TEST(Npy, RefusesDamagedHeaders) {
+  for (const std::string header :
+       {"", "{", "{}", "{'descr': '<f4', 'shape': (1,)}",
+        "{'descr': '<f4', 'fortran_order': No, 'shape': (1,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1", "{'descr': '<f4'"}) {
+    EXPECT_THAT(complaint(npy_with_header(header, Bytes(4))), HasSubstr("needed an array file"))
+        << header;
+  }
+  EXPECT_THAT(complaint({1, 2, 3}), HasSubstr("needed an array file"));
+  EXPECT_THAT(complaint(npy_bytes("<f4", "(4294967296, 4294967296)", {})), HasSubstr("larger"));
+}
+
+TEST(Npy, NeedsAsManyBytesAsItsShapeSays) {
+  EXPECT_THAT(complaint(npy_bytes("<f4", "(2, 2)", Bytes(15))),
+              HasSubstr("needed 16 bytes for float32 [2, 2], had 15"));
+  EXPECT_THAT(complaint(npy_bytes("<f4", "(2, 2)", Bytes(17))), HasSubstr("had 17"));
+}
+
+TEST(Npy, NamesTheItemThatDoesNotFit) {
+  EXPECT_THAT(complaint(npy_bytes("<i8", "(2, 2)", integers({1, 2, 3, 1LL << 31}, 8)),
+                        {.element = Element::kI32}),
+              AllOf(HasSubstr("a.npy: item 1"), HasSubstr("32 bits")));
+}
+
+/// Four training and two test items, with images [1, 2, 3].
+class Archive : public ::testing::Test {
+ protected:
+  static Bytes images(std::int64_t items, std::uint8_t first) {
+    Bytes pixels;
+    for (std::int64_t i = 0; i < items * 6; ++i) {
+      pixels.push_back(static_cast<std::uint8_t>(first + i));
+    }
+    return npy_bytes("|u1", "(" + std::to_string(items) + ", 2, 3)", pixels);
+  }
+
+  /// As np.savez(x_train=..., ...) writes them.
+  static std::vector<std::pair<std::string, Bytes>> keras() {
+    return {{"x_train.npy", images(4, 0)},
+            {"y_train.npy", npy_bytes("<i8", "(4,)", integers({3, 0, 1, 2}, 8))},
+            {"x_test.npy", images(2, 100)},
+            {"y_test.npy", npy_bytes("|u1", "(2,)", {1, 6})}};
+  }
+
+  std::string source(const std::vector<std::pair<std::string, Bytes>>& members) {
+    return "npz:" + folder_.write("a.npz", zip_bytes(members)).string();
+  }
+
+  std::string complaint(const std::string& source, ErrorCode code = ErrorCode::kData) {
+    const auto loaded = load_dataset(source);
+    EXPECT_FALSE(loaded);
+    EXPECT_EQ(loaded.error().code, code);
+    return loaded.error().message;
+  }
+
+  TemporaryFolder folder_;
+};
+
+std::vector<std::byte> read(const Dataset& dataset, proto::Split split, std::uint64_t item,
+                            int tensor) {
+  std::vector<std::byte> bytes(sample_bytes(dataset.description().tensors(tensor)));
+  dataset.read({.split = split, .item = item}, tensor, bytes);
+  return bytes;
+}
+
+TEST_F(Archive, OfKerasIsImagesAndLabelsInTwoParts) {
+  for (const bool compressed : {false, true}) {
+    for (const bool large : {false, true}) {
+      const std::string source =
+          "npz:" + folder_.write("mnist.npz", zip_bytes(keras(), compressed, large)).string();
+      const auto dataset = load_dataset(source);
+      ASSERT_TRUE(dataset) << dataset.error().message;
+      const proto::Dataset& description = (*dataset)->description();
+      EXPECT_EQ(description.train_items(), 4U);
+      EXPECT_EQ(description.test_items(), 2U);
+      EXPECT_EQ(description.classes(), 7U);
+      ASSERT_EQ(description.tensors_size(), 2);
+      EXPECT_EQ(description.tensors(0).name(), "images");
+      EXPECT_EQ(description.tensors(0).element(), "u8");
+      EXPECT_THAT(description.tensors(0).sample_shape(), ElementsAre(1, 2, 3));
+      EXPECT_EQ(description.tensors(1).name(), "labels");
+      EXPECT_EQ(description.tensors(1).element(), "i32");
+      EXPECT_EQ(description.tensors(1).sample_shape_size(), 0);
+      EXPECT_THAT(values_of<std::uint8_t>(read(**dataset, proto::SPLIT_TRAIN, 3, 0)),
+                  ElementsAre(18, 19, 20, 21, 22, 23));
+      EXPECT_THAT(values_of<std::int32_t>(read(**dataset, proto::SPLIT_TRAIN, 3, 1)),
+                  ElementsAre(2));
+      EXPECT_THAT(values_of<std::int32_t>(read(**dataset, proto::SPLIT_TEST, 1, 1)),
+                  ElementsAre(6));
+      EXPECT_EQ(describe_dataset(source)->SerializeAsString(), description.SerializeAsString());
+    }
+  }
+}
+
+TEST_F(Archive, WithoutPartsHasNoTestItemsAndKeepsNamesThatNobodyKnows) {
+  const auto dataset =
+      load_dataset(source({{"images.npy", npy_bytes("<f4", "(1, 3)", kSingles)},
+                           {"labels.npy", npy_bytes("<i4", "(1, 1)", integers({4}, 4))},
+                           {"Weight.npy", npy_bytes("<f8", "(1,)", integers({0}, 8))},
+                           {"version.npy", npy_bytes("<i4", "()", integers({4}, 4))}}));
+  ASSERT_TRUE(dataset) << dataset.error().message;
+  const proto::Dataset& description = (*dataset)->description();
+  EXPECT_EQ(description.test_items(), 0U);
+  ASSERT_EQ(description.tensors_size(), 3);
+  EXPECT_EQ(description.tensors(0).element(), "f32");
+  EXPECT_THAT(description.tensors(0).sample_shape(), ElementsAre(3));
+  EXPECT_EQ(description.tensors(1).name(), "Weight");
+  EXPECT_EQ(description.tensors(2).sample_shape_size(), 0) << "labels [N,1] of images are [N]";
+}
+
+TEST_F(Archive, LeavesArraysWithoutAPartAsideWhereOthersHaveOne) {
+  auto members = keras();
+  members.emplace_back("class_names.npy", npy_bytes("<U3", "(7,)", Bytes(84)));
+  const auto description = describe_dataset(source(members));
+  ASSERT_TRUE(description) << description.error().message;
+  EXPECT_EQ(description->tensors_size(), 2);
+}
+
+TEST_F(Archive, CallsTokensAsBertDoes) {
+  const Bytes row = npy_bytes("<i8", "(1, 2)", integers({5, 9}, 8));
+  const auto description =
+      describe_dataset(source({{"input_ids.npy", row},
+                               {"token_type_ids.npy", row},
+                               {"attention_mask.npy", npy_bytes("|b1", "(1, 2)", {1, 0})},
+                               {"labels.npy", row}}));
+  ASSERT_TRUE(description) << description.error().message;
+  std::vector<std::string> names;
+  for (const proto::StreamTensor& tensor : description->tensors()) {
+    names.push_back(tensor.name());
+    EXPECT_EQ(tensor.element(), "i32");
+  }
+  EXPECT_THAT(names, ElementsAre("attention_mask", "segments", "tokens", "labels"));
+  EXPECT_EQ(description->classes(), 10U);
+}
+
+TEST_F(Archive, NeedsChannelsFirstUnlessTold) {
+  const std::string last = source({{"images.npy", npy_bytes("|u1", "(1, 2, 8, 3)", Bytes(48, 7))},
+                                   {"labels.npy", npy_bytes("<i4", "(1,)", integers({4}, 4))}});
+  EXPECT_THAT(complaint(last),
+              AllOf(HasSubstr("had uint8 [1, 2, 8, 3]"), HasSubstr("looks like channels last"),
+                    HasSubstr("data.channels = last")));
+  EXPECT_THAT(describe_dataset(last + "?channels=last")->tensors(0).sample_shape(),
+              ElementsAre(3, 2, 8));
+  EXPECT_THAT(describe_dataset(last + "?channels=first")->tensors(0).sample_shape(),
+              ElementsAre(2, 8, 3));
+  EXPECT_THAT(complaint(last + "?channels=middle", ErrorCode::kUsage), HasSubstr("first, last"));
+}
+
+TEST_F(Archive, TakesMeanAndDeviation) {
+  const std::string floats = source({{"x.npy", npy_bytes("<f4", "(1, 3)", kSingles)},
+                                     {"y.npy", npy_bytes("<i4", "(1,)", integers({4}, 4))}});
+  const auto dataset = load_dataset(floats + "?mean=0.5,deviation=0.25");
+  ASSERT_TRUE(dataset) << dataset.error().message;
+  EXPECT_THAT(values_of<float>(read(**dataset, proto::SPLIT_TRAIN, 0, 0)), ElementsAre(2, -10, 0));
+  const std::string bytes = source(keras());
+  EXPECT_EQ(describe_dataset(bytes)->mean(), 0.5F);
+  EXPECT_EQ(describe_dataset(bytes + "?mean=0.25,deviation=2")->deviation(), 2.0F);
+  EXPECT_THAT(complaint(bytes + "?deviation=0", ErrorCode::kUsage), HasSubstr("positive"));
+}
+
+TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
+  auto members = keras();
+  members.pop_back();
+  EXPECT_THAT(complaint(source(members)), HasSubstr("had x_train, y_train, x_test"));
+  members = keras();
+  members[1].second = npy_bytes("<i8", "(3,)", integers({3, 0, 1}, 8));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("in y_train int64 [3] as in x_train"));
+  members = keras();
+  members[2].second = npy_bytes("|u1", "(2, 3, 3)", Bytes(18));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("x_test uint8 [2, 3, 3]"));
+  members = keras();
+  members[0].second = npy_bytes("<i4", "(4, 2, 3)", Bytes(96));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("astype(\"uint8\")"));
+  members = keras();
+  members[1].second = npy_bytes("<f4", "(4, 10)", Bytes(160));
+  members[3].second = npy_bytes("<f4", "(2, 10)", Bytes(80));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("argmax(axis=-1)"));
+  members = keras();
+  members.emplace_back("images_train.npy", images(4, 0));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("x_train and images_train are both"));
+}
+
+TEST_F(Archive, NamesDamage) {
+  Bytes bytes = zip_bytes(keras(), true);
+  bytes[90] ^= 0x40;
+  EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
+              HasSubstr("b.npz: x_train.npy"));
+  bytes = zip_bytes(keras());
+  bytes.resize(bytes.size() - 40);
+  EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
+              HasSubstr("is the file complete?"));
+  bytes = zip_bytes(keras());
+  bytes[bytes.size() - 10] ^= 0x40;  // Size of the directory.
+  EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
+              HasSubstr("not a zip archive"));
+  EXPECT_THAT(complaint("npz:/nowhere/a.npz"), HasSubstr("No such file"));
+}
+
+TEST_F(Archive, MayAlsoBeAFolderOrSingleFiles) {
+  for (const auto& [name, bytes] : keras()) {
+    (void)folder_.write(name, bytes);
+  }
+  const std::string folder = folder_.path().string();
+  const auto in_folder = describe_dataset("npy:" + folder);
+  ASSERT_TRUE(in_folder) << in_folder.error().message;
+  EXPECT_EQ(in_folder->test_items(), 2U);
+  const auto in_files =
+      describe_dataset("npy:images=" + folder + "/x_train.npy,y=" + folder + "/y_train.npy");
+  ASSERT_TRUE(in_files) << in_files.error().message;
+  EXPECT_EQ(in_files->classes(), 4U);
+  EXPECT_TRUE(describe_dataset("npy:" + folder + "/x_train.npy," + folder + "/y_train.npy"));
+  EXPECT_THAT(complaint("npy:/nowhere"), HasSubstr("needed a folder with .npy files"));
+}
+
+}  // namespace
+}  // namespace poprun::hostio
