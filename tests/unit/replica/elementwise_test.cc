@@ -153,6 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
         UnaryCase{"exp", [](double x) { return std::exp(x); }, -3.7F},
         UnaryCase{"log", [](double x) { return std::log(x); }, 0.3F},
         UnaryCase{"sqrt", [](double x) { return std::sqrt(x); }, 0.3F},
+        UnaryCase{"abs", [](double x) { return std::abs(x); }, -3.7F},
         UnaryCase{"neg", [](double x) { return -x; }, -3.7F},
         UnaryCase{"leaky_relu", [](double x) { return x > 0 ? x : 0.01 * x; }, -3.7F},
         UnaryCase{"elu", [](double x) { return x > 0 ? x : std::expm1(x); }, -3.7F},

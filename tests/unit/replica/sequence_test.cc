@@ -209,45 +209,5 @@ TEST(Conv1dLayer, RefusesAnImageByName) {
             "conv: a layer of sequences needs f32[N,C,L]; it got f32[2,4,3,3]");
 }
 
-struct ExpandCase {
-  TensorType x, y;
-  std::vector<float> expected;  ///< Of x = 0, 1, 2, ... in memory.
-};
-
-TEST(Expand, RepeatsAndSumToIsItsGradient) {
-  const Layout nhwc = Layout::kChannelsLast;
-  const std::vector<ExpandCase> cases = {
-      {f32({2, 1}), f32({2, 3}), {0, 0, 0, 1, 1, 1}},
-      {f32({3}), f32({2, 3}), {0, 1, 2, 0, 1, 2}},
-      {f32({}), f32({2, 2}), {0, 0, 0, 0}},
-      {f32({2, 1, 2}), f32({2, 2, 2}), {0, 1, 0, 1, 2, 3, 2, 3}},
-      // Two channels over two pixels: planes on the left, pixels on the right.
-      {f32({2, 1, 1}), f32({1, 2, 1, 2}, nhwc), {0, 1, 0, 1}},
-      {f32({1, 2, 1, 2}), f32({1, 2, 1, 2}, nhwc), {0, 2, 1, 3}}};
-  for (const ExpandCase& c : cases) {
-    const Attributes attributes{{"shape", c.y.shape},
-                                {"layout", std::string{c.y.layout == nhwc ? "nhwc" : "row-major"}}};
-    testing::Probe probe("expand", {c.x}, attributes, 1);
-    GraphRunner runner(probe.graph());
-    probe.randomise(runner, 1.0F, 55);
-    const auto x = runner.floats(probe.operation().inputs[0]);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      x[i] = static_cast<float>(i);
-    }
-    runner.run(probe.operation());
-    EXPECT_THAT(runner.floats(probe.operation().outputs[0]),
-                ::testing::ElementsAreArray(c.expected));
-    probe.expect_gradients(runner, 0.5F, 1e-5);
-  }
-}
-
-TEST(SumTo, HasAGradient) {
-  testing::Probe probe("sum_to", {f32({2, 3})},
-                       {{"shape", Shape{2, 1}}, {"layout", std::string{"row-major"}}}, 1);
-  GraphRunner runner(probe.graph());
-  probe.randomise(runner, 1.0F, 56);
-  probe.expect_gradients(runner, 0.5F, 1e-5);
-}
-
 }  // namespace
 }  // namespace poprun
