@@ -47,11 +47,8 @@ std::unique_ptr<Kernel> numerics_of(const Signature& s) {
 }
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
-  const std::int64_t bytes = size_of(s.inputs[0].data).count();
-  if (bytes == 1) {
-    return numerics_of<std::uint8_t>(s);
-  }
-  return bytes == 2 ? numerics_of<std::uint16_t>(s) : numerics_of<std::uint32_t>(s);
+  return size_of(s.inputs[0].data) == Bytes{1} ? numerics_of<std::uint8_t>(s)
+                                               : numerics_of<std::uint32_t>(s);
 }
 
 Work work(const Signature& s) {
