@@ -54,9 +54,9 @@ def name_of(pid):
 
 
 class Job:
-    """One `poprun-emu` command."""
+    """One `poprun-emu` command; `wrapper` are words before it that run it elsewhere."""
 
-    def __init__(self, folder, *arguments, config=QUICK, environment=None):
+    def __init__(self, folder, *arguments, config=QUICK, environment=None, wrapper=()):
         self.folder = pathlib.Path(folder)
         self.token = uuid.uuid4().hex
         self.output_dir = self.folder / "out"
@@ -65,7 +65,7 @@ class Job:
         self.environment = {**os.environ, "POPRUN_EMU_TOKEN": self.token, **(environment or {})}
         self.stdout_file = self.folder / "stdout"
         self.stderr_file = self.folder / "stderr"
-        command = [str(BIN / "poprun-emu"), "--output-dir", str(self.output_dir),
+        command = [*wrapper, str(BIN / "poprun-emu"), "--output-dir", str(self.output_dir),
                    *map(str, arguments), str(config_file)]
         with open(self.stdout_file, "wb") as out, open(self.stderr_file, "wb") as err:
             self.process = subprocess.Popen(command, stdout=out, stderr=err, cwd=self.folder,

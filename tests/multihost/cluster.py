@@ -1,0 +1,148 @@
+"""Hosts of a cluster, played on one machine by namespaces (reference: unshare(1), veth(4)).
+
+    sandbox (own network, mounts, processes)     node0 10.77.0.10      node1 10.77.0.11
+      bridge br0 ------- veth ---------------------- eth0
+                 ------- veth ------------------------------------------- eth0
+
+Everything happens below one sandbox that a test enters first. When it ends, or is killed, the kernel
+takes every process, link and mount of it back; nothing is written outside of a temporary folder.
+
+Each host has its own name, network, shared memory and processes. node0 is where commands are started: it
+keeps the sandbox's processes and mounts, since its remote shell must be able to enter the others.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIP = 77
+NEEDED = ("unshare", "nsenter", "setpriv", "ip", "tc", "mpirun")
+INSIDE = "POPRUN_MULTIHOST_SANDBOX"
+
+
+def enter_sandbox():
+    """Returns inside of the sandbox; the process that called it waits for it, and exits with its code."""
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    if INSIDE in os.environ:
+        run("ip", "link", "set", "lo", "up")
+        return
+    missing = [program for program in NEEDED if shutil.which(program) is None]
+    if missing:
+        skip(f"{', '.join(missing)} not installed; run deploy/setup")
+    unshare = ["unshare", "--net", "--uts", "--ipc", "--pid", "--mount", "--fork", "--kill-child",
+               "--mount-proc"]
+    probe = ("ip link set lo up && ip link add br0 type bridge && ip link add va type veth peer name vb && "
+             "tc qdisc add dev va root tbf rate 1gbit burst 64kb latency 50ms")
+    found = subprocess.run([*unshare, "sh", "-c", probe], capture_output=True, text=True)
+    if found.returncode != 0:
+        lines = found.stderr.strip().splitlines() or ["no reason given"]
+        skip(f"no namespaces with a bridge here ({lines[-1]}); needs root with CAP_SYS_ADMIN and CAP_NET_ADMIN")
+    with tempfile.TemporaryDirectory(prefix="poprun-emu-multihost-") as folder:
+        inner = subprocess.run(["setpriv", "--pdeathsig", "KILL", *unshare, sys.executable, "-B", *sys.argv],
+                               env={**os.environ, INSIDE: folder})
+    sys.exit(inner.returncode)
+
+
+def skip(reason):
+    print(f"SKIP: {reason}")
+    sys.exit(SKIP)
+
+
+def run(*command):
+    subprocess.run(command, check=True)
+
+
+class Cluster:
+    """`count` hosts node0, node1, ...; `rate` limits what each can send, for example "1gbit"."""
+
+    def __init__(self, count, rate=None):
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ[INSIDE]))
+        self.names = [f"node{i}" for i in range(count)]
+        self.inits = {}
+        self.rate = rate
+
+    def __enter__(self):
+        run("ip", "link", "add", "br0", "type", "bridge")
+        run("ip", "link", "set", "br0", "up")
+        hosts = self.folder / "hosts"
+        hosts.write_text("127.0.0.1 localhost\n" +
+                         "".join(f"{self.address(name)} {name}\n" for name in self.names))
+        run("mount", "--bind", str(hosts), "/etc/hosts")
+        for name in self.names:
+            self._boot(name)
+        (self.folder / "remote_shell").write_text(
+            "#!/bin/bash\n"
+            "# Called by mpirun as a remote shell: [options] HOST command...\n"
+            "while [[ $1 == -* ]]; do shift; done\n"
+            "host=$1; shift\n"
+            f"exec nsenter -t \"$(cat '{self.folder}'/$host.pid)\" -n -u -i -p -m -- bash -c \"$*\"\n")
+        (self.folder / "remote_shell").chmod(0o755)
+        return self
+
+    def __exit__(self, *_):
+        for init in self.inits.values():
+            init.kill()
+            init.wait()
+        run("umount", "/etc/hosts")
+        run("ip", "link", "del", "br0")
+        for name in self.names:
+            subprocess.run(["ip", "link", "del", f"v-{name}"], stderr=subprocess.DEVNULL)
+
+    def address(self, name):
+        return f"10.77.0.{10 + self.names.index(name)}"
+
+    def _boot(self, name):
+        private = [] if name == "node0" else ["--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
+        ready = self.folder / f"{name}.ready"
+        init = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--uts", "--ipc", *private, "sh", "-c",
+             f"hostname {name}; {'mount -t tmpfs none /dev/shm;' if private else ''} touch {ready}; "
+             "exec sleep infinity"])
+        self.inits[name] = init
+        while not ready.exists():
+            if init.poll() is not None:
+                raise RuntimeError(f"{name} did not start")
+            time.sleep(0.01)
+        pid = init.pid
+        if private:  # The child of unshare is the first process of the host.
+            pid = int(pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        (self.folder / f"{name}.pid").write_text(str(pid))
+        run("ip", "link", "add", f"v-{name}", "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+        run("ip", "link", "set", f"v-{name}", "master", "br0", "up")
+        inside = ["nsenter", "-t", str(pid), "-n"]
+        run(*inside, "ip", "link", "set", "lo", "up")
+        run(*inside, "ip", "addr", "add", f"{self.address(name)}/24", "dev", "eth0")
+        run(*inside, "ip", "link", "set", "eth0", "up")
+        if self.rate:
+            run(*inside, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", self.rate, "burst",
+                "64kb", "latency", "50ms")
+
+    def command_on(self, name, *command):
+        """The words that run a command on a host. On node0 with the sandbox's files and processes."""
+        pid = (self.folder / f"{name}.pid").read_text()
+        private = [] if name == "node0" else ["-p", "-m"]
+        return ["nsenter", "-t", pid, "-n", "-u", "-i", *private, "--", *map(str, command)]
+
+    def environment(self):
+        """What mpirun on node0 needs to start processes on the others."""
+        return {"OMPI_MCA_plm_rsh_agent": str(self.folder / "remote_shell"),
+                "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/24",
+                "OMPI_MCA_oob_tcp_if_include": "10.77.0.0/24"}
+
+    def kill_host(self, name):
+        """All processes of a host end at once, as when its power fails."""
+        self.inits[name].kill()
+
+    def cut_link(self, name):
+        run("ip", "link", "set", f"v-{name}", "down")
+
+    def bytes_sent(self, name):
+        """Over the wire by this host since it was made, headers included."""
+        inside = self.command_on(name, "cat", "/proc/net/dev")
+        for line in subprocess.run(inside, check=True, capture_output=True, text=True).stdout.splitlines():
+            if line.strip().startswith("eth0:"):
+                return int(line.split()[9])
+        raise RuntimeError(f"{name} has no eth0")

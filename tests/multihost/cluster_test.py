@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""The real command over several hosts: same bits as on one, and failures with a name."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
+
+import cluster
+from emulated_job import JobTest, QUICK
+
+LONG = QUICK.replace("steps = 5", "steps = 100000")
+
+
+class ClusterTest(JobTest):
+    def cluster(self, count, **keywords):
+        hosts = cluster.Cluster(count, **keywords)
+        hosts.__enter__()
+        self.addCleanup(hosts.__exit__)
+        return hosts
+
+    def start_on(self, hosts, *arguments, environment=None, **keywords):
+        return self.start("--host-subnet", "10.77.0.0/24", *arguments,
+                          wrapper=hosts.command_on("node0"),
+                          environment={**hosts.environment(), **(environment or {})}, **keywords)
+
+    def run_on(self, hosts, *arguments, code=0, **keywords):
+        job = self.start_on(hosts, *arguments, **keywords)
+        self.assertEqual(job.wait(), code, job.stdout + job.stderr)
+        return job
+
+    def assert_same_answer(self, job, reference):
+        self.assertEqual(job.weights_hash(), reference.weights_hash())
+        self.assertEqual([row["loss"] for row in job.metrics()], [row["loss"] for row in reference.metrics()])
+
+
+class Placement(ClusterTest):
+    """Each against the same job on one host."""
+
+    def check(self, count, hosts, *arguments):
+        reference = self.run_job(*arguments)
+        job = self.run_on(self.cluster(count), *arguments, "-H", hosts)
+        self.assert_same_answer(job, reference)
+
+    def test_on_two_hosts_changes_nothing(self):
+        self.check(2, "node[0-1]", "-n", 4)
+
+    def test_on_three_hosts_with_unequal_shares_changes_nothing(self):
+        self.check(3, "node0:2,node1:4,node2:1", "-n", 7)
+
+    def test_on_four_hosts_changes_nothing(self):
+        self.check(4, "node[0-3]", "-n", 16)
+
+    def test_on_hosts_in_another_order_with_threads_changes_nothing(self):
+        self.check(3, "node2,node0,node1", "-n", 10, "--num-instances", 5)
+
+    def test_of_one_replica_a_host_changes_nothing(self):
+        self.check(3, "node[0-2]", "-n", 3)
+
+
+class Ssh(ClusterTest):
+    def test_starts_a_job_that_gives_the_same_answer(self):
+        sshd = shutil.which("sshd")
+        if sshd is None:
+            self.skipTest("sshd not installed (Debian package openssh-server)")
+        reference = self.run_job("-n", 3)
+        hosts = self.cluster(2)
+        config = self.serve(hosts, sshd)
+        job = self.run_on(hosts, "-n", 3, "-H", "node[0-1]", "--mpi-global-args", f"--mca plm_rsh_args '-F {config}'",
+                          environment={"OMPI_MCA_plm_rsh_agent": "ssh"})
+        self.assert_same_answer(job, reference)
+
+    def serve(self, hosts, sshd):
+        """An sshd on every host but the first; the client's configuration file."""
+        folder = hosts.folder
+        for key in ("host_key", "user_key"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+        (folder / "authorized_keys").write_text((folder / "user_key.pub").read_text())
+        (folder / "sshd_config").write_text(
+            f"Port 2222\nHostKey {folder}/host_key\nAuthorizedKeysFile {folder}/authorized_keys\nStrictModes no\n"
+            "UsePAM no\nPidFile none\nMaxStartups 100\nPermitRootLogin yes\n")
+        (folder / "passwd").write_text(pathlib.Path("/etc/passwd").read_text() + "sshd:x:64999:65534::/run/sshd:/bin/false\n")
+        for name in hosts.names[1:]:
+            server = subprocess.Popen(hosts.command_on(
+                name, "sh", "-c", f"mount --bind {folder}/passwd /etc/passwd; mount -t tmpfs none /run; "
+                f"mkdir /run/sshd; exec {sshd} -D -e -f {folder}/sshd_config 2> {folder}/sshd.{name}"))
+            self.addCleanup(server.wait)
+            self.addCleanup(server.kill)
+        config = folder / "ssh_config"
+        config.write_text(f"Host *\n Port 2222\n IdentityFile {folder}/user_key\n StrictHostKeyChecking no\n"
+                          " UserKnownHostsFile /dev/null\n BatchMode yes\n LogLevel ERROR\n ConnectionAttempts 20\n")
+        return config
+
+
+class Failure(ClusterTest):
+    def running_job(self, hosts):
+        job = self.start_on(hosts, "-n", 4, "-H", "node[0-1]", config=LONG)
+        job.wait_for_step(3)
+        return job
+
+    def assert_ends(self, job, seconds):
+        begin = time.monotonic()
+        self.assertEqual(job.wait(60), 75, job.stderr)
+        self.assertLess(time.monotonic() - begin, seconds)
+        self.assert_gone(job)
+
+    def test_of_a_rank_on_another_host_is_named(self):
+        job = self.running_job(self.cluster(2))
+        os.kill(job.replica_pid(3), signal.SIGKILL)
+        self.assert_ends(job, 10)
+        self.assert_first_line(job, "replica 3", "node1")
+
+    def test_of_a_whole_host_is_named(self):
+        hosts = self.cluster(2)
+        job = self.running_job(hosts)
+        hosts.kill_host("node1")
+        self.assert_ends(job, 10)
+        self.assert_first_line(job, "node1")
+
+    def test_of_a_link_ends_the_job_and_tells_who_fell_silent(self):
+        hosts = self.cluster(2)
+        job = self.running_job(hosts)
+        hosts.cut_link("node1")
+        self.assert_ends(job, 45)
+        self.assertIn("replicas 2, 3 were", job.stderr)
+
+
+if __name__ == "__main__":
+    cluster.enter_sandbox()
+    unittest.main()
