@@ -272,6 +272,11 @@ void add_model_and_data(std::vector<OptionRow>& rows) {
                   choice({"float", "half"}, [](Options& o, const std::string& v) {
                     o.config.mutable_model()->set_partials(v);
                   })});
+  rows.push_back(
+      {"model.dropout", 0, Group::kJob, Arity::kValue, "X", "0",
+       "Share of elements dropped at random in training, where gpt2 and bert have dropout",
+       real({0, 1, true, false},
+            [](Options& o, double v) { o.config.mutable_model()->set_dropout(v); })});
   rows.push_back({"model.initial-weights", 0, Group::kJob, Arity::kValue, "FILE", "",
                   "Start from these weights (.safetensors)",
                   text([](Options& o, const std::string& v) {

@@ -36,13 +36,20 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   POPRUN_ASSIGN(options.device, find_device(config.device().ipu()));
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
   options.model = model.name;
-  options.forward = [model, dataset, sizes, inputs = options.inputs](
+  const double dropout = config.model().dropout();
+  if (dropout > 0 && !model.has_dropout) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("model.dropout = {}: {} has no dropout; leave it out", dropout, model.name));
+  }
+  options.forward = [model, dataset, sizes, dropout, inputs = options.inputs](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
     ModelInputs given{.names = {},
                       .tensors = tensors,
                       .classes = dataset.classes(),
                       .mean = static_cast<double>(dataset.mean()),
                       .deviation = static_cast<double>(dataset.deviation()),
+                      .dropout = dropout,
                       .training = training,
                       .sizes = sizes};
     for (const StreamedTensor& input : inputs) {

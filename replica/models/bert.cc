@@ -5,7 +5,7 @@
 
 /// BERT (Devlin et al., 2018) with its pretraining heads, masked language model and next sentence,
 /// with the parameter names and shapes of Hugging Face's BertForPreTraining. The decoder is the
-/// word embedding. No dropout; every token sees every other.
+/// word embedding. Dropout where Hugging Face has it, of one rate; every token sees every other.
 ///
 ///   tokens, segments i32[B,T]    positions, labels i32[B,M]: where masks stand and what they hide;
 ///                                labels outside the vocabulary, as -1, do not count
@@ -23,6 +23,7 @@ struct Bert {
   std::int64_t heads;
   std::int64_t vocabulary;
   std::int64_t sequence_length;
+  double dropout;
 };
 
 Bert sizes_in(const ModelInputs& inputs) {
@@ -30,7 +31,8 @@ Bert sizes_in(const ModelInputs& inputs) {
           .hidden = inputs.size("hidden"),
           .heads = inputs.size("heads"),
           .vocabulary = inputs.size("vocabulary"),
-          .sequence_length = inputs.size("sequence-length")};
+          .sequence_length = inputs.size("sequence-length"),
+          .dropout = inputs.training ? inputs.dropout : 0};
 }
 
 /// The sum of three embeddings, normalised: [B,T,H].
@@ -50,13 +52,15 @@ TensorId embeddings(Builder& builder, const Bert& m, TensorId words, TensorId to
   x = builder.add_one("add",
                       {x, layers::positions(builder, name + ".position_embeddings", places, T)}, {},
                       name + ".placed");
-  return layers::layer_norm(builder, name + ".LayerNorm", x, kEpsilon);
+  x = layers::layer_norm(builder, name + ".LayerNorm", x, kEpsilon);
+  return layers::dropout(builder, name + ".dropout", x, m.dropout);
 }
 
 /// dense(y), added to x and normalised.
 TensorId add_and_norm(Builder& builder, const std::string& name, TensorId x, TensorId y,
                       const Bert& m) {
   y = layers::dense(builder, name + ".dense", y, {.features = m.hidden});
+  y = layers::dropout(builder, name + ".dropout", y, m.dropout);
   x = builder.add_one("add", {x, y}, {}, name + ".residual");
   return layers::layer_norm(builder, name + ".LayerNorm", x, kEpsilon);
 }
@@ -69,8 +73,12 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Bert
   };
   const TensorId query = heads(".query");
   const TensorId key = heads(".key");
-  const TensorId mixed = layers::attention(
-      builder, self, {.query = query, .key = key, .value = heads(".value"), .causal = false});
+  const TensorId mixed = layers::attention(builder, self,
+                                           {.query = query,
+                                            .key = key,
+                                            .value = heads(".value"),
+                                            .causal = false,
+                                            .dropout = m.dropout});
   x = add_and_norm(builder, name + ".attention.output", x, mixed, m);
   TensorId y = layers::dense(builder, name + ".intermediate.dense", x, {.features = 4 * m.hidden});
   y = builder.add_one("gelu", {y}, {}, name + ".intermediate");
@@ -154,6 +162,7 @@ Model bert(const std::string& name, std::int64_t layers, std::int64_t hidden, st
                              {"positions", DataType::kI32, {kMasks}},
                              {"labels", DataType::kI32, {kMasks}},
                              {"next_sentence", DataType::kI32, {}}}},
+      .has_dropout = true,
       .build = build};
 }
 

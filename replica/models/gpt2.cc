@@ -7,7 +7,7 @@
 
 /// GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019) as a
 /// language model, with the parameter names and shapes of Hugging Face's GPT2LMHeadModel. The
-/// output layer is the token embedding. No dropout.
+/// output layer is the token embedding. Dropout where Hugging Face has it, of one rate.
 ///
 ///   tokens i32[B,T]    labels i32[B,T], the next token; outside the vocabulary: does not count
 namespace poprun {
@@ -21,6 +21,7 @@ struct Gpt2 {
   std::int64_t heads;
   std::int64_t vocabulary;
   std::int64_t sequence_length;
+  double dropout;
 };
 
 Gpt2 sizes_in(const ModelInputs& inputs) {
@@ -28,12 +29,21 @@ Gpt2 sizes_in(const ModelInputs& inputs) {
           .hidden = inputs.size("hidden"),
           .heads = inputs.size("heads"),
           .vocabulary = inputs.size("vocabulary"),
-          .sequence_length = inputs.size("sequence-length")};
+          .sequence_length = inputs.size("sequence-length"),
+          .dropout = inputs.training ? inputs.dropout : 0};
 }
 
 /// Weights that feed the residual stream start smaller, by the number of additions to it.
 double residual_deviation(const Gpt2& m) {
   return layers::kTransformerDeviation / std::sqrt(2.0 * static_cast<double>(m.layers));
+}
+
+/// What goes to the residual stream.
+TensorId project(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
+  x = layers::dense(
+      builder, name + ".c_proj", x,
+      {.features = m.hidden, .input_major = true, .deviation = residual_deviation(m)});
+  return layers::dropout(builder, name + ".dropout", x, m.dropout);
 }
 
 /// x [B,T,H] to [B,T,H]. Queries, keys and values come out of one product and are cut into heads in
@@ -58,18 +68,15 @@ TensorId self_attention(Builder& builder, const std::string& name, TensorId x, c
                         {.query = layers::reshape(builder, name + ".queries", parts[0], one),
                          .key = layers::reshape(builder, name + ".keys", parts[1], one),
                          .value = layers::reshape(builder, name + ".values", parts[2], one),
-                         .causal = true});
-  return layers::dense(
-      builder, name + ".c_proj", y,
-      {.features = m.hidden, .input_major = true, .deviation = residual_deviation(m)});
+                         .causal = true,
+                         .dropout = m.dropout});
+  return project(builder, name, y, m);
 }
 
 TensorId feed_forward(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
   x = layers::dense(builder, name + ".c_fc", x, {.features = 4 * m.hidden, .input_major = true});
   x = builder.add_one("gelu_tanh", {x}, {}, name + ".act");
-  return layers::dense(
-      builder, name + ".c_proj", x,
-      {.features = m.hidden, .input_major = true, .deviation = residual_deviation(m)});
+  return project(builder, name, x, m);
 }
 
 TensorId block(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
@@ -101,6 +108,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
                                {layers::embed(builder, name + ".wte", wte, tokens),
                                 layers::positions(builder, name + ".wpe", wpe, T)},
                                {}, name + ".embedded");
+  x = layers::dropout(builder, name + ".drop", x, m.dropout);
   for (std::int64_t layer = 0; layer < m.layers; ++layer) {
     x = block(builder, fmt::format("{}.h.{}", name, layer), x, m);
   }
@@ -124,6 +132,7 @@ Model gpt2(const std::string& name, std::int64_t layers, std::int64_t hidden, st
                     {"vocabulary", 50257}},
           .sample = {.tensors = {{"tokens", DataType::kI32, {kContext}},
                                  {"labels", DataType::kI32, {kContext}}}},
+          .has_dropout = true,
           .build = build};
 }
 

@@ -20,6 +20,7 @@ struct ModelInputs {
   std::int64_t classes = 0;
   double mean = 0;  ///< Normalisation of u8 images.
   double deviation = 1;
+  double dropout = 0;    ///< Where the model has dropout, in training.
   bool training = true;  ///< False: built for evaluation, on the variables that training made.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's: see sizes_of.
 
@@ -58,6 +59,8 @@ struct Model {
   std::map<std::string, std::int64_t> sizes;
 
   Sample sample;  ///< For the sizes as they are above.
+
+  bool has_dropout = false;  ///< Looks at ModelInputs::dropout.
 
   ModelOutputs (*build)(Builder& builder, const ModelInputs& inputs) = nullptr;
 };

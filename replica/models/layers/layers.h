@@ -10,8 +10,8 @@
 namespace poprun::layers {
 
 /// What the dataset calls images, as floats: u8 ones become (x / 255 - mean) / deviation, f32 ones
-/// are as they are. [N,C,H,W] in the layout of convolutions; features [N,F] stay in rows, u8 ones as
-/// [N,F,1,1].
+/// are as they are. [N,C,H,W] in the layout of convolutions; features [N,F] stay in rows, u8 ones
+/// as [N,F,1,1].
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
 
 /// A convolution with a square kernel.

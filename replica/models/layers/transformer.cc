@@ -43,6 +43,10 @@ TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t
                    {.distribution = Distribution::kNormal, .value = kTransformerDeviation});
 }
 
+TensorId dropout(Builder& builder, const std::string& name, TensorId x, double rate) {
+  return rate == 0 ? x : builder.add_one("dropout", {x}, {{"rate", rate}, {"key", name}}, name);
+}
+
 TensorId embed(Builder& builder, const std::string& name, TensorId table, TensorId ids) {
   return builder.add_one("gather", {table, ids}, {{"axis", std::int64_t{0}}}, name);
 }
@@ -105,7 +109,8 @@ TensorId attention(Builder& builder, const std::string& name, const AttentionInp
     const TensorId mask = builder.add_one("causal_mask", {}, {{"size", s[2]}}, name + ".mask");
     scores = builder.add_one("add", {scores, mask}, {}, name + ".masked");
   }
-  const TensorId weights = builder.add_one("softmax", {scores}, {}, name + ".weights");
+  TensorId weights = builder.add_one("softmax", {scores}, {}, name + ".weights");
+  weights = dropout(builder, name + ".dropout", weights, inputs.dropout);
   TensorId y = builder.add_one("matmul", {weights, inputs.value}, {}, name + ".mixed");
   y = builder.add_one("transpose", {y}, {{"perm", Shape{0, 2, 1, 3}}}, name + ".tokens");
   return reshape(builder, name + ".joined", y, {s[0], s[2], s[1] * s[3]});

@@ -28,6 +28,9 @@ void check_transformer(Builder& builder, const TransformerSizes& sizes, TensorId
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
                          std::int64_t features);
 
+/// x with elements dropped at random; x itself where the rate is 0.
+TensorId dropout(Builder& builder, const std::string& name, TensorId x, double rate);
+
 /// Rows of `table` by i32 numbers [...]: [..., features].
 TensorId embed(Builder& builder, const std::string& name, TensorId table, TensorId ids);
 
@@ -51,6 +54,7 @@ struct AttentionInputs {
   TensorId key;
   TensorId value;
   bool causal = false;  ///< No token sees a later one.
+  double dropout = 0;   ///< Of the weights behind softmax.
 };
 
 /// softmax(query key^T / sqrt(d)) value, heads put together again: [B,T,H].

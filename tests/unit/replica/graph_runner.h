@@ -52,8 +52,11 @@ class GraphRunner {
     std::size_t space = scratch.size() * sizeof(std::max_align_t);
     std::align(64, static_cast<std::size_t>(kernel->scratch().count()), aligned, space);
     operands.scratch = static_cast<std::byte*>(aligned);
+    operands.moment = &moment;
     kernel->run(operands);
   }
+
+  Moment moment;  ///< Of the next run.
 
   void run(const std::vector<Operation>& operations) {
     for (const Operation& operation : operations) {
