@@ -46,7 +46,7 @@ def run_bare(program):
 
 
 def run_ours(bin_folder):
-    profile, _ = job.run_job(bin_folder, steps=1, deadline_seconds=120)
+    profile, _ = job.run_job(bin_folder, job.ROOT / "train.cfg", steps=1, deadline_seconds=120)
     return profile["wall"]["startupSeconds"]
 
 

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""Training speed of bert-mini beside PyTorch DDP over gloo: same model, 16 processes, micro-batch 2, Adam.
+
+bert-mini: 4 layers, hidden 256, 4 heads, vocabulary 8,192, sequences of 128 tokens, 20 of them masked. Both run in turn,
+several rounds, on this machine. Wall time. Prints also how much of the machine's peak the matrix products of the
+forward and backward passes reach: oneDNN's sgemm of 1024 x 1024 matrices on every core at once (sgemm_peak).
+
+Exit code 0 when the job is fast enough, 1 when not or when something went wrong, 77 where python3-torch is missing.
+"""
+import os
+import subprocess
+import sys
+
+import ddp
+import emulated_job as job
+
+VOCABULARY, HIDDEN, LAYERS, LENGTH, MASKS = 8192, 256, 4, 128, 20
+PEAK_SECONDS = 3
+
+
+def training_flops_per_sample():
+    """Of the matrix products: forward, and twice as much backward. A product of n multiply-adds counts 2 n."""
+    layer = LENGTH * 12 * HIDDEN**2 + 2 * LENGTH**2 * HIDDEN
+    heads = MASKS * (HIDDEN**2 + HIDDEN * VOCABULARY) + HIDDEN**2
+    return 3 * 2 * (LAYERS * layer + heads)
+
+
+def sgemm_peak(bin_folder):
+    """GFLOP/s of all cores together."""
+    program = bin_folder / "sgemm_peak"
+    if not program.is_file():
+        job.fail(f"no sgemm_peak in {bin_folder}; build it with deploy/build")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    running = [subprocess.Popen([program, str(PEAK_SECONDS)], stdout=subprocess.PIPE, text=True, env=environment)
+               for _ in range(os.cpu_count())]
+    return sum(float(process.communicate(timeout=60)[0]) for process in running)
+
+
+def print_share_of_peak(bin_folder, samples_per_second):
+    reached = samples_per_second * training_flops_per_sample() / 1e9
+    peak = sgemm_peak(bin_folder)
+    print(f"matrix products: {reached:.1f} GFLOP/s of {peak:.1f} GFLOP/s that sgemm reaches here: {reached / peak:.0%}")
+
+
+if __name__ == "__main__":
+    sys.exit(ddp.compare(
+        ddp.Comparison(title="bert-mini, 16 processes, micro-batch 2, float32",
+                       config=job.ROOT / "deploy/examples/bert-mini.cfg", peer="ddp_bert_mini.py", parameters=5458178,
+                       required_ratio=1.7, steps=60, peer_steps=10, tokens_per_sample=LENGTH),
+        __doc__, print_share_of_peak))
