@@ -98,6 +98,76 @@ TEST_P(Blocks, SpaceGoesToDepth) {
 INSTANTIATE_TEST_SUITE_P(Layouts, Blocks,
                          ::testing::Values(Layout::kRowMajor, Layout::kChannelsLast));
 
+/// Every element's value is its logical place: 1000 n + 100 c + 10 h + w.
+void number(const TensorType& type, std::span<float> values) {
+  const Shape& d = type.shape;
+  for (std::int64_t k = 0; k < type.elements(); ++k) {
+    const std::int64_t w = k / d[1] % d[3];
+    const std::int64_t h = k / d[1] / d[3] % d[2];
+    const std::int64_t n = k / d[1] / d[3] / d[2];
+    values[static_cast<std::size_t>(k)] =
+        static_cast<float>(1000 * n + 100 * (k % d[1]) + 10 * h + w);
+  }
+}
+
+TEST(ImagePieces, AreCutAlongAnyAxis) {
+  for (std::int64_t axis = 0; axis < 4; ++axis) {
+    Shape shape = {2, 2, 2, 2};
+    shape[static_cast<std::size_t>(axis)] = 4;
+    Probe probe("slice", {image(shape)},
+                {{"axis", axis},
+                 {"begin", std::int64_t{3}},
+                 {"count", std::int64_t{2}},
+                 {"step", std::int64_t{-2}}},
+                1);
+    GraphRunner runner(probe.graph());
+    probe.randomise(runner, 1.0F, 106);
+    const TensorId x = probe.operation().inputs[0];
+    const TensorId y = probe.operation().outputs[0];
+    number(probe.type(x), runner.floats(x));
+    runner.run(probe.operation());
+    ASSERT_EQ(probe.type(y), image({2, 2, 2, 2}));
+    for (std::int64_t k = 0; k < 16; ++k) {
+      Shape place = {k / 8, k / 4 % 2, k / 2 % 2, k % 2};
+      const float found =
+          element(probe.type(y), runner.floats(y), place[0], place[1], place[2], place[3]);
+      std::int64_t& cut = place[static_cast<std::size_t>(axis)];
+      cut = 3 - 2 * cut;
+      EXPECT_EQ(found,
+                static_cast<float>(1000 * place[0] + 100 * place[1] + 10 * place[2] + place[3]));
+    }
+    probe.expect_gradients(runner, 0.5F, 1e-3);
+  }
+}
+
+TEST(ImagePieces, LieSideBySideInTheChannels) {
+  Composition concat({image({2, 1, 1, 2}), image({2, 2, 1, 2})},
+                     [](Builder& builder, const std::vector<TensorId>& x) {
+                       return builder.add_one("concat", x, {{"axis", std::int64_t{1}}}, "y");
+                     });
+  GraphRunner runner(concat.graph());
+  concat.randomise(runner, 1.0F, 107);
+  std::ranges::copy(std::vector{1.0F, 2.0F, 3.0F, 4.0F}, runner.floats(concat.input(0)).begin());
+  count_up(runner.floats(concat.input(1)));
+  concat.run_forward(runner);
+  EXPECT_THAT(runner.floats(concat.y()), ElementsAre(1, 0, 1, 2, 2, 3, 3, 4, 5, 4, 6, 7));
+  concat.expect_gradients(runner, 0.5F, 1e-4);
+}
+
+// The first of two pieces reaches y: the other's gradient is zeros in an image's layout.
+TEST(ImagePieces, WithoutUseHaveZeroGradients) {
+  Composition split({image({1, 3, 1, 2})}, [](Builder& builder, const std::vector<TensorId>& x) {
+    return builder.add("split", {x[0]}, {{"axis", std::int64_t{1}}, {"sizes", Shape{2, 1}}},
+                       {"y", "z"})[0];
+  });
+  GraphRunner runner(split.graph());
+  split.randomise(runner, 1.0F, 108);
+  count_up(runner.floats(split.input(0)));
+  split.run_forward(runner);
+  EXPECT_THAT(runner.floats(split.y()), ElementsAre(0, 1, 3, 4));
+  split.expect_gradients(runner, 0.5F, 1e-4);
+}
+
 TEST(Tile, RepeatsAlongEachDimension) {
   Composition tile({f32({2, 2})}, [](Builder& builder, const std::vector<TensorId>& x) {
     return layers::tile(builder, "y", x[0], {2, 3});
