@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <numeric>
 
+#include "replica/ops/axis/axis.h"
 #include "replica/ops/operator.h"
 
-/// Cutting tensors along one axis and putting them together. Row-major, any type of elements.
+/// Cutting tensors along one axis and putting them together. Any type of elements, any layout, the
+/// same for all tensors of an operation.
 ///
-///   A  size of the axis    O  dimensions before it    R  dimensions behind it
+///   A  size of the axis    O  dimensions before it    R  dimensions behind it, all as in memory
 ///
 ///   slice(x [O,A,R]) axis=. begin=. count=. step=.  ->  y [O,count,R]: begin, begin + step, ...
 ///   split(x [O,A,R]) axis=. sizes=[..]              ->  y0, y1, ..., side by side in x
@@ -17,31 +17,11 @@
 namespace poprun {
 namespace {
 
-struct Around {
-  std::int64_t O;
-  std::int64_t R;  ///< In bytes, elements included.
-};
-
-Around around(const TensorType& type, std::int64_t axis) {
-  const auto begin = type.shape.begin();
-  return {.O = std::accumulate(begin, begin + axis, std::int64_t{1}, std::multiplies<>{}),
-          .R = std::accumulate(begin + axis + 1, type.shape.end(), size_of(type.data).count(),
-                               std::multiplies<>{})};
-}
-
-bool has_axis(const TensorType& type, const Attributes& attributes) {
-  return type.layout == Layout::kRowMajor && attributes.has("axis") &&
-         attributes.integer("axis") >= 0 &&
-         attributes.integer("axis") < static_cast<std::int64_t>(type.shape.size());
-}
-
-std::int64_t size_along(const TensorType& type, std::int64_t axis) {
-  return type.shape[static_cast<std::size_t>(axis)];
-}
-
-TensorType resized(TensorType type, std::int64_t axis, std::int64_t size) {
-  type.shape[static_cast<std::size_t>(axis)] = size;
-  return type;
+/// The view in bytes.
+AxisView bytes_along(const TensorType& type, std::int64_t axis) {
+  AxisView view = view_along(type, axis);
+  view.R *= size_of(type.data).count();
+  return view;
 }
 
 /// Every byte is read and written once, and comes from another tile.
@@ -77,27 +57,24 @@ bool has_steps(const Attributes& attributes) {
 Result<std::vector<TensorType>> slice_shape(const Signature& s) {
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !has_steps(s.attributes) ||
       !Steps(s.attributes).within(size_along(s.inputs[0], s.attributes.integer("axis")))) {
-    return shape_error("slice", s, "one row-major tensor, axis, and begin, count and step within");
+    return shape_error("slice", s, "one tensor, axis, and begin, count and step within");
   }
   return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), Steps(s.attributes).count)};
 }
 
 /// Copies the rows of a slice: `many` has them `step` apart, `few` side by side.
 struct SliceCopy {
-  Around a;
-  std::int64_t A;
+  AxisView a;
   Steps steps;
 
   SliceCopy(const Signature& s, const TensorType& whole)
-      : a(around(whole, s.attributes.integer("axis"))),
-        A(size_along(whole, s.attributes.integer("axis"))),
-        steps(s.attributes) {}
+      : a(bytes_along(whole, s.attributes.integer("axis"))), steps(s.attributes) {}
 
   /// Calls copy(offset in the whole, offset in the slice, bytes).
   template <typename Copy>
   void each(Copy copy) const {
     for (std::int64_t o = 0; o < a.O; ++o) {
-      const std::int64_t whole = (o * A + steps.begin) * a.R;
+      const std::int64_t whole = (o * a.A + steps.begin) * a.R;
       const std::int64_t slice = o * steps.count * a.R;
       if (steps.step == 1) {
         copy(whole, slice, static_cast<std::size_t>(steps.count * a.R));
@@ -147,7 +124,7 @@ void slice_gradient(Differentiator& d) {
 
 Result<std::vector<TensorType>> split_shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("split", s, "one row-major tensor, axis, and sizes >= 1 that fill the axis");
+    return shape_error("split", s, "one tensor, axis, and sizes >= 1 that fill the axis");
   };
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !s.attributes.has("sizes")) {
     return bad();
@@ -170,9 +147,11 @@ struct Runs {
   std::int64_t O;
   std::vector<std::size_t> bytes;
 
-  Runs(const std::vector<TensorType>& pieces, std::int64_t axis) : O(around(pieces[0], axis).O) {
+  Runs(const std::vector<TensorType>& pieces, std::int64_t axis)
+      : O(view_along(pieces[0], axis).O) {
     for (const TensorType& piece : pieces) {
-      bytes.push_back(static_cast<std::size_t>(size_along(piece, axis) * around(piece, axis).R));
+      const AxisView view = bytes_along(piece, axis);
+      bytes.push_back(static_cast<std::size_t>(view.A * view.R));
     }
   }
 
@@ -209,7 +188,7 @@ void split_gradient(Differentiator& d) {
 
 Result<std::vector<TensorType>> concat_shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("concat", s, "row-major tensors that differ along the axis only");
+    return shape_error("concat", s, "tensors of one layout that differ along the axis only");
   };
   if (s.inputs.empty() || !has_axis(s.inputs[0], s.attributes)) {
     return bad();
