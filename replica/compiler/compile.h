@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,12 @@ struct StreamedTensor {
   TensorType type;  ///< With the micro-batch dimension.
 };
 
-/// The scalars that a forward pass ends in.
+/// What a forward pass ends in: scalars, and what inference puts out.
 struct ForwardOutputs {
   TensorId loss;  ///< Mean over `count` items.
   TensorId correct;
   TensorId count;
+  std::optional<TensorId> prediction = {};  ///< [micro-batch, ...].
 };
 
 /// Everything a Program depends on.
@@ -45,6 +47,7 @@ struct CompileOptions {
   OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
   PrecisionOptions precision;
   double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says, see below.
+  bool inference = false;      ///< No training: evaluation that puts out predictions.
   bool evaluate = true;
   bool initial_weights_from_host = false;
 };
@@ -60,6 +63,8 @@ struct CompileOptions {
 ///   evaluate_begin, evaluate, evaluate_end
 ///                   stream "test" in for every call of evaluate; "evaluation" out (metrics f32[3])
 ///   save            stream "weights" out: parameters and buffers in name order
+///
+/// Inference has no train and no save; its evaluate also sends the prediction out, as "outputs".
 ///
 /// Metrics are [sum of losses, correct items, items], over all replicas; those of a step as means.
 ///
