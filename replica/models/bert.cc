@@ -112,11 +112,9 @@ TensorId next_sentence(Builder& builder, const Bert& m, TensorId x, const ModelI
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Bert& defaults) {
   const Bert m = with_given(defaults, inputs);
-  const TensorId tokens = inputs.find(builder, "tokens");
+  const TensorId tokens =
+      layers::tokens(builder, inputs, {m.hidden, m.heads, m.vocabulary, m.sequence_length});
   const TensorId segments = inputs.find(builder, "segments");
-  if (builder.status()) {
-    layers::check_transformer(builder, {m.hidden, m.heads, m.sequence_length}, tokens);
-  }
   if (!builder.status()) {
     return {};
   }

@@ -83,10 +83,14 @@ TensorId block(Builder& builder, const std::string& name, TensorId x, const Gpt2
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Gpt2& defaults) {
   const Gpt2 m = with_given(defaults, inputs);
-  const TensorId tokens = inputs.find(builder, "tokens");
+  const TensorId tokens =
+      layers::tokens(builder, inputs, {m.hidden, m.heads, m.vocabulary, m.sequence_length});
   const TensorId labels = inputs.find(builder, "labels");
-  if (builder.status()) {
-    layers::check_transformer(builder, {m.hidden, m.heads, m.sequence_length}, tokens);
+  if (builder.status() && builder.type(labels) != builder.type(tokens)) {
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs labels {}, one a token, the dataset "
+                                "has {}; is data.task = next-token?",
+                                to_text(builder.type(tokens)), to_text(builder.type(labels)))});
   }
   if (!builder.status()) {
     return {};

@@ -52,6 +52,24 @@ Status check_sizes(const Model& model, const std::map<std::string, std::int64_t>
   return {};
 }
 
+namespace {
+
+/// Where a tensor that the dataset lacks would come from.
+std::string_view remedy_for(std::string_view tensor) {
+  if (tensor == "images") {
+    return "choose a source of images, as fashion-mnist";
+  }
+  if (tensor == "tokens") {
+    return "choose a source of tokens, as text:FILE";
+  }
+  if (tensor == "segments" || tensor == "positions" || tensor == "next_sentence") {
+    return "set data.task = masked-lm";
+  }
+  return "add it to the data";
+}
+
+}  // namespace
+
 std::int64_t ModelInputs::size(const std::string& name, std::int64_t fallback) const {
   const auto found = sizes.find(name);
   return found == sizes.end() ? fallback : found->second;
@@ -61,8 +79,8 @@ TensorId ModelInputs::find(Builder& builder, std::string_view name) const {
   const auto found = std::ranges::find(names, name);
   if (found == names.end()) {
     builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the model needs '{}', the dataset has {}",
-                                        name, fmt::join(names, ", "))});
+        {ErrorCode::kUsage, fmt::format("data.source: the model needs {}, the dataset has {}; {}",
+                                        name, fmt::join(names, ", "), remedy_for(name))});
     return TensorId{0};
   }
   return tensors[static_cast<std::size_t>(found - names.begin())];

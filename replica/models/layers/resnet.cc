@@ -36,10 +36,7 @@ TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::
 }
 
 ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& network) {
-  const TensorId images = inputs.find(builder, "images");
-  const TensorId labels = inputs.find(builder, "labels");
-
-  TensorId x = normalize(builder, images, inputs.mean, inputs.deviation);
+  TensorId x = images(builder, inputs, {});
   x = normalised(builder, "conv1", "bn1", x, {.channels = 64, .kernel = 7, .stride = 2, .pad = 3},
                  inputs.training);
   x = relu(builder, "relu", x);
@@ -54,10 +51,7 @@ ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& n
     }
   }
   x = flatten(builder, "features", global_average(builder, "avgpool", x));
-  x = linear(builder, "fc", x, inputs.classes);
-  const auto outputs =
-      builder.add("softmax_cross_entropy", {x, labels}, {}, {"loss", "correct", "count"});
-  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2]};
+  return classify(builder, "fc", x, inputs);
 }
 
 }  // namespace poprun::layers

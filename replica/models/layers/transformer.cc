@@ -21,20 +21,37 @@ std::int64_t features_of(const Builder& builder, TensorId x) {
 
 }  // namespace
 
-void check_transformer(Builder& builder, const TransformerSizes& sizes, TensorId tokens) {
+TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes) {
+  const TensorId tokens = inputs.find(builder, "tokens");
+  if (!builder.status()) {
+    return tokens;
+  }
   if (sizes.hidden % sizes.heads != 0) {
     builder.refuse(
         {ErrorCode::kUsage, fmt::format("model.heads = {} does not divide model.hidden = {}",
                                         sizes.heads, sizes.hidden)});
   }
   const TensorType& type = builder.type(tokens);
-  if (type.data != DataType::kI32 || type.shape.size() != 2 ||
-      type.shape[1] > sizes.sequence_length) {
+  if (type.data != DataType::kI32 || type.shape.size() != 2) {
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs tokens i32[B,T], the dataset has {}",
+                                to_text(type))});
+  } else if (type.shape[1] > sizes.sequence_length) {
     builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the model needs tokens i32[B,T] with T <= "
-                                        "model.sequence-length = {}, the dataset has {}",
-                                        sizes.sequence_length, to_text(type))});
+        {ErrorCode::kUsage,
+         fmt::format(
+             "data.source: the dataset has sequences of {0} tokens, the model has positions "
+             "for {1}; set model.sequence-length = {0} or shorten the sequences "
+             "(data.sequence-length)",
+             type.shape[1], sizes.sequence_length)});
   }
+  if (inputs.classes > sizes.vocabulary) {
+    builder.refuse(
+        {ErrorCode::kUsage, fmt::format("data.source: the dataset has tokens up to {}, the model's "
+                                        "vocabulary is {}; set model.vocabulary = {} or more",
+                                        inputs.classes - 1, sizes.vocabulary, inputs.classes)});
+  }
+  return tokens;
 }
 
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "replica/models/model.h"
 #include "replica/ops/builder/builder.h"
 
 /// Layers of transformers. Parameters are called NAME.weight and NAME.bias; weights start normal
@@ -17,12 +18,13 @@ inline constexpr double kTransformerDeviation = 0.02;
 struct TransformerSizes {
   std::int64_t hidden;
   std::int64_t heads;
+  std::int64_t vocabulary;
   std::int64_t sequence_length;  ///< Longest that there are positions for.
 };
 
-/// Makes the builder refuse (kUsage) heads that do not divide the features, and tokens that are not
-/// i32[B,T] with T <= sequence_length.
-void check_transformer(Builder& builder, const TransformerSizes& sizes, TensorId tokens);
+/// The dataset's "tokens". Makes the builder refuse (kUsage) heads that do not divide the features,
+/// tokens that are not i32[B,T] with T <= sequence_length, and ids beyond the vocabulary.
+TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes);
 
 /// Parameter NAME [rows, features].
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
