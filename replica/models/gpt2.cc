@@ -9,7 +9,8 @@
 /// language model, with the parameter names and shapes of Hugging Face's GPT2LMHeadModel. The
 /// output layer is the token embedding. No dropout.
 ///
-///   tokens i32[B,T]    labels i32[B,T], the next token; outside the vocabulary: does not count
+///   tokens i32[B,T]           labels i32[B,T], the next token; outside the vocabulary: does not
+///   count attention_mask i32[B,T]   may be there: nobody sees tokens where it is 0
 namespace poprun {
 namespace {
 
@@ -38,7 +39,8 @@ double residual_deviation(const Gpt2& m) {
 
 /// x [B,T,H] to [B,T,H]. Queries, keys and values come out of one product and are cut into heads in
 /// one transposition.
-TensorId self_attention(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
+TensorId self_attention(Builder& builder, const std::string& name, TensorId x, const Gpt2& m,
+                        std::optional<TensorId> mask) {
   const TensorId qkv =
       layers::dense(builder, name + ".c_attn", x, {.features = 3 * m.hidden, .input_major = true});
   if (!builder.status()) {
@@ -58,7 +60,8 @@ TensorId self_attention(Builder& builder, const std::string& name, TensorId x, c
                         {.query = layers::reshape(builder, name + ".queries", parts[0], one),
                          .key = layers::reshape(builder, name + ".keys", parts[1], one),
                          .value = layers::reshape(builder, name + ".values", parts[2], one),
-                         .causal = true});
+                         .causal = true,
+                         .mask = mask});
   return layers::dense(
       builder, name + ".c_proj", y,
       {.features = m.hidden, .input_major = true, .deviation = residual_deviation(m)});
@@ -72,9 +75,10 @@ TensorId feed_forward(Builder& builder, const std::string& name, TensorId x, con
       {.features = m.hidden, .input_major = true, .deviation = residual_deviation(m)});
 }
 
-TensorId block(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
+TensorId block(Builder& builder, const std::string& name, TensorId x, const Gpt2& m,
+               std::optional<TensorId> mask) {
   TensorId y = layers::layer_norm(builder, name + ".ln_1", x, kEpsilon);
-  y = self_attention(builder, name + ".attn", y, m);
+  y = self_attention(builder, name + ".attn", y, m, mask);
   x = builder.add_one("add", {x, y}, {}, name + ".attn.residual");
   y = layers::layer_norm(builder, name + ".ln_2", x, kEpsilon);
   y = feed_forward(builder, name + ".mlp", y, m);
@@ -95,6 +99,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Gpt2& defa
   if (!builder.status()) {
     return {};
   }
+  const std::optional<TensorId> mask = layers::attention_mask(builder, inputs, tokens);
   const std::string name = "transformer";
   const std::int64_t T = builder.type(tokens).shape[1];
   const TensorId wte =
@@ -106,7 +111,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs, const Gpt2& defa
                                 layers::positions(builder, name + ".wpe", wpe, T)},
                                {}, name + ".embedded");
   for (std::int64_t layer = 0; layer < m.layers; ++layer) {
-    x = block(builder, fmt::format("{}.h.{}", name, layer), x, m);
+    x = block(builder, fmt::format("{}.h.{}", name, layer), x, m, mask);
   }
   x = layers::layer_norm(builder, name + ".ln_f", x, kEpsilon);
   const TensorId logits = builder.add_one("linear", {x, wte}, {}, "lm_head");

@@ -26,6 +26,9 @@ struct ModelInputs {
   /// The size of that name, or `fallback` where it was not given.
   [[nodiscard]] std::int64_t size(const std::string& name, std::int64_t fallback) const;
 
+  /// Whether the dataset has a tensor of that name.
+  [[nodiscard]] bool has(std::string_view name) const;
+
   /// The tensor of that name; makes `builder` refuse (kUsage) where the dataset has none.
   [[nodiscard]] TensorId find(Builder& builder, std::string_view name) const;
 };

@@ -62,8 +62,8 @@ std::string_view remedy_for(std::string_view tensor) {
   if (tensor == "tokens") {
     return "choose a source of tokens, as text:FILE";
   }
-  if (tensor == "segments" || tensor == "positions" || tensor == "next_sentence") {
-    return "set data.task = masked-lm";
+  if (tensor == "positions") {
+    return "set data.task = masked-lm, or bring attention_mask and a label for every token";
   }
   return "add it to the data";
 }
@@ -73,6 +73,10 @@ std::string_view remedy_for(std::string_view tensor) {
 std::int64_t ModelInputs::size(const std::string& name, std::int64_t fallback) const {
   const auto found = sizes.find(name);
   return found == sizes.end() ? fallback : found->second;
+}
+
+bool ModelInputs::has(std::string_view name) const {
+  return std::ranges::find(names, name) != names.end();
 }
 
 TensorId ModelInputs::find(Builder& builder, std::string_view name) const {

@@ -54,6 +54,22 @@ TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSi
   return tokens;
 }
 
+std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs,
+                                       TensorId tokens) {
+  if (!inputs.has("attention_mask") || !builder.status()) {
+    return std::nullopt;
+  }
+  const TensorId kept = inputs.find(builder, "attention_mask");
+  if (builder.type(kept) != builder.type(tokens)) {
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs attention_mask {}, one a token, the "
+                                "dataset has {}",
+                                to_text(builder.type(tokens)), to_text(builder.type(kept)))});
+    return std::nullopt;
+  }
+  return builder.add_one("attention_mask", {kept}, {}, "attention_mask.scores");
+}
+
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
                          std::int64_t features) {
   return parameter(builder, name, {rows, features},
@@ -121,6 +137,9 @@ TensorId attention(Builder& builder, const std::string& name, const AttentionInp
   if (inputs.causal) {
     const TensorId mask = builder.add_one("causal_mask", {}, {{"size", s[2]}}, name + ".mask");
     scores = builder.add_one("add", {scores, mask}, {}, name + ".masked");
+  }
+  if (inputs.mask) {
+    scores = builder.add_one("add", {scores, *inputs.mask}, {}, name + ".kept");
   }
   const TensorId weights = builder.add_one("softmax", {scores}, {}, name + ".weights");
   TensorId y = builder.add_one("matmul", {weights, inputs.value}, {}, name + ".mixed");

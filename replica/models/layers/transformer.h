@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "replica/models/model.h"
@@ -25,6 +26,12 @@ struct TransformerSizes {
 /// The dataset's "tokens". Makes the builder refuse (kUsage) heads that do not divide the features,
 /// tokens that are not i32[B,T] with T <= sequence_length, and ids beyond the vocabulary.
 TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes);
+
+/// What is added to scores so that no token sees those where the dataset's "attention_mask"
+/// i32[B,T] has 0, as Hugging Face's models do: padding behind the text; nothing where the dataset
+/// has none. Makes the builder refuse (kUsage) a mask that is not of the type of the tokens.
+std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs,
+                                       TensorId tokens);
 
 /// Parameter NAME [rows, features].
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
@@ -52,7 +59,8 @@ struct AttentionInputs {
   TensorId query;
   TensorId key;
   TensorId value;
-  bool causal = false;  ///< No token sees a later one.
+  bool causal = false;           ///< No token sees a later one.
+  std::optional<TensorId> mask;  ///< What attention_mask() returns.
 };
 
 /// softmax(query key^T / sqrt(d)) value, heads put together again: [B,T,H].

@@ -87,6 +87,17 @@ TEST(DataFit, LanguageModelsSayThatTheirVocabularyIsTooSmall) {
               AllOf(HasSubstr("tokens up to 50"), HasSubstr("set model.vocabulary = 51")));
 }
 
+TEST(DataFit, BertTakesLabelsOfEveryTokenWithAnAttentionMaskOnly) {
+  Data data = {{{"tokens", "i32[2,6]"}, {"labels", "i32[2,6]"}}, 50, kTiny};
+  EXPECT_THAT(complaint("bert-base", data),
+              AllOf(HasSubstr("needs positions"), HasSubstr("data.task = masked-lm")));
+  data.tensors.emplace_back("attention_mask", "i32[2,6]");
+  EXPECT_TRUE(build("bert-base", data));
+  data.tensors.back().second = "i32[2,5]";
+  EXPECT_THAT(complaint("bert-base", data),
+              AllOf(HasSubstr("attention_mask i32[2,6]"), HasSubstr("has i32[2,5]")));
+}
+
 TEST(DataFit, LanguageModelsSayWhichTaskTheyNeed) {
   EXPECT_THAT(complaint("gpt2", {{{"tokens", "i32[2,6]"}, {"labels", "i32[2,1]"}}, 50, kTiny}),
               AllOf(HasSubstr("needs labels i32[2,6]"), HasSubstr("is data.task = next-token?")));
