@@ -290,6 +290,11 @@ Result<std::uint32_t> count_classes(const Tensors& tensors) {
       for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::int32_t)) {
         std::int32_t value = 0;
         std::memcpy(&value, bytes.data() + at, sizeof(value));
+        if (value < 0 && name == "tokens") {
+          return fail(ErrorCode::kData, fmt::format("{}: needed tokens from 0 on, had {}; pad with "
+                                                    "any token and say so in attention_mask",
+                                                    array->place, value));
+        }
         largest = std::max(largest, value);
       }
     }

@@ -66,8 +66,9 @@ Result<Windows> windows_of(const Tokens& tokens, const Source& source, std::stri
                 integer_parameter(source.parameters, "sequence-length", 128, 1, kSequenceMax));
   Windows windows;
   windows.T = static_cast<std::uint32_t>(length);
-  windows.classes = tokens.vocabulary + tokens.specials;
+  windows.classes = tokens.vocabulary;
   if (masked) {
+    windows.classes += tokens.specials;
     POPRUN_TRY(set_masks(tokens, source, windows));
   }
   const std::uint64_t count = tokens.count();

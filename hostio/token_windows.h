@@ -41,7 +41,7 @@ struct Tokens {
   std::vector<std::byte> bytes;  ///< Little-endian integers.
   unsigned width = 1;            ///< Bytes of one: 1, 2 or 4.
   std::uint32_t vocabulary = 0;  ///< Ids are below.
-  std::uint32_t specials = 0;    ///< Ids from `vocabulary` on with a meaning; the last is the mask.
+  std::uint32_t specials = 0;    ///< Ids from `vocabulary` on that masks use; the last is the mask.
 
   [[nodiscard]] std::uint64_t count() const { return bytes.size() / width; }
 };

@@ -14,7 +14,8 @@
 ///   synthetic:images=CxHxW[,classes=10][,items=60000][,seed=0]
 ///       images u8 [C, H, W] of noise with a bright band of rows that stands for the label
 ///   synthetic:tokens[=random],vocabulary=N[,items=16384][,seed=0]
-///       a row of uniform random ids below N, `items` windows long (token_windows.h)
+///       a row of uniform random ids below N, `items` windows long (token_windows.h); for
+///       masked-lm the last id, N - 1, is left for the mask
 ///
 /// Tests have a sixth of the items as images, and the last 5 % of the tokens.
 namespace poprun::hostio::families {
@@ -126,7 +127,10 @@ class SyntheticImages final : public Dataset {
 };
 
 Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
-  POPRUN_ASSIGN(const auto vocabulary, integer_parameter(parameters, "vocabulary", 0, 1, 1 << 24));
+  const auto task = source.parameters.find("task");
+  const std::uint32_t mask = task != source.parameters.end() && task->second == "masked-lm" ? 1 : 0;
+  POPRUN_ASSIGN(const auto ids,
+                integer_parameter(parameters, "vocabulary", 0, std::uint64_t{1} + mask, 1 << 24));
   POPRUN_ASSIGN(const auto items, integer_parameter(parameters, "items", 16'384, 1, 1 << 24));
   POPRUN_ASSIGN(const auto seed, integer_parameter(parameters, "seed", 0, 0, ~std::uint64_t{0}));
   POPRUN_ASSIGN(const auto length,
@@ -134,10 +138,11 @@ Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
   const std::uint64_t key = random_key(seed, "synthetic tokens");
   Tokens tokens;
   tokens.width = 4;
-  tokens.vocabulary = static_cast<std::uint32_t>(vocabulary);
+  tokens.vocabulary = static_cast<std::uint32_t>(ids) - mask;
+  tokens.specials = mask;
   tokens.bytes.resize((items * length + 1) * 4);
   for (std::uint64_t i = 0; i < tokens.count(); ++i) {
-    const auto id = static_cast<std::uint32_t>(philox(key, i / 4, 0)[i % 4] % vocabulary);
+    const auto id = static_cast<std::uint32_t>(philox(key, i / 4, 0)[i % 4] % tokens.vocabulary);
     std::memcpy(tokens.bytes.data() + i * 4, &id, sizeof(id));
   }
   return tokens;

@@ -1,5 +1,6 @@
 #include "replica/engine/learning_rate.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <numbers>
@@ -14,7 +15,8 @@ namespace {
 using Shape = double (*)(const ScheduleOptions&, double t);
 
 double steps_after_warmup(const ScheduleOptions& options) {
-  return static_cast<double>(options.total_steps - options.warmup_steps);
+  return static_cast<double>(options.total_steps -
+                             std::min(options.warmup_steps, options.total_steps - 1));
 }
 
 double constant(const ScheduleOptions& /*options*/, double /*t*/) {
@@ -55,11 +57,6 @@ Result<LearningRate> LearningRate::make(const ScheduleOptions& options) {
   if (options.schedule == "step" && options.decay_every == 0) {
     return fail(ErrorCode::kUsage,
                 "training.schedule = step needs training.schedule-steps > 0, had 0");
-  }
-  if (options.warmup_steps > 0 && options.warmup_steps >= options.total_steps) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("training.warmup-steps = {} must be below the {} steps of the run",
-                            options.warmup_steps, options.total_steps));
   }
   LearningRate rate;
   rate.options_ = options;

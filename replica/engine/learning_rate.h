@@ -10,14 +10,15 @@ namespace poprun {
 struct ScheduleOptions {
   std::string schedule;            ///< A name of the list below.
   double base = 0;                 ///< The learning rate itself.
-  std::uint64_t total_steps = 1;   ///< Of the run.
+  std::uint64_t total_steps = 1;   ///< Of the run; > 0.
   std::uint64_t warmup_steps = 0;  ///< W.
   std::uint64_t decay_every = 0;   ///< Of "step".
   double decay = 1;                ///< Of "step".
 };
 
 /// The learning rate of each step. The first W steps rise evenly to base, step s of them (from 0)
-/// to base * (s + 1) / W. After them, with t = s - W of T = total_steps - W steps:
+/// to base * (s + 1) / W; a run that ends before, as one that is cut short to try a job, only
+/// rises. After them, with t = s - W of T = total_steps - W steps:
 ///
 ///   constant   base
 ///   linear     base * (1 - t / T)                    falls to zero over the run
@@ -28,8 +29,8 @@ class LearningRate {
  public:
   LearningRate() = default;
 
-  /// Errors: kUsage, no such schedule (lists those there are), a "step" without decay_every, or
-  /// as many warm-up steps as there are steps.
+  /// Errors: kUsage, no such schedule (lists those there are), or a "step" without
+  /// decay_every.
   static Result<LearningRate> make(const ScheduleOptions& options);
 
   /// Of the step after `step` completed ones.

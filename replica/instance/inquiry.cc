@@ -83,7 +83,7 @@ std::string sample_text(const Sample& sample) {
 std::string sizes_text(const Model& model) {
   std::vector<std::string> parts;
   for (const auto& [name, value] : model.sizes) {
-    parts.push_back(fmt::format("{}={}", name, value));
+    parts.push_back(value == kOfData ? name + "=the data's" : fmt::format("{}={}", name, value));
   }
   return parts.empty() ? "-" : fmt::format("{}", fmt::join(parts, " "));
 }

@@ -7,9 +7,14 @@
 /// with the parameter names and shapes of Hugging Face's BertForPreTraining. The decoder is the
 /// word embedding. Dropout where Hugging Face has it, of one rate; every token sees every other.
 ///
-///   tokens, segments i32[B,T]    positions, labels i32[B,M]: where masks stand and what they hide;
-///                                labels outside the vocabulary, as -1, do not count
-///   next_sentence i32[B]         0 or 1; -1: does not count
+///   tokens i32[B,T]
+///   labels i32[B,M]           what the masks hide; outside the vocabulary, as -1: does not count
+///   positions i32[B,M]        where the masks stand; without it M = T, a label for every token,
+///                             and attention_mask must be there
+///   segments i32[B,T]         0 or 1; without it all are 0
+///   attention_mask i32[B,T]   nobody sees tokens where it is 0; without it all are seen
+///   next_sentence i32[B]      0 or 1; -1: does not count; without it there is no such head, as in
+///                             Hugging Face's BertForMaskedLM
 ///
 /// The loss is the sum of both heads' means; correct, count and prediction are those of
 /// the masks.
@@ -38,18 +43,21 @@ Bert sizes_in(const ModelInputs& inputs) {
 
 /// The sum of three embeddings, normalised: [B,T,H].
 TensorId embeddings(Builder& builder, const Bert& m, TensorId words, TensorId tokens,
-                    TensorId segments) {
+                    const ModelInputs& inputs) {
   const std::string name = "bert.embeddings";
   const std::int64_t T = builder.type(tokens).shape[1];
   const TensorId places = layers::embedding_table(builder, name + ".position_embeddings.weight",
                                                   m.sequence_length, m.hidden);
   const TensorId types =
       layers::embedding_table(builder, name + ".token_type_embeddings.weight", 2, m.hidden);
-  TensorId x =
-      builder.add_one("add",
-                      {layers::embed(builder, name + ".word_embeddings", words, tokens),
-                       layers::embed(builder, name + ".token_type_embeddings", types, segments)},
-                      {}, name + ".typed");
+  // Where all tokens are of segment 0, its row goes to each of them.
+  const std::string typed = name + ".token_type_embeddings";
+  const TensorId type = inputs.has("segments")
+                            ? layers::embed(builder, typed, types, inputs.find(builder, "segments"))
+                            : layers::positions(builder, typed, types, 1);
+  TensorId x = builder.add_one(
+      "add", {layers::embed(builder, name + ".word_embeddings", words, tokens), type}, {},
+      name + ".typed");
   x = builder.add_one("add",
                       {x, layers::positions(builder, name + ".position_embeddings", places, T)}, {},
                       name + ".placed");
@@ -66,7 +74,8 @@ TensorId add_and_norm(Builder& builder, const std::string& name, TensorId x, Ten
   return layers::layer_norm(builder, name + ".LayerNorm", x, kEpsilon);
 }
 
-TensorId layer(Builder& builder, const std::string& name, TensorId x, const Bert& m) {
+TensorId layer(Builder& builder, const std::string& name, TensorId x, const Bert& m,
+               std::optional<TensorId> mask) {
   const std::string self = name + ".attention.self";
   const auto heads = [&](const std::string& part) {
     const TensorId y = layers::dense(builder, self + part, x, {.features = m.hidden});
@@ -78,7 +87,7 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Bert
                                            {.query = query,
                                             .key = key,
                                             .value = heads(".value"),
-                                            .causal = false,
+                                            .mask = mask,
                                             .dropout = m.dropout});
   x = add_and_norm(builder, name + ".attention.output", x, mixed, m);
   TensorId y = layers::dense(builder, name + ".intermediate.dense", x, {.features = 4 * m.hidden});
@@ -90,9 +99,11 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Bert
 ModelOutputs masked_tokens(Builder& builder, const Bert& m, TensorId x, TensorId words,
                            const ModelInputs& inputs) {
   const std::string name = "cls.predictions";
-  x = builder.add_one("gather", {x, inputs.find(builder, "positions")},
-                      {{"axis", std::int64_t{1}}, {"batch_dims", std::int64_t{1}}},
-                      name + ".masked");
+  if (inputs.has("positions")) {
+    x = builder.add_one("gather", {x, inputs.find(builder, "positions")},
+                        {{"axis", std::int64_t{1}}, {"batch_dims", std::int64_t{1}}},
+                        name + ".masked");
+  }
   x = layers::dense(builder, name + ".transform.dense", x, {.features = m.hidden});
   x = builder.add_one("gelu", {x}, {}, name + ".transform");
   x = layers::layer_norm(builder, name + ".transform.LayerNorm", x, kEpsilon);
@@ -121,25 +132,57 @@ TensorId next_sentence(Builder& builder, const Bert& m, TensorId x, const ModelI
                      {name + ".loss", name + ".correct", name + ".count"})[0];
 }
 
+/// Refuses labels and segments that do not go with the tokens. Labels of every token alone are
+/// refused too: they look the same where they are the next tokens, which BERT would see.
+void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
+  const TensorId labels = inputs.find(builder, "labels");
+  if (!builder.status()) {
+    return;
+  }
+  const bool positions = inputs.has("positions") || !inputs.has("attention_mask");
+  const TensorId beside = positions ? inputs.find(builder, "positions") : tokens;
+  if (!builder.status()) {
+    return;
+  }
+  const TensorType& needed = builder.type(beside);
+  if (builder.type(labels) != needed) {
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs labels {}, one a {}, the dataset has "
+                                "{}; is data.task = masked-lm?",
+                                to_text(needed), positions ? "position" : "token",
+                                to_text(builder.type(labels)))});
+  }
+  if (inputs.has("segments") &&
+      builder.type(inputs.find(builder, "segments")) != builder.type(tokens)) {
+    builder.refuse(
+        {ErrorCode::kUsage,
+         fmt::format("data.source: the model needs segments {}, one a token, the dataset has {}",
+                     to_text(builder.type(tokens)),
+                     to_text(builder.type(inputs.find(builder, "segments"))))});
+  }
+}
+
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const Bert m = sizes_in(inputs);
-  const TensorId tokens = inputs.find(builder, "tokens");
-  const TensorId segments = inputs.find(builder, "segments");
-  if (builder.status()) {
-    layers::check_transformer(builder, {m.hidden, m.heads, m.sequence_length}, tokens);
-  }
+  const TensorId tokens =
+      layers::tokens(builder, inputs, {m.hidden, m.heads, m.vocabulary, m.sequence_length});
+  check_labels(builder, inputs, tokens);
+  const std::optional<TensorId> mask = layers::attention_mask(builder, inputs, tokens);
   if (!builder.status()) {
     return {};
   }
   const TensorId words = layers::embedding_table(builder, "bert.embeddings.word_embeddings.weight",
                                                  m.vocabulary, m.hidden);
-  TensorId x = embeddings(builder, m, words, tokens, segments);
+  TensorId x = embeddings(builder, m, words, tokens, inputs);
   for (std::int64_t l = 0; l < m.layers; ++l) {
-    x = layer(builder, fmt::format("bert.encoder.layer.{}", l), x, m);
+    x = layer(builder, fmt::format("bert.encoder.layer.{}", l), x, m, mask);
   }
   ModelOutputs outputs = masked_tokens(builder, m, x, words, inputs);
   if (!builder.status()) {
     return {};
+  }
+  if (!inputs.has("next_sentence")) {
+    return outputs;
   }
   const TensorId sentences = next_sentence(builder, m, x, inputs);
   outputs.loss = builder.add_one("add", {outputs.loss, sentences}, {}, "loss");

@@ -9,7 +9,8 @@
 /// language model, with the parameter names and shapes of Hugging Face's GPT2LMHeadModel. The
 /// output layer is the token embedding. Dropout where Hugging Face has it, of one rate.
 ///
-///   tokens i32[B,T]    labels i32[B,T], the next token; outside the vocabulary: does not count
+///   tokens i32[B,T]           labels i32[B,T], the next token; outside the vocabulary: does not
+///   count attention_mask i32[B,T]   may be there: nobody sees tokens where it is 0
 namespace poprun {
 namespace {
 
@@ -48,7 +49,8 @@ TensorId project(Builder& builder, const std::string& name, TensorId x, const Gp
 
 /// x [B,T,H] to [B,T,H]. Queries, keys and values come out of one product and are cut into heads in
 /// one transposition.
-TensorId self_attention(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
+TensorId self_attention(Builder& builder, const std::string& name, TensorId x, const Gpt2& m,
+                        std::optional<TensorId> mask) {
   const TensorId qkv =
       layers::dense(builder, name + ".c_attn", x, {.features = 3 * m.hidden, .input_major = true});
   if (!builder.status()) {
@@ -69,6 +71,7 @@ TensorId self_attention(Builder& builder, const std::string& name, TensorId x, c
                          .key = layers::reshape(builder, name + ".keys", parts[1], one),
                          .value = layers::reshape(builder, name + ".values", parts[2], one),
                          .causal = true,
+                         .mask = mask,
                          .dropout = m.dropout});
   return project(builder, name, y, m);
 }
@@ -79,9 +82,10 @@ TensorId feed_forward(Builder& builder, const std::string& name, TensorId x, con
   return project(builder, name, x, m);
 }
 
-TensorId block(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
+TensorId block(Builder& builder, const std::string& name, TensorId x, const Gpt2& m,
+               std::optional<TensorId> mask) {
   TensorId y = layers::layer_norm(builder, name + ".ln_1", x, kEpsilon);
-  y = self_attention(builder, name + ".attn", y, m);
+  y = self_attention(builder, name + ".attn", y, m, mask);
   x = builder.add_one("add", {x, y}, {}, name + ".attn.residual");
   y = layers::layer_norm(builder, name + ".ln_2", x, kEpsilon);
   y = feed_forward(builder, name + ".mlp", y, m);
@@ -90,14 +94,19 @@ TensorId block(Builder& builder, const std::string& name, TensorId x, const Gpt2
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const Gpt2 m = sizes_in(inputs);
-  const TensorId tokens = inputs.find(builder, "tokens");
+  const TensorId tokens =
+      layers::tokens(builder, inputs, {m.hidden, m.heads, m.vocabulary, m.sequence_length});
   const TensorId labels = inputs.find(builder, "labels");
-  if (builder.status()) {
-    layers::check_transformer(builder, {m.hidden, m.heads, m.sequence_length}, tokens);
+  if (builder.status() && builder.type(labels) != builder.type(tokens)) {
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs labels {}, one a token, the dataset "
+                                "has {}; is data.task = next-token?",
+                                to_text(builder.type(tokens)), to_text(builder.type(labels)))});
   }
   if (!builder.status()) {
     return {};
   }
+  const std::optional<TensorId> mask = layers::attention_mask(builder, inputs, tokens);
   const std::string name = "transformer";
   const std::int64_t T = builder.type(tokens).shape[1];
   const TensorId wte =
@@ -110,7 +119,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
                                {}, name + ".embedded");
   x = layers::dropout(builder, name + ".drop", x, m.dropout);
   for (std::int64_t layer = 0; layer < m.layers; ++layer) {
-    x = block(builder, fmt::format("{}.h.{}", name, layer), x, m);
+    x = block(builder, fmt::format("{}.h.{}", name, layer), x, m, mask);
   }
   x = layers::layer_norm(builder, name + ".ln_f", x, kEpsilon);
   const TensorId logits = builder.add_one("linear", {x, wte}, {}, "lm_head");

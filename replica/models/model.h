@@ -28,6 +28,9 @@ struct ModelInputs {
   /// The size of that name. Requires: the model declares it.
   [[nodiscard]] std::int64_t size(const std::string& name) const;
 
+  /// Whether the dataset has a tensor of that name.
+  [[nodiscard]] bool has(std::string_view name) const;
+
   /// The tensor of that name; makes `builder` refuse (kUsage) where the dataset has none.
   [[nodiscard]] TensorId find(Builder& builder, std::string_view name) const;
 };
@@ -52,6 +55,9 @@ struct Sample {
   std::vector<SampleTensor> tensors;
   std::int64_t classes = 0;
 };
+
+/// In Model::sizes: what the data says, where the size is not given.
+inline constexpr std::int64_t kOfData = 0;
 
 struct Model {
   std::string name;

@@ -57,18 +57,40 @@ Result<std::map<std::string, std::int64_t>> sizes_of(
   return sizes;
 }
 
+namespace {
+
+/// Where a tensor that the dataset lacks would come from.
+std::string_view remedy_for(std::string_view tensor) {
+  if (tensor == "images") {
+    return "choose a source of images, as fashion-mnist";
+  }
+  if (tensor == "tokens") {
+    return "choose a source of tokens, as text:FILE";
+  }
+  if (tensor == "positions") {
+    return "set data.task = masked-lm, or bring attention_mask and a label for every token";
+  }
+  return "add it to the data";
+}
+
+}  // namespace
+
 std::int64_t ModelInputs::size(const std::string& name) const {
   const auto found = sizes.find(name);
   POPRUN_CHECK(found != sizes.end());
   return found->second;
 }
 
+bool ModelInputs::has(std::string_view name) const {
+  return std::ranges::find(names, name) != names.end();
+}
+
 TensorId ModelInputs::find(Builder& builder, std::string_view name) const {
   const auto found = std::ranges::find(names, name);
   if (found == names.end()) {
     builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the model needs '{}', the dataset has {}",
-                                        name, fmt::join(names, ", "))});
+        {ErrorCode::kUsage, fmt::format("data.source: the model needs {}, the dataset has {}; {}",
+                                        name, fmt::join(names, ", "), remedy_for(name))});
     return TensorId{0};
   }
   return tensors[static_cast<std::size_t>(found - names.begin())];

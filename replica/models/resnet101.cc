@@ -15,7 +15,7 @@ std::vector<Model> resnet101_models() {
       {.name = "resnet101",
        .description =
            "101 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
-       .sizes = {},
+       .sizes = {{"classes", kOfData}},
        .sample = layers::imagenet_sample(),
        .build = build}};
 }

@@ -14,7 +14,7 @@ std::vector<Model> resnet50_models() {
   return {{.name = "resnet50",
            .description =
                "50 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
-           .sizes = {},
+           .sizes = {{"classes", kOfData}},
            .sample = layers::imagenet_sample(),
            .build = build}};
 }

@@ -15,7 +15,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 std::vector<Model> resnext101_32x8d_models() {
   return {{.name = "resnext101-32x8d",
            .description = "resnet101 with 32 groups of 8 channels in its 3x3 convolutions",
-           .sizes = {},
+           .sizes = {{"classes", kOfData}},
            .sample = layers::imagenet_sample(),
            .build = build}};
 }

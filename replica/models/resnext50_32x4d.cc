@@ -15,7 +15,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 std::vector<Model> resnext50_32x4d_models() {
   return {{.name = "resnext50-32x4d",
            .description = "resnet50 with 32 groups of 4 channels in its 3x3 convolutions",
-           .sizes = {},
+           .sizes = {{"classes", kOfData}},
            .sample = layers::imagenet_sample(),
            .build = build}};
 }

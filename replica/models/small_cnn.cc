@@ -7,10 +7,7 @@ namespace poprun {
 namespace {
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
-  const TensorId images = inputs.find(builder, "images");
-  const TensorId labels = inputs.find(builder, "labels");
-
-  TensorId x = layers::normalize(builder, images, inputs.mean, inputs.deviation);
+  TensorId x = layers::images(builder, inputs, {.least_size = 4});
   x = layers::conv2d(builder, "conv1", x, {.channels = 32, .kernel = 3, .pad = 1});
   x = layers::relu(builder, "relu1", x);
   x = layers::maxpool2d(builder, "pool1", x, 2);
@@ -20,10 +17,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   x = layers::flatten(builder, "features", x);
   x = layers::linear(builder, "fc1", x, 128);
   x = layers::relu(builder, "relu3", x);
-  x = layers::linear(builder, "fc2", x, inputs.classes);
-  const auto outputs =
-      builder.add("softmax_cross_entropy", {x, labels}, {}, {"loss", "correct", "count"});
-  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = x};
+  return layers::classify(builder, "fc2", x, inputs);
 }
 
 }  // namespace
@@ -31,7 +25,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
 std::vector<Model> small_cnn_models() {
   return {{.name = "small-cnn",
            .description = "two 3x3 convolutions (32, 64) with pooling, dense 128, classifier",
-           .sizes = {},
+           .sizes = {{"classes", kOfData}},
            .sample = {.tensors = {{"images", DataType::kU8, {1, 28, 28}},
                                   {"labels", DataType::kI32, {}}},
                       .classes = 10},

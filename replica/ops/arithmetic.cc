@@ -7,6 +7,9 @@
 /// Constants and sums in place.
 ///
 ///   fill() shape=[..] value=.  ->  f32, row-major, every element `value`
+///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 where it is not zero, else the lowest
+///   float:
+///                          what is added to scores [B,h,T,T] so that no token sees the others
 ///   causal_mask() size=T   ->  f32[T,T], 0 where the column is not behind the row, else the lowest
 ///                              float: added to attention's scores, it leaves later tokens unseen
 ///   accumulate(sum, x)     ->  sum, updated in place to sum + x
@@ -74,6 +77,24 @@ std::unique_ptr<Kernel> causal_mask_numerics(const Signature& s) {
   });
 }
 
+Result<std::vector<TensorType>> attention_mask_shape(const Signature& s) {
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kI32 ||
+      s.inputs[0].layout != Layout::kRowMajor || s.inputs[0].shape.size() != 2) {
+    return shape_error("attention_mask", s, "i32[B,T]");
+  }
+  const Shape& kept = s.inputs[0].shape;
+  return std::vector{TensorType{DataType::kF32, {kept[0], 1, 1, kept[1]}, {}}};
+}
+
+std::unique_ptr<Kernel> attention_mask_numerics(const Signature& s) {
+  return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
+    const auto* kept = reinterpret_cast<const std::int32_t*>(t.inputs[0]);  // NOLINT: i32 tensor.
+    std::transform(kept, kept + n, t.output_f32(0), [](std::int32_t one) {
+      return one != 0 ? 0.0F : std::numeric_limits<float>::lowest();
+    });
+  });
+}
+
 const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 
 Result<std::vector<TensorType>> metrics_shape(const Signature& s) {
@@ -97,6 +118,7 @@ std::unique_ptr<Kernel> metrics_numerics(const Signature& /*s*/) {
 
 std::vector<Operator> arithmetic_operators() {
   return {{"accumulate", same_types, nullptr, one_flop, sum_numerics},
+          {"attention_mask", attention_mask_shape, nullptr, fill_work, attention_mask_numerics},
           {"causal_mask", causal_mask_shape, nullptr, fill_work, causal_mask_numerics},
           {"fill", fill_shape, nullptr, fill_work, fill_numerics},
           {"accumulate_metrics", metrics_shape, nullptr, one_flop, metrics_numerics}};

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "replica/ops/dnnl/kernel.h"
+#include "replica/ops/dnnl/matmul.h"
 #include "replica/ops/operator.h"
 
 /// Two-dimensional convolution.
@@ -17,7 +18,9 @@
 /// [N,C,L] is one of images [N,C,1,L] with R = 1.
 ///
 /// Weights lie as frameworks keep them; oneDNN's blocked form of them is made anew in every step,
-/// since they change in every step.
+/// since they change in every step. Where images are small and weights many, that costs more than
+/// the convolution; one with a 1x1 kernel that visits each pixel needs none: it is a product of
+/// matrices, pixels by channels.
 namespace poprun {
 namespace {
 
@@ -124,9 +127,32 @@ dnnl::convolution_forward::primitive_desc plan_forward(const TensorType& x, cons
           dnnl_cpu()};
 }
 
+/// A convolution that is a product of matrices.
+struct Product {
+  std::int64_t pixels;
+  std::int64_t in;
+  std::int64_t out;
+
+  [[nodiscard]] DnnlMatrix x() const { return DnnlMatrix::plain({pixels, in}); }
+  [[nodiscard]] DnnlMatrix w() const { return DnnlMatrix::plain({out, in}); }
+  [[nodiscard]] DnnlMatrix y() const { return DnnlMatrix::plain({pixels, out}); }
+};
+
+std::optional<Product> product_of(const TensorType& x, const TensorType& w, const Geometry& g) {
+  const memory::dims none = {0, 0};
+  const bool one = w.shape[2] == 1 && w.shape[3] == 1 && g.groups == 1;
+  if (!one || g.stride != memory::dims{1, 1} || g.pad_begin != none || g.pad_end != none) {
+    return std::nullopt;
+  }
+  return Product{.pixels = x.elements() / x.shape[1], .in = x.shape[1], .out = w.shape[0]};
+}
+
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   const Geometry g(s.attributes);
   const TensorType& x = s.inputs[0];
+  if (const auto p = product_of(x, s.inputs[1], g)) {
+    return matmul_kernel(p->x(), p->w().transposed(), p->y(), s.inputs.size() == 3);
+  }
   const TensorType& y = s.outputs[0];
   const TensorType w = weights_of(s.inputs[1], g.groups);
   const bool with_bias = s.inputs.size() == 3;
@@ -182,6 +208,9 @@ std::unique_ptr<Kernel> input_gradient_numerics(const Signature& s) {
   const Geometry g(s.attributes);
   const TensorType& dy = s.inputs[0];
   const TensorType& dx = s.outputs[0];
+  if (const auto p = product_of(dx, s.inputs[1], g)) {
+    return matmul_kernel(p->y(), p->w(), p->x(), false);
+  }
   const TensorType w = weights_of(s.inputs[1], g.groups);
   const dnnl::convolution_backward_data::primitive_desc plan(
       {dnnl::algorithm::convolution_direct, dnnl_desc(dx), dnnl_desc_any(w), dnnl_desc(dy),
@@ -219,12 +248,29 @@ Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
   return types;
 }
 
+/// dw = dy^T x.
+class ProductOfGradients final : public Kernel {
+ public:
+  explicit ProductOfGradients(const Product& p)
+      : product_(matmul_kernel(p.y().transposed(), p.x(), p.w(), false)) {}
+  void run(const Operands& t) override {
+    product_->run({{t.inputs[1], t.inputs[0]}, {t.outputs[0]}, t.scratch});
+  }
+  [[nodiscard]] Bytes scratch() const override { return product_->scratch(); }
+
+ private:
+  std::unique_ptr<Kernel> product_;
+};
+
 std::unique_ptr<Kernel> weight_gradient_numerics(const Signature& s) {
   const Geometry g(s.attributes);
   const TensorType& x = s.inputs[0];
   const TensorType& dy = s.inputs[1];
   const TensorType dw = weights_of(s.outputs[0], g.groups);
   const bool with_bias = s.outputs.size() == 2;
+  if (const auto p = product_of(x, s.outputs[0], g); p && !with_bias) {
+    return std::make_unique<ProductOfGradients>(*p);
+  }
   const dnnl::convolution_backward_weights::primitive_desc plan(
       {dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(dw),
        with_bias ? bias_desc(dy) : memory::desc(), dnnl_desc(dy), g.stride, g.dilation, g.pad_begin,

@@ -1,6 +1,9 @@
 #include "replica/models/layers/layers.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include <fmt/format.h>
 
 namespace poprun::layers {
 namespace {
@@ -43,6 +46,54 @@ TensorId normalize(Builder& builder, TensorId images, double mean, double deviat
   }
   return builder.add_one("normalize", {images}, {{"mean", mean}, {"deviation", deviation}},
                          "normalized");
+}
+
+TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& needs) {
+  const TensorId images = inputs.find(builder, "images");
+  if (!builder.status()) {
+    return images;
+  }
+  const TensorType& type = builder.type(images);
+  const Shape& s = type.shape;
+  const bool planes = s.size() == 4 && std::min(s[2], s[3]) >= needs.least_size;
+  const bool fits = planes || (s.size() == 2 && !needs.planes);
+  if (!fits || type.data == DataType::kI32) {
+    builder.refuse(
+        {ErrorCode::kUsage,
+         fmt::format("data.source: the model needs images u8 or f32[N,C,H,W]{}, the dataset has {}",
+                     needs.planes ? fmt::format(" of at least {0} x {0} pixels", needs.least_size)
+                                  : " or features [N,F]",
+                     to_text(type))});
+    return images;
+  }
+  return normalize(builder, images, inputs.mean, inputs.deviation);
+}
+
+ModelOutputs classify(Builder& builder, const std::string& name, TensorId x,
+                      const ModelInputs& inputs) {
+  const TensorId labels = inputs.find(builder, "labels");
+  if (!builder.status()) {
+    return {};
+  }
+  const std::int64_t given = inputs.size("classes");
+  const std::int64_t classes = given == kOfData ? inputs.classes : given;
+  const TensorType needed{DataType::kI32, {dimension(builder, x, 0)}, Layout::kRowMajor};
+  if (builder.type(labels) != needed) {
+    builder.refuse(
+        {ErrorCode::kUsage,
+         fmt::format("data.source: the model needs labels {}, one an item, the dataset has {}",
+                     to_text(needed), to_text(builder.type(labels)))});
+  }
+  if (classes < std::max<std::int64_t>(inputs.classes, 1)) {
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("model.classes = {}: the dataset has labels up to {}; needed {} or "
+                                "more classes",
+                                classes, inputs.classes - 1, inputs.classes)});
+  }
+  const TensorId logits = linear(builder, name, x, classes);
+  const auto outputs =
+      builder.add("softmax_cross_entropy", {logits, labels}, {}, {"loss", "correct", "count"});
+  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = logits};
 }
 
 TensorId conv2d(Builder& builder, const std::string& name, TensorId x, const Convolution& c) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "replica/models/model.h"
 #include "replica/ops/builder/builder.h"
 
 /// Layers with parameters, as models use them. Parameters are called NAME.weight and NAME.bias and
@@ -13,6 +14,21 @@ namespace poprun::layers {
 /// are as they are. [N,C,H,W] in the layout of convolutions; features [N,F] stay in rows, u8 ones
 /// as [N,F,1,1].
 TensorId normalize(Builder& builder, TensorId images, double mean, double deviation);
+
+/// What a classifier asks of its images.
+struct ImageNeeds {
+  bool planes = true;           ///< [N,C,H,W]; false: features [N,F] will do.
+  std::int64_t least_size = 1;  ///< Of height and width.
+};
+
+/// The dataset's "images", normalised. Makes the builder refuse (kUsage) what does not fit.
+TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& needs);
+
+/// The end of a classifier: `linear` to the classes, then its loss against the dataset's "labels".
+/// There are as many classes as the size "classes" says, else as the data has. Makes the builder
+/// refuse (kUsage) labels that are not i32[N] or do not fit the classes.
+ModelOutputs classify(Builder& builder, const std::string& name, TensorId x,
+                      const ModelInputs& inputs);
 
 /// A convolution with a square kernel.
 struct Convolution {

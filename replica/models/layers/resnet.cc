@@ -15,11 +15,35 @@ TensorId normalised(Builder& builder, const std::string& convolution, const std:
   return batch_norm(builder, norm, conv2d(builder, convolution, x, c), training);
 }
 
+/// The end of a block: y added to x, or to a 1x1 convolution of x where sizes differ.
+TensorId residual(Builder& builder, const std::string& name, const std::string& relu_name,
+                  TensorId x, TensorId y, std::int64_t stride, bool training) {
+  if (!builder.status()) {
+    return y;
+  }
+  if (builder.type(x) != builder.type(y)) {
+    x = normalised(builder, name + ".downsample.0", name + ".downsample.1", x,
+                   {.channels = builder.type(y).shape[1], .stride = stride}, training);
+  }
+  return relu(builder, name + relu_name, add(builder, name + ".add", y, x));
+}
+
 }  // namespace
 
 Sample imagenet_sample() {
   return {.tensors = {{"images", DataType::kU8, {3, 224, 224}}, {"labels", DataType::kI32, {}}},
           .classes = 1000};
+}
+
+TensorId basic_block(Builder& builder, const std::string& name, TensorId x, std::int64_t channels,
+                     std::int64_t stride, bool training) {
+  TensorId y =
+      normalised(builder, name + ".conv1", name + ".bn1", x,
+                 {.channels = channels, .kernel = 3, .stride = stride, .pad = 1}, training);
+  y = relu(builder, name + ".relu1", y);
+  y = normalised(builder, name + ".conv2", name + ".bn2", y,
+                 {.channels = channels, .kernel = 3, .pad = 1}, training);
+  return residual(builder, name, ".relu2", x, y, stride, training);
 }
 
 TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::int64_t width,
@@ -33,18 +57,11 @@ TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::
                  training);
   y = relu(builder, name + ".relu2", y);
   y = normalised(builder, name + ".conv3", name + ".bn3", y, {.channels = channels}, training);
-  if (builder.status() && builder.type(x) != builder.type(y)) {
-    x = normalised(builder, name + ".downsample.0", name + ".downsample.1", x,
-                   {.channels = channels, .stride = stride}, training);
-  }
-  return relu(builder, name + ".relu3", add(builder, name + ".add", y, x));
+  return residual(builder, name, ".relu3", x, y, stride, training);
 }
 
 ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& network) {
-  const TensorId images = inputs.find(builder, "images");
-  const TensorId labels = inputs.find(builder, "labels");
-
-  TensorId x = normalize(builder, images, inputs.mean, inputs.deviation);
+  TensorId x = images(builder, inputs, {});
   x = normalised(builder, "conv1", "bn1", x, {.channels = 64, .kernel = 7, .stride = 2, .pad = 3},
                  inputs.training);
   x = relu(builder, "relu", x);
@@ -54,15 +71,14 @@ ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& n
     const std::int64_t width = network.groups * network.width_per_group * scale;
     for (std::int64_t block = 0; block < network.blocks[stage]; ++block) {
       const std::int64_t stride = block == 0 && stage > 0 ? 2 : 1;
-      x = bottleneck(builder, fmt::format("layer{}.{}", stage + 1, block), x, width, 256 * scale,
-                     stride, network.groups, inputs.training);
+      const std::string name = fmt::format("layer{}.{}", stage + 1, block);
+      x = network.bottlenecks ? bottleneck(builder, name, x, width, 256 * scale, stride,
+                                           network.groups, inputs.training)
+                              : basic_block(builder, name, x, 64 * scale, stride, inputs.training);
     }
   }
   x = flatten(builder, "features", global_average(builder, "avgpool", x));
-  x = linear(builder, "fc", x, inputs.classes);
-  const auto outputs =
-      builder.add("softmax_cross_entropy", {x, labels}, {}, {"loss", "correct", "count"});
-  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = x};
+  return classify(builder, "fc", x, inputs);
 }
 
 }  // namespace poprun::layers

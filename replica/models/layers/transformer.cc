@@ -21,20 +21,53 @@ std::int64_t features_of(const Builder& builder, TensorId x) {
 
 }  // namespace
 
-void check_transformer(Builder& builder, const TransformerSizes& sizes, TensorId tokens) {
+TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes) {
+  const TensorId tokens = inputs.find(builder, "tokens");
+  if (!builder.status()) {
+    return tokens;
+  }
   if (sizes.hidden % sizes.heads != 0) {
     builder.refuse(
         {ErrorCode::kUsage, fmt::format("model.heads = {} does not divide model.hidden = {}",
                                         sizes.heads, sizes.hidden)});
   }
   const TensorType& type = builder.type(tokens);
-  if (type.data != DataType::kI32 || type.shape.size() != 2 ||
-      type.shape[1] > sizes.sequence_length) {
+  if (type.data != DataType::kI32 || type.shape.size() != 2) {
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs tokens i32[B,T], the dataset has {}",
+                                to_text(type))});
+  } else if (type.shape[1] > sizes.sequence_length) {
     builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the model needs tokens i32[B,T] with T <= "
-                                        "model.sequence-length = {}, the dataset has {}",
-                                        sizes.sequence_length, to_text(type))});
+        {ErrorCode::kUsage,
+         fmt::format(
+             "data.source: the dataset has sequences of {0} tokens, the model has positions "
+             "for {1}; set model.sequence-length = {0} or shorten the sequences "
+             "(data.sequence-length)",
+             type.shape[1], sizes.sequence_length)});
   }
+  if (inputs.classes > sizes.vocabulary) {
+    builder.refuse(
+        {ErrorCode::kUsage, fmt::format("data.source: the dataset has tokens up to {}, the model's "
+                                        "vocabulary is {}; set model.vocabulary = {} or more",
+                                        inputs.classes - 1, sizes.vocabulary, inputs.classes)});
+  }
+  return tokens;
+}
+
+std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs,
+                                       TensorId tokens) {
+  if (!inputs.has("attention_mask") || !builder.status()) {
+    return std::nullopt;
+  }
+  const TensorId kept = inputs.find(builder, "attention_mask");
+  if (builder.type(kept) != builder.type(tokens)) {
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs attention_mask {}, one a token, the "
+                                "dataset has {}",
+                                to_text(builder.type(tokens)), to_text(builder.type(kept)))});
+    return std::nullopt;
+  }
+  return builder.add_one("attention_mask", {kept}, {}, "attention_mask.scores");
 }
 
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
@@ -108,6 +141,9 @@ TensorId attention(Builder& builder, const std::string& name, const AttentionInp
   if (inputs.causal) {
     const TensorId mask = builder.add_one("causal_mask", {}, {{"size", s[2]}}, name + ".mask");
     scores = builder.add_one("add", {scores, mask}, {}, name + ".masked");
+  }
+  if (inputs.mask) {
+    scores = builder.add_one("add", {scores, *inputs.mask}, {}, name + ".kept");
   }
   TensorId weights = builder.add_one("softmax", {scores}, {}, name + ".weights");
   weights = dropout(builder, name + ".dropout", weights, inputs.dropout);

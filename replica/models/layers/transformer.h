@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
+#include "replica/models/model.h"
 #include "replica/ops/builder/builder.h"
 
 /// Layers of transformers. Parameters are called NAME.weight and NAME.bias; weights start normal
@@ -17,12 +19,19 @@ inline constexpr double kTransformerDeviation = 0.02;
 struct TransformerSizes {
   std::int64_t hidden;
   std::int64_t heads;
+  std::int64_t vocabulary;
   std::int64_t sequence_length;  ///< Longest that there are positions for.
 };
 
-/// Makes the builder refuse (kUsage) heads that do not divide the features, and tokens that are not
-/// i32[B,T] with T <= sequence_length.
-void check_transformer(Builder& builder, const TransformerSizes& sizes, TensorId tokens);
+/// The dataset's "tokens". Makes the builder refuse (kUsage) heads that do not divide the features,
+/// tokens that are not i32[B,T] with T <= sequence_length, and ids beyond the vocabulary.
+TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes);
+
+/// What is added to scores so that no token sees those where the dataset's "attention_mask"
+/// i32[B,T] has 0, as Hugging Face's models do: padding behind the text; nothing where the dataset
+/// has none. Makes the builder refuse (kUsage) a mask that is not of the type of the tokens.
+std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inputs,
+                                       TensorId tokens);
 
 /// Parameter NAME [rows, features].
 TensorId embedding_table(Builder& builder, const std::string& name, std::int64_t rows,
@@ -53,8 +62,9 @@ struct AttentionInputs {
   TensorId query;
   TensorId key;
   TensorId value;
-  bool causal = false;  ///< No token sees a later one.
-  double dropout = 0;   ///< Of the weights behind softmax.
+  bool causal = false;           ///< No token sees a later one.
+  std::optional<TensorId> mask;  ///< What attention_mask() returns.
+  double dropout = 0;            ///< Of the weights behind softmax.
 };
 
 /// softmax(query key^T / sqrt(d)) value, heads put together again: [B,T,H].

@@ -53,7 +53,7 @@ TEST_F(Language, CutsTextIntoWindowsWithTheNextByteAsLabel) {
   // 95 bytes for training: 23 windows and the byte beyond the last one; 5 for tests: one.
   EXPECT_EQ(dataset->description().train_items(), 23U);
   EXPECT_EQ(dataset->description().test_items(), 1U);
-  EXPECT_EQ(dataset->description().classes(), 257U);
+  EXPECT_EQ(dataset->description().classes(), 256U);
   EXPECT_THAT(read(*dataset, {.item = 2}, 0), ElementsAre(8, 9, 10, 11));
   EXPECT_THAT(read(*dataset, {.item = 2}, 1), ElementsAre(9, 10, 11, 12));
   EXPECT_THAT(read(*dataset, {.split = proto::SPLIT_TEST}, 1), ElementsAre(96, 97, 98, 99));

@@ -1,7 +1,8 @@
 /// Writes what a tiny language model computes, for another framework to compare with:
 ///
-///   language_model_gradients gpt2|bert-base FILE
+///   language_model_gradients gpt2|bert-base|gpt2:masked|bert-base:masked FILE
 ///
+/// ":masked" is the model with an attention mask, BERT without what else is not needed then.
 /// FILE is a .safetensors of its inputs (i32), parameters, "NAME.gradient" of each and "loss".
 /// Parameters and inputs are random from a fixed seed.
 
@@ -57,6 +58,11 @@ struct Input {
 };
 
 std::vector<Input> inputs_of(const std::string& model) {
+  if (model.ends_with(":masked")) {
+    return {{"tokens", {kSequences, kTokens}, 0, kVocabulary - 1},
+            {"attention_mask", {kSequences, kTokens}, 0, 1},
+            {"labels", {kSequences, kTokens}, -1, kVocabulary - 1}};
+  }
   if (model == "gpt2") {
     return {{"tokens", {kSequences, kTokens}, 0, kVocabulary - 1},
             {"labels", {kSequences, kTokens}, -1, kVocabulary - 1}};
@@ -81,6 +87,12 @@ void randomise(const Graph& graph, const std::vector<Input>& inputs, GraphRunner
     const TensorId id = graph.find(input.name);
     std::vector<std::int32_t> values(static_cast<std::size_t>(graph.tensor(id).type.elements()));
     std::ranges::generate(values, [&] { return uniform(random); });
+    if (input.name == "attention_mask") {
+      // Every sequence begins with a token: rows that see padding only mean nothing.
+      for (std::size_t first = 0; first < values.size(); first += kTokens) {
+        values[first] = 1;
+      }
+    }
     std::memcpy(runner.bytes(id), values.data(), values.size() * sizeof(std::int32_t));
   }
 }
@@ -90,7 +102,7 @@ Status run(const std::string& name, const std::string& path) {
   graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
   Builder builder(graph, 1, 0, "");
   const std::vector<Input> inputs = inputs_of(name);
-  POPRUN_ASSIGN(const Model model, find_model(name));
+  POPRUN_ASSIGN(const Model model, find_model(name.substr(0, name.find(':'))));
   ModelInputs given;
   POPRUN_ASSIGN(given.sizes, sizes_of(model, {{"layers", 2},
                                               {"hidden", 24},

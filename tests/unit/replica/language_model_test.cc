@@ -91,7 +91,8 @@ TEST(LanguageModels, RefuseSequencesLongerThanTheirPositions) {
     const Built built(name, kTiny, 7);
     ASSERT_FALSE(built.status);
     EXPECT_THAT(built.status.error().message,
-                HasSubstr("model.sequence-length = 6, the dataset has i32[2,7]"));
+                HasSubstr("sequences of 7 tokens, the model has positions for 6; set "
+                          "model.sequence-length = 7"));
   }
 }
 

@@ -52,7 +52,8 @@ std::int64_t elements(const Graph& graph, Role role) {
 }
 
 TEST(ResNet, HasTorchvisionsParameterCounts) {
-  const std::map<std::string, std::int64_t> counts = {{"resnet50", 25'557'032},
+  const std::map<std::string, std::int64_t> counts = {{"resnet18", 11'689'512},
+                                                      {"resnet50", 25'557'032},
                                                       {"resnet101", 44'549'160},
                                                       {"resnext50-32x4d", 25'028'904},
                                                       {"resnext101-32x8d", 88'791'336}};
@@ -119,9 +120,15 @@ class NaiveNet {
  private:
   Images block(const std::string& name, const Images& x, int width, int channels, int stride,
                int groups) {
-    Images y = relu(norm(name + ".bn1", conv(name + ".conv1", x, width, 1, 1, 1)));
-    y = relu(norm(name + ".bn2", conv(name + ".conv2", y, width, 3, stride, groups)));
-    y = norm(name + ".bn3", conv(name + ".conv3", y, channels, 1, 1, 1));
+    Images y;
+    if (groups == 0) {  // A basic block.
+      y = relu(norm(name + ".bn1", conv(name + ".conv1", x, channels, 3, stride, 1)));
+      y = norm(name + ".bn2", conv(name + ".conv2", y, channels, 3, 1, 1));
+    } else {
+      y = relu(norm(name + ".bn1", conv(name + ".conv1", x, width, 1, 1, 1)));
+      y = relu(norm(name + ".bn2", conv(name + ".conv2", y, width, 3, stride, groups)));
+      y = norm(name + ".bn3", conv(name + ".conv3", y, channels, 1, 1, 1));
+    }
     const Images shortcut =
         x.C == channels
             ? x
@@ -186,7 +193,10 @@ class NaiveNet {
   }
 };
 
-/// Two bottleneck blocks, the first with stride and shortcut; the parameter is the groups.
+/// Stands for the groups where blocks are basic ones.
+constexpr int kBasic = 0;
+
+/// Two blocks, the first with stride and shortcut; the parameter is the groups of their 3x3.
 class TwoBlocks : public ::testing::TestWithParam<int> {
  protected:
   static constexpr int kN = 4, kC = 6, kS = 6;
@@ -198,8 +208,12 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
         {"x", {DataType::kF32, {kN, kC, kS, kS}, Layout::kChannelsLast}, Role::kStream});
     dy_ = graph_.add_tensor(
         {"dy", {DataType::kF32, {kN, 16, 3, 3}, Layout::kChannelsLast}, Role::kStream});
-    TensorId y = layers::bottleneck(builder, "b0", x_, 8, 16, 2, GetParam(), true);
-    y = layers::bottleneck(builder, "b1", y, 8, 16, 1, GetParam(), true);
+    const auto block = [&](const std::string& name, TensorId x, std::int64_t stride) {
+      return GetParam() == kBasic
+                 ? layers::basic_block(builder, name, x, 16, stride, true)
+                 : layers::bottleneck(builder, name, x, 8, 16, stride, GetParam(), true);
+    };
+    const TensorId y = block("b1", block("b0", x_, 2), 1);
     // sum(dy * y) as a linear layer of one row, weighed by dy.
     const std::int64_t all = kN * 16 * 3 * 3;
     const auto row = [&](TensorId id, const char* name) {
@@ -278,7 +292,7 @@ TEST_P(TwoBlocks, StepAgreesWithTheDefinitionInDouble) {
   runner.run(operations_);
 
   EXPECT_NEAR(runner.floats(loss_)[0], loss(), 1e-4 * std::abs(loss()));
-  ASSERT_EQ(gradients_.size(), 3U * 7U) << "seven convolutions, each normalised";
+  ASSERT_EQ(gradients_.size(), 3U * (GetParam() == kBasic ? 5 : 7)) << "each is normalised";
   for (const auto& [parameter, gradient] : gradients_) {
     const std::string& name = graph_.tensor(parameter).name;
     const auto g = runner.floats(gradient);
@@ -294,7 +308,7 @@ TEST_P(TwoBlocks, StepAgreesWithTheDefinitionInDouble) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, TwoBlocks, ::testing::Values(1, 4));
+INSTANTIATE_TEST_SUITE_P(Groups, TwoBlocks, ::testing::Values(kBasic, 1, 4));
 
 }  // namespace
 }  // namespace poprun

@@ -386,13 +386,18 @@ TEST(LearningRate, FallsByStepsAfterTheWarmUp) {
   EXPECT_DOUBLE_EQ(rate.at(8), 0.005);
 }
 
-TEST(LearningRate, RefusesAStepWithoutItsLengthAndAWarmUpWithoutEnd) {
+TEST(LearningRate, RefusesAStepWithoutItsLength) {
   EXPECT_THAT(LearningRate::make(schedule("step")).error().message,
               HasSubstr("needs training.schedule-steps > 0"));
+}
+
+TEST(LearningRate, OnlyRisesInARunThatEndsBeforeItsWarmUp) {
   ScheduleOptions options = schedule("linear");
-  options.warmup_steps = 8;
-  EXPECT_EQ(LearningRate::make(options).error().message,
-            "training.warmup-steps = 8 must be below the 8 steps of the run");
+  options.warmup_steps = 2 * options.total_steps;
+  const LearningRate rate = *LearningRate::make(options);
+
+  EXPECT_DOUBLE_EQ(rate.at(0), options.base / 16);
+  EXPECT_DOUBLE_EQ(rate.at(7), options.base / 2);
 }
 
 TEST(Training, ClipsTheGradientToTheNorm) {
