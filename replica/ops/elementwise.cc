@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
@@ -6,10 +8,14 @@
 ///
 ///   add(a, b)  ->  a + b        sub(a, b)  ->  a - b
 ///   mul(a, b)  ->  a * b        div(a, b)  ->  a / b
+///   max(a, b), min(a, b)        the larger, the smaller; NaN where one of them is
+///   pow(a, b)  ->  a^b          prelu(a, b)  ->  a > 0 ? a : a b
 ///
 /// Shapes broadcast as NumPy's do; every operator may be used on any mixture of layouts. The result
 /// lies channels-last where an operand of its rank does, else row-major. Gradients are summed over
-/// what was repeated.
+/// what was repeated; where a = b, max and min give theirs to a. KIND_by_0 and KIND_by_1 of the
+/// last four are their derivatives by a and b. That of a^b is 0 by a where b = 0, and by b where a
+/// = 0 and b >= 0.
 namespace poprun {
 namespace {
 
@@ -24,6 +30,56 @@ struct Multiply {
 };
 struct Divide {
   static float of(float a, float b) { return a / b; }
+};
+struct Maximum {
+  static constexpr const char* kKind = "max";
+  static float of(float a, float b) { return a > b || a != a ? a : b; }
+};
+struct MaximumBy0 {
+  static constexpr const char* kKind = "max_by_0";
+  static float of(float a, float b) { return a >= b ? 1.0F : 0.0F; }
+};
+struct MaximumBy1 {
+  static constexpr const char* kKind = "max_by_1";
+  static float of(float a, float b) { return a >= b ? 0.0F : 1.0F; }
+};
+struct Minimum {
+  static constexpr const char* kKind = "min";
+  static float of(float a, float b) { return a < b || a != a ? a : b; }
+};
+struct MinimumBy0 {
+  static constexpr const char* kKind = "min_by_0";
+  static float of(float a, float b) { return a <= b ? 1.0F : 0.0F; }
+};
+struct MinimumBy1 {
+  static constexpr const char* kKind = "min_by_1";
+  static float of(float a, float b) { return a <= b ? 0.0F : 1.0F; }
+};
+struct Power {
+  static constexpr const char* kKind = "pow";
+  static float of(float a, float b) { return std::pow(a, b); }
+};
+struct PowerBy0 {
+  static constexpr const char* kKind = "pow_by_0";
+  static float of(float a, float b) { return b == 0.0F ? 0.0F : b * std::pow(a, b - 1.0F); }
+};
+struct PowerBy1 {
+  static constexpr const char* kKind = "pow_by_1";
+  static float of(float a, float b) {
+    return a == 0.0F && b >= 0.0F ? 0.0F : std::pow(a, b) * std::log(a);
+  }
+};
+struct Prelu {
+  static constexpr const char* kKind = "prelu";
+  static float of(float a, float b) { return a > 0.0F ? a : a * b; }
+};
+struct PreluBy0 {
+  static constexpr const char* kKind = "prelu_by_0";
+  static float of(float a, float b) { return a > 0.0F ? 1.0F : b; }
+};
+struct PreluBy1 {
+  static constexpr const char* kKind = "prelu_by_1";
+  static float of(float a, float /*b*/) { return a > 0.0F ? 0.0F : a; }
 };
 
 /// The operands of one row: where it begins and how far apart its elements are.
@@ -68,22 +124,13 @@ POPRUN_SIMD void divide_row(const Row& row) {
 }
 
 Result<std::vector<TensorType>> shape_of(std::string_view kind, const Signature& s) {
-  const auto bad = [&] { return shape_error(kind, s, "two f32 tensors whose shapes broadcast"); };
-  if (s.inputs.size() != 2 || s.inputs[0].data != DataType::kF32 ||
-      s.inputs[1].data != DataType::kF32) {
-    return bad();
+  if (s.inputs.size() == 2 && s.inputs[0].data == DataType::kF32 &&
+      s.inputs[1].data == DataType::kF32) {
+    if (const auto y = broadcast_type(s.inputs)) {
+      return std::vector{*y};
+    }
   }
-  const auto shape = broadcast_shape(s.inputs[0].shape, s.inputs[1].shape);
-  if (!shape) {
-    return bad();
-  }
-  const bool image =
-      s.inputs[0].layout == Layout::kChannelsLast || s.inputs[1].layout == Layout::kChannelsLast;
-  if (image && shape->size() != 4) {
-    return bad();
-  }
-  return std::vector{
-      TensorType{DataType::kF32, *shape, image ? Layout::kChannelsLast : Layout::kRowMajor}};
+  return shape_error(kind, s, "two f32 tensors whose shapes broadcast");
 }
 
 std::unique_ptr<Kernel> numerics_of(const Signature& s, void (*compute_row)(const Row&)) {
@@ -104,31 +151,25 @@ Work one_flop(const Signature& s) {
   return elementwise_work(s, 1);
 }
 
-/// Adds `gradient`, which has the result's shape, to that of `input`.
-void pass_on(Differentiator& d, std::size_t input, TensorId gradient) {
-  const TensorType& wanted = d.type(d.operation().inputs[input]);
-  if (d.type(gradient) != wanted) {
-    const std::string layout = wanted.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
-    gradient =
-        d.add("sum_to", {gradient}, {{"shape", wanted.shape}, {"layout", layout}}, {input})[0];
-  }
-  d.set_input_gradient(input, gradient);
+/// A power is counted as a logarithm and an exponential.
+Work sixteen_flops(const Signature& s) {
+  return elementwise_work(s, 16);
 }
 
 void add_gradient(Differentiator& d) {
   for (const std::size_t input : {0U, 1U}) {
     if (d.wants(input)) {
-      pass_on(d, input, d.output_gradient(0));
+      set_broadcast_gradient(d, input, d.output_gradient(0));
     }
   }
 }
 
 void sub_gradient(Differentiator& d) {
   if (d.wants(0)) {
-    pass_on(d, 0, d.output_gradient(0));
+    set_broadcast_gradient(d, 0, d.output_gradient(0));
   }
   if (d.wants(1)) {
-    pass_on(d, 1, d.add("neg", {d.output_gradient(0)}, {}, {1})[0]);
+    set_broadcast_gradient(d, 1, d.add("neg", {d.output_gradient(0)}, {}, {1})[0]);
   }
 }
 
@@ -137,7 +178,7 @@ void mul_gradient(Differentiator& d) {
   for (const std::size_t input : {0U, 1U}) {
     if (d.wants(input)) {
       const TensorId other = op.inputs[1 - input];
-      pass_on(d, input, d.add("mul", {d.output_gradient(0), other}, {}, {input})[0]);
+      set_broadcast_gradient(d, input, d.add("mul", {d.output_gradient(0), other}, {}, {input})[0]);
     }
   }
 }
@@ -147,12 +188,47 @@ void div_gradient(Differentiator& d) {
   const Operation& op = d.operation();
   const TensorId scaled = d.add("div", {d.output_gradient(0), op.inputs[1]}, {}, {0})[0];
   if (d.wants(0)) {
-    pass_on(d, 0, scaled);
+    set_broadcast_gradient(d, 0, scaled);
   }
   if (d.wants(1)) {
     const TensorId product = d.add("mul", {scaled, op.outputs[0]}, {}, {1})[0];
-    pass_on(d, 1, d.add("neg", {product}, {}, {1})[0]);
+    set_broadcast_gradient(d, 1, d.add("neg", {product}, {}, {1})[0]);
   }
+}
+
+/// The derivative by each input, times dy.
+void gradient_by_partials(Differentiator& d) {
+  const Operation& op = d.operation();
+  const std::vector<TensorId> inputs = op.inputs;
+  const std::string kind = op.kind;
+  for (const std::size_t input : {0U, 1U}) {
+    if (d.wants(input)) {
+      const std::string partial = kind + (input == 0 ? "_by_0" : "_by_1");
+      const TensorId slope = d.add(partial, inputs, {}, {input})[0];
+      set_broadcast_gradient(d, input, d.add("mul", {d.output_gradient(0), slope}, {}, {input})[0]);
+    }
+  }
+}
+
+template <typename Function>
+void row_of(const Row& row) {
+  compute<Function>(row);
+}
+
+/// A square, which is what most powers are, is a product.
+template <>
+void row_of<Power>(const Row& r) {
+  if (r.b_stride == 0 && *r.b == 2.0F) {
+    multiply_row({r.a, r.a_stride, r.a, r.a_stride, r.y, r.n});
+  } else {
+    compute<Power>(r);
+  }
+}
+
+template <typename Function>
+Operator function_of(void (*gradient)(Differentiator&), Work (*work)(const Signature&)) {
+  return {Function::kKind, [](const Signature& s) { return shape_of(Function::kKind, s); },
+          gradient, work, [](const Signature& s) { return numerics_of(s, row_of<Function>); }};
 }
 
 }  // namespace
@@ -165,7 +241,19 @@ std::vector<Operator> elementwise_operators() {
           {"mul", [](const Signature& s) { return shape_of("mul", s); }, mul_gradient, one_flop,
            [](const Signature& s) { return numerics_of(s, multiply_row); }},
           {"div", [](const Signature& s) { return shape_of("div", s); }, div_gradient, one_flop,
-           [](const Signature& s) { return numerics_of(s, divide_row); }}};
+           [](const Signature& s) { return numerics_of(s, divide_row); }},
+          function_of<Maximum>(gradient_by_partials, one_flop),
+          function_of<MaximumBy0>(nullptr, one_flop),
+          function_of<MaximumBy1>(nullptr, one_flop),
+          function_of<Minimum>(gradient_by_partials, one_flop),
+          function_of<MinimumBy0>(nullptr, one_flop),
+          function_of<MinimumBy1>(nullptr, one_flop),
+          function_of<Power>(gradient_by_partials, sixteen_flops),
+          function_of<PowerBy0>(nullptr, sixteen_flops),
+          function_of<PowerBy1>(nullptr, sixteen_flops),
+          function_of<Prelu>(gradient_by_partials, one_flop),
+          function_of<PreluBy0>(nullptr, one_flop),
+          function_of<PreluBy1>(nullptr, one_flop)};
 }
 
 }  // namespace poprun

@@ -7,9 +7,9 @@
 
 /// sum_to(x) shape=[..] layout="row-major" | "nhwc"  ->  y
 ///
-/// The gradient of broadcasting: x summed over the dimensions along which `shape` is repeated to
-/// give x's shape. Elements are added in the order in which x lies in memory; sums along its rows
-/// in 16 interleaved parts first, whatever the CPU.
+/// The gradient of broadcasting (and `expand` is its own): x summed over the dimensions along which
+/// `shape` is repeated to give x's shape. Elements are added in the order in which x lies in
+/// memory; sums along its rows in 16 interleaved parts first, whatever the CPU.
 namespace poprun {
 namespace {
 
@@ -82,10 +82,17 @@ Work work(const Signature& s) {
   return work;
 }
 
+void gradient(Differentiator& d) {
+  const TensorType& x = d.type(d.operation().inputs[0]);
+  const std::string layout = x.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
+  d.set_input_gradient(
+      0, d.add("expand", {d.output_gradient(0)}, {{"shape", x.shape}, {"layout", layout}}, {0})[0]);
+}
+
 }  // namespace
 
 std::vector<Operator> sum_to_operators() {
-  return {{"sum_to", shape, nullptr, work, numerics}};
+  return {{"sum_to", shape, gradient, work, numerics}};
 }
 
 }  // namespace poprun

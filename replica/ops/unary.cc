@@ -47,6 +47,10 @@ constexpr std::array kFunctions = {
     Function{"sqrt", algorithm::eltwise_sqrt, 0, 0, false, 1, 4},
     // -x                                                    -1
     Function{"neg", algorithm::eltwise_linear, -1, 0, false, 1, 1},
+    // x tanh(ln(1 + exp(x)))
+    Function{"mish", algorithm::eltwise_mish, 0, 0, false, 1, 24},
+    // |x|                                                   sign(x)
+    Function{"abs", algorithm::eltwise_abs, 0, 0, false, 1, 1},
     // x > 0 ? x : alpha x                                   x > 0 ? 1 : alpha
     Function{"leaky_relu", algorithm::eltwise_relu, 0.01F, 0, true, 1, 2},
     // x > 0 ? x : alpha (exp(x) - 1)                        x > 0 ? 1 : alpha exp(x)

@@ -49,6 +49,30 @@ std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b) {
   return shape;
 }
 
+std::optional<TensorType> broadcast_type(const std::vector<TensorType>& operands) {
+  TensorType type{operands[0].data, {}, Layout::kRowMajor};
+  for (const TensorType& operand : operands) {
+    const auto shape = broadcast_shape(type.shape, operand.shape);
+    if (!shape) {
+      return std::nullopt;
+    }
+    type.shape = *shape;
+    type.layout = operand.layout == Layout::kChannelsLast ? operand.layout : type.layout;
+  }
+  const bool fits = type.layout == Layout::kRowMajor || type.shape.size() == 4;
+  return fits ? std::optional(type) : std::nullopt;
+}
+
+void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradient) {
+  const TensorType& wanted = d.type(d.operation().inputs[input]);
+  if (d.type(gradient) != wanted) {
+    const std::string layout = wanted.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
+    gradient =
+        d.add("sum_to", {gradient}, {{"shape", wanted.shape}, {"layout", layout}}, {input})[0];
+  }
+  d.set_input_gradient(input, gradient);
+}
+
 void BroadcastLoops::step(Shape& index, Shape& offsets) const {
   for (std::size_t d = index.size(); d-- > 0;) {
     const bool wraps = ++index[d] == sizes[d];

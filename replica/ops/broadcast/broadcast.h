@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "replica/graph/types.h"
+#include "replica/ops/operator.h"
 
 /// NumPy's broadcasting: shapes are aligned at their last dimension, and a dimension that is 1 or
 /// missing is repeated (numpy.org/doc/stable/user/basics.broadcasting.html).
@@ -13,6 +14,14 @@ namespace poprun {
 
 /// The shape that both broadcast to; nothing where they do not fit each other.
 std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b);
+
+/// What an elementwise operator makes of `operands`: the shape they all broadcast to, channels-last
+/// where an operand is, with the first operand's type of elements. Nothing where they do not fit.
+std::optional<TensorType> broadcast_type(const std::vector<TensorType>& operands);
+
+/// Sets the gradient of an input that was broadcast: `gradient`, of the result's type, summed over
+/// what was repeated.
+void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradient);
 
 /// Nested loops over all elements of a tensor in the order in which they lie in memory, and over
 /// the elements of other tensors that they meet.

@@ -1,0 +1,109 @@
+#include "replica/models/layers/reductions.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace poprun::layers {
+namespace {
+
+/// One reduction under construction: all steps keep x's rank and layout.
+class Reducer {
+ public:
+  Reducer(Builder& builder, const std::string& name, const Shape& axes)
+      : builder_(builder), name_(name), axes_(axes) {}
+
+  TensorId build(Reduction reduction, TensorId x) {
+    switch (reduction) {
+      case Reduction::kSum:
+        return sum(x);
+      case Reduction::kMean:
+        return mean(x);
+      case Reduction::kMax:
+        return step("reduce_max", {x}, {{"axes", axes_}}, ".max");
+      case Reduction::kMin:
+        return step("reduce_min", {x}, {{"axes", axes_}}, ".min");
+      case Reduction::kProd:
+        return step("reduce_prod", {x}, {{"axes", axes_}}, ".prod");
+      case Reduction::kL1:
+        return sum(step("abs", {x}, {}, ".abs"));
+      case Reduction::kL2:
+        return step("sqrt", {sum(step("mul", {x, x}, {}, ".square"))}, {}, ".sqrt");
+      case Reduction::kSumSquare:
+        return sum(step("mul", {x, x}, {}, ".square"));
+      case Reduction::kLogSum:
+        return step("log", {sum(x)}, {}, ".log");
+      case Reduction::kLogSumExp:
+        return log_sum_exp(x);
+    }
+    return x;
+  }
+
+ private:
+  TensorId step(const std::string& kind, const std::vector<TensorId>& inputs,
+                const Attributes& attributes, const std::string& suffix) {
+    return builder_.add_one(kind, inputs, attributes, name_ + suffix);
+  }
+
+  TensorId sum(TensorId x) {
+    TensorType y = builder_.type(x);
+    for (const std::int64_t axis : axes_) {
+      y.shape[static_cast<std::size_t>(axis)] = 1;
+    }
+    const std::string layout = y.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
+    return step("sum_to", {x}, {{"shape", y.shape}, {"layout", layout}}, ".sum");
+  }
+
+  TensorId mean(TensorId x) {
+    const TensorId total = sum(x);
+    if (!builder_.status()) {
+      return x;
+    }
+    const auto share = static_cast<double>(builder_.type(total).elements()) /
+                       static_cast<double>(builder_.type(x).elements());
+    return step("mul", {total, step("fill", {}, {{"shape", Shape{}}, {"value", share}}, ".share")},
+                {}, ".mean");
+  }
+
+  TensorId log_sum_exp(TensorId x) {
+    const TensorId largest = step("reduce_max", {x}, {{"axes", axes_}}, ".max");
+    const TensorId centred = step("sub", {x, largest}, {}, ".centred");
+    const TensorId total = sum(step("exp", {centred}, {}, ".exp"));
+    return step("add", {step("log", {total}, {}, ".log"), largest}, {}, ".log_sum_exp");
+  }
+
+  Builder& builder_;
+  const std::string& name_;
+  const Shape& axes_;
+};
+
+}  // namespace
+
+TensorId reduce(Builder& builder, const std::string& name, Reduction reduction, TensorId x,
+                const Shape& axes, bool keep_dims) {
+  if (!builder.status()) {
+    return x;
+  }
+  const Shape before = builder.type(x).shape;
+  const auto rank = static_cast<std::int64_t>(before.size());
+  if (std::ranges::any_of(axes, [&](std::int64_t axis) { return axis < 0 || axis >= rank; })) {
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("{}: a reduction needs axes from 0 to {}; it got {} of {}", name,
+                                rank - 1, fmt::join(axes, ","), to_text(builder.type(x)))});
+    return x;
+  }
+  const TensorId y = Reducer(builder, name, axes).build(reduction, x);
+  if (keep_dims || !builder.status()) {
+    return y;
+  }
+  Shape shape;
+  for (std::size_t d = 0; d < before.size(); ++d) {
+    if (std::ranges::find(axes, static_cast<std::int64_t>(d)) == axes.end()) {
+      shape.push_back(before[d]);
+    }
+  }
+  return builder.add_one("reshape", {y}, {{"shape", shape}, {"layout", std::string{"row-major"}}},
+                         name);
+}
+
+}  // namespace poprun::layers

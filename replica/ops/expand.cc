@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <cstdint>
+
+#include "replica/ops/broadcast/broadcast.h"
+#include "replica/ops/operator.h"
+
+/// expand(x) shape=[..] layout="row-major" | "nhwc"  ->  y, x repeated to `shape` as NumPy
+/// broadcasts
+///
+/// Any type of elements, any mixture of layouts. The gradient is `sum_to`.
+namespace poprun {
+namespace {
+
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  if (s.inputs.size() != 1 || !s.attributes.has("shape") || !s.attributes.has("layout")) {
+    return shape_error("expand", s, "one tensor, shape=[..] and layout");
+  }
+  const bool image = s.attributes.text("layout") == "nhwc";
+  const TensorType y{s.inputs[0].data, s.attributes.integers("shape"),
+                     image ? Layout::kChannelsLast : Layout::kRowMajor};
+  if (broadcast_shape(s.inputs[0].shape, y.shape) != y.shape || (image && y.shape.size() != 4)) {
+    return shape_error("expand", s, "a shape that x's broadcasts to, and rank 4 for nhwc");
+  }
+  return std::vector{y};
+}
+
+/// Elements only move, so any type of T's size will do for them.
+template <typename T>
+std::unique_ptr<Kernel> numerics_of(const Signature& s) {
+  return make_kernel([loops = broadcast_loops(s.outputs[0], s.inputs)](const Operands& t) {
+    const T* x = reinterpret_cast<const T*>(t.inputs[0]);  // NOLINT: elements of T's size.
+    T* y = reinterpret_cast<T*>(t.outputs[0]);             // NOLINT: the same.
+    const std::int64_t stride = loops.row_stride(0);
+    loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
+      const T* from = x + offsets[0];
+      if (stride == 0) {
+        std::fill_n(y + at, loops.row(), *from);
+      } else if (stride == 1) {
+        std::copy_n(from, loops.row(), y + at);
+      } else {
+        for (std::int64_t i = 0; i < loops.row(); ++i) {
+          y[at + i] = from[i * stride];
+        }
+      }
+    });
+  });
+}
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
+  return size_of(s.inputs[0].data) == Bytes{1} ? numerics_of<std::uint8_t>(s)
+                                               : numerics_of<std::uint32_t>(s);
+}
+
+Work work(const Signature& s) {
+  Work work = elementwise_work(s, 0);
+  work.exchanged = s.outputs[0].bytes();
+  return work;
+}
+
+void gradient(Differentiator& d) {
+  const TensorType& x = d.type(d.operation().inputs[0]);
+  const std::string layout = x.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
+  d.set_input_gradient(
+      0, d.add("sum_to", {d.output_gradient(0)}, {{"shape", x.shape}, {"layout", layout}}, {0})[0]);
+}
+
+}  // namespace
+
+std::vector<Operator> expand_operators() {
+  return {{"expand", shape, gradient, work, numerics}};
+}
+
+}  // namespace poprun

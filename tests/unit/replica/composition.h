@@ -1,0 +1,107 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "graph_runner.h"
+#include "replica/compiler/differentiation/differentiate.h"
+
+namespace poprun::testing {
+
+/// Several operations between parameters and one result y: its values, and the gradients that
+/// `differentiate` derives against central differences of L = sum(dy * y).
+class Composition {
+ public:
+  /// What is composed: takes the inputs, which are also parameters called x0, x1, ..., gives y.
+  using Compose = std::function<TensorId(Builder&, const std::vector<TensorId>&)>;
+
+  Composition(const std::vector<TensorType>& inputs, const Compose& compose) {
+    graph_.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};
+    Builder builder(graph_, 1, 0, "");
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      inputs_.push_back(graph_.add_tensor({"x" + std::to_string(i), inputs[i], Role::kParameter}));
+    }
+    y_ = compose(builder, inputs_);
+    forward_ = builder.operations();
+    dy_ = graph_.add_tensor({"dy", graph_.tensor(y_).type, Role::kActivation});
+    const TensorId product = builder.add_one("mul", {y_, dy_}, {}, "product");
+    const TensorId loss = builder.add_one(
+        "sum_to", {product}, {{"shape", Shape{}}, {"layout", std::string{"row-major"}}}, "loss");
+    const auto gradients = differentiate(builder, loss);
+    EXPECT_TRUE(gradients) << gradients.error().message;
+    if (gradients) {
+      gradients_ = *gradients;
+    }
+    all_ = builder.operations();
+  }
+
+  [[nodiscard]] const Graph& graph() const { return graph_; }
+  [[nodiscard]] TensorId input(std::size_t i) const { return inputs_[i]; }
+  [[nodiscard]] TensorId y() const { return y_; }
+  [[nodiscard]] const Shape& y_shape() const { return graph_.tensor(y_).type.shape; }
+
+  void randomise(GraphRunner& runner, float spread, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<float> uniform(-spread, spread);
+    for (const TensorId id : inputs_) {
+      std::ranges::generate(runner.floats(id), [&] { return uniform(random); });
+    }
+    std::ranges::generate(runner.floats(dy_), [&] { return uniform(random); });
+  }
+
+  void run_forward(GraphRunner& runner) { runner.run(forward_); }
+
+  /// Requires: every input is differentiated.
+  void expect_gradients(GraphRunner& runner, float h, double tolerance) {
+    EXPECT_EQ(gradients_.size(), inputs_.size());
+    runner.run(all_);
+    for (const ParameterGradient& pair : gradients_) {
+      const std::span<float> x = runner.floats(pair.parameter);
+      const std::span<float> g = runner.floats(pair.gradient);
+      double largest = 0;
+      for (const float value : g) {
+        largest = std::max(largest, std::abs(static_cast<double>(value)));
+      }
+      EXPECT_GT(largest, 0) << graph_.tensor(pair.parameter).name;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const float kept = x[i];
+        x[i] = kept + h;
+        const double above = loss(runner);
+        x[i] = kept - h;
+        const double below = loss(runner);
+        x[i] = kept;
+        EXPECT_NEAR(g[i], (above - below) / (2.0 * static_cast<double>(h)), tolerance * largest)
+            << graph_.tensor(pair.parameter).name << " element " << i;
+      }
+    }
+  }
+
+ private:
+  double loss(GraphRunner& runner) {
+    runner.run(forward_);
+    const auto y = runner.floats(y_);
+    const auto dy = runner.floats(dy_);
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      sum += static_cast<double>(y[i]) * static_cast<double>(dy[i]);
+    }
+    return sum;
+  }
+
+  Graph graph_;
+  std::vector<TensorId> inputs_;
+  TensorId y_{};
+  TensorId dy_{};
+  std::vector<Operation> forward_;
+  std::vector<Operation> all_;
+  std::vector<ParameterGradient> gradients_;
+};
+
+}  // namespace poprun::testing
