@@ -1,7 +1,6 @@
 #include "launcher/job.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <utility>
@@ -24,24 +23,6 @@ constexpr double kStopSeconds = 1.5;   // Then everything gets SIGKILL,
 constexpr double kStopSecondsMax = 4;  // and then we go.
 constexpr double kPlainProgressSeconds = 10;
 constexpr int kInfrastructure = static_cast<int>(ErrorCode::kInfrastructure);
-
-/// The port in `poprun-emu-hostio listening on HOST:PORT`, 0 in any other line.
-int listening_port(std::string_view line) {
-  int port = 0;
-  const std::size_t colon = line.rfind(':');
-  if (line.starts_with("poprun-emu-hostio listening on ") && colon != std::string_view::npos) {
-    std::from_chars(line.data() + colon + 1, line.data() + line.size(), port);
-  }
-  return port;
-}
-
-/// A data server's line without its tag: `[poprun-emu-hostio] E message`.
-std::string_view untagged(std::string_view line) {
-  const std::size_t close = line.find("] ");
-  return line.starts_with('[') && close != std::string_view::npos && close + 4 <= line.size()
-             ? line.substr(close + 4)
-             : line;
-}
 
 /// mpirun's own failures and those of its daemons and ssh: running again can work.
 bool is_infrastructure(int status) {
@@ -97,11 +78,15 @@ Status Job::prepare() {
                      .initial_weights = initial_weights_.empty() ? nullptr : &initial_weights_}));
   // Both at once: the dataset is usually known before mpirun's ranks ask for it.
   POPRUN_TRY(start_mpirun());
-  if (options_.hostio_address.empty()) {
-    return start_data_server();
-  }
-  ask_for_dataset(options_.hostio_address);
-  return {};
+  data_.emplace(
+      loop_, supervisor_, console_, options_,
+      DataService::Setup{.program = programs_.data_server,
+                         .local_only = placement_.all_local,
+                         .own_address = own_address_,
+                         .token = token_},
+      DataService::Events{.on_dataset = [this](const auto& dataset) { on_dataset(dataset); },
+                          .on_end = [this](int status) { on_data_server_exit(status); }});
+  return data_->start();
 }
 
 Status Job::start_mpirun() {
@@ -119,45 +104,22 @@ Status Job::start_mpirun() {
       [this](int status) { on_mpirun_exit(status); });
 }
 
-Status Job::start_data_server() {
-  const std::string bind = placement_.all_local ? "127.0.0.1" : "0.0.0.0";
-  const Child::Program program{programs_.data_server,
-                               {"poprun-emu-hostio", "--bind", bind, "--port", "0"},
-                               {{"POPRUN_EMU_TOKEN", token_}},
-                               SIGKILL};
-  const auto on_stdout = [this](std::string_view line) {
-    if (const int port = listening_port(line); port != 0) {
-      data_server_port_ = port;
-      ask_for_dataset(fmt::format("{}:{}", own_address_, port));
-    }
-  };
-  return supervisor_.start_data_server(
-      program, on_stdout, [this](std::string_view line) { on_data_server_line(line); },
-      [this](int status) { on_data_server_exit(status); });
-}
-
-void Job::ask_for_dataset(const std::string& address) {
-  const DatasetQuery::Question question{address, token_, options_.config.data().source(),
-                                        static_cast<double>(options_.hostio_timeout_seconds)};
-  query_ = std::make_unique<DatasetQuery>(loop_, question,
-                                          [this, address](const Result<proto::Dataset>& dataset) {
-                                            if (!dataset) {
-                                              give_error(dataset.error());
-                                            } else if (phase_ == Phase::kRunning) {
-                                              answer_joins(address, *dataset);
-                                            }
-                                          });
-}
-
-void Job::answer_joins(const std::string& hostio_address, const proto::Dataset& dataset) {
+void Job::on_dataset(const Result<ServedDataset>& served) {
+  if (!served) {
+    give_error(served.error());
+    return;
+  }
+  if (phase_ != Phase::kRunning) {
+    return;
+  }
   dataset_known_ = true;
   proto::JoinReply reply;
   *reply.mutable_config() = options_.config;
-  *reply.mutable_dataset() = dataset;
+  *reply.mutable_dataset() = served->dataset;
   for (std::uint32_t i = 0; i < placement_.num_instances; ++i) {
     reply.mutable_config()->mutable_topology()->add_instance_host(placement_.host_of(i));
   }
-  reply.set_hostio_address(hostio_address);
+  reply.set_hostio_address(served->address);
   reply.set_hostio_timeout_seconds(options_.hostio_timeout_seconds);
   reply.set_heartbeat_interval_ms(
       static_cast<std::uint32_t>(options_.heartbeat_interval_seconds * 1000));
@@ -326,32 +288,11 @@ void Job::on_mpirun_exit(int status) {
   give_verdict(verdict);
 }
 
-void Job::on_data_server_line(std::string_view line) {
-  data_server_last_line_ = line;
-  // Until it is ready, its last line becomes the verdict.
-  if (dataset_known_ || options_.verbosity > 0) {
-    console_.err(line);
-  }
-}
-
 void Job::on_data_server_exit(int status) {
   if (phase_ == Phase::kStopping || phase_ == Phase::kOver || results_safe_) {
     return;
   }
-  if (!dataset_known_) {
-    const bool told = WIFEXITED(status) && WEXITSTATUS(status) >= 64;
-    Verdict verdict;
-    verdict.exit_code = told ? WEXITSTATUS(status) : static_cast<int>(ErrorCode::kUnreachable);
-    verdict.first_line =
-        fmt::format("the data server {} before it was ready{}{}", exit_text(status),
-                    data_server_last_line_.empty() ? "" : ": ", untagged(data_server_last_line_));
-    give_verdict(verdict);
-    return;
-  }
-  std::string command = fmt::format("{} --port {}", programs_.data_server, data_server_port_);
-  if (!placement_.all_local) {
-    command += " --bind 0.0.0.0";
-  }
+  std::string command = data_->restart_command();
   if (!token_is_users()) {
     // Not printed itself: it would end up in logs.
     command = fmt::format(
@@ -469,7 +410,9 @@ void Job::give_error(const Error& error) {
 
 void Job::stop(int exit_code, bool at_once) {
   exit_code_ = exit_code;
-  query_.reset();
+  if (data_) {
+    data_->forget();
+  }
   if (phase_ != Phase::kStopping) {
     phase_ = Phase::kStopping;
     stopping_since_ = monotonic_seconds();

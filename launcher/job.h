@@ -13,7 +13,7 @@
 
 #include "launcher/console.h"
 #include "launcher/coordinator.h"
-#include "launcher/dataset_query.h"
+#include "launcher/data_service.h"
 #include "launcher/job_state.h"
 #include "launcher/mpirun.h"
 #include "launcher/options.h"
@@ -47,10 +47,8 @@ class Job final : private CoordinatorEvents {
 
   // Starting. Each returns what went wrong before any replica ran.
   Status prepare();
-  Status start_data_server();
   Status start_mpirun();
-  void ask_for_dataset(const std::string& address);
-  void answer_joins(const std::string& hostio_address, const proto::Dataset& dataset);
+  void on_dataset(const Result<ServedDataset>& served);
 
   // What instances say (CoordinatorEvents).
   Status on_join(const proto::JoinRequest& request) override;
@@ -63,7 +61,6 @@ class Job final : private CoordinatorEvents {
   // What happens around them.
   void on_mpirun_line(std::string_view line, bool is_stderr);
   void on_mpirun_exit(int status);
-  void on_data_server_line(std::string_view line);
   void on_data_server_exit(int status);
   void on_signal(int number);
   void on_tick();
@@ -105,7 +102,7 @@ class Job final : private CoordinatorEvents {
   ReplicaLogs logs_;
   OutputRouter router_;
   std::unique_ptr<Coordinator> coordinator_;
-  std::unique_ptr<DatasetQuery> query_;
+  std::optional<DataService> data_;  ///< From the check of the outputs on.
 
   Phase phase_ = Phase::kRunning;
   int exit_code_ = 0;
@@ -116,8 +113,6 @@ class Job final : private CoordinatorEvents {
   double drain_until_ = 0;
   double stopping_since_ = 0;
   bool dataset_known_ = false;
-  int data_server_port_ = 0;
-  std::string data_server_last_line_;
 
   Progress progress_;
   double shown_at_ = 0;

@@ -7,34 +7,15 @@
 #include <sys/resource.h>
 
 #include "launcher/console.h"
+#include "launcher/dry_run.h"
 #include "launcher/inquiry.h"
 #include "launcher/job.h"
-#include "launcher/mpirun.h"
 #include "launcher/options.h"
 #include "launcher/placement.h"
-#include "launcher/surroundings.h"
 
 /// poprun-emu, the command. Exit codes: design section 8.
 namespace poprun::launcher {
 namespace {
-
-/// What would be done, in the order in which it would be done.
-void print_plan(Console& console, const Options& options, const Placement& placement) {
-  const MpirunCommand command = mpirun_here(options, placement, replica_path());
-  console.out(topology_table(placement));
-  console.out(fmt::format("# {}, resolved\n{}", options.config_file, resolved_config(options)));
-  console.out(fmt::format("# mpirun\n{}\n", shell_line(command)));
-  for (std::size_t i = 0; i < command.instances.size(); ++i) {
-    console.out(
-        fmt::format("# instance {} on {}", i, placement.host_of(static_cast<std::uint32_t>(i))));
-    for (const auto& [name, value] : command.instances[i]) {
-      console.out(fmt::format("{}={}", name, value));
-    }
-    console.out(
-        "POPRUN_EMU_COORDINATOR=<this launcher's address, chosen at "
-        "start>\nPOPRUN_EMU_TOKEN=<secret>\n");
-  }
-}
 
 /// A log for each of thousands of replicas is more open files than shells allow by default.
 void allow_many_files() {
@@ -68,8 +49,7 @@ int run(const std::vector<std::string>& args, double launched_at) {
     console.say(fmt::format("note: {}", note));
   }
   if (options->dry_run) {
-    print_plan(console, *options, *placement);
-    return 0;
+    return dry_run(*options, *placement, console);
   }
   allow_many_files();
   if (options->print_topology || options->verbosity > 0) {

@@ -144,7 +144,8 @@ void add_general(std::vector<OptionRow>& rows) {
                   flag(&Options::version)});
   rows.push_back(
       {"dry-run", 0, Group::kGeneral, Arity::kFlag, "", "",
-       "Show topology, resolved configuration, mpirun line and environment; start nothing",
+       "Show topology, resolved configuration, mpirun line and environment, compile the job "
+       "and show its figures; start no replica",
        flag(&Options::dry_run)});
   rows.push_back({"list-models", 0, Group::kGeneral, Arity::kFlag, "", "",
                   "Every built-in model with its parameters, work and sizes",

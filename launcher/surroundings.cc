@@ -103,6 +103,10 @@ std::string replica_path() {
   return own_folder() / "poprun-emu-replica";
 }
 
+std::string data_server_path() {
+  return own_folder() / "poprun-emu-hostio";
+}
+
 std::string advertised_host(const Placement& placement) {
   if (placement.all_local) {
     return "127.0.0.1";

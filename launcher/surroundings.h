@@ -18,8 +18,9 @@ struct Programs {
 ///   kUnreachable  one is missing; names where it was looked for and what to install.
 Result<Programs> find_programs();
 
-/// Where poprun-emu-replica is, found or not: for --dry-run.
+/// Where they are, found or not: for --dry-run and questions.
 std::string replica_path();
+std::string data_server_path();
 
 /// The address at which the hosts of `placement` reach this machine: 127.0.0.1 where all are local,
 /// otherwise that of the interface towards the first host that is not.

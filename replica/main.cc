@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <iostream>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -230,7 +231,7 @@ int run() {
 
 /// A question instead of a job.
 int answer(const std::vector<std::string>& arguments) {
-  const Answer answer = answer_inquiry(arguments);
+  const Answer answer = answer_inquiry(arguments, std::cin);
   fmt::print("{}", answer.text);
   if (!answer.status) {
     fmt::print(stderr, "{}\n", answer.status.error().message);

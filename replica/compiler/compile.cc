@@ -161,7 +161,7 @@ Result<Graph> build_job(const CompileOptions& options) {
   return graph;
 }
 
-Result<Program> compile(const CompileOptions& options) {
+Result<Program> plan_program(const CompileOptions& options) {
   POPRUN_ASSIGN(const Graph graph, build_job(options));
   const Liveness liveness = compute_liveness(graph);
   const MemoryClaims claims = claims_of(graph, liveness);
@@ -171,6 +171,11 @@ Result<Program> compile(const CompileOptions& options) {
                           {options.replicas, options.ipus_per_replica});
   program.set_model(options.model);
   add_notes(options, program);
+  return program;
+}
+
+Result<Program> compile(const CompileOptions& options) {
+  POPRUN_ASSIGN(Program program, plan_program(options));
   POPRUN_TRY(check_fits(program, options.micro_batch_size));
   return program;
 }

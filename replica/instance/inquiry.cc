@@ -1,10 +1,16 @@
 #include "replica/instance/inquiry.h"
 
-#include <algorithm>
+#include <cmath>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "proto/coordinator.pb.h"
+#include "replica/compiler/compile.h"
+#include "replica/compiler/placement/out_of_memory.h"
+#include "replica/instance/job.h"
+#include "replica/instance/profile.h"
 #include "replica/models/model.h"
 
 namespace poprun {
@@ -101,15 +107,80 @@ Answer list_models() {
   return answer;
 }
 
+std::string mebibytes(std::uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
+}
+
+/// "149.3 us", as the summary of a run has it.
+std::string duration_text(double seconds) {
+  if (seconds >= 1) {
+    return fmt::format("{:.2f} s", seconds);
+  }
+  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", seconds * 1e3)
+                         : fmt::format("{:.1f} us", seconds * 1e6);
+}
+
+/// Appends the Program's figures to `text`; what came before an error stays.
+Status describe_job(const proto::RunConfig& config, const proto::Dataset& dataset,
+                    std::string& text) {
+  const auto row = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("{:<14} {}\n", name, value);
+  };
+  POPRUN_ASSIGN(const CompileOptions options, compile_options(config, dataset));
+  POPRUN_ASSIGN(const Program program, plan_program(options));
+  text += "# compiled\n";
+  row("parameters", grouped(static_cast<std::int64_t>(program.parameter_count())));
+  row("operators", grouped(static_cast<std::int64_t>(program.operator_count())));
+  POPRUN_TRY(check_fits(program, options.micro_batch_size));
+  POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
+  const proto::JobShape shape = job_shape(program, config, training);
+  row("steps",
+      fmt::format("{} of {} samples ({} an epoch)",
+                  grouped(static_cast<std::int64_t>(shape.total_steps())), shape.samples_per_step(),
+                  grouped(static_cast<std::int64_t>(shape.steps_per_epoch()))));
+  for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
+    const proto::IpuMemory& memory = program.memory(ipu);
+    row(fmt::format("IPU {} memory", ipu),
+        fmt::format("{} peak of {}, {} always live, planned", mebibytes(memory.peak()),
+                    mebibytes(memory.capacity()), mebibytes(memory.always_live())));
+    if (memory.peak() > 0) {
+      row("  most is live", "at " + worst_place(program, ipu));
+    }
+  }
+  row("device step",
+      fmt::format("{}, {} samples/s (device clock, {}, modelled)",
+                  duration_text(shape.device_step_seconds()),
+                  grouped(std::llround(shape.samples_per_step() / shape.device_step_seconds())),
+                  program.device().name()));
+  for (const std::string& note : program.notes()) {
+    row("note", note);
+  }
+  return {};
+}
+
+Answer compile_job(std::istream& input) {
+  Answer answer;
+  proto::JoinReply job;
+  answer.status =
+      job.ParseFromIstream(&input)
+          ? describe_job(job.config(), job.dataset(), answer.text)
+          : fail(ErrorCode::kUsage, "--compile needs a serialised JoinReply as its input");
+  return answer;
+}
+
 }  // namespace
 
-Answer answer_inquiry(const std::vector<std::string>& arguments) {
+Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input) {
+  if (arguments.size() == 1 && arguments[0] == "--compile") {
+    return compile_job(input);
+  }
   if (arguments.size() == 1 && arguments[0] == "--list-models") {
     return list_models();
   }
   return {"",
           fail(ErrorCode::kUsage,
-               fmt::format("'{}' is no question for poprun-emu-replica; there is: --list-models",
+               fmt::format("'{}' is no question for poprun-emu-replica; there are: --list-models, "
+                           "--compile",
                            fmt::join(arguments, " ")))};
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <istream>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,11 @@ struct Answer {
 ///   --list-models   every built-in model: parameters, multiply-accumulates of a forward pass of
 ///                   one sample at its default sizes, these sizes, and the sample
 ///
-/// Errors: kUsage, no such question.
-Answer answer_inquiry(const std::vector<std::string>& arguments);
+///   --compile       the job whose serialised JoinReply (config and dataset) is in `input`: figures
+///   of
+///                   its Program, parameters and operators also where it does not fit an IPU
+///
+/// Errors: kUsage, no such question; those of `compile` and `training_options`.
+Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input);
 
 }  // namespace poprun

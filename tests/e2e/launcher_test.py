@@ -179,7 +179,7 @@ class DryRun(LauncherTest):
         for part in ("poprun topology", "| node0 ", "steps = 5                                # file\n",
                      "epochs = ", "# default", " mpirun --tag-output -np 1 --host node0 ",
                      f"{self.bin}/poprun-emu-replica : -np 1 --host node1",
-                     "POPDIST_REPLICA_INDEX_OFFSET=2\n"):
+                     "POPDIST_REPLICA_INDEX_OFFSET=2\n", "asked --compile\n"):
             self.assertIn(part, job.stdout)
         self.assertNotIn(job.token, job.stdout)
 

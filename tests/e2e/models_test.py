@@ -91,5 +91,33 @@ class Sizes(JobTest):
         self.assert_first_line(job, "out of memory", "gpt2-xl", "smaller model")
 
 
+class DryRun(JobTest):
+    def test_compiles_as_the_run_would(self):
+        plan = self.run_job("-n", 4, "--dry-run", config=GPT2)
+        self.assertFalse(plan.output_dir.exists())
+        self.assert_gone(plan)
+        profile = self.run_job("-n", 4, "--training.steps", 1, config=GPT2).profile()
+        self.assertIn(f"parameters     {int(profile['parameterCount']):,}\n", plan.stdout)
+        self.assertIn(f"operators      {int(profile['operatorCount']):,}\n", plan.stdout)
+        peak = int(profile["plannedMemory"][0]["peak"]) / 2**20
+        self.assertIn(f"IPU 0 memory   {peak:.1f} MiB peak of ", plan.stdout)
+
+    def test_counts_a_model_that_does_not_fit_and_ends_with_86(self):
+        job = self.run_job("-n", 2, "--dry-run", "--model.name", "gpt2-xl", "--model.layers", 48,
+                           "--model.hidden", 1600, "--model.heads", 25, "--model.vocabulary", 50257,
+                           "--model.sequence-length", 1024, config=GPT2, code=86)
+        self.assertIn("parameters     1,557,611,200\n", job.stdout)
+        self.assert_first_line(job, "out of memory", "gpt2-xl", "smaller model")
+        self.assertIn("\n  always live: ", job.stderr)
+
+    def test_refuses_data_as_the_run_would(self):
+        missing = self.run_job("--dry-run", "--data.source", "text:/nowhere", config=GPT2, code=65)
+        self.assert_first_line(missing, "/nowhere")
+        images = self.run_job("--dry-run", "--model.name", "resnet50", "--data.source",
+                              "synthetic:tokens,vocabulary=257",
+                              config="[training]\nsteps = 1\n", code=64)
+        self.assert_first_line(images, "data.source: the model needs 'images'")
+
+
 if __name__ == "__main__":
     unittest.main()

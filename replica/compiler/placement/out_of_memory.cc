@@ -104,6 +104,10 @@ std::string remedy(const proto::IpuMemory& memory, const std::vector<const proto
 
 }  // namespace
 
+std::string worst_place(const Program& program, int ipu) {
+  return place_of(program, program.memory(ipu).worst_step());
+}
+
 Status check_fits(const Program& program, std::uint32_t micro_batch_size) {
   for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
     const proto::IpuMemory& memory = program.memory(ipu);
@@ -119,7 +123,7 @@ Status check_fits(const Program& program, std::uint32_t micro_batch_size) {
                     program.model(), bytes_text(static_cast<std::int64_t>(memory.peak())), ipu,
                     program.device().name(),
                     bytes_text(static_cast<std::int64_t>(memory.capacity())),
-                    remedy(memory, live, micro_batch_size), place_of(program, memory.worst_step()),
+                    remedy(memory, live, micro_batch_size), worst_place(program, ipu),
                     table(live, true), table(live, false)));
   }
   return {};

@@ -68,6 +68,17 @@ TEST_F(SupervisorTest, GivesTheProgramNoInput) {
   EXPECT_THAT(out_, ElementsAre("none"));
 }
 
+TEST_F(SupervisorTest, GivesAnInquiryAllOfItsInput) {
+  const std::string input(300000, 'x');
+  const Child::Program program{"/bin/sh", {"sh", "-c", "wc -c"}, {}, SIGKILL, input};
+  const Status started = supervisor_.start_inquiry(
+      program, [this](std::string_view line) { out_.emplace_back(line); }, nullptr,
+      [this](int /*status*/) { loop_.stop(); });
+  ASSERT_TRUE(started);
+  run();
+  EXPECT_THAT(out_, ElementsAre("300000"));
+}
+
 TEST_F(SupervisorTest, TerminatesTheWholeGroup) {
   start("trap 'echo bye; exit 4' TERM; sleep 100 & echo up; wait");
   std::thread later([this] {

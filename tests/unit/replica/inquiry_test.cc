@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "proto/coordinator.pb.h"
 #include "replica/models/model.h"
 
 namespace poprun {
@@ -12,9 +13,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
+Answer ask(const std::string& question, const std::string& input = "") {
+  std::istringstream stream(input);
+  return answer_inquiry({question}, stream);
+}
+
 /// Columns two and three of --list-models by model.
 std::map<std::string, std::pair<std::string, std::string>> listed() {
-  std::istringstream lines(answer_inquiry({"--list-models"}).text);
+  std::istringstream lines(ask("--list-models").text);
   std::map<std::string, std::pair<std::string, std::string>> rows;
   for (std::string line; std::getline(lines, line);) {
     std::istringstream words(line);
@@ -52,7 +58,7 @@ TEST(ListModels, GivesPublishedCounts) {
 }
 
 TEST(ListModels, ShowsEveryModelWithTheSizesItTakes) {
-  const Answer answer = answer_inquiry({"--list-models"});
+  const Answer answer = ask("--list-models");
   ASSERT_TRUE(answer.status);
   for (const Model& model : all_models()) {
     EXPECT_THAT(answer.text, HasSubstr("\n" + model.name + " "));
@@ -63,10 +69,69 @@ TEST(ListModels, ShowsEveryModelWithTheSizesItTakes) {
 }
 
 TEST(Inquiry, OfAnotherKindIsRefused) {
-  const Answer answer = answer_inquiry({"--list", "x"});
+  const Answer answer = ask("--list");
   ASSERT_FALSE(answer.status);
   EXPECT_EQ(answer.status.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(answer.status.error().message, HasSubstr("'--list x'"));
+  EXPECT_THAT(answer.status.error().message, HasSubstr("'--list'"));
+}
+
+/// A job as the launcher hands it over.
+std::string serialised(const std::string& model, std::uint32_t micro_batch) {
+  proto::JoinReply job;
+  proto::RunConfig& config = *job.mutable_config();
+  config.mutable_model()->set_name(model);
+  config.mutable_data()->set_micro_batch_size(micro_batch);
+  config.mutable_training()->set_epochs(2);
+  config.mutable_training()->set_optimizer("momentum");
+  config.mutable_training()->set_momentum(0.9);
+  config.mutable_training()->set_learning_rate(0.1);
+  config.mutable_training()->set_schedule("constant");
+  config.mutable_training()->set_gradient_accumulation(1);
+  config.mutable_device()->set_ipu("mk2");
+  config.mutable_topology()->set_num_replicas(4);
+  config.mutable_topology()->set_num_instances(4);
+  config.mutable_topology()->set_ipus_per_replica(2);
+  proto::Dataset& dataset = *job.mutable_dataset();
+  dataset.set_train_items(1000);
+  dataset.set_test_items(10);
+  dataset.set_classes(10);
+  dataset.set_deviation(1);
+  proto::StreamTensor& images = *dataset.add_tensors();
+  images.set_name("images");
+  images.set_element("u8");
+  for (const std::uint32_t d : {1U, 28U, 28U}) {
+    images.add_sample_shape(d);
+  }
+  dataset.add_tensors()->set_name("labels");
+  dataset.mutable_tensors(1)->set_element("i32");
+  return job.SerializeAsString();
+}
+
+TEST(Compile, TellsWhatTheProgramIs) {
+  const Answer answer = ask("--compile", serialised("small-cnn", 16));
+  ASSERT_TRUE(answer.status) << answer.status.error().message;
+  for (const char* part : {"parameters     421,642\n", "operators      ",
+                           "steps          30 of 64 samples (15 an epoch)\n", " of 897.0 MiB, ",
+                           "at step ", "device step ", "(device clock, mk2, modelled)\n",
+                           "note           the model occupies 1 of 2 IPUs"}) {
+    EXPECT_THAT(answer.text, HasSubstr(part));
+  }
+}
+
+TEST(Compile, CountsWhatDoesNotFit) {
+  const Answer answer = ask("--compile", serialised("resnet50", 1000));
+  EXPECT_THAT(answer.text, HasSubstr("parameters     23,522,250\n"));
+  ASSERT_FALSE(answer.status);
+  EXPECT_EQ(answer.status.error().code, ErrorCode::kOutOfMemory);
+  EXPECT_THAT(answer.status.error().message, HasSubstr("out of memory: model resnet50 needs "));
+  EXPECT_THAT(answer.status.error().message, HasSubstr("\n  always live: "));
+}
+
+TEST(Compile, RefusesDataThatTheModelDoesNotTake) {
+  const Answer answer = ask("--compile", serialised("gpt2", 1));
+  ASSERT_FALSE(answer.status);
+  EXPECT_EQ(answer.status.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(answer.text, "");
 }
 
 }  // namespace
