@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/operator.h"
@@ -70,6 +71,24 @@ bool fits(const Signature& s) {
          (s.inputs.size() == 2 || s.inputs[2] == TensorType{DataType::kF32, {w.shape[0]}, {}});
 }
 
+/// y's type, where the kernel is no larger than the padded image.
+std::optional<TensorType> convolved(const TensorType& x, const TensorType& w,
+                                    const Attributes& attributes) {
+  const auto& stride = attributes.integers("stride");
+  const auto& pad = attributes.integers("pad");
+  const auto& dilation = attributes.integers("dilation");
+  TensorType y{DataType::kF32, {x.shape[0], w.shape[0]}, Layout::kChannelsLast};
+  for (std::size_t d = 0; d < 2; ++d) {
+    const std::int64_t reach = (w.shape[d + 2] - 1) * dilation[d] + 1;
+    const std::int64_t room = x.shape[d + 2] + pad[d] + pad[d + 2] - reach;
+    if (room < 0) {
+      return std::nullopt;
+    }
+    y.shape.push_back(room / stride[d] + 1);
+  }
+  return y;
+}
+
 Result<std::vector<TensorType>> shape(const Signature& s) {
   const auto bad = [&] {
     return shape_error("conv2d", s,
@@ -77,22 +96,8 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
                        "stride=[.,.] >= 1, pad=[top,left,bottom,right] >= 0, dilation=[.,.] >= 1, "
                        "groups that divide C and O, and a kernel no larger than the padded image");
   };
-  if (!fits(s)) {
-    return bad();
-  }
-  const auto& stride = s.attributes.integers("stride");
-  const auto& pad = s.attributes.integers("pad");
-  const auto& dilation = s.attributes.integers("dilation");
-  Shape y = {s.inputs[0].shape[0], s.inputs[1].shape[0]};
-  for (std::size_t d = 0; d < 2; ++d) {
-    const std::int64_t reach = (s.inputs[1].shape[d + 2] - 1) * dilation[d] + 1;
-    const std::int64_t room = s.inputs[0].shape[d + 2] + pad[d] + pad[d + 2] - reach;
-    if (room < 0) {
-      return bad();
-    }
-    y.push_back(room / stride[d] + 1);
-  }
-  return std::vector{TensorType{DataType::kF32, y, Layout::kChannelsLast}};
+  const auto y = fits(s) ? convolved(s.inputs[0], s.inputs[1], s.attributes) : std::nullopt;
+  return y ? Result<std::vector<TensorType>>(std::vector{*y}) : bad();
 }
 
 /// Weights as oneDNN sees them: [O,C,R,S], or [G,O/G,C/G,R,S] of the same bytes.
@@ -158,14 +163,19 @@ Work work(const Signature& s) {
 }
 
 /// conv2d_input_gradient(dy, w) input_shape=[N,C,H,W] and conv2d's attributes  ->  dx
+///
+/// For its own sake this is a transposed convolution, so it has a gradient too.
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
-  if (s.inputs.size() != 2 || !is_image(s.inputs[0]) || s.inputs[1].shape.size() != 4 ||
-      !has_geometry(s.attributes) || !are_integers(s.attributes, "input_shape", 4, 1)) {
-    return shape_error("conv2d_input_gradient", s,
-                       "dy, w, input_shape=[N,C,H,W] and conv2d's attributes");
+  if (s.inputs.size() == 2 && are_integers(s.attributes, "input_shape", 4, 1)) {
+    const TensorType x{DataType::kF32, s.attributes.integers("input_shape"), Layout::kChannelsLast};
+    if (fits({{x, s.inputs[1]}, {}, s.attributes}) &&
+        convolved(x, s.inputs[1], s.attributes) == s.inputs[0]) {
+      return std::vector{x};
+    }
   }
-  return std::vector{
-      TensorType{DataType::kF32, s.attributes.integers("input_shape"), Layout::kChannelsLast}};
+  return shape_error("conv2d_input_gradient", s,
+                     "dy f32[N,O,Y,X]{nhwc} and w f32[O,C/groups,R,S] of a conv2d with these "
+                     "attributes, and its input_shape=[N,C,H,W]");
 }
 
 std::unique_ptr<Kernel> input_gradient_numerics(const Signature& s) {
@@ -263,12 +273,29 @@ void gradient(Differentiator& d) {
   }
 }
 
+void input_gradient_gradient(Differentiator& d) {
+  const Operation& op = d.operation();
+  const TensorId dy = op.inputs[0];
+  const TensorId w = op.inputs[1];
+  const TensorId dx = d.output_gradient(0);
+  const Shape& kernel = d.type(w).shape;
+  Attributes attributes = d.operation().attributes;
+  if (d.wants(0)) {
+    d.set_input_gradient(0, d.add("conv2d", {dx, w}, attributes, {0})[0]);
+  }
+  if (d.wants(1)) {
+    attributes.set("kernel", std::vector<std::int64_t>{kernel[2], kernel[3]});
+    attributes.set("bias", std::int64_t{0});
+    d.set_input_gradient(1, d.add("conv2d_weight_gradient", {dx, dy}, attributes, {1})[0]);
+  }
+}
+
 }  // namespace
 
 std::vector<Operator> conv2d_operators() {
   return {
       {"conv2d", shape, gradient, work, numerics},
-      {"conv2d_input_gradient", input_gradient_shape, nullptr, input_gradient_work,
+      {"conv2d_input_gradient", input_gradient_shape, input_gradient_gradient, input_gradient_work,
        input_gradient_numerics},
       {"conv2d_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work,
        weight_gradient_numerics},

@@ -1,13 +1,15 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <numeric>
 
 #include "replica/ops/operator.h"
 
-/// Cutting tensors along one axis and putting them together. Row-major, any type of elements.
+/// Cutting tensors along one axis and putting them together. Any type of elements, any layout, the
+/// same for all tensors of an operation.
 ///
-///   A  size of the axis    O  dimensions before it    R  dimensions behind it
+///   A  size of the axis    O  dimensions before it    R  dimensions behind it, all as in memory
 ///
 ///   slice(x [O,A,R]) axis=. begin=. count=. step=.  ->  y [O,count,R]: begin, begin + step, ...
 ///   split(x [O,A,R]) axis=. sizes=[..]              ->  y0, y1, ..., side by side in x
@@ -23,15 +25,19 @@ struct Around {
 };
 
 Around around(const TensorType& type, std::int64_t axis) {
-  const auto begin = type.shape.begin();
+  Shape stored = type.shape;
+  if (type.layout == Layout::kChannelsLast) {
+    stored = {stored[0], stored[2], stored[3], stored[1]};
+    axis = std::array<std::int64_t, 4>{0, 3, 1, 2}[static_cast<std::size_t>(axis)];
+  }
+  const auto begin = stored.begin();
   return {.O = std::accumulate(begin, begin + axis, std::int64_t{1}, std::multiplies<>{}),
-          .R = std::accumulate(begin + axis + 1, type.shape.end(), size_of(type.data).count(),
+          .R = std::accumulate(begin + axis + 1, stored.end(), size_of(type.data).count(),
                                std::multiplies<>{})};
 }
 
 bool has_axis(const TensorType& type, const Attributes& attributes) {
-  return type.layout == Layout::kRowMajor && attributes.has("axis") &&
-         attributes.integer("axis") >= 0 &&
+  return attributes.has("axis") && attributes.integer("axis") >= 0 &&
          attributes.integer("axis") < static_cast<std::int64_t>(type.shape.size());
 }
 
@@ -77,7 +83,7 @@ bool has_steps(const Attributes& attributes) {
 Result<std::vector<TensorType>> slice_shape(const Signature& s) {
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !has_steps(s.attributes) ||
       !Steps(s.attributes).within(size_along(s.inputs[0], s.attributes.integer("axis")))) {
-    return shape_error("slice", s, "one row-major tensor, axis, and begin, count and step within");
+    return shape_error("slice", s, "one tensor, axis, and begin, count and step within");
   }
   return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), Steps(s.attributes).count)};
 }
@@ -147,7 +153,7 @@ void slice_gradient(Differentiator& d) {
 
 Result<std::vector<TensorType>> split_shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("split", s, "one row-major tensor, axis, and sizes >= 1 that fill the axis");
+    return shape_error("split", s, "one tensor, axis, and sizes >= 1 that fill the axis");
   };
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !s.attributes.has("sizes")) {
     return bad();
@@ -209,7 +215,7 @@ void split_gradient(Differentiator& d) {
 
 Result<std::vector<TensorType>> concat_shape(const Signature& s) {
   const auto bad = [&] {
-    return shape_error("concat", s, "row-major tensors that differ along the axis only");
+    return shape_error("concat", s, "tensors of one layout that differ along the axis only");
   };
   if (s.inputs.empty() || !has_axis(s.inputs[0], s.attributes)) {
     return bad();

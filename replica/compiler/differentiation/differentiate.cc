@@ -79,9 +79,7 @@ class ReverseMode final : public Differentiator {
     if (found != gradients_.end()) {
       return found->second;
     }
-    POPRUN_CHECK(type(tensor).layout == Layout::kRowMajor);
-    return gradients_[tensor] = builder_.add_one(
-               "fill", {}, {{"shape", type(tensor).shape}, {"value", 0.0}}, name_of(tensor));
+    return gradients_[tensor] = zeros(tensor);
   }
 
   void set_input_gradient(std::size_t input, TensorId gradient) override {
@@ -115,6 +113,20 @@ class ReverseMode final : public Differentiator {
     }
     op->gradient(*this);
     return builder_.status();
+  }
+
+  /// A gradient of nothing but zeros, which `fill` makes in row-major order only.
+  TensorId zeros(TensorId tensor) {
+    const TensorType& wanted = type(tensor);
+    if (wanted.layout == Layout::kRowMajor) {
+      return builder_.add_one("fill", {}, {{"shape", wanted.shape}, {"value", 0.0}},
+                              name_of(tensor));
+    }
+    const TensorId zero =
+        builder_.add_one("fill", {}, {{"shape", Shape{}}, {"value", 0.0}}, name_of(tensor));
+    return builder_.add_one("expand", {zero},
+                            {{"shape", wanted.shape}, {"layout", std::string{"nhwc"}}},
+                            name_of(tensor));
   }
 
   /// `conv1.weight.gradient`, and with a number behind for further contributions.

@@ -90,6 +90,55 @@ TEST_P(Conv2d, ForwardAgreesWithTheDefinition) {
   }
 }
 
+/// The same geometry as a transposed convolution: x [N,O,Y,X] of its own to [N,C,H,W].
+Probe transposed(const ConvCase& c) {
+  const Attributes attributes{
+      {"stride", c.stride}, {"pad", c.pad}, {"dilation", c.dilation}, {"groups", c.groups}};
+  const auto y = find_operator("conv2d")->shape({{image(c.x), f32(c.w)}, {}, attributes});
+  Attributes with_shape = attributes;
+  with_shape.set("input_shape", c.x);
+  return {"conv2d_input_gradient", {y.value()[0], f32(c.w)}, with_shape, 1};
+}
+
+TEST_P(Conv2d, TransposedSpreadsEachPixelOverItsTaps) {
+  const ConvCase& c = GetParam();
+  Probe conv = transposed(c);
+  GraphRunner runner(conv.graph());
+  conv.randomise(runner, 1.0F, 9);
+  runner.run(conv.operation());
+  const Shape& in = conv.type(conv.operation().inputs[0]).shape;
+  const auto x = runner.floats(conv.operation().inputs[0]);
+  const auto w = runner.floats(conv.operation().inputs[1]);
+  const auto y = runner.floats(conv.operation().outputs[0]);
+  std::vector<double> expected(y.size());
+  for (std::int64_t k = 0; k < static_cast<std::int64_t>(x.size()); ++k) {
+    const std::int64_t o = k % in[1];
+    const std::int64_t first = o / (c.w[0] / c.groups) * c.w[1];
+    for (std::int64_t tap = 0; tap < c.w[1] * c.w[2] * c.w[3]; ++tap) {
+      const std::int64_t h = k / in[1] / in[3] % in[2] * c.stride[0] +
+                             tap / c.w[3] % c.w[2] * c.dilation[0] - c.pad[0];
+      const std::int64_t v =
+          k / in[1] % in[3] * c.stride[1] + tap % c.w[3] * c.dilation[1] - c.pad[1];
+      if (h >= 0 && h < c.x[2] && v >= 0 && v < c.x[3]) {
+        const std::int64_t pixel = (k / in[1] / in[3] / in[2] * c.x[2] + h) * c.x[3] + v;
+        expected[at(pixel * c.x[1] + first + tap / (c.w[2] * c.w[3]))] +=
+            static_cast<double>(x[at(k)]) *
+            static_cast<double>(w[at(o * c.w[1] * c.w[2] * c.w[3] + tap)]);
+      }
+    }
+  }
+  for (std::size_t k = 0; k < y.size(); ++k) {
+    EXPECT_NEAR(y[k], expected[k], 1e-4);
+  }
+}
+
+TEST_P(Conv2d, TransposedGradientAgreesWithDifferences) {
+  Probe conv = transposed(GetParam());
+  GraphRunner runner(conv.graph());
+  conv.randomise(runner, 1.0F, 10);
+  conv.expect_gradients(runner, 0.5F, 1e-4);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Shapes, Conv2d,
     ::testing::Values(

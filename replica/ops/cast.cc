@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "replica/ops/operator.h"
+
+/// Between types of elements.
+///
+///   cast(x) to="f32" | "i32" | "u8"  ->  y, of x's shape and layout
+///   one_hot(indices i32[...]) depth=. on=. off=.
+///       ->  f32[...,depth], `on` at each index and `off` elsewhere
+///
+/// Real numbers lose what is behind their point; what a type cannot hold becomes its nearest
+/// number, NaN 0. Integers beyond 2^24 round in f32. An index below zero counts from the end; one
+/// outside
+/// [-depth, depth) has `off` everywhere. Neither has a gradient.
+namespace poprun {
+namespace {
+
+bool parse(const Attributes& attributes, DataType& type) {
+  if (!attributes.has("to")) {
+    return false;
+  }
+  const std::string& to = attributes.text("to");
+  type = to == "f32" ? DataType::kF32 : to == "i32" ? DataType::kI32 : DataType::kU8;
+  return to == "f32" || to == "i32" || to == "u8";
+}
+
+Result<std::vector<TensorType>> cast_shape(const Signature& s) {
+  DataType to{};
+  if (s.inputs.size() != 1 || !parse(s.attributes, to)) {
+    return shape_error("cast", s, "one tensor and to=\"f32\", \"i32\" or \"u8\"");
+  }
+  TensorType y = s.inputs[0];
+  y.data = to;
+  return std::vector{y};
+}
+
+/// Every number of the three types is a double, exactly.
+template <typename To, typename From>
+To converted(From from) {
+  const auto x = static_cast<double>(from);
+  if constexpr (std::numeric_limits<To>::is_integer) {
+    constexpr auto kLeast = static_cast<double>(std::numeric_limits<To>::min());
+    constexpr auto kMost = static_cast<double>(std::numeric_limits<To>::max());
+    return x != x ? To{0} : static_cast<To>(std::clamp(x, kLeast, kMost));
+  } else {
+    return static_cast<To>(x);
+  }
+}
+
+template <typename To, typename From>
+std::unique_ptr<Kernel> convert(std::int64_t n) {
+  return make_kernel([n](const Operands& t) {
+    const From* x = reinterpret_cast<const From*>(t.inputs[0]);  // NOLINT: a tensor of From.
+    To* y = reinterpret_cast<To*>(t.outputs[0]);                 // NOLINT: a tensor of To.
+    std::transform(x, x + n, y, converted<To, From>);
+  });
+}
+
+template <typename To>
+std::unique_ptr<Kernel> convert_to(DataType from, std::int64_t n) {
+  return from == DataType::kF32   ? convert<To, float>(n)
+         : from == DataType::kI32 ? convert<To, std::int32_t>(n)
+                                  : convert<To, std::uint8_t>(n);
+}
+
+std::unique_ptr<Kernel> cast_numerics(const Signature& s) {
+  const DataType from = s.inputs[0].data;
+  const DataType to = s.outputs[0].data;
+  const std::int64_t n = s.inputs[0].elements();
+  return to == DataType::kF32   ? convert_to<float>(from, n)
+         : to == DataType::kI32 ? convert_to<std::int32_t>(from, n)
+                                : convert_to<std::uint8_t>(from, n);
+}
+
+Work one_flop(const Signature& s) {
+  return elementwise_work(s, 1);
+}
+
+Result<std::vector<TensorType>> one_hot_shape(const Signature& s) {
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kI32 ||
+      s.inputs[0].layout != Layout::kRowMajor || !s.attributes.has("depth") ||
+      s.attributes.integer("depth") < 1 || !s.attributes.has("on") || !s.attributes.has("off")) {
+    return shape_error("one_hot", s, "indices i32[...], depth >= 1, on and off");
+  }
+  TensorType y{DataType::kF32, s.inputs[0].shape, {}};
+  y.shape.push_back(s.attributes.integer("depth"));
+  return std::vector{y};
+}
+
+std::unique_ptr<Kernel> one_hot_numerics(const Signature& s) {
+  return make_kernel([n = s.inputs[0].elements(), depth = s.attributes.integer("depth"),
+                      on = static_cast<float>(s.attributes.real("on")),
+                      off = static_cast<float>(s.attributes.real("off"))](const Operands& t) {
+    const auto* indices = reinterpret_cast<const std::int32_t*>(t.inputs[0]);  // NOLINT: i32.
+    std::fill_n(t.output_f32(0), n * depth, off);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t index = indices[i] < 0 ? indices[i] + depth : indices[i];
+      if (index >= 0 && index < depth) {
+        t.output_f32(0)[i * depth + index] = on;
+      }
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<Operator> cast_operators() {
+  return {{"cast", cast_shape, nullptr, one_flop, cast_numerics},
+          {"one_hot", one_hot_shape, nullptr, one_flop, one_hot_numerics}};
+}
+
+}  // namespace poprun

@@ -1,0 +1,104 @@
+#include <cstdint>
+#include <functional>
+#include <numeric>
+
+#include "replica/ops/operator.h"
+
+/// Running sums and triangles. Row-major f32.
+///
+///   cum_sum(x [O,A,R]) axis=. exclusive=0|1 reverse=0|1  ->  y, y[a] = x[0] + ... + x[a]
+///   trilu(x [...,M,N]) upper=0|1 k=.  ->  y, x on one side of diagonal k and 0 on the other
+///
+/// With exclusive=1 y[a] leaves x[a] out, with reverse=1 sums run from the end. Diagonal k is where
+/// the column is the row + k; it belongs to either triangle.
+namespace poprun {
+namespace {
+
+bool has_flag(const Attributes& attributes, const std::string& name) {
+  return attributes.has(name) && attributes.integer(name) >= 0 && attributes.integer(name) <= 1;
+}
+
+bool is_rows(const Signature& s) {
+  return s.inputs.size() == 1 && s.inputs[0].data == DataType::kF32 &&
+         s.inputs[0].layout == Layout::kRowMajor;
+}
+
+Result<std::vector<TensorType>> cum_sum_shape(const Signature& s) {
+  if (!is_rows(s) || !has_flag(s.attributes, "exclusive") || !has_flag(s.attributes, "reverse") ||
+      !s.attributes.has("axis") || s.attributes.integer("axis") < 0 ||
+      s.attributes.integer("axis") >= static_cast<std::int64_t>(s.inputs[0].shape.size())) {
+    return shape_error("cum_sum", s,
+                       "one row-major f32 tensor, axis within its rank, exclusive=0|1, "
+                       "reverse=0|1");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+std::unique_ptr<Kernel> cum_sum_numerics(const Signature& s) {
+  const Shape& d = s.inputs[0].shape;
+  const std::int64_t axis = s.attributes.integer("axis");
+  const std::int64_t A = d[static_cast<std::size_t>(axis)];
+  const std::int64_t R =
+      std::accumulate(d.begin() + axis + 1, d.end(), std::int64_t{1}, std::multiplies<>{});
+  const bool reverse = s.attributes.integer("reverse") != 0;
+  const std::int64_t step = reverse ? -R : R;
+  return make_kernel([rows = A == 0 ? 0 : s.inputs[0].elements() / A, A, R, step,
+                      first = reverse ? (A - 1) * R : 0,
+                      exclusive = s.attributes.integer("exclusive") != 0](const Operands& t) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      std::int64_t at = row / R * A * R + row % R + first;
+      float sum = 0;
+      for (std::int64_t a = 0; a < A; ++a, at += step) {
+        const float x = t.input_f32(0)[at];
+        t.output_f32(0)[at] = exclusive ? sum : sum + x;
+        sum += x;
+      }
+    }
+  });
+}
+
+Work one_flop(const Signature& s) {
+  return elementwise_work(s, 1);
+}
+
+/// x[a] is in every sum from its own on: the sums of dy in the other direction.
+void cum_sum_gradient(Differentiator& d) {
+  Attributes attributes = d.operation().attributes;
+  attributes.set("reverse", 1 - attributes.integer("reverse"));
+  d.set_input_gradient(0, d.add("cum_sum", {d.output_gradient(0)}, attributes, {0})[0]);
+}
+
+Result<std::vector<TensorType>> trilu_shape(const Signature& s) {
+  if (!is_rows(s) || s.inputs[0].shape.size() < 2 || !has_flag(s.attributes, "upper") ||
+      !s.attributes.has("k")) {
+    return shape_error("trilu", s, "x f32[...,M,N] row-major, upper=0|1 and k");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+std::unique_ptr<Kernel> trilu_numerics(const Signature& s) {
+  const Shape& d = s.inputs[0].shape;
+  return make_kernel([n = s.inputs[0].elements(), M = d[d.size() - 2], N = d.back(),
+                      upper = s.attributes.integer("upper") != 0,
+                      k = s.attributes.integer("k")](const Operands& t) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      const std::int64_t column = i % N;
+      const std::int64_t diagonal = i / N % M + k;
+      const bool stays = upper ? column >= diagonal : column <= diagonal;
+      t.output_f32(0)[i] = stays ? t.input_f32(0)[i] : 0.0F;
+    }
+  });
+}
+
+void trilu_gradient(Differentiator& d) {
+  d.set_input_gradient(0, d.add("trilu", {d.output_gradient(0)}, d.operation().attributes, {0})[0]);
+}
+
+}  // namespace
+
+std::vector<Operator> scan_operators() {
+  return {{"cum_sum", cum_sum_shape, cum_sum_gradient, one_flop, cum_sum_numerics},
+          {"trilu", trilu_shape, trilu_gradient, one_flop, trilu_numerics}};
+}
+
+}  // namespace poprun
