@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -144,11 +145,28 @@ Status clip(Node& node) {
   return {};
 }
 
+/// What does not equal itself.
 Status is_nan(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  POPRUN_ASSIGN(const TensorId y, node.add("is_nan", {x}));
+  POPRUN_ASSIGN(const TensorId number, node.add("equal", {x, x}));
+  POPRUN_ASSIGN(const TensorId one, node.fill({}, 1));
+  POPRUN_ASSIGN(const TensorId y, node.add("sub", {one, number}));
   node.set(0, y, Proto::BOOL);
   return {};
+}
+
+Status is_inf(Node& node) {
+  const bool negative = node.integer("detect_negative", 1) != 0;
+  const bool positive = node.integer("detect_positive", 1) != 0;
+  POPRUN_ASSIGN(TensorId x, node.tensor(0));
+  if (negative && positive) {
+    POPRUN_ASSIGN(x, node.add("abs", {x}));
+  }
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  POPRUN_ASSIGN(const TensorId infinity, node.fill({}, positive ? kInfinity : -kInfinity));
+  POPRUN_ASSIGN(const TensorId y, node.add("equal", {x, infinity}));
+  node.set(0, y, Proto::BOOL);
+  return negative || positive ? Status{} : Status{node.unsupported("neither sign")};
 }
 
 /// Other element types. What stays real stays as it is: float16 and double are computed in float32.
@@ -204,6 +222,7 @@ std::vector<Translator> activation_translators() {
                                                                  {"PRelu", 2, prelu},
                                                                  {"Clip", 1, clip},
                                                                  {"IsNaN", 1, is_nan},
+                                                                 {"IsInf", 1, is_inf},
                                                                  {"Cast", 1, cast_to},
                                                                  {"CastLike", 2, cast_like}}) {
     all.push_back(own);

@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
+#include "replica/models/layers/group_norm.h"
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
-/// BatchNormalization, LayerNormalization, LRN and Dropout.
+/// BatchNormalization, LayerNormalization, InstanceNormalization, LRN and Dropout.
 namespace poprun::onnx_import {
 namespace {
 
@@ -130,6 +131,21 @@ Status layer_normalization(Node& node) {
   return {};
 }
 
+Status instance_normalization(Node& node) {
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+  POPRUN_ASSIGN(const TensorId w, node.weight(1));
+  POPRUN_ASSIGN(const TensorId b, node.weight(2));
+  const Shape& shape = node.shape(0);
+  if (shape.size() < 3) {
+    return node.wrong("[N,C,...] needed");
+  }
+  const TensorId y = layers::group_norm(node.builder(), node.free_name(), x, w, b, shape[1],
+                                        node.real("epsilon", 1e-5));
+  POPRUN_TRY(node.builder().status());
+  node.set(0, y);
+  return {};
+}
+
 Status lrn(Node& node) {
   POPRUN_ASSIGN(const TensorId x, channels_of(node));
   POPRUN_ASSIGN(TensorId y, node.add("lrn", {x},
@@ -169,6 +185,7 @@ Status dropout(Node& node) {
 std::vector<Translator> normalization_translators() {
   return {{"BatchNormalization", 5, batch_normalization},
           {"LayerNormalization", 2, layer_normalization},
+          {"InstanceNormalization", 3, instance_normalization},
           {"LRN", 1, lrn},
           {"Dropout", 1, dropout}};
 }

@@ -32,15 +32,21 @@ Status concat(Node& node) {
     return {};
   }
   std::vector<TensorId> parts;
+  bool images = false;
   for (std::size_t i = 0; i < node.inputs(); ++i) {
     if (node.shape(i)[axis] == 0) {
       continue;  // Adds nothing.
     }
-    POPRUN_ASSIGN(const TensorId part, node.row_major(i));
+    POPRUN_ASSIGN(const TensorId part, node.tensor(i));
+    images = images || node.type(part).layout == Layout::kChannelsLast;
     parts.push_back(part);
   }
   if (parts.empty()) {
     return node.unsupported("a tensor without elements");
+  }
+  for (TensorId& part : parts) {
+    POPRUN_ASSIGN(part, node.reshape(part, node.type(part).shape,
+                                     images ? Layout::kChannelsLast : Layout::kRowMajor));
   }
   TensorId y = parts[0];
   if (parts.size() > 1) {
@@ -85,7 +91,7 @@ Status split(Node& node) {
     }
     return {};
   }
-  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   const Element element = node.element(0);
   POPRUN_ASSIGN(
       const auto parts,
@@ -173,7 +179,7 @@ Status slice(Node& node) {
   if (empty) {
     return node.unsupported("a slice without elements");
   }
-  POPRUN_ASSIGN(TensorId y, node.row_major(0));
+  POPRUN_ASSIGN(TensorId y, node.tensor(0));
   for (const Cut& cut : cuts) {
     if (cut.step == 1 && cut.count == x[cut.axis]) {
       continue;

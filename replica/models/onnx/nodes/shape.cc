@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/models/layers/rearrange.h"
 #include "replica/models/onnx/fold.h"
 #include "replica/models/onnx/node.h"
 
@@ -237,10 +238,9 @@ Status tile(Node& node) {
     node.set(0, reshaped(expanded(reshaped(*node.value(0).constant, ones), wide), y_shape));
     return {};
   }
-  POPRUN_ASSIGN(TensorId y, node.tensor(0));
-  POPRUN_ASSIGN(y, node.reshape(y, ones));
-  POPRUN_ASSIGN(y, expand_to(node, y, wide));
-  POPRUN_ASSIGN(y, node.reshape(y, y_shape));
+  POPRUN_ASSIGN(const TensorId whole, node.row_major(0));
+  const TensorId y = layers::tile(node.builder(), node.free_name(), whole, repeats);
+  POPRUN_TRY(node.builder().status());
   node.set(0, y, node.element(0));
   return {};
 }
@@ -334,39 +334,24 @@ Status eye_like(Node& node) {
   return {};
 }
 
-/// x [N,C,H,W] with blocks of b x b pixels as channels, or the other way round: a reshape to six
-/// dimensions, their permutation, and a reshape back.
-Status permute_blocks(Node& node, const Shape& six, const std::vector<std::int64_t>& perm,
-                      const Shape& shape) {
-  POPRUN_ASSIGN(TensorId x, node.tensor(0));
-  POPRUN_ASSIGN(x, node.reshape(x, six));
-  POPRUN_ASSIGN(x, node.transpose(x, perm));
-  POPRUN_ASSIGN(x, node.reshape(x, shape));
-  node.set(0, x, node.element(0));
+Status depth_to_space(Node& node) {
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+  const TensorId y =
+      layers::depth_to_space(node.builder(), node.free_name(), x, node.integer("blocksize", 0),
+                             node.text("mode", "DCR") == "CRD" ? layers::DepthOrder::kChannelFirst
+                                                               : layers::DepthOrder::kBlockFirst);
+  POPRUN_TRY(node.builder().status());
+  node.set(0, y);
   return {};
 }
 
-Status depth_to_space(Node& node) {
-  const Shape x = node.shape(0);
-  const std::int64_t b = node.integer("blocksize", 0);
-  if (x.size() != 4 || b < 1 || b > 65535 || x[1] % (b * b) != 0) {
-    return node.wrong("x [N,C,H,W] with a blocksize whose square divides C");
-  }
-  const std::int64_t C = x[1] / (b * b);
-  const Shape shape = {x[0], C, x[2] * b, x[3] * b};
-  return node.text("mode", "DCR") == "CRD"
-             ? permute_blocks(node, {x[0], C, b, b, x[2], x[3]}, {0, 1, 4, 2, 5, 3}, shape)
-             : permute_blocks(node, {x[0], b, b, C, x[2], x[3]}, {0, 3, 4, 1, 5, 2}, shape);
-}
-
 Status space_to_depth(Node& node) {
-  const Shape x = node.shape(0);
-  const std::int64_t b = node.integer("blocksize", 0);
-  if (x.size() != 4 || b < 1 || b > 65535 || x[2] % b != 0 || x[3] % b != 0) {
-    return node.wrong("x [N,C,H,W] with a blocksize that divides H and W");
-  }
-  return permute_blocks(node, {x[0], x[1], x[2] / b, b, x[3] / b, b}, {0, 3, 5, 1, 2, 4},
-                        {x[0], x[1] * b * b, x[2] / b, x[3] / b});
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+  const TensorId y =
+      layers::space_to_depth(node.builder(), node.free_name(), x, node.integer("blocksize", 0));
+  POPRUN_TRY(node.builder().status());
+  node.set(0, y);
+  return {};
 }
 
 }  // namespace
