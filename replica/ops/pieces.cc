@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <functional>
-#include <numeric>
 
+#include "replica/ops/axis/axis.h"
 #include "replica/ops/operator.h"
 
 /// Cutting tensors along one axis and putting them together. Any type of elements, any layout, the
@@ -19,35 +17,11 @@
 namespace poprun {
 namespace {
 
-struct Around {
-  std::int64_t O;
-  std::int64_t R;  ///< In bytes, elements included.
-};
-
-Around around(const TensorType& type, std::int64_t axis) {
-  Shape stored = type.shape;
-  if (type.layout == Layout::kChannelsLast) {
-    stored = {stored[0], stored[2], stored[3], stored[1]};
-    axis = std::array<std::int64_t, 4>{0, 3, 1, 2}[static_cast<std::size_t>(axis)];
-  }
-  const auto begin = stored.begin();
-  return {.O = std::accumulate(begin, begin + axis, std::int64_t{1}, std::multiplies<>{}),
-          .R = std::accumulate(begin + axis + 1, stored.end(), size_of(type.data).count(),
-                               std::multiplies<>{})};
-}
-
-bool has_axis(const TensorType& type, const Attributes& attributes) {
-  return attributes.has("axis") && attributes.integer("axis") >= 0 &&
-         attributes.integer("axis") < static_cast<std::int64_t>(type.shape.size());
-}
-
-std::int64_t size_along(const TensorType& type, std::int64_t axis) {
-  return type.shape[static_cast<std::size_t>(axis)];
-}
-
-TensorType resized(TensorType type, std::int64_t axis, std::int64_t size) {
-  type.shape[static_cast<std::size_t>(axis)] = size;
-  return type;
+/// The view in bytes.
+AxisView bytes_along(const TensorType& type, std::int64_t axis) {
+  AxisView view = view_along(type, axis);
+  view.R *= size_of(type.data).count();
+  return view;
 }
 
 /// Every byte is read and written once, and comes from another tile.
@@ -90,20 +64,17 @@ Result<std::vector<TensorType>> slice_shape(const Signature& s) {
 
 /// Copies the rows of a slice: `many` has them `step` apart, `few` side by side.
 struct SliceCopy {
-  Around a;
-  std::int64_t A;
+  AxisView a;
   Steps steps;
 
   SliceCopy(const Signature& s, const TensorType& whole)
-      : a(around(whole, s.attributes.integer("axis"))),
-        A(size_along(whole, s.attributes.integer("axis"))),
-        steps(s.attributes) {}
+      : a(bytes_along(whole, s.attributes.integer("axis"))), steps(s.attributes) {}
 
   /// Calls copy(offset in the whole, offset in the slice, bytes).
   template <typename Copy>
   void each(Copy copy) const {
     for (std::int64_t o = 0; o < a.O; ++o) {
-      const std::int64_t whole = (o * A + steps.begin) * a.R;
+      const std::int64_t whole = (o * a.A + steps.begin) * a.R;
       const std::int64_t slice = o * steps.count * a.R;
       if (steps.step == 1) {
         copy(whole, slice, static_cast<std::size_t>(steps.count * a.R));
@@ -176,9 +147,11 @@ struct Runs {
   std::int64_t O;
   std::vector<std::size_t> bytes;
 
-  Runs(const std::vector<TensorType>& pieces, std::int64_t axis) : O(around(pieces[0], axis).O) {
+  Runs(const std::vector<TensorType>& pieces, std::int64_t axis)
+      : O(view_along(pieces[0], axis).O) {
     for (const TensorType& piece : pieces) {
-      bytes.push_back(static_cast<std::size_t>(size_along(piece, axis) * around(piece, axis).R));
+      const AxisView view = bytes_along(piece, axis);
+      bytes.push_back(static_cast<std::size_t>(view.A * view.R));
     }
   }
 

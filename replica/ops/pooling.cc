@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 
 #include "replica/ops/operator.h"
@@ -10,13 +11,15 @@
 ///   N  images    C  channels    H, W  input image    Y, X  output image
 ///
 ///   maxpool2d(x [N,C,H,W]{nhwc}) window=[.,.] stride=[.,.] pad=[top,left,bottom,right] ceil=0|1
-///       ->  y [N,C,Y,X]{nhwc}
-///   avgpool2d(x) the same and count_pad=0|1  ->  y;  the mean over a window's elements inside the
+///       dilation=[.,.]  ->  y [N,C,Y,X]{nhwc};  -inf where a window has no element of the image
+///   avgpool2d(x) the same, without dilation and with count_pad=0|1  ->  y;  the mean over a
+///   window's elements inside the
 ///       image, or with count_pad=1 inside the padded image, of which the padding is 0
 ///
-/// Y = (H + top + bottom - window) / stride + 1, rounded down, or up with ceil=1 but without a last
-/// window that would begin behind the image: PyTorch's rule and ONNX's. Global pooling is a window
-/// as large as the image.
+/// Dilation d puts a window's elements d pixels apart (1 where left out); its reach is then
+/// (window - 1) d + 1, else the window. Y = (H + top + bottom - reach) / stride + 1, rounded down,
+/// or up with ceil=1 but without a last window that would begin behind the image: PyTorch's rule
+/// and ONNX's. Global pooling is a window as large as the image.
 ///
 /// The gradient of a maximum goes to the first element of a window, in row-major order, that equals
 /// it. Like Graphcore's popnn, it finds that element again from x and y instead of keeping indices.
@@ -36,17 +39,28 @@ bool are_integers(const Attributes& attributes, const std::string& name, std::si
 
 bool has_geometry(const Attributes& attributes) {
   return are_integers(attributes, "window", 2, 1) && are_integers(attributes, "stride", 2, 1) &&
-         are_integers(attributes, "pad", 4, 0) && attributes.has("ceil");
+         are_integers(attributes, "pad", 4, 0) && attributes.has("ceil") &&
+         (!attributes.has("dilation") || are_integers(attributes, "dilation", 2, 1));
+}
+
+Shape dilation_of(const Attributes& attributes) {
+  return attributes.has("dilation") ? attributes.integers("dilation") : Shape{1, 1};
+}
+
+/// Pixels that a window spans along dimension d.
+std::int64_t reach_of(const Attributes& attributes, std::size_t d) {
+  return (attributes.integers("window")[d] - 1) * dilation_of(attributes)[d] + 1;
 }
 
 constexpr std::string_view kNeeded =
-    "x f32[N,C,H,W]{nhwc}, window=[.,.] >= 1 no larger than the padded image, stride=[.,.] >= 1, "
-    "pad=[top,left,bottom,right] >= 0 and smaller than the window, ceil=0|1";
+    "x f32[N,C,H,W]{nhwc}, window=[.,.] >= 1 that spans no more than the padded image, "
+    "stride=[.,.] >= 1, pad=[top,left,bottom,right] >= 0 and smaller than what the window spans, "
+    "ceil=0|1";
 
 /// Output size along dimension d of the image, or nothing where the window does not fit.
 std::optional<std::int64_t> output_size(const Attributes& attributes, std::int64_t size,
                                         std::size_t d) {
-  const std::int64_t window = attributes.integers("window")[d];
+  const std::int64_t window = reach_of(attributes, d);
   const std::int64_t stride = attributes.integers("stride")[d];
   const std::int64_t before = attributes.integers("pad")[d];
   const std::int64_t behind = attributes.integers("pad")[d + 2];
@@ -80,13 +94,14 @@ Result<std::vector<TensorType>> pooled(std::string_view kind, const Signature& s
 /// What one window covers along one dimension.
 struct Range {
   std::int64_t begin;
-  std::int64_t end;     ///< Of its elements inside the image: never empty.
+  std::int64_t end;     ///< Of its elements inside the image: empty with dilation only.
+  std::int64_t step;    ///< From one of them to the next.
   std::int64_t padded;  ///< How many it has inside the padded image.
 };
 
 struct Pooling {
   std::int64_t N, C, H, W, Y, X;
-  std::vector<std::int64_t> window, stride, pad;
+  Shape reach, stride, pad, dilation;
 
   Pooling(const TensorType& x, const TensorType& y, const Attributes& attributes)
       : N(x.shape[0]),
@@ -95,9 +110,10 @@ struct Pooling {
         W(x.shape[3]),
         Y(y.shape[2]),
         X(y.shape[3]),
-        window(attributes.integers("window")),
+        reach{reach_of(attributes, 0), reach_of(attributes, 1)},
         stride(attributes.integers("stride")),
-        pad(attributes.integers("pad")) {}
+        pad(attributes.integers("pad")),
+        dilation(dilation_of(attributes)) {}
 
   [[nodiscard]] Range rows(std::int64_t y) const { return range(y, 0, H); }
   [[nodiscard]] Range columns(std::int64_t x) const { return range(x, 1, W); }
@@ -113,9 +129,10 @@ struct Pooling {
  private:
   [[nodiscard]] Range range(std::int64_t output, std::size_t d, std::int64_t size) const {
     const std::int64_t begin = output * stride[d] - pad[d];
-    const std::int64_t end = begin + window[d];
-    return {std::max<std::int64_t>(begin, 0), std::min(end, size),
-            std::min(end, size + pad[d + 2]) - begin};
+    const std::int64_t end = begin + reach[d];
+    const std::int64_t step = dilation[d];
+    const std::int64_t before = begin < 0 ? (-begin + step - 1) / step * step : 0;
+    return {begin + before, std::min(end, size), step, std::min(end, size + pad[d + 2]) - begin};
   }
 };
 
@@ -135,8 +152,8 @@ void for_each_window(const Pooling& p, Visit visit) {
 template <typename Visit>
 void for_each_element(const Pooling& p, const Range& rows, const Range& columns, std::int64_t n,
                       Visit visit) {
-  for (std::int64_t h = rows.begin; h < rows.end; ++h) {
-    for (std::int64_t w = columns.begin; w < columns.end; ++w) {
+  for (std::int64_t h = rows.begin; h < rows.end; h += rows.step) {
+    for (std::int64_t w = columns.begin; w < columns.end; w += columns.step) {
       visit(p.in(n, h, w));
     }
   }
@@ -154,7 +171,7 @@ POPRUN_SIMD void take_larger(const float* __restrict x, float* __restrict y, std
 
 void max_forward(const Pooling& p, const float* x, float* y) {
   for_each_window(p, [&](std::int64_t o, const Range& rows, const Range& columns, std::int64_t n) {
-    std::copy_n(x + p.in(n, rows.begin, columns.begin), p.C, y + o);
+    std::fill_n(y + o, p.C, -std::numeric_limits<float>::infinity());
     for_each_element(p, rows, columns, n,
                      [&](std::int64_t pixel) { take_larger(x + pixel, y + o, p.C); });
   });
@@ -238,8 +255,8 @@ void max_gradient(Differentiator& d) {
 }
 
 Result<std::vector<TensorType>> average_shape(const Signature& s) {
-  const std::string needed = std::string{kNeeded} + ", count_pad=0|1";
-  if (!s.attributes.has("count_pad")) {
+  const std::string needed = std::string{kNeeded} + ", count_pad=0|1, no dilation";
+  if (!s.attributes.has("count_pad") || s.attributes.has("dilation")) {
     return shape_error("avgpool2d", s, needed);
   }
   return pooled("avgpool2d", s, needed);

@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <numeric>
 
+#include "replica/ops/axis/axis.h"
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/operator.h"
 
@@ -13,8 +12,9 @@
 ///   reduce_max(x), reduce_min(x), reduce_prod(x)  axes=[..]
 ///       ->  y, of x's rank and layout; size 1 along the axes
 ///   arg_max(x), arg_min(x)  axis=. last=0|1
-///       ->  i32, row-major as x must be: where along the axis the extreme element is, the first of
-///           equal ones or with last=1 the last; size 1 along the axis
+///       ->  i32, of x's layout: where along the axis the extreme element is, the first of equal
+///       ones
+///           or with last=1 the last; size 1 along the axis
 ///
 /// A NaN makes the result NaN, and is what arg_max and arg_min find. Sums over axes are `sum_to`.
 ///
@@ -175,13 +175,11 @@ void product_gradient(Differentiator& d) {
 
 Result<std::vector<TensorType>> arg_shape(std::string_view kind, const Signature& s) {
   if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 || s.inputs[0].elements() == 0 ||
-      s.inputs[0].layout != Layout::kRowMajor || !s.attributes.has("last") ||
-      !s.attributes.has("axis") || s.attributes.integer("axis") < 0 ||
-      s.attributes.integer("axis") >= static_cast<std::int64_t>(s.inputs[0].shape.size())) {
-    return shape_error(kind, s, "one row-major f32 tensor, axis within its rank and last=0|1");
+      !has_axis(s.inputs[0], s.attributes) || !s.attributes.has("last")) {
+    return shape_error(kind, s, "one f32 tensor, axis within its rank and last=0|1");
   }
-  TensorType y{DataType::kI32, s.inputs[0].shape, {}};
-  y.shape[static_cast<std::size_t>(s.attributes.integer("axis"))] = 1;
+  TensorType y = resized(s.inputs[0], s.attributes.integer("axis"), 1);
+  y.data = DataType::kI32;
   return std::vector{y};
 }
 
@@ -201,13 +199,10 @@ std::int32_t find_largest(const float* x, std::int64_t A, std::int64_t step, flo
 }
 
 std::unique_ptr<Kernel> arg_numerics(const Signature& s, float sign) {
-  const Shape& d = s.inputs[0].shape;
-  const auto axis = s.attributes.integer("axis");
-  const std::int64_t A = d[static_cast<std::size_t>(axis)];
-  const std::int64_t R =
-      std::accumulate(d.begin() + axis + 1, d.end(), std::int64_t{1}, std::multiplies<>{});
-  return make_kernel([A, R, n = s.outputs[0].elements(), sign,
+  return make_kernel([view = view_along(s.inputs[0], s.attributes.integer("axis")),
+                      n = s.outputs[0].elements(), sign,
                       last = s.attributes.integer("last") != 0](const Operands& t) {
+    const auto [O, A, R] = view;
     auto* y = reinterpret_cast<std::int32_t*>(t.outputs[0]);  // NOLINT: i32 tensor.
     for (std::int64_t i = 0; i < n; ++i) {
       y[i] = find_largest(t.input_f32(0) + i / R * A * R + i % R, A, R, sign, last);

@@ -1,10 +1,9 @@
 #include <cstdint>
-#include <functional>
-#include <numeric>
 
+#include "replica/ops/axis/axis.h"
 #include "replica/ops/operator.h"
 
-/// Running sums and triangles. Row-major f32.
+/// Running sums, in any layout, and triangles, row-major. f32.
 ///
 ///   cum_sum(x [O,A,R]) axis=. exclusive=0|1 reverse=0|1  ->  y, y[a] = x[0] + ... + x[a]
 ///   trilu(x [...,M,N]) upper=0|1 k=.  ->  y, x on one side of diagonal k and 0 on the other
@@ -18,37 +17,26 @@ bool has_flag(const Attributes& attributes, const std::string& name) {
   return attributes.has(name) && attributes.integer(name) >= 0 && attributes.integer(name) <= 1;
 }
 
-bool is_rows(const Signature& s) {
-  return s.inputs.size() == 1 && s.inputs[0].data == DataType::kF32 &&
-         s.inputs[0].layout == Layout::kRowMajor;
-}
-
 Result<std::vector<TensorType>> cum_sum_shape(const Signature& s) {
-  if (!is_rows(s) || !has_flag(s.attributes, "exclusive") || !has_flag(s.attributes, "reverse") ||
-      !s.attributes.has("axis") || s.attributes.integer("axis") < 0 ||
-      s.attributes.integer("axis") >= static_cast<std::int64_t>(s.inputs[0].shape.size())) {
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 ||
+      !has_axis(s.inputs[0], s.attributes) || !has_flag(s.attributes, "exclusive") ||
+      !has_flag(s.attributes, "reverse")) {
     return shape_error("cum_sum", s,
-                       "one row-major f32 tensor, axis within its rank, exclusive=0|1, "
-                       "reverse=0|1");
+                       "one f32 tensor, axis within its rank, exclusive=0|1, reverse=0|1");
   }
   return std::vector{s.inputs[0]};
 }
 
 std::unique_ptr<Kernel> cum_sum_numerics(const Signature& s) {
-  const Shape& d = s.inputs[0].shape;
-  const std::int64_t axis = s.attributes.integer("axis");
-  const std::int64_t A = d[static_cast<std::size_t>(axis)];
-  const std::int64_t R =
-      std::accumulate(d.begin() + axis + 1, d.end(), std::int64_t{1}, std::multiplies<>{});
+  const AxisView view = view_along(s.inputs[0], s.attributes.integer("axis"));
   const bool reverse = s.attributes.integer("reverse") != 0;
-  const std::int64_t step = reverse ? -R : R;
-  return make_kernel([rows = A == 0 ? 0 : s.inputs[0].elements() / A, A, R, step,
-                      first = reverse ? (A - 1) * R : 0,
+  const std::int64_t step = reverse ? -view.R : view.R;
+  return make_kernel([view, step, first = reverse ? (view.A - 1) * view.R : 0,
                       exclusive = s.attributes.integer("exclusive") != 0](const Operands& t) {
-    for (std::int64_t row = 0; row < rows; ++row) {
-      std::int64_t at = row / R * A * R + row % R + first;
+    for (std::int64_t row = 0; row < view.O * view.R; ++row) {
+      std::int64_t at = row / view.R * view.A * view.R + row % view.R + first;
       float sum = 0;
-      for (std::int64_t a = 0; a < A; ++a, at += step) {
+      for (std::int64_t a = 0; a < view.A; ++a, at += step) {
         const float x = t.input_f32(0)[at];
         t.output_f32(0)[at] = exclusive ? sum : sum + x;
         sum += x;
@@ -69,8 +57,9 @@ void cum_sum_gradient(Differentiator& d) {
 }
 
 Result<std::vector<TensorType>> trilu_shape(const Signature& s) {
-  if (!is_rows(s) || s.inputs[0].shape.size() < 2 || !has_flag(s.attributes, "upper") ||
-      !s.attributes.has("k")) {
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 ||
+      s.inputs[0].layout != Layout::kRowMajor || s.inputs[0].shape.size() < 2 ||
+      !has_flag(s.attributes, "upper") || !s.attributes.has("k")) {
     return shape_error("trilu", s, "x f32[...,M,N] row-major, upper=0|1 and k");
   }
   return std::vector{s.inputs[0]};

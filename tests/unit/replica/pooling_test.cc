@@ -153,6 +153,45 @@ TEST(Maxpool2d, GivesTheGradientOfATieToTheFirstOnly) {
   EXPECT_THAT(runner.floats(graph.find("g0")), ::testing::ElementsAre(0.0F, 3.0F, 0.0F, 0.0F));
 }
 
+// Taps 2 rows and 3 columns apart, from one pixel outside.
+TEST(Maxpool2d, PutsTheTapsOfADilatedWindowApart) {
+  PoolCase c{.x = {1, 2, 5, 6}, .window = {2, 2}, .stride = {1, 2}, .pad = {1, 1, 1, 0}};
+  Attributes attributes = attributes_of(c);
+  attributes.set("dilation", Shape{2, 3});
+  Probe probe("maxpool2d", {image(c.x)}, attributes, 1);
+  GraphRunner runner(probe.graph());
+  probe.randomise(runner, 1.0F, 14);
+  const auto x = runner.floats(probe.operation().inputs[0]);
+  distinct(x, 0.1F, 14);
+  runner.run(probe.operation());
+  ASSERT_EQ(probe.type(probe.operation().outputs[0]).shape, (Shape{1, 2, 5, 2}));
+  for (std::int64_t k = 0; k < 20; ++k) {
+    float largest = -std::numeric_limits<float>::infinity();
+    for (std::int64_t tap = 0; tap < 4; ++tap) {
+      const std::int64_t h = k / 4 - 1 + tap / 2 * 2;
+      const std::int64_t w = k / 2 % 2 * 2 - 1 + tap % 2 * 3;
+      if (h >= 0 && h < 5 && w >= 0 && w < 6) {
+        largest = std::max(largest, x[static_cast<std::size_t>((h * 6 + w) * 2 + k % 2)]);
+      }
+    }
+    EXPECT_EQ(runner.floats(probe.operation().outputs[0])[static_cast<std::size_t>(k)], largest);
+  }
+  probe.expect_gradients(runner, 0.01F, 1e-3);
+}
+
+// A window of two taps four apart over three pixels: its second position meets none of them.
+TEST(Maxpool2d, OfAWindowWithoutPixelsIsMinusInfinity) {
+  Attributes attributes = attributes_of({.window = {1, 2}, .stride = {1, 1}, .pad = {0, 2, 0, 1}});
+  attributes.set("dilation", Shape{1, 4});
+  Probe probe("maxpool2d", {image({1, 1, 1, 3})}, attributes, 1);
+  GraphRunner runner(probe.graph());
+  std::ranges::copy(std::vector{1.0F, 2.0F, 3.0F},
+                    runner.floats(probe.operation().inputs[0]).begin());
+  runner.run(probe.operation());
+  EXPECT_THAT(runner.floats(probe.operation().outputs[0]),
+              ::testing::ElementsAre(3.0F, -std::numeric_limits<float>::infinity()));
+}
+
 TEST(Maxpool2d, KeepsNaN) {
   Probe probe("maxpool2d", {image({1, 1, 1, 3})},
               attributes_of({.window = {1, 3}, .stride = {1, 1}}), 1);
