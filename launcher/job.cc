@@ -196,14 +196,14 @@ Status Job::on_report(const proto::ReportItem& item) {
       taken = append(metrics_row(item.step()));
       break;
     case proto::ReportItem::kEvaluation:
-      console_.say(fmt::format(
-          "epoch {}, step {}: test accuracy {:.2f} %, test loss {:.4f}, {} items",
-          item.evaluation().epoch(), item.evaluation().step(), 100 * item.evaluation().accuracy(),
-          item.evaluation().loss(), grouped(item.evaluation().items())));
+      show_evaluation(item.evaluation());
       taken = append(metrics_row(item.evaluation()));
       break;
     case proto::ReportItem::kWeights:
       taken = weights_.take(item.weights());
+      break;
+    case proto::ReportItem::kOutput:
+      taken = take_output(item.output());
       break;
     case proto::ReportItem::kProfile:
       profile_ = item.profile();
@@ -217,8 +217,17 @@ Status Job::on_report(const proto::ReportItem& item) {
   return taken;
 }
 
+Status Job::take_output(const proto::OutputPiece& piece) {
+  if (!outputs_) {
+    POPRUN_ASSIGN(outputs_, NpyFile::create(result_path("outputs.npy"), piece.type(),
+                                            std::vector<std::int64_t>{piece.shape().begin(),
+                                                                      piece.shape().end()}));
+  }
+  return outputs_->write(piece.offset(), piece.data());
+}
+
 Status Job::on_report_end() {
-  // Without the profile the report broke off: then nothing here is complete.
+  // Without the profile it was another instance's, or broke off: then nothing here is complete.
   if (!profile_ || phase_ == Phase::kStopping) {
     return {};
   }
@@ -226,7 +235,11 @@ Status Job::on_report_end() {
     if (metrics_) {
       POPRUN_TRY(metrics_->flush());
     }
-    POPRUN_TRY(weights_.write(result_path("weights.safetensors")));
+    if (options_.config.inference()) {
+      POPRUN_TRY(outputs_ ? outputs_->finish() : fail(ErrorCode::kBug, "no outputs came"));
+    } else {
+      POPRUN_TRY(weights_.write(result_path("weights.safetensors")));
+    }
     return write_profile(result_path("profile.json"), *profile_);
   };
   const Status written = write_all();
@@ -447,15 +460,27 @@ void Job::finish() {
   }
 }
 
+void Job::show_evaluation(const proto::EvaluationMetrics& metrics) {
+  if (!options_.config.inference()) {
+    console_.say(fmt::format(
+        "epoch {}, step {}: test accuracy {:.2f} %, test loss {:.4f}, {} items", metrics.epoch(),
+        metrics.step(), 100 * metrics.accuracy(), metrics.loss(), grouped(metrics.items())));
+  }
+}
+
 void Job::show_shape(const proto::JobShape& shape) {
   progress_.shape(shape);
   const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  const std::string work =
+      options_.config.inference()
+          ? fmt::format("inference, {} batches of {} samples", grouped(shape.total_steps()),
+                        shape.samples_per_step())
+          : fmt::format("{} steps of {} samples ({} an epoch)", grouped(shape.total_steps()),
+                        shape.samples_per_step(), grouped(shape.steps_per_epoch()));
   console_.say(fmt::format(
-      "{} on {} replicas: {} parameters, {} steps of {} samples ({} an epoch), {:.1f} of {:.1f} "
-      "MiB an IPU",
+      "{} on {} replicas: {} parameters, {}, {:.1f} of {:.1f} MiB an IPU",
       options_.config.model().name(), placement_.num_replicas, grouped(shape.parameter_count()),
-      grouped(shape.total_steps()), shape.samples_per_step(), grouped(shape.steps_per_epoch()),
-      mebibytes(shape.planned_peak_bytes()), mebibytes(shape.memory_capacity_bytes())));
+      work, mebibytes(shape.planned_peak_bytes()), mebibytes(shape.memory_capacity_bytes())));
   for (const std::string& note : shape.notes()) {
     console_.say(fmt::format("note: {}", note));
   }

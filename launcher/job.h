@@ -18,6 +18,7 @@
 #include "launcher/mpirun.h"
 #include "launcher/options.h"
 #include "launcher/output_router.h"
+#include "launcher/outputs/npy.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/placement.h"
 #include "launcher/post_mortem.h"
@@ -74,7 +75,10 @@ class Job final : private CoordinatorEvents {
   void watch_the_stop(double now);
   void finish();
 
+  Status take_output(const proto::OutputPiece& piece);
+
   // Showing.
+  void show_evaluation(const proto::EvaluationMetrics& metrics);
   void show_shape(const proto::JobShape& shape);
   void show_progress(double now);
 
@@ -120,6 +124,7 @@ class Job final : private CoordinatorEvents {
   std::optional<GrowingFile> metrics_;  ///< From the first row on.
   bool metrics_unflushed_ = false;
   WeightsCollector weights_;
+  std::optional<NpyFile> outputs_;  ///< From the first piece on.
   std::optional<proto::Profile> profile_;
   bool results_safe_ = false;  ///< All files are complete on disk.
 };

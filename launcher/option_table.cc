@@ -261,6 +261,12 @@ void add_model_and_data(std::vector<OptionRow>& rows) {
   rows.push_back(
       {"model.name", 0, Group::kJob, Arity::kValue, "NAME", "small-cnn", "Built-in model",
        text([](Options& o, const std::string& v) { o.config.mutable_model()->set_name(v); })});
+  rows.push_back({"model.mode", 0, Group::kJob, Arity::kValue, "NAME", "training",
+                  "training; or inference: the model's outputs for every test item, in order, to "
+                  "outputs.npy",
+                  choice({"training", "inference"}, [](Options& o, const std::string& v) {
+                    o.config.set_inference(v == "inference");
+                  })});
   rows.push_back({"model.initial-weights", 0, Group::kJob, Arity::kValue, "FILE", "",
                   "Start from these weights (.safetensors)",
                   text([](Options& o, const std::string& v) {

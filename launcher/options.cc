@@ -267,6 +267,10 @@ void scale_learning_rate(Options& options) {
 Status check_together(Options& options) {
   POPRUN_TRY(check_training(options.config.training()));
   scale_learning_rate(options);
+  if (options.config.inference() && options.config.model().initial_weights().empty()) {
+    options.notes.push_back(
+        "model.mode = inference without model.initial-weights: the weights are random");
+  }
   if (!options.source_parameters.empty()) {
     options.config.mutable_data()->set_source(fmt::format(
         "{}?{}", options.config.data().source(), fmt::join(options.source_parameters, ",")));

@@ -40,6 +40,8 @@ std::string summary(const proto::Profile& profile, const std::string& result_fol
   const std::string clock =
       fmt::format("device clock, {}, modelled", profile.config().device().ipu());
 
+  const bool inference = profile.config().inference();
+
   std::vector<std::pair<std::string, std::string>> rows;
   if (outcome.test_accuracy() >= 0) {
     rows.emplace_back("test accuracy",
@@ -47,22 +49,28 @@ std::string summary(const proto::Profile& profile, const std::string& result_fol
                                   grouped(outcome.test_items())));
     rows.emplace_back("test loss", fmt::format("{:.4f}", outcome.test_loss()));
   }
-  rows.emplace_back("final loss", fmt::format("{:.4f} (last training step)", outcome.final_loss()));
-  rows.emplace_back(
-      "steps",
-      fmt::format("{}{}{}", grouped(outcome.steps()),
-                  outcome.epochs() > 0 ? fmt::format(" in {} epochs", outcome.epochs()) : "",
-                  outcome.drained() ? ", stopped early on request" : ""));
+  if (!inference) {
+    rows.emplace_back("final loss",
+                      fmt::format("{:.4f} (last training step)", outcome.final_loss()));
+    rows.emplace_back(
+        "steps",
+        fmt::format("{}{}{}", grouped(outcome.steps()),
+                    outcome.epochs() > 0 ? fmt::format(" in {} epochs", outcome.epochs()) : "",
+                    outcome.drained() ? ", stopped early on request" : ""));
+  }
   rows.emplace_back(
       "start-up", fmt::format("{:.2f} s wall, from command to first step", wall.startup_seconds()));
-  rows.emplace_back("training", fmt::format("{:.2f} s wall, {}", wall.training_seconds(),
-                                            rate(wall.samples_per_second())));
+  rows.emplace_back(inference ? "inference" : "training",
+                    fmt::format("{:.2f} s wall, {}",
+                                inference ? wall.evaluation_seconds() : wall.training_seconds(),
+                                rate(wall.samples_per_second())));
   rows.emplace_back(
       "  of it",
       fmt::format("{:.2f} s operators, {:.2f} s exchange, {:.2f} s waiting for data",
                   wall.compute_seconds(), wall.exchange_seconds(), wall.host_stream_seconds()));
-  rows.emplace_back("device step", fmt::format("{}, {} ({})", duration_text(device.step_seconds()),
-                                               rate(device.samples_per_second()), clock));
+  rows.emplace_back(inference ? "device batch" : "device step",
+                    fmt::format("{}, {} ({})", duration_text(device.step_seconds()),
+                                rate(device.samples_per_second()), clock));
   for (int ipu = 0; ipu < profile.planned_memory_size(); ++ipu) {
     const proto::IpuMemory& memory = profile.planned_memory(ipu);
     rows.emplace_back(

@@ -16,8 +16,10 @@
 
 #include "collectives/mpi/mpi_world.h"
 #include "hostio/client.h"
+#include "hostio/sampling.h"
 #include "replica/base/log.h"
 #include "replica/coordinator/coordinator_client.h"
+#include "replica/coordinator/launcher_outfeed.h"
 #include "replica/coordinator/launcher_reporter.h"
 #include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"
@@ -108,16 +110,20 @@ class Instance {
                fmt::format("replica of {}, pid {}: {} steps of {}, {} of In-Processor Memory",
                            communicator.size(), ::getpid(), options.total_steps, program.model(),
                            bytes_text(static_cast<std::int64_t>(program.memory(0).peak()))));
-    TrainingLoop loop(program, options, communicator, client_, first ? &reporter : nullptr,
-                      initial_weights, [this, self = communicator.self()](const std::string& name) {
-                        return open_stream(self, name);
-                      });
+    POPRUN_ASSIGN(const std::unique_ptr<Outfeed> outfeed, open_outfeed(communicator.self()));
+    TrainingLoop loop(
+        program, options, communicator, client_, first ? &reporter : nullptr, initial_weights,
+        [this, self = communicator.self()](const std::string& name) {
+          return open_stream(self, name);
+        },
+        outfeed.get());
     POPRUN_ASSIGN(const TrainingResult result, loop.run());
     log::write(log::Level::kInfo, source,
                fmt::format("{} steps done, wall {:.2f} s: operators {:.2f} s, exchange {:.2f} s, "
                            "host streams {:.2f} s",
-                           result.steps, result.training_seconds, result.wall.compute,
-                           result.wall.exchange, result.wall.host));
+                           result.steps, result.training_seconds + result.evaluation_seconds,
+                           result.wall.compute, result.wall.exchange, result.wall.host));
+    POPRUN_TRY(finish_outputs(communicator));
     POPRUN_ASSIGN(proto::Profile profile,
                   make_profile(program, reply_.config(), options, result,
                                result.first_step_began - launched_at_, communicator));
@@ -176,6 +182,35 @@ class Instance {
          .prefetch_batches = reply_.config().data().prefetch_batches(),
          .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),
          .log_source = log::replica_source(index_of(self), host_)});
+  }
+
+  /// Null in training.
+  Result<std::unique_ptr<Outfeed>> open_outfeed(ReplicaId self) {
+    if (!reply_.config().inference()) {
+      return nullptr;
+    }
+    const std::uint64_t items = reply_.dataset().test_items();
+    POPRUN_ASSIGN(
+        const hostio::Sampler sampler,
+        hostio::Sampler::make(selection_of(reply_.config(), "test", index_of(self)), items));
+    return std::make_unique<LauncherOutfeed>(
+        client_,
+        [sampler](std::uint64_t batch, std::span<std::uint64_t> into) {
+          sampler.items_of(batch, into);
+        },
+        items);
+  }
+
+  /// Every replica's outputs are with the launcher before replica 0 sends the profile, which ends
+  /// the report: make_profile waits for all. Replica 0 finishes its own instance's there.
+  Status finish_outputs(Communicator& communicator) {
+    if (!reply_.config().inference()) {
+      return {};
+    }
+    POPRUN_TRY(communicator.barrier());
+    const bool last_word = environment_.first_replica != 0 &&
+                           index_of(communicator.self()) == environment_.first_replica;
+    return last_word ? client_.finish() : Status{};
   }
 
   static void add_mpi_version(proto::Profile& profile) {

@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kResults[] = {"weights.safetensors", "metrics.csv", "profile.json"};
+constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metrics.csv",
+                                    "profile.json"};
 
 Status cannot_write(const std::string& path, int reason) {
   return fail(ErrorCode::kInfrastructure,

@@ -17,6 +17,7 @@
 /// The files of a job:
 ///
 ///   DIR/weights.safetensors   final weights, complete or absent
+///   DIR/outputs.npy           what inference put out, complete or absent
 ///   DIR/metrics.csv           one row a step and evaluation, growing
 ///   DIR/profile.json          the Profile message, complete or absent
 ///   DIR/logs/replica-NN.log   what each replica wrote

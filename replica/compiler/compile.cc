@@ -109,14 +109,31 @@ Status add_training(Graph& graph, const CompileOptions& options) {
   return update.status();
 }
 
+/// Sends a prediction to the host, which cuts it into items.
+Status put_out(Builder& body, const CompileOptions& options, std::optional<TensorId> prediction) {
+  if (!prediction || body.type(*prediction).shape.empty() ||
+      body.type(*prediction).shape[0] != options.micro_batch_size) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.mode = inference needs an output of model {} with one row for "
+                            "each of {} samples, it has {}",
+                            options.model, options.micro_batch_size,
+                            prediction ? to_text(body.type(*prediction)) : "none"));
+  }
+  body.stream_out("outputs", {*prediction});
+  return {};
+}
+
 Status add_evaluation(Graph& graph, const CompileOptions& options) {
   Builder begin(graph, add_function(graph, "evaluate_begin", {1}), 0, "evaluate/");
   const TensorId metrics = begin.add_one("fill", {}, kZeroMetrics, "metrics");
   graph.set_role(metrics, Role::kMetric);
 
   Builder body(graph, add_function(graph, "evaluate", {1}), 0, "evaluate/");
-  add_forward(body, options, "test", metrics, false);
+  const ForwardOutputs outputs = add_forward(body, options, "test", metrics, false);
   POPRUN_TRY(body.status());
+  if (options.inference) {
+    POPRUN_TRY(put_out(body, options, outputs.prediction));
+  }
 
   Builder end(graph, add_function(graph, "evaluate_end", {1}), 0, "evaluate/");
   end.all_reduce("sum", {metrics});
@@ -147,13 +164,17 @@ void add_notes(const CompileOptions& options, Program& program) {
 Result<Graph> build_job(const CompileOptions& options) {
   Graph graph;
   add_function(graph, "load", {1});
-  POPRUN_TRY(add_training(graph, options));
-  if (options.evaluate) {
+  if (!options.inference) {
+    POPRUN_TRY(add_training(graph, options));
+  }
+  if (options.evaluate || options.inference) {
     POPRUN_TRY(add_evaluation(graph, options));
   }
   const auto weights = tensors_by_name(graph, {Role::kParameter, Role::kBuffer});
-  Builder save(graph, add_function(graph, "save", {1}), 0, "");
-  save.stream_out("weights", weights);
+  if (!options.inference) {
+    Builder save(graph, add_function(graph, "save", {1}), 0, "");
+    save.stream_out("weights", weights);
+  }
   if (options.initial_weights_from_host) {
     load_from_host(graph, weights);
   }

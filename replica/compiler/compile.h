@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,12 @@ struct StreamedTensor {
   TensorType type;  ///< With the micro-batch dimension.
 };
 
-/// The scalars that a forward pass ends in.
+/// What a forward pass ends in: scalars, and what inference puts out.
 struct ForwardOutputs {
   TensorId loss;  ///< Mean over `count` items.
   TensorId correct;
   TensorId count;
+  std::optional<TensorId> prediction = {};  ///< [micro-batch, ...].
 };
 
 /// Everything a Program depends on.
@@ -42,6 +44,7 @@ struct CompileOptions {
   std::uint32_t micro_batch_size = 1;
   std::int64_t gradient_accumulation = 1;
   OptimizerOptions optimizer;  ///< `gradient_scale` is the compiler's to set.
+  bool inference = false;      ///< No training: evaluation that puts out predictions.
   bool evaluate = true;
   bool initial_weights_from_host = false;
 };
@@ -55,6 +58,8 @@ struct CompileOptions {
 ///   evaluate_begin, evaluate, evaluate_end
 ///                   stream "test" in for every call of evaluate; "evaluation" out (metrics f32[3])
 ///   save            stream "weights" out: parameters and buffers in name order
+///
+/// Inference has no train and no save; its evaluate also sends the prediction out, as "outputs".
 ///
 /// Metrics are [sum of losses, correct items, items], over all replicas; those of a step as means.
 ///

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -35,8 +36,9 @@ struct InstanceEnvironment {
 ///   kUsage  a variable is missing or no number: the program was not started by poprun-emu.
 Result<InstanceEnvironment> read_instance_environment();
 
-/// `progress`, `drain_requested` and `fail` are thread-safe once `join` returned; the rest belongs
-/// to one thread. Progress costs about 50 ns and takes no lock that another replica takes.
+/// `progress`, `drain_requested`, `report` and `fail` are thread-safe once `join` returned; the
+/// rest belongs to one thread. Progress costs about 50 ns and takes no lock that another replica
+/// takes.
 class CoordinatorClient final : public ProgressSink {
  public:
   using OnLost = std::function<void()>;
@@ -66,17 +68,17 @@ class CoordinatorClient final : public ProgressSink {
   ///   kInfrastructure  the launcher went away.
   Status receive_weights(const OnChunk& on_chunk);
 
-  /// Queues one item for the launcher, in order; only the instance of replica 0 calls it. Returns
-  /// at once while less than 16 MiB wait, otherwise when there is room again, at the latest after
-  /// 60 s.
+  /// Queues one item for the launcher, in order: outputs from every instance, all else from that of
+  /// replica 0. Returns at once while less than 16 MiB wait, otherwise when there is room again, at
+  /// the latest after 60 s.
   ///
   /// Errors
   ///   kInfrastructure  the launcher went away, takes nothing, or can't write its files; its
   ///   message.
   Status report(proto::ReportItem item);
 
-  /// Waits until the launcher has everything that was reported, on its disk. The last report must
-  /// be the profile. Errors as `report`.
+  /// Waits until the launcher has everything that was reported, and after the profile, on its disk.
+  /// Nothing where nothing was reported. Errors as `report`.
   Status finish();
 
   /// Why this instance is about to exit. Waits 2 s for the launcher at most; never fails, for there
@@ -91,7 +93,8 @@ class CoordinatorClient final : public ProgressSink {
   OnLost on_lost_;
   std::unique_ptr<CoordinatorConnection> connection_;
   std::unique_ptr<ProgressBoard> board_;
-  std::unique_ptr<Heartbeat> heartbeat_;   ///< From join on.
+  std::unique_ptr<Heartbeat> heartbeat_;  ///< From join on.
+  std::mutex reports_mutex_;  ///< Of the first report: replicas of the instance may race to it.
   std::unique_ptr<ReportStream> reports_;  ///< From the first report on.
 };
 

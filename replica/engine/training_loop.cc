@@ -39,7 +39,8 @@ double mean(float sum, float count) {
 
 TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& options,
                            Communicator& communicator, ProgressSink& progress, Reporter* reporter,
-                           const HostWeights& initial_weights, StreamFactory streams)
+                           const HostWeights& initial_weights, StreamFactory streams,
+                           Outfeed* outfeed)
     : program_(program),
       options_(options),
       communicator_(communicator),
@@ -47,7 +48,11 @@ TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& option
       reporter_(reporter),
       initial_weights_(initial_weights),
       streams_(std::move(streams)),
-      train_(streams_("train")) {}
+      outfeed_(outfeed),
+      train_(options.inference ? nullptr : streams_("train")),
+      test_(options.inference ? streams_("test") : nullptr) {
+  POPRUN_CHECK(options.inference == (outfeed != nullptr));
+}
 
 Result<TrainingResult> TrainingLoop::run() {
   const ReplicaId self = communicator_.self();
@@ -59,16 +64,20 @@ Result<TrainingResult> TrainingLoop::run() {
                                }));
   POPRUN_TRY(engine->run("load"));
   engine->reset_clocks();
-  POPRUN_TRY(train(*engine));
+  result_.first_step_began = now_seconds();
+  POPRUN_TRY(options_.inference ? evaluate(*engine) : train(*engine));
   result_.device_cost = engine->device_cost();
-  POPRUN_TRY(engine->run("save"));
+  if (options_.inference) {
+    result_.wall = engine->wall();
+  } else {
+    POPRUN_TRY(engine->run("save"));
+  }
   result_.high_water = engine->high_water();
   progress_.progress(self, result_.steps, "finishing");
   return result_;
 }
 
 Status TrainingLoop::train(Engine& engine) {
-  result_.first_step_began = now_seconds();
   while (result_.steps < options_.total_steps && !result_.drained) {
     POPRUN_TRY(train_step(engine));
     const bool last = result_.steps == options_.total_steps;
@@ -112,9 +121,11 @@ bool TrainingLoop::evaluation_due(bool last) const {
 
 Status TrainingLoop::evaluate(Engine& engine) {
   const double begin = now_seconds();
-  test_ = streams_("test");
+  if (!test_) {
+    test_ = streams_("test");
+  }
   POPRUN_TRY(engine.run("evaluate_begin"));
-  for (std::uint64_t k = 0; k < options_.evaluation_batches; ++k) {
+  for (test_batch_ = 0; test_batch_ < options_.evaluation_batches; ++test_batch_) {
     POPRUN_TRY(engine.run("evaluate"));
   }
   POPRUN_TRY(engine.run("evaluate_end"));
@@ -207,6 +218,8 @@ Status TrainingLoop::read(const std::string& stream, std::span<const HostTensor>
     drain_ = floats_of(tensors[1].bytes)[0];
   } else if (stream == "evaluation") {
     metrics_ = floats_of(tensors[0].bytes);
+  } else if (stream == "outputs") {
+    return push_outputs(tensors[0]);
   } else if (reporter_ != nullptr) {
     POPRUN_CHECK(stream == "weights");
     for (const HostTensor& tensor : tensors) {
@@ -214,6 +227,13 @@ Status TrainingLoop::read(const std::string& stream, std::span<const HostTensor>
     }
   }
   return {};
+}
+
+Status TrainingLoop::push_outputs(const HostTensor& tensor) {
+  std::vector<std::byte> storage;
+  const std::string type = to_text(tensor.type);
+  return outfeed_->push(test_batch_, std::string_view(type).substr(0, type.find('[')),
+                        tensor.type.shape, row_major(tensor.type, tensor.bytes, storage));
 }
 
 }  // namespace poprun

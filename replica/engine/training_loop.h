@@ -12,6 +12,7 @@
 #include "replica/engine/learning_rate.h"
 #include "replica/ports/communicator.h"
 #include "replica/ports/host_stream.h"
+#include "replica/ports/outfeed.h"
 #include "replica/ports/reporter.h"
 #include "replica/program/program.h"
 
@@ -21,6 +22,8 @@ namespace poprun {
 using HostWeights = std::map<std::string, std::string, std::less<>>;
 
 struct TrainingOptions {
+  bool inference = false;  ///< One evaluation whose outputs are pushed, instead of training.
+  std::uint64_t inference_items = 0;  ///< Of all replicas.
   std::uint64_t total_steps = 0;
   std::uint64_t steps_per_epoch = 0;        ///< > 0.
   std::uint64_t evaluation_batches = 0;     ///< Of this replica, a whole test set; 0: none.
@@ -35,28 +38,30 @@ struct TrainingResult {
   bool drained = false;
   StepReport last_step;
   EvaluationReport last_evaluation;  ///< items is 0 where none ran.
-  double training_seconds = 0;       ///< Wall, in training steps.
+  double training_seconds = 0;       ///< Wall, in training steps. Inference has evaluation only.
   double evaluation_seconds = 0;
-  WallSeconds wall;               ///< Of training steps.
+  WallSeconds wall;               ///< Of training steps; in inference of all batches.
   proto::Cost device_cost;        ///< Of everything after "load".
   std::vector<Bytes> high_water;  ///< By IPU.
   double first_step_began = 0;    ///< Seconds of the steady clock.
 };
 
-/// One replica's run of a job: loads, trains, evaluates, saves, in lock-step with the others.
+/// One replica's run of a job: loads, trains, evaluates, saves, in lock-step with the others; or
+/// loads and infers.
 ///
 /// Asked to drain (by the ProgressSink of any replica), all replicas stop after the same step.
 class TrainingLoop final : private HostIo {
  public:
-  /// The host stream of "train" or "test", from its first batch. The loop asks for the training
-  /// stream in its constructor, so that batches travel while the engine is prepared.
+  /// The host stream of "train" or "test", from its first batch. The loop asks for the first one it
+  /// needs in its constructor, so that batches travel while the engine is prepared.
   using StreamFactory = std::function<std::unique_ptr<HostStream>(const std::string& stream)>;
 
   /// `reporter` is null on every replica but the first. `initial_weights` is needed on the first
-  /// replica only, where the Program loads weights from the host. All must outlive the loop.
+  /// replica only, where the Program loads weights from the host; `outfeed` in inference. All must
+  /// outlive the loop.
   TrainingLoop(const Program& program, const TrainingOptions& options, Communicator& communicator,
                ProgressSink& progress, Reporter* reporter, const HostWeights& initial_weights,
-               StreamFactory streams);
+               StreamFactory streams, Outfeed* outfeed = nullptr);
 
   /// Runs the job. Errors: those of engine, communicator, host streams; kData, initial weights that
   /// do not fit the model.
@@ -69,6 +74,7 @@ class TrainingLoop final : private HostIo {
   Status write_batch(HostStream& source, std::span<const HostTensor> tensors);
   Status write_control(std::span<const HostTensor> tensors);
   Status write_weights(std::span<const HostTensor> tensors);
+  Status push_outputs(const HostTensor& tensor);
 
   Status train(Engine& engine);
   Status train_step(Engine& engine);
@@ -84,10 +90,12 @@ class TrainingLoop final : private HostIo {
   Reporter* reporter_;
   const HostWeights& initial_weights_;
   StreamFactory streams_;
+  Outfeed* outfeed_;
   std::unique_ptr<HostStream> train_;
   std::unique_ptr<HostStream> test_;
-  std::vector<float> metrics_;  ///< Last read of stream "step" or "evaluation".
-  float drain_ = 0;             ///< Mean over replicas of the drain request.
+  std::uint64_t test_batch_ = 0;  ///< That `evaluate` is at.
+  std::vector<float> metrics_;    ///< Last read of stream "step" or "evaluation".
+  float drain_ = 0;               ///< Mean over replicas of the drain request.
   TrainingResult result_;
 };
 

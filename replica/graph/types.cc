@@ -1,6 +1,7 @@
 #include "replica/graph/types.h"
 
 #include <charconv>
+#include <cstring>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -89,6 +90,27 @@ Result<TensorType> parse_type(std::string_view text) {
     return bad();
   }
   return type;
+}
+
+std::span<const std::byte> row_major(const TensorType& type, std::span<const std::byte> bytes,
+                                     std::vector<std::byte>& storage) {
+  if (type.layout == Layout::kRowMajor) {
+    return bytes;
+  }
+  const auto size = static_cast<std::size_t>(size_of(type.data).count());
+  const auto channels = static_cast<std::size_t>(type.shape[1]);
+  const auto pixels = static_cast<std::size_t>(type.shape[2] * type.shape[3]);
+  const std::size_t images = static_cast<std::size_t>(type.shape[0]);
+  storage.resize(bytes.size());
+  for (std::size_t n = 0; n < images; ++n) {
+    for (std::size_t p = 0; p < pixels; ++p) {
+      for (std::size_t c = 0; c < channels; ++c) {
+        std::memcpy(&storage[((n * channels + c) * pixels + p) * size],
+                    &bytes[((n * pixels + p) * channels + c) * size], size);
+      }
+    }
+  }
+  return storage;
 }
 
 }  // namespace poprun

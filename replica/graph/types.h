@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,5 +41,9 @@ std::string to_text(const TensorType& type);
 
 /// The inverse. Errors: kUsage, names the text.
 Result<TensorType> parse_type(std::string_view text);
+
+/// A tensor's elements in row-major order: `bytes` themselves, or a copy in `storage`.
+std::span<const std::byte> row_major(const TensorType& type, std::span<const std::byte> bytes,
+                                     std::vector<std::byte>& storage);
 
 }  // namespace poprun

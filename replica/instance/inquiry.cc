@@ -135,10 +135,13 @@ Status describe_job(const proto::RunConfig& config, const proto::Dataset& datase
   POPRUN_TRY(check_fits(program, options.micro_batch_size));
   POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
   const proto::JobShape shape = job_shape(program, config, training);
-  row("steps",
-      fmt::format("{} of {} samples ({} an epoch)",
-                  grouped(static_cast<std::int64_t>(shape.total_steps())), shape.samples_per_step(),
-                  grouped(static_cast<std::int64_t>(shape.steps_per_epoch()))));
+  const std::string an_epoch =
+      training.inference ? ""
+                         : fmt::format(" ({} an epoch)",
+                                       grouped(static_cast<std::int64_t>(shape.steps_per_epoch())));
+  row(training.inference ? "batches" : "steps",
+      fmt::format("{} of {} samples{}", grouped(static_cast<std::int64_t>(shape.total_steps())),
+                  shape.samples_per_step(), an_epoch));
   for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
     const proto::IpuMemory& memory = program.memory(ipu);
     row(fmt::format("IPU {} memory", ipu),
@@ -148,7 +151,7 @@ Status describe_job(const proto::RunConfig& config, const proto::Dataset& datase
       row("  most is live", "at " + worst_place(program, ipu));
     }
   }
-  row("device step",
+  row(training.inference ? "device batch" : "device step",
       fmt::format("{}, {} samples/s (device clock, {}, modelled)",
                   duration_text(shape.device_step_seconds()),
                   grouped(std::llround(shape.samples_per_step() / shape.device_step_seconds())),

@@ -49,7 +49,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
       given.names.push_back(input.name);
     }
     const ModelOutputs outputs = model.build(builder, given);
-    return ForwardOutputs{outputs.loss, outputs.correct, outputs.count};
+    return ForwardOutputs{outputs.loss, outputs.correct, outputs.count, outputs.prediction};
   };
   options.replicas = config.topology().num_replicas();
   options.ipus_per_replica = config.topology().ipus_per_replica();
@@ -64,13 +64,38 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                        .weight_decay = config.training().weight_decay(),
                        .gradient_scale = 1,
                        .clip_norm = config.training().clip_norm()};
+  options.inference = config.inference();
   options.evaluate = config.training().evaluate();
   options.initial_weights_from_host = !config.model().initial_weights().empty();
   return options;
 }
 
+namespace {
+
+Result<TrainingOptions> inference_options(const proto::RunConfig& config,
+                                          const proto::Dataset& dataset) {
+  TrainingOptions options;
+  options.inference = true;
+  options.inference_items = dataset.test_items();
+  options.steps_per_epoch = 1;
+  options.engine = {.seed = config.training().seed(), .poison_dead = config.memory().poison_dead()};
+  POPRUN_ASSIGN(options.evaluation_batches,
+                hostio::evaluation_batches(dataset.test_items(), selection_of(config, "test", 0)));
+  if (options.evaluation_batches == 0) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.mode = inference needs test items, data.source {} has none",
+                            config.data().source()));
+  }
+  return options;
+}
+
+}  // namespace
+
 Result<TrainingOptions> training_options(const proto::RunConfig& config,
                                          const proto::Dataset& dataset) {
+  if (config.inference()) {
+    return inference_options(config, dataset);
+  }
   TrainingOptions options;
   POPRUN_ASSIGN(options.steps_per_epoch,
                 hostio::steps_per_epoch(dataset.train_items(), selection_of(config, "train", 0)));
@@ -109,7 +134,7 @@ proto::Selection selection_of(const proto::RunConfig& config, const std::string&
 
 std::uint32_t global_batch(const proto::RunConfig& config) {
   return config.topology().num_replicas() * config.data().micro_batch_size() *
-         config.training().gradient_accumulation();
+         (config.inference() ? 1 : config.training().gradient_accumulation());
 }
 
 }  // namespace poprun

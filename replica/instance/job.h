@@ -15,7 +15,7 @@ namespace poprun {
 Result<CompileOptions> compile_options(const proto::RunConfig& config,
                                        const proto::Dataset& dataset);
 
-/// Errors: kUsage, the dataset does not fill one global batch.
+/// Errors: kUsage, the dataset does not fill one global batch, or has nothing to infer from.
 Result<TrainingOptions> training_options(const proto::RunConfig& config,
                                          const proto::Dataset& dataset);
 
@@ -23,7 +23,7 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
 proto::Selection selection_of(const proto::RunConfig& config, const std::string& stream,
                               std::uint32_t replica);
 
-/// Training samples of all replicas in one step.
+/// Samples of all replicas in one step of training, or one batch each of inference.
 std::uint32_t global_batch(const proto::RunConfig& config);
 
 }  // namespace poprun

@@ -51,8 +51,7 @@ Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
 
 proto::Cost step_cost(const Program& program) {
   const proto::Function* train = find_function(program, "train");
-  POPRUN_CHECK(train != nullptr);
-  return cost_of(*train);
+  return cost_of(train != nullptr ? *train : *find_function(program, "evaluate"));
 }
 
 proto::Outcome outcome_of(const TrainingResult& result) {
@@ -69,7 +68,7 @@ proto::Outcome outcome_of(const TrainingResult& result) {
   return outcome;
 }
 
-proto::WallTime wall_of(const Figures& mean, double samples) {
+proto::WallTime wall_of(const Figures& mean, double seconds, double samples) {
   proto::WallTime wall;
   wall.set_startup_seconds(mean.startup);
   wall.set_training_seconds(mean.training);
@@ -77,7 +76,7 @@ proto::WallTime wall_of(const Figures& mean, double samples) {
   wall.set_compute_seconds(mean.compute);
   wall.set_exchange_seconds(mean.exchange);
   wall.set_host_stream_seconds(mean.host);
-  wall.set_samples_per_second(mean.training > 0 ? samples / mean.training : 0);
+  wall.set_samples_per_second(seconds > 0 ? samples / seconds : 0);
   return wall;
 }
 
@@ -86,7 +85,7 @@ proto::WallTime wall_of(const Figures& mean, double samples) {
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
                           const TrainingOptions& options) {
   proto::JobShape shape;
-  shape.set_total_steps(options.total_steps);
+  shape.set_total_steps(options.inference ? options.evaluation_batches : options.total_steps);
   shape.set_steps_per_epoch(options.steps_per_epoch);
   shape.set_samples_per_step(global_batch(config));
   shape.set_parameter_count(program.parameter_count());
@@ -130,9 +129,10 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
   device.set_samples_per_second(global_batch(config) / device.step_seconds());
   device.set_total_seconds(device_seconds(program, result.device_cost));
 
-  const double samples =
-      static_cast<double>(result.steps) * static_cast<double>(global_batch(config));
-  *profile.mutable_wall() = wall_of(mean, samples);
+  const double seconds = options.inference ? mean.evaluation : mean.training;
+  const auto samples = static_cast<double>(options.inference ? options.inference_items
+                                                             : result.steps * global_batch(config));
+  *profile.mutable_wall() = wall_of(mean, seconds, samples);
   *profile.mutable_outcome() = outcome_of(result);
   profile.mutable_outcome()->set_epochs(
       static_cast<std::uint32_t>(result.steps / options.steps_per_epoch));

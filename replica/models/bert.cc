@@ -11,7 +11,8 @@
 ///                                labels outside the vocabulary, as -1, do not count
 ///   next_sentence i32[B]         0 or 1; -1: does not count
 ///
-/// The loss is the sum of both heads' means; correct and count are those of the masks.
+/// The loss is the sum of both heads' means; correct, count and prediction are those of
+/// the masks.
 namespace poprun {
 namespace {
 
@@ -77,9 +78,9 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Bert
   return add_and_norm(builder, name + ".output", x, y, m);
 }
 
-/// Loss, correct and count of what the masks hide.
-std::vector<TensorId> masked_tokens(Builder& builder, const Bert& m, TensorId x, TensorId words,
-                                    const ModelInputs& inputs) {
+/// Of what the masks hide.
+ModelOutputs masked_tokens(Builder& builder, const Bert& m, TensorId x, TensorId words,
+                           const ModelInputs& inputs) {
   const std::string name = "cls.predictions";
   x = builder.add_one("gather", {x, inputs.find(builder, "positions")},
                       {{"axis", std::int64_t{1}}, {"batch_dims", std::int64_t{1}}},
@@ -90,8 +91,10 @@ std::vector<TensorId> masked_tokens(Builder& builder, const Bert& m, TensorId x,
   const TensorId bias = builder.variable(
       name + ".bias", {DataType::kF32, {m.vocabulary}, Layout::kRowMajor}, Role::kParameter, {});
   const TensorId logits = builder.add_one("linear", {x, words, bias}, {}, name + ".decoder");
-  return builder.add("softmax_cross_entropy", {logits, inputs.find(builder, "labels")}, {},
-                     {name + ".loss", "correct", "count"});
+  const auto outputs =
+      builder.add("softmax_cross_entropy", {logits, inputs.find(builder, "labels")}, {},
+                  {name + ".loss", "correct", "count"});
+  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = logits};
 }
 
 /// Loss of whether the second segment follows the first, told from the first token.
@@ -126,13 +129,13 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   for (std::int64_t l = 0; l < m.layers; ++l) {
     x = layer(builder, fmt::format("bert.encoder.layer.{}", l), x, m);
   }
-  const auto masks = masked_tokens(builder, m, x, words, inputs);
+  ModelOutputs outputs = masked_tokens(builder, m, x, words, inputs);
   if (!builder.status()) {
     return {};
   }
   const TensorId sentences = next_sentence(builder, m, x, inputs);
-  const TensorId loss = builder.add_one("add", {masks[0], sentences}, {}, "loss");
-  return {.loss = loss, .correct = masks[1], .count = masks[2]};
+  outputs.loss = builder.add_one("add", {outputs.loss, sentences}, {}, "loss");
+  return outputs;
 }
 
 /// Devlin et al.'s vocabulary, longest sequences, and masks of those (max_predictions_per_seq).

@@ -108,7 +108,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const TensorId logits = builder.add_one("linear", {x, wte}, {}, "lm_head");
   const auto outputs =
       builder.add("softmax_cross_entropy", {logits, labels}, {}, {"loss", "correct", "count"});
-  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2]};
+  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = logits};
 }
 
 /// Radford et al.'s context and vocabulary.

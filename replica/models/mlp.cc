@@ -24,7 +24,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   x = layers::linear(builder, fmt::format("fc{}", hidden_layers + 1), x, inputs.classes);
   const auto outputs =
       builder.add("softmax_cross_entropy", {x, labels}, {}, {"loss", "correct", "count"});
-  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2]};
+  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = x};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,11 +31,12 @@ struct ModelInputs {
   [[nodiscard]] TensorId find(Builder& builder, std::string_view name) const;
 };
 
-/// What every model ends in: scalars over the micro-batch.
+/// What every model ends in: scalars over the micro-batch, and what inference puts out.
 struct ModelOutputs {
-  TensorId loss;     ///< Mean over `count` items; what training lowers.
-  TensorId correct;  ///< Items answered right.
-  TensorId count;    ///< Items that count: padding does not.
+  TensorId loss;                            ///< Mean over `count` items; what training lowers.
+  TensorId correct;                         ///< Items answered right.
+  TensorId count;                           ///< Items that count: padding does not.
+  std::optional<TensorId> prediction = {};  ///< Logits [micro-batch, ...].
 };
 
 /// One tensor of a sample.

@@ -62,7 +62,7 @@ ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& n
   x = linear(builder, "fc", x, inputs.classes);
   const auto outputs =
       builder.add("softmax_cross_entropy", {x, labels}, {}, {"loss", "correct", "count"});
-  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2]};
+  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = x};
 }
 
 }  // namespace poprun::layers

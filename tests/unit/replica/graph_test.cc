@@ -95,5 +95,27 @@ TEST(VerifyGraph, RefusesASecondWriteThatIsNoUpdate) {
   EXPECT_THAT(verify_graph(*graph).error().message, HasSubstr("writes a second time 'b'"));
 }
 
+TEST(TensorType, ComesOutInRowMajorOrder) {
+  // Two images of two channels, 1 x 3 pixels: bytes are named image, channel, pixel.
+  const TensorType type{DataType::kU8, {2, 2, 1, 3}, Layout::kChannelsLast};
+  const std::vector<std::byte> stored = [] {
+    std::vector<std::byte> bytes;
+    for (const int name : {0, 10, 1, 11, 2, 12, 100, 110, 101, 111, 102, 112}) {
+      bytes.push_back(std::byte(name));
+    }
+    return bytes;
+  }();
+  std::vector<std::byte> storage;
+  const auto got = row_major(type, stored, storage);
+  std::vector<int> names;
+  for (const std::byte byte : got) {
+    names.push_back(std::to_integer<int>(byte));
+  }
+  EXPECT_EQ(names, (std::vector<int>{0, 1, 2, 10, 11, 12, 100, 101, 102, 110, 111, 112}));
+
+  const TensorType flat{DataType::kU8, {12}, Layout::kRowMajor};
+  EXPECT_EQ(row_major(flat, stored, storage).data(), stored.data());
+}
+
 }  // namespace
 }  // namespace poprun

@@ -127,6 +127,22 @@ TEST(Compile, CountsWhatDoesNotFit) {
   EXPECT_THAT(answer.status.error().message, HasSubstr("\n  always live: "));
 }
 
+TEST(Compile, TellsOfInferenceWithoutTraining) {
+  proto::JoinReply job;
+  job.ParseFromString(serialised("small-cnn", 16));
+  job.mutable_config()->set_inference(true);
+  const Answer answer = ask("--compile", job.SerializeAsString());
+  ASSERT_TRUE(answer.status) << answer.status.error().message;
+  EXPECT_THAT(answer.text, HasSubstr("batches        1 of 64 samples\n"));
+  EXPECT_THAT(answer.text, HasSubstr("device batch "));
+
+  job.mutable_dataset()->set_test_items(0);
+  const Answer empty = ask("--compile", job.SerializeAsString());
+  ASSERT_FALSE(empty.status);
+  EXPECT_EQ(empty.status.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(empty.status.error().message, HasSubstr("needs test items"));
+}
+
 TEST(Compile, RefusesDataThatTheModelDoesNotTake) {
   const Answer answer = ask("--compile", serialised("gpt2", 1));
   ASSERT_FALSE(answer.status);

@@ -1,0 +1,113 @@
+#include "launcher/outputs/npy.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+namespace poprun::launcher {
+namespace {
+
+struct Element {
+  std::string_view type;
+  std::string_view descr;  ///< NumPy's name of it.
+  std::uint64_t bytes;
+};
+
+constexpr std::array<Element, 4> kElements = {
+    {{"f32", "<f4", 4}, {"f16", "<f2", 2}, {"i32", "<i4", 4}, {"u8", "|u1", 1}}};
+
+/// Magic, version, length, and a Python dictionary that ends at a multiple of 64 bytes.
+std::string header_of(std::string_view descr, std::span<const std::int64_t> shape) {
+  constexpr std::size_t kPreamble = 10;
+  constexpr std::size_t kAlignment = 64;
+  std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
+                                 descr, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  text.append(kAlignment - (kPreamble + text.size() + 1) % kAlignment, ' ');
+  text += '\n';
+  std::string header = "\x93NUMPY";
+  header += '\x01';
+  header += '\0';
+  header += static_cast<char>(text.size() & 0xFF);
+  header += static_cast<char>(text.size() >> 8);
+  return header + text;
+}
+
+}  // namespace
+
+Result<NpyFile> NpyFile::create(const std::string& path, std::string_view type,
+                                std::span<const std::int64_t> shape) {
+  for (const Element& element : kElements) {
+    if (element.type != type) {
+      continue;
+    }
+    NpyFile file;
+    file.path_ = path;
+    file.data_bytes_ = element.bytes;
+    for (const std::int64_t size : shape) {
+      file.data_bytes_ *= static_cast<std::uint64_t>(size);
+    }
+    const std::string header = header_of(element.descr, shape);
+    file.header_bytes_ = header.size();
+    file.file_.reset(std::fopen(file.temporary().c_str(), "we"));
+    const auto size = static_cast<off_t>(file.header_bytes_ + file.data_bytes_);
+    if (file.file_ == nullptr || ftruncate(fileno(file.file_.get()), size) != 0) {
+      return tl::unexpected<Error>{file.failed().error()};
+    }
+    POPRUN_TRY(file.write_at(0, header));
+    return file;
+  }
+  return fail(ErrorCode::kBug, fmt::format("{}: elements of type '{}'", path, type));
+}
+
+NpyFile::~NpyFile() {
+  if (file_ != nullptr) {
+    unlink(temporary().c_str());
+  }
+}
+
+Status NpyFile::write(std::uint64_t offset, std::string_view data) {
+  if (offset > data_bytes_ || data.size() > data_bytes_ - offset) {
+    return fail(ErrorCode::kBug,
+                fmt::format("{}: {} B at byte {} of {}", path_, data.size(), offset, data_bytes_));
+  }
+  bytes_written_ += data.size();
+  return write_at(header_bytes_ + offset, data);
+}
+
+Status NpyFile::write_at(std::uint64_t place, std::string_view data) {
+  while (!data.empty()) {
+    const ssize_t written =
+        pwrite(fileno(file_.get()), data.data(), data.size(), static_cast<off_t>(place));
+    if (written < 0 && errno != EINTR) {
+      return failed();
+    }
+    const auto bytes = static_cast<std::size_t>(written < 0 ? 0 : written);
+    data.remove_prefix(bytes);
+    place += bytes;
+  }
+  return {};
+}
+
+Status NpyFile::finish() {
+  if (bytes_written_ != data_bytes_) {
+    return fail(ErrorCode::kBug, fmt::format("{}: {} B of outputs came, {} B are needed", path_,
+                                             bytes_written_, data_bytes_));
+  }
+  if (fsync(fileno(file_.get())) != 0 || std::rename(temporary().c_str(), path_.c_str()) != 0) {
+    return failed();
+  }
+  file_.reset();
+  return {};
+}
+
+Status NpyFile::failed() const {
+  return fail(ErrorCode::kInfrastructure,
+              fmt::format("{} cannot be written: {}", path_, std::strerror(errno)));
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "replica/base/error.h"
+
+namespace poprun::launcher {
+
+/// A .npy file that is filled in any order and is there whole or not at all: NumPy's format 1.0,
+/// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. Keeps nothing in memory.
+class NpyFile {
+ public:
+  /// Room for everything, at `path` with ".part" behind. `type` is "f32", "f16", "i32" or "u8".
+  ///
+  /// Errors
+  ///   kInfrastructure  it cannot be written.
+  ///   kBug             another type.
+  static Result<NpyFile> create(const std::string& path, std::string_view type,
+                                std::span<const std::int64_t> shape);
+
+  NpyFile(NpyFile&&) noexcept = default;
+  NpyFile& operator=(NpyFile&&) noexcept = default;
+  /// Removes a file that was not finished.
+  ~NpyFile();
+
+  /// Row-major little-endian bytes, `offset` from the first element. Each byte is written once.
+  ///
+  /// Errors
+  ///   kInfrastructure  the disk takes no more.
+  ///   kBug             they lie outside.
+  Status write(std::uint64_t offset, std::string_view data);
+
+  /// The file gets its name.
+  ///
+  /// Errors
+  ///   kInfrastructure  as `write`.
+  ///   kBug             bytes are missing.
+  Status finish();
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  NpyFile() = default;
+  [[nodiscard]] std::string temporary() const { return path_ + ".part"; }
+  [[nodiscard]] Status failed() const;
+  Status write_at(std::uint64_t place, std::string_view data);
+
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;  ///< Null once finished, or moved from.
+  std::uint64_t header_bytes_ = 0;
+  std::uint64_t data_bytes_ = 0;
+  std::uint64_t bytes_written_ = 0;
+};
+
+}  // namespace poprun::launcher
