@@ -176,7 +176,8 @@ Result<Graph> build_job(const CompileOptions& options) {
     save.stream_out("weights", weights);
   }
   if (options.initial_weights_from_host) {
-    load_from_host(graph, weights);
+    load_from_host(graph,
+                   tensors_by_name(graph, {Role::kParameter, Role::kBuffer, Role::kConstant}));
   }
   POPRUN_TRY(verify_graph(graph));
   return graph;

@@ -122,13 +122,20 @@ std::string duration_text(double seconds) {
 }
 
 /// Appends the Program's figures to `text`; what came before an error stays.
-Status describe_job(const proto::RunConfig& config, const proto::Dataset& dataset,
-                    std::string& text) {
+Status describe_job(const proto::JoinReply& job, std::string& text) {
+  const proto::RunConfig& config = job.config();
+  const proto::Dataset& dataset = job.dataset();
   const auto row = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{:<14} {}\n", name, value);
   };
-  POPRUN_ASSIGN(const CompileOptions options, compile_options(config, dataset));
-  POPRUN_ASSIGN(const Program program, plan_program(options));
+  std::shared_ptr<onnx_import::JobModel> onnx;
+  if (!config.model().onnx().empty()) {
+    POPRUN_ASSIGN(onnx, onnx_import::JobModel::parse(config.model().onnx(), job.onnx_model(),
+                                                     config.model().loss()));
+  }
+  POPRUN_ASSIGN(const CompileOptions options, compile_options(config, dataset, onnx));
+  POPRUN_ASSIGN(Program program, plan_program(options));
+  add_notes(onnx.get(), program);
   text += "# compiled\n";
   row("parameters", grouped(static_cast<std::int64_t>(program.parameter_count())));
   row("operators", grouped(static_cast<std::int64_t>(program.operator_count())));
@@ -167,7 +174,7 @@ Answer compile_job(std::istream& input) {
   proto::JoinReply job;
   answer.status =
       job.ParseFromIstream(&input)
-          ? describe_job(job.config(), job.dataset(), answer.text)
+          ? describe_job(job, answer.text)
           : fail(ErrorCode::kUsage, "--compile needs a serialised JoinReply as its input");
   return answer;
 }

@@ -46,6 +46,8 @@ constexpr std::array kFunctions = {
     Function{"round", [](float x, float, float) { return std::nearbyint(x); }, zero, 1},
     Function{"reciprocal", [](float x, float, float) { return 1 / x; },
              [](float x, float, float) { return -1 / (x * x); }, 4},
+    Function{"log", [](float x, float, float) { return std::log(x); },
+             [](float x, float, float) { return 1 / x; }, 8},
     Function{"erf", [](float x, float, float) { return std::erf(x); },
              [](float x, float, float) { return kTwoOverRootPi * std::exp(-x * x); }, 8},
     Function{"sin", [](float x, float, float) { return std::sin(x); },
