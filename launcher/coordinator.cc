@@ -49,7 +49,7 @@ class Refusing final : public Reactor {
 /// Sends tensors in pieces. Works on gRPC's threads alone: the tensors don't change.
 class WeightsSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
  public:
-  explicit WeightsSender(const std::vector<Tensor>& tensors) : tensors_(tensors) { send_next(); }
+  explicit WeightsSender(std::span<const Tensor> tensors) : tensors_(tensors) { send_next(); }
   void OnWriteDone(bool ok) override { ok ? send_next() : Finish(grpc::Status::CANCELLED); }
   void OnDone() override { delete this; }
 
@@ -75,7 +75,7 @@ class WeightsSender final : public grpc::ServerWriteReactor<proto::TensorChunk> 
     StartWrite(&chunk_);
   }
 
-  const std::vector<Tensor>& tensors_;
+  std::span<const Tensor> tensors_;
   std::size_t tensor_ = 0;
   std::size_t sent_ = 0;
   proto::TensorChunk chunk_;
@@ -197,10 +197,15 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     if (!authorised(*context)) {
       return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(wrong_token());
     }
-    if (setup_.initial_weights == nullptr) {
-      return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(grpc::Status::OK);
+    return new WeightsSender(setup_.initial_weights);
+  }
+
+  grpc::ServerWriteReactor<proto::TensorChunk>* SendModel(
+      grpc::CallbackServerContext* context, const proto::ModelRequest* /*request*/) override {
+    if (!authorised(*context)) {
+      return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(wrong_token());
     }
-    return new WeightsSender(*setup_.initial_weights);
+    return new WeightsSender(setup_.onnx_model);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,8 @@ class Coordinator {
     std::string bind_host;   ///< "127.0.0.1" or "0.0.0.0"; the port is chosen by the system.
     std::string token;       ///< Asked of every call; empty: none is asked.
     double launched_at = 0;  ///< `monotonic_seconds()` at the launcher's start.
-    const std::vector<Tensor>* initial_weights =
-        nullptr;  ///< Outlives the coordinator; may be null.
+    std::span<const Tensor> initial_weights = {};  ///< Outlive the coordinator; may be none.
+    std::span<const Tensor> onnx_model = {};       ///< Likewise: the file's bytes as one tensor.
   };
 
   /// Listens and serves. `loop` and `events` must outlive `stop`.

@@ -7,6 +7,7 @@
 
 #include "launcher/data_service.h"
 #include "launcher/inquiry.h"
+#include "launcher/model_file.h"
 #include "launcher/mpirun.h"
 #include "launcher/supervisor.h"
 #include "launcher/surroundings.h"
@@ -69,6 +70,14 @@ class Compilation {
     proto::JoinReply job;
     *job.mutable_config() = options_.config;
     *job.mutable_dataset() = served->dataset;
+    if (const std::string& file = options_.config.model().onnx(); !file.empty()) {
+      auto bytes = read_model_file(file);
+      if (!bytes) {
+        end_with(bytes.error());
+        return;
+      }
+      job.set_onnx_model(*std::move(bytes));
+    }
     const Status started = inquiry_.start({"--compile"}, job.SerializeAsString(), [this](int code) {
       exit_code_ = code;
       over_ = true;

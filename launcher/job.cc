@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include "launcher/model_file.h"
 #include "launcher/summary.h"
 
 namespace poprun::launcher {
@@ -67,15 +68,19 @@ Status Job::prepare() {
   if (const std::string& file = options_.config.model().initial_weights(); !file.empty()) {
     POPRUN_ASSIGN(initial_weights_, read_safetensors(file));
   }
+  if (const std::string& file = options_.config.model().onnx(); !file.empty()) {
+    POPRUN_ASSIGN(std::string bytes, read_model_file(file));
+    onnx_model_ = {{.name = file, .dtype = "U8", .shape = {}, .data = std::move(bytes)}};
+  }
   POPRUN_TRY(prepare_output_folder(options_.output_dir, options_.overwrite));
   POPRUN_ASSIGN(programs_, find_programs());
   POPRUN_ASSIGN(coordinator_,
-                Coordinator::start(
-                    loop_, *this,
-                    {.bind_host = placement_.all_local ? "127.0.0.1" : "0.0.0.0",
-                     .token = token_,
-                     .launched_at = launched_at_,
-                     .initial_weights = initial_weights_.empty() ? nullptr : &initial_weights_}));
+                Coordinator::start(loop_, *this,
+                                   {.bind_host = placement_.all_local ? "127.0.0.1" : "0.0.0.0",
+                                    .token = token_,
+                                    .launched_at = launched_at_,
+                                    .initial_weights = initial_weights_,
+                                    .onnx_model = onnx_model_}));
   // Both at once: the dataset is usually known before mpirun's ranks ask for it.
   POPRUN_TRY(start_mpirun());
   data_.emplace(

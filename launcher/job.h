@@ -96,6 +96,7 @@ class Job final : private CoordinatorEvents {
   std::string token_;
   std::string own_address_;  ///< Host at which others reach this machine.
   std::vector<Tensor> initial_weights_;
+  std::vector<Tensor> onnx_model_;  ///< One, where the job has such a model.
 
   asio::io_context loop_;
   asio::signal_set signals_;

@@ -150,6 +150,9 @@ void add_general(std::vector<OptionRow>& rows) {
   rows.push_back({"list-models", 0, Group::kGeneral, Arity::kFlag, "", "",
                   "Every built-in model with its parameters, work and sizes",
                   boolean([](Options&, bool) {})});
+  rows.push_back({"check-onnx", 0, Group::kGeneral, Arity::kValue, "DIR", "",
+                  "Run every ONNX test case in or below DIR and compare with its outputs",
+                  text([](Options&, const std::string&) {})});
   rows.push_back({"verbose", 'v', Group::kGeneral, Arity::kValue, "0|1|2", "0",
                   "-v: what is started and mpirun's own lines; -vv: replicas' debug lines too",
                   integer(0, 2, [](Options& o, std::uint64_t v) { o.verbosity = narrow(v); })});
@@ -283,6 +286,15 @@ void add_model_and_data(std::vector<OptionRow>& rows) {
                   choice({"training", "inference"}, [](Options& o, const std::string& v) {
                     o.config.set_inference(v == "inference");
                   })});
+  rows.push_back(
+      {"model.onnx", 0, Group::kJob, Arity::kValue, "FILE", "",
+       "An ONNX model in the place of a built-in one",
+       text([](Options& o, const std::string& v) { o.config.mutable_model()->set_onnx(v); })});
+  rows.push_back(
+      {"model.loss", 0, Group::kJob, Arity::kValue, "NAME", "cross-entropy",
+       "What an ONNX model is trained with: cross-entropy or mean-squared-error",
+       choice({"cross-entropy", "mean-squared-error"},
+              [](Options& o, const std::string& v) { o.config.mutable_model()->set_loss(v); })});
   rows.push_back({"model.initial-weights", 0, Group::kJob, Arity::kValue, "FILE", "",
                   "Start from these weights (.safetensors)",
                   text([](Options& o, const std::string& v) {

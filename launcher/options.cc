@@ -1,6 +1,7 @@
 #include "launcher/options.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <sstream>
 #include <utility>
@@ -282,11 +283,36 @@ void scale_learning_rate(Options& options) {
 }
 
 /// What no row can see alone.
+/// An ONNX model has neither a built-in's name nor its sizes.
+Status check_model(Options& options) {
+  proto::ModelConfig& model = *options.config.mutable_model();
+  const auto given = [&](std::string_view name) {
+    return std::ranges::any_of(options.settings, [&](const Setting& setting) {
+      return setting.name == name && setting.origin != Origin::kDefault;
+    });
+  };
+  if (model.onnx().empty()) {
+    return given("model.loss") ? Status{fail(ErrorCode::kUsage,
+                                             "model.loss is for model.onnx; built-in models have "
+                                             "their own loss")}
+                               : Status{};
+  }
+  if (given("model.name") || !model.sizes().empty()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.onnx and model.{} exclude each other; give one of them",
+                            given("model.name") ? "name" : model.sizes().begin()->first));
+  }
+  model.set_name(std::filesystem::path(model.onnx()).filename().string());
+  return {};
+}
+
 Status check_together(Options& options) {
+  POPRUN_TRY(check_model(options));
   POPRUN_TRY(check_training(options.config.training()));
   POPRUN_TRY(resolve_precision(options));
   scale_learning_rate(options);
-  if (options.config.inference() && options.config.model().initial_weights().empty()) {
+  if (options.config.inference() && options.config.model().initial_weights().empty() &&
+      options.config.model().onnx().empty()) {
     options.notes.push_back(
         "model.mode = inference without model.initial-weights: the weights are random");
   }
@@ -346,6 +372,12 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   if (asks_for("list-models")) {
     options.question = {"--list-models"};
     return options;
+  }
+  for (const Written& w : line.written) {
+    if (w.row->name == "check-onnx") {
+      options.question = {"--check-onnx", w.value};
+      return options;
+    }
   }
   if (line.positional.size() != 1) {
     const std::string given =

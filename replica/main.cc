@@ -101,7 +101,7 @@ class Instance {
     HostWeights initial_weights;
     LauncherReporter reporter(client_);
     if (first) {
-      POPRUN_ASSIGN(initial_weights, receive_weights());
+      POPRUN_ASSIGN(initial_weights, first_weights());
       proto::ReportItem item;
       *item.mutable_shape() = job_shape(program, reply_.config(), options);
       reporter.send(std::move(item));
@@ -145,9 +145,11 @@ class Instance {
     std::string bytes;
     if (communicator.self() == ReplicaId{0}) {
       client_.progress(communicator.self(), 0, "compiling the Program");
+      POPRUN_TRY(receive_model());
       POPRUN_ASSIGN(const CompileOptions options,
-                    compile_options(reply_.config(), reply_.dataset()));
-      POPRUN_ASSIGN(const Program program, compile(options));
+                    compile_options(reply_.config(), reply_.dataset(), onnx_));
+      POPRUN_ASSIGN(Program program, compile(options));
+      add_notes(onnx_.get(), program);
       bytes = program.SerializeAsString();
     } else {
       client_.progress(communicator.self(), 0, "waiting for the Program of replica 0");
@@ -163,12 +165,35 @@ class Instance {
     return program;
   }
 
-  Result<HostWeights> receive_weights() {
+  /// Sets `onnx_` where the configuration names such a file.
+  Status receive_model() {
+    const proto::ModelConfig& model = reply_.config().model();
+    if (model.onnx().empty()) {
+      return {};
+    }
+    std::string bytes;
+    POPRUN_TRY(client_.receive_model([&bytes](const proto::TensorChunk& chunk) -> Status {
+      bytes += chunk.data();
+      return {};
+    }));
+    POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(model.onnx(), bytes, model.loss()));
+    return {};
+  }
+
+  /// The ONNX model's weights, replaced by those of the file of initial weights that it has.
+  Result<HostWeights> first_weights() {
     HostWeights weights;
+    if (onnx_ != nullptr) {
+      POPRUN_ASSIGN(weights, onnx_->weights());
+    }
     if (!reply_.config().model().initial_weights().empty()) {
-      POPRUN_TRY(client_.receive_weights([&weights](const proto::TensorChunk& chunk) -> Status {
-        return append_as_f32(chunk, weights[chunk.name()]);
+      HostWeights given;
+      POPRUN_TRY(client_.receive_weights([&given](const proto::TensorChunk& chunk) -> Status {
+        return append_as_f32(chunk, given[chunk.name()]);
       }));
+      for (auto& [name, bytes] : given) {
+        weights[name] = std::move(bytes);
+      }
     }
     return weights;
   }
@@ -224,7 +249,8 @@ class Instance {
   const InstanceEnvironment& environment_;
   CoordinatorClient& client_;
   proto::JoinReply reply_;
-  double launched_at_;  ///< On this process's steady clock.
+  std::shared_ptr<onnx_import::JobModel> onnx_;  ///< Replica 0's alone.
+  double launched_at_;                           ///< On this process's steady clock.
   std::string host_;
 };
 

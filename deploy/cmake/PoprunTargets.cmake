@@ -58,6 +58,14 @@ target_compile_definitions(poprun_mpi INTERFACE OMPI_SKIP_MPICXX=1)
 add_library(poprun_dnnl INTERFACE)
 target_link_libraries(poprun_dnnl INTERFACE "${DNNL_LIBRARY}")
 
+# libonnx's headers generate two schemas by these macros; Debian's library has this one.
+find_library(ONNX_LIBRARY onnx REQUIRED)
+find_library(ONNX_PROTO_LIBRARY onnx_proto REQUIRED)
+add_library(poprun_onnx INTERFACE)
+target_compile_definitions(poprun_onnx INTERFACE ONNX_NAMESPACE=onnx ONNX_ML=1)
+target_link_libraries(poprun_onnx INTERFACE
+  "${ONNX_LIBRARY}" "${ONNX_PROTO_LIBRARY}" protobuf::libprotobuf)
+
 add_library(poprun_asio INTERFACE)
 target_compile_definitions(poprun_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED)
 target_link_libraries(poprun_asio INTERFACE Threads::Threads)

@@ -201,7 +201,8 @@ Result<Graph> build_job(const CompileOptions& options) {
     save.stream_out("weights", weights);
   }
   if (options.initial_weights_from_host) {
-    load_from_host(graph, weights);
+    load_from_host(graph,
+                   tensors_by_name(graph, {Role::kParameter, Role::kBuffer, Role::kConstant}));
   }
   if (options.precision.half) {
     use_half(graph, options.precision);
@@ -210,8 +211,9 @@ Result<Graph> build_job(const CompileOptions& options) {
   return graph;
 }
 
-Result<Program> plan_program(const CompileOptions& options) {
-  POPRUN_ASSIGN(const Graph graph, build_job(options));
+namespace {
+
+Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   const Liveness liveness = compute_liveness(graph);
   const MemoryClaims claims = claims_of(graph, liveness);
   const MemoryPlan plan = plan_memory(claims.intervals);
@@ -220,6 +222,20 @@ Result<Program> plan_program(const CompileOptions& options) {
                           {options.replicas, options.ipus_per_replica});
   program.set_model(options.model);
   add_notes(options, program);
+  return program;
+}
+
+}  // namespace
+
+Result<Program> plan_program(const CompileOptions& options) {
+  POPRUN_ASSIGN(const Graph graph, build_job(options));
+  return plan_graph(graph, options);
+}
+
+Result<Program> compile_graph(const Graph& graph, const CompileOptions& options) {
+  POPRUN_TRY(verify_graph(graph));
+  POPRUN_ASSIGN(Program program, plan_graph(graph, options));
+  POPRUN_TRY(check_fits(program, options.micro_batch_size));
   return program;
 }
 

@@ -84,4 +84,8 @@ Result<Program> plan_program(const CompileOptions& options);
 /// `plan_program`, for execution. Errors: also kOutOfMemory, with the table of out_of_memory.h.
 Result<Program> compile(const CompileOptions& options);
 
+/// A graph that is no job, for execution: of the options, those of model, device and replicas
+/// matter. Errors: as `compile`.
+Result<Program> compile_graph(const Graph& graph, const CompileOptions& options);
+
 }  // namespace poprun

@@ -111,26 +111,44 @@ bool CoordinatorClient::drain_requested() const {
   return heartbeat_ != nullptr && heartbeat_->drain_requested();
 }
 
+namespace {
+
+/// Reads a stream of chunks to its end. `what` is being sent.
+template <typename Stream>
+Status read_chunks(Stream& stream, grpc::ClientContext& context,
+                   const CoordinatorClient::OnChunk& on_chunk, std::string_view what) {
+  proto::TensorChunk chunk;
+  while (stream.Read(&chunk)) {
+    Status taken = on_chunk(chunk);
+    if (!taken) {
+      context.TryCancel();
+      stream.Finish();
+      return taken;
+    }
+  }
+  const grpc::Status status = stream.Finish();
+  if (!status.ok()) {
+    return poprun::fail(
+        ErrorCode::kInfrastructure,
+        fmt::format("the launcher stopped sending {}: {}", what, status.error_message()));
+  }
+  return {};
+}
+
+}  // namespace
+
 Status CoordinatorClient::receive_weights(const OnChunk& on_chunk) {
   grpc::ClientContext context;
   connection_->prepare(context, kWeightsSecondsMax);
   const auto stream = connection_->stub->SendWeights(&context, proto::WeightsRequest{});
-  proto::TensorChunk chunk;
-  while (stream->Read(&chunk)) {
-    Status taken = on_chunk(chunk);
-    if (!taken) {
-      context.TryCancel();
-      stream->Finish();
-      return taken;
-    }
-  }
-  const grpc::Status status = stream->Finish();
-  if (!status.ok()) {
-    return poprun::fail(ErrorCode::kInfrastructure,
-                        fmt::format("the launcher stopped sending the initial weights: {}",
-                                    status.error_message()));
-  }
-  return {};
+  return read_chunks(*stream, context, on_chunk, "the initial weights");
+}
+
+Status CoordinatorClient::receive_model(const OnChunk& on_chunk) {
+  grpc::ClientContext context;
+  connection_->prepare(context, kWeightsSecondsMax);
+  const auto stream = connection_->stub->SendModel(&context, proto::ModelRequest{});
+  return read_chunks(*stream, context, on_chunk, "the ONNX model");
 }
 
 Status CoordinatorClient::report(proto::ReportItem item) {

@@ -68,6 +68,9 @@ class CoordinatorClient final : public ProgressSink {
   ///   kInfrastructure  the launcher went away.
   Status receive_weights(const OnChunk& on_chunk);
 
+  /// The bytes of the job's ONNX model, likewise.
+  Status receive_model(const OnChunk& on_chunk);
+
   /// Queues one item for the launcher, in order: outputs from every instance, all else from that of
   /// replica 0. Returns at once while less than 16 MiB wait, otherwise when there is room again, at
   /// the latest after 60 s.

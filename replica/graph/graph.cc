@@ -57,7 +57,8 @@ class Parser {
     }
     POPRUN_ASSIGN(TensorType type, parse_type(trim(text.substr(colon + 3, space - colon - 3))));
     for (const Role role : {Role::kActivation, Role::kParameter, Role::kOptimizerState,
-                            Role::kBuffer, Role::kGradient, Role::kStream, Role::kMetric}) {
+                            Role::kBuffer, Role::kGradient, Role::kStream, Role::kMetric,
+                            Role::kConstant}) {
       if (to_text(role) == text.substr(space + 1)) {
         graph.add_tensor({name, std::move(type), role});
         return {};
@@ -147,8 +148,9 @@ Status verify_function(const Graph& graph, const Function& function, std::set<Te
 }  // namespace
 
 std::string_view to_text(Role role) {
-  constexpr std::array<std::string_view, 7> kNames = {
-      "activation", "parameter", "optimizer-state", "buffer", "gradient", "stream", "metric"};
+  constexpr std::array<std::string_view, 8> kNames = {
+      "activation", "parameter", "optimizer-state", "buffer",
+      "gradient",   "stream",    "metric",          "constant"};
   return kNames.at(static_cast<std::size_t>(role));
 }
 
@@ -158,6 +160,11 @@ TensorId Graph::add_tensor(Tensor tensor) {
   POPRUN_CHECK(added);
   tensors_.push_back(std::move(tensor));
   return id;
+}
+
+bool Graph::has_below(std::string_view beginning) const {
+  const auto next = by_name_.lower_bound(beginning);
+  return next != by_name_.end() && next->first.starts_with(beginning);
 }
 
 bool Graph::has(std::string_view name) const {

@@ -33,6 +33,7 @@ enum class Role : std::uint8_t {
   kGradient,
   kStream,
   kMetric,
+  kConstant,  ///< What the host writes before the first step and nobody changes.
 };
 
 struct Tensor {
@@ -68,6 +69,9 @@ class Graph {
   /// The tensor of that name, or nothing found: `has` tells. Requires `has(name)`.
   [[nodiscard]] TensorId find(std::string_view name) const;
   [[nodiscard]] bool has(std::string_view name) const;
+
+  /// True where a tensor's name begins like this.
+  [[nodiscard]] bool has_below(std::string_view beginning) const;
 
   [[nodiscard]] const Tensor& tensor(TensorId id) const { return tensors_.at(index_of(id)); }
   void set_role(TensorId id, Role role) { tensors_.at(index_of(id)).role = role; }

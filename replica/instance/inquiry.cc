@@ -10,6 +10,7 @@
 #include "replica/compiler/compile.h"
 #include "replica/compiler/placement/out_of_memory.h"
 #include "replica/instance/job.h"
+#include "replica/instance/onnx_check.h"
 #include "replica/instance/profile.h"
 #include "replica/models/model.h"
 
@@ -121,13 +122,20 @@ std::string duration_text(double seconds) {
 }
 
 /// Appends the Program's figures to `text`; what came before an error stays.
-Status describe_job(const proto::RunConfig& config, const proto::Dataset& dataset,
-                    std::string& text) {
+Status describe_job(const proto::JoinReply& job, std::string& text) {
+  const proto::RunConfig& config = job.config();
+  const proto::Dataset& dataset = job.dataset();
   const auto row = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{:<14} {}\n", name, value);
   };
-  POPRUN_ASSIGN(const CompileOptions options, compile_options(config, dataset));
-  POPRUN_ASSIGN(const Program program, plan_program(options));
+  std::shared_ptr<onnx_import::JobModel> onnx;
+  if (!config.model().onnx().empty()) {
+    POPRUN_ASSIGN(onnx, onnx_import::JobModel::parse(config.model().onnx(), job.onnx_model(),
+                                                     config.model().loss()));
+  }
+  POPRUN_ASSIGN(const CompileOptions options, compile_options(config, dataset, onnx));
+  POPRUN_ASSIGN(Program program, plan_program(options));
+  add_notes(onnx.get(), program);
   text += "# compiled\n";
   row("parameters", grouped(static_cast<std::int64_t>(program.parameter_count())));
   row("operators", grouped(static_cast<std::int64_t>(program.operator_count())));
@@ -166,7 +174,7 @@ Answer compile_job(std::istream& input) {
   proto::JoinReply job;
   answer.status =
       job.ParseFromIstream(&input)
-          ? describe_job(job.config(), job.dataset(), answer.text)
+          ? describe_job(job, answer.text)
           : fail(ErrorCode::kUsage, "--compile needs a serialised JoinReply as its input");
   return answer;
 }
@@ -180,10 +188,17 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   if (arguments.size() == 1 && arguments[0] == "--list-models") {
     return list_models();
   }
+  if (arguments.size() == 2 && arguments[0] == "--check-onnx") {
+    // Cases take long: each is printed when it is done.
+    return {"", check_onnx(arguments[1], [](std::string_view line) {
+              fmt::print("{}", line);
+              std::fflush(stdout);
+            })};
+  }
   return {"",
           fail(ErrorCode::kUsage,
                fmt::format("'{}' is no question for poprun-emu-replica; there are: --list-models, "
-                           "--compile",
+                           "--compile, --check-onnx DIR",
                            fmt::join(arguments, " ")))};
 }
 

@@ -1,5 +1,6 @@
 #include "replica/instance/job.h"
 
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -25,24 +26,42 @@ Result<std::vector<StreamedTensor>> streamed_tensors(const proto::Dataset& datas
   return tensors;
 }
 
+using Build = std::function<ModelOutputs(Builder&, const ModelInputs&)>;
+
+/// The built-in model of that name, with the sizes that it takes.
+Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, Build& build,
+                    std::map<std::string, std::int64_t>& sizes) {
+  POPRUN_ASSIGN(const Model model, find_model(config.name()));
+  if (config.dropout() > 0 && !model.has_dropout) {
+    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: {} has no dropout; leave it out",
+                                               config.dropout(), model.name));
+  }
+  POPRUN_ASSIGN(sizes, sizes_of(model, {config.sizes().begin(), config.sizes().end()}));
+  options.model = model.name;
+  build = model.build;
+  return {};
+}
+
 }  // namespace
 
 Result<CompileOptions> compile_options(const proto::RunConfig& config,
-                                       const proto::Dataset& dataset) {
+                                       const proto::Dataset& dataset,
+                                       std::shared_ptr<onnx_import::JobModel> onnx) {
   CompileOptions options;
-  POPRUN_ASSIGN(const Model model, find_model(config.model().name()));
-  POPRUN_ASSIGN(const auto sizes,
-                sizes_of(model, {config.model().sizes().begin(), config.model().sizes().end()}));
+  Build build;
+  std::map<std::string, std::int64_t> sizes;
+  if (onnx == nullptr) {
+    POPRUN_TRY(use_built_in(config.model(), options, build, sizes));
+  } else {
+    options.model = config.model().name();
+    build = [onnx](Builder& builder, const ModelInputs& inputs) {
+      return onnx->build(builder, inputs);
+    };
+  }
   POPRUN_ASSIGN(options.device, find_device(config.device().ipu()));
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
-  options.model = model.name;
   const double dropout = config.model().dropout();
-  if (dropout > 0 && !model.has_dropout) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format("model.dropout = {}: {} has no dropout; leave it out", dropout, model.name));
-  }
-  options.forward = [model, dataset, sizes, dropout, inputs = options.inputs](
+  options.forward = [build, dataset, sizes, dropout, inputs = options.inputs](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
     ModelInputs given{.names = {},
                       .tensors = tensors,
@@ -55,7 +74,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
     for (const StreamedTensor& input : inputs) {
       given.names.push_back(input.name);
     }
-    const ModelOutputs outputs = model.build(builder, given);
+    const ModelOutputs outputs = build(builder, given);
     return ForwardOutputs{outputs.loss, outputs.correct, outputs.count, outputs.prediction};
   };
   options.replicas = config.topology().num_replicas();
@@ -78,8 +97,16 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.loss_scaling = config.training().loss_scaling();
   options.inference = config.inference();
   options.evaluate = config.training().evaluate();
-  options.initial_weights_from_host = !config.model().initial_weights().empty();
+  options.initial_weights_from_host = onnx != nullptr || !config.model().initial_weights().empty();
   return options;
+}
+
+void add_notes(const onnx_import::JobModel* onnx, Program& program) {
+  if (onnx != nullptr) {
+    for (const std::string& note : onnx->notes()) {
+      program.add_notes(note);
+    }
+  }
 }
 
 namespace {

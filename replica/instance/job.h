@@ -1,19 +1,26 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "proto/host_streams.pb.h"
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
 #include "replica/compiler/compile.h"
 #include "replica/engine/training_loop.h"
+#include "replica/models/onnx/job_model.h"
 
 /// From a job's configuration to what the rooms take. Pure functions; main.cc wires the rest.
 namespace poprun {
 
+/// With `onnx`, that model in the place of a built-in one; its weights come from the host.
 /// Errors: kUsage, no such model or device.
 Result<CompileOptions> compile_options(const proto::RunConfig& config,
-                                       const proto::Dataset& dataset);
+                                       const proto::Dataset& dataset,
+                                       std::shared_ptr<onnx_import::JobModel> onnx = nullptr);
+
+/// Adds to the Program's notes what building the model decided; none where `onnx` is null.
+void add_notes(const onnx_import::JobModel* onnx, Program& program);
 
 /// Errors: kUsage, the dataset does not fill one global batch, or has nothing to infer from.
 Result<TrainingOptions> training_options(const proto::RunConfig& config,

@@ -71,6 +71,8 @@ constexpr std::array kFunctions = {
     Function{"round", [](float x, float, float) { return std::nearbyint(x); }, zero, 1},
     Function{"reciprocal", [](float x, float, float) { return 1 / x; },
              [](float x, float, float) { return -1 / (x * x); }, 4},
+    Function{"log", [](float x, float, float) { return std::log(x); },
+             [](float x, float, float) { return 1 / x; }, 8},
     Function{"erf", error_function,
              [](float x, float, float) { return kTwoOverRootPi * std::exp(-x * x); }, 8},
     Function{"sin", [](float x, float, float) { return std::sin(x); },

@@ -7,8 +7,7 @@
 /// Functions of one element, any shape and layout: KIND(x) -> y and KIND_gradient(x, dy) -> dx.
 ///
 /// One table: oneDNN computes both passes of each row from its algorithm, alpha and beta,
-/// vectorised; its exp, tanh and erf are polynomials exact to some 1e-6 of the result, its log to
-/// 1e-5.
+/// vectorised; its exp, tanh and erf are polynomials exact to some 1e-6 of the result.
 namespace poprun {
 namespace {
 
@@ -41,8 +40,6 @@ constexpr std::array kFunctions = {
     Function{"sigmoid", algorithm::eltwise_logistic, 0, 0, false, 1, 10},
     // exp(x)                                                exp(x)
     Function{"exp", algorithm::eltwise_exp, 0, 0, false, 1, 8},
-    // ln(x)                                                 1 / x
-    Function{"log", algorithm::eltwise_log, 0, 0, false, 1, 8},
     // sqrt(x)                                               1 / (2 sqrt(x))
     Function{"sqrt", algorithm::eltwise_sqrt, 0, 0, false, 1, 4},
     // -x                                                    -1

@@ -21,6 +21,8 @@ proto::Role role_of(Role role) {
       return proto::ROLE_STREAM;
     case Role::kMetric:
       return proto::ROLE_METRIC;
+    case Role::kConstant:
+      return proto::ROLE_CONSTANT;
   }
   return proto::ROLE_UNSPECIFIED;
 }

@@ -44,6 +44,10 @@ void Builder::append(Operation operation) {
   graph_.functions[function_].regions[region_].operations.push_back(std::move(operation));
 }
 
+bool Builder::is_taken(const std::string& name) const {
+  return graph_.has(prefix_ + name) || graph_.has_below(prefix_ + name + ".");
+}
+
 void Builder::refuse(Error error) {
   if (status_) {
     status_ = tl::unexpected<Error>{std::move(error)};

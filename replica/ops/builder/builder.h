@@ -58,6 +58,9 @@ class Builder {
   /// "max".
   void all_reduce(const std::string& reduction, const std::vector<TensorId>& tensors);
 
+  /// True where a tensor has this name (behind the prefix), or this name with a point and more.
+  [[nodiscard]] bool is_taken(const std::string& name) const;
+
   [[nodiscard]] const TensorType& type(TensorId id) const { return graph_.tensor(id).type; }
   [[nodiscard]] Graph& graph() { return graph_; }
   [[nodiscard]] const Status& status() const { return status_; }

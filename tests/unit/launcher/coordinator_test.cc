@@ -80,7 +80,7 @@ class CoordinatorTest : public ::testing::Test {
                                       {.bind_host = "127.0.0.1",
                                        .token = "secret",
                                        .launched_at = monotonic_seconds(),
-                                       .initial_weights = &weights_});
+                                       .initial_weights = weights_});
     ASSERT_TRUE(started) << started.error().message;
     coordinator_ = std::move(*started);
     thread_ = std::thread([this] { loop_.run(); });

@@ -1,0 +1,261 @@
+#include "replica/models/onnx/importer.h"
+
+#include <algorithm>
+#include <exception>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <onnx/checker.h>
+
+#include "replica/models/onnx/node.h"
+
+namespace poprun::onnx_import {
+namespace {
+
+using ::onnx::GraphProto;
+using ::onnx::ModelProto;
+using ::onnx::NodeProto;
+
+/// The first line of a text.
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+std::string where(const NodeProto& node) {
+  const std::string& name =
+      node.name().empty() && node.output_size() > 0 ? node.output(0) : node.name();
+  return fmt::format("{} '{}'", node.op_type(), name);
+}
+
+bool is_default_domain(const std::string& domain) {
+  return domain.empty() || domain == "ai.onnx";
+}
+
+Status check(const ModelProto& model) {
+  try {
+    ::onnx::checker::check_model(model);
+  } catch (const std::exception& e) {
+    return fail(ErrorCode::kData, fmt::format("the ONNX checker says: {}", first_line(e.what())));
+  }
+  return {};
+}
+
+Result<std::int64_t> opset_of(const ModelProto& model) {
+  std::int64_t opset = 0;
+  for (const auto& import : model.opset_import()) {
+    if (is_default_domain(import.domain())) {
+      opset = std::max(opset, import.version());
+    }
+  }
+  if (opset > kNewestOpset) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("opset {} is newer than {}, the newest that is known; export the model "
+                            "with that one",
+                            opset, kNewestOpset));
+  }
+  return opset;
+}
+
+Status check_operators(const GraphProto& graph) {
+  std::set<std::string> missing;
+  for (const NodeProto& node : graph.node()) {
+    if (!is_default_domain(node.domain())) {
+      missing.insert(node.domain() + "." + node.op_type());
+    } else if (node.op_type() != "Constant" && find_translator(node.op_type()) == nullptr) {
+      missing.insert(node.op_type());
+    }
+  }
+  if (!missing.empty()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("operators that are not supported: {}; there are: {}",
+                            fmt::join(missing, ", "), fmt::join(supported_operators(), ", ")));
+  }
+  return {};
+}
+
+std::vector<GraphInput> inputs_of(const GraphProto& graph) {
+  std::set<std::string> stored;
+  for (const auto& tensor : graph.initializer()) {
+    stored.insert(tensor.name());
+  }
+  std::vector<GraphInput> inputs;
+  for (const auto& info : graph.input()) {
+    if (stored.contains(info.name())) {
+      continue;
+    }
+    GraphInput input{.name = info.name(),
+                     .element = info.type().tensor_type().elem_type(),
+                     .dims = {},
+                     .has_shape = info.type().tensor_type().has_shape()};
+    for (const auto& d : info.type().tensor_type().shape().dim()) {
+      input.dims.push_back(d.has_dim_value() ? d.dim_value() : -1);
+    }
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+/// The node's `value_*` attribute as a value.
+Result<Constant> constant_of(const Node& node) {
+  if (const auto* tensor = node.tensor_attribute("value"); tensor != nullptr) {
+    return read_tensor(*tensor);
+  }
+  if (node.has_attribute("value_float")) {
+    return Constant::of_reals({static_cast<float>(node.real("value_float", 0))}, {});
+  }
+  if (node.has_attribute("value_int")) {
+    return Constant::of_integers({node.integer("value_int", 0)}, {});
+  }
+  if (node.has_attribute("value_floats")) {
+    auto values = node.reals("value_floats");
+    const auto n = static_cast<std::int64_t>(values.size());
+    return Constant::of_reals(std::move(values), {n});
+  }
+  if (node.has_attribute("value_ints")) {
+    auto values = node.integers("value_ints");
+    const auto n = static_cast<std::int64_t>(values.size());
+    return Constant::of_integers(std::move(values), {n});
+  }
+  return node.unsupported("a constant that is sparse or text");
+}
+
+Status translate(Node& node) {
+  if (node.outputs() == 0 || !node.wants_output(0)) {
+    return node.unsupported("a node without a first output");
+  }
+  for (std::size_t i = 0; i < node.inputs(); ++i) {
+    if (node.has(i) && !node.scope().values.contains(node.proto().input(static_cast<int>(i)))) {
+      return node.wrong(
+          fmt::format("'{}' is made by no earlier node", node.proto().input(static_cast<int>(i))));
+    }
+  }
+  if (node.op() == "Constant") {
+    POPRUN_ASSIGN(Constant constant, constant_of(node));
+    node.set(0, std::move(constant));
+    return {};
+  }
+  const Translator& translator = *find_translator(node.op());
+  for (std::size_t i = 0; i < translator.inputs; ++i) {
+    if (!node.has(i)) {
+      return node.wrong(fmt::format("it needs {} inputs", translator.inputs));
+    }
+  }
+  return translator.translate(node);
+}
+
+/// Values of the graph's inputs and stored tensors.
+Status add_inputs(const OnnxModel& model, const ImportOptions& options, Scope& scope) {
+  for (const auto& tensor : model.proto().graph().initializer()) {
+    POPRUN_ASSIGN(Constant constant, read_tensor(tensor));
+    Value value;
+    value.name = tensor.name();
+    value.element = constant.element;
+    value.constant = std::make_shared<const Constant>(std::move(constant));
+    value.stored = true;
+    scope.values[tensor.name()] = std::move(value);
+  }
+  POPRUN_CHECK(options.inputs.size() == model.inputs().size());
+  for (std::size_t i = 0; i < options.inputs.size(); ++i) {
+    const GraphInput& input = model.inputs()[i];
+    Value value;
+    value.name = input.name;
+    value.element = input.element;
+    value.tensor = options.inputs[i];
+    if (const auto sample = options.samples.find(input.name); sample != options.samples.end()) {
+      value.constant = std::make_shared<const Constant>(sample->second);
+      value.sample = true;
+    }
+    scope.values[input.name] = std::move(value);
+  }
+  if (!model.inputs().empty() && !model.inputs()[0].dims.empty() &&
+      !scope.builder->type(options.inputs[0]).shape.empty()) {
+    scope.file_batch = std::max<std::int64_t>(model.inputs()[0].dims[0], 0);
+    scope.batch = scope.builder->type(options.inputs[0]).shape[0];
+  }
+  return {};
+}
+
+/// The last node, where it makes the first output and is a Softmax.
+const NodeProto* last_softmax(const GraphProto& graph) {
+  for (const NodeProto& node : graph.node()) {
+    if (node.op_type() == "Softmax" && node.output_size() == 1 && graph.output_size() > 0 &&
+        node.output(0) == graph.output(0).name()) {
+      return &node;
+    }
+  }
+  return nullptr;
+}
+
+/// The outputs on the device, with the kind of elements that the file promises.
+Status take_outputs(const GraphProto& graph, Scope& scope, Imported& imported) {
+  NodeProto reader;
+  for (const auto& output : graph.output()) {
+    if (!scope.values.contains(output.name())) {
+      return fail(ErrorCode::kData, fmt::format("output '{}' is made by no node", output.name()));
+    }
+    reader.Clear();
+    reader.add_input(output.name());
+    reader.add_output(output.name());
+    Node node(scope, reader);
+    POPRUN_ASSIGN(const TensorId tensor, node.row_major(0));
+    imported.outputs.push_back({output.name(), node.element(0), tensor});
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> supported_operators() {
+  std::vector<std::string> names = {"Constant"};
+  for (const Translator& translator : all_translators()) {
+    names.push_back(translator.op);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
+  auto proto = std::make_shared<ModelProto>();
+  if (!proto->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !proto->has_graph()) {
+    return fail(ErrorCode::kData,
+                fmt::format("{} B that are no ONNX model, or a damaged one", bytes.size()));
+  }
+  OnnxModel model;
+  POPRUN_ASSIGN(model.opset_, opset_of(*proto));
+  POPRUN_TRY(check(*proto));
+  POPRUN_TRY(check_operators(proto->graph()));
+  model.inputs_ = inputs_of(proto->graph());
+  model.proto_ = std::move(proto);
+  return model;
+}
+
+Result<Imported> import_model(Builder& builder, const OnnxModel& model,
+                              const ImportOptions& options) {
+  Scope scope;
+  scope.builder = &builder;
+  scope.opset = model.opset();
+  scope.training = options.training;
+  POPRUN_TRY(add_inputs(model, options, scope));
+  GraphProto const& graph = model.proto().graph();
+  const NodeProto* dropped = options.logits ? last_softmax(graph) : nullptr;
+  for (const NodeProto& proto : graph.node()) {
+    Node node(scope, proto);
+    if (&proto == dropped && node.has(0) && scope.values.contains(proto.input(0))) {
+      node.pass(0, 0);
+      scope.notes.push_back(
+          fmt::format("the last {} is left out: the loss takes what goes into it", where(proto)));
+      continue;
+    }
+    if (const Status status = translate(node); !status) {
+      return fail(status.error().code, fmt::format("{}: {}", where(proto), status.error().message));
+    }
+  }
+  Imported imported;
+  POPRUN_TRY(take_outputs(graph, scope, imported));
+  imported.weights = std::move(scope.weights);
+  imported.notes = std::move(scope.notes);
+  return imported;
+}
+
+}  // namespace poprun::onnx_import

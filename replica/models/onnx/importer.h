@@ -1,0 +1,89 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/graph/types.h"
+#include "replica/models/onnx/constant.h"
+#include "replica/ops/builder/builder.h"
+
+/// ONNX files as models (onnx.ai, opsets 1 to 17 of the default domain).
+///
+///   nodes/         translators: one file a family of ONNX operators, each lowered to ours
+///   node.h         what a translator works with
+///   fold.h         shape arithmetic, computed while importing
+///   constant.h     values that are known while importing
+///
+/// Stored real tensors that feed weights become parameters under their names, so that they train;
+/// other constants are part of the Program's constants. Integers, shapes and what is computed from
+/// them are known at import.
+namespace poprun::onnx_import {
+
+inline constexpr std::int64_t kNewestOpset = 17;
+
+/// An input that has no stored value.
+struct GraphInput {
+  std::string name;
+  Element element = 0;
+  Shape dims;  ///< -1 where left open.
+  bool has_shape = false;
+};
+
+/// A parsed and checked file.
+class OnnxModel {
+ public:
+  /// Errors: kData, no ONNX model or one that the checker of libonnx refuses; kUsage, an opset
+  /// newer than kNewestOpset, or operators that are not supported, with those that are.
+  static Result<OnnxModel> parse(std::string_view bytes);
+
+  [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
+  [[nodiscard]] const ::onnx::ModelProto& proto() const { return *proto_; }
+  [[nodiscard]] std::int64_t opset() const { return opset_; }  ///< Of the default domain.
+
+ private:
+  std::shared_ptr<const ::onnx::ModelProto> proto_;
+  std::vector<GraphInput> inputs_;
+  std::int64_t opset_ = 0;
+};
+
+struct ImportOptions {
+  std::vector<TensorId> inputs;  ///< In the order of OnnxModel::inputs.
+
+  /// Elements of inputs that are known, by name: what a node must know at import, as Reshape its
+  /// shape, it may then take from there. Nothing else is computed from them.
+  std::map<std::string, Constant> samples;
+
+  /// Batch normalisation with the statistics of the batch, dropout drops.
+  bool training = false;
+
+  /// The first output before a last Softmax, which a cross-entropy loss brings itself.
+  bool logits = false;
+};
+
+struct ImportedOutput {
+  std::string name;
+  Element element = 0;
+  TensorId tensor{};
+};
+
+struct Imported {
+  std::vector<ImportedOutput> outputs;
+
+  /// First values of the variables that the import made, by name. Shared with the model's values.
+  std::map<std::string, std::shared_ptr<const Constant>> weights;
+  std::vector<std::string> notes;
+};
+
+/// Appends the model to `builder`. Errors: kUsage, something that is not supported; kData, a model
+/// that contradicts itself. Both name the node.
+Result<Imported> import_model(Builder& builder, const OnnxModel& model,
+                              const ImportOptions& options);
+
+/// ONNX operators that there are translators for, sorted.
+std::vector<std::string> supported_operators();
+
+}  // namespace poprun::onnx_import

@@ -1,0 +1,236 @@
+#include "replica/models/onnx/job_model.h"
+
+#include <algorithm>
+#include <optional>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "replica/models/layers/reductions.h"
+
+namespace poprun::onnx_import {
+namespace {
+
+constexpr std::string_view kCrossEntropy = "cross-entropy";
+constexpr std::string_view kMeanSquaredError = "mean-squared-error";
+
+/// `[N,3,224,224]`, with N for the batch and ? for what is left open.
+std::string shape_text(const Shape& dims) {
+  std::vector<std::string> parts;
+  for (std::size_t d = 0; d < dims.size(); ++d) {
+    parts.push_back(d == 0 ? "N" : dims[d] < 0 ? "?" : std::to_string(dims[d]));
+  }
+  return fmt::format("[{}]", fmt::join(parts, ","));
+}
+
+bool fits(const Shape& wanted, const Shape& given) {
+  if (wanted.size() != given.size()) {
+    return false;
+  }
+  for (std::size_t d = 1; d < wanted.size(); ++d) {
+    if (wanted[d] >= 0 && wanted[d] != given[d]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// The dataset's tensor for an input, by the rule of JobModel::build.
+std::optional<TensorId> stream_for(const GraphInput& input, const ModelInputs& given, bool only) {
+  std::optional<TensorId> first;
+  for (std::size_t i = 0; i < given.names.size(); ++i) {
+    if (given.names[i] == input.name) {
+      return given.tensors[i];
+    }
+    if (only && !first && given.names[i] != "labels") {
+      first = given.tensors[i];
+    }
+  }
+  return first;
+}
+
+TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape) {
+  return builder.add_one("reshape", {x},
+                         {{"shape", std::move(shape)}, {"layout", std::string{"row-major"}}}, name);
+}
+
+TensorId fill(Builder& builder, const std::string& name, double value) {
+  return builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", value}}, name);
+}
+
+/// Shape without the 1s behind the first two dimensions: [N,K,1,1], as global pooling leaves it.
+Shape without_pixels(Shape shape) {
+  while (shape.size() > 2 && shape.back() == 1) {
+    shape.pop_back();
+  }
+  return shape;
+}
+
+Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, TensorId output,
+                                   TensorId labels, std::int64_t classes) {
+  Shape shape = builder.type(output).shape;
+  if (builder.type(labels).shape.size() + 1 < shape.size()) {
+    shape = without_pixels(shape);
+    output = reshape(builder, name + ".logits", output, shape);
+  }
+  if (classes > 0 && !shape.empty() && shape.back() < classes) {
+    return fail(ErrorCode::kUsage, fmt::format("the model gives {} classes, the dataset has {}",
+                                               shape.back(), classes));
+  }
+  const auto y = builder.add("softmax_cross_entropy", {output, labels}, {},
+                             {name, name + ".correct", name + ".count"});
+  return ModelOutputs{.loss = y[0], .correct = y[1], .count = y[2], .prediction = output};
+}
+
+/// What the output [N,D] should be, and which rows count: f32 [N,D] and [N].
+struct Targets {
+  TensorId values;
+  TensorId counts;
+  std::optional<TensorId> correct = {};  ///< f32 [N]: 1 where the largest element is the class.
+};
+
+Targets classes_as_targets(Builder& builder, const std::string& name, TensorId output,
+                           TensorId labels, std::int64_t N, std::int64_t D) {
+  const TensorId reals =
+      builder.add_one("cast", {labels}, {{"to", std::string{"f32"}}}, name + ".labels");
+  const TensorId zero = fill(builder, name + ".zero", 0);
+  const TensorId counts = builder.add_one("greater_equal", {reals, zero}, {}, name + ".counts");
+  if (D == 1) {
+    return {reshape(builder, name + ".targets", reals, {N, 1}), counts, {}};
+  }
+  const TensorId values = builder.add_one(
+      "one_hot", {labels}, {{"depth", D}, {"on", 1.0}, {"off", 0.0}}, name + ".targets");
+  const TensorId best = builder.add_one(
+      "arg_max", {output}, {{"axis", std::int64_t{1}}, {"last", std::int64_t{0}}}, name + ".best");
+  const TensorId rows = reshape(builder, name + ".best-of-row", best, {N});
+  const TensorId equal = builder.add_one("equal", {rows, labels}, {}, name + ".hits");
+  return {values, counts, equal};
+}
+
+/// sum over rows that count of mean((y - target)^2), by their number.
+Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& name, TensorId output,
+                                        TensorId labels) {
+  const Shape shape = builder.type(output).shape;
+  const TensorType given = builder.type(labels);
+  const std::int64_t N = shape.empty() ? 1 : shape[0];
+  const std::int64_t D = builder.type(output).elements() / N;
+  const TensorId y = reshape(builder, name + ".output", output, {N, D});
+  Targets targets{};
+  if (given.data == DataType::kF32 && given.elements() == N * D) {
+    targets.values = reshape(builder, name + ".targets", labels, {N, D});
+    targets.counts =
+        builder.add_one("fill", {}, {{"shape", Shape{N}}, {"value", 1.0}}, name + ".counts");
+  } else if (given == TensorType{DataType::kI32, {N}, {}}) {
+    targets = classes_as_targets(builder, name, y, labels, N, D);
+  } else {
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.loss = {}: the model gives {}, the labels are {}",
+                            kMeanSquaredError, to_text(builder.type(output)), to_text(given)));
+  }
+  using layers::Reduction;
+  const TensorId difference = builder.add_one("sub", {y, targets.values}, {}, name + ".difference");
+  const TensorId squares = builder.add_one("mul", {difference, difference}, {}, name + ".squares");
+  const TensorId rows =
+      layers::reduce(builder, name + ".rows", Reduction::kMean, squares, {1}, false);
+  const TensorId counted = builder.add_one("mul", {rows, targets.counts}, {}, name + ".counted");
+  const TensorId total =
+      layers::reduce(builder, name + ".sum", Reduction::kSum, counted, {0}, false);
+  const TensorId count =
+      layers::reduce(builder, name + ".count", Reduction::kSum, targets.counts, {0}, false);
+  const TensorId one = fill(builder, name + ".one", 1);
+  const TensorId divisor = builder.add_one("max", {count, one}, {}, name + ".divisor");
+  const TensorId loss = builder.add_one("div", {total, divisor}, {}, name);
+  const TensorId correct = targets.correct
+                               ? layers::reduce(builder, name + ".correct", Reduction::kSum,
+                                                *targets.correct, {0}, false)
+                               : fill(builder, name + ".correct", 0);
+  return ModelOutputs{.loss = loss, .correct = correct, .count = count, .prediction = output};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::string_view bytes,
+                                                  const std::string& loss) {
+  if (loss != kCrossEntropy && loss != kMeanSquaredError) {
+    return fail(ErrorCode::kUsage, fmt::format("model.loss = {}: there are {}, {}", loss,
+                                               kCrossEntropy, kMeanSquaredError));
+  }
+  auto model = OnnxModel::parse(bytes);
+  if (!model) {
+    return fail(model.error().code, fmt::format("model.onnx {}: {}", file, model.error().message));
+  }
+  return std::shared_ptr<JobModel>(new JobModel(file, std::move(*model), loss));
+}
+
+Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
+                                    const ModelInputs& given) const {
+  const auto stream = stream_for(input, given, model_.inputs().size() == 1);
+  if (!stream) {
+    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}', the dataset gives {}",
+                                               input.name, fmt::join(given.names, ", ")));
+  }
+  const TensorType type = builder.type(*stream);
+  if (input.has_shape && !fits(input.dims, type.shape)) {
+    return fail(ErrorCode::kUsage, fmt::format("model takes '{}' {}, dataset gives {}", input.name,
+                                               shape_text(input.dims), shape_text(type.shape)));
+  }
+  const bool image = type.data == DataType::kU8 && type.shape.size() == 4;
+  if (is_real(input.element) != (image || type.data == DataType::kF32)) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("model takes '{}' as {}, dataset gives {}", input.name,
+                            element_name(input.element), to_text(type)));
+  }
+  return image ? builder.add_one("normalize", {*stream},
+                                 {{"mean", given.mean}, {"deviation", given.deviation}},
+                                 input.name + ".normalized")
+               : *stream;
+}
+
+Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& inputs) {
+  ImportOptions options;
+  options.training = inputs.training;
+  options.logits = loss_ == kCrossEntropy;
+  for (const GraphInput& input : model_.inputs()) {
+    POPRUN_ASSIGN(const TensorId tensor, input_of(builder, input, inputs));
+    options.inputs.push_back(tensor);
+  }
+  POPRUN_TRY(builder.status());
+  POPRUN_ASSIGN(const Imported imported, import_model(builder, model_, options));
+  weights_.insert(imported.weights.begin(), imported.weights.end());
+  for (const std::string& note : imported.notes) {
+    if (std::ranges::find(notes_, note) == notes_.end()) {
+      notes_.push_back(note);
+    }
+  }
+  const TensorId output = imported.outputs.at(0).tensor;
+  const TensorId labels = inputs.find(builder, "labels");
+  POPRUN_TRY(builder.status());
+  std::string name = "loss";
+  while (builder.is_taken(name)) {
+    name += "~";
+  }
+  return loss_ == kCrossEntropy ? cross_entropy(builder, name, output, labels, inputs.classes)
+                                : mean_squared_error(builder, name, output, labels);
+}
+
+ModelOutputs JobModel::build(Builder& builder, const ModelInputs& inputs) {
+  const auto outputs = try_build(builder, inputs);
+  if (!outputs) {
+    builder.refuse(
+        {outputs.error().code, fmt::format("model.onnx {}: {}", file_, outputs.error().message)});
+    return {};
+  }
+  return *outputs;
+}
+
+Result<std::map<std::string, std::string, std::less<>>> JobModel::weights() const {
+  std::map<std::string, std::string, std::less<>> all;
+  for (const auto& [name, constant] : weights_) {
+    POPRUN_ASSIGN(
+        all[name],
+        device_bytes(*constant, is_integer(constant->element) ? DataType::kI32 : DataType::kF32));
+  }
+  return all;
+}
+
+}  // namespace poprun::onnx_import

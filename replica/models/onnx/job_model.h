@@ -1,0 +1,59 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/models/model.h"
+#include "replica/models/onnx/importer.h"
+
+namespace poprun::onnx_import {
+
+/// An ONNX file in the place of a built-in model: what it computes from the dataset's tensors, with
+/// a loss behind its first output. Belongs to one thread.
+class JobModel {
+ public:
+  /// `loss`: "cross-entropy" or "mean-squared-error".
+  /// Errors: those of OnnxModel::parse; kUsage, no such loss. They name `file`.
+  static Result<std::shared_ptr<JobModel>> parse(const std::string& file, std::string_view bytes,
+                                                 const std::string& loss);
+
+  /// Appends model and loss.
+  ///
+  /// An input takes the dataset's tensor of its name, or, where it is the only one, the first that
+  /// is no label: images as normalised floats, tokens as integers. Its batch dimension is that of
+  /// the data, whatever the file says.
+  ///
+  ///   cross-entropy       of the output, logits [N,K] or [N,...,K], by "labels" i32[N] or
+  ///   i32[N,...];
+  ///                       a last Softmax is left out, since the loss brings its own
+  ///   mean-squared-error  of the output [N,D] and "labels": f32 of as many elements, or classes
+  ///                       i32[N] as vectors with a 1 at the class
+  ///
+  /// Makes `builder` refuse what does not fit: kUsage, the data; kData, the model.
+  ModelOutputs build(Builder& builder, const ModelInputs& inputs);
+
+  /// First values of the variables of all builds, as the device holds them.
+  [[nodiscard]] Result<std::map<std::string, std::string, std::less<>>> weights() const;
+
+  /// What was decided while building, once each.
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  JobModel(std::string file, OnnxModel model, std::string loss)
+      : file_(std::move(file)), model_(std::move(model)), loss_(std::move(loss)) {}
+
+  Result<ModelOutputs> try_build(Builder& builder, const ModelInputs& inputs);
+  [[nodiscard]] Result<TensorId> input_of(Builder& builder, const GraphInput& input,
+                                          const ModelInputs& given) const;
+
+  std::string file_;
+  OnnxModel model_;
+  std::string loss_;
+  std::map<std::string, std::shared_ptr<const Constant>> weights_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace poprun::onnx_import

@@ -1,0 +1,331 @@
+#include "replica/models/onnx/node.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace poprun::onnx_import {
+namespace {
+
+using Proto = ::onnx::TensorProto;
+
+/// What holds an element on the device.
+DataType device_type(Element element) {
+  return is_integer(element) ? DataType::kI32 : DataType::kF32;
+}
+
+bool all_equal(const Constant& constant) {
+  return constant.real() ? constant.reals.size() == 1
+                         : constant.element == Proto::BOOL && constant.integers.size() == 1;
+}
+
+std::string layout_name(Layout layout) {
+  return layout == Layout::kChannelsLast ? "nhwc" : "row-major";
+}
+
+}  // namespace
+
+Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank) {
+  const auto n = static_cast<std::int64_t>(rank);
+  if (axis < -n || axis >= n) {
+    return fail(ErrorCode::kData, fmt::format("axis {} of a tensor of rank {}", axis, rank));
+  }
+  return static_cast<std::size_t>(axis < 0 ? axis + n : axis);
+}
+
+std::string Scope::free_name(const std::string& name) const {
+  std::string free = name;
+  for (std::size_t n = 2; builder->is_taken(free); ++n) {
+    free = fmt::format("{}~{}", name, n);
+  }
+  return free;
+}
+
+Result<std::vector<TensorId>> Scope::add(const std::string& name, const std::string& kind,
+                                         std::vector<TensorId> inputs, Attributes attributes,
+                                         std::size_t outputs) {
+  if (find_operator(kind) == nullptr) {
+    return fail(ErrorCode::kUsage, fmt::format("our operator '{}' is not there", kind));
+  }
+  const std::string free = free_name(name);
+  std::vector<std::string> names = {free};
+  for (std::size_t k = 1; k < outputs; ++k) {
+    names.push_back(fmt::format("{}.{}", free, k));
+  }
+  auto added = builder->add(kind, std::move(inputs), std::move(attributes), names);
+  POPRUN_TRY(builder->status());
+  for (const TensorId id : added) {
+    POPRUN_ASSIGN(const std::int64_t elements, checked_elements(builder->type(id).shape));
+    if (elements == 0) {
+      return fail(ErrorCode::kUsage, "not supported: a tensor without elements");
+    }
+  }
+  return added;
+}
+
+bool Node::has(std::size_t i) const {
+  return i < inputs() && !proto_.input(static_cast<int>(i)).empty();
+}
+
+bool Node::wants_output(std::size_t k) const {
+  return k < outputs() && !proto_.output(static_cast<int>(k)).empty();
+}
+
+const Value& Node::value(std::size_t i) const {
+  return scope_.values.at(proto_.input(static_cast<int>(i)));
+}
+
+const Shape& Node::shape(std::size_t i) const {
+  const Value& v = value(i);
+  return v.tensor ? scope_.builder->type(*v.tensor).shape : v.constant->shape;
+}
+
+bool Node::folds() const {
+  for (std::size_t i = 0; i < inputs(); ++i) {
+    if (has(i) &&
+        (value(i).constant == nullptr || value(i).sample ||
+         (value(i).stored && value(i).constant->real()) ||
+         value(i).constant->elements() > kMostFolded || value(i).constant->elements() == 0)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Result<std::shared_ptr<const Constant>> Node::constant(std::size_t i) {
+  if (value(i).constant == nullptr) {
+    return unsupported(fmt::format("input '{}' must be known when the model is imported",
+                                   proto_.input(static_cast<int>(i))));
+  }
+  return value(i).constant;
+}
+
+Result<std::vector<std::int64_t>> Node::integers_of(std::size_t i) {
+  POPRUN_ASSIGN(const auto known, constant(i));
+  if (known->real() || known->elements() > kMostFolded) {
+    return wrong(fmt::format("input '{}' must be a list of integers", value(i).name));
+  }
+  return known->all_integers();
+}
+
+Result<float> Node::real_of(std::size_t i) {
+  POPRUN_ASSIGN(const auto known, constant(i));
+  if (known->elements() != 1) {
+    return wrong(fmt::format("input '{}' must have one element", value(i).name));
+  }
+  return known->real() ? known->real_at(0) : static_cast<float>(known->integer_at(0));
+}
+
+Result<TensorId> Node::row_major(std::size_t i) {
+  POPRUN_ASSIGN(const TensorId x, tensor(i));
+  return row_major_of(x);
+}
+
+Result<TensorId> Node::row_major_of(TensorId x) {
+  return type(x).layout == Layout::kRowMajor ? x : reshape(x, type(x).shape);
+}
+
+Result<TensorId> Node::image(std::size_t i) {
+  POPRUN_ASSIGN(const TensorId x, tensor(i));
+  if (type(x).shape.size() != 4) {
+    return unsupported(fmt::format("{}; images have rank 4", to_text(type(x))));
+  }
+  return reshape(x, type(x).shape, Layout::kChannelsLast);
+}
+
+Result<TensorId> Node::reshape(TensorId x, Shape shape, Layout layout) {
+  const TensorType& from = type(x);
+  if (from.shape == shape && from.layout == layout) {
+    return x;
+  }
+  if (from.layout == Layout::kChannelsLast && layout == from.layout) {
+    POPRUN_ASSIGN(x, row_major_of(x));
+  }
+  return add("reshape", {x}, {{"shape", std::move(shape)}, {"layout", layout_name(layout)}});
+}
+
+Result<TensorId> Node::transpose(TensorId x, std::vector<std::int64_t> perm) {
+  POPRUN_ASSIGN(x, row_major_of(x));
+  if (std::ranges::is_sorted(perm)) {
+    return x;
+  }
+  return add("transpose", {x}, {{"perm", std::move(perm)}});
+}
+
+Result<TensorId> Node::fill(Shape shape, double value) {
+  return add("fill", {}, {{"shape", std::move(shape)}, {"value", value}});
+}
+
+Result<TensorId> Node::device_constant(Constant constant, const std::string& suffix) {
+  Value value;
+  value.name = fmt::format("{}.{}", proto_.output(0), suffix);
+  value.element = constant.element;
+  value.constant = std::make_shared<const Constant>(std::move(constant));
+  return variable("constants/" + value.name, value, Role::kConstant);
+}
+
+Result<TensorId> Node::variable(const std::string& name, const Value& value, Role role) {
+  const TensorType type{device_type(value.element), value.constant->shape, Layout::kRowMajor};
+  if (value.constant->elements() == 0) {
+    return unsupported(fmt::format("'{}' has no elements", value.name));
+  }
+  Graph& graph = builder().graph();
+  if (graph.has(name)) {
+    // The function that evaluates uses the variables of the one that trains.
+    const TensorId id = graph.find(name);
+    const Role had = graph.tensor(id).role;
+    const bool variable = had == Role::kParameter || had == Role::kBuffer || had == Role::kConstant;
+    if (!variable || graph.tensor(id).type != type) {
+      return wrong(fmt::format("'{}' is the name of something else in the job; rename it", name));
+    }
+    scope_.weights[name] = value.constant;
+    return id;
+  }
+  scope_.weights[name] = value.constant;
+  const TensorId id = builder().variable(name, type, role, {});
+  POPRUN_TRY(builder().status());
+  return id;
+}
+
+Result<TensorId> Node::materialise(std::size_t i, Use use) {
+  Value& v = scope_.values.at(proto_.input(static_cast<int>(i)));
+  if (v.tensor) {
+    // A constant that turns out to be a weight of another node is trained after all.
+    if (use == Use::kWeight && builder().graph().tensor(*v.tensor).role == Role::kConstant) {
+      builder().graph().set_role(*v.tensor, Role::kParameter);
+    }
+    return *v.tensor;
+  }
+  const bool several = v.constant->elements() > 1 && !v.constant->shape.empty();
+  Role role = Role::kConstant;
+  if (v.constant->real() && (use == Use::kWeight || (v.stored && several))) {
+    role = Role::kParameter;
+  }
+  if (use == Use::kBuffer) {
+    role = Role::kBuffer;
+  }
+  if (role == Role::kConstant && all_equal(*v.constant) && v.constant->elements() > 0) {
+    const float element =
+        v.constant->real() ? v.constant->real_at(0) : static_cast<float>(v.constant->integer_at(0));
+    POPRUN_ASSIGN(v.tensor, fill(v.constant->shape, static_cast<double>(element)));
+    return *v.tensor;
+  }
+  POPRUN_ASSIGN(v.tensor,
+                variable(role == Role::kConstant ? "constants/" + v.name : v.name, v, role));
+  return *v.tensor;
+}
+
+const ::onnx::AttributeProto* Node::attribute(const std::string& name) const {
+  const auto& all = proto_.attribute();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const auto& attribute) { return attribute.name() == name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+bool Node::has_attribute(const std::string& name) const {
+  return attribute(name) != nullptr;
+}
+
+std::int64_t Node::integer(const std::string& name, std::int64_t otherwise) const {
+  const auto* found = attribute(name);
+  return found != nullptr ? found->i() : otherwise;
+}
+
+double Node::real(const std::string& name, double otherwise) const {
+  const auto* found = attribute(name);
+  return found != nullptr ? static_cast<double>(found->f()) : otherwise;
+}
+
+std::string Node::text(const std::string& name, const std::string& otherwise) const {
+  const auto* found = attribute(name);
+  return found != nullptr ? found->s() : otherwise;
+}
+
+std::vector<std::int64_t> Node::integers(const std::string& name) const {
+  const auto* found = attribute(name);
+  return found != nullptr ? std::vector<std::int64_t>(found->ints().begin(), found->ints().end())
+                          : std::vector<std::int64_t>{};
+}
+
+std::vector<float> Node::reals(const std::string& name) const {
+  const auto* found = attribute(name);
+  return found != nullptr ? std::vector<float>(found->floats().begin(), found->floats().end())
+                          : std::vector<float>{};
+}
+
+const Proto* Node::tensor_attribute(const std::string& name) const {
+  const auto* found = attribute(name);
+  return found != nullptr && found->has_t() ? &found->t() : nullptr;
+}
+
+Result<std::vector<std::int64_t>> Node::sizes(const std::string& name, std::size_t count,
+                                              std::int64_t least, std::int64_t otherwise) const {
+  if (!has_attribute(name)) {
+    return std::vector<std::int64_t>(count, otherwise);
+  }
+  auto values = integers(name);
+  if (values.size() != count ||
+      std::ranges::any_of(values, [&](auto v) { return v < least || v > kMostElements; })) {
+    return wrong(fmt::format("{} must be {} numbers of {} or more", name, count, least));
+  }
+  return values;
+}
+
+Result<std::optional<std::vector<std::int64_t>>> Node::integers_from(const std::string& attribute,
+                                                                     std::size_t i) {
+  if (has_attribute(attribute)) {
+    return integers(attribute);
+  }
+  if (!has(i)) {
+    return std::nullopt;
+  }
+  POPRUN_ASSIGN(auto values, integers_of(i));
+  return values;
+}
+
+Result<TensorId> Node::add(const std::string& kind, std::vector<TensorId> inputs,
+                           Attributes attributes) {
+  POPRUN_ASSIGN(const auto added, add_many(kind, std::move(inputs), std::move(attributes), 1));
+  return added[0];
+}
+
+Result<std::vector<TensorId>> Node::add_many(const std::string& kind, std::vector<TensorId> inputs,
+                                             Attributes attributes, std::size_t outputs) {
+  return scope_.add(proto_.output(0), kind, std::move(inputs), std::move(attributes), outputs);
+}
+
+void Node::set(std::size_t k, TensorId tensor, Element element) {
+  if (wants_output(k)) {
+    Value value;
+    value.name = proto_.output(static_cast<int>(k));
+    value.element = element;
+    value.tensor = tensor;
+    scope_.values[value.name] = std::move(value);
+  }
+}
+
+void Node::set(std::size_t k, Constant constant) {
+  if (wants_output(k)) {
+    Value value;
+    value.name = proto_.output(static_cast<int>(k));
+    value.element = constant.element;
+    value.constant = std::make_shared<const Constant>(std::move(constant));
+    scope_.values[value.name] = std::move(value);
+  }
+}
+
+void Node::pass(std::size_t k, std::size_t i) {
+  if (wants_output(k)) {
+    scope_.values[proto_.output(static_cast<int>(k))] = value(i);
+  }
+}
+
+tl::unexpected<Error> Node::unsupported(const std::string& what) const {
+  return fail(ErrorCode::kUsage, fmt::format("not supported: {}", what));
+}
+
+tl::unexpected<Error> Node::wrong(const std::string& what) const {
+  return fail(ErrorCode::kData, what);
+}
+
+}  // namespace poprun::onnx_import

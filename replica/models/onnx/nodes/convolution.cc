@@ -1,0 +1,125 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "replica/models/onnx/node.h"
+#include "replica/models/onnx/window.h"
+
+/// Conv and ConvTranspose of images [N,C,H,W] and of sequences [N,C,L], which are images of one
+/// row.
+namespace poprun::onnx_import {
+namespace {
+
+/// A weight [a,b,K] as [a,b,1,K].
+Result<TensorId> kernel_of(Node& node, TensorId w) {
+  const Shape& shape = node.type(w).shape;
+  if (shape.size() == 4) {
+    return w;
+  }
+  return node.reshape(w, {shape[0], shape[1], 1, shape[2]});
+}
+
+Status check_kernel(Node& node) {
+  const Shape& w = node.shape(1);
+  if (w.size() != node.shape(0).size() || std::ranges::min(w) < 1) {
+    return node.wrong(
+        fmt::format("a weight of rank {} for an input of rank {}", w.size(), node.shape(0).size()));
+  }
+  const auto stated = node.integers("kernel_shape");
+  if (!stated.empty() && !std::equal(stated.begin(), stated.end(), w.begin() + 2, w.end())) {
+    return node.wrong("a kernel_shape that is not the weight's");
+  }
+  return {};
+}
+
+Status conv(Node& node) {
+  POPRUN_ASSIGN(const TensorId x, image_of(node));
+  POPRUN_TRY(check_kernel(node));
+  POPRUN_ASSIGN(TensorId w, node.weight(1));
+  POPRUN_ASSIGN(w, kernel_of(node, w));
+  const Shape& kernel = node.type(w).shape;
+  POPRUN_ASSIGN(const Window window, window_of(node, {kernel[2], kernel[3]}));
+  std::vector<TensorId> inputs = {x, w};
+  if (node.has(2)) {
+    POPRUN_ASSIGN(const TensorId b, node.weight(2));
+    inputs.push_back(b);
+  }
+  POPRUN_ASSIGN(TensorId y, node.add("conv2d", inputs,
+                                     {{"stride", window.stride},
+                                      {"pad", window.pad},
+                                      {"dilation", window.dilation},
+                                      {"groups", node.integer("group", 1)}}));
+  return set_image(node, y);
+}
+
+/// The output's size along the image's dimensions, and the padding that it leaves out. A size that
+/// is asked for sets the padding; where it asks for more than there is, zeros follow.
+struct Transposed {
+  Window window;
+  Shape size;  ///< [H,W].
+};
+
+Result<Transposed> transposed_window(Node& node, const Shape& x, const Shape& kernel) {
+  const std::size_t dims = node.shape(0).size() - 2;
+  Transposed t;
+  POPRUN_ASSIGN(t.window, window_of(node, {kernel[2], kernel[3]}));
+  POPRUN_ASSIGN(Shape extra, node.sizes("output_padding", dims, 0, 0));
+  POPRUN_ASSIGN(Shape wanted, node.sizes("output_shape", dims, 1, 0));
+  extra.insert(extra.begin(), 2 - dims, 0);
+  wanted.insert(wanted.begin(), 2 - dims, 0);
+  const std::string automatic = node.text("auto_pad", "NOTSET");
+  for (std::size_t d = 0; d < 2; ++d) {
+    std::int64_t& before = t.window.pad[d];
+    std::int64_t& behind = t.window.pad[d + 2];
+    const std::int64_t reach = (kernel[d + 2] - 1) * t.window.dilation[d] + 1;
+    const std::int64_t full = (x[d + 2] - 1) * t.window.stride[d] + reach + extra[d];
+    if (wanted[d] == 0 && automatic.starts_with("SAME")) {
+      wanted[d] = x[d + 2] * t.window.stride[d];
+    }
+    if (wanted[d] != 0) {
+      const std::int64_t total = full - wanted[d];
+      const std::int64_t half = total >> 1;  // Rounded down, below zero as well.
+      before = automatic == "SAME_UPPER" ? half : total - half;
+      behind = total - before;
+    }
+    t.size.push_back(full - before - behind);
+    behind = std::max<std::int64_t>(behind, 0);
+  }
+  return t;
+}
+
+/// Every element of x adds its multiple of the kernel to the output: what the gradient of a
+/// convolution does to its input.
+Status conv_transpose(Node& node) {
+  POPRUN_ASSIGN(const TensorId x, image_of(node));
+  POPRUN_TRY(check_kernel(node));
+  POPRUN_ASSIGN(TensorId w, node.weight(1));
+  POPRUN_ASSIGN(w, kernel_of(node, w));
+  const Shape kernel = node.type(w).shape;
+  POPRUN_ASSIGN(const Transposed t, transposed_window(node, node.type(x).shape, kernel));
+  const std::int64_t groups = node.integer("group", 1);
+  if (groups < 1 || groups > kernel[0]) {
+    return node.wrong("groups that divide the channels needed");
+  }
+  const Shape shape = {node.type(x).shape[0], kernel[1] * groups, t.size[0], t.size[1]};
+  POPRUN_ASSIGN(TensorId y, node.add("conv2d_input_gradient", {x, w},
+                                     {{"stride", t.window.stride},
+                                      {"pad", t.window.pad},
+                                      {"dilation", t.window.dilation},
+                                      {"groups", groups},
+                                      {"input_shape", shape}}));
+  if (node.has(2)) {
+    POPRUN_ASSIGN(const TensorId b, node.weight(2));
+    POPRUN_ASSIGN(const TensorId column, node.reshape(b, {shape[1], 1, 1}));
+    POPRUN_ASSIGN(y, node.add("add", {y, column}));
+  }
+  return set_image(node, y);
+}
+
+}  // namespace
+
+std::vector<Translator> convolution_translators() {
+  return {{"Conv", 2, conv}, {"ConvTranspose", 2, conv_transpose}};
+}
+
+}  // namespace poprun::onnx_import

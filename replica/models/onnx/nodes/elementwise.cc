@@ -1,0 +1,315 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "replica/models/onnx/fold.h"
+#include "replica/models/onnx/node.h"
+
+/// Functions of two or more operands, element by element, with broadcasting: arithmetic,
+/// comparison, logic, Where. On the device bools are 0 and 1.
+namespace poprun::onnx_import {
+namespace {
+
+using Proto = ::onnx::TensorProto;
+
+/// Two's complement without undefined overflow.
+template <typename Function>
+std::int64_t wrapped(std::int64_t a, std::int64_t b, Function f) {
+  return static_cast<std::int64_t>(f(static_cast<std::uint64_t>(a), static_cast<std::uint64_t>(b)));
+}
+
+bool divides(std::int64_t a, std::int64_t b) {
+  return b != 0 && !(b == -1 && a == std::numeric_limits<std::int64_t>::min());
+}
+
+const Binary kAdd{[](std::int64_t a, std::int64_t b) { return wrapped(a, b, std::plus<>{}); },
+                  [](float a, float b) { return a + b; }, nullptr};
+const Binary kSub{[](std::int64_t a, std::int64_t b) { return wrapped(a, b, std::minus<>{}); },
+                  [](float a, float b) { return a - b; }, nullptr};
+const Binary kMul{[](std::int64_t a, std::int64_t b) { return wrapped(a, b, std::multiplies<>{}); },
+                  [](float a, float b) { return a * b; }, nullptr};
+/// Integers are cut off towards zero; what has no quotient gives 0.
+const Binary kDiv{[](std::int64_t a, std::int64_t b) { return divides(a, b) ? a / b : 0; },
+                  [](float a, float b) { return a / b; }, nullptr};
+const Binary kPow{[](std::int64_t a, std::int64_t b) {
+                    return static_cast<std::int64_t>(std::clamp(
+                        std::pow(static_cast<double>(a), static_cast<double>(b)), -9e18, 9e18));
+                  },
+                  [](float a, float b) { return std::pow(a, b); }, nullptr};
+const Binary kMax{[](std::int64_t a, std::int64_t b) { return std::max(a, b); },
+                  [](float a, float b) { return std::max(a, b); }, nullptr};
+const Binary kMin{[](std::int64_t a, std::int64_t b) { return std::min(a, b); },
+                  [](float a, float b) { return std::min(a, b); }, nullptr};
+/// The sign of the divisor, as Python's %.
+const Binary kMod{[](std::int64_t a, std::int64_t b) {
+                    if (!divides(a, b)) {
+                      return std::int64_t{0};
+                    }
+                    const std::int64_t rest = a % b;
+                    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+                  },
+                  [](float a, float b) { return std::fmod(a, b); }, nullptr};
+
+const Binary kEqual{nullptr, nullptr, [](double a, double b) { return a == b; }};
+const Binary kGreater{nullptr, nullptr, [](double a, double b) { return a > b; }};
+const Binary kGreaterOrEqual{nullptr, nullptr, [](double a, double b) { return a >= b; }};
+const Binary kLess{nullptr, nullptr, [](double a, double b) { return a < b; }};
+const Binary kLessOrEqual{nullptr, nullptr, [](double a, double b) { return a <= b; }};
+const Binary kAnd{nullptr, nullptr, [](double a, double b) { return a != 0 && b != 0; }};
+const Binary kOr{nullptr, nullptr, [](double a, double b) { return a != 0 || b != 0; }};
+const Binary kXor{nullptr, nullptr, [](double a, double b) { return (a != 0) != (b != 0); }};
+
+/// Before opset 7, the second operand of `broadcast` = 1 is aligned at dimension `axis` of the
+/// first.
+Result<TensorId> aligned(Node& node, TensorId a, TensorId b) {
+  const std::size_t rank = node.type(a).shape.size();
+  const Shape& own = node.type(b).shape;
+  if (node.opset() >= 7 || !node.has_attribute("axis") || own.size() >= rank) {
+    return b;
+  }
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), rank));
+  if (axis + own.size() > rank) {
+    return node.wrong("an operand that reaches beyond the other's dimensions");
+  }
+  Shape shape = own;
+  shape.resize(rank - axis, 1);
+  return node.reshape(b, shape);
+}
+
+/// One operation on two device tensors. Images are seen row-major where the other has more
+/// dimensions.
+Result<TensorId> combine(Node& node, const std::string& kind, TensorId a, TensorId b) {
+  const std::size_t rank = std::max(node.type(a).shape.size(), node.type(b).shape.size());
+  if (rank > 4) {
+    POPRUN_ASSIGN(a, node.row_major_of(a));
+    POPRUN_ASSIGN(b, node.row_major_of(b));
+  }
+  return node.add(kind, {a, b});
+}
+
+/// All inputs combined from left to right, at import where they are known.
+Status combine_all(Node& node, const std::string& kind, const Binary& function) {
+  if (node.folds()) {
+    Constant result = *node.value(0).constant;
+    for (std::size_t i = 1; i < node.inputs(); ++i) {
+      POPRUN_ASSIGN(result, folded(result, *node.value(i).constant, function));
+    }
+    node.set(0, std::move(result));
+    return {};
+  }
+  POPRUN_ASSIGN(TensorId result, node.tensor(0));
+  for (std::size_t i = 1; i < node.inputs(); ++i) {
+    POPRUN_ASSIGN(TensorId next, node.tensor(i));
+    POPRUN_ASSIGN(next, aligned(node, result, next));
+    POPRUN_ASSIGN(result, combine(node, kind, result, next));
+  }
+  const bool compares = function.compares != nullptr;
+  node.set(0, result, compares ? Element{Proto::BOOL} : node.element(0));
+  return {};
+}
+
+Status add(Node& node) {
+  return combine_all(node, "add", kAdd);
+}
+Status sub(Node& node) {
+  return combine_all(node, "sub", kSub);
+}
+Status mul(Node& node) {
+  return combine_all(node, "mul", kMul);
+}
+Status div(Node& node) {
+  return combine_all(node, "div", kDiv);
+}
+Status sum(Node& node) {
+  return combine_all(node, "add", kAdd);
+}
+Status max(Node& node) {
+  return combine_all(node, "max", kMax);
+}
+Status min(Node& node) {
+  return combine_all(node, "min", kMin);
+}
+Status mean(Node& node) {
+  POPRUN_TRY(combine_all(node, "add", kAdd));
+  POPRUN_ASSIGN(const TensorId factor, node.fill({}, 1.0 / static_cast<double>(node.inputs())));
+  const Value& total = node.scope().values.at(node.proto().output(0));
+  if (!total.tensor) {
+    return node.unsupported("the mean of constants");
+  }
+  POPRUN_ASSIGN(const TensorId y, node.add("mul", {*total.tensor, factor}));
+  node.set(0, y);
+  return {};
+}
+
+/// A power that is known is a product, a root or a reciprocal where that is exact and quicker.
+Status pow(Node& node) {
+  if (node.folds() || node.value(1).constant == nullptr || node.value(1).sample ||
+      node.value(1).constant->elements() != 1 || !node.value(1).constant->shape.empty()) {
+    if (!node.folds() && !is_real(node.element(1))) {
+      return node.unsupported("an exponent of integers that is computed");
+    }
+    return combine_all(node, "pow", kPow);
+  }
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+  POPRUN_ASSIGN(const float exponent, node.real_of(1));
+  TensorId y{};
+  if (exponent == 2.0F) {
+    POPRUN_ASSIGN(y, node.add("mul", {x, x}));
+  } else if (exponent == 0.5F) {
+    POPRUN_ASSIGN(y, node.add("sqrt", {x}));
+  } else {
+    POPRUN_ASSIGN(const TensorId e, node.fill({}, static_cast<double>(exponent)));
+    POPRUN_ASSIGN(y, node.add("pow", {x, e}));
+  }
+  node.set(0, y);
+  return {};
+}
+
+/// Only shapes need it; real operands' remainder is not an operator of ours.
+Status mod(Node& node) {
+  if (!node.folds()) {
+    return node.unsupported("a remainder that is not known at import");
+  }
+  return combine_all(node, "mod", kMod);
+}
+
+/// A comparison; `swapped`: of the second with the first.
+Status compare(Node& node, const std::string& kind, const Binary& function, bool swapped) {
+  if (node.folds()) {
+    return combine_all(node, kind, function);
+  }
+  POPRUN_ASSIGN(const TensorId a, node.tensor(0));
+  POPRUN_ASSIGN(TensorId b, node.tensor(1));
+  POPRUN_ASSIGN(b, aligned(node, a, b));
+  POPRUN_ASSIGN(const TensorId y, swapped ? combine(node, kind, b, a) : combine(node, kind, a, b));
+  node.set(0, y, Proto::BOOL);
+  return {};
+}
+
+Status equal(Node& node) {
+  return compare(node, "equal", kEqual, false);
+}
+Status greater(Node& node) {
+  return compare(node, "greater", kGreater, false);
+}
+Status greater_or_equal(Node& node) {
+  return compare(node, "greater_equal", kGreaterOrEqual, false);
+}
+Status less(Node& node) {
+  return compare(node, "greater", kLess, true);
+}
+Status less_or_equal(Node& node) {
+  return compare(node, "greater_equal", kLessOrEqual, true);
+}
+
+Status and_of(Node& node) {
+  return combine_all(node, "mul", kAnd);
+}
+Status or_of(Node& node) {
+  return combine_all(node, "max", kOr);
+}
+
+/// Two bools differ where their difference is not 0: 1 = (a - b)^2.
+Status xor_of(Node& node) {
+  if (node.folds()) {
+    return combine_all(node, "", kXor);
+  }
+  POPRUN_ASSIGN(const TensorId a, node.tensor(0));
+  POPRUN_ASSIGN(TensorId b, node.tensor(1));
+  POPRUN_ASSIGN(b, aligned(node, a, b));
+  POPRUN_ASSIGN(const TensorId difference, combine(node, "sub", a, b));
+  POPRUN_ASSIGN(const TensorId y, node.add("mul", {difference, difference}));
+  node.set(0, y, Proto::BOOL);
+  return {};
+}
+
+Status not_of(Node& node) {
+  if (node.folds()) {
+    Constant y = *node.value(0).constant;
+    std::ranges::transform(y.integers, y.integers.begin(),
+                           [](std::int64_t v) { return v == 0 ? 1 : 0; });
+    node.set(0, std::move(y));
+    return {};
+  }
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+  POPRUN_ASSIGN(const TensorId one, node.fill({}, 1));
+  POPRUN_ASSIGN(const TensorId y, node.add("sub", {one, x}));
+  node.set(0, y, Proto::BOOL);
+  return {};
+}
+
+Status fold_where(Node& node) {
+  const Constant& mask = *node.value(0).constant;
+  POPRUN_ASSIGN(const Constant a, folded(*node.value(1).constant, *node.value(2).constant,
+                                         {[](std::int64_t x, std::int64_t) { return x; },
+                                          [](float x, float) { return x; }, nullptr}));
+  POPRUN_ASSIGN(const Constant b, folded(*node.value(1).constant, *node.value(2).constant,
+                                         {[](std::int64_t, std::int64_t y) { return y; },
+                                          [](float, float y) { return y; }, nullptr}));
+  POPRUN_ASSIGN(
+      const Constant any,
+      folded(mask, cast(a, Proto::BOOL), {nullptr, nullptr, [](double, double) { return true; }}));
+  const Constant chosen = expanded(mask, any.shape);
+  Constant y = expanded(a, any.shape);
+  const Constant otherwise = expanded(b, any.shape);
+  for (std::int64_t i = 0; i < y.elements(); ++i) {
+    if (chosen.integer_at(i) == 0) {
+      const auto at = static_cast<std::size_t>(i);
+      if (y.real()) {
+        y.reals[at] = otherwise.reals[at];
+      } else {
+        y.integers[at] = otherwise.integers[at];
+      }
+    }
+  }
+  node.set(0, std::move(y));
+  return {};
+}
+
+Status where(Node& node) {
+  if (node.folds()) {
+    return fold_where(node);
+  }
+  POPRUN_ASSIGN(TensorId mask, node.tensor(0));
+  POPRUN_ASSIGN(TensorId a, node.tensor(1));
+  POPRUN_ASSIGN(TensorId b, node.tensor(2));
+  const std::size_t rank = std::max(
+      {node.type(mask).shape.size(), node.type(a).shape.size(), node.type(b).shape.size()});
+  if (rank > 4) {
+    POPRUN_ASSIGN(mask, node.row_major_of(mask));
+    POPRUN_ASSIGN(a, node.row_major_of(a));
+    POPRUN_ASSIGN(b, node.row_major_of(b));
+  }
+  POPRUN_ASSIGN(const TensorId y, node.add("where", {mask, a, b}));
+  node.set(0, y, node.element(1));
+  return {};
+}
+
+}  // namespace
+
+std::vector<Translator> elementwise_translators() {
+  return {{"Add", 2, add},
+          {"Sub", 2, sub},
+          {"Mul", 2, mul},
+          {"Div", 2, div},
+          {"Pow", 2, pow},
+          {"Mod", 2, mod},
+          {"Sum", 1, sum},
+          {"Max", 1, max},
+          {"Min", 1, min},
+          {"Mean", 1, mean},
+          {"Equal", 2, equal},
+          {"Greater", 2, greater},
+          {"GreaterOrEqual", 2, greater_or_equal},
+          {"Less", 2, less},
+          {"LessOrEqual", 2, less_or_equal},
+          {"And", 2, and_of},
+          {"Or", 2, or_of},
+          {"Xor", 2, xor_of},
+          {"Not", 1, not_of},
+          {"Where", 3, where}};
+}
+
+}  // namespace poprun::onnx_import

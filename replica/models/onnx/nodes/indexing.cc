@@ -1,0 +1,138 @@
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "replica/models/onnx/node.h"
+
+/// What goes by positions: OneHot, CumSum, Trilu, and elements gathered or scattered one by one.
+namespace poprun::onnx_import {
+namespace {
+
+using Proto = ::onnx::TensorProto;
+
+/// The new dimension is made last, and moved where it belongs.
+Status one_hot(Node& node) {
+  POPRUN_ASSIGN(const float depth, node.real_of(1));
+  POPRUN_ASSIGN(const auto values, node.constant(2));
+  if (values->elements() != 2 || !(depth >= 1) || depth > static_cast<float>(kMostFolded)) {
+    return node.wrong("a depth >= 1 and two values needed");
+  }
+  const auto value = [&](std::int64_t i) {
+    return values->real() ? static_cast<double>(values->real_at(i))
+                          : static_cast<double>(values->integer_at(i));
+  };
+  POPRUN_ASSIGN(TensorId indices, node.row_major(0));
+  if (is_real(node.element(0))) {
+    POPRUN_ASSIGN(indices, node.add("cast", {indices}, {{"to", std::string{"i32"}}}));
+  }
+  POPRUN_ASSIGN(
+      TensorId y,
+      node.add("one_hot", {indices},
+               {{"depth", static_cast<std::int64_t>(depth)}, {"on", value(1)}, {"off", value(0)}}));
+  const std::size_t rank = node.type(y).shape.size();
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", -1), rank));
+  std::vector<std::int64_t> perm(rank - 1);
+  std::iota(perm.begin(), perm.end(), 0);
+  perm.insert(perm.begin() + static_cast<std::ptrdiff_t>(axis),
+              static_cast<std::int64_t>(rank) - 1);
+  POPRUN_ASSIGN(y, node.transpose(y, perm));
+  if (!values->real()) {
+    POPRUN_ASSIGN(y, node.add("cast", {y}, {{"to", std::string{"i32"}}}));
+  }
+  node.set(0, y, values->element);
+  return {};
+}
+
+Status cum_sum(Node& node) {
+  POPRUN_ASSIGN(const auto given, node.integers_of(1));
+  if (given.size() != 1) {
+    return node.wrong("one axis needed");
+  }
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(given[0], node.shape(0).size()));
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(const TensorId y,
+                node.add("cum_sum", {x},
+                         {{"axis", static_cast<std::int64_t>(axis)},
+                          {"exclusive", std::int64_t{node.integer("exclusive", 0) != 0 ? 1 : 0}},
+                          {"reverse", std::int64_t{node.integer("reverse", 0) != 0 ? 1 : 0}}}));
+  node.set(0, y);
+  return {};
+}
+
+Status trilu(Node& node) {
+  std::int64_t k = 0;
+  if (node.has(1)) {
+    POPRUN_ASSIGN(const auto given, node.integers_of(1));
+    if (given.size() != 1) {
+      return node.wrong("one k needed");
+    }
+    k = given[0];
+  }
+  if (!is_real(node.element(0))) {
+    return node.unsupported(fmt::format("elements of {}", element_name(node.element(0))));
+  }
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(
+      const TensorId y,
+      node.add("trilu", {x},
+               {{"upper", std::int64_t{node.integer("upper", 1) != 0 ? 1 : 0}}, {"k", k}}));
+  node.set(0, y);
+  return {};
+}
+
+Status gather_elements(Node& node) {
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), node.shape(0).size()));
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(const TensorId indices, node.row_major(1));
+  POPRUN_ASSIGN(const TensorId y, node.add("gather_elements", {x, indices},
+                                           {{"axis", static_cast<std::int64_t>(axis)}}));
+  node.set(0, y);
+  return {};
+}
+
+Status gather_nd(Node& node) {
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(const TensorId indices, node.row_major(1));
+  POPRUN_ASSIGN(const TensorId y, node.add("gather_nd", {x, indices},
+                                           {{"batch_dims", node.integer("batch_dims", 0)}}));
+  node.set(0, y);
+  return {};
+}
+
+Status scatter(Node& node, const std::string& kind, Attributes attributes) {
+  const std::string reduction = node.text("reduction", "none");
+  if (reduction != "none" && reduction != "add") {
+    return node.unsupported(fmt::format("reduction = {}", reduction));
+  }
+  attributes.set("reduction", reduction);
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(const TensorId indices, node.row_major(1));
+  POPRUN_ASSIGN(const TensorId updates, node.row_major(2));
+  POPRUN_ASSIGN(const TensorId y, node.add(kind, {x, indices, updates}, std::move(attributes)));
+  node.set(0, y);
+  return {};
+}
+
+Status scatter_elements(Node& node) {
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), node.shape(0).size()));
+  return scatter(node, "scatter_elements", {{"axis", static_cast<std::int64_t>(axis)}});
+}
+
+Status scatter_nd(Node& node) {
+  return scatter(node, "scatter_nd", {{"batch_dims", std::int64_t{0}}});
+}
+
+}  // namespace
+
+std::vector<Translator> indexing_translators() {
+  return {{"OneHot", 3, one_hot},
+          {"CumSum", 2, cum_sum},
+          {"Trilu", 1, trilu},
+          {"GatherElements", 2, gather_elements},
+          {"GatherND", 2, gather_nd},
+          {"Scatter", 3, scatter_elements},
+          {"ScatterElements", 3, scatter_elements},
+          {"ScatterND", 3, scatter_nd}};
+}
+
+}  // namespace poprun::onnx_import

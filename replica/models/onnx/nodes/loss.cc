@@ -1,0 +1,150 @@
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "replica/models/layers/reductions.h"
+#include "replica/models/onnx/node.h"
+
+/// NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss as values of the graph. What a job trains
+/// with is the loss that train.cfg names.
+///
+///   P  positions: batch and whatever follows the classes    C  classes
+namespace poprun::onnx_import {
+namespace {
+
+using layers::Reduction;
+
+Result<TensorId> reduced(Node& node, Reduction reduction, TensorId x) {
+  const TensorId y = layers::reduce(node.builder(), node.free_name(), reduction, x, {0}, false);
+  POPRUN_TRY(node.builder().status());
+  return y;
+}
+
+/// x [N,C,...] as rows [P,C], and back from rows of `shape`.
+Result<TensorId> rows_of(Node& node, TensorId x) {
+  const Shape shape = node.type(x).shape;
+  std::vector<std::int64_t> perm(shape.size());
+  std::iota(perm.begin(), perm.end(), 0);
+  perm.erase(perm.begin() + 1);
+  perm.push_back(1);
+  POPRUN_ASSIGN(x, node.transpose(x, perm));
+  return node.reshape(x, {node.type(x).elements() / shape[1], shape[1]});
+}
+
+Result<TensorId> images_of(Node& node, TensorId rows, const Shape& shape) {
+  Shape last = shape;
+  last.erase(last.begin() + 1);
+  last.push_back(shape[1]);
+  POPRUN_ASSIGN(const TensorId x, node.reshape(rows, last));
+  std::vector<std::int64_t> perm(shape.size(), 0);
+  perm[1] = static_cast<std::int64_t>(shape.size()) - 1;
+  std::iota(perm.begin() + 2, perm.end(), 1);
+  return node.transpose(x, perm);
+}
+
+/// 1 for labels that count and 0 for the one that does not, by label. A label below zero reads from
+/// the end, so the table is long enough for it to be there.
+Constant counting(std::int64_t C, std::int64_t ignored) {
+  const std::int64_t size = ignored < 0 ? C - ignored : C;
+  std::vector<float> table(static_cast<std::size_t>(size), 0);
+  std::fill_n(table.begin(), C, 1.0F);
+  if (ignored >= 0 && ignored < C) {
+    table[static_cast<std::size_t>(ignored)] = 0;
+  }
+  return Constant::of_reals(std::move(table), {size});
+}
+
+/// The weight of every position [P], or nothing where all are 1.
+Result<std::optional<TensorId>> weights_of(Node& node, TensorId labels, std::int64_t C) {
+  std::optional<TensorId> weights;
+  if (node.has(2)) {
+    POPRUN_ASSIGN(const TensorId by_class, node.row_major(2));
+    POPRUN_ASSIGN(weights, node.add("gather", {by_class, labels}, {{"axis", std::int64_t{0}}}));
+  }
+  if (!node.has_attribute("ignore_index")) {
+    return weights;
+  }
+  const std::int64_t ignored = node.integer("ignore_index", 0);
+  if (ignored < -kMostFolded || C > kMostFolded) {
+    return node.unsupported(fmt::format("ignore_index = {} with {} classes", ignored, C));
+  }
+  POPRUN_ASSIGN(const TensorId table, node.device_constant(counting(C, ignored), "counting"));
+  POPRUN_ASSIGN(const TensorId counts,
+                node.add("gather", {table, labels}, {{"axis", std::int64_t{0}}}));
+  if (!weights) {
+    return std::optional(counts);
+  }
+  POPRUN_ASSIGN(weights, node.add("mul", {*weights, counts}));
+  return weights;
+}
+
+/// Output 0 from the logarithms of probabilities, as rows [P,C].
+Status set_loss(Node& node, TensorId rows) {
+  const std::int64_t C = node.type(rows).shape[1];
+  const std::int64_t P = node.type(rows).shape[0];
+  const Shape shape = node.shape(1);
+  if (checked_elements(shape) != P || is_real(node.element(1))) {
+    return node.wrong("labels [N,...] of integers for inputs [N,C,...] needed");
+  }
+  POPRUN_ASSIGN(TensorId labels, node.row_major(1));
+  POPRUN_ASSIGN(labels, node.reshape(labels, {P}));
+  POPRUN_ASSIGN(const TensorId columns, node.reshape(labels, {P, 1}));
+  POPRUN_ASSIGN(TensorId loss,
+                node.add("gather", {rows, columns},
+                         {{"axis", std::int64_t{1}}, {"batch_dims", std::int64_t{1}}}));
+  POPRUN_ASSIGN(loss, node.reshape(loss, {P}));
+  POPRUN_ASSIGN(loss, node.add("neg", {loss}));
+  POPRUN_ASSIGN(const auto weights, weights_of(node, labels, C));
+  if (weights) {
+    POPRUN_ASSIGN(loss, node.add("mul", {loss, *weights}));
+  }
+  const std::string reduction = node.text("reduction", "mean");
+  if (reduction == "none") {
+    POPRUN_ASSIGN(loss, node.reshape(loss, shape));
+  } else if (reduction == "sum" || (reduction == "mean" && weights)) {
+    POPRUN_ASSIGN(loss, reduced(node, Reduction::kSum, loss));
+    if (reduction == "mean") {
+      POPRUN_ASSIGN(const TensorId total, reduced(node, Reduction::kSum, *weights));
+      POPRUN_ASSIGN(loss, node.add("div", {loss, total}));
+    }
+  } else if (reduction == "mean") {
+    POPRUN_ASSIGN(loss, reduced(node, Reduction::kMean, loss));
+  } else {
+    return node.unsupported(fmt::format("reduction = {}", reduction));
+  }
+  node.set(0, loss);
+  return {};
+}
+
+Result<TensorId> input_rows(Node& node) {
+  if (node.shape(0).size() < 2) {
+    return node.wrong("inputs [N,C,...] needed");
+  }
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  return rows_of(node, x);
+}
+
+Status negative_log_likelihood(Node& node) {
+  POPRUN_ASSIGN(const TensorId rows, input_rows(node));
+  return set_loss(node, rows);
+}
+
+Status softmax_cross_entropy(Node& node) {
+  const Shape shape = node.shape(0);
+  POPRUN_ASSIGN(TensorId rows, input_rows(node));
+  POPRUN_ASSIGN(rows, node.add("log_softmax", {rows}));
+  if (node.wants_output(1)) {
+    POPRUN_ASSIGN(const TensorId logs, images_of(node, rows, shape));
+    node.set(1, logs);
+  }
+  return set_loss(node, rows);
+}
+
+}  // namespace
+
+std::vector<Translator> loss_translators() {
+  return {{"NegativeLogLikelihoodLoss", 2, negative_log_likelihood},
+          {"SoftmaxCrossEntropyLoss", 2, softmax_cross_entropy}};
+}
+
+}  // namespace poprun::onnx_import

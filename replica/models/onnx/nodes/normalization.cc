@@ -1,0 +1,193 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "replica/models/layers/group_norm.h"
+#include "replica/models/onnx/node.h"
+#include "replica/models/onnx/window.h"
+
+/// BatchNormalization, LayerNormalization, InstanceNormalization, LRN and Dropout.
+namespace poprun::onnx_import {
+namespace {
+
+using Proto = ::onnx::TensorProto;
+
+/// x [N,C,...] as batch normalisation takes it: a matrix, or an image whose rows are all but C.
+Result<TensorId> channels_of(Node& node) {
+  const Shape s = node.shape(0);
+  if (s.size() == 4) {
+    return node.image(0);
+  }
+  if (s.size() < 2) {
+    return node.unsupported("an input without channels");
+  }
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  if (s.size() == 2) {
+    return x;
+  }
+  return node.reshape(x, {s[0], s[1], 1, node.type(x).elements() / s[0] / s[1]},
+                      Layout::kChannelsLast);
+}
+
+/// A running statistic of the batch's: momentum * running + (1 - momentum) * now.
+Result<TensorId> moved(Node& node, TensorId running, TensorId now, double momentum) {
+  POPRUN_ASSIGN(const TensorId keep, node.fill({}, momentum));
+  POPRUN_ASSIGN(const TensorId take, node.fill({}, 1 - momentum));
+  POPRUN_ASSIGN(const TensorId old, node.add("mul", {running, keep}));
+  POPRUN_ASSIGN(const TensorId fresh, node.add("mul", {now, take}));
+  return node.add("add", {old, fresh});
+}
+
+/// With the batch's own statistics. Running ones that are variables follow them as PyTorch's do,
+/// with the unbiased variance; outputs 1 and 2, where wanted, are ONNX's, with the biased one.
+Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& inputs, double eps) {
+  const double momentum = node.real("momentum", 0.9);
+  POPRUN_ASSIGN(const auto y, node.add_many("batch_norm_training",
+                                            {inputs[0], inputs[1], inputs[2]}, {{"eps", eps}}, 3));
+  const auto is_buffer = [&](TensorId id) {
+    return node.builder().graph().tensor(id).role == Role::kBuffer;
+  };
+  if (is_buffer(inputs[3]) && is_buffer(inputs[4])) {
+    const TensorType& x = node.type(inputs[0]);
+    node.builder().update("batch_norm_update", {inputs[3], inputs[4], y[1], y[2]},
+                          {{"momentum", 1 - momentum}, {"elements", x.elements() / x.shape[1]}},
+                          {inputs[3], inputs[4]});
+  } else if (node.wants_output(1)) {
+    POPRUN_ASSIGN(const TensorId mean, moved(node, inputs[3], y[1], momentum));
+    POPRUN_ASSIGN(const TensorId variance, moved(node, inputs[4], y[2], momentum));
+    node.set(1, mean);
+    node.set(2, variance);
+  }
+  return y[0];
+}
+
+Status batch_normalization(Node& node) {
+  if (node.integer("spatial", 1) == 0) {
+    return node.unsupported("spatial = 0");
+  }
+  std::vector<TensorId> inputs;
+  POPRUN_ASSIGN(const TensorId x, channels_of(node));
+  POPRUN_ASSIGN(const TensorId w, node.weight(1));
+  POPRUN_ASSIGN(const TensorId b, node.weight(2));
+  POPRUN_ASSIGN(const TensorId mean, node.buffer(3));
+  POPRUN_ASSIGN(const TensorId variance, node.buffer(4));
+  inputs = {x, w, b, mean, variance};
+  const double eps = node.real("epsilon", 1e-5);
+  const bool training = node.scope().training || node.integer("training_mode", 0) != 0;
+  TensorId y{};
+  if (training) {
+    POPRUN_ASSIGN(y, batch_norm_training(node, inputs, eps));
+  } else {
+    POPRUN_ASSIGN(y, node.add("batch_norm_inference", inputs, {{"eps", eps}}));
+  }
+  if (node.type(y).shape != node.shape(0)) {
+    POPRUN_ASSIGN(y, node.reshape(y, node.shape(0)));
+  }
+  node.set(0, y);
+  return {};
+}
+
+/// Over all dimensions from the axis on, taken as one.
+Status layer_normalization(Node& node) {
+  const Shape shape = node.shape(0);
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", -1), shape.size()));
+  const auto middle = shape.begin() + static_cast<std::ptrdiff_t>(axis);
+  const Shape normalised(middle, shape.end());
+  POPRUN_ASSIGN(const std::int64_t C, checked_elements(normalised));
+  POPRUN_ASSIGN(TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(x, node.reshape(x, {node.type(x).elements() / C, C}));
+  std::vector<TensorId> inputs = {x};
+  for (const std::size_t i : {1U, 2U}) {
+    if (i == 2 && !node.has(i)) {
+      POPRUN_ASSIGN(const TensorId zeros, node.fill({C}, 0));
+      inputs.push_back(zeros);
+      continue;
+    }
+    if (node.shape(i) != normalised) {
+      return node.unsupported("a scale or bias of another shape than what is normalised");
+    }
+    POPRUN_ASSIGN(const TensorId w, node.weight(i));
+    POPRUN_ASSIGN(const TensorId flat, node.reshape(w, {C}));
+    inputs.push_back(flat);
+  }
+  const double epsilon = node.real("epsilon", 1e-5);
+  POPRUN_ASSIGN(const auto y, node.add_many("layer_norm", inputs, {{"epsilon", epsilon}}, 3));
+  POPRUN_ASSIGN(const TensorId result, node.reshape(y[0], shape));
+  node.set(0, result);
+  Shape row(shape.begin(), middle);
+  row.resize(shape.size(), 1);
+  if (node.wants_output(1)) {
+    POPRUN_ASSIGN(const TensorId mean, node.reshape(y[1], row));
+    node.set(1, mean);
+  }
+  if (node.wants_output(2)) {
+    POPRUN_ASSIGN(const TensorId small, node.fill({}, epsilon));
+    POPRUN_ASSIGN(TensorId deviation, node.add("add", {y[2], small}));
+    POPRUN_ASSIGN(deviation, node.add("sqrt", {deviation}));
+    POPRUN_ASSIGN(deviation, node.add("reciprocal", {deviation}));
+    POPRUN_ASSIGN(deviation, node.reshape(deviation, row));
+    node.set(2, deviation);
+  }
+  return {};
+}
+
+Status instance_normalization(Node& node) {
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+  POPRUN_ASSIGN(const TensorId w, node.weight(1));
+  POPRUN_ASSIGN(const TensorId b, node.weight(2));
+  const Shape& shape = node.shape(0);
+  if (shape.size() < 3) {
+    return node.wrong("[N,C,...] needed");
+  }
+  const TensorId y = layers::group_norm(node.builder(), node.free_name(), x, w, b, shape[1],
+                                        node.real("epsilon", 1e-5));
+  POPRUN_TRY(node.builder().status());
+  node.set(0, y);
+  return {};
+}
+
+Status lrn(Node& node) {
+  POPRUN_ASSIGN(const TensorId x, channels_of(node));
+  POPRUN_ASSIGN(TensorId y, node.add("lrn", {x},
+                                     {{"size", node.integer("size", 1)},
+                                      {"alpha", node.real("alpha", 1e-4)},
+                                      {"beta", node.real("beta", 0.75)},
+                                      {"bias", node.real("bias", 1)}}));
+  if (node.type(y).shape != node.shape(0)) {
+    POPRUN_ASSIGN(y, node.reshape(y, node.shape(0)));
+  }
+  node.set(0, y);
+  return {};
+}
+
+/// Nothing is dropped outside of training; then the mask is all ones.
+Status dropout(Node& node) {
+  if (node.has(2)) {
+    POPRUN_ASSIGN(const float training, node.real_of(2));
+    float ratio = 0.5F;
+    if (node.has(1)) {
+      POPRUN_ASSIGN(ratio, node.real_of(1));
+    }
+    if (training != 0 && ratio != 0 && !node.scope().training) {
+      return node.unsupported("dropping outside of training");
+    }
+  }
+  if (node.wants_output(1)) {
+    POPRUN_ASSIGN(const TensorId mask, node.fill(node.shape(0), 1));
+    node.set(1, mask, node.opset() < 10 ? node.element(0) : Element{Proto::BOOL});
+  }
+  node.pass(0, 0);
+  return {};
+}
+
+}  // namespace
+
+std::vector<Translator> normalization_translators() {
+  return {{"BatchNormalization", 5, batch_normalization},
+          {"LayerNormalization", 2, layer_normalization},
+          {"InstanceNormalization", 3, instance_normalization},
+          {"LRN", 1, lrn},
+          {"Dropout", 1, dropout}};
+}
+
+}  // namespace poprun::onnx_import

@@ -1,0 +1,280 @@
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "replica/models/onnx/fold.h"
+#include "replica/models/onnx/node.h"
+
+/// Cutting tensors and putting them together: Concat, Split, Slice, Gather, Pad.
+namespace poprun::onnx_import {
+namespace {
+
+using Proto = ::onnx::TensorProto;
+
+Status concat(Node& node) {
+  const std::size_t rank = node.shape(0).size();
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 1), rank));
+  for (std::size_t i = 0; i < node.inputs(); ++i) {
+    Shape shape = node.has(i) ? node.shape(i) : Shape{};
+    if (shape.size() == rank) {
+      shape[axis] = node.shape(0)[axis];
+    }
+    if (shape != node.shape(0) || is_real(node.element(i)) != is_real(node.element(0))) {
+      return node.wrong("inputs that differ along the axis only needed");
+    }
+  }
+  if (node.folds()) {
+    std::vector<const Constant*> parts;
+    for (std::size_t i = 0; i < node.inputs(); ++i) {
+      parts.push_back(node.value(i).constant.get());
+    }
+    node.set(0, concatenated(parts, axis));
+    return {};
+  }
+  std::vector<TensorId> parts;
+  bool images = false;
+  for (std::size_t i = 0; i < node.inputs(); ++i) {
+    if (node.shape(i)[axis] == 0) {
+      continue;  // Adds nothing.
+    }
+    POPRUN_ASSIGN(const TensorId part, node.tensor(i));
+    images = images || node.type(part).layout == Layout::kChannelsLast;
+    parts.push_back(part);
+  }
+  if (parts.empty()) {
+    return node.unsupported("a tensor without elements");
+  }
+  for (TensorId& part : parts) {
+    POPRUN_ASSIGN(part, node.reshape(part, node.type(part).shape,
+                                     images ? Layout::kChannelsLast : Layout::kRowMajor));
+  }
+  TensorId y = parts[0];
+  if (parts.size() > 1) {
+    POPRUN_ASSIGN(y, node.add("concat", parts, {{"axis", static_cast<std::int64_t>(axis)}}));
+  }
+  node.set(0, y, node.element(0));
+  return {};
+}
+
+/// Sizes by attribute or input, or equal parts.
+Result<std::vector<std::int64_t>> split_sizes(Node& node, std::int64_t whole) {
+  POPRUN_ASSIGN(const auto given, node.integers_from("split", 1));
+  if (given) {
+    return *given;
+  }
+  const auto n = static_cast<std::int64_t>(node.outputs());
+  if (whole % n != 0) {
+    return node.wrong(fmt::format("{} elements do not split into {} equal parts", whole, n));
+  }
+  return std::vector<std::int64_t>(node.outputs(), whole / n);
+}
+
+Status split(Node& node) {
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), node.shape(0).size()));
+  POPRUN_ASSIGN(const auto sizes, split_sizes(node, node.shape(0)[axis]));
+  std::int64_t sum = 0;
+  for (const std::int64_t size : sizes) {
+    if (size < 0 || size > node.shape(0)[axis]) {
+      return node.wrong("a part larger than the whole");
+    }
+    sum += size;
+  }
+  if (sizes.size() != node.outputs() || sum != node.shape(0)[axis]) {
+    return node.wrong("parts that fill the axis, one for each output, needed");
+  }
+  if (node.folds()) {
+    const auto x = node.value(0).constant;
+    std::int64_t begin = 0;
+    for (std::size_t k = 0; k < sizes.size(); ++k) {
+      node.set(k, sliced(*x, axis, begin, sizes[k], 1));
+      begin += sizes[k];
+    }
+    return {};
+  }
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+  const Element element = node.element(0);
+  POPRUN_ASSIGN(
+      const auto parts,
+      node.add_many("split", {x}, {{"axis", static_cast<std::int64_t>(axis)}, {"sizes", sizes}},
+                    sizes.size()));
+  for (std::size_t k = 0; k < parts.size(); ++k) {
+    node.set(k, parts[k], element);
+  }
+  return {};
+}
+
+struct Cut {
+  std::size_t axis;
+  std::int64_t begin;
+  std::int64_t count;
+  std::int64_t step;
+};
+
+/// ONNX's rule: below zero counts from the end, what lies outside is brought to the border.
+Cut cut_of(std::int64_t size, std::size_t axis, std::int64_t start, std::int64_t end,
+           std::int64_t step) {
+  const auto from_end = [size](std::int64_t at) { return at < 0 ? at + size : at; };
+  const std::int64_t low = step > 0 ? 0 : -1;
+  const std::int64_t high = step > 0 ? size : size - 1;
+  const std::int64_t begin = std::clamp<std::int64_t>(from_end(start), 0, high);
+  const std::int64_t stop = std::clamp<std::int64_t>(from_end(end), low, size);
+  const std::int64_t span = step > 0 ? stop - begin : begin - stop;
+  const std::int64_t stride = step > 0 ? step : -step;
+  return {axis, begin, span <= 0 ? 0 : (span - 1) / stride + 1, step};
+}
+
+struct Bounds {
+  std::vector<std::int64_t> starts;
+  std::vector<std::int64_t> ends;
+  std::vector<std::int64_t> axes;
+  std::vector<std::int64_t> steps;
+};
+
+/// Attributes before opset 10, then inputs.
+Result<Bounds> bounds_of(Node& node) {
+  POPRUN_ASSIGN(const auto starts, node.integers_from("starts", 1));
+  POPRUN_ASSIGN(const auto ends, node.integers_from("ends", 2));
+  POPRUN_ASSIGN(const auto axes, node.integers_from("axes", 3));
+  POPRUN_ASSIGN(const auto steps, node.integers_from("steps", 4));
+  if (!starts || !ends) {
+    return node.wrong("starts and ends needed");
+  }
+  Bounds bounds{*starts, *ends, axes.value_or(Shape{}), steps.value_or(Shape{})};
+  if (!axes) {
+    for (std::size_t i = 0; i < starts->size(); ++i) {
+      bounds.axes.push_back(static_cast<std::int64_t>(i));
+    }
+  }
+  if (!steps) {
+    bounds.steps.assign(starts->size(), 1);
+  }
+  if (bounds.ends.size() != bounds.starts.size() || bounds.axes.size() != bounds.starts.size() ||
+      bounds.steps.size() != bounds.starts.size()) {
+    return node.wrong("as many starts as ends, axes and steps needed");
+  }
+  return bounds;
+}
+
+Status slice(Node& node) {
+  const Shape x = node.shape(0);
+  POPRUN_ASSIGN(const Bounds bounds, bounds_of(node));
+  std::vector<Cut> cuts;
+  for (std::size_t i = 0; i < bounds.starts.size(); ++i) {
+    POPRUN_ASSIGN(const std::size_t axis, normal_axis(bounds.axes[i], x.size()));
+    const std::int64_t step = bounds.steps[i];
+    if (step == 0 || step < -kMostElements) {
+      return node.wrong(fmt::format("a step of {}", step));
+    }
+    cuts.push_back(cut_of(x[axis], axis, bounds.starts[i], bounds.ends[i], step));
+  }
+  const bool empty = std::ranges::any_of(cuts, [](const Cut& cut) { return cut.count == 0; });
+  if (node.folds()) {
+    Constant y = *node.value(0).constant;
+    for (const Cut& cut : cuts) {
+      y = sliced(y, cut.axis, cut.begin, cut.count, cut.step);
+    }
+    node.set(0, std::move(y));
+    return {};
+  }
+  if (empty) {
+    return node.unsupported("a slice without elements");
+  }
+  POPRUN_ASSIGN(TensorId y, node.tensor(0));
+  for (const Cut& cut : cuts) {
+    if (cut.step == 1 && cut.count == x[cut.axis]) {
+      continue;
+    }
+    POPRUN_ASSIGN(y, node.add("slice", {y},
+                              {{"axis", static_cast<std::int64_t>(cut.axis)},
+                               {"begin", cut.begin},
+                               {"count", cut.count},
+                               {"step", cut.step}}));
+  }
+  node.set(0, y, node.element(0));
+  return {};
+}
+
+/// One row of x by a number that is known: a slice, of any type of elements.
+Status gather_one(Node& node, const Constant& index, std::size_t axis) {
+  const Shape x = node.shape(0);
+  const std::int64_t at = index.integer_at(0) + (index.integer_at(0) < 0 ? x[axis] : 0);
+  if (at < 0 || at >= x[axis]) {
+    return node.wrong(fmt::format("index {} into {} rows", index.integer_at(0), x[axis]));
+  }
+  POPRUN_ASSIGN(TensorId y, node.row_major(0));
+  POPRUN_ASSIGN(y, node.add("slice", {y},
+                            {{"axis", static_cast<std::int64_t>(axis)},
+                             {"begin", at},
+                             {"count", std::int64_t{1}}}));
+  const auto place = static_cast<std::ptrdiff_t>(axis);
+  Shape shape(x.begin(), x.begin() + place);
+  shape.insert(shape.end(), index.shape.begin(), index.shape.end());
+  shape.insert(shape.end(), x.begin() + place + 1, x.end());
+  POPRUN_ASSIGN(y, node.reshape(y, shape));
+  node.set(0, y, node.element(0));
+  return {};
+}
+
+Status gather(Node& node) {
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), node.shape(0).size()));
+  if (is_real(node.element(1))) {
+    return node.wrong("indices of integers needed");
+  }
+  const Value& indices = node.value(1);
+  if (node.folds()) {
+    POPRUN_ASSIGN(Constant y, gathered(*node.value(0).constant, *indices.constant, axis));
+    node.set(0, std::move(y));
+    return {};
+  }
+  if (indices.constant != nullptr && !indices.sample && indices.constant->elements() == 1) {
+    return gather_one(node, *indices.constant, axis);
+  }
+  POPRUN_ASSIGN(TensorId x, node.tensor(0));
+  POPRUN_ASSIGN(x, node.row_major_of(x));
+  POPRUN_ASSIGN(const TensorId rows, node.row_major(1));
+  POPRUN_ASSIGN(const TensorId y,
+                node.add("gather", {x, rows}, {{"axis", static_cast<std::int64_t>(axis)}}));
+  node.set(0, y, node.element(0));
+  return {};
+}
+
+/// Opset 1 calls its attribute paddings, 2 to 10 pads, then it is an input.
+Status pad(Node& node) {
+  const std::size_t rank = node.shape(0).size();
+  POPRUN_ASSIGN(auto pads,
+                node.integers_from(node.has_attribute("paddings") ? "paddings" : "pads", 1));
+  if (!pads || pads->size() != 2 * rank ||
+      std::ranges::any_of(*pads, [](auto p) { return p < -kMostElements || p > kMostElements; })) {
+    return node.wrong(fmt::format("{} pads needed", 2 * rank));
+  }
+  double value = node.real("value", 0);
+  if (node.has(2)) {
+    POPRUN_ASSIGN(const float given, node.real_of(2));
+    value = static_cast<double>(given);
+  }
+  const std::string mode = node.text("mode", "constant");
+  const auto middle = pads->begin() + static_cast<std::ptrdiff_t>(rank);
+  Attributes attributes{
+      {"begin", Shape(pads->begin(), middle)}, {"end", Shape(middle, pads->end())}, {"mode", mode}};
+  if (mode == "constant") {
+    attributes.set("value", value);
+  } else if (mode != "reflect" && mode != "edge") {
+    return node.unsupported(fmt::format("the mode '{}'", mode));
+  }
+  POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+  POPRUN_ASSIGN(const TensorId y, node.add("pad", {x}, std::move(attributes)));
+  node.set(0, y, node.element(0));
+  return {};
+}
+
+}  // namespace
+
+std::vector<Translator> pieces_translators() {
+  return {{"Concat", 1, concat},
+          {"Split", 1, split},
+          {"Slice", 1, slice},
+          {"Gather", 2, gather},
+          {"Pad", 1, pad}};
+}
+
+}  // namespace poprun::onnx_import

@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "replica/models/layers/reductions.h"
+#include "replica/models/onnx/node.h"
+
+/// Reductions over axes, and where the extreme elements are.
+namespace poprun::onnx_import {
+namespace {
+
+using Proto = ::onnx::TensorProto;
+
+using layers::Reduction;
+
+/// Dimensions to reduce, sorted, from 0; empty where nothing is reduced.
+Result<Shape> axes_of(Node& node) {
+  const std::size_t rank = node.shape(0).size();
+  POPRUN_ASSIGN(const auto given, node.integers_from("axes", 1));
+  std::vector<bool> reduced(rank, false);
+  for (const std::int64_t axis : given.value_or(Shape{})) {
+    POPRUN_ASSIGN(const std::size_t at, normal_axis(axis, rank));
+    reduced[at] = true;
+  }
+  if ((!given || given->empty()) && node.integer("noop_with_empty_axes", 0) == 0) {
+    reduced.assign(rank, true);
+  }
+  Shape axes;
+  for (std::size_t d = 0; d < rank; ++d) {
+    if (reduced[d]) {
+      axes.push_back(static_cast<std::int64_t>(d));
+    }
+  }
+  return axes;
+}
+
+/// The shape arithmetic's: integers of one dimension, all of them.
+Status fold_all(Node& node, std::int64_t (*function)(std::int64_t, std::int64_t)) {
+  const auto values = node.value(0).constant->all_integers();
+  const std::int64_t total =
+      std::accumulate(values.begin() + 1, values.end(), values.front(), function);
+  node.set(0,
+           Constant::of_integers({total}, node.integer("keepdims", 1) != 0 ? Shape{1} : Shape{}));
+  return {};
+}
+
+template <Reduction reduction>
+Status reduce(Node& node) {
+  if (!is_real(node.element(0))) {
+    return node.unsupported(fmt::format("elements of {}", element_name(node.element(0))));
+  }
+  POPRUN_ASSIGN(const Shape axes, axes_of(node));
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  if (axes.empty() && !node.shape(0).empty()) {
+    node.pass(0, 0);
+    return {};
+  }
+  const TensorId y = layers::reduce(node.builder(), node.free_name(), reduction, x, axes,
+                                    node.integer("keepdims", 1) != 0);
+  POPRUN_TRY(node.builder().status());
+  node.set(0, y);
+  return {};
+}
+
+/// A reduction that folds where it is of a list of integers, as of a shape.
+template <Reduction reduction>
+Status reduce_or_fold(Node& node) {
+  if (!node.folds() || !is_integer(node.element(0)) || node.shape(0).size() != 1) {
+    return reduce<reduction>(node);
+  }
+  if (reduction == Reduction::kMax || reduction == Reduction::kMin) {
+    return fold_all(
+        node, reduction == Reduction::kMax
+                  ? [](std::int64_t a, std::int64_t b) { return std::max(a, b); }
+                  : [](std::int64_t a, std::int64_t b) { return std::min(a, b); });
+  }
+  if (reduction == Reduction::kSum) {
+    return fold_all(node, [](std::int64_t a, std::int64_t b) {
+      return std::clamp(a, -kMostElements, kMostElements) +
+             std::clamp(b, -kMostElements, kMostElements);
+    });
+  }
+  // Factors are sizes; what is larger than any tensor stays so.
+  return fold_all(node, [](std::int64_t a, std::int64_t b) {
+    return std::clamp(
+        std::clamp(a, -kMostElements, kMostElements) * std::clamp(b, -kMostElements, kMostElements),
+        -kMostElements, kMostElements);
+  });
+}
+
+/// (x - mean) / (sqrt(mean((x - mean)^2)) + 1e-9), over images' batch and pixels where no axes are
+/// given.
+Status mean_variance(Node& node) {
+  Shape axes = node.has_attribute("axes") ? node.integers("axes") : Shape{0, 2, 3};
+  for (std::int64_t& axis : axes) {
+    POPRUN_ASSIGN(const std::size_t at, normal_axis(axis, node.shape(0).size()));
+    axis = static_cast<std::int64_t>(at);
+  }
+  const auto mean = [&](TensorId x) -> Result<TensorId> {
+    const TensorId y =
+        layers::reduce(node.builder(), node.free_name(), Reduction::kMean, x, axes, true);
+    POPRUN_TRY(node.builder().status());
+    return y;
+  };
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(const TensorId middle, mean(x));
+  POPRUN_ASSIGN(const TensorId centred, node.add("sub", {x, middle}));
+  POPRUN_ASSIGN(const TensorId squares, node.add("mul", {centred, centred}));
+  POPRUN_ASSIGN(const TensorId variance, mean(squares));
+  POPRUN_ASSIGN(const TensorId deviation, node.add("sqrt", {variance}));
+  POPRUN_ASSIGN(const TensorId small, node.fill({}, 1e-9));
+  POPRUN_ASSIGN(const TensorId divisor, node.add("add", {deviation, small}));
+  POPRUN_ASSIGN(const TensorId y, node.add("div", {centred, divisor}));
+  node.set(0, y);
+  return {};
+}
+
+Status arg_extreme(Node& node, const std::string& kind) {
+  Shape shape = node.shape(0);
+  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), shape.size()));
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(
+      TensorId y,
+      node.add(kind, {x},
+               {{"axis", static_cast<std::int64_t>(axis)},
+                {"last", std::int64_t{node.integer("select_last_index", 0) != 0 ? 1 : 0}}}));
+  if (node.integer("keepdims", 1) == 0) {
+    shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(axis));
+    POPRUN_ASSIGN(y, node.reshape(y, shape));
+  }
+  node.set(0, y, Proto::INT64);
+  return {};
+}
+
+Status arg_max(Node& node) {
+  return arg_extreme(node, "arg_max");
+}
+
+Status arg_min(Node& node) {
+  return arg_extreme(node, "arg_min");
+}
+
+}  // namespace
+
+std::vector<Translator> reduction_translators() {
+  return {{"ReduceSum", 1, reduce_or_fold<Reduction::kSum>},
+          {"ReduceMean", 1, reduce<Reduction::kMean>},
+          {"ReduceMax", 1, reduce_or_fold<Reduction::kMax>},
+          {"ReduceMin", 1, reduce_or_fold<Reduction::kMin>},
+          {"ReduceProd", 1, reduce_or_fold<Reduction::kProd>},
+          {"ReduceSumSquare", 1, reduce<Reduction::kSumSquare>},
+          {"ReduceL1", 1, reduce<Reduction::kL1>},
+          {"ReduceL2", 1, reduce<Reduction::kL2>},
+          {"ReduceLogSum", 1, reduce<Reduction::kLogSum>},
+          {"ReduceLogSumExp", 1, reduce<Reduction::kLogSumExp>},
+          {"MeanVarianceNormalization", 1, mean_variance},
+          {"ArgMax", 1, arg_max},
+          {"ArgMin", 1, arg_min}};
+}
+
+}  // namespace poprun::onnx_import

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""ONNX models through the real command: cases with known outputs, and a file that is trained.
+
+The trained file is written here in protobuf's wire format (field numbers: onnx.proto), so that no
+ONNX package is needed.
+"""
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import unittest
+
+from emulated_job import BIN, ROOT, JobTest
+
+SHARED = pathlib.Path(os.environ.get("POPRUN_EMU_SHARED", ROOT.parent / "shared")) / "onnx"
+DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data")
+FLOAT = 1  # TensorProto.DataType
+
+
+def varint(value):
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def field(number, value):
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    value = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def tensor(name, dims, values):
+    raw = struct.pack(f"<{len(values)}f", *values)
+    return b"".join(field(1, d) for d in dims) + field(2, FLOAT) + field(8, name) + field(9, raw)
+
+
+def value_info(name, dims):
+    shape = b"".join(field(1, field(2, d) if isinstance(d, str) else field(1, d)) for d in dims)
+    return field(1, name) + field(2, field(1, field(1, FLOAT) + field(2, shape)))
+
+
+def node(op, inputs, output):
+    return b"".join(field(1, i) for i in inputs) + field(2, output) + field(4, op)
+
+
+def classifier(pixels, classes, last="Softmax", opset=13):
+    """Images [N,1,8,8], flattened, through a hidden layer of 16."""
+    rng = random.Random(7)
+    weights = [rng.uniform(-0.2, 0.2) for _ in range(pixels * 16)]
+    head = [rng.uniform(-0.2, 0.2) for _ in range(16 * classes)]
+    graph = b"".join([
+        field(1, node("Flatten", ["image"], "flat")),
+        field(1, node("Gemm", ["flat", "hidden.weight", "hidden.bias"], "hidden")),
+        field(1, node("Relu", ["hidden"], "active")),
+        field(1, node("Gemm", ["active", "head.weight", "head.bias"], "logits")),
+        field(1, node(last, ["logits"], "probabilities")),
+        field(2, "classifier"),
+        field(5, tensor("hidden.weight", [pixels, 16], weights)),
+        field(5, tensor("hidden.bias", [16], [0.0] * 16)),
+        field(5, tensor("head.weight", [16, classes], head)),
+        field(5, tensor("head.bias", [classes], [0.0] * classes)),
+        field(11, value_info("image", ["N", 1, 8, 8])),
+        field(12, value_info("probabilities", ["N", classes])),
+    ])
+    return field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, opset))
+
+
+CONFIG = """
+[model]
+onnx = {file}
+{more}
+[data]
+source = synthetic:images=1x8x8,classes=4,items=1000
+micro-batch-size = 8
+[training]
+steps = 40
+optimizer = momentum
+learning-rate = 0.05
+"""
+
+
+def check(*directories):
+    command = [BIN / "poprun-emu", "--check-onnx", *directories]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+
+
+class Training(JobTest):
+    def config(self, content, more=""):
+        file = pathlib.Path(self.folder) / "model.onnx"
+        file.write_bytes(content)
+        return CONFIG.format(file=file, more=more)
+
+    def assert_refused(self, code, config, *parts):
+        self.assert_first_line(self.run_job("-n", 1, config=config, code=code), *parts)
+
+    def test_a_file_trains_the_same_for_any_number_of_instances(self):
+        config = self.config(classifier(64, 4))
+        job = self.run_job("-n", 4, config=config)
+        losses = [float(row["loss"]) for row in job.metrics() if row["split"] == "train"]
+        self.assertLess(sum(losses[-3:]), 0.75 * sum(losses[:3]), losses)
+        self.assertIn(b"hidden.weight", (job.output_dir / "weights.safetensors").read_bytes())
+        self.assertIn("Softmax", job.stdout + job.stderr)
+        again = self.run_job("-n", 4, "--num-instances", 1, config=config)
+        self.assertEqual(job.weights_hash(), again.weights_hash())
+
+    def test_mean_squared_error_trains_too(self):
+        job = self.run_job("-n", 2, config=self.config(classifier(64, 4),
+                                                      "loss = mean-squared-error"))
+        losses = [float(row["loss"]) for row in job.metrics() if row["split"] == "train"]
+        self.assertLess(sum(losses[-3:]), sum(losses[:3]), losses)
+
+    def test_what_cannot_be_trained_is_refused_in_a_line(self):
+        self.assert_refused(65, self.config(b"no model"), "model.onnx", "no ONNX model")
+        self.assert_refused(64, self.config(classifier(64, 4, last="Det")), "Det")
+        self.assert_refused(64, self.config(classifier(64, 4, opset=18)), "opset 18")
+        missing = CONFIG.format(file="/nowhere/model.onnx", more="")
+        self.assert_refused(65, missing, "/nowhere/model.onnx", "No such file")
+        config = self.config(classifier(64, 4)).replace("images=1x8x8", "images=3x9x9")
+        self.assert_refused(64, config, "[N,1,8,8]", "[N,3,9,9]")
+
+
+class Cases(unittest.TestCase):
+    def test_a_folder_without_cases_is_bad_input(self):
+        result = check(ROOT / "proto")
+        self.assertEqual(result.returncode, 65, result.stderr)
+
+    @unittest.skipUnless(SHARED.is_dir(), "no folder of ONNX cases beside the repository")
+    def test_every_shared_case_passes(self):
+        result = check(SHARED)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertNotIn("unsupported  ", result.stdout)
+
+    @unittest.skipUnless(DEBIAN.is_dir(), "needs Debian's package libonnx-testdata")
+    def test_no_case_of_the_onnx_project_fails(self):
+        result = check(DEBIAN)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertGreater(result.stdout.count("pass  "), 700, result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

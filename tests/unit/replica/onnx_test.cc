@@ -1,0 +1,173 @@
+/// ONNX models built here, imported, compiled and run, against results worked out by hand.
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "onnx_models.h"
+#include "replica/instance/onnx_check.h"
+#include "replica/models/onnx/job_model.h"
+
+namespace poprun {
+namespace {
+
+using onnx_import::Constant;
+using onnx_import::OnnxModel;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::OnnxBuilder;
+using ::testing::UnorderedElementsAre;
+
+std::vector<Constant> run(const OnnxBuilder& b, const std::vector<Constant>& inputs) {
+  const auto model = OnnxModel::parse(b.bytes());
+  EXPECT_TRUE(model) << (model ? "" : model.error().message);
+  auto outputs = run_onnx(*model, inputs, "mk2");
+  EXPECT_TRUE(outputs) << (outputs ? "" : outputs.error().message);
+  return outputs ? *outputs : std::vector<Constant>{};
+}
+
+std::string refusal(const OnnxBuilder& b, const std::vector<Constant>& inputs) {
+  const auto model = OnnxModel::parse(b.bytes());
+  if (!model) {
+    return model.error().message;
+  }
+  const auto outputs = run_onnx(*model, inputs, "mk2");
+  return outputs ? "accepted" : outputs.error().message;
+}
+
+TEST(Onnx, APerceptronGivesWhatItsFormulaGives) {
+  const auto y = run(testing::perceptron(), {Constant::of_reals({1, 2}, {1, 2})});
+
+  // h = [0.5 + 2, -1 + 0.5 + 0.5, 2 - 1 - 1] = [2.5, 0, 0]; z = [2.5 + 0.1, -2.5 - 0.1].
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_NEAR(y[0].reals.at(0), 1 / (1 + std::exp(-5.2)), 1e-5);
+  EXPECT_NEAR(y[0].reals.at(1), 1 / (1 + std::exp(5.2)), 1e-5);
+}
+
+TEST(Onnx, ShapeArithmeticIsKnownAtImport) {
+  // Reshape to [Shape(x)[0], -1], as exporters write a flattening.
+  OnnxBuilder b;
+  b.input("x", {-1, 2, 3}).output("y", {-1, 6});
+  b.integers("zero", {}, {0}).integers("axes", {1}, {0}).integers("rest", {1}, {-1});
+  b.node("Shape", {"x"}, {"s"});
+  b.node("Gather", {"s", "zero"}, {"n"});
+  b.node("Unsqueeze", {"n", "axes"}, {"n1"});
+  OnnxBuilder::set_integer(b.node("Concat", {"n1", "rest"}, {"target"}), "axis", 0);
+  b.node("Reshape", {"x", "target"}, {"y"});
+  std::vector<float> x(24);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>(i);
+  }
+
+  const auto y = run(b, {Constant::of_reals(x, {4, 2, 3})});
+
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_EQ(y[0].shape, (Shape{4, 6}));
+  EXPECT_EQ(y[0].reals, x);
+}
+
+TEST(Onnx, ASliceWithAStepBelowZeroReverses) {
+  OnnxBuilder b;
+  b.input("x", {5}).output("y", {3});
+  b.integers("starts", {1}, {-1}).integers("ends", {1}, {-1000}).integers("axes", {1}, {0});
+  b.integers("steps", {1}, {-2});
+  b.node("Slice", {"x", "starts", "ends", "axes", "steps"}, {"y"});
+
+  const auto y = run(b, {Constant::of_reals({0, 1, 2, 3, 4}, {5})});
+
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_THAT(y[0].reals, ElementsAre(4, 2, 0));
+}
+
+TEST(Onnx, AnOperatorThatIsMissingIsNamedWithThoseThatAreThere) {
+  OnnxBuilder b;
+  b.input("x", {2}).output("y", {2});
+  b.node("Det", {"x"}, {"y"});
+
+  const std::string why = refusal(b, {Constant::of_reals({1, 2}, {2})});
+
+  EXPECT_THAT(why, HasSubstr("not supported: Det; there are: Abs,"));
+}
+
+TEST(Onnx, ANewerOpsetIsRefused) {
+  OnnxBuilder b(18);
+  b.input("x", {2}).output("y", {2});
+  b.node("Relu", {"x"}, {"y"});
+
+  EXPECT_THAT(refusal(b, {}), HasSubstr("opset 18 is newer than 17"));
+}
+
+TEST(Onnx, BytesThatAreNoModelAreRefusedAsData) {
+  const auto model = OnnxModel::parse("this is not an ONNX model");
+
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code, ErrorCode::kData);
+}
+
+/// The job's model on a batch of three, as a graph.
+struct Built {
+  Graph graph;
+  Status status;
+  std::shared_ptr<onnx_import::JobModel> model;
+};
+
+Built build(const OnnxBuilder& b, const std::string& loss, TensorType x) {
+  Built built;
+  built.model = *onnx_import::JobModel::parse("test.onnx", b.bytes(), loss);
+  built.graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
+  Builder builder(built.graph, 1, 0, "");
+  ModelInputs inputs;
+  inputs.names = {"features", "labels"};
+  const std::int64_t N = x.shape[0];
+  inputs.tensors =
+      builder.stream_in("train", inputs.names, {std::move(x), TensorType{DataType::kI32, {N}, {}}});
+  inputs.classes = 2;
+  built.model->build(builder, inputs);
+  built.status = builder.status();
+  return built;
+}
+
+TEST(OnnxJob, StoredWeightsBecomeParametersAndTheLastSoftmaxIsLeftOut) {
+  const Built built = build(testing::perceptron(), "cross-entropy", {DataType::kF32, {3, 2}, {}});
+
+  ASSERT_TRUE(built.status) << built.status.error().message;
+  std::vector<std::string> parameters;
+  for (const Tensor& tensor : built.graph.tensors()) {
+    if (tensor.role == Role::kParameter) {
+      parameters.push_back(tensor.name);
+    }
+  }
+  EXPECT_THAT(parameters, UnorderedElementsAre("w1", "b1", "w2", "b2"));
+  for (const Operation& operation : built.graph.functions[1].regions[0].operations) {
+    EXPECT_NE(operation.kind, "softmax");
+  }
+  EXPECT_THAT(built.model->notes(), ElementsAre(HasSubstr("Softmax")));
+  EXPECT_EQ(built.model->weights()->at("b1").size(), 12U);
+}
+
+TEST(OnnxJob, DataOfAnotherShapeAreRefusedWithBothShapes) {
+  const Built built = build(testing::perceptron(), "cross-entropy", {DataType::kF32, {3, 5}, {}});
+
+  ASSERT_FALSE(built.status);
+  EXPECT_EQ(built.status.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(built.status.error().message,
+              HasSubstr("model takes 'x' [N,2], dataset gives [N,5]"));
+}
+
+TEST(OnnxJob, ABatchSizeWrittenIntoReshapesFollowsTheData) {
+  OnnxBuilder b;
+  b.input("x", {1, 2, 1}).output("y", {1, 2});
+  b.integers("target", {2}, {1, 2});
+  b.weight("w", {2, 2}, {1, 0, 0, 1});
+  b.node("Reshape", {"x", "target"}, {"flat"});
+  b.node("MatMul", {"flat", "w"}, {"y"});
+
+  const Built built = build(b, "mean-squared-error", {DataType::kF32, {3, 2, 1}, {}});
+
+  ASSERT_TRUE(built.status) << built.status.error().message;
+  EXPECT_EQ(built.graph.tensor(built.graph.find("flat")).type.shape, (Shape{3, 2}));
+}
+
+}  // namespace
+}  // namespace poprun
