@@ -50,16 +50,6 @@ std::string describe(const Call& call) {
   return text;
 }
 
-Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
-  Call call{.kind = CallKind::kAllReduce, .reduction = reduction, .layout = kLayoutSeed};
-  for (const Buffer& buffer : buffers) {
-    call.bytes += buffer.bytes.size();
-    call.layout = mix_layout(call.layout, static_cast<std::uint64_t>(buffer.type));
-    call.layout = mix_layout(call.layout, buffer.bytes.size());
-  }
-  return call;
-}
-
 Call call_of_reduce_scatter(Reduction reduction, ElementType type,
                             std::span<const std::byte> data) {
   return {.kind = CallKind::kReduceScatter,
@@ -106,7 +96,8 @@ std::string describe(std::chrono::milliseconds time) {
   return count % 1000 == 0 ? std::to_string(count / 1000) + " s" : std::to_string(count) + " ms";
 }
 
-std::optional<std::string> disagreement(std::uint64_t sequence, std::size_t first,
+std::optional<std::string> disagreement(std::uint64_t sequence,
+                                        std::span<const std::size_t> numbers,
                                         std::span<const Call> calls) {
   std::vector<bool> told(calls.size(), false);
   std::vector<std::string> groups;
@@ -119,7 +110,7 @@ std::optional<std::string> disagreement(std::uint64_t sequence, std::size_t firs
     for (std::size_t k = i; k < calls.size(); ++k) {
       if (calls[k] == calls[i]) {
         told[k] = true;
-        alike.push_back(first + k);
+        alike.push_back(numbers[k]);
       }
     }
     groups.push_back(replica_list(alike) + ": " + describe(calls[i]));

@@ -47,12 +47,10 @@ std::string replica_list(std::span<const std::size_t> replicas);
 std::string describe(std::chrono::milliseconds time);
 
 /// Nothing where all calls are equal; else who calls what, in one line. calls[i] is the call of
-/// replica first + i, `sequence` how many collectives the communicator has begun.
-std::optional<std::string> disagreement(std::uint64_t sequence, std::size_t first,
+/// replica numbers[i], `sequence` how many collectives the communicator has begun.
+std::optional<std::string> disagreement(std::uint64_t sequence,
+                                        std::span<const std::size_t> numbers,
                                         std::span<const Call> calls);
-
-/// What an all-reduce of these buffers is; a communicator may mix more into the layout.
-Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers);
 
 Call call_of_reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data);
 

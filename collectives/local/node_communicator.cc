@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
+#include <numeric>
+#include <utility>
 
 #include "collectives/local/tree_reduce.h"
 #include "collectives/patterns/slices.h"
@@ -15,15 +16,52 @@ std::size_t shard_chunk(std::size_t replicas) {
   return NodeSegment::kStagingBytes / replicas / kLineBytes * kLineBytes;
 }
 
+std::vector<std::size_t> numbers_of(const NodeSegment& segment,
+                                    const NodeCommunicator::Options& options) {
+  std::vector<std::size_t> numbers = options.numbers;
+  if (numbers.empty()) {
+    numbers.resize(segment.replicas());
+    std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  }
+  POPRUN_CHECK(numbers.size() == segment.replicas());
+  return numbers;
+}
+
 }  // namespace
+
+std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica,
+                               std::span<const Buffer> buffers) {
+  std::vector<Piece> pieces;
+  for (const Buffer& buffer : buffers) {
+    if (!buffer.bytes.empty()) {
+      pieces.push_back({buffer.type, buffer.bytes, segment.find(replica, buffer.bytes)});
+    }
+  }
+  return pieces;
+}
+
+Call call_of_all_reduce(Reduction reduction, std::span<const Piece> pieces) {
+  Call call{.kind = CallKind::kAllReduce, .reduction = reduction, .layout = kLayoutSeed};
+  for (const Piece& piece : pieces) {
+    call.bytes += piece.bytes.size();
+    for (const std::uint64_t word :
+         {static_cast<std::uint64_t>(piece.type), std::uint64_t{piece.bytes.size()},
+          static_cast<std::uint64_t>(piece.place.owner),
+          static_cast<std::uint64_t>(piece.place.where)}) {
+      call.layout = mix_layout(call.layout, word);
+    }
+  }
+  return call;
+}
 
 NodeCommunicator::NodeCommunicator(NodeSegment& segment, const Options& options)
     : segment_(&segment),
       options_(options),
       rendezvous_({.memory = segment.control(),
-                   .replicas = segment.replicas(),
+                   .numbers = numbers_of(segment, options),
                    .self = options.self,
-                   .deadline = options.deadline}),
+                   .deadline = options.deadline,
+                   .agree = options.agree}),
       sources_(segment.replicas()),
       targets_(segment.replicas()) {}
 
@@ -76,35 +114,21 @@ Status NodeCommunicator::share_region(Bytes size) {
 
 Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
   POPRUN_TRY(check_reduction(reduction, buffers));
-  Call call = call_of_all_reduce(reduction, buffers);
-  std::vector<Placed> placed;
-  std::vector<Buffer> elsewhere;
-  for (const Buffer& buffer : buffers) {
-    if (buffer.bytes.empty()) {
-      continue;  // May lie anywhere.
-    }
-    const Place place = segment_->find(options_.self, buffer.bytes);
-    if (place.owner >= 0) {
-      placed.push_back({buffer.type, place, buffer.bytes.size()});
-    } else {
-      elsewhere.push_back(buffer);
-    }
-    for (const std::int64_t word : {place.owner, place.where}) {
-      call.layout = mix_layout(call.layout, static_cast<std::uint64_t>(word));
-    }
+  const std::vector<Piece> pieces = find_pieces(*segment_, options_.self, buffers);
+  std::vector<Piece> placed;
+  std::vector<Piece> elsewhere;
+  for (const Piece& piece : pieces) {
+    (piece.place.owner >= 0 ? placed : elsewhere).push_back(piece);
   }
-  // Wide elements first, so that cuts at lines cut no element.
-  std::ranges::stable_sort(placed, std::greater{},
-                           [](const Placed& buffer) { return size_of(buffer.type); });
-  const Pieces others{elsewhere};
+  const Pieces others{std::move(elsewhere)};
 
   const auto staged = [&](Slice chunk) {
     return std::span(segment_->staging(options_.self), chunk.size());
   };
   Slice chunk{0, std::min(others.size(), NodeSegment::kStagingBytes)};
   others.copy_out(chunk.begin, staged(chunk));
-  POPRUN_TRY(rendezvous_.open(call));
-  reduce_placed(reduction, placed);
+  POPRUN_TRY(rendezvous_.open(call_of_all_reduce(reduction, pieces)));
+  reduce_placed(reduction, Pieces{std::move(placed)});
   while (true) {
     reduce_staged(reduction, others, chunk);
     POPRUN_TRY(rendezvous_.wait());
@@ -118,34 +142,24 @@ Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer>
   }
 }
 
-void NodeCommunicator::reduce_placed(Reduction reduction, std::span<const Placed> buffers) {
-  std::size_t total = 0;
-  for (const Placed& buffer : buffers) {
-    total += buffer.size;
-  }
-  const Slice mine = slice_of(total, size(), options_.self);
-  std::size_t start = 0;
-  for (const Placed& buffer : buffers) {
-    const Slice part = overlap(mine, {start, start + buffer.size});
-    for (std::size_t r = 0; part.size() > 0 && r < size(); ++r) {
-      targets_[r] = segment_->at(buffer.place, r) + (part.begin - start);
+void NodeCommunicator::reduce_placed(Reduction reduction, const Pieces& pieces) {
+  for (const Piece& part : pieces.parts(slice_of(pieces.size(), size(), options_.self))) {
+    for (std::size_t r = 0; r < size(); ++r) {
+      targets_[r] = segment_->at(part.place, r);
       sources_[r] = targets_[r];
     }
-    tree_reduce(reduction, buffer.type, sources_, targets_, part.size() / size_of(buffer.type));
-    start += buffer.size;
+    tree_reduce(reduction, part.type, sources_, targets_, part.count());
   }
 }
 
 void NodeCommunicator::reduce_staged(Reduction reduction, const Pieces& pieces, Slice chunk) {
   const Slice mine = slice_of(chunk.size(), size(), options_.self);
-  const Slice bytes{chunk.begin + mine.begin, chunk.begin + mine.end};
-  for (const Extent& extent : pieces.extents(bytes)) {
+  for (const Piece& part : pieces.parts({chunk.begin + mine.begin, chunk.begin + mine.end})) {
     for (std::size_t r = 0; r < size(); ++r) {
-      targets_[r] = segment_->staging(r) + (extent.bytes.begin - chunk.begin);
+      targets_[r] = segment_->staging(r) + (part.whole.begin - chunk.begin);
       sources_[r] = targets_[r];
     }
-    tree_reduce(reduction, extent.type, sources_, targets_,
-                extent.bytes.size() / size_of(extent.type));
+    tree_reduce(reduction, part.type, sources_, targets_, part.count());
   }
 }
 

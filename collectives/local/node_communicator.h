@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "collectives/local/node_segment.h"
@@ -10,6 +12,13 @@
 #include "replica/ports/communicator.h"
 
 namespace poprun::collectives {
+
+/// The buffers that are not empty, and where peers find those of `replica`.
+std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica,
+                               std::span<const Buffer> buffers);
+
+/// What an all-reduce of them is.
+Call call_of_all_reduce(Reduction reduction, std::span<const Piece> pieces);
 
 /// `Communicator` for replicas that are all on one host, as threads or as processes.
 ///
@@ -26,9 +35,11 @@ namespace poprun::collectives {
 class NodeCommunicator final : public Communicator {
  public:
   struct Options {
-    std::size_t self = 0;            ///< Index in the segment; equals the replica's number.
-    std::size_t process_leader = 0;  ///< The replica that maps new memory for its process.
+    std::size_t self = 0;            ///< Index in the segment.
+    std::size_t process_leader = 0;  ///< The index that maps new memory for its process.
     std::chrono::milliseconds deadline{0};
+    std::vector<std::size_t> numbers{};  ///< Of the replicas in the segment; empty: 0, 1, ...
+    std::function<Status(std::span<const Call>)> agree{};  ///< Of Rendezvous::Options.
   };
 
   /// `segment` must outlive the communicator.
@@ -45,16 +56,12 @@ class NodeCommunicator final : public Communicator {
   Status broadcast(std::span<std::byte> data, ReplicaId root) override;
   Status barrier() override;
 
- private:
-  /// A buffer in allocated memory, at the same place on every replica.
-  struct Placed {
-    ElementType type;
-    Place place;
-    std::size_t size;  ///< Bytes.
-  };
+  /// Where its replicas meet.
+  [[nodiscard]] Rendezvous& rendezvous() { return rendezvous_; }
 
+ private:
   Status share_region(Bytes size);
-  void reduce_placed(Reduction reduction, std::span<const Placed> buffers);
+  void reduce_placed(Reduction reduction, const Pieces& pieces);
   void reduce_staged(Reduction reduction, const Pieces& pieces, Slice chunk);
   [[nodiscard]] bool all_placed() const;
 

@@ -17,9 +17,11 @@ Bytes control_bytes(std::size_t replicas) {
   return align_up(kNonceBytes + Rendezvous::bytes_needed(replicas), kPage);
 }
 
-Bytes segment_bytes(std::size_t replicas) {
-  return control_bytes(replicas) + Bytes{static_cast<std::int64_t>(NodeSegment::kStagingBytes)} *
-                                       static_cast<std::int64_t>(replicas);
+Bytes segment_bytes(std::size_t replicas, Bytes wire) {
+  return control_bytes(replicas) +
+         Bytes{static_cast<std::int64_t>(NodeSegment::kStagingBytes)} *
+             static_cast<std::int64_t>(replicas) +
+         wire;
 }
 
 Bytes stride_of(Bytes size) {
@@ -31,8 +33,9 @@ Bytes stride_of(Bytes size) {
 NodeSegment::NodeSegment(Peers peers, std::size_t replicas, SharedMemory memory)
     : peers_(peers), replicas_(replicas), memory_(std::move(memory)) {}
 
-Result<std::unique_ptr<NodeSegment>> NodeSegment::create(Peers peers, std::size_t replicas) {
-  const Bytes size = segment_bytes(replicas);
+Result<std::unique_ptr<NodeSegment>> NodeSegment::create(Peers peers, std::size_t replicas,
+                                                         Bytes wire) {
+  const Bytes size = segment_bytes(replicas, wire);
   POPRUN_ASSIGN(SharedMemory memory, peers == Peers::kThreads
                                          ? SharedMemory::create_for_threads(size)
                                          : SharedMemory::create_for_processes(size));
@@ -46,8 +49,8 @@ Result<std::unique_ptr<NodeSegment>> NodeSegment::create(Peers peers, std::size_
 }
 
 Result<std::unique_ptr<NodeSegment>> NodeSegment::open(FileAddress address, std::uint64_t nonce,
-                                                       std::size_t replicas) {
-  POPRUN_ASSIGN(SharedMemory memory, SharedMemory::open(address, segment_bytes(replicas)));
+                                                       std::size_t replicas, Bytes wire) {
+  POPRUN_ASSIGN(SharedMemory memory, SharedMemory::open(address, segment_bytes(replicas, wire)));
   std::unique_ptr<NodeSegment> segment(
       new NodeSegment(Peers::kProcesses, replicas, std::move(memory)));
   if (segment->nonce() != nonce) {

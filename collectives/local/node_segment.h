@@ -17,6 +17,7 @@ namespace poprun::collectives {
 ///
 ///   control      rendezvous of all replicas
 ///   staging      kStagingBytes a replica, for buffers that peers cannot read
+///   wire         as many bytes as the maker wants, for what goes to and comes from other hosts
 ///   region 0..   one a call of Communicator::allocate: the same size for every replica
 ///
 ///   region:   | replica 0's bytes .. pad | replica 1's bytes .. pad | ...         stride = whole
@@ -33,11 +34,12 @@ class NodeSegment {
   enum class Peers : std::uint8_t { kThreads, kProcesses };
 
   /// A new segment for `replicas` replicas.
-  static Result<std::unique_ptr<NodeSegment>> create(Peers peers, std::size_t replicas);
+  static Result<std::unique_ptr<NodeSegment>> create(Peers peers, std::size_t replicas,
+                                                     Bytes wire = Bytes{0});
 
-  /// The segment that another process has created with as many replicas, and with this nonce.
+  /// The segment that another process has created alike, with this nonce.
   static Result<std::unique_ptr<NodeSegment>> open(FileAddress address, std::uint64_t nonce,
-                                                   std::size_t replicas);
+                                                   std::size_t replicas, Bytes wire = Bytes{0});
 
   [[nodiscard]] Peers peers() const { return peers_; }
   [[nodiscard]] std::size_t replicas() const { return replicas_; }
@@ -53,6 +55,9 @@ class NodeSegment {
   [[nodiscard]] std::byte* control() const;
 
   [[nodiscard]] std::byte* staging(std::size_t replica) const;
+
+  /// Page-aligned.
+  [[nodiscard]] std::byte* wire() const { return staging(replicas_); }
 
   /// Bytes of a region that gives each replica `size`; nothing where they are more than addresses.
   [[nodiscard]] Result<Bytes> region_size(Bytes size) const;

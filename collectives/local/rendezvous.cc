@@ -90,10 +90,11 @@ void Rendezvous::initialise(std::byte* memory, std::size_t replicas) {
 
 Rendezvous::Rendezvous(const Options& options)
     : options_(options),
+      replicas_(options.numbers.size()),
       board_(std::launder(reinterpret_cast<Board*>(options.memory))),
-      may_spin_(has_a_core_each(options.replicas)),
-      calls_(options.replicas) {
-  POPRUN_CHECK(options.self < options.replicas);
+      may_spin_(has_a_core_each(replicas_)),
+      calls_(replicas_) {
+  POPRUN_CHECK(options.self < replicas_);
 }
 
 Rendezvous::Slot& Rendezvous::slot(std::size_t index) const {
@@ -115,13 +116,16 @@ Status Rendezvous::open(const Call& call, Place place) {
   mine.calls[sequence_ % 2] = call;
   mine.places[sequence_ % 2] = place;
   POPRUN_TRY(wait());
-  for (std::size_t i = 0; i < options_.replicas; ++i) {
+  for (std::size_t i = 0; i < replicas_; ++i) {
     calls_[i] = slot(i).calls[sequence_ % 2];
+  }
+  if (options_.agree) {
+    return options_.agree(calls_);
   }
   if (std::ranges::all_of(calls_, [&](const Call& other) { return other == call; })) {
     return {};
   }
-  return give_up({ErrorCode::kBug, *disagreement(sequence_, options_.first, calls_)});
+  return give_up({ErrorCode::kBug, *disagreement(sequence_, options_.numbers, calls_)});
 }
 
 Status Rendezvous::wait(std::chrono::milliseconds patience) {
@@ -133,8 +137,7 @@ Status Rendezvous::wait(std::chrono::milliseconds patience) {
     return adopt_failure();
   }
   ++arrivals_;
-  const bool last =
-      board_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == options_.replicas;
+  const bool last = board_->arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == replicas_;
   if (last) {
     board_->arrived.store(0, std::memory_order_relaxed);
     board_->word.fetch_add(kGeneration, std::memory_order_acq_rel);
@@ -166,9 +169,9 @@ Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds lim
 
 Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds limit) {
   std::vector<std::size_t> missing;
-  for (std::size_t i = 0; i < options_.replicas; ++i) {
+  for (std::size_t i = 0; i < replicas_; ++i) {
     if (slot(i).arrivals.load(std::memory_order_acquire) < arrivals_) {
-      missing.push_back(options_.first + i);
+      missing.push_back(options_.numbers[i]);
     }
   }
   if (passed(word, board_->word.load(std::memory_order_acquire))) {

@@ -3,7 +3,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "collectives/local/call.h"
@@ -41,10 +43,12 @@ class Rendezvous {
  public:
   struct Options {
     std::byte* memory = nullptr;            ///< `bytes_needed`, from `initialise`.
-    std::size_t replicas = 0;               ///< That meet here.
+    std::vector<std::size_t> numbers;       ///< Of the replicas that meet here, for messages.
     std::size_t self = 0;                   ///< Index among them.
-    std::size_t first = 0;                  ///< Replica number of index 0, for messages.
     std::chrono::milliseconds deadline{0};  ///< For each wait.
+    /// Decides whether a call may begin, where more replicas take part than meet here; called by
+    /// all, with what each of them announced. Otherwise all announcements must be equal.
+    std::function<Status(std::span<const Call>)> agree;
   };
 
   static Bytes bytes_needed(std::size_t replicas);
@@ -58,7 +62,7 @@ class Rendezvous {
   /// `place_of` tells what they passed as `place`.
   Status open(const Call& call, Place place = {});
 
-  /// Waits for all replicas, for `patience` longer than the deadline.
+  /// Waits for all replicas, for `patience` longer than the deadline. For barriers inside a call.
   Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds{0});
 
   /// What `index` announced for the current call. Valid until the call's last `wait` returns.
@@ -81,6 +85,7 @@ class Rendezvous {
   Status adopt_failure();
 
   Options options_;
+  std::size_t replicas_;
   Board* board_;
   bool may_spin_;
   Call call_;

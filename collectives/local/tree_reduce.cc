@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
 
 #include "collectives/patterns/canonical_tree.h"
@@ -154,6 +155,33 @@ struct alignas(64) Block {
   std::array<Value, kBlock> values;
 };
 
+/// What is combined: the sources, and how many replicas each stands for; one each where empty.
+struct Leaves {
+  std::span<const std::byte* const> sources;
+  std::span<const std::size_t> replicas;
+
+  /// How many leaves form the left subtree. Requires: two at least.
+  [[nodiscard]] std::size_t left() const {
+    if (replicas.empty()) {
+      return left_subtree(sources.size());
+    }
+    const std::size_t wanted =
+        left_subtree(std::accumulate(replicas.begin(), replicas.end(), std::size_t{0}));
+    std::size_t count = 0;
+    for (std::size_t sum = 0; sum < wanted; ++count) {
+      sum += replicas[count];
+      POPRUN_CHECK(sum <= wanted);
+    }
+    return count;
+  }
+  [[nodiscard]] Leaves first(std::size_t count) const {
+    return {sources.first(count), replicas.empty() ? replicas : replicas.first(count)};
+  }
+  [[nodiscard]] Leaves from(std::size_t index) const {
+    return {sources.subspan(index), replicas.empty() ? replicas : replicas.subspan(index)};
+  }
+};
+
 /// Elements [begin, begin + count) of eight sources, combined.
 template <typename Element>
 void reduce_fused(const Kernels<typename Element::Value>& kernels,
@@ -169,52 +197,53 @@ void reduce_fused(const Kernels<typename Element::Value>& kernels,
   kernels.combine_8(in.data(), out, count);
 }
 
-/// The reduction of elements [begin, begin + count) of all sources. `out` holds it, or for a single
-/// source perhaps the source itself.
+/// The reduction of elements [begin, begin + count) of all leaves. `out` holds it, or for a single
+/// leaf perhaps the source itself.
 template <typename Element>
 const typename Element::Value* reduce_block(const Kernels<typename Element::Value>& kernels,
-                                            std::span<const std::byte* const> sources,
-                                            std::size_t begin, std::size_t count,
-                                            typename Element::Value* out) {
+                                            const Leaves& leaves, std::size_t begin,
+                                            std::size_t count, typename Element::Value* out) {
   using Value = typename Element::Value;
-  if (sources.size() == 1) {
-    return Element::load(sources[0] + begin * Element::kBytes, out, count);
+  if (leaves.sources.size() == 1) {
+    return Element::load(leaves.sources[0] + begin * Element::kBytes, out, count);
   }
-  if (sources.size() == kFused) {
-    reduce_fused<Element>(kernels, sources, begin, count, out);
+  if (leaves.sources.size() == kFused && leaves.replicas.empty()) {
+    reduce_fused<Element>(kernels, leaves.sources, begin, count, out);
     return out;
   }
   Block<Value> left;
   Block<Value> right;
-  const std::size_t middle = left_subtree(sources.size());
+  const std::size_t middle = leaves.left();
   const Value* a =
-      reduce_block<Element>(kernels, sources.first(middle), begin, count, left.values.data());
+      reduce_block<Element>(kernels, leaves.first(middle), begin, count, left.values.data());
   const Value* b =
-      reduce_block<Element>(kernels, sources.subspan(middle), begin, count, right.values.data());
+      reduce_block<Element>(kernels, leaves.from(middle), begin, count, right.values.data());
   kernels.combine_2(a, b, out, count);
   return out;
 }
 
-template <typename Element>
-void reduce_elements(Reduction reduction, std::span<const std::byte* const> sources,
+/// From leaves of one element type to targets of another with the same values; the sum is divided
+/// where `divisor` is not 0.
+template <typename From, typename To>
+void reduce_elements(Reduction reduction, const Leaves& leaves, std::size_t divisor,
                      std::span<std::byte* const> targets, std::size_t count) {
-  using Value = typename Element::Value;
-  const Kernels<Value> kernels = Element::kernels(reduction);
+  using Value = typename From::Value;
+  const Kernels<Value> kernels = From::kernels(reduction);
   Block<Value> block;
   Block<Value> quotient;
   for (std::size_t begin = 0; begin < count; begin += kBlock) {
     const std::size_t size = std::min(kBlock, count - begin);
-    const Value* result = reduce_block<Element>(kernels, sources, begin, size, block.values.data());
+    const Value* result = reduce_block<From>(kernels, leaves, begin, size, block.values.data());
     if constexpr (std::is_same_v<Value, float>) {
-      if (reduction == Reduction::kMean) {
-        divide(result, static_cast<float>(sources.size()), quotient.values.data(), size);
+      if (divisor != 0) {
+        divide(result, static_cast<float>(divisor), quotient.values.data(), size);
         result = quotient.values.data();
       }
     }
     for (std::byte* target : targets) {
-      std::byte* const to = target + begin * Element::kBytes;
+      std::byte* const to = target + begin * To::kBytes;
       if (static_cast<const void*>(to) != static_cast<const void*>(result)) {
-        Element::store(result, to, size);
+        To::store(result, to, size);
       }
     }
   }
@@ -225,14 +254,51 @@ void reduce_elements(Reduction reduction, std::span<const std::byte* const> sour
 void tree_reduce(Reduction reduction, ElementType type, std::span<const std::byte* const> sources,
                  std::span<std::byte* const> targets, std::size_t count) {
   POPRUN_CHECK(!sources.empty());
+  const Leaves leaves{sources, {}};
+  const std::size_t divisor = reduction == Reduction::kMean ? sources.size() : 0;
   switch (type) {
     case ElementType::kF32:
-      return reduce_elements<Floats>(reduction, sources, targets, count);
+      return reduce_elements<Floats, Floats>(reduction, leaves, divisor, targets, count);
     case ElementType::kF16:
-      return reduce_elements<Halves>(reduction, sources, targets, count);
+      return reduce_elements<Halves, Halves>(reduction, leaves, divisor, targets, count);
     case ElementType::kI32:
-      POPRUN_CHECK(reduction != Reduction::kMean);
-      return reduce_elements<Integers>(reduction, sources, targets, count);
+      POPRUN_CHECK(divisor == 0);
+      return reduce_elements<Integers, Integers>(reduction, leaves, 0, targets, count);
+  }
+}
+
+void reduce_subtree(Reduction reduction, ElementType type,
+                    std::span<const std::byte* const> sources, std::byte* sum, std::size_t count) {
+  POPRUN_CHECK(!sources.empty());
+  const Leaves leaves{sources, {}};
+  const std::span<std::byte* const> target(&sum, 1);
+  switch (type) {
+    case ElementType::kF32:
+      return reduce_elements<Floats, Floats>(reduction, leaves, 0, target, count);
+    case ElementType::kF16:
+      return reduce_elements<Halves, Floats>(reduction, leaves, 0, target, count);
+    case ElementType::kI32:
+      return reduce_elements<Integers, Integers>(reduction, leaves, 0, target, count);
+  }
+}
+
+void combine_subtrees(Reduction reduction, ElementType type, std::span<const std::byte* const> sums,
+                      std::span<const std::size_t> replicas, std::byte* target, std::size_t count) {
+  POPRUN_CHECK(!sums.empty() && sums.size() == replicas.size());
+  const Leaves leaves{sums, replicas};
+  const std::size_t divisor =
+      reduction == Reduction::kMean
+          ? std::accumulate(replicas.begin(), replicas.end(), std::size_t{0})
+          : 0;
+  const std::span<std::byte* const> targets(&target, 1);
+  switch (type) {
+    case ElementType::kF32:
+      return reduce_elements<Floats, Floats>(reduction, leaves, divisor, targets, count);
+    case ElementType::kF16:
+      return reduce_elements<Floats, Halves>(reduction, leaves, divisor, targets, count);
+    case ElementType::kI32:
+      POPRUN_CHECK(divisor == 0);
+      return reduce_elements<Integers, Integers>(reduction, leaves, 0, targets, count);
   }
 }
 

@@ -20,4 +20,20 @@ namespace poprun::collectives {
 void tree_reduce(Reduction reduction, ElementType type, std::span<const std::byte* const> sources,
                  std::span<std::byte* const> targets, std::size_t count);
 
+// The same in two steps, where the sources of a subtree are together and the subtrees are not.
+
+/// What sums of `type` are kept in between the steps: kF16 becomes kF32, others stay.
+constexpr ElementType sum_type_of(ElementType type) {
+  return type == ElementType::kF16 ? ElementType::kF32 : type;
+}
+
+/// sum = what the sources of one subtree come to, neither divided nor rounded, in the sum type.
+void reduce_subtree(Reduction reduction, ElementType type,
+                    std::span<const std::byte* const> sources, std::byte* sum, std::size_t count);
+
+/// target = the reduction over all replicas from sums of subtrees, sums[i] that of `replicas[i]`
+/// replicas, in the order of the tree. Requires: they are subtrees of the canonical tree over all.
+void combine_subtrees(Reduction reduction, ElementType type, std::span<const std::byte* const> sums,
+                      std::span<const std::size_t> replicas, std::byte* target, std::size_t count);
+
 }  // namespace poprun::collectives

@@ -12,18 +12,18 @@
 #include "collectives/local/call.h"
 #include "collectives/local/node_communicator.h"
 #include "collectives/local/node_segment.h"
-#include "collectives/mpi/peer_exchange.h"
-#include "collectives/mpi/spread_communicator.h"
+#include "collectives/mpi/host_wire.h"
+#include "collectives/mpi/hosts_communicator.h"
 
 namespace poprun {
 namespace {
 
-using collectives::Member;
+using collectives::HostPlan;
+using collectives::HostsCommunicator;
+using collectives::HostWire;
 using collectives::NodeCommunicator;
 using collectives::NodeSegment;
-using collectives::PeerExchange;
-using collectives::SpreadCommunicator;
-using collectives::SpreadProcess;
+using collectives::Process;
 using Clock = std::chrono::steady_clock;
 
 /// What every process tells all others, once.
@@ -32,7 +32,7 @@ struct Introduction {
   std::uint64_t replicas = 0;
   std::uint64_t first = 0;
   std::uint64_t count = 0;
-  collectives::FileAddress memory{};  ///< The segment that the process of replica 0 offers.
+  collectives::FileAddress memory{};  ///< The segment that the first process of a host offers.
   std::uint64_t nonce = 0;
 };
 
@@ -88,33 +88,52 @@ Result<std::vector<Introduction>> introduce(const Introduction& mine, Clock::tim
   return std::move(*all);
 }
 
-/// The processes in replica order; index i of `all` is MPI rank i.
-Result<std::vector<Member>> members_of(std::span<const Introduction> all, std::size_t replicas) {
-  std::vector<Member> members;
+/// The processes in replica order; index i of `all` is MPI rank i. Hosts are numbered in the order
+/// of their first replicas.
+Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std::size_t replicas) {
+  std::vector<Process> processes;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].replicas != replicas) {
       return fail(ErrorCode::kBug, "rank " + std::to_string(rank) + " has a job of " +
                                        std::to_string(all[rank].replicas) +
                                        " replicas, this one of " + std::to_string(replicas));
     }
-    members.push_back({static_cast<int>(rank), all[rank].first, all[rank].count});
+    processes.push_back({static_cast<int>(rank), 0, all[rank].first, all[rank].count});
   }
-  std::ranges::sort(members, {}, &Member::first);
+  std::ranges::sort(processes, {}, &Process::first);
   std::size_t next = 0;
-  for (const Member& member : members) {
-    if (member.first != next || member.count == 0) {
-      return fail(ErrorCode::kBug, "rank " + std::to_string(member.rank) + " owns " +
-                                       std::to_string(member.count) + " replicas from " +
-                                       std::to_string(member.first) + ", expected some from " +
+  std::vector<std::uint64_t> hosts;
+  for (Process& process : processes) {
+    if (process.first != next || process.count == 0) {
+      return fail(ErrorCode::kBug, "rank " + std::to_string(process.rank) + " owns " +
+                                       std::to_string(process.count) + " replicas from " +
+                                       std::to_string(process.first) + ", expected some from " +
                                        std::to_string(next));
     }
-    next += member.count;
+    next += process.count;
+    const std::uint64_t host = all[static_cast<std::size_t>(process.rank)].host;
+    const auto found = std::ranges::find(hosts, host);
+    process.host = static_cast<std::size_t>(found - hosts.begin());
+    if (found == hosts.end()) {
+      hosts.push_back(host);
+    }
   }
   if (next != replicas) {
     return fail(ErrorCode::kBug, "the processes own " + std::to_string(next) +
                                      " replicas, the job has " + std::to_string(replicas));
   }
-  return members;
+  return processes;
+}
+
+std::unique_ptr<HostPlan> plan_of(std::span<const Process> processes, std::size_t host) {
+  std::vector<std::vector<std::size_t>> replicas;
+  for (const Process& process : processes) {
+    replicas.resize(std::max(replicas.size(), process.host + 1));
+    for (std::size_t r = 0; r < process.count; ++r) {
+      replicas[process.host].push_back(process.first + r);
+    }
+  }
+  return std::make_unique<HostPlan>(host, std::move(replicas));
 }
 
 /// True where `mine` is true in all processes.
@@ -131,17 +150,29 @@ Result<bool> true_everywhere(bool mine, Clock::time_point limit) {
   return (*flags)[1] != 0;
 }
 
-/// The segment of replica 0's process, which has it in `offered`. All succeed or all fail.
+/// What a host's first process makes for all of them.
+Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Bytes wire,
+                                           Introduction& mine) {
+  POPRUN_ASSIGN(auto segment, NodeSegment::create(alone ? NodeSegment::Peers::kThreads
+                                                        : NodeSegment::Peers::kProcesses,
+                                                  replicas, wire));
+  mine.memory = segment->address();
+  mine.nonce = segment->nonce();
+  return segment;
+}
+
+/// The segment of the host's first process, which has it in `offered`. All succeed or all fail.
 Result<std::unique_ptr<NodeSegment>> share(Result<std::unique_ptr<NodeSegment>> offered,
-                                           const Introduction& owner, Clock::time_point limit) {
+                                           const Introduction& owner, std::size_t replicas,
+                                           Bytes wire, Clock::time_point limit) {
   Result<std::unique_ptr<NodeSegment>> segment = std::move(offered);
   if (segment && *segment == nullptr) {
-    segment = NodeSegment::open(owner.memory, owner.nonce, owner.replicas);
+    segment = NodeSegment::open(owner.memory, owner.nonce, replicas, wire);
   }
   POPRUN_ASSIGN(const bool shared, true_everywhere(segment.has_value(), limit));
   if (segment && !shared) {
     return fail(ErrorCode::kUnreachable,
-                "another process of this host could not open the memory for the exchange; its own "
+                "another process of the job could not open the memory for the exchange; its own "
                 "message says why");
   }
   if (segment) {
@@ -170,33 +201,43 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
                     .count = options.local};
   Result<std::unique_ptr<NodeSegment>> segment = nullptr;
   if (mine.first == 0) {
-    segment = NodeSegment::create(
-        processes == 1 ? NodeSegment::Peers::kThreads : NodeSegment::Peers::kProcesses,
-        options.replicas);
-    if (segment) {
-      mine.memory = (*segment)->address();
-      mine.nonce = (*segment)->nonce();
-    }
+    segment = offer(processes == 1, options.replicas, Bytes{0}, mine);
   }
-  POPRUN_ASSIGN(const std::vector<Introduction> all, introduce(mine, limit));
-  POPRUN_ASSIGN(std::vector<Member> members, members_of(all, options.replicas));
+  POPRUN_ASSIGN(std::vector<Introduction> all, introduce(mine, limit));
+  POPRUN_ASSIGN(std::vector<Process> members, processes_of(all, options.replicas));
+  const auto rank_of = [](const Process& process) {
+    return static_cast<std::size_t>(process.rank);
+  };
 
   std::unique_ptr<MpiWorld> world(new MpiWorld(options));
-  if (std::ranges::all_of(all, [&](const auto& other) { return other.host == mine.host; })) {
-    const Introduction& owner = all[static_cast<std::size_t>(members[0].rank)];
-    POPRUN_ASSIGN(segment, share(std::move(segment), owner, limit));
-    world->speak_through_memory(std::move(*segment));
+  if (std::ranges::all_of(members, [](const Process& process) { return process.host == 0; })) {
+    POPRUN_ASSIGN(segment, share(std::move(segment), all[rank_of(members[0])], options.replicas,
+                                 Bytes{0}, limit));
+    world->speak_on_one_host(std::move(*segment));
     return world;
   }
-  const auto self = std::ranges::find(members, mine.first, &Member::first) - members.begin();
-  POPRUN_ASSIGN(auto exchange,
-                PeerExchange::create(std::move(members), static_cast<std::size_t>(self), limit));
-  POPRUN_ASSIGN(auto process, SpreadProcess::create(std::move(exchange), options.deadline));
-  world->speak_through_messages(std::move(process));
+
+  const auto self = std::ranges::find(members, mine.first, &Process::first);
+  const std::size_t host = self->host;
+  const auto first_here = std::ranges::find(members, host, &Process::host);
+  const bool alone = std::ranges::count(members, host, &Process::host) == 1;
+  std::unique_ptr<HostPlan> plan = plan_of(members, host);
+  const std::size_t replicas = plan->replicas[host].size();
+  const Bytes wire_bytes = HostsCommunicator::wire_bytes(*plan);
+  segment = nullptr;
+  if (self == first_here) {
+    segment = offer(alone, replicas, wire_bytes, mine);
+  }
+  POPRUN_ASSIGN(all, introduce(mine, limit));
+  POPRUN_ASSIGN(segment,
+                share(std::move(segment), all[rank_of(*first_here)], replicas, wire_bytes, limit));
+  const auto index = static_cast<std::size_t>(self - members.begin());
+  POPRUN_ASSIGN(auto wire, HostWire::create(std::move(members), index, limit));
+  world->speak_between_hosts(std::move(*segment), std::move(plan), std::move(wire));
   return world;
 }
 
-void MpiWorld::speak_through_memory(std::unique_ptr<NodeSegment> segment) {
+void MpiWorld::speak_on_one_host(std::unique_ptr<NodeSegment> segment) {
   segment_ = std::move(segment);
   const std::size_t first = index_of(options_.first);
   for (std::size_t i = 0; i < options_.local; ++i) {
@@ -206,10 +247,21 @@ void MpiWorld::speak_through_memory(std::unique_ptr<NodeSegment> segment) {
   }
 }
 
-void MpiWorld::speak_through_messages(std::unique_ptr<SpreadProcess> process) {
-  process_ = std::move(process);
+void MpiWorld::speak_between_hosts(std::unique_ptr<NodeSegment> segment,
+                                   std::unique_ptr<HostPlan> plan, std::unique_ptr<HostWire> wire) {
+  segment_ = std::move(segment);
+  plan_ = std::move(plan);
+  wire_ = std::move(wire);
+  const std::vector<std::size_t>& here = plan_->replicas[plan_->self];
+  const auto first = static_cast<std::size_t>(
+      std::ranges::lower_bound(here, std::size_t{index_of(options_.first)}) - here.begin());
   for (std::size_t i = 0; i < options_.local; ++i) {
-    communicators_.push_back(std::make_unique<SpreadCommunicator>(*process_, i));
+    communicators_.push_back(std::make_unique<HostsCommunicator>(
+        *segment_, *plan_, i == 0 ? wire_.get() : nullptr,
+        HostsCommunicator::Options{.local = first + i,
+                                   .process_leader = first,
+                                   .deadline = options_.deadline,
+                                   .chunk_bytes = options_.chunk_bytes}));
   }
 }
 

@@ -14,16 +14,17 @@
 namespace poprun {
 
 namespace collectives {
+class HostWire;
 class NodeSegment;
-class SpreadProcess;
+struct HostPlan;
 }  // namespace collectives
 
 /// The replicas of a job whose processes are those of MPI_COMM_WORLD. Each process owns a
 /// contiguous block of replicas, one thread each; blocks may differ in size.
 ///
 /// Where all processes are on one host, replicas exchange through shared memory and MPI serves only
-/// to find it. Elsewhere the first replica of each process speaks MPI for all of them. Results are
-/// bit for bit those of LocalWorld.
+/// to find it. On several hosts the replicas of each share memory, and the first replica of each
+/// process carries between hosts by MPI. Results are bit for bit those of LocalWorld.
 ///
 /// Threads: create it and end it in one thread, between MPI_Init_thread (MPI_THREAD_SERIALIZED at
 /// least) and MPI_Finalize. Hand each communicator to one thread, and join them before the world
@@ -38,6 +39,9 @@ class MpiWorld {
     /// Which host this process is on, as a number, instead of asking the machine. For tests that
     /// play several hosts on one.
     std::optional<std::uint64_t> host;
+    /// Of one replica's float32 data, that crosses between hosts at a time. At least 64 B a
+    /// replica, at most 1 MiB.
+    std::size_t chunk_bytes = std::size_t{1} << 20U;
   };
 
   /// Collective over MPI_COMM_WORLD.
@@ -58,12 +62,15 @@ class MpiWorld {
  private:
   explicit MpiWorld(const Options& options);
 
-  void speak_through_memory(std::unique_ptr<collectives::NodeSegment> segment);
-  void speak_through_messages(std::unique_ptr<collectives::SpreadProcess> process);
+  void speak_on_one_host(std::unique_ptr<collectives::NodeSegment> segment);
+  void speak_between_hosts(std::unique_ptr<collectives::NodeSegment> segment,
+                           std::unique_ptr<collectives::HostPlan> plan,
+                           std::unique_ptr<collectives::HostWire> wire);
 
   Options options_;
-  std::unique_ptr<collectives::NodeSegment> segment_;    ///< Of one host, or
-  std::unique_ptr<collectives::SpreadProcess> process_;  ///< of several.
+  std::unique_ptr<collectives::NodeSegment> segment_;  ///< Of this host.
+  std::unique_ptr<collectives::HostPlan> plan_;        ///< Where there are several, and
+  std::unique_ptr<collectives::HostWire> wire_;        ///< the way to the others.
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
 

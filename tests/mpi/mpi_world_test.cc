@@ -24,9 +24,32 @@ struct Placement {
   const char* name;
   std::size_t even;  ///< Replicas of a process with an even position.
   std::size_t odd;
-  std::uint64_t hosts;    ///< 1: the machine is asked. Otherwise processes take turns.
+  std::uint64_t hosts;    ///< 1: the machine is asked. Otherwise as `order` says.
   bool reversed = false;  ///< The last rank owns replica 0.
+  enum class Order : std::uint8_t {
+    kTurns,      ///< 0 1 2 0 1 2 0
+    kBlocks,     ///< 0 0 0 1 1 2 2
+    kUnequal,    ///< 0 1 1 1 1 1 2
+    kScattered,  ///< 0 0 1 2 2 0 0
+  } order = Order::kTurns;
+  std::size_t chunk_bytes = std::size_t{1} << 20U;
+
+  /// Of the process at a position.
+  [[nodiscard]] std::uint64_t host(std::size_t position, std::size_t processes) const {
+    switch (order) {
+      case Order::kTurns:
+        return position % hosts;
+      case Order::kBlocks:
+        return position * hosts / processes;
+      case Order::kUnequal:
+        return position == 0 ? 0 : (position + 1 == processes ? hosts - 1 : 1 % hosts);
+      case Order::kScattered:
+        return position * position / 3 % hosts;
+    }
+    return 0;
+  }
 };
+using Order = Placement::Order;
 
 constexpr Placement kPlacements[] = {
     {"OneHost", 1, 1, 1},
@@ -35,6 +58,10 @@ constexpr Placement kPlacements[] = {
     {"ThreeHostsSeveralReplicasAProcess", 2, 1, 3},
     {"OneHostReversed", 1, 2, 1, true},
     {"FourHostsReversed", 1, 2, 4, true},
+    {"TwoHostsInBlocks", 1, 1, 2, false, Order::kBlocks},
+    {"FourHostsInBlocksSmallChunks", 2, 1, 4, false, Order::kBlocks, 64 * 49},
+    {"ThreeUnequalHostsOddChunks", 1, 1, 3, true, Order::kUnequal, 100'000},
+    {"ThreeScatteredHosts", 1, 2, 3, false, Order::kScattered},
 };
 
 void PrintTo(const Placement& placement, std::ostream* stream) {
@@ -65,8 +92,9 @@ MpiWorld::Options options_of(const Placement& placement, std::chrono::millisecon
     options.replicas += i % 2 == 0 ? placement.even : placement.odd;
   }
   if (placement.hosts > 1) {
-    options.host = my_rank % placement.hosts;
+    options.host = placement.host(position, processes());
   }
+  options.chunk_bytes = placement.chunk_bytes;
   return options;
 }
 
@@ -108,7 +136,8 @@ TEST_P(MpiWorldFailure, IsReported) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sentences, MpiWorldFailure,
-                         ::testing::Combine(::testing::Values(kPlacements[0], kPlacements[2]),
+                         ::testing::Combine(::testing::Values(kPlacements[0], kPlacements[2],
+                                                              kPlacements[6]),
                                             ::testing::ValuesIn(contract::kFailures)),
                          name_of);
 
@@ -138,10 +167,16 @@ TEST(MpiWorld, RefusesProcessesThatClaimTheSameReplicas) {
   EXPECT_THAT(world.error().message, ::testing::HasSubstr("expected some from 1"));
 }
 
-TEST(MpiWorld, KeepsRandomCollectivesApart) {
-  run_mpi_world(options_of(kPlacements[1], 60s),
+class RandomCollectives : public ::testing::TestWithParam<Placement> {};
+
+TEST_P(RandomCollectives, AreKeptApart) {
+  run_mpi_world(options_of(GetParam(), 60s),
                 [](Communicator& world) { contract::random_collectives(world, 500); });
 }
+
+INSTANTIATE_TEST_SUITE_P(Placements, RandomCollectives,
+                         ::testing::Values(kPlacements[1], kPlacements[8], kPlacements[9]),
+                         [](const auto& placement) { return std::string(placement.param.name); });
 
 }  // namespace
 }  // namespace poprun

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "collectives/patterns/canonical_tree.h"
 #include "collectives/patterns/slices.h"
+#include "collectives/patterns/subtrees.h"
 
 namespace poprun::collectives {
 namespace {
@@ -18,6 +20,20 @@ TEST(CanonicalTree, LeftSubtreeIsTheLargestPowerOfTwoStrictlyBelow) {
   EXPECT_EQ(left_subtree(8), 4U);
   EXPECT_EQ(left_subtree(16), 8U);
   EXPECT_EQ(left_subtree(17), 16U);
+}
+
+std::vector<Subtree> subtrees(std::vector<std::size_t> replicas, std::size_t total) {
+  return subtrees_of(replicas, total);
+}
+
+TEST(Subtrees, AreTheFewestThatHoldTheReplicas) {
+  EXPECT_EQ(subtrees({4, 5, 6, 7}, 16), (std::vector<Subtree>{{4, 4}}));
+  EXPECT_EQ(subtrees({2, 3, 4, 5}, 7), (std::vector<Subtree>{{2, 2}, {4, 2}}));
+  EXPECT_EQ(subtrees({4, 5, 6}, 7), (std::vector<Subtree>{{4, 3}}));
+  EXPECT_EQ(subtrees({0, 2, 4}, 5), (std::vector<Subtree>{{0, 1}, {2, 1}, {4, 1}}));
+  EXPECT_EQ(subtrees({0, 1, 2}, 3), (std::vector<Subtree>{{0, 3}}));
+  EXPECT_EQ(subtrees({5}, 6), (std::vector<Subtree>{{5, 1}}));
+  EXPECT_TRUE(subtrees({}, 6).empty());
 }
 
 TEST(Slices, CutAtLines) {

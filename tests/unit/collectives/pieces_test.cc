@@ -1,6 +1,5 @@
 #include "collectives/local/pieces.h"
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -10,8 +9,8 @@ namespace poprun::collectives {
 namespace {
 
 template <typename Value>
-Buffer buffer_of(ElementType type, std::vector<Value>& values) {
-  return {type, std::as_writable_bytes(std::span(values))};
+Piece piece_of(ElementType type, std::vector<Value>& values, Place place = {}) {
+  return {type, std::as_writable_bytes(std::span(values)), place};
 }
 
 //  a a | b b b | c        floats
@@ -21,9 +20,8 @@ TEST(Pieces, CopyAcrossTheEdgesOfBuffers) {
   std::vector<float> b = {2, 3, 4};
   std::vector<float> empty;
   std::vector<float> c = {5};
-  const std::array<Buffer, 4> buffers = {Buffer::of(a), Buffer::of(b), Buffer::of(empty),
-                                         Buffer::of(c)};
-  const Pieces pieces{buffers};
+  const Pieces pieces({piece_of(ElementType::kF32, a), piece_of(ElementType::kF32, b),
+                       piece_of(ElementType::kF32, empty), piece_of(ElementType::kF32, c)});
   std::vector<float> out(4);
 
   pieces.copy_out(1 * sizeof(float), std::as_writable_bytes(std::span(out)));
@@ -44,18 +42,35 @@ TEST(Pieces, TakeWideElementsFirst) {
   std::vector<float> floats = {0, 0};
   std::vector<std::uint16_t> last = {4};
   std::vector<std::int32_t> integers = {7};
-  const std::array<Buffer, 4> buffers = {buffer_of(ElementType::kF16, first), Buffer::of(floats),
-                                         buffer_of(ElementType::kF16, last),
-                                         buffer_of(ElementType::kI32, integers)};
-  const Pieces pieces{buffers};
+  const Pieces pieces({piece_of(ElementType::kF16, first, {0, 100}),
+                       piece_of(ElementType::kF32, floats, {0, 200}),
+                       piece_of(ElementType::kF16, last), piece_of(ElementType::kI32, integers)});
   std::vector<std::uint16_t> halves(4);
 
   pieces.copy_out(12, std::as_writable_bytes(std::span(halves)));
 
   EXPECT_EQ(halves, (std::vector<std::uint16_t>{1, 2, 3, 4}));
-  EXPECT_EQ(pieces.extents({4, 20}), (std::vector<Extent>{{ElementType::kF32, {4, 8}},
-                                                          {ElementType::kI32, {8, 12}},
-                                                          {ElementType::kF16, {12, 20}}}));
+  const std::vector<Piece> types = pieces.types();
+  ASSERT_EQ(types.size(), 3U);
+  EXPECT_EQ(types[0].whole, (Slice{0, 8}));
+  EXPECT_EQ(types[1].whole, (Slice{8, 12}));
+  EXPECT_EQ(types[2].whole, (Slice{12, 20}));
+}
+
+TEST(Pieces, KnowWhereThePartsOfTheirBuffersAre) {
+  std::vector<float> a = {0, 1, 2};
+  std::vector<float> b = {3, 4};
+  const Pieces pieces({piece_of(ElementType::kF32, a, {7, 100}), piece_of(ElementType::kF32, b)});
+
+  const std::vector<Piece> parts = pieces.parts({4, 16});
+
+  ASSERT_EQ(parts.size(), 2U);
+  EXPECT_EQ(parts[0].place, (Place{7, 104}));
+  EXPECT_EQ(parts[0].count(), 2U);
+  EXPECT_EQ(parts[1].place.owner, -1);
+  EXPECT_EQ(parts[1].whole, (Slice{12, 16}));
+  EXPECT_TRUE(pieces.placed({0, 12}));
+  EXPECT_FALSE(pieces.placed({8, 16}));
 }
 
 }  // namespace

@@ -1,8 +1,12 @@
 #include "collectives/local/tree_reduce.h"
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <vector>
 
+#include "collectives/patterns/subtrees.h"
 #include "tests/contract/communicator_contract.h"
 
 namespace poprun::collectives {
@@ -67,9 +71,75 @@ TEST_P(TreeReduce, TakesEveryTypeInPlaceAndElsewhere) {
   }
 }
 
+// The replicas lie on three hosts in turns of two, so that most subtrees hold one or two of them.
+TEST_P(TreeReduce, GivesTheSameBitsInTwoSteps) {
+  constexpr std::size_t kHosts = 3;
+  std::vector<Subtree> subtrees;
+  for (std::size_t host = 0; host < kHosts; ++host) {
+    std::vector<std::size_t> replicas;
+    for (std::size_t r = 0; r < GetParam(); ++r) {
+      if (r / 2 % kHosts == host) {
+        replicas.push_back(r);
+      }
+    }
+    std::ranges::copy(subtrees_of(replicas, GetParam()), std::back_inserter(subtrees));
+  }
+  std::ranges::sort(subtrees, {}, &Subtree::first);
+  for (const contract::TypedValues& values : contract::kTypedValues) {
+    const std::size_t bytes = kCount * size_of(values.type);
+    for (std::size_t r = 0; r < GetParam(); ++r) {
+      contract::fill_typed(values, r, std::as_writable_bytes(std::span(data_[r])).first(bytes));
+    }
+    for (const Reduction reduction : contract::reductions_of(values.type)) {
+      std::vector<std::vector<std::byte>> sums;
+      std::vector<const std::byte*> places;
+      std::vector<std::size_t> counts;
+      for (const Subtree& subtree : subtrees) {
+        sums.emplace_back(kCount * size_of(sum_type_of(values.type)));
+        reduce_subtree(reduction, values.type,
+                       std::span(sources_).subspan(subtree.first, subtree.count),
+                       sums.back().data(), kCount);
+        places.push_back(sums.back().data());
+        counts.push_back(subtree.count);
+      }
+      std::vector<std::byte> target(bytes);
+
+      combine_subtrees(reduction, values.type, places, counts, target.data(), kCount);
+
+      contract::expect_typed_result(values, reduction, GetParam(), target);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sources, TreeReduce,
                          ::testing::Values(1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 9U, 13U, 16U, 17U, 24U,
                                            33U));
+
+struct Vector {
+  ElementType type;
+  Reduction reduction;
+  std::vector<std::uint32_t> values;  ///< Bits, one a replica.
+  std::uint32_t result;
+};
+
+TEST(TreeReduceVectors, AgreeWithAnIndependentProgram) {
+  const std::vector<Vector> vectors = {
+#include "tests/contract/canonical_tree_vectors.inc"
+  };
+  ASSERT_EQ(vectors.size(), 52U);
+  for (const Vector& vector : vectors) {
+    std::vector<const std::byte*> sources;
+    for (const std::uint32_t& value : vector.values) {  // Little-endian: a half is its first bytes.
+      sources.push_back(std::as_bytes(std::span(&value, 1)).data());
+    }
+    std::uint32_t result = 0;
+    std::byte* const target = std::as_writable_bytes(std::span(&result, 1)).data();
+
+    tree_reduce(vector.reduction, vector.type, sources, std::span(&target, 1), 1);
+
+    EXPECT_EQ(result, vector.result) << vector.values.size() << " replicas";
+  }
+}
 
 }  // namespace
 }  // namespace poprun::collectives

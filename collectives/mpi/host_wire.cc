@@ -1,0 +1,190 @@
+#include "collectives/mpi/host_wire.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+
+#include "collectives/local/call.h"
+#include "collectives/patterns/slices.h"
+
+namespace poprun::collectives {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTag = 17;  ///< One is enough: messages between two processes keep their order.
+constexpr int kNoticeTag = 18;
+constexpr int kYields = 32;
+constexpr std::chrono::microseconds kShortestSleep{20};
+constexpr std::chrono::microseconds kLongestSleep{100};
+constexpr std::chrono::milliseconds kLastWords{300};
+
+/// Calls `done` until it is true or `limit` has come; yields first and sleeps then.
+template <typename Done>
+bool poll(Clock::time_point limit, const Done& done) {
+  std::chrono::microseconds sleep = kShortestSleep;
+  for (int round = 0;; ++round) {
+    if (done()) {
+      return true;
+    }
+    if (Clock::now() >= limit) {
+      return false;
+    }
+    if (round < kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(sleep);
+      sleep = std::min(sleep + kShortestSleep, kLongestSleep);
+    }
+  }
+}
+
+bool all_done(std::span<MPI_Request> requests) {
+  int done = 0;
+  MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  return done != 0;
+}
+
+}  // namespace
+
+bool complete(std::span<MPI_Request> requests, Clock::time_point limit) {
+  return poll(limit, [&] { return all_done(requests); });
+}
+
+HostWire::HostWire(std::vector<Process> processes, std::size_t self)
+    : processes_(std::move(processes)), self_(self) {
+  for (std::size_t p = 0; p < processes_.size(); ++p) {
+    carriers_.resize(std::max(carriers_.size(), processes_[p].host + 1));
+    std::vector<std::size_t>& carriers = carriers_[processes_[p].host];
+    if (p == self_) {
+      lane_ = carriers.size();
+    }
+    carriers.push_back(p);
+  }
+}
+
+Result<std::unique_ptr<HostWire>> HostWire::create(std::vector<Process> processes, std::size_t self,
+                                                   Clock::time_point limit) {
+  std::unique_ptr<HostWire> wire(new HostWire(std::move(processes), self));
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Comm_idup(MPI_COMM_WORLD, &wire->world_, &request);
+  if (!complete(std::span(&request, 1), limit)) {
+    wire->failed_ = true;
+    // MPI writes into the object when the missing process comes after all.
+    static_cast<void>(wire.release());
+    return fail(ErrorCode::kInfrastructure, "not all processes of the job came to share a channel");
+  }
+  return wire;
+}
+
+HostWire::~HostWire() {
+  if (!failed_ && world_ != MPI_COMM_NULL) {
+    MPI_Comm_free(&world_);
+  }
+}
+
+std::size_t HostWire::lanes(std::size_t host, Carriers carriers) const {
+  return carriers == Carriers::kLeaders
+             ? 1
+             : std::max(carriers_[host].size(), carriers_[processes_[self_].host].size());
+}
+
+void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
+                    Carriers carriers) {
+  const std::size_t mine = carriers_[processes_[self_].host].size();
+  const auto for_each_lane = [&](const Transfer& transfer, const auto& begin) {
+    const std::vector<std::size_t>& theirs = carriers_[transfer.host];
+    const std::size_t count = lanes(transfer.host, carriers);
+    for (std::size_t lane = lane_; lane < count; lane += mine) {
+      const Slice slice = slice_of(transfer.bytes.size(), count, lane);
+      if (slice.size() > 0) {
+        peers_.push_back(transfer.host);
+        begin(transfer.bytes.data() + slice.begin, static_cast<int>(slice.size()),
+              processes_[theirs[lane % theirs.size()]].rank,
+              &requests_.emplace_back(MPI_REQUEST_NULL));
+      }
+    }
+  };
+  for (const Transfer& transfer : incoming) {
+    for_each_lane(transfer, [&](std::byte* data, int size, int rank, MPI_Request* request) {
+      MPI_Irecv(data, size, MPI_BYTE, rank, kTag, world_, request);
+    });
+  }
+  for (const Transfer& transfer : outgoing) {
+    for_each_lane(transfer, [&](std::byte* data, int size, int rank, MPI_Request* request) {
+      MPI_Isend(data, size, MPI_BYTE, rank, kTag, world_, request);
+    });
+  }
+}
+
+Status HostWire::wait(std::chrono::milliseconds patience, const std::string& call) {
+  Error told{};
+  bool stop = false;
+  const bool ended = poll(Clock::now() + patience, [&] {
+    if (all_done(requests_)) {
+      return true;
+    }
+    stop = heard(told);
+    return stop;
+  });
+  if (ended && !stop) {
+    requests_.clear();
+    peers_.clear();
+    return {};
+  }
+  failed_ = true;
+  if (!stop) {
+    told = {ErrorCode::kInfrastructure,
+            call + ": " + replica_list(missing()) + " did not arrive within " + describe(patience)};
+  }
+  return tl::unexpected<Error>{told};
+}
+
+bool HostWire::heard(Error& error) {
+  int waiting = 0;
+  MPI_Status status;
+  MPI_Iprobe(MPI_ANY_SOURCE, kNoticeTag, world_, &waiting, &status);
+  if (waiting == 0) {
+    return false;
+  }
+  Notice notice;
+  MPI_Recv(&notice, sizeof(notice), MPI_BYTE, status.MPI_SOURCE, kNoticeTag, world_,
+           MPI_STATUS_IGNORE);
+  error = {notice.code, notice.message};
+  return true;
+}
+
+std::vector<std::size_t> HostWire::missing() {
+  std::vector<std::size_t> replicas;
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    int done = 0;
+    MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
+    for (const std::size_t p : carriers_[peers_[i]]) {
+      for (std::size_t r = 0; done == 0 && r < processes_[p].count; ++r) {
+        replicas.push_back(processes_[p].first + r);
+      }
+    }
+  }
+  std::ranges::sort(replicas);
+  replicas.erase(std::unique(replicas.begin(), replicas.end()), replicas.end());
+  return replicas;
+}
+
+void HostWire::tell(const Error& error) {
+  failed_ = true;
+  // Left behind: MPI may still read it.
+  auto* const notice = new Notice{.code = error.code};
+  std::memcpy(notice->message, error.message.data(),
+              std::min(error.message.size(), sizeof(notice->message) - 1));
+  std::vector<MPI_Request> requests;
+  for (const Process& process : processes_) {
+    if (process.host != processes_[self_].host) {
+      MPI_Isend(notice, sizeof(*notice), MPI_BYTE, process.rank, kNoticeTag, world_,
+                &requests.emplace_back(MPI_REQUEST_NULL));
+    }
+  }
+  complete(requests, Clock::now() + kLastWords);
+}
+
+}  // namespace poprun::collectives

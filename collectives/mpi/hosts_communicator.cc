@@ -1,0 +1,456 @@
+#include "collectives/mpi/hosts_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "collectives/local/tree_reduce.h"
+#include "collectives/patterns/slices.h"
+
+namespace poprun::collectives {
+namespace {
+
+/// Bytes of an element of a sum.
+constexpr std::size_t kSumBytes = 4;
+
+/// Part `part` of elements [0, count), cut at lines of sums.
+Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
+  const Slice bytes = slice_of(count * kSumBytes, parts, part);
+  return {bytes.begin / kSumBytes, bytes.end / kSumBytes};
+}
+
+std::size_t sums_before(const HostPlan& plan, std::size_t host) {
+  std::size_t count = 0;
+  for (std::size_t h = 0; h < host; ++h) {
+    count += h == plan.self ? 0 : plan.subtrees[h].size();
+  }
+  return count;
+}
+
+/// A host that waits for another gives it time to say first what it waits for itself.
+std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
+  return std::min(deadline / 4, std::chrono::milliseconds{5'000});
+}
+
+}  // namespace
+
+HostPlan::HostPlan(std::size_t host, std::vector<std::vector<std::size_t>> by_host)
+    : self(host), replicas(std::move(by_host)) {
+  for (const std::vector<std::size_t>& group : replicas) {
+    total += group.size();
+  }
+  for (const std::vector<std::size_t>& group : replicas) {
+    subtrees.push_back(subtrees_of(group, total));
+  }
+}
+
+// Twice each, for two chunks:   | sums | received sums | result |
+Bytes HostsCommunicator::wire_bytes(const HostPlan& plan) {
+  const std::size_t areas =
+      plan.subtrees[plan.self].size() + sums_before(plan, plan.subtrees.size()) + 1;
+  return Bytes{static_cast<std::int64_t>(2 * areas * NodeSegment::kStagingBytes)};
+}
+
+HostsCommunicator::HostsCommunicator(NodeSegment& segment, const HostPlan& plan, HostWire* wire,
+                                     const Options& options)
+    : segment_(&segment),
+      plan_(&plan),
+      wire_(wire),
+      options_(options),
+      node_(segment, {.self = options.local,
+                      .process_leader = options.process_leader,
+                      .deadline = options.deadline,
+                      .numbers = plan.replicas[plan.self],
+                      .agree = [this](std::span<const Call> calls) { return agree(calls); }}) {
+  POPRUN_CHECK(options.chunk_bytes <= NodeSegment::kStagingBytes &&
+               options.chunk_bytes >= plan.total * kLineBytes);
+}
+
+ReplicaId HostsCommunicator::self() const {
+  return static_cast<ReplicaId>(plan_->replicas[plan_->self][options_.local]);
+}
+
+/// The leaders of the hosts exchange what their replicas have announced.
+Status HostsCommunicator::agree(std::span<const Call> calls) {
+  call_ = std::string(name_of(calls[options_.local].kind)) + " " +
+          std::to_string(node_.rendezvous().sequence());
+  if (wire_ == nullptr || !wire_->leads()) {
+    return meet();
+  }
+  agreement_.resize(plan_->total * sizeof(Call));
+  std::vector<HostWire::Transfer> outgoing;
+  std::vector<HostWire::Transfer> incoming;
+  std::vector<std::size_t> numbers;
+  std::byte* at = agreement_.data();
+  for (std::size_t h = 0; h < hosts(); ++h) {
+    numbers.insert(numbers.end(), plan_->replicas[h].begin(), plan_->replicas[h].end());
+    const std::span<std::byte> bytes(at, plan_->replicas[h].size() * sizeof(Call));
+    if (h == plan_->self) {
+      std::memcpy(at, calls.data(), bytes.size());
+      for (std::size_t g = 0; g < hosts(); ++g) {
+        if (g != h) {
+          outgoing.push_back({g, bytes});
+        }
+      }
+    } else {
+      incoming.push_back({h, bytes});
+    }
+    at += bytes.size();
+  }
+  wire_->post(outgoing, incoming, HostWire::Carriers::kLeaders);
+  POPRUN_TRY(arrive());
+  std::vector<Call> all(plan_->total);
+  std::memcpy(all.data(), agreement_.data(), agreement_.size());
+  if (std::ranges::any_of(all, [&](const Call& call) { return call != all[0]; })) {
+    std::vector<Call> in_order(all.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      in_order[numbers[i]] = all[i];
+    }
+    std::ranges::sort(numbers);
+    return node_.rendezvous().give_up(
+        {ErrorCode::kBug, *disagreement(node_.rendezvous().sequence(), numbers, in_order)});
+  }
+  return meet();
+}
+
+Status HostsCommunicator::meet() {
+  return node_.rendezvous().wait(options_.deadline + 2 * grace(options_.deadline));
+}
+
+/// Waits for the wire, where this replica carries.
+Status HostsCommunicator::arrive() {
+  if (wire_ != nullptr) {
+    const auto patience = options_.deadline + grace(options_.deadline);
+    if (Status status = wire_->wait(patience, call_); !status) {
+      return node_.rendezvous().give_up(std::move(status).error());
+    }
+  }
+  return {};
+}
+
+/// Passes a call's outcome on, and tells the other hosts of a failure.
+Status HostsCommunicator::settle(Status status) {
+  if (!status && wire_ != nullptr && !told_) {
+    told_ = true;
+    wire_->tell(status.error());
+  }
+  return status;
+}
+
+Status HostsCommunicator::open(const Call& call, Place place) {
+  return node_.rendezvous().open(call, place);
+}
+
+Status HostsCommunicator::run(const Job& job) {
+  std::array<Chunk, 3> chunks;
+  const std::size_t area = NodeSegment::kStagingBytes;
+  std::byte* const received_areas = segment_->wire() + 2 * sums_of(plan_->self) * area;
+  const std::size_t received_sums = sums_before(*plan_, hosts());
+  std::byte* const result_areas = received_areas + 2 * received_sums * area;
+  const auto sums = [&](std::size_t index) {
+    return segment_->wire() + index % 2 * sums_of(plan_->self) * area;
+  };
+  const auto received = [&](std::size_t index) {
+    return received_areas + index % 2 * received_sums * area;
+  };
+  const auto result = [&](std::size_t index) { return result_areas + index % 2 * area; };
+
+  for (std::size_t tick = 0; job.chunks > 0 && tick < job.chunks + 2; ++tick) {
+    const bool begins = tick < job.chunks;
+    if (begins) {
+      chunks[tick % 3] = job.chunk(tick);
+      if (job.reduces) {
+        POPRUN_TRY(sum(job.reduction, chunks[tick % 3], sums(tick)));
+        POPRUN_TRY(meet());
+      }
+    }
+    POPRUN_TRY(arrive());
+    if (begins && job.reduces && wire_ != nullptr) {
+      post_sums(chunks[tick % 3], sums(tick), received(tick));
+    }
+    if (tick == 0) {
+      continue;
+    }
+    POPRUN_TRY(meet());
+    if (const std::size_t c = tick - 1; c < job.chunks) {
+      const Chunk& chunk = chunks[c % 3];
+      if (job.reduces) {
+        combine(job.reduction, chunk, sums(c), received(c), result(c));
+      } else {
+        job.fill(c, chunk, result(c) + chunk.edges[plan_->self] * chunk.width);
+      }
+      POPRUN_TRY(meet());
+      if (job.gathers && wire_ != nullptr) {
+        post_result(chunk, result(c));
+      }
+    }
+    if (tick >= 2) {
+      job.take(tick - 2, chunks[(tick - 2) % 3], result(tick - 2));
+    }
+  }
+  return {};
+}
+
+/// My part of the chunk, all subtrees of my host. Sums lie by host, subtree, element.
+Status HostsCommunicator::sum(Reduction reduction, const Chunk& chunk, std::byte* sums) {
+  const bool placed = chunk.pieces->placed(chunk.bytes);
+  if (!placed) {
+    chunk.pieces->copy_out(chunk.bytes.begin,
+                           {segment_->staging(options_.local), chunk.bytes.size()});
+    POPRUN_TRY(meet());
+  }
+  const Slice mine = elements_of(chunk.edges.back(), locals(), options_.local);
+  for (std::size_t h = 0; h < hosts(); ++h) {
+    const Slice range = overlap(mine, {chunk.edges[h], chunk.edges[h + 1]});
+    if (range.size() > 0) {
+      sum_range(reduction, chunk, h, range, placed, sums);
+    }
+  }
+  return {};
+}
+
+void HostsCommunicator::sum_range(Reduction reduction, const Chunk& chunk, std::size_t host,
+                                  Slice range, bool placed, std::byte* sums) {
+  const std::size_t begin = chunk.bytes.begin;
+  const Slice bytes{begin + range.begin * chunk.width, begin + range.end * chunk.width};
+  for (const Piece& part : chunk.pieces->parts(bytes)) {
+    const std::size_t element = (part.whole.begin - begin) / chunk.width;
+    std::size_t replica = 0;  // Local index: subtrees of a host are in its order.
+    for (std::size_t s = 0; s < sums_of(plan_->self); ++s) {
+      sources_.clear();
+      for (std::size_t i = 0; i < plan_->subtrees[plan_->self][s].count; ++i, ++replica) {
+        sources_.push_back(placed ? segment_->at(part.place, replica)
+                                  : segment_->staging(replica) + (part.whole.begin - begin));
+      }
+      const std::size_t at = sums_of(plan_->self) * chunk.edges[host] + s * chunk.slice(host) +
+                             (element - chunk.edges[host]);
+      reduce_subtree(reduction, part.type, sources_, sums + at * kSumBytes, part.count());
+    }
+  }
+}
+
+/// My part of my host's slice, from the sums of all hosts.
+void HostsCommunicator::combine(Reduction reduction, const Chunk& chunk, std::byte* sums,
+                                std::byte* received, std::byte* result) {
+  const std::size_t slice = chunk.slice(plan_->self);
+  const Slice mine = elements_of(slice, locals(), options_.local);
+  struct Leaf {
+    Subtree subtree;
+    const std::byte* sum;
+  };
+  std::vector<Leaf> leaves;
+  for (std::size_t h = 0; h < hosts(); ++h) {
+    const std::byte* const from = h == plan_->self
+                                      ? sums + sums_of(h) * chunk.edges[h] * kSumBytes
+                                      : received + sums_before(*plan_, h) * slice * kSumBytes;
+    for (std::size_t s = 0; s < sums_of(h); ++s) {
+      leaves.push_back({plan_->subtrees[h][s], from + (s * slice + mine.begin) * kSumBytes});
+    }
+  }
+  std::ranges::sort(leaves, {}, [](const Leaf& leaf) { return leaf.subtree.first; });
+  std::vector<std::size_t> counts;
+  sources_.clear();
+  for (const Leaf& leaf : leaves) {
+    sources_.push_back(leaf.sum);
+    counts.push_back(leaf.subtree.count);
+  }
+  combine_subtrees(reduction, chunk.type, sources_, counts,
+                   result + (chunk.edges[plan_->self] + mine.begin) * chunk.width, mine.size());
+}
+
+void HostsCommunicator::post_sums(const Chunk& chunk, std::byte* sums, std::byte* received) {
+  const std::size_t slice = chunk.slice(plan_->self);
+  std::vector<HostWire::Transfer> outgoing;
+  std::vector<HostWire::Transfer> incoming;
+  for (std::size_t h = 0; h < hosts(); ++h) {
+    if (h == plan_->self) {
+      continue;
+    }
+    const std::size_t mine = sums_of(plan_->self);
+    outgoing.push_back(
+        {h, {sums + mine * chunk.edges[h] * kSumBytes, mine * chunk.slice(h) * kSumBytes}});
+    incoming.push_back(
+        {h,
+         {received + sums_before(*plan_, h) * slice * kSumBytes, sums_of(h) * slice * kSumBytes}});
+  }
+  wire_->post(outgoing, incoming);
+}
+
+void HostsCommunicator::post_result(const Chunk& chunk, std::byte* result) {
+  std::vector<HostWire::Transfer> outgoing;
+  std::vector<HostWire::Transfer> incoming;
+  const auto slice_of_host = [&](std::size_t h) {
+    return std::span(result + chunk.edges[h] * chunk.width, chunk.slice(h) * chunk.width);
+  };
+  for (std::size_t h = 0; h < hosts(); ++h) {
+    if (h != plan_->self) {
+      outgoing.push_back({h, slice_of_host(plan_->self)});
+      incoming.push_back({h, slice_of_host(h)});
+    }
+  }
+  wire_->post(outgoing, incoming);
+}
+
+Result<std::span<std::byte>> HostsCommunicator::allocate(Bytes size) {
+  Result<std::span<std::byte>> memory = node_.allocate(size);
+  if (!memory) {
+    static_cast<void>(settle(tl::unexpected<Error>{memory.error()}));
+  }
+  return memory;
+}
+
+Status HostsCommunicator::barrier() {
+  return settle(node_.barrier());
+}
+
+/// The chunks of an all-reduce: one type each, slices as even as lines allow.
+std::vector<HostsCommunicator::Chunk> HostsCommunicator::chunks_of(const Pieces& pieces) const {
+  std::vector<Chunk> chunks;
+  const std::size_t limit = options_.chunk_bytes / kLineBytes * kLineBytes / kSumBytes;
+  for (const Piece& type : pieces.types()) {
+    const std::size_t width = size_of(type.type);
+    for (std::size_t begin = type.whole.begin; begin < type.whole.end; begin += limit * width) {
+      const std::size_t end = std::min(type.whole.end, begin + limit * width);
+      Chunk chunk{.type = type.type, .width = width, .edges = {0}, .pieces = &pieces};
+      chunk.bytes = {begin, end};
+      for (std::size_t h = 0; h < hosts(); ++h) {
+        chunk.edges.push_back(elements_of((end - begin) / width, hosts(), h).end);
+      }
+      chunks.push_back(std::move(chunk));
+    }
+  }
+  return chunks;
+}
+
+Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
+  POPRUN_TRY(check_reduction(reduction, buffers));
+  std::vector<Piece> found = find_pieces(*segment_, options_.local, buffers);
+  const Call call = call_of_all_reduce(reduction, found);
+  const Pieces pieces{std::move(found)};
+  const std::vector<Chunk> chunks = chunks_of(pieces);
+  POPRUN_TRY(settle(open(call)));
+  return settle(run({.reduction = reduction,
+                     .reduces = true,
+                     .gathers = true,
+                     .chunks = chunks.size(),
+                     .chunk = [&](std::size_t index) { return chunks[index]; },
+                     .take =
+                         [&](std::size_t, const Chunk& chunk, std::byte* result) {
+                           pieces.copy_in(chunk.bytes.begin, {result, chunk.bytes.size()});
+                         }}));
+}
+
+// A chunk is some elements of every replica's shard, those of one host after those of another.
+Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
+                                         std::span<const std::byte> data,
+                                         std::span<std::byte> shard) {
+  POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
+  POPRUN_TRY(check_reduction(reduction, type));
+  const Place mine = segment_->find(options_.local, data);
+  POPRUN_TRY(settle(open(call_of_reduce_scatter(reduction, type, data), mine)));
+  Place place = mine;
+  for (std::size_t i = 0; i < locals(); ++i) {
+    place = node_.rendezvous().place_of(i) == place ? place : Place{};
+  }
+  const std::size_t width = size_of(type);
+  const std::size_t step = options_.chunk_bytes / kSumBytes / size() * width;
+  std::array<Pieces, 3> pieces;
+  const auto size_at = [&](std::size_t index) {
+    return std::min(step, shard.size() - index * step);
+  };
+  const auto chunk_at = [&](std::size_t index) {
+    Chunk chunk{.type = type, .width = width, .edges = {0}, .pieces = &pieces[index % 3]};
+    std::vector<Piece> runs;
+    for (const std::vector<std::size_t>& group : plan_->replicas) {
+      for (const std::size_t r : group) {
+        const std::size_t at = r * shard.size() + index * step;
+        // Read only: an all-reduce's pieces are written, these are not.
+        auto* const bytes = const_cast<std::byte*>(data.data() + at);  // NOLINT
+        runs.push_back({type,
+                        {bytes, size_at(index)},
+                        {place.owner, place.where + static_cast<std::int64_t>(at)}});
+      }
+      chunk.edges.push_back(chunk.edges.back() + group.size() * size_at(index) / width);
+    }
+    pieces[index % 3] = Pieces{std::move(runs)};
+    chunk.bytes = {0, pieces[index % 3].size()};
+    return chunk;
+  };
+  return settle(run({.reduction = reduction,
+                     .reduces = true,
+                     .chunks = (shard.size() + step - 1) / step,
+                     .chunk = chunk_at,
+                     .take = [&](std::size_t index, const Chunk& chunk, std::byte* result) {
+                       std::memcpy(shard.data() + index * step,
+                                   result + chunk.edges[plan_->self] * width +
+                                       options_.local * size_at(index),
+                                   size_at(index));
+                     }}));
+}
+
+Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  POPRUN_CHECK(all.size() == mine.size() * size());
+  POPRUN_TRY(settle(open({.kind = CallKind::kAllGather, .bytes = mine.size()})));
+  const std::size_t step = options_.chunk_bytes / size();
+  const auto size_at = [&](std::size_t index) {
+    return std::min(step, mine.size() - index * step);
+  };
+  const auto chunk_at = [&](std::size_t index) {
+    Chunk chunk{.edges = {0}};
+    for (const std::vector<std::size_t>& group : plan_->replicas) {
+      chunk.edges.push_back(chunk.edges.back() + group.size() * size_at(index));
+    }
+    return chunk;
+  };
+  const auto fill = [&](std::size_t index, const Chunk&, std::byte* slice) {
+    std::memcpy(slice + options_.local * size_at(index), mine.data() + index * step,
+                size_at(index));
+  };
+  const auto take = [&](std::size_t index, const Chunk&, const std::byte* result) {
+    for (const std::vector<std::size_t>& group : plan_->replicas) {
+      for (const std::size_t r : group) {
+        std::memcpy(all.data() + r * mine.size() + index * step, result, size_at(index));
+        result += size_at(index);
+      }
+    }
+  };
+  return settle(run({.gathers = true,
+                     .chunks = (mine.size() + step - 1) / step,
+                     .chunk = chunk_at,
+                     .fill = fill,
+                     .take = take}));
+}
+
+Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
+  POPRUN_CHECK(index_of(root) < size());
+  POPRUN_TRY(settle(open({.kind = CallKind::kBroadcast, .root = root, .bytes = data.size()})));
+  const std::size_t step = options_.chunk_bytes;
+  const auto size_at = [&](std::size_t index) {
+    return std::min(step, data.size() - index * step);
+  };
+  const auto chunk_at = [&](std::size_t index) {
+    Chunk chunk{.edges = {0}};
+    for (const std::vector<std::size_t>& group : plan_->replicas) {
+      const bool sends = std::ranges::binary_search(group, std::size_t{index_of(root)});
+      chunk.edges.push_back(chunk.edges.back() + (sends ? size_at(index) : 0));
+    }
+    return chunk;
+  };
+  const auto fill = [&](std::size_t index, const Chunk&, std::byte* slice) {
+    if (self() == root) {
+      std::memcpy(slice, data.data() + index * step, size_at(index));
+    }
+  };
+  const auto take = [&](std::size_t index, const Chunk&, const std::byte* result) {
+    if (self() != root) {
+      std::memcpy(data.data() + index * step, result, size_at(index));
+    }
+  };
+  return settle(run({.gathers = true,
+                     .chunks = (data.size() + step - 1) / step,
+                     .chunk = chunk_at,
+                     .fill = fill,
+                     .take = take}));
+}
+
+}  // namespace poprun::collectives

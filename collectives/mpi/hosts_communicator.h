@@ -1,0 +1,138 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectives/local/node_communicator.h"
+#include "collectives/local/node_segment.h"
+#include "collectives/local/pieces.h"
+#include "collectives/mpi/host_wire.h"
+#include "collectives/patterns/subtrees.h"
+#include "replica/ports/communicator.h"
+
+namespace poprun::collectives {
+
+/// Which replicas are where, as every process works it out alike.
+struct HostPlan {
+  std::size_t self = 0;                            ///< This host.
+  std::size_t total = 0;                           ///< Replicas of the job.
+  std::vector<std::vector<std::size_t>> replicas;  ///< By host, ascending.
+  std::vector<std::vector<Subtree>> subtrees;      ///< By host, of its replicas.
+
+  HostPlan(std::size_t self, std::vector<std::vector<std::size_t>> replicas);
+};
+
+/// `Communicator` for replicas on several hosts. Those of one host share memory, as
+/// NodeCommunicator has it; hosts exchange what their replicas come to together.
+///
+/// All-reduce, chunk by chunk, on H hosts. Host h owns slice h of the chunk.
+///
+///   1  sum     all replicas of a host: the sums of its subtrees of the canonical tree -> `sums`
+///   2  wire    slice g of `sums` to host g                       out: (H - 1) / H of S sums
+///   3  combine all replicas: the sums of all hosts, up the tree, my host's slice -> `result`
+///   4  wire    my slice of `result` to every host                out: (H - 1) / H of the chunk
+///   5  take    every replica: `result` into its buffers
+///
+///   tick      t        t + 1        t + 2        while chunk c is on the wire, the host sums chunk
+///   chunk c   1  2.... 3  4......   5            c + 1 and takes chunk c - 2
+///   chunk c+1          1  2......   3  4....
+///
+/// Where the replicas of a host are one subtree, as they are for 4 hosts of 4 replicas, S is 1, and
+/// a host sends 2 (H - 1) / H of the data, which is the least there is. Otherwise a host sends S
+/// sums, S at most 2 log2 of its replicas where these are neighbours. Sums of halves travel as
+/// float32, since rounding them on the way would change the result; results travel as halves.
+///
+/// Reduce-scatter goes 1, 2, 3, 5 with the replicas' shards as slices; all-gather and broadcast 3,
+/// 4, 5 without sums.
+class HostsCommunicator final : public Communicator {
+ public:
+  struct Options {
+    std::size_t local = 0;           ///< Index among the replicas of the host.
+    std::size_t process_leader = 0;  ///< That of the process's first replica.
+    std::chrono::milliseconds deadline{0};
+    std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Of float32 data; at most this.
+  };
+
+  /// Memory that the host's segment needs for the wire.
+  static Bytes wire_bytes(const HostPlan& plan);
+
+  /// All must outlive the communicator. `wire` for the first replica of the process, which carries
+  /// for all of them; null for the others.
+  HostsCommunicator(NodeSegment& segment, const HostPlan& plan, HostWire* wire,
+                    const Options& options);
+
+  [[nodiscard]] ReplicaId self() const override;
+  [[nodiscard]] std::size_t size() const override { return plan_->total; }
+
+  Result<std::span<std::byte>> allocate(Bytes size) override;
+  Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) override;
+  Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
+                        std::span<std::byte> shard) override;
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  Status broadcast(std::span<std::byte> data, ReplicaId root) override;
+  Status barrier() override;
+
+ private:
+  /// What crosses the wire at a time.
+  struct Chunk {
+    ElementType type = ElementType::kF32;
+    std::size_t width = 1;           ///< Bytes of an element of the result.
+    std::vector<std::size_t> edges;  ///< Elements [edges[h], edges[h + 1]) are host h's slice.
+    const Pieces* pieces = nullptr;  ///< Where its elements are, where they are to be reduced.
+    Slice bytes{};                   ///< Of the pieces.
+
+    [[nodiscard]] std::size_t slice(std::size_t host) const {
+      return edges[host + 1] - edges[host];
+    }
+  };
+
+  /// A collective as the pipeline carries it out.
+  struct Job {
+    Reduction reduction = Reduction::kSum;
+    bool reduces = false;
+    bool gathers = false;
+    std::size_t chunks = 0;
+    std::function<Chunk(std::size_t index)> chunk;
+    /// Puts what this replica brings into its host's slice; where nothing is reduced.
+    std::function<void(std::size_t index, const Chunk&, std::byte* slice)> fill{};
+    /// Takes what this replica gets.
+    std::function<void(std::size_t index, const Chunk&, std::byte* result)> take;
+  };
+
+  Status agree(std::span<const Call> calls);
+  Status open(const Call& call, Place place = {});
+  Status run(const Job& job);
+  Status settle(Status status);
+  Status meet();
+  Status arrive();
+
+  Status sum(Reduction reduction, const Chunk& chunk, std::byte* sums);
+  void sum_range(Reduction reduction, const Chunk& chunk, std::size_t host, Slice range,
+                 bool placed, std::byte* sums);
+  void combine(Reduction reduction, const Chunk& chunk, std::byte* sums, std::byte* received,
+               std::byte* result);
+  void post_sums(const Chunk& chunk, std::byte* sums, std::byte* received);
+  void post_result(const Chunk& chunk, std::byte* result);
+
+  [[nodiscard]] std::vector<Chunk> chunks_of(const Pieces& pieces) const;
+  [[nodiscard]] std::size_t hosts() const { return plan_->replicas.size(); }
+  [[nodiscard]] std::size_t locals() const { return plan_->replicas[plan_->self].size(); }
+  [[nodiscard]] std::size_t sums_of(std::size_t host) const { return plan_->subtrees[host].size(); }
+
+  NodeSegment* segment_;
+  const HostPlan* plan_;
+  HostWire* wire_;
+  Options options_;
+  NodeCommunicator node_;
+  std::string call_;                  ///< "all-reduce 17".
+  bool told_ = false;                 ///< That it has failed, to the other hosts.
+  std::vector<std::byte> agreement_;  ///< What the leader exchanges. Stays after a failure.
+  std::vector<const std::byte*> sources_;
+};
+
+}  // namespace poprun::collectives
