@@ -169,5 +169,23 @@ TEST(OnnxJob, ABatchSizeWrittenIntoReshapesFollowsTheData) {
   EXPECT_EQ(built.graph.tensor(built.graph.find("flat")).type.shape, (Shape{3, 2}));
 }
 
+TEST(OnnxJob, DropoutDropsInTraining) {
+  OnnxBuilder b;
+  b.input("x", {1, 2}).output("y", {1, 2});
+  b.weight("ratio", {}, {0.25F});
+  b.weight("w", {2, 2}, {1, 0, 0, 1});
+  b.node("Dropout", {"x", "ratio"}, {"dropped"});
+  b.node("MatMul", {"dropped", "w"}, {"y"});
+
+  const Built built = build(b, "cross-entropy", {DataType::kF32, {3, 2}, {}});
+
+  ASSERT_TRUE(built.status) << built.status.error().message;
+  const auto& operations = built.graph.functions[1].regions[0].operations;
+  const auto dropout = std::ranges::find(operations, "dropout", &Operation::kind);
+  ASSERT_NE(dropout, operations.end());
+  EXPECT_EQ(dropout->attributes.real("rate"), 0.25);
+  EXPECT_EQ(dropout->attributes.text("key"), "dropped");
+}
+
 }  // namespace
 }  // namespace poprun

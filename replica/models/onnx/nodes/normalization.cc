@@ -160,15 +160,32 @@ Status lrn(Node& node) {
   return {};
 }
 
-/// Nothing is dropped outside of training; then the mask is all ones.
+/// An input since opset 12, before that an attribute.
+Result<double> dropout_ratio(Node& node) {
+  if (!node.has(1)) {
+    return node.real("ratio", 0.5);
+  }
+  POPRUN_ASSIGN(const float ratio, node.real_of(1));
+  return static_cast<double>(ratio);
+}
+
+/// In training it drops, whatever the file's training_mode, which is that of its own inference.
+/// Outside of training nothing is dropped; then the mask is all ones.
 Status dropout(Node& node) {
+  POPRUN_ASSIGN(const double ratio, dropout_ratio(node));
+  if (node.scope().training && ratio > 0) {
+    if (node.wants_output(1)) {
+      return node.unsupported("the mask of a Dropout that drops");
+    }
+    POPRUN_ASSIGN(const TensorId x, node.tensor(0));
+    POPRUN_ASSIGN(const TensorId y,
+                  node.add("dropout", {x}, {{"rate", ratio}, {"key", node.proto().output(0)}}));
+    node.set(0, y);
+    return {};
+  }
   if (node.has(2)) {
     POPRUN_ASSIGN(const float training, node.real_of(2));
-    float ratio = 0.5F;
-    if (node.has(1)) {
-      POPRUN_ASSIGN(ratio, node.real_of(1));
-    }
-    if (training != 0 && ratio != 0 && !node.scope().training) {
+    if (training != 0 && ratio != 0) {
       return node.unsupported("dropping outside of training");
     }
   }
