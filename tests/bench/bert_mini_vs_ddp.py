@@ -45,6 +45,6 @@ def print_share_of_peak(bin_folder, samples_per_second):
 if __name__ == "__main__":
     sys.exit(ddp.compare(
         ddp.Comparison(title="bert-mini, 16 processes, micro-batch 2, float32",
-                       config=job.ROOT / "deploy/examples/bert-mini.cfg", peer="ddp_bert_mini.py", parameters=5458178,
+                       config=job.ROOT / "deploy/examples/bert-mini.cfg", peer="ddp_bert_mini.py", parameters=5430786,
                        required_ratio=1.7, steps=60, peer_steps=10, tokens_per_sample=LENGTH),
         __doc__, print_share_of_peak))
