@@ -59,19 +59,25 @@ std::unique_ptr<Kernel> convert(std::int64_t n) {
 }
 
 template <typename To>
-std::unique_ptr<Kernel> convert_to(DataType from, std::int64_t n) {
-  return from == DataType::kF32   ? convert<To, float>(n)
-         : from == DataType::kI32 ? convert<To, std::int32_t>(n)
-                                  : convert<To, std::uint8_t>(n);
+std::unique_ptr<Kernel> convert_to(const Signature& s) {
+  const std::int64_t n = s.inputs[0].elements();
+  if (s.inputs[0].data == DataType::kF32) {
+    return convert<To, float>(n);
+  }
+  if (s.inputs[0].data == DataType::kI32) {
+    return convert<To, std::int32_t>(n);
+  }
+  return convert<To, std::uint8_t>(n);
 }
 
 std::unique_ptr<Kernel> cast_numerics(const Signature& s) {
-  const DataType from = s.inputs[0].data;
-  const DataType to = s.outputs[0].data;
-  const std::int64_t n = s.inputs[0].elements();
-  return to == DataType::kF32   ? convert_to<float>(from, n)
-         : to == DataType::kI32 ? convert_to<std::int32_t>(from, n)
-                                : convert_to<std::uint8_t>(from, n);
+  if (s.outputs[0].data == DataType::kF32) {
+    return convert_to<float>(s);
+  }
+  if (s.outputs[0].data == DataType::kI32) {
+    return convert_to<std::int32_t>(s);
+  }
+  return convert_to<std::uint8_t>(s);
 }
 
 Work one_flop(const Signature& s) {

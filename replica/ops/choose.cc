@@ -66,8 +66,10 @@ std::unique_ptr<Kernel> compare(const Signature& s) {
 
 template <typename Comparison>
 std::unique_ptr<Kernel> compare_numerics(const Signature& s) {
-  return s.inputs[0].data == DataType::kI32 ? compare<Comparison, std::int32_t>(s)
-                                            : compare<Comparison, float>(s);
+  if (s.inputs[0].data == DataType::kI32) {
+    return compare<Comparison, std::int32_t>(s);
+  }
+  return compare<Comparison, float>(s);
 }
 
 Result<std::vector<TensorType>> where_shape(const Signature& s) {

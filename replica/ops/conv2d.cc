@@ -278,7 +278,7 @@ void input_gradient_gradient(Differentiator& d) {
   const TensorId dy = op.inputs[0];
   const TensorId w = op.inputs[1];
   const TensorId dx = d.output_gradient(0);
-  const Shape& kernel = d.type(w).shape;
+  const Shape kernel = d.type(w).shape;  // A copy: adding operations moves tensors.
   Attributes attributes = d.operation().attributes;
   if (d.wants(0)) {
     d.set_input_gradient(0, d.add("conv2d", {dx, w}, attributes, {0})[0]);

@@ -17,23 +17,22 @@
 ///
 /// y[i] is taken from the place p of x, by `coordinates`:
 ///
-///   "half_pixel"          (i + 0.5) / scale - 0.5
-///   "pytorch_half_pixel"  the same, and 0 where size = 1
-///   "align_corners"       i (A - 1) / (size - 1), and 0 where size = 1
-///   "asymmetric"          i / scale
+///   "half_pixel"            (i + 0.5) / scale - 0.5
+///   "pytorch_half_pixel"    the same, and 0 where size = 1
 ///   "tf_half_pixel_for_nn"  (i + 0.5) / scale
+///   "asymmetric"            i / scale
+///   "align_corners"         i (A - 1) / (scale A - 1), and 0 where size = 1
 ///
 /// and by `mode`, with x continued by its first and last element:
 ///
-///   "nearest"  the element that p rounds to; rounding="round_prefer_floor" (halves down; where
-///   left
-///              out), "round_prefer_ceil", "floor", "ceil"
+///   "nearest"  the element that p rounds to; rounding="round_prefer_floor" (halves down; the one
+///              where left out), "round_prefer_ceil", "floor", "ceil"
 ///   "linear"   between the two elements around p
 ///   "cubic"    by Keys' kernel over four elements, cubic_a=. (-0.75 where left out); with
 ///              exclude_outside=1 those outside x have no weight and the others are scaled up
 ///
-/// These are ONNX's Resize (github.com/onnx/onnx/blob/main/docs/Operators.md#Resize). scale may
-/// differ from size / A, which it is where left out.
+/// scale is size / A where left out; where given, scale A need not be a whole number. These are
+/// ONNX's Resize (github.com/onnx/onnx/blob/main/docs/Operators.md#Resize) and its published cases.
 namespace poprun {
 namespace {
 
@@ -49,7 +48,11 @@ double place_of(std::int64_t i, std::int64_t A, std::int64_t size, const Attribu
   const double scale = attributes.has("scale") ? attributes.real("scale")
                                                : static_cast<double>(size) / static_cast<double>(A);
   if (coordinates == "align_corners") {
-    return size == 1 ? 0 : at * static_cast<double>(A - 1) / static_cast<double>(size - 1);
+    // Not size / A * A, which may differ from size by a rounding that moves the last place.
+    const double length = attributes.has("scale")
+                              ? attributes.real("scale") * static_cast<double>(A)
+                              : static_cast<double>(size);
+    return size == 1 || length == 1 ? 0 : at * static_cast<double>(A - 1) / (length - 1);
   }
   if (coordinates == "asymmetric") {
     return at / scale;

@@ -117,7 +117,7 @@ class ReverseMode final : public Differentiator {
 
   /// A gradient of nothing but zeros, which `fill` makes in row-major order only.
   TensorId zeros(TensorId tensor) {
-    const TensorType& wanted = type(tensor);
+    const TensorType wanted = type(tensor);  // A copy: adding operations moves tensors.
     if (wanted.layout == Layout::kRowMajor) {
       return builder_.add_one("fill", {}, {{"shape", wanted.shape}, {"value", 0.0}},
                               name_of(tensor));

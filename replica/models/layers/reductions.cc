@@ -46,6 +46,9 @@ class Reducer {
   }
 
   TensorId sum(TensorId x) {
+    if (!builder_.status()) {
+      return x;
+    }
     TensorType y = builder_.type(x);
     for (const std::int64_t axis : axes_) {
       y.shape[static_cast<std::size_t>(axis)] = 1;

@@ -292,6 +292,20 @@ TEST(FunctionsInSteps, HaveTheirValuesAndNoGradient) {
   }
 }
 
+TEST(Erf, IsExactToAFewUnitsInTheLastPlaceEverywhere) {
+  std::vector<float> x;
+  for (float value = 1e-6F; value < 8; value += 1e-3F) {
+    x.insert(x.end(), {value, -value});
+  }
+  const std::vector<float> y = of_each("erf", {}, x).first;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double expected = std::erf(static_cast<double>(x[i]));
+    EXPECT_NEAR(y[i], expected, 5e-7 * std::abs(expected)) << x[i];
+    EXPECT_LE(std::abs(y[i]), 1.0F) << x[i];
+  }
+  EXPECT_TRUE(std::isnan(of_each("erf", {}, {std::nanf("")}).first[0]));
+}
+
 TEST(Clip, IsDifferentiatedBetweenItsBoundsAndAtThem) {
   using ::testing::ElementsAre;
   const auto [y, g] = of_each("clip", {{"min", -1.0}, {"max", 2.0}}, {-3, -1, 0, 2, 5});

@@ -203,6 +203,21 @@ TEST(ReduceDimensions, BehindTheRankAreRefusedByName) {
             "mean: a reduction needs axes from 0 to 1; it got 0,2 of f32[3,7]");
 }
 
+// The first step fails and gives an arbitrary tensor, here of a lower rank: the steps behind it
+// must not look at it.
+TEST(ReduceDimensions, OfIntegersAreRefusedByName) {
+  Graph graph;
+  graph.functions = {{"load", {{1, {}}}}};
+  Builder builder(graph, 0, 0, "");
+  graph.add_tensor({"scalar", f32({}), Role::kActivation});
+  const TensorId x = graph.add_tensor({"x", {DataType::kI32, {3, 7}, {}}, Role::kActivation});
+
+  layers::reduce(builder, "norm", Reduction::kL2, x, {0, 1}, false);
+
+  ASSERT_FALSE(builder.status());
+  EXPECT_EQ(builder.status().error().message.substr(0, 27), "norm.square: mul needs two ");
+}
+
 /// One reduction of four rows of three; the gradient of each row is 1.
 std::vector<float> gradient_of(const std::string& kind, const std::vector<float>& values) {
   Probe probe(kind, {f32({4, 3})}, {{"axes", Shape{1}}}, 1);

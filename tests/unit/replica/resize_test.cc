@@ -59,12 +59,17 @@ TEST(Resize, TakesTheNearestElement) {
   }
 }
 
-// The published example of ONNX: scale 0.6 of four elements is two, and 0.6 stays the scale.
+// The published examples of ONNX: scale 0.6 of four elements is two, and 0.6 stays the scale.
 TEST(Resize, TakesTheScaleThatIsGiven) {
-  Attributes attributes = attributes_of(0, 2, "linear", "half_pixel");
-  attributes.set("scale", 0.6);
-  EXPECT_THAT(resize(attributes, {1, 2, 3, 4}),
-              ::testing::Pointwise(::testing::FloatNear(1e-6F), {4.0F / 3, 3.0F}));
+  const auto by_scale = [](const std::string& coordinates) {
+    Attributes attributes = attributes_of(0, 2, "linear", coordinates);
+    attributes.set("scale", 0.6);
+    return resize(attributes, {1, 2, 3, 4});
+  };
+  using ::testing::FloatNear;
+  using ::testing::Pointwise;
+  EXPECT_THAT(by_scale("half_pixel"), Pointwise(FloatNear(1e-6F), {4.0F / 3, 3.0F}));
+  EXPECT_THAT(by_scale("align_corners"), Pointwise(FloatNear(1e-6F), {1.0F, 3.1428571F}));
 }
 
 /// The weight of an element at distance d from where y is taken.
