@@ -75,7 +75,7 @@ const Value& Node::value(std::size_t i) const {
   return scope_.values.at(proto_.input(static_cast<int>(i)));
 }
 
-const Shape& Node::shape(std::size_t i) const {
+Shape Node::shape(std::size_t i) const {
   const Value& v = value(i);
   return v.tensor ? scope_.builder->type(*v.tensor).shape : v.constant->shape;
 }
@@ -134,7 +134,7 @@ Result<TensorId> Node::image(std::size_t i) {
 }
 
 Result<TensorId> Node::reshape(TensorId x, Shape shape, Layout layout) {
-  const TensorType& from = type(x);
+  const TensorType from = type(x);
   if (from.shape == shape && from.layout == layout) {
     return x;
   }

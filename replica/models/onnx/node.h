@@ -72,7 +72,7 @@ class Node {
   [[nodiscard]] bool wants_output(std::size_t k) const;
 
   [[nodiscard]] const Value& value(std::size_t i) const;
-  [[nodiscard]] const Shape& shape(std::size_t i) const;
+  [[nodiscard]] Shape shape(std::size_t i) const;
   [[nodiscard]] Element element(std::size_t i) const { return value(i).element; }
 
   /// True where the result is to be computed at import: every input is known, none is a weight,
@@ -127,7 +127,8 @@ class Node {
   /// A constant of this node's own making, as a device tensor.
   Result<TensorId> device_constant(Constant constant, const std::string& suffix);
 
-  [[nodiscard]] const TensorType& type(TensorId id) { return builder().type(id); }
+  /// A copy: operations that are added move the graph's tensors.
+  [[nodiscard]] TensorType type(TensorId id) { return builder().type(id); }
 
   /// Output k is this.
   void set(std::size_t k, TensorId tensor, Element element = ::onnx::TensorProto::FLOAT);

@@ -20,13 +20,14 @@ Result<Attributes> attributes_of(Node& node) {
     return node.wrong("no kernel_shape");
   }
   POPRUN_ASSIGN(const Window window, window_of(node, kernel));
+  Attributes attributes{{"window", kernel},
+                        {"stride", window.stride},
+                        {"pad", window.pad},
+                        {"ceil", std::int64_t{node.integer("ceil_mode", 0) != 0 ? 1 : 0}}};
   if (window.dilation != Shape{1, 1}) {
-    return node.unsupported("windows with dilation");
+    attributes.set("dilation", window.dilation);
   }
-  return Attributes{{"window", kernel},
-                    {"stride", window.stride},
-                    {"pad", window.pad},
-                    {"ceil", std::int64_t{node.integer("ceil_mode", 0) != 0 ? 1 : 0}}};
+  return attributes;
 }
 
 Status max_pool(Node& node) {
@@ -42,6 +43,9 @@ Status max_pool(Node& node) {
 Status average_pool(Node& node) {
   POPRUN_ASSIGN(const TensorId x, image_of(node));
   POPRUN_ASSIGN(Attributes attributes, attributes_of(node));
+  if (attributes.has("dilation")) {
+    return node.unsupported("windows with dilation");
+  }
   attributes.set("count_pad", std::int64_t{node.integer("count_include_pad", 0) != 0 ? 1 : 0});
   POPRUN_ASSIGN(const TensorId y, node.add("avgpool2d", {x}, attributes));
   return set_image(node, y);

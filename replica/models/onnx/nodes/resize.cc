@@ -1,0 +1,134 @@
+#include <cmath>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "replica/models/onnx/node.h"
+
+/// Resize and Upsample: one axis after the other, since all modes are separable.
+namespace poprun::onnx_import {
+namespace {
+
+/// What becomes of one axis.
+struct Target {
+  std::int64_t size;
+  std::optional<double> scale = {};  ///< Where it was given by one.
+};
+
+Result<std::vector<Target>> by_scales(Node& node, const std::vector<float>& scales) {
+  const Shape x = node.shape(0);
+  if (scales.size() != x.size()) {
+    return node.wrong("a scale for each dimension needed");
+  }
+  std::vector<Target> targets;
+  for (std::size_t d = 0; d < x.size(); ++d) {
+    const auto scale = static_cast<double>(scales[d]);
+    const double size = std::floor(static_cast<double>(x[d]) * scale);
+    if (!(size >= 1) || size > static_cast<double>(kMostElements)) {
+      return node.wrong(fmt::format("a scale of {}", scale));
+    }
+    targets.push_back({static_cast<std::int64_t>(size), scale});
+  }
+  return targets;
+}
+
+Result<std::vector<float>> scales_of(Node& node, std::size_t i) {
+  POPRUN_ASSIGN(const auto scales, node.constant(i));
+  if (!scales->real() || scales->elements() > 16) {
+    return node.wrong("a list of scales needed");
+  }
+  std::vector<float> values;
+  for (std::int64_t k = 0; k < scales->elements(); ++k) {
+    values.push_back(scales->real_at(k));
+  }
+  return values;
+}
+
+Result<std::vector<Target>> by_sizes(Node& node, std::size_t i) {
+  POPRUN_ASSIGN(const auto sizes, node.integers_of(i));
+  if (sizes.size() != node.shape(0).size()) {
+    return node.wrong("a size for each dimension needed");
+  }
+  std::vector<Target> targets;
+  for (const std::int64_t size : sizes) {
+    if (size < 1 || size > kMostElements) {
+      return node.wrong(fmt::format("a size of {}", size));
+    }
+    targets.push_back({size});
+  }
+  return targets;
+}
+
+Status resize_axes(Node& node, const std::vector<Target>& targets, const Attributes& attributes) {
+  POPRUN_ASSIGN(TensorId x, node.tensor(0));
+  for (std::size_t d = 0; d < targets.size(); ++d) {
+    const std::int64_t had = node.type(x).shape[d];
+    const bool same = targets[d].scale ? *targets[d].scale == 1.0 : targets[d].size == had;
+    if (same) {
+      continue;
+    }
+    Attributes own = attributes;
+    own.set("axis", static_cast<std::int64_t>(d));
+    own.set("size", targets[d].size);
+    if (targets[d].scale) {
+      own.set("scale", *targets[d].scale);
+    }
+    POPRUN_ASSIGN(x, node.add("resize", {x}, std::move(own)));
+  }
+  node.set(0, x);
+  return {};
+}
+
+/// Opset 10: as Upsample. Later: coordinates by name, scales or sizes.
+Status resize(Node& node) {
+  const std::string mode = node.text("mode", "nearest");
+  if (node.opset() < 11) {
+    POPRUN_ASSIGN(const auto scales, scales_of(node, 1));
+    POPRUN_ASSIGN(const auto targets, by_scales(node, scales));
+    return resize_axes(node, targets,
+                       {{"mode", mode},
+                        {"coordinates", std::string{"asymmetric"}},
+                        {"rounding", std::string{"floor"}}});
+  }
+  const std::string coordinates = node.text("coordinate_transformation_mode", "half_pixel");
+  if (coordinates == "tf_crop_and_resize") {
+    return node.unsupported(coordinates);
+  }
+  const Attributes attributes{
+      {"mode", mode},
+      {"coordinates", coordinates},
+      {"rounding", node.text("nearest_mode", "round_prefer_floor")},
+      {"cubic_a", node.real("cubic_coeff_a", -0.75)},
+      {"exclude_outside", std::int64_t{node.integer("exclude_outside", 0) != 0 ? 1 : 0}}};
+  if (node.has(3)) {
+    POPRUN_ASSIGN(const auto targets, by_sizes(node, 3));
+    return resize_axes(node, targets, attributes);
+  }
+  if (!node.has(2)) {
+    return node.wrong("neither scales nor sizes");
+  }
+  POPRUN_ASSIGN(const auto scales, scales_of(node, 2));
+  POPRUN_ASSIGN(const auto targets, by_scales(node, scales));
+  return resize_axes(node, targets, attributes);
+}
+
+/// Scales are an attribute before opset 9, then an input.
+Status upsample(Node& node) {
+  std::vector<float> scales = node.reals("scales");
+  if (node.has(1)) {
+    POPRUN_ASSIGN(scales, scales_of(node, 1));
+  }
+  POPRUN_ASSIGN(const auto targets, by_scales(node, scales));
+  return resize_axes(node, targets,
+                     {{"mode", node.text("mode", "nearest")},
+                      {"coordinates", std::string{"asymmetric"}},
+                      {"rounding", std::string{"floor"}}});
+}
+
+}  // namespace
+
+std::vector<Translator> resize_translators() {
+  return {{"Resize", 1, resize}, {"Upsample", 1, upsample}};
+}
+
+}  // namespace poprun::onnx_import
