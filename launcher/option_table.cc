@@ -291,8 +291,8 @@ void add_model_and_data(std::vector<OptionRow>& rows) {
        "An ONNX model in the place of a built-in one",
        text([](Options& o, const std::string& v) { o.config.mutable_model()->set_onnx(v); })});
   rows.push_back(
-      {"model.loss", 0, Group::kJob, Arity::kValue, "NAME", "cross-entropy",
-       "What an ONNX model is trained with: cross-entropy or mean-squared-error",
+      {"model.loss", 0, Group::kJob, Arity::kValue, "NAME", "",
+       "What an ONNX model is trained with: cross-entropy (default) or mean-squared-error",
        choice({"cross-entropy", "mean-squared-error"},
               [](Options& o, const std::string& v) { o.config.mutable_model()->set_loss(v); })});
   rows.push_back({"model.initial-weights", 0, Group::kJob, Arity::kValue, "FILE", "",

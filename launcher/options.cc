@@ -282,7 +282,6 @@ void scale_learning_rate(Options& options) {
                   given, batch, options.learning_rate_base_batch, training.learning_rate()));
 }
 
-/// What no row can see alone.
 /// An ONNX model has neither a built-in's name nor its sizes.
 Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();
@@ -292,20 +291,31 @@ Status check_model(Options& options) {
     });
   };
   if (model.onnx().empty()) {
-    return given("model.loss") ? Status{fail(ErrorCode::kUsage,
-                                             "model.loss is for model.onnx; built-in models have "
-                                             "their own loss")}
-                               : Status{};
+    return model.loss().empty() ? Status{}
+                                : Status{fail(ErrorCode::kUsage,
+                                              "model.loss is for model.onnx; built-in models have "
+                                              "their own loss")};
   }
   if (given("model.name") || !model.sizes().empty()) {
     return fail(ErrorCode::kUsage,
                 fmt::format("model.onnx and model.{} exclude each other; give one of them",
                             given("model.name") ? "name" : model.sizes().begin()->first));
   }
+  if (model.dropout() > 0) {
+    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: an ONNX model drops what its "
+                                               "Dropout nodes say; leave it out",
+                                               model.dropout()));
+  }
   model.set_name(std::filesystem::path(model.onnx()).filename().string());
+  // Not what --dry-run should show: it is not asked for a built-in model.
+  std::ranges::find(options.settings, "model.name", &Setting::name)->text.clear();
+  if (model.loss().empty()) {
+    model.set_loss("cross-entropy");
+  }
   return {};
 }
 
+/// What no row can see alone.
 Status check_together(Options& options) {
   POPRUN_TRY(check_model(options));
   POPRUN_TRY(check_training(options.config.training()));

@@ -74,6 +74,27 @@ TEST(Options, ResolvedConfigurationIsATrainCfgOfTheSameJob) {
   EXPECT_EQ(again->config.SerializeAsString(), options->config.SerializeAsString());
 }
 
+TEST(Options, ResolvedConfigurationOfAnOnnxJobIsATrainCfgToo) {
+  const auto options = parse({"--model.onnx", "file.onnx", "--model.precision", "half"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->config.model().loss(), "cross-entropy");
+
+  const auto again = parse({}, resolved_config(*options));
+
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->config.SerializeAsString(), options->config.SerializeAsString());
+}
+
+TEST(Options, OfHalfPrecisionNeedIt) {
+  EXPECT_EQ(parse({"--model.partials", "half"}).error().message,
+            "model.partials = half needs model.precision = half, had float");
+  EXPECT_FALSE(parse({"--training.master-weights", "true"}));
+  EXPECT_EQ(parse({"--model.precision", "half"})->config.training().loss_scaling(), 0);
+  EXPECT_EQ(parse({})->config.training().loss_scaling(), 1);
+  EXPECT_EQ(parse({"--training.loss-scaling", "64"})->config.training().loss_scaling(), 64);
+  EXPECT_FALSE(parse({"--training.loss-scaling", "0"}));
+}
+
 TEST(Options, TakeEveryFormOfANumberOfReplicas) {
   for (const Args& form : {Args{"-n", "16"}, Args{"-n16"}, Args{"-n=16"}, Args{"--num-replicas=16"},
                            Args{"--num-replicas", "16"}}) {
