@@ -57,6 +57,11 @@ std::string summary(const proto::Profile& profile, const std::string& result_fol
         fmt::format("{}{}{}", grouped(outcome.steps()),
                     outcome.epochs() > 0 ? fmt::format(" in {} epochs", outcome.epochs()) : "",
                     outcome.drained() ? ", stopped early on request" : ""));
+    if (outcome.loss_scale() > 0) {
+      rows.emplace_back("loss scale",
+                        fmt::format("{:g}, {} steps skipped", outcome.loss_scale(),
+                                    grouped(outcome.skipped_steps())));
+    }
   }
   rows.emplace_back(
       "start-up", fmt::format("{:.2f} s wall, from command to first step", wall.startup_seconds()));

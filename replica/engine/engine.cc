@@ -276,6 +276,10 @@ Status Engine::execute(Prepared& prepared) {
   }
   const proto::Execute& step = prepared.step->execute();
   for (const std::uint32_t tensor : step.outputs()) {
+    // Weights are checked behind each update; what they were made from need not be.
+    if (program_.tensors(static_cast<int>(tensor)).role() == proto::ROLE_OPTIMIZER_STATE) {
+      continue;
+    }
     if (const auto found = find_not_finite(types_.at(tensor), bytes_of(tensor))) {
       return fail(
           ErrorCode::kData,

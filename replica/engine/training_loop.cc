@@ -82,7 +82,7 @@ Result<TrainingResult> TrainingLoop::run() {
   POPRUN_TRY(options_.inference ? evaluate(*engine) : train(*engine));
   result_.device_cost = engine->device_cost();
   result_.skipped_steps = loss_scale_.skipped();
-  result_.loss_scale = options_.scale_loss ? loss_scale_.value() : 1;
+  result_.loss_scale = options_.scale_loss ? loss_scale_.value() : 0;
   if (options_.inference) {
     result_.wall = engine->wall();
   } else {

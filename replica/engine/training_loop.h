@@ -39,7 +39,7 @@ struct TrainingResult {
   std::uint64_t steps = 0;
   bool drained = false;
   std::uint64_t skipped_steps = 0;  ///< Without effect, since a gradient was not finite.
-  double loss_scale = 1;            ///< The last one.
+  double loss_scale = 0;            ///< The last one; 0 where the host does not scale the loss.
   StepReport last_step;
   EvaluationReport last_evaluation;  ///< items is 0 where none ran.
   double training_seconds = 0;       ///< Wall, in training steps. Inference has evaluation only.
