@@ -146,7 +146,7 @@ class DryRun(JobTest):
         images = self.run_job("--dry-run", "--model.name", "resnet50", "--data.source",
                               "synthetic:tokens,vocabulary=257",
                               config="[training]\nsteps = 1\n", code=64)
-        self.assert_first_line(images, "data.source: the model needs 'images'")
+        self.assert_first_line(images, "data.source: the model needs images")
 
 
 if __name__ == "__main__":
