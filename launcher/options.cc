@@ -267,6 +267,11 @@ void scale_learning_rate(Options& options) {
 Status check_together(Options& options) {
   POPRUN_TRY(check_training(options.config.training()));
   scale_learning_rate(options);
+  if (options.config.inference() && options.config.report().dump_tensors_size() > 0) {
+    return fail(ErrorCode::kUsage,
+                "report.dump-tensors needs training steps, model.mode = inference has none; remove "
+                "one of the two");
+  }
   if (options.config.inference() && options.config.model().initial_weights().empty()) {
     options.notes.push_back(
         "model.mode = inference without model.initial-weights: the weights are random");

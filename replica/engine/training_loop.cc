@@ -56,6 +56,7 @@ TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& option
 
 Result<TrainingResult> TrainingLoop::run() {
   const ReplicaId self = communicator_.self();
+  POPRUN_TRY(plan_dump());
   progress_.progress(self, 0, "preparing the engine");
   POPRUN_ASSIGN(const std::unique_ptr<Engine> engine,
                 Engine::create(program_, communicator_, *this, options_.engine,
@@ -77,6 +78,14 @@ Result<TrainingResult> TrainingLoop::run() {
   return result_;
 }
 
+Status TrainingLoop::plan_dump() {
+  if (reporter_ != nullptr && !options_.dumps.empty()) {
+    POPRUN_ASSIGN(auto plans, plan_dumps(program_, options_.dumps, options_.total_steps));
+    dump_.emplace(program_, std::move(plans), *reporter_);
+  }
+  return {};
+}
+
 Status TrainingLoop::train(Engine& engine) {
   while (result_.steps < options_.total_steps && !result_.drained) {
     POPRUN_TRY(train_step(engine));
@@ -91,7 +100,13 @@ Status TrainingLoop::train(Engine& engine) {
 Status TrainingLoop::train_step(Engine& engine) {
   const WallSeconds before = engine.wall();
   const double begin = now_seconds();
+  if (dump_) {
+    dump_->begin(result_.steps + 1, engine);
+  }
   POPRUN_TRY(engine.run("train"));
+  if (dump_) {
+    dump_->end(engine);
+  }
   result_.training_seconds += now_seconds() - begin;
   result_.wall.compute += engine.wall().compute - before.compute;
   result_.wall.exchange += engine.wall().exchange - before.exchange;

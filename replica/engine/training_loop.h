@@ -4,12 +4,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "replica/base/error.h"
 #include "replica/engine/engine.h"
 #include "replica/engine/learning_rate.h"
+#include "replica/engine/tensor_dump.h"
 #include "replica/ports/communicator.h"
 #include "replica/ports/host_stream.h"
 #include "replica/ports/outfeed.h"
@@ -29,6 +31,7 @@ struct TrainingOptions {
   std::uint64_t evaluation_batches = 0;     ///< Of this replica, a whole test set; 0: none.
   std::uint32_t evaluate_every_epochs = 1;  ///< 0: only after the last step.
   LearningRate learning_rate;
+  std::vector<DumpRequest> dumps;  ///< Of replica 0's tensors.
   EngineOptions engine;
 };
 
@@ -76,6 +79,7 @@ class TrainingLoop final : private HostIo {
   Status write_weights(std::span<const HostTensor> tensors);
   Status push_outputs(const HostTensor& tensor);
 
+  Status plan_dump();
   Status train(Engine& engine);
   Status train_step(Engine& engine);
   Status evaluate(Engine& engine);
@@ -93,9 +97,10 @@ class TrainingLoop final : private HostIo {
   Outfeed* outfeed_;
   std::unique_ptr<HostStream> train_;
   std::unique_ptr<HostStream> test_;
-  std::uint64_t test_batch_ = 0;  ///< That `evaluate` is at.
-  std::vector<float> metrics_;    ///< Last read of stream "step" or "evaluation".
-  float drain_ = 0;               ///< Mean over replicas of the drain request.
+  std::uint64_t test_batch_ = 0;    ///< That `evaluate` is at.
+  std::vector<float> metrics_;      ///< Last read of stream "step" or "evaluation".
+  float drain_ = 0;                 ///< Mean over replicas of the drain request.
+  std::optional<TensorDump> dump_;  ///< Where one was asked for.
   TrainingResult result_;
 };
 
