@@ -202,7 +202,8 @@ Status Job::on_report(const proto::ReportItem& item) {
       break;
     case proto::ReportItem::kStep:
       progress_.step(item.step());
-      taken = append(metrics_row(item.step()));
+      taken =
+          append(metrics_row(item.step())).and_then([&] { return write_dump(item.step().step()); });
       break;
     case proto::ReportItem::kEvaluation:
       show_evaluation(item.evaluation());
@@ -210,6 +211,9 @@ Status Job::on_report(const proto::ReportItem& item) {
       break;
     case proto::ReportItem::kWeights:
       taken = weights_.take(item.weights());
+      break;
+    case proto::ReportItem::kDumped:
+      taken = dumps_[item.dumped().step()].take(item.dumped().chunk());
       break;
     case proto::ReportItem::kOutput:
       taken = take_output(item.output());
@@ -224,6 +228,18 @@ Status Job::on_report(const proto::ReportItem& item) {
     give_error(taken.error());
   }
   return taken;
+}
+
+/// The step is over: what was dumped of it is complete.
+Status Job::write_dump(std::uint64_t step) {
+  const auto dump = dumps_.find(step);
+  if (dump == dumps_.end()) {
+    return {};
+  }
+  const Status written =
+      dump->second.write(result_path(fmt::format("dump-step-{}.safetensors", step).c_str()));
+  dumps_.erase(dump);
+  return written;
 }
 
 Status Job::take_output(const proto::OutputPiece& piece) {

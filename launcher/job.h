@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -75,6 +76,7 @@ class Job final : private CoordinatorEvents {
   void watch_the_stop(double now);
   void finish();
 
+  Status write_dump(std::uint64_t step);
   Status take_output(const proto::OutputPiece& piece);
 
   // Showing.
@@ -125,7 +127,8 @@ class Job final : private CoordinatorEvents {
   std::optional<GrowingFile> metrics_;  ///< From the first row on.
   bool metrics_unflushed_ = false;
   WeightsCollector weights_;
-  std::optional<NpyFile> outputs_;  ///< From the first piece on.
+  std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until it is complete.
+  std::optional<NpyFile> outputs_;                   ///< From the first piece on.
   std::optional<proto::Profile> profile_;
   bool results_safe_ = false;  ///< All files are complete on disk.
 };

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <regex>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -102,6 +104,14 @@ Set text(Store store) {
     }
     store(options, value);
     return std::nullopt;
+  };
+}
+
+/// `text`, read further by `read`.
+Set text_as(Refusal (*read)(Options&, const std::string&)) {
+  return [=](Options& options, const std::string& value) -> Refusal {
+    const Refusal refusal = text([](Options&, const std::string&) {})(options, value);
+    return refusal ? refusal : read(options, value);
   };
 }
 
@@ -478,6 +488,40 @@ void add_memory_and_device(std::vector<OptionRow>& rows) {
                   })});
 }
 
+/// REGEX@STEP[,STEP...]; the steps stand behind the last @.
+Refusal add_dumps(Options& options, const std::string& value) {
+  const char* allowed =
+      "REGEX@STEP or REGEX@STEP,STEP,..., with an ECMAScript regular expression "
+      "and steps from 1";
+  const std::size_t at = value.rfind('@');
+  if (at == std::string::npos || at == 0) {
+    return allowed;
+  }
+  try {
+    const std::regex pattern(value.substr(0, at));
+  } catch (const std::regex_error& error) {
+    return fmt::format("{} ({})", allowed, error.what());
+  }
+  std::istringstream steps(value.substr(at + 1) + ',');
+  for (std::string text; std::getline(steps, text, ',');) {
+    const std::optional<std::uint64_t> step = number<std::uint64_t>(text);
+    if (!step || *step == 0) {
+      return allowed;
+    }
+    proto::DumpRequest& request = *options.config.mutable_report()->add_dump_tensors();
+    request.set_pattern(value.substr(0, at));
+    request.set_step(*step);
+  }
+  return std::nullopt;
+}
+
+void add_report(std::vector<OptionRow>& rows) {
+  rows.push_back({"report.dump-tensors", 0, Group::kJob, Arity::kRepeated, "REGEX@STEP", "",
+                  "Write replica 0's tensors of training steps (REGEX@1,5) whose names match to "
+                  "dump-step-N.safetensors",
+                  text_as(add_dumps)});
+}
+
 /// poprun's options for real Pods: users' scripts have them, nothing here can act on them.
 void add_compatibility(std::vector<OptionRow>& rows) {
   const auto note = [](std::string name) {
@@ -515,6 +559,7 @@ std::span<const OptionRow> option_table() {
     add_model_and_data(rows);
     add_training(rows);
     add_memory_and_device(rows);
+    add_report(rows);
     add_compatibility(rows);
     return rows;
   }();

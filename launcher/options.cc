@@ -321,6 +321,11 @@ Status check_together(Options& options) {
   POPRUN_TRY(check_training(options.config.training()));
   POPRUN_TRY(resolve_precision(options));
   scale_learning_rate(options);
+  if (options.config.inference() && options.config.report().dump_tensors_size() > 0) {
+    return fail(ErrorCode::kUsage,
+                "report.dump-tensors needs training steps, model.mode = inference has none; remove "
+                "one of the two");
+  }
   if (options.config.inference() && options.config.model().initial_weights().empty() &&
       options.config.model().onnx().empty()) {
     options.notes.push_back(

@@ -63,6 +63,18 @@ Status write_and_sync(const std::string& path, const std::vector<std::string_vie
   return reason == 0 ? Status{} : cannot_write(path, reason);
 }
 
+void remove_files(const fs::path& folder, std::string_view prefix, std::string_view suffix) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.starts_with(prefix) && name.ends_with(suffix)) {
+      std::error_code unused;
+      fs::remove(entry->path(), unused);
+    }
+  }
+}
+
 std::string upper(std::string text) {
   std::ranges::transform(text, text.begin(), [](char c) {
     return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -93,14 +105,8 @@ Status prepare_output_folder(const std::string& folder, bool overwrite) {
   for (const char* result : kResults) {
     fs::remove(path / result, error);
   }
-  for (fs::directory_iterator entry(path / "logs", error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    if (name.starts_with("replica-") && name.ends_with(".log")) {
-      std::error_code unused;
-      fs::remove(entry->path(), unused);
-    }
-  }
+  remove_files(path / "logs", "replica-", ".log");
+  remove_files(path, "dump-step-", ".safetensors");
   return {};
 }
 

@@ -18,6 +18,7 @@
 ///
 ///   DIR/weights.safetensors   final weights, complete or absent
 ///   DIR/outputs.npy           what inference put out, complete or absent
+///   DIR/dump-step-N.safetensors  tensors of a training step, complete or absent
 ///   DIR/metrics.csv           one row a step and evaluation, growing
 ///   DIR/profile.json          the Profile message, complete or absent
 ///   DIR/logs/replica-NN.log   what each replica wrote
@@ -58,7 +59,7 @@ std::string metrics_header();
 std::string metrics_row(const proto::StepMetrics& metrics);
 std::string metrics_row(const proto::EvaluationMetrics& metrics);
 
-/// Puts weights together from the chunks of a report.
+/// Puts weights, or a dump's tensors, together from the chunks of a report.
 class WeightsCollector {
  public:
   /// Errors

@@ -22,6 +22,24 @@ void fill(Metrics& metrics, const Report& report) {
   metrics.set_device_seconds(report.device_seconds);
 }
 
+/// Calls `take` with each piece of a tensor.
+template <typename Take>
+void for_chunks(std::string_view name, std::string_view type, std::span<const std::int64_t> shape,
+                std::span<const std::byte> data, Take take) {
+  std::size_t sent = 0;
+  do {
+    const auto piece = data.subspan(sent, std::min(kChunkBytes, data.size() - sent));
+    sent += piece.size();
+    proto::TensorChunk chunk;
+    chunk.set_name(std::string{name});
+    chunk.set_type(std::string{type});
+    chunk.mutable_shape()->Add(shape.begin(), shape.end());
+    chunk.set_data(piece.data(), piece.size());
+    chunk.set_last(sent == data.size());
+    take(std::move(chunk));
+  } while (sent < data.size());
+}
+
 }  // namespace
 
 void LauncherReporter::step(const StepReport& report) {
@@ -40,19 +58,21 @@ void LauncherReporter::evaluation(const EvaluationReport& report) {
 void LauncherReporter::weights(std::string_view name, std::string_view type,
                                std::span<const std::int64_t> shape,
                                std::span<const std::byte> data) {
-  std::size_t sent = 0;
-  do {
-    const auto piece = data.subspan(sent, std::min(kChunkBytes, data.size() - sent));
-    sent += piece.size();
+  for_chunks(name, type, shape, data, [this](proto::TensorChunk chunk) {
     proto::ReportItem item;
-    proto::TensorChunk& chunk = *item.mutable_weights();
-    chunk.set_name(std::string{name});
-    chunk.set_type(std::string{type});
-    chunk.mutable_shape()->Add(shape.begin(), shape.end());
-    chunk.set_data(piece.data(), piece.size());
-    chunk.set_last(sent == data.size());
+    *item.mutable_weights() = std::move(chunk);
     send(std::move(item));
-  } while (sent < data.size());
+  });
+}
+
+void LauncherReporter::dump(std::uint64_t step, std::string_view name, std::string_view type,
+                            std::span<const std::int64_t> shape, std::span<const std::byte> data) {
+  for_chunks(name, type, shape, data, [this, step](proto::TensorChunk chunk) {
+    proto::ReportItem item;
+    item.mutable_dumped()->set_step(step);
+    *item.mutable_dumped()->mutable_chunk() = std::move(chunk);
+    send(std::move(item));
+  });
 }
 
 void LauncherReporter::send(proto::ReportItem item) {

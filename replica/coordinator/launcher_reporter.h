@@ -25,6 +25,9 @@ class LauncherReporter final : public Reporter {
   void weights(std::string_view name, std::string_view type, std::span<const std::int64_t> shape,
                std::span<const std::byte> data) override;
 
+  void dump(std::uint64_t step, std::string_view name, std::string_view type,
+            std::span<const std::int64_t> shape, std::span<const std::byte> data) override;
+
   void send(proto::ReportItem item);
 
   /// Errors: those of CoordinatorClient::report.

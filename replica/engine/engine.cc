@@ -225,7 +225,14 @@ Status Engine::run(const std::string& function) {
 
 Status Engine::run_steps(std::vector<Prepared>& steps) {
   for (Prepared& prepared : steps) {
+    const bool observed = observer_ != nullptr && last_round_;
+    if (observed) {
+      observer_->before(*prepared.step);
+    }
     POPRUN_TRY(run_step(prepared));
+    if (observed) {
+      observer_->after(*prepared.step);
+    }
     if (options_.poison_dead) {
       poison(*prepared.step);
     }
@@ -241,6 +248,7 @@ Status Engine::run_step(Prepared& prepared) {
   if (step.has_repeat()) {
     for (std::uint32_t round = 0; round < step.repeat().count(); ++round) {
       moment_.micro_batch = round;
+      last_round_ = round + 1 == step.repeat().count();
       POPRUN_TRY(run_steps(prepared.repeated));
     }
     moment_.micro_batch = 0;

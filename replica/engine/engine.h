@@ -39,6 +39,19 @@ class HostIo {
   virtual Status read(const std::string& stream, std::span<const HostTensor> tensors) = 0;
 };
 
+/// Sees a Program run. Changes nothing: what it reads is the tensors' bytes between two steps.
+class StepObserver {
+ public:
+  StepObserver() = default;
+  StepObserver(const StepObserver&) = delete;
+  StepObserver& operator=(const StepObserver&) = delete;
+  virtual ~StepObserver() = default;
+
+  /// Around each step; of steps that repeat only around the last time.
+  virtual void before(const proto::Step& step) = 0;
+  virtual void after(const proto::Step& step) = 0;
+};
+
 struct EngineOptions {
   std::uint64_t seed = 0;
   bool poison_dead =
@@ -86,6 +99,14 @@ class Engine {
 
   /// High-water mark of each IPU's memory.
   [[nodiscard]] std::vector<Bytes> high_water() const;
+
+  /// Who sees the steps from now on; null: nobody. Must outlive its time.
+  void set_observer(StepObserver* observer) { observer_ = observer; }
+
+  /// A tensor's bytes, for inspection. Requires: the Program has it.
+  [[nodiscard]] std::span<const std::byte> inspect(std::uint32_t tensor) const {
+    return bytes_of(tensor);
+  }
 
   /// A tensor's bytes, for inspection. Null span where the Program has no tensor of that name.
   [[nodiscard]] std::span<const std::byte> inspect(const std::string& name) const;
@@ -139,6 +160,8 @@ class Engine {
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.
   Moment moment_;
+  StepObserver* observer_ = nullptr;
+  bool last_round_ = true;  ///< Of the repeated steps under way.
   proto::Cost device_cost_;
   WallSeconds wall_;
 };

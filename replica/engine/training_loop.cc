@@ -70,6 +70,7 @@ TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& option
 
 Result<TrainingResult> TrainingLoop::run() {
   const ReplicaId self = communicator_.self();
+  POPRUN_TRY(plan_dump());
   progress_.progress(self, 0, "preparing the engine");
   POPRUN_ASSIGN(const std::unique_ptr<Engine> engine,
                 Engine::create(program_, communicator_, *this, options_.engine,
@@ -93,6 +94,14 @@ Result<TrainingResult> TrainingLoop::run() {
   return result_;
 }
 
+Status TrainingLoop::plan_dump() {
+  if (reporter_ != nullptr && !options_.dumps.empty()) {
+    POPRUN_ASSIGN(auto plans, plan_dumps(program_, options_.dumps, options_.total_steps));
+    dump_.emplace(program_, std::move(plans), *reporter_);
+  }
+  return {};
+}
+
 Status TrainingLoop::train(Engine& engine) {
   while (result_.steps < options_.total_steps && !result_.drained) {
     POPRUN_TRY(train_step(engine));
@@ -111,7 +120,13 @@ Status TrainingLoop::train_step(Engine& engine) {
   if (options_.scale_loss) {
     engine.set_check_finite(options_.engine.check_finite && !loss_scale_.can_fall());
   }
+  if (dump_) {
+    dump_->begin(result_.steps + 1, engine);
+  }
   POPRUN_TRY(engine.run("train"));
+  if (dump_) {
+    dump_->end(engine);
+  }
   if (options_.scale_loss) {
     loss_scale_.after_step(gradient_factor_ != 0);
     engine.set_check_finite(options_.engine.check_finite);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "replica/engine/engine.h"
 #include "replica/engine/learning_rate.h"
 #include "replica/engine/loss_scale.h"
+#include "replica/engine/tensor_dump.h"
 #include "replica/ports/communicator.h"
 #include "replica/ports/host_stream.h"
 #include "replica/ports/outfeed.h"
@@ -30,6 +32,7 @@ struct TrainingOptions {
   std::uint64_t evaluation_batches = 0;     ///< Of this replica, a whole test set; 0: none.
   std::uint32_t evaluate_every_epochs = 1;  ///< 0: only after the last step.
   LearningRate learning_rate;
+  std::vector<DumpRequest> dumps;  ///< Of replica 0's tensors.
   EngineOptions engine;
   bool scale_loss = false;  ///< The Program takes its loss scale from the host (compile.h).
 };
@@ -80,6 +83,7 @@ class TrainingLoop final : private HostIo {
   Status write_weights(std::span<const HostTensor> tensors);
   Status push_outputs(const HostTensor& tensor);
 
+  Status plan_dump();
   Status train(Engine& engine);
   Status train_step(Engine& engine);
   Status evaluate(Engine& engine);
@@ -102,6 +106,7 @@ class TrainingLoop final : private HostIo {
   float drain_ = 0;               ///< Mean over replicas of the drain request.
   LossScale loss_scale_;
   float gradient_factor_ = 1;  ///< Of the last step; 0 where it was skipped.
+  std::optional<TensorDump> dump_;  ///< Where one was asked for.
   TrainingResult result_;
 };
 

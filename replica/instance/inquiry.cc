@@ -141,6 +141,7 @@ Status describe_job(const proto::JoinReply& job, std::string& text) {
   row("operators", grouped(static_cast<std::int64_t>(program.operator_count())));
   POPRUN_TRY(check_fits(program, options.micro_batch_size));
   POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
+  POPRUN_TRY(plan_dumps(program, training.dumps, training.total_steps));
   const proto::JobShape shape = job_shape(program, config, training);
   const std::string an_epoch =
       training.inference ? ""

@@ -153,6 +153,9 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
                                                            .warmup_steps = training.warmup_steps(),
                                                            .decay_every = training.schedule_steps(),
                                                            .decay = training.schedule_decay()}));
+  for (const proto::DumpRequest& request : config.report().dump_tensors()) {
+    options.dumps.push_back({request.pattern(), request.step()});
+  }
   options.engine = {.seed = training.seed(),
                     .poison_dead = config.memory().poison_dead(),
                     .check_finite = training.check_finite()};

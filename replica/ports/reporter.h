@@ -48,6 +48,11 @@ class Reporter {
   /// name order.
   virtual void weights(std::string_view name, std::string_view type,
                        std::span<const std::int64_t> shape, std::span<const std::byte> data) = 0;
+
+  /// A tensor's value in training step `step`, before the report of that step. `type` is its
+  /// element's ("f32"), `data` row-major little-endian.
+  virtual void dump(std::uint64_t step, std::string_view name, std::string_view type,
+                    std::span<const std::int64_t> shape, std::span<const std::byte> data) = 0;
 };
 
 /// Where a replica is, for life signs and post-mortems. Called often, must be cheap and must not

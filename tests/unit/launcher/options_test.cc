@@ -298,5 +298,21 @@ TEST(TrainCfg, IsAJobOfKnownKeys) {
   EXPECT_EQ(options->config.model().name(), "small-cnn");
 }
 
+TEST(Dumps, HaveAPatternAndSteps) {
+  const auto options =
+      parse({"--report.dump-tensors", "a@b{1,2}@3,14", "--report.dump-tensors", "c@1"});
+  ASSERT_TRUE(options);
+  const auto& dumps = options->config.report().dump_tensors();
+  ASSERT_EQ(dumps.size(), 3);
+  EXPECT_EQ(dumps[0].pattern(), "a@b{1,2}");
+  EXPECT_EQ(dumps[0].step(), 3U);
+  EXPECT_EQ(dumps[1].pattern(), "a@b{1,2}");
+  EXPECT_EQ(dumps[1].step(), 14U);
+  EXPECT_EQ(dumps[2].pattern(), "c");
+  for (const char* wrong : {"a", "@1", "a@", "a@0", "a@x", "a@1,", "a(@1"}) {
+    EXPECT_FALSE(parse({"--report.dump-tensors", wrong})) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace poprun::launcher

@@ -139,6 +139,26 @@ class Record final : public Reporter {
     std::memcpy(tensor.data(), data.data(), data.size());
   }
 
+  void dump(std::uint64_t step, std::string_view name, std::string_view /*type*/,
+            std::span<const std::int64_t> shape, std::span<const std::byte> data) override {
+    Dumped& dumped = dumps[step][std::string{name}];
+    dumped.shape.assign(shape.begin(), shape.end());
+    dumped.bytes.assign(data.begin(), data.end());
+  }
+
+  struct Dumped {
+    std::vector<std::int64_t> shape;
+    std::vector<std::byte> bytes;
+    friend bool operator==(const Dumped&, const Dumped&) = default;
+
+    [[nodiscard]] std::vector<float> floats() const {
+      std::vector<float> values(bytes.size() / sizeof(float));
+      std::memcpy(values.data(), bytes.data(), bytes.size());
+      return values;
+    }
+  };
+
+  std::map<std::uint64_t, std::map<std::string, Dumped>> dumps;
   std::vector<StepReport> steps;
   std::vector<EvaluationReport> evaluations;
   std::map<std::string, std::vector<float>> tensors;  ///< Widened where they are float16.

@@ -505,5 +505,84 @@ TEST(Compile, SaysThatFurtherIpusStayEmpty) {
   EXPECT_THAT(program->notes(0), HasSubstr("1 of 2 IPUs"));
 }
 
+/// Everything of step 2.
+proto::RunConfig dumping(proto::RunConfig job) {
+  proto::DumpRequest& request = *job.mutable_report()->add_dump_tensors();
+  request.set_pattern(".");
+  request.set_step(2);
+  return job;
+}
+
+TEST(Dump, HasGradientsBeforeAndAfterTheirExchange) {
+  const Outcome outcome = run(dumping(config(2, 4)));
+
+  const auto& mine = outcome.records[0].dumps.at(2);
+  const auto& theirs = outcome.records[1].dumps.at(2);
+  EXPECT_EQ(outcome.records[0].dumps.size(), 1U);
+  for (const char* name : {"conv1.weight.gradient", "fc2.bias.gradient"}) {
+    const std::vector<float> a = mine.at(name).floats();
+    const std::vector<float> b = theirs.at(name).floats();
+    EXPECT_NE(a, b);
+    std::vector<float> mean(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      mean[i] = (a[i] + b[i]) / 2;
+    }
+    EXPECT_EQ(mine.at(std::string{name} + ".exchanged").floats(), mean) << name;
+    EXPECT_EQ(theirs.at(std::string{name} + ".exchanged").floats(), mean) << name;
+  }
+}
+
+TEST(Dump, HasWeightsBeforeAndAfterTheStep) {
+  proto::RunConfig job = dumping(config(2, 4));
+  job.mutable_report()->add_dump_tensors()->set_pattern("^fc2.weight$");
+  job.mutable_report()->mutable_dump_tensors(1)->set_step(3);
+
+  const Outcome outcome = run(job);
+
+  const auto& dumps = outcome.records[0].dumps;
+  EXPECT_EQ(dumps.at(2).at("fc2.weight.updated"), dumps.at(3).at("fc2.weight"));
+  EXPECT_NE(dumps.at(2).at("fc2.weight"), dumps.at(3).at("fc2.weight"));
+  EXPECT_EQ(dumps.at(3).at("fc2.weight.updated").floats(),
+            outcome.records[0].tensors.at("fc2.weight"));
+  EXPECT_EQ(dumps.at(3).size(), 2U);
+}
+
+TEST(Dump, IsOfTheLastMicroBatchAndUnchangedByPoison) {
+  proto::RunConfig job = dumping(config(1, 2));
+  job.mutable_training()->set_gradient_accumulation(3);
+  const Outcome outcome = run(job);
+
+  // Step 2 takes micro-batches 3, 4 and 5 of two samples: the last are samples 10 and 11.
+  const auto& dump = outcome.records[0].dumps.at(2);
+  std::vector<std::byte> images;
+  for (const std::uint64_t index : {10U, 11U}) {
+    for (const char pixel : sample(index).first) {
+      images.push_back(static_cast<std::byte>(pixel));
+    }
+  }
+  EXPECT_EQ(dump.at("images").bytes, images);
+  EXPECT_EQ(dump.at("conv1").shape, (std::vector<std::int64_t>{2, 32, 28, 28}));
+
+  job.mutable_memory()->set_poison_dead(true);
+  const Outcome poisoned = run(job);
+  EXPECT_EQ(dump, poisoned.records[0].dumps.at(2));
+  EXPECT_EQ(outcome.records[0].tensors, poisoned.records[0].tensors);
+}
+
+TEST(Dump, NamesWhatIsNearWhereNothingMatches) {
+  const auto program = compile(*compile_options(config(1, 4), dataset()));
+  ASSERT_TRUE(program);
+
+  const auto plans = plan_dumps(*program, {{"conv3.weight$", 1}}, 3);
+
+  ASSERT_FALSE(plans);
+  EXPECT_EQ(plans.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(plans.error().message, HasSubstr("matches 'conv3.weight$'; near are: "));
+  EXPECT_THAT(plans.error().message, HasSubstr("fc1.weight"));
+  EXPECT_FALSE(plan_dumps(*program, {{"conv1", 4}}, 3)) << "beyond the last step";
+  EXPECT_FALSE(plan_dumps(*program, {{"conv1(", 1}}, 3)) << "no expression";
+  EXPECT_TRUE(plan_dumps(*program, {{"^conv1$", 1}, {"^conv1$", 1}}, 3));
+}
+
 }  // namespace
 }  // namespace poprun

@@ -1,0 +1,201 @@
+#include "replica/engine/tensor_dump.h"
+
+#include <algorithm>
+#include <optional>
+#include <regex>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "replica/graph/types.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::size_t kNearestNames = 5;
+
+/// Where a function reads and writes one tensor.
+struct Uses {
+  bool written = false;
+  std::uint32_t last_write = 0;           ///< By an operation or the host. Step.number.
+  std::optional<std::uint32_t> exchange;  ///< Step.number.
+};
+
+using UsesByTensor = std::map<std::uint32_t, Uses>;
+
+void find_uses(const google::protobuf::RepeatedPtrField<proto::Step>& steps, UsesByTensor& uses) {
+  const auto writes = [&](const auto& tensors, std::uint32_t number) {
+    for (const std::uint32_t tensor : tensors) {
+      uses[tensor].written = true;
+      uses[tensor].last_write = number;
+    }
+  };
+  for (const proto::Step& step : steps) {
+    if (step.has_repeat()) {
+      find_uses(step.repeat().steps(), uses);
+    }
+    for (const std::uint32_t tensor : tensors_of(step)) {
+      uses.try_emplace(tensor);
+    }
+    if (step.has_execute()) {
+      writes(step.execute().outputs(), step.number());
+    } else if (step.has_stream_in()) {
+      writes(step.stream_in().tensors(), step.number());
+    } else if (step.has_all_reduce()) {
+      for (const std::uint32_t tensor : step.all_reduce().tensors()) {
+        uses[tensor].written = true;
+        uses[tensor].exchange = step.number();
+      }
+    }
+  }
+}
+
+/// Length of the longest text that both have.
+std::size_t common_part(std::string_view a, std::string_view b) {
+  std::size_t longest = 0;
+  std::vector<std::size_t> row(b.size() + 1, 0);
+  for (const char c : a) {
+    std::size_t diagonal = 0;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t length = c == b[j] ? diagonal + 1 : 0;
+      diagonal = row[j + 1];
+      row[j + 1] = length;
+      longest = std::max(longest, length);
+    }
+  }
+  return longest;
+}
+
+/// Names that have most in common with the pattern, the nearest first.
+std::vector<std::string> nearest_names(const Program& program, const UsesByTensor& uses,
+                                       const std::string& pattern) {
+  std::vector<std::string> names;
+  for (const auto& [tensor, use] : uses) {
+    names.push_back(program.tensors(static_cast<int>(tensor)).name());
+  }
+  std::ranges::stable_sort(names, std::ranges::greater{}, [&](const std::string& name) {
+    const std::size_t common = common_part(name, pattern);
+    // Of equally near ones the shortest.
+    return std::pair{common, -static_cast<std::ptrdiff_t>(name.size())};
+  });
+  names.resize(std::min(names.size(), kNearestNames));
+  return names;
+}
+
+/// Tensors of `uses` that the request names.
+Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTensor& uses,
+                                        const DumpRequest& request) {
+  std::set<std::uint32_t> found;
+  try {
+    const std::regex pattern(request.pattern);
+    for (const auto& [tensor, use] : uses) {
+      if (std::regex_search(program.tensors(static_cast<int>(tensor)).name(), pattern)) {
+        found.insert(tensor);
+      }
+    }
+  } catch (const std::regex_error& error) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("report.dump-tensors: '{}' is no regular expression: {}",
+                            request.pattern, error.what()));
+  }
+  if (found.empty()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("report.dump-tensors: no tensor of a training step of {} matches '{}'; "
+                            "near are: {}",
+                            program.model(), request.pattern,
+                            fmt::join(nearest_names(program, uses, request.pattern), ", ")));
+  }
+  return found;
+}
+
+void add_entries(const proto::Tensor& tensor, std::uint32_t id, const Uses& use, DumpPlan& plan) {
+  if (tensor.always_live()) {
+    plan.at_begin.push_back({id, tensor.name()});
+    if (use.written) {
+      plan.at_end.push_back({id, tensor.name() + ".updated"});
+    }
+  } else if (use.exchange) {
+    plan.before[*use.exchange].push_back({id, tensor.name()});
+    plan.after[*use.exchange].push_back({id, tensor.name() + ".exchanged"});
+  } else {
+    plan.after[use.last_write].push_back({id, tensor.name()});
+  }
+}
+
+}  // namespace
+
+Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program,
+                                                     const std::vector<DumpRequest>& requests,
+                                                     std::uint64_t total_steps) {
+  UsesByTensor uses;
+  if (const proto::Function* train = find_function(program, "train"); train != nullptr) {
+    find_uses(train->steps(), uses);
+  }
+  std::map<std::uint64_t, std::set<std::uint32_t>> tensors;
+  for (const DumpRequest& request : requests) {
+    if (request.step < 1 || request.step > total_steps) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("report.dump-tensors: step {} of '{}' is not one of the job's steps, "
+                              "1 to {}",
+                              request.step, request.pattern, total_steps));
+    }
+    POPRUN_ASSIGN(std::set<std::uint32_t> found, matches(program, uses, request));
+    tensors[request.step].merge(found);
+  }
+  std::map<std::uint64_t, DumpPlan> plans;
+  for (const auto& [step, ids] : tensors) {
+    for (const std::uint32_t id : ids) {
+      add_entries(program.tensors(static_cast<int>(id)), id, uses.at(id), plans[step]);
+    }
+  }
+  return plans;
+}
+
+void TensorDump::begin(std::uint64_t step, Engine& engine) {
+  const auto plan = plans_.find(step);
+  if (plan == plans_.end()) {
+    return;
+  }
+  step_ = step;
+  engine_ = &engine;
+  plan_ = &plan->second;
+  report(plan_->at_begin);
+  engine.set_observer(this);
+}
+
+void TensorDump::end(Engine& engine) {
+  if (plan_ == nullptr) {
+    return;
+  }
+  report(plan_->at_end);
+  engine.set_observer(nullptr);
+  plan_ = nullptr;
+}
+
+void TensorDump::before(const proto::Step& step) {
+  if (const auto entries = plan_->before.find(step.number()); entries != plan_->before.end()) {
+    report(entries->second);
+  }
+}
+
+void TensorDump::after(const proto::Step& step) {
+  if (const auto entries = plan_->after.find(step.number()); entries != plan_->after.end()) {
+    report(entries->second);
+  }
+}
+
+void TensorDump::report(const std::vector<DumpEntry>& entries) {
+  for (const DumpEntry& entry : entries) {
+    const std::string& text = program_.tensors(static_cast<int>(entry.tensor)).type();
+    const Result<TensorType> type = parse_type(text);
+    POPRUN_CHECK(type.has_value());
+    std::vector<std::byte> storage;
+    reporter_.dump(step_, entry.name, std::string_view(text).substr(0, text.find('[')), type->shape,
+                   row_major(*type, engine_->inspect(entry.tensor), storage));
+  }
+}
+
+}  // namespace poprun

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""--report.dump-tensors: a step's tensors are enough to compute it again elsewhere."""
+import hashlib
+import importlib.util
+import json
+import math
+import os
+import struct
+import sys
+import unittest
+
+SYSTEM_PYTHON = "/usr/bin/python3"  # The one that may have Debian's python3-torch.
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+if not HAS_TORCH and os.path.realpath(sys.executable) != os.path.realpath(SYSTEM_PYTHON) and \
+        os.path.exists(SYSTEM_PYTHON):
+    os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, "-B", *sys.argv])
+
+from emulated_job import JobTest  # noqa: E402
+
+RATE = 0.05
+CNN = f"""
+[model]
+name = small-cnn
+[data]
+source = synthetic:images=1x28x28,classes=10,items=1000
+micro-batch-size = 4
+[training]
+steps = 3
+optimizer = sgd
+learning-rate = {RATE}
+evaluate = false
+"""
+
+
+def read_safetensors(path):
+    """Name to (dtype, shape, values)."""
+    raw = path.read_bytes()
+    length = struct.unpack("<Q", raw[:8])[0]
+    data = raw[8 + length:]
+    letters = {"F32": "f", "I32": "i", "U8": "B"}
+    tensors = {}
+    for name, entry in json.loads(raw[8:8 + length]).items():
+        begin, end = entry["data_offsets"]
+        count = math.prod(entry["shape"])
+        values = struct.unpack(f"<{count}{letters[entry['dtype']]}", data[begin:end])
+        tensors[name] = (entry["dtype"], entry["shape"], values)
+    return tensors
+
+
+class Dump(JobTest):
+    def dump(self, job, step):
+        return read_safetensors(job.output_dir / f"dump-step-{step}.safetensors")
+
+    def test_holds_what_was_asked_for_and_changes_nothing(self):
+        plain = self.run_job("-n", 2, config=CNN)
+        self.assertEqual(list(plain.output_dir.glob("dump-*")), [])
+        job = self.run_job("-n", 2, "--report.dump-tensors", "^fc2@1,2", "--report.dump-tensors",
+                           "^labels$@2", config=CNN)
+        self.assertEqual(plain.weights_hash(), job.weights_hash())
+        first, second = self.dump(job, 1), self.dump(job, 2)
+        for name in ("fc2", "fc2.weight", "fc2.weight.updated", "fc2.weight.gradient",
+                     "fc2.weight.gradient.exchanged"):
+            self.assertIn(name, first)
+        self.assertNotIn("labels", first)
+        self.assertEqual(second["labels"][:2], ("I32", [4]))
+        self.assertEqual(first["fc2.weight.updated"], second["fc2.weight"])
+        self.assertNotEqual(first["fc2.weight.gradient"], first["fc2.weight.gradient.exchanged"])
+        for weight, gradient, updated in zip(*(first[f"fc2.weight{suffix}"][2] for suffix in (
+                "", ".gradient.exchanged", ".updated"))):
+            self.assertAlmostEqual(weight - RATE * gradient, updated, delta=1e-6)
+        # The sum of the logits' gradients of a sample is zero: softmax minus one-hot.
+        shape, values = first["fc2.gradient"][1:]
+        self.assertEqual(shape, [4, 10])
+        for row in range(4):
+            self.assertAlmostEqual(sum(values[10 * row:10 * row + 10]), 0, delta=1e-6)
+
+    def test_is_the_same_with_poison_in_dead_bytes_and_for_every_placement(self):
+        def digest(*arguments):
+            job = self.run_job("-n", 2, "--report.dump-tensors", ".@2", *arguments, config=CNN)
+            return hashlib.sha256((job.output_dir / "dump-step-2.safetensors").read_bytes()).digest()
+
+        reference = digest()
+        self.assertEqual(reference, digest("--memory.poison-dead", "true"))
+        self.assertEqual(reference, digest("--num-instances", 1))
+
+    def test_of_what_is_not_there_names_what_is_near(self):
+        job = self.run_job("--report.dump-tensors", "fc2.wieght@1", config=CNN, code=64)
+        self.assert_first_line(job, "no tensor of a training step of small-cnn matches "
+                               "'fc2.wieght'; near are: fc2")
+        late = self.run_job("--report.dump-tensors", "fc2@4", config=CNN, code=64)
+        self.assert_first_line(late, "step 4 of 'fc2' is not one of the job's steps, 1 to 3")
+        dry = self.run_job("--dry-run", "--report.dump-tensors", "fc3@1", config=CNN, code=64)
+        self.assert_first_line(dry, "'fc3'; near are")
+        wrong = self.run_job("--report.dump-tensors", "fc2(@1", config=CNN, code=64)
+        self.assert_first_line(wrong, "--report.dump-tensors = fc2(@1 is not allowed", "REGEX@STEP")
+        both = self.run_job("--report.dump-tensors", "fc2@1", "--model.mode", "inference",
+                            config=CNN, code=64)
+        self.assert_first_line(both, "report.dump-tensors needs training steps")
+
+    @unittest.skipUnless(HAS_TORCH, "needs python3-torch, on Debian: apt install python3-torch")
+    def test_is_a_step_that_pytorch_computes_again(self):
+        import torch
+        import torch.nn.functional as F
+
+        job = self.run_job("-n", 2, "--training.gradient-accumulation", 2,
+                           "--report.dump-tensors", ".@2", config=CNN)
+        dumped = {name: torch.tensor(values, dtype=torch.float64).reshape(shape)
+                  for name, (_, shape, values) in self.dump(job, 2).items()}
+        names = [f"{layer}.{kind}" for layer in ("conv1", "conv2", "fc1", "fc2")
+                 for kind in ("weight", "bias")]
+        p = {name: dumped[name].clone().requires_grad_() for name in names}
+
+        # normalized's own affine map is not repeated here: it is dumped, too.
+        x = dumped["normalized"]
+        conv1 = F.conv2d(x, p["conv1.weight"], p["conv1.bias"], padding=1)
+        pool1 = F.max_pool2d(F.relu(conv1), 2)
+        conv2 = F.conv2d(pool1, p["conv2.weight"], p["conv2.bias"], padding=1)
+        pool2 = F.max_pool2d(F.relu(conv2), 2)
+        fc1 = F.relu(F.linear(pool2.flatten(1), p["fc1.weight"], p["fc1.bias"]))
+        logits = F.linear(fc1, p["fc2.weight"], p["fc2.bias"])
+        loss = F.cross_entropy(logits, dumped["labels"].long())
+        loss.backward()
+
+        def assert_near(got, expected, what):
+            scale = expected.detach().abs().max().item()
+            self.assertLess((got - expected).abs().max().item(), 1e-4 * scale, what)
+
+        for name, value in (("conv1", conv1), ("pool1", pool1), ("conv2", conv2),
+                            ("fc2", logits), ("loss", loss)):
+            assert_near(dumped[name], value.detach(), name)
+        for name in names:
+            assert_near(dumped[f"{name}.gradient"], p[name].grad, name)
+            mean = dumped[f"{name}.accumulator.exchanged"] / 2
+            assert_near(dumped[f"{name}.updated"] - dumped[name], -RATE * mean, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
