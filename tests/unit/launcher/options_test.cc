@@ -166,7 +166,7 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
             "train.cfg:2: unknown key quantum in [device]; known: ipu");
   EXPECT_EQ(error_of({}, "[pipelines]\nstages = 3\n"),
             "train.cfg:2: unknown section [pipelines]; known: [model] [data] [training] [memory] "
-            "[device]");
+            "[device] [report]");
 }
 
 TEST(Options, OutsideOfSectionsCannotStandInTheFile) {
