@@ -146,7 +146,7 @@ function(poprun_mpi_test name)
     add_test(NAME ${name}_${ranks}
       COMMAND "${MPIEXEC_EXECUTABLE}" --oversubscribe --bind-to none -n ${ranks}
               $<TARGET_FILE:${name}>)
-    set_tests_properties(${name}_${ranks} PROPERTIES LABELS mpi TIMEOUT 120 SKIP_RETURN_CODE 77
+    set_tests_properties(${name}_${ranks} PROPERTIES LABELS mpi TIMEOUT 600 SKIP_RETURN_CODE 77
       RUN_SERIAL TRUE
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_pml=ob1;OMPI_MCA_btl=self,vader,tcp;OMPI_MCA_btl_vader_single_copy_mechanism=none;ASAN_OPTIONS=detect_leaks=0")
   endforeach()

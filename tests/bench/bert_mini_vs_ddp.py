@@ -27,9 +27,9 @@ def training_flops_per_sample():
 
 def sgemm_peak(bin_folder):
     """GFLOP/s of all cores together."""
-    program = bin_folder / "sgemm_peak"
+    program = bin_folder.parent / "tests/bench/sgemm_peak"
     if not program.is_file():
-        job.fail(f"no sgemm_peak in {bin_folder}; build it with deploy/build")
+        job.fail(f"no {program}; build it with deploy/build")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     running = [subprocess.Popen([program, str(PEAK_SECONDS)], stdout=subprocess.PIPE, text=True, env=environment)
                for _ in range(os.cpu_count())]
