@@ -59,7 +59,7 @@ constexpr Placement kPlacements[] = {
     {"OneHostReversed", 1, 2, 1, true},
     {"FourHostsReversed", 1, 2, 4, true},
     {"TwoHostsInBlocks", 1, 1, 2, false, Order::kBlocks},
-    {"FourHostsInBlocksSmallChunks", 2, 1, 4, false, Order::kBlocks, 64 * 49},
+    {"FourHostsInBlocksSmallChunks", 2, 1, 4, false, Order::kBlocks, 64 * 127},
     {"ThreeUnequalHostsOddChunks", 1, 1, 3, true, Order::kUnequal, 100'000},
     {"ThreeScatteredHosts", 1, 2, 3, false, Order::kScattered},
 };
