@@ -200,6 +200,14 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
     signature.outputs.push_back(types_.at(tensor));
     prepared.operands.outputs.push_back(bytes_of(tensor).data());
   }
+  // What is updated in place, weights above all, is checked by who reads it: that costs no further
+  // pass over it. Steps that only move numbers make none that are not finite.
+  for (const std::uint32_t tensor : execute.outputs()) {
+    if (prepared.step->cost().flops() > 0 &&
+        std::ranges::find(execute.inputs(), tensor) == execute.inputs().end()) {
+      prepared.checked.push_back(tensor);
+    }
+  }
   prepared.operands.moment = &moment_;
   prepared.kernel = prepare_kernel(*op, signature);
   scratch_size_ = std::max(scratch_size_, prepared.kernel->scratch());
@@ -271,6 +279,9 @@ Status Engine::run_step(Prepared& prepared) {
     return host_.write(step.stream_in().stream(), prepared.host_tensors);
   }
   if (step.has_stream_out()) {
+    if (options_.check_finite) {
+      POPRUN_TRY(check_finite(step.stream_out().tensors(), "read by the host"));
+    }
     return host_.read(step.stream_out().stream(), prepared.host_tensors);
   }
   initialise(step.initialise());
@@ -283,23 +294,34 @@ Status Engine::execute(Prepared& prepared) {
     return {};
   }
   const proto::Execute& step = prepared.step->execute();
-  for (const std::uint32_t tensor : step.outputs()) {
-    // Weights are checked behind each update; what they were made from need not be.
-    if (program_.tensors(static_cast<int>(tensor)).role() == proto::ROLE_OPTIMIZER_STATE) {
-      continue;
-    }
+  for (const std::uint32_t tensor : prepared.checked) {
     if (const auto found = find_not_finite(types_.at(tensor), bytes_of(tensor))) {
-      return fail(
-          ErrorCode::kData,
-          fmt::format("{} in element {} of '{}' {}, made by {} in step {} on replica {}: lower the "
-                      "learning rate, clip the gradients (training.clip-norm), or with half "
-                      "precision scale the loss (training.loss-scaling = auto)",
-                      found->what, found->element,
-                      program_.tensors(static_cast<int>(tensor)).name(), to_text(types_.at(tensor)),
-                      step.operation(), moment_.step + 1, moment_.replica));
+      POPRUN_TRY(check_finite(step.inputs(), "read by " + step.operation()));
+      return fail_not_finite(tensor, *found, "made by " + step.operation());
     }
   }
   return {};
+}
+
+Status Engine::check_finite(const google::protobuf::RepeatedField<std::uint32_t>& tensors,
+                            std::string_view what) const {
+  for (const std::uint32_t tensor : tensors) {
+    if (const auto found = find_not_finite(types_.at(tensor), bytes_of(tensor))) {
+      return fail_not_finite(tensor, *found, what);
+    }
+  }
+  return {};
+}
+
+Status Engine::fail_not_finite(std::uint32_t tensor, const NotFinite& found,
+                               std::string_view what) const {
+  return fail(
+      ErrorCode::kData,
+      fmt::format("{} in element {} of '{}' {}, {} in step {} on replica {}: lower the learning "
+                  "rate, clip the gradients (training.clip-norm), or with half precision scale the "
+                  "loss (training.loss-scaling = auto)",
+                  found.what, found.element, program_.tensors(static_cast<int>(tensor)).name(),
+                  to_text(types_.at(tensor)), what, moment_.step + 1, moment_.replica));
 }
 
 void Engine::initialise(const proto::Initialise& step) {

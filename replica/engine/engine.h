@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/engine/finite.h"
 #include "replica/memory/arena.h"
 #include "replica/ops/operator.h"
 #include "replica/ports/communicator.h"
@@ -116,6 +117,7 @@ class Engine {
     const proto::Step* step = nullptr;
     std::unique_ptr<Kernel> kernel;
     Operands operands;
+    std::vector<std::uint32_t> checked;  ///< Outputs that a NaN could come up in.
     std::vector<HostTensor> host_tensors;
     std::vector<Buffer> exchanged;
     std::string activity;      ///< What it waits for, where it may wait.
@@ -142,6 +144,11 @@ class Engine {
   Status run_steps(std::vector<Prepared>& steps);
   Status run_step(Prepared& prepared);
   Status execute(Prepared& prepared);
+
+  /// Errors: kData, the first of the tensors that is not finite.
+  Status check_finite(const google::protobuf::RepeatedField<std::uint32_t>& tensors,
+                      std::string_view what) const;
+  Status fail_not_finite(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;
   void initialise(const proto::Initialise& step);
   void initialise(const proto::Initialise& step, std::span<float> values) const;
   void poison(const proto::Step& step);

@@ -44,7 +44,7 @@ TensorId project(Builder& builder, const std::string& name, TensorId x, const Gp
   x = layers::dense(
       builder, name + ".c_proj", x,
       {.features = m.hidden, .input_major = true, .deviation = residual_deviation(m)});
-  return layers::dropout(builder, name + ".dropout", x, m.dropout);
+  return layers::dropout(builder, name + ".resid_dropout", x, m.dropout);
 }
 
 /// x [B,T,H] to [B,T,H]. Queries, keys and values come out of one product and are cut into heads in

@@ -129,10 +129,21 @@ POPRUN_SIMD void add_row(const float* __restrict dy, float* __restrict db, std::
   }
 }
 
+/// The same for four rows, which lie one behind the other.
+POPRUN_SIMD void add_four_rows(const float* __restrict dy, float* __restrict db, std::int64_t O) {
+  for (std::int64_t o = 0; o < O; ++o) {
+    db[o] = (((db[o] + dy[o]) + dy[O + o]) + dy[2 * O + o]) + dy[3 * O + o];
+  }
+}
+
 /// db, beside the product. Rows are added in order.
 void column_sums(const float* dy, std::int64_t B, std::int64_t O, float* db) {
   std::fill_n(db, O, 0.0F);
-  for (std::int64_t b = 0; b < B; ++b) {
+  std::int64_t b = 0;
+  for (; b + 4 <= B; b += 4) {
+    add_four_rows(dy + b * O, db, O);
+  }
+  for (; b < B; ++b) {
     add_row(dy + b * O, db, O);
   }
 }

@@ -66,6 +66,14 @@ def run_ours(comparison, bin_folder, steps):
     return profile
 
 
+def check_blas(python):
+    """Debian's PyTorch multiplies with the system's BLAS; the reference one would make an easy peer of it."""
+    script = "import torch; print([line.split()[-1] for line in open('/proc/self/maps') if 'blas' in line])"
+    libraries = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout
+    if "openblas" not in libraries and "/blas/libblas" in libraries:
+        job.skip("PyTorch would multiply with the reference BLAS, ten times too slow; Debian's package is libopenblas0")
+
+
 def compare(comparison, description, after_rounds=lambda bin_folder, samples_per_second: None):
     """Runs the rounds, prints them, and gives the exit code. `after_rounds` may print more."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -79,6 +87,7 @@ def compare(comparison, description, after_rounds=lambda bin_folder, samples_per
         parser.error("needs at least 1 round, 20 steps and 1 peer step")
     if subprocess.run([options.python, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
         job.skip(f"{options.python} has no torch; Debian's package is python3-torch")
+    check_blas(options.python)
     bin_folder = job.find_bin(options.bin)
 
     unit = "samples/s" if comparison.tokens_per_sample == 1 else "tokens/s"

@@ -36,6 +36,24 @@ class Placement(JobTest):
         together = self.run_job("-n", 3, "--num-instances", 1, config=TRAIN)
         self.assertEqual(apart.weights_hash(), together.weights_hash())
 
+    def test_never_changes_the_answer_in_half_precision(self):
+        half = ("--model.precision", "half", "--model.partials", "half", "--training.stochastic-rounding", "true",
+                "--training.gradient-accumulation", 2)
+        apart = self.run_job("-n", 6, *half, config=TRAIN)
+        together = self.run_job("-n", 6, "--num-instances", 2, *half, config=TRAIN)
+        self.assertEqual(apart.weights_hash(), together.weights_hash())
+        self.assertEqual(losses(apart), losses(together))
+
+    def test_never_changes_what_dropout_drops(self):
+        gpt2 = ("--model.name", "gpt2", "--model.layers", 2, "--model.hidden", 32, "--model.heads", 2,
+                "--model.vocabulary", 64, "--model.dropout", 0.1, "--data.source", "synthetic:tokens,vocabulary=64",
+                "--data.sequence-length", 16, "--training.evaluate", "false")
+        apart = self.run_job("-n", 4, *gpt2, config=TRAIN)
+        together = self.run_job("-n", 4, "--num-instances", 1, *gpt2, config=TRAIN)
+        self.assertEqual(apart.weights_hash(), together.weights_hash())
+        none = self.run_job("-n", 4, *[word for word in gpt2 if word not in ("--model.dropout", 0.1)], config=TRAIN)
+        self.assertNotEqual(apart.weights_hash(), none.weights_hash())
+
     def test_another_seed_gives_another_answer(self):
         a = self.run_job("-n", 2, config=TRAIN)
         b = self.run_job("-n", 2, "--training.seed", 8, config=TRAIN)

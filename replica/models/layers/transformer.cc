@@ -146,7 +146,7 @@ TensorId attention(Builder& builder, const std::string& name, const AttentionInp
     scores = builder.add_one("add", {scores, *inputs.mask}, {}, name + ".kept");
   }
   TensorId weights = builder.add_one("softmax", {scores}, {}, name + ".weights");
-  weights = dropout(builder, name + ".dropout", weights, inputs.dropout);
+  weights = dropout(builder, name + ".attn_dropout", weights, inputs.dropout);
   TensorId y = builder.add_one("matmul", {weights, inputs.value}, {}, name + ".mixed");
   y = builder.add_one("transpose", {y}, {{"perm", Shape{0, 2, 1, 3}}}, name + ".tokens");
   return reshape(builder, name + ".joined", y, {s[0], s[2], s[1] * s[3]});

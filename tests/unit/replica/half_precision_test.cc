@@ -457,11 +457,10 @@ TEST(Finite, FindsTheFirstNumberThatIsNone) {
   EXPECT_EQ(find_not_finite(f16({33}), std::as_bytes(std::span(halves)))->element, 32);
 }
 
-TEST(Finite, StopsTheJobWithOperatorTensorStepAndReplica) {
-  proto::RunConfig job = half_config(1, 4);
-  job.mutable_training()->set_loss_scaling(1e6);
+/// What a job of one replica ends with.
+Error failure_of(const proto::RunConfig& job) {
   const auto program = compile(*compile_options(job, dataset()));
-  ASSERT_TRUE(program);
+  EXPECT_TRUE(program);
   const auto training = training_options(job, dataset());
   auto world = LocalWorld::create({.replicas = 1});
   testing::Progress progress;
@@ -470,14 +469,34 @@ TEST(Finite, StopsTheJobWithOperatorTensorStepAndReplica) {
                     weights, [](const std::string& /*stream*/) {
                       return std::make_unique<testing::SampleStream>(0, 64, 0, 1, 4);
                     });
-
   const auto result = loop.run();
+  EXPECT_FALSE(result);
+  return result ? Error{} : result.error();
+}
 
-  ASSERT_FALSE(result);
-  EXPECT_EQ(result.error().code, ErrorCode::kData);
-  EXPECT_THAT(result.error().message, HasSubstr("infinity in element"));
-  EXPECT_THAT(result.error().message, HasSubstr("made by softmax_cross_entropy_gradient in step 1 "
-                                                "on replica 0"));
+TEST(Finite, StopsTheJobWithOperatorTensorStepAndReplica) {
+  proto::RunConfig job = half_config(1, 4);
+  job.mutable_training()->set_loss_scaling(1e6);
+
+  const Error error = failure_of(job);
+
+  EXPECT_EQ(error.code, ErrorCode::kData);
+  EXPECT_THAT(error.message, HasSubstr("infinity in element"));
+  EXPECT_THAT(error.message,
+              HasSubstr("made by softmax_cross_entropy_gradient in step 1 on replica 0"));
+}
+
+TEST(Finite, WeightsThatAnUpdateSpoiledAreNamedByWhoReadsThem) {
+  proto::RunConfig job = config(1, 4);
+  job.mutable_training()->set_learning_rate(1e38);
+  job.mutable_training()->set_momentum(0);
+  job.mutable_training()->set_weight_decay(1e6);
+
+  EXPECT_THAT(failure_of(job).message, HasSubstr("read by conv2d in step 2 on replica 0"));
+
+  job.mutable_training()->set_steps(1);
+  job.mutable_training()->set_evaluate(false);
+  EXPECT_THAT(failure_of(job).message, HasSubstr("'conv1.bias' f32[32], read by the host in step"));
 }
 
 }  // namespace

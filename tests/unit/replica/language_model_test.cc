@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,13 +24,14 @@ const std::map<std::string, std::int64_t> kTiny = {
 class Built {
  public:
   explicit Built(const std::string& name, const std::map<std::string, std::int64_t>& sizes = {},
-                 std::int64_t T = 6) {
+                 std::int64_t T = 6, double dropout = 0) {
     graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
     Builder builder(graph, 1, 0, "");
     const Result<Model> model = find_model(name);
     EXPECT_TRUE(model);
     ModelInputs inputs;
     inputs.sizes = *sizes_of(*model, sizes);
+    inputs.dropout = dropout;
     const auto add = [&](const std::string& input, Shape shape) {
       inputs.names.push_back(input);
       inputs.tensors.push_back(
@@ -84,6 +86,26 @@ TEST(LanguageModels, NameParametersAsHuggingFaceDoes) {
   EXPECT_EQ(shape(bert, "bert.encoder.layer.0.intermediate.dense.weight"), (Shape{32, 8}));
   EXPECT_EQ(shape(bert, "cls.predictions.bias"), (Shape{11}));
   EXPECT_EQ(shape(bert, "cls.seq_relationship.weight"), (Shape{2, 8}));
+}
+
+TEST(LanguageModels, DropWhereHuggingFaceDrops) {
+  const auto dropouts = [](const std::string& name, double rate) {
+    const Built built(name, kTiny, 6, rate);
+    EXPECT_TRUE(built.status);
+    const auto& operations = built.graph.functions[1].regions[0].operations;
+    std::set<std::string> keys;
+    for (const Operation& operation : operations) {
+      if (operation.kind == "dropout") {
+        EXPECT_EQ(operation.attributes.real("rate"), rate);
+        EXPECT_TRUE(keys.insert(operation.attributes.text("key")).second) << "drops alike twice";
+      }
+    }
+    return keys.size();
+  };
+  // Behind the embeddings, and in each of two blocks behind softmax and both projections.
+  EXPECT_EQ(dropouts("gpt2", 0.25), 1U + 2 * 3);
+  EXPECT_EQ(dropouts("bert-base", 0.25), 1U + 2 * 3);
+  EXPECT_EQ(dropouts("gpt2", 0), 0U);
 }
 
 TEST(LanguageModels, RefuseSequencesLongerThanTheirPositions) {
