@@ -117,14 +117,18 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// gather_gradient(dy, indices) axis=. batch_dims=. input_shape=[..]  ->  dx: each row of dy added
-/// to the row it was gathered from, in the order of the indices.
+/// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base with each
+/// row of dy added to the row it was gathered from, in the order of the indices. base may be left
+/// out and is then 0; it is what other uses of a table contribute, as a tied decoder.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
-  if (s.inputs.size() != 2 || !s.attributes.has("input_shape") ||
+  if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||
       !shape_of(s.attributes.integers("input_shape"), s.inputs[1], s.attributes, y) ||
-      s.inputs[0] != TensorType{DataType::kF32, y, {}}) {
-    return shape_error("gather_gradient", s, "dy of gather's shape, indices and input_shape=[..]");
+      s.inputs[0] != TensorType{DataType::kF32, y, {}} ||
+      (s.inputs.size() == 3 &&
+       s.inputs[2] != TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}})) {
+    return shape_error("gather_gradient", s,
+                       "dy of gather's shape, indices, base of input_shape=[..] or none");
   }
   return std::vector{TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}};
 }
@@ -138,7 +142,11 @@ POPRUN_SIMD void add_row(const float* __restrict dy, float* __restrict dx, std::
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
   return make_kernel([z = sizes_of(s.outputs[0].shape, s.inputs[1].shape, s.attributes),
                       n = s.outputs[0].elements()](const Operands& t) {
-    std::fill_n(t.output_f32(0), n, 0.0F);
+    if (t.inputs.size() == 3) {
+      std::copy_n(t.input_f32(2), n, t.output_f32(0));
+    } else {
+      std::fill_n(t.output_f32(0), n, 0.0F);
+    }
     for_each_index(z, indices_of(t, 1), [&](std::int64_t from, std::int64_t to) {
       if (to >= 0) {
         add_row(t.input_f32(0) + from * z.R, t.output_f32(0) + to * z.R, z.R);
@@ -159,8 +167,11 @@ void gradient(Differentiator& d) {
   const Operation& op = d.operation();
   Attributes attributes = op.attributes;
   attributes.set("input_shape", d.type(op.inputs[0]).shape);
-  d.set_input_gradient(
-      0, d.add("gather_gradient", {d.output_gradient(0), op.inputs[1]}, attributes, {0})[0]);
+  std::vector<TensorId> inputs = {d.output_gradient(0), op.inputs[1]};
+  if (const auto so_far = d.take_input_gradient(0)) {
+    inputs.push_back(*so_far);
+  }
+  d.set_input_gradient(0, d.add("gather_gradient", inputs, attributes, {0})[0]);
 }
 
 }  // namespace

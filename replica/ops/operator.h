@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -135,6 +136,10 @@ class Differentiator {
 
   /// Adds a contribution to the gradient of input i.
   virtual void set_input_gradient(std::size_t input, TensorId gradient) = 0;
+
+  /// What other uses of input i have contributed so far, or nothing: for an operator that adds its
+  /// own to it. It is taken away, so the sum is to be set.
+  virtual std::optional<TensorId> take_input_gradient(std::size_t input) = 0;
 
   /// Adds an operation. Output k is the gradient of this operation's input of_input[k].
   virtual std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs,

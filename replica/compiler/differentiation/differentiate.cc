@@ -92,6 +92,16 @@ class ReverseMode final : public Differentiator {
     }
   }
 
+  std::optional<TensorId> take_input_gradient(std::size_t input) override {
+    const auto found = gradients_.find(current_->inputs[input]);
+    if (!wants(input) || found == gradients_.end()) {
+      return std::nullopt;
+    }
+    const TensorId gradient = found->second;
+    gradients_.erase(found);
+    return gradient;
+  }
+
   std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                             const std::vector<std::size_t>& of_input) override {
     std::vector<std::string> names;

@@ -1,6 +1,8 @@
 /// Operators that move elements: gather, transpose, slice, split, concat.
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -63,6 +65,52 @@ TEST_F(Table, ReadsZerosOutOfRange) {
 TEST_F(Table, GradientAgreesWithDifferencesWhereRowsRepeatOrAreOutOfRange) {
   set_indices({0, 3, 3, -1, 7, -9});
   probe_.expect_gradients(runner_, 0.5F, 1e-5);
+}
+
+TEST(GatherGradient, AddsToWhatOtherUsesOfTheTableContribute) {
+  Graph graph;
+  const TensorId dy = graph.add_tensor({"dy", f32({3, 2}), Role::kActivation});
+  const TensorId indices = graph.add_tensor({"indices", {DataType::kI32, {3}, {}}, Role::kStream});
+  const TensorId base = graph.add_tensor({"base", f32({3, 2}), Role::kActivation});
+  const TensorId dx = graph.add_tensor({"dx", f32({3, 2}), Role::kActivation});
+  GraphRunner runner(graph);
+  count_up(runner.floats(dy));
+  std::ranges::copy(std::vector<float>{10, 20, 30, 40, 50, 60}, runner.floats(base).begin());
+  const std::int32_t rows[] = {2, 0, 2};
+  std::memcpy(runner.bytes(indices), rows, sizeof(rows));
+
+  runner.run({"gather_gradient",
+              {dy, indices, base},
+              {dx},
+              {{"axis", std::int64_t{0}}, {"input_shape", Shape{3, 2}}}});
+
+  EXPECT_THAT(runner.floats(dx), ElementsAre(12, 23, 30, 40, 54, 66));
+}
+
+TEST(GatherGradient, OfATableWithTwoUsesIsTheirSum) {
+  Graph graph;
+  graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
+  Builder builder(graph, 1, 0, "");
+  const TensorId x = graph.add_tensor({"x", f32({2, 2}), Role::kParameter});
+  const TensorId rows = graph.add_tensor({"rows", {DataType::kI32, {2}, {}}, Role::kStream});
+  const TensorId labels = graph.add_tensor({"labels", {DataType::kI32, {2}, {}}, Role::kStream});
+  const TensorId gathered =
+      builder.add_one("gather", {x, rows}, {{"axis", std::int64_t{0}}}, "gathered");
+  const TensorId sum = builder.add_one("add", {gathered, x}, {}, "sum");
+  const auto loss =
+      builder.add("softmax_cross_entropy", {sum, labels}, {}, {"loss", "correct", "count"});
+  const auto gradients = differentiate(
+      builder, loss[0], builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 2.0}}, "two"));
+  ASSERT_TRUE(gradients) << gradients.error().message;
+  GraphRunner runner(graph);
+  std::ranges::fill(runner.floats(x), 1.0F);
+  std::memset(runner.bytes(rows), 0, 8);
+  std::memset(runner.bytes(labels), 0, 8);
+
+  runner.run(builder.operations());
+
+  // Both logits are equal: each row's gradient is (-1/2, 1/2), and row 0 is gathered twice.
+  EXPECT_THAT(runner.floats(gradients->at(0).gradient), ElementsAre(-1.5F, 1.5F, -0.5F, 0.5F));
 }
 
 struct InnerAxis : Gather {
