@@ -171,6 +171,12 @@ bool Graph::has(std::string_view name) const {
   return by_name_.find(name) != by_name_.end();
 }
 
+void Graph::swap_names(TensorId a, TensorId b) {
+  std::swap(tensors_.at(index_of(a)).name, tensors_.at(index_of(b)).name);
+  by_name_[tensor(a).name] = a;
+  by_name_[tensor(b).name] = b;
+}
+
 TensorId Graph::find(std::string_view name) const {
   const auto found = by_name_.find(name);
   POPRUN_CHECK(found != by_name_.end());

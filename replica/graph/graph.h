@@ -74,6 +74,7 @@ class Graph {
   [[nodiscard]] bool has_below(std::string_view beginning) const;
 
   [[nodiscard]] const Tensor& tensor(TensorId id) const { return tensors_.at(index_of(id)); }
+  void swap_names(TensorId a, TensorId b);
   void set_role(TensorId id, Role role) { tensors_.at(index_of(id)).role = role; }
   void set_data_type(TensorId id, DataType data) { tensors_.at(index_of(id)).type.data = data; }
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }

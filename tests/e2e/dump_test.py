@@ -1,21 +1,10 @@
 #!/usr/bin/env python3
-"""--report.dump-tensors: a step's tensors are enough to compute it again elsewhere."""
+"""--report.dump-tensors. That a step can be computed again elsewhere is seen in torch_step_test.py."""
 import hashlib
-import importlib.util
-import json
-import math
-import os
-import struct
-import sys
 import unittest
 
-SYSTEM_PYTHON = "/usr/bin/python3"  # The one that may have Debian's python3-torch.
-HAS_TORCH = importlib.util.find_spec("torch") is not None
-if not HAS_TORCH and os.path.realpath(sys.executable) != os.path.realpath(SYSTEM_PYTHON) and \
-        os.path.exists(SYSTEM_PYTHON):
-    os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, "-B", *sys.argv])
-
-from emulated_job import JobTest  # noqa: E402
+import safetensors_file
+from emulated_job import JobTest
 
 RATE = 0.05
 CNN = f"""
@@ -32,24 +21,16 @@ evaluate = false
 """
 
 
-def read_safetensors(path):
+def read(path):
     """Name to (dtype, shape, values)."""
-    raw = path.read_bytes()
-    length = struct.unpack("<Q", raw[:8])[0]
-    data = raw[8 + length:]
     letters = {"F32": "f", "I32": "i", "U8": "B"}
-    tensors = {}
-    for name, entry in json.loads(raw[8:8 + length]).items():
-        begin, end = entry["data_offsets"]
-        count = math.prod(entry["shape"])
-        values = struct.unpack(f"<{count}{letters[entry['dtype']]}", data[begin:end])
-        tensors[name] = (entry["dtype"], entry["shape"], values)
-    return tensors
+    return {name: (dtype, shape, memoryview(data).cast("B").cast(letters[dtype]).tolist())
+            for name, (dtype, shape, data) in safetensors_file.read(path).items()}
 
 
 class Dump(JobTest):
     def dump(self, job, step):
-        return read_safetensors(job.output_dir / f"dump-step-{step}.safetensors")
+        return read(job.output_dir / f"dump-step-{step}.safetensors")
 
     def test_holds_what_was_asked_for_and_changes_nothing(self):
         plain = self.run_job("-n", 2, config=CNN)
@@ -96,42 +77,6 @@ class Dump(JobTest):
         both = self.run_job("--report.dump-tensors", "fc2@1", "--model.mode", "inference",
                             config=CNN, code=64)
         self.assert_first_line(both, "report.dump-tensors needs training steps")
-
-    @unittest.skipUnless(HAS_TORCH, "needs python3-torch, on Debian: apt install python3-torch")
-    def test_is_a_step_that_pytorch_computes_again(self):
-        import torch
-        import torch.nn.functional as F
-
-        job = self.run_job("-n", 2, "--training.gradient-accumulation", 2,
-                           "--report.dump-tensors", ".@2", config=CNN)
-        dumped = {name: torch.tensor(values, dtype=torch.float64).reshape(shape)
-                  for name, (_, shape, values) in self.dump(job, 2).items()}
-        names = [f"{layer}.{kind}" for layer in ("conv1", "conv2", "fc1", "fc2")
-                 for kind in ("weight", "bias")]
-        p = {name: dumped[name].clone().requires_grad_() for name in names}
-
-        # normalized's own affine map is not repeated here: it is dumped, too.
-        x = dumped["normalized"]
-        conv1 = F.conv2d(x, p["conv1.weight"], p["conv1.bias"], padding=1)
-        pool1 = F.max_pool2d(F.relu(conv1), 2)
-        conv2 = F.conv2d(pool1, p["conv2.weight"], p["conv2.bias"], padding=1)
-        pool2 = F.max_pool2d(F.relu(conv2), 2)
-        fc1 = F.relu(F.linear(pool2.flatten(1), p["fc1.weight"], p["fc1.bias"]))
-        logits = F.linear(fc1, p["fc2.weight"], p["fc2.bias"])
-        loss = F.cross_entropy(logits, dumped["labels"].long())
-        loss.backward()
-
-        def assert_near(got, expected, what):
-            scale = expected.detach().abs().max().item()
-            self.assertLess((got - expected).abs().max().item(), 1e-4 * scale, what)
-
-        for name, value in (("conv1", conv1), ("pool1", pool1), ("conv2", conv2),
-                            ("fc2", logits), ("loss", loss)):
-            assert_near(dumped[name], value.detach(), name)
-        for name in names:
-            assert_near(dumped[f"{name}.gradient"], p[name].grad, name)
-            mean = dumped[f"{name}.accumulator.exchanged"] / 2
-            assert_near(dumped[f"{name}.updated"] - dumped[name], -RATE * mean, name)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ class ReverseMode final : public Differentiator {
         POPRUN_TRY(visit());
       }
     }
+    name_totals();
     return builder_.status();
   }
 
@@ -122,6 +123,17 @@ class ReverseMode final : public Differentiator {
     }
     op->gradient(*this);
     return builder_.status();
+  }
+
+  /// Of several contributions to a gradient the sum is called `x.gradient`, not the first.
+  void name_totals() {
+    Graph& graph = builder_.graph();
+    for (const auto& [tensor, gradient] : gradients_) {
+      const std::string name = graph.tensor(tensor).name + ".gradient";
+      if (graph.tensor(gradient).name.starts_with(name + ".")) {
+        graph.swap_names(gradient, graph.find(name));
+      }
+    }
   }
 
   /// A gradient of nothing but zeros, which `fill` makes in row-major order only.
