@@ -23,26 +23,10 @@ namespace {
 
 constexpr double kEpsilon = 1e-12;
 
-struct Bert {
-  std::int64_t layers;
-  std::int64_t hidden;
-  std::int64_t heads;
-  std::int64_t vocabulary;
-  std::int64_t sequence_length;
-  double dropout;
-};
-
-Bert sizes_in(const ModelInputs& inputs) {
-  return {.layers = inputs.size("layers"),
-          .hidden = inputs.size("hidden"),
-          .heads = inputs.size("heads"),
-          .vocabulary = inputs.size("vocabulary"),
-          .sequence_length = inputs.size("sequence-length"),
-          .dropout = inputs.training ? inputs.dropout : 0};
-}
+using Sizes = layers::TransformerSizes;
 
 /// The sum of three embeddings, normalised: [B,T,H].
-TensorId embeddings(Builder& builder, const Bert& m, TensorId words, TensorId tokens,
+TensorId embeddings(Builder& builder, const Sizes& m, TensorId words, TensorId tokens,
                     const ModelInputs& inputs) {
   const std::string name = "bert.embeddings";
   const std::int64_t T = builder.type(tokens).shape[1];
@@ -67,14 +51,14 @@ TensorId embeddings(Builder& builder, const Bert& m, TensorId words, TensorId to
 
 /// dense(y), added to x and normalised.
 TensorId add_and_norm(Builder& builder, const std::string& name, TensorId x, TensorId y,
-                      const Bert& m) {
+                      const Sizes& m) {
   y = layers::dense(builder, name + ".dense", y, {.features = m.hidden});
   y = layers::dropout(builder, name + ".dropout", y, m.dropout);
   x = builder.add_one("add", {x, y}, {}, name + ".residual");
   return layers::layer_norm(builder, name + ".LayerNorm", x, kEpsilon);
 }
 
-TensorId layer(Builder& builder, const std::string& name, TensorId x, const Bert& m,
+TensorId layer(Builder& builder, const std::string& name, TensorId x, const Sizes& m,
                std::optional<TensorId> mask) {
   const std::string self = name + ".attention.self";
   const auto heads = [&](const std::string& part) {
@@ -83,12 +67,9 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Bert
   };
   const TensorId query = heads(".query");
   const TensorId key = heads(".key");
-  const TensorId mixed = layers::attention(builder, self,
-                                           {.query = query,
-                                            .key = key,
-                                            .value = heads(".value"),
-                                            .mask = mask,
-                                            .dropout = m.dropout});
+  const TensorId mixed = layers::attention(
+      builder, self,
+      {.query = query, .key = key, .value = heads(".value"), .mask = mask, .dropout = m.dropout});
   x = add_and_norm(builder, name + ".attention.output", x, mixed, m);
   TensorId y = layers::dense(builder, name + ".intermediate.dense", x, {.features = 4 * m.hidden});
   y = builder.add_one("gelu", {y}, {}, name + ".intermediate");
@@ -96,7 +77,7 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Bert
 }
 
 /// Of what the masks hide.
-ModelOutputs masked_tokens(Builder& builder, const Bert& m, TensorId x, TensorId words,
+ModelOutputs masked_tokens(Builder& builder, const Sizes& m, TensorId x, TensorId words,
                            const ModelInputs& inputs) {
   const std::string name = "cls.predictions";
   if (inputs.has("positions")) {
@@ -117,7 +98,7 @@ ModelOutputs masked_tokens(Builder& builder, const Bert& m, TensorId x, TensorId
 }
 
 /// Loss of whether the second segment follows the first, told from the first token.
-TensorId next_sentence(Builder& builder, const Bert& m, TensorId x, const ModelInputs& inputs) {
+TensorId next_sentence(Builder& builder, const Sizes& m, TensorId x, const ModelInputs& inputs) {
   const std::int64_t B = builder.type(x).shape[0];
   x = builder.add_one(
       "slice", {x},
@@ -163,9 +144,8 @@ void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) 
 }
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
-  const Bert m = sizes_in(inputs);
-  const TensorId tokens =
-      layers::tokens(builder, inputs, {m.hidden, m.heads, m.vocabulary, m.sequence_length});
+  const Sizes m = layers::transformer_sizes(inputs);
+  const TensorId tokens = layers::tokens(builder, inputs, m);
   check_labels(builder, inputs, tokens);
   const std::optional<TensorId> mask = layers::attention_mask(builder, inputs, tokens);
   if (!builder.status()) {

@@ -9,38 +9,23 @@
 /// language model, with the parameter names and shapes of Hugging Face's GPT2LMHeadModel. The
 /// output layer is the token embedding. Dropout where Hugging Face has it, of one rate.
 ///
-///   tokens i32[B,T]           labels i32[B,T], the next token; outside the vocabulary: does not
-///   count attention_mask i32[B,T]   may be there: nobody sees tokens where it is 0
+///   tokens i32[B,T]
+///   labels i32[B,T]           the next token; outside the vocabulary, as -1: does not count
+///   attention_mask i32[B,T]   nobody sees tokens where it is 0; without it all are seen
 namespace poprun {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
 
-struct Gpt2 {
-  std::int64_t layers;
-  std::int64_t hidden;
-  std::int64_t heads;
-  std::int64_t vocabulary;
-  std::int64_t sequence_length;
-  double dropout;
-};
-
-Gpt2 sizes_in(const ModelInputs& inputs) {
-  return {.layers = inputs.size("layers"),
-          .hidden = inputs.size("hidden"),
-          .heads = inputs.size("heads"),
-          .vocabulary = inputs.size("vocabulary"),
-          .sequence_length = inputs.size("sequence-length"),
-          .dropout = inputs.training ? inputs.dropout : 0};
-}
+using Sizes = layers::TransformerSizes;
 
 /// Weights that feed the residual stream start smaller, by the number of additions to it.
-double residual_deviation(const Gpt2& m) {
+double residual_deviation(const Sizes& m) {
   return layers::kTransformerDeviation / std::sqrt(2.0 * static_cast<double>(m.layers));
 }
 
 /// What goes to the residual stream.
-TensorId project(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
+TensorId project(Builder& builder, const std::string& name, TensorId x, const Sizes& m) {
   x = layers::dense(
       builder, name + ".c_proj", x,
       {.features = m.hidden, .input_major = true, .deviation = residual_deviation(m)});
@@ -49,7 +34,7 @@ TensorId project(Builder& builder, const std::string& name, TensorId x, const Gp
 
 /// x [B,T,H] to [B,T,H]. Queries, keys and values come out of one product and are cut into heads in
 /// one transposition.
-TensorId self_attention(Builder& builder, const std::string& name, TensorId x, const Gpt2& m,
+TensorId self_attention(Builder& builder, const std::string& name, TensorId x, const Sizes& m,
                         std::optional<TensorId> mask) {
   const TensorId qkv =
       layers::dense(builder, name + ".c_attn", x, {.features = 3 * m.hidden, .input_major = true});
@@ -76,13 +61,13 @@ TensorId self_attention(Builder& builder, const std::string& name, TensorId x, c
   return project(builder, name, y, m);
 }
 
-TensorId feed_forward(Builder& builder, const std::string& name, TensorId x, const Gpt2& m) {
+TensorId feed_forward(Builder& builder, const std::string& name, TensorId x, const Sizes& m) {
   x = layers::dense(builder, name + ".c_fc", x, {.features = 4 * m.hidden, .input_major = true});
   x = builder.add_one("gelu_tanh", {x}, {}, name + ".act");
   return project(builder, name, x, m);
 }
 
-TensorId block(Builder& builder, const std::string& name, TensorId x, const Gpt2& m,
+TensorId block(Builder& builder, const std::string& name, TensorId x, const Sizes& m,
                std::optional<TensorId> mask) {
   TensorId y = layers::layer_norm(builder, name + ".ln_1", x, kEpsilon);
   y = self_attention(builder, name + ".attn", y, m, mask);
@@ -93,9 +78,8 @@ TensorId block(Builder& builder, const std::string& name, TensorId x, const Gpt2
 }
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
-  const Gpt2 m = sizes_in(inputs);
-  const TensorId tokens =
-      layers::tokens(builder, inputs, {m.hidden, m.heads, m.vocabulary, m.sequence_length});
+  const Sizes m = layers::transformer_sizes(inputs);
+  const TensorId tokens = layers::tokens(builder, inputs, m);
   const TensorId labels = inputs.find(builder, "labels");
   if (builder.status() && builder.type(labels) != builder.type(tokens)) {
     builder.refuse({ErrorCode::kUsage,

@@ -21,6 +21,15 @@ std::int64_t features_of(const Builder& builder, TensorId x) {
 
 }  // namespace
 
+TransformerSizes transformer_sizes(const ModelInputs& inputs) {
+  return {.layers = inputs.size("layers"),
+          .hidden = inputs.size("hidden"),
+          .heads = inputs.size("heads"),
+          .vocabulary = inputs.size("vocabulary"),
+          .sequence_length = inputs.size("sequence-length"),
+          .dropout = inputs.training ? inputs.dropout : 0};
+}
+
 TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSizes& sizes) {
   const TensorId tokens = inputs.find(builder, "tokens");
   if (!builder.status()) {

@@ -15,13 +15,16 @@ namespace poprun::layers {
 
 inline constexpr double kTransformerDeviation = 0.02;
 
-/// What every transformer's sizes and data must agree on.
+/// A transformer as train.cfg sizes it.
 struct TransformerSizes {
+  std::int64_t layers;
   std::int64_t hidden;
   std::int64_t heads;
   std::int64_t vocabulary;
   std::int64_t sequence_length;  ///< Longest that there are positions for.
+  double dropout;                ///< 0 outside training.
 };
+TransformerSizes transformer_sizes(const ModelInputs& inputs);
 
 /// The dataset's "tokens". Makes the builder refuse (kUsage) heads that do not divide the features,
 /// tokens that are not i32[B,T] with T <= sequence_length, and ids beyond the vocabulary.
