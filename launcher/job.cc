@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 
 #include "launcher/model_file.h"
@@ -51,7 +52,11 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       router_(console, logs_, placement_,
               {.only_instance = options.only_output_from_instance,
                .show_mpirun = options.verbosity > 0,
-               .show_info = options.verbosity > 0}) {}
+               .show_info = options.verbosity > 0}) {
+  for (const proto::DumpRequest& request : options.config.report().dump_tensors()) {
+    dumps_due_.insert(request.step());
+  }
+}
 
 int Job::run() {
   last_tick_ = launched_at_;
@@ -230,7 +235,7 @@ Status Job::on_report(const proto::ReportItem& item) {
   return taken;
 }
 
-/// The step is over: what was dumped of it is complete.
+/// The step is over: what was dumped of it is all there will be.
 Status Job::write_dump(std::uint64_t step) {
   const auto dump = dumps_.find(step);
   if (dump == dumps_.end()) {
@@ -239,7 +244,28 @@ Status Job::write_dump(std::uint64_t step) {
   const Status written =
       dump->second.write(result_path(fmt::format("dump-step-{}.safetensors", step).c_str()));
   dumps_.erase(dump);
+  dumps_due_.erase(step);
   return written;
+}
+
+/// Writes what came of a step that did not end, and names the steps that never began.
+void Job::settle_dumps() {
+  while (!dumps_.empty()) {
+    const std::uint64_t step = dumps_.begin()->first;
+    const std::size_t tensors = dumps_.begin()->second.keep_complete();
+    const Status written = write_dump(step);
+    console_.say(written ? fmt::format("dump-step-{}.safetensors has the {} tensors that step {} "
+                                       "made before it broke off",
+                                       step, tensors, step)
+                         : written.error().message);
+  }
+  const bool ran = signal_ != 0 || progress_.steps() > 0;
+  if (ran && !dumps_due_.empty()) {
+    console_.say(
+        fmt::format("report.dump-tensors: the job ended after step {}, so there is no dump "
+                    "of step {}",
+                    progress_.steps(), fmt::join(dumps_due_, ", ")));
+  }
 }
 
 Status Job::take_output(const proto::OutputPiece& piece) {
@@ -474,6 +500,7 @@ void Job::finish() {
   phase_ = Phase::kOver;
   supervisor_.kill_all();
   router_.release_mpirun_lines();
+  settle_dumps();
   if (results_safe_) {
     console_.out(summary(*profile_, options_.output_dir));
   }
