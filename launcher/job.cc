@@ -126,7 +126,10 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
   proto::JoinReply reply;
   *reply.mutable_config() = options_.config;
   *reply.mutable_dataset() = served->dataset;
-  if (options_.config.training().evaluate() && served->dataset.test_items() == 0) {
+  const bool no_test = served->dataset.test_items() == 0;
+  if (no_test && options_.config.inference()) {
+    console_.say("note: the data has no test part, so all its items are inferred");
+  } else if (no_test && options_.config.training().evaluate()) {
     console_.say("note: the data has no test part, so nothing is evaluated");
     reply.mutable_config()->mutable_training()->set_evaluate(false);
   }
@@ -274,7 +277,10 @@ Status Job::take_output(const proto::OutputPiece& piece) {
                                             std::vector<std::int64_t>{piece.shape().begin(),
                                                                       piece.shape().end()}));
   }
-  return outputs_->write(piece.offset(), piece.data());
+  POPRUN_TRY(outputs_->write(piece.offset(), piece.data()));
+  const auto items = static_cast<std::uint64_t>(piece.shape(0));
+  progress_.outputs(outputs_->rows_written(), items, monotonic_seconds());
+  return {};
 }
 
 Status Job::on_report_end() {
@@ -375,8 +381,10 @@ void Job::on_signal(int number) {
   }
   signal_ = number;
   if (progress_.steps() == 0) {
-    console_.say(
-        fmt::format("SIG{}: ending the job, which has not done a step yet", sigabbrev_np(number)));
+    console_.say(fmt::format("SIG{}: ending the job{}", sigabbrev_np(number),
+                             options_.config.inference()
+                                 ? "; outputs are kept only when all are there"
+                                 : ", which has not done a step yet"));
     stop(128 + number, false);
     return;
   }
@@ -541,10 +549,10 @@ void Job::show_shape(const proto::JobShape& shape) {
 void Job::show_progress(double now) {
   if (console_.has_live_line()) {
     console_.live(progress_.line(console_.width() - 1));
-  } else if (progress_.steps() > shown_step_ &&
-             (shown_step_ == 0 || now - shown_at_ >= kPlainProgressSeconds)) {
+  } else if (progress_.done() > shown_done_ &&
+             (shown_done_ == 0 || now - shown_at_ >= kPlainProgressSeconds)) {
     shown_at_ = now;
-    shown_step_ = progress_.steps();
+    shown_done_ = progress_.done();
     console_.say(progress_.line(std::string::npos));
   }
 }

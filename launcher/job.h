@@ -125,7 +125,7 @@ class Job final : private CoordinatorEvents {
 
   Progress progress_;
   double shown_at_ = 0;
-  std::uint64_t shown_step_ = 0;
+  std::uint64_t shown_done_ = 0;        ///< Steps or items.
   std::optional<GrowingFile> metrics_;  ///< From the first row on.
   bool metrics_unflushed_ = false;
   WeightsCollector weights_;

@@ -214,7 +214,7 @@ class Instance {
     return hostio::open_host_stream(
         {.address = reply_.hostio_address(),
          .token = environment_.token,
-         .selection = selection_of(reply_.config(), name, index_of(self)),
+         .selection = selection_of(reply_.config(), reply_.dataset(), name, index_of(self)),
          .first_sequence = 0,
          .prefetch_batches = reply_.config().data().prefetch_batches(),
          .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),
@@ -226,10 +226,11 @@ class Instance {
     if (!reply_.config().inference()) {
       return nullptr;
     }
-    const std::uint64_t items = reply_.dataset().test_items();
+    const std::uint64_t items = inference_items(reply_.dataset());
     POPRUN_ASSIGN(
         const hostio::Sampler sampler,
-        hostio::Sampler::make(selection_of(reply_.config(), "test", index_of(self)), items));
+        hostio::Sampler::make(
+            selection_of(reply_.config(), reply_.dataset(), "test", index_of(self)), items));
     return std::make_unique<LauncherOutfeed>(
         client_,
         [sampler](std::uint64_t batch, std::span<std::uint64_t> into) {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "replica/models/layers/layers.h"
 #include "replica/models/layers/transformer.h"
 #include "replica/models/model.h"
 
@@ -83,12 +84,9 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Bert
   };
   const TensorId query = heads(".query");
   const TensorId key = heads(".key");
-  const TensorId mixed = layers::attention(builder, self,
-                                           {.query = query,
-                                            .key = key,
-                                            .value = heads(".value"),
-                                            .mask = mask,
-                                            .dropout = m.dropout});
+  const TensorId mixed = layers::attention(
+      builder, self,
+      {.query = query, .key = key, .value = heads(".value"), .mask = mask, .dropout = m.dropout});
   x = add_and_norm(builder, name + ".attention.output", x, mixed, m);
   TensorId y = layers::dense(builder, name + ".intermediate.dense", x, {.features = 4 * m.hidden});
   y = builder.add_one("gelu", {y}, {}, name + ".intermediate");
@@ -110,10 +108,7 @@ ModelOutputs masked_tokens(Builder& builder, const Bert& m, TensorId x, TensorId
   const TensorId bias = builder.variable(
       name + ".bias", {DataType::kF32, {m.vocabulary}, Layout::kRowMajor}, Role::kParameter, {});
   const TensorId logits = builder.add_one("linear", {x, words, bias}, {}, name + ".decoder");
-  const auto outputs =
-      builder.add("softmax_cross_entropy", {logits, inputs.find(builder, "labels")}, {},
-                  {name + ".loss", "correct", "count"});
-  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = logits};
+  return layers::score(builder, logits, inputs, name + ".loss");
 }
 
 /// Loss of whether the second segment follows the first, told from the first token.
@@ -132,7 +127,7 @@ TensorId next_sentence(Builder& builder, const Bert& m, TensorId x, const ModelI
                      {name + ".loss", name + ".correct", name + ".count"})[0];
 }
 
-/// Refuses labels and segments that do not go with the tokens. Labels of every token alone are
+/// Refuses labels that do not go with the tokens. Labels of every token alone are
 /// refused too: they look the same where they are the next tokens, which BERT would see.
 void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
   const TensorId labels = inputs.find(builder, "labels");
@@ -152,7 +147,10 @@ void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) 
                                 to_text(needed), positions ? "position" : "token",
                                 to_text(builder.type(labels)))});
   }
-  if (inputs.has("segments") &&
+}
+
+void check_segments(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
+  if (builder.status() && inputs.has("segments") &&
       builder.type(inputs.find(builder, "segments")) != builder.type(tokens)) {
     builder.refuse(
         {ErrorCode::kUsage,
@@ -166,7 +164,10 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const Bert m = sizes_in(inputs);
   const TensorId tokens =
       layers::tokens(builder, inputs, {m.hidden, m.heads, m.vocabulary, m.sequence_length});
-  check_labels(builder, inputs, tokens);
+  if (inputs.scored()) {
+    check_labels(builder, inputs, tokens);
+  }
+  check_segments(builder, inputs, tokens);
   const std::optional<TensorId> mask = layers::attention_mask(builder, inputs, tokens);
   if (!builder.status()) {
     return {};
@@ -181,7 +182,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   if (!builder.status()) {
     return {};
   }
-  if (!inputs.has("next_sentence")) {
+  if (!outputs.scored || !inputs.has("next_sentence")) {
     return outputs;
   }
   const TensorId sentences = next_sentence(builder, m, x, inputs);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/models/layers/layers.h"
 #include "replica/models/layers/transformer.h"
 #include "replica/models/model.h"
 
@@ -96,7 +97,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const Gpt2 m = sizes_in(inputs);
   const TensorId tokens =
       layers::tokens(builder, inputs, {m.hidden, m.heads, m.vocabulary, m.sequence_length});
-  const TensorId labels = inputs.find(builder, "labels");
+  const TensorId labels = inputs.scored() ? inputs.find(builder, "labels") : tokens;
   if (builder.status() && builder.type(labels) != builder.type(tokens)) {
     builder.refuse({ErrorCode::kUsage,
                     fmt::format("data.source: the model needs labels {}, one a token, the dataset "
@@ -123,9 +124,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   }
   x = layers::layer_norm(builder, name + ".ln_f", x, kEpsilon);
   const TensorId logits = builder.add_one("linear", {x, wte}, {}, "lm_head");
-  const auto outputs =
-      builder.add("softmax_cross_entropy", {logits, labels}, {}, {"loss", "correct", "count"});
-  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = logits};
+  return layers::score(builder, logits, inputs, "loss");
 }
 
 /// Radford et al.'s context and vocabulary.
