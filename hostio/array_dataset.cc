@@ -354,7 +354,7 @@ class ArrayDataset final : public Dataset {
 
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     const Part& part = parts_[static_cast<std::size_t>(tensor)];
-    const auto& elements = sample.split == proto::SPLIT_TRAIN ? part.train : part.test;
+    const auto& elements = sample.split == proto::SPLIT_TEST ? part.test : part.train;
     const std::uint64_t begin = sample.item * destination.size();
     POPRUN_CHECK(destination.size() == sample_bytes(description_.tensors(tensor)) &&
                  begin + destination.size() <= elements.size());

@@ -96,7 +96,7 @@ class ImageDataset final : public Dataset {
   [[nodiscard]] const proto::Dataset& description() const override { return description_; }
 
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
-    const SplitArrays& arrays = sample.split == proto::SPLIT_TRAIN ? train_ : test_;
+    const SplitArrays& arrays = sample.split == proto::SPLIT_TEST ? test_ : train_;
     const std::uint64_t item = sample.item;
     POPRUN_CHECK(item < arrays.labels.size());
     if (tensor == 0) {

@@ -87,11 +87,13 @@ Result<Sampler> Sampler::make(const proto::Selection& selection, std::uint64_t i
     POPRUN_ASSIGN(sampler.steps_per_epoch_, hostio::steps_per_epoch(items, selection));
     sampler.training_ = true;
     sampler.batch_count_ = kEndless;
-  } else if (selection.split() == proto::SPLIT_TEST) {
+  } else if (selection.split() == proto::SPLIT_TEST ||
+             selection.split() == proto::SPLIT_TRAIN_ONCE) {
     POPRUN_ASSIGN(sampler.batch_count_, evaluation_batches(items, selection));
   } else {
     return fail(ErrorCode::kUsage,
-                fmt::format("selection: needed split SPLIT_TRAIN or SPLIT_TEST, had number {}",
+                fmt::format("selection: needed split SPLIT_TRAIN, SPLIT_TEST or SPLIT_TRAIN_ONCE, "
+                            "had number {}",
                             static_cast<int>(selection.split())));
   }
   sampler.sequential_ = selection.sequential();

@@ -19,6 +19,9 @@
 /// A sequential Selection has the items in the dataset's order instead of a permutation: global
 /// batch s of an epoch is items s * G to (s + 1) * G - 1 of G in a global batch, its micro-batch m
 /// of replica r the b items from (m * replicas + r) * b on.
+///
+/// In an evaluation, of the test items or once of the training items, batch k of replica r is the b
+/// items from (k * replicas + r) * b on; beyond the last there is padding.
 namespace poprun::hostio {
 
 /// Global batches in one epoch; the items that do not fill the last one are left out of it.

@@ -137,9 +137,8 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   }
 
   [[nodiscard]] Result<Sampler> sampler_for(const proto::Dataset& description) const {
-    POPRUN_ASSIGN(Sampler sampler, Sampler::make(selection_, selection_.split() == proto::SPLIT_TEST
-                                                                 ? description.test_items()
-                                                                 : description.train_items()));
+    POPRUN_ASSIGN(Sampler sampler,
+                  Sampler::make(selection_, items_of(description, selection_.split())));
     const std::uint64_t bytes = batch_bytes(description, selection_.micro_batch_size());
     if (bytes > kBatchBytesMax) {
       return fail(

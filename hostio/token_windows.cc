@@ -136,7 +136,7 @@ class TokenWindows final : public Dataset {
 
   /// T tokens of the sample's window, from its token `first` on.
   [[nodiscard]] std::vector<std::int32_t> window(const Sample& sample, std::uint64_t first) const {
-    const std::uint64_t part = sample.split == proto::SPLIT_TRAIN ? 0 : windows_.train_tokens;
+    const std::uint64_t part = sample.split == proto::SPLIT_TEST ? windows_.train_tokens : 0;
     std::vector<std::int32_t> values(windows_.T);
     for (std::uint64_t t = 0; t < windows_.T; ++t) {
       values[t] = token(part + sample.item * windows_.T + first + t);
@@ -176,7 +176,7 @@ class TokenWindows final : public Dataset {
   /// The positions by the first steps of a Fisher-Yates shuffle, and what becomes of them.
   [[nodiscard]] std::vector<Mask> draw(const Sample& sample) const {
     const std::uint64_t key =
-        random_key(sample.seed, sample.split == proto::SPLIT_TRAIN ? "train masks" : "test masks");
+        random_key(sample.seed, sample.split == proto::SPLIT_TEST ? "test masks" : "train masks");
     const auto count = std::clamp<std::uint32_t>((windows_.T * 15 + 50) / 100, 1, windows_.M);
     std::vector<std::uint32_t> positions(windows_.T);
     std::iota(positions.begin(), positions.end(), 0U);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 
 #include "launcher/model_file.h"
@@ -51,7 +52,11 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       router_(console, logs_, placement_,
               {.only_instance = options.only_output_from_instance,
                .show_mpirun = options.verbosity > 0,
-               .show_info = options.verbosity > 0}) {}
+               .show_info = options.verbosity > 0}) {
+  for (const proto::DumpRequest& request : options.config.report().dump_tensors()) {
+    dumps_due_.insert(request.step());
+  }
+}
 
 int Job::run() {
   last_tick_ = launched_at_;
@@ -121,7 +126,10 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
   proto::JoinReply reply;
   *reply.mutable_config() = options_.config;
   *reply.mutable_dataset() = served->dataset;
-  if (options_.config.training().evaluate() && served->dataset.test_items() == 0) {
+  const bool no_test = served->dataset.test_items() == 0;
+  if (no_test && options_.config.inference()) {
+    console_.say("note: the data has no test part, so all its items are inferred");
+  } else if (no_test && options_.config.training().evaluate()) {
     console_.say("note: the data has no test part, so nothing is evaluated");
     reply.mutable_config()->mutable_training()->set_evaluate(false);
   }
@@ -230,7 +238,7 @@ Status Job::on_report(const proto::ReportItem& item) {
   return taken;
 }
 
-/// The step is over: what was dumped of it is complete.
+/// The step is over: what was dumped of it is all there will be.
 Status Job::write_dump(std::uint64_t step) {
   const auto dump = dumps_.find(step);
   if (dump == dumps_.end()) {
@@ -239,7 +247,28 @@ Status Job::write_dump(std::uint64_t step) {
   const Status written =
       dump->second.write(result_path(fmt::format("dump-step-{}.safetensors", step).c_str()));
   dumps_.erase(dump);
+  dumps_due_.erase(step);
   return written;
+}
+
+/// Writes what came of a step that did not end, and names the steps that never began.
+void Job::settle_dumps() {
+  while (!dumps_.empty()) {
+    const std::uint64_t step = dumps_.begin()->first;
+    const std::size_t tensors = dumps_.begin()->second.keep_complete();
+    const Status written = write_dump(step);
+    console_.say(written ? fmt::format("dump-step-{}.safetensors has the {} tensors that step {} "
+                                       "made before it broke off",
+                                       step, tensors, step)
+                         : written.error().message);
+  }
+  const bool ran = signal_ != 0 || progress_.steps() > 0;
+  if (ran && !dumps_due_.empty()) {
+    console_.say(
+        fmt::format("report.dump-tensors: the job ended after step {}, so there is no dump "
+                    "of step {}",
+                    progress_.steps(), fmt::join(dumps_due_, ", ")));
+  }
 }
 
 Status Job::take_output(const proto::OutputPiece& piece) {
@@ -248,7 +277,10 @@ Status Job::take_output(const proto::OutputPiece& piece) {
                                             std::vector<std::int64_t>{piece.shape().begin(),
                                                                       piece.shape().end()}));
   }
-  return outputs_->write(piece.offset(), piece.data());
+  POPRUN_TRY(outputs_->write(piece.offset(), piece.data()));
+  const auto items = static_cast<std::uint64_t>(piece.shape(0));
+  progress_.outputs(outputs_->rows_written(), items, monotonic_seconds());
+  return {};
 }
 
 Status Job::on_report_end() {
@@ -349,8 +381,10 @@ void Job::on_signal(int number) {
   }
   signal_ = number;
   if (progress_.steps() == 0) {
-    console_.say(
-        fmt::format("SIG{}: ending the job, which has not done a step yet", sigabbrev_np(number)));
+    console_.say(fmt::format("SIG{}: ending the job{}", sigabbrev_np(number),
+                             options_.config.inference()
+                                 ? "; outputs are kept only when all are there"
+                                 : ", which has not done a step yet"));
     stop(128 + number, false);
     return;
   }
@@ -474,6 +508,7 @@ void Job::finish() {
   phase_ = Phase::kOver;
   supervisor_.kill_all();
   router_.release_mpirun_lines();
+  settle_dumps();
   if (results_safe_) {
     console_.out(summary(*profile_, options_.output_dir));
   }
@@ -514,10 +549,10 @@ void Job::show_shape(const proto::JobShape& shape) {
 void Job::show_progress(double now) {
   if (console_.has_live_line()) {
     console_.live(progress_.line(console_.width() - 1));
-  } else if (progress_.steps() > shown_step_ &&
-             (shown_step_ == 0 || now - shown_at_ >= kPlainProgressSeconds)) {
+  } else if (progress_.done() > shown_done_ &&
+             (shown_done_ == 0 || now - shown_at_ >= kPlainProgressSeconds)) {
     shown_at_ = now;
-    shown_step_ = progress_.steps();
+    shown_done_ = progress_.done();
     console_.say(progress_.line(std::string::npos));
   }
 }

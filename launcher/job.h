@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -77,6 +78,7 @@ class Job final : private CoordinatorEvents {
   void finish();
 
   Status write_dump(std::uint64_t step);
+  void settle_dumps();
   Status take_output(const proto::OutputPiece& piece);
 
   // Showing.
@@ -123,11 +125,12 @@ class Job final : private CoordinatorEvents {
 
   Progress progress_;
   double shown_at_ = 0;
-  std::uint64_t shown_step_ = 0;
+  std::uint64_t shown_done_ = 0;        ///< Steps or items.
   std::optional<GrowingFile> metrics_;  ///< From the first row on.
   bool metrics_unflushed_ = false;
   WeightsCollector weights_;
   std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until it is complete.
+  std::set<std::uint64_t> dumps_due_;                ///< Steps whose dump is not written yet.
   std::optional<NpyFile> outputs_;                   ///< From the first piece on.
   std::optional<proto::Profile> profile_;
   bool results_safe_ = false;  ///< All files are complete on disk.

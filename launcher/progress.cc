@@ -9,6 +9,7 @@ namespace poprun::launcher {
 namespace {
 
 constexpr double kWindowSeconds = 5;
+constexpr double kMarkSeconds = 0.05;  // Outputs come in by the thousand.
 
 }  // namespace
 
@@ -18,9 +19,22 @@ void Progress::shape(const proto::JobShape& shape) {
 
 void Progress::step(const proto::StepMetrics& metrics) {
   last_ = metrics;
-  marks_.push_back({metrics.step(), metrics.wall_seconds()});
-  while (marks_.size() > 2 &&
-         metrics.wall_seconds() - marks_.front().wall_seconds > kWindowSeconds) {
+  mark(metrics.step() * shape_.samples_per_step(), metrics.wall_seconds());
+}
+
+void Progress::outputs(std::uint64_t done, std::uint64_t total, double wall_seconds) {
+  items_done_ = done;
+  items_ = total;
+  mark(done, wall_seconds);
+}
+
+void Progress::mark(std::uint64_t samples, double wall_seconds) {
+  const std::size_t marks = marks_.size();
+  if (marks > 1 && wall_seconds - marks_[marks - 2].wall_seconds < kMarkSeconds) {
+    marks_.pop_back();
+  }
+  marks_.push_back({samples, wall_seconds});
+  while (marks_.size() > 2 && wall_seconds - marks_.front().wall_seconds > kWindowSeconds) {
     marks_.pop_front();
   }
 }
@@ -32,16 +46,29 @@ double Progress::samples_per_second() const {
   }
   const Mark& first = marks_.front();
   const double seconds = marks_.back().wall_seconds - first.wall_seconds;
-  const auto steps = static_cast<double>(marks_.back().step - first.step);
-  return seconds > 0 ? steps * shape_.samples_per_step() / seconds : 0;
+  const auto samples = static_cast<double>(marks_.back().samples - first.samples);
+  return seconds > 0 ? samples / seconds : 0;
 }
 
 std::string Progress::line(std::size_t width) const {
-  if (last_.step() == 0) {
+  if (done() == 0) {
     return std::string("starting").substr(0, width);
+  }
+  if (items_ > 0) {
+    return text_of_items().substr(0, width);
   }
   const std::string whole = text(/*with_accuracy=*/true);
   return whole.size() <= width ? whole : text(/*with_accuracy=*/false).substr(0, width);
+}
+
+std::string Progress::text_of_items() const {
+  std::string line = fmt::format("{} of {} items", grouped(items_done_), grouped(items_));
+  if (const double speed = samples_per_second(); speed > 0) {
+    line += fmt::format("  {} items/s  ETA {}",
+                        grouped(static_cast<std::uint64_t>(std::llround(speed))),
+                        clock_text(static_cast<double>(items_ - items_done_) / speed));
+  }
+  return line;
 }
 
 std::string Progress::text(bool with_accuracy) const {

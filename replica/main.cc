@@ -30,6 +30,7 @@ namespace poprun {
 namespace {
 
 constexpr double kJoinTimeoutSeconds = 120;
+constexpr std::chrono::seconds kDumpGrace{2};
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -77,7 +78,18 @@ class Instance {
   /// will not come. Only the first caller's reason counts.
   [[noreturn]] void leave_with(ReplicaId self, const Error& error) {
     static std::mutex mutex;
+    const bool dumps =
+        error.code == ErrorCode::kData && reply_.config().report().dump_tensors_size() > 0;
+    if (dumps && self != ReplicaId{0}) {
+      // Our exit ends replica 0, which may be sending the very step that a number ended here; most
+      // often the same number ends it there, too.
+      std::this_thread::sleep_for(kDumpGrace);
+    }
     const std::lock_guard lock(mutex);
+    if (dumps) {
+      // A launcher that does not take the dump will not take the reason either.
+      static_cast<void>(client_.finish());
+    }
     proto::Failure failure;
     failure.set_instance(environment_.instance);
     failure.set_replica(index_of(self));
@@ -202,7 +214,7 @@ class Instance {
     return hostio::open_host_stream(
         {.address = reply_.hostio_address(),
          .token = environment_.token,
-         .selection = selection_of(reply_.config(), name, index_of(self)),
+         .selection = selection_of(reply_.config(), reply_.dataset(), name, index_of(self)),
          .first_sequence = 0,
          .prefetch_batches = reply_.config().data().prefetch_batches(),
          .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),
@@ -214,10 +226,11 @@ class Instance {
     if (!reply_.config().inference()) {
       return nullptr;
     }
-    const std::uint64_t items = reply_.dataset().test_items();
+    const std::uint64_t items = inference_items(reply_.dataset());
     POPRUN_ASSIGN(
         const hostio::Sampler sampler,
-        hostio::Sampler::make(selection_of(reply_.config(), "test", index_of(self)), items));
+        hostio::Sampler::make(
+            selection_of(reply_.config(), reply_.dataset(), "test", index_of(self)), items));
     return std::make_unique<LauncherOutfeed>(
         client_,
         [sampler](std::uint64_t batch, std::span<std::uint64_t> into) {

@@ -63,7 +63,7 @@ Result<proto::Dataset> describe_dataset(std::string_view source);
 /// The whole dataset in memory. Cost: 0.4 s and 55 MB for fashion-mnist.
 Result<std::unique_ptr<Dataset>> load_dataset(std::string_view source);
 
-/// Items of a split. Requires: split is SPLIT_TRAIN or SPLIT_TEST.
+/// Items of a split.
 std::uint64_t items_of(const proto::Dataset& description, proto::Split split);
 
 /// Bytes of one sample of a tensor.

@@ -98,7 +98,7 @@ class SyntheticImages final : public Dataset {
   [[nodiscard]] const proto::Dataset& description() const override { return description_; }
 
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
-    const std::uint64_t key = sample.split == proto::SPLIT_TRAIN ? train_key_ : test_key_;
+    const std::uint64_t key = sample.split == proto::SPLIT_TEST ? test_key_ : train_key_;
     const std::uint32_t label = philox(key, sample.item, 0)[0] % description_.classes();
     if (tensor == 1) {
       POPRUN_CHECK(destination.size() == sizeof(label));

@@ -51,6 +51,9 @@ Result<NpyFile> NpyFile::create(const std::string& path, std::string_view type,
     for (const std::int64_t size : shape) {
       file.data_bytes_ *= static_cast<std::uint64_t>(size);
     }
+    if (file.data_bytes_ > 0) {
+      file.row_bytes_ = file.data_bytes_ / static_cast<std::uint64_t>(shape[0]);
+    }
     const std::string header = header_of(element.descr, shape);
     file.header_bytes_ = header.size();
     file.file_.reset(std::fopen(file.temporary().c_str(), "we"));

@@ -35,6 +35,9 @@ class NpyFile {
   ///   kBug             they lie outside.
   Status write(std::uint64_t offset, std::string_view data);
 
+  /// First dimension's entries that the bytes written so far make.
+  [[nodiscard]] std::uint64_t rows_written() const { return bytes_written_ / row_bytes_; }
+
   /// The file gets its name.
   ///
   /// Errors
@@ -56,6 +59,7 @@ class NpyFile {
   std::unique_ptr<std::FILE, Close> file_;  ///< Null once finished, or moved from.
   std::uint64_t header_bytes_ = 0;
   std::uint64_t data_bytes_ = 0;
+  std::uint64_t row_bytes_ = 1;
   std::uint64_t bytes_written_ = 0;
 };
 

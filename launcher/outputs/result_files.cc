@@ -188,6 +188,13 @@ Status WeightsCollector::take(const proto::TensorChunk& chunk) {
   return {};
 }
 
+std::size_t WeightsCollector::keep_complete() {
+  if (std::exchange(open_, false)) {
+    tensors_.pop_back();
+  }
+  return tensors_.size();
+}
+
 Status WeightsCollector::write(const std::string& path) const {
   if (open_) {
     return fail(ErrorCode::kBug,

@@ -18,7 +18,7 @@
 ///
 ///   DIR/weights.safetensors   final weights, complete or absent
 ///   DIR/outputs.npy           what inference put out, complete or absent
-///   DIR/dump-step-N.safetensors  tensors of a training step, complete or absent
+///   DIR/dump-step-N.safetensors  tensors of a training step, or of as much of it as ran
 ///   DIR/metrics.csv           one row a step and evaluation, growing
 ///   DIR/profile.json          the Profile message, complete or absent
 ///   DIR/logs/replica-NN.log   what each replica wrote
@@ -66,6 +66,9 @@ class WeightsCollector {
   ///   kBug  chunks of two tensors are mixed, a type is unknown, or the size does not fit the
   ///   shape.
   Status take(const proto::TensorChunk& chunk);
+
+  /// Forgets a last tensor that is not complete. Returns how many there are.
+  std::size_t keep_complete();
 
   /// Errors: kBug, the last tensor is not complete. Else as write_whole_file.
   [[nodiscard]] Status write(const std::string& path) const;

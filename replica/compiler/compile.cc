@@ -39,8 +39,10 @@ ForwardOutputs add_forward(Builder& builder, const CompileOptions& options,
   }
   const auto inputs = builder.stream_in(stream, names, types);
   const ForwardOutputs outputs = options.forward(builder, inputs, training);
-  builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count}, {},
-                 {metrics});
+  if (outputs.scored) {
+    builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count},
+                   {}, {metrics});
+  }
   return outputs;
 }
 

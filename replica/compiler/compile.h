@@ -28,6 +28,7 @@ struct ForwardOutputs {
   TensorId correct;
   TensorId count;
   std::optional<TensorId> prediction = {};  ///< [micro-batch, ...].
+  bool scored = true;  ///< False: there are no scalars, only a prediction. Never in training.
 };
 
 /// Everything a Program depends on.
@@ -47,7 +48,7 @@ struct CompileOptions {
   OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
   PrecisionOptions precision;
   double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says, see below.
-  bool inference = false;      ///< No training: evaluation that puts out predictions.
+  bool inference = false;   ///< No training: evaluation that puts out predictions.
   bool evaluate = true;
   bool initial_weights_from_host = false;
 };
@@ -67,6 +68,7 @@ struct CompileOptions {
 /// Inference has no train and no save; its evaluate also sends the prediction out, as "outputs".
 ///
 /// Metrics are [sum of losses, correct items, items], over all replicas; those of a step as means.
+/// All are zero where nothing is scored.
 ///
 /// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange
 /// replaces them by their mean over the replicas. So all replicas hold equal ones between steps,

@@ -162,7 +162,12 @@ Status CoordinatorClient::report(proto::ReportItem item) {
 }
 
 Status CoordinatorClient::finish() {
-  return reports_ == nullptr ? Status{} : reports_->finish();
+  ReportStream* reports = nullptr;
+  {
+    const std::lock_guard lock(reports_mutex_);
+    reports = reports_.get();
+  }
+  return reports == nullptr ? Status{} : reports->finish();
 }
 
 void CoordinatorClient::fail(const proto::Failure& failure) {

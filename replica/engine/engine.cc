@@ -296,6 +296,9 @@ Status Engine::execute(Prepared& prepared) {
   const proto::Execute& step = prepared.step->execute();
   for (const std::uint32_t tensor : prepared.checked) {
     if (const auto found = find_not_finite(types_.at(tensor), bytes_of(tensor))) {
+      if (observer_ != nullptr) {
+        observer_->broken_off(*prepared.step);
+      }
       POPRUN_TRY(check_finite(step.inputs(), "read by " + step.operation()));
       return fail_not_finite(tensor, *found, "made by " + step.operation());
     }

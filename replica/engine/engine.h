@@ -51,6 +51,10 @@ class StepObserver {
   /// Around each step; of steps that repeat only around the last time.
   virtual void before(const proto::Step& step) = 0;
   virtual void after(const proto::Step& step) = 0;
+
+  /// In the place of `after`, in any round of steps that repeat: the operator made a number that is
+  /// not finite, and the run ends here. What is live is as the operator left it.
+  virtual void broken_off(const proto::Step& step) = 0;
 };
 
 struct EngineOptions {

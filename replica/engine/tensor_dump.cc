@@ -160,6 +160,7 @@ void TensorDump::begin(std::uint64_t step, Engine& engine) {
     return;
   }
   step_ = step;
+  reported_.clear();
   engine_ = &engine;
   plan_ = &plan->second;
   report(plan_->at_begin);
@@ -187,8 +188,28 @@ void TensorDump::after(const proto::Step& step) {
   }
 }
 
+void TensorDump::broken_off(const proto::Step& step) {
+  const auto report_living = [&](const DumpEntry& entry) {
+    const proto::Tensor& tensor = program_.tensors(static_cast<int>(entry.tensor));
+    if (tensor.first_step() <= step.number() && step.number() <= tensor.last_step() &&
+        !reported_.contains(entry.name)) {
+      report({entry});
+    }
+  };
+  for (const auto& [exchange, entries] : plan_->before) {
+    std::ranges::for_each(entries, report_living);
+  }
+  for (const auto& [number, entries] : plan_->after) {
+    const bool is_exchange = plan_->before.contains(number);
+    if (!is_exchange) {
+      std::ranges::for_each(entries, report_living);
+    }
+  }
+}
+
 void TensorDump::report(const std::vector<DumpEntry>& entries) {
   for (const DumpEntry& entry : entries) {
+    reported_.insert(entry.name);
     const std::string& text = program_.tensors(static_cast<int>(entry.tensor)).type();
     const Result<TensorType> type = parse_type(text);
     POPRUN_CHECK(type.has_value());

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,9 @@ struct DumpEntry {
 ///   what replicas exchange               NAME before the exchange, NAME.exchanged after it
 ///   all else                             NAME after the last operation that writes it
 ///
-/// With gradient accumulation, values of a micro-batch are those of the last one.
+/// With gradient accumulation, values of a micro-batch are those of the last one. Of a step that a
+/// number that is not finite ends, what was there by then: of the micro-batch that it came up in,
+/// whatever was still live.
 struct DumpPlan {
   std::vector<DumpEntry> at_begin;
   std::map<std::uint32_t, std::vector<DumpEntry>> before;  ///< By Step.number.
@@ -61,6 +64,7 @@ class TensorDump final : private StepObserver {
  private:
   void before(const proto::Step& step) override;
   void after(const proto::Step& step) override;
+  void broken_off(const proto::Step& step) override;
   void report(const std::vector<DumpEntry>& entries);
 
   const Program& program_;
@@ -70,6 +74,7 @@ class TensorDump final : private StepObserver {
   const Engine* engine_ = nullptr;
   const DumpPlan* plan_ = nullptr;
   std::uint64_t step_ = 0;
+  std::set<std::string> reported_;
 };
 
 }  // namespace poprun

@@ -177,7 +177,8 @@ Status TrainingLoop::evaluate(Engine& engine) {
                              .items = static_cast<std::uint64_t>(std::llround(metrics_[2])),
                              .wall_seconds = seconds_since_first_step(),
                              .device_seconds = device_seconds(program_, engine.device_cost())};
-  if (reporter_ != nullptr) {
+  const bool scored = result_.last_evaluation.items > 0;
+  if (reporter_ != nullptr && scored) {
     reporter_->evaluation(result_.last_evaluation);
   }
   return {};

@@ -33,8 +33,9 @@ Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, B
                     std::map<std::string, std::int64_t>& sizes) {
   POPRUN_ASSIGN(const Model model, find_model(config.name()));
   if (config.dropout() > 0 && !model.has_dropout) {
-    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: {} has no dropout; leave it out",
-                                               config.dropout(), model.name));
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.dropout = {}: {} has no dropout; leave it out", config.dropout(),
+                            model.name));
   }
   POPRUN_ASSIGN(sizes, sizes_of(model, {config.sizes().begin(), config.sizes().end()}));
   options.model = model.name;
@@ -75,7 +76,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
       given.names.push_back(input.name);
     }
     const ModelOutputs outputs = build(builder, given);
-    return ForwardOutputs{outputs.loss, outputs.correct, outputs.count, outputs.prediction};
+    return ForwardOutputs{outputs.loss, outputs.correct, outputs.count, outputs.prediction,
+                          outputs.scored};
   };
   options.replicas = config.topology().num_replicas();
   options.ipus_per_replica = config.topology().ipus_per_replica();
@@ -115,16 +117,12 @@ Result<TrainingOptions> inference_options(const proto::RunConfig& config,
                                           const proto::Dataset& dataset) {
   TrainingOptions options;
   options.inference = true;
-  options.inference_items = dataset.test_items();
+  options.inference_items = inference_items(dataset);
   options.steps_per_epoch = 1;
   options.engine = {.seed = config.training().seed(), .poison_dead = config.memory().poison_dead()};
   POPRUN_ASSIGN(options.evaluation_batches,
-                hostio::evaluation_batches(dataset.test_items(), selection_of(config, "test", 0)));
-  if (options.evaluation_batches == 0) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("model.mode = inference needs test items, data.source {} has none",
-                            config.data().source()));
-  }
+                hostio::evaluation_batches(options.inference_items,
+                                           selection_of(config, dataset, "test", 0)));
   return options;
 }
 
@@ -136,15 +134,16 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
     return inference_options(config, dataset);
   }
   TrainingOptions options;
-  POPRUN_ASSIGN(options.steps_per_epoch,
-                hostio::steps_per_epoch(dataset.train_items(), selection_of(config, "train", 0)));
+  POPRUN_ASSIGN(
+      options.steps_per_epoch,
+      hostio::steps_per_epoch(dataset.train_items(), selection_of(config, dataset, "train", 0)));
   const proto::TrainingConfig& training = config.training();
   options.total_steps =
       training.steps() > 0 ? training.steps() : training.epochs() * options.steps_per_epoch;
   if (training.evaluate()) {
     POPRUN_ASSIGN(
         options.evaluation_batches,
-        hostio::evaluation_batches(dataset.test_items(), selection_of(config, "test", 0)));
+        hostio::evaluation_batches(dataset.test_items(), selection_of(config, dataset, "test", 0)));
   }
   options.evaluate_every_epochs = training.evaluate_every_epochs();
   POPRUN_ASSIGN(options.learning_rate, LearningRate::make({.schedule = training.schedule(),
@@ -163,11 +162,17 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
   return options;
 }
 
-proto::Selection selection_of(const proto::RunConfig& config, const std::string& stream,
-                              std::uint32_t replica) {
+std::uint64_t inference_items(const proto::Dataset& dataset) {
+  return dataset.test_items() > 0 ? dataset.test_items() : dataset.train_items();
+}
+
+proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset,
+                              const std::string& stream, std::uint32_t replica) {
+  const proto::Split once =
+      config.inference() && dataset.test_items() == 0 ? proto::SPLIT_TRAIN_ONCE : proto::SPLIT_TEST;
   proto::Selection selection;
   selection.set_source(config.data().source());
-  selection.set_split(stream == "train" ? proto::SPLIT_TRAIN : proto::SPLIT_TEST);
+  selection.set_split(stream == "train" ? proto::SPLIT_TRAIN : once);
   selection.set_seed(config.training().seed());
   selection.set_sequential(config.data().sequential());
   selection.set_replica(replica);

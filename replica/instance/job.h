@@ -22,13 +22,16 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
 /// Adds to the Program's notes what building the model decided; none where `onnx` is null.
 void add_notes(const onnx_import::JobModel* onnx, Program& program);
 
-/// Errors: kUsage, the dataset does not fill one global batch, or has nothing to infer from.
+/// Errors: kUsage, the dataset does not fill one global batch.
 Result<TrainingOptions> training_options(const proto::RunConfig& config,
                                          const proto::Dataset& dataset);
 
+/// Items that inference runs over: the test part, or where there is none the training items.
+std::uint64_t inference_items(const proto::Dataset& dataset);
+
 /// What replica `replica` reads from stream "train" or "test".
-proto::Selection selection_of(const proto::RunConfig& config, const std::string& stream,
-                              std::uint32_t replica);
+proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset,
+                              const std::string& stream, std::uint32_t replica);
 
 /// Samples of all replicas in one step of training, or one batch each of inference.
 std::uint32_t global_batch(const proto::RunConfig& config);

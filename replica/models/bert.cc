@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "replica/models/layers/layers.h"
 #include "replica/models/layers/transformer.h"
 #include "replica/models/model.h"
 
@@ -91,10 +92,7 @@ ModelOutputs masked_tokens(Builder& builder, const Sizes& m, TensorId x, TensorI
   const TensorId bias = builder.variable(
       name + ".bias", {DataType::kF32, {m.vocabulary}, Layout::kRowMajor}, Role::kParameter, {});
   const TensorId logits = builder.add_one("linear", {x, words, bias}, {}, name + ".decoder");
-  const auto outputs =
-      builder.add("softmax_cross_entropy", {logits, inputs.find(builder, "labels")}, {},
-                  {name + ".loss", "correct", "count"});
-  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = logits};
+  return layers::score(builder, logits, inputs, name + ".loss");
 }
 
 /// Loss of whether the second segment follows the first, told from the first token.
@@ -113,7 +111,7 @@ TensorId next_sentence(Builder& builder, const Sizes& m, TensorId x, const Model
                      {name + ".loss", name + ".correct", name + ".count"})[0];
 }
 
-/// Refuses labels and segments that do not go with the tokens. Labels of every token alone are
+/// Refuses labels that do not go with the tokens. Labels of every token alone are
 /// refused too: they look the same where they are the next tokens, which BERT would see.
 void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
   const TensorId labels = inputs.find(builder, "labels");
@@ -133,7 +131,10 @@ void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) 
                                 to_text(needed), positions ? "position" : "token",
                                 to_text(builder.type(labels)))});
   }
-  if (inputs.has("segments") &&
+}
+
+void check_segments(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
+  if (builder.status() && inputs.has("segments") &&
       builder.type(inputs.find(builder, "segments")) != builder.type(tokens)) {
     builder.refuse(
         {ErrorCode::kUsage,
@@ -146,7 +147,10 @@ void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const Sizes m = layers::transformer_sizes(inputs);
   const TensorId tokens = layers::tokens(builder, inputs, m);
-  check_labels(builder, inputs, tokens);
+  if (inputs.scored()) {
+    check_labels(builder, inputs, tokens);
+  }
+  check_segments(builder, inputs, tokens);
   const std::optional<TensorId> mask = layers::attention_mask(builder, inputs, tokens);
   if (!builder.status()) {
     return {};
@@ -161,7 +165,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   if (!builder.status()) {
     return {};
   }
-  if (!inputs.has("next_sentence")) {
+  if (!outputs.scored || !inputs.has("next_sentence")) {
     return outputs;
   }
   const TensorId sentences = next_sentence(builder, m, x, inputs);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/models/layers/layers.h"
 #include "replica/models/layers/transformer.h"
 #include "replica/models/model.h"
 
@@ -80,7 +81,7 @@ TensorId block(Builder& builder, const std::string& name, TensorId x, const Size
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const Sizes m = layers::transformer_sizes(inputs);
   const TensorId tokens = layers::tokens(builder, inputs, m);
-  const TensorId labels = inputs.find(builder, "labels");
+  const TensorId labels = inputs.scored() ? inputs.find(builder, "labels") : tokens;
   if (builder.status() && builder.type(labels) != builder.type(tokens)) {
     builder.refuse({ErrorCode::kUsage,
                     fmt::format("data.source: the model needs labels {}, one a token, the dataset "
@@ -107,9 +108,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   }
   x = layers::layer_norm(builder, name + ".ln_f", x, kEpsilon);
   const TensorId logits = builder.add_one("linear", {x, wte}, {}, "lm_head");
-  const auto outputs =
-      builder.add("softmax_cross_entropy", {logits, labels}, {}, {"loss", "correct", "count"});
-  return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = logits};
+  return layers::score(builder, logits, inputs, "loss");
 }
 
 /// Radford et al.'s context and vocabulary.

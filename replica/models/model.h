@@ -31,15 +31,20 @@ struct ModelInputs {
   /// Whether the dataset has a tensor of that name.
   [[nodiscard]] bool has(std::string_view name) const;
 
+  /// Whether outputs are compared with the dataset's "labels": training needs them, a forward pass
+  /// alone takes them where they are.
+  [[nodiscard]] bool scored() const { return training || has("labels"); }
+
   /// The tensor of that name; makes `builder` refuse (kUsage) where the dataset has none.
   [[nodiscard]] TensorId find(Builder& builder, std::string_view name) const;
 };
 
 /// What every model ends in: scalars over the micro-batch, and what inference puts out.
 struct ModelOutputs {
-  TensorId loss;                            ///< Mean over `count` items; what training lowers.
-  TensorId correct;                         ///< Items answered right.
-  TensorId count;                           ///< Items that count: padding does not.
+  bool scored = true;                       ///< False: there are no scalars, see ModelInputs.
+  TensorId loss{};                          ///< Mean over `count` items; what training lowers.
+  TensorId correct{};                       ///< Items answered right.
+  TensorId count{};                         ///< Items that count: padding does not.
   std::optional<TensorId> prediction = {};  ///< Logits [micro-batch, ...].
 };
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """--report.dump-tensors. That a step can be computed again elsewhere is seen in torch_step_test.py."""
 import hashlib
+import math
+import signal
 import unittest
 
 import safetensors_file
@@ -77,6 +79,32 @@ class Dump(JobTest):
         both = self.run_job("--report.dump-tensors", "fc2@1", "--model.mode", "inference",
                             config=CNN, code=64)
         self.assert_first_line(both, "report.dump-tensors needs training steps")
+
+    def test_of_a_step_that_a_number_ends_has_what_was_made(self):
+        for replicas, instances in ((1, 1), (2, 2), (4, 2)):
+            with self.subTest(replicas=replicas):
+                job = self.run_job("-n", replicas, "--num-instances", instances,
+                                   "--training.learning-rate", 1_000_000, "--training.steps", 4,
+                                   "--report.dump-tensors", ".@3,4", config=CNN, code=65)
+                self.assert_first_line(job, "in step 3 on replica")
+                self.assertRegex(job.stderr, "dump-step-3.safetensors has the [0-9]+ tensors that "
+                                 "step 3 made before it broke off")
+                self.assertIn("the job ended after step 2, so there is no dump of step 4\n",
+                              job.stderr)
+                culprit = job.stderr.split(" of '")[1].split("'")[0]
+                tensors = self.dump(job, 3)
+                self.assertIn("conv1.weight", tensors)
+                self.assertTrue(any(not math.isfinite(x) for x in tensors[culprit][2]))
+
+    def test_of_a_step_that_a_drained_job_never_reached_is_missed(self):
+        job = self.start("-n", 2, "--training.steps", 100000, "--report.dump-tensors",
+                         "fc2@3,99999,100000", config=CNN)
+        job.wait_for_step(5)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143, job.stderr)
+        self.assertIn("fc2", self.dump(job, 3))
+        self.assertRegex(job.stderr, "report.dump-tensors: the job ended after step [0-9]+, so "
+                         "there is no dump of step 99999, 100000\n")
 
 
 if __name__ == "__main__":

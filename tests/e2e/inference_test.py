@@ -53,6 +53,12 @@ def write_safetensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+def write_npy(path, shape, data):
+    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    header += b" " * (-(len(header) + 11) % 64) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
+
+
 def read_npy(path):
     """Shape and bytes of a float32 .npy file of format 1.0."""
     raw = path.read_bytes()
@@ -122,6 +128,25 @@ class Outputs(JobTest):
                 job = self.run_job("-n", replicas, "--num-instances", instances,
                                    "--memory.poison-dead", "true", config=config)
                 self.assertEqual(self.outputs(job), (shape, reference))
+
+    def test_need_no_labels_and_no_test_part(self):
+        mlp = Mlp(self.folder, 23)
+        config = MLP.format(folder=self.folder)
+        labelled = self.outputs(self.run_job("-n", 2, config=config))
+        write_npy(self.folder / "images.npy", (23, SIDE, SIDE),
+                  bytes(pixel for image in mlp.images for pixel in image))
+        config = config.replace(f"idx:{self.folder}", f"npy:{self.folder}/images.npy")
+        job = self.run_job("-n", 2, "--model.classes", CLASSES, config=config)
+        self.assertEqual(self.outputs(job), labelled)
+        self.assertIn("the data has no test part, so all its items are inferred", job.stderr)
+        self.assertRegex(job.stderr, "poprun-emu: [0-9]+ of 23 items")
+        self.assertNotIn("test accuracy", job.stdout)
+        self.assertEqual(job.metrics(), [])
+        unknown = self.run_job("-n", 2, config=config, code=64)
+        self.assert_first_line(unknown, "model.classes: the dataset has no labels")
+        training = self.run_job("-n", 2, "--model.mode", "training", "--model.classes", CLASSES,
+                                config=config, code=64)
+        self.assert_first_line(training, "the model needs labels, the dataset has images")
 
     def test_of_sequences_stream_and_stay_in_order(self):
         reference = self.run_job("-n", 1, config=GPT2)

@@ -71,28 +71,43 @@ TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& n
 
 ModelOutputs classify(Builder& builder, const std::string& name, TensorId x,
                       const ModelInputs& inputs) {
-  const TensorId labels = inputs.find(builder, "labels");
+  const bool scored = inputs.scored();
+  const TensorId labels = scored ? inputs.find(builder, "labels") : x;
   if (!builder.status()) {
     return {};
   }
   const std::int64_t given = inputs.size("classes");
   const std::int64_t classes = given == kOfData ? inputs.classes : given;
   const TensorType needed{DataType::kI32, {dimension(builder, x, 0)}, Layout::kRowMajor};
-  if (builder.type(labels) != needed) {
+  if (scored && builder.type(labels) != needed) {
     builder.refuse(
         {ErrorCode::kUsage,
          fmt::format("data.source: the model needs labels {}, one an item, the dataset has {}",
                      to_text(needed), to_text(builder.type(labels)))});
   }
-  if (classes < std::max<std::int64_t>(inputs.classes, 1)) {
+  if (!scored && classes < 1) {
+    builder.refuse(
+        {ErrorCode::kUsage,
+         "model.classes: the dataset has no labels that tell how many classes there are; "
+         "set it to the number that the weights were trained for"});
+  } else if (classes < std::max<std::int64_t>(inputs.classes, 1)) {
     builder.refuse({ErrorCode::kUsage,
                     fmt::format("model.classes = {}: the dataset has labels up to {}; needed {} or "
                                 "more classes",
                                 classes, inputs.classes - 1, inputs.classes)});
   }
   const TensorId logits = linear(builder, name, x, classes);
+  return score(builder, logits, inputs, "loss");
+}
+
+ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs,
+                   const std::string& loss) {
+  if (!inputs.scored()) {
+    return {.scored = false, .prediction = logits};
+  }
   const auto outputs =
-      builder.add("softmax_cross_entropy", {logits, labels}, {}, {"loss", "correct", "count"});
+      builder.add("softmax_cross_entropy", {logits, inputs.find(builder, "labels")}, {},
+                  {loss, "correct", "count"});
   return {.loss = outputs[0], .correct = outputs[1], .count = outputs[2], .prediction = logits};
 }
 

@@ -24,11 +24,16 @@ struct ImageNeeds {
 /// The dataset's "images", normalised. Makes the builder refuse (kUsage) what does not fit.
 TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& needs);
 
-/// The end of a classifier: `linear` to the classes, then its loss against the dataset's "labels".
-/// There are as many classes as the size "classes" says, else as the data has. Makes the builder
-/// refuse (kUsage) labels that are not i32[N] or do not fit the classes.
+/// The end of a classifier: `linear` to the classes, then where it is scored its loss against the
+/// dataset's "labels". There are as many classes as the size "classes" says, else as the data has.
+/// Makes the builder refuse (kUsage) labels that are not i32[N] or do not fit the classes.
 ModelOutputs classify(Builder& builder, const std::string& name, TensorId x,
                       const ModelInputs& inputs);
+
+/// Logits as outputs, with their cross entropy, called `loss`, against the dataset's "labels" where
+/// they are scored.
+ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs,
+                   const std::string& loss);
 
 /// A convolution with a square kernel.
 struct Convolution {

@@ -20,7 +20,7 @@ class JobModel {
   static Result<std::shared_ptr<JobModel>> parse(const std::string& file, std::string_view bytes,
                                                  const std::string& loss);
 
-  /// Appends model and loss.
+  /// Appends the model, and where it is scored its loss.
   ///
   /// An input takes the dataset's tensor of its name, or, where it is the only one, the first that
   /// is no label: images as normalised floats, tokens as integers. Its batch dimension is that of

@@ -75,6 +75,9 @@ TEST(Sampling, EvaluationDealsItemsInOrderAndPadsTheLastBatches) {
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 0), ElementsAre(2, 3));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 1), ElementsAre(4, 5));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 1), ElementsAre(6, Sampler::kPadding));
+  // Training items that are taken once are taken so, too.
+  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 0), ElementsAre(2, 3));
+  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 1), ElementsAre(6, Sampler::kPadding));
 }
 
 TEST(Sampling, EvaluationGivesEveryReplicaAsManyBatches) {

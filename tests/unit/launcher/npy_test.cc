@@ -43,6 +43,7 @@ TEST_F(Npy, IsWholeWhateverTheOrderOfItsPieces) {
     ASSERT_TRUE(file) << file.error().message;
     EXPECT_TRUE(file->write(16, "cccccccc"));
     EXPECT_TRUE(file->write(0, "aaaaaaaabbbb"));
+    EXPECT_EQ(file->rows_written(), 2U);
     EXPECT_FALSE(std::filesystem::exists(path()));
     EXPECT_TRUE(file->write(12, "bbbb"));
     ASSERT_TRUE(file->finish());

@@ -61,6 +61,18 @@ TEST(Progress, SpeedIsThatOfTheLastSeconds) {
   EXPECT_THAT(progress.line(200), HasSubstr("  2,560 samples/s"));
 }
 
+TEST(Progress, OfInferenceCountsItems) {
+  Progress progress;
+  progress.outputs(0, 10'000, 100);
+  EXPECT_EQ(progress.line(80), "starting");
+  for (int i = 1; i <= 2000; ++i) {
+    progress.outputs(static_cast<std::uint64_t>(i), 10'000, 100 + i * 0.001);
+  }
+  EXPECT_EQ(progress.done(), 2000U);
+  EXPECT_EQ(progress.line(80), "2,000 of 10,000 items  1,000 items/s  ETA 0:08");
+  EXPECT_EQ(progress.line(21), "2,000 of 10,000 items");
+}
+
 TEST(ClockText, CountsHours) {
   EXPECT_EQ(clock_text(-1), "0:00");
   EXPECT_EQ(clock_text(727.4), "12:07");

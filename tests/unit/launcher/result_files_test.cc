@@ -108,6 +108,21 @@ TEST_F(ResultFiles, AFullDiskIsAnErrorWithTheFilesName) {
   EXPECT_EQ(flushed.error().code, ErrorCode::kInfrastructure);
 }
 
+TEST_F(ResultFiles, TensorsWithoutTheirLastChunkAreLeftOut) {
+  WeightsCollector broken_off;
+  ASSERT_TRUE(broken_off.take(chunk("a", "12345678", true)));
+  ASSERT_TRUE(broken_off.take(chunk("b", "abc", false)));
+  EXPECT_FALSE(broken_off.write(path("broken_off")));
+  EXPECT_EQ(broken_off.keep_complete(), 1U);
+
+  WeightsCollector whole;
+  ASSERT_TRUE(whole.take(chunk("a", "12345678", true)));
+  EXPECT_EQ(whole.keep_complete(), 1U);
+  ASSERT_TRUE(whole.write(path("whole")));
+  ASSERT_TRUE(broken_off.write(path("broken_off")));
+  EXPECT_EQ(get("broken_off"), get("whole"));
+}
+
 TEST_F(ResultFiles, WeightsAreEqualBytesForEqualChunks) {
   WeightsCollector at_once;
   ASSERT_TRUE(at_once.take(chunk("a", "12345678", true)));

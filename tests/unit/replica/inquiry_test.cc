@@ -139,10 +139,44 @@ TEST(Compile, TellsOfInferenceWithoutTraining) {
   EXPECT_THAT(answer.text, HasSubstr("device batch "));
 
   job.mutable_dataset()->set_test_items(0);
-  const Answer empty = ask("--compile", job.SerializeAsString());
-  ASSERT_FALSE(empty.status);
-  EXPECT_EQ(empty.status.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(empty.status.error().message, HasSubstr("needs test items"));
+  const Answer whole = ask("--compile", job.SerializeAsString());
+  EXPECT_THAT(whole.text, HasSubstr("batches        16 of 64 samples\n")) << "all 1,000 items";
+}
+
+/// The answer for inference on data that has no tensor "labels" and one of `dimensions` a sample.
+Answer without_labels(const std::string& model, const std::string& tensor,
+                      const std::string& element, const std::vector<std::uint32_t>& dimensions,
+                      bool inference = true) {
+  proto::JoinReply job;
+  job.ParseFromString(serialised(model, 2));
+  job.mutable_config()->set_inference(inference);
+  job.mutable_dataset()->clear_tensors();
+  job.mutable_dataset()->set_classes(0);
+  proto::StreamTensor& stream = *job.mutable_dataset()->add_tensors();
+  stream.set_name(tensor);
+  stream.set_element(element);
+  stream.mutable_sample_shape()->Add(dimensions.begin(), dimensions.end());
+  (*job.mutable_config()->mutable_model()->mutable_sizes())["layers"] = 1;
+  if (tensor == "images") {
+    job.mutable_config()->mutable_model()->clear_sizes();
+    (*job.mutable_config()->mutable_model()->mutable_sizes())["classes"] = 10;
+  }
+  return ask("--compile", job.SerializeAsString());
+}
+
+TEST(Compile, NeedsLabelsForTrainingOnly) {
+  for (const char* model : {"small-cnn", "mlp", "resnet18"}) {
+    const Answer inferred = without_labels(model, "images", "u8", {3, 32, 32});
+    EXPECT_TRUE(inferred.status) << inferred.status.error().message;
+    const Answer trained = without_labels(model, "images", "u8", {3, 32, 32}, false);
+    ASSERT_FALSE(trained.status) << model;
+    EXPECT_THAT(trained.status.error().message, HasSubstr("needs labels"));
+  }
+  for (const char* model : {"gpt2", "bert-base"}) {
+    const Answer inferred = without_labels(model, "tokens", "i32", {16});
+    EXPECT_TRUE(inferred.status) << inferred.status.error().message;
+    EXPECT_FALSE(without_labels(model, "tokens", "i32", {16}, false).status) << model;
+  }
 }
 
 TEST(Compile, RefusesDataThatTheModelDoesNotTake) {

@@ -569,6 +569,77 @@ TEST(Dump, IsOfTheLastMicroBatchAndUnchangedByPoison) {
   EXPECT_EQ(outcome.records[0].tensors, poisoned.records[0].tensors);
 }
 
+/// What a single replica dumps of step 2, which ends early, and why it does.
+struct BrokenOff {
+  std::map<std::string, Record::Dumped> dump;
+  Error error;
+};
+
+BrokenOff break_off(const proto::RunConfig& job) {
+  const auto program = compile(*compile_options(job, dataset()));
+  const auto training = training_options(job, dataset());
+  auto world = LocalWorld::create({.replicas = 1});
+  EXPECT_TRUE(program && training && world);
+  Progress progress;
+  Record record;
+  const HostWeights none;
+  TrainingLoop loop(*program, *training, (*world)->communicator(ReplicaId{0}), progress, &record,
+                    none, [&](const std::string& /*stream*/) {
+                      return std::make_unique<SampleStream>(0, ~std::uint64_t{0}, 0, 1,
+                                                            job.data().micro_batch_size());
+                    });
+  const auto result = loop.run();
+  EXPECT_FALSE(result);
+  return {record.dumps[2], result ? Error{} : result.error()};
+}
+
+/// Whether the step's dump has a number that is not finite in the tensor that the error names.
+void expect_the_culprit(const BrokenOff& outcome, const std::string& name) {
+  EXPECT_EQ(outcome.error.code, ErrorCode::kData);
+  EXPECT_THAT(outcome.error.message, HasSubstr("of '" + name + "' "));
+  ASSERT_TRUE(outcome.dump.contains(name));
+  EXPECT_TRUE(std::ranges::any_of(outcome.dump.at(name).floats(),
+                                  [](float value) { return !std::isfinite(value); }));
+}
+
+/// A rate so high that the weights after step 1 are finite and what they give in step 2 is not.
+proto::RunConfig exploding(std::uint32_t accumulation) {
+  proto::RunConfig job = dumping(config(1, 2));
+  job.mutable_training()->set_optimizer("sgd");
+  job.mutable_training()->set_learning_rate(1e30);
+  job.mutable_training()->set_gradient_accumulation(accumulation);
+  return job;
+}
+
+TEST(Dump, HoldsWhatAStepMadeUpToANumberThatIsNotFinite) {
+  const BrokenOff outcome = break_off(exploding(1));
+
+  expect_the_culprit(outcome, "conv2");
+  const auto& dump = outcome.dump;
+  for (const char* before : {"images", "normalized", "conv1", "pool1", "conv1.weight"}) {
+    EXPECT_TRUE(dump.contains(before)) << before;
+  }
+  EXPECT_FALSE(dump.contains("fc1")) << "made after it";
+  EXPECT_FALSE(dump.contains("conv1.weight.gradient")) << "made after it";
+  EXPECT_FALSE(dump.contains("conv1.weight.updated")) << "made after it";
+}
+
+TEST(Dump, HoldsTheMicroBatchThatANumberEnds) {
+  proto::RunConfig job = exploding(3);
+  const BrokenOff outcome = break_off(job);
+
+  // The first of the step's three: micro-batch 3 of two samples, 6 and 7.
+  expect_the_culprit(outcome, "conv2");
+  const auto& dump = outcome.dump;
+  EXPECT_TRUE(dump.contains("pool1")) << "its input, still live";
+  const std::vector<float> sums = dump.at("fc1.weight.accumulator").floats();
+  EXPECT_TRUE(std::ranges::all_of(sums, [](float value) { return value == 0; }));
+  EXPECT_FALSE(dump.contains("fc1.weight.accumulator.exchanged"));
+
+  job.mutable_memory()->set_poison_dead(true);
+  EXPECT_EQ(dump, break_off(job).dump);
+}
+
 TEST(Dump, NamesWhatIsNearWhereNothingMatches) {
   const auto program = compile(*compile_options(config(1, 4), dataset()));
   ASSERT_TRUE(program);
