@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
@@ -7,14 +6,16 @@
 /// Constants and sums in place.
 ///
 ///   fill() shape=[..] value=.  ->  f32, row-major, every element `value`
-///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 where it is not zero, else the lowest
-///   float:
-///                          what is added to scores [B,h,T,T] so that no token sees the others
-///   causal_mask() size=T   ->  f32[T,T], 0 where the column is not behind the row, else the lowest
-///                              float: added to attention's scores, it leaves later tokens unseen
+///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 where it is not zero, else -16,384: what is
+///                              added to scores [B,h,T,T] so that no token sees the others
+///   causal_mask() size=T   ->  f32[T,T], 0 where the column is not behind the row, else -16,384:
+///                              added to attention's scores, it leaves later tokens unseen
 ///   accumulate(sum, x)     ->  sum, updated in place to sum + x
 ///   accumulate_metrics(total f32[3], loss, correct, count)  ->  total, updated in place by
 ///                              [loss * count, correct, count]
+///
+/// exp(-16,384 + score) is 0 beside any score that is kept, and the sum of two masks and a score is
+/// a number in half precision too, where the lowest is -65,504.
 namespace poprun {
 namespace {
 
@@ -59,6 +60,8 @@ Work fill_work(const Signature& s) {
   return elementwise_work(s, 0);
 }
 
+constexpr float kUnseen = -16384.0F;
+
 Result<std::vector<TensorType>> causal_mask_shape(const Signature& s) {
   if (!s.inputs.empty() || !s.attributes.has("size") || s.attributes.integer("size") < 1) {
     return shape_error("causal_mask", s, "no input, size >= 1");
@@ -72,7 +75,7 @@ std::unique_ptr<Kernel> causal_mask_numerics(const Signature& s) {
     for (std::int64_t row = 0; row < T; ++row) {
       float* y = t.output_f32(0) + row * T;
       std::fill_n(y, row + 1, 0.0F);
-      std::fill(y + row + 1, y + T, std::numeric_limits<float>::lowest());
+      std::fill(y + row + 1, y + T, kUnseen);
     }
   });
 }
@@ -89,9 +92,8 @@ Result<std::vector<TensorType>> attention_mask_shape(const Signature& s) {
 std::unique_ptr<Kernel> attention_mask_numerics(const Signature& s) {
   return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
     const auto* kept = reinterpret_cast<const std::int32_t*>(t.inputs[0]);  // NOLINT: i32 tensor.
-    std::transform(kept, kept + n, t.output_f32(0), [](std::int32_t one) {
-      return one != 0 ? 0.0F : std::numeric_limits<float>::lowest();
-    });
+    std::transform(kept, kept + n, t.output_f32(0),
+                   [](std::int32_t one) { return one != 0 ? 0.0F : kUnseen; });
   });
 }
 

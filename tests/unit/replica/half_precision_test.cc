@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -12,6 +13,7 @@
 #include "replica/base/half.h"
 #include "replica/engine/finite.h"
 #include "replica/engine/loss_scale.h"
+#include "replica/models/model.h"
 #include "replica/ops/half/half_kernel.h"
 #include "training_job.h"
 
@@ -395,6 +397,61 @@ TEST(HalfPrecision, MasterWeightsKeepSmallUpdates) {
   };
 
   EXPECT_GT(moved(true), 2 * moved(false));
+}
+
+/// gpt2 on the made-up images' first bytes as tokens; `kept` is what its attention mask says of all
+/// of them, if it has one.
+testing::Forward tiny_gpt2(std::optional<double> kept) {
+  return [kept](Builder& builder, const std::vector<TensorId>& inputs, bool training) {
+    const Attributes to_integers{{"to", std::string{"i32"}}};
+    const std::int64_t B = builder.type(inputs[0]).shape[0];
+    const auto named = [&](const char* name) {
+      return (training ? "train/" : "evaluate/") + std::string{name};
+    };
+    const TensorId bytes = builder.add_one(
+        "reshape", {inputs[0]}, {{"shape", Shape{B, 784}}, {"layout", std::string{"row-major"}}},
+        named("bytes"));
+    const TensorId first = builder.add_one(
+        "slice", {bytes},
+        {{"axis", std::int64_t{1}}, {"begin", std::int64_t{0}}, {"count", std::int64_t{6}}},
+        named("first"));
+    const TensorId tokens = builder.add_one("cast", {first}, to_integers, named("tokens"));
+    ModelInputs given;
+    given.names = {"tokens", "labels"};
+    given.tensors = {tokens, tokens};
+    given.training = training;
+    if (kept) {
+      const TensorId mask =
+          builder.add_one("fill", {}, {{"shape", Shape{B, 6}}, {"value", *kept}}, named("mask"));
+      given.names.push_back("attention_mask");
+      given.tensors.push_back(builder.add_one("cast", {mask}, to_integers, named("kept")));
+    }
+    const Model model = *find_model("gpt2");
+    given.sizes = *sizes_of(
+        model,
+        {{"layers", 2}, {"hidden", 16}, {"heads", 2}, {"vocabulary", 256}, {"sequence-length", 6}});
+    const ModelOutputs outputs = model.build(builder, given);
+    return ForwardOutputs{outputs.loss, outputs.correct, outputs.count, outputs.prediction};
+  };
+}
+
+TEST(HalfPrecision, MasksOfAttentionStayFinite) {
+  // Two masks meet above the diagonal, and where everything is masked nothing else is left.
+  for (const auto kept : {std::optional<double>{}, std::optional{1.0}, std::optional{0.0}}) {
+    double loss = 0;
+    for (const std::string precision : {"float", "half"}) {
+      proto::RunConfig job = half_config(1, 4);
+      job.mutable_model()->set_precision(precision);
+      job.mutable_training()->set_learning_rate(0.01);
+
+      const Outcome outcome = run(job, {}, ~std::uint64_t{0}, tiny_gpt2(kept));
+
+      ASSERT_EQ(outcome.records[0].steps.size(), 3U) << precision << " " << kept.value_or(-1);
+      const double now = outcome.records[0].steps[2].loss;
+      EXPECT_NEAR(now, precision == "half" ? loss : now, 0.01);
+      loss = now;
+    }
+  }
 }
 
 TEST(HalfPrecision, AutomaticLossScaleSkipsStepsThatOverflow) {
