@@ -6,18 +6,18 @@
 /// Constants and sums in place.
 ///
 ///   fill() shape=[..] value=.  ->  f32, row-major, every element `value`
-///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 where it is not zero, else kUnseen: added
-///                              to scores [B,h,T,T], so that no token sees the others
-///   causal_mask() size=T   ->  f32[T,T], 0 where the column is not behind the row, else kUnseen:
+///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 where it is not zero, else -16,384: what is
+///                              added to scores [B,h,T,T] so that no token sees the others
+///   causal_mask() size=T   ->  f32[T,T], 0 where the column is not behind the row, else -16,384:
 ///                              added to attention's scores, it leaves later tokens unseen
 ///   accumulate(sum, x)     ->  sum, updated in place to sum + x
 ///   accumulate_metrics(total f32[3], loss, correct, count)  ->  total, updated in place by
 ///                              [loss * count, correct, count]
+///
+/// exp(-16,384 + score) is 0 beside any score that is kept, and the sum of two masks and a score is
+/// a number in half precision too, where the lowest is -65,504.
 namespace poprun {
 namespace {
-
-/// exp(kUnseen) is zero in float32, and a score on which both masks fall is still a float16.
-constexpr float kUnseen = -30000;
 
 Result<std::vector<TensorType>> same_types(const Signature& s) {
   if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
@@ -60,6 +60,8 @@ Work fill_work(const Signature& s) {
   return elementwise_work(s, 0);
 }
 
+constexpr float kUnseen = -16384.0F;
+
 Result<std::vector<TensorType>> causal_mask_shape(const Signature& s) {
   if (!s.inputs.empty() || !s.attributes.has("size") || s.attributes.integer("size") < 1) {
     return shape_error("causal_mask", s, "no input, size >= 1");
@@ -90,9 +92,8 @@ Result<std::vector<TensorType>> attention_mask_shape(const Signature& s) {
 std::unique_ptr<Kernel> attention_mask_numerics(const Signature& s) {
   return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
     const auto* kept = reinterpret_cast<const std::int32_t*>(t.inputs[0]);  // NOLINT: i32 tensor.
-    std::transform(kept, kept + n, t.output_f32(0), [](std::int32_t one) {
-      return one != 0 ? 0.0F : kUnseen;
-    });
+    std::transform(kept, kept + n, t.output_f32(0),
+                   [](std::int32_t one) { return one != 0 ? 0.0F : kUnseen; });
   });
 }
 

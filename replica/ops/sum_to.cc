@@ -5,13 +5,19 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
-/// sum_to(x) shape=[..] layout="row-major" | "nhwc"  ->  y
+/// sum_to(x) shape=[..] layout="row-major" | "nhwc" scale=.  ->  y
 ///
 /// The gradient of broadcasting (and `expand` is its own): x summed over the dimensions along which
 /// `shape` is repeated to give x's shape. Elements are added in the order in which x lies in
-/// memory; sums along its rows in 16 interleaved parts first, whatever the CPU.
+/// memory; sums along its rows in 16 interleaved parts first, whatever the CPU. Sums are multiplied
+/// by `scale`, which may be left out and is then 1: a mean that is stored in half precision exists
+/// where its sum would be infinite.
 namespace poprun {
 namespace {
+
+double scale_of(const Attributes& attributes) {
+  return attributes.has("scale") ? attributes.real("scale") : 1.0;
+}
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
   if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 || !s.attributes.has("shape") ||
@@ -66,12 +72,16 @@ void add_row(const float* x, float* y, std::int64_t n, std::int64_t stride) {
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   return make_kernel([loops = broadcast_loops(s.inputs[0], {s.outputs[0]}),
-                      n = s.outputs[0].elements()](const Operands& t) {
+                      n = s.outputs[0].elements(),
+                      scale = static_cast<float>(scale_of(s.attributes))](const Operands& t) {
     float* y = t.output_f32(0);
     std::fill_n(y, n, 0.0F);
     loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
       add_row(t.input_f32(0) + at, y + offsets[0], loops.row(), loops.row_stride(0));
     });
+    if (scale != 1.0F) {
+      std::transform(y, y + n, y, [scale](float sum) { return sum * scale; });
+    }
   });
 }
 
@@ -84,9 +94,15 @@ Work work(const Signature& s) {
 
 void gradient(Differentiator& d) {
   const TensorType& x = d.type(d.operation().inputs[0]);
-  const std::string layout = x.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
-  d.set_input_gradient(
-      0, d.add("expand", {d.output_gradient(0)}, {{"shape", x.shape}, {"layout", layout}}, {0})[0]);
+  const Attributes whole{
+      {"shape", x.shape},
+      {"layout", std::string{x.layout == Layout::kChannelsLast ? "nhwc" : "row-major"}}};
+  TensorId dy = d.output_gradient(0);
+  if (const double scale = scale_of(d.operation().attributes); scale != 1) {
+    const TensorId factor = d.add("fill", {}, {{"shape", Shape{}}, {"value", scale}}, {0})[0];
+    dy = d.add("mul", {dy, factor}, {}, {0})[0];
+  }
+  d.set_input_gradient(0, d.add("expand", {dy}, whole, {0})[0]);
 }
 
 }  // namespace

@@ -46,26 +46,31 @@ class Reducer {
   }
 
   TensorId sum(TensorId x) {
+    return builder_.status() ? step("sum_to", {x}, to_result(x), ".sum") : x;
+  }
+
+  TensorId mean(TensorId x) {
     if (!builder_.status()) {
       return x;
     }
+    Attributes attributes = to_result(x);
+    const double all = static_cast<double>(builder_.type(x).elements());
+    attributes.set("scale", static_cast<double>(result_of(x).elements()) / all);
+    return step("sum_to", {x}, attributes, ".mean");
+  }
+
+  TensorType result_of(TensorId x) {
     TensorType y = builder_.type(x);
     for (const std::int64_t axis : axes_) {
       y.shape[static_cast<std::size_t>(axis)] = 1;
     }
-    const std::string layout = y.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
-    return step("sum_to", {x}, {{"shape", y.shape}, {"layout", layout}}, ".sum");
+    return y;
   }
 
-  TensorId mean(TensorId x) {
-    const TensorId total = sum(x);
-    if (!builder_.status()) {
-      return x;
-    }
-    const auto share = static_cast<double>(builder_.type(total).elements()) /
-                       static_cast<double>(builder_.type(x).elements());
-    return step("mul", {total, step("fill", {}, {{"shape", Shape{}}, {"value", share}}, ".share")},
-                {}, ".mean");
+  Attributes to_result(TensorId x) {
+    const TensorType y = result_of(x);
+    const std::string layout = y.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
+    return {{"shape", y.shape}, {"layout", layout}};
   }
 
   TensorId log_sum_exp(TensorId x) {

@@ -107,6 +107,13 @@ Targets classes_as_targets(Builder& builder, const std::string& name, TensorId o
   return {values, counts, equal};
 }
 
+/// What was added from tensor `first` on is labels, loss and counts: float32 in any precision.
+void keep_as_metrics(Graph& graph, std::size_t first) {
+  for (std::size_t t = first; t < graph.tensors().size(); ++t) {
+    graph.set_role(TensorId{static_cast<std::uint32_t>(t)}, Role::kMetric);
+  }
+}
+
 /// sum over rows that count of mean((y - target)^2), by their number.
 Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& name, TensorId output,
                                         TensorId labels) {
@@ -114,6 +121,7 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
   const TensorType given = builder.type(labels);
   const std::int64_t N = shape.empty() ? 1 : shape[0];
   const std::int64_t D = builder.type(output).elements() / N;
+  const std::size_t first = builder.graph().tensors().size();
   const TensorId y = reshape(builder, name + ".output", output, {N, D});
   Targets targets{};
   if (given.data == DataType::kF32 && given.elements() == N * D) {
@@ -144,6 +152,7 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
                                ? layers::reduce(builder, name + ".correct", Reduction::kSum,
                                                 *targets.correct, {0}, false)
                                : fill(builder, name + ".correct", 0);
+  keep_as_metrics(builder.graph(), first);
   return ModelOutputs{.loss = loss, .correct = correct, .count = count, .prediction = output};
 }
 

@@ -9,11 +9,12 @@
 #include <gtest/gtest.h>
 
 #include "replica/graph/graph.h"
+#include "replica/ops/half/half_kernel.h"
 #include "replica/ops/operator.h"
 
 namespace poprun::testing {
 
-/// Runs operations by their numerics faces, every tensor in a buffer of its own: the plain program,
+/// Runs operations by their kernels, every tensor in a buffer of its own: the plain program,
 /// without plan, arena or engine.
 class GraphRunner {
  public:
@@ -45,7 +46,7 @@ class GraphRunner {
       signature.outputs.push_back(graph_.tensor(id).type);
       operands.outputs.push_back(bytes(id));
     }
-    const auto kernel = op->numerics(signature);
+    const auto kernel = prepare_kernel(*op, signature);
     std::vector<std::max_align_t> scratch(
         static_cast<std::size_t>(kernel->scratch().count()) / sizeof(std::max_align_t) + 8);
     void* aligned = scratch.data();

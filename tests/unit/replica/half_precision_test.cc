@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <random>
 #include <set>
 
@@ -12,6 +13,7 @@
 #include "replica/base/half.h"
 #include "replica/engine/finite.h"
 #include "replica/engine/loss_scale.h"
+#include "replica/models/model.h"
 #include "replica/ops/half/half_kernel.h"
 #include "training_job.h"
 
@@ -308,6 +310,91 @@ TEST(HalfPrecision, StoresWeightsActivationsAndGradientsInTwoBytes) {
             total_cycles(cost_of(*find_function(*whole, "train"))));
 }
 
+/// Data of the kind that a model was published on.
+proto::Dataset dataset_of(const Model& model) {
+  proto::Dataset data = dataset();
+  data.clear_tensors();
+  data.set_classes(static_cast<std::uint32_t>(model.sample.classes));
+  for (const SampleTensor& tensor : model.sample.tensors) {
+    proto::StreamTensor& added = *data.add_tensors();
+    added.set_name(tensor.name);
+    added.set_element(std::string{element_name(tensor.data)});
+    for (const std::int64_t d : tensor.shape) {
+      added.add_sample_shape(static_cast<std::uint32_t>(d));
+    }
+  }
+  return data;
+}
+
+/// Tensors that an operator puts out as statistics: named here, not taken from its description.
+std::set<TensorId> statistics_in(const Graph& graph) {
+  std::set<TensorId> found;
+  for (const Function& function : graph.functions) {
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        if (operation.kind == "layer_norm" || operation.kind == "batch_norm_training") {
+          found.insert(operation.outputs.begin() + 1, operation.outputs.end());
+        }
+      }
+    }
+  }
+  return found;
+}
+
+bool may_stay_float(const Tensor& tensor) {
+  return tensor.type.shape.empty() || tensor.role == Role::kOptimizerState ||
+         tensor.role == Role::kBuffer || tensor.role == Role::kMetric;
+}
+
+/// The parameter is the model.
+class HalfModel : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(HalfModel, KeepsInFloatWhatItMustOnly) {
+  const Model model = *find_model(GetParam());
+  for (const bool master : {false, true}) {
+    proto::RunConfig job = half_config(2, 2);
+    job.mutable_model()->set_name(model.name);
+    job.mutable_model()->set_dropout(model.has_dropout ? 0.1F : 0.0F);
+    job.mutable_training()->set_optimizer("adamw");
+    job.mutable_training()->set_master_weights(master);
+    job.mutable_training()->set_gradient_accumulation(2);
+    const auto options = compile_options(job, dataset_of(model));
+    ASSERT_TRUE(options) << options.error().message;
+    const auto graph = build_job(*options);
+    ASSERT_TRUE(graph) << graph.error().message;
+    const std::set<TensorId> statistics = statistics_in(*graph);
+
+    std::int64_t halves = 0;
+    for (std::uint32_t t = 0; t < graph->tensors().size(); ++t) {
+      const Tensor& tensor = graph->tensors()[t];
+      const bool stays = may_stay_float(tensor) || statistics.contains(TensorId{t});
+      if (tensor.type.data == DataType::kF32) {
+        EXPECT_TRUE(stays) << tensor.name << " " << to_text(tensor.role);
+      }
+      if (tensor.type.data == DataType::kF16) {
+        EXPECT_FALSE(stays) << tensor.name << " " << to_text(tensor.role);
+        ++halves;
+      }
+    }
+    EXPECT_GT(halves, 0);
+  }
+}
+
+std::vector<std::string> model_names() {
+  std::vector<std::string> names;
+  for (const Model& model : all_models()) {
+    names.push_back(model.name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, HalfModel, ::testing::ValuesIn(model_names()),
+                         [](const auto& name) {
+                           std::string text = name.param;
+                           std::ranges::replace(text, '-', '_');
+                           return text;
+                         });
+
 TEST(HalfPrecision, FirstStepAgreesWithTheNaiveNetworkUpToRounding) {
   constexpr double kRate = 8;
   for (const bool master : {false, true}) {
@@ -395,6 +482,61 @@ TEST(HalfPrecision, MasterWeightsKeepSmallUpdates) {
   };
 
   EXPECT_GT(moved(true), 2 * moved(false));
+}
+
+/// gpt2 on the made-up images' first bytes as tokens; `kept` is what its attention mask says of all
+/// of them, if it has one.
+testing::Forward tiny_gpt2(std::optional<double> kept) {
+  return [kept](Builder& builder, const std::vector<TensorId>& inputs, bool training) {
+    const Attributes to_integers{{"to", std::string{"i32"}}};
+    const std::int64_t B = builder.type(inputs[0]).shape[0];
+    const auto named = [&](const char* name) {
+      return (training ? "train/" : "evaluate/") + std::string{name};
+    };
+    const TensorId bytes = builder.add_one(
+        "reshape", {inputs[0]}, {{"shape", Shape{B, 784}}, {"layout", std::string{"row-major"}}},
+        named("bytes"));
+    const TensorId first = builder.add_one(
+        "slice", {bytes},
+        {{"axis", std::int64_t{1}}, {"begin", std::int64_t{0}}, {"count", std::int64_t{6}}},
+        named("first"));
+    const TensorId tokens = builder.add_one("cast", {first}, to_integers, named("tokens"));
+    ModelInputs given;
+    given.names = {"tokens", "labels"};
+    given.tensors = {tokens, tokens};
+    given.training = training;
+    if (kept) {
+      const TensorId mask =
+          builder.add_one("fill", {}, {{"shape", Shape{B, 6}}, {"value", *kept}}, named("mask"));
+      given.names.push_back("attention_mask");
+      given.tensors.push_back(builder.add_one("cast", {mask}, to_integers, named("kept")));
+    }
+    const Model model = *find_model("gpt2");
+    given.sizes = *sizes_of(
+        model,
+        {{"layers", 2}, {"hidden", 16}, {"heads", 2}, {"vocabulary", 256}, {"sequence-length", 6}});
+    const ModelOutputs outputs = model.build(builder, given);
+    return ForwardOutputs{outputs.loss, outputs.correct, outputs.count, outputs.prediction};
+  };
+}
+
+TEST(HalfPrecision, MasksOfAttentionStayFinite) {
+  // Two masks meet above the diagonal, and where everything is masked nothing else is left.
+  for (const auto kept : {std::optional<double>{}, std::optional{1.0}, std::optional{0.0}}) {
+    double loss = 0;
+    for (const std::string precision : {"float", "half"}) {
+      proto::RunConfig job = half_config(1, 4);
+      job.mutable_model()->set_precision(precision);
+      job.mutable_training()->set_learning_rate(0.01);
+
+      const Outcome outcome = run(job, {}, ~std::uint64_t{0}, tiny_gpt2(kept));
+
+      ASSERT_EQ(outcome.records[0].steps.size(), 3U) << precision << " " << kept.value_or(-1);
+      const double now = outcome.records[0].steps[2].loss;
+      EXPECT_NEAR(now, precision == "half" ? loss : now, 0.01);
+      loss = now;
+    }
+  }
 }
 
 TEST(HalfPrecision, AutomaticLossScaleSkipsStepsThatOverflow) {

@@ -1,11 +1,15 @@
 /// ONNX models built here, imported, compiled and run, against results worked out by hand.
 
 #include <cmath>
+#include <cstring>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "graph_runner.h"
 #include "onnx_models.h"
+#include "replica/base/half.h"
+#include "replica/compiler/precision/precision.h"
 #include "replica/instance/onnx_check.h"
 #include "replica/models/onnx/job_model.h"
 
@@ -167,6 +171,34 @@ TEST(OnnxJob, ABatchSizeWrittenIntoReshapesFollowsTheData) {
 
   ASSERT_TRUE(built.status) << built.status.error().message;
   EXPECT_EQ(built.graph.tensor(built.graph.find("flat")).type.shape, (Shape{3, 2}));
+}
+
+TEST(OnnxJob, TheMeanSquaredErrorIsFloatInHalfPrecision) {
+  // A half holds neither the label 3,001 nor as many rows.
+  constexpr std::int64_t kRows = 3001;
+  OnnxBuilder b;
+  b.input("x", {-1, 1}).output("y", {-1, 1});
+  b.weight("w", {1, 1}, {1});
+  b.node("MatMul", {"x", "w"}, {"y"});
+  Built built = build(b, "mean-squared-error", {DataType::kF32, {kRows, 1}, {}});
+  ASSERT_TRUE(built.status) << built.status.error().message;
+  use_half(built.graph, {.half = true});
+  testing::GraphRunner runner(built.graph);
+  const Graph& graph = built.graph;
+  ASSERT_EQ(graph.tensor(graph.find("y")).type.data, DataType::kF16);
+  const Half one = to_half(1);
+  std::memcpy(runner.bytes(graph.find("w")), &one, sizeof(one));
+  auto& operations = built.graph.functions[1].regions[0].operations;
+  ASSERT_EQ(operations[0].kind, "stream_in");
+  std::ranges::fill(runner.floats(operations[0].outputs[0]), 3000.0F);
+  const std::vector<std::int32_t> labels(kRows, 3001);
+  std::memcpy(runner.bytes(operations[0].outputs[1]), labels.data(), kRows * 4);
+  operations.erase(operations.begin());
+
+  runner.run(operations);
+
+  EXPECT_EQ(runner.floats(graph.find("loss"))[0], 1.0F);
+  EXPECT_EQ(runner.floats(graph.find("loss.count"))[0], 3001.0F);
 }
 
 TEST(OnnxJob, DropoutDropsInTraining) {

@@ -10,6 +10,8 @@
 
 #include "composition.h"
 #include "probe.h"
+#include "replica/base/half.h"
+#include "replica/compiler/precision/precision.h"
 #include "replica/models/layers/reductions.h"
 
 namespace poprun {
@@ -176,6 +178,26 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Reduce,
                                            Case{image({1, 3, 2, 2}), {2, 3}},
                                            Case{image({2, 3, 1, 2}), {1}}));
 
+TEST(Reductions, MeansInHalfPrecisionExistWhereSumsWouldBeInfinite) {
+  Graph graph;
+  graph.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};
+  Builder builder(graph, 1, 0, "");
+  const TensorId x = graph.add_tensor({"x", f32({2, 999}), Role::kParameter});
+  const TensorId y = layers::reduce(builder, "y", Reduction::kMean, x, {1}, false);
+  use_half(graph, {.half = true});
+  GraphRunner runner(graph);
+  std::vector<Half> values(2 * 999, to_half(100.0F));
+  values[0] = to_half(10000.0F);
+  std::memcpy(runner.bytes(x), values.data(), values.size() * sizeof(Half));
+
+  runner.run(builder.operations());
+
+  std::vector<Half> means(2);
+  std::memcpy(means.data(), runner.bytes(y), 2 * sizeof(Half));
+  EXPECT_THAT(means, ElementsAre(to_half(static_cast<float>((998.0 * 100 + 10000) / 999)),
+                                 to_half(100.0F)));
+}
+
 TEST(ReduceDimensions, AreKeptOrDropped) {
   const auto type_of = [](const TensorType& x, const Shape& axes, bool keep_dims) {
     const Composition reduction({x}, [&](Builder& builder, const std::vector<TensorId>& inputs) {
@@ -315,11 +337,14 @@ TEST(Expand, RepeatsAndSumToIsItsGradient) {
 }
 
 TEST(SumTo, HasAGradient) {
-  Probe probe("sum_to", {f32({2, 3})},
-              {{"shape", Shape{2, 1}}, {"layout", std::string{"row-major"}}}, 1);
-  GraphRunner runner(probe.graph());
-  probe.randomise(runner, 1.0F, 56);
-  probe.expect_gradients(runner, 0.5F, 1e-5);
+  for (const double scale : {1.0, 0.3}) {
+    Probe probe("sum_to", {f32({2, 3})},
+                {{"shape", Shape{2, 1}}, {"layout", std::string{"row-major"}}, {"scale", scale}},
+                1);
+    GraphRunner runner(probe.graph());
+    probe.randomise(runner, 1.0F, 56);
+    probe.expect_gradients(runner, 0.5F, 1e-5);
+  }
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 
 #include "case.h"
 
@@ -254,14 +253,12 @@ void add_places(std::vector<Case>& all, const std::string& suffix, const Input& 
   }
 }
 
-/// Masks: nothing, or so little that no score beside it counts.
+/// Masks: nothing, or a number that halves have, so low that no score beside it counts.
 Definition mask_of(const Shape& shape,
                    const std::function<bool(const Arrays&, const Shape&)>& seen) {
   return [=](const Arrays& in, const Attributes&) {
     Array y(shape);
-    for_each_index(shape, [&](const Shape& i) {
-      y(i) = seen(in, i) ? 0.0 : -std::numeric_limits<double>::infinity();
-    });
+    for_each_index(shape, [&](const Shape& i) { y(i) = seen(in, i) ? 0 : -16384; });
     return Arrays{y};
   };
 }

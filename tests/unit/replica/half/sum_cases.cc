@@ -133,7 +133,7 @@ Arrays summed(const Arrays& in, const Attributes& a) {
     for (std::size_t d = 0; d < to.size(); ++d) {
       to[d] = y.shape[d] == 1 ? 0 : to[d];
     }
-    y(to) += in[0](index);
+    y(to) += in[0](index) * (a.has("scale") ? a.real("scale") : 1);
   });
   return {y};
 }
@@ -189,6 +189,9 @@ void add_sums(std::vector<Case>& all) {
                  summed,
                  {0x1p-22, 30},
                  kAll});
+  Attributes mean = to({3, 1}, "row-major");
+  mean.set("scale", 1.0 / 43);
+  all.push_back({"sum_to", {half({3, 43})}, mean, summed, {0x1p-22, 43}, kAll});
   for (const bool exclusive : {false, true}) {
     for (const bool reverse : {false, true}) {
       all.push_back({"cum_sum",
