@@ -102,6 +102,10 @@ Rendezvous::Slot& Rendezvous::slot(std::size_t index) const {
       reinterpret_cast<Slot*>(options_.memory + sizeof(Board) + index * sizeof(Slot)));
 }
 
+std::string Rendezvous::titled(const char* call) const {
+  return std::string(call) + " " + std::to_string(sequence_) + options_.among;
+}
+
 Place Rendezvous::place_of(std::size_t index) const {
   return slot(index).places[sequence_ % 2];
 }
@@ -125,7 +129,7 @@ Status Rendezvous::open(const Call& call, Place place) {
   if (std::ranges::all_of(calls_, [&](const Call& other) { return other == call; })) {
     return {};
   }
-  return give_up({ErrorCode::kBug, *disagreement(sequence_, options_.numbers, calls_)});
+  return give_up({ErrorCode::kBug, *disagreement(any_call_name(), options_.numbers, calls_)});
 }
 
 Status Rendezvous::wait(std::chrono::milliseconds patience) {
@@ -177,9 +181,8 @@ Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds limit)
   if (passed(word, board_->word.load(std::memory_order_acquire))) {
     return {};
   }
-  return give_up({ErrorCode::kInfrastructure,
-                  std::string(name_of(call_.kind)) + " " + std::to_string(sequence_) + ": " +
-                      replica_list(missing) + " did not arrive within " + describe(limit)});
+  return give_up({ErrorCode::kInfrastructure, call_name() + ": " + replica_list(missing) +
+                                                  " did not arrive within " + describe(limit)});
 }
 
 Status Rendezvous::give_up(Error error) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/local/call.h"
@@ -44,6 +45,7 @@ class Rendezvous {
   struct Options {
     std::byte* memory = nullptr;            ///< `bytes_needed`, from `initialise`.
     std::vector<std::size_t> numbers;       ///< Of the replicas that meet here, for messages.
+    std::string among;                      ///< Follows a call's number in them; may be empty.
     std::size_t self = 0;                   ///< Index among them.
     std::chrono::milliseconds deadline{0};  ///< For each wait.
     /// Decides whether a call may begin, where more replicas take part than meet here; called by
@@ -72,14 +74,18 @@ class Rendezvous {
   /// that counts.
   Status give_up(Error error);
 
-  /// Collectives opened so far; the current one's number.
-  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
+  /// The current call in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4, 8, 12".
+  [[nodiscard]] std::string call_name() const { return titled(name_of(call_.kind)); }
+
+  /// The same where replicas came for different calls: "call 17".
+  [[nodiscard]] std::string any_call_name() const { return titled("call"); }
 
  private:
   struct Board;
   struct Slot;
 
   [[nodiscard]] Slot& slot(std::size_t index) const;
+  [[nodiscard]] std::string titled(const char* call) const;
   Status sleep_while(std::uint32_t word, std::chrono::milliseconds limit);
   Status time_out(std::uint32_t word, std::chrono::milliseconds limit);
   Status adopt_failure();
