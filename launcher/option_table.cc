@@ -412,6 +412,12 @@ void add_training(std::vector<OptionRow>& rows) {
   rows.push_back({"training.clip-norm", 0, Group::kJob, Arity::kValue, "X", "0",
                   "Largest norm of all gradients together, they are scaled down to it; 0: any",
                   real({0, 1e12}, [=](Options& o, double v) { training(o)->set_clip_norm(v); })});
+  rows.push_back({"training.gradient-bucket", 0, Group::kJob, Arity::kValue, "MIB", "0",
+                  "Exchange gradients in buckets of this size while backward goes on; 0: all of "
+                  "them together behind it",
+                  real({0, 1e6}, [=](Options& o, double v) {
+                    training(o)->set_gradient_bucket_bytes(static_cast<std::uint64_t>(v * 0x1p20));
+                  })});
   rows.push_back({"training.nesterov", 0, Group::kJob, Arity::kValue, "BOOL", "false",
                   "Nesterov's form of the momentum optimizer",
                   boolean([=](Options& o, bool v) { training(o)->set_nesterov(v); })});

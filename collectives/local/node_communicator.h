@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/local/background.h"
 #include "collectives/local/node_segment.h"
 #include "collectives/local/pieces.h"
 #include "collectives/local/rendezvous.h"
@@ -53,6 +54,10 @@ class NodeCommunicator final : public Communicator {
 
   Result<std::span<std::byte>> allocate(Bytes size) override;
   Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) override;
+  Status begin_all_reduce(Reduction reduction, std::span<const Buffer> buffers) override {
+    return background_.begin(*this, reduction, buffers);
+  }
+  Status await_all_reduces() override { return background_.await(); }
   Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
                         std::span<std::byte> shard) override;
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
@@ -88,6 +93,7 @@ class NodeCommunicator final : public Communicator {
   Rendezvous rendezvous_;
   std::vector<const std::byte*> sources_;  ///< One a replica, scratch of a call.
   std::vector<std::byte*> targets_;
+  Background background_;
 };
 
 }  // namespace poprun::collectives

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/local/background.h"
 #include "collectives/local/node_communicator.h"
 #include "collectives/local/node_segment.h"
 #include "collectives/local/pieces.h"
@@ -64,6 +65,10 @@ class HostsCommunicator final : public Communicator {
 
   Result<std::span<std::byte>> allocate(Bytes size) override;
   Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) override;
+  Status begin_all_reduce(Reduction reduction, std::span<const Buffer> buffers) override {
+    return background_.begin(*this, reduction, buffers);
+  }
+  Status await_all_reduces() override { return background_.await(); }
   Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
                         std::span<std::byte> shard) override;
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
@@ -130,6 +135,7 @@ class HostsCommunicator final : public Communicator {
   std::string call_;   ///< "all-reduce 17".
   bool told_ = false;  ///< That it has failed, to the other hosts.
   std::vector<const std::byte*> sources_;
+  Background background_;
 };
 
 }  // namespace poprun::collectives

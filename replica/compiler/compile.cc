@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "replica/compiler/differentiation/differentiate.h"
+#include "replica/compiler/exchange/background.h"
 #include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/lowering/lower.h"
 #include "replica/compiler/placement/memory_plan.h"
@@ -178,6 +179,11 @@ void load_from_host(Graph& graph, const std::vector<TensorId>& weights) {
 }
 
 void add_notes(const CompileOptions& options, Program& program) {
+  if (options.gradient_bucket > Bytes{0} && options.gradient_accumulation > 1) {
+    program.add_notes(
+        "training.gradient-bucket has no effect with training.gradient-accumulation: gradients are "
+        "complete only behind the last micro-batch");
+  }
   if (options.ipus_per_replica > 1) {
     program.add_notes(fmt::format(
         "the model occupies 1 of {} IPUs of each replica: this version does not split a model over "
@@ -208,6 +214,10 @@ Result<Graph> build_job(const CompileOptions& options) {
   }
   if (options.precision.half) {
     use_half(graph, options.precision);
+  }
+  if (!options.inference && options.gradient_bucket > Bytes{0} &&
+      options.gradient_accumulation == 1) {
+    exchange_in_background(graph, options.gradient_bucket);
   }
   POPRUN_TRY(verify_graph(graph));
   return graph;

@@ -178,6 +178,9 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
         prepared.exchanged.push_back({type, bytes_of(tensor)});
       }
       prepared.activity = fmt::format("all-reduce of {} tensors", prepared.exchanged.size());
+    } else if (step.has_await_all_reduces()) {
+      prepared.activity = fmt::format("all-reduce of {} tensors in the background",
+                                      step.await_all_reduces().tensors_size());
     }
     all.push_back(std::move(prepared));
   }
@@ -271,8 +274,14 @@ Status Engine::run_step(Prepared& prepared) {
   }
   if (step.has_all_reduce()) {
     const Stopwatch stopwatch(wall_.exchange);
-    return communicator_.all_reduce(reduction_of(step.all_reduce().reduction()),
-                                    prepared.exchanged);
+    const Reduction reduction = reduction_of(step.all_reduce().reduction());
+    return step.all_reduce().in_background()
+               ? communicator_.begin_all_reduce(reduction, prepared.exchanged)
+               : communicator_.all_reduce(reduction, prepared.exchanged);
+  }
+  if (step.has_await_all_reduces()) {
+    const Stopwatch stopwatch(wall_.exchange);
+    return communicator_.await_all_reduces();
   }
   const Stopwatch stopwatch(wall_.host);
   if (step.has_stream_in()) {

@@ -21,7 +21,8 @@ constexpr std::size_t kNearestNames = 5;
 struct Uses {
   bool written = false;
   std::uint32_t last_write = 0;           ///< By an operation or the host. Step.number.
-  std::optional<std::uint32_t> exchange;  ///< Step.number.
+  std::optional<std::uint32_t> exchange;  ///< Step.number where it begins,
+  std::uint32_t exchanged = 0;            ///< and where it is done.
 };
 
 using UsesByTensor = std::map<std::uint32_t, Uses>;
@@ -48,6 +49,11 @@ void find_uses(const google::protobuf::RepeatedPtrField<proto::Step>& steps, Use
       for (const std::uint32_t tensor : step.all_reduce().tensors()) {
         uses[tensor].written = true;
         uses[tensor].exchange = step.number();
+        uses[tensor].exchanged = step.number();
+      }
+    } else if (step.has_await_all_reduces()) {
+      for (const std::uint32_t tensor : step.await_all_reduces().tensors()) {
+        uses[tensor].exchanged = step.number();
       }
     }
   }
@@ -119,7 +125,7 @@ void add_entries(const proto::Tensor& tensor, std::uint32_t id, const Uses& use,
     }
   } else if (use.exchange) {
     plan.before[*use.exchange].push_back({id, tensor.name()});
-    plan.after[*use.exchange].push_back({id, tensor.name() + ".exchanged"});
+    plan.after[use.exchanged].push_back({id, tensor.name() + ".exchanged"});
   } else {
     plan.after[use.last_write].push_back({id, tensor.name()});
   }

@@ -20,7 +20,8 @@
 ///
 ///   a, b = stream_in() stream="train"      the host writes a and b
 ///   stream_out(a) stream="step"            the host reads a
-///   a, b = all_reduce(a, b) reduction="mean"
+///   a, b = all_reduce(a, b) reduction="mean"        with background=1 it only begins, and
+///   a, b = await_all_reduces(a, b)                  this waits for all that have
 ///   w = initialise() uniform=0.1           or normal=0.02, or constant=0.0
 namespace poprun {
 

@@ -96,6 +96,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                        .half_partials = config.model().partials() == "half",
                        .stochastic_rounding = config.training().stochastic_rounding(),
                        .master_weights = config.training().master_weights()};
+  options.gradient_bucket =
+      Bytes{static_cast<std::int64_t>(config.training().gradient_bucket_bytes())};
   options.loss_scaling = config.training().loss_scaling();
   options.inference = config.inference();
   options.evaluate = config.training().evaluate();

@@ -99,6 +99,14 @@ class Communicator {
   /// exchange for all buffers together; they may differ in type.
   virtual Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
+  /// Begins an all_reduce and comes back. It goes on while this replica does other things, other
+  /// calls of the communicator included; nobody may touch the buffers until `await_all_reduces`
+  /// has returned. Those begun are carried out one after another.
+  virtual Status begin_all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
+
+  /// Waits until all reductions begun are done. Errors: also theirs.
+  virtual Status await_all_reduces() = 0;
+
   /// `shard` becomes this replica's slice of the reduction of `data`, both of elements of `type`:
   /// bytes [self * shard.size(), (self + 1) * shard.size()).
   /// Requires: data.size() == shard.size() * size(); whole elements.

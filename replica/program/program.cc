@@ -45,6 +45,7 @@ void add_cost(proto::Cost& total, const proto::Cost& cost, std::uint64_t times) 
   total.set_host_cycles(total.host_cycles() + times * cost.host_cycles());
   total.set_sync_cycles(total.sync_cycles() + times * cost.sync_cycles());
   total.set_flops(total.flops() + times * cost.flops());
+  total.set_background_cycles(total.background_cycles() + times * cost.background_cycles());
 }
 
 std::vector<std::uint32_t> tensors_of(const proto::Step& step) {
@@ -57,6 +58,7 @@ std::vector<std::uint32_t> tensors_of(const proto::Step& step) {
   take(step.stream_in().tensors());
   take(step.stream_out().tensors());
   take(step.all_reduce().tensors());
+  take(step.await_all_reduces().tensors());
   if (step.has_initialise()) {
     tensors.push_back(step.initialise().tensor());
   }

@@ -44,6 +44,27 @@ void set_cost(proto::Cost& cost, const DeviceTime& time) {
   cost.set_flops(static_cast<std::uint64_t>(time.flops));
 }
 
+/// Takes the links' time of reductions in the background out of their steps: they pass on the
+/// links, one after another, while further steps run, and what is left is waited for.
+void overlap(proto::Function& function) {
+  std::uint64_t now = 0;
+  std::uint64_t links_busy_until = 0;
+  for (proto::Step& step : *function.mutable_steps()) {
+    proto::Cost& cost = *step.mutable_cost();
+    if (step.all_reduce().in_background()) {
+      cost.set_background_cycles(cost.link_cycles());
+      cost.set_link_cycles(0);
+      now += static_cast<std::uint64_t>(total_cycles(cost).count());
+      links_busy_until = std::max(now, links_busy_until) + cost.background_cycles();
+    } else if (step.has_await_all_reduces()) {
+      cost.set_link_cycles(std::max(now, links_busy_until) - now);
+      now = std::max(now, links_busy_until);
+    } else {
+      now += static_cast<std::uint64_t>(total_cycles(cost).count());
+    }
+  }
+}
+
 void add_ids(const std::vector<TensorId>& ids,
              google::protobuf::RepeatedField<std::uint32_t>& target) {
   for (const TensorId id : ids) {
@@ -120,7 +141,10 @@ class Lowering {
       add_ids(operation.inputs, *step.mutable_stream_out()->mutable_tensors());
     } else if (operation.kind == "all_reduce") {
       step.mutable_all_reduce()->set_reduction(reduction_of(attributes.text("reduction")));
+      step.mutable_all_reduce()->set_in_background(attributes.has("background"));
       add_ids(operation.inputs, *step.mutable_all_reduce()->mutable_tensors());
+    } else if (operation.kind == "await_all_reduces") {
+      add_ids(operation.inputs, *step.mutable_await_all_reduces()->mutable_tensors());
     } else {
       proto::Execute& execute = *step.mutable_execute();
       execute.set_operation(operation.kind);
@@ -206,7 +230,9 @@ Program lower(const Graph& graph, const Liveness& liveness, const MemoryClaims& 
 
   Lowering lowering(graph, liveness, device, system);
   for (const Function& function : graph.functions) {
-    lowering.function(function, *program.add_functions());
+    proto::Function& target = *program.add_functions();
+    lowering.function(function, target);
+    overlap(target);
   }
   program.set_operator_count(lowering.executes());
   return program;

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/ports/communicator.h"
+
+namespace poprun::collectives {
+
+/// All-reduces that go on while their replica does other things: a thread that makes them one after
+/// another, on a channel of its own.
+///
+/// Threads: `begin` and `await` from one thread. The destructor waits for what is under way, as
+/// long as its deadline lets it.
+class Background {
+ public:
+  Background() = default;
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+  ~Background();
+
+  /// Of Communicator::begin_all_reduce. The first one makes the channel, a group of `parent`.
+  Status begin(Communicator& parent, Reduction reduction, std::span<const Buffer> buffers);
+
+  /// Of Communicator::await_all_reduces.
+  Status await();
+
+ private:
+  struct Job {
+    Reduction reduction = Reduction::kSum;
+    std::vector<Buffer> buffers;
+  };
+
+  void work();
+
+  std::unique_ptr<Communicator> channel_;
+  std::thread thread_;
+  std::mutex mutex_;  ///< Guards what follows.
+  std::condition_variable changed_;
+  std::deque<Job> jobs_;  ///< The first one is under way.
+  Status status_;         ///< Of the first that failed; no job begins after it.
+  bool ends_ = false;
+};
+
+}  // namespace poprun::collectives
