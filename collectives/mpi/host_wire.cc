@@ -15,34 +15,46 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kTag = 17;  ///< One is enough: messages between two processes keep their order.
 constexpr int kNoticeTag = 18;
-constexpr int kYields = 32;
+
+/// Largest message: Open MPI sends those below 64 KiB at once. A larger one waits for a reply, and
+/// that for all that its sender is sending in turn: links would carry one direction at a time.
+constexpr std::size_t kMessageBytes = std::size_t{60} << 10U;
+
+/// Of the calls that let MPI progress, Open MPI looks at sockets in every eighth.
+constexpr int kLooks = 8;
+
+constexpr int kYields = 4;
 constexpr std::chrono::microseconds kShortestSleep{20};
-constexpr std::chrono::microseconds kLongestSleep{100};
+constexpr std::chrono::microseconds kLongestSleep{500};
 constexpr std::chrono::milliseconds kLastWords{300};
 
-/// Calls `done` until it is true or `limit` has come; yields first and sleeps then.
+/// Calls `done` until it is true or `limit` has come; yields first and sleeps then, the longer the
+/// longer it has waited.
 template <typename Done>
 bool poll(Clock::time_point limit, const Done& done) {
-  std::chrono::microseconds sleep = kShortestSleep;
+  const Clock::time_point begin = Clock::now();
   for (int round = 0;; ++round) {
     if (done()) {
       return true;
     }
-    if (Clock::now() >= limit) {
+    const Clock::time_point now = Clock::now();
+    if (now >= limit) {
       return false;
     }
     if (round < kYields) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(sleep);
-      sleep = std::min(sleep + kShortestSleep, kLongestSleep);
+      std::this_thread::sleep_for(
+          std::clamp<Clock::duration>((now - begin) / 8, kShortestSleep, kLongestSleep));
     }
   }
 }
 
 bool all_done(std::span<MPI_Request> requests) {
   int done = 0;
-  MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  for (int look = 0; look < kLooks && done == 0; ++look) {
+    MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  }
   return done != 0;
 }
 
@@ -98,9 +110,11 @@ void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer
     const std::size_t count = lanes(transfer.host, carriers);
     for (std::size_t lane = lane_; lane < count; lane += mine) {
       const Slice slice = slice_of(transfer.bytes.size(), count, lane);
-      if (slice.size() > 0) {
+      const std::size_t messages = (slice.size() + kMessageBytes - 1) / kMessageBytes;
+      for (std::size_t i = 0; i < messages; ++i) {
+        const Slice message = slice_of(slice.size(), messages, i);
         peers_.push_back(transfer.host);
-        begin(transfer.bytes.data() + slice.begin, static_cast<int>(slice.size()),
+        begin(transfer.bytes.data() + slice.begin + message.begin, static_cast<int>(message.size()),
               processes_[theirs[lane % theirs.size()]].rank,
               &requests_.emplace_back(MPI_REQUEST_NULL));
       }
