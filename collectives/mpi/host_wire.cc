@@ -104,6 +104,7 @@ std::size_t HostWire::lanes(std::size_t host, Carriers carriers) const {
 
 void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
                     Carriers carriers) {
+  Post& posted = posts_.emplace_back();
   const std::size_t mine = carriers_[processes_[self_].host].size();
   const auto for_each_lane = [&](const Transfer& transfer, const auto& begin) {
     const std::vector<std::size_t>& theirs = carriers_[transfer.host];
@@ -113,10 +114,10 @@ void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer
       const std::size_t messages = (slice.size() + kMessageBytes - 1) / kMessageBytes;
       for (std::size_t i = 0; i < messages; ++i) {
         const Slice message = slice_of(slice.size(), messages, i);
-        peers_.push_back(transfer.host);
+        posted.peers.push_back(transfer.host);
         begin(transfer.bytes.data() + slice.begin + message.begin, static_cast<int>(message.size()),
               processes_[theirs[lane % theirs.size()]].rank,
-              &requests_.emplace_back(MPI_REQUEST_NULL));
+              &posted.requests.emplace_back(MPI_REQUEST_NULL));
       }
     }
   };
@@ -133,24 +134,24 @@ void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer
 }
 
 Status HostWire::wait(std::chrono::milliseconds patience, const std::string& call) {
+  POPRUN_CHECK(!posts_.empty());
   Error told{};
   bool stop = false;
   const bool ended = poll(Clock::now() + patience, [&] {
-    if (all_done(requests_)) {
+    if (all_done(posts_.front().requests)) {
       return true;
     }
     stop = heard(told);
     return stop;
   });
   if (ended && !stop) {
-    requests_.clear();
-    peers_.clear();
+    posts_.pop_front();
     return {};
   }
   failed_ = true;
   if (!stop) {
-    told = {ErrorCode::kInfrastructure,
-            call + ": " + replica_list(missing()) + " did not arrive within " + describe(patience)};
+    told = {ErrorCode::kInfrastructure, call + ": " + replica_list(missing(posts_.front())) +
+                                            " did not arrive within " + describe(patience)};
   }
   return tl::unexpected<Error>{told};
 }
@@ -169,12 +170,12 @@ bool HostWire::heard(Error& error) {
   return true;
 }
 
-std::vector<std::size_t> HostWire::missing() {
+std::vector<std::size_t> HostWire::missing(Post& post) const {
   std::vector<std::size_t> replicas;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
+  for (std::size_t i = 0; i < post.requests.size(); ++i) {
     int done = 0;
-    MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
-    for (const std::size_t p : carriers_[peers_[i]]) {
+    MPI_Test(&post.requests[i], &done, MPI_STATUS_IGNORE);
+    for (const std::size_t p : carriers_[post.peers[i]]) {
       for (std::size_t r = 0; done == 0 && r < processes_[p].count; ++r) {
         replicas.push_back(processes_[p].first + r);
       }
