@@ -19,7 +19,8 @@ Bytes control_bytes(std::size_t replicas) {
 
 Bytes segment_bytes(std::size_t replicas, Bytes wire) {
   return control_bytes(replicas) +
-         Bytes{static_cast<std::int64_t>(NodeSegment::kStagingBytes)} *
+         Bytes{
+             static_cast<std::int64_t>(2 * NodeSegment::kMailBytes + NodeSegment::kStagingBytes)} *
              static_cast<std::int64_t>(replicas) +
          wire;
 }
@@ -79,8 +80,13 @@ std::byte* NodeSegment::control() const {
   return memory_.data() + kNonceBytes.count();
 }
 
+std::byte* NodeSegment::mail(std::size_t replica, std::uint64_t sequence) const {
+  return memory_.data() + control_bytes(replicas_).count() +
+         (2 * replica + sequence % 2) * kMailBytes;
+}
+
 std::byte* NodeSegment::staging(std::size_t replica) const {
-  return memory_.data() + control_bytes(replicas_).count() + replica * kStagingBytes;
+  return mail(replicas_, 0) + replica * kStagingBytes;
 }
 
 Result<Bytes> NodeSegment::region_size(Bytes size) const {

@@ -16,6 +16,7 @@ namespace poprun::collectives {
 /// The memory through which the replicas of one host exchange, as one process sees it.
 ///
 ///   control      rendezvous of all replicas
+///   mailboxes    two of kMailBytes a replica, for what is small enough to be copied
 ///   staging      kStagingBytes a replica, for buffers that peers cannot read
 ///   wire         as many bytes as the maker wants, for what goes to and comes from other hosts
 ///   region 0..   one a call of Communicator::allocate: the same size for every replica
@@ -30,6 +31,7 @@ namespace poprun::collectives {
 class NodeSegment {
  public:
   static constexpr std::size_t kStagingBytes = std::size_t{1} << 20U;
+  static constexpr std::size_t kMailBytes = std::size_t{16} << 10U;
 
   enum class Peers : std::uint8_t { kThreads, kProcesses };
 
@@ -53,6 +55,9 @@ class NodeSegment {
 
   /// Memory of Rendezvous::Options.
   [[nodiscard]] std::byte* control() const;
+
+  /// The mailbox of `replica` for call number `sequence`, that of every second call.
+  [[nodiscard]] std::byte* mail(std::size_t replica, std::uint64_t sequence) const;
 
   [[nodiscard]] std::byte* staging(std::size_t replica) const;
 

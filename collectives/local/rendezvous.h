@@ -37,8 +37,8 @@ struct Place {
 ///   kBug              replicas came for different calls; names them.
 ///
 /// Threads: a handle belongs to one thread.
-/// Cost: one futex wake a barrier. Waiters sleep; they look again for a few microseconds first only
-/// where every replica has a core.
+/// Cost: one futex wake a barrier. Waiters sleep after they have looked again for some
+/// microseconds.
 class Rendezvous {
  public:
   struct Options {
@@ -87,7 +87,6 @@ class Rendezvous {
   Options options_;
   std::size_t replicas_;
   Board* board_;
-  bool may_spin_;
   Call call_;
   std::uint64_t sequence_ = 0;
   std::uint64_t arrivals_ = 0;

@@ -561,16 +561,18 @@ inline void allocate_is_sparse(Communicator& world) {
 
 /// Collectives of all kinds and small sizes, drawn by every replica alike, with whole numbers.
 inline void random_collectives(Communicator& world, std::size_t count) {
-  const auto memory = world.allocate(Bytes{4'096});
+  constexpr std::size_t kBytes = 100'000;
+  const auto memory = world.allocate(Bytes{kBytes});
   ASSERT_TRUE(memory);
-  std::vector<std::byte> elsewhere(4'096);
+  std::vector<std::byte> elsewhere(kBytes);
   const std::size_t n = world.size();
   const std::size_t self = self_of(world);
   for (std::size_t call = 0; call < count; ++call) {
     const auto draw = philox(7, call, 0);
     const bool in_place = draw[0] % 2 == 0;
     const std::span<float> data = as_floats(in_place ? *memory : std::span(elsewhere));
-    const std::size_t size = draw[1] % (1'000 / n);
+    const std::size_t most = draw[3] % 16 == 0 ? kBytes / sizeof(float) : 1'000;
+    const std::size_t size = draw[1] % (most / n);
     const auto value = [&](std::size_t replica, std::size_t i) {
       return static_cast<float>((call + replica * 31 + i * 7) % 1'000);
     };
@@ -607,7 +609,7 @@ inline void random_collectives(Communicator& world, std::size_t count) {
         }
         break;
       default: {
-        const std::size_t root = draw[3] % n;
+        const std::size_t root = draw[3] / 16 % n;
         ASSERT_TRUE(world.broadcast(std::as_writable_bytes(data.first(size)),
                                     static_cast<ReplicaId>(root)));
         for (std::size_t i = 0; i < size; ++i) {
