@@ -13,34 +13,45 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kYields = 32;
+/// Largest message: Open MPI sends those below 64 KiB at once. A larger one waits for a reply, and
+/// that for all that its sender is sending in turn: links would carry one direction at a time.
+constexpr std::size_t kMessageBytes = std::size_t{60} << 10U;
+
+/// Of the calls that let MPI progress, Open MPI looks at sockets in every eighth.
+constexpr int kLooks = 8;
+
+constexpr int kYields = 4;
 constexpr std::chrono::microseconds kShortestSleep{20};
-constexpr std::chrono::microseconds kLongestSleep{100};
+constexpr std::chrono::microseconds kLongestSleep{500};
 constexpr std::chrono::milliseconds kLastWords{300};
 
-/// Calls `done` until it is true or `limit` has come; yields first and sleeps then.
+/// Calls `done` until it is true or `limit` has come; yields first and sleeps then, the longer the
+/// longer it has waited.
 template <typename Done>
 bool poll(Clock::time_point limit, const Done& done) {
-  std::chrono::microseconds sleep = kShortestSleep;
+  const Clock::time_point begin = Clock::now();
   for (int round = 0;; ++round) {
     if (done()) {
       return true;
     }
-    if (Clock::now() >= limit) {
+    const Clock::time_point now = Clock::now();
+    if (now >= limit) {
       return false;
     }
     if (round < kYields) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(sleep);
-      sleep = std::min(sleep + kShortestSleep, kLongestSleep);
+      std::this_thread::sleep_for(
+          std::clamp<Clock::duration>((now - begin) / 8, kShortestSleep, kLongestSleep));
     }
   }
 }
 
 bool test_all(std::span<MPI_Request> requests) {
   int done = 0;
-  MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  for (int look = 0; look < kLooks && done == 0; ++look) {
+    MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  }
   return done != 0;
 }
 
@@ -78,17 +89,20 @@ std::size_t HostWire::lanes(std::size_t host, Carriers carriers) const {
 void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
                     Carriers carriers) {
   const std::lock_guard lock(link_->mutex());
+  Post& posted = posts_.emplace_back();
   const std::size_t mine = carriers_[processes_[self_].host].size();
   const auto for_each_lane = [&](const Transfer& transfer, const auto& begin) {
     const std::vector<std::size_t>& theirs = carriers_[transfer.host];
     const std::size_t count = lanes(transfer.host, carriers);
     for (std::size_t lane = lane_; lane < count; lane += mine) {
       const Slice slice = slice_of(transfer.bytes.size(), count, lane);
-      if (slice.size() > 0) {
-        peers_.push_back(transfer.host);
-        begin(transfer.bytes.data() + slice.begin, static_cast<int>(slice.size()),
+      const std::size_t messages = (slice.size() + kMessageBytes - 1) / kMessageBytes;
+      for (std::size_t i = 0; i < messages; ++i) {
+        const Slice message = slice_of(slice.size(), messages, i);
+        posted.peers.push_back(transfer.host);
+        begin(transfer.bytes.data() + slice.begin + message.begin, static_cast<int>(message.size()),
               processes_[theirs[lane % theirs.size()]].rank,
-              &requests_.emplace_back(MPI_REQUEST_NULL));
+              &posted.requests.emplace_back(MPI_REQUEST_NULL));
       }
     }
   };
@@ -105,24 +119,24 @@ void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer
 }
 
 Status HostWire::wait(std::chrono::milliseconds patience, const std::string& call) {
+  POPRUN_CHECK(!posts_.empty());
   Error told{};
   bool stop = false;
   const bool ended = poll(Clock::now() + patience, [&] {
-    if (all_done(requests_)) {
+    if (all_done(posts_.front().requests)) {
       return true;
     }
     stop = heard(told);
     return stop;
   });
   if (ended && !stop) {
-    requests_.clear();
-    peers_.clear();
+    posts_.pop_front();
     return {};
   }
   link_->abandon();
   if (!stop) {
-    told = {ErrorCode::kInfrastructure,
-            call + ": " + replica_list(missing()) + " did not arrive within " + describe(patience)};
+    told = {ErrorCode::kInfrastructure, call + ": " + replica_list(missing(posts_.front())) +
+                                            " did not arrive within " + describe(patience)};
   }
   return tl::unexpected<Error>{told};
 }
@@ -142,13 +156,13 @@ bool HostWire::heard(Error& error) {
   return true;
 }
 
-std::vector<std::size_t> HostWire::missing() {
+std::vector<std::size_t> HostWire::missing(Post& post) const {
   const std::lock_guard lock(link_->mutex());
   std::vector<std::size_t> replicas;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
+  for (std::size_t i = 0; i < post.requests.size(); ++i) {
     int done = 0;
-    MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
-    for (const std::size_t p : carriers_[peers_[i]]) {
+    MPI_Test(&post.requests[i], &done, MPI_STATUS_IGNORE);
+    for (const std::size_t p : carriers_[post.peers[i]]) {
       const std::vector<std::size_t>& theirs = processes_[p].replicas;
       if (done == 0) {
         replicas.insert(replicas.end(), theirs.begin(), theirs.end());

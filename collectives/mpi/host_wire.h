@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -56,12 +57,14 @@ class HostWire {
 
   [[nodiscard]] bool leads() const { return lane_ == 0; }
 
-  /// Begins transfers; several posts may be under way. The bytes must stay until `wait` succeeds.
+  /// Begins transfers; several posts may be under way. The bytes must stay until `wait` for them
+  /// succeeds.
   /// Requires: both ends post the transfers between them in the same order, with equal sizes.
   void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
             Carriers carriers = Carriers::kAll);
 
-  /// Waits for everything posted, as long as `patience`. `call` begins the message of an error.
+  /// Waits for the oldest post that was not waited for, as long as `patience`. `call` begins the
+  /// message of an error. Requires: there is one.
   ///
   /// Errors
   ///   kInfrastructure   bytes are missing by then; names the replicas of their hosts.
@@ -80,12 +83,17 @@ class HostWire {
     char message[1000]{};  ///< Ends with 0; cut where the message is longer.
   };
 
+  struct Post {
+    std::vector<MPI_Request> requests;
+    std::vector<std::size_t> peers;  ///< Host of each request.
+  };
+
   [[nodiscard]] std::size_t lanes(std::size_t host, Carriers carriers) const;
   [[nodiscard]] int tag() const { return 2 * channel_; }
   [[nodiscard]] int notice_tag() const { return 2 * channel_ + 1; }
   [[nodiscard]] bool all_done(std::span<MPI_Request> requests);
   [[nodiscard]] bool heard(Error& error);
-  [[nodiscard]] std::vector<std::size_t> missing();
+  [[nodiscard]] std::vector<std::size_t> missing(Post& post) const;
 
   std::shared_ptr<MpiLink> link_;
   std::vector<Process> processes_;
@@ -93,8 +101,7 @@ class HostWire {
   std::size_t self_ = 0;                            ///< Index of this process.
   std::vector<std::vector<std::size_t>> carriers_;  ///< By host, indices of processes.
   std::size_t lane_ = 0;                            ///< Of this process among those of its host.
-  std::vector<MPI_Request> requests_;
-  std::vector<std::size_t> peers_;  ///< Host of each request.
+  std::deque<Post> posts_;                          ///< The oldest first.
 };
 
 }  // namespace poprun::collectives
