@@ -118,7 +118,8 @@ void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer
   }
 }
 
-Status HostWire::wait(std::chrono::milliseconds patience, const std::string& call) {
+Status HostWire::wait(std::chrono::milliseconds patience, const std::string& call,
+                      const std::function<void()>& while_waiting) {
   POPRUN_CHECK(!posts_.empty());
   Error told{};
   bool stop = false;
@@ -126,6 +127,7 @@ Status HostWire::wait(std::chrono::milliseconds patience, const std::string& cal
     if (all_done(posts_.front().requests)) {
       return true;
     }
+    while_waiting();
     stop = heard(told);
     return stop;
   });

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -64,14 +65,15 @@ class HostWire {
             Carriers carriers = Carriers::kAll);
 
   /// Waits for the oldest post that was not waited for, as long as `patience`. `call` begins the
-  /// message of an error. Requires: there is one.
+  /// message of an error; `while_waiting` is called all the time. Requires: there is one.
   ///
   /// Errors
   ///   kInfrastructure   bytes are missing by then; names the replicas of their hosts.
   ///   any               what another host told by `tell`.
   ///   The bytes must then stay until the process ends, and MPI_Finalize may not return: leave by
   ///   exit.
-  Status wait(std::chrono::milliseconds patience, const std::string& call);
+  Status wait(std::chrono::milliseconds patience, const std::string& call,
+              const std::function<void()>& while_waiting);
 
   /// Tells all other hosts why this one gives up, as far as they still listen.
   void tell(const Error& error);

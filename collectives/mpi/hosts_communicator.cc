@@ -139,7 +139,8 @@ Status HostsCommunicator::meet() {
 Status HostsCommunicator::arrive() {
   if (wire_ != nullptr) {
     const auto patience = options_.deadline + grace(options_.deadline);
-    if (Status status = wire_->wait(patience, call_); !status) {
+    const auto on_the_way = [this] { node_.rendezvous().on_the_way(); };
+    if (Status status = wire_->wait(patience, call_, on_the_way); !status) {
       return node_.rendezvous().give_up(std::move(status).error());
     }
   }
