@@ -138,9 +138,9 @@ Status HostsCommunicator::meet() {
 /// Waits for the wire, where this replica carries.
 Status HostsCommunicator::arrive() {
   if (wire_ != nullptr) {
-    const auto patience = options_.deadline + grace(options_.deadline);
     const auto on_the_way = [this] { node_.rendezvous().on_the_way(); };
-    if (Status status = wire_->wait(patience, call_, on_the_way); !status) {
+    if (Status status = wire_->wait(options_.deadline, grace(options_.deadline), call_, on_the_way);
+        !status) {
       return node_.rendezvous().give_up(std::move(status).error());
     }
   }
