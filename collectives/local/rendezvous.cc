@@ -28,7 +28,13 @@ static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t)
 constexpr std::uint32_t kFailed = 1;
 constexpr std::uint32_t kGeneration = 2;
 
-constexpr auto kSpin = std::chrono::microseconds{4};
+// Before it sleeps, a waiter looks again a few times, and gives its core to whoever has not arrived
+// in between. That is cheaper than to be woken, and on cores of their own replicas seldom sleep.
+constexpr int kYields = 16;
+constexpr auto kYieldTime = std::chrono::microseconds{50};
+
+/// How often a waiter looks whether those it waits for are still on their way.
+constexpr auto kLook = std::chrono::milliseconds{50};
 
 bool passed(std::uint32_t before, std::uint32_t now) {
   return ((before ^ now) & ~kFailed) != 0;
@@ -49,13 +55,6 @@ bool sleep_on(Word& word, std::uint32_t expected, Clock::time_point limit) {
   return status == 0 || errno != ETIMEDOUT;
 }
 
-bool has_a_core_each(std::size_t replicas) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof(cores), &cores) == 0 &&
-         static_cast<std::size_t>(CPU_COUNT(&cores)) >= replicas;
-}
-
 enum FailureState : std::uint32_t { kNone, kBeingWritten, kWritten };
 
 }  // namespace
@@ -73,6 +72,7 @@ struct alignas(64) Rendezvous::Board {
 // one.
 struct alignas(64) Rendezvous::Slot {
   std::atomic<std::uint64_t> arrivals{0};  ///< At barriers, since the beginning.
+  std::atomic<Clock::rep> on_the_way{0};   ///< When it said so last; one clock for all processes.
   std::array<Call, 2> calls{};
   std::array<Place, 2> places{};
 };
@@ -92,7 +92,6 @@ Rendezvous::Rendezvous(const Options& options)
     : options_(options),
       replicas_(options.numbers.size()),
       board_(std::launder(reinterpret_cast<Board*>(options.memory))),
-      may_spin_(has_a_core_each(replicas_)),
       calls_(replicas_) {
   POPRUN_CHECK(options.self < replicas_);
 }
@@ -149,12 +148,34 @@ Status Rendezvous::wait(std::chrono::milliseconds patience) {
   }
   // After the word: whoever sees that all have arrived also sees that the barrier is done.
   slot(options_.self).arrivals.store(arrivals_, std::memory_order_release);
-  return last ? Status{} : sleep_while(before, options_.deadline + patience);
+  return last ? Status{} : sleep_while(before, patience);
 }
 
-Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds limit) {
+void Rendezvous::on_the_way() {
+  slot(options_.self)
+      .on_the_way.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+}
+
+bool Rendezvous::is_on_the_way(std::size_t index) const {
+  const Clock::duration said{slot(index).on_the_way.load(std::memory_order_relaxed)};
+  return Clock::now().time_since_epoch() - said < options_.deadline / 4;
+}
+
+/// Indices of those that have not come to the current barrier.
+std::vector<std::size_t> Rendezvous::missing() const {
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < replicas_; ++i) {
+    if (slot(i).arrivals.load(std::memory_order_acquire) < arrivals_) {
+      missing.push_back(i);
+    }
+  }
+  return missing;
+}
+
+Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds patience) {
   const Clock::time_point start = Clock::now();
-  while (true) {
+  std::chrono::milliseconds limit = options_.deadline;
+  for (int look = 0;; ++look) {
     const std::uint32_t now = board_->word.load(std::memory_order_acquire);
     if (passed(word, now)) {
       return {};
@@ -162,27 +183,34 @@ Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds lim
     if ((now & kFailed) != 0) {
       return adopt_failure();
     }
-    if (may_spin_ && Clock::now() < start + kSpin) {
+    if (look < kYields && Clock::now() < start + kYieldTime) {
+      ::sched_yield();
       continue;
     }
-    if (!sleep_on(board_->word, now, start + limit)) {
+    if (sleep_on(board_->word, now, start + limit)) {
+      continue;
+    }
+    if (limit >= options_.deadline + patience ||
+        !std::ranges::all_of(missing(), [this](std::size_t i) { return is_on_the_way(i); })) {
       return time_out(word, limit);
     }
+    limit += kLook;
   }
 }
 
-Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds limit) {
-  std::vector<std::size_t> missing;
-  for (std::size_t i = 0; i < replicas_; ++i) {
-    if (slot(i).arrivals.load(std::memory_order_acquire) < arrivals_) {
-      missing.push_back(options_.numbers[i]);
-    }
+Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds waited) {
+  // Those on their way wait for somebody themselves, and are named only where nobody else is.
+  std::vector<std::size_t> late;
+  std::vector<std::size_t> lost;
+  for (const std::size_t index : missing()) {
+    (is_on_the_way(index) ? late : lost).push_back(options_.numbers[index]);
   }
   if (passed(word, board_->word.load(std::memory_order_acquire))) {
     return {};
   }
-  return give_up({ErrorCode::kInfrastructure, call_name() + ": " + replica_list(missing) +
-                                                  " did not arrive within " + describe(limit)});
+  return give_up({ErrorCode::kInfrastructure, call_name() + ": " +
+                                                  replica_list(lost.empty() ? late : lost) +
+                                                  " did not arrive within " + describe(waited)});
 }
 
 Status Rendezvous::give_up(Error error) {

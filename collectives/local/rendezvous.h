@@ -38,8 +38,8 @@ struct Place {
 ///   kBug              replicas came for different calls; names them.
 ///
 /// Threads: a handle belongs to one thread.
-/// Cost: one futex wake a barrier. Waiters sleep; they look again for a few microseconds first only
-/// where every replica has a core.
+/// Cost: one futex wake a barrier. Waiters sleep after they have looked again for some
+/// microseconds.
 class Rendezvous {
  public:
   struct Options {
@@ -64,8 +64,13 @@ class Rendezvous {
   /// `place_of` tells what they passed as `place`.
   Status open(const Call& call, Place place = {});
 
-  /// Waits for all replicas, for `patience` longer than the deadline. For barriers inside a call.
+  /// Waits for all replicas; for `patience` longer than the deadline where those that are missing
+  /// are on their way. For barriers inside a call.
   Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds{0});
+
+  /// Says that this replica is on its way. To be called all the time while it waits for something
+  /// else than this rendezvous: who has not said so for a quarter of the deadline is missing.
+  void on_the_way();
 
   /// What `index` announced for the current call. Valid until the call's last `wait` returns.
   [[nodiscard]] Place place_of(std::size_t index) const;
@@ -86,14 +91,15 @@ class Rendezvous {
 
   [[nodiscard]] Slot& slot(std::size_t index) const;
   [[nodiscard]] std::string titled(const char* call) const;
-  Status sleep_while(std::uint32_t word, std::chrono::milliseconds limit);
-  Status time_out(std::uint32_t word, std::chrono::milliseconds limit);
+  Status sleep_while(std::uint32_t word, std::chrono::milliseconds patience);
+  Status time_out(std::uint32_t word, std::chrono::milliseconds waited);
+  [[nodiscard]] bool is_on_the_way(std::size_t index) const;
+  [[nodiscard]] std::vector<std::size_t> missing() const;
   Status adopt_failure();
 
   Options options_;
   std::size_t replicas_;
   Board* board_;
-  bool may_spin_;
   Call call_;
   std::uint64_t sequence_ = 0;
   std::uint64_t arrivals_ = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <thread>
 
@@ -13,34 +14,45 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kYields = 32;
+/// Largest message: Open MPI sends those below 64 KiB at once. A larger one waits for a reply, and
+/// that for all that its sender is sending in turn: links would carry one direction at a time.
+constexpr std::size_t kMessageBytes = std::size_t{60} << 10U;
+
+/// Of the calls that let MPI progress, Open MPI looks at sockets in every eighth.
+constexpr int kLooks = 8;
+
+constexpr int kYields = 4;
 constexpr std::chrono::microseconds kShortestSleep{20};
-constexpr std::chrono::microseconds kLongestSleep{100};
+constexpr std::chrono::microseconds kLongestSleep{500};
 constexpr std::chrono::milliseconds kLastWords{300};
 
-/// Calls `done` until it is true or `limit` has come; yields first and sleeps then.
+/// Calls `done` until it is true or `limit` has come; yields first and sleeps then, the longer the
+/// longer it has waited.
 template <typename Done>
 bool poll(Clock::time_point limit, const Done& done) {
-  std::chrono::microseconds sleep = kShortestSleep;
+  const Clock::time_point begin = Clock::now();
   for (int round = 0;; ++round) {
     if (done()) {
       return true;
     }
-    if (Clock::now() >= limit) {
+    const Clock::time_point now = Clock::now();
+    if (now >= limit) {
       return false;
     }
     if (round < kYields) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(sleep);
-      sleep = std::min(sleep + kShortestSleep, kLongestSleep);
+      std::this_thread::sleep_for(
+          std::clamp<Clock::duration>((now - begin) / 8, kShortestSleep, kLongestSleep));
     }
   }
 }
 
 bool test_all(std::span<MPI_Request> requests) {
   int done = 0;
-  MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  for (int look = 0; look < kLooks && done == 0; ++look) {
+    MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+  }
   return done != 0;
 }
 
@@ -78,17 +90,20 @@ std::size_t HostWire::lanes(std::size_t host, Carriers carriers) const {
 void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
                     Carriers carriers) {
   const std::lock_guard lock(link_->mutex());
+  Post& posted = posts_.emplace_back();
   const std::size_t mine = carriers_[processes_[self_].host].size();
   const auto for_each_lane = [&](const Transfer& transfer, const auto& begin) {
     const std::vector<std::size_t>& theirs = carriers_[transfer.host];
     const std::size_t count = lanes(transfer.host, carriers);
     for (std::size_t lane = lane_; lane < count; lane += mine) {
       const Slice slice = slice_of(transfer.bytes.size(), count, lane);
-      if (slice.size() > 0) {
-        peers_.push_back(transfer.host);
-        begin(transfer.bytes.data() + slice.begin, static_cast<int>(slice.size()),
+      const std::size_t messages = (slice.size() + kMessageBytes - 1) / kMessageBytes;
+      for (std::size_t i = 0; i < messages; ++i) {
+        const Slice message = slice_of(slice.size(), messages, i);
+        posted.peers.push_back(transfer.host);
+        begin(transfer.bytes.data() + slice.begin + message.begin, static_cast<int>(message.size()),
               processes_[theirs[lane % theirs.size()]].rank,
-              &requests_.emplace_back(MPI_REQUEST_NULL));
+              &posted.requests.emplace_back(MPI_REQUEST_NULL));
       }
     }
   };
@@ -104,25 +119,40 @@ void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer
   }
 }
 
-Status HostWire::wait(std::chrono::milliseconds patience, const std::string& call) {
+Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace,
+                      const std::string& call, const std::function<void()>& while_waiting) {
+  POPRUN_CHECK(!posts_.empty());
+  Post& post = posts_.front();
   Error told{};
   bool stop = false;
-  const bool ended = poll(Clock::now() + patience, [&] {
-    if (all_done(requests_)) {
-      return true;
-    }
-    stop = heard(told);
-    return stop;
-  });
+  const auto ended_within = [&](std::chrono::milliseconds time) {
+    return poll(Clock::now() + time, [&] {
+      if (all_done(post.requests)) {
+        return true;
+      }
+      while_waiting();
+      stop = heard(told);
+      return stop;
+    });
+  };
+  std::chrono::milliseconds waited = deadline;
+  bool ended = ended_within(deadline);
+  std::vector<std::size_t> lost;
+  for (int turn = 0; turn < 2 && !ended && lost.empty(); ++turn) {
+    ask(post);
+    ended = ended_within(grace);
+    waited += grace;
+    lost = silent(late_hosts(post));
+  }
   if (ended && !stop) {
-    requests_.clear();
-    peers_.clear();
+    posts_.pop_front();
     return {};
   }
   link_->abandon();
   if (!stop) {
-    told = {ErrorCode::kInfrastructure,
-            call + ": " + replica_list(missing()) + " did not arrive within " + describe(patience)};
+    const std::vector<std::size_t> all = replicas_of(late_hosts(post));
+    told = {ErrorCode::kInfrastructure, call + ": " + replica_list(lost.empty() ? all : lost) +
+                                            " did not arrive within " + describe(waited)};
   }
   return tl::unexpected<Error>{told};
 }
@@ -138,41 +168,92 @@ bool HostWire::heard(Error& error) {
   Notice notice;
   MPI_Recv(&notice, sizeof(notice), MPI_BYTE, status.MPI_SOURCE, notice_tag(), link_->world(),
            MPI_STATUS_IGNORE);
-  error = {notice.code, notice.message};
-  return true;
+  switch (notice.kind) {
+    case Notice::Kind::kGivesUp:
+      error = {notice.code, notice.message};
+      return true;
+    case Notice::Kind::kAsks: {
+      MPI_Request request = MPI_REQUEST_NULL;
+      send({.kind = Notice::Kind::kWaits}, status.MPI_SOURCE, &request);
+      MPI_Request_free(&request);
+      return false;
+    }
+    case Notice::Kind::kWaits:
+      waiting_.push_back(status.MPI_SOURCE);
+      return false;
+  }
+  return false;
 }
 
-std::vector<std::size_t> HostWire::missing() {
+/// Requires: the link's mutex is held.
+void HostWire::send(const Notice& notice, int rank, MPI_Request* request) {
+  // Left behind: MPI may still read it. Only a job in trouble sends any.
+  const auto* const copy = new Notice(notice);
+  MPI_Isend(copy, sizeof(*copy), MPI_BYTE, rank, notice_tag(), link_->world(), request);
+}
+
+/// Hosts whose processes owe bytes of a post, or do not take them.
+std::vector<std::size_t> HostWire::late_hosts(Post& post) const {
   const std::lock_guard lock(link_->mutex());
-  std::vector<std::size_t> replicas;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
+  std::vector<std::size_t> hosts;
+  for (std::size_t i = 0; i < post.requests.size(); ++i) {
     int done = 0;
-    MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
-    for (const std::size_t p : carriers_[peers_[i]]) {
-      const std::vector<std::size_t>& theirs = processes_[p].replicas;
-      if (done == 0) {
-        replicas.insert(replicas.end(), theirs.begin(), theirs.end());
-      }
+    MPI_Test(&post.requests[i], &done, MPI_STATUS_IGNORE);
+    if (done == 0) {
+      hosts.push_back(post.peers[i]);
+    }
+  }
+  std::ranges::sort(hosts);
+  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+  return hosts;
+}
+
+void HostWire::ask(Post& post) {
+  const std::vector<std::size_t> hosts = late_hosts(post);
+  const std::lock_guard lock(link_->mutex());
+  waiting_.clear();
+  for (const std::size_t host : hosts) {
+    for (const std::size_t p : carriers_[host]) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      send({.kind = Notice::Kind::kAsks}, processes_[p].rank, &request);
+      MPI_Request_free(&request);
+    }
+  }
+}
+
+std::vector<std::size_t> HostWire::replicas_of(std::span<const std::size_t> hosts) const {
+  std::vector<std::size_t> replicas;
+  for (const std::size_t host : hosts) {
+    for (const std::size_t p : carriers_[host]) {
+      replicas.insert(replicas.end(), processes_[p].replicas.begin(), processes_[p].replicas.end());
     }
   }
   std::ranges::sort(replicas);
-  replicas.erase(std::unique(replicas.begin(), replicas.end()), replicas.end());
   return replicas;
+}
+
+/// The replicas of hosts that have not said that they wait.
+std::vector<std::size_t> HostWire::silent(std::span<const std::size_t> hosts) const {
+  std::vector<std::size_t> silent;
+  std::ranges::copy_if(hosts, std::back_inserter(silent), [this](std::size_t host) {
+    return std::ranges::none_of(carriers_[host], [this](std::size_t p) {
+      return std::ranges::count(waiting_, processes_[p].rank) > 0;
+    });
+  });
+  return replicas_of(silent);
 }
 
 void HostWire::tell(const Error& error) {
   link_->abandon();
-  // Left behind: MPI may still read it.
-  auto* const notice = new Notice{.code = error.code};
-  std::memcpy(notice->message, error.message.data(),
-              std::min(error.message.size(), sizeof(notice->message) - 1));
+  Notice notice{.kind = Notice::Kind::kGivesUp, .code = error.code};
+  std::memcpy(notice.message, error.message.data(),
+              std::min(error.message.size(), sizeof(notice.message) - 1));
   std::vector<MPI_Request> requests;
   {
     const std::lock_guard lock(link_->mutex());
     for (const Process& process : processes_) {
       if (process.host != processes_[self_].host) {
-        MPI_Isend(notice, sizeof(*notice), MPI_BYTE, process.rank, notice_tag(), link_->world(),
-                  &requests.emplace_back(MPI_REQUEST_NULL));
+        send(notice, process.rank, &requests.emplace_back(MPI_REQUEST_NULL));
       }
     }
   }

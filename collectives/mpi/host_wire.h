@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -56,28 +58,45 @@ class HostWire {
 
   [[nodiscard]] bool leads() const { return lane_ == 0; }
 
-  /// Begins transfers; several posts may be under way. The bytes must stay until `wait` succeeds.
+  /// Begins transfers; several posts may be under way. The bytes must stay until `wait` for them
+  /// succeeds.
   /// Requires: both ends post the transfers between them in the same order, with equal sizes.
   void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
             Carriers carriers = Carriers::kAll);
 
-  /// Waits for everything posted, as long as `patience`. `call` begins the message of an error.
+  /// Waits for the oldest post that was not waited for. `call` begins the message of an error;
+  /// `while_waiting` is called all the time. Requires: there is one.
+  ///
+  /// After `deadline` it asks the hosts whose bytes are missing whether they wait too, and for
+  /// `grace` listens to what they answer, or why they give up; as long again where all of them do.
   ///
   /// Errors
-  ///   kInfrastructure   bytes are missing by then; names the replicas of their hosts.
+  ///   kInfrastructure   bytes are missing by then; names the replicas of the hosts that did not
+  ///                     answer.
   ///   any               what another host told by `tell`.
   ///   The bytes must then stay until the process ends, and MPI_Finalize may not return: leave by
   ///   exit.
-  Status wait(std::chrono::milliseconds patience, const std::string& call);
+  Status wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace,
+              const std::string& call, const std::function<void()>& while_waiting);
 
   /// Tells all other hosts why this one gives up, as far as they still listen.
   void tell(const Error& error);
 
  private:
-  /// Why a host gives up, as it travels.
+  /// What processes tell one another beside the data.
   struct Notice {
+    enum class Kind : std::uint8_t {
+      kGivesUp,  ///< For this reason.
+      kAsks,     ///< Whether the other one waits too,
+      kWaits,    ///< and it does.
+    } kind = Kind::kGivesUp;
     ErrorCode code{};
     char message[1000]{};  ///< Ends with 0; cut where the message is longer.
+  };
+
+  struct Post {
+    std::vector<MPI_Request> requests;
+    std::vector<std::size_t> peers;  ///< Host of each request.
   };
 
   [[nodiscard]] std::size_t lanes(std::size_t host, Carriers carriers) const;
@@ -85,7 +104,11 @@ class HostWire {
   [[nodiscard]] int notice_tag() const { return 2 * channel_ + 1; }
   [[nodiscard]] bool all_done(std::span<MPI_Request> requests);
   [[nodiscard]] bool heard(Error& error);
-  [[nodiscard]] std::vector<std::size_t> missing();
+  void send(const Notice& notice, int rank, MPI_Request* request);
+  void ask(Post& post);
+  [[nodiscard]] std::vector<std::size_t> late_hosts(Post& post) const;
+  [[nodiscard]] std::vector<std::size_t> replicas_of(std::span<const std::size_t> hosts) const;
+  [[nodiscard]] std::vector<std::size_t> silent(std::span<const std::size_t> hosts) const;
 
   std::shared_ptr<MpiLink> link_;
   std::vector<Process> processes_;
@@ -93,8 +116,8 @@ class HostWire {
   std::size_t self_ = 0;                            ///< Index of this process.
   std::vector<std::vector<std::size_t>> carriers_;  ///< By host, indices of processes.
   std::size_t lane_ = 0;                            ///< Of this process among those of its host.
-  std::vector<MPI_Request> requests_;
-  std::vector<std::size_t> peers_;  ///< Host of each request.
+  std::deque<Post> posts_;                          ///< The oldest first.
+  std::vector<int> waiting_;                        ///< Ranks that said so since we asked.
 };
 
 }  // namespace poprun::collectives

@@ -14,6 +14,16 @@ namespace {
 /// Bytes of an element of a sum.
 constexpr std::size_t kSumBytes = 4;
 
+/// Ticks that a post may travel: the wire has this many to work on.
+constexpr std::size_t kTravel = 2;
+
+/// Chunks that have a place of their own. One more tick passes until all have read from a place.
+constexpr std::size_t kSlots = kTravel + 2;
+
+/// A call has this many chunks, so that they overlap, but none smaller than `kLeastChunkBytes`.
+constexpr std::size_t kLeastChunks = 8;
+constexpr std::size_t kLeastChunkBytes = std::size_t{64} << 10U;
+
 /// Part `part` of elements [0, count), cut at lines of sums.
 Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
   const Slice bytes = slice_of(count * kSumBytes, parts, part);
@@ -36,9 +46,10 @@ std::size_t sums_before(const HostPlan& plan, std::size_t host) {
   return count;
 }
 
-std::size_t bytes_of_chunks(const HostPlan& plan) {
-  const std::size_t areas = plan.subtrees[plan.self].size() + sums_before(plan, plan.hosts()) + 1;
-  return 2 * areas * NodeSegment::kStagingBytes;
+/// Of the places of one chunk:   | sums | received sums | result |
+std::size_t slot_bytes(const HostPlan& plan) {
+  return (plan.subtrees[plan.self].size() + sums_before(plan, plan.subtrees.size()) + 1) *
+         NodeSegment::kStagingBytes;
 }
 
 /// A host that waits for another gives it time to say first what it waits for itself.
@@ -48,9 +59,9 @@ std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
 
 }  // namespace
 
-// Twice each, for two chunks:   | sums | received sums | result |, and once:   | agreement |
+// Before what the leaders of the hosts tell one another:   | slot 0 | slot 1 | .. | calls |
 Bytes HostsCommunicator::wire_bytes(const HostPlan& plan) {
-  return Bytes{static_cast<std::int64_t>(bytes_of_chunks(plan) + plan.total() * sizeof(Call))};
+  return Bytes{static_cast<std::int64_t>(kSlots * slot_bytes(plan) + plan.total() * sizeof(Call))};
 }
 
 HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const HostPlan> plan,
@@ -84,7 +95,7 @@ Status HostsCommunicator::agree(std::span<const Call> calls) {
     return meet();
   }
   // In memory that outlives a communicator which has failed, as what goes over the wire must.
-  std::byte* const agreement = segment_->wire() + bytes_of_chunks(*plan_);
+  std::byte* const agreement = segment_->wire() + kSlots * slot_bytes(*plan_);
   std::vector<HostWire::Transfer> outgoing;
   std::vector<HostWire::Transfer> incoming;
   std::vector<std::size_t> indices;
@@ -127,8 +138,9 @@ Status HostsCommunicator::meet() {
 /// Waits for the wire, where this replica carries.
 Status HostsCommunicator::arrive() {
   if (wire_ != nullptr) {
-    const auto patience = options_.deadline + grace(options_.deadline);
-    if (Status status = wire_->wait(patience, call_); !status) {
+    const auto on_the_way = [this] { node_.rendezvous().on_the_way(); };
+    if (Status status = wire_->wait(options_.deadline, grace(options_.deadline), call_, on_the_way);
+        !status) {
       return node_.rendezvous().give_up(std::move(status).error());
     }
   }
@@ -149,57 +161,57 @@ Status HostsCommunicator::open(const Call& call, Place place) {
 }
 
 Status HostsCommunicator::run(const Job& job) {
-  std::array<Chunk, 3> chunks;
-  const std::size_t area = NodeSegment::kStagingBytes;
-  std::byte* const received_areas = segment_->wire() + 2 * sums_of(plan_->self) * area;
-  const std::size_t received_sums = sums_before(*plan_, hosts());
-  std::byte* const result_areas = received_areas + 2 * received_sums * area;
-  const auto sums = [&](std::size_t index) {
-    return segment_->wire() + index % 2 * sums_of(plan_->self) * area;
+  const std::size_t count = job.chunks.size();
+  const std::size_t to_combine = job.reduces ? kTravel + 1 : 0;
+  const std::size_t to_take = to_combine + (job.gathers ? kTravel : 0);
+  const auto is_chunk = [&](std::size_t tick, std::size_t delay) {
+    return tick >= delay && tick - delay < count;
   };
-  const auto received = [&](std::size_t index) {
-    return received_areas + index % 2 * received_sums * area;
+  const auto sums = [&](std::size_t tick) { return job.reduces && is_chunk(tick, 0); };
+  const auto posts = [&](std::size_t tick) {
+    return sums(tick) || (job.gathers && is_chunk(tick, to_combine));
   };
-  const auto result = [&](std::size_t index) { return result_areas + index % 2 * area; };
-
-  for (std::size_t tick = 0; job.chunks > 0 && tick < job.chunks + 2; ++tick) {
-    const bool begins = tick < job.chunks;
-    if (begins) {
-      chunks[tick % 3] = job.chunk(tick);
-      if (job.reduces) {
-        POPRUN_TRY(sum(job.reduction, chunks[tick % 3], sums(tick)));
-        POPRUN_TRY(meet());
-      }
+  for (std::size_t tick = 0; count > 0 && tick < count + to_take; ++tick) {
+    if (sums(tick)) {
+      POPRUN_TRY(sum(job, tick));
     }
-    POPRUN_TRY(arrive());
-    if (begins && job.reduces && wire_ != nullptr) {
-      post_sums(chunks[tick % 3], sums(tick), received(tick));
+    if (is_chunk(tick, to_combine)) {
+      make_result(job, tick - to_combine);
     }
-    if (tick == 0) {
-      continue;
+    const bool arrives = tick >= kTravel && posts(tick - kTravel);
+    if (arrives) {
+      POPRUN_TRY(arrive());
     }
-    POPRUN_TRY(meet());
-    if (const std::size_t c = tick - 1; c < job.chunks) {
-      const Chunk& chunk = chunks[c % 3];
-      if (job.reduces) {
-        combine(job.reduction, chunk, sums(c), received(c), result(c));
-      } else {
-        job.fill(c, chunk, result(c) + chunk.edges[plan_->self] * chunk.width);
-      }
+    if (arrives || sums(tick) || is_chunk(tick, to_combine)) {
       POPRUN_TRY(meet());
-      if (job.gathers && wire_ != nullptr) {
-        post_result(chunk, result(c));
-      }
     }
-    if (tick >= 2) {
-      job.take(tick - 2, chunks[(tick - 2) % 3], result(tick - 2));
+    if (wire_ != nullptr && posts(tick)) {
+      Transfers transfers;
+      if (sums(tick)) {
+        add_sums(job, tick, transfers);
+      }
+      if (job.gathers && is_chunk(tick, to_combine)) {
+        add_result(job, tick - to_combine, transfers);
+      }
+      wire_->post(transfers.outgoing, transfers.incoming);
+    }
+    if (is_chunk(tick, to_take)) {
+      const std::size_t index = tick - to_take;
+      job.take(index, job.chunks[index], slot(index).result);
     }
   }
   return {};
 }
 
+HostsCommunicator::Slot HostsCommunicator::slot(std::size_t index) const {
+  std::byte* const sums = segment_->wire() + index % kSlots * slot_bytes(*plan_);
+  std::byte* const received = sums + sums_of(plan_->self) * NodeSegment::kStagingBytes;
+  return {sums, received, received + sums_before(*plan_, hosts()) * NodeSegment::kStagingBytes};
+}
+
 /// My part of the chunk, all subtrees of my host. Sums lie by host, subtree, element.
-Status HostsCommunicator::sum(Reduction reduction, const Chunk& chunk, std::byte* sums) {
+Status HostsCommunicator::sum(const Job& job, std::size_t index) {
+  const Chunk& chunk = job.chunks[index];
   const bool placed = chunk.pieces->placed(chunk.bytes);
   if (!placed) {
     chunk.pieces->copy_out(chunk.bytes.begin,
@@ -210,7 +222,7 @@ Status HostsCommunicator::sum(Reduction reduction, const Chunk& chunk, std::byte
   for (std::size_t h = 0; h < hosts(); ++h) {
     const Slice range = overlap(mine, {chunk.edges[h], chunk.edges[h + 1]});
     if (range.size() > 0) {
-      sum_range(reduction, chunk, h, range, placed, sums);
+      sum_range(job.reduction, chunk, h, range, placed, slot(index).sums);
     }
   }
   return {};
@@ -236,9 +248,14 @@ void HostsCommunicator::sum_range(Reduction reduction, const Chunk& chunk, std::
   }
 }
 
-/// My part of my host's slice, from the sums of all hosts.
-void HostsCommunicator::combine(Reduction reduction, const Chunk& chunk, std::byte* sums,
-                                std::byte* received, std::byte* result) {
+/// My part of my host's slice: from the sums of all hosts, or what I bring into it.
+void HostsCommunicator::make_result(const Job& job, std::size_t index) {
+  const Chunk& chunk = job.chunks[index];
+  const auto [sums, received, result] = slot(index);
+  if (!job.reduces) {
+    job.fill(index, result + chunk.edges[plan_->self] * chunk.width);
+    return;
+  }
   const std::size_t slice = chunk.slice(plan_->self);
   const Slice mine = elements_of(slice, locals(), options_.local);
   struct Leaf {
@@ -261,41 +278,38 @@ void HostsCommunicator::combine(Reduction reduction, const Chunk& chunk, std::by
     sources_.push_back(leaf.sum);
     counts.push_back(leaf.subtree.count);
   }
-  combine_subtrees(reduction, chunk.type, sources_, counts,
+  combine_subtrees(job.reduction, chunk.type, sources_, counts,
                    result + (chunk.edges[plan_->self] + mine.begin) * chunk.width, mine.size());
 }
 
-void HostsCommunicator::post_sums(const Chunk& chunk, std::byte* sums, std::byte* received) {
+void HostsCommunicator::add_sums(const Job& job, std::size_t index, Transfers& transfers) const {
+  const Chunk& chunk = job.chunks[index];
+  const auto [sums, received, result] = slot(index);
   const std::size_t slice = chunk.slice(plan_->self);
-  std::vector<HostWire::Transfer> outgoing;
-  std::vector<HostWire::Transfer> incoming;
+  const std::size_t mine = sums_of(plan_->self);
   for (std::size_t h = 0; h < hosts(); ++h) {
-    if (h == plan_->self) {
-      continue;
+    if (h != plan_->self) {
+      transfers.outgoing.push_back(
+          {h, {sums + mine * chunk.edges[h] * kSumBytes, mine * chunk.slice(h) * kSumBytes}});
+      transfers.incoming.push_back({h,
+                                    {received + sums_before(*plan_, h) * slice * kSumBytes,
+                                     sums_of(h) * slice * kSumBytes}});
     }
-    const std::size_t mine = sums_of(plan_->self);
-    outgoing.push_back(
-        {h, {sums + mine * chunk.edges[h] * kSumBytes, mine * chunk.slice(h) * kSumBytes}});
-    incoming.push_back(
-        {h,
-         {received + sums_before(*plan_, h) * slice * kSumBytes, sums_of(h) * slice * kSumBytes}});
   }
-  wire_->post(outgoing, incoming);
 }
 
-void HostsCommunicator::post_result(const Chunk& chunk, std::byte* result) {
-  std::vector<HostWire::Transfer> outgoing;
-  std::vector<HostWire::Transfer> incoming;
+void HostsCommunicator::add_result(const Job& job, std::size_t index, Transfers& transfers) const {
+  const Chunk& chunk = job.chunks[index];
+  std::byte* const result = slot(index).result;
   const auto slice_of_host = [&](std::size_t h) {
     return std::span(result + chunk.edges[h] * chunk.width, chunk.slice(h) * chunk.width);
   };
   for (std::size_t h = 0; h < hosts(); ++h) {
     if (h != plan_->self) {
-      outgoing.push_back({h, slice_of_host(plan_->self)});
-      incoming.push_back({h, slice_of_host(h)});
+      transfers.outgoing.push_back({h, slice_of_host(plan_->self)});
+      transfers.incoming.push_back({h, slice_of_host(h)});
     }
   }
-  wire_->post(outgoing, incoming);
 }
 
 Result<std::span<std::byte>> HostsCommunicator::allocate(Bytes size) {
@@ -356,12 +370,19 @@ Result<int> HostsCommunicator::agree_on_channel(Members mine) {
   return choices[mine.first];
 }
 
+/// Of `bytes` in all, as float32 data.
+std::size_t HostsCommunicator::chunk_of(std::size_t bytes) const {
+  const std::size_t least = std::max(kLeastChunkBytes, plan_->total() * kLineBytes);
+  return std::min(options_.chunk_bytes, std::max(least, bytes / kLeastChunks));
+}
+
 /// The chunks of an all-reduce: one type each, slices as even as lines allow.
 std::vector<HostsCommunicator::Chunk> HostsCommunicator::chunks_of(const Pieces& pieces) const {
   std::vector<Chunk> chunks;
-  const std::size_t limit = options_.chunk_bytes / kLineBytes * kLineBytes / kSumBytes;
   for (const Piece& type : pieces.types()) {
     const std::size_t width = size_of(type.type);
+    const std::size_t sums = type.whole.size() / width * kSumBytes;
+    const std::size_t limit = chunk_of(sums) / kLineBytes * kLineBytes / kSumBytes;
     for (std::size_t begin = type.whole.begin; begin < type.whole.end; begin += limit * width) {
       const std::size_t end = std::min(type.whole.end, begin + limit * width);
       Chunk chunk{.type = type.type, .width = width, .edges = {0}, .pieces = &pieces};
@@ -380,17 +401,14 @@ Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer
   std::vector<Piece> found = find_pieces(*segment_, options_.local, buffers);
   const Call call = call_of_all_reduce(reduction, found);
   const Pieces pieces{std::move(found)};
-  const std::vector<Chunk> chunks = chunks_of(pieces);
   POPRUN_TRY(settle(open(call)));
   return settle(run({.reduction = reduction,
                      .reduces = true,
                      .gathers = true,
-                     .chunks = chunks.size(),
-                     .chunk = [&](std::size_t index) { return chunks[index]; },
-                     .take =
-                         [&](std::size_t, const Chunk& chunk, std::byte* result) {
-                           pieces.copy_in(chunk.bytes.begin, {result, chunk.bytes.size()});
-                         }}));
+                     .chunks = chunks_of(pieces),
+                     .take = [&](std::size_t, const Chunk& chunk, std::byte* result) {
+                       pieces.copy_in(chunk.bytes.begin, {result, chunk.bytes.size()});
+                     }}));
 }
 
 // A chunk is some elements of every replica's shard, those of one host after those of another.
@@ -406,13 +424,15 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
     place = node_.rendezvous().place_of(i) == place ? place : Place{};
   }
   const std::size_t width = size_of(type);
-  const std::size_t step = options_.chunk_bytes / kSumBytes / size() * width;
-  std::array<Pieces, 3> pieces;
+  const std::size_t step = chunk_of(data.size() / width * kSumBytes) / kSumBytes / size() * width;
   const auto size_at = [&](std::size_t index) {
     return std::min(step, shard.size() - index * step);
   };
-  const auto chunk_at = [&](std::size_t index) {
-    Chunk chunk{.type = type, .width = width, .edges = {0}, .pieces = &pieces[index % 3]};
+  std::vector<Pieces> pieces((shard.size() + step - 1) / step);
+  std::vector<Chunk> chunks;
+  for (std::size_t index = 0; index < pieces.size(); ++index) {
+    Chunk& chunk = chunks.emplace_back(
+        Chunk{.type = type, .width = width, .edges = {0}, .pieces = &pieces[index]});
     std::vector<Piece> runs;
     for (const std::vector<std::size_t>& group : plan_->replicas) {
       for (const std::size_t r : group) {
@@ -425,14 +445,12 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
       }
       chunk.edges.push_back(chunk.edges.back() + group.size() * size_at(index) / width);
     }
-    pieces[index % 3] = Pieces{std::move(runs)};
-    chunk.bytes = {0, pieces[index % 3].size()};
-    return chunk;
-  };
+    pieces[index] = Pieces{std::move(runs)};
+    chunk.bytes = {0, pieces[index].size()};
+  }
   return settle(run({.reduction = reduction,
                      .reduces = true,
-                     .chunks = (shard.size() + step - 1) / step,
-                     .chunk = chunk_at,
+                     .chunks = std::move(chunks),
                      .take = [&](std::size_t index, const Chunk& chunk, std::byte* result) {
                        std::memcpy(shard.data() + index * step,
                                    result + chunk.edges[plan_->self] * width +
@@ -444,18 +462,18 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
 Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   POPRUN_CHECK(all.size() == mine.size() * size());
   POPRUN_TRY(settle(open({.kind = CallKind::kAllGather, .bytes = mine.size()})));
-  const std::size_t step = options_.chunk_bytes / size();
+  const std::size_t step = chunk_of(all.size()) / size();
   const auto size_at = [&](std::size_t index) {
     return std::min(step, mine.size() - index * step);
   };
-  const auto chunk_at = [&](std::size_t index) {
-    Chunk chunk{.edges = {0}};
+  std::vector<Chunk> chunks((mine.size() + step - 1) / step, Chunk{.edges = {0}});
+  for (std::size_t index = 0; index < chunks.size(); ++index) {
     for (const std::vector<std::size_t>& group : plan_->replicas) {
-      chunk.edges.push_back(chunk.edges.back() + group.size() * size_at(index));
+      std::vector<std::size_t>& edges = chunks[index].edges;
+      edges.push_back(edges.back() + group.size() * size_at(index));
     }
-    return chunk;
-  };
-  const auto fill = [&](std::size_t index, const Chunk&, std::byte* slice) {
+  }
+  const auto fill = [&](std::size_t index, std::byte* slice) {
     std::memcpy(slice + options_.local * size_at(index), mine.data() + index * step,
                 size_at(index));
   };
@@ -467,11 +485,7 @@ Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<
       }
     }
   };
-  return settle(run({.gathers = true,
-                     .chunks = (mine.size() + step - 1) / step,
-                     .chunk = chunk_at,
-                     .fill = fill,
-                     .take = take}));
+  return settle(run({.gathers = true, .chunks = std::move(chunks), .fill = fill, .take = take}));
 }
 
 Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
@@ -479,19 +493,19 @@ Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
   POPRUN_TRY(settle(open({.kind = CallKind::kBroadcast,
                           .root = static_cast<ReplicaId>(plan_->numbers[index_of(root)]),
                           .bytes = data.size()})));
-  const std::size_t step = options_.chunk_bytes;
+  const std::size_t step = chunk_of(data.size());
   const auto size_at = [&](std::size_t index) {
     return std::min(step, data.size() - index * step);
   };
-  const auto chunk_at = [&](std::size_t index) {
-    Chunk chunk{.edges = {0}};
+  std::vector<Chunk> chunks((data.size() + step - 1) / step, Chunk{.edges = {0}});
+  for (std::size_t index = 0; index < chunks.size(); ++index) {
     for (const std::vector<std::size_t>& group : plan_->replicas) {
       const bool sends = std::ranges::binary_search(group, std::size_t{index_of(root)});
-      chunk.edges.push_back(chunk.edges.back() + (sends ? size_at(index) : 0));
+      std::vector<std::size_t>& edges = chunks[index].edges;
+      edges.push_back(edges.back() + (sends ? size_at(index) : 0));
     }
-    return chunk;
-  };
-  const auto fill = [&](std::size_t index, const Chunk&, std::byte* slice) {
+  }
+  const auto fill = [&](std::size_t index, std::byte* slice) {
     if (self() == root) {
       std::memcpy(slice, data.data() + index * step, size_at(index));
     }
@@ -501,11 +515,7 @@ Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
       std::memcpy(data.data() + index * step, result, size_at(index));
     }
   };
-  return settle(run({.gathers = true,
-                     .chunks = (data.size() + step - 1) / step,
-                     .chunk = chunk_at,
-                     .fill = fill,
-                     .take = take}));
+  return settle(run({.gathers = true, .chunks = std::move(chunks), .fill = fill, .take = take}));
 }
 
 }  // namespace poprun::collectives

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -32,9 +31,11 @@ namespace poprun::collectives {
 ///   4  wire    my slice of `result` to every host                out: (H - 1) / H of the chunk
 ///   5  take    every replica: `result` into its buffers
 ///
-///   tick      t        t + 1        t + 2        while chunk c is on the wire, the host sums chunk
-///   chunk c   1  2.... 3  4......   5            c + 1 and takes chunk c - 2
-///   chunk c+1          1  2......   3  4....
+///   tick          t   t + 1   t + 2   t + 3   t + 4   t + 5
+///   chunk c       1   2 ......        3   4 ......    5          A tick ends with a meeting of the
+///   chunk c + 1       1       2 ......        3   4 ..           host; its sums and results are
+///   chunk c + 2               1       2 ......        3          posted then. The wire always has
+///                                                                the posts of two ticks to carry.
 ///
 /// Where the replicas of a host are one subtree, as they are for 4 hosts of 4 replicas, S is 1, and
 /// a host sends 2 (H - 1) / H of the data, which is the least there is. Otherwise a host sends S
@@ -95,12 +96,23 @@ class HostsCommunicator final : public Communicator {
     Reduction reduction = Reduction::kSum;
     bool reduces = false;
     bool gathers = false;
-    std::size_t chunks = 0;
-    std::function<Chunk(std::size_t index)> chunk;
+    std::vector<Chunk> chunks;
     /// Puts what this replica brings into its host's slice; where nothing is reduced.
-    std::function<void(std::size_t index, const Chunk&, std::byte* slice)> fill{};
+    std::function<void(std::size_t index, std::byte* slice)> fill{};
     /// Takes what this replica gets.
     std::function<void(std::size_t index, const Chunk&, std::byte* result)> take;
+  };
+
+  /// Where a chunk lies on its way.
+  struct Slot {
+    std::byte* sums;      ///< Of my host's subtrees: by host that combines them, subtree, element.
+    std::byte* received;  ///< Of the other hosts' subtrees, for my host's slice.
+    std::byte* result;
+  };
+
+  struct Transfers {
+    std::vector<HostWire::Transfer> outgoing{};
+    std::vector<HostWire::Transfer> incoming{};
   };
 
   Result<std::unique_ptr<Communicator>> form_group(Group group, Members mine);
@@ -112,14 +124,15 @@ class HostsCommunicator final : public Communicator {
   Status meet();
   Status arrive();
 
-  Status sum(Reduction reduction, const Chunk& chunk, std::byte* sums);
+  Status sum(const Job& job, std::size_t index);
   void sum_range(Reduction reduction, const Chunk& chunk, std::size_t host, Slice range,
                  bool placed, std::byte* sums);
-  void combine(Reduction reduction, const Chunk& chunk, std::byte* sums, std::byte* received,
-               std::byte* result);
-  void post_sums(const Chunk& chunk, std::byte* sums, std::byte* received);
-  void post_result(const Chunk& chunk, std::byte* result);
+  void make_result(const Job& job, std::size_t index);
+  void add_sums(const Job& job, std::size_t index, Transfers& transfers) const;
+  void add_result(const Job& job, std::size_t index, Transfers& transfers) const;
 
+  [[nodiscard]] Slot slot(std::size_t index) const;
+  [[nodiscard]] std::size_t chunk_of(std::size_t bytes) const;
   [[nodiscard]] std::vector<Chunk> chunks_of(const Pieces& pieces) const;
   [[nodiscard]] std::size_t hosts() const { return plan_->hosts(); }
   [[nodiscard]] std::size_t locals() const { return plan_->replicas[plan_->self].size(); }

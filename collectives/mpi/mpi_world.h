@@ -42,7 +42,7 @@ class MpiWorld {
     std::optional<std::uint64_t> host;
     /// Of one replica's float32 data, that crosses between hosts at a time. At least 64 B a
     /// replica, at most 1 MiB.
-    std::size_t chunk_bytes = std::size_t{1} << 20U;
+    std::size_t chunk_bytes = std::size_t{1} << 19U;
   };
 
   /// Collective over MPI_COMM_WORLD.
