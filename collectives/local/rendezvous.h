@@ -85,6 +85,9 @@ class Rendezvous {
   /// The same where replicas came for different calls: "call 17".
   [[nodiscard]] std::string any_call_name() const { return titled("call"); }
 
+  /// Collectives opened so far; the current one's number.
+  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
+
  private:
   struct Board;
   struct Slot;
