@@ -44,6 +44,15 @@ class Placement(JobTest):
         self.assertEqual(apart.weights_hash(), together.weights_hash())
         self.assertEqual(losses(apart), losses(together))
 
+    def test_and_buckets_of_gradients_never_change_the_answer(self):
+        behind = self.run_job("-n", 4, config=TRAIN)
+        for bucket, instances in ((0.01, 4), (0.5, 4), (0.5, 2), (100, 1)):
+            with self.subTest(bucket=bucket, instances=instances):
+                during = self.run_job("-n", 4, "--num-instances", instances, "--training.gradient-bucket", bucket,
+                                      "--memory.poison-dead", "true", config=TRAIN)
+                self.assertEqual(during.weights_hash(), behind.weights_hash())
+                self.assertEqual(losses(during), losses(behind))
+
     def test_never_changes_what_dropout_drops(self):
         gpt2 = ("--model.name", "gpt2", "--model.layers", 2, "--model.hidden", 32, "--model.heads", 2,
                 "--model.vocabulary", 64, "--model.dropout", 0.1, "--data.source", "synthetic:tokens,vocabulary=64",
