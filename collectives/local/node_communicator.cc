@@ -12,6 +12,9 @@
 namespace poprun::collectives {
 namespace {
 
+/// An all-reduce by mail, in which every replica reads everything, has at most so much to read.
+constexpr std::size_t kMailReadBytes = std::size_t{32} << 10U;
+
 /// Shards of all replicas that the staging area of one holds, cut at a line.
 std::size_t shard_chunk(std::size_t replicas) {
   return NodeSegment::kStagingBytes / replicas / kLineBytes * kLineBytes;
@@ -112,9 +115,27 @@ Status NodeCommunicator::share_region(const Call& call, Bytes size) {
   return status;
 }
 
+/// Where this replica puts what it brings to the call that it opens next.
+std::byte* NodeCommunicator::next_mail() const {
+  return segment_->mail(options_.self, rendezvous_.sequence() + 1);
+}
+
+/// What `replica` has brought to the open call.
+const std::byte* NodeCommunicator::mail_of(std::size_t replica) const {
+  return segment_->mail(replica, rendezvous_.sequence());
+}
+
 Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
   POPRUN_TRY(check_reduction(reduction, buffers));
   const std::vector<Piece> pieces = find_pieces(*segment_, options_.self, buffers);
+  const Call call = call_of_all_reduce(reduction, pieces);
+  if (call.bytes <= std::min(NodeSegment::kMailBytes, kMailReadBytes / size())) {
+    const Pieces all{pieces};
+    all.copy_out(0, {next_mail(), all.size()});
+    POPRUN_TRY(rendezvous_.open(call));
+    reduce_mail(reduction, all);
+    return {};
+  }
   std::vector<Piece> placed;
   std::vector<Piece> elsewhere;
   for (const Piece& piece : pieces) {
@@ -127,7 +148,7 @@ Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer>
   };
   Slice chunk{0, std::min(others.size(), NodeSegment::kStagingBytes)};
   others.copy_out(chunk.begin, staged(chunk));
-  POPRUN_TRY(rendezvous_.open(call_of_all_reduce(reduction, pieces)));
+  POPRUN_TRY(rendezvous_.open(call));
   reduce_placed(reduction, Pieces{std::move(placed)});
   while (true) {
     reduce_staged(reduction, others, chunk);
@@ -163,6 +184,16 @@ void NodeCommunicator::reduce_staged(Reduction reduction, const Pieces& pieces, 
   }
 }
 
+void NodeCommunicator::reduce_mail(Reduction reduction, const Pieces& pieces) {
+  for (const Piece& part : pieces.parts({0, pieces.size()})) {
+    for (std::size_t r = 0; r < size(); ++r) {
+      sources_[r] = mail_of(r) + part.whole.begin;
+    }
+    std::byte* const target = part.bytes.data();
+    tree_reduce(reduction, part.type, sources_, std::span(&target, 1), part.count());
+  }
+}
+
 bool NodeCommunicator::all_placed() const {
   for (std::size_t r = 0; r < size(); ++r) {
     if (rendezvous_.place_of(r).owner < 0) {
@@ -195,6 +226,17 @@ Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type,
                                         std::span<std::byte> shard) {
   POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
   POPRUN_TRY(check_reduction(reduction, type));
+  const Call call = call_of_reduce_scatter(reduction, type, data);
+  if (data.size() <= NodeSegment::kMailBytes) {
+    std::ranges::copy(data, next_mail());
+    POPRUN_TRY(rendezvous_.open(call));
+    for (std::size_t r = 0; r < size(); ++r) {
+      sources_[r] = mail_of(r) + options_.self * shard.size();
+    }
+    std::byte* const target = shard.data();
+    tree_reduce(reduction, type, sources_, std::span(&target, 1), shard.size() / size_of(type));
+    return {};
+  }
   const Place place = segment_->find(options_.self, data);
   const std::size_t chunk = shard_chunk(size());
   const auto stage = [&](std::size_t begin, std::size_t count) {
@@ -214,12 +256,21 @@ Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type,
   };
 
   stage(0, std::min(chunk, shard.size()));
-  POPRUN_TRY(rendezvous_.open(call_of_reduce_scatter(reduction, type, data), place));
+  POPRUN_TRY(rendezvous_.open(call, place));
   return in_chunks(shard.size(), all_placed() ? shard.size() : chunk, reduce, stage);
 }
 
 Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   POPRUN_CHECK(all.size() == mine.size() * size());
+  const Call call{.kind = CallKind::kAllGather, .bytes = mine.size()};
+  if (mine.size() <= NodeSegment::kMailBytes) {
+    std::ranges::copy(mine, next_mail());
+    POPRUN_TRY(rendezvous_.open(call));
+    for (std::size_t r = 0; r < size(); ++r) {
+      std::copy_n(mail_of(r), mine.size(), all.data() + r * mine.size());
+    }
+    return {};
+  }
   const Place place = segment_->find(options_.self, mine);
   const auto stage = [&](std::size_t begin, std::size_t count) {
     if (place.owner < 0) {
@@ -241,7 +292,7 @@ Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<s
   };
 
   stage(0, std::min(NodeSegment::kStagingBytes, mine.size()));
-  POPRUN_TRY(rendezvous_.open({.kind = CallKind::kAllGather, .bytes = mine.size()}, place));
+  POPRUN_TRY(rendezvous_.open(call, place));
   return in_chunks(mine.size(), all_placed() ? mine.size() : NodeSegment::kStagingBytes, collect,
                    stage);
 }
@@ -249,6 +300,19 @@ Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<s
 Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
   const std::size_t source = index_of(root);
   POPRUN_CHECK(source < size());
+  const Call call{.kind = CallKind::kBroadcast,
+                  .root = static_cast<ReplicaId>(options_.numbers[source]),
+                  .bytes = data.size()};
+  if (data.size() <= NodeSegment::kMailBytes) {
+    if (options_.self == source) {
+      std::ranges::copy(data, next_mail());
+    }
+    POPRUN_TRY(rendezvous_.open(call));
+    if (options_.self != source) {
+      std::copy_n(mail_of(source), data.size(), data.data());
+    }
+    return {};
+  }
   const Place place = segment_->find(options_.self, data);
   const auto stage = [&](std::size_t begin, std::size_t count) {
     if (options_.self == source && place.owner < 0) {
@@ -265,10 +329,7 @@ Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
   };
 
   stage(0, std::min(NodeSegment::kStagingBytes, data.size()));
-  POPRUN_TRY(rendezvous_.open({.kind = CallKind::kBroadcast,
-                               .root = static_cast<ReplicaId>(options_.numbers[source]),
-                               .bytes = data.size()},
-                              place));
+  POPRUN_TRY(rendezvous_.open(call, place));
   const bool direct = rendezvous_.place_of(source).owner >= 0;
   return in_chunks(data.size(), direct ? data.size() : NodeSegment::kStagingBytes, copy, stage);
 }

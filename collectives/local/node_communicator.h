@@ -32,7 +32,12 @@ Call call_of_all_reduce(Reduction reduction, std::span<const Piece> pieces);
 ///                    [r]  \______________________/  [r]                        up the tree, back
 ///   meet      everybody's slices are written
 ///
-/// A byte is read once and written once. Buffers outside allocated memory take the same way through
+/// A byte is read once and written once. Of few bytes the meetings take longest. So these are
+/// copied before the first one into a mailbox, of which every replica has two, used in turn, and
+/// the second one is spared: whoever comes back to a mailbox has met all the others since they read
+/// it, in the call between. An all-reduce by mail is computed by every replica for itself.
+///
+/// Buffers outside allocated memory take the same way through
 /// the staging areas, chunk by chunk. The other collectives read from the peers' memory or staging.
 class NodeCommunicator final : public Communicator {
  public:
@@ -73,6 +78,9 @@ class NodeCommunicator final : public Communicator {
 
  private:
   Status share_region(const Call& call, Bytes size);
+  [[nodiscard]] std::byte* next_mail() const;
+  [[nodiscard]] const std::byte* mail_of(std::size_t replica) const;
+  void reduce_mail(Reduction reduction, const Pieces& pieces);
   void reduce_placed(Reduction reduction, const Pieces& pieces);
   void reduce_staged(Reduction reduction, const Pieces& pieces, Slice chunk);
   [[nodiscard]] bool all_placed() const;

@@ -52,7 +52,8 @@ NodeSegment::NodeSegment(const NodeSegment& parent, std::size_t region,
 }
 
 Bytes NodeSegment::room_bytes(std::size_t replicas, Bytes wire) {
-  return align_up(control_bytes(replicas) + Bytes{static_cast<std::int64_t>(kStagingBytes)} + wire,
+  return align_up(control_bytes(replicas) +
+                      Bytes{static_cast<std::int64_t>(2 * kMailBytes + kStagingBytes)} + wire,
                   kPage);
 }
 
@@ -109,8 +110,12 @@ void NodeSegment::close_files() {
   }
 }
 
+std::byte* NodeSegment::mail(std::size_t replica, std::uint64_t sequence) const {
+  return rooms_[replica] + control_bytes(replicas_).count() + sequence % 2 * kMailBytes;
+}
+
 std::byte* NodeSegment::staging(std::size_t replica) const {
-  return rooms_[replica] + control_bytes(replicas_).count();
+  return mail(replica, 0) + 2 * kMailBytes;
 }
 
 Result<Bytes> NodeSegment::region_size(Bytes size) const {

@@ -18,13 +18,14 @@ namespace poprun::collectives {
 
 /// The memory through which the replicas of one host exchange, as one process sees it.
 ///
-///   room 0..     one a replica:   | control | staging | wire |
+///   room 0..     one a replica:   | control | mailboxes | staging | wire |
 ///   region 0..   one a call of Communicator::allocate: the same size for every replica
 ///
 ///   region:   | replica 0's bytes .. pad | replica 1's bytes .. pad | ...         stride = whole
 ///   pages
 ///
 ///   control   rendezvous of all replicas, in the room of the first one
+///   mailboxes two of kMailBytes, for what is small enough to be copied
 ///   staging   kStagingBytes, for buffers that peers cannot read
 ///   wire      as many bytes as the maker wants, for other hosts; in the room of the first one
 ///
@@ -38,6 +39,7 @@ namespace poprun::collectives {
 class NodeSegment {
  public:
   static constexpr std::size_t kStagingBytes = std::size_t{1} << 20U;
+  static constexpr std::size_t kMailBytes = std::size_t{16} << 10U;
 
   enum class Peers : std::uint8_t { kThreads, kProcesses };
 
@@ -68,6 +70,9 @@ class NodeSegment {
 
   /// Memory of Rendezvous::Options.
   [[nodiscard]] std::byte* control() const { return rooms_[0]; }
+
+  /// The mailbox of `replica` for call number `sequence`, that of every second call.
+  [[nodiscard]] std::byte* mail(std::size_t replica, std::uint64_t sequence) const;
 
   [[nodiscard]] std::byte* staging(std::size_t replica) const;
 

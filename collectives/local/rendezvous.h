@@ -38,8 +38,8 @@ struct Place {
 ///   kBug              replicas came for different calls; names them.
 ///
 /// Threads: a handle belongs to one thread.
-/// Cost: one futex wake a barrier. Waiters sleep; they look again for a few microseconds first only
-/// where every replica has a core.
+/// Cost: one futex wake a barrier. Waiters sleep after they have looked again for some
+/// microseconds.
 class Rendezvous {
  public:
   struct Options {
@@ -79,6 +79,9 @@ class Rendezvous {
   /// that counts.
   Status give_up(Error error);
 
+  /// Collectives opened so far; the current one's number.
+  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
+
   /// The current call in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4, 8, 12".
   [[nodiscard]] std::string call_name() const { return titled(name_of(call_.kind)); }
 
@@ -100,7 +103,6 @@ class Rendezvous {
   Options options_;
   std::size_t replicas_;
   Board* board_;
-  bool may_spin_;
   Call call_;
   std::uint64_t sequence_ = 0;
   std::uint64_t arrivals_ = 0;
