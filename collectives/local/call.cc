@@ -15,6 +15,18 @@ const char* name_of(Reduction reduction) {
   return "unknown reduction";
 }
 
+std::string describe_group(const Call& call) {
+  switch (static_cast<Group::Kind>(call.layout)) {
+    case Group::Kind::kAll:
+      return "group (all)";
+    case Group::Kind::kConsecutive:
+      return "group (consecutive of " + std::to_string(call.bytes) + ")";
+    case Group::Kind::kOrthogonal:
+      return "group (orthogonal of " + std::to_string(call.bytes) + ")";
+  }
+  return "group";
+}
+
 }  // namespace
 
 const char* name_of(CallKind kind) {
@@ -31,11 +43,16 @@ const char* name_of(CallKind kind) {
       return "broadcast";
     case CallKind::kBarrier:
       return "barrier";
+    case CallKind::kGroup:
+      return "group";
   }
   return "unknown call";
 }
 
 std::string describe(const Call& call) {
+  if (call.kind == CallKind::kGroup) {
+    return describe_group(call);
+  }
   std::string text = name_of(call.kind);
   if (call.kind == CallKind::kBarrier) {
     return text;
@@ -96,7 +113,7 @@ std::string describe(std::chrono::milliseconds time) {
   return count % 1000 == 0 ? std::to_string(count / 1000) + " s" : std::to_string(count) + " ms";
 }
 
-std::optional<std::string> disagreement(std::uint64_t sequence,
+std::optional<std::string> disagreement(const std::string& title,
                                         std::span<const std::size_t> numbers,
                                         std::span<const Call> calls) {
   std::vector<bool> told(calls.size(), false);
@@ -119,7 +136,7 @@ std::optional<std::string> disagreement(std::uint64_t sequence,
   if (groups.size() < 2) {
     return std::nullopt;
   }
-  std::string text = "call " + std::to_string(sequence) + " differs between replicas";
+  std::string text = title + " differs between replicas";
   if (only_layouts_differ) {
     text += " in the types, sizes or positions of its buffers";
   }

@@ -21,15 +21,17 @@ enum class CallKind : std::uint8_t {
   kAllGather,
   kBroadcast,
   kBarrier,
+  kGroup,
 };
 
 /// One collective as all replicas must make it alike. Travels between processes as it is.
 struct Call {
   CallKind kind = CallKind::kBarrier;
   Reduction reduction = Reduction::kSum;  ///< Of all-reduce and reduce-scatter.
-  ReplicaId root{};                       ///< Of broadcast.
-  std::uint64_t bytes = 0;                ///< Of this replica's source.
-  std::uint64_t layout = 0;               ///< Hash of types, sizes and positions of the buffers.
+  ReplicaId root{};                       ///< Of broadcast, its number in the job.
+  std::uint64_t bytes = 0;                ///< Of this replica's source; of group its size.
+  /// Hash of types, sizes and positions of the buffers; of group its kind.
+  std::uint64_t layout = 0;
 
   friend bool operator==(const Call&, const Call&) = default;
 };
@@ -47,8 +49,8 @@ std::string replica_list(std::span<const std::size_t> replicas);
 std::string describe(std::chrono::milliseconds time);
 
 /// Nothing where all calls are equal; else who calls what, in one line. calls[i] is the call of
-/// replica numbers[i], `sequence` how many collectives the communicator has begun.
-std::optional<std::string> disagreement(std::uint64_t sequence,
+/// replica numbers[i], `title` begins the line: "call 17".
+std::optional<std::string> disagreement(const std::string& title,
                                         std::span<const std::size_t> numbers,
                                         std::span<const Call> calls);
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "collectives/local/group.h"
 #include "collectives/local/tree_reduce.h"
 #include "collectives/patterns/slices.h"
 
@@ -19,15 +20,14 @@ std::size_t shard_chunk(std::size_t replicas) {
   return NodeSegment::kStagingBytes / replicas / kLineBytes * kLineBytes;
 }
 
-std::vector<std::size_t> numbers_of(const NodeSegment& segment,
-                                    const NodeCommunicator::Options& options) {
-  std::vector<std::size_t> numbers = options.numbers;
-  if (numbers.empty()) {
-    numbers.resize(segment.replicas());
-    std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+NodeCommunicator::Options with_numbers(NodeCommunicator::Options options,
+                                       const NodeSegment& segment) {
+  if (options.numbers.empty()) {
+    options.numbers.resize(segment.replicas());
+    std::iota(options.numbers.begin(), options.numbers.end(), std::size_t{0});
   }
-  POPRUN_CHECK(numbers.size() == segment.replicas());
-  return numbers;
+  POPRUN_CHECK(options.numbers.size() == segment.replicas());
+  return options;
 }
 
 }  // namespace
@@ -59,9 +59,10 @@ Call call_of_all_reduce(Reduction reduction, std::span<const Piece> pieces) {
 
 NodeCommunicator::NodeCommunicator(NodeSegment& segment, const Options& options)
     : segment_(&segment),
-      options_(options),
+      options_(with_numbers(options, segment)),
       rendezvous_({.memory = segment.control(),
-                   .numbers = numbers_of(segment, options),
+                   .numbers = options_.numbers,
+                   .among = options.among,
                    .self = options.self,
                    .deadline = options.deadline,
                    .agree = options.agree}),
@@ -74,14 +75,15 @@ ReplicaId NodeCommunicator::self() const {
 
 Result<std::span<std::byte>> NodeCommunicator::allocate(Bytes size) {
   POPRUN_CHECK(size >= Bytes{0});
-  POPRUN_TRY(share_region(size));
+  POPRUN_TRY(share_region(
+      {.kind = CallKind::kAllocate, .bytes = static_cast<std::uint64_t>(size.count())}, size));
   const Place newest{static_cast<std::int64_t>(segment_->region_count()) - 1, 0};
   return std::span(segment_->at(newest, options_.self), static_cast<std::size_t>(size.count()));
 }
 
 // Replica 0 creates, the leader of every other process opens, the rest wait. The creator keeps its
 // file open until all have it.
-Status NodeCommunicator::share_region(Bytes size) {
+Status NodeCommunicator::share_region(const Call& call, Bytes size) {
   const bool creates = options_.self == 0;
   const bool opens = !creates && options_.self == options_.process_leader;
   const bool for_processes = segment_->peers() == NodeSegment::Peers::kProcesses;
@@ -92,9 +94,7 @@ Status NodeCommunicator::share_region(Bytes size) {
                            : SharedMemory::create_for_threads(*total);
   }
   const FileAddress offer = memory ? memory->address() : FileAddress{};
-  POPRUN_TRY(rendezvous_.open(
-      {.kind = CallKind::kAllocate, .bytes = static_cast<std::uint64_t>(size.count())},
-      {offer.process, offer.descriptor}));
+  POPRUN_TRY(rendezvous_.open(call, {offer.process, offer.descriptor}));
   if (!total) {
     return rendezvous_.give_up(total.error());
   }
@@ -300,7 +300,9 @@ Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<s
 Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
   const std::size_t source = index_of(root);
   POPRUN_CHECK(source < size());
-  const Call call{.kind = CallKind::kBroadcast, .root = root, .bytes = data.size()};
+  const Call call{.kind = CallKind::kBroadcast,
+                  .root = static_cast<ReplicaId>(options_.numbers[source]),
+                  .bytes = data.size()};
   if (data.size() <= NodeSegment::kMailBytes) {
     if (options_.self == source) {
       std::ranges::copy(data, next_mail());
@@ -334,6 +336,42 @@ Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
 
 Status NodeCommunicator::barrier() {
   return rendezvous_.open({.kind = CallKind::kBarrier});
+}
+
+Result<std::unique_ptr<Communicator>> NodeCommunicator::group(Group group) {
+  POPRUN_ASSIGN(const Members mine, members_of(group, size(), options_.self));
+  const std::vector<std::size_t> members = mine.list();
+  POPRUN_ASSIGN(NodeSegment* const segment, form_group(call_of_group(group), members, Bytes{0}));
+  return std::make_unique<NodeCommunicator>(*segment, options_among(members));
+}
+
+Result<NodeSegment*> NodeCommunicator::form_group(const Call& call,
+                                                  const std::vector<std::size_t>& members,
+                                                  Bytes wire) {
+  POPRUN_TRY(share_region(call, NodeSegment::room_bytes(size(), wire)));
+  NodeSegment& segment = segment_->group(segment_->region_count() - 1, members);
+  if (members.front() == options_.self) {
+    Rendezvous::initialise(segment.control(), members.size());
+  }
+  POPRUN_TRY(rendezvous_.wait());
+  return &segment;
+}
+
+// The first member of this process maps new memory for it: the replicas of a process are neighbours
+// and begin with the leader.
+NodeCommunicator::Options NodeCommunicator::options_among(
+    const std::vector<std::size_t>& members) const {
+  const auto index_of_first_from = [&](std::size_t replica) {
+    return static_cast<std::size_t>(std::ranges::lower_bound(members, replica) - members.begin());
+  };
+  Options options{.self = index_of_first_from(options_.self),
+                  .process_leader = index_of_first_from(options_.process_leader),
+                  .deadline = options_.deadline};
+  for (const std::size_t member : members) {
+    options.numbers.push_back(options_.numbers[member]);
+  }
+  options.among = among(options.numbers);
+  return options;
 }
 
 }  // namespace poprun::collectives

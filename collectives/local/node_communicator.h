@@ -3,7 +3,9 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/local/node_segment.h"
@@ -44,6 +46,7 @@ class NodeCommunicator final : public Communicator {
     std::size_t process_leader = 0;  ///< The index that maps new memory for its process.
     std::chrono::milliseconds deadline{0};
     std::vector<std::size_t> numbers{};  ///< Of the replicas in the segment; empty: 0, 1, ...
+    std::string among{};                 ///< Of Rendezvous::Options.
     std::function<Status(std::span<const Call>)> agree{};  ///< Of Rendezvous::Options.
   };
 
@@ -60,12 +63,21 @@ class NodeCommunicator final : public Communicator {
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   Status broadcast(std::span<std::byte> data, ReplicaId root) override;
   Status barrier() override;
+  Result<std::unique_ptr<Communicator>> group(Group group) override;
+
+  /// The segment of this replica's group, `members` of this segment, once all replicas have made
+  /// `call`; with `wire` bytes of wire, the same for all groups.
+  Result<NodeSegment*> form_group(const Call& call, const std::vector<std::size_t>& members,
+                                  Bytes wire);
+
+  /// What a communicator over that segment takes.
+  [[nodiscard]] Options options_among(const std::vector<std::size_t>& members) const;
 
   /// Where its replicas meet.
   [[nodiscard]] Rendezvous& rendezvous() { return rendezvous_; }
 
  private:
-  Status share_region(Bytes size);
+  Status share_region(const Call& call, Bytes size);
   [[nodiscard]] std::byte* next_mail() const;
   [[nodiscard]] const std::byte* mail_of(std::size_t replica) const;
   void reduce_mail(Reduction reduction, const Pieces& pieces);

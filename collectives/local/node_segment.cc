@@ -11,18 +11,19 @@ namespace poprun::collectives {
 namespace {
 
 constexpr Bytes kPage{4096};
-constexpr Bytes kNonceBytes{64};
+constexpr Bytes kNonceBytes = kPage;  ///< Before the rooms.
+
+// A region's number as `Place::owner`: its index in its segment, and above that how many segments
+// up from the group it is.
+constexpr std::int64_t kSegmentAbove = std::int64_t{1} << 32;
 
 Bytes control_bytes(std::size_t replicas) {
-  return align_up(kNonceBytes + Rendezvous::bytes_needed(replicas), kPage);
+  return align_up(Rendezvous::bytes_needed(replicas), kPage);
 }
 
 Bytes segment_bytes(std::size_t replicas, Bytes wire) {
-  return control_bytes(replicas) +
-         Bytes{
-             static_cast<std::int64_t>(2 * NodeSegment::kMailBytes + NodeSegment::kStagingBytes)} *
-             static_cast<std::int64_t>(replicas) +
-         wire;
+  return kNonceBytes +
+         NodeSegment::room_bytes(replicas, wire) * static_cast<std::int64_t>(replicas);
 }
 
 Bytes stride_of(Bytes size) {
@@ -31,8 +32,38 @@ Bytes stride_of(Bytes size) {
 
 }  // namespace
 
-NodeSegment::NodeSegment(Peers peers, std::size_t replicas, SharedMemory memory)
-    : peers_(peers), replicas_(replicas), memory_(std::move(memory)) {}
+NodeSegment::NodeSegment(Peers peers, std::size_t replicas, Bytes wire, SharedMemory memory)
+    : peers_(peers), replicas_(replicas), memory_(std::move(memory)) {
+  const auto stride = static_cast<std::size_t>(room_bytes(replicas, wire).count());
+  for (std::size_t r = 0; r < replicas; ++r) {
+    rooms_.push_back(memory_.data() + kNonceBytes.count() + r * stride);
+  }
+}
+
+NodeSegment::NodeSegment(const NodeSegment& parent, std::size_t region,
+                         std::vector<std::size_t> members)
+    : peers_(parent.peers_),
+      replicas_(members.size()),
+      parent_(&parent),
+      members_(std::move(members)) {
+  for (const std::size_t member : members_) {
+    rooms_.push_back(parent.regions_[region].at(member));
+  }
+}
+
+Bytes NodeSegment::room_bytes(std::size_t replicas, Bytes wire) {
+  const Bytes here{static_cast<std::int64_t>(2 * kMailBytes + kStagingBytes)};
+  return align_up(control_bytes(replicas) + here + wire, kPage);
+}
+
+NodeSegment& NodeSegment::group(std::size_t region, const std::vector<std::size_t>& members) {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<NodeSegment>& segment = groups_[{region, members.front()}];
+  if (segment == nullptr) {
+    segment.reset(new NodeSegment(*this, region, members));
+  }
+  return *segment;
+}
 
 Result<std::unique_ptr<NodeSegment>> NodeSegment::create(Peers peers, std::size_t replicas,
                                                          Bytes wire) {
@@ -45,15 +76,16 @@ Result<std::unique_ptr<NodeSegment>> NodeSegment::create(Peers peers, std::size_
     return fail(ErrorCode::kUnreachable, "the system has no random numbers (getentropy)");
   }
   std::memcpy(memory.data(), &nonce, sizeof(nonce));
-  Rendezvous::initialise(memory.data() + kNonceBytes.count(), replicas);
-  return std::unique_ptr<NodeSegment>(new NodeSegment(peers, replicas, std::move(memory)));
+  std::unique_ptr<NodeSegment> segment(new NodeSegment(peers, replicas, wire, std::move(memory)));
+  Rendezvous::initialise(segment->control(), replicas);
+  return segment;
 }
 
 Result<std::unique_ptr<NodeSegment>> NodeSegment::open(FileAddress address, std::uint64_t nonce,
                                                        std::size_t replicas, Bytes wire) {
   POPRUN_ASSIGN(SharedMemory memory, SharedMemory::open(address, segment_bytes(replicas, wire)));
   std::unique_ptr<NodeSegment> segment(
-      new NodeSegment(Peers::kProcesses, replicas, std::move(memory)));
+      new NodeSegment(Peers::kProcesses, replicas, wire, std::move(memory)));
   if (segment->nonce() != nonce) {
     return fail(ErrorCode::kUnreachable,
                 "process " + std::to_string(address.process) +
@@ -70,23 +102,19 @@ std::uint64_t NodeSegment::nonce() const {
 }
 
 void NodeSegment::close_files() {
+  const std::lock_guard lock(mutex_);
   memory_.close_file();
   for (Region& region : regions_) {
     region.memory.close_file();
   }
 }
 
-std::byte* NodeSegment::control() const {
-  return memory_.data() + kNonceBytes.count();
-}
-
 std::byte* NodeSegment::mail(std::size_t replica, std::uint64_t sequence) const {
-  return memory_.data() + control_bytes(replicas_).count() +
-         (2 * replica + sequence % 2) * kMailBytes;
+  return rooms_[replica] + control_bytes(replicas_).count() + sequence % 2 * kMailBytes;
 }
 
 std::byte* NodeSegment::staging(std::size_t replica) const {
-  return mail(replicas_, 0) + replica * kStagingBytes;
+  return mail(replica, 0) + 2 * kMailBytes;
 }
 
 Result<Bytes> NodeSegment::region_size(Bytes size) const {
@@ -100,27 +128,42 @@ Result<Bytes> NodeSegment::region_size(Bytes size) const {
 }
 
 void NodeSegment::add_region(SharedMemory memory, Bytes size) {
+  const std::lock_guard lock(mutex_);
   regions_.push_back({std::move(memory), static_cast<std::size_t>(size.count()),
                       static_cast<std::size_t>(stride_of(size).count())});
 }
 
+std::size_t NodeSegment::region_count() const {
+  const std::lock_guard lock(mutex_);
+  return regions_.size();
+}
+
 std::byte* NodeSegment::at(Place place, std::size_t replica) const {
-  const Region& region = regions_[static_cast<std::size_t>(place.owner)];
-  return region.memory.data() + replica * region.stride + place.where;
+  if (place.owner >= kSegmentAbove) {
+    return parent_->at({place.owner - kSegmentAbove, place.where}, members_[replica]);
+  }
+  const std::lock_guard lock(mutex_);
+  return regions_[static_cast<std::size_t>(place.owner)].at(replica) + place.where;
 }
 
 Place NodeSegment::find(std::size_t replica, std::span<const std::byte> bytes) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
-  for (std::size_t i = 0; i < regions_.size(); ++i) {
-    const Region& region = regions_[i];
-    const auto base =
-        reinterpret_cast<std::uintptr_t>(region.memory.data()) + replica * region.stride;
-    if (begin >= base && begin - base <= region.size &&
-        bytes.size() <= region.size - (begin - base)) {
-      return {static_cast<std::int64_t>(i), static_cast<std::int64_t>(begin - base)};
+  {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < regions_.size(); ++i) {
+      const Region& region = regions_[i];
+      const auto base = reinterpret_cast<std::uintptr_t>(region.at(replica));
+      if (begin >= base && begin - base <= region.size &&
+          bytes.size() <= region.size - (begin - base)) {
+        return {static_cast<std::int64_t>(i), static_cast<std::int64_t>(begin - base)};
+      }
     }
   }
-  return {};
+  Place place = parent_ == nullptr ? Place{} : parent_->find(members_[replica], bytes);
+  if (place.owner >= 0) {
+    place.owner += kSegmentAbove;
+  }
+  return place;
 }
 
 }  // namespace poprun::collectives

@@ -2,8 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "collectives/local/rendezvous.h"
@@ -15,19 +18,24 @@ namespace poprun::collectives {
 
 /// The memory through which the replicas of one host exchange, as one process sees it.
 ///
-///   control      rendezvous of all replicas
-///   mailboxes    two of kMailBytes a replica, for what is small enough to be copied
-///   staging      kStagingBytes a replica, for buffers that peers cannot read
-///   wire         as many bytes as the maker wants, for what goes to and comes from other hosts
+///   room 0..     one a replica:   | control | mailboxes | staging | wire |
 ///   region 0..   one a call of Communicator::allocate: the same size for every replica
 ///
 ///   region:   | replica 0's bytes .. pad | replica 1's bytes .. pad | ...         stride = whole
 ///   pages
 ///
+///   control   rendezvous of all replicas, in the room of the first one
+///   mailboxes two of kMailBytes, for what is small enough to be copied
+///   staging   kStagingBytes, for buffers that peers cannot read
+///   wire      as many bytes as the maker wants, for other hosts; in the room of the first one
+///
 /// A process has one segment for all its replicas. Every process maps all of it; addresses differ
 /// between processes, regions and offsets do not.
 ///
-/// Threads: `add_region` while no other thread uses the segment; the rest from any thread.
+/// A group of the replicas has a segment of its own, whose rooms are a region of this one, and
+/// whose members also find what lies in regions of this one.
+///
+/// Threads: from any.
 class NodeSegment {
  public:
   static constexpr std::size_t kStagingBytes = std::size_t{1} << 20U;
@@ -53,8 +61,15 @@ class NodeSegment {
   /// Closes the descriptors of the segment and its regions; the memory stays.
   void close_files();
 
+  /// The segment of a group, `members` of this one, whose rooms are what they have in this region:
+  /// made by the first caller of this process, and found by the others.
+  NodeSegment& group(std::size_t region, const std::vector<std::size_t>& members);
+
+  /// Bytes of the room of one of `replicas` replicas, and what a group of them needs at most.
+  static Bytes room_bytes(std::size_t replicas, Bytes wire);
+
   /// Memory of Rendezvous::Options.
-  [[nodiscard]] std::byte* control() const;
+  [[nodiscard]] std::byte* control() const { return rooms_[0]; }
 
   /// The mailbox of `replica` for call number `sequence`, that of every second call.
   [[nodiscard]] std::byte* mail(std::size_t replica, std::uint64_t sequence) const;
@@ -62,7 +77,7 @@ class NodeSegment {
   [[nodiscard]] std::byte* staging(std::size_t replica) const;
 
   /// Page-aligned.
-  [[nodiscard]] std::byte* wire() const { return staging(replicas_); }
+  [[nodiscard]] std::byte* wire() const { return staging(0) + kStagingBytes; }
 
   /// Bytes of a region that gives each replica `size`; nothing where they are more than addresses.
   [[nodiscard]] Result<Bytes> region_size(Bytes size) const;
@@ -70,12 +85,13 @@ class NodeSegment {
   /// Takes memory of `region_size(size)` as the next region.
   void add_region(SharedMemory memory, Bytes size);
 
-  [[nodiscard]] std::size_t region_count() const { return regions_.size(); }
+  [[nodiscard]] std::size_t region_count() const;
 
   /// The memory of `replica` at a place. Requires: the place is in a region.
   [[nodiscard]] std::byte* at(Place place, std::size_t replica) const;
 
-  /// Where `replica`'s bytes lie, or owner -1 where they are not wholly in its part of a region.
+  /// Where `replica`'s bytes lie, or owner -1 where they are not wholly in its part of a region, be
+  /// it of this segment or of one whose group it is.
   [[nodiscard]] Place find(std::size_t replica, std::span<const std::byte> bytes) const;
 
  private:
@@ -83,14 +99,26 @@ class NodeSegment {
     SharedMemory memory;
     std::size_t size;    ///< Of each replica.
     std::size_t stride;  ///< Between replicas.
+
+    [[nodiscard]] std::byte* at(std::size_t replica) const {
+      return memory.data() + replica * stride;
+    }
   };
 
-  NodeSegment(Peers peers, std::size_t replicas, SharedMemory memory);
+  NodeSegment(Peers peers, std::size_t replicas, Bytes wire, SharedMemory memory);
+  NodeSegment(const NodeSegment& parent, std::size_t region, std::vector<std::size_t> members);
 
   Peers peers_;
   std::size_t replicas_;
-  SharedMemory memory_;
+  SharedMemory memory_;                  ///< Of the rooms; of a group none.
+  std::vector<std::byte*> rooms_;        ///< By replica.
+  const NodeSegment* parent_ = nullptr;  ///< Of a group,
+  std::vector<std::size_t> members_;     ///< and its replicas there.
+
+  mutable std::mutex mutex_;  ///< Guards what follows: other channels look for regions at any time.
   std::vector<Region> regions_;
+  /// By region of their rooms and first member.
+  std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<NodeSegment>> groups_;
 };
 
 }  // namespace poprun::collectives

@@ -33,6 +33,9 @@ constexpr std::uint32_t kGeneration = 2;
 constexpr int kYields = 16;
 constexpr auto kYieldTime = std::chrono::microseconds{50};
 
+/// How often a waiter looks whether those it waits for are still on their way.
+constexpr auto kLook = std::chrono::milliseconds{50};
+
 bool passed(std::uint32_t before, std::uint32_t now) {
   return ((before ^ now) & ~kFailed) != 0;
 }
@@ -69,6 +72,7 @@ struct alignas(64) Rendezvous::Board {
 // one.
 struct alignas(64) Rendezvous::Slot {
   std::atomic<std::uint64_t> arrivals{0};  ///< At barriers, since the beginning.
+  std::atomic<Clock::rep> on_the_way{0};   ///< When it said so last; one clock for all processes.
   std::array<Call, 2> calls{};
   std::array<Place, 2> places{};
 };
@@ -97,6 +101,10 @@ Rendezvous::Slot& Rendezvous::slot(std::size_t index) const {
       reinterpret_cast<Slot*>(options_.memory + sizeof(Board) + index * sizeof(Slot)));
 }
 
+std::string Rendezvous::titled(const char* call) const {
+  return std::string(call) + " " + std::to_string(sequence_) + options_.among;
+}
+
 Place Rendezvous::place_of(std::size_t index) const {
   return slot(index).places[sequence_ % 2];
 }
@@ -120,7 +128,7 @@ Status Rendezvous::open(const Call& call, Place place) {
   if (std::ranges::all_of(calls_, [&](const Call& other) { return other == call; })) {
     return {};
   }
-  return give_up({ErrorCode::kBug, *disagreement(sequence_, options_.numbers, calls_)});
+  return give_up({ErrorCode::kBug, *disagreement(any_call_name(), options_.numbers, calls_)});
 }
 
 Status Rendezvous::wait(std::chrono::milliseconds patience) {
@@ -140,11 +148,33 @@ Status Rendezvous::wait(std::chrono::milliseconds patience) {
   }
   // After the word: whoever sees that all have arrived also sees that the barrier is done.
   slot(options_.self).arrivals.store(arrivals_, std::memory_order_release);
-  return last ? Status{} : sleep_while(before, options_.deadline + patience);
+  return last ? Status{} : sleep_while(before, patience);
 }
 
-Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds limit) {
+void Rendezvous::on_the_way() {
+  slot(options_.self)
+      .on_the_way.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
+}
+
+bool Rendezvous::is_on_the_way(std::size_t index) const {
+  const Clock::duration said{slot(index).on_the_way.load(std::memory_order_relaxed)};
+  return Clock::now().time_since_epoch() - said < options_.deadline / 4;
+}
+
+/// Indices of those that have not come to the current barrier.
+std::vector<std::size_t> Rendezvous::missing() const {
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < replicas_; ++i) {
+    if (slot(i).arrivals.load(std::memory_order_acquire) < arrivals_) {
+      missing.push_back(i);
+    }
+  }
+  return missing;
+}
+
+Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds patience) {
   const Clock::time_point start = Clock::now();
+  std::chrono::milliseconds limit = options_.deadline;
   for (int look = 0;; ++look) {
     const std::uint32_t now = board_->word.load(std::memory_order_acquire);
     if (passed(word, now)) {
@@ -155,25 +185,32 @@ Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds lim
     }
     if (look < kYields && Clock::now() < start + kYieldTime) {
       ::sched_yield();
-    } else if (!sleep_on(board_->word, now, start + limit)) {
+      continue;
+    }
+    if (sleep_on(board_->word, now, start + limit)) {
+      continue;
+    }
+    if (limit >= options_.deadline + patience ||
+        !std::ranges::all_of(missing(), [this](std::size_t i) { return is_on_the_way(i); })) {
       return time_out(word, limit);
     }
+    limit += kLook;
   }
 }
 
-Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds limit) {
-  std::vector<std::size_t> missing;
-  for (std::size_t i = 0; i < replicas_; ++i) {
-    if (slot(i).arrivals.load(std::memory_order_acquire) < arrivals_) {
-      missing.push_back(options_.numbers[i]);
-    }
+Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds waited) {
+  // Those on their way wait for somebody themselves, and are named only where nobody else is.
+  std::vector<std::size_t> late;
+  std::vector<std::size_t> lost;
+  for (const std::size_t index : missing()) {
+    (is_on_the_way(index) ? late : lost).push_back(options_.numbers[index]);
   }
   if (passed(word, board_->word.load(std::memory_order_acquire))) {
     return {};
   }
-  return give_up({ErrorCode::kInfrastructure,
-                  std::string(name_of(call_.kind)) + " " + std::to_string(sequence_) + ": " +
-                      replica_list(missing) + " did not arrive within " + describe(limit)});
+  return give_up({ErrorCode::kInfrastructure, call_name() + ": " +
+                                                  replica_list(lost.empty() ? late : lost) +
+                                                  " did not arrive within " + describe(waited)});
 }
 
 Status Rendezvous::give_up(Error error) {

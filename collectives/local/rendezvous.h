@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/local/call.h"
@@ -44,6 +45,7 @@ class Rendezvous {
   struct Options {
     std::byte* memory = nullptr;            ///< `bytes_needed`, from `initialise`.
     std::vector<std::size_t> numbers;       ///< Of the replicas that meet here, for messages.
+    std::string among;                      ///< Follows a call's number in them; may be empty.
     std::size_t self = 0;                   ///< Index among them.
     std::chrono::milliseconds deadline{0};  ///< For each wait.
     /// Decides whether a call may begin, where more replicas take part than meet here; called by
@@ -62,8 +64,13 @@ class Rendezvous {
   /// `place_of` tells what they passed as `place`.
   Status open(const Call& call, Place place = {});
 
-  /// Waits for all replicas, for `patience` longer than the deadline. For barriers inside a call.
+  /// Waits for all replicas; for `patience` longer than the deadline where those that are missing
+  /// are on their way. For barriers inside a call.
   Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds{0});
+
+  /// Says that this replica is on its way. To be called all the time while it waits for something
+  /// else than this rendezvous: who has not said so for a quarter of the deadline is missing.
+  void on_the_way();
 
   /// What `index` announced for the current call. Valid until the call's last `wait` returns.
   [[nodiscard]] Place place_of(std::size_t index) const;
@@ -71,6 +78,12 @@ class Rendezvous {
   /// Makes `error` the failure of all replicas, unless there is one already, and returns the one
   /// that counts.
   Status give_up(Error error);
+
+  /// The current call in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4, 8, 12".
+  [[nodiscard]] std::string call_name() const { return titled(name_of(call_.kind)); }
+
+  /// The same where replicas came for different calls: "call 17".
+  [[nodiscard]] std::string any_call_name() const { return titled("call"); }
 
   /// Collectives opened so far; the current one's number.
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
@@ -80,8 +93,11 @@ class Rendezvous {
   struct Slot;
 
   [[nodiscard]] Slot& slot(std::size_t index) const;
-  Status sleep_while(std::uint32_t word, std::chrono::milliseconds limit);
-  Status time_out(std::uint32_t word, std::chrono::milliseconds limit);
+  [[nodiscard]] std::string titled(const char* call) const;
+  Status sleep_while(std::uint32_t word, std::chrono::milliseconds patience);
+  Status time_out(std::uint32_t word, std::chrono::milliseconds waited);
+  [[nodiscard]] bool is_on_the_way(std::size_t index) const;
+  [[nodiscard]] std::vector<std::size_t> missing() const;
   Status adopt_failure();
 
   Options options_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <thread>
 
@@ -12,9 +13,6 @@ namespace poprun::collectives {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr int kTag = 17;  ///< One is enough: messages between two processes keep their order.
-constexpr int kNoticeTag = 18;
 
 /// Largest message: Open MPI sends those below 64 KiB at once. A larger one waits for a reply, and
 /// that for all that its sender is sending in turn: links would carry one direction at a time.
@@ -50,7 +48,7 @@ bool poll(Clock::time_point limit, const Done& done) {
   }
 }
 
-bool all_done(std::span<MPI_Request> requests) {
+bool test_all(std::span<MPI_Request> requests) {
   int done = 0;
   for (int look = 0; look < kLooks && done == 0; ++look) {
     MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
@@ -61,39 +59,26 @@ bool all_done(std::span<MPI_Request> requests) {
 }  // namespace
 
 bool complete(std::span<MPI_Request> requests, Clock::time_point limit) {
-  return poll(limit, [&] { return all_done(requests); });
+  return poll(limit, [&] { return test_all(requests); });
 }
 
-HostWire::HostWire(std::vector<Process> processes, std::size_t self)
-    : processes_(std::move(processes)), self_(self) {
+HostWire::HostWire(std::shared_ptr<MpiLink> link, std::vector<Process> processes, int channel)
+    : link_(std::move(link)), processes_(std::move(processes)), channel_(channel) {
   for (std::size_t p = 0; p < processes_.size(); ++p) {
     carriers_.resize(std::max(carriers_.size(), processes_[p].host + 1));
     std::vector<std::size_t>& carriers = carriers_[processes_[p].host];
-    if (p == self_) {
+    if (processes_[p].rank == link_->rank()) {
+      self_ = p;
       lane_ = carriers.size();
     }
     carriers.push_back(p);
   }
+  POPRUN_CHECK(processes_[self_].rank == link_->rank());
 }
 
-Result<std::unique_ptr<HostWire>> HostWire::create(std::vector<Process> processes, std::size_t self,
-                                                   Clock::time_point limit) {
-  std::unique_ptr<HostWire> wire(new HostWire(std::move(processes), self));
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Comm_idup(MPI_COMM_WORLD, &wire->world_, &request);
-  if (!complete(std::span(&request, 1), limit)) {
-    wire->failed_ = true;
-    // MPI writes into the object when the missing process comes after all.
-    static_cast<void>(wire.release());
-    return fail(ErrorCode::kInfrastructure, "not all processes of the job came to share a channel");
-  }
-  return wire;
-}
-
-HostWire::~HostWire() {
-  if (!failed_ && world_ != MPI_COMM_NULL) {
-    MPI_Comm_free(&world_);
-  }
+bool HostWire::all_done(std::span<MPI_Request> requests) {
+  const std::lock_guard lock(link_->mutex());
+  return test_all(requests);
 }
 
 std::size_t HostWire::lanes(std::size_t host, Carriers carriers) const {
@@ -104,6 +89,7 @@ std::size_t HostWire::lanes(std::size_t host, Carriers carriers) const {
 
 void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
                     Carriers carriers) {
+  const std::lock_guard lock(link_->mutex());
   Post& posted = posts_.emplace_back();
   const std::size_t mine = carriers_[processes_[self_].host].size();
   const auto for_each_lane = [&](const Transfer& transfer, const auto& begin) {
@@ -123,83 +109,155 @@ void HostWire::post(std::span<const Transfer> outgoing, std::span<const Transfer
   };
   for (const Transfer& transfer : incoming) {
     for_each_lane(transfer, [&](std::byte* data, int size, int rank, MPI_Request* request) {
-      MPI_Irecv(data, size, MPI_BYTE, rank, kTag, world_, request);
+      MPI_Irecv(data, size, MPI_BYTE, rank, tag(), link_->world(), request);
     });
   }
   for (const Transfer& transfer : outgoing) {
     for_each_lane(transfer, [&](std::byte* data, int size, int rank, MPI_Request* request) {
-      MPI_Isend(data, size, MPI_BYTE, rank, kTag, world_, request);
+      MPI_Isend(data, size, MPI_BYTE, rank, tag(), link_->world(), request);
     });
   }
 }
 
-Status HostWire::wait(std::chrono::milliseconds patience, const std::string& call) {
+Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace,
+                      const std::string& call, const std::function<void()>& while_waiting) {
   POPRUN_CHECK(!posts_.empty());
+  Post& post = posts_.front();
   Error told{};
   bool stop = false;
-  const bool ended = poll(Clock::now() + patience, [&] {
-    if (all_done(posts_.front().requests)) {
-      return true;
-    }
-    stop = heard(told);
-    return stop;
-  });
+  const auto ended_within = [&](std::chrono::milliseconds time) {
+    return poll(Clock::now() + time, [&] {
+      if (all_done(post.requests)) {
+        return true;
+      }
+      while_waiting();
+      stop = heard(told);
+      return stop;
+    });
+  };
+  std::chrono::milliseconds waited = deadline;
+  bool ended = ended_within(deadline);
+  std::vector<std::size_t> lost;
+  for (int turn = 0; turn < 2 && !ended && lost.empty(); ++turn) {
+    ask(post);
+    ended = ended_within(grace);
+    waited += grace;
+    lost = silent(late_hosts(post));
+  }
   if (ended && !stop) {
     posts_.pop_front();
     return {};
   }
-  failed_ = true;
+  link_->abandon();
   if (!stop) {
-    told = {ErrorCode::kInfrastructure, call + ": " + replica_list(missing(posts_.front())) +
-                                            " did not arrive within " + describe(patience)};
+    const std::vector<std::size_t> all = replicas_of(late_hosts(post));
+    told = {ErrorCode::kInfrastructure, call + ": " + replica_list(lost.empty() ? all : lost) +
+                                            " did not arrive within " + describe(waited)};
   }
   return tl::unexpected<Error>{told};
 }
 
 bool HostWire::heard(Error& error) {
+  const std::lock_guard lock(link_->mutex());
   int waiting = 0;
   MPI_Status status;
-  MPI_Iprobe(MPI_ANY_SOURCE, kNoticeTag, world_, &waiting, &status);
+  MPI_Iprobe(MPI_ANY_SOURCE, notice_tag(), link_->world(), &waiting, &status);
   if (waiting == 0) {
     return false;
   }
   Notice notice;
-  MPI_Recv(&notice, sizeof(notice), MPI_BYTE, status.MPI_SOURCE, kNoticeTag, world_,
+  MPI_Recv(&notice, sizeof(notice), MPI_BYTE, status.MPI_SOURCE, notice_tag(), link_->world(),
            MPI_STATUS_IGNORE);
-  error = {notice.code, notice.message};
-  return true;
+  switch (notice.kind) {
+    case Notice::Kind::kGivesUp:
+      error = {notice.code, notice.message};
+      return true;
+    case Notice::Kind::kAsks: {
+      MPI_Request request = MPI_REQUEST_NULL;
+      send({.kind = Notice::Kind::kWaits}, status.MPI_SOURCE, &request);
+      MPI_Request_free(&request);
+      return false;
+    }
+    case Notice::Kind::kWaits:
+      waiting_.push_back(status.MPI_SOURCE);
+      return false;
+  }
+  return false;
 }
 
-std::vector<std::size_t> HostWire::missing(Post& post) const {
-  std::vector<std::size_t> replicas;
+/// Requires: the link's mutex is held.
+void HostWire::send(const Notice& notice, int rank, MPI_Request* request) {
+  // Left behind: MPI may still read it. Only a job in trouble sends any.
+  const auto* const copy = new Notice(notice);
+  MPI_Isend(copy, sizeof(*copy), MPI_BYTE, rank, notice_tag(), link_->world(), request);
+}
+
+/// Hosts whose processes owe bytes of a post, or do not take them.
+std::vector<std::size_t> HostWire::late_hosts(Post& post) const {
+  const std::lock_guard lock(link_->mutex());
+  std::vector<std::size_t> hosts;
   for (std::size_t i = 0; i < post.requests.size(); ++i) {
     int done = 0;
     MPI_Test(&post.requests[i], &done, MPI_STATUS_IGNORE);
-    for (const std::size_t p : carriers_[post.peers[i]]) {
-      for (std::size_t r = 0; done == 0 && r < processes_[p].count; ++r) {
-        replicas.push_back(processes_[p].first + r);
-      }
+    if (done == 0) {
+      hosts.push_back(post.peers[i]);
+    }
+  }
+  std::ranges::sort(hosts);
+  hosts.erase(std::unique(hosts.begin(), hosts.end()), hosts.end());
+  return hosts;
+}
+
+void HostWire::ask(Post& post) {
+  const std::vector<std::size_t> hosts = late_hosts(post);
+  const std::lock_guard lock(link_->mutex());
+  waiting_.clear();
+  for (const std::size_t host : hosts) {
+    for (const std::size_t p : carriers_[host]) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      send({.kind = Notice::Kind::kAsks}, processes_[p].rank, &request);
+      MPI_Request_free(&request);
+    }
+  }
+}
+
+std::vector<std::size_t> HostWire::replicas_of(std::span<const std::size_t> hosts) const {
+  std::vector<std::size_t> replicas;
+  for (const std::size_t host : hosts) {
+    for (const std::size_t p : carriers_[host]) {
+      replicas.insert(replicas.end(), processes_[p].replicas.begin(), processes_[p].replicas.end());
     }
   }
   std::ranges::sort(replicas);
-  replicas.erase(std::unique(replicas.begin(), replicas.end()), replicas.end());
   return replicas;
 }
 
+/// The replicas of hosts that have not said that they wait.
+std::vector<std::size_t> HostWire::silent(std::span<const std::size_t> hosts) const {
+  std::vector<std::size_t> silent;
+  std::ranges::copy_if(hosts, std::back_inserter(silent), [this](std::size_t host) {
+    return std::ranges::none_of(carriers_[host], [this](std::size_t p) {
+      return std::ranges::count(waiting_, processes_[p].rank) > 0;
+    });
+  });
+  return replicas_of(silent);
+}
+
 void HostWire::tell(const Error& error) {
-  failed_ = true;
-  // Left behind: MPI may still read it.
-  auto* const notice = new Notice{.code = error.code};
-  std::memcpy(notice->message, error.message.data(),
-              std::min(error.message.size(), sizeof(notice->message) - 1));
+  link_->abandon();
+  Notice notice{.kind = Notice::Kind::kGivesUp, .code = error.code};
+  std::memcpy(notice.message, error.message.data(),
+              std::min(error.message.size(), sizeof(notice.message) - 1));
   std::vector<MPI_Request> requests;
-  for (const Process& process : processes_) {
-    if (process.host != processes_[self_].host) {
-      MPI_Isend(notice, sizeof(*notice), MPI_BYTE, process.rank, kNoticeTag, world_,
-                &requests.emplace_back(MPI_REQUEST_NULL));
+  {
+    const std::lock_guard lock(link_->mutex());
+    for (const Process& process : processes_) {
+      if (process.host != processes_[self_].host) {
+        send(notice, process.rank, &requests.emplace_back(MPI_REQUEST_NULL));
+      }
     }
   }
-  complete(requests, Clock::now() + kLastWords);
+  poll(Clock::now() + kLastWords, [&] { return all_done(requests); });
 }
 
 }  // namespace poprun::collectives

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -11,17 +12,11 @@
 
 #include <mpi.h>
 
+#include "collectives/mpi/host_plan.h"
+#include "collectives/mpi/mpi_link.h"
 #include "replica/base/error.h"
 
 namespace poprun::collectives {
-
-/// A process of the job: its rank in MPI_COMM_WORLD, its host, its replicas [first, first + count).
-struct Process {
-  int rank = 0;
-  std::size_t host = 0;
-  std::size_t first = 0;
-  std::size_t count = 0;
-};
 
 /// True once all requests are complete, false where they are not at `limit`. Looks at MPI's
 /// progress between short sleeps, since MPI's own waiting would burn a core that other ranks need.
@@ -37,7 +32,7 @@ bool complete(std::span<MPI_Request> requests, std::chrono::steady_clock::time_p
 ///
 /// All processes of a host that call the same post the same transfers, and each carries its lanes.
 ///
-/// Threads: all calls from one thread, which is the only one of its process inside MPI.
+/// Threads: all calls from one thread. Other channels of the process may run on other threads.
 class HostWire {
  public:
   using Clock = std::chrono::steady_clock;
@@ -53,17 +48,13 @@ class HostWire {
     kLeaders,  ///< The first process of each host alone.
   };
 
-  /// Collective over MPI_COMM_WORLD. `processes` in the order of their replicas, `self` an index
-  /// in it; hosts are numbered from 0 without gaps.
-  ///
-  /// Errors
-  ///   kInfrastructure   not all processes came before `limit`.
-  static Result<std::unique_ptr<HostWire>> create(std::vector<Process> processes, std::size_t self,
-                                                  Clock::time_point limit);
+  /// `processes` of the channel in the order of their replicas, this one among them. All name the
+  /// same `channel`, which no other channel of the link has.
+  HostWire(std::shared_ptr<MpiLink> link, std::vector<Process> processes, int channel);
 
   HostWire(const HostWire&) = delete;
   HostWire& operator=(const HostWire&) = delete;
-  ~HostWire();
+  ~HostWire() = default;
 
   [[nodiscard]] bool leads() const { return lane_ == 0; }
 
@@ -73,22 +64,32 @@ class HostWire {
   void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
             Carriers carriers = Carriers::kAll);
 
-  /// Waits for the oldest post that was not waited for, as long as `patience`. `call` begins the
-  /// message of an error. Requires: there is one.
+  /// Waits for the oldest post that was not waited for. `call` begins the message of an error;
+  /// `while_waiting` is called all the time. Requires: there is one.
+  ///
+  /// After `deadline` it asks the hosts whose bytes are missing whether they wait too, and for
+  /// `grace` listens to what they answer, or why they give up; as long again where all of them do.
   ///
   /// Errors
-  ///   kInfrastructure   bytes are missing by then; names the replicas of their hosts.
+  ///   kInfrastructure   bytes are missing by then; names the replicas of the hosts that did not
+  ///                     answer.
   ///   any               what another host told by `tell`.
   ///   The bytes must then stay until the process ends, and MPI_Finalize may not return: leave by
   ///   exit.
-  Status wait(std::chrono::milliseconds patience, const std::string& call);
+  Status wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace,
+              const std::string& call, const std::function<void()>& while_waiting);
 
   /// Tells all other hosts why this one gives up, as far as they still listen.
   void tell(const Error& error);
 
  private:
-  /// Why a host gives up, as it travels.
+  /// What processes tell one another beside the data.
   struct Notice {
+    enum class Kind : std::uint8_t {
+      kGivesUp,  ///< For this reason.
+      kAsks,     ///< Whether the other one waits too,
+      kWaits,    ///< and it does.
+    } kind = Kind::kGivesUp;
     ErrorCode code{};
     char message[1000]{};  ///< Ends with 0; cut where the message is longer.
   };
@@ -98,19 +99,25 @@ class HostWire {
     std::vector<std::size_t> peers;  ///< Host of each request.
   };
 
-  HostWire(std::vector<Process> processes, std::size_t self);
-
   [[nodiscard]] std::size_t lanes(std::size_t host, Carriers carriers) const;
+  [[nodiscard]] int tag() const { return 2 * channel_; }
+  [[nodiscard]] int notice_tag() const { return 2 * channel_ + 1; }
+  [[nodiscard]] bool all_done(std::span<MPI_Request> requests);
   [[nodiscard]] bool heard(Error& error);
-  [[nodiscard]] std::vector<std::size_t> missing(Post& post) const;
+  void send(const Notice& notice, int rank, MPI_Request* request);
+  void ask(Post& post);
+  [[nodiscard]] std::vector<std::size_t> late_hosts(Post& post) const;
+  [[nodiscard]] std::vector<std::size_t> replicas_of(std::span<const std::size_t> hosts) const;
+  [[nodiscard]] std::vector<std::size_t> silent(std::span<const std::size_t> hosts) const;
 
+  std::shared_ptr<MpiLink> link_;
   std::vector<Process> processes_;
-  std::size_t self_;
+  int channel_;
+  std::size_t self_ = 0;                            ///< Index of this process.
   std::vector<std::vector<std::size_t>> carriers_;  ///< By host, indices of processes.
   std::size_t lane_ = 0;                            ///< Of this process among those of its host.
-  MPI_Comm world_ = MPI_COMM_NULL;
-  bool failed_ = false;
-  std::deque<Post> posts_;  ///< The oldest first.
+  std::deque<Post> posts_;                          ///< The oldest first.
+  std::vector<int> waiting_;                        ///< Ranks that said so since we asked.
 };
 
 }  // namespace poprun::collectives

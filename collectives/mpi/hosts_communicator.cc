@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "collectives/local/group.h"
 #include "collectives/local/tree_reduce.h"
 #include "collectives/patterns/slices.h"
 
@@ -29,6 +30,14 @@ Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
   return {bytes.begin / kSumBytes, bytes.end / kSumBytes};
 }
 
+std::vector<std::size_t> numbers_here(const HostPlan& plan) {
+  std::vector<std::size_t> numbers;
+  for (const std::size_t index : plan.replicas[plan.self]) {
+    numbers.push_back(plan.numbers[index]);
+  }
+  return numbers;
+}
+
 std::size_t sums_before(const HostPlan& plan, std::size_t host) {
   std::size_t count = 0;
   for (std::size_t h = 0; h < host; ++h) {
@@ -50,33 +59,29 @@ std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
 
 }  // namespace
 
-HostPlan::HostPlan(std::size_t host, std::vector<std::vector<std::size_t>> by_host)
-    : self(host), replicas(std::move(by_host)) {
-  for (const std::vector<std::size_t>& group : replicas) {
-    total += group.size();
-  }
-  for (const std::vector<std::size_t>& group : replicas) {
-    subtrees.push_back(subtrees_of(group, total));
-  }
-}
-
+// Before what the leaders of the hosts tell one another:   | slot 0 | slot 1 | .. | calls |
 Bytes HostsCommunicator::wire_bytes(const HostPlan& plan) {
-  return Bytes{static_cast<std::int64_t>(kSlots * slot_bytes(plan))};
+  return Bytes{static_cast<std::int64_t>(kSlots * slot_bytes(plan) + plan.total() * sizeof(Call))};
 }
 
-HostsCommunicator::HostsCommunicator(NodeSegment& segment, const HostPlan& plan, HostWire* wire,
+HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const HostPlan> plan,
+                                     std::shared_ptr<MpiLink> link, int channel,
                                      const Options& options)
     : segment_(&segment),
-      plan_(&plan),
-      wire_(wire),
+      plan_(std::move(plan)),
+      link_(std::move(link)),
+      wire_(options.local == options.process_leader
+                ? std::make_unique<HostWire>(link_, plan_->processes, channel)
+                : nullptr),
       options_(options),
       node_(segment, {.self = options.local,
                       .process_leader = options.process_leader,
                       .deadline = options.deadline,
-                      .numbers = plan.replicas[plan.self],
+                      .numbers = numbers_here(*plan_),
+                      .among = options.among,
                       .agree = [this](std::span<const Call> calls) { return agree(calls); }}) {
   POPRUN_CHECK(options.chunk_bytes <= NodeSegment::kStagingBytes &&
-               options.chunk_bytes >= plan.total * kLineBytes);
+               options.chunk_bytes >= plan_->total() * kLineBytes);
 }
 
 ReplicaId HostsCommunicator::self() const {
@@ -85,18 +90,18 @@ ReplicaId HostsCommunicator::self() const {
 
 /// The leaders of the hosts exchange what their replicas have announced.
 Status HostsCommunicator::agree(std::span<const Call> calls) {
-  call_ = std::string(name_of(calls[options_.local].kind)) + " " +
-          std::to_string(node_.rendezvous().sequence());
+  call_ = node_.rendezvous().call_name();
   if (wire_ == nullptr || !wire_->leads()) {
     return meet();
   }
-  agreement_.resize(plan_->total * sizeof(Call));
+  // In memory that outlives a communicator which has failed, as what goes over the wire must.
+  std::byte* const agreement = segment_->wire() + kSlots * slot_bytes(*plan_);
   std::vector<HostWire::Transfer> outgoing;
   std::vector<HostWire::Transfer> incoming;
-  std::vector<std::size_t> numbers;
-  std::byte* at = agreement_.data();
+  std::vector<std::size_t> indices;
+  std::byte* at = agreement;
   for (std::size_t h = 0; h < hosts(); ++h) {
-    numbers.insert(numbers.end(), plan_->replicas[h].begin(), plan_->replicas[h].end());
+    indices.insert(indices.end(), plan_->replicas[h].begin(), plan_->replicas[h].end());
     const std::span<std::byte> bytes(at, plan_->replicas[h].size() * sizeof(Call));
     if (h == plan_->self) {
       std::memcpy(at, calls.data(), bytes.size());
@@ -112,16 +117,16 @@ Status HostsCommunicator::agree(std::span<const Call> calls) {
   }
   wire_->post(outgoing, incoming, HostWire::Carriers::kLeaders);
   POPRUN_TRY(arrive());
-  std::vector<Call> all(plan_->total);
-  std::memcpy(all.data(), agreement_.data(), agreement_.size());
+  std::vector<Call> all(plan_->total());
+  std::memcpy(all.data(), agreement, all.size() * sizeof(Call));
   if (std::ranges::any_of(all, [&](const Call& call) { return call != all[0]; })) {
     std::vector<Call> in_order(all.size());
     for (std::size_t i = 0; i < all.size(); ++i) {
-      in_order[numbers[i]] = all[i];
+      in_order[indices[i]] = all[i];
     }
-    std::ranges::sort(numbers);
     return node_.rendezvous().give_up(
-        {ErrorCode::kBug, *disagreement(node_.rendezvous().sequence(), numbers, in_order)});
+        {ErrorCode::kBug,
+         *disagreement(node_.rendezvous().any_call_name(), plan_->numbers, in_order)});
   }
   return meet();
 }
@@ -133,8 +138,9 @@ Status HostsCommunicator::meet() {
 /// Waits for the wire, where this replica carries.
 Status HostsCommunicator::arrive() {
   if (wire_ != nullptr) {
-    const auto patience = options_.deadline + grace(options_.deadline);
-    if (Status status = wire_->wait(patience, call_); !status) {
+    const auto on_the_way = [this] { node_.rendezvous().on_the_way(); };
+    if (Status status = wire_->wait(options_.deadline, grace(options_.deadline), call_, on_the_way);
+        !status) {
       return node_.rendezvous().give_up(std::move(status).error());
     }
   }
@@ -318,9 +324,55 @@ Status HostsCommunicator::barrier() {
   return settle(node_.barrier());
 }
 
+Result<std::unique_ptr<Communicator>> HostsCommunicator::group(Group group) {
+  POPRUN_ASSIGN(const Members mine, members_of(group, size(), index_of(self())));
+  Result<std::unique_ptr<Communicator>> communicator = form_group(group, mine);
+  if (!communicator) {
+    static_cast<void>(settle(tl::unexpected<Error>{communicator.error()}));
+  }
+  return communicator;
+}
+
+Result<std::unique_ptr<Communicator>> HostsCommunicator::form_group(Group group, Members mine) {
+  const auto plan = std::make_shared<const HostPlan>(plan_->among(mine.list()));
+  std::vector<std::size_t> members;  // Those on this host, by local index.
+  Bytes wire{0};                     // Enough for every group that has some here.
+  for (std::size_t i = 0; i < locals(); ++i) {
+    const std::size_t replica = plan_->replicas[plan_->self][i];
+    if (mine.contains(replica)) {
+      members.push_back(i);
+    }
+    POPRUN_ASSIGN(const Members theirs, members_of(group, size(), replica));
+    wire = std::max(wire, wire_bytes(plan_->among(theirs.list())));
+  }
+  POPRUN_ASSIGN(NodeSegment* const segment, node_.form_group(call_of_group(group), members, wire));
+  POPRUN_ASSIGN(const int channel, agree_on_channel(mine));
+  NodeCommunicator::Options options = node_.options_among(members);
+  options.among = among(plan->numbers);
+  if (plan->hosts() == 1) {
+    return std::make_unique<NodeCommunicator>(*segment, options);
+  }
+  return std::make_unique<HostsCommunicator>(*segment, plan, link_, channel,
+                                             Options{.local = options.self,
+                                                     .process_leader = options.process_leader,
+                                                     .among = options.among,
+                                                     .deadline = options_.deadline,
+                                                     .chunk_bytes = options_.chunk_bytes});
+}
+
+/// The first member of each group chooses a number.
+Result<int> HostsCommunicator::agree_on_channel(Members mine) {
+  const std::size_t index = index_of(self());
+  const int choice = index == mine.first ? link_->new_channel(plan_->numbers[index]) : 0;
+  std::vector<int> choices(size());
+  POPRUN_TRY(
+      all_gather(std::as_bytes(std::span(&choice, 1)), std::as_writable_bytes(std::span(choices))));
+  return choices[mine.first];
+}
+
 /// Of `bytes` in all, as float32 data.
 std::size_t HostsCommunicator::chunk_of(std::size_t bytes) const {
-  const std::size_t least = std::max(kLeastChunkBytes, plan_->total * kLineBytes);
+  const std::size_t least = std::max(kLeastChunkBytes, plan_->total() * kLineBytes);
   return std::min(options_.chunk_bytes, std::max(least, bytes / kLeastChunks));
 }
 
@@ -438,7 +490,9 @@ Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<
 
 Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
   POPRUN_CHECK(index_of(root) < size());
-  POPRUN_TRY(settle(open({.kind = CallKind::kBroadcast, .root = root, .bytes = data.size()})));
+  POPRUN_TRY(settle(open({.kind = CallKind::kBroadcast,
+                          .root = static_cast<ReplicaId>(plan_->numbers[index_of(root)]),
+                          .bytes = data.size()})));
   const std::size_t step = chunk_of(data.size());
   const auto size_at = [&](std::size_t index) {
     return std::min(step, data.size() - index * step);

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,21 +11,13 @@
 #include "collectives/local/node_communicator.h"
 #include "collectives/local/node_segment.h"
 #include "collectives/local/pieces.h"
+#include "collectives/mpi/host_plan.h"
 #include "collectives/mpi/host_wire.h"
-#include "collectives/patterns/subtrees.h"
+#include "collectives/mpi/mpi_link.h"
+#include "collectives/patterns/members.h"
 #include "replica/ports/communicator.h"
 
 namespace poprun::collectives {
-
-/// Which replicas are where, as every process works it out alike.
-struct HostPlan {
-  std::size_t self = 0;                            ///< This host.
-  std::size_t total = 0;                           ///< Replicas of the job.
-  std::vector<std::vector<std::size_t>> replicas;  ///< By host, ascending.
-  std::vector<std::vector<Subtree>> subtrees;      ///< By host, of its replicas.
-
-  HostPlan(std::size_t self, std::vector<std::vector<std::size_t>> replicas);
-};
 
 /// `Communicator` for replicas on several hosts. Those of one host share memory, as
 /// NodeCommunicator has it; hosts exchange what their replicas come to together.
@@ -55,6 +48,7 @@ class HostsCommunicator final : public Communicator {
   struct Options {
     std::size_t local = 0;           ///< Index among the replicas of the host.
     std::size_t process_leader = 0;  ///< That of the process's first replica.
+    std::string among{};             ///< Of Rendezvous::Options.
     std::chrono::milliseconds deadline{0};
     std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Of float32 data; at most this.
   };
@@ -62,13 +56,12 @@ class HostsCommunicator final : public Communicator {
   /// Memory that the host's segment needs for the wire.
   static Bytes wire_bytes(const HostPlan& plan);
 
-  /// All must outlive the communicator. `wire` for the first replica of the process, which carries
-  /// for all of them; null for the others.
-  HostsCommunicator(NodeSegment& segment, const HostPlan& plan, HostWire* wire,
-                    const Options& options);
+  /// `segment` must outlive the communicator. `channel` is this channel's number on the link.
+  HostsCommunicator(NodeSegment& segment, std::shared_ptr<const HostPlan> plan,
+                    std::shared_ptr<MpiLink> link, int channel, const Options& options);
 
   [[nodiscard]] ReplicaId self() const override;
-  [[nodiscard]] std::size_t size() const override { return plan_->total; }
+  [[nodiscard]] std::size_t size() const override { return plan_->total(); }
 
   Result<std::span<std::byte>> allocate(Bytes size) override;
   Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) override;
@@ -77,6 +70,7 @@ class HostsCommunicator final : public Communicator {
   Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   Status broadcast(std::span<std::byte> data, ReplicaId root) override;
   Status barrier() override;
+  Result<std::unique_ptr<Communicator>> group(Group group) override;
 
  private:
   /// What crosses the wire at a time.
@@ -116,6 +110,8 @@ class HostsCommunicator final : public Communicator {
     std::vector<HostWire::Transfer> incoming{};
   };
 
+  Result<std::unique_ptr<Communicator>> form_group(Group group, Members mine);
+  Result<int> agree_on_channel(Members mine);
   Status agree(std::span<const Call> calls);
   Status open(const Call& call, Place place = {});
   Status run(const Job& job);
@@ -133,18 +129,19 @@ class HostsCommunicator final : public Communicator {
   [[nodiscard]] Slot slot(std::size_t index) const;
   [[nodiscard]] std::size_t chunk_of(std::size_t bytes) const;
   [[nodiscard]] std::vector<Chunk> chunks_of(const Pieces& pieces) const;
-  [[nodiscard]] std::size_t hosts() const { return plan_->replicas.size(); }
+  [[nodiscard]] std::size_t hosts() const { return plan_->hosts(); }
   [[nodiscard]] std::size_t locals() const { return plan_->replicas[plan_->self].size(); }
   [[nodiscard]] std::size_t sums_of(std::size_t host) const { return plan_->subtrees[host].size(); }
 
   NodeSegment* segment_;
-  const HostPlan* plan_;
-  HostWire* wire_;
+  std::shared_ptr<const HostPlan> plan_;
+  std::shared_ptr<MpiLink> link_;
+  /// Of the first replica of the process, which carries for all of them; the others have none.
+  std::unique_ptr<HostWire> wire_;
   Options options_;
   NodeCommunicator node_;
-  std::string call_;                  ///< "all-reduce 17".
-  bool told_ = false;                 ///< That it has failed, to the other hosts.
-  std::vector<std::byte> agreement_;  ///< What the leader exchanges. Stays after a failure.
+  std::string call_;   ///< "all-reduce 17".
+  bool told_ = false;  ///< That it has failed, to the other hosts.
   std::vector<const std::byte*> sources_;
 };
 

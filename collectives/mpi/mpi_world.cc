@@ -12,15 +12,17 @@
 #include "collectives/local/call.h"
 #include "collectives/local/node_communicator.h"
 #include "collectives/local/node_segment.h"
+#include "collectives/mpi/host_plan.h"
 #include "collectives/mpi/host_wire.h"
 #include "collectives/mpi/hosts_communicator.h"
+#include "collectives/mpi/mpi_link.h"
 
 namespace poprun {
 namespace {
 
 using collectives::HostPlan;
 using collectives::HostsCommunicator;
-using collectives::HostWire;
+using collectives::MpiLink;
 using collectives::NodeCommunicator;
 using collectives::NodeSegment;
 using collectives::Process;
@@ -98,24 +100,29 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
                                        std::to_string(all[rank].replicas) +
                                        " replicas, this one of " + std::to_string(replicas));
     }
-    processes.push_back({static_cast<int>(rank), 0, all[rank].first, all[rank].count});
+    processes.push_back({.rank = static_cast<int>(rank), .host = 0, .replicas = {}});
   }
-  std::ranges::sort(processes, {}, &Process::first);
+  const auto introduction_of = [&](const Process& process) -> const Introduction& {
+    return all[static_cast<std::size_t>(process.rank)];
+  };
+  std::ranges::sort(processes, {}, [&](const Process& p) { return introduction_of(p).first; });
   std::size_t next = 0;
   std::vector<std::uint64_t> hosts;
   for (Process& process : processes) {
-    if (process.first != next || process.count == 0) {
+    const Introduction& its = introduction_of(process);
+    if (its.first != next || its.count == 0) {
       return fail(ErrorCode::kBug, "rank " + std::to_string(process.rank) + " owns " +
-                                       std::to_string(process.count) + " replicas from " +
-                                       std::to_string(process.first) + ", expected some from " +
+                                       std::to_string(its.count) + " replicas from " +
+                                       std::to_string(its.first) + ", expected some from " +
                                        std::to_string(next));
     }
-    next += process.count;
-    const std::uint64_t host = all[static_cast<std::size_t>(process.rank)].host;
-    const auto found = std::ranges::find(hosts, host);
+    for (const std::size_t end = next + its.count; next < end; ++next) {
+      process.replicas.push_back(next);
+    }
+    const auto found = std::ranges::find(hosts, its.host);
     process.host = static_cast<std::size_t>(found - hosts.begin());
     if (found == hosts.end()) {
-      hosts.push_back(host);
+      hosts.push_back(its.host);
     }
   }
   if (next != replicas) {
@@ -123,17 +130,6 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
                                      " replicas, the job has " + std::to_string(replicas));
   }
   return processes;
-}
-
-std::unique_ptr<HostPlan> plan_of(std::span<const Process> processes, std::size_t host) {
-  std::vector<std::vector<std::size_t>> replicas;
-  for (const Process& process : processes) {
-    replicas.resize(std::max(replicas.size(), process.host + 1));
-    for (std::size_t r = 0; r < process.count; ++r) {
-      replicas[process.host].push_back(process.first + r);
-    }
-  }
-  return std::make_unique<HostPlan>(host, std::move(replicas));
 }
 
 /// True where `mine` is true in all processes.
@@ -217,11 +213,12 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
     return world;
   }
 
-  const auto self = std::ranges::find(members, mine.first, &Process::first);
+  const auto self = std::ranges::find(
+      members, mine.first, [](const Process& process) { return process.replicas.front(); });
   const std::size_t host = self->host;
   const auto first_here = std::ranges::find(members, host, &Process::host);
   const bool alone = std::ranges::count(members, host, &Process::host) == 1;
-  std::unique_ptr<HostPlan> plan = plan_of(members, host);
+  const auto plan = std::make_shared<const HostPlan>(members, host);
   const std::size_t replicas = plan->replicas[host].size();
   const Bytes wire_bytes = HostsCommunicator::wire_bytes(*plan);
   segment = nullptr;
@@ -231,9 +228,8 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
   POPRUN_ASSIGN(all, introduce(mine, limit));
   POPRUN_ASSIGN(segment,
                 share(std::move(segment), all[rank_of(*first_here)], replicas, wire_bytes, limit));
-  const auto index = static_cast<std::size_t>(self - members.begin());
-  POPRUN_ASSIGN(auto wire, HostWire::create(std::move(members), index, limit));
-  world->speak_between_hosts(std::move(*segment), std::move(plan), std::move(wire));
+  POPRUN_ASSIGN(auto link, MpiLink::create(options.replicas, limit));
+  world->speak_between_hosts(std::move(*segment), plan, std::move(link));
   return world;
 }
 
@@ -248,16 +244,15 @@ void MpiWorld::speak_on_one_host(std::unique_ptr<NodeSegment> segment) {
 }
 
 void MpiWorld::speak_between_hosts(std::unique_ptr<NodeSegment> segment,
-                                   std::unique_ptr<HostPlan> plan, std::unique_ptr<HostWire> wire) {
+                                   std::shared_ptr<const HostPlan> plan,
+                                   std::shared_ptr<MpiLink> link) {
   segment_ = std::move(segment);
-  plan_ = std::move(plan);
-  wire_ = std::move(wire);
-  const std::vector<std::size_t>& here = plan_->replicas[plan_->self];
+  const std::vector<std::size_t>& here = plan->replicas[plan->self];
   const auto first = static_cast<std::size_t>(
       std::ranges::lower_bound(here, std::size_t{index_of(options_.first)}) - here.begin());
   for (std::size_t i = 0; i < options_.local; ++i) {
     communicators_.push_back(std::make_unique<HostsCommunicator>(
-        *segment_, *plan_, i == 0 ? wire_.get() : nullptr,
+        *segment_, plan, link, MpiLink::kAll,
         HostsCommunicator::Options{.local = first + i,
                                    .process_leader = first,
                                    .deadline = options_.deadline,

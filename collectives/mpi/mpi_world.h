@@ -14,7 +14,7 @@
 namespace poprun {
 
 namespace collectives {
-class HostWire;
+class MpiLink;
 class NodeSegment;
 struct HostPlan;
 }  // namespace collectives
@@ -28,7 +28,8 @@ struct HostPlan;
 ///
 /// Threads: create it and end it in one thread, between MPI_Init_thread (MPI_THREAD_SERIALIZED at
 /// least) and MPI_Finalize. Hand each communicator to one thread, and join them before the world
-/// ends. While a collective runs no other thread of the process may be inside MPI.
+/// ends; groups end before it too. While a collective runs no other thread of the process may call
+/// MPI on its own.
 class MpiWorld {
  public:
   struct Options {
@@ -64,13 +65,11 @@ class MpiWorld {
 
   void speak_on_one_host(std::unique_ptr<collectives::NodeSegment> segment);
   void speak_between_hosts(std::unique_ptr<collectives::NodeSegment> segment,
-                           std::unique_ptr<collectives::HostPlan> plan,
-                           std::unique_ptr<collectives::HostWire> wire);
+                           std::shared_ptr<const collectives::HostPlan> plan,
+                           std::shared_ptr<collectives::MpiLink> link);
 
   Options options_;
   std::unique_ptr<collectives::NodeSegment> segment_;  ///< Of this host.
-  std::unique_ptr<collectives::HostPlan> plan_;        ///< Where there are several, and
-  std::unique_ptr<collectives::HostWire> wire_;        ///< the way to the others.
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
 

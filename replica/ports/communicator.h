@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "replica/base/error.h"
@@ -36,6 +37,25 @@ struct Buffer {
   }
 };
 
+/// How the replicas of a communicator are split into groups, as PopART's CommGroup has it. Every
+/// replica is in one group.
+struct Group {
+  enum class Kind : std::uint8_t {
+    kAll,          ///< {0, 1, .. R - 1}
+    kConsecutive,  ///< {0, 1, .. size - 1}, {size, .. 2 size - 1}, ..
+    kOrthogonal,   ///< {0, m, 2 m, ..}, {1, m + 1, 2 m + 1, ..}, .., m = R / size of them
+  };
+
+  Kind kind = Kind::kAll;
+  std::size_t size = 0;  ///< Replicas of a group; divides R. Of kAll 0.
+
+  static constexpr Group all() { return {}; }
+  static constexpr Group consecutive(std::size_t size) { return {Kind::kConsecutive, size}; }
+  static constexpr Group orthogonal(std::size_t size) { return {Kind::kOrthogonal, size}; }
+
+  friend constexpr bool operator==(Group, Group) = default;
+};
+
 /// What a replica needs from the other replicas. `collectives/` implements it over threads and over
 /// MPI; the engine and its tests know only this file.
 ///
@@ -63,6 +83,8 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
   virtual ~Communicator() = default;
 
+  /// This replica's index among `size()`: its number in the job, or its index in the group. Errors
+  /// name replicas by their numbers in the job.
   [[nodiscard]] virtual ReplicaId self() const = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
 
@@ -92,6 +114,19 @@ class Communicator {
 
   /// Returns once every replica has called it.
   virtual Status barrier() = 0;
+
+  /// A communicator over the replicas of this replica's group, with this contract in full: another
+  /// channel, which shares nothing with this one but memory. Groups of different replicas run at
+  /// the same time; a replica may use several communicators in turn, in one order on all replicas,
+  /// or each from a thread of its own at the same time. A failure of one leaves the others as they
+  /// are. Buffers that this communicator has allocated are exchanged in place by it too.
+  ///
+  /// Collective over all replicas of this communicator; costs some microseconds and 1 MiB a
+  /// replica, for as long as the world of replicas lives, which it must not outlive.
+  ///
+  /// Errors
+  ///   kUsage   `group.size` does not divide the replicas; harms nothing.
+  virtual Result<std::unique_ptr<Communicator>> group(Group group) = 0;
 };
 
 }  // namespace poprun

@@ -11,6 +11,7 @@
 #include <mpi.h>
 
 #include "tests/contract/communicator_contract.h"
+#include "tests/contract/random_program.h"
 
 namespace poprun {
 namespace {
@@ -126,7 +127,33 @@ TEST_P(MpiWorldContract, Holds) {
 
 INSTANTIATE_TEST_SUITE_P(Sentences, MpiWorldContract,
                          ::testing::Combine(::testing::ValuesIn(kPlacements),
-                                            ::testing::ValuesIn(contract::kSentences)),
+                                            ::testing::ValuesIn(contract::channel_sentences())),
+                         name_of);
+
+class MpiWorldGroups : public ::testing::TestWithParam<Parameter> {};
+
+TEST_P(MpiWorldGroups, Hold) {
+  run_mpi_world(options_of(std::get<0>(GetParam()), 60s), std::get<1>(GetParam()).check);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sentences, MpiWorldGroups,
+                         ::testing::Combine(::testing::Values(kPlacements[1], kPlacements[3],
+                                                              kPlacements[5], kPlacements[6],
+                                                              kPlacements[9]),
+                                            ::testing::ValuesIn(contract::group_sentences())),
+                         name_of);
+
+class MpiGroupContract : public ::testing::TestWithParam<Parameter> {};
+
+TEST_P(MpiGroupContract, Holds) {
+  run_mpi_world(options_of(std::get<0>(GetParam()), 60s), [](Communicator& world) {
+    contract::in_some_groups(world, std::get<1>(GetParam()));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sentences, MpiGroupContract,
+                         ::testing::Combine(::testing::Values(kPlacements[3], kPlacements[9]),
+                                            ::testing::ValuesIn(contract::channel_sentences())),
                          name_of);
 
 class MpiWorldFailure : public ::testing::TestWithParam<Parameter> {};
@@ -138,7 +165,7 @@ TEST_P(MpiWorldFailure, IsReported) {
 INSTANTIATE_TEST_SUITE_P(Sentences, MpiWorldFailure,
                          ::testing::Combine(::testing::Values(kPlacements[0], kPlacements[2],
                                                               kPlacements[6]),
-                                            ::testing::ValuesIn(contract::kFailures)),
+                                            ::testing::ValuesIn(contract::failure_sentences())),
                          name_of);
 
 TEST(MpiWorld, RefusesBlocksThatAreNotTheJobsReplicas) {
@@ -167,15 +194,17 @@ TEST(MpiWorld, RefusesProcessesThatClaimTheSameReplicas) {
   EXPECT_THAT(world.error().message, ::testing::HasSubstr("expected some from 1"));
 }
 
-class RandomCollectives : public ::testing::TestWithParam<Placement> {};
+class MpiRandomProgram : public ::testing::TestWithParam<Placement> {};
 
-TEST_P(RandomCollectives, AreKeptApart) {
-  run_mpi_world(options_of(GetParam(), 60s),
-                [](Communicator& world) { contract::random_collectives(world, 500); });
+TEST_P(MpiRandomProgram, GivesTheBitsOfTheCanonicalTree) {
+  run_mpi_world(options_of(GetParam(), 60s), [](Communicator& world) {
+    contract::RandomProgram(/*seed=*/world.size()).run(world, 1'000);
+  });
 }
 
-INSTANTIATE_TEST_SUITE_P(Placements, RandomCollectives,
-                         ::testing::Values(kPlacements[1], kPlacements[8], kPlacements[9]),
+INSTANTIATE_TEST_SUITE_P(Placements, MpiRandomProgram,
+                         ::testing::Values(kPlacements[1], kPlacements[3], kPlacements[8],
+                                           kPlacements[9]),
                          [](const auto& placement) { return std::string(placement.param.name); });
 
 }  // namespace

@@ -30,18 +30,18 @@ TEST(Call, SaysWhoCallsWhat) {
   const Call sum{.kind = CallKind::kAllReduce, .bytes = 12};
   const Call barrier{.kind = CallKind::kBarrier};
 
-  EXPECT_FALSE(disagreement(1, std::array<std::size_t, 2>{0, 1}, std::array{sum, sum}));
-  EXPECT_EQ(
-      disagreement(17, std::array<std::size_t, 4>{4, 5, 6, 7}, std::array{sum, sum, barrier, sum}),
-      "call 17 differs between replicas: replicas 4-5, 7: all-reduce (sum) of 12 B; "
-      "replica 6: barrier");
+  EXPECT_FALSE(disagreement("call 1", std::array<std::size_t, 2>{0, 1}, std::array{sum, sum}));
+  EXPECT_EQ(disagreement("call 17", std::array<std::size_t, 4>{4, 5, 6, 7},
+                         std::array{sum, sum, barrier, sum}),
+            "call 17 differs between replicas: replicas 4-5, 7: all-reduce (sum) of 12 B; "
+            "replica 6: barrier");
 }
 
 TEST(Call, SaysThatOnlyBuffersDiffer) {
   const Call one{.kind = CallKind::kAllReduce, .bytes = 12, .layout = 1};
   const Call other{.kind = CallKind::kAllReduce, .bytes = 12, .layout = 2};
 
-  EXPECT_EQ(disagreement(1, std::array<std::size_t, 2>{0, 1}, std::array{one, other}),
+  EXPECT_EQ(disagreement("call 1", std::array<std::size_t, 2>{0, 1}, std::array{one, other}),
             "call 1 differs between replicas in the types, sizes or positions of its buffers: "
             "replica 0: all-reduce (sum) of 12 B; replica 1: all-reduce (sum) of 12 B");
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/contract/communicator_contract.h"
+#include "tests/contract/random_program.h"
 
 namespace poprun {
 namespace {
@@ -42,7 +43,32 @@ TEST_P(LocalWorldContract, Holds) {
 
 INSTANTIATE_TEST_SUITE_P(Sentences, LocalWorldContract,
                          ::testing::Combine(::testing::Values(1U, 2U, 3U, 4U, 7U, 16U),
-                                            ::testing::ValuesIn(contract::kSentences)),
+                                            ::testing::ValuesIn(contract::channel_sentences())),
+                         name_of);
+
+class LocalWorldGroups : public ::testing::TestWithParam<Parameter> {};
+
+TEST_P(LocalWorldGroups, Hold) {
+  run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 60s},
+                  std::get<1>(GetParam()).check);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sentences, LocalWorldGroups,
+                         ::testing::Combine(::testing::Values(1U, 2U, 3U, 4U, 7U, 12U, 16U),
+                                            ::testing::ValuesIn(contract::group_sentences())),
+                         name_of);
+
+class LocalGroupContract : public ::testing::TestWithParam<Parameter> {};
+
+TEST_P(LocalGroupContract, Holds) {
+  run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 60s}, [](Communicator& world) {
+    contract::in_some_groups(world, std::get<1>(GetParam()));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Sentences, LocalGroupContract,
+                         ::testing::Combine(::testing::Values(1U, 2U, 3U, 4U, 7U, 16U),
+                                            ::testing::ValuesIn(contract::channel_sentences())),
                          name_of);
 
 class LocalWorldFailure : public ::testing::TestWithParam<Parameter> {};
@@ -53,8 +79,8 @@ TEST_P(LocalWorldFailure, IsReported) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Sentences, LocalWorldFailure,
-                         ::testing::Combine(::testing::Values(2U, 7U),
-                                            ::testing::ValuesIn(contract::kFailures)),
+                         ::testing::Combine(::testing::Values(2U, 4U, 7U),
+                                            ::testing::ValuesIn(contract::failure_sentences())),
                          name_of);
 
 TEST(LocalWorld, TellsALateReplicaWhyTheOthersLeft) {
@@ -108,10 +134,25 @@ TEST(LocalWorld, RefusesInPlaceExchangeAtDifferentPositions) {
   });
 }
 
-TEST(LocalWorld, KeepsTenThousandRandomCollectivesApart) {
-  run_local_world({.replicas = 4, .deadline = 60s},
-                  [](Communicator& world) { contract::random_collectives(world, 10'000); });
+/// The parameters are the number of replicas and that of calls.
+class LocalRandomProgram : public ::testing::TestWithParam<std::tuple<std::size_t, std::size_t>> {};
+
+TEST_P(LocalRandomProgram, GivesTheBitsOfTheCanonicalTree) {
+  const std::size_t calls = std::get<1>(GetParam());
+  run_local_world({.replicas = std::get<0>(GetParam()), .deadline = 60s},
+                  [calls](Communicator& world) {
+                    contract::RandomProgram(/*seed=*/world.size()).run(world, calls);
+                  });
 }
+
+INSTANTIATE_TEST_SUITE_P(Worlds, LocalRandomProgram,
+                         ::testing::Values(std::tuple{12U, 10'000U}, std::tuple{1U, 1'000U},
+                                           std::tuple{2U, 1'000U}, std::tuple{7U, 1'000U},
+                                           std::tuple{16U, 1'000U}),
+                         [](const auto& world) {
+                           return std::to_string(std::get<1>(world.param)) + "CallsAmong" +
+                                  std::to_string(std::get<0>(world.param));
+                         });
 
 }  // namespace
 }  // namespace poprun

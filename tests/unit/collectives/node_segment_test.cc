@@ -92,6 +92,32 @@ TEST(NodeSegment, FindsBytesWhollyInsideOneReplicasPart) {
   EXPECT_EQ((*segment)->find(1, {base, 5'000}), Place{});
 }
 
+//  region 0, 4 replicas; a group of replicas 1 and 3, whose rooms are region 1
+TEST(NodeSegment, OfAGroupFindsWhatLiesInRegionsOfAll) {
+  const auto segment = NodeSegment::create(kThreads, 4);
+  ASSERT_TRUE(segment);
+  for (const Bytes size : {Bytes{5'000}, NodeSegment::room_bytes(4, Bytes{0})}) {
+    auto memory = SharedMemory::create_for_threads(*(*segment)->region_size(size));
+    ASSERT_TRUE(memory);
+    (*segment)->add_region(std::move(*memory), size);
+  }
+  NodeSegment& group = (*segment)->group(1, {1, 3});
+  auto own = SharedMemory::create_for_threads(*group.region_size(Bytes{100}));
+  ASSERT_TRUE(own);
+  group.add_region(std::move(*own), Bytes{100});
+
+  EXPECT_EQ(&(*segment)->group(1, {1, 3}), &group);
+  EXPECT_EQ(group.replicas(), 2U);
+  EXPECT_EQ(group.control(), (*segment)->at({1, 0}, 1));
+  std::byte* const of_all = (*segment)->at({0, 16}, 3);
+  const Place place = group.find(1, {of_all, 10});
+  EXPECT_EQ(group.at(place, 1), of_all);
+  EXPECT_EQ(group.at(place, 0), (*segment)->at({0, 16}, 1));
+  EXPECT_EQ(group.find(0, {of_all, 10}), Place{});
+  EXPECT_EQ(group.find(1, {group.at({0, 8}, 1), 92}), (Place{0, 8}));
+  EXPECT_EQ((*segment)->find(3, {group.at({0, 8}, 1), 92}), Place{});
+}
+
 TEST(NodeSegment, RefusesRegionsThatNoAddressSpaceHolds) {
   const auto segment = NodeSegment::create(kThreads, 16);
   ASSERT_TRUE(segment);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/patterns/canonical_tree.h"
+#include "collectives/patterns/members.h"
 #include "collectives/patterns/slices.h"
 #include "collectives/patterns/subtrees.h"
 
@@ -34,6 +35,32 @@ TEST(Subtrees, AreTheFewestThatHoldTheReplicas) {
   EXPECT_EQ(subtrees({0, 1, 2}, 3), (std::vector<Subtree>{{0, 3}}));
   EXPECT_EQ(subtrees({5}, 6), (std::vector<Subtree>{{5, 1}}));
   EXPECT_TRUE(subtrees({}, 6).empty());
+}
+
+// The groups of PopART's documentation, of 12 replicas by 4.
+TEST(Members, OfConsecutiveGroupsAreNeighbours) {
+  EXPECT_EQ(consecutive_members(4, 6).list(), (std::vector<std::size_t>{4, 5, 6, 7}));
+  EXPECT_EQ(consecutive_members(1, 11).list(), (std::vector<std::size_t>{11}));
+  EXPECT_EQ(consecutive_members(12, 7).count, 12U);
+}
+
+TEST(Members, OfOrthogonalGroupsAreAsFarApartAsThereAreGroups) {
+  EXPECT_EQ(orthogonal_members(12, 4, 7).list(), (std::vector<std::size_t>{1, 4, 7, 10}));
+  EXPECT_EQ(orthogonal_members(12, 1, 7).list(), (std::vector<std::size_t>{7}));
+  EXPECT_EQ(orthogonal_members(12, 12, 7), consecutive_members(12, 7));
+}
+
+TEST(Members, KnowTheirOwnIndices) {
+  const Members members = orthogonal_members(12, 4, 7);
+  std::size_t held = 0;
+  for (std::size_t replica = 0; replica < 12; ++replica) {
+    if (members.contains(replica)) {
+      EXPECT_EQ(members[members.index_of(replica)], replica);
+      EXPECT_EQ(members.index_of(replica), held);
+      ++held;
+    }
+  }
+  EXPECT_EQ(held, 4U);
 }
 
 TEST(Slices, CutAtLines) {

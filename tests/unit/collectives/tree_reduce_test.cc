@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/patterns/subtrees.h"
-#include "tests/contract/communicator_contract.h"
+#include "tests/contract/values.h"
 
 namespace poprun::collectives {
 namespace {

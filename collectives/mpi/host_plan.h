@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "collectives/patterns/subtrees.h"
+
+namespace poprun::collectives {
+
+/// A process of a channel.
+struct Process {
+  int rank = 0;                       ///< In MPI_COMM_WORLD.
+  std::size_t host = 0;               ///< From 0 without gaps, in the order of first replicas.
+  std::vector<std::size_t> replicas;  ///< Of the channel, by their numbers in the job, ascending.
+};
+
+/// Which replicas of a channel are where, as every process works it out alike. A replica's index is
+/// its position among the channel's.
+struct HostPlan {
+  std::size_t self = 0;                            ///< This host.
+  std::vector<Process> processes;                  ///< In the order of their replicas.
+  std::vector<std::size_t> numbers;                ///< By index: numbers in the job, ascending.
+  std::vector<std::vector<std::size_t>> replicas;  ///< By host: indices, ascending.
+  std::vector<std::vector<Subtree>> subtrees;      ///< By host, of its replicas.
+
+  /// Of all processes of the job; `self` is this host.
+  HostPlan(std::vector<Process> processes, std::size_t self);
+
+  /// The plan of a group. Hosts and processes that have none of its members are not in it.
+  /// Requires: `members` are ascending indices, some of them on this host.
+  [[nodiscard]] HostPlan among(std::span<const std::size_t> members) const;
+
+  [[nodiscard]] std::size_t total() const { return numbers.size(); }
+  [[nodiscard]] std::size_t hosts() const { return replicas.size(); }
+};
+
+}  // namespace poprun::collectives

@@ -1,0 +1,28 @@
+#include "collectives/mpi/mpi_link.h"
+
+#include <span>
+
+#include "collectives/mpi/host_wire.h"
+
+namespace poprun::collectives {
+
+Result<std::shared_ptr<MpiLink>> MpiLink::create(std::size_t replicas, Clock::time_point limit) {
+  std::unique_ptr<MpiLink> link(new MpiLink(replicas));
+  MPI_Comm_rank(MPI_COMM_WORLD, &link->rank_);
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Comm_idup(MPI_COMM_WORLD, &link->world_, &request);
+  if (!complete(std::span(&request, 1), limit)) {
+    // MPI writes into the object when the missing process comes after all.
+    static_cast<void>(link.release());
+    return fail(ErrorCode::kInfrastructure, "not all processes of the job came to share a channel");
+  }
+  return std::shared_ptr<MpiLink>(std::move(link));
+}
+
+MpiLink::~MpiLink() {
+  if (!abandoned_ && world_ != MPI_COMM_NULL) {
+    MPI_Comm_free(&world_);
+  }
+}
+
+}  // namespace poprun::collectives

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+
+#include <mpi.h>
+
+#include "replica/base/error.h"
+
+namespace poprun::collectives {
+
+/// A process's connection to the others, which all its channels share: MPI's communicator, the
+/// right to be inside MPI, and numbers that keep channels apart.
+///
+/// Threads: from any, see `mutex`.
+class MpiLink {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Collective over MPI_COMM_WORLD, for a job of `replicas`.
+  ///
+  /// Errors
+  ///   kInfrastructure   not all processes came before `limit`.
+  static Result<std::shared_ptr<MpiLink>> create(std::size_t replicas, Clock::time_point limit);
+
+  MpiLink(const MpiLink&) = delete;
+  MpiLink& operator=(const MpiLink&) = delete;
+  ~MpiLink();
+
+  /// Held for each few calls of MPI, never while a thread sleeps.
+  [[nodiscard]] std::mutex& mutex() { return mutex_; }
+
+  [[nodiscard]] MPI_Comm world() const { return world_; }
+  [[nodiscard]] int rank() const { return rank_; }
+
+  /// The channel of the job's replicas.
+  static constexpr int kAll = 0;
+
+  /// The number of a new channel, which no other call gives, in no process. Requires: `replica` is
+  /// one of this process.
+  [[nodiscard]] int new_channel(std::size_t replica) {
+    return ++channels_ * static_cast<int>(replicas_) + static_cast<int>(replica);
+  }
+
+  /// Says that transfers stay unfinished, so that MPI cannot take down the connection.
+  void abandon() { abandoned_ = true; }
+
+ private:
+  explicit MpiLink(std::size_t replicas) : replicas_(replicas) {}
+
+  std::size_t replicas_;
+  std::mutex mutex_;
+  MPI_Comm world_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  std::atomic<int> channels_{0};
+  std::atomic<bool> abandoned_{false};
+};
+
+}  // namespace poprun::collectives

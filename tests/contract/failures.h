@@ -1,0 +1,112 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/contract/sentence.h"
+
+/// How a Communicator must fail.
+namespace poprun::contract {
+
+// Sentences about failures want a world with a deadline below a second and one replica a process.
+
+inline void the_missing_replica_is_named(Communicator& world) {
+  const std::size_t last = world.size() - 1;
+  if (last == 0 || self_of(world) == last) {
+    return;
+  }
+  std::vector<float> data(10);
+
+  const Status status = all_reduce(world, Reduction::kSum, data);
+  const Status again = world.barrier();
+
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kInfrastructure);
+  EXPECT_THAT(status.error().message,
+              testing::StartsWith("all-reduce 1: replica " + std::to_string(last) +
+                                  " did not arrive within "));
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().code, ErrorCode::kInfrastructure);
+}
+
+inline void different_calls_fail_on_all_replicas(Communicator& world) {
+  if (world.size() == 1) {
+    return;
+  }
+  std::vector<float> data(3);
+
+  const Status status =
+      self_of(world) == 0 ? world.barrier() : all_reduce(world, Reduction::kSum, data);
+
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kBug);
+  EXPECT_THAT(
+      status.error().message,
+      testing::AllOf(testing::HasSubstr("call 1 differs"), testing::HasSubstr("replica 0: barrier"),
+                     testing::HasSubstr(": all-reduce (sum) of 12 B")));
+  EXPECT_FALSE(world.barrier());
+}
+
+inline void different_sizes_fail_on_all_replicas(Communicator& world) {
+  if (world.size() == 1) {
+    return;
+  }
+  const bool differs = self_of(world) == world.size() - 1;
+  std::vector<float> data(differs ? 4 : 3);
+
+  const Status status = all_reduce(world, Reduction::kMean, data);
+
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kBug);
+  EXPECT_THAT(status.error().message,
+              testing::AllOf(testing::HasSubstr("all-reduce (mean) of 12 B"),
+                             testing::HasSubstr("replica " + std::to_string(world.size() - 1) +
+                                                ": all-reduce (mean) of 16 B")));
+}
+
+// Equal bytes, other cut: whoever checked only the total would add the wrong elements.
+inline void different_buffers_fail_on_all_replicas(Communicator& world) {
+  if (world.size() == 1) {
+    return;
+  }
+  std::vector<float> data(10);
+  const std::size_t cut = self_of(world) == 0 ? 4 : 6;
+  const std::array<std::span<float>, 2> buffers = {std::span(data).first(cut),
+                                                   std::span(data).subspan(cut)};
+
+  const Status status = all_reduce(world, Reduction::kSum, buffers);
+
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kBug);
+  EXPECT_THAT(status.error().message,
+              testing::HasSubstr("types, sizes or positions of its buffers"));
+}
+
+inline void different_types_fail_on_all_replicas(Communicator& world) {
+  if (world.size() == 1) {
+    return;
+  }
+  std::vector<std::byte> data(8);
+  const Buffer buffer{self_of(world) == 0 ? ElementType::kF32 : ElementType::kF16, data};
+
+  const Status status = world.all_reduce(Reduction::kSum, std::span(&buffer, 1));
+
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kBug);
+  EXPECT_THAT(status.error().message, testing::HasSubstr("types, sizes or positions"));
+}
+
+inline constexpr auto kFailures = std::to_array<Sentence>({
+    {"TheMissingReplicaIsNamed", the_missing_replica_is_named},
+    {"DifferentCallsFailOnAllReplicas", different_calls_fail_on_all_replicas},
+    {"DifferentSizesFailOnAllReplicas", different_sizes_fail_on_all_replicas},
+    {"DifferentBuffersFailOnAllReplicas", different_buffers_fail_on_all_replicas},
+    {"DifferentTypesFailOnAllReplicas", different_types_fail_on_all_replicas},
+});
+
+}  // namespace poprun::contract

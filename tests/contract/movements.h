@@ -1,0 +1,111 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/contract/sentence.h"
+
+/// What all-gather and broadcast must do, and the memory that replicas get.
+namespace poprun::contract {
+
+inline void all_gather_concatenates(Communicator& world) {
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{1'500'001}}) {
+    const std::vector<std::byte> mine(size, static_cast<std::byte>(self_of(world) + 1));
+    std::vector<std::byte> all(size * world.size());
+
+    ASSERT_TRUE(world.all_gather(mine, all));
+
+    for (std::size_t r = 0; r < world.size() && size > 0; ++r) {
+      const auto part = std::span(all).subspan(r * size, size);
+      EXPECT_EQ(std::ranges::count(part, static_cast<std::byte>(r + 1)),
+                static_cast<std::ptrdiff_t>(size));
+    }
+  }
+}
+
+inline void all_gather_works_in_place_on_allocated_memory(Communicator& world) {
+  constexpr std::size_t kSize = 50'001;
+  const auto memory = world.allocate(Bytes{static_cast<std::int64_t>(kSize * world.size())});
+  ASSERT_TRUE(memory);
+  const std::span<std::byte> mine = memory->subspan(self_of(world) * kSize, kSize);
+  std::ranges::fill(mine, static_cast<std::byte>(self_of(world) + 1));
+
+  ASSERT_TRUE(world.all_gather(mine, *memory));
+
+  for (std::size_t r = 0; r < world.size(); ++r) {
+    EXPECT_EQ(std::ranges::count(memory->subspan(r * kSize, kSize), static_cast<std::byte>(r + 1)),
+              static_cast<std::ptrdiff_t>(kSize));
+  }
+}
+
+inline void broadcast_comes_from_each_root(Communicator& world) {
+  const auto memory = world.allocate(Bytes{5'000});
+  ASSERT_TRUE(memory);
+  std::vector<std::byte> elsewhere(17);
+  for (std::size_t root = 0; root < world.size(); ++root) {
+    for (const std::span<std::byte> data : {*memory, std::span(elsewhere)}) {
+      std::ranges::fill(data, static_cast<std::byte>(100 + self_of(world)));
+
+      ASSERT_TRUE(world.broadcast(data, static_cast<ReplicaId>(root)));
+
+      EXPECT_EQ(std::ranges::count(data, static_cast<std::byte>(100 + root)),
+                static_cast<std::ptrdiff_t>(data.size()));
+    }
+  }
+}
+
+inline void broadcast_takes_many_chunks(Communicator& world) {
+  constexpr std::size_t kSize = 3'500'001;
+  std::vector<std::byte> data(kSize);
+  const std::size_t root = world.size() - 1;
+  for (std::size_t i = 0; i < kSize && self_of(world) == root; ++i) {
+    data[i] = static_cast<std::byte>(i % 251);
+  }
+
+  ASSERT_TRUE(world.broadcast(data, static_cast<ReplicaId>(root)));
+
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < kSize; ++i) {
+    wrong += data[i] != static_cast<std::byte>(i % 251) ? 1U : 0U;
+  }
+  EXPECT_EQ(wrong, 0U);
+}
+
+inline void allocate_gives_zeroed_pages(Communicator& world) {
+  const auto first = world.allocate(Bytes{100'000});
+  const auto second = world.allocate(Bytes{1});
+  ASSERT_TRUE(first && second);
+
+  EXPECT_EQ(first->size(), 100'000U);
+  EXPECT_EQ(second->size(), 1U);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first->data()) % 4096, 0U);
+  EXPECT_EQ(std::ranges::count(*first, std::byte{0}), 100'000);
+}
+
+// Four IPUs of the second generation. Sixteen of them are more than most machines have.
+inline void allocate_is_sparse(Communicator& world) {
+  const auto memory = world.allocate(Bytes{4LL * 940'572'672});
+  ASSERT_TRUE(memory) << memory.error().message;
+  const std::span<float> end = as_floats(*memory).last(33);
+  std::ranges::fill(end, 1.0F);
+
+  ASSERT_TRUE(all_reduce(world, Reduction::kSum, end));
+
+  EXPECT_EQ(end[32], static_cast<float>(world.size()));
+}
+
+inline constexpr auto kMovements = std::to_array<Sentence>({
+    {"AllGatherConcatenates", all_gather_concatenates},
+    {"AllGatherWorksInPlaceOnAllocatedMemory", all_gather_works_in_place_on_allocated_memory},
+    {"BroadcastComesFromEachRoot", broadcast_comes_from_each_root},
+    {"BroadcastTakesManyChunks", broadcast_takes_many_chunks},
+    {"AllocateGivesZeroedPages", allocate_gives_zeroed_pages},
+    {"AllocateIsSparse", allocate_is_sparse},
+});
+
+}  // namespace poprun::contract

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""A rank dies by SIGKILL in the middle of a collective: all others say which, in time."""
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+MPIEXEC, KILLED_RANK = sys.argv.pop(1), sys.argv.pop(1)
+
+RANKS = 4
+DEADLINE = 2.0  # Of killed_rank.
+CALLS = ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "barrier", "allocate"]
+
+
+def survivors(call, hosts, victim):
+    """What the ranks that are left say: {rank: (seconds, message)}."""
+    done = subprocess.run(
+        [MPIEXEC, "--oversubscribe", "--bind-to", "none", "--mca", "orte_enable_recovery", "1",
+         "-n", str(RANKS), KILLED_RANK, call, str(hosts), str(victim)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    found = {int(rank): (float(seconds), message) for rank, seconds, message in
+             re.findall(r"^rank (\d+) after ([0-9.]+) s: (.*)$", done.stdout, re.MULTILINE)}
+    if not found:
+        raise AssertionError(done.stdout + done.stderr)
+    return found
+
+
+class KilledRank(unittest.TestCase):
+    def check(self, hosts, victim):
+        for call in CALLS:
+            with self.subTest(call=call, hosts=hosts, victim=victim):
+                found = survivors(call, hosts, victim)
+                self.assertEqual(sorted(found), [r for r in range(RANKS) if r != victim])
+                messages = {message for _, message in found.values()}
+                self.assertEqual(len(messages), 1, found)
+                self.assertRegex(messages.pop(),
+                                 rf"^{call} \d+: replica {victim} did not arrive within [0-9]+ m?s$")
+                # Half the deadline more is what hosts wait for one another's reasons.
+                self.assertLess(max(seconds for seconds, _ in found.values()), 1.5 * DEADLINE + 1)
+
+    def test_of_one_host_is_named_by_its_peers(self):
+        self.check(hosts=1, victim=2)
+
+    def test_that_speaks_for_its_host_is_named_everywhere(self):
+        self.check(hosts=2, victim=2)
+
+    def test_that_shares_its_hosts_work_is_named_everywhere(self):
+        self.check(hosts=2, victim=3)
+
+    def test_alone_on_its_host_is_named_by_the_others(self):
+        self.check(hosts=4, victim=2)
+
+
+if __name__ == "__main__":
+    os.environ.update({"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                       "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_pml": "ob1",
+                       "OMPI_MCA_btl": "self,vader,tcp",
+                       "OMPI_MCA_btl_vader_single_copy_mechanism": "none"})
+    unittest.main()
