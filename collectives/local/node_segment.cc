@@ -52,9 +52,8 @@ NodeSegment::NodeSegment(const NodeSegment& parent, std::size_t region,
 }
 
 Bytes NodeSegment::room_bytes(std::size_t replicas, Bytes wire) {
-  return align_up(control_bytes(replicas) +
-                      Bytes{static_cast<std::int64_t>(2 * kMailBytes + kStagingBytes)} + wire,
-                  kPage);
+  const Bytes here{static_cast<std::int64_t>(2 * kMailBytes + kStagingBytes)};
+  return align_up(control_bytes(replicas) + here + wire, kPage);
 }
 
 NodeSegment& NodeSegment::group(std::size_t region, const std::vector<std::size_t>& members) {

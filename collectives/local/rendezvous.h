@@ -79,14 +79,14 @@ class Rendezvous {
   /// that counts.
   Status give_up(Error error);
 
-  /// Collectives opened so far; the current one's number.
-  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
-
   /// The current call in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4, 8, 12".
   [[nodiscard]] std::string call_name() const { return titled(name_of(call_.kind)); }
 
   /// The same where replicas came for different calls: "call 17".
   [[nodiscard]] std::string any_call_name() const { return titled("call"); }
+
+  /// Collectives opened so far; the current one's number.
+  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
 
  private:
   struct Board;
