@@ -122,7 +122,7 @@ class RandomProgram {
       case 0:
         return 250'000 + below(100'000);
       default:
-        return draw < 10 ? 0 : below(draw < 50 ? 40 : 2'000);
+        return draw < 10 ? 0 : below(draw < 50 ? 40 : (draw < 95 ? 2'000 : 30'000));
     }
   }
 
