@@ -190,14 +190,24 @@ Status describe_job(const proto::JoinReply& job, std::string& text) {
   return {};
 }
 
+Result<proto::JoinReply> read_job(std::istream& input) {
+  proto::JoinReply job;
+  if (!job.ParseFromIstream(&input)) {
+    return fail(ErrorCode::kUsage, "the question needs a serialised JoinReply as its input");
+  }
+  return job;
+}
+
 Answer compile_job(std::istream& input) {
   Answer answer;
-  proto::JoinReply job;
-  answer.status =
-      job.ParseFromIstream(&input)
-          ? describe_job(job, answer.text)
-          : fail(ErrorCode::kUsage, "--compile needs a serialised JoinReply as its input");
+  answer.status = read_job(input).and_then(
+      [&answer](const proto::JoinReply& job) { return describe_job(job, answer.text); });
   return answer;
+}
+
+Answer check_model(std::istream& input) {
+  const auto model = read_job(input).and_then(onnx_model_of);
+  return {"", model ? Status{} : tl::unexpected<Error>{model.error()}};
 }
 
 }  // namespace
@@ -205,6 +215,9 @@ Answer compile_job(std::istream& input) {
 Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input) {
   if (arguments.size() == 1 && arguments[0] == "--compile") {
     return compile_job(input);
+  }
+  if (arguments.size() == 1 && arguments[0] == "--check-model") {
+    return check_model(input);
   }
   if (arguments.size() == 1 && arguments[0] == "--list-models") {
     return list_models();
@@ -219,7 +232,7 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   return {"",
           fail(ErrorCode::kUsage,
                fmt::format("'{}' is no question for poprun-emu-replica; there are: --list-models, "
-                           "--compile, --check-onnx DIR",
+                           "--compile, --check-model, --check-onnx DIR",
                            fmt::join(arguments, " ")))};
 }
 

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "onnx_models.h"
 #include "proto/coordinator.pb.h"
 #include "replica/models/model.h"
 
@@ -220,6 +221,23 @@ TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
             "model.initial-weights: the model needs 'fc2.weight' [10,128], the file has [128,10]");
   EXPECT_THAT(refusal([](auto& tensors) { tensors.rbegin()->set_type("i64"); }),
               HasSubstr("'fc2.weight' has elements of type i64"));
+}
+
+TEST(CheckModel, RefusesWhatCannotBeImportedWithItsFile) {
+  proto::JoinReply job;
+  job.ParseFromString(serialised("test.onnx", 1));
+  job.mutable_config()->mutable_model()->set_onnx("test.onnx");
+  job.mutable_config()->mutable_model()->set_loss("cross-entropy");
+  job.set_onnx_model(testing::perceptron().bytes());
+  const Answer good = ask("--check-model", job.SerializeAsString());
+  EXPECT_TRUE(good.status) << good.status.error().message;
+  EXPECT_EQ(good.text, "");
+
+  job.set_onnx_model("no model");
+  const Answer bad = ask("--check-model", job.SerializeAsString());
+  ASSERT_FALSE(bad.status);
+  EXPECT_EQ(bad.status.error().code, ErrorCode::kData);
+  EXPECT_THAT(bad.status.error().message, HasSubstr("model.onnx test.onnx: 8 B that are no ONNX"));
 }
 
 TEST(Compile, RefusesDataThatTheModelDoesNotTake) {
