@@ -31,7 +31,9 @@ std::span<const std::byte> span_of(const Bytes& bytes) {
 template <typename T>
 std::vector<T> values_of(const std::vector<std::byte>& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  if (!values.empty()) {  // An empty vector's data may be null, which memcpy must not get.
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+  }
   return values;
 }
 
