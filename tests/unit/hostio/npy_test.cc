@@ -126,6 +126,8 @@ TEST(Npy, ReadsAScalarAndAnEmptyArray) {
 TEST(Npy, RefusesWhatIsNoNumber) {
   EXPECT_THAT(complaint(npy_bytes("<U3", "(1,)", Bytes(12))), HasSubstr("had \"<U3\""));
   EXPECT_THAT(complaint(npy_bytes("|O", "(1,)", Bytes(8))), HasSubstr("had \"|O\""));
+  EXPECT_THAT(complaint(npy_bytes(">f8\xEF", "(1,)", Bytes(8))), HasSubstr("had \">f8\\xef\""))
+      << "a damaged byte that ends as half a character";
   EXPECT_THAT(complaint(npy_with_header(
                   "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", Bytes(4))),
               HasSubstr("records"));
