@@ -309,8 +309,12 @@ std::vector<std::string> order_of(const Tensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
     names.push_back(name);
   }
-  std::ranges::stable_partition(names, [](const std::string& name) { return name == "images"; });
-  std::ranges::stable_partition(names, [](const std::string& name) { return name != "labels"; });
+  const auto front = [&names](const auto& goes_first) {
+    // Not that of std::ranges: clang 14 cannot parse what it returns.
+    std::stable_partition(names.begin(), names.end(), goes_first);
+  };
+  front([](const std::string& name) { return name == "images"; });
+  front([](const std::string& name) { return name != "labels"; });
   return names;
 }
 

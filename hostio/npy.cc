@@ -130,6 +130,16 @@ Result<HeaderText> header_text(std::span<const std::byte> bytes, std::string_vie
   return HeaderText{.text = text.substr(begin, size), .end = begin + size};
 }
 
+/// Other bytes as \xNN. fmt's own {:?} aborts where damaged bytes are no UTF-8.
+std::string printable(std::string_view text) {
+  std::string shown;
+  for (const char c : text) {
+    shown += c >= ' ' && c <= '~' ? std::string(1, c)
+                                  : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return shown;
+}
+
 /// Takes apart '<f4'.
 Status take_type(std::string_view type, NpyHeader& header, std::string_view name) {
   constexpr std::string_view kTypes = "b1 i1 i2 i4 i8 u1 u2 u4 u8 f2 f4 f8";
@@ -138,9 +148,9 @@ Status take_type(std::string_view type, NpyHeader& header, std::string_view name
   if (!order || rest.size() != 2 || kTypes.find(rest) == std::string_view::npos ||
       rest.find(' ') != std::string_view::npos) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: needed bool, integers, float16, float32 or float64, had {:?}; "
+                fmt::format("{}: needed bool, integers, float16, float32 or float64, had \"{}\"; "
                             "save it with astype() of one of them",
-                            name, type));
+                            name, printable(type)));
   }
   header.big_endian = type.front() == '>';
   header.kind = rest[0];

@@ -61,10 +61,7 @@ class WeightsSender final : public grpc::ServerWriteReactor<proto::TensorChunk> 
     }
     const Tensor& tensor = tensors_[tensor_];
     const std::size_t bytes = std::min(kChunkBytesMax, tensor.data.size() - sent_);
-    chunk_.Clear();
-    chunk_.set_name(tensor.name);
-    chunk_.set_type(lower(tensor.dtype));
-    chunk_.mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
+    chunk_ = description_of(tensor);
     chunk_.set_data(tensor.data.substr(sent_, bytes));
     sent_ += bytes;
     chunk_.set_last(sent_ == tensor.data.size());
@@ -82,6 +79,14 @@ class WeightsSender final : public grpc::ServerWriteReactor<proto::TensorChunk> 
 };
 
 }  // namespace
+
+proto::TensorChunk description_of(const Tensor& tensor) {
+  proto::TensorChunk chunk;
+  chunk.set_name(tensor.name);
+  chunk.set_type(lower(tensor.dtype));
+  chunk.mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
+  return chunk;
+}
 
 /// The reactors post what happened to the loop, and the loop starts their next operation: so no two
 /// threads ever touch one.

@@ -38,6 +38,9 @@ class CoordinatorEvents {
   virtual void on_failure(const proto::Failure& failure) = 0;
 };
 
+/// A tensor as it travels, without its data.
+proto::TensorChunk description_of(const Tensor& tensor);
+
 class Coordinator {
  public:
   struct Setup {

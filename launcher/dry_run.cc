@@ -5,6 +5,7 @@
 #include <asio/io_context.hpp>
 #include <fmt/format.h>
 
+#include "launcher/coordinator.h"
 #include "launcher/data_service.h"
 #include "launcher/inquiry.h"
 #include "launcher/model_file.h"
@@ -77,6 +78,16 @@ class Compilation {
         return;
       }
       job.set_onnx_model(*std::move(bytes));
+    }
+    if (const std::string& file = options_.config.model().initial_weights(); !file.empty()) {
+      const auto weights = read_safetensors(file);
+      if (!weights) {
+        end_with(weights.error());
+        return;
+      }
+      for (const Tensor& tensor : *weights) {
+        *job.add_initial_weights() = description_of(tensor);
+      }
     }
     const Status started = inquiry_.start({"--compile"}, job.SerializeAsString(), [this](int code) {
       exit_code_ = code;

@@ -35,12 +35,13 @@ void Inquiry::complain(std::string_view line) {
   }
 }
 
-int ask_replica(const std::vector<std::string>& arguments, Console& console) {
+int ask_replica(const std::vector<std::string>& arguments, const std::string& input,
+                Console& console) {
   asio::io_context loop;
   Supervisor supervisor(loop);
   Inquiry inquiry(supervisor, console);
   int exit_code = 0;
-  const Status started = inquiry.start(arguments, "", [&](int code) {
+  const Status started = inquiry.start(arguments, input, [&](int code) {
     exit_code = code;
     loop.stop();
   });

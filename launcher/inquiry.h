@@ -37,7 +37,8 @@ class Inquiry {
   bool complained_ = false;
 };
 
-/// The whole of an inquiry without input; returns the exit code for the shell.
-int ask_replica(const std::vector<std::string>& arguments, Console& console);
+/// The whole of an inquiry; returns the exit code for the shell.
+int ask_replica(const std::vector<std::string>& arguments, const std::string& input,
+                Console& console);
 
 }  // namespace poprun::launcher

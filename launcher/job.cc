@@ -9,6 +9,7 @@
 #include <fmt/ranges.h>
 #include <sys/wait.h>
 
+#include "launcher/inquiry.h"
 #include "launcher/model_file.h"
 #include "launcher/summary.h"
 
@@ -75,6 +76,10 @@ Status Job::prepare() {
   }
   if (const std::string& file = options_.config.model().onnx(); !file.empty()) {
     POPRUN_ASSIGN(std::string bytes, read_model_file(file));
+    if (const int refused = check_model(bytes); refused != 0) {
+      stop(refused, /*at_once=*/false);
+      return {};
+    }
     onnx_model_ = {{.name = file, .dtype = "U8", .shape = {}, .data = std::move(bytes)}};
   }
   POPRUN_TRY(prepare_output_folder(options_.output_dir, options_.overwrite));
@@ -97,6 +102,15 @@ Status Job::prepare() {
       DataService::Events{.on_dataset = [this](const auto& dataset) { on_dataset(dataset); },
                           .on_end = [this](int status) { on_data_server_exit(status); }});
   return data_->start();
+}
+
+/// A model that no replica could read is refused before anything is started. Nonzero: the exit
+/// code; why is said. Costs the start of one process.
+int Job::check_model(const std::string& onnx) {
+  proto::JoinReply question;
+  *question.mutable_config() = options_.config;
+  question.set_onnx_model(onnx);
+  return ask_replica({"--check-model"}, question.SerializeAsString(), console_);
 }
 
 Status Job::start_mpirun() {

@@ -50,6 +50,7 @@ class Job final : private CoordinatorEvents {
 
   // Starting. Each returns what went wrong before any replica ran.
   Status prepare();
+  int check_model(const std::string& onnx);
   Status start_mpirun();
   void on_dataset(const Result<ServedDataset>& served);
 

@@ -38,7 +38,7 @@ int run(const std::vector<std::string>& args, double launched_at) {
     return 0;
   }
   if (!options->question.empty()) {
-    return ask_replica(options->question, console);
+    return ask_replica(options->question, "", console);
   }
   const Result<Placement> placement = place(*options);
   if (!placement) {

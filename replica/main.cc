@@ -113,7 +113,7 @@ class Instance {
     HostWeights initial_weights;
     LauncherReporter reporter(client_);
     if (first) {
-      POPRUN_ASSIGN(initial_weights, first_weights());
+      POPRUN_ASSIGN(initial_weights, first_weights(program));
       proto::ReportItem item;
       *item.mutable_shape() = job_shape(program, reply_.config(), options);
       reporter.send(std::move(item));
@@ -193,16 +193,19 @@ class Instance {
   }
 
   /// The ONNX model's weights, replaced by those of the file of initial weights that it has.
-  Result<HostWeights> first_weights() {
+  Result<HostWeights> first_weights(const Program& program) {
     HostWeights weights;
     if (onnx_ != nullptr) {
       POPRUN_ASSIGN(weights, onnx_->weights());
     }
     if (!reply_.config().model().initial_weights().empty()) {
       HostWeights given;
-      POPRUN_TRY(client_.receive_weights([&given](const proto::TensorChunk& chunk) -> Status {
+      std::map<std::string, Shape, std::less<>> shapes;
+      POPRUN_TRY(client_.receive_weights([&](const proto::TensorChunk& chunk) -> Status {
+        shapes[chunk.name()].assign(chunk.shape().begin(), chunk.shape().end());
         return append_as_f32(chunk, given[chunk.name()]);
       }));
+      POPRUN_TRY(check_initial_weights(program, shapes, onnx_ != nullptr));
       for (auto& [name, bytes] : given) {
         weights[name] = std::move(bytes);
       }

@@ -239,17 +239,9 @@ Status TrainingLoop::write_weights(std::span<const HostTensor> tensors) {
   for (const HostTensor& tensor : tensors) {
     if (communicator_.self() == ReplicaId{0}) {
       const auto found = initial_weights_.find(tensor.name);
-      if (found == initial_weights_.end() ||
-          found->second.size() !=
-              static_cast<std::size_t>(tensor.type.elements()) * sizeof(float)) {
-        return fail(ErrorCode::kData,
-                    fmt::format("model.initial-weights: the model needs '{}' {} ({} numbers), the "
-                                "file has {}",
-                                tensor.name, to_text(tensor.type), tensor.type.elements(),
-                                found == initial_weights_.end()
-                                    ? std::string{"none of that name"}
-                                    : fmt::format("{}", found->second.size() / sizeof(float))));
-      }
+      POPRUN_CHECK(found != initial_weights_.end() &&
+                   found->second.size() ==
+                       static_cast<std::size_t>(tensor.type.elements()) * sizeof(float));
       store(found->second, tensor);
     }
     POPRUN_TRY(communicator_.broadcast(tensor.bytes, ReplicaId{0}));

@@ -64,14 +64,13 @@ class TrainingLoop final : private HostIo {
   using StreamFactory = std::function<std::unique_ptr<HostStream>(const std::string& stream)>;
 
   /// `reporter` is null on every replica but the first. `initial_weights` is needed on the first
-  /// replica only, where the Program loads weights from the host; `outfeed` in inference. All must
-  /// outlive the loop.
+  /// replica only, where the Program loads weights from the host, and has all that it reads;
+  /// `outfeed` is needed in inference. All must outlive the loop.
   TrainingLoop(const Program& program, const TrainingOptions& options, Communicator& communicator,
                ProgressSink& progress, Reporter* reporter, const HostWeights& initial_weights,
                StreamFactory streams, Outfeed* outfeed = nullptr);
 
-  /// Runs the job. Errors: those of engine, communicator, host streams; kData, initial weights that
-  /// do not fit the model.
+  /// Runs the job. Errors: those of engine, communicator, host streams.
   Result<TrainingResult> run();
 
  private:

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "replica/base/half.h"
 
@@ -38,6 +39,31 @@ Status append_as_f32(const proto::TensorChunk& chunk, std::string& floats) {
                 fmt::format("model.initial-weights: '{}' has elements of type {}; weights are F32, "
                             "F16, BF16 or F64",
                             chunk.name(), chunk.type()));
+  }
+  return {};
+}
+
+Status check_initial_weights(const Program& program,
+                             const std::map<std::string, Shape, std::less<>>& file,
+                             bool model_has_weights) {
+  for (const proto::Step& step : find_function(program, "load")->steps()) {
+    if (!step.has_stream_in()) {
+      continue;
+    }
+    for (const std::uint32_t id : step.stream_in().tensors()) {
+      const proto::Tensor& tensor = program.tensors(static_cast<int>(id));
+      POPRUN_ASSIGN(const TensorType type, parse_type(tensor.type()));
+      const auto found = file.find(tensor.name());
+      const bool fits = found == file.end() ? model_has_weights : found->second == type.shape;
+      if (!fits) {
+        return fail(
+            ErrorCode::kData,
+            fmt::format("model.initial-weights: the model needs '{}' [{}], the file has {}",
+                        tensor.name(), fmt::join(type.shape, ","),
+                        found == file.end() ? "none of that name"
+                                            : fmt::format("[{}]", fmt::join(found->second, ","))));
+      }
+    }
   }
   return {};
 }

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
+#include "replica/graph/types.h"
+#include "replica/program/program.h"
 
 namespace poprun {
 
@@ -11,5 +15,12 @@ namespace poprun {
 /// first three keep their values.
 /// Errors: kData, another type, by name.
 Status append_as_f32(const proto::TensorChunk& chunk, std::string& floats);
+
+/// Whether the file of initial weights, given by its tensors' shapes, has what the Program reads
+/// from the host; where the model has weights of its own, it need not have all.
+/// Errors: kData, a tensor that is missing or has another shape.
+Status check_initial_weights(const Program& program,
+                             const std::map<std::string, Shape, std::less<>>& file,
+                             bool model_has_weights);
 
 }  // namespace poprun

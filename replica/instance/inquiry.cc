@@ -9,6 +9,7 @@
 #include "proto/coordinator.pb.h"
 #include "replica/compiler/compile.h"
 #include "replica/compiler/placement/out_of_memory.h"
+#include "replica/instance/host_weights.h"
 #include "replica/instance/job.h"
 #include "replica/instance/onnx_check.h"
 #include "replica/instance/profile.h"
@@ -121,6 +122,28 @@ std::string duration_text(double seconds) {
                          : fmt::format("{:.1f} us", seconds * 1e6);
 }
 
+/// Null where the job has a built-in model.
+Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::JoinReply& job) {
+  const proto::ModelConfig& model = job.config().model();
+  if (model.onnx().empty()) {
+    return nullptr;
+  }
+  return onnx_import::JobModel::parse(model.onnx(), job.onnx_model(), model.loss());
+}
+
+Status check_weights_of(const proto::JoinReply& job, const Program& program) {
+  if (job.config().model().initial_weights().empty()) {
+    return {};
+  }
+  std::map<std::string, Shape, std::less<>> shapes;
+  for (const proto::TensorChunk& tensor : job.initial_weights()) {
+    std::string no_data;
+    POPRUN_TRY(append_as_f32(tensor, no_data));
+    shapes[tensor.name()].assign(tensor.shape().begin(), tensor.shape().end());
+  }
+  return check_initial_weights(program, shapes, !job.config().model().onnx().empty());
+}
+
 /// Appends the Program's figures to `text`; what came before an error stays.
 Status describe_job(const proto::JoinReply& job, std::string& text) {
   const proto::RunConfig& config = job.config();
@@ -128,11 +151,7 @@ Status describe_job(const proto::JoinReply& job, std::string& text) {
   const auto row = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{:<14} {}\n", name, value);
   };
-  std::shared_ptr<onnx_import::JobModel> onnx;
-  if (!config.model().onnx().empty()) {
-    POPRUN_ASSIGN(onnx, onnx_import::JobModel::parse(config.model().onnx(), job.onnx_model(),
-                                                     config.model().loss()));
-  }
+  POPRUN_ASSIGN(const auto onnx, onnx_model_of(job));
   POPRUN_ASSIGN(const CompileOptions options, compile_options(config, dataset, onnx));
   POPRUN_ASSIGN(Program program, plan_program(options));
   add_notes(onnx.get(), program);
@@ -141,6 +160,7 @@ Status describe_job(const proto::JoinReply& job, std::string& text) {
   row("operators", grouped(static_cast<std::int64_t>(program.operator_count())));
   POPRUN_TRY(check_fits(program, options.micro_batch_size));
   POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
+  POPRUN_TRY(check_weights_of(job, program));
   POPRUN_TRY(plan_dumps(program, training.dumps, training.total_steps));
   const proto::JobShape shape = job_shape(program, config, training);
   const std::string an_epoch =
@@ -170,14 +190,24 @@ Status describe_job(const proto::JoinReply& job, std::string& text) {
   return {};
 }
 
+Result<proto::JoinReply> read_job(std::istream& input) {
+  proto::JoinReply job;
+  if (!job.ParseFromIstream(&input)) {
+    return fail(ErrorCode::kUsage, "the question needs a serialised JoinReply as its input");
+  }
+  return job;
+}
+
 Answer compile_job(std::istream& input) {
   Answer answer;
-  proto::JoinReply job;
-  answer.status =
-      job.ParseFromIstream(&input)
-          ? describe_job(job, answer.text)
-          : fail(ErrorCode::kUsage, "--compile needs a serialised JoinReply as its input");
+  answer.status = read_job(input).and_then(
+      [&answer](const proto::JoinReply& job) { return describe_job(job, answer.text); });
   return answer;
+}
+
+Answer check_model(std::istream& input) {
+  const auto model = read_job(input).and_then(onnx_model_of);
+  return {"", model ? Status{} : tl::unexpected<Error>{model.error()}};
 }
 
 }  // namespace
@@ -185,6 +215,9 @@ Answer compile_job(std::istream& input) {
 Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input) {
   if (arguments.size() == 1 && arguments[0] == "--compile") {
     return compile_job(input);
+  }
+  if (arguments.size() == 1 && arguments[0] == "--check-model") {
+    return check_model(input);
   }
   if (arguments.size() == 1 && arguments[0] == "--list-models") {
     return list_models();
@@ -199,7 +232,7 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   return {"",
           fail(ErrorCode::kUsage,
                fmt::format("'{}' is no question for poprun-emu-replica; there are: --list-models, "
-                           "--compile, --check-onnx DIR",
+                           "--compile, --check-model, --check-onnx DIR",
                            fmt::join(arguments, " ")))};
 }
 

@@ -22,9 +22,12 @@ struct Answer {
 ///   --compile       the job whose serialised JoinReply (config and dataset) is in `input`: figures
 ///   of
 ///                   its Program, parameters and operators also where it does not fit an IPU
+///
+///   --check-model   nothing where the ONNX model of the job in `input` (config) can be imported
+///
 ///   --check-onnx DIR  see onnx_check.h. Prints each line itself, since cases take long
 ///
-/// Errors: kUsage, no such question; those of `compile` and `training_options`.
+/// Errors: kUsage, no such question; those of `compile`, `training_options` and `JobModel::parse`.
 Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input);
 
 }  // namespace poprun

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <sstream>
 
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ class OneRun final : public HostIo {
       const Constant& value = stream == "weights" ? *weights_.at(name) : inputs_.at(name);
       POPRUN_ASSIGN(const std::string bytes, onnx_import::device_bytes(value, tensor.type.data));
       POPRUN_CHECK(bytes.size() == tensor.bytes.size());
-      std::memcpy(tensor.bytes.data(), bytes.data(), bytes.size());
+      std::ranges::copy(std::as_bytes(std::span(bytes)), tensor.bytes.begin());
     }
     return {};
   }
@@ -48,10 +48,10 @@ class OneRun final : public HostIo {
       value.shape = tensor.type.shape;
       if (tensor.type.data == DataType::kF32) {
         value.reals.resize(n);
-        std::memcpy(value.reals.data(), tensor.bytes.data(), tensor.bytes.size());
+        std::ranges::copy(tensor.bytes, std::as_writable_bytes(std::span(value.reals)).begin());
       } else {
         std::vector<std::int32_t> integers(n);
-        std::memcpy(integers.data(), tensor.bytes.data(), tensor.bytes.size());
+        std::ranges::copy(tensor.bytes, std::as_writable_bytes(std::span(integers)).begin());
         value = Constant::of_integers({integers.begin(), integers.end()}, tensor.type.shape);
       }
       outputs.push_back(std::move(value));

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <ranges>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -42,12 +41,14 @@ Result<std::map<std::string, std::int64_t>> sizes_of(
   for (const auto& [name, value] : given) {
     const auto size = sizes.find(name);
     if (size == sizes.end()) {
-      return fail(
-          ErrorCode::kUsage,
-          fmt::format("model.{} = {}: the model {} has no such size; it has: {}", name, value,
-                      model.name,
-                      sizes.empty() ? std::string{"none"}
-                                    : fmt::format("{}", fmt::join(std::views::keys(sizes), ", "))));
+      std::vector<std::string> names;
+      for (const auto& [own, otherwise] : sizes) {
+        names.push_back(own);
+      }
+      return fail(ErrorCode::kUsage,
+                  fmt::format("model.{} = {}: the model {} has no such size; it has: {}", name,
+                              value, model.name,
+                              names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
     }
     if (value < 1) {
       return fail(ErrorCode::kUsage, fmt::format("model.{} = {}: must be positive", name, value));

@@ -109,6 +109,22 @@ class InitialWeights(JobTest):
                                "--training.learning-rate", "1e-30", config=TRAIN)
         self.assertEqual(nothing.weights_hash(), first.weights_hash())
 
+    def test_of_another_model_are_refused_by_run_and_dry_run_alike(self):
+        first = self.run_job("-n", 1, "--model.name", "mlp", "--model.hidden", 8, config=TRAIN)
+        weights = first.output_dir / "weights.safetensors"
+        refusals = []
+        for more in ((), ("--dry-run",)):
+            job = self.run_job("-n", 2, "--model.initial-weights", weights, *more, config=TRAIN,
+                               code=65)
+            self.assert_first_line(job, "the model needs 'conv1.bias' [32], the file has none")
+            refusals += [line for line in job.stderr.splitlines() if "needs 'conv1" in line]
+        self.assertEqual(refusals[0], refusals[1])
+        for file in (weights.with_name("nothing"), weights.with_name("profile.json")):
+            for more in ((), ("--dry-run",)):
+                job = self.run_job("-n", 2, "--model.initial-weights", file, *more, config=TRAIN,
+                                   code=65)
+                self.assert_first_line(job, file.name)
+
     def test_that_are_no_safetensors_are_refused_before_anything_starts(self):
         bad = self.folder / "bad.safetensors"
         bad.write_bytes(b"not a header")

@@ -95,7 +95,9 @@ class Training(JobTest):
         return CONFIG.format(file=file, more=more)
 
     def assert_refused(self, code, config, *parts):
-        self.assert_first_line(self.run_job("-n", 1, config=config, code=code), *parts)
+        job = self.run_job("-n", 1, config=config, code=code)
+        self.assert_first_line(job, *parts)
+        return job
 
     def test_a_file_trains_the_same_for_any_number_of_instances(self):
         config = self.config(classifier(64, 4))
@@ -114,8 +116,10 @@ class Training(JobTest):
         self.assertLess(sum(losses[-3:]), sum(losses[:3]), losses)
 
     def test_what_cannot_be_trained_is_refused_in_a_line(self):
-        self.assert_refused(65, self.config(b"no model"), "model.onnx", "no ONNX model")
-        self.assert_refused(64, self.config(classifier(64, 4, last="Det")), "Det")
+        bad = self.assert_refused(65, self.config(b"no model"), "model.onnx", "no ONNX model")
+        self.assertFalse(bad.output_dir.exists(), "refused before anything starts")
+        missing = self.assert_refused(64, self.config(classifier(64, 4, last="Det")), "Det")
+        self.assertFalse(missing.output_dir.exists())
         self.assert_refused(64, self.config(classifier(64, 4, opset=18)), "opset 18")
         missing = CONFIG.format(file="/nowhere/model.onnx", more="")
         self.assert_refused(65, missing, "/nowhere/model.onnx", "No such file")

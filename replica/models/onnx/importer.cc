@@ -121,7 +121,7 @@ Result<Constant> constant_of(const Node& node) {
 }
 
 Status translate(Node& node) {
-  if (node.outputs() == 0 || !node.wants_output(0)) {
+  if (node.outputs() == 0 || node.proto().output(0).empty()) {
     return node.unsupported("a node without a first output");
   }
   for (std::size_t i = 0; i < node.inputs(); ++i) {
@@ -187,6 +187,19 @@ const NodeProto* last_softmax(const GraphProto& graph) {
   return nullptr;
 }
 
+/// What nodes take and what the graph puts out.
+std::set<std::string> values_read(const GraphProto& graph) {
+  std::set<std::string> read;
+  for (const NodeProto& node : graph.node()) {
+    read.insert(node.input().begin(), node.input().end());
+  }
+  for (const auto& output : graph.output()) {
+    read.insert(output.name());
+  }
+  read.erase("");  // An input that is left out.
+  return read;
+}
+
 /// The outputs on the device, with the kind of elements that the file promises.
 Status take_outputs(const GraphProto& graph, Scope& scope, Imported& imported) {
   NodeProto reader;
@@ -236,8 +249,9 @@ Result<Imported> import_model(Builder& builder, const OnnxModel& model,
   scope.builder = &builder;
   scope.opset = model.opset();
   scope.training = options.training;
-  POPRUN_TRY(add_inputs(model, options, scope));
   GraphProto const& graph = model.proto().graph();
+  scope.read = values_read(graph);
+  POPRUN_TRY(add_inputs(model, options, scope));
   const NodeProto* dropped = options.logits ? last_softmax(graph) : nullptr;
   for (const NodeProto& proto : graph.node()) {
     Node node(scope, proto);

@@ -68,7 +68,7 @@ bool Node::has(std::size_t i) const {
 }
 
 bool Node::wants_output(std::size_t k) const {
-  return k < outputs() && !proto_.output(static_cast<int>(k)).empty();
+  return k < outputs() && scope_.read.contains(proto_.output(static_cast<int>(k)));
 }
 
 const Value& Node::value(std::size_t i) const {

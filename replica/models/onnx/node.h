@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct Scope {
   bool training = false;
   std::int64_t file_batch = 0;  ///< The batch size that the file was written for; 0: left open.
   std::int64_t batch = 0;       ///< That it is imported for.
+  std::set<std::string> read;   ///< Values that a node takes or the model puts out.
   std::map<std::string, Value> values;
   std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< By variable.
   std::vector<std::string> notes;
@@ -69,6 +71,7 @@ class Node {
   [[nodiscard]] std::size_t outputs() const {
     return static_cast<std::size_t>(proto_.output_size());
   }
+  /// Whether output k is listed and anything reads it.
   [[nodiscard]] bool wants_output(std::size_t k) const;
 
   [[nodiscard]] const Value& value(std::size_t i) const;

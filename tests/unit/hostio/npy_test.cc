@@ -31,7 +31,9 @@ std::span<const std::byte> span_of(const Bytes& bytes) {
 template <typename T>
 std::vector<T> values_of(const std::vector<std::byte>& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+  if (!values.empty()) {  // An empty vector's data may be null, which memcpy must not get.
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+  }
   return values;
 }
 
@@ -124,6 +126,8 @@ TEST(Npy, ReadsAScalarAndAnEmptyArray) {
 TEST(Npy, RefusesWhatIsNoNumber) {
   EXPECT_THAT(complaint(npy_bytes("<U3", "(1,)", Bytes(12))), HasSubstr("had \"<U3\""));
   EXPECT_THAT(complaint(npy_bytes("|O", "(1,)", Bytes(8))), HasSubstr("had \"|O\""));
+  EXPECT_THAT(complaint(npy_bytes(">f8\xEF", "(1,)", Bytes(8))), HasSubstr("had \">f8\\xef\""))
+      << "a damaged byte that ends as half a character";
   EXPECT_THAT(complaint(npy_with_header(
                   "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", Bytes(4))),
               HasSubstr("records"));

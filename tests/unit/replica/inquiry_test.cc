@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "onnx_models.h"
 #include "proto/coordinator.pb.h"
 #include "replica/models/model.h"
 
@@ -177,6 +178,66 @@ TEST(Compile, NeedsLabelsForTrainingOnly) {
     EXPECT_TRUE(inferred.status) << inferred.status.error().message;
     EXPECT_FALSE(without_labels(model, "tokens", "i32", {16}, false).status) << model;
   }
+}
+
+/// The answer for small-cnn from weights of its own, `changed` beforehand.
+Answer with_weights(
+    const std::function<void(google::protobuf::RepeatedPtrField<proto::TensorChunk>&)>& change) {
+  proto::JoinReply job;
+  job.ParseFromString(serialised("small-cnn", 16));
+  job.mutable_config()->mutable_model()->set_initial_weights("file.safetensors");
+  const std::map<std::string, std::vector<std::int64_t>> shapes = {
+      {"conv1.weight", {32, 1, 3, 3}},
+      {"conv1.bias", {32}},
+      {"conv2.weight", {64, 32, 3, 3}},
+      {"conv2.bias", {64}},
+      {"fc1.bias", {128}},
+      {"fc1.weight", {128, 3136}},
+      {"fc2.weight", {10, 128}},
+      {"fc2.bias", {10}},
+      {"a name that the model lacks", {1}}};
+  for (const auto& [name, shape] : shapes) {
+    proto::TensorChunk& tensor = *job.add_initial_weights();
+    tensor.set_name(name);
+    tensor.set_type("f32");
+    tensor.mutable_shape()->Add(shape.begin(), shape.end());
+  }
+  change(*job.mutable_initial_weights());
+  return ask("--compile", job.SerializeAsString());
+}
+
+TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
+  // In the order of names: the model's first is conv1.bias, its last fc2.weight.
+  const auto refusal = [](const auto& change) {
+    const Answer answer = with_weights(change);
+    return answer.status ? "none" : answer.status.error().message;
+  };
+  EXPECT_EQ(refusal([](auto& /*tensors*/) {}), "none");
+  EXPECT_EQ(
+      refusal([](auto& tensors) { tensors.RemoveLast(); }),
+      "model.initial-weights: the model needs 'fc2.weight' [10,128], the file has none of that "
+      "name");
+  EXPECT_EQ(refusal([](auto& tensors) { tensors.rbegin()->mutable_shape()->SwapElements(0, 1); }),
+            "model.initial-weights: the model needs 'fc2.weight' [10,128], the file has [128,10]");
+  EXPECT_THAT(refusal([](auto& tensors) { tensors.rbegin()->set_type("i64"); }),
+              HasSubstr("'fc2.weight' has elements of type i64"));
+}
+
+TEST(CheckModel, RefusesWhatCannotBeImportedWithItsFile) {
+  proto::JoinReply job;
+  job.ParseFromString(serialised("test.onnx", 1));
+  job.mutable_config()->mutable_model()->set_onnx("test.onnx");
+  job.mutable_config()->mutable_model()->set_loss("cross-entropy");
+  job.set_onnx_model(testing::perceptron().bytes());
+  const Answer good = ask("--check-model", job.SerializeAsString());
+  EXPECT_TRUE(good.status) << good.status.error().message;
+  EXPECT_EQ(good.text, "");
+
+  job.set_onnx_model("no model");
+  const Answer bad = ask("--check-model", job.SerializeAsString());
+  ASSERT_FALSE(bad.status);
+  EXPECT_EQ(bad.status.error().code, ErrorCode::kData);
+  EXPECT_THAT(bad.status.error().message, HasSubstr("model.onnx test.onnx: 8 B that are no ONNX"));
 }
 
 TEST(Compile, RefusesDataThatTheModelDoesNotTake) {

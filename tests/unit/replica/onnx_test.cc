@@ -201,12 +201,31 @@ TEST(OnnxJob, TheMeanSquaredErrorIsFloatInHalfPrecision) {
   EXPECT_EQ(runner.floats(graph.find("loss.count"))[0], 3001.0F);
 }
 
-TEST(OnnxJob, DropoutDropsInTraining) {
+/// A Dropout with a mask, and a matrix product.
+OnnxBuilder dropper() {
   OnnxBuilder b;
   b.input("x", {1, 2}).output("y", {1, 2});
   b.weight("ratio", {}, {0.25F});
   b.weight("w", {2, 2}, {1, 0, 0, 1});
-  b.node("Dropout", {"x", "ratio"}, {"dropped"});
+  b.node("Dropout", {"x", "ratio"}, {"dropped", "mask"});
+  return b;
+}
+
+TEST(OnnxJob, ADropoutsMaskThatIsReadIsRefusedByName) {
+  OnnxBuilder b = dropper();
+  OnnxBuilder::set_integer(b.node("Cast", {"mask"}, {"kept"}), "to", ::onnx::TensorProto::FLOAT);
+  b.node("Mul", {"x", "kept"}, {"product"});
+  b.node("MatMul", {"product", "w"}, {"y"});
+
+  const Built built = build(b, "cross-entropy", {DataType::kF32, {3, 2}, {}});
+
+  ASSERT_FALSE(built.status);
+  EXPECT_EQ(built.status.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(built.status.error().message, HasSubstr("mask 'mask' of a Dropout that drops"));
+}
+
+TEST(OnnxJob, DropoutDropsInTraining) {
+  OnnxBuilder b = dropper();
   b.node("MatMul", {"dropped", "w"}, {"y"});
 
   const Built built = build(b, "cross-entropy", {DataType::kF32, {3, 2}, {}});

@@ -175,7 +175,8 @@ Status dropout(Node& node) {
   POPRUN_ASSIGN(const double ratio, dropout_ratio(node));
   if (node.scope().training && ratio > 0) {
     if (node.wants_output(1)) {
-      return node.unsupported("the mask of a Dropout that drops");
+      return node.unsupported(fmt::format(
+          "mask '{}' of a Dropout that drops, which the model reads", node.proto().output(1)));
     }
     POPRUN_ASSIGN(const TensorId x, node.tensor(0));
     POPRUN_ASSIGN(const TensorId y,
