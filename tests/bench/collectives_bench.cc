@@ -1,6 +1,6 @@
 // Our collectives against those of the Open MPI that carries them, in the same processes, in turns.
 //
-//   mpirun -n 16 collectives_bench [wire interface]
+//   mpirun -n 16 collectives_bench SMALLEST LARGEST [wire interface]
 //
 // Prints one JSON object a line, from rank 0: sizes in bytes of one replica's whole vector, times
 // in microseconds, algbw = size / time and busbw as nccl-tests defines them, so that numbers of
@@ -276,10 +276,8 @@ int main(int argc, char** argv) {
     for (std::size_t bytes = smallest; bytes <= largest; bytes *= 4) {
       const std::size_t count = bytes / sizeof(float);
       bench.all_reduce(count);
-      if (argc < 4) {  // Between hosts the shaped wire makes the others follow.
-        bench.reduce_scatter(count);
-        bench.all_gather(count);
-      }
+      bench.reduce_scatter(count);
+      bench.all_gather(count);
     }
   }
   MPI_Finalize();
