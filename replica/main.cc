@@ -155,9 +155,11 @@ class Instance {
       client_.progress(communicator.self(), 0, "waiting for the Program of replica 0");
     }
     std::uint64_t size = bytes.size();
-    POPRUN_TRY(communicator.broadcast(std::as_writable_bytes(std::span(&size, 1)), ReplicaId{0}));
+    POPRUN_TRY(communicator.broadcast(std::as_writable_bytes(std::span(&size, 1)), ReplicaId{0},
+                                      "size of the Program"));
     bytes.resize(size);
-    POPRUN_TRY(communicator.broadcast(std::as_writable_bytes(std::span(bytes)), ReplicaId{0}));
+    POPRUN_TRY(
+        communicator.broadcast(std::as_writable_bytes(std::span(bytes)), ReplicaId{0}, "Program"));
     Program program;
     if (!program.ParseFromString(bytes)) {
       return fail(ErrorCode::kBug, fmt::format("the Program of {} B does not parse", bytes.size()));

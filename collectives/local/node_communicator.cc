@@ -40,7 +40,8 @@ std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica,
   return pieces;
 }
 
-Call call_of_all_reduce(Reduction reduction, std::span<const Piece> pieces) {
+Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers,
+                        std::span<const Piece> pieces) {
   Call call{.kind = CallKind::kAllReduce, .reduction = reduction, .layout = kLayoutSeed};
   for (const Piece& piece : pieces) {
     call.bytes += piece.bytes.size();
@@ -50,6 +51,9 @@ Call call_of_all_reduce(Reduction reduction, std::span<const Piece> pieces) {
           static_cast<std::uint64_t>(piece.place.where)}) {
       call.layout = mix_layout(call.layout, word);
     }
+  }
+  for (const Buffer& buffer : buffers) {
+    call.add_name(buffer.name);
   }
   return call;
 }
@@ -127,7 +131,7 @@ Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer>
   };
   Slice chunk{0, std::min(others.size(), NodeSegment::kStagingBytes)};
   others.copy_out(chunk.begin, staged(chunk));
-  POPRUN_TRY(rendezvous_.open(call_of_all_reduce(reduction, pieces)));
+  POPRUN_TRY(rendezvous_.open(call_of_all_reduce(reduction, buffers, pieces)));
   reduce_placed(reduction, Pieces{std::move(placed)});
   while (true) {
     reduce_staged(reduction, others, chunk);
@@ -191,8 +195,8 @@ Status NodeCommunicator::in_chunks(std::size_t total, std::size_t chunk, const E
 
 // Staging holds one chunk of every replica's shard: [R, chunk].
 Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type,
-                                        std::span<const std::byte> data,
-                                        std::span<std::byte> shard) {
+                                        std::span<const std::byte> data, std::span<std::byte> shard,
+                                        std::string_view name) {
   POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
   POPRUN_TRY(check_reduction(reduction, type));
   const Place place = segment_->find(options_.self, data);
@@ -214,11 +218,12 @@ Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type,
   };
 
   stage(0, std::min(chunk, shard.size()));
-  POPRUN_TRY(rendezvous_.open(call_of_reduce_scatter(reduction, type, data), place));
+  POPRUN_TRY(rendezvous_.open(call_of_reduce_scatter(reduction, type, data, name), place));
   return in_chunks(shard.size(), all_placed() ? shard.size() : chunk, reduce, stage);
 }
 
-Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                                    std::string_view name) {
   POPRUN_CHECK(all.size() == mine.size() * size());
   const Place place = segment_->find(options_.self, mine);
   const auto stage = [&](std::size_t begin, std::size_t count) {
@@ -241,12 +246,13 @@ Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<s
   };
 
   stage(0, std::min(NodeSegment::kStagingBytes, mine.size()));
-  POPRUN_TRY(rendezvous_.open({.kind = CallKind::kAllGather, .bytes = mine.size()}, place));
+  POPRUN_TRY(rendezvous_.open(call_of_all_gather(mine, name), place));
   return in_chunks(mine.size(), all_placed() ? mine.size() : NodeSegment::kStagingBytes, collect,
                    stage);
 }
 
-Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
+Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
+                                   std::string_view name) {
   const std::size_t source = index_of(root);
   POPRUN_CHECK(source < size());
   const Place place = segment_->find(options_.self, data);
@@ -265,10 +271,7 @@ Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
   };
 
   stage(0, std::min(NodeSegment::kStagingBytes, data.size()));
-  POPRUN_TRY(rendezvous_.open({.kind = CallKind::kBroadcast,
-                               .root = static_cast<ReplicaId>(options_.numbers[source]),
-                               .bytes = data.size()},
-                              place));
+  POPRUN_TRY(rendezvous_.open(call_of_broadcast(data, options_.numbers[source], name), place));
   const bool direct = rendezvous_.place_of(source).owner >= 0;
   return in_chunks(data.size(), direct ? data.size() : NodeSegment::kStagingBytes, copy, stage);
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/local/node_segment.h"
@@ -19,8 +20,9 @@ namespace poprun::collectives {
 std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica,
                                std::span<const Buffer> buffers);
 
-/// What an all-reduce of them is.
-Call call_of_all_reduce(Reduction reduction, std::span<const Piece> pieces);
+/// What an all-reduce of buffers is; `pieces` as found of them.
+Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers,
+                        std::span<const Piece> pieces);
 
 /// `Communicator` for replicas that are all on one host, as threads or as processes.
 ///
@@ -54,9 +56,10 @@ class NodeCommunicator final : public Communicator {
   Result<std::span<std::byte>> allocate(Bytes size) override;
   Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) override;
   Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
-                        std::span<std::byte> shard) override;
-  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
-  Status broadcast(std::span<std::byte> data, ReplicaId root) override;
+                        std::span<std::byte> shard, std::string_view name) override;
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                    std::string_view name) override;
+  Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) override;
   Status barrier() override;
   Result<std::unique_ptr<Communicator>> group(Group group) override;
 

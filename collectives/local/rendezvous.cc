@@ -124,14 +124,18 @@ Status Rendezvous::open(const Call& call, Place place) {
   mine.calls[sequence_ % 2] = call;
   mine.places[sequence_ % 2] = place;
   POPRUN_TRY(wait());
+  bool alike = !options_.agree;
+  for (std::size_t i = 0; alike && i < replicas_; ++i) {
+    alike = slot(i).calls[sequence_ % 2] == call;
+  }
+  if (alike) {
+    return {};
+  }
   for (std::size_t i = 0; i < replicas_; ++i) {
     calls_[i] = slot(i).calls[sequence_ % 2];
   }
   if (options_.agree) {
     return options_.agree(calls_);
-  }
-  if (std::ranges::all_of(calls_, [&](const Call& other) { return other == call; })) {
-    return {};
   }
   return give_up({ErrorCode::kBug, *disagreement(any_call_name(), options_.numbers, calls_)});
 }

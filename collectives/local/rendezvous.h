@@ -79,8 +79,10 @@ class Rendezvous {
   /// that counts.
   Status give_up(Error error);
 
-  /// The current call in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4, 8, 12".
-  [[nodiscard]] std::string call_name() const { return titled(name_of(call_.kind)); }
+  /// The current call in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4 ('conv1')".
+  [[nodiscard]] std::string call_name() const {
+    return titled(name_of(call_.kind)) + names_of(call_);
+  }
 
   /// The same where replicas came for different calls: "call 17".
   [[nodiscard]] std::string any_call_name() const { return titled("call"); }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/local/node_communicator.h"
@@ -66,9 +67,10 @@ class HostsCommunicator final : public Communicator {
   Result<std::span<std::byte>> allocate(Bytes size) override;
   Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) override;
   Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
-                        std::span<std::byte> shard) override;
-  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
-  Status broadcast(std::span<std::byte> data, ReplicaId root) override;
+                        std::span<std::byte> shard, std::string_view name) override;
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                    std::string_view name) override;
+  Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) override;
   Status barrier() override;
   Result<std::unique_ptr<Communicator>> group(Group group) override;
 

@@ -251,7 +251,7 @@ Status TrainingLoop::write_weights(std::span<const HostTensor> tensors) {
       }
       store(found->second, tensor);
     }
-    POPRUN_TRY(communicator_.broadcast(tensor.bytes, ReplicaId{0}));
+    POPRUN_TRY(communicator_.broadcast(tensor.bytes, ReplicaId{0}, tensor.name));
   }
   return {};
 }

@@ -1,6 +1,7 @@
 #include "collectives/local/call.h"
 
 #include <array>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -19,6 +20,41 @@ TEST(Call, DescribesWhatIsExchanged) {
             "broadcast of 17 B from replica 2");
   EXPECT_EQ(describe(Call{.kind = CallKind::kAllocate, .bytes = 4}), "allocate of 4 B");
   EXPECT_EQ(describe(Call{.kind = CallKind::kBarrier}), "barrier");
+}
+
+TEST(Call, NamesTheFirstTensorAndCountsTheOthers) {
+  Call call{.kind = CallKind::kAllReduce, .reduction = Reduction::kMean, .bytes = 8};
+  call.add_name("");
+  EXPECT_EQ(describe(call), "all-reduce (mean) of 8 B");
+  call.add_name("conv1.weight.gradient");
+  EXPECT_EQ(describe(call), "all-reduce (mean) of 8 B ('conv1.weight.gradient')");
+  call.add_name("conv1.bias.gradient");
+  call.add_name("fc1.weight.gradient");
+  EXPECT_EQ(describe(call), "all-reduce (mean) of 8 B ('conv1.weight.gradient' and 2 more)");
+}
+
+TEST(Call, CutsALongNameButTellsItFromOthers) {
+  const std::string name(70, 'x');
+  Call one;
+  Call other;
+  one.add_name(name + "1");
+  other.add_name(name + "2");
+
+  EXPECT_EQ(names_of(one), " ('" + std::string(60, 'x') + "...')");
+  EXPECT_EQ(names_of(other), names_of(one));
+  EXPECT_FALSE(one == other);
+}
+
+TEST(Call, TellsNamesApartByTheirOrder) {
+  Call one;
+  Call other;
+  for (const char* name : {"a", "b", "c"}) {
+    one.add_name(name);
+  }
+  for (const char* name : {"a", "c", "b"}) {
+    other.add_name(name);
+  }
+  EXPECT_FALSE(one == other);
 }
 
 TEST(Call, DescribesTimesInSecondsWhereTheyAreWhole) {
@@ -41,9 +77,10 @@ TEST(Call, SaysThatOnlyBuffersDiffer) {
   const Call one{.kind = CallKind::kAllReduce, .bytes = 12, .layout = 1};
   const Call other{.kind = CallKind::kAllReduce, .bytes = 12, .layout = 2};
 
-  EXPECT_EQ(disagreement("call 1", std::array<std::size_t, 2>{0, 1}, std::array{one, other}),
-            "call 1 differs between replicas in the types, sizes or positions of its buffers: "
-            "replica 0: all-reduce (sum) of 12 B; replica 1: all-reduce (sum) of 12 B");
+  EXPECT_EQ(
+      disagreement("call 1", std::array<std::size_t, 2>{0, 1}, std::array{one, other}),
+      "call 1 differs between replicas in the names, types, sizes or positions of its buffers: "
+      "replica 0: all-reduce (sum) of 12 B; replica 1: all-reduce (sum) of 12 B");
 }
 
 }  // namespace
