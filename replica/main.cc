@@ -14,6 +14,7 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include "collectives/local/call.h"
 #include "collectives/mpi/mpi_world.h"
 #include "hostio/client.h"
 #include "hostio/sampling.h"
@@ -63,7 +64,7 @@ class Instance {
       const ReplicaId self{environment_.first_replica + local};
       threads.emplace_back([this, self, &communicator = world->communicator(self)] {
         if (const Status status = run_replica(communicator); !status) {
-          leave_with(self, status.error());
+          leave_with(self, status.error(), communicator.recent_calls());
         }
       });
     }
@@ -75,7 +76,8 @@ class Instance {
 
   /// Tells the launcher why, and ends the process at once: its other replicas wait for one that
   /// will not come. Only the first caller's reason counts.
-  [[noreturn]] void leave_with(ReplicaId self, const Error& error) {
+  [[noreturn]] void leave_with(ReplicaId self, const Error& error,
+                               const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     proto::Failure failure;
@@ -84,6 +86,10 @@ class Instance {
     failure.set_host(host_);
     failure.set_exit_code(static_cast<std::uint32_t>(error.code));
     failure.set_message(error.message);
+    for (const std::size_t replica : collectives::missing_in(error.message)) {
+      failure.add_missing(static_cast<std::uint32_t>(replica));
+    }
+    failure.mutable_recent_calls()->Assign(recent_calls.begin(), recent_calls.end());
     client_.fail(failure);
     ::_exit(static_cast<int>(error.code));
   }
@@ -285,7 +291,7 @@ int run() {
   }
   Instance instance(*environment, client, std::move(*reply), joined_at);
   if (const Status status = instance.run(); !status) {
-    instance.leave_with(ReplicaId{environment->first_replica}, status.error());
+    instance.leave_with(ReplicaId{environment->first_replica}, status.error(), {});
   }
   client.leave();
   MPI_Finalize();

@@ -24,6 +24,9 @@ NodeCommunicator::Options with_numbers(NodeCommunicator::Options options,
     std::iota(options.numbers.begin(), options.numbers.end(), std::size_t{0});
   }
   POPRUN_CHECK(options.numbers.size() == segment.replicas());
+  if (options.log == nullptr) {
+    options.log = std::make_shared<CallLog>();
+  }
   return options;
 }
 
@@ -66,6 +69,7 @@ NodeCommunicator::NodeCommunicator(NodeSegment& segment, const Options& options)
                    .among = options.among,
                    .self = options.self,
                    .deadline = options.deadline,
+                   .log = options_.log,
                    .agree = options.agree}),
       sources_(segment.replicas()),
       targets_(segment.replicas()) {}
@@ -287,6 +291,10 @@ Result<std::unique_ptr<Communicator>> NodeCommunicator::group(Group group) {
   return std::make_unique<NodeCommunicator>(*segment, options_among(members));
 }
 
+std::vector<std::string> NodeCommunicator::recent_calls() const {
+  return options_.log->lines(CallLog::Clock::now());
+}
+
 Result<NodeSegment*> NodeCommunicator::form_group(const Call& call,
                                                   const std::vector<std::size_t>& members,
                                                   Bytes wire) {
@@ -308,7 +316,8 @@ NodeCommunicator::Options NodeCommunicator::options_among(
   };
   Options options{.self = index_of_first_from(options_.self),
                   .process_leader = index_of_first_from(options_.process_leader),
-                  .deadline = options_.deadline};
+                  .deadline = options_.deadline,
+                  .log = options_.log};
   for (const std::size_t member : members) {
     options.numbers.push_back(options_.numbers[member]);
   }

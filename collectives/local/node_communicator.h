@@ -44,6 +44,7 @@ class NodeCommunicator final : public Communicator {
     std::chrono::milliseconds deadline{0};
     std::vector<std::size_t> numbers{};  ///< Of the replicas in the segment; empty: 0, 1, ...
     std::string among{};                 ///< Of Rendezvous::Options.
+    std::shared_ptr<CallLog> log{};      ///< Of this replica; null: one of its own.
     std::function<Status(std::span<const Call>)> agree{};  ///< Of Rendezvous::Options.
   };
 
@@ -62,6 +63,7 @@ class NodeCommunicator final : public Communicator {
   Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) override;
   Status barrier() override;
   Result<std::unique_ptr<Communicator>> group(Group group) override;
+  [[nodiscard]] std::vector<std::string> recent_calls() const override;
 
   /// The segment of this replica's group, `members` of this segment, once all replicas have made
   /// `call`; with `wire` bytes of wire, the same for all groups.

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/local/call.h"
+#include "collectives/local/call_log.h"
 #include "replica/base/error.h"
 #include "replica/base/units.h"
 
@@ -48,6 +50,7 @@ class Rendezvous {
     std::string among;                      ///< Follows a call's number in them; may be empty.
     std::size_t self = 0;                   ///< Index among them.
     std::chrono::milliseconds deadline{0};  ///< For each wait.
+    std::shared_ptr<CallLog> log{};         ///< Takes every call; none where it is null.
     /// Decides whether a call may begin, where more replicas take part than meet here; called by
     /// all, with what each of them announced. Otherwise all announcements must be equal.
     std::function<Status(std::span<const Call>)> agree;
@@ -93,6 +96,7 @@ class Rendezvous {
 
   [[nodiscard]] Slot& slot(std::size_t index) const;
   [[nodiscard]] std::string titled(const char* call) const;
+  Status pass_barrier(std::chrono::milliseconds patience);
   Status sleep_while(std::uint32_t word, std::chrono::milliseconds patience);
   Status time_out(std::uint32_t word, std::chrono::milliseconds waited);
   [[nodiscard]] bool is_on_the_way(std::size_t index) const;
@@ -106,6 +110,7 @@ class Rendezvous {
   Call call_;
   std::uint64_t sequence_ = 0;
   std::uint64_t arrivals_ = 0;
+  std::uint64_t logged_ = 0;  ///< The current call's number in the log.
   std::optional<Error> failure_;
   std::vector<Call> calls_;
 };

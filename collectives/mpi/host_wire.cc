@@ -137,8 +137,7 @@ Status HostWire::wait(std::chrono::milliseconds patience, const std::string& cal
   }
   link_->abandon();
   if (!stop) {
-    told = {ErrorCode::kInfrastructure, call + ": " + replica_list(missing(posts_.front())) +
-                                            " did not arrive within " + describe(patience)};
+    told = {ErrorCode::kInfrastructure, late_message(call, missing(posts_.front()), patience)};
   }
   return tl::unexpected<Error>{told};
 }

@@ -79,6 +79,7 @@ HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const
                       .deadline = options.deadline,
                       .numbers = numbers_here(*plan_),
                       .among = options.among,
+                      .log = options.log,
                       .agree = [this](std::span<const Call> calls) { return agree(calls); }}) {
   POPRUN_CHECK(options.chunk_bytes <= NodeSegment::kStagingBytes &&
                options.chunk_bytes >= plan_->total() * kLineBytes);
@@ -356,6 +357,7 @@ Result<std::unique_ptr<Communicator>> HostsCommunicator::form_group(Group group,
                                              Options{.local = options.self,
                                                      .process_leader = options.process_leader,
                                                      .among = options.among,
+                                                     .log = options.log,
                                                      .deadline = options_.deadline,
                                                      .chunk_bytes = options_.chunk_bytes});
 }

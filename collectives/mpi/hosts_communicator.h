@@ -50,6 +50,7 @@ class HostsCommunicator final : public Communicator {
     std::size_t local = 0;           ///< Index among the replicas of the host.
     std::size_t process_leader = 0;  ///< That of the process's first replica.
     std::string among{};             ///< Of Rendezvous::Options.
+    std::shared_ptr<CallLog> log{};  ///< Of NodeCommunicator::Options.
     std::chrono::milliseconds deadline{0};
     std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Of float32 data; at most this.
   };
@@ -73,6 +74,9 @@ class HostsCommunicator final : public Communicator {
   Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) override;
   Status barrier() override;
   Result<std::unique_ptr<Communicator>> group(Group group) override;
+  [[nodiscard]] std::vector<std::string> recent_calls() const override {
+    return node_.recent_calls();
+  }
 
  private:
   /// What crosses the wire at a time.

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "replica/base/error.h"
 #include "replica/base/ids.h"
@@ -133,6 +135,10 @@ class Communicator {
   /// Errors
   ///   kUsage   `group.size` does not divide the replicas; harms nothing.
   virtual Result<std::unique_ptr<Communicator>> group(Group group) = 0;
+
+  /// The last eight calls of this replica, on this communicator, that which it is a group of, and
+  /// their groups, for the report of a failure: the oldest first, a line each.
+  [[nodiscard]] virtual std::vector<std::string> recent_calls() const = 0;
 };
 
 }  // namespace poprun
