@@ -1,12 +1,14 @@
 /// poprun-emu-replica: one instance of a job. Joins the launcher, compiles or receives the Program,
 /// and runs its replicas, one thread each. Reads no file and takes no option of a job; with
 /// arguments it answers a question (replica/instance/inquiry.h) and leaves.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
 #include <iostream>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -22,6 +24,7 @@
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_outfeed.h"
 #include "replica/coordinator/launcher_reporter.h"
+#include "replica/instance/host_memory.h"
 #include "replica/instance/host_weights.h"
 #include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"
@@ -102,6 +105,7 @@ class Instance {
   Status run_replica(Communicator& communicator) {
     const bool first = communicator.self() == ReplicaId{0};
     POPRUN_ASSIGN(const Program program, share_program(communicator));
+    POPRUN_TRY(check_memory(program, communicator.self()));
     POPRUN_ASSIGN(const TrainingOptions options,
                   training_options(reply_.config(), reply_.dataset()));
     HostWeights initial_weights;
@@ -144,6 +148,21 @@ class Instance {
     }
     // Nobody leaves before the results are safe: an early exit would look like a failure.
     return communicator.barrier();
+  }
+
+  /// The first replica of a host speaks for it. Nobody touches an arena before all have passed.
+  Status check_memory(const Program& program, ReplicaId self) const {
+    const auto& hosts = reply_.config().topology().instance_host();
+    const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
+    const bool speaks = index_of(self) == environment_.first_replica &&
+                        std::find(hosts.begin(), mine, *mine) == mine;
+    const std::optional<HostMemory> memory = speaks ? free_memory() : std::nullopt;
+    if (!memory) {
+      return {};
+    }
+    const auto instances = static_cast<std::uint32_t>(std::count(mine, hosts.end(), *mine));
+    return check_host_memory(*memory, *mine, instances * environment_.local_replicas,
+                             memory_touched(program));
   }
 
   /// Replica 0 compiles; everyone gets the same bytes.
@@ -262,6 +281,24 @@ class Instance {
   std::string host_;
 };
 
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+/// Looks at the folder where Open MPI's vader will have its memory; the first process of a host
+/// for all of them.
+Status check_room_for_mpi() {
+  const int processes = std::atoi(variable("OMPI_COMM_WORLD_LOCAL_SIZE").c_str());
+  if (processes < 2 || variable("OMPI_COMM_WORLD_LOCAL_RANK") != "0" ||
+      variable("OMPI_MCA_btl").find("vader") == std::string::npos) {
+    return {};
+  }
+  const std::string folder = variable("OMPI_MCA_btl_vader_backing_directory");
+  return check_shared_folder(folder.empty() ? "/dev/shm" : folder, host_name(),
+                             static_cast<std::uint32_t>(processes));
+}
+
 int run() {
   const auto environment = read_instance_environment();
   if (!environment) {
@@ -281,8 +318,11 @@ int run() {
     joined_at = now_seconds();
     return reply;
   });
+  const Status has_room = check_room_for_mpi();
   int provided = 0;
-  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  if (has_room) {
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  }
   auto reply = joining.get();
   if (!reply) {
     log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),
@@ -290,7 +330,7 @@ int run() {
     ::_exit(static_cast<int>(reply.error().code));
   }
   Instance instance(*environment, client, std::move(*reply), joined_at);
-  if (const Status status = instance.run(); !status) {
+  if (const Status status = has_room ? instance.run() : has_room; !status) {
     instance.leave_with(ReplicaId{environment->first_replica}, status.error(), {});
   }
   client.leave();

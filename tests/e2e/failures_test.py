@@ -96,6 +96,29 @@ class KilledWhileOthersWait(JobTest):
         self.check(job, 3, 3, "meanwhile replicas 0-2 were at step 2 ")
 
 
+class Memory(JobTest):
+    def test_that_a_host_lacks_is_named_before_training(self):
+        fields = dict(line.split(":") for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
+        kib = sum(int(fields[name].split()[0]) for name in ("MemTotal", "SwapTotal"))
+        replicas = kib // (400 * 1024) + 1  # Of over 400 MiB each, far less than an IPU has.
+        if replicas > 512:
+            self.skipTest(f"{kib} KiB of memory are too much to ask for more")
+        job = self.run_job("-n", replicas, "--num-instances", 1, "--model.name", "mlp", code=69,
+                           config=QUICK.replace("micro-batch-size = 4", "micro-batch-size = 24576")
+                           .replace("source = fashion-mnist", "source = synthetic:images=1x28x28,classes=10,items=100000000"))
+        self.assert_first_line(job, f"{replicas} replicas on host ", " for their tensors", "are free (", "-H")
+        self.assert_gone(job)
+
+    def test_too_small_for_open_mpi_is_named_before_training(self):
+        small = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=5m none /dev/shm && exec "$0" "$@"']
+        if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no private mounts here (unshare --mount needs CAP_SYS_ADMIN)")
+        job = self.run_job("-n", 32, code=69, wrapper=small)
+        self.assert_first_line(job, "32 processes on host ", "in /dev/shm", "5.2 MB (5,242,880 B) are free", "--shm-size")
+        self.assert_gone(job)
+        self.run_job("-n", 4, wrapper=small)
+
+
 class DataServer(JobTest):
     def server(self, port):
         """A data server of the user's own, open to every job."""
