@@ -20,7 +20,8 @@ constexpr std::chrono::milliseconds kTick{100};
 constexpr double kHoldSeconds = 2;  ///< For mpirun's lines, until it is clear that nothing failed.
 constexpr double kOversleptSeconds = 1;       // A tick this late: it was us who did not run.
 constexpr double kDetailsSeconds = 2.5;       // mpirun tells a signal about 2 s after the death.
-constexpr double kPeersFailureSeconds = 0.5;  // "A peer is gone" comes before the news of the peer.
+constexpr double kPeersFailureSeconds = 0.5;  // One side's words come before those of the others.
+constexpr double kQuietSeconds = 4;           // And two heartbeats: no machine is so busy.
 constexpr double kDrainSeconds = 3;
 constexpr double kStopSeconds = 1.5;   // Then everything gets SIGKILL,
 constexpr double kStopSecondsMax = 4;  // and then we go.
@@ -204,8 +205,9 @@ void Job::on_leave(std::uint32_t instance, bool orderly) {
 
 void Job::on_failure(const proto::Failure& failure) {
   state_.failure(failure);
-  const bool secondary = failure.exit_code() == static_cast<std::uint32_t>(kInfrastructure);
-  expect_details(secondary ? kPeersFailureSeconds : 0);
+  const bool has_other_sides = failure.exit_code() == static_cast<std::uint32_t>(kInfrastructure) ||
+                               failure.exit_code() == static_cast<std::uint32_t>(ErrorCode::kBug);
+  expect_details(has_other_sides ? kPeersFailureSeconds : 0);
 }
 
 Status Job::on_report(const proto::ReportItem& item) {
@@ -434,8 +436,10 @@ void Job::on_tick() {
   const bool still_joining = dataset_known_ && !state_.all_joined();
   if (decide_at_ != 0 && now >= decide_at_) {
     decide();
-  } else if (const auto silent = state_.silent(now, options_.heartbeat_timeout_seconds)) {
-    give_verdict(silence_verdict(state_, *silent, now));
+  } else if (decide_at_ == 0 && !state_.silent(now, options_.heartbeat_timeout_seconds).empty()) {
+    // Those of one host fall silent together, but not within one tick.
+    give_verdict(
+        silence_verdict(state_, state_.silent(now, options_.heartbeat_timeout_seconds / 2), now));
   } else if (still_joining && now - launched_at_ > options_.collective_timeout_seconds) {
     give_verdict(absence_verdict(state_, now - launched_at_));
   } else if (phase_ == Phase::kDraining && now >= drain_until_) {
@@ -443,7 +447,7 @@ void Job::on_tick() {
                              kDrainSeconds));
     stop(128 + signal_, false);
   } else if (options_.timeout_seconds > 0 && now - launched_at_ > options_.timeout_seconds) {
-    Verdict verdict{kInfrastructure, "", meanwhile(state_, std::nullopt, now), std::nullopt};
+    Verdict verdict{kInfrastructure, "", meanwhile(state_, {}, now), std::nullopt};
     verdict.first_line = fmt::format(
         "the job is not done after {} s, the limit of --timeout; it was at step {} of {}",
         options_.timeout_seconds, state_.step(), progress_.total_steps());
@@ -464,7 +468,8 @@ void Job::expect_details(double seconds) {
 }
 
 void Job::decide() {
-  if (const std::optional<Verdict> verdict = name_cause(state_, monotonic_seconds())) {
+  if (const std::optional<Verdict> verdict = name_cause(
+          state_, monotonic_seconds(), kQuietSeconds + 2 * options_.heartbeat_interval_seconds)) {
     give_verdict(*verdict);
   }
 }
@@ -481,6 +486,7 @@ void Job::give_verdict(const Verdict& verdict) {
   for (const std::string& line : verdict.more) {
     console_.err(line);
   }
+  write_failure(verdict);
   if (verdict.instance) {
     for (const std::string& line : router_.hidden_lines(*verdict.instance)) {
       console_.err(line);
@@ -488,6 +494,18 @@ void Job::give_verdict(const Verdict& verdict) {
   }
   router_.release_mpirun_lines();
   stop(signal_ == 0 ? verdict.exit_code : 128 + signal_, false);
+}
+
+/// Not of a job that never began.
+void Job::write_failure(const Verdict& verdict) {
+  if (std::ranges::none_of(state_.instances(), &InstanceView::joined)) {
+    return;
+  }
+  const std::string path = result_path("failure.txt");
+  const std::string report = failure_report(state_, verdict, monotonic_seconds());
+  const Status written = write_whole_file(path, {report});
+  console_.err(written ? fmt::format("  what each replica did: {}", path)
+                       : written.error().message);
 }
 
 void Job::give_error(const Error& error) {

@@ -74,6 +74,7 @@ class Job final : private CoordinatorEvents {
   void decide();
   void give_verdict(const Verdict& verdict);
   void give_error(const Error& error);
+  void write_failure(const Verdict& verdict);
   void stop(int exit_code, bool at_once);
   void watch_the_stop(double now);
   void finish();

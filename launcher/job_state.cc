@@ -40,7 +40,9 @@ Status JobState::join(const proto::JoinRequest& request, double now) {
 }
 
 void JobState::beat(const proto::Beat& beat, double now) {
-  if (beat.instance() >= instances_.size()) {
+  // Later ones would hide what was done when the trouble began: to end processes mpirun also wakes
+  // the one that was stopped.
+  if (beat.instance() >= instances_.size() || any_trouble()) {
     return;
   }
   InstanceView& instance = instances_[beat.instance()];
@@ -59,7 +61,9 @@ void JobState::leave(std::uint32_t instance, bool orderly) {
     return;
   }
   (orderly ? instances_[instance].left : instances_[instance].lost) = true;
-  if (!orderly && !first_lost_) {
+  const bool said_why =
+      std::ranges::find(failures_, instance, &proto::Failure::instance) != failures_.end();
+  if (!orderly && !first_lost_ && !said_why) {
     first_lost_ = instance;
   }
 }
@@ -84,17 +88,16 @@ std::uint64_t JobState::step() const {
   return step;
 }
 
-std::optional<std::uint32_t> JobState::silent(double now, double timeout) const {
-  std::optional<std::uint32_t> longest;
+std::vector<std::uint32_t> JobState::silent(double now, double timeout) const {
+  std::vector<std::uint32_t> silent;
   for (std::uint32_t i = 0; i < instances_.size(); ++i) {
     const InstanceView& instance = instances_[i];
     const bool watched = instance.joined && !instance.left && !instance.lost;
-    if (watched && now - instance.last_sign > timeout &&
-        (!longest || instance.last_sign < instances_[*longest].last_sign)) {
-      longest = i;
+    if (watched && now - instance.last_sign > timeout) {
+      silent.push_back(i);
     }
   }
-  return longest;
+  return silent;
 }
 
 }  // namespace poprun::launcher

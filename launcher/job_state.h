@@ -40,6 +40,7 @@ class JobState {
   /// Errors
   ///   kUnreachable  no such instance, one that is there already, or another version.
   Status join(const proto::JoinRequest& request, double now);
+  /// Counts until there is trouble.
   void beat(const proto::Beat& beat, double now);
   void leave(std::uint32_t instance, bool orderly);
   void failure(const proto::Failure& failure) { failures_.push_back(failure); }
@@ -51,7 +52,7 @@ class JobState {
   [[nodiscard]] std::span<const InstanceView> instances() const { return instances_; }
   /// Why instances said they would exit, in order of arrival.
   [[nodiscard]] std::span<const proto::Failure> failures() const { return failures_; }
-  /// The instance whose life signs broke off first.
+  /// The instance whose life signs broke off first, of those that had not said why.
   [[nodiscard]] std::optional<std::uint32_t> first_lost() const { return first_lost_; }
   /// What mpirun noticed.
   [[nodiscard]] const std::optional<RankEnd>& rank_end() const { return rank_end_; }
@@ -61,8 +62,8 @@ class JobState {
   /// The highest step any replica has done.
   [[nodiscard]] std::uint64_t step() const;
 
-  /// The instance that gave no life sign for `timeout` seconds, the longest silent first.
-  [[nodiscard]] std::optional<std::uint32_t> silent(double now, double timeout) const;
+  /// The instances that gave no life sign for `timeout` seconds though they are there.
+  [[nodiscard]] std::vector<std::uint32_t> silent(double now, double timeout) const;
 
  private:
   Placement placement_;

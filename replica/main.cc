@@ -1,12 +1,14 @@
 /// poprun-emu-replica: one instance of a job. Joins the launcher, compiles or receives the Program,
 /// and runs its replicas, one thread each. Reads no file and takes no option of a job; with
 /// arguments it answers a question (replica/instance/inquiry.h) and leaves.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
 #include <iostream>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include "collectives/local/call.h"
 #include "collectives/mpi/mpi_world.h"
 #include "hostio/client.h"
 #include "hostio/sampling.h"
@@ -21,6 +24,7 @@
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_outfeed.h"
 #include "replica/coordinator/launcher_reporter.h"
+#include "replica/instance/host_memory.h"
 #include "replica/instance/host_weights.h"
 #include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"
@@ -64,7 +68,7 @@ class Instance {
       const ReplicaId self{environment_.first_replica + local};
       threads.emplace_back([this, self, &communicator = world->communicator(self)] {
         if (const Status status = run_replica(communicator); !status) {
-          leave_with(self, status.error());
+          leave_with(self, status.error(), communicator.recent_calls());
         }
       });
     }
@@ -76,7 +80,8 @@ class Instance {
 
   /// Tells the launcher why, and ends the process at once: its other replicas wait for one that
   /// will not come. Only the first caller's reason counts.
-  [[noreturn]] void leave_with(ReplicaId self, const Error& error) {
+  [[noreturn]] void leave_with(ReplicaId self, const Error& error,
+                               const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
     const bool dumps =
         error.code == ErrorCode::kData && reply_.config().report().dump_tensors_size() > 0;
@@ -96,6 +101,10 @@ class Instance {
     failure.set_host(host_);
     failure.set_exit_code(static_cast<std::uint32_t>(error.code));
     failure.set_message(error.message);
+    for (const std::size_t replica : collectives::missing_in(error.message)) {
+      failure.add_missing(static_cast<std::uint32_t>(replica));
+    }
+    failure.mutable_recent_calls()->Assign(recent_calls.begin(), recent_calls.end());
     client_.fail(failure);
     ::_exit(static_cast<int>(error.code));
   }
@@ -108,6 +117,7 @@ class Instance {
   Status run_replica(Communicator& communicator) {
     const bool first = communicator.self() == ReplicaId{0};
     POPRUN_ASSIGN(const Program program, share_program(communicator));
+    POPRUN_TRY(check_memory(program, communicator.self()));
     POPRUN_ASSIGN(const TrainingOptions options,
                   training_options(reply_.config(), reply_.dataset()));
     HostWeights initial_weights;
@@ -152,6 +162,21 @@ class Instance {
     return communicator.barrier();
   }
 
+  /// The first replica of a host speaks for it. Nobody touches an arena before all have passed.
+  Status check_memory(const Program& program, ReplicaId self) const {
+    const auto& hosts = reply_.config().topology().instance_host();
+    const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
+    const bool speaks = index_of(self) == environment_.first_replica &&
+                        std::find(hosts.begin(), mine, *mine) == mine;
+    const std::optional<HostMemory> memory = speaks ? free_memory() : std::nullopt;
+    if (!memory) {
+      return {};
+    }
+    const auto instances = static_cast<std::uint32_t>(std::count(mine, hosts.end(), *mine));
+    return check_host_memory(*memory, *mine, instances * environment_.local_replicas,
+                             memory_touched(program));
+  }
+
   /// Replica 0 compiles; everyone gets the same bytes.
   Result<Program> share_program(Communicator& communicator) {
     std::string bytes;
@@ -167,9 +192,11 @@ class Instance {
       client_.progress(communicator.self(), 0, "waiting for the Program of replica 0");
     }
     std::uint64_t size = bytes.size();
-    POPRUN_TRY(communicator.broadcast(std::as_writable_bytes(std::span(&size, 1)), ReplicaId{0}));
+    POPRUN_TRY(communicator.broadcast(std::as_writable_bytes(std::span(&size, 1)), ReplicaId{0},
+                                      "size of the Program"));
     bytes.resize(size);
-    POPRUN_TRY(communicator.broadcast(std::as_writable_bytes(std::span(bytes)), ReplicaId{0}));
+    POPRUN_TRY(
+        communicator.broadcast(std::as_writable_bytes(std::span(bytes)), ReplicaId{0}, "Program"));
     Program program;
     if (!program.ParseFromString(bytes)) {
       return fail(ErrorCode::kBug, fmt::format("the Program of {} B does not parse", bytes.size()));
@@ -270,6 +297,24 @@ class Instance {
   std::string host_;
 };
 
+std::string variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? "" : text;
+}
+
+/// Looks at the folder where Open MPI's vader will have its memory; the first process of a host
+/// for all of them.
+Status check_room_for_mpi() {
+  const int processes = std::atoi(variable("OMPI_COMM_WORLD_LOCAL_SIZE").c_str());
+  if (processes < 2 || variable("OMPI_COMM_WORLD_LOCAL_RANK") != "0" ||
+      variable("OMPI_MCA_btl").find("vader") == std::string::npos) {
+    return {};
+  }
+  const std::string folder = variable("OMPI_MCA_btl_vader_backing_directory");
+  return check_shared_folder(folder.empty() ? "/dev/shm" : folder, host_name(),
+                             static_cast<std::uint32_t>(processes));
+}
+
 int run() {
   const auto environment = read_instance_environment();
   if (!environment) {
@@ -289,8 +334,11 @@ int run() {
     joined_at = now_seconds();
     return reply;
   });
+  const Status has_room = check_room_for_mpi();
   int provided = 0;
-  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  if (has_room) {
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  }
   auto reply = joining.get();
   if (!reply) {
     log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),
@@ -298,8 +346,8 @@ int run() {
     ::_exit(static_cast<int>(reply.error().code));
   }
   Instance instance(*environment, client, std::move(*reply), joined_at);
-  if (const Status status = instance.run(); !status) {
-    instance.leave_with(ReplicaId{environment->first_replica}, status.error());
+  if (const Status status = has_room ? instance.run() : has_room; !status) {
+    instance.leave_with(ReplicaId{environment->first_replica}, status.error(), {});
   }
   client.leave();
   MPI_Finalize();

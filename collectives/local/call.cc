@@ -1,7 +1,13 @@
 #include "collectives/local/call.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
 namespace poprun::collectives {
 namespace {
+
+constexpr std::string_view kLate = " did not arrive within ";
 
 const char* name_of(Reduction reduction) {
   switch (reduction) {
@@ -27,7 +33,32 @@ std::string describe_group(const Call& call) {
   return "group";
 }
 
+Call named(Call call, std::string_view name) {
+  call.add_name(name);
+  return call;
+}
+
 }  // namespace
+
+// By words of eight letters: exchanges of hundreds of tensors hash all their names.
+void Call::add_name(std::string_view added) {
+  if (added.empty()) {
+    return;
+  }
+  for (std::size_t begin = 0; begin < added.size(); begin += sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, added.data() + begin, std::min(sizeof(word), added.size() - begin));
+    layout = mix_layout(layout, word);
+  }
+  layout = mix_layout(layout, added.size());
+  if (++names == 1) {
+    constexpr std::string_view kCut = "...";
+    std::memcpy(name.data(), added.data(), std::min(added.size(), name.size() - 1));
+    if (added.size() >= name.size()) {
+      std::memcpy(name.data() + name.size() - 1 - kCut.size(), kCut.data(), kCut.size());
+    }
+  }
+}
 
 const char* name_of(CallKind kind) {
   switch (kind) {
@@ -64,15 +95,35 @@ std::string describe(const Call& call) {
   if (call.kind == CallKind::kBroadcast) {
     text += " from replica " + std::to_string(index_of(call.root));
   }
-  return text;
+  return text + names_of(call);
 }
 
-Call call_of_reduce_scatter(Reduction reduction, ElementType type,
-                            std::span<const std::byte> data) {
-  return {.kind = CallKind::kReduceScatter,
-          .reduction = reduction,
-          .bytes = data.size(),
-          .layout = static_cast<std::uint64_t>(type)};
+std::string names_of(const Call& call) {
+  if (call.names == 0) {
+    return "";
+  }
+  const std::string more =
+      call.names > 1 ? " and " + std::to_string(call.names - 1) + " more" : std::string();
+  return std::string(" ('") + call.name.data() + "'" + more + ")";
+}
+
+Call call_of_reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
+                            std::string_view name) {
+  return named({.kind = CallKind::kReduceScatter,
+                .reduction = reduction,
+                .bytes = data.size(),
+                .layout = static_cast<std::uint64_t>(type)},
+               name);
+}
+
+Call call_of_all_gather(std::span<const std::byte> mine, std::string_view name) {
+  return named({.kind = CallKind::kAllGather, .bytes = mine.size()}, name);
+}
+
+Call call_of_broadcast(std::span<const std::byte> data, std::size_t root, std::string_view name) {
+  return named(
+      {.kind = CallKind::kBroadcast, .root = static_cast<ReplicaId>(root), .bytes = data.size()},
+      name);
 }
 
 Status check_reduction(Reduction reduction, ElementType type) {
@@ -113,6 +164,37 @@ std::string describe(std::chrono::milliseconds time) {
   return count % 1000 == 0 ? std::to_string(count / 1000) + " s" : std::to_string(count) + " ms";
 }
 
+std::string late_message(const std::string& call, std::span<const std::size_t> replicas,
+                         std::chrono::milliseconds waited) {
+  return call + ": " + replica_list(replicas) + std::string(kLate) + describe(waited);
+}
+
+std::vector<std::size_t> missing_in(std::string_view message) {
+  const std::size_t end = message.rfind(kLate);
+  const std::size_t colon = message.substr(0, end).rfind(": replica");
+  if (end == std::string_view::npos || colon == std::string_view::npos) {
+    return {};
+  }
+  std::vector<std::size_t> replicas;
+  bool range = false;
+  const char* const stop = message.data() + end;
+  for (const char* at = message.data() + colon; at < stop;) {
+    std::size_t number = 0;
+    const auto [next, error] = std::from_chars(at, stop, number);
+    if (error != std::errc{}) {
+      range = range || *at == '-';
+      ++at;
+      continue;
+    }
+    for (std::size_t r = range ? replicas.back() + 1 : number; r <= number; ++r) {
+      replicas.push_back(r);
+    }
+    range = false;
+    at = next;
+  }
+  return replicas;
+}
+
 std::optional<std::string> disagreement(const std::string& title,
                                         std::span<const std::size_t> numbers,
                                         std::span<const Call> calls) {
@@ -138,7 +220,7 @@ std::optional<std::string> disagreement(const std::string& title,
   }
   std::string text = title + " differs between replicas";
   if (only_layouts_differ) {
-    text += " in the types, sizes or positions of its buffers";
+    text += " in the names, types, sizes or positions of its buffers";
   }
   for (std::size_t i = 0; i < groups.size(); ++i) {
     text += i == 0 ? ": " : "; ";

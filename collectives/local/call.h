@@ -1,11 +1,13 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "replica/base/ids.h"
@@ -30,17 +32,29 @@ struct Call {
   Reduction reduction = Reduction::kSum;  ///< Of all-reduce and reduce-scatter.
   ReplicaId root{};                       ///< Of broadcast, its number in the job.
   std::uint64_t bytes = 0;                ///< Of this replica's source; of group its size.
-  /// Hash of types, sizes and positions of the buffers; of group its kind.
+  /// Hash of names, types, sizes and positions of the buffers; of group its kind.
   std::uint64_t layout = 0;
+  std::uint32_t names = 0;      ///< Of its buffers.
+  std::array<char, 64> name{};  ///< Of the first buffer, ends with 0; cut where it is longer.
 
-  friend bool operator==(const Call&, const Call&) = default;
+  /// Adds the name of a buffer, which may be empty.
+  void add_name(std::string_view name);
+
+  /// The names are part of `layout`.
+  friend constexpr bool operator==(const Call& a, const Call& b) {
+    return a.kind == b.kind && a.reduction == b.reduction && a.root == b.root &&
+           a.bytes == b.bytes && a.layout == b.layout;
+  }
 };
 
 /// "all-reduce".
 const char* name_of(CallKind kind);
 
-/// "all-reduce (mean) of 4096 B".
+/// "all-reduce (mean) of 4096 B ('conv1.weight.gradient' and 9 more)".
 std::string describe(const Call& call);
+
+/// " ('conv1.weight.gradient' and 9 more)"; empty where the call has no names.
+std::string names_of(const Call& call);
 
 /// "replica 5", "replicas 0-2, 5". Requires: ascending, not empty.
 std::string replica_list(std::span<const std::size_t> replicas);
@@ -48,13 +62,24 @@ std::string replica_list(std::span<const std::size_t> replicas);
 /// "120 s", "250 ms".
 std::string describe(std::chrono::milliseconds time);
 
+/// "all-reduce 17: replicas 0-2, 5 did not arrive within 120 s".
+std::string late_message(const std::string& call, std::span<const std::size_t> replicas,
+                         std::chrono::milliseconds waited);
+
+/// The replicas that such a message names, rising; none where it is another message.
+std::vector<std::size_t> missing_in(std::string_view message);
+
 /// Nothing where all calls are equal; else who calls what, in one line. calls[i] is the call of
 /// replica numbers[i], `title` begins the line: "call 17".
 std::optional<std::string> disagreement(const std::string& title,
                                         std::span<const std::size_t> numbers,
                                         std::span<const Call> calls);
 
-Call call_of_reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data);
+Call call_of_reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
+                            std::string_view name);
+Call call_of_all_gather(std::span<const std::byte> mine, std::string_view name);
+/// `root` by its number in the job.
+Call call_of_broadcast(std::span<const std::byte> data, std::size_t root, std::string_view name);
 
 /// Errors: kBug, a reduction that the type does not have.
 Status check_reduction(Reduction reduction, ElementType type);

@@ -27,6 +27,9 @@ NodeCommunicator::Options with_numbers(NodeCommunicator::Options options,
     std::iota(options.numbers.begin(), options.numbers.end(), std::size_t{0});
   }
   POPRUN_CHECK(options.numbers.size() == segment.replicas());
+  if (options.log == nullptr) {
+    options.log = std::make_shared<CallLog>();
+  }
   return options;
 }
 
@@ -43,7 +46,8 @@ std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica,
   return pieces;
 }
 
-Call call_of_all_reduce(Reduction reduction, std::span<const Piece> pieces) {
+Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers,
+                        std::span<const Piece> pieces) {
   Call call{.kind = CallKind::kAllReduce, .reduction = reduction, .layout = kLayoutSeed};
   for (const Piece& piece : pieces) {
     call.bytes += piece.bytes.size();
@@ -53,6 +57,9 @@ Call call_of_all_reduce(Reduction reduction, std::span<const Piece> pieces) {
           static_cast<std::uint64_t>(piece.place.where)}) {
       call.layout = mix_layout(call.layout, word);
     }
+  }
+  for (const Buffer& buffer : buffers) {
+    call.add_name(buffer.name);
   }
   return call;
 }
@@ -65,6 +72,7 @@ NodeCommunicator::NodeCommunicator(NodeSegment& segment, const Options& options)
                    .among = options.among,
                    .self = options.self,
                    .deadline = options.deadline,
+                   .log = options_.log,
                    .agree = options.agree}),
       sources_(segment.replicas()),
       targets_(segment.replicas()) {}
@@ -128,7 +136,7 @@ const std::byte* NodeCommunicator::mail_of(std::size_t replica) const {
 Status NodeCommunicator::all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
   POPRUN_TRY(check_reduction(reduction, buffers));
   const std::vector<Piece> pieces = find_pieces(*segment_, options_.self, buffers);
-  const Call call = call_of_all_reduce(reduction, pieces);
+  const Call call = call_of_all_reduce(reduction, buffers, pieces);
   if (call.bytes <= std::min(NodeSegment::kMailBytes, kMailReadBytes / size())) {
     const Pieces all{pieces};
     all.copy_out(0, {next_mail(), all.size()});
@@ -222,11 +230,11 @@ Status NodeCommunicator::in_chunks(std::size_t total, std::size_t chunk, const E
 
 // Staging holds one chunk of every replica's shard: [R, chunk].
 Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type,
-                                        std::span<const std::byte> data,
-                                        std::span<std::byte> shard) {
+                                        std::span<const std::byte> data, std::span<std::byte> shard,
+                                        std::string_view name) {
   POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
   POPRUN_TRY(check_reduction(reduction, type));
-  const Call call = call_of_reduce_scatter(reduction, type, data);
+  const Call call = call_of_reduce_scatter(reduction, type, data, name);
   if (data.size() <= NodeSegment::kMailBytes) {
     std::ranges::copy(data, next_mail());
     POPRUN_TRY(rendezvous_.open(call));
@@ -260,9 +268,10 @@ Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type,
   return in_chunks(shard.size(), all_placed() ? shard.size() : chunk, reduce, stage);
 }
 
-Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                                    std::string_view name) {
   POPRUN_CHECK(all.size() == mine.size() * size());
-  const Call call{.kind = CallKind::kAllGather, .bytes = mine.size()};
+  const Call call = call_of_all_gather(mine, name);
   if (mine.size() <= NodeSegment::kMailBytes) {
     std::ranges::copy(mine, next_mail());
     POPRUN_TRY(rendezvous_.open(call));
@@ -297,12 +306,11 @@ Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<s
                    stage);
 }
 
-Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
+Status NodeCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
+                                   std::string_view name) {
   const std::size_t source = index_of(root);
   POPRUN_CHECK(source < size());
-  const Call call{.kind = CallKind::kBroadcast,
-                  .root = static_cast<ReplicaId>(options_.numbers[source]),
-                  .bytes = data.size()};
+  const Call call = call_of_broadcast(data, options_.numbers[source], name);
   if (data.size() <= NodeSegment::kMailBytes) {
     if (options_.self == source) {
       std::ranges::copy(data, next_mail());
@@ -345,6 +353,10 @@ Result<std::unique_ptr<Communicator>> NodeCommunicator::group(Group group) {
   return std::make_unique<NodeCommunicator>(*segment, options_among(members));
 }
 
+std::vector<std::string> NodeCommunicator::recent_calls() const {
+  return options_.log->lines(CallLog::Clock::now());
+}
+
 Result<NodeSegment*> NodeCommunicator::form_group(const Call& call,
                                                   const std::vector<std::size_t>& members,
                                                   Bytes wire) {
@@ -366,7 +378,8 @@ NodeCommunicator::Options NodeCommunicator::options_among(
   };
   Options options{.self = index_of_first_from(options_.self),
                   .process_leader = index_of_first_from(options_.process_leader),
-                  .deadline = options_.deadline};
+                  .deadline = options_.deadline,
+                  .log = options_.log};
   for (const std::size_t member : members) {
     options.numbers.push_back(options_.numbers[member]);
   }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/local/background.h"
@@ -20,8 +21,9 @@ namespace poprun::collectives {
 std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica,
                                std::span<const Buffer> buffers);
 
-/// What an all-reduce of them is.
-Call call_of_all_reduce(Reduction reduction, std::span<const Piece> pieces);
+/// What an all-reduce of buffers is; `pieces` as found of them.
+Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers,
+                        std::span<const Piece> pieces);
 
 /// `Communicator` for replicas that are all on one host, as threads or as processes.
 ///
@@ -48,6 +50,7 @@ class NodeCommunicator final : public Communicator {
     std::chrono::milliseconds deadline{0};
     std::vector<std::size_t> numbers{};  ///< Of the replicas in the segment; empty: 0, 1, ...
     std::string among{};                 ///< Of Rendezvous::Options.
+    std::shared_ptr<CallLog> log{};      ///< Of this replica; null: one of its own.
     std::function<Status(std::span<const Call>)> agree{};  ///< Of Rendezvous::Options.
   };
 
@@ -64,11 +67,13 @@ class NodeCommunicator final : public Communicator {
   }
   Status await_all_reduces() override { return background_.await(); }
   Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
-                        std::span<std::byte> shard) override;
-  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
-  Status broadcast(std::span<std::byte> data, ReplicaId root) override;
+                        std::span<std::byte> shard, std::string_view name) override;
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                    std::string_view name) override;
+  Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) override;
   Status barrier() override;
   Result<std::unique_ptr<Communicator>> group(Group group) override;
+  [[nodiscard]] std::vector<std::string> recent_calls() const override;
 
   /// The segment of this replica's group, `members` of this segment, once all replicas have made
   /// `call`; with `wire` bytes of wire, the same for all groups.

@@ -115,23 +115,38 @@ Status Rendezvous::open(const Call& call, Place place) {
   }
   ++sequence_;
   call_ = call;
+  if (options_.log != nullptr) {
+    logged_ = options_.log->begin(sequence_, call_, options_.among);
+  }
   Slot& mine = slot(options_.self);
   mine.calls[sequence_ % 2] = call;
   mine.places[sequence_ % 2] = place;
   POPRUN_TRY(wait());
+  bool alike = !options_.agree;
+  for (std::size_t i = 0; alike && i < replicas_; ++i) {
+    alike = slot(i).calls[sequence_ % 2] == call;
+  }
+  if (alike) {
+    return {};
+  }
   for (std::size_t i = 0; i < replicas_; ++i) {
     calls_[i] = slot(i).calls[sequence_ % 2];
   }
   if (options_.agree) {
     return options_.agree(calls_);
   }
-  if (std::ranges::all_of(calls_, [&](const Call& other) { return other == call; })) {
-    return {};
-  }
   return give_up({ErrorCode::kBug, *disagreement(any_call_name(), options_.numbers, calls_)});
 }
 
 Status Rendezvous::wait(std::chrono::milliseconds patience) {
+  Status status = pass_barrier(patience);
+  if (status && options_.log != nullptr) {
+    options_.log->done(logged_);
+  }
+  return status;
+}
+
+Status Rendezvous::pass_barrier(std::chrono::milliseconds patience) {
   if (failure_) {
     return tl::unexpected<Error>{*failure_};
   }
@@ -208,12 +223,14 @@ Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds waited
   if (passed(word, board_->word.load(std::memory_order_acquire))) {
     return {};
   }
-  return give_up({ErrorCode::kInfrastructure, call_name() + ": " +
-                                                  replica_list(lost.empty() ? late : lost) +
-                                                  " did not arrive within " + describe(waited)});
+  return give_up(
+      {ErrorCode::kInfrastructure, late_message(call_name(), lost.empty() ? late : lost, waited)});
 }
 
 Status Rendezvous::give_up(Error error) {
+  if (options_.log != nullptr) {
+    options_.log->broken(logged_);
+  }
   std::uint32_t state = kNone;
   if (board_->failure_state.compare_exchange_strong(state, kBeingWritten)) {
     const std::size_t length = std::min(error.message.size(), board_->failure.size() - 1);
@@ -231,6 +248,9 @@ Status Rendezvous::give_up(Error error) {
 
 Status Rendezvous::adopt_failure() {
   POPRUN_CHECK(board_->failure_state.load(std::memory_order_acquire) == kWritten);
+  if (options_.log != nullptr) {
+    options_.log->broken(logged_);
+  }
   failure_ = Error{board_->failure_code, board_->failure.data()};
   return tl::unexpected<Error>{*failure_};
 }

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "collectives/local/call.h"
+#include "collectives/local/call_log.h"
 #include "replica/base/error.h"
 #include "replica/base/units.h"
 
@@ -48,6 +50,7 @@ class Rendezvous {
     std::string among;                      ///< Follows a call's number in them; may be empty.
     std::size_t self = 0;                   ///< Index among them.
     std::chrono::milliseconds deadline{0};  ///< For each wait.
+    std::shared_ptr<CallLog> log{};         ///< Takes every call; none where it is null.
     /// Decides whether a call may begin, where more replicas take part than meet here; called by
     /// all, with what each of them announced. Otherwise all announcements must be equal.
     std::function<Status(std::span<const Call>)> agree;
@@ -79,8 +82,10 @@ class Rendezvous {
   /// that counts.
   Status give_up(Error error);
 
-  /// The current call in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4, 8, 12".
-  [[nodiscard]] std::string call_name() const { return titled(name_of(call_.kind)); }
+  /// The current call in messages: "all-reduce 17", "all-reduce 17 of replicas 0, 4 ('conv1')".
+  [[nodiscard]] std::string call_name() const {
+    return titled(name_of(call_.kind)) + names_of(call_);
+  }
 
   /// The same where replicas came for different calls: "call 17".
   [[nodiscard]] std::string any_call_name() const { return titled("call"); }
@@ -94,6 +99,7 @@ class Rendezvous {
 
   [[nodiscard]] Slot& slot(std::size_t index) const;
   [[nodiscard]] std::string titled(const char* call) const;
+  Status pass_barrier(std::chrono::milliseconds patience);
   Status sleep_while(std::uint32_t word, std::chrono::milliseconds patience);
   Status time_out(std::uint32_t word, std::chrono::milliseconds waited);
   [[nodiscard]] bool is_on_the_way(std::size_t index) const;
@@ -106,6 +112,7 @@ class Rendezvous {
   Call call_;
   std::uint64_t sequence_ = 0;
   std::uint64_t arrivals_ = 0;
+  std::uint64_t logged_ = 0;  ///< The current call's number in the log.
   std::optional<Error> failure_;
   std::vector<Call> calls_;
 };

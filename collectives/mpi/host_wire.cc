@@ -151,8 +151,7 @@ Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseco
   link_->abandon();
   if (!stop) {
     const std::vector<std::size_t> all = replicas_of(late_hosts(post));
-    told = {ErrorCode::kInfrastructure, call + ": " + replica_list(lost.empty() ? all : lost) +
-                                            " did not arrive within " + describe(waited)};
+    told = {ErrorCode::kInfrastructure, late_message(call, lost.empty() ? all : lost, waited)};
   }
   return tl::unexpected<Error>{told};
 }

@@ -79,6 +79,7 @@ HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const
                       .deadline = options.deadline,
                       .numbers = numbers_here(*plan_),
                       .among = options.among,
+                      .log = options.log,
                       .agree = [this](std::span<const Call> calls) { return agree(calls); }}) {
   POPRUN_CHECK(options.chunk_bytes <= NodeSegment::kStagingBytes &&
                options.chunk_bytes >= plan_->total() * kLineBytes);
@@ -356,6 +357,7 @@ Result<std::unique_ptr<Communicator>> HostsCommunicator::form_group(Group group,
                                              Options{.local = options.self,
                                                      .process_leader = options.process_leader,
                                                      .among = options.among,
+                                                     .log = options.log,
                                                      .deadline = options_.deadline,
                                                      .chunk_bytes = options_.chunk_bytes});
 }
@@ -365,8 +367,8 @@ Result<int> HostsCommunicator::agree_on_channel(Members mine) {
   const std::size_t index = index_of(self());
   const int choice = index == mine.first ? link_->new_channel(plan_->numbers[index]) : 0;
   std::vector<int> choices(size());
-  POPRUN_TRY(
-      all_gather(std::as_bytes(std::span(&choice, 1)), std::as_writable_bytes(std::span(choices))));
+  POPRUN_TRY(all_gather(std::as_bytes(std::span(&choice, 1)),
+                        std::as_writable_bytes(std::span(choices)), "channel"));
   return choices[mine.first];
 }
 
@@ -399,7 +401,7 @@ std::vector<HostsCommunicator::Chunk> HostsCommunicator::chunks_of(const Pieces&
 Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
   POPRUN_TRY(check_reduction(reduction, buffers));
   std::vector<Piece> found = find_pieces(*segment_, options_.local, buffers);
-  const Call call = call_of_all_reduce(reduction, found);
+  const Call call = call_of_all_reduce(reduction, buffers, found);
   const Pieces pieces{std::move(found)};
   POPRUN_TRY(settle(open(call)));
   return settle(run({.reduction = reduction,
@@ -414,11 +416,11 @@ Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer
 // A chunk is some elements of every replica's shard, those of one host after those of another.
 Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
                                          std::span<const std::byte> data,
-                                         std::span<std::byte> shard) {
+                                         std::span<std::byte> shard, std::string_view name) {
   POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
   POPRUN_TRY(check_reduction(reduction, type));
   const Place mine = segment_->find(options_.local, data);
-  POPRUN_TRY(settle(open(call_of_reduce_scatter(reduction, type, data), mine)));
+  POPRUN_TRY(settle(open(call_of_reduce_scatter(reduction, type, data, name), mine)));
   Place place = mine;
   for (std::size_t i = 0; i < locals(); ++i) {
     place = node_.rendezvous().place_of(i) == place ? place : Place{};
@@ -459,9 +461,10 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
                      }}));
 }
 
-Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                                     std::string_view name) {
   POPRUN_CHECK(all.size() == mine.size() * size());
-  POPRUN_TRY(settle(open({.kind = CallKind::kAllGather, .bytes = mine.size()})));
+  POPRUN_TRY(settle(open(call_of_all_gather(mine, name))));
   const std::size_t step = chunk_of(all.size()) / size();
   const auto size_at = [&](std::size_t index) {
     return std::min(step, mine.size() - index * step);
@@ -488,11 +491,10 @@ Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<
   return settle(run({.gathers = true, .chunks = std::move(chunks), .fill = fill, .take = take}));
 }
 
-Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root) {
+Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
+                                    std::string_view name) {
   POPRUN_CHECK(index_of(root) < size());
-  POPRUN_TRY(settle(open({.kind = CallKind::kBroadcast,
-                          .root = static_cast<ReplicaId>(plan_->numbers[index_of(root)]),
-                          .bytes = data.size()})));
+  POPRUN_TRY(settle(open(call_of_broadcast(data, plan_->numbers[index_of(root)], name))));
   const std::size_t step = chunk_of(data.size());
   const auto size_at = [&](std::size_t index) {
     return std::min(step, data.size() - index * step);

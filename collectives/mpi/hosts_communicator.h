@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/local/background.h"
@@ -50,6 +51,7 @@ class HostsCommunicator final : public Communicator {
     std::size_t local = 0;           ///< Index among the replicas of the host.
     std::size_t process_leader = 0;  ///< That of the process's first replica.
     std::string among{};             ///< Of Rendezvous::Options.
+    std::shared_ptr<CallLog> log{};  ///< Of NodeCommunicator::Options.
     std::chrono::milliseconds deadline{0};
     std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Of float32 data; at most this.
   };
@@ -71,11 +73,15 @@ class HostsCommunicator final : public Communicator {
   }
   Status await_all_reduces() override { return background_.await(); }
   Status reduce_scatter(Reduction reduction, ElementType type, std::span<const std::byte> data,
-                        std::span<std::byte> shard) override;
-  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
-  Status broadcast(std::span<std::byte> data, ReplicaId root) override;
+                        std::span<std::byte> shard, std::string_view name) override;
+  Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                    std::string_view name) override;
+  Status broadcast(std::span<std::byte> data, ReplicaId root, std::string_view name) override;
   Status barrier() override;
   Result<std::unique_ptr<Communicator>> group(Group group) override;
+  [[nodiscard]] std::vector<std::string> recent_calls() const override {
+    return node_.recent_calls();
+  }
 
  private:
   /// What crosses the wire at a time.

@@ -105,6 +105,7 @@ Status prepare_output_folder(const std::string& folder, bool overwrite) {
   for (const char* result : kResults) {
     fs::remove(path / result, error);
   }
+  fs::remove(path / "failure.txt", error);
   remove_files(path / "logs", "replica-", ".log");
   remove_files(path, "dump-step-", ".safetensors");
   return {};

@@ -175,7 +175,8 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
     } else if (step.has_all_reduce()) {
       for (const std::uint32_t tensor : step.all_reduce().tensors()) {
         POPRUN_ASSIGN(const ElementType type, element_type_of(types_.at(tensor).data));
-        prepared.exchanged.push_back({type, bytes_of(tensor)});
+        prepared.exchanged.push_back(
+            {type, bytes_of(tensor), program_.tensors(static_cast<int>(tensor)).name()});
       }
       prepared.activity = fmt::format("all-reduce of {} tensors", prepared.exchanged.size());
     } else if (step.has_await_all_reduces()) {

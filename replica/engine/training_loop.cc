@@ -244,7 +244,7 @@ Status TrainingLoop::write_weights(std::span<const HostTensor> tensors) {
                        static_cast<std::size_t>(tensor.type.elements()) * sizeof(float));
       store(found->second, tensor);
     }
-    POPRUN_TRY(communicator_.broadcast(tensor.bytes, ReplicaId{0}));
+    POPRUN_TRY(communicator_.broadcast(tensor.bytes, ReplicaId{0}, tensor.name));
   }
   return {};
 }

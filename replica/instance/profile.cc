@@ -21,7 +21,7 @@ struct Figures {
 Result<Figures> mean_over_replicas(const Figures& mine, Communicator& communicator) {
   std::vector<Figures> all(communicator.size());
   POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(&mine, 1)),
-                                     std::as_writable_bytes(std::span(all))));
+                                     std::as_writable_bytes(std::span(all)), "wall times"));
   const auto mean = [&all](double Figures::*field) {
     double sum = 0;
     for (const Figures& figures : all) {
@@ -42,7 +42,7 @@ Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
   }
   std::vector<std::int64_t> all(mine.size() * communicator.size());
   POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(mine)),
-                                     std::as_writable_bytes(std::span(all))));
+                                     std::as_writable_bytes(std::span(all)), "high-water marks"));
   for (std::size_t i = 0; i < all.size(); ++i) {
     mine[i % mine.size()] = std::max(mine[i % mine.size()], all[i]);
   }

@@ -4,6 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "replica/base/error.h"
 #include "replica/base/ids.h"
@@ -30,6 +33,7 @@ constexpr std::size_t size_of(ElementType type) {
 struct Buffer {
   ElementType type = ElementType::kF32;
   std::span<std::byte> bytes;
+  std::string_view name = {};  ///< For messages; may be empty, but the same on all replicas.
 
   /// Of floats.
   static Buffer of(std::span<float> floats) {
@@ -59,7 +63,8 @@ struct Group {
 /// What a replica needs from the other replicas. `collectives/` implements it over threads and over
 /// MPI; the engine and its tests know only this file.
 ///
-/// Every call is collective: all replicas make the same calls in the same order with equal sizes.
+/// Every call is collective: all replicas make the same calls in the same order with equal sizes
+/// and names. A name says in messages what is exchanged, and tells two calls of one size apart.
 /// Calls block, without spinning, at most for the deadline the implementation was made with. A
 /// communicator belongs to one replica and one thread.
 ///
@@ -111,14 +116,17 @@ class Communicator {
   /// bytes [self * shard.size(), (self + 1) * shard.size()).
   /// Requires: data.size() == shard.size() * size(); whole elements.
   virtual Status reduce_scatter(Reduction reduction, ElementType type,
-                                std::span<const std::byte> data, std::span<std::byte> shard) = 0;
+                                std::span<const std::byte> data, std::span<std::byte> shard,
+                                std::string_view name = {}) = 0;
 
   /// `all` becomes the concatenation of every replica's `mine`, in replica order.
   /// Requires: all.size() == mine.size() * size().
-  virtual Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+  virtual Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                            std::string_view name = {}) = 0;
 
   /// `data` becomes `root`'s data on every replica.
-  virtual Status broadcast(std::span<std::byte> data, ReplicaId root) = 0;
+  virtual Status broadcast(std::span<std::byte> data, ReplicaId root,
+                           std::string_view name = {}) = 0;
 
   /// Returns once every replica has called it.
   virtual Status barrier() = 0;
@@ -135,6 +143,10 @@ class Communicator {
   /// Errors
   ///   kUsage   `group.size` does not divide the replicas; harms nothing.
   virtual Result<std::unique_ptr<Communicator>> group(Group group) = 0;
+
+  /// The last eight calls of this replica, on this communicator, that which it is a group of, and
+  /// their groups, for the report of a failure: the oldest first, a line each.
+  [[nodiscard]] virtual std::vector<std::string> recent_calls() const = 0;
 };
 
 }  // namespace poprun

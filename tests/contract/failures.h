@@ -101,12 +101,72 @@ inline void different_types_fail_on_all_replicas(Communicator& world) {
   EXPECT_THAT(status.error().message, testing::HasSubstr("types, sizes or positions"));
 }
 
+// Equal sizes: without names the tensors would be added to one another.
+inline void different_names_fail_on_all_replicas(Communicator& world) {
+  if (world.size() == 1) {
+    return;
+  }
+  std::vector<float> data(3);
+  const bool differs = self_of(world) == world.size() - 1;
+  const Buffer buffer{ElementType::kF32, std::as_writable_bytes(std::span(data)),
+                      differs ? "fc2.bias.gradient" : "fc1.bias.gradient"};
+
+  const Status status = world.all_reduce(Reduction::kMean, std::span(&buffer, 1));
+
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kBug);
+  EXPECT_THAT(
+      status.error().message,
+      testing::AllOf(testing::HasSubstr("call 1 differs between replicas: replica"),
+                     testing::HasSubstr(": all-reduce (mean) of 12 B ('fc1.bias.gradient'); "),
+                     testing::HasSubstr("replica " + std::to_string(world.size() - 1) +
+                                        ": all-reduce (mean) of 12 B ('fc2.bias.gradient')")));
+}
+
+inline void different_order_of_names_fails_on_all_replicas(Communicator& world) {
+  if (world.size() == 1) {
+    return;
+  }
+  std::vector<float> data(2);
+  const std::span<std::byte> bytes = std::as_writable_bytes(std::span(data));
+  const bool differs = self_of(world) == 0;
+  const std::array<Buffer, 3> buffers = {
+      Buffer{ElementType::kF32, {}, "first"},
+      Buffer{ElementType::kF32, bytes.first(4), differs ? "third" : "second"},
+      Buffer{ElementType::kF32, bytes.last(4), differs ? "second" : "third"}};
+
+  const Status status = world.all_reduce(Reduction::kSum, buffers);
+
+  ASSERT_FALSE(status);
+  EXPECT_THAT(
+      status.error().message,
+      testing::AllOf(testing::HasSubstr("in the names, types, sizes or positions of its buffers"),
+                     testing::HasSubstr("('first' and 2 more)")));
+}
+
+inline void different_names_of_data_fail_on_all_replicas(Communicator& world) {
+  if (world.size() == 1) {
+    return;
+  }
+  std::vector<std::byte> data(3);
+
+  const Status status =
+      world.broadcast(data, ReplicaId{0}, self_of(world) == 0 ? "fc1.weight" : "fc2.weight");
+
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message,
+              testing::HasSubstr("replica 0: broadcast of 3 B from replica 0 ('fc1.weight')"));
+}
+
 inline constexpr auto kFailures = std::to_array<Sentence>({
     {"TheMissingReplicaIsNamed", the_missing_replica_is_named},
     {"DifferentCallsFailOnAllReplicas", different_calls_fail_on_all_replicas},
     {"DifferentSizesFailOnAllReplicas", different_sizes_fail_on_all_replicas},
     {"DifferentBuffersFailOnAllReplicas", different_buffers_fail_on_all_replicas},
     {"DifferentTypesFailOnAllReplicas", different_types_fail_on_all_replicas},
+    {"DifferentNamesFailOnAllReplicas", different_names_fail_on_all_replicas},
+    {"DifferentOrderOfNamesFailsOnAllReplicas", different_order_of_names_fails_on_all_replicas},
+    {"DifferentNamesOfDataFailOnAllReplicas", different_names_of_data_fail_on_all_replicas},
 });
 
 }  // namespace poprun::contract

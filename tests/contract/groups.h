@@ -312,6 +312,37 @@ inline void groups_exchange_the_worlds_memory_in_place(Communicator& world) {
   EXPECT_THAT(status.error().message, testing::HasSubstr("positions of its buffers"));
 }
 
+// A failure in a group is looked for from the world.
+inline void recent_calls_name_those_of_groups(Communicator& world) {
+  const std::size_t n = world.size();
+  if (n % 2 != 0 || n < 4) {
+    return;
+  }
+  const auto group = world.group(Group::orthogonal(n / 2));
+  ASSERT_TRUE(group);
+  const std::vector<std::size_t> members = members_of(Group::orthogonal(n / 2), n, self_of(world));
+  std::vector<float> data(10);
+  const Buffer buffer{ElementType::kF32, std::as_writable_bytes(std::span(data)), "fc1.weight"};
+  ASSERT_TRUE((*group)->all_reduce(Reduction::kMean, std::span(&buffer, 1)));
+  if (self_of(world) == members.back()) {
+    return;
+  }
+  ASSERT_FALSE((*group)->barrier());
+
+  const std::vector<std::string> calls = world.recent_calls();
+
+  ASSERT_GE(calls.size(), 3U);
+  EXPECT_THAT(calls.back(),
+              testing::AllOf(testing::HasSubstr(" of replicas " + list_of(members) + ": barrier"),
+                             testing::EndsWith("not done")));
+  EXPECT_THAT(calls[calls.size() - 2],
+              testing::AllOf(testing::HasSubstr(" of replicas " + list_of(members) +
+                                                ": all-reduce (mean) of 40 B ('fc1.weight'), "
+                                                "begun "),
+                             testing::HasSubstr(" ago, took "), testing::EndsWith(" ms")));
+  EXPECT_EQ((*group)->recent_calls().size(), calls.size());
+}
+
 inline void different_groups_fail_on_all_replicas(Communicator& world) {
   if (world.size() == 1) {
     return;
@@ -333,6 +364,7 @@ inline constexpr auto kGroupFailures = std::to_array<Sentence>({
     {"AFailureOfAGroupLeavesTheWorldAsItIs", a_failure_of_a_group_leaves_the_world_as_it_is},
     {"GroupsExchangeTheWorldsMemoryInPlace", groups_exchange_the_worlds_memory_in_place},
     {"DifferentGroupsFailOnAllReplicas", different_groups_fail_on_all_replicas},
+    {"RecentCallsNameThoseOfGroups", recent_calls_name_those_of_groups},
 });
 
 }  // namespace poprun::contract

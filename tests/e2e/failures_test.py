@@ -2,6 +2,7 @@
 """What goes wrong in real life: each ends in time, with the right code, and names its cause."""
 import gzip
 import os
+import pathlib
 import shutil
 import signal
 import socket
@@ -38,6 +39,84 @@ class Replica(JobTest):
         self.assertEqual(job.wait(30), 75, job.stderr)
         self.assert_first_line(job, "replica 1", "heartbeat")
         self.assert_gone(job)
+
+    def test_that_does_not_come_to_an_exchange_is_named_with_what_it_did(self):
+        job = self.start("-n", 4, "--collective-timeout", 3, config=LONG)
+        job.wait_for_step(3)
+        os.kill(job.replica_pid(1), signal.SIGSTOP)
+        self.assertEqual(job.wait(30), 75, job.stderr)
+        self.assert_first_line(job, "replica 1 (instance 1, host ", " is missing: all-reduce ",
+                               ".gradient' and ", "replica 1 did not arrive within 3 s")
+        self.assertRegex(job.stderr, r"missing replica 1 was at step \d+ \(.*\) for \d+\.\d s, and gave its "
+                                     r"last heartbeat \d+\.\d s ago")
+        self.assertRegex(job.stderr, r"last exchanges of replica [023]:\n    call \d+: ")
+        report = (job.output_dir / "failure.txt").read_text()
+        self.assertRegex(report, r"(?m)^  replica 1 was at step \d+ ")
+        self.assertRegex(report, r"    call \d+: all-reduce \(mean\) of \d+ B \('\S+\.gradient' and \d+ more\), "
+                                 r"begun \d+\.\d+ s ago, took \d+\.\d+ ms\n")
+        self.assertRegex(report, r"all-reduce .* s ago, not done\n")
+        self.assert_gone(job)
+
+
+class KilledWhileOthersWait(JobTest):
+    """The victim is stopped first, so that the others surely wait, and then killed."""
+
+    def check(self, job, victim, waiting_seconds, *told):
+        pid = job.replica_pid(victim)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(waiting_seconds)
+        began = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        self.assertEqual(job.wait(20), 75, job.stderr)
+        self.assertLess(time.monotonic() - began, 10)
+        self.assert_first_line(job, f"replica {victim} (", "SIGKILL")
+        for part in told:
+            self.assertIn(part, job.stderr)
+        self.assert_gone(job)
+
+    def test_for_the_program_is_named(self):
+        job = self.start("-n", 3, "--model.name", "resnet101", config=LONG)
+        job.wait_until(lambda: self.found_one_another(job, 3), "shared memory", 60)
+        self.check(job, 0, 2, "meanwhile replicas 1, 2 were at step 0 (waiting for the Program of replica 0)")
+
+    def found_one_another(self, job, count):
+        """The last thing before the Program, which takes a while to compile."""
+        maps = [pathlib.Path(f"/proc/{pid}/maps") for pid in job.pids("poprun-emu-replica")]
+        return sum("poprun-exchange" in file.read_text() for file in maps if file.exists()) == count
+
+    def test_in_a_steps_all_reduce_is_named(self):
+        job = self.start("-n", 4, config=LONG)
+        job.wait_for_step(3)
+        self.check(job, 2, 3, "meanwhile replicas 0, 1, 3 were at step ", "(all-reduce of 10 tensors)")
+
+    def test_in_an_evaluation_is_named(self):
+        job = self.start("-n", 4, "--training.evaluate", "true",
+                         config=QUICK.replace("steps = 5", "steps = 2"))
+        job.wait_for_step(2)
+        self.check(job, 3, 3, "meanwhile replicas 0-2 were at step 2 ")
+
+
+class Memory(JobTest):
+    def test_that_a_host_lacks_is_named_before_training(self):
+        fields = dict(line.split(":") for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
+        kib = sum(int(fields[name].split()[0]) for name in ("MemTotal", "SwapTotal"))
+        replicas = kib // (400 * 1024) + 1  # Of over 400 MiB each, far less than an IPU has.
+        if replicas > 512:
+            self.skipTest(f"{kib} KiB of memory are too much to ask for more")
+        job = self.run_job("-n", replicas, "--num-instances", 1, "--model.name", "mlp", code=69,
+                           config=QUICK.replace("micro-batch-size = 4", "micro-batch-size = 24576")
+                           .replace("source = fashion-mnist", "source = synthetic:images=1x28x28,classes=10,items=100000000"))
+        self.assert_first_line(job, f"{replicas} replicas on host ", " for their tensors", "are free (", "-H")
+        self.assert_gone(job)
+
+    def test_too_small_for_open_mpi_is_named_before_training(self):
+        small = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=5m none /dev/shm && exec "$0" "$@"']
+        if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no private mounts here (unshare --mount needs CAP_SYS_ADMIN)")
+        job = self.run_job("-n", 32, code=69, wrapper=small)
+        self.assert_first_line(job, "32 processes on host ", "in /dev/shm", "5.2 MB (5,242,880 B) are free", "--shm-size")
+        self.assert_gone(job)
+        self.run_job("-n", 4, wrapper=small)
 
 
 class DataServer(JobTest):

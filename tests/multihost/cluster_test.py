@@ -98,8 +98,8 @@ class Ssh(ClusterTest):
 
 
 class Failure(ClusterTest):
-    def running_job(self, hosts):
-        job = self.start_on(hosts, "-n", 4, "-H", "node[0-1]", config=LONG)
+    def running_job(self, hosts, *arguments):
+        job = self.start_on(hosts, "-n", 4, "-H", "node[0-1]", *arguments, config=LONG)
         job.wait_for_step(3)
         return job
 
@@ -122,12 +122,30 @@ class Failure(ClusterTest):
         self.assert_ends(job, 10)
         self.assert_first_line(job, "node1")
 
-    def test_of_a_link_ends_the_job_and_tells_who_fell_silent(self):
+    def test_of_a_link_names_who_fell_silent(self):
         hosts = self.cluster(2)
         job = self.running_job(hosts)
         hosts.cut_link("node1")
         self.assert_ends(job, 45)
-        self.assertIn("replicas 2, 3 were", job.stderr)
+        self.assert_blames_node1(job, "heartbeat")
+        self.assertIn("meanwhile replicas 0, 1 ", job.stderr)
+
+    def test_of_a_link_names_who_does_not_come_to_an_exchange(self):
+        hosts = self.cluster(2)
+        job = self.running_job(hosts, "--collective-timeout", 3)
+        hosts.cut_link("node1")
+        self.assertEqual(job.wait(15), 75, job.stderr)
+        self.assert_blames_node1(job, "are missing: all-reduce ")
+        # mpirun's daemon there has told of its replicas' end, and waits until TCP gives that up.
+        deadline = time.monotonic() + 10
+        while job.pids("poprun-emu-replica"):
+            self.assertLess(time.monotonic(), deadline, "replicas are left on node1")
+            time.sleep(0.05)
+
+    def assert_blames_node1(self, job, what):
+        first = next(line for line in job.stderr.splitlines() if "host node" in line)
+        self.assertTrue(first.startswith("poprun-emu: replicas 2, 3 (host node1) "), job.stderr)
+        self.assertIn(what, first)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 #include "collectives/local/call.h"
 
 #include <array>
+#include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -21,9 +23,58 @@ TEST(Call, DescribesWhatIsExchanged) {
   EXPECT_EQ(describe(Call{.kind = CallKind::kBarrier}), "barrier");
 }
 
+TEST(Call, NamesTheFirstTensorAndCountsTheOthers) {
+  Call call{.kind = CallKind::kAllReduce, .reduction = Reduction::kMean, .bytes = 8};
+  call.add_name("");
+  EXPECT_EQ(describe(call), "all-reduce (mean) of 8 B");
+  call.add_name("conv1.weight.gradient");
+  EXPECT_EQ(describe(call), "all-reduce (mean) of 8 B ('conv1.weight.gradient')");
+  call.add_name("conv1.bias.gradient");
+  call.add_name("fc1.weight.gradient");
+  EXPECT_EQ(describe(call), "all-reduce (mean) of 8 B ('conv1.weight.gradient' and 2 more)");
+}
+
+TEST(Call, CutsALongNameButTellsItFromOthers) {
+  const std::string name(70, 'x');
+  Call one;
+  Call other;
+  one.add_name(name + "1");
+  other.add_name(name + "2");
+
+  EXPECT_EQ(names_of(one), " ('" + std::string(60, 'x') + "...')");
+  EXPECT_EQ(names_of(other), names_of(one));
+  EXPECT_FALSE(one == other);
+}
+
+TEST(Call, TellsNamesApartByTheirOrder) {
+  Call one;
+  Call other;
+  for (const char* name : {"a", "b", "c"}) {
+    one.add_name(name);
+  }
+  for (const char* name : {"a", "c", "b"}) {
+    other.add_name(name);
+  }
+  EXPECT_FALSE(one == other);
+}
+
 TEST(Call, DescribesTimesInSecondsWhereTheyAreWhole) {
   EXPECT_EQ(describe(std::chrono::milliseconds{120'000}), "120 s");
   EXPECT_EQ(describe(std::chrono::milliseconds{250}), "250 ms");
+}
+
+TEST(Call, FindsTheMissingInTheMessageThatNamesThem) {
+  const std::array<std::size_t, 6> late = {0, 1, 2, 5, 16, 17};
+  const std::string message = late_message("all-reduce 17 of replicas 0-31 ('a: replica 9')", late,
+                                           std::chrono::seconds{2});
+
+  EXPECT_EQ(message,
+            "all-reduce 17 of replicas 0-31 ('a: replica 9'): replicas 0-2, 5, 16-17 did not "
+            "arrive within 2 s");
+  EXPECT_EQ(missing_in(message), std::vector<std::size_t>(late.begin(), late.end()));
+  EXPECT_EQ(missing_in("barrier 4: replica 12 did not arrive within 250 ms"),
+            std::vector<std::size_t>{12});
+  EXPECT_TRUE(missing_in("call 17 differs between replicas: replica 1: barrier").empty());
 }
 
 TEST(Call, SaysWhoCallsWhat) {
@@ -41,9 +92,10 @@ TEST(Call, SaysThatOnlyBuffersDiffer) {
   const Call one{.kind = CallKind::kAllReduce, .bytes = 12, .layout = 1};
   const Call other{.kind = CallKind::kAllReduce, .bytes = 12, .layout = 2};
 
-  EXPECT_EQ(disagreement("call 1", std::array<std::size_t, 2>{0, 1}, std::array{one, other}),
-            "call 1 differs between replicas in the types, sizes or positions of its buffers: "
-            "replica 0: all-reduce (sum) of 12 B; replica 1: all-reduce (sum) of 12 B");
+  EXPECT_EQ(
+      disagreement("call 1", std::array<std::size_t, 2>{0, 1}, std::array{one, other}),
+      "call 1 differs between replicas in the names, types, sizes or positions of its buffers: "
+      "replica 0: all-reduce (sum) of 12 B; replica 1: all-reduce (sum) of 12 B");
 }
 
 }  // namespace

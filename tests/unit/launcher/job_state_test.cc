@@ -11,6 +11,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+constexpr double kQuiet = 15;  ///< Joined at second 10, nobody is that quiet at 21.
+
 /// Four replicas on two hosts, in `instances` instances, all joined at second 10.
 class PostMortem : public ::testing::Test {
  protected:
@@ -69,7 +71,7 @@ TEST_F(PostMortem, NamesTheKilledReplicaAndWhatTheOthersDid) {
   state.leave(0, false);  // A consequence: mpirun ends the rest.
   state.rank_end({2, 9, 0});
 
-  const auto verdict = name_cause(state, 21);
+  const auto verdict = name_cause(state, 21, kQuiet);
 
   ASSERT_TRUE(verdict);
   EXPECT_EQ(verdict->exit_code, 75);
@@ -79,7 +81,7 @@ TEST_F(PostMortem, NamesTheKilledReplicaAndWhatTheOthersDid) {
   EXPECT_THAT(
       verdict->more,
       ElementsAre(
-          "  meanwhile replicas 1, 3 were at step 123 (all-reduce of 8 tensors) for 2.0 s"));
+          "  meanwhile replicas 0, 1, 3 were at step 123 (all-reduce of 8 tensors) for 2.0 s"));
 }
 
 TEST_F(PostMortem, WithoutMpirunsWordTheFirstBrokenHeartbeatIsTheCause) {
@@ -88,18 +90,18 @@ TEST_F(PostMortem, WithoutMpirunsWordTheFirstBrokenHeartbeatIsTheCause) {
   state.leave(1, false);
   state.leave(0, false);
 
-  EXPECT_EQ(name_cause(state, 21)->first_line,
+  EXPECT_EQ(name_cause(state, 21, kQuiet)->first_line,
             "replica 1 (instance 1, host node0, pid 101) died at step 5 (finishing): its heartbeat "
             "connection broke");
-  EXPECT_EQ(name_cause(state, 21)->exit_code, 75);
+  EXPECT_EQ(name_cause(state, 21, kQuiet)->exit_code, 75);
 }
 
 TEST_F(PostMortem, PassesAnExitCodeOn) {
   JobState state = joined();
   state.rank_end({3, 0, 7});
 
-  EXPECT_EQ(name_cause(state, 21)->exit_code, 7);
-  EXPECT_EQ(name_cause(state, 21)->first_line,
+  EXPECT_EQ(name_cause(state, 21, kQuiet)->exit_code, 7);
+  EXPECT_EQ(name_cause(state, 21, kQuiet)->first_line,
             "replica 3 (instance 3, host node1, pid 103) exited with code 7 at step 0");
 }
 
@@ -110,8 +112,8 @@ TEST_F(PostMortem, AReplicasOwnReasonComesFirst) {
   state.failure(failure(1, 75, "a peer is gone"));
   state.failure(failure(2, 69, "the data server at h:1 did not answer for 3 s"));
 
-  EXPECT_EQ(name_cause(state, 21)->exit_code, 69);
-  EXPECT_EQ(name_cause(state, 21)->first_line,
+  EXPECT_EQ(name_cause(state, 21, kQuiet)->exit_code, 69);
+  EXPECT_EQ(name_cause(state, 21, kQuiet)->first_line,
             "replica 2 (instance 2, host node1, pid 102) at step 0: the data server at h:1 did not "
             "answer for 3 s");
 }
@@ -119,17 +121,17 @@ TEST_F(PostMortem, AReplicasOwnReasonComesFirst) {
 TEST_F(PostMortem, AMissedPeerIsAConsequenceWhereAnInstanceWasLost) {
   JobState state = joined();
   state.failure(failure(0, 75, "replica 1 did not come to the all-reduce"));
-  EXPECT_THAT(name_cause(state, 21)->first_line, HasSubstr("replica 0 (instance 0"));
+  EXPECT_THAT(name_cause(state, 21, kQuiet)->first_line, HasSubstr("replica 0 (instance 0"));
 
   state.leave(1, false);
-  EXPECT_THAT(name_cause(state, 21)->first_line, HasSubstr("replica 1 (instance 1"));
+  EXPECT_THAT(name_cause(state, 21, kQuiet)->first_line, HasSubstr("replica 1 (instance 1"));
 }
 
 TEST_F(PostMortem, ABadRequestIsNotAReplicasFault) {
   JobState state = joined();
   state.failure(failure(0, 86, "out of memory: needs 2 B, had 1 B\nalways live:\n  1 B"));
 
-  const auto verdict = name_cause(state, 21);
+  const auto verdict = name_cause(state, 21, kQuiet);
 
   EXPECT_EQ(verdict->exit_code, 86);
   EXPECT_EQ(verdict->first_line, "out of memory: needs 2 B, had 1 B");
@@ -141,7 +143,7 @@ TEST_F(PostMortem, NamesAllReplicasOfAnInstance) {
   beat(state, 2, 7, "conv1", 20, 2);
   state.rank_end({1, 9, 0});
 
-  EXPECT_THAT(name_cause(state, 21)->first_line,
+  EXPECT_THAT(name_cause(state, 21, kQuiet)->first_line,
               HasSubstr("replicas 2-3 (instance 1, host node0, pid 101)"));
 }
 
@@ -149,7 +151,7 @@ TEST_F(PostMortem, ThereIsNoneWithoutTrouble) {
   JobState state = joined();
   state.leave(0, true);
   EXPECT_FALSE(state.any_trouble());
-  EXPECT_FALSE(name_cause(state, 21));
+  EXPECT_FALSE(name_cause(state, 21, kQuiet));
 }
 
 TEST_F(PostMortem, FindsTheInstanceThatFellSilent) {
@@ -158,10 +160,10 @@ TEST_F(PostMortem, FindsTheInstanceThatFellSilent) {
   beat(state, 1, 9, "all-reduce of 8 tensors", 19);
   beat(state, 2, 8, "conv2", 12);
   state.leave(3, true);
-  EXPECT_EQ(state.silent(14, 3), std::nullopt);
-  EXPECT_EQ(state.silent(19, 3), 2U);
+  EXPECT_THAT(state.silent(14, 3), IsEmpty());
+  EXPECT_THAT(state.silent(19, 3), ElementsAre(2));
 
-  const Verdict verdict = silence_verdict(state, 2, 19.1);
+  const Verdict verdict = silence_verdict(state, state.silent(19, 3), 19.1);
 
   EXPECT_EQ(verdict.first_line,
             "replica 2 (instance 2, host node1, pid 102) gave no heartbeat for 7.1 s at step 8 "
@@ -170,10 +172,129 @@ TEST_F(PostMortem, FindsTheInstanceThatFellSilent) {
   EXPECT_THAT(verdict.more, ElementsAre(HasSubstr("replicas 0, 1 were at step 9")));
 }
 
+TEST_F(PostMortem, NamesAllThatFellSilentTogether) {
+  JobState state = joined();
+  beat(state, 0, 9, "all-reduce of 8 tensors", 31);
+  beat(state, 1, 9, "all-reduce of 8 tensors", 31);
+  beat(state, 2, 8, "conv2", 20.5);
+  beat(state, 3, 8, "conv2", 20);
+
+  const Verdict verdict = silence_verdict(state, state.silent(31, 9), 31);
+
+  EXPECT_EQ(verdict.first_line,
+            "replicas 2, 3 (host node1) gave no heartbeat for 11.0 s at step 8 (conv2); are they "
+            "stopped, or their host cut off?");
+  EXPECT_THAT(verdict.more, ElementsAre(HasSubstr("replicas 0, 1 were at step 9")));
+}
+
+// mpirun ends the replicas that it still reaches once it has lost a host.
+TEST_F(PostMortem, ASilentHostIsTheCauseOfBrokenHeartbeatsElsewhere) {
+  JobState state = joined();
+  for (const std::uint32_t replica : {0U, 1U, 2U, 3U}) {
+    beat(state, replica, 9, "all-reduce of 8 tensors", replica < 2 ? 31 : 20);
+  }
+  state.leave(0, false);
+  state.leave(1, false);
+
+  EXPECT_THAT(name_cause(state, 31, 5)->first_line,
+              HasSubstr("replicas 2, 3 (host node1) gave no heartbeat for 11.0 s"));
+  EXPECT_THAT(name_cause(state, 31, 15)->first_line, HasSubstr("replica 0 (instance 0"));
+}
+
+TEST_F(PostMortem, BlamesTheMissingAndNotWhoWaited) {
+  JobState state = joined();
+  for (const std::uint32_t replica : {0U, 1U, 2U}) {
+    beat(state, replica, 9, "all-reduce of 8 tensors", 30);
+  }
+  beat(state, 3, 8, "conv2", 28);
+  proto::Failure waited =
+      failure(0, 75, "all-reduce 21 ('conv1.weight'): replica 3 did not arrive within 2 s");
+  waited.add_missing(3);
+  for (const char* call : {"call 18", "call 19", "call 20", "call 21: all-reduce, not done"}) {
+    waited.add_recent_calls(call);
+  }
+  state.failure(waited);
+  state.leave(0, false);  // It ended itself.
+  state.rank_end({0, 0, 75});
+
+  const auto verdict = name_cause(state, 31, kQuiet);
+
+  ASSERT_TRUE(verdict);
+  EXPECT_EQ(verdict->exit_code, 75);
+  EXPECT_EQ(verdict->instance, 3U);
+  EXPECT_EQ(verdict->first_line,
+            "replica 3 (instance 3, host node1, pid 103) is missing: all-reduce 21 "
+            "('conv1.weight'): replica 3 did not arrive within 2 s");
+  EXPECT_THAT(verdict->more,
+              ElementsAre("  missing replica 3 was at step 8 (conv2) for 4.0 s, and gave its last "
+                          "heartbeat 3.0 s ago",
+                          "  meanwhile replicas 0-2 were at step 9 (all-reduce of 8 tensors) for "
+                          "2.0 s",
+                          "  last exchanges of replica 0:", "    call 19", "    call 20",
+                          "    call 21: all-reduce, not done"));
+}
+
+// mpirun sends SIGCONT before it ends a process, and a stopped one goes on for a moment.
+TEST_F(PostMortem, SaysWhatTheMissingDidBeforeItWasMissed) {
+  JobState state = joined(2);
+  beat(state, 3, 8, "conv2", 20, 2);
+  proto::Failure waited = failure(0, 75, "barrier 4: replica 3 did not arrive within 2 s");
+  waited.add_missing(3);
+  state.failure(waited);
+  beat(state, 3, 9, "finishing", 29.8, 2);
+
+  const auto verdict = name_cause(state, 30, kQuiet);
+
+  EXPECT_THAT(verdict->first_line, HasSubstr("replica 3 (instance 1, host node0, pid 101) is "));
+  EXPECT_EQ(verdict->more[0],
+            "  missing replica 3 was at step 8 (conv2) for 11.0 s, and gave its last heartbeat "
+            "10.0 s ago");
+}
+
+TEST_F(PostMortem, NamesTheHostOfAllThatAreMissing) {
+  JobState state = joined();
+  proto::Failure waited = failure(1, 75, "barrier 4: replicas 2-3 did not arrive within 2 s");
+  waited.add_missing(2);
+  waited.add_missing(3);
+  waited.add_missing(77);  // Nobody.
+  state.failure(waited);
+  state.leave(1, false);
+
+  EXPECT_EQ(name_cause(state, 21, kQuiet)->first_line,
+            "replicas 2, 3 (host node1) are missing: barrier 4: replicas 2-3 did not arrive within "
+            "2 s");
+}
+
+TEST_F(PostMortem, ReportsEveryReplicaAndEveryonesExchanges) {
+  JobState state = joined();
+  beat(state, 0, 9, "all-reduce of 8 tensors", 20);
+  beat(state, 2, 8, "conv2", 19);
+  state.leave(1, true);
+  state.leave(3, false);
+  proto::Failure said = failure(0, 70, "call 17 differs");
+  said.set_host("node0");
+  said.add_recent_calls("call 16: barrier");
+  said.add_recent_calls("call 17: all-reduce");
+  state.failure(said);
+
+  const std::string report = failure_report(state, {70, "first", {"  more"}, 0}, 21);
+
+  EXPECT_EQ(report,
+            "first\n  more\n\nwhat each replica did last:\n"
+            "  replica 0 was at step 9 (all-reduce of 8 tensors) for 2.0 s; host node0, pid 100, "
+            "last heartbeat 1.0 s ago\n"
+            "  replica 1 started up; host node0, pid 101, left\n"
+            "  replica 2 was at step 8 (conv2) for 3.0 s; host node1, pid 102, last heartbeat 2.0 "
+            "s ago\n"
+            "  replica 3 started up; host node1, pid 103, broke off\n\n"
+            "replica 0 on host node0 left with code 70: call 17 differs\n"
+            "  last exchanges of replica 0:\n    call 16: barrier\n    call 17: all-reduce\n");
+}
+
 TEST_F(PostMortem, ALauncherThatSleptBlamesNobody) {
   JobState state = joined();
   state.forgive_silence(100);
-  EXPECT_EQ(state.silent(101, 3), std::nullopt);
+  EXPECT_THAT(state.silent(101, 3), IsEmpty());
 }
 
 TEST_F(PostMortem, ListsWhoDidNotCome) {
@@ -187,7 +308,7 @@ TEST_F(PostMortem, ListsWhoDidNotCome) {
   EXPECT_EQ(absence_verdict(state, 60).first_line,
             "instances 1, 2 did not join within 60 s; the first of them on host node1");
   state.rank_end({2, 9, 0});
-  EXPECT_EQ(name_cause(state, 2)->first_line,
+  EXPECT_EQ(name_cause(state, 2, kQuiet)->first_line,
             "replica 2 (instance 2, host node2) was killed by signal 9 (SIGKILL) before it joined "
             "the job");
 }

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "replica/base/error.h"
+#include "replica/base/units.h"
+#include "replica/program/program.h"
+
+/// Whether a host has the memory that a job's tensors will touch. The exchange's memory is mapped
+/// without being reserved, so that a host with too little would kill a replica in the middle of a
+/// step, without a word. A file system in memory that is too small does the same to Open MPI.
+namespace poprun {
+
+struct HostMemory {
+  Bytes free;
+  std::string source;  ///< Who says so: "MemAvailable and SwapFree of /proc/meminfo".
+};
+
+/// What this process may still take: the least of what the machine has and what the control groups
+/// (version 1 or 2) leave, file caches that can be dropped counted as free. Nothing where none of
+/// them tells. `root` is where proc and sys are, for tests.
+std::optional<HostMemory> free_memory(const std::string& root = "");
+
+/// What a replica touches of its arenas at least.
+Bytes memory_touched(const Program& program);
+
+/// Errors
+///   kUnreachable   `replicas` replicas on `host` need more than there is; names both and the
+///                  remedy.
+Status check_host_memory(const HostMemory& memory, const std::string& host, std::uint32_t replicas,
+                         Bytes each);
+
+/// Whether `folder` has room for what Open MPI touches there while `processes` processes find one
+/// another: about 60 KiB each, and 3 KiB for each other one (measured with Open MPI 4.1.4). Where
+/// less than one whole segment of 4 MiB is free, it does without the folder.
+///
+/// Errors
+///   kUnreachable   it has not: Open MPI would end by a bus error.
+Status check_shared_folder(const std::string& folder, const std::string& host,
+                           std::uint32_t processes);
+
+}  // namespace poprun

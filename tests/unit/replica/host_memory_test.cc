@@ -1,0 +1,126 @@
+#include "replica/instance/host_memory.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace poprun {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+
+/// A folder with the files of proc and sys that a case needs.
+class HostMemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "host-memory-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    root_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+
+  void write(const std::string& path, const std::string& text) const {
+    const std::filesystem::path file = root_ + path;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+  }
+
+  /// 24 GiB are free on the machine.
+  void machine() const {
+    write("/proc/meminfo",
+          "MemTotal:       33554432 kB\nMemFree:         1048576 kB\n"
+          "MemAvailable:   20971520 kB\nSwapFree:        4194304 kB\n");
+  }
+
+  std::string root_;
+};
+
+TEST_F(HostMemoryTest, IsUnknownWhereNobodyTells) {
+  EXPECT_FALSE(free_memory(root_));
+}
+
+TEST_F(HostMemoryTest, IsWhatTheMachineHasWithItsSwap) {
+  machine();
+  ASSERT_TRUE(free_memory(root_));
+  EXPECT_EQ(free_memory(root_)->free, Bytes{24 * kGiB});
+  EXPECT_THAT(free_memory(root_)->source, HasSubstr("MemAvailable"));
+}
+
+// The group has no limit, the one above it 8 GiB, of which 5 are taken, 2 of them by caches.
+TEST_F(HostMemoryTest, IsWhatTheTightestGroupOfVersion2Leaves) {
+  machine();
+  write("/proc/self/cgroup", "0::/pod/container\n");
+  write("/sys/fs/cgroup/pod/container/memory.max", "max\n");
+  write("/sys/fs/cgroup/pod/container/memory.current", std::to_string(kGiB) + "\n");
+  write("/sys/fs/cgroup/pod/memory.max", std::to_string(8 * kGiB) + "\n");
+  write("/sys/fs/cgroup/pod/memory.current", std::to_string(5 * kGiB) + "\n");
+  write("/sys/fs/cgroup/pod/memory.stat",
+        "anon 1\ninactive_file " + std::to_string(2 * kGiB) + "\n");
+
+  EXPECT_EQ(free_memory(root_)->free, Bytes{5 * kGiB});
+  EXPECT_EQ(free_memory(root_)->source, "memory.max of control group /pod");
+}
+
+TEST_F(HostMemoryTest, IsWhatAGroupOfVersion1Leaves) {
+  machine();
+  write("/proc/self/cgroup", "5:devices:/x\n4:memory:/job\n0::/\n");
+  write("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", std::to_string(3 * kGiB) + "\n");
+  write("/sys/fs/cgroup/memory/job/memory.usage_in_bytes", std::to_string(kGiB) + "\n");
+  write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  write("/sys/fs/cgroup/memory/memory.usage_in_bytes", std::to_string(9 * kGiB) + "\n");
+
+  EXPECT_EQ(free_memory(root_)->free, Bytes{2 * kGiB});
+}
+
+TEST_F(HostMemoryTest, IsFoundInAContainerWhoseGroupIsTheRoot) {
+  machine();
+  write("/proc/self/cgroup", "0::/kubepods/not-visible-here\n");
+  write("/sys/fs/cgroup/memory.max", std::to_string(6 * kGiB) + "\n");
+  write("/sys/fs/cgroup/memory.current", std::to_string(7 * kGiB) + "\n");
+
+  EXPECT_EQ(free_memory(root_)->free, Bytes{0});
+}
+
+TEST(HostMemory, IsWhatThisMachineSays) {
+  const auto memory = free_memory();
+  ASSERT_TRUE(memory);
+  EXPECT_GT(memory->free, Bytes{0});
+}
+
+TEST(HostMemory, ASharedFolderThatIsNotThereIsNotOurs) {
+  EXPECT_TRUE(check_shared_folder("/nowhere/at/all", "node1", 64));
+}
+
+// More processes than any file system holds.
+TEST(HostMemory, RefusesAFolderThatIsTooSmall) {
+  const Status refused = check_shared_folder("/", "node1", 2'000'000'000);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnreachable);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("processes on host node1 need"), HasSubstr(" in / for Open MPI, ")));
+  EXPECT_TRUE(check_shared_folder("/", "node1", 1));
+}
+
+TEST(HostMemory, RefusesWhatDoesNotFitWithBothSizesAndARemedy) {
+  const HostMemory memory{Bytes{4 * kGiB}, "memory.max of control group /job"};
+
+  EXPECT_TRUE(check_host_memory(memory, "node1", 4, Bytes{kGiB}));
+  const Status refused = check_host_memory(memory, "node1", 5, Bytes{kGiB});
+
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnreachable);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("5 replicas on host node1 need"), HasSubstr("5,368,709,120 B"),
+                    HasSubstr("4,294,967,296 B"), HasSubstr("memory.max of control group /job"),
+                    HasSubstr("-H")));
+}
+
+}  // namespace
+}  // namespace poprun
