@@ -57,7 +57,7 @@ constexpr Files kVersion2{"/sys/fs/cgroup", "memory.max", "memory.current", "ina
 void add_groups(const std::string& root, const Files& files, std::string group,
                 std::vector<HostMemory>& found) {
   while (true) {
-    const std::string folder = root + files.mount + group + "/";
+    const std::string folder = fmt::format("{}{}{}/", root, files.mount, group);
     const auto limit = number_in(folder + files.limit);
     const auto usage = number_in(folder + files.usage);
     if (limit && usage) {
