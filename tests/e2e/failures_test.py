@@ -79,6 +79,22 @@ class KilledWhileOthersWait(JobTest):
         job.wait_until(lambda: self.found_one_another(job, 3), "shared memory", 60)
         self.check(job, 0, 2, "meanwhile replicas 1, 2 were at step 0 (waiting for the Program of replica 0)")
 
+    def test_in_the_last_barrier_is_named(self):
+        """A launcher that does not take the results keeps replica 0 from it, and the others in it."""
+        job = self.start("-n", 4, config=QUICK.replace("steps = 5", "steps = 60"))
+        job.wait_for_step(3)
+        pid = job.replica_pid(2)
+        job.process.send_signal(signal.SIGSTOP)
+        time.sleep(5)
+        os.kill(pid, signal.SIGKILL)
+        time.sleep(0.5)
+        job.process.send_signal(signal.SIGCONT)
+        self.assertEqual(job.wait(20), 75, job.stderr)
+        self.assert_first_line(job, "replica 2 (", "SIGKILL")
+        self.assertIn("[replica 2 @ ", job.stderr)
+        self.assertIn("60 steps done", job.stderr)
+        self.assert_gone(job)
+
     def found_one_another(self, job, count):
         """The last thing before the Program, which takes a while to compile."""
         maps = [pathlib.Path(f"/proc/{pid}/maps") for pid in job.pids("poprun-emu-replica")]
