@@ -42,9 +42,10 @@ class ClusterTest(JobTest):
 class Placement(ClusterTest):
     """Each against the same job on one host."""
 
-    def check(self, count, hosts, *arguments):
+    def check(self, count, hosts, *arguments, there=()):
+        """`there`: further arguments of the job on these hosts."""
         reference = self.run_job(*arguments)
-        job = self.run_on(self.cluster(count), *arguments, "-H", hosts)
+        job = self.run_on(self.cluster(count), *arguments, "-H", hosts, *there)
         self.assert_same_answer(job, reference)
 
     def test_on_two_hosts_changes_nothing(self):
@@ -55,6 +56,9 @@ class Placement(ClusterTest):
 
     def test_on_four_hosts_changes_nothing(self):
         self.check(4, "node[0-3]", "-n", 16)
+
+    def test_on_four_hosts_with_gradients_that_travel_during_backward_changes_nothing(self):
+        self.check(4, "node[0-3]", "-n", 16, there=("--training.gradient-bucket", 0.1))
 
     def test_on_hosts_in_another_order_with_threads_changes_nothing(self):
         self.check(3, "node2,node0,node1", "-n", 10, "--num-instances", 5)
