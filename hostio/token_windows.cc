@@ -178,6 +178,7 @@ class TokenWindows final : public Dataset {
     const std::uint64_t key =
         random_key(sample.seed, sample.split == proto::SPLIT_TEST ? "test masks" : "train masks");
     const auto count = std::clamp<std::uint32_t>((windows_.T * 15 + 50) / 100, 1, windows_.M);
+    POPRUN_CHECK(count <= windows_.T);
     std::vector<std::uint32_t> positions(windows_.T);
     std::iota(positions.begin(), positions.end(), 0U);
     std::vector<Mask> masks;

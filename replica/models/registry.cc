@@ -42,6 +42,7 @@ Result<std::map<std::string, std::int64_t>> sizes_of(
     const auto size = sizes.find(name);
     if (size == sizes.end()) {
       std::vector<std::string> names;
+      names.reserve(sizes.size());
       for (const auto& [own, otherwise] : sizes) {
         names.push_back(own);
       }
