@@ -100,7 +100,7 @@ TEST(HostMemory, ASharedFolderThatIsNotThereIsNotOurs) {
 
 // More processes than any file system holds.
 TEST(HostMemory, RefusesAFolderThatIsTooSmall) {
-  const Status refused = check_shared_folder("/", "node1", 2'000'000'000);
+  const Status refused = check_shared_folder("/", "node1", 1'000'000);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUnreachable);
   EXPECT_THAT(refused.error().message,
