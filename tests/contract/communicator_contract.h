@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "tests/contract/background.h"
 #include "tests/contract/failures.h"
 #include "tests/contract/groups.h"
 #include "tests/contract/movements.h"
@@ -16,6 +17,7 @@ namespace poprun::contract {
 inline std::vector<Sentence> channel_sentences() {
   std::vector<Sentence> sentences(kReductions.begin(), kReductions.end());
   sentences.insert(sentences.end(), kMovements.begin(), kMovements.end());
+  sentences.insert(sentences.end(), kBackground.begin(), kBackground.end());
   return sentences;
 }
 
@@ -28,6 +30,7 @@ inline std::vector<Sentence> group_sentences() {
 inline std::vector<Sentence> failure_sentences() {
   std::vector<Sentence> sentences(kFailures.begin(), kFailures.end());
   sentences.insert(sentences.end(), kGroupFailures.begin(), kGroupFailures.end());
+  sentences.insert(sentences.end(), kBackgroundFailures.begin(), kBackgroundFailures.end());
   return sentences;
 }
 
