@@ -542,6 +542,9 @@ void Job::finish() {
   router_.release_mpirun_lines();
   settle_dumps();
   if (results_safe_) {
+    if (progress_.done() > shown_done_ && !console_.has_live_line()) {
+      console_.say(progress_.line(std::string::npos));  // Where the job really ended.
+    }
     console_.out(summary(*profile_, options_.output_dir));
   }
   const auto end_loop = [this] { loop_.stop(); };
