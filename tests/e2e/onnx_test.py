@@ -4,11 +4,13 @@
 The trained file is written here in protobuf's wire format (field numbers: onnx.proto), so that no
 ONNX package is needed.
 """
+import math
 import os
 import pathlib
 import random
 import struct
 import subprocess
+import tempfile
 import unittest
 
 from emulated_job import BIN, ROOT, JobTest
@@ -131,6 +133,20 @@ class Cases(unittest.TestCase):
     def test_a_folder_without_cases_is_bad_input(self):
         result = check(ROOT / "proto")
         self.assertEqual(result.returncode, 65, result.stderr)
+
+    def test_an_expected_infinity_is_a_value_like_another(self):
+        graph = b"".join([
+            field(1, node("Sqrt", ["x"], "y")), field(2, "root"),
+            field(11, value_info("x", [3])), field(12, value_info("y", [3]))])
+        model = field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, 13))
+        for expected, words in ((2.0, "1 pass, 0 FAIL"), (3.0, "0 pass, 1 FAIL")):
+            with tempfile.TemporaryDirectory() as folder:
+                data = pathlib.Path(folder) / "root" / "test_data_set_0"
+                data.mkdir(parents=True)
+                (data.parent / "model.onnx").write_bytes(model)
+                (data / "input_0.pb").write_bytes(tensor("x", [3], [4.0, -1.0, math.inf]))
+                (data / "output_0.pb").write_bytes(tensor("y", [3], [expected, math.nan, math.inf]))
+                self.assertIn(words, check(folder).stdout)
 
     @unittest.skipUnless(SHARED.is_dir(), "no folder of ONNX cases beside the repository")
     def test_every_shared_case_passes(self):
