@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """mode = inference: each test item once and in order, for every placement."""
-import json
 import math
 import random
 import struct
 import unittest
 
+import safetensors_file
 from emulated_job import ROOT, JobTest
 
 SIDE, CLASSES, HIDDEN = 4, 3, 8
@@ -42,17 +42,6 @@ def write_idx(path, dimensions, data):
     path.write_bytes(header + bytes(data))
 
 
-def write_safetensors(path, tensors):
-    header, data = {}, b""
-    for name, (shape, values) in tensors.items():
-        packed = struct.pack(f"<{len(values)}f", *values)
-        header[name] = {"dtype": "F32", "shape": shape,
-                        "data_offsets": [len(data), len(data) + len(packed)]}
-        data += packed
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
 def write_npy(path, shape, data):
     header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".encode()
     header += b" " * (-(len(header) + 11) % 64) + b"\n"
@@ -87,7 +76,9 @@ class Mlp:
                                             ("fc1.bias", [HIDDEN]),
                                             ("fc2.weight", [CLASSES, HIDDEN]),
                                             ("fc2.bias", [CLASSES]))}
-        write_safetensors(folder / "weights.safetensors", self.weights)
+        safetensors_file.write(folder / "weights.safetensors", {
+            name: ("F32", shape, struct.pack(f"<{len(values)}f", *values))
+            for name, (shape, values) in self.weights.items()})
 
     def logits(self, image):
         x = [(pixel / 255 - 0.5) / 0.5 for pixel in image]  # What idx: says of itself.
