@@ -1,8 +1,11 @@
 #include "collectives/mpi/mpi_world.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -129,6 +132,71 @@ INSTANTIATE_TEST_SUITE_P(Sentences, MpiWorldContract,
                          ::testing::Combine(::testing::ValuesIn(kPlacements),
                                             ::testing::ValuesIn(contract::channel_sentences())),
                          name_of);
+
+/// Buffers of every type, with odd tails, in allocated memory and outside of it.
+struct MixedBuffers {
+  explicit MixedBuffers(Communicator& world) {
+    constexpr std::array<std::size_t, 3> kCounts = {20'011, 6'007, 3'001};
+    const auto memory = world.allocate(Bytes{200'000});
+    EXPECT_TRUE(memory);
+    std::size_t at = 0;
+    for (std::size_t t = 0; t < kCounts.size(); ++t) {
+      const contract::TypedValues& values = contract::kTypedValues[t];
+      const std::size_t bytes = kCounts[t] * size_of(values.type);
+      for (const std::span<std::byte> place : {*memory, std::span(outside)}) {
+        buffers.push_back({values.type, place.subspan(at, bytes)});
+        contract::fill_typed(values, index_of(world.self()), buffers.back().bytes);
+      }
+      at += (bytes + 63) / 64 * 64;
+    }
+  }
+
+  void expect_sums_of(std::size_t replicas) const {
+    for (std::size_t b = 0; b < buffers.size(); ++b) {
+      contract::expect_typed_result(contract::kTypedValues[b / 2], Reduction::kSum, replicas,
+                                    buffers[b].bytes);
+    }
+  }
+
+  std::vector<std::byte> outside = std::vector<std::byte>(200'000);
+  std::vector<Buffer> buffers;
+};
+
+class MpiWorldOnHosts
+    : public ::testing::TestWithParam<std::tuple<std::uint64_t, Placement::Order>> {};
+
+// One or several replicas a process, chunks from the smallest to more than all data, with and
+// without a reduction in the background.
+TEST_P(MpiWorldOnHosts, GivesTheSameBitsForAnyReplicasAndAnyChunks) {
+  const auto [hosts, order] = GetParam();
+  for (const Placement& placement :
+       {Placement{"", 1, 1, hosts, true, order}, Placement{"", 4, 4, hosts, false, order},
+        Placement{"", 3, 1, hosts, true, order}}) {
+    MpiWorld::Options options = options_of(placement, 60s);
+    if (options.replicas > 32) {
+      continue;  // Only takes time.
+    }
+    for (const std::size_t chunk_bytes : {0U, 8'128U, 50'000U, 1U << 20U}) {
+      options.chunk_bytes = std::max(chunk_bytes, 64 * options.replicas);
+      SCOPED_TRACE(::testing::Message() << placement.even << " and " << placement.odd
+                                        << " replicas a process, chunks of " << chunk_bytes);
+      run_mpi_world(options, [](Communicator& world) {
+        const MixedBuffers at_once(world);
+        const MixedBuffers meanwhile(world);
+        ASSERT_TRUE(world.begin_all_reduce(Reduction::kSum, meanwhile.buffers));
+        ASSERT_TRUE(world.all_reduce(Reduction::kSum, at_once.buffers));
+        ASSERT_TRUE(world.await_all_reduces());
+        at_once.expect_sums_of(world.size());
+        meanwhile.expect_sums_of(world.size());
+      });
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, MpiWorldOnHosts,
+                         ::testing::Combine(::testing::Range<std::uint64_t>(2, 5),
+                                            ::testing::Values(Order::kTurns, Order::kBlocks,
+                                                              Order::kUnequal, Order::kScattered)));
 
 class MpiWorldGroups : public ::testing::TestWithParam<Parameter> {};
 
