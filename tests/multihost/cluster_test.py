@@ -40,31 +40,33 @@ class ClusterTest(JobTest):
 
 
 class Placement(ClusterTest):
-    """Each against the same job on one host."""
+    """Every job gives the weights and losses of the same job on one host, a process a replica."""
 
-    def check(self, count, hosts, *arguments, there=()):
-        """`there`: further arguments of the job on these hosts."""
-        reference = self.run_job(*arguments)
-        job = self.run_on(self.cluster(count), *arguments, "-H", hosts, *there)
-        self.assert_same_answer(job, reference)
+    # Replicas: where they are, hosts in the order of their replicas.
+    HOSTS = {2: ("node1,node0",),
+             3: ("node0,node1:2", "node[0-2]"),
+             4: ("node[0-1]", "node2,node0:2,node1", "node[0-3]"),
+             7: ("node1:6,node0", "node0:2,node1:4,node2:1", "node3:2,node0,node2:3,node1"),
+             16: ("node[0-1]", "node1:3,node2:9,node0:4", "node3,node0,node2,node1")}
 
-    def test_on_two_hosts_changes_nothing(self):
-        self.check(2, "node[0-1]", "-n", 4)
+    def test_on_any_hosts_with_and_without_gradients_that_travel_during_backward_changes_nothing(self):
+        hosts = self.cluster(4)
+        for replicas, places in self.HOSTS.items():
+            reference = self.run_job("-n", replicas)
+            for place in places:
+                for bucket in (0, 0.1):
+                    with self.subTest(replicas=replicas, hosts=place, bucket=bucket):
+                        job = self.run_on(hosts, "-n", replicas, "-H", place, "--training.gradient-bucket", bucket)
+                        self.assert_same_answer(job, reference)
 
-    def test_on_three_hosts_with_unequal_shares_changes_nothing(self):
-        self.check(3, "node0:2,node1:4,node2:1", "-n", 7)
-
-    def test_on_four_hosts_changes_nothing(self):
-        self.check(4, "node[0-3]", "-n", 16)
-
-    def test_on_four_hosts_with_gradients_that_travel_during_backward_changes_nothing(self):
-        self.check(4, "node[0-3]", "-n", 16, there=("--training.gradient-bucket", 0.1))
-
-    def test_on_hosts_in_another_order_with_threads_changes_nothing(self):
-        self.check(3, "node2,node0,node1", "-n", 10, "--num-instances", 5)
-
-    def test_of_one_replica_a_host_changes_nothing(self):
-        self.check(3, "node[0-2]", "-n", 3)
+    def test_in_threads_of_fewer_processes_changes_nothing(self):
+        hosts = self.cluster(3)
+        reference = self.run_job("-n", 10)
+        for place in (["--num-instances", 1], ["--num-instances", 5, "-H", "node2,node0,node1"]):
+            for bucket in (0, 0.1):
+                with self.subTest(place=place, bucket=bucket):
+                    job = self.run_on(hosts, "-n", 10, *place, "--training.gradient-bucket", bucket)
+                    self.assert_same_answer(job, reference)
 
 
 class Ssh(ClusterTest):
