@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/wait.h>
 
 #include "launcher/inquiry.h"
@@ -50,15 +49,12 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       tick_(loop_),
       supervisor_(loop_),
       state_(placement, launched_at),
-      logs_(result_path("logs")),
+      results_(options.output_dir, options.config),
+      logs_(results_.path("logs")),
       router_(console, logs_, placement_,
               {.only_instance = options.only_output_from_instance,
                .show_mpirun = options.verbosity > 0,
-               .show_info = options.verbosity > 0}) {
-  for (const proto::DumpRequest& request : options.config.report().dump_tensors()) {
-    dumps_due_.insert(request.step());
-  }
-}
+               .show_info = options.verbosity > 0}) {}
 
 int Job::run() {
   last_tick_ = launched_at_;
@@ -211,112 +207,28 @@ void Job::on_failure(const proto::Failure& failure) {
 }
 
 Status Job::on_report(const proto::ReportItem& item) {
-  const auto append = [&](const std::string& row) -> Status {
-    if (!metrics_) {
-      POPRUN_ASSIGN(metrics_, GrowingFile::open(result_path("metrics.csv")));
-      POPRUN_TRY(metrics_->append(metrics_header()));
-    }
-    metrics_unflushed_ = true;
-    return metrics_->append(row);
-  };
-  Status taken;
-  switch (item.kind_case()) {
-    case proto::ReportItem::kShape:
-      show_shape(item.shape());
-      break;
-    case proto::ReportItem::kStep:
-      progress_.step(item.step());
-      taken =
-          append(metrics_row(item.step())).and_then([&] { return write_dump(item.step().step()); });
-      break;
-    case proto::ReportItem::kEvaluation:
-      show_evaluation(item.evaluation());
-      taken = append(metrics_row(item.evaluation()));
-      break;
-    case proto::ReportItem::kWeights:
-      taken = weights_.take(item.weights());
-      break;
-    case proto::ReportItem::kDumped:
-      taken = dumps_[item.dumped().step()].take(item.dumped().chunk());
-      break;
-    case proto::ReportItem::kOutput:
-      taken = take_output(item.output());
-      break;
-    case proto::ReportItem::kProfile:
-      profile_ = item.profile();
-      break;
-    case proto::ReportItem::KIND_NOT_SET:
-      break;
+  if (item.has_shape()) {
+    show_shape(item.shape());
+  } else if (item.has_step()) {
+    progress_.step(item.step());
+  } else if (item.has_evaluation()) {
+    show_evaluation(item.evaluation());
   }
+  const Status taken = results_.take(item);
   if (!taken) {
     give_error(taken.error());
+  } else if (item.has_output()) {
+    const auto items = static_cast<std::uint64_t>(item.output().shape(0));
+    progress_.outputs(results_.items_written(), items, monotonic_seconds());
   }
   return taken;
 }
 
-/// The step is over: what was dumped of it is all there will be.
-Status Job::write_dump(std::uint64_t step) {
-  const auto dump = dumps_.find(step);
-  if (dump == dumps_.end()) {
-    return {};
-  }
-  const Status written =
-      dump->second.write(result_path(fmt::format("dump-step-{}.safetensors", step).c_str()));
-  dumps_.erase(dump);
-  dumps_due_.erase(step);
-  return written;
-}
-
-/// Writes what came of a step that did not end, and names the steps that never began.
-void Job::settle_dumps() {
-  while (!dumps_.empty()) {
-    const std::uint64_t step = dumps_.begin()->first;
-    const std::size_t tensors = dumps_.begin()->second.keep_complete();
-    const Status written = write_dump(step);
-    console_.say(written ? fmt::format("dump-step-{}.safetensors has the {} tensors that step {} "
-                                       "made before it broke off",
-                                       step, tensors, step)
-                         : written.error().message);
-  }
-  const bool ran = signal_ != 0 || progress_.steps() > 0;
-  if (ran && !dumps_due_.empty()) {
-    console_.say(
-        fmt::format("report.dump-tensors: the job ended after step {}, so there is no dump "
-                    "of step {}",
-                    progress_.steps(), fmt::join(dumps_due_, ", ")));
-  }
-}
-
-Status Job::take_output(const proto::OutputPiece& piece) {
-  if (!outputs_) {
-    POPRUN_ASSIGN(outputs_, NpyFile::create(result_path("outputs.npy"), piece.type(),
-                                            std::vector<std::int64_t>{piece.shape().begin(),
-                                                                      piece.shape().end()}));
-  }
-  POPRUN_TRY(outputs_->write(piece.offset(), piece.data()));
-  const auto items = static_cast<std::uint64_t>(piece.shape(0));
-  progress_.outputs(outputs_->rows_written(), items, monotonic_seconds());
-  return {};
-}
-
 Status Job::on_report_end() {
-  // Without the profile it was another instance's, or broke off: then nothing here is complete.
-  if (!profile_ || phase_ == Phase::kStopping) {
+  if (phase_ == Phase::kStopping) {
     return {};
   }
-  const auto write_all = [this]() -> Status {
-    if (metrics_) {
-      POPRUN_TRY(metrics_->flush());
-    }
-    if (options_.config.inference()) {
-      POPRUN_TRY(outputs_ ? outputs_->finish() : fail(ErrorCode::kBug, "no outputs came"));
-    } else {
-      POPRUN_TRY(weights_.write(result_path("weights.safetensors")));
-    }
-    return write_profile(result_path("profile.json"), *profile_);
-  };
-  const Status written = write_all();
-  results_safe_ = written.has_value();
+  const Status written = results_.finish();
   if (!written) {
     give_error(written.error());
   }
@@ -346,7 +258,7 @@ void Job::on_mpirun_exit(int status) {
     return;
   }
   const bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (clean && results_safe_) {
+  if (clean && results_.complete()) {
     // The signal's code, so that a script sees that training did not run to its end.
     stop(signal_ == 0 ? 0 : 128 + signal_, false);
     return;
@@ -361,7 +273,7 @@ void Job::on_mpirun_exit(int status) {
   if (clean) {
     verdict.exit_code = kInfrastructure;
     verdict.first_line =
-        "all instances ended without reporting their results; see " + result_path("logs");
+        "all instances ended without reporting their results; see " + results_.path("logs");
   } else if (!started) {
     verdict.exit_code = static_cast<int>(ErrorCode::kUnreachable);
     verdict.first_line = fmt::format("no replica could be started: {}",
@@ -375,7 +287,7 @@ void Job::on_mpirun_exit(int status) {
 }
 
 void Job::on_data_server_exit(int status) {
-  if (phase_ == Phase::kStopping || phase_ == Phase::kOver || results_safe_) {
+  if (phase_ == Phase::kStopping || phase_ == Phase::kOver || results_.complete()) {
     return;
   }
   std::string command = data_->restart_command();
@@ -421,12 +333,9 @@ void Job::on_tick() {
     watch_the_stop(now);
     return;
   }
-  if (metrics_unflushed_ && metrics_) {
-    metrics_unflushed_ = false;
-    if (const Status flushed = metrics_->flush(); !flushed) {
-      give_error(flushed.error());
-      return;
-    }
+  if (const Status flushed = results_.flush(); !flushed) {
+    give_error(flushed.error());
+    return;
   }
   // mpirun's words on a failure may come before anything else of it: they wait for the first cause.
   if (decide_at_ == 0 && now - held_since_ > kHoldSeconds) {
@@ -481,7 +390,7 @@ void Job::give_verdict(const Verdict& verdict) {
   // A log that is more than its own beginning has something to tell.
   const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);
   console_.say(has_lines ? fmt::format("{}; last lines in {}/{}", verdict.first_line,
-                                       result_path("logs"), log_of(*verdict.instance))
+                                       results_.path("logs"), log_of(*verdict.instance))
                          : verdict.first_line);
   for (const std::string& line : verdict.more) {
     console_.err(line);
@@ -501,7 +410,7 @@ void Job::write_failure(const Verdict& verdict) {
   if (std::ranges::none_of(state_.instances(), &InstanceView::joined)) {
     return;
   }
-  const std::string path = result_path("failure.txt");
+  const std::string path = results_.path("failure.txt");
   const std::string report = failure_report(state_, verdict, monotonic_seconds());
   const Status written = write_whole_file(path, {report});
   console_.err(written ? fmt::format("  what each replica did: {}", path)
@@ -540,12 +449,16 @@ void Job::finish() {
   phase_ = Phase::kOver;
   supervisor_.kill_all();
   router_.release_mpirun_lines();
-  settle_dumps();
-  if (results_safe_) {
+  const bool ran = signal_ != 0 || progress_.steps() > 0;
+  for (const std::string& line :
+       results_.settle_dumps(ran ? std::optional(progress_.steps()) : std::nullopt)) {
+    console_.say(line);
+  }
+  if (results_.complete()) {
     if (progress_.done() > shown_done_ && !console_.has_live_line()) {
       console_.say(progress_.line(std::string::npos));  // Where the job really ended.
     }
-    console_.out(summary(*profile_, options_.output_dir));
+    console_.out(summary(results_.profile(), options_.output_dir));
   }
   const auto end_loop = [this] { loop_.stop(); };
   if (coordinator_ == nullptr) {
@@ -619,10 +532,6 @@ std::vector<pid_t> Job::local_replicas() const {
     }
   }
   return pids;
-}
-
-std::string Job::result_path(const char* name) const {
-  return fmt::format("{}/{}", options_.output_dir, name);
 }
 
 }  // namespace poprun::launcher

@@ -1,10 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,14 +18,14 @@
 #include "launcher/mpirun.h"
 #include "launcher/options.h"
 #include "launcher/output_router.h"
-#include "launcher/outputs/npy.h"
+#include "launcher/outputs/job_results.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/placement.h"
 #include "launcher/post_mortem.h"
 #include "launcher/progress.h"
 #include "launcher/supervisor.h"
 #include "launcher/surroundings.h"
-#include "proto/profile.pb.h"
+#include "proto/coordinator.pb.h"
 
 namespace poprun::launcher {
 
@@ -79,10 +77,6 @@ class Job final : private CoordinatorEvents {
   void watch_the_stop(double now);
   void finish();
 
-  Status write_dump(std::uint64_t step);
-  void settle_dumps();
-  Status take_output(const proto::OutputPiece& piece);
-
   // Showing.
   void show_evaluation(const proto::EvaluationMetrics& metrics);
   void show_shape(const proto::JobShape& shape);
@@ -93,7 +87,6 @@ class Job final : private CoordinatorEvents {
   void wait_for_tick();
   void wait_for_signal();
   [[nodiscard]] std::vector<pid_t> local_replicas() const;
-  [[nodiscard]] std::string result_path(const char* name) const;
 
   const Options& options_;
   const Placement& placement_;
@@ -110,6 +103,7 @@ class Job final : private CoordinatorEvents {
   Supervisor supervisor_;
   Programs programs_;
   JobState state_;
+  JobResults results_;
   ReplicaLogs logs_;
   OutputRouter router_;
   std::unique_ptr<Coordinator> coordinator_;
@@ -127,15 +121,7 @@ class Job final : private CoordinatorEvents {
 
   Progress progress_;
   double shown_at_ = 0;
-  std::uint64_t shown_done_ = 0;        ///< Steps or items.
-  std::optional<GrowingFile> metrics_;  ///< From the first row on.
-  bool metrics_unflushed_ = false;
-  WeightsCollector weights_;
-  std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until it is complete.
-  std::set<std::uint64_t> dumps_due_;                ///< Steps whose dump is not written yet.
-  std::optional<NpyFile> outputs_;                   ///< From the first piece on.
-  std::optional<proto::Profile> profile_;
-  bool results_safe_ = false;  ///< All files are complete on disk.
+  std::uint64_t shown_done_ = 0;  ///< Steps or items.
 };
 
 }  // namespace poprun::launcher
