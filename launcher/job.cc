@@ -24,7 +24,6 @@ constexpr double kQuietSeconds = 4;           // And two heartbeats: no machine 
 constexpr double kDrainSeconds = 3;
 constexpr double kStopSeconds = 1.5;   // Then everything gets SIGKILL,
 constexpr double kStopSecondsMax = 4;  // and then we go.
-constexpr double kPlainProgressSeconds = 10;
 constexpr int kInfrastructure = static_cast<int>(ErrorCode::kInfrastructure);
 
 /// mpirun's own failures and those of its daemons and ssh: running again can work.
@@ -49,6 +48,7 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       tick_(loop_),
       supervisor_(loop_),
       state_(placement, launched_at),
+      display_(console, options.config),
       results_(options.output_dir, options.config),
       logs_(results_.path("logs")),
       router_(console, logs_, placement_,
@@ -207,19 +207,13 @@ void Job::on_failure(const proto::Failure& failure) {
 }
 
 Status Job::on_report(const proto::ReportItem& item) {
-  if (item.has_shape()) {
-    show_shape(item.shape());
-  } else if (item.has_step()) {
-    progress_.step(item.step());
-  } else if (item.has_evaluation()) {
-    show_evaluation(item.evaluation());
-  }
+  display_.take(item);
   const Status taken = results_.take(item);
   if (!taken) {
     give_error(taken.error());
   } else if (item.has_output()) {
     const auto items = static_cast<std::uint64_t>(item.output().shape(0));
-    progress_.outputs(results_.items_written(), items, monotonic_seconds());
+    display_.outputs(results_.items_written(), items, monotonic_seconds());
   }
   return taken;
 }
@@ -308,7 +302,7 @@ void Job::on_signal(int number) {
     return;
   }
   signal_ = number;
-  if (progress_.steps() == 0) {
+  if (display_.progress().steps() == 0) {
     console_.say(fmt::format("SIG{}: ending the job{}", sigabbrev_np(number),
                              options_.config.inference()
                                  ? "; outputs are kept only when all are there"
@@ -341,7 +335,7 @@ void Job::on_tick() {
   if (decide_at_ == 0 && now - held_since_ > kHoldSeconds) {
     router_.release_mpirun_lines();
   }
-  show_progress(now);
+  display_.refresh(now);
   const bool still_joining = dataset_known_ && !state_.all_joined();
   if (decide_at_ != 0 && now >= decide_at_) {
     decide();
@@ -359,7 +353,7 @@ void Job::on_tick() {
     Verdict verdict{kInfrastructure, "", meanwhile(state_, {}, now), std::nullopt};
     verdict.first_line = fmt::format(
         "the job is not done after {} s, the limit of --timeout; it was at step {} of {}",
-        options_.timeout_seconds, state_.step(), progress_.total_steps());
+        options_.timeout_seconds, state_.step(), display_.progress().total_steps());
     give_verdict(verdict);
   }
 }
@@ -449,15 +443,13 @@ void Job::finish() {
   phase_ = Phase::kOver;
   supervisor_.kill_all();
   router_.release_mpirun_lines();
-  const bool ran = signal_ != 0 || progress_.steps() > 0;
+  const bool ran = signal_ != 0 || display_.progress().steps() > 0;
   for (const std::string& line :
-       results_.settle_dumps(ran ? std::optional(progress_.steps()) : std::nullopt)) {
+       results_.settle_dumps(ran ? std::optional(display_.progress().steps()) : std::nullopt)) {
     console_.say(line);
   }
   if (results_.complete()) {
-    if (progress_.done() > shown_done_ && !console_.has_live_line()) {
-      console_.say(progress_.line(std::string::npos));  // Where the job really ended.
-    }
+    display_.end();
     console_.out(summary(results_.profile(), options_.output_dir));
   }
   const auto end_loop = [this] { loop_.stop(); };
@@ -465,43 +457,6 @@ void Job::finish() {
     end_loop();
   } else {
     coordinator_->stop(end_loop);
-  }
-}
-
-void Job::show_evaluation(const proto::EvaluationMetrics& metrics) {
-  if (!options_.config.inference()) {
-    console_.say(fmt::format(
-        "epoch {}, step {}: test accuracy {:.2f} %, test loss {:.4f}, {} items", metrics.epoch(),
-        metrics.step(), 100 * metrics.accuracy(), metrics.loss(), grouped(metrics.items())));
-  }
-}
-
-void Job::show_shape(const proto::JobShape& shape) {
-  progress_.shape(shape);
-  const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  const std::string work =
-      options_.config.inference()
-          ? fmt::format("inference, {} batches of {} samples", grouped(shape.total_steps()),
-                        shape.samples_per_step())
-          : fmt::format("{} steps of {} samples ({} an epoch)", grouped(shape.total_steps()),
-                        shape.samples_per_step(), grouped(shape.steps_per_epoch()));
-  console_.say(fmt::format(
-      "{} on {} replicas: {} parameters, {}, {:.1f} of {:.1f} MiB an IPU",
-      options_.config.model().name(), placement_.num_replicas, grouped(shape.parameter_count()),
-      work, mebibytes(shape.planned_peak_bytes()), mebibytes(shape.memory_capacity_bytes())));
-  for (const std::string& note : shape.notes()) {
-    console_.say(fmt::format("note: {}", note));
-  }
-}
-
-void Job::show_progress(double now) {
-  if (console_.has_live_line()) {
-    console_.live(progress_.line(console_.width() - 1));
-  } else if (progress_.done() > shown_done_ &&
-             (shown_done_ == 0 || now - shown_at_ >= kPlainProgressSeconds)) {
-    shown_at_ = now;
-    shown_done_ = progress_.done();
-    console_.say(progress_.line(std::string::npos));
   }
 }
 

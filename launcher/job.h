@@ -14,6 +14,7 @@
 #include "launcher/console.h"
 #include "launcher/coordinator.h"
 #include "launcher/data_service.h"
+#include "launcher/display.h"
 #include "launcher/job_state.h"
 #include "launcher/mpirun.h"
 #include "launcher/options.h"
@@ -22,7 +23,6 @@
 #include "launcher/outputs/result_files.h"
 #include "launcher/placement.h"
 #include "launcher/post_mortem.h"
-#include "launcher/progress.h"
 #include "launcher/supervisor.h"
 #include "launcher/surroundings.h"
 #include "proto/coordinator.pb.h"
@@ -77,11 +77,6 @@ class Job final : private CoordinatorEvents {
   void watch_the_stop(double now);
   void finish();
 
-  // Showing.
-  void show_evaluation(const proto::EvaluationMetrics& metrics);
-  void show_shape(const proto::JobShape& shape);
-  void show_progress(double now);
-
   Status begin_logs(std::uint32_t instance);
   [[nodiscard]] std::string log_of(std::uint32_t instance) const;
   void wait_for_tick();
@@ -103,6 +98,7 @@ class Job final : private CoordinatorEvents {
   Supervisor supervisor_;
   Programs programs_;
   JobState state_;
+  Display display_;
   JobResults results_;
   ReplicaLogs logs_;
   OutputRouter router_;
@@ -118,10 +114,6 @@ class Job final : private CoordinatorEvents {
   double drain_until_ = 0;
   double stopping_since_ = 0;
   bool dataset_known_ = false;
-
-  Progress progress_;
-  double shown_at_ = 0;
-  std::uint64_t shown_done_ = 0;  ///< Steps or items.
 };
 
 }  // namespace poprun::launcher
