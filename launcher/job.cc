@@ -26,15 +26,6 @@ constexpr double kStopSeconds = 1.5;   // Then everything gets SIGKILL,
 constexpr double kStopSecondsMax = 4;  // and then we go.
 constexpr int kInfrastructure = static_cast<int>(ErrorCode::kInfrastructure);
 
-/// mpirun's own failures and those of its daemons and ssh: running again can work.
-bool is_infrastructure(int status) {
-  if (!WIFEXITED(status)) {
-    return true;
-  }
-  const int code = WEXITSTATUS(status);
-  return code == 205 || code == 254 || code == 255 || code > 128;
-}
-
 }  // namespace
 
 Job::Job(const Options& options, const Placement& placement, Console& console, double launched_at)
@@ -248,7 +239,7 @@ void Job::on_mpirun_exit(int status) {
   if (options_.verbosity > 0) {
     console_.say(fmt::format("mpirun {}", exit_text(status)));
   }
-  if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
+  if (ending()) {
     return;
   }
   const bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
@@ -261,27 +252,12 @@ void Job::on_mpirun_exit(int status) {
     decide();
     return;
   }
-  Verdict verdict;
-  const std::string essential = router_.notices().essential();
-  const bool started = std::ranges::any_of(state_.instances(), &InstanceView::joined);
-  if (clean) {
-    verdict.exit_code = kInfrastructure;
-    verdict.first_line =
-        "all instances ended without reporting their results; see " + results_.path("logs");
-  } else if (!started) {
-    verdict.exit_code = static_cast<int>(ErrorCode::kUnreachable);
-    verdict.first_line = fmt::format("no replica could be started: {}",
-                                     essential.empty() ? "mpirun " + exit_text(status) : essential);
-  } else {
-    verdict.exit_code = is_infrastructure(status) ? kInfrastructure : WEXITSTATUS(status);
-    verdict.first_line = fmt::format("mpirun {} at step {}{}{}", exit_text(status), state_.step(),
-                                     essential.empty() ? "" : ": ", essential);
-  }
-  give_verdict(verdict);
+  give_verdict(
+      mpirun_verdict(state_, status, router_.notices().essential(), results_.path("logs")));
 }
 
 void Job::on_data_server_exit(int status) {
-  if (phase_ == Phase::kStopping || phase_ == Phase::kOver || results_.complete()) {
+  if (ending() || results_.complete()) {
     return;
   }
   std::string command = data_->restart_command();
@@ -350,17 +326,18 @@ void Job::on_tick() {
                              kDrainSeconds));
     stop(128 + signal_, false);
   } else if (options_.timeout_seconds > 0 && now - launched_at_ > options_.timeout_seconds) {
-    Verdict verdict{kInfrastructure, "", meanwhile(state_, {}, now), std::nullopt};
-    verdict.first_line = fmt::format(
-        "the job is not done after {} s, the limit of --timeout; it was at step {} of {}",
-        options_.timeout_seconds, state_.step(), display_.progress().total_steps());
-    give_verdict(verdict);
+    give_verdict(
+        {kInfrastructure,
+         fmt::format(
+             "the job is not done after {} s, the limit of --timeout; it was at step {} of {}",
+             options_.timeout_seconds, state_.step(), display_.progress().total_steps()),
+         meanwhile(state_, {}, now)});
   }
 }
 
 /// Something is wrong; wait a little for the news that explain it.
 void Job::expect_details(double seconds) {
-  if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
+  if (ending()) {
     return;
   }
   const double at = monotonic_seconds() + seconds;
@@ -378,7 +355,7 @@ void Job::decide() {
 }
 
 void Job::give_verdict(const Verdict& verdict) {
-  if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
+  if (ending()) {
     return;
   }
   // A log that is more than its own beginning has something to tell.
@@ -412,7 +389,7 @@ void Job::write_failure(const Verdict& verdict) {
 }
 
 void Job::give_error(const Error& error) {
-  give_verdict({static_cast<int>(error.code), error.message, {}, std::nullopt});
+  give_verdict({static_cast<int>(error.code), error.message});
 }
 
 void Job::stop(int exit_code, bool at_once) {

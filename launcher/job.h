@@ -46,6 +46,8 @@ class Job final : private CoordinatorEvents {
  private:
   enum class Phase : std::uint8_t { kRunning, kDraining, kStopping, kOver };
 
+  [[nodiscard]] bool ending() const { return phase_ == Phase::kStopping || phase_ == Phase::kOver; }
+
   // Starting. Each returns what went wrong before any replica ran.
   Status prepare();
   int check_model(const std::string& onnx);
