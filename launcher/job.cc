@@ -41,7 +41,7 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       state_(placement, launched_at),
       display_(console, options.config),
       results_(options.output_dir, options.config),
-      logs_(results_.path("logs")),
+      logs_(results_.path("logs"), placement.num_replicas),
       router_(console, logs_, placement_,
               {.only_instance = options.only_output_from_instance,
                .show_mpirun = options.verbosity > 0,
@@ -168,15 +168,10 @@ Status Job::begin_logs(std::uint32_t instance) {
   const InstanceView& view = state_.instances()[instance];
   const std::uint32_t local = placement_.replicas_per_instance();
   for (std::uint32_t r = instance * local; r < (instance + 1) * local; ++r) {
-    POPRUN_TRY(logs_.write(replica_log_name(r, placement_.num_replicas),
-                           fmt::format("# replica {}: instance {}, host {}, pid {}", r, instance,
-                                       view.host, view.pid)));
+    POPRUN_TRY(logs_.write(r, fmt::format("# replica {}: instance {}, host {}, pid {}", r, instance,
+                                          view.host, view.pid)));
   }
   return {};
-}
-
-std::string Job::log_of(std::uint32_t instance) const {
-  return replica_log_name(instance * placement_.replicas_per_instance(), placement_.num_replicas);
 }
 
 void Job::on_beat(const proto::Beat& beat) {
@@ -360,9 +355,10 @@ void Job::give_verdict(const Verdict& verdict) {
   }
   // A log that is more than its own beginning has something to tell.
   const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);
-  console_.say(has_lines ? fmt::format("{}; last lines in {}/{}", verdict.first_line,
-                                       results_.path("logs"), log_of(*verdict.instance))
-                         : verdict.first_line);
+  console_.say(has_lines
+                   ? fmt::format("{}; last lines in {}", verdict.first_line,
+                                 logs_.path(*verdict.instance * placement_.replicas_per_instance()))
+                   : verdict.first_line);
   for (const std::string& line : verdict.more) {
     console_.err(line);
   }

@@ -80,7 +80,6 @@ class Job final : private CoordinatorEvents {
   void finish();
 
   Status begin_logs(std::uint32_t instance);
-  [[nodiscard]] std::string log_of(std::uint32_t instance) const;
   void wait_for_tick();
   void wait_for_signal();
   [[nodiscard]] std::vector<pid_t> local_replicas() const;

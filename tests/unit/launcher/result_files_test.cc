@@ -163,17 +163,17 @@ TEST_F(ResultFiles, ProfileHasAllFieldsAlsoTheEmptyOnes) {
 }
 
 TEST_F(ResultFiles, LogsHaveNamesThatSort) {
-  EXPECT_EQ(replica_log_name(5, 16), "replica-05.log");
-  EXPECT_EQ(replica_log_name(0, 1), "replica-00.log");
-  EXPECT_EQ(replica_log_name(5, 4096), "replica-0005.log");
+  EXPECT_EQ(ReplicaLogs("logs", 16).path(5), "logs/replica-05.log");
+  EXPECT_EQ(ReplicaLogs("logs", 1).path(0), "logs/replica-00.log");
+  EXPECT_EQ(ReplicaLogs("logs", 4096).path(5), "logs/replica-0005.log");
 }
 
 TEST_F(ResultFiles, LogsTakeLinesAtOnce) {
-  ReplicaLogs logs(folder_.path());
-  ASSERT_TRUE(logs.write("replica-00.log", "one"));
-  ASSERT_TRUE(logs.write("replica-00.log", "two"));
+  ReplicaLogs logs(folder_.path(), 1);
+  ASSERT_TRUE(logs.write(0, "one"));
+  ASSERT_TRUE(logs.write(0, "two"));
   EXPECT_EQ(get("replica-00.log"), "one\ntwo\n");
-  EXPECT_EQ(ReplicaLogs("/nowhere").write("x", "y").error().code, ErrorCode::kInfrastructure);
+  EXPECT_EQ(ReplicaLogs("/nowhere", 1).write(0, "y").error().code, ErrorCode::kInfrastructure);
 }
 
 }  // namespace
