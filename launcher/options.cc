@@ -12,6 +12,7 @@
 #include "launcher/config_file.h"
 #include "launcher/nearest.h"
 #include "launcher/option_table.h"
+#include "launcher/option_values.h"
 
 namespace poprun::launcher {
 namespace {
