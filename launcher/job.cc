@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/wait.h>
 
 #include "launcher/inquiry.h"
@@ -25,17 +24,7 @@ constexpr double kQuietSeconds = 4;           // And two heartbeats: no machine 
 constexpr double kDrainSeconds = 3;
 constexpr double kStopSeconds = 1.5;   // Then everything gets SIGKILL,
 constexpr double kStopSecondsMax = 4;  // and then we go.
-constexpr double kPlainProgressSeconds = 10;
 constexpr int kInfrastructure = static_cast<int>(ErrorCode::kInfrastructure);
-
-/// mpirun's own failures and those of its daemons and ssh: running again can work.
-bool is_infrastructure(int status) {
-  if (!WIFEXITED(status)) {
-    return true;
-  }
-  const int code = WEXITSTATUS(status);
-  return code == 205 || code == 254 || code == 255 || code > 128;
-}
 
 }  // namespace
 
@@ -50,15 +39,13 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       tick_(loop_),
       supervisor_(loop_),
       state_(placement, launched_at),
-      logs_(result_path("logs")),
+      display_(console, options.config),
+      results_(options.output_dir, options.config),
+      logs_(results_.path("logs"), placement.num_replicas),
       router_(console, logs_, placement_,
               {.only_instance = options.only_output_from_instance,
                .show_mpirun = options.verbosity > 0,
-               .show_info = options.verbosity > 0}) {
-  for (const proto::DumpRequest& request : options.config.report().dump_tensors()) {
-    dumps_due_.insert(request.step());
-  }
-}
+               .show_info = options.verbosity > 0}) {}
 
 int Job::run() {
   last_tick_ = launched_at_;
@@ -181,15 +168,10 @@ Status Job::begin_logs(std::uint32_t instance) {
   const InstanceView& view = state_.instances()[instance];
   const std::uint32_t local = placement_.replicas_per_instance();
   for (std::uint32_t r = instance * local; r < (instance + 1) * local; ++r) {
-    POPRUN_TRY(logs_.write(replica_log_name(r, placement_.num_replicas),
-                           fmt::format("# replica {}: instance {}, host {}, pid {}", r, instance,
-                                       view.host, view.pid)));
+    POPRUN_TRY(logs_.write(r, fmt::format("# replica {}: instance {}, host {}, pid {}", r, instance,
+                                          view.host, view.pid)));
   }
   return {};
-}
-
-std::string Job::log_of(std::uint32_t instance) const {
-  return replica_log_name(instance * placement_.replicas_per_instance(), placement_.num_replicas);
 }
 
 void Job::on_beat(const proto::Beat& beat) {
@@ -211,112 +193,22 @@ void Job::on_failure(const proto::Failure& failure) {
 }
 
 Status Job::on_report(const proto::ReportItem& item) {
-  const auto append = [&](const std::string& row) -> Status {
-    if (!metrics_) {
-      POPRUN_ASSIGN(metrics_, GrowingFile::open(result_path("metrics.csv")));
-      POPRUN_TRY(metrics_->append(metrics_header()));
-    }
-    metrics_unflushed_ = true;
-    return metrics_->append(row);
-  };
-  Status taken;
-  switch (item.kind_case()) {
-    case proto::ReportItem::kShape:
-      show_shape(item.shape());
-      break;
-    case proto::ReportItem::kStep:
-      progress_.step(item.step());
-      taken =
-          append(metrics_row(item.step())).and_then([&] { return write_dump(item.step().step()); });
-      break;
-    case proto::ReportItem::kEvaluation:
-      show_evaluation(item.evaluation());
-      taken = append(metrics_row(item.evaluation()));
-      break;
-    case proto::ReportItem::kWeights:
-      taken = weights_.take(item.weights());
-      break;
-    case proto::ReportItem::kDumped:
-      taken = dumps_[item.dumped().step()].take(item.dumped().chunk());
-      break;
-    case proto::ReportItem::kOutput:
-      taken = take_output(item.output());
-      break;
-    case proto::ReportItem::kProfile:
-      profile_ = item.profile();
-      break;
-    case proto::ReportItem::KIND_NOT_SET:
-      break;
-  }
+  display_.take(item);
+  const Status taken = results_.take(item);
   if (!taken) {
     give_error(taken.error());
+  } else if (item.has_output()) {
+    const auto items = static_cast<std::uint64_t>(item.output().shape(0));
+    display_.outputs(results_.items_written(), items, monotonic_seconds());
   }
   return taken;
 }
 
-/// The step is over: what was dumped of it is all there will be.
-Status Job::write_dump(std::uint64_t step) {
-  const auto dump = dumps_.find(step);
-  if (dump == dumps_.end()) {
-    return {};
-  }
-  const Status written =
-      dump->second.write(result_path(fmt::format("dump-step-{}.safetensors", step).c_str()));
-  dumps_.erase(dump);
-  dumps_due_.erase(step);
-  return written;
-}
-
-/// Writes what came of a step that did not end, and names the steps that never began.
-void Job::settle_dumps() {
-  while (!dumps_.empty()) {
-    const std::uint64_t step = dumps_.begin()->first;
-    const std::size_t tensors = dumps_.begin()->second.keep_complete();
-    const Status written = write_dump(step);
-    console_.say(written ? fmt::format("dump-step-{}.safetensors has the {} tensors that step {} "
-                                       "made before it broke off",
-                                       step, tensors, step)
-                         : written.error().message);
-  }
-  const bool ran = signal_ != 0 || progress_.steps() > 0;
-  if (ran && !dumps_due_.empty()) {
-    console_.say(
-        fmt::format("report.dump-tensors: the job ended after step {}, so there is no dump "
-                    "of step {}",
-                    progress_.steps(), fmt::join(dumps_due_, ", ")));
-  }
-}
-
-Status Job::take_output(const proto::OutputPiece& piece) {
-  if (!outputs_) {
-    POPRUN_ASSIGN(outputs_, NpyFile::create(result_path("outputs.npy"), piece.type(),
-                                            std::vector<std::int64_t>{piece.shape().begin(),
-                                                                      piece.shape().end()}));
-  }
-  POPRUN_TRY(outputs_->write(piece.offset(), piece.data()));
-  const auto items = static_cast<std::uint64_t>(piece.shape(0));
-  progress_.outputs(outputs_->rows_written(), items, monotonic_seconds());
-  return {};
-}
-
 Status Job::on_report_end() {
-  // Without the profile it was another instance's, or broke off: then nothing here is complete.
-  if (!profile_ || phase_ == Phase::kStopping) {
+  if (phase_ == Phase::kStopping) {
     return {};
   }
-  const auto write_all = [this]() -> Status {
-    if (metrics_) {
-      POPRUN_TRY(metrics_->flush());
-    }
-    if (options_.config.inference()) {
-      POPRUN_TRY(outputs_ ? outputs_->finish() : fail(ErrorCode::kBug, "no outputs came"));
-    } else {
-      POPRUN_TRY(weights_.write(result_path("weights.safetensors")));
-    }
-    return write_profile(result_path("profile.json"), *profile_);
-  };
-  const Status written = write_all();
-  results_safe_ = written.has_value();
+  const Status written = results_.finish();
   if (!written) {
     give_error(written.error());
   }
@@ -342,11 +234,11 @@ void Job::on_mpirun_exit(int status) {
   if (options_.verbosity > 0) {
     console_.say(fmt::format("mpirun {}", exit_text(status)));
   }
-  if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
+  if (ending()) {
     return;
   }
   const bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (clean && results_safe_) {
+  if (clean && results_.complete()) {
     // The signal's code, so that a script sees that training did not run to its end.
     stop(signal_ == 0 ? 0 : 128 + signal_, false);
     return;
@@ -355,27 +247,12 @@ void Job::on_mpirun_exit(int status) {
     decide();
     return;
   }
-  Verdict verdict;
-  const std::string essential = router_.notices().essential();
-  const bool started = std::ranges::any_of(state_.instances(), &InstanceView::joined);
-  if (clean) {
-    verdict.exit_code = kInfrastructure;
-    verdict.first_line =
-        "all instances ended without reporting their results; see " + result_path("logs");
-  } else if (!started) {
-    verdict.exit_code = static_cast<int>(ErrorCode::kUnreachable);
-    verdict.first_line = fmt::format("no replica could be started: {}",
-                                     essential.empty() ? "mpirun " + exit_text(status) : essential);
-  } else {
-    verdict.exit_code = is_infrastructure(status) ? kInfrastructure : WEXITSTATUS(status);
-    verdict.first_line = fmt::format("mpirun {} at step {}{}{}", exit_text(status), state_.step(),
-                                     essential.empty() ? "" : ": ", essential);
-  }
-  give_verdict(verdict);
+  give_verdict(
+      mpirun_verdict(state_, status, router_.notices().essential(), results_.path("logs")));
 }
 
 void Job::on_data_server_exit(int status) {
-  if (phase_ == Phase::kStopping || phase_ == Phase::kOver || results_safe_) {
+  if (ending() || results_.complete()) {
     return;
   }
   std::string command = data_->restart_command();
@@ -396,7 +273,7 @@ void Job::on_signal(int number) {
     return;
   }
   signal_ = number;
-  if (progress_.steps() == 0) {
+  if (display_.progress().steps() == 0) {
     console_.say(fmt::format("SIG{}: ending the job{}", sigabbrev_np(number),
                              options_.config.inference()
                                  ? "; outputs are kept only when all are there"
@@ -421,18 +298,15 @@ void Job::on_tick() {
     watch_the_stop(now);
     return;
   }
-  if (metrics_unflushed_ && metrics_) {
-    metrics_unflushed_ = false;
-    if (const Status flushed = metrics_->flush(); !flushed) {
-      give_error(flushed.error());
-      return;
-    }
+  if (const Status flushed = results_.flush(); !flushed) {
+    give_error(flushed.error());
+    return;
   }
   // mpirun's words on a failure may come before anything else of it: they wait for the first cause.
   if (decide_at_ == 0 && now - held_since_ > kHoldSeconds) {
     router_.release_mpirun_lines();
   }
-  show_progress(now);
+  display_.refresh(now);
   const bool still_joining = dataset_known_ && !state_.all_joined();
   if (decide_at_ != 0 && now >= decide_at_) {
     decide();
@@ -447,17 +321,18 @@ void Job::on_tick() {
                              kDrainSeconds));
     stop(128 + signal_, false);
   } else if (options_.timeout_seconds > 0 && now - launched_at_ > options_.timeout_seconds) {
-    Verdict verdict{kInfrastructure, "", meanwhile(state_, {}, now), std::nullopt};
-    verdict.first_line = fmt::format(
-        "the job is not done after {} s, the limit of --timeout; it was at step {} of {}",
-        options_.timeout_seconds, state_.step(), progress_.total_steps());
-    give_verdict(verdict);
+    give_verdict(
+        {kInfrastructure,
+         fmt::format(
+             "the job is not done after {} s, the limit of --timeout; it was at step {} of {}",
+             options_.timeout_seconds, state_.step(), display_.progress().total_steps()),
+         meanwhile(state_, {}, now)});
   }
 }
 
 /// Something is wrong; wait a little for the news that explain it.
 void Job::expect_details(double seconds) {
-  if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
+  if (ending()) {
     return;
   }
   const double at = monotonic_seconds() + seconds;
@@ -475,14 +350,15 @@ void Job::decide() {
 }
 
 void Job::give_verdict(const Verdict& verdict) {
-  if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
+  if (ending()) {
     return;
   }
   // A log that is more than its own beginning has something to tell.
   const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);
-  console_.say(has_lines ? fmt::format("{}; last lines in {}/{}", verdict.first_line,
-                                       result_path("logs"), log_of(*verdict.instance))
-                         : verdict.first_line);
+  console_.say(has_lines
+                   ? fmt::format("{}; last lines in {}", verdict.first_line,
+                                 logs_.path(*verdict.instance * placement_.replicas_per_instance()))
+                   : verdict.first_line);
   for (const std::string& line : verdict.more) {
     console_.err(line);
   }
@@ -501,7 +377,7 @@ void Job::write_failure(const Verdict& verdict) {
   if (std::ranges::none_of(state_.instances(), &InstanceView::joined)) {
     return;
   }
-  const std::string path = result_path("failure.txt");
+  const std::string path = results_.path("failure.txt");
   const std::string report = failure_report(state_, verdict, monotonic_seconds());
   const Status written = write_whole_file(path, {report});
   console_.err(written ? fmt::format("  what each replica did: {}", path)
@@ -509,7 +385,7 @@ void Job::write_failure(const Verdict& verdict) {
 }
 
 void Job::give_error(const Error& error) {
-  give_verdict({static_cast<int>(error.code), error.message, {}, std::nullopt});
+  give_verdict({static_cast<int>(error.code), error.message});
 }
 
 void Job::stop(int exit_code, bool at_once) {
@@ -540,55 +416,20 @@ void Job::finish() {
   phase_ = Phase::kOver;
   supervisor_.kill_all();
   router_.release_mpirun_lines();
-  settle_dumps();
-  if (results_safe_) {
-    if (progress_.done() > shown_done_ && !console_.has_live_line()) {
-      console_.say(progress_.line(std::string::npos));  // Where the job really ended.
-    }
-    console_.out(summary(*profile_, options_.output_dir));
+  const bool ran = signal_ != 0 || display_.progress().steps() > 0;
+  for (const std::string& line :
+       results_.settle_dumps(ran ? std::optional(display_.progress().steps()) : std::nullopt)) {
+    console_.say(line);
+  }
+  if (results_.complete()) {
+    display_.end();
+    console_.out(summary(results_.profile(), options_.output_dir));
   }
   const auto end_loop = [this] { loop_.stop(); };
   if (coordinator_ == nullptr) {
     end_loop();
   } else {
     coordinator_->stop(end_loop);
-  }
-}
-
-void Job::show_evaluation(const proto::EvaluationMetrics& metrics) {
-  if (!options_.config.inference()) {
-    console_.say(fmt::format(
-        "epoch {}, step {}: test accuracy {:.2f} %, test loss {:.4f}, {} items", metrics.epoch(),
-        metrics.step(), 100 * metrics.accuracy(), metrics.loss(), grouped(metrics.items())));
-  }
-}
-
-void Job::show_shape(const proto::JobShape& shape) {
-  progress_.shape(shape);
-  const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  const std::string work =
-      options_.config.inference()
-          ? fmt::format("inference, {} batches of {} samples", grouped(shape.total_steps()),
-                        shape.samples_per_step())
-          : fmt::format("{} steps of {} samples ({} an epoch)", grouped(shape.total_steps()),
-                        shape.samples_per_step(), grouped(shape.steps_per_epoch()));
-  console_.say(fmt::format(
-      "{} on {} replicas: {} parameters, {}, {:.1f} of {:.1f} MiB an IPU",
-      options_.config.model().name(), placement_.num_replicas, grouped(shape.parameter_count()),
-      work, mebibytes(shape.planned_peak_bytes()), mebibytes(shape.memory_capacity_bytes())));
-  for (const std::string& note : shape.notes()) {
-    console_.say(fmt::format("note: {}", note));
-  }
-}
-
-void Job::show_progress(double now) {
-  if (console_.has_live_line()) {
-    console_.live(progress_.line(console_.width() - 1));
-  } else if (progress_.done() > shown_done_ &&
-             (shown_done_ == 0 || now - shown_at_ >= kPlainProgressSeconds)) {
-    shown_at_ = now;
-    shown_done_ = progress_.done();
-    console_.say(progress_.line(std::string::npos));
   }
 }
 
@@ -619,10 +460,6 @@ std::vector<pid_t> Job::local_replicas() const {
     }
   }
   return pids;
-}
-
-std::string Job::result_path(const char* name) const {
-  return fmt::format("{}/{}", options_.output_dir, name);
 }
 
 }  // namespace poprun::launcher

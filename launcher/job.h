@@ -1,10 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,18 +14,18 @@
 #include "launcher/console.h"
 #include "launcher/coordinator.h"
 #include "launcher/data_service.h"
+#include "launcher/display.h"
 #include "launcher/job_state.h"
 #include "launcher/mpirun.h"
 #include "launcher/options.h"
 #include "launcher/output_router.h"
-#include "launcher/outputs/npy.h"
+#include "launcher/outputs/job_results.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/placement.h"
 #include "launcher/post_mortem.h"
-#include "launcher/progress.h"
 #include "launcher/supervisor.h"
 #include "launcher/surroundings.h"
-#include "proto/profile.pb.h"
+#include "proto/coordinator.pb.h"
 
 namespace poprun::launcher {
 
@@ -47,6 +45,8 @@ class Job final : private CoordinatorEvents {
 
  private:
   enum class Phase : std::uint8_t { kRunning, kDraining, kStopping, kOver };
+
+  [[nodiscard]] bool ending() const { return phase_ == Phase::kStopping || phase_ == Phase::kOver; }
 
   // Starting. Each returns what went wrong before any replica ran.
   Status prepare();
@@ -79,21 +79,10 @@ class Job final : private CoordinatorEvents {
   void watch_the_stop(double now);
   void finish();
 
-  Status write_dump(std::uint64_t step);
-  void settle_dumps();
-  Status take_output(const proto::OutputPiece& piece);
-
-  // Showing.
-  void show_evaluation(const proto::EvaluationMetrics& metrics);
-  void show_shape(const proto::JobShape& shape);
-  void show_progress(double now);
-
   Status begin_logs(std::uint32_t instance);
-  [[nodiscard]] std::string log_of(std::uint32_t instance) const;
   void wait_for_tick();
   void wait_for_signal();
   [[nodiscard]] std::vector<pid_t> local_replicas() const;
-  [[nodiscard]] std::string result_path(const char* name) const;
 
   const Options& options_;
   const Placement& placement_;
@@ -110,6 +99,8 @@ class Job final : private CoordinatorEvents {
   Supervisor supervisor_;
   Programs programs_;
   JobState state_;
+  Display display_;
+  JobResults results_;
   ReplicaLogs logs_;
   OutputRouter router_;
   std::unique_ptr<Coordinator> coordinator_;
@@ -124,18 +115,6 @@ class Job final : private CoordinatorEvents {
   double drain_until_ = 0;
   double stopping_since_ = 0;
   bool dataset_known_ = false;
-
-  Progress progress_;
-  double shown_at_ = 0;
-  std::uint64_t shown_done_ = 0;        ///< Steps or items.
-  std::optional<GrowingFile> metrics_;  ///< From the first row on.
-  bool metrics_unflushed_ = false;
-  WeightsCollector weights_;
-  std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until it is complete.
-  std::set<std::uint64_t> dumps_due_;                ///< Steps whose dump is not written yet.
-  std::optional<NpyFile> outputs_;                   ///< From the first piece on.
-  std::optional<proto::Profile> profile_;
-  bool results_safe_ = false;  ///< All files are complete on disk.
 };
 
 }  // namespace poprun::launcher

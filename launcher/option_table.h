@@ -9,7 +9,7 @@
 #include "launcher/options.h"
 
 /// The one table of options. A new option is one new row here, and a line in train.cfg if its name
-/// has a dot.
+/// has a dot; a field of that name in RunConfig then gets its value.
 namespace poprun::launcher {
 
 enum class Group : std::uint8_t {
@@ -47,8 +47,5 @@ std::span<const OptionRow> option_table();
 
 /// The row of that full name, or null.
 const OptionRow* find_row(std::string_view name);
-
-/// poprun's booleans: yes no on off true false 1 0.
-std::optional<bool> parse_boolean(std::string_view text);
 
 }  // namespace poprun::launcher

@@ -12,6 +12,7 @@
 #include "launcher/config_file.h"
 #include "launcher/nearest.h"
 #include "launcher/option_table.h"
+#include "launcher/option_values.h"
 
 namespace poprun::launcher {
 namespace {
@@ -43,8 +44,7 @@ std::vector<std::string> names_of_all_rows() {
 }
 
 /// Boost's view of the rows of `group`; every value is text to it. A flag's value is joined to it
-/// by
-/// `=` before Boost parses (see normalised), and help shows it without one.
+/// by `=` before Boost parses (see normalised), and help shows it without one.
 po::options_description described(Group group, const std::string& caption, bool for_help) {
   po::options_description description(caption, 110, 60);
   for (const OptionRow& row : option_table()) {
@@ -315,31 +315,31 @@ Status check_model(Options& options) {
   return {};
 }
 
-/// What no row can see alone.
-Status check_together(Options& options) {
-  POPRUN_TRY(check_model(options));
-  POPRUN_TRY(check_training(options.config.training()));
-  POPRUN_TRY(resolve_precision(options));
-  scale_learning_rate(options);
-  if (options.config.inference() && options.config.report().dump_tensors_size() > 0) {
+/// Inference has no training steps to dump, and makes random weights no better.
+Status check_inference(Options& options) {
+  if (!options.config.inference()) {
+    return {};
+  }
+  if (options.config.report().dump_tensors_size() > 0) {
     return fail(ErrorCode::kUsage,
                 "report.dump-tensors needs training steps, model.mode = inference has none; remove "
                 "one of the two");
   }
-  if (options.config.inference() && options.config.model().initial_weights().empty() &&
-      options.config.model().onnx().empty()) {
+  const proto::ModelConfig& model = options.config.model();
+  if (model.initial_weights().empty() && model.onnx().empty()) {
     options.notes.push_back(
         "model.mode = inference without model.initial-weights: the weights are random");
   }
-  if (!options.source_parameters.empty()) {
-    options.config.mutable_data()->set_source(fmt::format(
-        "{}?{}", options.config.data().source(), fmt::join(options.source_parameters, ",")));
-  }
+  return {};
+}
+
+/// Without --num-instances, every replica is an instance.
+Status resolve_instances(Options& options) {
   proto::Topology& topology = *options.config.mutable_topology();
-  if (topology.num_instances() == 0) {
-    topology.set_num_instances(topology.num_replicas());
-  }
   const std::uint32_t replicas = topology.num_replicas();
+  if (topology.num_instances() == 0) {
+    topology.set_num_instances(replicas);
+  }
   const std::uint32_t instances = topology.num_instances();
   if (instances > replicas) {
     return fail(ErrorCode::kUsage, fmt::format("--num-instances = {} is more than --num-replicas = "
@@ -353,13 +353,28 @@ Status check_together(Options& options) {
                     "has the same number of replicas",
                     replicas, instances));
   }
-  if (!options.host_lists.empty() && !options.hostfile.empty()) {
-    return fail(ErrorCode::kUsage, "--host and --hostfile exclude each other; give one of them");
-  }
   if (options.only_output_from_instance >= static_cast<std::int64_t>(instances)) {
     return fail(ErrorCode::kUsage,
                 fmt::format("--only-output-from-instance = {}, but instances are 0 to {}",
                             options.only_output_from_instance, instances - 1));
+  }
+  return {};
+}
+
+/// What no row can see alone.
+Status check_together(Options& options) {
+  POPRUN_TRY(check_model(options));
+  POPRUN_TRY(check_training(options.config.training()));
+  POPRUN_TRY(resolve_precision(options));
+  scale_learning_rate(options);
+  POPRUN_TRY(check_inference(options));
+  if (!options.source_parameters.empty()) {
+    options.config.mutable_data()->set_source(fmt::format(
+        "{}?{}", options.config.data().source(), fmt::join(options.source_parameters, ",")));
+  }
+  POPRUN_TRY(resolve_instances(options));
+  if (!options.host_lists.empty() && !options.hostfile.empty()) {
+    return fail(ErrorCode::kUsage, "--host and --hostfile exclude each other; give one of them");
   }
   if (options.heartbeat_timeout_seconds < 2 * options.heartbeat_interval_seconds) {
     return fail(ErrorCode::kUsage,

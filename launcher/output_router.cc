@@ -70,7 +70,7 @@ Status OutputRouter::take_instance(const TaggedLine& line) {
       hidden.pop_front();
     }
   }
-  return logs_.write(replica_log_name(replica, placement_.num_replicas), line.text);
+  return logs_.write(replica, line.text);
 }
 
 std::vector<std::string> OutputRouter::hidden_lines(std::uint32_t instance) const {

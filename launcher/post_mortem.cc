@@ -1,13 +1,14 @@
 #include "launcher/post_mortem.h"
 
 #include <algorithm>
-#include <csignal>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <utility>
 
 #include <fmt/format.h>
+#include <sys/wait.h>
+
+#include "launcher/supervisor.h"
 
 namespace poprun::launcher {
 namespace {
@@ -15,10 +16,10 @@ namespace {
 constexpr int kInfrastructure = static_cast<int>(ErrorCode::kInfrastructure);
 constexpr int kCallsShown = 3;  ///< On the console; the file has all of them.
 
-std::string signal_text(int number) {
-  const char* name = sigabbrev_np(number);
-  return name == nullptr ? fmt::format("signal {}", number)
-                         : fmt::format("signal {} (SIG{})", number, name);
+/// A signal, or the codes by which mpirun, its daemons and ssh tell of failures of their own (205,
+/// 254, 255) and shells of signals: running again can work.
+bool is_infrastructure(int status) {
+  return !WIFEXITED(status) || WEXITSTATUS(status) > 128;
 }
 
 /// Codes that say the request or the data is wrong: the same on every replica, so who said it first
@@ -201,10 +202,9 @@ Verdict noticed_verdict(const JobState& state, const RankEnd& end, double now) {
   Verdict verdict;
   verdict.instance = end.rank;
   verdict.exit_code = end.exit_code == 0 ? kInfrastructure : end.exit_code;
-  const std::string how = end.signal != 0 ? fmt::format("was killed by {}", signal_text(end.signal))
-                                          : fmt::format("exited with code {}", end.exit_code);
   verdict.first_line =
-      fmt::format("{} {} {}", describe(state, end.rank), how, where(state, end.rank));
+      fmt::format("{} {} {}", describe(state, end.rank),
+                  exit_text(W_EXITCODE(end.exit_code, end.signal)), where(state, end.rank));
   verdict.more = meanwhile(state, std::span(&end.rank, 1), now);
   return verdict;
 }
@@ -263,6 +263,21 @@ Verdict absence_verdict(const JobState& state, double waited_seconds) {
                       state.instances()[absent.front()].host),
           {},
           absent.front()};
+}
+
+Verdict mpirun_verdict(const JobState& state, int status, const std::string& essential,
+                       const std::string& logs) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    return {kInfrastructure, "all instances ended without reporting their results; see " + logs};
+  }
+  const std::string ended = "mpirun " + exit_text(status);
+  if (std::ranges::none_of(state.instances(), &InstanceView::joined)) {
+    return {static_cast<int>(ErrorCode::kUnreachable),
+            "no replica could be started: " + (essential.empty() ? ended : essential)};
+  }
+  return {is_infrastructure(status) ? kInfrastructure : WEXITSTATUS(status),
+          fmt::format("{} at step {}{}{}", ended, state.step(), essential.empty() ? "" : ": ",
+                      essential)};
 }
 
 std::string describe(const JobState& state, std::uint32_t instance) {

@@ -15,8 +15,8 @@ namespace poprun::launcher {
 struct Verdict {
   int exit_code = 0;
   std::string first_line;
-  std::vector<std::string> more;
-  std::optional<std::uint32_t> instance;  ///< The one to blame.
+  std::vector<std::string> more = {};
+  std::optional<std::uint32_t> instance = {};  ///< The one to blame.
 };
 
 /// The first cause among what is known: an instance's own reason, else what mpirun noticed, else
@@ -30,6 +30,11 @@ Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> in
 
 /// Over the instances that never joined. Requires: there are some.
 Verdict absence_verdict(const JobState& state, double waited_seconds);
+
+/// Over the end of mpirun where nobody told more. `status` is that of waitpid, `essential` what
+/// mpirun said of it, `logs` where the replicas' are.
+Verdict mpirun_verdict(const JobState& state, int status, const std::string& essential,
+                       const std::string& logs);
 
 /// `replica 5 (instance 5, host node1, pid 4711)`.
 std::string describe(const JobState& state, std::uint32_t instance);

@@ -221,16 +221,16 @@ Status write_profile(const std::string& path, const proto::Profile& profile) {
   return write_whole_file(path, {json});
 }
 
-std::string replica_log_name(std::uint32_t replica, std::uint32_t replicas) {
-  const std::size_t digits = std::max<std::size_t>(2, std::to_string(replicas - 1).size());
-  return fmt::format("replica-{:0{}}.log", replica, digits);
+std::string ReplicaLogs::path(std::uint32_t replica) const {
+  const std::size_t digits = std::max<std::size_t>(2, std::to_string(replicas_ - 1).size());
+  return fmt::format("{}/replica-{:0{}}.log", folder_, replica, digits);
 }
 
-Status ReplicaLogs::write(const std::string& name, std::string_view line) {
-  auto file = files_.find(name);
+Status ReplicaLogs::write(std::uint32_t replica, std::string_view line) {
+  auto file = files_.find(replica);
   if (file == files_.end()) {
-    POPRUN_ASSIGN(GrowingFile opened, GrowingFile::open(fmt::format("{}/{}", folder_, name)));
-    file = files_.emplace(name, std::move(opened)).first;
+    POPRUN_ASSIGN(GrowingFile opened, GrowingFile::open(path(replica)));
+    file = files_.emplace(replica, std::move(opened)).first;
   }
   POPRUN_TRY(file->second.append(fmt::format("{}\n", line)));
   return file->second.flush();

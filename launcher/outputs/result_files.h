@@ -81,20 +81,21 @@ class WeightsCollector {
 
 Status write_profile(const std::string& path, const proto::Profile& profile);
 
-/// `replica-05.log`: enough digits that names sort.
-std::string replica_log_name(std::uint32_t replica, std::uint32_t replicas);
-
 /// One log a replica, opened when its first line comes.
 class ReplicaLogs {
  public:
-  explicit ReplicaLogs(std::string folder) : folder_(std::move(folder)) {}
+  ReplicaLogs(std::string folder, std::uint32_t replicas)
+      : folder_(std::move(folder)), replicas_(replicas) {}
 
-  /// `name` is a file name in the folder.
-  Status write(const std::string& name, std::string_view line);
+  /// `FOLDER/replica-05.log`: enough digits that names sort.
+  [[nodiscard]] std::string path(std::uint32_t replica) const;
+
+  Status write(std::uint32_t replica, std::string_view line);
 
  private:
   std::string folder_;
-  std::map<std::string, GrowingFile> files_;
+  std::uint32_t replicas_;
+  std::map<std::uint32_t, GrowingFile> files_;  ///< By replica.
 };
 
 }  // namespace poprun::launcher

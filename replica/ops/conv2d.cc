@@ -1,8 +1,8 @@
-#include <algorithm>
 #include <optional>
 
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/dnnl/matmul.h"
+#include "replica/ops/image.h"
 #include "replica/ops/operator.h"
 
 /// Two-dimensional convolution.
@@ -43,17 +43,6 @@ struct Geometry {
     }
   }
 };
-
-bool is_image(const TensorType& type) {
-  return type.data == DataType::kF32 && type.shape.size() == 4 &&
-         type.layout == Layout::kChannelsLast;
-}
-
-bool are_integers(const Attributes& attributes, const std::string& name, std::size_t count,
-                  std::int64_t least) {
-  return attributes.has(name) && attributes.integers(name).size() == count &&
-         std::ranges::min(attributes.integers(name)) >= least;
-}
 
 bool has_geometry(const Attributes& attributes) {
   return are_integers(attributes, "stride", 2, 1) && are_integers(attributes, "pad", 4, 0) &&

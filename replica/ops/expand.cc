@@ -3,6 +3,7 @@
 
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/operator.h"
+#include "replica/ops/shaped.h"
 
 /// expand(x) shape=[..] layout="row-major" | "nhwc"  ->  y, x repeated to `shape` as NumPy
 /// broadcasts
@@ -12,16 +13,12 @@ namespace poprun {
 namespace {
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
-  if (s.inputs.size() != 1 || !s.attributes.has("shape") || !s.attributes.has("layout")) {
-    return shape_error("expand", s, "one tensor, shape=[..] and layout");
+  const auto y = s.inputs.size() == 1 ? shaped_type(s.inputs[0].data, s.attributes) : std::nullopt;
+  if (!y || broadcast_shape(s.inputs[0].shape, y->shape) != y->shape) {
+    return shape_error(
+        "expand", s, "one tensor, shape=[..] that x's broadcasts to, layout, and rank 4 for nhwc");
   }
-  const bool image = s.attributes.text("layout") == "nhwc";
-  const TensorType y{s.inputs[0].data, s.attributes.integers("shape"),
-                     image ? Layout::kChannelsLast : Layout::kRowMajor};
-  if (broadcast_shape(s.inputs[0].shape, y.shape) != y.shape || (image && y.shape.size() != 4)) {
-    return shape_error("expand", s, "a shape that x's broadcasts to, and rank 4 for nhwc");
-  }
-  return std::vector{y};
+  return std::vector{*y};
 }
 
 /// Elements only move, so any type of T's size will do for them.
@@ -59,9 +56,8 @@ Work work(const Signature& s) {
 
 void gradient(Differentiator& d) {
   const TensorType& x = d.type(d.operation().inputs[0]);
-  const std::string layout = x.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
-  d.set_input_gradient(
-      0, d.add("sum_to", {d.output_gradient(0)}, {{"shape", x.shape}, {"layout", layout}}, {0})[0]);
+  d.set_input_gradient(0,
+                       d.add("sum_to", {d.output_gradient(0)}, shaped(x.shape, x.layout), {0})[0]);
 }
 
 }  // namespace

@@ -3,13 +3,12 @@
 #include <cmath>
 #include <limits>
 
-#include "replica/ops/operator.h"
+#include "replica/ops/function_table.h"
 
-/// Functions of one element that oneDNN does not have, or not exactly: KIND(x) -> y and
-/// KIND_gradient(x, dy) -> dx, any shape and layout.
+/// Functions of one element (function_table.h) that oneDNN does not have, or not exactly.
 ///
-/// One table, computed by the C library's functions except where it says otherwise. A function in
-/// steps (sign, floor, ceil, round) has the gradient 0. NaN stays NaN.
+/// Computed by the C library's functions except where it says otherwise. A function in steps (sign,
+/// floor, ceil, round) has the gradient 0. NaN stays NaN.
 namespace poprun {
 namespace {
 
@@ -22,7 +21,7 @@ struct Function {
   const char* kind;
   float (*value)(float x, float a, float b);
   float (*slope)(float x, float a, float b);
-  std::int64_t flops;  ///< Of an element; a transcendental function is counted as eight.
+  std::int64_t flops;
   Parameter a = {nullptr, 0};
   Parameter b = {nullptr, 0};
 };
@@ -161,75 +160,39 @@ float value_of(const Parameter& parameter, const Attributes& attributes) {
              : parameter.value;
 }
 
-template <std::size_t row>
-Result<std::vector<TensorType>> shape(const Signature& s) {
-  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32) {
-    return shape_error(kFunctions[row].kind, s, "one f32 tensor");
+struct Numerics {
+  template <std::size_t row>
+  static std::unique_ptr<Kernel> forward(const Signature& s) {
+    return make_kernel([n = s.inputs[0].elements(), a = value_of(kFunctions[row].a, s.attributes),
+                        b = value_of(kFunctions[row].b, s.attributes)](const Operands& t) {
+      const float* x = t.input_f32(0);
+      float* y = t.output_f32(0);
+      constexpr auto kValue = kFunctions[row].value;
+      for (std::int64_t i = 0; i < n; ++i) {
+        y[i] = kValue(x[i], a, b);
+      }
+    });
   }
-  return std::vector{s.inputs[0]};
-}
 
-template <std::size_t row>
-std::unique_ptr<Kernel> numerics(const Signature& s) {
-  return make_kernel([n = s.inputs[0].elements(), a = value_of(kFunctions[row].a, s.attributes),
-                      b = value_of(kFunctions[row].b, s.attributes)](const Operands& t) {
-    const float* x = t.input_f32(0);
-    float* y = t.output_f32(0);
-    constexpr auto kValue = kFunctions[row].value;
-    for (std::int64_t i = 0; i < n; ++i) {
-      y[i] = kValue(x[i], a, b);
-    }
-  });
-}
-
-template <std::size_t row>
-Work work(const Signature& s) {
-  return elementwise_work(s, kFunctions[row].flops);
-}
-
-template <std::size_t row>
-Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
-  if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
-    return shape_error(std::string{kFunctions[row].kind} + "_gradient", s,
-                       "x and dy of one f32 type");
+  template <std::size_t row>
+  static std::unique_ptr<Kernel> backward(const Signature& s) {
+    return make_kernel([n = s.inputs[0].elements(), a = value_of(kFunctions[row].a, s.attributes),
+                        b = value_of(kFunctions[row].b, s.attributes)](const Operands& t) {
+      const float* x = t.input_f32(0);
+      const float* dy = t.input_f32(1);
+      float* dx = t.output_f32(0);
+      constexpr auto kSlope = kFunctions[row].slope;
+      for (std::int64_t i = 0; i < n; ++i) {
+        dx[i] = dy[i] * kSlope(x[i], a, b);
+      }
+    });
   }
-  return std::vector{s.inputs[0]};
-}
-
-template <std::size_t row>
-std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
-  return make_kernel([n = s.inputs[0].elements(), a = value_of(kFunctions[row].a, s.attributes),
-                      b = value_of(kFunctions[row].b, s.attributes)](const Operands& t) {
-    const float* x = t.input_f32(0);
-    const float* dy = t.input_f32(1);
-    float* dx = t.output_f32(0);
-    constexpr auto kSlope = kFunctions[row].slope;
-    for (std::int64_t i = 0; i < n; ++i) {
-      dx[i] = dy[i] * kSlope(x[i], a, b);
-    }
-  });
-}
-
-void gradient(Differentiator& d) {
-  const Operation& op = d.operation();
-  d.set_input_gradient(
-      0, d.add(op.kind + "_gradient", {op.inputs[0], d.output_gradient(0)}, op.attributes, {0})[0]);
-}
-
-template <std::size_t... rows>
-std::vector<Operator> operators_of(std::index_sequence<rows...> /*all*/) {
-  std::vector<Operator> all;
-  (all.push_back({kFunctions[rows].kind, shape<rows>, gradient, work<rows>, numerics<rows>}), ...);
-  (all.push_back({std::string{kFunctions[rows].kind} + "_gradient", gradient_shape<rows>, nullptr,
-                  work<rows>, gradient_numerics<rows>}),
-   ...);
-  return all;
-}
+};
 
 }  // namespace
 
 std::vector<Operator> functions_operators() {
-  return operators_of(std::make_index_sequence<kFunctions.size()>{});
+  return function_table::operators<kFunctions, Numerics>();
 }
 
 }  // namespace poprun

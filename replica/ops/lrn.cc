@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "replica/ops/image.h"
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
@@ -43,8 +44,7 @@ struct Lrn {
 };
 
 bool fits(const Signature& s, std::size_t inputs) {
-  return s.inputs.size() == inputs && s.inputs[0].data == DataType::kF32 &&
-         s.inputs[0].layout == Layout::kChannelsLast && s.inputs.back() == s.inputs[0] &&
+  return s.inputs.size() == inputs && is_image(s.inputs[0]) && s.inputs.back() == s.inputs[0] &&
          s.inputs[0].elements() > 0 && s.attributes.has("size") &&
          s.attributes.integer("size") >= 1 && s.attributes.has("alpha") &&
          s.attributes.has("beta") && s.attributes.has("bias");

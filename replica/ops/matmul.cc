@@ -6,6 +6,7 @@
 
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/operator.h"
+#include "replica/ops/shaped.h"
 
 /// Products of matrices, batched.
 ///
@@ -134,8 +135,7 @@ void add_product(Differentiator& d, std::size_t input, const Factor& left, const
   TensorId gradient = d.add("matmul", {left.matrix, right.matrix}, attributes, {input})[0];
   const Shape& wanted = d.type(d.operation().inputs[input]).shape;
   if (d.type(gradient).shape != wanted) {
-    gradient = d.add("sum_to", {gradient},
-                     {{"shape", wanted}, {"layout", std::string{"row-major"}}}, {input})[0];
+    gradient = d.add("sum_to", {gradient}, shaped(wanted), {input})[0];
   }
   d.set_input_gradient(input, gradient);
 }

@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 
+#include "replica/ops/image.h"
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
@@ -25,17 +26,6 @@
 /// it. Like Graphcore's popnn, it finds that element again from x and y instead of keeping indices.
 namespace poprun {
 namespace {
-
-bool is_image(const TensorType& type) {
-  return type.data == DataType::kF32 && type.shape.size() == 4 &&
-         type.layout == Layout::kChannelsLast;
-}
-
-bool are_integers(const Attributes& attributes, const std::string& name, std::size_t count,
-                  std::int64_t least) {
-  return attributes.has(name) && attributes.integers(name).size() == count &&
-         std::ranges::min(attributes.integers(name)) >= least;
-}
 
 bool has_geometry(const Attributes& attributes) {
   return are_integers(attributes, "window", 2, 1) && are_integers(attributes, "stride", 2, 1) &&
@@ -262,10 +252,16 @@ Result<std::vector<TensorType>> average_shape(const Signature& s) {
   return pooled("avgpool2d", s, needed);
 }
 
-/// 1 / the number of elements that a window's mean counts.
-float share(const Range& rows, const Range& columns, bool count_pad) {
-  const std::int64_t inside = (rows.end - rows.begin) * (columns.end - columns.begin);
-  return 1.0F / static_cast<float>(count_pad ? rows.padded * columns.padded : inside);
+/// Calls visit(input offset, output offset, 1 / the number of elements that the window's mean
+/// counts) for every element of every window.
+template <typename Visit>
+void for_each_share(const Pooling& p, bool count_pad, Visit visit) {
+  for_each_window(p, [&](std::int64_t o, const Range& rows, const Range& columns, std::int64_t n) {
+    const std::int64_t inside = (rows.end - rows.begin) * (columns.end - columns.begin);
+    const float share =
+        1.0F / static_cast<float>(count_pad ? rows.padded * columns.padded : inside);
+    for_each_element(p, rows, columns, n, [&](std::int64_t pixel) { visit(pixel, o, share); });
+  });
 }
 
 /// y += scale * x.
@@ -282,12 +278,9 @@ std::unique_ptr<Kernel> average_numerics(const Signature& s) {
     const float* x = t.input_f32(0);
     float* y = t.output_f32(0);
     std::fill_n(y, p.N * p.Y * p.X * p.C, 0.0F);
-    for_each_window(
-        p, [&](std::int64_t o, const Range& rows, const Range& columns, std::int64_t n) {
-          const float scale = share(rows, columns, count_pad);
-          for_each_element(p, rows, columns, n,
-                           [&](std::int64_t pixel) { add_scaled(x + pixel, scale, y + o, p.C); });
-        });
+    for_each_share(p, count_pad, [&](std::int64_t in, std::int64_t out, float share) {
+      add_scaled(x + in, share, y + out, p.C);
+    });
   });
 }
 
@@ -308,12 +301,9 @@ std::unique_ptr<Kernel> average_gradient_numerics(const Signature& s) {
     const float* dy = t.input_f32(0);
     float* dx = t.output_f32(0);
     std::fill_n(dx, p.N * p.H * p.W * p.C, 0.0F);
-    for_each_window(
-        p, [&](std::int64_t o, const Range& rows, const Range& columns, std::int64_t n) {
-          const float scale = share(rows, columns, count_pad);
-          for_each_element(p, rows, columns, n,
-                           [&](std::int64_t pixel) { add_scaled(dy + o, scale, dx + pixel, p.C); });
-        });
+    for_each_share(p, count_pad, [&](std::int64_t in, std::int64_t out, float share) {
+      add_scaled(dy + out, share, dx + in, p.C);
+    });
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/operator.h"
+#include "replica/ops/shaped.h"
 
 /// reshape(x) shape=[..] layout="row-major" | "nhwc"  ->  y, the same elements in row-major logical
 /// order. Changes the layout in memory where the two differ: flattening an image kept as NHWC gives
@@ -9,20 +10,14 @@
 namespace poprun {
 namespace {
 
-Layout layout_of(const Attributes& attributes) {
-  return attributes.text("layout") == "nhwc" ? Layout::kChannelsLast : Layout::kRowMajor;
-}
-
 Result<std::vector<TensorType>> shape(const Signature& s) {
-  if (s.inputs.size() != 1 || !s.attributes.has("shape") || !s.attributes.has("layout")) {
-    return shape_error("reshape", s, "one tensor, shape=[..] and layout=\"row-major\" or \"nhwc\"");
+  const auto y = s.inputs.size() == 1 ? shaped_type(s.inputs[0].data, s.attributes) : std::nullopt;
+  if (!y || y->elements() != s.inputs[0].elements()) {
+    return shape_error("reshape", s,
+                       "one tensor, shape=[..] of as many elements, layout=\"row-major\" or "
+                       "\"nhwc\", and rank 4 for nhwc");
   }
-  const TensorType y{s.inputs[0].data, s.attributes.integers("shape"), layout_of(s.attributes)};
-  if (y.elements() != s.inputs[0].elements() ||
-      (y.layout == Layout::kChannelsLast && y.shape.size() != 4)) {
-    return shape_error("reshape", s, "a shape of as many elements, and rank 4 for nhwc");
-  }
-  return std::vector{y};
+  return std::vector{*y};
 }
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
@@ -57,9 +52,8 @@ Work work(const Signature& s) {
 
 void gradient(Differentiator& d) {
   const TensorType& x = d.type(d.operation().inputs[0]);
-  const std::string layout = x.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
-  d.set_input_gradient(0, d.add("reshape", {d.output_gradient(0)},
-                                {{"shape", x.shape}, {"layout", layout}}, {0})[0]);
+  d.set_input_gradient(0,
+                       d.add("reshape", {d.output_gradient(0)}, shaped(x.shape, x.layout), {0})[0]);
 }
 
 }  // namespace

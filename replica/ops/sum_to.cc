@@ -3,6 +3,7 @@
 
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/operator.h"
+#include "replica/ops/shaped.h"
 #include "replica/ops/simd.h"
 
 /// sum_to(x) shape=[..] layout="row-major" | "nhwc" scale=.  ->  y
@@ -20,18 +21,14 @@ double scale_of(const Attributes& attributes) {
 }
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
-  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 || !s.attributes.has("shape") ||
-      !s.attributes.has("layout")) {
-    return shape_error("sum_to", s, "one f32 tensor, shape=[..] and layout");
+  const auto y = shaped_type(DataType::kF32, s.attributes);
+  if (!y || s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32 ||
+      broadcast_shape(s.inputs[0].shape, y->shape) != s.inputs[0].shape) {
+    return shape_error("sum_to", s,
+                       "one f32 tensor, shape=[..] that broadcasts to x's, layout, and rank 4 for "
+                       "nhwc");
   }
-  const bool image = s.attributes.text("layout") == "nhwc";
-  const TensorType y{DataType::kF32, s.attributes.integers("shape"),
-                     image ? Layout::kChannelsLast : Layout::kRowMajor};
-  if (broadcast_shape(s.inputs[0].shape, y.shape) != s.inputs[0].shape ||
-      (image && y.shape.size() != 4)) {
-    return shape_error("sum_to", s, "a shape that broadcasts to x's");
-  }
-  return std::vector{y};
+  return std::vector{*y};
 }
 
 POPRUN_SIMD void add_rows(const float* __restrict x, float* __restrict y, std::int64_t n) {
@@ -94,9 +91,7 @@ Work work(const Signature& s) {
 
 void gradient(Differentiator& d) {
   const TensorType& x = d.type(d.operation().inputs[0]);
-  const Attributes whole{
-      {"shape", x.shape},
-      {"layout", std::string{x.layout == Layout::kChannelsLast ? "nhwc" : "row-major"}}};
+  const Attributes whole = shaped(x.shape, x.layout);
   TensorId dy = d.output_gradient(0);
   if (const double scale = scale_of(d.operation().attributes); scale != 1) {
     const TensorId factor = d.add("fill", {}, {{"shape", Shape{}}, {"value", scale}}, {0})[0];

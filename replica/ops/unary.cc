@@ -1,13 +1,12 @@
 #include <array>
 
 #include "replica/ops/dnnl/kernel.h"
-#include "replica/ops/operator.h"
+#include "replica/ops/function_table.h"
 #include "replica/ops/simd.h"
 
-/// Functions of one element, any shape and layout: KIND(x) -> y and KIND_gradient(x, dy) -> dx.
-///
-/// One table: oneDNN computes both passes of each row from its algorithm, alpha and beta,
-/// vectorised; its exp, tanh and erf are polynomials exact to some 1e-6 of the result.
+/// Functions of one element (function_table.h): oneDNN computes both passes of each row from its
+/// algorithm, alpha and beta, vectorised; its exp, tanh and erf are polynomials exact to some 1e-6
+/// of the result.
 namespace poprun {
 namespace {
 
@@ -19,8 +18,8 @@ struct Function {
   float alpha;  ///< The attribute `alpha` overrides it where `takes_alpha`.
   float beta;
   bool takes_alpha;
-  float scale;         ///< Result and derivative are multiplied by it.
-  std::int64_t flops;  ///< Of an element; a transcendental function is counted as eight.
+  float scale;  ///< Result and derivative are multiplied by it.
+  std::int64_t flops;
 };
 
 // Klambauer, Unterthiner, Mayr and Hochreiter, "Self-normalizing neural networks", 2017.
@@ -101,78 +100,40 @@ dnnl::eltwise_forward::primitive_desc plan_forward(const Function& f, const Sign
           dnnl_cpu()};
 }
 
-template <std::size_t row>
-Result<std::vector<TensorType>> shape(const Signature& s) {
-  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32) {
-    return shape_error(kFunctions[row].kind, s, "one f32 tensor");
+struct Numerics {
+  template <std::size_t row>
+  static std::unique_ptr<Kernel> forward(const Signature& s) {
+    const auto plan = plan_forward(kFunctions[row], s);
+    const auto desc = row_of(s.inputs[0]);
+    return scaled(kFunctions[row],
+                  std::make_unique<DnnlKernel>(
+                      dnnl::eltwise_forward(plan), plan.scratchpad_desc(),
+                      std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, desc, desc},
+                                                        {DNNL_ARG_DST, true, 0, desc, desc}}),
+                  s.inputs[0].elements());
   }
-  return std::vector{s.inputs[0]};
-}
 
-template <std::size_t row>
-std::unique_ptr<Kernel> numerics(const Signature& s) {
-  const auto plan = plan_forward(kFunctions[row], s);
-  const auto desc = row_of(s.inputs[0]);
-  return scaled(kFunctions[row],
-                std::make_unique<DnnlKernel>(
-                    dnnl::eltwise_forward(plan), plan.scratchpad_desc(),
-                    std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, desc, desc},
-                                                      {DNNL_ARG_DST, true, 0, desc, desc}}),
-                s.inputs[0].elements());
-}
-
-template <std::size_t row>
-Work work(const Signature& s) {
-  return elementwise_work(s, kFunctions[row].flops);
-}
-
-template <std::size_t row>
-Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
-  if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
-    return shape_error(std::string{kFunctions[row].kind} + "_gradient", s,
-                       "x and dy of one f32 type");
+  template <std::size_t row>
+  static std::unique_ptr<Kernel> backward(const Signature& s) {
+    const Function& f = kFunctions[row];
+    const auto desc = row_of(s.inputs[0]);
+    const dnnl::eltwise_backward::primitive_desc plan({f.way, desc, desc, alpha_of(f, s), f.beta},
+                                                      dnnl_attributes(), dnnl_cpu(),
+                                                      plan_forward(f, s));
+    return scaled(f,
+                  std::make_unique<DnnlKernel>(
+                      dnnl::eltwise_backward(plan), plan.scratchpad_desc(),
+                      std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, desc, desc},
+                                                        {DNNL_ARG_DIFF_DST, false, 1, desc, desc},
+                                                        {DNNL_ARG_DIFF_SRC, true, 0, desc, desc}}),
+                  s.inputs[0].elements());
   }
-  return std::vector{s.inputs[0]};
-}
-
-template <std::size_t row>
-std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
-  const Function& f = kFunctions[row];
-  const auto desc = row_of(s.inputs[0]);
-  const dnnl::eltwise_backward::primitive_desc plan({f.way, desc, desc, alpha_of(f, s), f.beta},
-                                                    dnnl_attributes(), dnnl_cpu(),
-                                                    plan_forward(f, s));
-  return scaled(f,
-                std::make_unique<DnnlKernel>(
-                    dnnl::eltwise_backward(plan), plan.scratchpad_desc(),
-                    std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, desc, desc},
-                                                      {DNNL_ARG_DIFF_DST, false, 1, desc, desc},
-                                                      {DNNL_ARG_DIFF_SRC, true, 0, desc, desc}}),
-                s.inputs[0].elements());
-}
-
-template <std::size_t row>
-void gradient(Differentiator& d) {
-  const Operation& op = d.operation();
-  d.set_input_gradient(0, d.add(std::string{kFunctions[row].kind} + "_gradient",
-                                {op.inputs[0], d.output_gradient(0)}, op.attributes, {0})[0]);
-}
-
-template <std::size_t... rows>
-std::vector<Operator> operators_of(std::index_sequence<rows...> /*all*/) {
-  std::vector<Operator> all;
-  (all.push_back({kFunctions[rows].kind, shape<rows>, gradient<rows>, work<rows>, numerics<rows>}),
-   ...);
-  (all.push_back({std::string{kFunctions[rows].kind} + "_gradient", gradient_shape<rows>, nullptr,
-                  work<rows>, gradient_numerics<rows>}),
-   ...);
-  return all;
-}
+};
 
 }  // namespace
 
 std::vector<Operator> unary_operators() {
-  return operators_of(std::make_index_sequence<kFunctions.size()>{});
+  return function_table::operators<kFunctions, Numerics>();
 }
 
 }  // namespace poprun

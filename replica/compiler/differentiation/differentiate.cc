@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/ops/shaped.h"
+
 namespace poprun {
 namespace {
 
@@ -145,9 +147,7 @@ class ReverseMode final : public Differentiator {
     }
     const TensorId zero =
         builder_.add_one("fill", {}, {{"shape", Shape{}}, {"value", 0.0}}, name_of(tensor));
-    return builder_.add_one("expand", {zero},
-                            {{"shape", wanted.shape}, {"layout", std::string{"nhwc"}}},
-                            name_of(tensor));
+    return builder_.add_one("expand", {zero}, shaped(wanted.shape, wanted.layout), name_of(tensor));
   }
 
   /// `conv1.weight.gradient`, and with a number behind for further contributions.

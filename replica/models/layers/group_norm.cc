@@ -2,14 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "replica/models/layers/layers.h"
+
 namespace poprun::layers {
 namespace {
-
-TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape,
-                 Layout layout) {
-  const std::string text = layout == Layout::kChannelsLast ? "nhwc" : "row-major";
-  return builder.add_one("reshape", {x}, {{"shape", std::move(shape)}, {"layout", text}}, name);
-}
 
 /// Rows of `width` elements to mean 0 and variance 1.
 TensorId normalise_rows(Builder& builder, const std::string& name, TensorId rows,
@@ -47,14 +43,14 @@ TensorId group_norm(Builder& builder, const std::string& name, TensorId x, Tenso
   const TensorType type = builder.type(x);
   const std::int64_t rows = type.shape[0] * groups;
   const std::int64_t width = type.elements() / rows;
-  const TensorId grouped = reshape(builder, name + ".groups", x, {rows, width}, Layout::kRowMajor);
+  const TensorId grouped = reshape(builder, name + ".groups", x, {rows, width});
   const TensorId normalised =
       reshape(builder, name + ".channels", normalise_rows(builder, name, grouped, width, epsilon),
               type.shape, type.layout);
   Shape channels(type.shape.size() - 1, 1);
   channels[0] = type.shape[1];
-  const TensorId scale = reshape(builder, name + ".scale", w, channels, Layout::kRowMajor);
-  const TensorId shift = reshape(builder, name + ".shift", b, channels, Layout::kRowMajor);
+  const TensorId scale = reshape(builder, name + ".scale", w, channels);
+  const TensorId shift = reshape(builder, name + ".shift", b, channels);
   const TensorId scaled = builder.add_one("mul", {normalised, scale}, {}, name + ".scaled");
   return builder.add_one("add", {scaled, shift}, {}, name);
 }

@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/ops/shaped.h"
+
 namespace poprun::layers {
 namespace {
 
@@ -32,17 +34,13 @@ TensorId normalize(Builder& builder, TensorId images, double mean, double deviat
   }
   const TensorType type = builder.type(images);
   if (type.data == DataType::kF32 && type.shape.size() == 4) {
-    return builder.add_one("reshape", {images},
-                           {{"shape", type.shape}, {"layout", std::string{"nhwc"}}}, "images.nhwc");
+    return reshape(builder, "images.nhwc", images, type.shape, Layout::kChannelsLast);
   }
   if (type.data == DataType::kF32) {
     return images;
   }
   if (type.shape.size() == 2) {
-    images = builder.add_one("reshape", {images},
-                             {{"shape", Shape{type.shape[0], type.shape[1], 1, 1}},
-                              {"layout", std::string{"row-major"}}},
-                             "images.features");
+    images = reshape(builder, "images.features", images, {type.shape[0], type.shape[1], 1, 1});
   }
   return builder.add_one("normalize", {images}, {{"mean", mean}, {"deviation", deviation}},
                          "normalized");
@@ -199,9 +197,12 @@ TensorId flatten(Builder& builder, const std::string& name, TensorId x) {
     return x;
   }
   const std::int64_t rows = dimension(builder, x, 0);
-  return builder.add_one(
-      "reshape", {x},
-      {{"shape", Shape{rows, type.elements() / rows}}, {"layout", std::string{"row-major"}}}, name);
+  return reshape(builder, name, x, {rows, type.elements() / rows});
+}
+
+TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape,
+                 Layout layout) {
+  return builder.add_one("reshape", {x}, shaped(std::move(shape), layout), name);
 }
 
 TensorId add(Builder& builder, const std::string& name, TensorId a, TensorId b) {

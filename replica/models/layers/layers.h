@@ -70,6 +70,10 @@ TensorId global_average(Builder& builder, const std::string& name, TensorId x);
 /// [N, ...] to [N, features].
 TensorId flatten(Builder& builder, const std::string& name, TensorId x);
 
+/// x's elements in another shape, in the order of a row-major one.
+TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape,
+                 Layout layout = Layout::kRowMajor);
+
 TensorId add(Builder& builder, const std::string& name, TensorId a, TensorId b);
 
 TensorId linear(Builder& builder, const std::string& name, TensorId x, std::int64_t features);

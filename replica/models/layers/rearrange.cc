@@ -4,21 +4,19 @@
 
 #include <fmt/format.h>
 
+#include "replica/models/layers/layers.h"
+#include "replica/ops/shaped.h"
+
 namespace poprun::layers {
 namespace {
-
-std::string text_of(Layout layout) {
-  return layout == Layout::kChannelsLast ? "nhwc" : "row-major";
-}
 
 /// x seen in `split`, its dimensions in the order `perm`, seen in `shape` with x's layout.
 TensorId rearrange(Builder& builder, const std::string& name, TensorId x, const Shape& split,
                    const Shape& perm, const Shape& shape) {
-  const std::string layout = text_of(builder.type(x).layout);
-  const TensorId blocks = builder.add_one(
-      "reshape", {x}, {{"shape", split}, {"layout", std::string{"row-major"}}}, name + ".blocks");
+  const Layout layout = builder.type(x).layout;
+  const TensorId blocks = reshape(builder, name + ".blocks", x, split);
   const TensorId moved = builder.add_one("transpose", {blocks}, {{"perm", perm}}, name + ".moved");
-  return builder.add_one("reshape", {moved}, {{"shape", shape}, {"layout", layout}}, name);
+  return reshape(builder, name, moved, shape, layout);
 }
 
 void refuse(Builder& builder, const std::string& name, const std::string& needed, TensorId x) {
@@ -76,12 +74,9 @@ TensorId tile(Builder& builder, const std::string& name, TensorId x, const Shape
     repeated.insert(repeated.end(), {repeats[i], d[i]});
     shape.push_back(repeats[i] * d[i]);
   }
-  const std::string layout = "row-major";
-  const TensorId pieces =
-      builder.add_one("reshape", {x}, {{"shape", apart}, {"layout", layout}}, name + ".apart");
-  const TensorId copies = builder.add_one(
-      "expand", {pieces}, {{"shape", repeated}, {"layout", layout}}, name + ".repeated");
-  return builder.add_one("reshape", {copies}, {{"shape", shape}, {"layout", layout}}, name);
+  const TensorId pieces = reshape(builder, name + ".apart", x, apart);
+  const TensorId copies = builder.add_one("expand", {pieces}, shaped(repeated), name + ".repeated");
+  return reshape(builder, name, copies, shape);
 }
 
 }  // namespace poprun::layers

@@ -4,6 +4,9 @@
 
 #include <fmt/format.h>
 
+#include "replica/models/layers/layers.h"
+#include "replica/ops/shaped.h"
+
 namespace poprun::layers {
 namespace {
 
@@ -69,8 +72,7 @@ class Reducer {
 
   Attributes to_result(TensorId x) {
     const TensorType y = result_of(x);
-    const std::string layout = y.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
-    return {{"shape", y.shape}, {"layout", layout}};
+    return shaped(y.shape, y.layout);
   }
 
   TensorId log_sum_exp(TensorId x) {
@@ -110,8 +112,7 @@ TensorId reduce(Builder& builder, const std::string& name, Reduction reduction, 
       shape.push_back(before[d]);
     }
   }
-  return builder.add_one("reshape", {y}, {{"shape", shape}, {"layout", std::string{"row-major"}}},
-                         name);
+  return reshape(builder, name, y, shape);
 }
 
 }  // namespace poprun::layers

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/models/layers/layers.h"
+
 namespace poprun::layers {
 namespace {
 
@@ -12,11 +14,9 @@ bool is_sequence(const TensorType& type) {
 }
 
 /// x [a,b,c] as [a,b,1,c] in that layout.
-TensorId with_height(Builder& builder, const std::string& name, TensorId x,
-                     const std::string& layout) {
+TensorId with_height(Builder& builder, const std::string& name, TensorId x, Layout layout) {
   const Shape& d = builder.type(x).shape;
-  return builder.add_one("reshape", {x},
-                         {{"shape", Shape{d[0], d[1], 1, d[2]}}, {"layout", layout}}, name);
+  return reshape(builder, name, x, {d[0], d[1], 1, d[2]}, layout);
 }
 
 TensorId without_height(Builder& builder, const std::string& name, TensorId image) {
@@ -24,9 +24,7 @@ TensorId without_height(Builder& builder, const std::string& name, TensorId imag
     return image;
   }
   const Shape& d = builder.type(image).shape;
-  return builder.add_one("reshape", {image},
-                         {{"shape", Shape{d[0], d[1], d[3]}}, {"layout", std::string{"row-major"}}},
-                         name);
+  return reshape(builder, name, image, {d[0], d[1], d[3]});
 }
 
 /// True where x is a sequence; otherwise the builder refuses it by name.
@@ -47,7 +45,7 @@ TensorId pool(Builder& builder, const std::string& name, TensorId x, const std::
   attributes.set("stride", Shape{1, window.stride});
   attributes.set("pad", Shape{0, window.pad_begin, 0, window.pad_end});
   attributes.set("ceil", std::int64_t{window.ceil});
-  const TensorId image = with_height(builder, name + ".image", x, "nhwc");
+  const TensorId image = with_height(builder, name + ".image", x, Layout::kChannelsLast);
   return without_height(builder, name,
                         builder.add_one(kind, {image}, std::move(attributes), name + ".pooled"));
 }
@@ -60,8 +58,8 @@ TensorId conv1d(Builder& builder, const std::string& name, TensorId x, TensorId 
   if (!accept(builder, name, x) || !accept(builder, name + ".weight", w)) {
     return x;
   }
-  std::vector<TensorId> inputs = {with_height(builder, name + ".image", x, "nhwc"),
-                                  with_height(builder, name + ".filters", w, "row-major")};
+  std::vector<TensorId> inputs = {with_height(builder, name + ".image", x, Layout::kChannelsLast),
+                                  with_height(builder, name + ".filters", w, Layout::kRowMajor)};
   inputs.insert(inputs.end(), bias.begin(), bias.end());
   const TensorId y = builder.add_one("conv2d", inputs,
                                      {{"stride", Shape{1, window.stride}},

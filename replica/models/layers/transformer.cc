@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/models/layers/layers.h"
+
 namespace poprun::layers {
 namespace {
 
@@ -122,11 +124,6 @@ TensorId dense(Builder& builder, const std::string& name, TensorId x, const Dens
   const TensorId b = parameter(builder, name + ".bias", {out}, {});
   return builder.add_one("linear", {x, w, b},
                          {{"input_major", std::int64_t{options.input_major ? 1 : 0}}}, name);
-}
-
-TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape) {
-  return builder.add_one("reshape", {x},
-                         {{"shape", std::move(shape)}, {"layout", std::string{"row-major"}}}, name);
 }
 
 TensorId split_heads(Builder& builder, const std::string& name, TensorId x, std::int64_t heads) {

@@ -76,7 +76,4 @@ TensorId attention(Builder& builder, const std::string& name, const AttentionInp
 /// x [B,T,H] cut into heads: [B,h,T,d].
 TensorId split_heads(Builder& builder, const std::string& name, TensorId x, std::int64_t heads);
 
-/// `reshape` to a row-major shape.
-TensorId reshape(Builder& builder, const std::string& name, TensorId x, Shape shape);
-
 }  // namespace poprun::layers

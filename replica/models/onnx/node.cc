@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/ops/shaped.h"
+
 namespace poprun::onnx_import {
 namespace {
 
@@ -17,10 +19,6 @@ DataType device_type(Element element) {
 bool all_equal(const Constant& constant) {
   return constant.real() ? constant.reals.size() == 1
                          : constant.element == Proto::BOOL && constant.integers.size() == 1;
-}
-
-std::string layout_name(Layout layout) {
-  return layout == Layout::kChannelsLast ? "nhwc" : "row-major";
 }
 
 }  // namespace
@@ -141,7 +139,7 @@ Result<TensorId> Node::reshape(TensorId x, Shape shape, Layout layout) {
   if (from.layout == Layout::kChannelsLast && layout == from.layout) {
     POPRUN_ASSIGN(x, row_major_of(x));
   }
-  return add("reshape", {x}, {{"shape", std::move(shape)}, {"layout", layout_name(layout)}});
+  return add("reshape", {x}, shaped(std::move(shape), layout));
 }
 
 Result<TensorId> Node::transpose(TensorId x, std::vector<std::int64_t> perm) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "replica/base/error.h"
+#include "replica/ops/shaped.h"
 
 namespace poprun {
 namespace {
@@ -66,9 +67,7 @@ std::optional<TensorType> broadcast_type(const std::vector<TensorType>& operands
 void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradient) {
   const TensorType& wanted = d.type(d.operation().inputs[input]);
   if (d.type(gradient) != wanted) {
-    const std::string layout = wanted.layout == Layout::kChannelsLast ? "nhwc" : "row-major";
-    gradient =
-        d.add("sum_to", {gradient}, {{"shape", wanted.shape}, {"layout", layout}}, {input})[0];
+    gradient = d.add("sum_to", {gradient}, shaped(wanted.shape, wanted.layout), {input})[0];
   }
   d.set_input_gradient(input, gradient);
 }

@@ -136,7 +136,7 @@ TEST_F(FashionMnist, NamesFileAndPackageWhenMissing) {
 TEST_F(FashionMnist, SaysHowToRepairADamagedFile) {
   write_images(folder_, "fashion-mnist/train", 7, 0);
   write_images(folder_, "fashion-mnist/t10k", 3, 0);
-  (void)folder_.write("fashion-mnist/train-images-idx3-ubyte", {1, 2, 3, 4});
+  (void)folder_.write("fashion-mnist/train-images-idx3-ubyte", Bytes{1, 2, 3, 4});
   const auto dataset = load_dataset("fashion-mnist");
   ASSERT_FALSE(dataset);
   EXPECT_THAT(dataset.error().message,

@@ -2,19 +2,18 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include <zlib.h>
 
 #include "replica/base/error.h"
+#include "tests/unit/temporary_folder.h"
 
 /// IDX files made by hand, and a folder to put them in.
 namespace poprun::hostio::testing {
 
+using poprun::testing::TemporaryFolder;
 using Bytes = std::vector<std::uint8_t>;
 
 /// An IDX file of unsigned bytes.
@@ -42,36 +41,6 @@ inline Bytes gzip(Bytes plain) {
   deflateEnd(&zlib);
   return packed;
 }
-
-/// A folder of its own, gone with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "hostio-XXXXXX").string();
-    POPRUN_CHECK(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
-  [[nodiscard]] std::filesystem::path write(const std::string& name, const Bytes& bytes) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream file(path_ / name, std::ios::binary);
-    for (const std::uint8_t byte : bytes) {
-      file.put(static_cast<char>(byte));
-    }
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Item i's image is 2 x 3 pixels of value first + i, its label (first + i) % 5.
 inline void write_images(const TemporaryFolder& folder, const std::string& prefix,

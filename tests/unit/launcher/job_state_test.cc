@@ -1,6 +1,7 @@
 #include "launcher/job_state.h"
 
 #include <gmock/gmock.h>
+#include <sys/wait.h>
 
 #include "launcher/post_mortem.h"
 
@@ -311,6 +312,40 @@ TEST_F(PostMortem, ListsWhoDidNotCome) {
   EXPECT_EQ(name_cause(state, 2, kQuiet)->first_line,
             "replica 2 (instance 2, host node2) was killed by signal 9 (SIGKILL) before it joined "
             "the job");
+}
+
+TEST_F(PostMortem, OfMpirunAloneSaysWhyNothingCouldBeStarted) {
+  proto::Topology topology;
+  topology.set_num_replicas(1);
+  topology.set_num_instances(1);
+  const JobState nobody(*place(topology, {}), 0);
+  const int status = W_EXITCODE(213, 0);
+
+  EXPECT_EQ(mpirun_verdict(nobody, status, "", "out/logs").exit_code, 69);
+  EXPECT_EQ(mpirun_verdict(nobody, status, "", "out/logs").first_line,
+            "no replica could be started: mpirun exited with code 213");
+  EXPECT_EQ(mpirun_verdict(nobody, status, "no slots", "out/logs").first_line,
+            "no replica could be started: no slots");
+}
+
+TEST_F(PostMortem, OfMpirunAlonePassesCodesOnThatAreNotItsOwn) {
+  JobState state = joined();
+  beat(state, 1, 5, "conv1", 20);
+
+  const Verdict own = mpirun_verdict(state, W_EXITCODE(0, 9), "a daemon was lost", "out/logs");
+  EXPECT_EQ(own.exit_code, 75);
+  EXPECT_EQ(own.first_line, "mpirun was killed by signal 9 (SIGKILL) at step 5: a daemon was lost");
+  EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(205, 0), "", "out/logs").exit_code, 75);
+  EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(86, 0), "", "out/logs").exit_code, 86);
+  EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(86, 0), "", "out/logs").first_line,
+            "mpirun exited with code 86 at step 5");
+}
+
+TEST_F(PostMortem, OfACleanEndWithoutResultsPointsToTheLogs) {
+  const Verdict verdict = mpirun_verdict(joined(), W_EXITCODE(0, 0), "", "out/logs");
+  EXPECT_EQ(verdict.exit_code, 75);
+  EXPECT_EQ(verdict.first_line,
+            "all instances ended without reporting their results; see out/logs");
 }
 
 TEST_F(PostMortem, RefusesInstancesThatDoNotBelongToTheJob) {

@@ -1,11 +1,10 @@
 #include "launcher/outputs/npy.h"
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include <gmock/gmock.h>
-#include <unistd.h>
+
+#include "tests/unit/temporary_folder.h"
 
 namespace poprun::launcher {
 namespace {
@@ -14,24 +13,15 @@ using ::testing::HasSubstr;
 
 class Npy : public ::testing::Test {
  protected:
-  Npy() { std::filesystem::create_directories(folder_); }
-  ~Npy() override { std::filesystem::remove_all(folder_); }
-
-  [[nodiscard]] std::string path() const { return folder_ / "outputs.npy"; }
-  [[nodiscard]] std::string bytes() const {
-    std::ifstream file(path(), std::ios::binary);
-    std::ostringstream all;
-    all << file.rdbuf();
-    return all.str();
-  }
+  [[nodiscard]] std::string path() const { return folder_.path() / "outputs.npy"; }
+  [[nodiscard]] std::string bytes() const { return folder_.read("outputs.npy"); }
   [[nodiscard]] std::size_t files() const {
     return static_cast<std::size_t>(
-        std::distance(std::filesystem::directory_iterator(folder_), {}));
+        std::distance(std::filesystem::directory_iterator(folder_.path()), {}));
   }
 
  private:
-  std::filesystem::path folder_ =
-      std::filesystem::temp_directory_path() / ("poprun-npy-" + std::to_string(getpid()));
+  testing::TemporaryFolder folder_;
 };
 
 const std::vector<std::int64_t> kShape = {3, 2};

@@ -1,11 +1,10 @@
 #include "launcher/outputs/result_files.h"
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include <gmock/gmock.h>
-#include <unistd.h>
+
+#include "tests/unit/temporary_folder.h"
 
 namespace poprun::launcher {
 namespace {
@@ -15,23 +14,15 @@ using ::testing::HasSubstr;
 
 class ResultFiles : public ::testing::Test {
  protected:
-  void SetUp() override { fs::create_directories(folder_); }
-  void TearDown() override { fs::remove_all(folder_); }
-
   [[nodiscard]] std::string path(const std::string& name) const {
-    return (folder_ / name).string();
+    return (folder_.path() / name).string();
   }
   void put(const std::string& name, const std::string& text) const {
-    std::ofstream(path(name)) << text;
+    (void)folder_.write(name, text);
   }
-  [[nodiscard]] std::string get(const std::string& name) const {
-    std::ostringstream text;
-    text << std::ifstream(path(name)).rdbuf();
-    return text.str();
-  }
+  [[nodiscard]] std::string get(const std::string& name) const { return folder_.read(name); }
 
-  fs::path folder_ =
-      fs::temp_directory_path() / ("poprun-emu-result-files-" + std::to_string(getpid()));
+  testing::TemporaryFolder folder_;
 };
 
 proto::TensorChunk chunk(const std::string& name, const std::string& data, bool last) {
@@ -48,7 +39,7 @@ TEST_F(ResultFiles, OfAnEarlierRunAreRefusedAndUntouched) {
   for (const char* name : {"weights.safetensors", "metrics.csv", "profile.json"}) {
     put(name, "precious");
 
-    const Status prepared = prepare_output_folder(folder_, /*overwrite=*/false);
+    const Status prepared = prepare_output_folder(folder_.path(), /*overwrite=*/false);
 
     ASSERT_FALSE(prepared);
     EXPECT_EQ(prepared.error().code, ErrorCode::kUsage);
@@ -67,7 +58,7 @@ TEST_F(ResultFiles, OfAnEarlierRunGoAwayWithOverwriteAndNothingElseDoes) {
   put("logs/mine.txt", "mine");
   put("notes.txt", "mine");
 
-  ASSERT_TRUE(prepare_output_folder(folder_, /*overwrite=*/true));
+  ASSERT_TRUE(prepare_output_folder(folder_.path(), /*overwrite=*/true));
 
   EXPECT_FALSE(fs::exists(path("metrics.csv")));
   EXPECT_FALSE(fs::exists(path("logs/replica-00.log")));
@@ -172,17 +163,17 @@ TEST_F(ResultFiles, ProfileHasAllFieldsAlsoTheEmptyOnes) {
 }
 
 TEST_F(ResultFiles, LogsHaveNamesThatSort) {
-  EXPECT_EQ(replica_log_name(5, 16), "replica-05.log");
-  EXPECT_EQ(replica_log_name(0, 1), "replica-00.log");
-  EXPECT_EQ(replica_log_name(5, 4096), "replica-0005.log");
+  EXPECT_EQ(ReplicaLogs("logs", 16).path(5), "logs/replica-05.log");
+  EXPECT_EQ(ReplicaLogs("logs", 1).path(0), "logs/replica-00.log");
+  EXPECT_EQ(ReplicaLogs("logs", 4096).path(5), "logs/replica-0005.log");
 }
 
 TEST_F(ResultFiles, LogsTakeLinesAtOnce) {
-  ReplicaLogs logs(folder_);
-  ASSERT_TRUE(logs.write("replica-00.log", "one"));
-  ASSERT_TRUE(logs.write("replica-00.log", "two"));
+  ReplicaLogs logs(folder_.path(), 1);
+  ASSERT_TRUE(logs.write(0, "one"));
+  ASSERT_TRUE(logs.write(0, "two"));
   EXPECT_EQ(get("replica-00.log"), "one\ntwo\n");
-  EXPECT_EQ(ReplicaLogs("/nowhere").write("x", "y").error().code, ErrorCode::kInfrastructure);
+  EXPECT_EQ(ReplicaLogs("/nowhere", 1).write(0, "y").error().code, ErrorCode::kInfrastructure);
 }
 
 }  // namespace

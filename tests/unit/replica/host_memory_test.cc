@@ -1,12 +1,11 @@
 #include "replica/instance/host_memory.h"
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/unit/temporary_folder.h"
 
 namespace poprun {
 namespace {
@@ -19,17 +18,8 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 /// A folder with the files of proc and sys that a case needs.
 class HostMemoryTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "host-memory-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(root_); }
-
   void write(const std::string& path, const std::string& text) const {
-    const std::filesystem::path file = root_ + path;
-    std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file) << text;
+    (void)folder_.write(path.substr(1), text);
   }
 
   /// 24 GiB are free on the machine.
@@ -39,7 +29,8 @@ class HostMemoryTest : public ::testing::Test {
           "MemAvailable:   20971520 kB\nSwapFree:        4194304 kB\n");
   }
 
-  std::string root_;
+  testing::TemporaryFolder folder_;
+  std::string root_ = folder_.path();
 };
 
 TEST_F(HostMemoryTest, IsUnknownWhereNobodyTells) {

@@ -110,27 +110,6 @@ Status combine_all(Node& node, const std::string& kind, const Binary& function) 
   return {};
 }
 
-Status add(Node& node) {
-  return combine_all(node, "add", kAdd);
-}
-Status sub(Node& node) {
-  return combine_all(node, "sub", kSub);
-}
-Status mul(Node& node) {
-  return combine_all(node, "mul", kMul);
-}
-Status div(Node& node) {
-  return combine_all(node, "div", kDiv);
-}
-Status sum(Node& node) {
-  return combine_all(node, "add", kAdd);
-}
-Status max(Node& node) {
-  return combine_all(node, "max", kMax);
-}
-Status min(Node& node) {
-  return combine_all(node, "min", kMin);
-}
 Status mean(Node& node) {
   POPRUN_TRY(combine_all(node, "add", kAdd));
   POPRUN_ASSIGN(const TensorId factor, node.fill({}, 1.0 / static_cast<double>(node.inputs())));
@@ -186,29 +165,6 @@ Status compare(Node& node, const std::string& kind, const Binary& function, bool
   POPRUN_ASSIGN(const TensorId y, swapped ? combine(node, kind, b, a) : combine(node, kind, a, b));
   node.set(0, y, Proto::BOOL);
   return {};
-}
-
-Status equal(Node& node) {
-  return compare(node, "equal", kEqual, false);
-}
-Status greater(Node& node) {
-  return compare(node, "greater", kGreater, false);
-}
-Status greater_or_equal(Node& node) {
-  return compare(node, "greater_equal", kGreaterOrEqual, false);
-}
-Status less(Node& node) {
-  return compare(node, "greater", kLess, true);
-}
-Status less_or_equal(Node& node) {
-  return compare(node, "greater_equal", kLessOrEqual, true);
-}
-
-Status and_of(Node& node) {
-  return combine_all(node, "mul", kAnd);
-}
-Status or_of(Node& node) {
-  return combine_all(node, "max", kOr);
 }
 
 /// Two bools differ where their difference is not 0: 1 = (a - b)^2.
@@ -290,23 +246,25 @@ Status where(Node& node) {
 }  // namespace
 
 std::vector<Translator> elementwise_translators() {
-  return {{"Add", 2, add},
-          {"Sub", 2, sub},
-          {"Mul", 2, mul},
-          {"Div", 2, div},
+  return {{"Add", 2, [](Node& node) { return combine_all(node, "add", kAdd); }},
+          {"Sub", 2, [](Node& node) { return combine_all(node, "sub", kSub); }},
+          {"Mul", 2, [](Node& node) { return combine_all(node, "mul", kMul); }},
+          {"Div", 2, [](Node& node) { return combine_all(node, "div", kDiv); }},
           {"Pow", 2, pow},
           {"Mod", 2, mod},
-          {"Sum", 1, sum},
-          {"Max", 1, max},
-          {"Min", 1, min},
+          {"Sum", 1, [](Node& node) { return combine_all(node, "add", kAdd); }},
+          {"Max", 1, [](Node& node) { return combine_all(node, "max", kMax); }},
+          {"Min", 1, [](Node& node) { return combine_all(node, "min", kMin); }},
           {"Mean", 1, mean},
-          {"Equal", 2, equal},
-          {"Greater", 2, greater},
-          {"GreaterOrEqual", 2, greater_or_equal},
-          {"Less", 2, less},
-          {"LessOrEqual", 2, less_or_equal},
-          {"And", 2, and_of},
-          {"Or", 2, or_of},
+          {"Equal", 2, [](Node& node) { return compare(node, "equal", kEqual, false); }},
+          {"Greater", 2, [](Node& node) { return compare(node, "greater", kGreater, false); }},
+          {"GreaterOrEqual", 2,
+           [](Node& node) { return compare(node, "greater_equal", kGreaterOrEqual, false); }},
+          {"Less", 2, [](Node& node) { return compare(node, "greater", kLess, true); }},
+          {"LessOrEqual", 2,
+           [](Node& node) { return compare(node, "greater_equal", kLessOrEqual, true); }},
+          {"And", 2, [](Node& node) { return combine_all(node, "mul", kAnd); }},
+          {"Or", 2, [](Node& node) { return combine_all(node, "max", kOr); }},
           {"Xor", 2, xor_of},
           {"Not", 1, not_of},
           {"Where", 3, where}};

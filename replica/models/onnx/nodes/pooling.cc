@@ -84,21 +84,13 @@ Status global(Node& node, const std::string& kind) {
   return {};
 }
 
-Status global_max_pool(Node& node) {
-  return global(node, "maxpool2d");
-}
-
-Status global_average_pool(Node& node) {
-  return global(node, "avgpool2d");
-}
-
 }  // namespace
 
 std::vector<Translator> pooling_translators() {
   return {{"MaxPool", 1, max_pool},
           {"AveragePool", 1, average_pool},
-          {"GlobalMaxPool", 1, global_max_pool},
-          {"GlobalAveragePool", 1, global_average_pool}};
+          {"GlobalMaxPool", 1, [](Node& node) { return global(node, "maxpool2d"); }},
+          {"GlobalAveragePool", 1, [](Node& node) { return global(node, "avgpool2d"); }}};
 }
 
 }  // namespace poprun::onnx_import

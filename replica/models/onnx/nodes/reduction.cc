@@ -133,14 +133,6 @@ Status arg_extreme(Node& node, const std::string& kind) {
   return {};
 }
 
-Status arg_max(Node& node) {
-  return arg_extreme(node, "arg_max");
-}
-
-Status arg_min(Node& node) {
-  return arg_extreme(node, "arg_min");
-}
-
 }  // namespace
 
 std::vector<Translator> reduction_translators() {
@@ -155,8 +147,8 @@ std::vector<Translator> reduction_translators() {
           {"ReduceLogSum", 1, reduce<Reduction::kLogSum>},
           {"ReduceLogSumExp", 1, reduce<Reduction::kLogSumExp>},
           {"MeanVarianceNormalization", 1, mean_variance},
-          {"ArgMax", 1, arg_max},
-          {"ArgMin", 1, arg_min}};
+          {"ArgMax", 1, [](Node& node) { return arg_extreme(node, "arg_max"); }},
+          {"ArgMin", 1, [](Node& node) { return arg_extreme(node, "arg_min"); }}};
 }
 
 }  // namespace poprun::onnx_import

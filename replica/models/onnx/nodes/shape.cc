@@ -9,6 +9,7 @@
 #include "replica/models/layers/rearrange.h"
 #include "replica/models/onnx/fold.h"
 #include "replica/models/onnx/node.h"
+#include "replica/ops/shaped.h"
 
 /// What changes the shape and no element: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Expand,
 /// Tile, Identity, DepthToSpace, SpaceToDepth; what tells it: Shape, Size; and what makes tensors
@@ -172,7 +173,7 @@ Status identity(Node& node) {
 /// x repeated to `shape`.
 Result<TensorId> expand_to(Node& node, TensorId x, const Shape& shape) {
   POPRUN_ASSIGN(x, node.row_major_of(x));
-  return node.add("expand", {x}, {{"shape", shape}, {"layout", std::string{"row-major"}}});
+  return node.add("expand", {x}, shaped(shape));
 }
 
 /// The shape that x and `target` broadcast to.

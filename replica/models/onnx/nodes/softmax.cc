@@ -46,22 +46,12 @@ Status along_axis(Node& node, const std::string& kind) {
   return {};
 }
 
-Status softmax(Node& node) {
-  return along_axis(node, "softmax");
-}
-
-Status log_softmax(Node& node) {
-  return along_axis(node, "log_softmax");
-}
-
-Status hardmax(Node& node) {
-  return along_axis(node, "hardmax");
-}
-
 }  // namespace
 
 std::vector<Translator> softmax_translators() {
-  return {{"Softmax", 1, softmax}, {"LogSoftmax", 1, log_softmax}, {"Hardmax", 1, hardmax}};
+  return {{"Softmax", 1, [](Node& node) { return along_axis(node, "softmax"); }},
+          {"LogSoftmax", 1, [](Node& node) { return along_axis(node, "log_softmax"); }},
+          {"Hardmax", 1, [](Node& node) { return along_axis(node, "hardmax"); }}};
 }
 
 }  // namespace poprun::onnx_import

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tl/expected.hpp>
+
+#include "proto/run_config.pb.h"
+
+/// What the text of an option may be. Every kind has
+///
+///   Read<T> read(const std::string& text) const;
+///
+/// and never crashes, whatever the text.
+namespace poprun::launcher {
+
+/// The value of a text, or what is allowed in its place: "an integer from 1 to 64".
+template <typename T>
+using Read = tl::expected<T, std::string>;
+
+struct Integer {
+  std::uint64_t least;
+  std::uint64_t most;
+
+  [[nodiscard]] Read<std::uint64_t> read(const std::string& text) const;
+};
+
+/// Finite numbers.
+struct Real {
+  double least;
+  double most;
+  bool least_allowed = true;
+  bool most_allowed = true;
+
+  [[nodiscard]] Read<double> read(const std::string& text) const;
+};
+
+struct Boolean {
+  [[nodiscard]] Read<bool> read(const std::string& text) const;
+};
+
+struct Choice {
+  std::vector<std::string> choices;
+
+  [[nodiscard]] Read<std::string> read(const std::string& text) const;
+};
+
+/// Any text that can be printed on one line and sent (protobuf carries UTF-8 only), not empty.
+struct Text {
+  [[nodiscard]] Read<std::string> read(const std::string& text) const;
+};
+
+/// Several words in one text, quoted as in a shell.
+struct Words {
+  [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const;
+};
+
+struct HostPort {
+  [[nodiscard]] Read<std::string> read(const std::string& text) const;
+};
+
+/// A number above 0, or `auto`, which reads as 0.
+struct LossScale {
+  [[nodiscard]] Read<double> read(const std::string& text) const;
+};
+
+/// REGEX@STEP[,STEP...]; the steps stand behind the last @.
+struct Dumps {
+  [[nodiscard]] Read<std::vector<proto::DumpRequest>> read(const std::string& text) const;
+};
+
+/// poprun's booleans: yes no on off true false 1 0.
+std::optional<bool> parse_boolean(std::string_view text);
+
+}  // namespace poprun::launcher

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "replica/ops/operator.h"
+
+/// Families of functions of one element, KIND(x) -> y and KIND_gradient(x, dy) -> dx of any shape
+/// and layout, from a constexpr table. A row has at least
+///
+///   const char* kind;
+///   std::int64_t flops;  ///< Of an element; a transcendental function is counted as eight.
+///
+/// and the family says how they are computed:
+///
+///   struct Numerics {
+///     template <std::size_t row>
+///     static std::unique_ptr<Kernel> forward(const Signature& s);
+///     template <std::size_t row>
+///     static std::unique_ptr<Kernel> backward(const Signature& s);
+///   };
+namespace poprun::function_table {
+
+template <const auto& table, std::size_t row>
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kF32) {
+    return shape_error(table[row].kind, s, "one f32 tensor");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+template <const auto& table, std::size_t row>
+Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
+  if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
+    return shape_error(std::string{table[row].kind} + "_gradient", s, "x and dy of one f32 type");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+inline void gradient(Differentiator& d) {
+  const Operation& op = d.operation();
+  d.set_input_gradient(
+      0, d.add(op.kind + "_gradient", {op.inputs[0], d.output_gradient(0)}, op.attributes, {0})[0]);
+}
+
+template <const auto& table, std::size_t row>
+Work work(const Signature& s) {
+  return elementwise_work(s, table[row].flops);
+}
+
+template <const auto& table, typename Numerics, std::size_t... rows>
+std::vector<Operator> operators_of(std::index_sequence<rows...> /*all*/) {
+  std::vector<Operator> all;
+  (all.push_back({table[rows].kind, shape<table, rows>, gradient, work<table, rows>,
+                  Numerics::template forward<rows>}),
+   ...);
+  (all.push_back({std::string{table[rows].kind} + "_gradient", gradient_shape<table, rows>, nullptr,
+                  work<table, rows>, Numerics::template backward<rows>}),
+   ...);
+  return all;
+}
+
+template <const auto& table, typename Numerics>
+std::vector<Operator> operators() {
+  return operators_of<table, Numerics>(std::make_index_sequence<table.size()>{});
+}
+
+}  // namespace poprun::function_table

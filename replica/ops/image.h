@@ -1,0 +1,27 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "replica/graph/attributes.h"
+#include "replica/graph/types.h"
+
+/// What operators that move a window over images check.
+namespace poprun {
+
+/// f32[N,C,H,W]{nhwc}.
+inline bool is_image(const TensorType& type) {
+  return type.data == DataType::kF32 && type.shape.size() == 4 &&
+         type.layout == Layout::kChannelsLast;
+}
+
+/// True where the attribute is there and has `count` integers, none below `least`.
+inline bool are_integers(const Attributes& attributes, const std::string& name, std::size_t count,
+                         std::int64_t least) {
+  return attributes.has(name) && attributes.integers(name).size() == count &&
+         std::ranges::min(attributes.integers(name)) >= least;
+}
+
+}  // namespace poprun

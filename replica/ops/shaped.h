@@ -1,0 +1,33 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "replica/graph/attributes.h"
+#include "replica/graph/types.h"
+
+/// The attributes `shape=[..] layout="row-major" | "nhwc"`, by which expand, reshape and sum_to are
+/// told the type of their result.
+namespace poprun {
+
+inline Attributes shaped(Shape shape, Layout layout = Layout::kRowMajor) {
+  const std::string text = layout == Layout::kChannelsLast ? "nhwc" : "row-major";
+  return {{"shape", std::move(shape)}, {"layout", text}};
+}
+
+/// The type that the attributes ask for, of `data`; nothing where one of them is missing, or nhwc
+/// asked for at another rank than 4.
+inline std::optional<TensorType> shaped_type(DataType data, const Attributes& attributes) {
+  if (!attributes.has("shape") || !attributes.has("layout")) {
+    return std::nullopt;
+  }
+  const bool image = attributes.text("layout") == "nhwc";
+  const Shape& shape = attributes.integers("shape");
+  if (image && shape.size() != 4) {
+    return std::nullopt;
+  }
+  return TensorType{data, shape, image ? Layout::kChannelsLast : Layout::kRowMajor};
+}
+
+}  // namespace poprun

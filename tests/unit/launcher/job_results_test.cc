@@ -1,0 +1,167 @@
+#include "launcher/outputs/job_results.h"
+
+#include <filesystem>
+
+#include <gmock/gmock.h>
+
+#include "tests/unit/temporary_folder.h"
+
+namespace poprun::launcher {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+/// A job that is to dump step 1 and step 3, and what its replicas report.
+class JobResultsTest : public ::testing::Test {
+ protected:
+  static proto::RunConfig config_with_dumps() {
+    proto::RunConfig config;
+    for (const std::uint64_t step : {1U, 3U}) {
+      config.mutable_report()->add_dump_tensors()->set_step(step);
+    }
+    return config;
+  }
+
+  [[nodiscard]] bool has(const std::string& name) const {
+    return std::filesystem::exists(results_.path(name));
+  }
+
+  static void fill(proto::TensorChunk& chunk, const std::string& name, bool last) {
+    chunk.set_name(name);
+    chunk.set_type("f32");
+    chunk.set_data("1234");
+    chunk.set_last(last);
+  }
+  Status dump(std::uint64_t step, const std::string& tensor, bool last = true) {
+    proto::ReportItem item;
+    item.mutable_dumped()->set_step(step);
+    fill(*item.mutable_dumped()->mutable_chunk(), tensor, last);
+    return results_.take(item);
+  }
+  Status weight(const std::string& name, bool last = true) {
+    proto::ReportItem item;
+    fill(*item.mutable_weights(), name, last);
+    return results_.take(item);
+  }
+  Status end_step(std::uint64_t step) {
+    proto::ReportItem item;
+    item.mutable_step()->set_step(step);
+    return results_.take(item);
+  }
+  Status profile() {
+    proto::ReportItem item;
+    item.mutable_profile();
+    return results_.take(item);
+  }
+
+  testing::TemporaryFolder folder_;
+  proto::RunConfig config_ = config_with_dumps();
+  JobResults results_{folder_.path(), config_};
+};
+
+TEST_F(JobResultsTest, AreThereOnceTheReportIsOver) {
+  ASSERT_TRUE(weight("w"));
+  ASSERT_TRUE(profile());
+  EXPECT_FALSE(has("weights.safetensors"));
+  EXPECT_FALSE(results_.complete());
+
+  ASSERT_TRUE(results_.finish());
+
+  EXPECT_TRUE(has("weights.safetensors"));
+  EXPECT_TRUE(has("profile.json"));
+  EXPECT_TRUE(results_.complete());
+}
+
+TEST_F(JobResultsTest, OfAReportThatBrokeOffAreNotWritten) {
+  ASSERT_TRUE(weight("w"));
+
+  ASSERT_TRUE(results_.finish());
+
+  EXPECT_FALSE(has("weights.safetensors"));
+  EXPECT_FALSE(results_.complete());
+}
+
+TEST_F(JobResultsTest, AreNotCompleteWithHalfAWeight) {
+  ASSERT_TRUE(weight("w", /*last=*/false));
+  ASSERT_TRUE(profile());
+
+  EXPECT_EQ(results_.finish().error().code, ErrorCode::kBug);
+
+  EXPECT_FALSE(has("profile.json"));
+  EXPECT_FALSE(results_.complete());
+}
+
+TEST_F(JobResultsTest, OfInferenceCountTheItemsWritten) {
+  config_.set_inference(true);
+  EXPECT_EQ(results_.items_written(), 0U);
+  proto::ReportItem item;
+  item.mutable_output()->set_type("f32");
+  item.mutable_output()->add_shape(2);
+  item.mutable_output()->set_offset(4);
+  item.mutable_output()->set_data("1234");
+  ASSERT_TRUE(results_.take(item));
+  EXPECT_EQ(results_.items_written(), 1U);
+  item.mutable_output()->set_offset(0);
+  ASSERT_TRUE(results_.take(item));
+  ASSERT_TRUE(profile());
+  EXPECT_FALSE(has("outputs.npy"));
+
+  ASSERT_TRUE(results_.finish());
+
+  EXPECT_TRUE(has("outputs.npy"));
+  EXPECT_FALSE(has("weights.safetensors"));
+}
+
+TEST_F(JobResultsTest, OfInferenceWithoutOutputsAreABug) {
+  config_.set_inference(true);
+  ASSERT_TRUE(profile());
+  EXPECT_EQ(results_.finish().error().message, "no outputs came");
+}
+
+TEST_F(JobResultsTest, HaveMetricsWithOneHeader) {
+  ASSERT_TRUE(results_.flush());
+  EXPECT_FALSE(has("metrics.csv"));
+  ASSERT_TRUE(end_step(1));
+  ASSERT_TRUE(end_step(2));
+  ASSERT_TRUE(results_.flush());
+  EXPECT_EQ(folder_.read("metrics.csv"),
+            metrics_header() + "1,0,train,0,0,0,0\n2,0,train,0,0,0,0\n");
+}
+
+TEST_F(JobResultsTest, HaveADumpAsSoonAsItsStepIsOver) {
+  ASSERT_TRUE(dump(1, "a"));
+  ASSERT_TRUE(dump(1, "b"));
+  EXPECT_FALSE(has("dump-step-1.safetensors"));
+  ASSERT_TRUE(end_step(1));
+  ASSERT_TRUE(dump(3, "a"));
+  ASSERT_TRUE(end_step(3));
+
+  const auto tensors = read_safetensors(results_.path("dump-step-1.safetensors"));
+  ASSERT_TRUE(tensors);
+  EXPECT_EQ(tensors->size(), 2U);
+  EXPECT_TRUE(has("dump-step-3.safetensors"));
+  EXPECT_THAT(results_.settle_dumps(/*ended_after=*/3), IsEmpty());
+}
+
+TEST_F(JobResultsTest, KeepTheWholeTensorsOfAStepThatBrokeOff) {
+  ASSERT_TRUE(dump(1, "a"));
+  ASSERT_TRUE(dump(1, "b", /*last=*/false));
+
+  EXPECT_THAT(
+      results_.settle_dumps(/*ended_after=*/0),
+      ElementsAre("dump-step-1.safetensors has the 1 tensors that step 1 made before it broke off",
+                  "report.dump-tensors: the job ended after step 0, so there is no dump of step "
+                  "3"));
+
+  const auto tensors = read_safetensors(results_.path("dump-step-1.safetensors"));
+  ASSERT_TRUE(tensors);
+  EXPECT_EQ(tensors->size(), 1U);
+}
+
+TEST_F(JobResultsTest, DoNotNameTheDumpsOfAJobThatNeverRan) {
+  EXPECT_THAT(results_.settle_dumps(std::nullopt), IsEmpty());
+}
+
+}  // namespace
+}  // namespace poprun::launcher
