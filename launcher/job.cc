@@ -116,7 +116,7 @@ int Job::check_model(const std::string& onnx) {
 
 Status Job::start_mpirun() {
   const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
-  Child::Program program{programs_.mpirun, command.arguments, command.environment, SIGTERM};
+  Child::Program program{programs_.mpirun, command.arguments, command.environment};
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR",
                                    fmt::format("{}:{}", own_address_, coordinator_->port()));
   program.environment.emplace_back("POPRUN_EMU_TOKEN", token_);

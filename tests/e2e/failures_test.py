@@ -273,10 +273,19 @@ class Signals(JobTest):
         self.stop_with(signal.SIGINT, 130)
 
     def test_killed_launcher_leaves_nothing(self):
-        job = self.start("-n", 4, config=LONG)
-        job.wait_for_step(3)
-        job.process.kill()
-        self.assert_gone(job, seconds=15)
+        """Neither processes nor, of mpirun, folders and shared memory."""
+        leftovers = self.folder / "leftovers"
+        for name in ("folders", "memory"):
+            (leftovers / name).mkdir(parents=True)
+        for _ in range(3):
+            job = self.start("-n", 4, config=LONG, environment={
+                "TMPDIR": str(leftovers / "folders"),
+                "OMPI_MCA_btl_vader_backing_directory": str(leftovers / "memory")})
+            job.wait_for_step(3)
+            self.assertEqual(len(list(leftovers.glob("memory/*"))), 4)
+            job.process.kill()
+            self.assert_gone(job, seconds=15)
+            self.assertEqual(list(leftovers.glob("*/*")), [])
 
 
 if __name__ == "__main__":
