@@ -160,6 +160,9 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
 }
 
 Status Job::on_join(const proto::JoinRequest& request) {
+  if (phase_ == Phase::kStopping) {
+    return fail(ErrorCode::kInfrastructure, "the job is over");  // mpirun started it all the same.
+  }
   const Status joined = state_.join(request, monotonic_seconds());
   if (!joined) {
     give_error(joined.error());
@@ -392,7 +395,9 @@ void Job::on_data_server_exit(int status) {
 
 void Job::on_signal(int number) {
   if (signal_ != 0 || phase_ != Phase::kRunning) {
-    stop(phase_ == Phase::kStopping ? exit_code_ : 128 + number, true);
+    // mpirun is left the moment it takes to clean up, once.
+    const bool stopping = phase_ == Phase::kStopping;
+    stop(stopping ? exit_code_ : 128 + number, /*at_once=*/stopping);
     return;
   }
   signal_ = number;
