@@ -17,10 +17,10 @@ namespace poprun::launcher {
 
 /// A program of ours: started, read line by line, signalled as a process group, reaped by the job.
 ///
-/// It gets its own process group, no standard input but the one it is given, and `death_signal`
-/// from the kernel should this process die first, so that even a SIGKILLed launcher leaves nothing
-/// behind. Belongs to the loop's thread, which must also be the thread that started it (the
-/// kernel's rule for that signal).
+/// It gets its own process group, no standard input but the one it is given, and, unless it is 0,
+/// `death_signal` from the kernel should this process die first, so that even a SIGKILLed launcher
+/// leaves nothing behind (mpirun: guard.h). Belongs to the loop's thread, which must also be the
+/// thread that started it (the kernel's rule for that signal).
 class Child {
  public:
   struct Program {

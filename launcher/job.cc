@@ -103,7 +103,7 @@ int Job::check_model(const std::string& onnx) {
 
 Status Job::start_mpirun() {
   const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
-  Child::Program program{programs_.mpirun, command.arguments, command.environment, SIGTERM};
+  Child::Program program{programs_.mpirun, command.arguments, command.environment};
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR",
                                    fmt::format("{}:{}", own_address_, coordinator_->port()));
   program.environment.emplace_back("POPRUN_EMU_TOKEN", token_);
@@ -147,6 +147,9 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
 }
 
 Status Job::on_join(const proto::JoinRequest& request) {
+  if (phase_ == Phase::kStopping) {
+    return fail(ErrorCode::kInfrastructure, "the job is over");  // mpirun started it all the same.
+  }
   const Status joined = state_.join(request, monotonic_seconds());
   if (!joined) {
     give_error(joined.error());
@@ -269,7 +272,9 @@ void Job::on_data_server_exit(int status) {
 
 void Job::on_signal(int number) {
   if (signal_ != 0 || phase_ != Phase::kRunning) {
-    stop(phase_ == Phase::kStopping ? exit_code_ : 128 + number, true);
+    // mpirun is left the moment it takes to clean up, once.
+    const bool stopping = phase_ == Phase::kStopping;
+    stop(stopping ? exit_code_ : 128 + number, /*at_once=*/stopping);
     return;
   }
   signal_ = number;

@@ -8,6 +8,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include "launcher/guard.h"
+
 namespace poprun::launcher {
 
 Supervisor::Supervisor(asio::io_context& loop) : loop_(loop), exits_(loop, SIGCHLD) {
@@ -17,7 +19,10 @@ Supervisor::Supervisor(asio::io_context& loop) : loop_(loop), exits_(loop, SIGCH
 
 Status Supervisor::start_mpirun(const Child::Program& program, Child::OnLine on_stdout,
                                 Child::OnLine on_stderr, OnExit on_exit) {
-  return start(mpirun_, program, std::move(on_stdout), std::move(on_stderr), std::move(on_exit));
+  POPRUN_TRY(
+      start(mpirun_, program, std::move(on_stdout), std::move(on_stderr), std::move(on_exit)));
+  POPRUN_ASSIGN(guard_, start_guard(mpirun_.child->pid()));
+  return {};
 }
 
 Status Supervisor::start_data_server(const Child::Program& program, Child::OnLine on_stdout,
@@ -85,6 +90,9 @@ void Supervisor::reap() {
     for (Process* process : {&mpirun_, &data_server_, &inquiry_}) {
       if (process->runs() && process->child->pid() == pid) {
         process->ended = true;
+        if (process == &mpirun_) {
+          kill(guard_, SIGKILL);
+        }
         process->child->drain();
         process->on_exit(status);
       }

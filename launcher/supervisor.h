@@ -27,7 +27,7 @@ class Supervisor {
 
   explicit Supervisor(asio::io_context& loop);
 
-  /// Errors as Child::start.
+  /// Errors as Child::start. mpirun ends in order even if this process is killed (guard.h).
   Status start_mpirun(const Child::Program& program, Child::OnLine on_stdout,
                       Child::OnLine on_stderr, OnExit on_exit);
   Status start_data_server(const Child::Program& program, Child::OnLine on_stdout,
@@ -67,6 +67,7 @@ class Supervisor {
   asio::io_context& loop_;
   asio::signal_set exits_;
   Process mpirun_;
+  pid_t guard_ = 0;  ///< Of mpirun; ours to kill as long as mpirun runs.
   Process data_server_;
   Process inquiry_;
 };

@@ -272,11 +272,46 @@ class Signals(JobTest):
     def test_sigint_leaves_nothing(self):
         self.stop_with(signal.SIGINT, 130)
 
-    def test_killed_launcher_leaves_nothing(self):
-        job = self.start("-n", 4, config=LONG)
+    def test_sigint_before_replicas_joined_is_the_last_that_is_heard(self):
+        """mpirun starts its replicas even if it is asked to end meanwhile."""
+        for delay in (0.04, 0.05, 0.06, 0.07):
+            job = self.start("-n", 4, config=LONG)
+            job.wait_until(lambda: job.pids("orterun"), "mpirun", 10)
+            time.sleep(delay)
+            job.process.send_signal(signal.SIGINT)
+            self.assertEqual(job.wait(10), 130, job.stderr)
+            self.assertEqual(job.stderr, "poprun-emu: SIGINT: ending the job, which has not done a step yet\n")
+            self.assert_gone(job)
+
+    def test_given_twice_ends_a_job_at_once_and_leaves_no_folders(self):
+        folders = self.folder / "folders"
+        folders.mkdir()
+        job = self.start("-n", 4, config=LONG, environment={"TMPDIR": str(folders)})
         job.wait_for_step(3)
-        job.process.kill()
-        self.assert_gone(job, seconds=15)
+        os.kill(job.replica_pid(1), signal.SIGSTOP)
+        began = time.monotonic()
+        for _ in range(2):
+            job.process.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        self.assertEqual(job.wait(10), 130, job.stderr)
+        self.assertLess(time.monotonic() - began, 2)
+        self.assert_gone(job)
+        self.assertEqual(list(folders.iterdir()), [])
+
+    def test_killed_launcher_leaves_nothing(self):
+        """Neither processes nor, of mpirun, folders and shared memory."""
+        leftovers = self.folder / "leftovers"
+        for name in ("folders", "memory"):
+            (leftovers / name).mkdir(parents=True)
+        for _ in range(3):
+            job = self.start("-n", 4, config=LONG, environment={
+                "TMPDIR": str(leftovers / "folders"),
+                "OMPI_MCA_btl_vader_backing_directory": str(leftovers / "memory")})
+            job.wait_for_step(3)
+            self.assertEqual(len(list(leftovers.glob("memory/*"))), 4)
+            job.process.kill()
+            self.assert_gone(job, seconds=15)
+            self.assertEqual(list(leftovers.glob("*/*")), [])
 
 
 if __name__ == "__main__":
