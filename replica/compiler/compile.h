@@ -58,7 +58,7 @@ struct CompileOptions {
 ///
 ///   load            sets up parameters, buffers and optimiser state
 ///   train           one step: streams "control" (f32[] each: learning rate, drain, number of the
-///                   step from 1) and "train" in, forward, backward, exchange, update; stream
+///                   update from 1) and "train" in, forward, backward, exchange, update; stream
 ///                   "step" out (metrics f32[3], drain). With loss_scaling 0 "control" has a
 ///                   fourth, the loss scale, and "step" a third f32[], 0 where a gradient was not
 ///                   finite and the step changed nothing

@@ -227,8 +227,9 @@ Status TrainingLoop::write_batch(HostStream& source, std::span<const HostTensor>
 Status TrainingLoop::write_control(std::span<const HostTensor> tensors) {
   put_scalar(static_cast<float>(options_.learning_rate.at(result_.steps)), tensors[0].bytes);
   put_scalar(progress_.drain_requested() ? 1.0F : 0.0F, tensors[1].bytes);
-  // Exact up to 2^24, far beyond the steps that bias corrections can tell from endless ones.
-  put_scalar(static_cast<float>(result_.steps + 1), tensors[2].bytes);
+  // Of the steps that had an effect. Exact up to 2^24, far beyond the steps that bias corrections
+  // can tell from endless ones.
+  put_scalar(static_cast<float>(result_.steps - loss_scale_.skipped() + 1), tensors[2].bytes);
   if (options_.scale_loss) {
     put_scalar(static_cast<float>(loss_scale_.value()), tensors[3].bytes);
   }

@@ -3,7 +3,7 @@
 #include "replica/ops/simd.h"
 #include "replica/ops/update_rule.h"
 
-/// Adam and its relatives, in place. `step` counts from 1.
+/// Adam and its relatives, in place. `step` counts updates from 1.
 ///
 ///   adam(w, g, m, v, rate, step)   beta1=. beta2=. epsilon=.  ->  w, m, v
 ///   adamw                          the same

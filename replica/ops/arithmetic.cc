@@ -15,7 +15,9 @@
 ///                              [loss * count, correct, count]
 ///
 /// exp(-16,384 + score) is 0 beside any score that is kept, and the sum of two masks and a score is
-/// a number in half precision too, where the lowest is -65,504.
+/// a number in half precision too, where the lowest is -65,504. A token that may see none at all
+/// weighs those that are masked by the attention mask alone, by their own scores: as with the
+/// -10,000 of BERT's first implementation.
 namespace poprun {
 namespace {
 

@@ -4,47 +4,32 @@
 The models are written here from the papers, with the parameter names of torchvision and Hugging
 Face, and computed in float64 from the weights and data that --report.dump-tensors wrote. Where the
 derivative has a jump the reference takes the side that the job took, and checks that both sides
-were near: a relu whose input is within rounding of zero, the largest of equals in a pool.
+were near: a relu whose input is within rounding of zero, the largest of equals in a pool. Dropout
+drops what the job dropped.
 
 An error is measured against the gradient's own largest element (float), or as the norm of the
 difference over the norm of the gradient (half).
 """
-import importlib.util
 import math
-import os
-import sys
 import unittest
 
-SYSTEM_PYTHON = "/usr/bin/python3"  # The one that may have Debian's python3-torch.
-if importlib.util.find_spec("torch") is None:
-    if os.path.realpath(sys.executable) != os.path.realpath(SYSTEM_PYTHON) and \
-            os.path.exists(SYSTEM_PYTHON):
-        os.execv(SYSTEM_PYTHON, [SYSTEM_PYTHON, "-B", *sys.argv])
-    print("skipped: needs python3-torch, on Debian: apt install python3-torch")
-    sys.exit(77)
+from torch_arrays import read, write  # First: it finds PyTorch.
 
-import numpy  # noqa: E402
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-import safetensors_file  # noqa: E402
-from emulated_job import JobTest  # noqa: E402
+import numpy
+import torch
+import torch.nn.functional as F
+from emulated_job import JobTest
 
 
-KINDS = {"F32": numpy.float32, "F16": numpy.float16, "I32": numpy.int32}
-DUMPED = (r"(weight|bias|gradient|relu\d?|loss|^normalized|^labels|^tokens|^segments|^positions"
+DUMPED = (r"(weight|bias|gradient|relu\d?|drop|dropout|loss|^normalized|^labels|^tokens|^segments|^positions"
           r"|^next_sentence|^attention_mask)$@1")
-
-
-def read(path):
-    return {name: numpy.frombuffer(data, KINDS[dtype]).reshape(shape)
-            for name, (dtype, shape, data) in safetensors_file.read(path).items()}
 
 
 class Step:
     """What a dump holds: `p` the parameters, to be differentiated, and everything by its name."""
 
     def __init__(self, path, slack):
-        self.dumped = {name: torch.tensor(array) for name, array in read(path).items()}
+        self.dumped = read(path)
         self.p = {name: tensor.double().requires_grad_() for name, tensor in self.dumped.items()
                   if name.endswith(("weight", "bias"))}
         self.slack = slack
@@ -66,6 +51,10 @@ class Step:
         largest = F.max_pool2d(x, *geometry)
         assert (largest - y).max() <= self.slack * largest.abs().max(), before
         return y
+
+    def dropout(self, name, x):
+        """As the job dropped, where it did."""
+        return x * (self.dumped[name] != 0) / (1 - DROPPED) if name in self.dumped else x
 
     def linear(self, name, x):
         return F.linear(x, self.p[name + ".weight"], self.p.get(name + ".bias"))
@@ -124,10 +113,11 @@ def resnet(s, blocks, bottlenecks, groups=1):
 
 
 HEADS = 3
+DROPPED = 0.1
 LIMITS = {"float": 1e-4, "half": 2e-2}
 
 
-def attention(q, k, v, mask, kept):
+def attention(s, name, q, k, v, mask, kept):
     def cut(x):
         return x.view(x.shape[0], x.shape[1], HEADS, -1).transpose(1, 2)
 
@@ -137,7 +127,8 @@ def attention(q, k, v, mask, kept):
         scores = scores.masked_fill(~mask, float("-inf"))
     if kept is not None:  # As Hugging Face's models do it.
         scores = scores + (1 - kept[:, None, None, :]) * torch.finfo(torch.float32).min
-    return (torch.softmax(scores, -1) @ v).transpose(1, 2).flatten(2)
+    weights = s.dropout(name + ".attn_dropout", torch.softmax(scores, -1))
+    return (weights @ v).transpose(1, 2).flatten(2)
 
 
 def gpt2(s):
@@ -148,13 +139,15 @@ def gpt2(s):
     count = tokens.shape[1]
     mask = torch.ones(count, count).tril().bool()
     x = s.p["transformer.wte.weight"][tokens] + s.p["transformer.wpe.weight"][:count]
+    x = s.dropout("transformer.drop", x)
     for layer in range(2):
         name = f"transformer.h.{layer}"
         q, k, v = conv1d(name + ".attn.c_attn", s.layer_norm(name + ".ln_1", x, 1e-5)).chunk(3, -1)
-        x = x + conv1d(name + ".attn.c_proj", attention(q, k, v, mask, kept))
+        y = conv1d(name + ".attn.c_proj", attention(s, name + ".attn", q, k, v, mask, kept))
+        x = x + s.dropout(name + ".attn.resid_dropout", y)
         y = conv1d(name + ".mlp.c_fc", s.layer_norm(name + ".ln_2", x, 1e-5))
         y = 0.5 * y * (1 + torch.tanh(math.sqrt(2 / math.pi) * (y + 0.044715 * y**3)))
-        x = x + conv1d(name + ".mlp.c_proj", y)
+        x = x + s.dropout(name + ".mlp.resid_dropout", conv1d(name + ".mlp.c_proj", y))
     logits = s.layer_norm("transformer.ln_f", x, 1e-5) @ s.p["transformer.wte.weight"].T
     return s.cross_entropy(logits, "labels")
 
@@ -166,13 +159,15 @@ def bert(s):
     words = s.p[name + "word_embeddings.weight"]
     x = words[tokens] + s.p[name + "token_type_embeddings.weight"][segments]
     x = x + s.p[name + "position_embeddings.weight"][: tokens.shape[1]]
-    x = s.layer_norm(name + "LayerNorm", x, 1e-12)
+    x = s.dropout(name + "dropout", s.layer_norm(name + "LayerNorm", x, 1e-12))
     for layer in range(2):
         name = f"bert.encoder.layer.{layer}."
         q, k, v = (s.linear(name + "attention.self." + part, x) for part in ("query", "key", "value"))
-        y = s.linear(name + "attention.output.dense", attention(q, k, v, None, kept))
+        y = attention(s, name + "attention.self", q, k, v, None, kept)
+        y = s.dropout(name + "attention.output.dropout", s.linear(name + "attention.output.dense", y))
         x = s.layer_norm(name + "attention.output.LayerNorm", x + y, 1e-12)
         y = s.linear(name + "output.dense", F.gelu(s.linear(name + "intermediate.dense", x)))
+        y = s.dropout(name + "output.dropout", y)
         x = s.layer_norm(name + "output.LayerNorm", x + y, 1e-12)
     masked = x
     if "positions" in s.dumped:
@@ -227,10 +222,9 @@ class TorchStep(JobTest):
             first = self.run_job(config=config)
             random = numpy.random.default_rng(81)
             path = self.folder / f"{model}-{precision}.safetensors"
-            weights = safetensors_file.read(first.output_dir / "weights.safetensors")
-            safetensors_file.write(path, {
-                name: (dtype, shape, random.normal(0, deviation, shape).astype(KINDS[dtype]).tobytes())
-                for name, (dtype, shape, _) in weights.items()})
+            weights = read(first.output_dir / "weights.safetensors")
+            write(path, {name: random.normal(0, deviation, tuple(tensor.shape))
+                         for name, tensor in weights.items()})
             config = config.replace("[data]", f"initial-weights = {path}\n[data]")
         job = self.run_job("--report.dump-tensors", DUMPED, config=config)
         half = precision == "half"
@@ -238,6 +232,11 @@ class TorchStep(JobTest):
         step = Step(job.output_dir / "dump-step-1.safetensors", slack=limit)
         loss = reference(step)
         loss.backward()
+        if sizes and "dropout" in sizes:
+            seen = [tensor for name, tensor in step.dumped.items()
+                    if name.endswith(("resid_dropout", "output.dropout"))]
+            kept = torch.cat([tensor.flatten() for tensor in seen]) != 0
+            self.assertAlmostEqual(kept.double().mean().item(), 1 - DROPPED, delta=0.02)
 
         scale = 256 if half else 1
         got_loss = next(tensor.item() for name, tensor in reversed(step.dumped.items())
@@ -289,6 +288,15 @@ class TorchStep(JobTest):
         for names in (("tokens", "labels"), ("tokens", "attention_mask", "labels")):
             for precision in ("float", "half"):
                 self.compare(gpt2, "gpt2", self.sequences(*names), 3, precision, LANGUAGE, 0.15)
+
+    def test_of_language_models_that_drop_out(self):
+        sizes = {**LANGUAGE, "dropout": DROPPED}
+        for precision in ("float", "half"):
+            self.compare(gpt2, "gpt2", self.sequences("tokens", "labels", items=24), 24, precision,
+                         sizes, 0.15)
+            self.compare(bert, "bert-base",
+                         self.sequences("tokens", "attention_mask", "labels", items=24), 24,
+                         precision, sizes, 0.15)
 
     def test_of_bert(self):
         for names in (("tokens", "segments", "positions", "labels", "next_sentence"),

@@ -28,7 +28,7 @@ struct OptimizerOptions {
 /// Scalars f32[] that change from step to step.
 struct StepScalars {
   TensorId rate;  ///< Learning rate, from the host.
-  TensorId step;  ///< Number of this step from 1, from the host.
+  TensorId step;  ///< Number of this update from 1, from the host; skipped steps do not count.
   /// What the loss was multiplied by, from the host. Gradients are divided by it; where one of them
   /// is not finite, nothing is updated.
   std::optional<TensorId> loss_scale = {};
