@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/patterns/shares.h"
 #include "replica/base/error.h"
 
 namespace poprun::collectives {
@@ -16,9 +17,12 @@ HostPlan::HostPlan(std::vector<Process> all, std::size_t host)
       numbers.push_back(number);
     }
   }
+  std::vector<std::size_t> sums;
   for (const std::vector<std::size_t>& here : replicas) {
     subtrees.push_back(subtrees_of(here, total()));
+    sums.push_back(subtrees.back().size());
   }
+  shares = shares_of(sums);
 }
 
 HostPlan HostPlan::among(std::span<const std::size_t> members) const {

@@ -23,6 +23,7 @@ struct HostPlan {
   std::vector<std::size_t> numbers;                ///< By index: numbers in the job, ascending.
   std::vector<std::vector<std::size_t>> replicas;  ///< By host: indices, ascending.
   std::vector<std::vector<Subtree>> subtrees;      ///< By host, of its replicas.
+  std::vector<double> shares;                      ///< By host, of an all-reduce: `shares_of`.
 
   /// Of all processes of the job; `self` is this host.
   HostPlan(std::vector<Process> processes, std::size_t self);

@@ -1,6 +1,7 @@
 #include "collectives/mpi/hosts_communicator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -28,6 +29,21 @@ constexpr std::size_t kLeastChunkBytes = std::size_t{64} << 10U;
 Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
   const Slice bytes = slice_of(count * kSumBytes, parts, part);
   return {bytes.begin / kSumBytes, bytes.end / kSumBytes};
+}
+
+/// Where the hosts' slices of elements [0, count) begin, and the last ends; cut at lines of sums.
+std::vector<std::size_t> edges_of(std::size_t count, std::span<const double> shares) {
+  constexpr std::size_t kLine = kLineBytes / kSumBytes;
+  const auto lines = static_cast<double>((count + kLine - 1) / kLine);
+  std::vector<std::size_t> edges = {0};
+  double before = 0;
+  for (const double share : shares.first(shares.size() - 1)) {
+    before += share;
+    edges.push_back(
+        std::min(count, static_cast<std::size_t>(std::llround(before * lines)) * kLine));
+  }
+  edges.push_back(count);
+  return edges;
 }
 
 std::vector<std::size_t> numbers_here(const HostPlan& plan) {
@@ -378,7 +394,7 @@ std::size_t HostsCommunicator::chunk_of(std::size_t bytes) const {
   return std::min(options_.chunk_bytes, std::max(least, bytes / kLeastChunks));
 }
 
-/// The chunks of an all-reduce: one type each, slices as even as lines allow.
+/// The chunks of an all-reduce: one type each, slices as the plan shares them out.
 std::vector<HostsCommunicator::Chunk> HostsCommunicator::chunks_of(const Pieces& pieces) const {
   std::vector<Chunk> chunks;
   for (const Piece& type : pieces.types()) {
@@ -387,12 +403,11 @@ std::vector<HostsCommunicator::Chunk> HostsCommunicator::chunks_of(const Pieces&
     const std::size_t limit = chunk_of(sums) / kLineBytes * kLineBytes / kSumBytes;
     for (std::size_t begin = type.whole.begin; begin < type.whole.end; begin += limit * width) {
       const std::size_t end = std::min(type.whole.end, begin + limit * width);
-      Chunk chunk{.type = type.type, .width = width, .edges = {0}, .pieces = &pieces};
-      chunk.bytes = {begin, end};
-      for (std::size_t h = 0; h < hosts(); ++h) {
-        chunk.edges.push_back(elements_of((end - begin) / width, hosts(), h).end);
-      }
-      chunks.push_back(std::move(chunk));
+      chunks.push_back({.type = type.type,
+                        .width = width,
+                        .edges = edges_of((end - begin) / width, plan_->shares),
+                        .pieces = &pieces,
+                        .bytes = {begin, end}});
     }
   }
   return chunks;

@@ -24,7 +24,7 @@ namespace poprun::collectives {
 /// `Communicator` for replicas on several hosts. Those of one host share memory, as
 /// NodeCommunicator has it; hosts exchange what their replicas come to together.
 ///
-/// All-reduce, chunk by chunk, on H hosts. Host h owns slice h of the chunk.
+/// All-reduce, chunk by chunk, on H hosts. Host h owns slice h of the chunk, its share of it.
 ///
 ///   1  sum     all replicas of a host: the sums of its subtrees of the canonical tree -> `sums`
 ///   2  wire    slice g of `sums` to host g                       out: (H - 1) / H of S sums
@@ -38,10 +38,11 @@ namespace poprun::collectives {
 ///   chunk c + 2               1       2 ......        3          posted then. The wire always has
 ///                                                                the posts of two ticks to carry.
 ///
-/// Where the replicas of a host are one subtree, as they are for 4 hosts of 4 replicas, S is 1, and
-/// a host sends 2 (H - 1) / H of the data, which is the least there is. Otherwise a host sends S
-/// sums, S at most 2 log2 of its replicas where these are neighbours. Sums of halves travel as
-/// float32, since rounding them on the way would change the result; results travel as halves.
+/// Where the replicas of each host are one subtree, as they are for 4 hosts of 4 replicas, S is 1,
+/// shares are equal, and a host sends 2 (H - 1) / H of the data, which is the least there is.
+/// Otherwise a host sends S sums, S at most 2 log2 of its replicas where these are neighbours, and
+/// hosts with more sums get larger shares: `shares_of`. Sums of halves travel as float32, since
+/// rounding them on the way would change the result; results travel as halves.
 ///
 /// Reduce-scatter goes 1, 2, 3, 5 with the replicas' shards as slices; all-gather and broadcast 3,
 /// 4, 5 without sums.

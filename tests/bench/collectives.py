@@ -3,16 +3,17 @@
 
     POPRUN_EMU_BUILD=build/release python3 tests/bench/collectives.py [--json FILE] [--ranks 2,16]
     POPRUN_EMU_BUILD=build/release python3 tests/bench/collectives.py --hosts 4 --ranks 16 --rate 1gbit
+    POPRUN_EMU_BUILD=build/release python3 tests/bench/collectives.py --ranks 12+4 --rate 1gbit
 
-With --hosts the hosts are namespaces (tests/multihost), and each can send `--rate`. Columns:
+With --hosts, or ranks of each host, hosts are namespaces (tests/multihost), and each can send `--rate`. Columns:
 
     x MPI      Open MPI's time / ours, medians of 5 rounds in turns, both with mpi_yield_when_idle
     x its CPU  our processor time / Open MPI's: what a busy machine leaves of the comparison
     x memcpy   our time / that of all ranks copying their vector once, each byte read once and written once
     algbw      bytes of the vector / our time
     busbw      algbw x 2 (R - 1) / R of R ranks, for an all-reduce; half of that for the others (nccl-tests)
-    wire       what a host sent, as its interface counts, / the least there is, which is (H - 1) / H of the
-               vector on H hosts, and twice that for an all-reduce
+    wire       what the host that sent most sent, as its interface counts, / the least there is, which is
+               (H - 1) / H of the vector on H hosts, and twice that for an all-reduce
     of limit   time of that least at the full rate of the link / ours. Headers of TCP, IP and Ethernet take 66
                of 1514 B of a packet, so 96 % is all there can be.
 
@@ -45,10 +46,11 @@ def on_one_host(program, ranks):
     return rows_of(["mpirun", "-n", str(ranks), *program], {})
 
 
-def between_hosts(program, ranks, hosts, rate):
+def between_hosts(program, ranks, rate):
+    hosts = len(ranks)
     with cluster.Cluster(hosts, rate) as nodes:
-        placed = ",".join(f"{name}:{ranks // hosts}" for name in nodes.names)
-        command = ["mpirun", "-n", str(ranks), "--host", placed, *program, "eth0"]
+        placed = ",".join(f"{name}:{count}" for name, count in zip(nodes.names, ranks))
+        command = ["mpirun", "-n", str(sum(ranks)), "--host", placed, *program, "eth0"]
         rows = rows_of(nodes.command_on("node0", *command), nodes.environment())
     bits_per_second = float(rate[:-4]) * UNITS[rate[-4:]]
     for row in rows:
@@ -80,12 +82,14 @@ def main():
     options = parser.parse_args()
     program = [str(pathlib.Path(os.environ["POPRUN_EMU_BUILD"]).resolve() / "tests/bench/collectives_bench"),
                str(options.smallest * 1024), str(options.largest * 1024)]
-    if options.hosts > 1:
+    if options.hosts > 1 or "+" in options.ranks:
         cluster.enter_sandbox()
     rows = []
-    for ranks in map(int, options.ranks.split(",")):
-        rows += (between_hosts(program, ranks, options.hosts, options.rate) if options.hosts > 1
-                 else on_one_host(program, ranks))
+    for ranks in options.ranks.split(","):
+        counts = [int(count) for count in ranks.split("+")]
+        if options.hosts > 1 and len(counts) == 1:
+            counts = [counts[0] // options.hosts] * options.hosts
+        rows += between_hosts(program, counts, options.rate) if len(counts) > 1 else on_one_host(program, counts[0])
     print_table(rows)
     if options.json:
         options.json.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -6,6 +7,7 @@
 
 #include "collectives/patterns/canonical_tree.h"
 #include "collectives/patterns/members.h"
+#include "collectives/patterns/shares.h"
 #include "collectives/patterns/slices.h"
 #include "collectives/patterns/subtrees.h"
 
@@ -35,6 +37,61 @@ TEST(Subtrees, AreTheFewestThatHoldTheReplicas) {
   EXPECT_EQ(subtrees({0, 1, 2}, 3), (std::vector<Subtree>{{0, 3}}));
   EXPECT_EQ(subtrees({5}, 6), (std::vector<Subtree>{{5, 1}}));
   EXPECT_TRUE(subtrees({}, 6).empty());
+}
+
+/// What the busiest direction of a link carries, in vectors.
+double load_of(const std::vector<std::size_t>& sums, const std::vector<double>& shares) {
+  double load = 0;
+  for (std::size_t h = 0; h < sums.size(); ++h) {
+    double sent = static_cast<double>(sums[h]) * (1 - shares[h]);  // Sums to who combines them.
+    double received = 1 - shares[h];                               // Results from there.
+    for (std::size_t g = 0; g < sums.size(); ++g) {
+      sent += g == h ? 0 : shares[h];
+      received += g == h ? 0 : static_cast<double>(sums[g]) * shares[h];
+    }
+    load = std::max({load, sent, received});
+  }
+  return load;
+}
+
+TEST(Shares, AreEqualWhereHostsBringOneSumEach) {
+  for (std::size_t hosts = 2; hosts <= 9; ++hosts) {
+    for (const double share : shares_of(std::vector<std::size_t>(hosts, 1))) {
+      EXPECT_NEAR(share, 1.0 / static_cast<double>(hosts), 1e-12);
+    }
+  }
+}
+
+TEST(Shares, LetTheHostOfTwoCombineThatBringsMoreSums) {
+  const auto share_of_first = [](std::size_t first, std::size_t second) {
+    return shares_of(std::array{first, second})[0];
+  };
+  EXPECT_NEAR(share_of_first(2, 1), 1, 1e-12);
+  EXPECT_NEAR(share_of_first(1, 3), 0, 1e-12);
+  EXPECT_NEAR(share_of_first(2, 2), 0.5, 1e-12);
+}
+
+TEST(Shares, LeaveNoLighterLoadOnAnyGridOfShares) {
+  constexpr int kGrid = 40;
+  for (std::size_t a = 1; a <= 5; ++a) {
+    for (std::size_t b = 1; b <= 5; ++b) {
+      for (std::size_t c = 1; c <= 5; ++c) {
+        const std::vector<std::size_t> sums = {a, b, c};
+        const std::vector<double> shares = shares_of(sums);
+        EXPECT_NEAR(shares[0] + shares[1] + shares[2], 1, 1e-12);
+        EXPECT_GE(std::ranges::min(shares), 0);
+        const double load = load_of(sums, shares);
+        for (int x = 0; x <= kGrid; ++x) {
+          for (int y = 0; x + y <= kGrid; ++y) {
+            const std::vector<double> others = {1.0 * x / kGrid, 1.0 * y / kGrid,
+                                                1.0 * (kGrid - x - y) / kGrid};
+            ASSERT_LE(load, load_of(sums, others) + 1e-9)
+                << a << " " << b << " " << c << ", grid " << x << " " << y;
+          }
+        }
+      }
+    }
+  }
 }
 
 // The groups of PopART's documentation, of 12 replicas by 4.

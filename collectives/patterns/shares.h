@@ -1,0 +1,78 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace poprun::collectives {
+
+/// The share of an all-reduce's elements that each host combines, so that the busiest direction of
+/// any host's link carries the least. Host h of H brings sums[h] sums of every element. With the
+/// share f it carries, in vectors:
+///
+///   sends      sums[h] (1 - f) + (H - 1) f     its sums to the others, its results to all of them
+///   receives   (1 - f) + f (sum of the others' sums)
+///
+///   sums 1 1 1 1   shares 1/4 each, 1.5 both ways: the least there is
+///   sums 2 1       shares 1 0, 1 both ways, where halves would take 1.5
+///
+/// Shares add up to 1. Equal everywhere for equal arguments. Requires: every sum > 0.
+inline std::vector<double> shares_of(std::span<const std::size_t> sums) {
+  struct Range {
+    double least = 0;
+    double most = 1;
+  };
+  const auto hosts = static_cast<double>(sums.size());
+  const auto total = static_cast<double>(std::accumulate(sums.begin(), sums.end(), std::size_t{0}));
+  std::vector<Range> ranges(sums.size());
+  // Shares with which no host carries more than `load`, if there are any.
+  const auto fits = [&](double load) {
+    double least = 0;
+    double most = 0;
+    for (std::size_t h = 0; h < sums.size(); ++h) {
+      const auto mine = static_cast<double>(sums[h]);
+      Range& range = ranges[h] = {};
+      // f * slope <= room, once for what it sends and once for what it receives.
+      for (const auto& [slope, room] :
+           {std::pair{hosts - 1 - mine, load - mine}, std::pair{total - mine - 1, load - 1}}) {
+        if (slope > 0) {
+          range.most = std::min(range.most, room / slope);
+        } else if (slope < 0) {
+          range.least = std::max(range.least, room / slope);
+        } else if (room < 0) {
+          return false;
+        }
+      }
+      if (range.least > range.most) {
+        return false;
+      }
+      least += range.least;
+      most += range.most;
+    }
+    return least <= 1 && most >= 1;
+  };
+  double below = 0;
+  double load = total;  // Fits whatever the shares are, since total >= hosts.
+  for (int i = 0; i < 50; ++i) {
+    const double middle = (below + load) / 2;
+    (fits(middle) ? load : below) = middle;
+  }
+  fits(load);
+  double least = 0;
+  double room = 0;
+  for (const Range& range : ranges) {
+    least += range.least;
+    room += range.most - range.least;
+  }
+  std::vector<double> shares;
+  for (const Range& range : ranges) {
+    const double part = room > 0 ? (range.most - range.least) / room : 0;
+    shares.push_back(range.least + (1 - least) * part);
+  }
+  return shares;
+}
+
+}  // namespace poprun::collectives
