@@ -3,7 +3,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>

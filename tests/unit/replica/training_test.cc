@@ -1,12 +1,8 @@
 /// Whole jobs on replicas that are threads: small-cnn on made-up images.
 
 #include <cmath>
-#include <cstring>
-#include <mutex>
 #include <numeric>
-#include <random>
 #include <set>
-#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
