@@ -1,10 +1,6 @@
 #include "hostio/idx.h"
 
-#include <algorithm>
 #include <array>
-#include <cstring>
-#include <limits>
-#include <string>
 
 #include <fmt/format.h>
 

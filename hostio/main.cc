@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <memory>
 #include <sstream>
 #include <string>

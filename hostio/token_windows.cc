@@ -1,7 +1,6 @@
 #include "hostio/token_windows.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <numeric>
 

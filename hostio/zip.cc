@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <span>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <zlib.h>

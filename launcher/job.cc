@@ -10,6 +10,7 @@
 
 #include "launcher/inquiry.h"
 #include "launcher/model_file.h"
+#include "launcher/mpirun.h"
 #include "launcher/summary.h"
 
 namespace poprun::launcher {

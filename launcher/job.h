@@ -16,7 +16,6 @@
 #include "launcher/data_service.h"
 #include "launcher/display.h"
 #include "launcher/job_state.h"
-#include "launcher/mpirun.h"
 #include "launcher/options.h"
 #include "launcher/output_router.h"
 #include "launcher/outputs/job_results.h"

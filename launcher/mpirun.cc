@@ -3,7 +3,6 @@
 #include <cstdlib>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "launcher/shell_words.h"
 

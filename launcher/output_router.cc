@@ -11,6 +11,18 @@ namespace {
 constexpr std::size_t kHiddenLinesMax = 20;
 constexpr std::size_t kHeldLinesMax = 1000;
 
+/// A rank's line for the screen: its own tag if it has one, otherwise `[instance 3 @ node1] text`.
+std::string screen_line(const TaggedLine& line, const Placement& placement) {
+  if (parse_replica_line(line.text)) {
+    return line.text;
+  }
+  const std::size_t last_state = line.text.rfind('\r');
+  const std::string_view text = last_state == std::string::npos
+                                    ? std::string_view(line.text)
+                                    : std::string_view(line.text).substr(last_state + 1);
+  return fmt::format("[instance {} @ {}] {}", line.rank, placement.host_of(line.rank), text);
+}
+
 }  // namespace
 
 OutputRouter::OutputRouter(Console& console, ReplicaLogs& logs, const Placement& placement,
@@ -75,17 +87,6 @@ Status OutputRouter::take_instance(const TaggedLine& line) {
 
 std::vector<std::string> OutputRouter::hidden_lines(std::uint32_t instance) const {
   return {hidden_[instance].begin(), hidden_[instance].end()};
-}
-
-std::string screen_line(const TaggedLine& line, const Placement& placement) {
-  if (parse_replica_line(line.text)) {
-    return line.text;
-  }
-  const std::size_t last_state = line.text.rfind('\r');
-  const std::string_view text = last_state == std::string::npos
-                                    ? std::string_view(line.text)
-                                    : std::string_view(line.text).substr(last_state + 1);
-  return fmt::format("[instance {} @ {}] {}", line.rank, placement.host_of(line.rank), text);
 }
 
 }  // namespace poprun::launcher

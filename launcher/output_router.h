@@ -63,7 +63,4 @@ class OutputRouter {
   std::vector<std::deque<std::string>> hidden_;  ///< [num_instances] the last few.
 };
 
-/// A rank's line for the screen: its own tag if it has one, otherwise `[instance 3 @ node1] text`.
-std::string screen_line(const TaggedLine& line, const Placement& placement);
-
 }  // namespace poprun::launcher

@@ -1,7 +1,6 @@
 #include "launcher/placement.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include <fmt/format.h>
 

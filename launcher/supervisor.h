@@ -3,7 +3,6 @@
 #include <functional>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
@@ -15,8 +14,7 @@
 namespace poprun::launcher {
 
 /// The processes of a job: mpirun, the data server where we started it, and a replica that answers
-/// a question. Knows how to end them
-/// all, nothing of why. Belongs to the loop's thread.
+/// a question. Knows how to end them all, nothing of why. Belongs to the loop's thread.
 ///
 /// This process becomes the one that adopts orphans below it, so that `kill_all` finds everything
 /// on this machine even after mpirun died.
@@ -32,11 +30,9 @@ class Supervisor {
                       Child::OnLine on_stderr, OnExit on_exit);
   Status start_data_server(const Child::Program& program, Child::OnLine on_stdout,
                            Child::OnLine on_stderr, OnExit on_exit);
-
   Status start_inquiry(const Child::Program& program, Child::OnLine on_stdout,
                        Child::OnLine on_stderr, OnExit on_exit);
 
-  [[nodiscard]] bool mpirun_runs() const { return mpirun_.runs(); }
   [[nodiscard]] bool anything_runs() const { return mpirun_.runs() || data_server_.runs(); }
 
   /// Ends mpirun and the data server in their own orderly way, which mpirun takes 2 s for. The

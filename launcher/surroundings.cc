@@ -1,13 +1,11 @@
 #include "launcher/surroundings.h"
 
-#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <sstream>
-#include <string_view>
 #include <system_error>
 
 #include <arpa/inet.h>

@@ -1,6 +1,5 @@
 #include <cstdlib>
 #include <filesystem>
-#include <string>
 
 #include "hostio/datasets/dataset.h"
 #include "hostio/image_files.h"

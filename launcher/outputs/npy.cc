@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

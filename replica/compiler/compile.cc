@@ -72,27 +72,77 @@ void accumulate_gradients(Builder& begin, Builder& body,
   }
 }
 
+/// What the host tells every step.
+struct Controls {
+  StepScalars scalars;
+  TensorId drain;
+};
+
+Controls stream_controls(Builder& begin, bool host_scales_loss) {
+  std::vector<std::string> names = {"learning-rate", "drain", "step"};
+  if (host_scales_loss) {
+    names.emplace_back("loss-scale");
+  }
+  const auto in = begin.stream_in("control", names, std::vector<TensorType>(names.size(), kScalar));
+  Controls controls{.scalars = {.rate = in[0], .step = in[2]}, .drain = in[1]};
+  if (host_scales_loss) {
+    controls.scalars.loss_scale = in[3];
+  }
+  return controls;
+}
+
+/// Gradients and running statistics become their means over the replicas; `more` goes with them.
+void exchange(Builder& update, const std::vector<ParameterGradient>& gradients,
+              const std::vector<TensorId>& more) {
+  std::vector<TensorId> exchanged;
+  for (const ParameterGradient& pair : gradients) {
+    // The terms of a sum share one gradient; it is exchanged once.
+    if (std::ranges::find(exchanged, pair.gradient) == exchanged.end()) {
+      exchanged.push_back(pair.gradient);
+    }
+  }
+  std::ranges::copy(tensors_by_name(update.graph(), {Role::kBuffer}),
+                    std::back_inserter(exchanged));
+  exchanged.insert(exchanged.end(), more.begin(), more.end());
+  update.all_reduce("mean", exchanged);
+}
+
+/// Updates the parameters and tells the host of the step.
+Status add_update(Builder& update, const CompileOptions& options,
+                  const std::vector<ParameterGradient>& gradients, Controls controls,
+                  TensorId metrics) {
+  OptimizerOptions optimizer = options.optimizer;
+  optimizer.gradient_scale = 1.0 / static_cast<double>(options.gradient_accumulation);
+  optimizer.master_weights = options.precision.master_weights;
+  const bool host_scales_loss = controls.scalars.loss_scale.has_value();
+  if (!host_scales_loss) {
+    optimizer.gradient_scale /= options.loss_scaling;
+  }
+  add_gradient_factor(update, optimizer, gradients, controls.scalars);
+  POPRUN_TRY(add_optimizer(update, optimizer, gradients, controls.scalars));
+  std::vector<TensorId> step = {metrics, controls.drain};
+  if (host_scales_loss) {
+    step.push_back(*controls.scalars.factor);
+  }
+  update.stream_out("step", step);
+  return update.status();
+}
+
 Status add_training(Graph& graph, const CompileOptions& options) {
   const std::size_t train = add_function(graph, "train", {1, options.gradient_accumulation, 1});
   Builder begin(graph, train, 0, "");
   Builder body(graph, train, 1, "");
   Builder update(graph, train, 2, "");
 
-  const bool host_scales_loss = options.loss_scaling == 0;
-  std::vector<std::string> controls = {"learning-rate", "drain", "step"};
-  if (host_scales_loss) {
-    controls.emplace_back("loss-scale");
-  }
-  const auto control =
-      begin.stream_in("control", controls, std::vector<TensorType>(controls.size(), kScalar));
+  const Controls controls = stream_controls(begin, options.loss_scaling == 0);
   const TensorId metrics = begin.add_one("fill", {}, kZeroMetrics, "train.metrics");
   graph.set_role(metrics, Role::kMetric);
 
   const ForwardOutputs outputs = add_forward(body, options, "train", metrics, true);
   POPRUN_TRY(body.status());
   const TensorId loss_scale =
-      host_scales_loss
-          ? control[3]
+      controls.scalars.loss_scale
+          ? *controls.scalars.loss_scale
           : body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}},
                          graph.tensor(outputs.loss).name + ".gradient");
   POPRUN_ASSIGN(std::vector<ParameterGradient> gradients,
@@ -100,39 +150,11 @@ Status add_training(Graph& graph, const CompileOptions& options) {
   if (options.gradient_accumulation > 1) {
     accumulate_gradients(begin, body, gradients);
   }
-
-  std::vector<TensorId> exchanged;
-  exchanged.reserve(gradients.size() + 2);
-  for (const ParameterGradient& pair : gradients) {
-    // The terms of a sum share one gradient; it is exchanged once.
-    if (std::ranges::find(exchanged, pair.gradient) == exchanged.end()) {
-      exchanged.push_back(pair.gradient);
-    }
-  }
-  std::ranges::copy(tensors_by_name(graph, {Role::kBuffer}), std::back_inserter(exchanged));
-  exchanged.push_back(metrics);
-  exchanged.push_back(control[1]);
-  update.all_reduce("mean", exchanged);
-
-  OptimizerOptions optimizer = options.optimizer;
-  optimizer.gradient_scale = 1.0 / static_cast<double>(options.gradient_accumulation);
-  optimizer.master_weights = options.precision.master_weights;
-  StepScalars scalars{.rate = control[0], .step = control[2]};
-  std::vector<TensorId> step = {metrics, control[1]};
-  if (host_scales_loss) {
-    scalars.loss_scale = control[3];
-  } else {
-    optimizer.gradient_scale /= options.loss_scaling;
-  }
-  add_gradient_factor(update, optimizer, gradients, scalars);
-  if (host_scales_loss) {
-    step.push_back(*scalars.factor);
-  }
-  POPRUN_TRY(add_optimizer(update, optimizer, gradients, scalars));
-  update.stream_out("step", step);
   POPRUN_TRY(begin.status());
   POPRUN_TRY(body.status());
-  return update.status();
+
+  exchange(update, gradients, {metrics, controls.drain});
+  return add_update(update, options, gradients, controls, metrics);
 }
 
 /// Sends a prediction to the host, which cuts it into items.

@@ -216,11 +216,11 @@ void TensorDump::broken_off(const proto::Step& step) {
 void TensorDump::report(const std::vector<DumpEntry>& entries) {
   for (const DumpEntry& entry : entries) {
     reported_.insert(entry.name);
-    const std::string& text = program_.tensors(static_cast<int>(entry.tensor)).type();
-    const Result<TensorType> type = parse_type(text);
+    const Result<TensorType> type =
+        parse_type(program_.tensors(static_cast<int>(entry.tensor)).type());
     POPRUN_CHECK(type.has_value());
     std::vector<std::byte> storage;
-    reporter_.dump(step_, entry.name, std::string_view(text).substr(0, text.find('[')), type->shape,
+    reporter_.dump(step_, entry.name, element_name(type->data), type->shape,
                    row_major(*type, engine_->inspect(entry.tensor), storage));
   }
 }

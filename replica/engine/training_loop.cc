@@ -273,9 +273,8 @@ Status TrainingLoop::read(const std::string& stream, std::span<const HostTensor>
 
 Status TrainingLoop::push_outputs(const HostTensor& tensor) {
   std::vector<std::byte> storage;
-  const std::string type = to_text(tensor.type);
-  return outfeed_->push(test_batch_, std::string_view(type).substr(0, type.find('[')),
-                        tensor.type.shape, row_major(tensor.type, tensor.bytes, storage));
+  return outfeed_->push(test_batch_, element_name(tensor.type.data), tensor.type.shape,
+                        row_major(tensor.type, tensor.bytes, storage));
 }
 
 }  // namespace poprun

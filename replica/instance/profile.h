@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include "proto/coordinator.pb.h"
 #include "proto/profile.pb.h"
 #include "proto/run_config.pb.h"

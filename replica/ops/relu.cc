@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"

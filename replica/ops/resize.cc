@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <numeric>
 #include <vector>
 
 #include "replica/ops/axis/axis.h"

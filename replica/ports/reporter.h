@@ -3,11 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
 #include <string_view>
-#include <vector>
 
-#include "replica/base/error.h"
 #include "replica/base/ids.h"
 
 namespace poprun {

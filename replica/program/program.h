@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "proto/program.pb.h"
-#include "replica/base/error.h"
 #include "replica/base/units.h"
 
 /// The compiled artefact. A Program is the protobuf message proto/program.proto: a plain value that

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 
-#include "replica/base/error.h"
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "replica/base/error.h"
 #include "replica/compiler/cost/cost.h"
 #include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/placement/memory_plan.h"

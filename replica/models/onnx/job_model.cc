@@ -12,6 +12,8 @@
 namespace poprun::onnx_import {
 namespace {
 
+using layers::reshape;
+
 constexpr std::string_view kCrossEntropy = "cross-entropy";
 constexpr std::string_view kMeanSquaredError = "mean-squared-error";
 
@@ -67,7 +69,7 @@ Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, Te
   Shape shape = builder.type(output).shape;
   if (builder.type(labels).shape.size() + 1 < shape.size()) {
     shape = without_pixels(shape);
-    output = layers::reshape(builder, name + ".logits", output, shape);
+    output = reshape(builder, name + ".logits", output, shape);
   }
   if (classes > 0 && !shape.empty() && shape.back() < classes) {
     return fail(ErrorCode::kUsage, fmt::format("the model gives {} classes, the dataset has {}",
@@ -92,13 +94,13 @@ Targets classes_as_targets(Builder& builder, const std::string& name, TensorId o
   const TensorId zero = fill(builder, name + ".zero", 0);
   const TensorId counts = builder.add_one("greater_equal", {reals, zero}, {}, name + ".counts");
   if (D == 1) {
-    return {layers::reshape(builder, name + ".targets", reals, {N, 1}), counts, {}};
+    return {reshape(builder, name + ".targets", reals, {N, 1}), counts, {}};
   }
   const TensorId values = builder.add_one(
       "one_hot", {labels}, {{"depth", D}, {"on", 1.0}, {"off", 0.0}}, name + ".targets");
   const TensorId best = builder.add_one(
       "arg_max", {output}, {{"axis", std::int64_t{1}}, {"last", std::int64_t{0}}}, name + ".best");
-  const TensorId rows = layers::reshape(builder, name + ".best-of-row", best, {N});
+  const TensorId rows = reshape(builder, name + ".best-of-row", best, {N});
   const TensorId equal = builder.add_one("equal", {rows, labels}, {}, name + ".hits");
   return {values, counts, equal};
 }
@@ -118,10 +120,10 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
   const std::int64_t N = shape.empty() ? 1 : shape[0];
   const std::int64_t D = builder.type(output).elements() / N;
   const std::size_t first = builder.graph().tensors().size();
-  const TensorId y = layers::reshape(builder, name + ".output", output, {N, D});
+  const TensorId y = reshape(builder, name + ".output", output, {N, D});
   Targets targets{};
   if (given.data == DataType::kF32 && given.elements() == N * D) {
-    targets.values = layers::reshape(builder, name + ".targets", labels, {N, D});
+    targets.values = reshape(builder, name + ".targets", labels, {N, D});
     targets.counts =
         builder.add_one("fill", {}, {{"shape", Shape{N}}, {"value", 1.0}}, name + ".counts");
   } else if (given == TensorType{DataType::kI32, {N}, {}}) {

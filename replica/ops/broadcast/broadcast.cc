@@ -1,7 +1,5 @@
 #include "replica/ops/broadcast/broadcast.h"
 
-#include <algorithm>
-
 #include "replica/base/error.h"
 #include "replica/ops/shaped.h"
 

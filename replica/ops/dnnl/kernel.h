@@ -1,9 +1,6 @@
 #pragma once
 
-#include <span>
-#include <string>
 #include <unordered_map>
-#include <utility>
 
 #include <dnnl.hpp>
 

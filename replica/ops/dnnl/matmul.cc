@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "replica/ops/dnnl/kernel.h"
+
 namespace poprun {
 
 DnnlMatrix DnnlMatrix::plain(dnnl::memory::dims dims) {

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 
-#include "replica/ops/dnnl/kernel.h"
+#include <dnnl.hpp>
+
+#include "replica/ops/operator.h"
 
 namespace poprun {
 

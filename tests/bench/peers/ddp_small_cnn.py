@@ -1,18 +1,9 @@
-"""One rank of PyTorch's DistributedDataParallel over gloo on the model of `small-cnn`: what a user would run instead.
-
-usage: ddp_small_cnn.py STEPS     with RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT in the environment
-
-The batch is made up once and never changes, so the peer pays nothing for its data. Rank 0 prints a line of JSON.
-"""
-import json
-import sys
-import time
-
+"""The model of `small-cnn` under DistributedDataParallel (ddp_rank.py): what a user would run instead."""
+import ddp_rank
 import torch
-from torch import distributed, nn
+from torch import nn
 
 MICRO_BATCH = 16
-WARM_UP_STEPS = 3
 
 
 def small_cnn():
@@ -22,38 +13,12 @@ def small_cnn():
         nn.Flatten(), nn.Linear(64 * 7 * 7, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
-def main():
-    steps = int(sys.argv[1])
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo")
-    rank, replicas = distributed.get_rank(), distributed.get_world_size()
-    torch.manual_seed(rank)
-    model = nn.parallel.DistributedDataParallel(small_cnn())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    loss_function = nn.CrossEntropyLoss()
+def make_loss():
     images = torch.randn(MICRO_BATCH, 1, 28, 28)
     labels = torch.randint(0, 10, (MICRO_BATCH,))
-
-    def step():
-        optimizer.zero_grad()
-        loss = loss_function(model(images), labels)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    first_loss = [step() for _ in range(WARM_UP_STEPS)][0]
-    distributed.barrier()
-    begin = time.perf_counter()
-    for _ in range(steps):
-        last_loss = step()
-    distributed.barrier()
-    seconds = time.perf_counter() - begin
-    if rank == 0:
-        print(json.dumps({
-            "samples_per_second": MICRO_BATCH * replicas * steps / seconds,
-            "parameters": sum(parameter.numel() for parameter in model.parameters()),
-            "replicas": replicas, "first_loss": first_loss, "last_loss": last_loss}))
+    return lambda model: nn.functional.cross_entropy(model(images), labels)
 
 
 if __name__ == "__main__":
-    main()
+    ddp_rank.main(MICRO_BATCH, small_cnn, lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
+                  make_loss)

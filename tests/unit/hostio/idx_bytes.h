@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <zlib.h>
@@ -28,9 +29,10 @@ inline Bytes idx_bytes(const std::vector<std::uint32_t>& dims, const Bytes& elem
   return bytes;
 }
 
-inline Bytes gzip(Bytes plain) {
+/// What zlib makes of it; `window_bits` says with which header (zlib.h, deflateInit2).
+inline Bytes deflated(Bytes plain, int window_bits) {
   z_stream zlib{};
-  POPRUN_CHECK(deflateInit2(&zlib, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK);
+  POPRUN_CHECK(deflateInit2(&zlib, 6, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY) == Z_OK);
   Bytes packed(deflateBound(&zlib, plain.size()) + 32);
   zlib.next_in = plain.data();
   zlib.avail_in = static_cast<uInt>(plain.size());
@@ -40,6 +42,10 @@ inline Bytes gzip(Bytes plain) {
   packed.resize(zlib.total_out);
   deflateEnd(&zlib);
   return packed;
+}
+
+inline Bytes gzip(Bytes plain) {
+  return deflated(std::move(plain), 15 + 16);
 }
 
 /// Item i's image is 2 x 3 pixels of value first + i, its label (first + i) % 5.

@@ -1,8 +1,5 @@
 /// Samples of language models: next tokens and masks.
 
-#include <cmath>
-#include <cstring>
-#include <numeric>
 #include <string>
 
 #include <gmock/gmock.h>

@@ -8,7 +8,6 @@
 
 #include <zlib.h>
 
-#include "replica/base/error.h"
 #include "tests/unit/hostio/idx_bytes.h"
 
 /// NumPy's files made by hand, from the descriptions in numpy/lib/format.py and APPNOTE.TXT.
@@ -47,20 +46,6 @@ inline Bytes integers(const std::vector<std::int64_t>& values, int width) {
   return bytes;
 }
 
-inline Bytes deflated(Bytes plain) {
-  z_stream zlib{};
-  POPRUN_CHECK(deflateInit2(&zlib, 6, Z_DEFLATED, -15, 8, Z_DEFAULT_STRATEGY) == Z_OK);
-  Bytes packed(deflateBound(&zlib, plain.size()) + 32);
-  zlib.next_in = plain.data();
-  zlib.avail_in = static_cast<uInt>(plain.size());
-  zlib.next_out = packed.data();
-  zlib.avail_out = static_cast<uInt>(packed.size());
-  POPRUN_CHECK(deflate(&zlib, Z_FINISH) == Z_STREAM_END);
-  packed.resize(zlib.total_out);
-  deflateEnd(&zlib);
-  return packed;
-}
-
 /// An archive as np.savez writes it; `compressed` as np.savez_compressed does; `large` with the
 /// 64-bit fields that an archive beyond 4 GiB has.
 inline Bytes zip_bytes(const std::vector<std::pair<std::string, Bytes>>& members,
@@ -68,7 +53,7 @@ inline Bytes zip_bytes(const std::vector<std::pair<std::string, Bytes>>& members
   Bytes archive;
   Bytes directory;
   for (const auto& [name, plain] : members) {
-    const Bytes data = compressed ? deflated(plain) : plain;
+    const Bytes data = compressed ? deflated(plain, -15) : plain;
     const std::uint64_t begin = archive.size();
     const auto facts = [&](Bytes& to, std::uint64_t packed_size, std::uint64_t size) {
       append(to, 0, 2);                   // Flags.

@@ -1,6 +1,5 @@
 #include "hostio/npy.h"
 
-#include <cmath>
 #include <cstring>
 #include <string>
 

@@ -1,6 +1,5 @@
 /// Comparisons and where: values against hand-made ones, gradients against central differences.
 
-#include <cmath>
 #include <cstring>
 
 #include <gmock/gmock.h>

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "differences.h"
 #include "graph_runner.h"
 #include "replica/compiler/differentiation/differentiate.h"
 
@@ -64,36 +63,17 @@ class Composition {
     EXPECT_EQ(gradients_.size(), inputs_.size());
     runner.run(all_);
     for (const ParameterGradient& pair : gradients_) {
-      const std::span<float> x = runner.floats(pair.parameter);
       const std::span<float> g = runner.floats(pair.gradient);
-      double largest = 0;
-      for (const float value : g) {
-        largest = std::max(largest, std::abs(static_cast<double>(value)));
-      }
-      EXPECT_GT(largest, 0) << graph_.tensor(pair.parameter).name;
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        const float kept = x[i];
-        x[i] = kept + h;
-        const double above = loss(runner);
-        x[i] = kept - h;
-        const double below = loss(runner);
-        x[i] = kept;
-        EXPECT_NEAR(g[i], (above - below) / (2.0 * static_cast<double>(h)), tolerance * largest)
-            << graph_.tensor(pair.parameter).name << " element " << i;
-      }
+      expect_differences(
+          runner.floats(pair.parameter), {g.begin(), g.end()}, [&] { return loss(runner); }, h,
+          tolerance, graph_.tensor(pair.parameter).name);
     }
   }
 
  private:
   double loss(GraphRunner& runner) {
     runner.run(forward_);
-    const auto y = runner.floats(y_);
-    const auto dy = runner.floats(dy_);
-    double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      sum += static_cast<double>(y[i]) * static_cast<double>(dy[i]);
-    }
-    return sum;
+    return weighed_sum(runner.floats(y_), runner.floats(dy_));
   }
 
   Graph graph_;

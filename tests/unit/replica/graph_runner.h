@@ -1,9 +1,6 @@
 #pragma once
 
 #include <array>
-#include <cstring>
-#include <map>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>

@@ -411,21 +411,8 @@ TEST(HalfPrecision, FirstStepAgreesWithTheNaiveNetworkUpToRounding) {
       nothing.mutable_training()->set_learning_rate(1e-30);
       const Outcome before = run(nothing);
       const Outcome after = run(job);
-      testing::NaiveCnn naive;
-      for (const auto& [name, values] : before.records[0].tensors) {
-        naive.weights[name].assign(values.begin(), values.end());
-      }
-      testing::NaiveCnn::Tensor images;
-      std::vector<int> labels;
-      for (std::uint64_t i = 0; i < 6; ++i) {
-        const auto [image, label] = testing::sample(i);
-        for (const char pixel : image) {
-          images.push_back((static_cast<unsigned char>(pixel) / 255.0 - 0.25) / 0.5);
-        }
-        labels.push_back(label);
-      }
 
-      naive.step(images, labels);
+      const testing::NaiveCnn naive = testing::naive_step(before.records[0].tensors, 6);
 
       EXPECT_EQ(after.records[0].types.at("fc2.weight"), "f16");
       EXPECT_NEAR(after.records[0].steps[0].loss, naive.loss, 5e-3);

@@ -8,6 +8,7 @@
 #include "onnx_models.h"
 #include "proto/coordinator.pb.h"
 #include "replica/models/model.h"
+#include "training_job.h"
 
 namespace poprun {
 namespace {
@@ -81,32 +82,13 @@ TEST(Inquiry, OfAnotherKindIsRefused) {
 /// A job as the launcher hands it over.
 std::string serialised(const std::string& model, std::uint32_t micro_batch) {
   proto::JoinReply job;
-  proto::RunConfig& config = *job.mutable_config();
-  config.mutable_model()->set_name(model);
-  config.mutable_data()->set_micro_batch_size(micro_batch);
-  config.mutable_training()->set_epochs(2);
-  config.mutable_training()->set_optimizer("momentum");
-  config.mutable_training()->set_momentum(0.9);
-  config.mutable_training()->set_learning_rate(0.1);
-  config.mutable_training()->set_schedule("constant");
-  config.mutable_training()->set_gradient_accumulation(1);
-  config.mutable_device()->set_ipu("mk2");
-  config.mutable_topology()->set_num_replicas(4);
-  config.mutable_topology()->set_num_instances(4);
-  config.mutable_topology()->set_ipus_per_replica(2);
-  proto::Dataset& dataset = *job.mutable_dataset();
-  dataset.set_train_items(1000);
-  dataset.set_test_items(10);
-  dataset.set_classes(10);
-  dataset.set_deviation(1);
-  proto::StreamTensor& images = *dataset.add_tensors();
-  images.set_name("images");
-  images.set_element("u8");
-  for (const std::uint32_t d : {1U, 28U, 28U}) {
-    images.add_sample_shape(d);
-  }
-  dataset.add_tensors()->set_name("labels");
-  dataset.mutable_tensors(1)->set_element("i32");
+  *job.mutable_config() = testing::config(4, micro_batch);
+  job.mutable_config()->mutable_model()->set_name(model);
+  job.mutable_config()->mutable_training()->set_steps(0);
+  job.mutable_config()->mutable_training()->set_epochs(2);
+  job.mutable_config()->mutable_topology()->set_ipus_per_replica(2);
+  *job.mutable_dataset() = testing::dataset();
+  job.mutable_dataset()->set_train_items(1000);
   return job.SerializeAsString();
 }
 

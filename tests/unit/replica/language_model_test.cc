@@ -1,6 +1,5 @@
 /// GPT-2 and BERT: parameter counts, refusals, and what the masks let through.
 
-#include <cmath>
 #include <cstring>
 #include <random>
 #include <set>

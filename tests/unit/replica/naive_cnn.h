@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "training_job.h"
+
 /// small-cnn once more, from its description alone: double precision, plain loops, no library.
 ///
 ///   N  images    every tensor row-major, images [N, C, H, W]
@@ -189,5 +191,25 @@ class NaiveCnn {
     return d;
   }
 };
+
+/// The network with these weights after a step on the first `items` samples of the made-up set.
+inline NaiveCnn naive_step(const std::map<std::string, std::vector<float>>& weights,
+                           std::uint64_t items) {
+  NaiveCnn naive;
+  for (const auto& [name, values] : weights) {
+    naive.weights[name].assign(values.begin(), values.end());
+  }
+  NaiveCnn::Tensor images;
+  std::vector<int> labels;
+  for (std::uint64_t i = 0; i < items; ++i) {
+    const auto [image, label] = sample(i);
+    for (const char pixel : image) {
+      images.push_back((static_cast<unsigned char>(pixel) / 255.0 - 0.25) / 0.5);
+    }
+    labels.push_back(label);
+  }
+  naive.step(images, labels);
+  return naive;
+}
 
 }  // namespace poprun::testing

@@ -4,7 +4,7 @@
 /// The scalar that is differentiated is L = sum(dy * y) for a random dy, added in double.
 
 #include <cmath>
-#include <random>
+#include <cstring>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

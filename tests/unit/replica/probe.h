@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 #include <random>
 #include <set>
@@ -10,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include "differences.h"
 #include "graph_runner.h"
 #include "replica/ops/builder/builder.h"
 
@@ -68,29 +68,14 @@ class Probe final : public Differentiator {
     return builder_.add(std::move(kind), std::move(inputs), std::move(attributes), names);
   }
 
-  /// Compares every input's gradient with (L(x + h) - L(x - h)) / 2h, element by element.
+  /// As expect_differences, for every input.
   void expect_gradients(GraphRunner& runner, float h, double tolerance) {
     runner.run(builder_.operations());
     for (const std::size_t input : has_gradient_) {
-      const std::span<float> x = runner.floats(operation_.inputs[input]);
       const std::span<float> g = runner.floats(gradients_[input]);
-      const std::vector<float> gradient(g.begin(), g.end());
-      double largest = 0;
-      for (const float value : gradient) {
-        largest = std::max(largest, std::abs(static_cast<double>(value)));
-      }
-      EXPECT_GT(largest, 0) << "input " << input;
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        const float kept = x[i];
-        x[i] = kept + h;
-        const double above = loss(runner);
-        x[i] = kept - h;
-        const double below = loss(runner);
-        x[i] = kept;
-        EXPECT_NEAR(gradient[i], (above - below) / (2.0 * static_cast<double>(h)),
-                    tolerance * largest)
-            << "input " << input << " element " << i;
-      }
+      expect_differences(
+          runner.floats(operation_.inputs[input]), {g.begin(), g.end()},
+          [&] { return loss(runner); }, h, tolerance, "input " + std::to_string(input));
     }
   }
 
@@ -116,13 +101,7 @@ class Probe final : public Differentiator {
 
   double loss(GraphRunner& runner) {
     runner.run(operation_);
-    const auto y = runner.floats(operation_.outputs[0]);
-    const auto dy = runner.floats(dy_);
-    double sum = 0;
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      sum += static_cast<double>(y[i]) * static_cast<double>(dy[i]);
-    }
-    return sum;
+    return weighed_sum(runner.floats(operation_.outputs[0]), runner.floats(dy_));
   }
 
   Graph graph_;

@@ -1,7 +1,5 @@
-/// Convolution and pooling of sequences: forward against the definition, gradients against central
-/// differences.
-
-#include "replica/models/layers/sequence.h"
+/// ONNX's convolution and pooling of sequences [N,C,L]: forward against the definition, gradients
+/// against central differences.
 
 #include <algorithm>
 #include <limits>
@@ -10,20 +8,65 @@
 #include <gtest/gtest.h>
 
 #include "composition.h"
+#include "onnx_models.h"
 #include "probe.h"
+#include "replica/models/onnx/node.h"
 
 namespace poprun {
 namespace {
 
-using layers::SequenceWindow;
 using testing::Composition;
 using testing::distinct;
 using testing::f32;
 using testing::GraphRunner;
+using testing::OnnxBuilder;
+
+/// What one dimension of a convolution or a pooling does.
+struct Window {
+  std::int64_t stride = 1;
+  std::int64_t pad_begin = 0;
+  std::int64_t pad_end = 0;
+  std::int64_t dilation = 1;
+  bool ceil = false;
+  bool count_pad = false;
+};
+
+using Integer = std::pair<std::string, std::int64_t>;
+using Integers = std::pair<std::string, std::vector<std::int64_t>>;
+
+/// Output 0 of one ONNX node with these attributes.
+TensorId translated(Builder& builder, const std::string& op, const std::vector<TensorId>& inputs,
+                    const std::vector<Integers>& lists, const std::vector<Integer>& integers) {
+  onnx_import::Scope scope;
+  scope.builder = &builder;
+  scope.opset = 17;
+  scope.read = {"y"};
+  ::onnx::NodeProto proto;
+  proto.set_op_type(op);
+  proto.add_output("y");
+  for (const TensorId input : inputs) {
+    const std::string& name = builder.graph().tensor(input).name;
+    proto.add_input(name);
+    scope.values[name] = {.name = name, .constant = nullptr, .tensor = input};
+  }
+  for (const auto& [name, values] : lists) {
+    auto& attribute = *proto.add_attribute();
+    attribute.set_name(name);
+    attribute.set_type(::onnx::AttributeProto::INTS);
+    attribute.mutable_ints()->Add(values.begin(), values.end());
+  }
+  for (const auto& [name, value] : integers) {
+    OnnxBuilder::set_integer(proto, name, value);
+  }
+  onnx_import::Node node(scope, proto);
+  const Status status = onnx_import::find_translator(op)->translate(node);
+  EXPECT_TRUE(status) << status.error().message;
+  return scope.values.at("y").tensor.value();
+}
 
 struct ConvCase {
   Shape x, w;
-  SequenceWindow window = {};
+  Window window = {};
   std::int64_t groups = 1;
   bool bias = true;
 };
@@ -58,8 +101,11 @@ class Conv1d : public ::testing::TestWithParam<ConvCase> {
       inputs.push_back(f32({c.w[0]}));
     }
     return {inputs, [&c](Builder& builder, const std::vector<TensorId>& x) {
-              return layers::conv1d(builder, "y", x[0], x[1], {x.begin() + 2, x.end()}, c.window,
-                                    c.groups);
+              return translated(builder, "Conv", x,
+                                {{"strides", {c.window.stride}},
+                                 {"pads", {c.window.pad_begin, c.window.pad_end}},
+                                 {"dilations", {c.window.dilation}}},
+                                {{"group", c.groups}});
             }};
   }
 };
@@ -111,7 +157,7 @@ INSTANTIATE_TEST_SUITE_P(
 struct PoolCase {
   Shape x;
   std::int64_t size;
-  SequenceWindow window = {};
+  Window window = {};
   std::int64_t L = 0;  ///< Of y, by PyTorch's rule.
 };
 
@@ -139,8 +185,15 @@ class Pool1d : public ::testing::TestWithParam<PoolCase> {
  protected:
   static Composition pool(const PoolCase& c, bool maximum) {
     return {{f32(c.x)}, [&c, maximum](Builder& builder, const std::vector<TensorId>& x) {
-              return maximum ? layers::maxpool1d(builder, "y", x[0], c.size, c.window)
-                             : layers::avgpool1d(builder, "y", x[0], c.size, c.window);
+              std::vector<Integer> integers = {{"ceil_mode", c.window.ceil}};
+              if (!maximum) {
+                integers.emplace_back("count_include_pad", c.window.count_pad);
+              }
+              return translated(builder, maximum ? "MaxPool" : "AveragePool", x,
+                                {{"kernel_shape", {c.size}},
+                                 {"strides", {c.window.stride}},
+                                 {"pads", {c.window.pad_begin, c.window.pad_end}}},
+                                integers);
             }};
   }
 };
@@ -181,33 +234,6 @@ INSTANTIATE_TEST_SUITE_P(
                  .window = {.stride = 2, .pad_begin = 1, .pad_end = 1, .count_pad = true},
                  .L = 4},
         PoolCase{.x = {1, 2, 8}, .size = 3, .window = {.stride = 2, .ceil = true}, .L = 4}));
-
-TEST(Conv1dLayer, HasTheParametersOfPyTorch) {
-  Graph graph;
-  graph.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};
-  Builder builder(graph, 1, 0, "");
-  const TensorId x = graph.add_tensor({"x", f32({2, 4, 9}), Role::kActivation});
-
-  const TensorId y = layers::conv1d(builder, "conv", x, {.channels = 6, .kernel = 3, .groups = 2});
-
-  ASSERT_TRUE(builder.status()) << builder.status().error().message;
-  EXPECT_EQ(builder.type(y), f32({2, 6, 7}));
-  EXPECT_EQ(graph.tensor(graph.find("conv.weight")).type, f32({6, 2, 3}));
-  EXPECT_EQ(graph.tensor(graph.find("conv.bias")).type, f32({6}));
-}
-
-TEST(Conv1dLayer, RefusesAnImageByName) {
-  Graph graph;
-  graph.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};
-  Builder builder(graph, 1, 0, "");
-  const TensorId x = graph.add_tensor({"x", f32({2, 4, 3, 3}), Role::kActivation});
-
-  layers::conv1d(builder, "conv", x, {.channels = 6});
-
-  ASSERT_FALSE(builder.status());
-  EXPECT_EQ(builder.status().error().message,
-            "conv: a layer of sequences needs f32[N,C,L]; it got f32[2,4,3,3]");
-}
 
 }  // namespace
 }  // namespace poprun

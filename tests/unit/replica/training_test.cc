@@ -1,12 +1,8 @@
 /// Whole jobs on replicas that are threads: small-cnn on made-up images.
 
 #include <cmath>
-#include <cstring>
-#include <mutex>
 #include <numeric>
-#include <random>
 #include <set>
-#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,20 +41,7 @@ TEST(Training, FirstStepAgreesWithTheNaiveNetwork) {
 
   const Outcome after = run(job);
 
-  testing::NaiveCnn naive;
-  for (const auto& [name, values] : before.records[0].tensors) {
-    naive.weights[name].assign(values.begin(), values.end());
-  }
-  testing::NaiveCnn::Tensor images;
-  std::vector<int> labels;
-  for (std::uint64_t i = 0; i < 6; ++i) {
-    const auto [image, label] = sample(i);
-    for (const char pixel : image) {
-      images.push_back((static_cast<unsigned char>(pixel) / 255.0 - 0.25) / 0.5);
-    }
-    labels.push_back(label);
-  }
-  naive.step(images, labels);
+  const NaiveCnn naive = naive_step(before.records[0].tensors, 6);
   EXPECT_NEAR(after.records[0].steps[0].loss, naive.loss, 1e-5);
   EXPECT_NEAR(after.records[0].steps[0].accuracy, naive.correct / 6.0, 1e-6);
   ASSERT_EQ(naive.gradients.size(), 8U);

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "replica/models/onnx/node.h"
 

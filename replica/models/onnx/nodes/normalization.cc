@@ -1,10 +1,8 @@
-#include <algorithm>
 
 #include <fmt/format.h>
 
 #include "replica/models/layers/group_norm.h"
 #include "replica/models/onnx/node.h"
-#include "replica/models/onnx/window.h"
 
 /// BatchNormalization, LayerNormalization, InstanceNormalization, LRN and Dropout.
 namespace poprun::onnx_import {

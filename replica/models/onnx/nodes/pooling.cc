@@ -1,7 +1,5 @@
 #include <algorithm>
 
-#include <fmt/format.h>
-
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
