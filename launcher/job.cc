@@ -184,6 +184,7 @@ void Job::on_beat(const proto::Beat& beat) {
 
 void Job::on_leave(std::uint32_t instance, bool orderly) {
   state_.leave(instance, orderly);
+  left_at_ = monotonic_seconds();
   if (!orderly) {
     expect_details(kDetailsSeconds);
   }
@@ -322,6 +323,11 @@ void Job::on_tick() {
         silence_verdict(state_, state_.silent(now, options_.heartbeat_timeout_seconds / 2), now));
   } else if (still_joining && now - launched_at_ > options_.collective_timeout_seconds) {
     give_verdict(absence_verdict(state_, now - launched_at_));
+  } else if (results_safe_ && state_.all_left() &&
+             now - left_at_ > options_.heartbeat_timeout_seconds) {
+    console_.say(fmt::format("the job is done, but mpirun did not end for {} s; ending it",
+                             options_.heartbeat_timeout_seconds));
+    stop(signal_ == 0 ? 0 : 128 + signal_, false);
   } else if (phase_ == Phase::kDraining && now >= drain_until_) {
     console_.say(fmt::format("the job did not end its step within {} s; ending it without saving",
                              kDrainSeconds));

@@ -112,6 +112,7 @@ class Job final : private CoordinatorEvents {
   double decide_at_ = 0;   ///< 0: nothing to decide.
   double held_since_ = 0;  ///< When the last of mpirun's waiting lines came.
   double drain_until_ = 0;
+  double left_at_ = 0;  ///< When the last instance went.
   double stopping_since_ = 0;
   bool dataset_known_ = false;
 };

@@ -78,6 +78,10 @@ bool JobState::all_joined() const {
   return std::ranges::all_of(instances_, &InstanceView::joined);
 }
 
+bool JobState::all_left() const {
+  return std::ranges::all_of(instances_, &InstanceView::left);
+}
+
 std::uint64_t JobState::step() const {
   std::uint64_t step = 0;
   for (const InstanceView& instance : instances_) {

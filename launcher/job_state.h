@@ -58,6 +58,7 @@ class JobState {
   [[nodiscard]] const std::optional<RankEnd>& rank_end() const { return rank_end_; }
 
   [[nodiscard]] bool all_joined() const;
+  [[nodiscard]] bool all_left() const;
   [[nodiscard]] bool any_trouble() const { return !failures_.empty() || first_lost_ || rank_end_; }
   /// The highest step any replica has done.
   [[nodiscard]] std::uint64_t step() const;

@@ -46,6 +46,23 @@ std::string host_name() {
   return name;
 }
 
+/// Tells the launcher why, and ends the process at once: MPI's own end would wait for the others.
+[[noreturn]] void leave(CoordinatorClient& client, std::uint32_t instance, ReplicaId self,
+                        const Error& error, const std::vector<std::string>& recent_calls = {}) {
+  proto::Failure failure;
+  failure.set_instance(instance);
+  failure.set_replica(index_of(self));
+  failure.set_host(host_name());
+  failure.set_exit_code(static_cast<std::uint32_t>(error.code));
+  failure.set_message(error.message);
+  for (const std::size_t replica : collectives::missing_in(error.message)) {
+    failure.add_missing(static_cast<std::uint32_t>(replica));
+  }
+  failure.mutable_recent_calls()->Assign(recent_calls.begin(), recent_calls.end());
+  client.fail(failure);
+  ::_exit(static_cast<int>(error.code));
+}
+
 class Instance {
  public:
   Instance(const InstanceEnvironment& environment, CoordinatorClient& client,
@@ -78,8 +95,8 @@ class Instance {
     return {};
   }
 
-  /// Tells the launcher why, and ends the process at once: its other replicas wait for one that
-  /// will not come. Only the first caller's reason counts.
+  /// Ends the process with its other replicas, which wait for one that will not come. Only the
+  /// first caller's reason counts.
   [[noreturn]] void leave_with(ReplicaId self, const Error& error,
                                const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
@@ -95,18 +112,7 @@ class Instance {
       // A launcher that does not take the dump will not take the reason either.
       static_cast<void>(client_.finish());
     }
-    proto::Failure failure;
-    failure.set_instance(environment_.instance);
-    failure.set_replica(index_of(self));
-    failure.set_host(host_);
-    failure.set_exit_code(static_cast<std::uint32_t>(error.code));
-    failure.set_message(error.message);
-    for (const std::size_t replica : collectives::missing_in(error.message)) {
-      failure.add_missing(static_cast<std::uint32_t>(replica));
-    }
-    failure.mutable_recent_calls()->Assign(recent_calls.begin(), recent_calls.end());
-    client_.fail(failure);
-    ::_exit(static_cast<int>(error.code));
+    leave(client_, environment_.instance, self, error, recent_calls);
   }
 
  private:
@@ -329,23 +335,34 @@ int run() {
 
   // Joining waits for the launcher and MPI for the other instances: side by side.
   double joined_at = 0;
-  auto joining = std::async(std::launch::async, [&client, &joined_at] {
+  std::promise<void> mpi_runs;
+  auto joining = std::async(std::launch::async, [&, mpi = mpi_runs.get_future()] {
     auto reply = client.join(kJoinTimeoutSeconds);
     joined_at = now_seconds();
-    return reply;
+    if (!reply) {
+      log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),
+                 reply.error().message);
+      ::_exit(static_cast<int>(reply.error().code));
+    }
+    const std::chrono::seconds limit(reply->collective_timeout_seconds());
+    if (mpi.wait_for(limit) != std::future_status::ready) {
+      leave(client, environment->instance, ReplicaId{environment->first_replica},
+            {ErrorCode::kInfrastructure,
+             fmt::format("MPI_Init did not end within {} s after this instance had joined the job; "
+                         "it waits for all others, over the network between the hosts "
+                         "(--host-subnet)",
+                         limit.count())});
+    }
+    return std::move(*reply);
   });
   const Status has_room = check_room_for_mpi();
   int provided = 0;
   if (has_room) {
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
   }
-  auto reply = joining.get();
-  if (!reply) {
-    log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),
-               reply.error().message);
-    ::_exit(static_cast<int>(reply.error().code));
-  }
-  Instance instance(*environment, client, std::move(*reply), joined_at);
+  mpi_runs.set_value();
+  proto::JoinReply reply = joining.get();
+  Instance instance(*environment, client, std::move(reply), joined_at);
   if (const Status status = has_room ? instance.run() : has_room; !status) {
     instance.leave_with(ReplicaId{environment->first_replica}, status.error(), {});
   }

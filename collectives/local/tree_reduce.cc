@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <type_traits>
 
@@ -43,12 +45,21 @@ struct Larger {
   }
 };
 
+/// Which bits come of two NaNs is the compiler's choice, and not the same for whole vectors and the
+/// elements left over, that is for every cut. So one NaN stands for all.
+inline float settled(float value) {
+  return std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;
+}
+inline std::int32_t settled(std::int32_t value) {
+  return value;
+}
+
 template <typename Combine, typename Value>
 [[gnu::always_inline]] inline void combine_2(const Value* a, const Value* b, Value* __restrict out,
                                              std::size_t count) {
   const Combine combine;
   for (std::size_t i = 0; i < count; ++i) {
-    out[i] = combine(a[i], b[i]);
+    out[i] = settled(combine(a[i], b[i]));
   }
 }
 
@@ -65,8 +76,8 @@ template <typename Combine, typename Value>
   const Value* g = in[6];
   const Value* h = in[7];
   for (std::size_t i = 0; i < count; ++i) {
-    out[i] = combine(combine(combine(a[i], b[i]), combine(c[i], d[i])),
-                     combine(combine(e[i], f[i]), combine(g[i], h[i])));
+    out[i] = settled(combine(combine(combine(a[i], b[i]), combine(c[i], d[i])),
+                             combine(combine(e[i], f[i]), combine(g[i], h[i]))));
   }
 }
 

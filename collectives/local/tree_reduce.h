@@ -11,7 +11,8 @@ namespace poprun::collectives {
 /// t. Combines along the canonical tree over r (patterns/canonical_tree.h). Floats in float32, and
 /// kMean divides by the number of sources, once, at the end; halves are widened to that, and the
 /// result is rounded after everything. Integers wrap around. kMax of values of which one is NaN is
-/// the right one of the two.
+/// the right one of the two. What two or more sources come to, if it is NaN, is the quiet NaN
+/// without sign and payload.
 ///
 /// Requires: a target is one of the sources or overlaps none of them; at least one source; elements
 /// are aligned to their size; no mean of kI32.

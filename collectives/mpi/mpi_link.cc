@@ -14,7 +14,8 @@ Result<std::shared_ptr<MpiLink>> MpiLink::create(std::size_t replicas, Clock::ti
   if (!complete(std::span(&request, 1), limit)) {
     // MPI writes into the object when the missing process comes after all.
     static_cast<void>(link.release());
-    return fail(ErrorCode::kInfrastructure, "not all processes of the job came to share a channel");
+    return fail(ErrorCode::kInfrastructure,
+                "a process of the job went away during the start of the exchange");
   }
   return std::shared_ptr<MpiLink>(std::move(link));
 }

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <numeric>
+#include <optional>
 #include <string>
+#include <type_traits>
 
 #include <mpi.h>
 #include <sys/stat.h>
@@ -71,23 +74,55 @@ Status check_mpi() {
   return {};
 }
 
-Result<std::vector<Introduction>> introduce(const Introduction& mine, Clock::time_point limit) {
+/// What every process has to say, by rank; nothing from those that do not come before `limit`.
+template <typename Words>
+std::vector<std::optional<Words>> gather(const Words& mine, Clock::time_point limit) {
+  using Told = std::optional<Words>;
+  static_assert(std::is_trivially_copyable_v<Told>);
   int processes = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
   // On the heap, and left there after a timeout: MPI may still write into them.
-  auto sent = std::make_unique<Introduction>(mine);
-  auto all = std::make_unique<std::vector<Introduction>>(static_cast<std::size_t>(processes));
+  auto sent = std::make_unique<Told>(mine);
+  auto all = std::make_unique<std::vector<Told>>(static_cast<std::size_t>(processes));
   MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Iallgather(sent.get(), sizeof(Introduction), MPI_BYTE, all->data(), sizeof(Introduction),
-                 MPI_BYTE, MPI_COMM_WORLD, &request);
+  MPI_Iallgather(sent.get(), sizeof(Told), MPI_BYTE, all->data(), sizeof(Told), MPI_BYTE,
+                 MPI_COMM_WORLD, &request);
   // NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): complete() waits.
   if (!collectives::complete(std::span(&request, 1), limit)) {
     static_cast<void>(sent.release());
-    static_cast<void>(all.release());
-    return fail(ErrorCode::kInfrastructure, "not all " + std::to_string(processes) +
-                                                " processes of the job introduced themselves");
+    return *all.release();
   }
   return std::move(*all);
+}
+
+/// How long creation may take.
+struct Limit {
+  std::chrono::milliseconds deadline;
+  Clock::time_point end = Clock::now() + deadline;
+};
+
+tl::unexpected<Error> late(std::span<const std::size_t> missing, const Limit& limit) {
+  return fail(ErrorCode::kInfrastructure,
+              collectives::late_message("start of the exchange", missing, limit.deadline) +
+                  "; if they run, MPI does not reach them from here");
+}
+
+Result<std::vector<Introduction>> introduce(const Introduction& mine, const Limit& limit) {
+  const std::vector<std::optional<Introduction>> told = gather(mine, limit.end);
+  std::vector<Introduction> all;
+  std::vector<std::size_t> missing(mine.replicas);
+  std::iota(missing.begin(), missing.end(), std::size_t{0});
+  for (const std::optional<Introduction>& its : told) {
+    all.push_back(its.value_or(Introduction{}));
+    std::erase_if(missing, [&](std::size_t r) {
+      return its && r >= its->first && r - its->first < its->count;
+    });
+  }
+  const bool complete = std::ranges::all_of(told, [](const auto& its) { return its.has_value(); });
+  if (!complete && !missing.empty()) {
+    return late(missing, limit);
+  }
+  return all;
 }
 
 /// The processes in replica order; index i of `all` is MPI rank i. Hosts are numbered in the order
@@ -132,20 +167,6 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
   return processes;
 }
 
-/// True where `mine` is true in all processes.
-Result<bool> true_everywhere(bool mine, Clock::time_point limit) {
-  auto flags = std::make_unique<std::array<int, 2>>();
-  (*flags)[0] = mine ? 1 : 0;
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Iallreduce(&(*flags)[0], &(*flags)[1], 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, &request);
-  // NOLINTNEXTLINE(clang-analyzer-optin.mpi.MPI-Checker): complete() waits.
-  if (!collectives::complete(std::span(&request, 1), limit)) {
-    static_cast<void>(flags.release());
-    return fail(ErrorCode::kInfrastructure, "not all processes of the job took the shared memory");
-  }
-  return (*flags)[1] != 0;
-}
-
 /// What a host's first process makes for all of them.
 Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Bytes wire,
                                            Introduction& mine) {
@@ -157,24 +178,45 @@ Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Byt
   return segment;
 }
 
-/// The segment of the host's first process, which has it in `offered`. All succeed or all fail.
-Result<std::unique_ptr<NodeSegment>> share(Result<std::unique_ptr<NodeSegment>> offered,
-                                           const Introduction& owner, std::size_t replicas,
-                                           Bytes wire, Clock::time_point limit) {
-  Result<std::unique_ptr<NodeSegment>> segment = std::move(offered);
-  if (segment && *segment == nullptr) {
-    segment = NodeSegment::open(owner.memory, owner.nonce, replicas, wire);
+/// Whether a process has its host's memory, else why not.
+struct Outcome {
+  bool has_memory = true;
+  ErrorCode code{};
+  std::array<char, 512> message{};  ///< Ends with 0; cut where the message is longer.
+};
+
+Outcome outcome_of(const Result<std::unique_ptr<NodeSegment>>& segment) {
+  Outcome outcome{.has_memory = segment.has_value()};
+  if (!segment) {
+    outcome.code = segment.error().code;
+    segment.error().message.copy(outcome.message.data(), outcome.message.size() - 1);
   }
-  POPRUN_ASSIGN(const bool shared, true_everywhere(segment.has_value(), limit));
-  if (segment && !shared) {
-    return fail(ErrorCode::kUnreachable,
-                "another process of the job could not open the memory for the exchange; its own "
-                "message says why");
+  return outcome;
+}
+
+/// The segment that the host's first process, `owner`, has in `offered`; nothing where it has none.
+Result<std::unique_ptr<NodeSegment>> take(Result<std::unique_ptr<NodeSegment>> offered,
+                                          const Introduction& owner, std::size_t replicas,
+                                          Bytes wire) {
+  const bool opens = offered && *offered == nullptr && owner.memory.process >= 0;
+  return opens ? NodeSegment::open(owner.memory, owner.nonce, replicas, wire) : std::move(offered);
+}
+
+/// That all processes have taken their segment; else all fail for the same reason.
+Status check_all_took(const Result<std::unique_ptr<NodeSegment>>& segment,
+                      std::span<const Process> processes, const Limit& limit) {
+  const std::vector<std::optional<Outcome>> outcomes = gather(outcome_of(segment), limit.end);
+  std::vector<std::size_t> missing;
+  for (const Process& process : processes) {
+    const std::optional<Outcome>& its = outcomes[static_cast<std::size_t>(process.rank)];
+    if (!its) {
+      missing.insert(missing.end(), process.replicas.begin(), process.replicas.end());
+    } else if (!its->has_memory) {
+      return fail(its->code,
+                  collectives::replica_list(process.replicas) + ": " + its->message.data());
+    }
   }
-  if (segment) {
-    (*segment)->close_files();
-  }
-  return segment;
+  return missing.empty() ? Status{} : late(missing, limit);
 }
 
 }  // namespace
@@ -186,7 +228,7 @@ MpiWorld::~MpiWorld() = default;
 Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
   POPRUN_CHECK(options.local > 0);
   POPRUN_TRY(check_mpi());
-  const Clock::time_point limit = Clock::now() + options.deadline;
+  const Limit limit{options.deadline};
   int processes = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
 
@@ -207,8 +249,8 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
 
   std::unique_ptr<MpiWorld> world(new MpiWorld(options));
   if (std::ranges::all_of(members, [](const Process& process) { return process.host == 0; })) {
-    POPRUN_ASSIGN(segment, share(std::move(segment), all[rank_of(members[0])], options.replicas,
-                                 Bytes{0}, limit));
+    segment = take(std::move(segment), all[rank_of(members[0])], options.replicas, Bytes{0});
+    POPRUN_TRY(check_all_took(segment, members, limit));
     world->speak_on_one_host(std::move(*segment));
     return world;
   }
@@ -226,15 +268,16 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
     segment = offer(alone, replicas, wire_bytes, mine);
   }
   POPRUN_ASSIGN(all, introduce(mine, limit));
-  POPRUN_ASSIGN(segment,
-                share(std::move(segment), all[rank_of(*first_here)], replicas, wire_bytes, limit));
-  POPRUN_ASSIGN(auto link, MpiLink::create(options.replicas, limit));
+  segment = take(std::move(segment), all[rank_of(*first_here)], replicas, wire_bytes);
+  POPRUN_TRY(check_all_took(segment, members, limit));
+  POPRUN_ASSIGN(auto link, MpiLink::create(options.replicas, limit.end));
   world->speak_between_hosts(std::move(*segment), plan, std::move(link));
   return world;
 }
 
 void MpiWorld::speak_on_one_host(std::unique_ptr<NodeSegment> segment) {
   segment_ = std::move(segment);
+  segment_->close_files();
   const std::size_t first = index_of(options_.first);
   for (std::size_t i = 0; i < options_.local; ++i) {
     communicators_.push_back(std::make_unique<NodeCommunicator>(
@@ -247,6 +290,7 @@ void MpiWorld::speak_between_hosts(std::unique_ptr<NodeSegment> segment,
                                    std::shared_ptr<const HostPlan> plan,
                                    std::shared_ptr<MpiLink> link) {
   segment_ = std::move(segment);
+  segment_->close_files();
   const std::vector<std::size_t>& here = plan->replicas[plan->self];
   const auto first = static_cast<std::size_t>(
       std::ranges::lower_bound(here, std::size_t{index_of(options_.first)}) - here.begin());

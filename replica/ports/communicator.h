@@ -71,8 +71,8 @@ struct Group {
 /// Sums are bit-identical on every replica, and for every placement of the same replicas on
 /// processes and hosts: elementwise in float32 along the canonical tree over the replica index
 /// (collectives/patterns/canonical_tree.h). `kMean` divides once, at the end. Elements of kF16 are
-/// widened before and the result is rounded once, to nearest even, after everything else. Elements
-/// of kI32 have no mean.
+/// widened before and the result is rounded once, to nearest even, after everything else. A result
+/// that is NaN is the same NaN, whichever came in. Elements of kI32 have no mean.
 ///
 /// Errors, from any call
 ///   kInfrastructure   a peer did not arrive before the deadline; names the call, the missing

@@ -159,10 +159,8 @@ class RandomProgram {
       std::uint32_t found = 0;
       std::memcpy(&found, bytes.data() + i * width, width);
       const std::uint32_t wanted = expected(i);
-      ASSERT_TRUE(found == wanted || (is_nan(kTypedValues[type].type, found) &&
-                                      is_nan(kTypedValues[type].type, wanted)))
-          << "element " << i << " of " << count << " is " << std::hex << found << ", not "
-          << wanted;
+      ASSERT_EQ(found, wanted) << std::hex << "element " << i << " of " << count << " is " << found
+                               << ", not " << wanted;
     }
   }
 

@@ -40,6 +40,14 @@ class Replica(JobTest):
         self.assert_first_line(job, "replica 1", "heartbeat")
         self.assert_gone(job)
 
+    def test_that_mpi_does_not_let_start_says_so(self):
+        """As where the hosts' daemons reach one another and the replicas do not: here MPI_Init waits for a debugger."""
+        job = self.start("-n", 2, "--collective-timeout", 3,
+                         environment={"OMPI_MCA_orte_in_parallel_debugger": "1"})
+        self.assertEqual(job.wait(20), 75, job.stderr)
+        self.assert_first_line(job, "replica ", " at step 0 (starting): MPI_Init did not end within 3 s")
+        self.assert_gone(job)
+
     def test_that_does_not_come_to_an_exchange_is_named_with_what_it_did(self):
         job = self.start("-n", 4, "--collective-timeout", 3, config=LONG)
         job.wait_for_step(3)

@@ -86,6 +86,9 @@ class Fake {
       }
     }
     client_.leave();
+    if (mode_ == "lingers") {
+      sleep(1000);
+    }
     return 0;
   }
 

@@ -52,6 +52,13 @@ class Ends(LauncherTest):
             self.assertIn(f"# replica {replica}: instance {replica}, host ", log)
         self.assert_gone(job)
 
+    def test_well_where_a_process_stays_after_all_is_done(self):
+        job = self.fake("-n", 3, "--heartbeat-timeout", 2, mode="lingers")
+        self.assertEqual(job.wait(20), 0, job.stderr)
+        self.assertIn("the job is done, but mpirun did not end for 2 s; ending it", job.stderr)
+        self.assertIn("steps          3\n", job.stdout)
+        self.assert_gone(job)
+
     def test_with_a_replicas_own_exit_code(self):
         job = self.fake("-n", 3, mode="exit")
         self.ends(job, 7, "replica 1 (instance 1, host ", "exited with code 7")

@@ -1,6 +1,7 @@
 /// killed_rank CALL HOSTS VICTIM: a job whose ranks, one replica each, make one kind of collective
-/// until one of them is killed in the middle of it. The others print the error that they get, as
-/// "rank 0 after 2.1 s: MESSAGE", and leave. killed_rank_test.py reads that.
+/// until one of them is killed in the middle of it, with "start" before the first. The others print
+/// the error that they get, as "rank 0 after 2.1 s: MESSAGE", and leave. killed_rank_test.py reads
+/// that.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -61,22 +62,32 @@ struct Arguments {
   std::size_t victim;
 };
 
-/// The error that ends the calls.
-Error run(const Arguments& arguments, std::size_t rank, std::size_t ranks) {
+[[noreturn]] void leave(std::size_t rank, Clock::time_point entered, const Error& error) {
+  const std::chrono::duration<double> waited = Clock::now() - entered;
+  std::printf("rank %zu after %.1f s: %s\n", rank, waited.count(), error.message.c_str());
+  std::fflush(stdout);
+  ::_exit(0);  // MPI_Finalize would wait for the dead.
+}
+
+/// Calls until one fails.
+[[noreturn]] void run(const Arguments& arguments, std::size_t rank, std::size_t ranks) {
+  if (arguments.kind == "start" && rank == arguments.victim) {
+    ::kill(::getpid(), SIGKILL);
+  }
+  Clock::time_point entered = Clock::now();
   const auto world = MpiWorld::create({.replicas = ranks,
                                        .first = static_cast<ReplicaId>(rank),
                                        .deadline = kDeadline,
                                        .host = rank * arguments.hosts / ranks});
   if (!world) {
-    return world.error();
+    leave(rank, entered, world.error());
   }
   Communicator& replica = (*world)->communicator(static_cast<ReplicaId>(rank));
   const auto memory = replica.allocate(Bytes{std::int64_t{2} * kBytes});
   if (!memory) {
-    return memory.error();
+    leave(rank, entered, memory.error());
   }
   const std::size_t late = (arguments.victim + 1) % ranks;
-  Clock::time_point entered;
   for (int i = 0;; ++i) {
     if (i == kFatalCall && rank == arguments.victim) {
       std::thread([] {
@@ -89,11 +100,7 @@ Error run(const Arguments& arguments, std::size_t rank, std::size_t ranks) {
     }
     entered = Clock::now();
     if (const Status status = call(replica, arguments.kind, *memory); !status) {
-      const std::chrono::duration<double> waited = Clock::now() - entered;
-      std::printf("rank %zu after %.1f s: %s\n", rank, waited.count(),
-                  status.error().message.c_str());
-      std::fflush(stdout);
-      ::_exit(0);  // MPI_Finalize would wait for the dead.
+      leave(rank, entered, status.error());
     }
   }
 }
@@ -112,9 +119,6 @@ int main(int argc, char** argv) {
   int ranks = 1;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  const poprun::Error error = poprun::run(
-      {argv[1], std::strtoull(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10)},
-      static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
-  std::fprintf(stderr, "killed_rank: %s\n", error.message.c_str());
-  MPI_Abort(MPI_COMM_WORLD, 70);
+  poprun::run({argv[1], std::strtoull(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10)},
+              static_cast<std::size_t>(rank), static_cast<std::size_t>(ranks));
 }

@@ -39,6 +39,12 @@ class KilledRank(unittest.TestCase):
                 # Half the deadline more is what hosts wait for one another's reasons.
                 self.assertLess(max(seconds for seconds, _ in found.values()), 1.5 * DEADLINE + 1)
 
+    def test_before_the_first_call_is_named_by_who_starts(self):
+        for hosts in 1, 2:
+            for rank, (seconds, message) in survivors("start", hosts, 2).items():
+                self.assertRegex(message, r"^start of the exchange: replica 2 did not arrive within 2 s; ", rank)
+                self.assertLess(seconds, DEADLINE + 1)
+
     def test_of_one_host_is_named_by_its_peers(self):
         self.check(hosts=1, victim=2)
 

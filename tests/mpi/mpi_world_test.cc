@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <thread>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include <mpi.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "tests/contract/communicator_contract.h"
 #include "tests/contract/random_program.h"
@@ -260,6 +263,47 @@ TEST(MpiWorld, RefusesProcessesThatClaimTheSameReplicas) {
   ASSERT_FALSE(world);
   EXPECT_EQ(world.error().code, ErrorCode::kBug);
   EXPECT_THAT(world.error().message, ::testing::HasSubstr("expected some from 1"));
+}
+
+/// While it lives, this process opens no further file.
+class NoFiles {
+ public:
+  NoFiles() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const int next = ::dup(STDERR_FILENO);
+    ::close(next);
+    const rlimit none{static_cast<rlim_t>(next), before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  NoFiles(const NoFiles&) = delete;
+  NoFiles& operator=(const NoFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// The first process of a host makes the memory, the others open it.
+TEST(MpiWorld, SaysOnAllProcessesWhichOfThemCannotHaveTheMemory) {
+  if (processes() < 4) {
+    GTEST_SKIP() << "needs two processes on each of two hosts";
+  }
+  for (const std::uint64_t hosts : {1U, 2U}) {
+    for (const int which : {0, 1, 2}) {
+      MpiWorld::Options options = options_of({"", 1, 1, hosts}, 60s);
+      options.host = index_of(options.first) % hosts;  // To ask the machine takes a file.
+      const auto limited = rank() == which ? std::make_unique<NoFiles>() : nullptr;
+
+      const auto world = MpiWorld::create(options);
+
+      ASSERT_FALSE(world);
+      EXPECT_EQ(world.error().code, ErrorCode::kUnreachable);
+      EXPECT_THAT(world.error().message,
+                  ::testing::AllOf(::testing::StartsWith("replica " + std::to_string(which) + ": "),
+                                   ::testing::HasSubstr("B of memory for the exchange failed: Too "
+                                                        "many open files")));
+    }
+  }
 }
 
 class MpiRandomProgram : public ::testing::TestWithParam<Placement> {};
