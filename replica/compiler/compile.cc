@@ -95,6 +95,9 @@ Status add_training(Graph& graph, const CompileOptions& options) {
           ? control[3]
           : body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}},
                          graph.tensor(outputs.loss).name + ".gradient");
+  if (!host_scales_loss) {
+    graph.set_role(loss_scale, Role::kMetric);
+  }
   POPRUN_ASSIGN(std::vector<ParameterGradient> gradients,
                 differentiate(body, outputs.loss, loss_scale));
   if (options.gradient_accumulation > 1) {

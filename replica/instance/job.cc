@@ -62,7 +62,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   POPRUN_ASSIGN(options.device, find_device(config.device().ipu()));
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
   const double dropout = config.model().dropout();
-  options.forward = [build, dataset, sizes, dropout, inputs = options.inputs](
+  const bool half = config.model().precision() == "half";
+  options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
     ModelInputs given{.names = {},
                       .tensors = tensors,
@@ -70,6 +71,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                       .mean = static_cast<double>(dataset.mean()),
                       .deviation = static_cast<double>(dataset.deviation()),
                       .dropout = dropout,
+                      .half = half,
                       .training = training,
                       .sizes = sizes};
     for (const StreamedTensor& input : inputs) {
@@ -92,7 +94,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                        .weight_decay = config.training().weight_decay(),
                        .gradient_scale = 1,
                        .clip_norm = config.training().clip_norm()};
-  options.precision = {.half = config.model().precision() == "half",
+  options.precision = {.half = half,
                        .half_partials = config.model().partials() == "half",
                        .stochastic_rounding = config.training().stochastic_rounding(),
                        .master_weights = config.training().master_weights()};

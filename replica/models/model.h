@@ -22,6 +22,7 @@ struct ModelInputs {
   double mean = 0;  ///< Normalisation of u8 images.
   double deviation = 1;
   double dropout = 0;    ///< Where the model has dropout, in training.
+  bool half = false;     ///< Activations will be stored as float16.
   bool training = true;  ///< False: built for evaluation, on the variables that training made.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's: see sizes_of.
 

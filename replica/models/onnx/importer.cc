@@ -249,6 +249,7 @@ Result<Imported> import_model(Builder& builder, const OnnxModel& model,
   scope.builder = &builder;
   scope.opset = model.opset();
   scope.training = options.training;
+  scope.half = options.half;
   GraphProto const& graph = model.proto().graph();
   scope.read = values_read(graph);
   POPRUN_TRY(add_inputs(model, options, scope));

@@ -198,6 +198,7 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
 Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& inputs) {
   ImportOptions options;
   options.training = inputs.training;
+  options.half = inputs.half;
   options.logits = loss_ == kCrossEntropy;
   for (const GraphInput& input : model_.inputs()) {
     POPRUN_ASSIGN(const TensorId tensor, input_of(builder, input, inputs));

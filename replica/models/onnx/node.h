@@ -32,6 +32,7 @@ struct Scope {
   Builder* builder = nullptr;
   std::int64_t opset = 0;
   bool training = false;
+  bool half = false;            ///< See ImportOptions.
   std::int64_t file_batch = 0;  ///< The batch size that the file was written for; 0: left open.
   std::int64_t batch = 0;       ///< That it is imported for.
   std::set<std::string> read;   ///< Values that a node takes or the model puts out.
@@ -49,7 +50,8 @@ struct Scope {
 };
 
 enum class Use : std::uint8_t {
-  kOperand,  ///< A parameter where it is a stored real tensor of several elements, else a constant.
+  kOperand,  ///< A parameter where it is a stored real tensor of several elements, all finite, else
+             ///< a constant.
   kWeight,   ///< A parameter.
   kBuffer,   ///< A running statistic.
 };
@@ -144,6 +146,7 @@ class Node {
 
  private:
   Result<TensorId> materialise(std::size_t i, Use use);
+  Result<TensorId> constant_tensor(Value v);
   Result<TensorId> variable(const std::string& name, const Value& value, Role role);
   [[nodiscard]] const ::onnx::AttributeProto* attribute(const std::string& name) const;
 
