@@ -65,15 +65,17 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   const bool half = config.model().precision() == "half";
   options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
-    ModelInputs given{.names = {},
-                      .tensors = tensors,
-                      .classes = dataset.classes(),
-                      .mean = static_cast<double>(dataset.mean()),
-                      .deviation = static_cast<double>(dataset.deviation()),
-                      .dropout = dropout,
-                      .half = half,
-                      .training = training,
-                      .sizes = sizes};
+    ModelInputs given{
+        .names = {},
+        .tensors = tensors,
+        .classes = dataset.classes(),
+        .label_classes = dataset.label_classes() > 0 ? dataset.label_classes() : dataset.classes(),
+        .mean = static_cast<double>(dataset.mean()),
+        .deviation = static_cast<double>(dataset.deviation()),
+        .dropout = dropout,
+        .half = half,
+        .training = training,
+        .sizes = sizes};
     for (const StreamedTensor& input : inputs) {
       given.names.push_back(input.name);
     }

@@ -18,8 +18,9 @@ namespace poprun {
 struct ModelInputs {
   std::vector<std::string> names;  ///< "images", "labels".
   std::vector<TensorId> tensors;   ///< In the order of `names`.
-  std::int64_t classes = 0;
-  double mean = 0;  ///< Normalisation of u8 images.
+  std::int64_t classes = 0;        ///< The largest label or token plus one.
+  std::int64_t label_classes = 0;  ///< The largest label plus one.
+  double mean = 0;                 ///< Normalisation of u8 images.
   double deviation = 1;
   double dropout = 0;    ///< Where the model has dropout, in training.
   bool half = false;     ///< Activations will be stored as float16.

@@ -72,8 +72,72 @@ class Decoder(nn.Module):
         return self.norm(x) @ self.tokens.weight.T
 
 
+class Encoder(nn.Module):
+    """A classifier of texts, which does not see padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.kinds = nn.Embedding(VOCABULARY, HIDDEN), nn.Embedding(2, HIDDEN)
+        self.places, self.block = nn.Embedding(2 * TOKENS, HIDDEN), Block()
+        self.head = nn.Linear(HIDDEN, CLASSES)
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        hidden = (1.0 - attention_mask[:, None, None, :].float()) * torch.finfo(torch.float32).min
+        x = self.words(input_ids) + self.kinds(token_type_ids) + self.places.weight[:TOKENS]
+        return self.head(torch.tanh(self.block(x, lambda scores: scores + hidden)[:, 0]))
+
+
+class Segmenter(nn.Module):
+    """Classes of pixels: down, up in two ways, and across."""
+
+    def __init__(self):
+        super().__init__()
+
+        def stage(channels, features):
+            return nn.Sequential(nn.Conv2d(channels, features, 3, padding=1),
+                                 nn.GroupNorm(4, features), nn.LeakyReLU(0.2))
+
+        self.down, self.bottom, self.across = stage(3, 8), stage(8, 16), stage(16, 8)
+        self.up, self.head = nn.ConvTranspose2d(16, 8, 2, 2), nn.Conv2d(16, CLASSES, 1)
+
+    def forward(self, x):
+        down = self.down(x)
+        y = self.bottom(F.max_pool2d(down, 4))
+        y = F.interpolate(self.up(y), scale_factor=2, mode="bilinear", align_corners=False)
+        return self.head(torch.cat([self.across(torch.cat([y, down], 1)), down], 1))
+
+
+class Mobile(nn.Module):
+    """Depthwise convolutions, squeeze and excitation, and what goes with them."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16, eps=1e-3)
+        self.deep = nn.Conv2d(16, 16, 5, padding=2, groups=16)
+        self.squeeze, self.excite = nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1)
+        self.norm2, self.head = nn.LayerNorm(16), nn.Linear(16, CLASSES)
+
+    def forward(self, x):
+        x = F.hardswish(self.norm(self.stem(x)))
+        share = self.excite(F.silu(self.squeeze(F.adaptive_avg_pool2d(x, 1))))
+        x = x + F.relu6(self.deep(x)) * F.hardsigmoid(share)
+        return self.head(F.gelu(self.norm2(x.permute(0, 2, 3, 1)))
+                         .permute(0, 3, 1, 2).mean((2, 3)))
+
+
+class Sound(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv1d(4, 8, 5, 2, 2), nn.Conv1d(8, 8, 3, padding=2, dilation=2)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        x = F.max_pool1d(F.mish(self.first(x)), 2)
+        return self.head(F.softplus(self.second(x)).mean(-1))
+
+
 class Torch(JobTest):
-    LIMITS = {"float": 2e-5, "half": 1e-2}
+    LIMITS = {"float": 2e-5, "half": 5e-2}
 
     def images(self, *shape):
         return {"x_train": torch.randn(BATCH, *shape)}
@@ -145,6 +209,22 @@ class Torch(JobTest):
             for precision in ("float", "half"):
                 self.compare(f"decoder that masks by {way}", lambda: Decoder(way), self.tokens(),
                              labels, precision)
+
+    def test_encoders_of_texts(self):
+        inputs = {"input_ids": self.tokens()["tokens"],
+                  "attention_mask": (torch.arange(TOKENS) < torch.tensor([[12], [7], [1], [9]])).int(),
+                  "token_type_ids": torch.randint(0, 2, (BATCH, TOKENS))}
+        for precision in ("float", "half"):
+            self.compare("encoder", Encoder, inputs, torch.randint(0, CLASSES, (BATCH,)), precision)
+
+    def test_networks_of_images_and_of_sound(self):
+        for precision in ("float", "half"):
+            self.compare("mobile network", Mobile, self.images(3, 16, 16),
+                         torch.randint(0, CLASSES, (BATCH,)), precision)
+            self.compare("segmenter", Segmenter, self.images(3, 16, 16),
+                         torch.randint(0, CLASSES, (BATCH, 16, 16)), precision)
+            self.compare("sound", Sound, self.images(4, 40), torch.randint(0, CLASSES, (BATCH,)),
+                         precision)
 
 
 if __name__ == "__main__":
