@@ -115,6 +115,16 @@ Set text_as(Refusal (*read)(Options&, const std::string&)) {
   };
 }
 
+/// What is wrong with an ECMAScript regular expression.
+Refusal check_regex(const std::string& pattern) {
+  try {
+    const std::regex read(pattern);
+  } catch (const std::regex_error& error) {
+    return error.what();
+  }
+  return std::nullopt;
+}
+
 Set words(std::vector<std::string> Options::*member) {
   return [=](Options& options, const std::string& value) -> Refusal {
     Result<std::vector<std::string>> split = split_shell_words(value);
@@ -458,6 +468,15 @@ void add_training(std::vector<OptionRow>& rows) {
   rows.push_back({"training.stochastic-rounding", 0, Group::kJob, Arity::kValue, "BOOL", "false",
                   "With half precision: round at random, so that the mean is kept",
                   boolean([=](Options& o, bool v) { training(o)->set_stochastic_rounding(v); })});
+  rows.push_back({"training.frozen", 0, Group::kJob, Arity::kValue, "REGEX", "",
+                  "Weights in whose name it has a match are not trained",
+                  text_as([](Options& o, const std::string& v) -> Refusal {
+                    if (const Refusal refusal = check_regex(v)) {
+                      return fmt::format("an ECMAScript regular expression ({})", *refusal);
+                    }
+                    o.config.mutable_training()->set_frozen(v);
+                    return std::nullopt;
+                  })});
   rows.push_back({"training.check-finite", 0, Group::kJob, Arity::kValue, "BOOL", "true",
                   "Stop at the first operator that makes a NaN or an infinity, and name it",
                   boolean([=](Options& o, bool v) { training(o)->set_check_finite(v); })});
@@ -503,10 +522,8 @@ Refusal add_dumps(Options& options, const std::string& value) {
   if (at == std::string::npos || at == 0) {
     return allowed;
   }
-  try {
-    const std::regex pattern(value.substr(0, at));
-  } catch (const std::regex_error& error) {
-    return fmt::format("{} ({})", allowed, error.what());
+  if (const Refusal refusal = check_regex(value.substr(0, at))) {
+    return fmt::format("{} ({})", allowed, *refusal);
   }
   std::istringstream steps(value.substr(at + 1) + ',');
   for (std::string text; std::getline(steps, text, ',');) {

@@ -87,6 +87,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.ipus_per_replica = config.topology().ipus_per_replica();
   options.micro_batch_size = config.data().micro_batch_size();
   options.gradient_accumulation = config.training().gradient_accumulation();
+  options.frozen = config.training().frozen();
   options.optimizer = {.name = config.training().optimizer(),
                        .momentum = config.training().momentum(),
                        .nesterov = config.training().nesterov(),
