@@ -321,6 +321,30 @@ Result<TensorId> Node::add(const std::string& kind, std::vector<TensorId> inputs
   return added[0];
 }
 
+Result<TensorId> Node::to_reals(TensorId x) {
+  POPRUN_ASSIGN(const TensorId y, add("cast", {x}, {{"to", std::string{"f32"}}}));
+  builder().graph().set_role(y, Role::kMetric);
+  return y;
+}
+
+Result<TensorId> Node::to_integers(TensorId y) {
+  builder().graph().set_role(y, Role::kMetric);
+  return add("cast", {y}, {{"to", std::string{"i32"}}});
+}
+
+Result<TensorId> Node::add_as_reals(const std::string& kind, std::vector<TensorId> inputs,
+                                    Attributes attributes) {
+  bool integers = false;
+  for (TensorId& input : inputs) {
+    if (type(input).data == DataType::kI32) {
+      POPRUN_ASSIGN(input, to_reals(input));
+      integers = true;
+    }
+  }
+  POPRUN_ASSIGN(const TensorId y, add(kind, std::move(inputs), std::move(attributes)));
+  return integers ? to_integers(y) : y;
+}
+
 Result<std::vector<TensorId>> Node::add_many(const std::string& kind, std::vector<TensorId> inputs,
                                              Attributes attributes, std::size_t outputs) {
   return scope_.add(proto_.output(0), kind, std::move(inputs), std::move(attributes), outputs);

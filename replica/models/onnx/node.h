@@ -117,6 +117,14 @@ class Node {
   /// Adds an operation of ours.
   Result<TensorId> add(const std::string& kind, std::vector<TensorId> inputs,
                        Attributes attributes = {});
+  /// For operators that know real numbers only: 32-bit integers as float32 in any precision,
+  /// exactly up to 2^24, and what was computed from them cut to integers again.
+  Result<TensorId> to_reals(TensorId x);
+  Result<TensorId> to_integers(TensorId y);
+
+  /// `add`, around which integers become reals and the result becomes an integer.
+  Result<TensorId> add_as_reals(const std::string& kind, std::vector<TensorId> inputs,
+                                Attributes attributes = {});
   Result<std::vector<TensorId>> add_many(const std::string& kind, std::vector<TensorId> inputs,
                                          Attributes attributes, std::size_t outputs);
   Result<TensorId> reshape(TensorId x, Shape shape, Layout layout = Layout::kRowMajor);
