@@ -142,6 +142,19 @@ class Sound(nn.Module):
         return self.head(F.softplus(self.second(x)).mean(-1))
 
 
+class Sums(nn.Module):
+    """One Einsum of weights and features; what it gives is brought to classes."""
+
+    def __init__(self, equation, shapes, features):
+        super().__init__()
+        self.equation = equation
+        self.weights = nn.ParameterList([nn.Parameter(torch.randn(shape)) for shape in shapes])
+        self.head = nn.Linear(features, CLASSES)
+
+    def forward(self, x):
+        return self.head(torch.einsum(self.equation, x, *self.weights).reshape(BATCH, -1))
+
+
 class Torch(JobTest):
     LIMITS = {"float": 2e-5, "half": 5e-2}
 
@@ -226,6 +239,15 @@ class Torch(JobTest):
                   "token_type_ids": torch.randint(0, 2, (BATCH, TOKENS))}
         for precision in ("float", "half"):
             self.compare("encoder", Encoder, inputs, torch.randint(0, CLASSES, (BATCH,)), precision)
+
+    def test_sums_of_products_by_name(self):
+        for equation, shapes, features in (
+                ("bcde->b", [], 1), ("bcde->ebcd", [], 210), ("bcde,fd->bfec", [(3, 6)], 105),
+                ("bcde,ce->bd", [(5, 7)], 6), ("b...e,eg->b...g", [(7, 2)], 60),
+                ("b...,b...->b...", [(4, 5, 6, 7)], 210), ("bcde,gc,hd", [(2, 5), (3, 6)], 42),
+                ("bcde,bxcd,xf->bfx", [(4, 3, 5, 6), (3, 2)], 6), ("bcde,f->bf", [(3,)], 3)):
+            self.compare(f"einsum {equation}", lambda: Sums(equation, shapes, features),
+                         self.images(5, 6, 7), torch.randint(0, CLASSES, (BATCH,)))
 
     def test_networks_of_images_and_of_sound(self):
         for precision in ("float", "half"):
