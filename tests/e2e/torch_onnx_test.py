@@ -155,6 +155,27 @@ class Sums(nn.Module):
         return self.head(torch.einsum(self.equation, x, *self.weights).reshape(BATCH, -1))
 
 
+@torch.jit.script
+def wide_or_not(x, w):
+    """Exported as an If, which only the sizes decide."""
+    if x.shape[2] > 4:
+        y = x * w
+    else:
+        y = x - w
+    return y
+
+
+class Scripted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow = nn.Parameter(torch.randn(6)), nn.Parameter(torch.randn(6))
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        x = wide_or_not(x[..., :6], self.wide)
+        return self.head(wide_or_not(x[:, :, :4], self.narrow).mean((1, 2)))
+
+
 class Torch(JobTest):
     LIMITS = {"float": 2e-5, "half": 5e-2}
 
@@ -248,6 +269,10 @@ class Torch(JobTest):
                 ("bcde,bxcd,xf->bfx", [(4, 3, 5, 6), (3, 2)], 6), ("bcde,f->bf", [(3,)], 3)):
             self.compare(f"einsum {equation}", lambda: Sums(equation, shapes, features),
                          self.images(5, 6, 7), torch.randint(0, CLASSES, (BATCH,)))
+
+    def test_branches_that_sizes_decide(self):
+        self.compare("scripted", Scripted, self.images(5, 6, 7),
+                     torch.randint(0, CLASSES, (BATCH,)))
 
     def test_networks_of_images_and_of_sound(self):
         for precision in ("float", "half"):

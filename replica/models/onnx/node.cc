@@ -350,6 +350,11 @@ Result<std::vector<TensorId>> Node::add_many(const std::string& kind, std::vecto
   return scope_.add(proto_.output(0), kind, std::move(inputs), std::move(attributes), outputs);
 }
 
+const ::onnx::GraphProto& Node::graph_attribute(const std::string& name) const {
+  const auto* found = attribute(name);
+  return found != nullptr ? found->g() : ::onnx::GraphProto::default_instance();
+}
+
 void Node::set(std::size_t k, TensorId tensor, Element element) {
   if (wants_output(k)) {
     Value value;
@@ -374,6 +379,18 @@ void Node::pass(std::size_t k, std::size_t i) {
   if (wants_output(k)) {
     scope_.values[proto_.output(static_cast<int>(k))] = value(i);
   }
+}
+
+Status Node::take(std::size_t k, const std::string& name) {
+  const auto found = scope_.values.find(name);
+  if (found == scope_.values.end()) {
+    return wrong(fmt::format("'{}' is made by no node", name));
+  }
+  const Value value = found->second;
+  if (wants_output(k)) {
+    scope_.values[proto_.output(static_cast<int>(k))] = value;
+  }
+  return {};
 }
 
 tl::unexpected<Error> Node::unsupported(const std::string& what) const {

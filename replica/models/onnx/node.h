@@ -104,6 +104,7 @@ class Node {
   [[nodiscard]] std::vector<std::int64_t> integers(const std::string& name) const;
   [[nodiscard]] std::vector<float> reals(const std::string& name) const;
   [[nodiscard]] const ::onnx::TensorProto* tensor_attribute(const std::string& name) const;
+  [[nodiscard]] const ::onnx::GraphProto& graph_attribute(const std::string& name) const;
 
   /// An attribute of `count` sizes, each in [least, 2^31). All `otherwise` where left out.
   Result<std::vector<std::int64_t>> sizes(const std::string& name, std::size_t count,
@@ -146,8 +147,9 @@ class Node {
   /// Output k is this.
   void set(std::size_t k, TensorId tensor, Element element = ::onnx::TensorProto::FLOAT);
   void set(std::size_t k, Constant constant);
-  /// Output k is input i itself.
+  /// Output k is input i itself, or the value of that name.
   void pass(std::size_t k, std::size_t i);
+  Status take(std::size_t k, const std::string& name);
 
   [[nodiscard]] tl::unexpected<Error> unsupported(const std::string& what) const;
   [[nodiscard]] tl::unexpected<Error> wrong(const std::string& what) const;
