@@ -274,29 +274,28 @@ Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarg
   return npy_elements(*array.header, std::move(data), target, array.place);
 }
 
-/// The largest label or token plus one: what a model must know. Labels below zero do not count.
-Result<std::uint32_t> count_classes(const Tensors& tensors) {
+/// The largest label or token, of tensor `name`, plus one; 0 where there is none. Labels below zero
+/// do not count.
+Result<std::uint32_t> count_classes(const Tensors& tensors, const std::string& name) {
   std::int32_t largest = -1;
-  for (const std::string name : {"labels", "tokens"}) {
-    const auto found = tensors.find(name);
-    if (found == tensors.end() || found->second.target.element != Element::kI32) {
+  const auto found = tensors.find(name);
+  if (found == tensors.end() || found->second.target.element != Element::kI32) {
+    return 0;
+  }
+  for (const ArrayFile* array : {found->second.train, found->second.test}) {
+    if (array == nullptr) {
       continue;
     }
-    for (const ArrayFile* array : {found->second.train, found->second.test}) {
-      if (array == nullptr) {
-        continue;
+    POPRUN_ASSIGN(const auto bytes, elements_of(*array, found->second.target));
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::int32_t)) {
+      std::int32_t value = 0;
+      std::memcpy(&value, bytes.data() + at, sizeof(value));
+      if (value < 0 && name == "tokens") {
+        return fail(ErrorCode::kData, fmt::format("{}: needed tokens from 0 on, had {}; pad with "
+                                                  "any token and say so in attention_mask",
+                                                  array->place, value));
       }
-      POPRUN_ASSIGN(const auto bytes, elements_of(*array, found->second.target));
-      for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::int32_t)) {
-        std::int32_t value = 0;
-        std::memcpy(&value, bytes.data() + at, sizeof(value));
-        if (value < 0 && name == "tokens") {
-          return fail(ErrorCode::kData, fmt::format("{}: needed tokens from 0 on, had {}; pad with "
-                                                    "any token and say so in attention_mask",
-                                                    array->place, value));
-        }
-        largest = std::max(largest, value);
-      }
+      largest = std::max(largest, value);
     }
   }
   return static_cast<std::uint32_t>(largest) + 1;
@@ -339,8 +338,10 @@ Result<proto::Dataset> description_of(const Tensors& tensors, const Source& sour
   POPRUN_ASSIGN(const double deviation, real_parameter(source, "deviation", 0.5));
   description.set_mean(bytes ? static_cast<float>(mean) : 0);
   description.set_deviation(bytes ? static_cast<float>(deviation) : 1);
-  POPRUN_ASSIGN(const std::uint32_t classes, count_classes(tensors));
-  description.set_classes(classes);
+  POPRUN_ASSIGN(const std::uint32_t labels, count_classes(tensors, "labels"));
+  POPRUN_ASSIGN(const std::uint32_t tokens, count_classes(tensors, "tokens"));
+  description.set_classes(std::max(labels, tokens));
+  description.set_label_classes(tokens > labels ? labels : 0);
   return description;
 }
 

@@ -348,6 +348,8 @@ Rows training() {
           "With half precision: the optimizer keeps float weights of its own", Boolean{}),
       job("training.stochastic-rounding", "BOOL", "false",
           "With half precision: round at random, so that the mean is kept", Boolean{}),
+      job("training.frozen", "REGEX", "", "Weights in whose name it has a match are not trained",
+          Regex{}),
       job("training.check-finite", "BOOL", "true",
           "Stop at the first operator that makes a NaN or an infinity, and name it", Boolean{}),
       job("training.seed", "N", "42", "Of initial weights and shuffling",

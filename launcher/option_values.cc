@@ -76,6 +76,18 @@ Read<std::string> Text::read(const std::string& text) const {
   return text;
 }
 
+Read<std::string> Regex::read(const std::string& text) const {
+  if (const Read<std::string> printable = Text{}.read(text); !printable) {
+    return printable;
+  }
+  try {
+    const std::regex pattern(text);
+  } catch (const std::regex_error& error) {
+    return allowed(fmt::format("an ECMAScript regular expression ({})", error.what()));
+  }
+  return text;
+}
+
 Read<std::vector<std::string>> Words::read(const std::string& text) const {
   Result<std::vector<std::string>> words = split_shell_words(text);
   if (!words) {
@@ -107,20 +119,13 @@ Read<double> LossScale::read(const std::string& text) const {
 }
 
 Read<std::vector<proto::DumpRequest>> Dumps::read(const std::string& text) const {
-  if (const Read<std::string> printable = Text{}.read(text); !printable) {
-    return allowed(printable.error());
-  }
-  const char* form =
-      "REGEX@STEP or REGEX@STEP,STEP,..., with an ECMAScript regular expression "
-      "and steps from 1";
+  const char* form = "REGEX@STEP or REGEX@STEP,STEP,..., steps from 1";
   const std::size_t at = text.rfind('@');
   if (at == std::string::npos || at == 0) {
     return allowed(form);
   }
-  try {
-    const std::regex pattern(text.substr(0, at));
-  } catch (const std::regex_error& error) {
-    return allowed(fmt::format("{} ({})", form, error.what()));
+  if (const Read<std::string> pattern = Regex{}.read(text.substr(0, at)); !pattern) {
+    return allowed(fmt::format("{}, with {}", form, pattern.error()));
   }
   std::vector<proto::DumpRequest> requests;
   std::istringstream steps(text.substr(at + 1) + ',');

@@ -53,6 +53,11 @@ struct Text {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
 };
 
+/// An ECMAScript regular expression.
+struct Regex {
+  [[nodiscard]] Read<std::string> read(const std::string& text) const;
+};
+
 /// Several words in one text, quoted as in a shell.
 struct Words {
   [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const;

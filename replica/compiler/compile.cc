@@ -1,6 +1,8 @@
 #include "replica/compiler/compile.h"
 
 #include <algorithm>
+#include <iterator>
+#include <regex>
 #include <set>
 
 #include <fmt/format.h>
@@ -128,6 +130,27 @@ Status add_update(Builder& update, const CompileOptions& options,
   return update.status();
 }
 
+/// Parameters that are not trained. Errors: kUsage, the pattern matches none, or all.
+Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::string& text) {
+  std::set<TensorId> frozen;
+  if (text.empty()) {
+    return frozen;
+  }
+  const std::regex pattern(text);
+  const auto parameters = tensors_by_name(graph, {Role::kParameter});
+  std::ranges::copy_if(parameters, std::inserter(frozen, frozen.end()), [&](TensorId id) {
+    return std::regex_search(graph.tensor(id).name, pattern);
+  });
+  if (frozen.empty() || frozen.size() == parameters.size()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("training.frozen = {} matches {} of the model's {} weights, as '{}'; "
+                            "needed some of them",
+                            text, frozen.empty() ? "none" : "all", parameters.size(),
+                            graph.tensor(parameters.at(0)).name));
+  }
+  return frozen;
+}
+
 Status add_training(Graph& graph, const CompileOptions& options) {
   const std::size_t train = add_function(graph, "train", {1, options.gradient_accumulation, 1});
   Builder begin(graph, train, 0, "");
@@ -145,8 +168,12 @@ Status add_training(Graph& graph, const CompileOptions& options) {
           ? *controls.scalars.loss_scale
           : body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}},
                          graph.tensor(outputs.loss).name + ".gradient");
+  if (!host_scales_loss) {
+    graph.set_role(loss_scale, Role::kMetric);
+  }
+  POPRUN_ASSIGN(const std::set<TensorId> frozen, frozen_parameters(graph, options.frozen));
   POPRUN_ASSIGN(std::vector<ParameterGradient> gradients,
-                differentiate(body, outputs.loss, loss_scale));
+                differentiate(body, outputs.loss, loss_scale, frozen));
   if (options.gradient_accumulation > 1) {
     accumulate_gradients(begin, body, gradients);
   }

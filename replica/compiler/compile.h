@@ -45,6 +45,7 @@ struct CompileOptions {
   std::int64_t ipus_per_replica = 1;
   std::uint32_t micro_batch_size = 1;
   std::int64_t gradient_accumulation = 1;
+  std::string frozen;          ///< Parameters whose names it matches (ECMAScript) are not trained.
   OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
   PrecisionOptions precision;
   Bytes gradient_bucket;    ///< > 0: gradients travel in buckets during backward.

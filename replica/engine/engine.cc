@@ -305,7 +305,8 @@ Status Engine::execute(Prepared& prepared) {
   }
   const proto::Execute& step = prepared.step->execute();
   for (const std::uint32_t tensor : prepared.checked) {
-    if (const auto found = find_not_finite(types_.at(tensor), bytes_of(tensor))) {
+    const auto found = find_not_finite(types_.at(tensor), bytes_of(tensor));
+    if (found && !(found->what == kInfinity && takes_extremes(step, types_.at(tensor).data))) {
       if (observer_ != nullptr) {
         observer_->broken_off(*prepared.step);
       }
@@ -319,11 +320,23 @@ Status Engine::execute(Prepared& prepared) {
 Status Engine::check_finite(const google::protobuf::RepeatedField<std::uint32_t>& tensors,
                             std::string_view what) const {
   for (const std::uint32_t tensor : tensors) {
-    if (const auto found = find_not_finite(types_.at(tensor), bytes_of(tensor))) {
+    const auto found = find_not_finite(types_.at(tensor), bytes_of(tensor));
+    if (found && !(found->what == kInfinity && may_be_infinite(tensor))) {
       return fail_not_finite(tensor, *found, what);
     }
   }
   return {};
+}
+
+bool Engine::may_be_infinite(std::uint32_t tensor) const {
+  const proto::Role role = program_.tensors(static_cast<int>(tensor)).role();
+  return role == proto::ROLE_ACTIVATION || role == proto::ROLE_CONSTANT;
+}
+
+bool Engine::takes_extremes(const proto::Execute& step, DataType result) const {
+  return std::ranges::any_of(step.inputs(), [&](std::uint32_t tensor) {
+    return may_be_infinite(tensor) && has_extreme(types_.at(tensor), bytes_of(tensor), result);
+  });
 }
 
 Status Engine::fail_not_finite(std::uint32_t tensor, const NotFinite& found,

@@ -61,7 +61,8 @@ struct EngineOptions {
   std::uint64_t seed = 0;
   bool poison_dead =
       false;  ///< Fill bytes with NaN before their tensor is born and once it is dead.
-  bool check_finite = true;  ///< Stop at the first operator that makes a NaN or an infinity.
+  /// Stop at the first operator that makes a NaN, or an infinity of operands that have none.
+  bool check_finite = true;
 };
 
 /// Seconds of wall time by what the replica did.
@@ -149,7 +150,15 @@ class Engine {
   Status run_step(Prepared& prepared);
   Status execute(Prepared& prepared);
 
-  /// Errors: kData, the first of the tensors that is not finite.
+  /// Whether the tensor may hold infinities where its maker was given some: constants, and what is
+  /// computed on the way, but nothing that is streamed in or updated in place.
+  [[nodiscard]] bool may_be_infinite(std::uint32_t tensor) const;
+
+  /// Whether an operator with a result of that type was given infinities to pass on, or numbers
+  /// that are as good as one: the masks of attention.
+  [[nodiscard]] bool takes_extremes(const proto::Execute& step, DataType result) const;
+
+  /// Errors: kData, the first of the tensors that is not finite and must be.
   Status check_finite(const google::protobuf::RepeatedField<std::uint32_t>& tensors,
                       std::string_view what) const;
   Status fail_not_finite(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;

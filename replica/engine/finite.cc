@@ -1,5 +1,9 @@
 #include "replica/engine/finite.h"
 
+#include <algorithm>
+#include <bit>
+#include <limits>
+
 #include "replica/base/half.h"
 #include "replica/ops/simd.h"
 
@@ -8,6 +12,7 @@ namespace {
 
 constexpr std::uint32_t kExponent32 = 0x7F800000U;
 constexpr std::uint16_t kExponent16 = 0x7C00U;
+constexpr Half kLargest16 = 0x7BFFU;
 
 /// Largest exponent field of `n` numbers.
 POPRUN_SIMD std::uint32_t largest_exponent(const std::uint32_t* bits, std::int64_t n) {
@@ -30,12 +35,27 @@ POPRUN_SIMD std::uint16_t largest_half_exponent(const Half* bits, std::int64_t n
 
 template <typename Bits>
 std::optional<NotFinite> first(const Bits* bits, std::int64_t n, Bits exponent, Bits fraction) {
+  std::optional<NotFinite> infinity;
   for (std::int64_t i = 0; i < n; ++i) {
-    if ((bits[i] & exponent) == exponent) {
-      return NotFinite{(bits[i] & fraction) != 0 ? "NaN" : "infinity", i};
+    if ((bits[i] & exponent) != exponent) {
+      continue;
+    }
+    if ((bits[i] & fraction) != 0) {
+      return NotFinite{"NaN", i};
+    }
+    if (!infinity) {
+      infinity = {kInfinity, i};
     }
   }
-  return std::nullopt;
+  return infinity;
+}
+
+const std::uint32_t* bits32(std::span<const std::byte> bytes) {
+  return reinterpret_cast<const std::uint32_t*>(bytes.data());  // NOLINT: f32 tensor.
+}
+
+const Half* bits16(std::span<const std::byte> bytes) {
+  return reinterpret_cast<const Half*>(bytes.data());  // NOLINT: f16 tensor.
 }
 
 }  // namespace
@@ -43,18 +63,30 @@ std::optional<NotFinite> first(const Bits* bits, std::int64_t n, Bits exponent, 
 std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const std::byte> bytes) {
   const std::int64_t n = type.elements();
   if (type.data == DataType::kF32) {
-    const auto* bits = reinterpret_cast<const std::uint32_t*>(bytes.data());  // NOLINT: f32 tensor.
-    return largest_exponent(bits, n) == kExponent32
-               ? first<std::uint32_t>(bits, n, kExponent32, 0x007FFFFFU)
+    return largest_exponent(bits32(bytes), n) == kExponent32
+               ? first<std::uint32_t>(bits32(bytes), n, kExponent32, 0x007FFFFFU)
                : std::nullopt;
   }
   if (type.data == DataType::kF16) {
-    const auto* bits = reinterpret_cast<const Half*>(bytes.data());  // NOLINT: f16 tensor.
-    return largest_half_exponent(bits, n) == kExponent16
-               ? first<Half>(bits, n, kExponent16, Half{0x03FFU})
+    return largest_half_exponent(bits16(bytes), n) == kExponent16
+               ? first<Half>(bits16(bytes), n, kExponent16, Half{0x03FFU})
                : std::nullopt;
   }
   return std::nullopt;
+}
+
+bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result) {
+  // Without their signs, floats are in the order of their bits.
+  const auto n = static_cast<std::size_t>(type.elements());
+  if (type.data == DataType::kF32) {
+    const std::uint32_t largest = std::bit_cast<std::uint32_t>(
+        result == DataType::kF16 ? to_float(kLargest16) : std::numeric_limits<float>::max());
+    return std::any_of(bits32(bytes), bits32(bytes) + n,
+                       [=](std::uint32_t x) { return (x & 0x7FFFFFFFU) >= largest; });
+  }
+  return type.data == DataType::kF16 && std::any_of(bits16(bytes), bits16(bytes) + n, [](Half x) {
+           return (x & 0x7FFFU) >= kLargest16;
+         });
 }
 
 }  // namespace poprun

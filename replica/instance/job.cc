@@ -62,16 +62,20 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   POPRUN_ASSIGN(options.device, find_device(config.device().ipu()));
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
   const double dropout = config.model().dropout();
-  options.forward = [build, dataset, sizes, dropout, inputs = options.inputs](
+  const bool half = config.model().precision() == "half";
+  options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
-    ModelInputs given{.names = {},
-                      .tensors = tensors,
-                      .classes = dataset.classes(),
-                      .mean = static_cast<double>(dataset.mean()),
-                      .deviation = static_cast<double>(dataset.deviation()),
-                      .dropout = dropout,
-                      .training = training,
-                      .sizes = sizes};
+    ModelInputs given{
+        .names = {},
+        .tensors = tensors,
+        .classes = dataset.classes(),
+        .label_classes = dataset.label_classes() > 0 ? dataset.label_classes() : dataset.classes(),
+        .mean = static_cast<double>(dataset.mean()),
+        .deviation = static_cast<double>(dataset.deviation()),
+        .dropout = dropout,
+        .half = half,
+        .training = training,
+        .sizes = sizes};
     for (const StreamedTensor& input : inputs) {
       given.names.push_back(input.name);
     }
@@ -83,6 +87,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.ipus_per_replica = config.topology().ipus_per_replica();
   options.micro_batch_size = config.data().micro_batch_size();
   options.gradient_accumulation = config.training().gradient_accumulation();
+  options.frozen = config.training().frozen();
   options.optimizer = {.name = config.training().optimizer(),
                        .momentum = config.training().momentum(),
                        .nesterov = config.training().nesterov(),
@@ -92,7 +97,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                        .weight_decay = config.training().weight_decay(),
                        .gradient_scale = 1,
                        .clip_norm = config.training().clip_norm()};
-  options.precision = {.half = config.model().precision() == "half",
+  options.precision = {.half = half,
                        .half_partials = config.model().partials() == "half",
                        .stochastic_rounding = config.training().stochastic_rounding(),
                        .master_weights = config.training().master_weights()};

@@ -17,10 +17,12 @@ namespace poprun {
 struct ModelInputs {
   std::vector<std::string> names;  ///< "images", "labels".
   std::vector<TensorId> tensors;   ///< In the order of `names`.
-  std::int64_t classes = 0;
-  double mean = 0;  ///< Normalisation of u8 images.
+  std::int64_t classes = 0;        ///< The largest label or token plus one.
+  std::int64_t label_classes = 0;  ///< The largest label plus one.
+  double mean = 0;                 ///< Normalisation of u8 images.
   double deviation = 1;
   double dropout = 0;    ///< Where the model has dropout, in training.
+  bool half = false;     ///< Activations will be stored as float16.
   bool training = true;  ///< False: built for evaluation, on the variables that training made.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's: see sizes_of.
 

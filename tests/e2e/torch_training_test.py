@@ -19,7 +19,7 @@ from emulated_job import JobTest
 FEATURES, HIDDEN, CLASSES = 7, 9, 4
 SHAPES = {"fc1.weight": (HIDDEN, FEATURES), "fc1.bias": (HIDDEN,),
           "fc2.weight": (CLASSES, HIDDEN), "fc2.bias": (CLASSES,)}
-CASES = 30
+CASES = 24
 LIMITS = {"float": 2e-6, "half": 1e-2}  # Of the largest element of a parameter.
 
 
@@ -119,19 +119,20 @@ class Case:
         total = F.cross_entropy(logits, y, ignore_index=-1, reduction="sum")
         return total / max(1, int((y >= 0).sum()))
 
-    def train(self):
+    def train(self, frozen=()):
         """The weights after all steps."""
         kind = torch.float16 if self.precision == "half" else torch.float32
-        p = {name: torch.tensor(array).to(kind).double().requires_grad_()
+        p = {name: torch.tensor(array).to(kind).double().requires_grad_(name not in frozen)
              for name, array in self.weights.items()}
-        optimizer = self.make_optimizer(list(p.values()))
+        trained = [w for w in p.values() if w.requires_grad]
+        optimizer = self.make_optimizer(trained)
         for step in range(self.keys["steps"]):
             optimizer.zero_grad()
             for piece in range(self.pieces):
                 begin = step * self.batch + piece * self.micro_batch
                 (self.loss(p, begin) / self.pieces).backward()
             if self.keys["clip-norm"] > 0:
-                torch.nn.utils.clip_grad_norm_(p.values(), self.keys["clip-norm"])
+                torch.nn.utils.clip_grad_norm_(trained, self.keys["clip-norm"])
             optimizer.param_groups[0]["lr"] = self.rate(step)
             optimizer.step()
         return p
@@ -165,6 +166,25 @@ class Optimisers(JobTest):
                     self.assertLess(error, LIMITS[case.precision], name)
         print(f"{CASES} jobs, worst error of a weight: float {worst['float']:.1e}, "
               f"half {worst['half']:.1e}")
+
+    def test_leave_frozen_weights_alone(self):
+        for optimizer in ("momentum", "lamb"):
+            case = Case(3)
+            case.optimizer, case.precision = optimizer, "float"
+            case.keys.update({"optimizer": optimizer,
+                              "nesterov": "false", "clip-norm": 0.05, "weight-decay": 0.1,
+                              "frozen": "fc1.weight|bias$"})
+            got, _ = self.train(case)
+            for name, want in case.train(frozen=("fc1.weight", "fc1.bias", "fc2.bias")).items():
+                error = (got[name].double() - want).abs().max() / want.abs().max()
+                self.assertLess(error, LIMITS["float"] if name == "fc2.weight" else 1e-12, name)
+
+    def test_are_left_something_to_train(self):
+        for pattern, words in (("fc9", "matches none of the model's 6 weights"),
+                               (".", "matches all of the model's 6 weights"),
+                               ("(", "an ECMAScript regular expression")):
+            job = self.run_job("--model.name", "mlp", "--training.frozen", pattern, code=64)
+            self.assert_first_line(job, "training.frozen", words)
 
     def test_do_not_count_steps_that_loss_scaling_skipped(self):
         # Adam's first step is the learning rate, whatever the gradient: where the skipped steps

@@ -11,16 +11,15 @@
 namespace poprun {
 namespace {
 
-/// Tensors that depend on a parameter, parameters included.
+/// Tensors that depend on a parameter that is not frozen, parameters included.
 std::set<TensorId> dependent_on_parameters(const Graph& graph,
-                                           const std::vector<Operation>& operations) {
+                                           const std::vector<Operation>& operations,
+                                           const std::set<TensorId>& frozen) {
   std::set<TensorId> dependent;
-  const auto depends = [&](TensorId id) {
-    return graph.tensor(id).role == Role::kParameter || dependent.contains(id);
-  };
+  const auto depends = [&](TensorId id) { return dependent.contains(id); };
   for (const Operation& operation : operations) {
     for (const TensorId input : operation.inputs) {
-      if (graph.tensor(input).role == Role::kParameter) {
+      if (graph.tensor(input).role == Role::kParameter && !frozen.contains(input)) {
         dependent.insert(input);
       }
     }
@@ -33,10 +32,10 @@ std::set<TensorId> dependent_on_parameters(const Graph& graph,
 
 class ReverseMode final : public Differentiator {
  public:
-  ReverseMode(Builder& builder, std::vector<Operation> forward)
+  ReverseMode(Builder& builder, std::vector<Operation> forward, const std::set<TensorId>& frozen)
       : builder_(builder),
         forward_(std::move(forward)),
-        dependent_(dependent_on_parameters(builder.graph(), forward_)) {}
+        dependent_(dependent_on_parameters(builder.graph(), forward_, frozen)) {}
 
   Status run(TensorId loss, TensorId scale) {
     gradients_[loss] = scale;
@@ -168,8 +167,9 @@ class ReverseMode final : public Differentiator {
 }  // namespace
 
 Result<std::vector<ParameterGradient>> differentiate(Builder& builder, TensorId loss,
-                                                     TensorId scale) {
-  ReverseMode reverse(builder, builder.operations());
+                                                     TensorId scale,
+                                                     const std::set<TensorId>& frozen) {
+  ReverseMode reverse(builder, builder.operations(), frozen);
   POPRUN_TRY(reverse.run(loss, scale));
   std::vector<ParameterGradient> gradients = reverse.parameter_gradients();
   if (gradients.empty()) {

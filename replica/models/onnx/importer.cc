@@ -1,6 +1,7 @@
 #include "replica/models/onnx/importer.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <set>
 
@@ -57,12 +58,16 @@ Result<std::int64_t> opset_of(const ModelProto& model) {
   return opset;
 }
 
+/// Operators that the importer itself translates.
+constexpr std::array kOwn = {"Constant", "If"};
+
 Status check_operators(const GraphProto& graph) {
   std::set<std::string> missing;
   for (const NodeProto& node : graph.node()) {
     if (!is_default_domain(node.domain())) {
       missing.insert(node.domain() + "." + node.op_type());
-    } else if (node.op_type() != "Constant" && find_translator(node.op_type()) == nullptr) {
+    } else if (std::ranges::find(kOwn, node.op_type()) == kOwn.end() &&
+               find_translator(node.op_type()) == nullptr) {
       missing.insert(node.op_type());
     }
   }
@@ -120,6 +125,59 @@ Result<Constant> constant_of(const Node& node) {
   return node.unsupported("a constant that is sparse or text");
 }
 
+/// What nodes take and what the graph puts out.
+std::set<std::string> values_read(const GraphProto& graph) {
+  std::set<std::string> read;
+  for (const NodeProto& node : graph.node()) {
+    read.insert(node.input().begin(), node.input().end());
+    for (const auto& attribute : node.attribute()) {
+      read.merge(values_read(attribute.g()));
+    }
+  }
+  for (const auto& output : graph.output()) {
+    read.insert(output.name());
+  }
+  read.erase("");  // An input that is left out.
+  return read;
+}
+
+/// A stored tensor as a value.
+Status add_stored(const ::onnx::TensorProto& tensor, Scope& scope) {
+  POPRUN_ASSIGN(Constant constant, read_tensor(tensor));
+  Value value;
+  value.name = tensor.name();
+  value.element = constant.element;
+  value.constant = std::make_shared<const Constant>(std::move(constant));
+  value.stored = true;
+  scope.values[tensor.name()] = std::move(value);
+  return {};
+}
+
+Status translate(Scope& scope, const NodeProto& proto);
+
+/// The branch of an If whose condition is known; its names are the outer graph's too.
+Status translate_branch(Node& node) {
+  POPRUN_ASSIGN(const auto condition, node.constant(0));
+  if (condition->real() || condition->elements() != 1) {
+    return node.wrong("a condition needed, of one bool");
+  }
+  const GraphProto& branch =
+      node.graph_attribute(condition->integer_at(0) != 0 ? "then_branch" : "else_branch");
+  if (static_cast<std::size_t>(branch.output_size()) != node.outputs()) {
+    return node.wrong(fmt::format("a branch with {} outputs", branch.output_size()));
+  }
+  for (const auto& tensor : branch.initializer()) {
+    POPRUN_TRY(add_stored(tensor, node.scope()));
+  }
+  for (const NodeProto& proto : branch.node()) {
+    POPRUN_TRY(translate(node.scope(), proto));
+  }
+  for (std::size_t k = 0; k < node.outputs(); ++k) {
+    POPRUN_TRY(node.take(k, branch.output(static_cast<int>(k)).name()));
+  }
+  return {};
+}
+
 Status translate(Node& node) {
   if (node.outputs() == 0 || node.proto().output(0).empty()) {
     return node.unsupported("a node without a first output");
@@ -135,25 +193,32 @@ Status translate(Node& node) {
     node.set(0, std::move(constant));
     return {};
   }
-  const Translator& translator = *find_translator(node.op());
-  for (std::size_t i = 0; i < translator.inputs; ++i) {
+  const bool branches = node.op() == "If";
+  const Translator* translator = find_translator(node.op());
+  if (translator == nullptr && !branches) {
+    return node.unsupported("an operator that is not there");
+  }
+  const std::size_t needed = branches ? 1 : translator->inputs;
+  for (std::size_t i = 0; i < needed; ++i) {
     if (!node.has(i)) {
-      return node.wrong(fmt::format("it needs {} inputs", translator.inputs));
+      return node.wrong(fmt::format("it needs {} inputs", needed));
     }
   }
-  return translator.translate(node);
+  return branches ? translate_branch(node) : translator->translate(node);
+}
+
+Status translate(Scope& scope, const NodeProto& proto) {
+  Node node(scope, proto);
+  if (const Status status = translate(node); !status) {
+    return fail(status.error().code, fmt::format("{}: {}", where(proto), status.error().message));
+  }
+  return {};
 }
 
 /// Values of the graph's inputs and stored tensors.
 Status add_inputs(const OnnxModel& model, const ImportOptions& options, Scope& scope) {
   for (const auto& tensor : model.proto().graph().initializer()) {
-    POPRUN_ASSIGN(Constant constant, read_tensor(tensor));
-    Value value;
-    value.name = tensor.name();
-    value.element = constant.element;
-    value.constant = std::make_shared<const Constant>(std::move(constant));
-    value.stored = true;
-    scope.values[tensor.name()] = std::move(value);
+    POPRUN_TRY(add_stored(tensor, scope));
   }
   POPRUN_CHECK(options.inputs.size() == model.inputs().size());
   for (std::size_t i = 0; i < options.inputs.size(); ++i) {
@@ -187,19 +252,6 @@ const NodeProto* last_softmax(const GraphProto& graph) {
   return nullptr;
 }
 
-/// What nodes take and what the graph puts out.
-std::set<std::string> values_read(const GraphProto& graph) {
-  std::set<std::string> read;
-  for (const NodeProto& node : graph.node()) {
-    read.insert(node.input().begin(), node.input().end());
-  }
-  for (const auto& output : graph.output()) {
-    read.insert(output.name());
-  }
-  read.erase("");  // An input that is left out.
-  return read;
-}
-
 /// The outputs on the device, with the kind of elements that the file promises.
 Status take_outputs(const GraphProto& graph, Scope& scope, Imported& imported) {
   NodeProto reader;
@@ -220,7 +272,7 @@ Status take_outputs(const GraphProto& graph, Scope& scope, Imported& imported) {
 }  // namespace
 
 std::vector<std::string> supported_operators() {
-  std::vector<std::string> names = {"Constant"};
+  std::vector<std::string> names(kOwn.begin(), kOwn.end());
   for (const Translator& translator : all_translators()) {
     names.push_back(translator.op);
   }
@@ -249,21 +301,20 @@ Result<Imported> import_model(Builder& builder, const OnnxModel& model,
   scope.builder = &builder;
   scope.opset = model.opset();
   scope.training = options.training;
+  scope.half = options.half;
   GraphProto const& graph = model.proto().graph();
   scope.read = values_read(graph);
   POPRUN_TRY(add_inputs(model, options, scope));
   const NodeProto* dropped = options.logits ? last_softmax(graph) : nullptr;
   for (const NodeProto& proto : graph.node()) {
-    Node node(scope, proto);
-    if (&proto == dropped && node.has(0) && scope.values.contains(proto.input(0))) {
+    if (Node node(scope, proto);
+        &proto == dropped && node.has(0) && scope.values.contains(proto.input(0))) {
       node.pass(0, 0);
       scope.notes.push_back(
           fmt::format("the last {} is left out: the loss takes what goes into it", where(proto)));
       continue;
     }
-    if (const Status status = translate(node); !status) {
-      return fail(status.error().code, fmt::format("{}: {}", where(proto), status.error().message));
-    }
+    POPRUN_TRY(translate(scope, proto));
   }
   Imported imported;
   POPRUN_TRY(take_outputs(graph, scope, imported));

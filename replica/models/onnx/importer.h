@@ -60,6 +60,9 @@ struct ImportOptions {
   /// Batch normalisation with the statistics of the batch, dropout drops.
   bool training = false;
 
+  /// Constants beyond float16's range become its largest number, for a job in half precision.
+  bool half = false;
+
   /// The first output before a last Softmax, which a cross-entropy loss brings itself.
   bool logits = false;
 };

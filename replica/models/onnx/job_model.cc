@@ -1,6 +1,7 @@
 #include "replica/models/onnx/job_model.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -38,11 +39,16 @@ bool fits(const Shape& wanted, const Shape& given) {
   return true;
 }
 
+/// What datasets call an input of that name.
+std::string dataset_name(const std::string& input) {
+  return input == "input_ids" ? "tokens" : input == "token_type_ids" ? "segments" : input;
+}
+
 /// The dataset's tensor for an input, by the rule of JobModel::build.
 std::optional<TensorId> stream_for(const GraphInput& input, const ModelInputs& given, bool only) {
   std::optional<TensorId> first;
   for (std::size_t i = 0; i < given.names.size(); ++i) {
-    if (given.names[i] == input.name) {
+    if (given.names[i] == input.name || given.names[i] == dataset_name(input.name)) {
       return given.tensors[i];
     }
     if (only && !first && given.names[i] != "labels") {
@@ -56,6 +62,26 @@ TensorId fill(Builder& builder, const std::string& name, double value) {
   return builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", value}}, name);
 }
 
+/// True for logits [N,K,...] and labels [N,...], as PyTorch has the classes of pixels.
+bool classes_come_second(const Shape& logits, const Shape& labels) {
+  Shape others = logits;
+  if (others.size() < 3) {
+    return false;
+  }
+  others.erase(others.begin() + 1);
+  return others == labels && !std::equal(labels.begin(), labels.end(), logits.begin());
+}
+
+/// Logits [N,K,...] as [N,...,K].
+TensorId with_classes_last(Builder& builder, const std::string& name, TensorId logits) {
+  const Shape shape = builder.type(logits).shape;
+  const TensorId rows = reshape(builder, name + ".rows", logits, shape);
+  std::vector<std::int64_t> perm(shape.size());
+  std::iota(perm.begin(), perm.end(), 0);
+  std::rotate(perm.begin() + 1, perm.begin() + 2, perm.end());
+  return builder.add_one("transpose", {rows}, {{"perm", perm}}, name + ".logits");
+}
+
 /// Shape without the 1s behind the first two dimensions: [N,K,1,1], as global pooling leaves it.
 Shape without_pixels(Shape shape) {
   while (shape.size() > 2 && shape.back() == 1) {
@@ -67,15 +93,19 @@ Shape without_pixels(Shape shape) {
 Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, TensorId output,
                                    TensorId labels, std::int64_t classes) {
   Shape shape = builder.type(output).shape;
-  if (builder.type(labels).shape.size() + 1 < shape.size()) {
+  TensorId logits = output;
+  if (classes_come_second(shape, builder.type(labels).shape)) {
+    logits = with_classes_last(builder, name, output);
+    shape = builder.type(logits).shape;
+  } else if (builder.type(labels).shape.size() + 1 < shape.size()) {
     shape = without_pixels(shape);
-    output = reshape(builder, name + ".logits", output, shape);
+    logits = output = reshape(builder, name + ".logits", output, shape);
   }
   if (classes > 0 && !shape.empty() && shape.back() < classes) {
     return fail(ErrorCode::kUsage, fmt::format("the model gives {} classes, the dataset has {}",
                                                shape.back(), classes));
   }
-  const auto y = builder.add("softmax_cross_entropy", {output, labels}, {},
+  const auto y = builder.add("softmax_cross_entropy", {logits, labels}, {},
                              {name, name + ".correct", name + ".count"});
   return ModelOutputs{.loss = y[0], .correct = y[1], .count = y[2], .prediction = output};
 }
@@ -176,7 +206,13 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
     return fail(ErrorCode::kUsage, fmt::format("the model takes '{}', the dataset gives {}",
                                                input.name, fmt::join(given.names, ", ")));
   }
-  const TensorType type = builder.type(*stream);
+  TensorType type = builder.type(*stream);
+  // Datasets have two dimensions in an image without channels, models of sequences have [N,C,L].
+  const bool sequence = input.has_shape && input.dims.size() == 3 && type.shape.size() == 4 &&
+                        type.shape[1] == 1 && type.data == DataType::kF32;
+  if (sequence) {
+    type.shape.erase(type.shape.begin() + 1);
+  }
   if (input.has_shape && !fits(input.dims, type.shape)) {
     return fail(ErrorCode::kUsage, fmt::format("model takes '{}' {}, dataset gives {}", input.name,
                                                shape_text(input.dims), shape_text(type.shape)));
@@ -187,15 +223,17 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
                 fmt::format("model takes '{}' as {}, dataset gives {}", input.name,
                             element_name(input.element), to_text(type)));
   }
-  return image ? builder.add_one("normalize", {*stream},
-                                 {{"mean", given.mean}, {"deviation", given.deviation}},
-                                 input.name + ".normalized")
-               : *stream;
+  return image      ? builder.add_one("normalize", {*stream},
+                                      {{"mean", given.mean}, {"deviation", given.deviation}},
+                                      input.name + ".normalized")
+         : sequence ? reshape(builder, input.name + ".sequence", *stream, type.shape)
+                    : *stream;
 }
 
 Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& inputs) {
   ImportOptions options;
   options.training = inputs.training;
+  options.half = inputs.half;
   options.logits = loss_ == kCrossEntropy;
   for (const GraphInput& input : model_.inputs()) {
     POPRUN_ASSIGN(const TensorId tensor, input_of(builder, input, inputs));
@@ -219,7 +257,7 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
   while (builder.is_taken(name)) {
     name += "~";
   }
-  return loss_ == kCrossEntropy ? cross_entropy(builder, name, output, labels, inputs.classes)
+  return loss_ == kCrossEntropy ? cross_entropy(builder, name, output, labels, inputs.label_classes)
                                 : mean_squared_error(builder, name, output, labels);
 }
 

@@ -26,9 +26,12 @@ class JobModel {
   /// is no label: images as normalised floats, tokens as integers. Its batch dimension is that of
   /// the data, whatever the file says.
   ///
-  ///   cross-entropy       of the output, logits [N,K] or [N,...,K], by "labels" i32[N] or
-  ///   i32[N,...];
-  ///                       a last Softmax is left out, since the loss brings its own
+  /// "input_ids" and "token_type_ids" are what datasets call "tokens" and "segments". Floats
+  /// [N,1,C,L] are a sequence where the input is [N,C,L].
+  ///
+  ///   cross-entropy       of the output, logits [N,K] or [N,...,K] or else [N,K,...], by "labels"
+  ///                       i32[N] or i32[N,...]; a last Softmax is left out, since the loss brings
+  ///                       its own
   ///   mean-squared-error  of the output [N,D] and "labels": f32 of as many elements, or classes
   ///                       i32[N] as vectors with a 1 at the class
   ///

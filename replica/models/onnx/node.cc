@@ -1,6 +1,7 @@
 #include "replica/models/onnx/node.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -19,6 +20,24 @@ DataType device_type(Element element) {
 bool all_equal(const Constant& constant) {
   return constant.real() ? constant.reals.size() == 1
                          : constant.element == Proto::BOOL && constant.integers.size() == 1;
+}
+
+bool all_finite(const Constant& constant) {
+  return std::ranges::all_of(constant.reals, [](float x) { return std::isfinite(x); });
+}
+
+/// Finite elements beyond float16's range become its largest number. Infinities stay.
+std::shared_ptr<const Constant> within_half(const std::shared_ptr<const Constant>& constant) {
+  constexpr float kLargest = 65504;
+  const auto beyond = [](float x) { return std::isfinite(x) && std::abs(x) > kLargest; };
+  if (std::ranges::none_of(constant->reals, beyond)) {
+    return constant;
+  }
+  auto clamped = std::make_shared<Constant>(*constant);
+  for (float& x : clamped->reals) {
+    x = beyond(x) ? std::copysign(kLargest, x) : x;
+  }
+  return clamped;
 }
 
 }  // namespace
@@ -185,6 +204,25 @@ Result<TensorId> Node::variable(const std::string& name, const Value& value, Rol
   return id;
 }
 
+Result<TensorId> Node::constant_tensor(Value v) {
+  if (scope_.half && v.constant->real()) {
+    const auto within = within_half(v.constant);
+    if (within != v.constant) {
+      scope_.notes.push_back(
+          fmt::format("model.precision = half: elements of the constant '{}' "
+                      "that no half can hold are 65,504 with their sign",
+                      v.name));
+      v.constant = within;
+    }
+  }
+  if (all_equal(*v.constant) && v.constant->elements() > 0) {
+    const float element =
+        v.constant->real() ? v.constant->real_at(0) : static_cast<float>(v.constant->integer_at(0));
+    return fill(v.constant->shape, static_cast<double>(element));
+  }
+  return variable("constants/" + v.name, v, Role::kConstant);
+}
+
 Result<TensorId> Node::materialise(std::size_t i, Use use) {
   Value& v = scope_.values.at(proto_.input(static_cast<int>(i)));
   if (v.tensor) {
@@ -196,20 +234,14 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
   }
   const bool several = v.constant->elements() > 1 && !v.constant->shape.empty();
   Role role = Role::kConstant;
-  if (v.constant->real() && (use == Use::kWeight || (v.stored && several))) {
+  if (v.constant->real() &&
+      (use == Use::kWeight || (v.stored && several && all_finite(*v.constant)))) {
     role = Role::kParameter;
   }
   if (use == Use::kBuffer) {
     role = Role::kBuffer;
   }
-  if (role == Role::kConstant && all_equal(*v.constant) && v.constant->elements() > 0) {
-    const float element =
-        v.constant->real() ? v.constant->real_at(0) : static_cast<float>(v.constant->integer_at(0));
-    POPRUN_ASSIGN(v.tensor, fill(v.constant->shape, static_cast<double>(element)));
-    return *v.tensor;
-  }
-  POPRUN_ASSIGN(v.tensor,
-                variable(role == Role::kConstant ? "constants/" + v.name : v.name, v, role));
+  POPRUN_ASSIGN(v.tensor, role == Role::kConstant ? constant_tensor(v) : variable(v.name, v, role));
   return *v.tensor;
 }
 
@@ -287,9 +319,38 @@ Result<TensorId> Node::add(const std::string& kind, std::vector<TensorId> inputs
   return added[0];
 }
 
+Result<TensorId> Node::to_reals(TensorId x) {
+  POPRUN_ASSIGN(const TensorId y, add("cast", {x}, {{"to", std::string{"f32"}}}));
+  builder().graph().set_role(y, Role::kMetric);
+  return y;
+}
+
+Result<TensorId> Node::to_integers(TensorId y) {
+  builder().graph().set_role(y, Role::kMetric);
+  return add("cast", {y}, {{"to", std::string{"i32"}}});
+}
+
+Result<TensorId> Node::add_as_reals(const std::string& kind, std::vector<TensorId> inputs,
+                                    Attributes attributes) {
+  bool integers = false;
+  for (TensorId& input : inputs) {
+    if (type(input).data == DataType::kI32) {
+      POPRUN_ASSIGN(input, to_reals(input));
+      integers = true;
+    }
+  }
+  POPRUN_ASSIGN(const TensorId y, add(kind, std::move(inputs), std::move(attributes)));
+  return integers ? to_integers(y) : y;
+}
+
 Result<std::vector<TensorId>> Node::add_many(const std::string& kind, std::vector<TensorId> inputs,
                                              Attributes attributes, std::size_t outputs) {
   return scope_.add(proto_.output(0), kind, std::move(inputs), std::move(attributes), outputs);
+}
+
+const ::onnx::GraphProto& Node::graph_attribute(const std::string& name) const {
+  const auto* found = attribute(name);
+  return found != nullptr ? found->g() : ::onnx::GraphProto::default_instance();
 }
 
 void Node::set(std::size_t k, TensorId tensor, Element element) {
@@ -316,6 +377,18 @@ void Node::pass(std::size_t k, std::size_t i) {
   if (wants_output(k)) {
     scope_.values[proto_.output(static_cast<int>(k))] = value(i);
   }
+}
+
+Status Node::take(std::size_t k, const std::string& name) {
+  const auto found = scope_.values.find(name);
+  if (found == scope_.values.end()) {
+    return wrong(fmt::format("'{}' is made by no node", name));
+  }
+  const Value value = found->second;
+  if (wants_output(k)) {
+    scope_.values[proto_.output(static_cast<int>(k))] = value;
+  }
+  return {};
 }
 
 tl::unexpected<Error> Node::unsupported(const std::string& what) const {

@@ -32,6 +32,7 @@ struct Scope {
   Builder* builder = nullptr;
   std::int64_t opset = 0;
   bool training = false;
+  bool half = false;            ///< See ImportOptions.
   std::int64_t file_batch = 0;  ///< The batch size that the file was written for; 0: left open.
   std::int64_t batch = 0;       ///< That it is imported for.
   std::set<std::string> read;   ///< Values that a node takes or the model puts out.
@@ -49,7 +50,8 @@ struct Scope {
 };
 
 enum class Use : std::uint8_t {
-  kOperand,  ///< A parameter where it is a stored real tensor of several elements, else a constant.
+  kOperand,  ///< A parameter where it is a stored real tensor of several elements, all finite, else
+             ///< a constant.
   kWeight,   ///< A parameter.
   kBuffer,   ///< A running statistic.
 };
@@ -102,6 +104,7 @@ class Node {
   [[nodiscard]] std::vector<std::int64_t> integers(const std::string& name) const;
   [[nodiscard]] std::vector<float> reals(const std::string& name) const;
   [[nodiscard]] const ::onnx::TensorProto* tensor_attribute(const std::string& name) const;
+  [[nodiscard]] const ::onnx::GraphProto& graph_attribute(const std::string& name) const;
 
   /// An attribute of `count` sizes, each in [least, 2^31). All `otherwise` where left out.
   Result<std::vector<std::int64_t>> sizes(const std::string& name, std::size_t count,
@@ -115,6 +118,14 @@ class Node {
   /// Adds an operation of ours.
   Result<TensorId> add(const std::string& kind, std::vector<TensorId> inputs,
                        Attributes attributes = {});
+  /// For operators that know real numbers only: 32-bit integers as float32 in any precision,
+  /// exactly up to 2^24, and what was computed from them cut to integers again.
+  Result<TensorId> to_reals(TensorId x);
+  Result<TensorId> to_integers(TensorId y);
+
+  /// `add`, around which integers become reals and the result becomes an integer.
+  Result<TensorId> add_as_reals(const std::string& kind, std::vector<TensorId> inputs,
+                                Attributes attributes = {});
   Result<std::vector<TensorId>> add_many(const std::string& kind, std::vector<TensorId> inputs,
                                          Attributes attributes, std::size_t outputs);
   Result<TensorId> reshape(TensorId x, Shape shape, Layout layout = Layout::kRowMajor);
@@ -136,14 +147,16 @@ class Node {
   /// Output k is this.
   void set(std::size_t k, TensorId tensor, Element element = ::onnx::TensorProto::FLOAT);
   void set(std::size_t k, Constant constant);
-  /// Output k is input i itself.
+  /// Output k is input i itself, or the value of that name.
   void pass(std::size_t k, std::size_t i);
+  Status take(std::size_t k, const std::string& name);
 
   [[nodiscard]] tl::unexpected<Error> unsupported(const std::string& what) const;
   [[nodiscard]] tl::unexpected<Error> wrong(const std::string& what) const;
 
  private:
   Result<TensorId> materialise(std::size_t i, Use use);
+  Result<TensorId> constant_tensor(Value v);
   Result<TensorId> variable(const std::string& name, const Value& value, Role role);
   [[nodiscard]] const ::onnx::AttributeProto* attribute(const std::string& name) const;
 

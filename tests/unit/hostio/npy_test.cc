@@ -265,6 +265,16 @@ TEST_F(Archive, CallsTokensAsBertDoes) {
   }
   EXPECT_THAT(names, ElementsAre("attention_mask", "segments", "tokens", "labels"));
   EXPECT_EQ(description->classes(), 10U);
+  EXPECT_EQ(description->label_classes(), 0U) << "no fewer than of both";
+}
+
+TEST_F(Archive, TellsClassesOfTextsFromTheirTokens) {
+  const auto description =
+      describe_dataset(source({{"input_ids.npy", npy_bytes("<i8", "(1, 2)", integers({5, 9}, 8))},
+                               {"labels.npy", npy_bytes("<i8", "(1,)", integers({2}, 8))}}));
+  ASSERT_TRUE(description) << description.error().message;
+  EXPECT_EQ(description->classes(), 10U);
+  EXPECT_EQ(description->label_classes(), 3U);
 }
 
 TEST_F(Archive, NeedsChannelsFirstUnlessTold) {

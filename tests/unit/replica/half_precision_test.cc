@@ -575,15 +575,31 @@ TEST(Finite, FindsTheFirstNumberThatIsNone) {
   const auto bytes = std::as_bytes(std::span(values));
   EXPECT_FALSE(find_not_finite(f32({100}), bytes));
   values[70] = -std::numeric_limits<float>::infinity();
-  values[80] = std::nanf("");
   EXPECT_EQ(find_not_finite(f32({100}), bytes)->what, "infinity");
   EXPECT_EQ(find_not_finite(f32({100}), bytes)->element, 70);
-  values[3] = std::nanf("");
-  EXPECT_EQ(find_not_finite(f32({100}), bytes)->what, "NaN");
+  values[80] = std::nanf("");
+  EXPECT_EQ(find_not_finite(f32({100}), bytes)->what, "NaN") << "the worse of the two";
+  EXPECT_EQ(find_not_finite(f32({100}), bytes)->element, 80);
   std::vector<Half> halves(33, 0x7BFF);
   EXPECT_FALSE(find_not_finite(f16({33}), std::as_bytes(std::span(halves))));
   halves[32] = 0xFC00;
   EXPECT_EQ(find_not_finite(f16({33}), std::as_bytes(std::span(halves)))->element, 32);
+}
+
+TEST(Finite, AnExtremeIsAnInfinityOrTheLargestNumberThereIs) {
+  const auto extreme = [](float value, DataType result) {
+    const std::vector<float> values = {1.0F, value, -2.0F};
+    return has_extreme(f32({3}), std::as_bytes(std::span(values)), result);
+  };
+  EXPECT_TRUE(extreme(-std::numeric_limits<float>::infinity(), DataType::kF32));
+  EXPECT_TRUE(extreme(std::numeric_limits<float>::lowest(), DataType::kF32));
+  EXPECT_FALSE(extreme(-3.4e38F, DataType::kF32));
+  EXPECT_TRUE(extreme(-65504.0F, DataType::kF16));
+  EXPECT_FALSE(extreme(-65503.0F, DataType::kF16));
+  EXPECT_FALSE(extreme(65504.0F, DataType::kF32));
+  const std::vector<Half> halves = {0x0001, 0xFBFF};
+  EXPECT_TRUE(has_extreme(f16({2}), std::as_bytes(std::span(halves)), DataType::kF32));
+  EXPECT_FALSE(has_extreme(f16({1}), std::as_bytes(std::span(halves)), DataType::kF16));
 }
 
 /// What a job of one replica ends with.

@@ -79,7 +79,7 @@ Status unary(Node& node) {
       attributes.set(name, node.real(name, otherwise));
     }
   }
-  POPRUN_ASSIGN(const TensorId y, node.add(f.kind, {x}, std::move(attributes)));
+  POPRUN_ASSIGN(const TensorId y, node.add_as_reals(f.kind, {x}, std::move(attributes)));
   node.set(0, y, node.element(0));
   return {};
 }
@@ -140,7 +140,7 @@ Status clip(Node& node) {
     ++i;
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  POPRUN_ASSIGN(const TensorId y, node.add("clip", {x}, std::move(attributes)));
+  POPRUN_ASSIGN(const TensorId y, node.add_as_reals("clip", {x}, std::move(attributes)));
   node.set(0, y, node.element(0));
   return {};
 }

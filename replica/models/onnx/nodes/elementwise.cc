@@ -85,7 +85,8 @@ Result<TensorId> combine(Node& node, const std::string& kind, TensorId a, Tensor
     POPRUN_ASSIGN(a, node.row_major_of(a));
     POPRUN_ASSIGN(b, node.row_major_of(b));
   }
-  return node.add(kind, {a, b});
+  const bool compares = kind == "equal" || kind == "greater" || kind == "greater_equal";
+  return compares ? node.add(kind, {a, b}) : node.add_as_reals(kind, {a, b});
 }
 
 /// All inputs combined from left to right, at import where they are known.
@@ -237,7 +238,7 @@ Status where(Node& node) {
     POPRUN_ASSIGN(a, node.row_major_of(a));
     POPRUN_ASSIGN(b, node.row_major_of(b));
   }
-  POPRUN_ASSIGN(const TensorId y, node.add("where", {mask, a, b}));
+  POPRUN_ASSIGN(const TensorId y, node.add_as_reals("where", {mask, a, b}));
   node.set(0, y, node.element(1));
   return {};
 }

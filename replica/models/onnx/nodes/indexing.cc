@@ -50,12 +50,13 @@ Status cum_sum(Node& node) {
   }
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(given[0], node.shape(0).size()));
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
-  POPRUN_ASSIGN(const TensorId y,
-                node.add("cum_sum", {x},
-                         {{"axis", static_cast<std::int64_t>(axis)},
-                          {"exclusive", std::int64_t{node.integer("exclusive", 0) != 0 ? 1 : 0}},
-                          {"reverse", std::int64_t{node.integer("reverse", 0) != 0 ? 1 : 0}}}));
-  node.set(0, y);
+  POPRUN_ASSIGN(
+      const TensorId y,
+      node.add_as_reals("cum_sum", {x},
+                        {{"axis", static_cast<std::int64_t>(axis)},
+                         {"exclusive", std::int64_t{node.integer("exclusive", 0) != 0 ? 1 : 0}},
+                         {"reverse", std::int64_t{node.integer("reverse", 0) != 0 ? 1 : 0}}}));
+  node.set(0, y, node.element(0));
   return {};
 }
 
@@ -68,15 +69,12 @@ Status trilu(Node& node) {
     }
     k = given[0];
   }
-  if (!is_real(node.element(0))) {
-    return node.unsupported(fmt::format("elements of {}", element_name(node.element(0))));
-  }
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
-  POPRUN_ASSIGN(
-      const TensorId y,
-      node.add("trilu", {x},
-               {{"upper", std::int64_t{node.integer("upper", 1) != 0 ? 1 : 0}}, {"k", k}}));
-  node.set(0, y);
+  POPRUN_ASSIGN(const TensorId y,
+                node.add_as_reals(
+                    "trilu", {x},
+                    {{"upper", std::int64_t{node.integer("upper", 1) != 0 ? 1 : 0}}, {"k", k}}));
+  node.set(0, y, node.element(0));
   return {};
 }
 

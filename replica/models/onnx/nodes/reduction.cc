@@ -47,19 +47,23 @@ Status fold_all(Node& node, std::int64_t (*function)(std::int64_t, std::int64_t)
 
 template <Reduction reduction>
 Status reduce(Node& node) {
-  if (!is_real(node.element(0))) {
-    return node.unsupported(fmt::format("elements of {}", element_name(node.element(0))));
-  }
   POPRUN_ASSIGN(const Shape axes, axes_of(node));
-  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(TensorId x, node.row_major(0));
   if (axes.empty() && !node.shape(0).empty()) {
     node.pass(0, 0);
     return {};
   }
-  const TensorId y = layers::reduce(node.builder(), node.free_name(), reduction, x, axes,
-                                    node.integer("keepdims", 1) != 0);
+  const bool integers = node.type(x).data == DataType::kI32;
+  if (integers) {
+    POPRUN_ASSIGN(x, node.to_reals(x));
+  }
+  TensorId y = layers::reduce(node.builder(), node.free_name(), reduction, x, axes,
+                              node.integer("keepdims", 1) != 0);
   POPRUN_TRY(node.builder().status());
-  node.set(0, y);
+  if (integers) {
+    POPRUN_ASSIGN(y, node.to_integers(y));
+  }
+  node.set(0, y, node.element(0));
   return {};
 }
 

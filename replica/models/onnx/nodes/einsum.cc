@@ -1,0 +1,211 @@
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "replica/models/layers/reductions.h"
+#include "replica/models/onnx/node.h"
+
+/// Einsum: sums of products over named dimensions, as NumPy's. Operands are multiplied from left to
+/// right, each product as one batched product of matrices; sums, transpositions and reshapes bring
+/// the dimensions there. A letter twice in one operand, a diagonal, is not supported.
+namespace poprun::onnx_import {
+namespace {
+
+/// A tensor whose dimensions have these names, one letter each.
+struct Named {
+  TensorId tensor{};
+  std::string names;
+};
+
+bool has(const std::string& names, char name) {
+  return names.find(name) != std::string::npos;
+}
+
+/// The names for which `wanted` holds, in their order.
+template <typename Wanted>
+std::string only(const std::string& names, Wanted wanted) {
+  std::string kept;
+  std::ranges::copy_if(names, std::back_inserter(kept), wanted);
+  return kept;
+}
+
+/// "..." as digits, counted from the right, so that they mean the same in every operand.
+std::string without_ellipsis(std::string term, std::size_t rank) {
+  std::erase(term, ' ');
+  const std::size_t at = term.find("...");
+  if (at == std::string::npos) {
+    return term;
+  }
+  std::string digits;
+  for (std::size_t d = rank + 3 - std::min(rank + 3, term.size()); d-- > 0;) {
+    digits += static_cast<char>('0' + d);
+  }
+  return term.replace(at, 3, digits);
+}
+
+/// Names of each operand's dimensions, and of the result's.
+struct Equation {
+  std::vector<std::string> terms;
+  std::string result;
+};
+
+/// NumPy's rule where there is no "->": what "..." stands for, then the letters that occur once.
+std::string implied_result(const std::vector<std::string>& terms) {
+  std::map<char, int> uses;
+  std::string digits;
+  for (const std::string& term : terms) {
+    for (const char name : term) {
+      ++uses[name];
+    }
+    const std::string own = only(term, [](char c) { return c >= '0' && c <= '9'; });
+    digits = own.size() > digits.size() ? own : digits;
+  }
+  for (const auto& [name, count] : uses) {
+    if (count == 1 && !has(digits, name)) {
+      digits += name;
+    }
+  }
+  return digits;
+}
+
+Result<Equation> parse(Node& node) {
+  std::string text = node.text("equation", "");
+  const std::size_t arrow = text.find("->");
+  Equation equation;
+  std::size_t begin = 0;
+  std::size_t dots = 0;
+  for (std::size_t i = 0; i < node.inputs(); ++i) {
+    const std::size_t end = std::min({text.find(',', begin), arrow, text.size()});
+    const std::string term = text.substr(begin, end - begin);
+    equation.terms.push_back(without_ellipsis(term, node.shape(i).size()));
+    if (equation.terms.back().size() != node.shape(i).size()) {
+      return node.wrong(
+          fmt::format("equation '{}': '{}' for {} dimensions", text, term, node.shape(i).size()));
+    }
+    dots = std::max<std::size_t>(dots, static_cast<std::size_t>(std::ranges::count_if(
+                                           equation.terms.back(), [](char c) { return c < 'A'; })));
+    begin = std::min(end + 1, text.size());
+  }
+  equation.result = implied_result(equation.terms);
+  if (arrow != std::string::npos) {
+    const std::string result = text.substr(arrow + 2);
+    const auto letters = std::ranges::count_if(result, [](char c) { return c >= 'A'; });
+    equation.result = without_ellipsis(result, static_cast<std::size_t>(letters) + dots);
+  }
+  return equation;
+}
+
+/// Refuses diagonals, dimensions of two sizes, and names of the result that no operand has.
+Status check(Node& node, const Equation& equation) {
+  std::map<char, std::int64_t> sizes;
+  for (std::size_t i = 0; i < equation.terms.size(); ++i) {
+    const std::string& term = equation.terms[i];
+    for (std::size_t d = 0; d < term.size(); ++d) {
+      const std::int64_t size = node.shape(i)[d];
+      if (has(term.substr(0, d), term[d])) {
+        return node.unsupported(fmt::format("'{}' twice in one operand", term[d]));
+      }
+      if (sizes.emplace(term[d], size).first->second != size) {
+        return node.unsupported(
+            fmt::format("sizes {} and {} of '{}'", sizes.at(term[d]), size, term[d]));
+      }
+    }
+  }
+  if (std::ranges::any_of(equation.result, [&](char name) { return !sizes.contains(name); })) {
+    return node.wrong("a name in the result that no operand has");
+  }
+  return {};
+}
+
+/// x with the names that are not in `kept` summed out.
+Result<Named> summed(Node& node, Named x, const std::string& kept) {
+  Shape axes;
+  for (std::size_t d = 0; d < x.names.size(); ++d) {
+    if (!has(kept, x.names[d])) {
+      axes.push_back(static_cast<std::int64_t>(d));
+    }
+  }
+  if (!axes.empty()) {
+    x.tensor = layers::reduce(node.builder(), node.free_name(), layers::Reduction::kSum, x.tensor,
+                              axes, false);
+    POPRUN_TRY(node.builder().status());
+    std::erase_if(x.names, [&](char name) { return !has(kept, name); });
+  }
+  return x;
+}
+
+/// x with its names in another order.
+Result<TensorId> arranged(Node& node, const Named& x, const std::string& names) {
+  std::vector<std::int64_t> perm;
+  for (const char name : names) {
+    perm.push_back(static_cast<std::int64_t>(x.names.find(name)));
+  }
+  return node.transpose(x.tensor, perm);
+}
+
+/// x as [batch,rows,columns], the names of each taken as one dimension.
+Result<TensorId> matrices(Node& node, const Named& x, const std::string& batch,
+                          const std::string& rows, const std::string& columns) {
+  const Shape shape = node.type(x.tensor).shape;
+  const auto size_of = [&](const std::string& names) {
+    std::int64_t size = 1;
+    for (const char name : names) {
+      size *= shape[x.names.find(name)];
+    }
+    return size;
+  };
+  POPRUN_ASSIGN(const TensorId y, arranged(node, x, batch + rows + columns));
+  return node.reshape(y, {size_of(batch), size_of(rows), size_of(columns)});
+}
+
+/// a times b, summed over the names of both that are not in `kept`.
+Result<Named> product(Node& node, const Named& a, const Named& b, const std::string& kept) {
+  const auto shared = [&](char name) { return has(a.names, name) && has(b.names, name); };
+  const auto stays = [&](char name) { return has(kept, name); };
+  const std::string batch = only(a.names, [&](char n) { return shared(n) && stays(n); });
+  const std::string sum = only(a.names, [&](char n) { return shared(n) && !stays(n); });
+  const std::string rows = only(a.names, [&](char n) { return !shared(n); });
+  const std::string columns = only(b.names, [&](char n) { return !shared(n); });
+  Named y{.tensor = {}, .names = batch + rows + columns};
+  Shape shape;
+  for (const char name : y.names) {
+    const Named& owner = has(a.names, name) ? a : b;
+    shape.push_back(node.type(owner.tensor).shape[owner.names.find(name)]);
+  }
+  POPRUN_ASSIGN(const TensorId left, matrices(node, a, batch, rows, sum));
+  POPRUN_ASSIGN(const TensorId right, matrices(node, b, batch, columns, sum));
+  POPRUN_ASSIGN(y.tensor, node.add("matmul", {left, right}, {{"transpose_b", std::int64_t{1}}}));
+  POPRUN_ASSIGN(y.tensor, node.reshape(y.tensor, shape));
+  return y;
+}
+
+Status einsum(Node& node) {
+  POPRUN_ASSIGN(const Equation equation, parse(node));
+  POPRUN_TRY(check(node, equation));
+  POPRUN_ASSIGN(const TensorId first, node.row_major(0));
+  Named y{first, equation.terms[0]};
+  for (std::size_t i = 1; i < node.inputs(); ++i) {
+    std::string kept = equation.result;
+    for (std::size_t later = i + 1; later < node.inputs(); ++later) {
+      kept += equation.terms[later];
+    }
+    POPRUN_ASSIGN(const TensorId next, node.row_major(i));
+    Named x{next, equation.terms[i]};
+    POPRUN_ASSIGN(x, summed(node, x, kept + y.names));
+    POPRUN_ASSIGN(y, summed(node, y, kept + x.names));
+    POPRUN_ASSIGN(y, product(node, y, x, kept));
+  }
+  POPRUN_ASSIGN(y, summed(node, y, equation.result));
+  POPRUN_ASSIGN(const TensorId result, arranged(node, y, equation.result));
+  node.set(0, result);
+  return {};
+}
+
+}  // namespace
+
+std::vector<Translator> einsum_translators() {
+  return {{"Einsum", 1, einsum}};
+}
+
+}  // namespace poprun::onnx_import

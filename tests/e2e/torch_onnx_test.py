@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+"""Models that torch.onnx.export writes, through the real command, against PyTorch itself.
+
+Each is exported for training, takes one step from the exported weights, and its gradients are
+compared with those of PyTorch in float64; exported for evaluation, its outputs are.
+"""
+import copy
+import math
+import unittest
+import warnings
+
+from torch_arrays import read  # First: it finds PyTorch.
+
+import numpy
+import torch
+import torch.nn.functional as F
+from emulated_job import JobTest
+from torch import nn
+
+BATCH, TOKENS, VOCABULARY, CLASSES, HIDDEN, HEADS = 4, 12, 31, 5, 24, 3
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(HIDDEN, 3 * HIDDEN)
+        self.out = nn.Linear(HIDDEN, HIDDEN)
+
+    def forward(self, x, mask):
+        B, N, C = x.shape
+        q, k, v = self.qkv(x).reshape(B, N, 3, HEADS, C // HEADS).permute(2, 0, 3, 1, 4).unbind(0)
+        scores = mask(q @ k.transpose(-2, -1) * (C // HEADS) ** -0.5)
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, N, C))
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(HIDDEN), nn.LayerNorm(HIDDEN)
+        self.attention = Attention()
+        self.mlp = nn.Sequential(nn.Linear(HIDDEN, 48), nn.GELU(), nn.Linear(48, HIDDEN))
+
+    def forward(self, x, mask):
+        x = x + self.attention(self.norm1(x), mask)
+        return x + self.mlp(self.norm2(x))
+
+
+class Decoder(nn.Module):
+    """The ways in which published models leave later tokens unseen."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.way = way
+        self.tokens, self.places = nn.Embedding(VOCABULARY, HIDDEN), nn.Embedding(TOKENS, HIDDEN)
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.norm = nn.LayerNorm(HIDDEN)
+        self.register_buffer("seen", torch.ones(TOKENS, TOKENS).tril())
+        self.register_buffer("added", torch.full((TOKENS, TOKENS), -math.inf).triu(1))
+
+    def mask(self, scores):
+        if self.way == "fill":
+            return scores.masked_fill(self.seen == 0, -math.inf)
+        if self.way == "add":
+            return scores + self.added
+        least = torch.tensor(torch.finfo(torch.float32).min)
+        return torch.where(self.seen.bool(), scores, least)
+
+    def forward(self, tokens):
+        x = self.tokens(tokens) + self.places(torch.arange(TOKENS).unsqueeze(0))
+        for block in self.blocks:
+            x = block(x, self.mask)
+        return self.norm(x) @ self.tokens.weight.T
+
+
+class Encoder(nn.Module):
+    """A classifier of texts, which does not see padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.kinds = nn.Embedding(VOCABULARY, HIDDEN), nn.Embedding(2, HIDDEN)
+        self.places, self.block = nn.Embedding(2 * TOKENS, HIDDEN), Block()
+        self.distances = nn.Embedding(4, HEADS)
+        self.head = nn.Linear(HIDDEN, CLASSES)
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        hidden = (1.0 - attention_mask[:, None, None, :].float()) * torch.finfo(torch.float32).min
+        counted = torch.cumsum(attention_mask, 1) * attention_mask  # RoBERTa's positions.
+        x = self.words(input_ids) + self.kinds(token_type_ids) + self.places(counted + 1)
+        apart = (torch.arange(TOKENS)[:, None] - torch.arange(TOKENS)[None, :]).abs()
+        bias = self.distances(torch.min(apart, torch.tensor(3))).permute(2, 0, 1)  # T5's.
+        x = self.block(x, lambda scores: scores + bias + hidden)
+        last = x[torch.arange(BATCH), attention_mask.sum(1) - 1]
+        return self.head(torch.tanh(x[:, 0] + last))
+
+
+class Segmenter(nn.Module):
+    """Classes of pixels: down, up in two ways, and across."""
+
+    def __init__(self):
+        super().__init__()
+
+        def stage(channels, features):
+            return nn.Sequential(nn.Conv2d(channels, features, 3, padding=1),
+                                 nn.GroupNorm(4, features), nn.LeakyReLU(0.2))
+
+        self.down, self.bottom, self.across = stage(3, 8), stage(8, 16), stage(16, 8)
+        self.up, self.head = nn.ConvTranspose2d(16, 8, 2, 2), nn.Conv2d(16, CLASSES, 1)
+
+    def forward(self, x):
+        down = self.down(x)
+        y = self.bottom(F.max_pool2d(down, 4))
+        y = F.interpolate(self.up(y), scale_factor=2, mode="bilinear", align_corners=False)
+        return self.head(torch.cat([self.across(torch.cat([y, down], 1)), down], 1))
+
+
+class Mobile(nn.Module):
+    """Depthwise convolutions, squeeze and excitation, and what goes with them."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16, eps=1e-3)
+        self.deep = nn.Conv2d(16, 16, 5, padding=2, groups=16)
+        self.squeeze, self.excite = nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1)
+        self.norm2, self.head = nn.LayerNorm(16), nn.Linear(16, CLASSES)
+
+    def forward(self, x):
+        x = F.hardswish(self.norm(self.stem(x)))
+        share = self.excite(F.silu(self.squeeze(F.adaptive_avg_pool2d(x, 1))))
+        x = x + F.relu6(self.deep(x)) * F.hardsigmoid(share)
+        return self.head(F.gelu(self.norm2(x.permute(0, 2, 3, 1)))
+                         .permute(0, 3, 1, 2).mean((2, 3)))
+
+
+class Sound(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv1d(4, 8, 5, 2, 2), nn.Conv1d(8, 8, 3, padding=2, dilation=2)
+        self.head = nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        x = F.max_pool1d(F.mish(self.first(x)), 2)
+        return self.head(F.softplus(self.second(x)).mean(-1))
+
+
+class Sums(nn.Module):
+    """One Einsum of weights and features; what it gives is brought to classes."""
+
+    def __init__(self, equation, shapes, features):
+        super().__init__()
+        self.equation = equation
+        self.weights = nn.ParameterList([nn.Parameter(torch.randn(shape)) for shape in shapes])
+        self.head = nn.Linear(features, CLASSES)
+
+    def forward(self, x):
+        return self.head(torch.einsum(self.equation, x, *self.weights).reshape(BATCH, -1))
+
+
+@torch.jit.script
+def wide_or_not(x, w):
+    """Exported as an If, which only the sizes decide."""
+    if x.shape[2] > 4:
+        y = x * w
+    else:
+        y = x - w
+    return y
+
+
+class Scripted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.narrow = nn.Parameter(torch.randn(6)), nn.Parameter(torch.randn(6))
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        x = wide_or_not(x[..., :6], self.wide)
+        return self.head(wide_or_not(x[:, :, :4], self.narrow).mean((1, 2)))
+
+
+class Torch(JobTest):
+    LIMITS = {"float": 2e-5, "half": 5e-2}
+
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(81)
+
+    def images(self, *shape):
+        return {"x_train": torch.randn(BATCH, *shape)}
+
+    def tokens(self):
+        return {"tokens": torch.randint(2, VOCABULARY, (BATCH, TOKENS))}
+
+    def export(self, model, inputs, training):
+        path = self.folder / f"model-{training}.onnx"
+        names = list(inputs) if len(inputs) > 1 else ["x"]
+        kind = torch.onnx.TrainingMode.TRAINING if training else torch.onnx.TrainingMode.EVAL
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(model, tuple(inputs.values()), str(path), opset_version=14,
+                              input_names=names, output_names=["y"], training=kind,
+                              dynamic_axes={name: {0: "N"} for name in names},
+                              do_constant_folding=not training)
+        return path
+
+    def compare(self, name, make, inputs, labels, precision="float"):
+        torch.manual_seed(81)
+        model = make()
+        reference = copy.deepcopy(model).double()
+        wide = [x.double() if x.is_floating_point() else x for x in inputs.values()]
+        labels[(0,) * labels.dim()] = labels.max()  # Whoever counts classes counts all.
+        numbers = {key: x.numpy() if x.is_floating_point() else x.int().numpy()
+                   for key, x in inputs.items()}
+        numbers["y_train" if "x_train" in inputs else "labels"] = labels.int().numpy()
+        data = self.folder / "data.npz"
+        numpy.savez(data, **numbers)
+        scale = 256 if precision == "half" else 1
+
+        def run(training, *arguments):
+            path = self.export(model.train(training), inputs, training)
+            return self.run_job(*arguments, config=(
+                f"[model]\nonnx = {path}\nprecision = {precision}\n[data]\nsource = npz:{data}\n"
+                f"order = sequential\nmicro-batch-size = {BATCH}\n[training]\nsteps = 1\n"
+                f"evaluate = false\noptimizer = sgd\nloss-scaling = {scale}\n"))
+
+        trained = run(True, "--report.dump-tensors", "gradient$@1")
+        got = read(trained.output_dir / "dump-step-1.safetensors")
+        y = reference.train()(*wide)
+        # PyTorch's classes are behind the batch, but for sequences.
+        loss = F.cross_entropy(y.flatten(0, -2) if labels.shape == y.shape[:-1] else y,
+                               labels.flatten() if labels.shape == y.shape[:-1] else labels)
+        loss.backward()
+        self.assertAlmostEqual(float(trained.metrics()[0]["loss"]), loss.item(),
+                               delta=self.LIMITS[precision])
+        gradients = {key: p.grad for key, p in reference.named_parameters() if p.grad is not None}
+        largest = max(gradient.norm().item() for gradient in gradients.values())
+        worst = max(((got[key + ".gradient.exchanged"].double() / scale - want).norm().item() /
+                     max(want.norm().item(), 1e-2 * largest), key)
+                    for key, want in gradients.items())
+
+        outputs = numpy.load(run(False, "--model.mode", "inference").output_dir / "outputs.npy")
+        with torch.no_grad():
+            y = reference.eval()(*wide)
+        if y.shape != outputs.shape:  # The classes of pixels come last.
+            y = y.movedim(1, -1)
+        off = (torch.tensor(outputs).double() - y).abs().max().item() / y.abs().max().item()
+        print(f"{name} {precision}: {len(gradients)} gradients, worst error {worst[0]:.1e} "
+              f"({worst[1]}), outputs {off:.1e}")
+        self.assertLess(worst[0], self.LIMITS[precision], worst[1])
+        self.assertLess(off, self.LIMITS[precision])
+
+    def test_decoders_with_masks_of_infinities_and_of_the_least_float(self):
+        labels = torch.randint(0, VOCABULARY, (BATCH, TOKENS))
+        for way in ("fill", "add", "where"):
+            for precision in ("float", "half"):
+                self.compare(f"decoder that masks by {way}", lambda: Decoder(way), self.tokens(),
+                             labels, precision)
+
+    def test_encoders_of_texts(self):
+        inputs = {"input_ids": self.tokens()["tokens"],
+                  "attention_mask": (torch.arange(TOKENS) < torch.tensor([[12], [7], [1], [9]])).int(),
+                  "token_type_ids": torch.randint(0, 2, (BATCH, TOKENS))}
+        for precision in ("float", "half"):
+            self.compare("encoder", Encoder, inputs, torch.randint(0, CLASSES, (BATCH,)), precision)
+
+    def test_sums_of_products_by_name(self):
+        for equation, shapes, features in (
+                ("bcde->b", [], 1), ("bcde->ebcd", [], 210), ("bcde,fd->bfec", [(3, 6)], 105),
+                ("bcde,ce->bd", [(5, 7)], 6), ("b...e,eg->b...g", [(7, 2)], 60),
+                ("b...,b...->b...", [(4, 5, 6, 7)], 210), ("bcde,gc,hd", [(2, 5), (3, 6)], 42),
+                ("bcde,bxcd,xf->bfx", [(4, 3, 5, 6), (3, 2)], 6), ("bcde,f->bf", [(3,)], 3)):
+            self.compare(f"einsum {equation}", lambda: Sums(equation, shapes, features),
+                         self.images(5, 6, 7), torch.randint(0, CLASSES, (BATCH,)))
+
+    def test_branches_that_sizes_decide(self):
+        self.compare("scripted", Scripted, self.images(5, 6, 7),
+                     torch.randint(0, CLASSES, (BATCH,)))
+
+    def test_networks_of_images_and_of_sound(self):
+        for precision in ("float", "half"):
+            self.compare("mobile network", Mobile, self.images(3, 16, 16),
+                         torch.randint(0, CLASSES, (BATCH,)), precision)
+            self.compare("segmenter", Segmenter, self.images(3, 16, 16),
+                         torch.randint(0, CLASSES, (BATCH, 16, 16)), precision)
+            self.compare("sound", Sound, self.images(4, 40), torch.randint(0, CLASSES, (BATCH,)),
+                         precision)
+
+
+if __name__ == "__main__":
+    unittest.main()
