@@ -160,9 +160,6 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
 }
 
 Status Job::on_join(const proto::JoinRequest& request) {
-  if (phase_ == Phase::kStopping) {
-    return fail(ErrorCode::kInfrastructure, "the job is over");  // mpirun started it all the same.
-  }
   const Status joined = state_.join(request, monotonic_seconds());
   if (!joined) {
     give_error(joined.error());
@@ -525,6 +522,9 @@ void Job::stop(int exit_code, bool at_once) {
   if (phase_ != Phase::kStopping) {
     phase_ = Phase::kStopping;
     stopping_since_ = monotonic_seconds();
+    if (coordinator_ != nullptr) {
+      coordinator_->close();  // mpirun may yet start replicas that it was about to start.
+    }
     supervisor_.terminate(local_replicas());
   }
   if (at_once) {
