@@ -274,7 +274,28 @@ Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarg
   return npy_elements(*array.header, std::move(data), target, array.place);
 }
 
-/// The largest label or token plus one: what a model must know. Labels below zero do not count.
+/// Labels below zero are places that do not count, among those of a sequence; the only label of a
+/// sample must count.
+Status check_class(std::string_view name, const Tensor& tensor, const std::string& place,
+                   std::size_t at, std::int32_t value) {
+  if (value >= 0) {
+    return {};
+  }
+  if (name == "tokens") {
+    return fail(ErrorCode::kData, fmt::format("{}: needed tokens from 0 on, had {}; pad with any "
+                                              "token and say so in attention_mask",
+                                              place, value));
+  }
+  if (tensor.sample_shape.empty()) {
+    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a label from 0 on, had {}; "
+                                              "number the classes from 0 and leave items without "
+                                              "one out",
+                                              place, at, value));
+  }
+  return {};
+}
+
+/// The largest label or token plus one: what a model must know.
 Result<std::uint32_t> count_classes(const Tensors& tensors) {
   std::int32_t largest = -1;
   for (const std::string name : {"labels", "tokens"}) {
@@ -290,11 +311,7 @@ Result<std::uint32_t> count_classes(const Tensors& tensors) {
       for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::int32_t)) {
         std::int32_t value = 0;
         std::memcpy(&value, bytes.data() + at, sizeof(value));
-        if (value < 0 && name == "tokens") {
-          return fail(ErrorCode::kData, fmt::format("{}: needed tokens from 0 on, had {}; pad with "
-                                                    "any token and say so in attention_mask",
-                                                    array->place, value));
-        }
+        POPRUN_TRY(check_class(name, found->second, array->place, at / sizeof(value), value));
         largest = std::max(largest, value);
       }
     }
