@@ -163,9 +163,16 @@ void add_general(std::vector<OptionRow>& rows) {
   rows.push_back({"check-onnx", 0, Group::kGeneral, Arity::kValue, "DIR", "",
                   "Run every ONNX test case in or below DIR and compare with its outputs",
                   text([](Options&, const std::string&) {})});
-  rows.push_back({"verbose", 'v', Group::kGeneral, Arity::kValue, "0|1|2", "0",
+  rows.push_back({"verbose", 'v', Group::kGeneral, Arity::kFlag, "", "0",
                   "-v: what is started and mpirun's own lines; -vv: replicas' debug lines too",
-                  integer(0, 2, [](Options& o, std::uint64_t v) { o.verbosity = narrow(v); })});
+                  [](Options& o, const std::string& value) -> Refusal {
+                    const std::optional<bool> said = parse_boolean(value);
+                    if (!said && value != "2") {
+                      return "0, 1 or 2";
+                    }
+                    o.verbosity = said ? static_cast<std::uint32_t>(*said) : 2;
+                    return std::nullopt;
+                  }});
 }
 
 void add_placement(std::vector<OptionRow>& rows) {
@@ -197,9 +204,9 @@ void add_hosts(std::vector<OptionRow>& rows) {
   rows.push_back({"host-subnet", 0, Group::kHosts, Arity::kValue, "CIDR", "",
                   "Network between the hosts, for example 10.1.0.0/16",
                   text([](Options& o, const std::string& v) { o.host_subnet = v; })});
-  rows.push_back({"mpi-global-args", 0, Group::kHosts, Arity::kRepeated, "ARGS", "",
+  rows.push_back({"mpi-global-args", 0, Group::kHosts, Arity::kArguments, "ARGS", "",
                   "Added to mpirun's options once", words(&Options::mpi_global_args)});
-  rows.push_back({"mpi-local-args", 0, Group::kHosts, Arity::kRepeated, "ARGS", "",
+  rows.push_back({"mpi-local-args", 0, Group::kHosts, Arity::kArguments, "ARGS", "",
                   "Added to mpirun's options of every instance, for example \"-x NAME=VALUE\"",
                   words(&Options::mpi_local_args)});
 }
@@ -531,22 +538,23 @@ void add_report(std::vector<OptionRow>& rows) {
 /// poprun's options for real Pods: users' scripts have them, nothing here can act on them.
 void add_compatibility(std::vector<OptionRow>& rows) {
   const auto note = [](std::string name) {
-    return [name = std::move(name)](Options& options, const std::string&) -> Refusal {
+    return [name = std::move(name)](Options& options, const auto&) {
       options.notes.push_back(
           fmt::format("--{} has no effect here: there is no IPU hardware to act on", name));
-      return std::nullopt;
     };
   };
   for (const char* name :
        {"vipu-server-host", "vipu-server-port", "vipu-server-timeout", "vipu-partition",
         "vipu-partition-attempts", "vipu-allocation", "vipu-cluster", "sync-type",
         "executable-cache-path", "process-placement", "num-ilds"}) {
-    rows.push_back({name, 0, Group::kCompatibility, Arity::kRepeated, "X", "", "", note(name)});
+    rows.push_back(
+        {name, 0, Group::kCompatibility, Arity::kRepeated, "X", "", "", text(note(name))});
   }
   for (const char* name : {"update-partition", "reset-partition", "remove-partition", "numa-aware",
                            "offline-mode", "allow-run-as-root", "synchronise-python-venv",
                            "synchronise-poplar-sdk", "distribute-ssh-key"}) {
-    rows.push_back({name, 0, Group::kCompatibility, Arity::kFlag, "BOOL", "", "", note(name)});
+    rows.push_back(
+        {name, 0, Group::kCompatibility, Arity::kFlag, "BOOL", "", "", boolean(note(name))});
   }
 }
 
