@@ -259,18 +259,23 @@ void add_timeouts(std::vector<OptionRow>& rows) {
 /// Sizes of the model. Only rows that are given reach the configuration: every model has its own
 /// defaults, and refuses sizes that it does not have.
 void add_model_sizes(std::vector<OptionRow>& rows) {
-  const std::vector<std::pair<std::string, std::string>> sizes = {
-      {"layers", "Blocks of a transformer"},
-      {"hidden", "Features of a transformer's tokens"},
+  struct Size {
+    std::string name;
+    std::string help;
+    std::uint64_t most = 1ULL << 32;
+  };
+  const std::vector<Size> sizes = {
+      {"layers", "Blocks of a transformer", 1024},  // The compiler's time grows with their square.
+      {"hidden", "Features of a transformer's tokens",
+       1 << 20},  // Its square, in bytes, is a size.
       {"heads", "Of attention; divide the features"},
       {"vocabulary", "Different tokens"},
       {"sequence-length", "Most tokens of a sequence"},
-      {"image-size", "Height and width of images"},
       {"classes", "Of a classifier"}};
-  for (const auto& [name, help] : sizes) {
+  for (const auto& [name, help, most] : sizes) {
     rows.push_back({"model." + name, 0, Group::kJob, Arity::kValue, "N", "",
                     help + " (default: the model's own)",
-                    integer(1, 1ULL << 32, [name = name](Options& o, std::uint64_t v) {
+                    integer(1, most, [name = name](Options& o, std::uint64_t v) {
                       (*o.config.mutable_model()->mutable_sizes())[name] =
                           static_cast<std::int64_t>(v);
                     })});

@@ -324,24 +324,30 @@ void scale_learning_rate(Options& options) {
                   given, batch, options.learning_rate_base_batch, training.learning_rate()));
 }
 
+/// Requires: the table has a row of that name.
+Setting& setting_of(Options& options, std::string_view name) {
+  return *std::ranges::find(options.settings, name, &Setting::name);
+}
+
 /// An ONNX model has neither a built-in's name nor its sizes.
 Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();
-  const auto given = [&](std::string_view name) {
-    return std::ranges::any_of(options.settings, [&](const Setting& setting) {
-      return setting.name == name && setting.origin != Origin::kDefault;
-    });
-  };
   if (model.onnx().empty()) {
     return model.loss().empty() ? Status{}
                                 : Status{fail(ErrorCode::kUsage,
                                               "model.loss is for model.onnx; built-in models have "
                                               "their own loss")};
   }
-  if (given("model.name") || !model.sizes().empty()) {
+  Setting& name = setting_of(options, "model.name");
+  const Origin onnx_from = setting_of(options, "model.onnx").origin;
+  if (name.origin == Origin::kFile && onnx_from == Origin::kCommandLine) {
+    options.notes.push_back(fmt::format("model.onnx = {} replaces the file's model.name = {}",
+                                        model.onnx(), name.text));
+  } else if (name.origin != Origin::kDefault || !model.sizes().empty()) {
+    const bool named = name.origin != Origin::kDefault;
     return fail(ErrorCode::kUsage,
                 fmt::format("model.onnx and model.{} exclude each other; give one of them",
-                            given("model.name") ? "name" : model.sizes().begin()->first));
+                            named ? "name" : model.sizes().begin()->first));
   }
   if (model.dropout() > 0) {
     return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: an ONNX model drops what its "
@@ -350,11 +356,44 @@ Status check_model(Options& options) {
   }
   model.set_name(std::filesystem::path(model.onnx()).filename().string());
   // Not what --dry-run should show: it is not asked for a built-in model.
-  std::ranges::find(options.settings, "model.name", &Setting::name)->text.clear();
+  name.text.clear();
   if (model.loss().empty()) {
     model.set_loss("cross-entropy");
   }
   return {};
+}
+
+/// Notes what somebody asked for that another setting leaves without effect. Not that training
+/// settings have none in inference: one train.cfg may do for both.
+void note_what_has_no_effect(Options& options) {
+  if (options.config.inference()) {
+    return;
+  }
+  const proto::TrainingConfig& training = options.config.training();
+  const bool adaptive = training.optimizer() != "sgd" && training.optimizer() != "momentum";
+  const bool falls = training.schedule() == "step";
+  // A file that gives both is read by itself: its steps count.
+  const bool asked_for_epochs =
+      setting_of(options, "training.epochs").origin == Origin::kCommandLine;
+  struct Case {
+    const char* name;
+    bool has_effect;
+    const char* because;
+  };
+  for (const auto& [name, has_effect, because] :
+       {Case{"training.momentum", training.optimizer() == "momentum", "training.optimizer"},
+        Case{"training.beta1", adaptive, "training.optimizer"},
+        Case{"training.beta2", adaptive, "training.optimizer"},
+        Case{"training.epsilon", adaptive, "training.optimizer"},
+        Case{"training.schedule-steps", falls, "training.schedule"},
+        Case{"training.schedule-decay", falls, "training.schedule"},
+        Case{"training.epochs", training.steps() == 0 || !asked_for_epochs, "training.steps"}}) {
+    const Setting& setting = setting_of(options, name);
+    if (!has_effect && setting.origin != Origin::kDefault) {
+      options.notes.push_back(fmt::format("{} = {} has no effect with {} = {}", name, setting.text,
+                                          because, setting_of(options, because).text));
+    }
+  }
 }
 
 /// What no row can see alone.
@@ -363,6 +402,7 @@ Status check_together(Options& options) {
   POPRUN_TRY(check_training(options.config.training()));
   POPRUN_TRY(resolve_precision(options));
   scale_learning_rate(options);
+  note_what_has_no_effect(options);
   if (options.config.inference() && options.config.report().dump_tensors_size() > 0) {
     return fail(ErrorCode::kUsage,
                 "report.dump-tensors needs training steps, model.mode = inference has none; remove "

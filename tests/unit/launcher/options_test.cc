@@ -174,6 +174,43 @@ TEST(Options, AvailableMemoryProportionIsCheckedAndNoted) {
             "0, at most 1");
 }
 
+TEST(Options, ThatOthersLeaveWithoutEffectAreNoted) {
+  const auto notes = [](const Args& args, std::string_view config) {
+    return parse(args, config)->notes;
+  };
+  const std::string_view file = "[training]\nmomentum = 0.8\nsteps = 5\nepochs = 2\n";
+  EXPECT_THAT(notes({}, file), IsEmpty());
+  EXPECT_THAT(notes({"--training.optimizer", "adam"}, file),
+              ElementsAre("training.momentum = 0.8 has no effect with training.optimizer = adam"));
+  EXPECT_THAT(notes({"--training.beta2", "0.9"}, ""),
+              ElementsAre("training.beta2 = 0.9 has no effect with training.optimizer = momentum"));
+  EXPECT_THAT(notes({"--training.schedule-decay", "0.5"}, ""),
+              ElementsAre("training.schedule-decay = 0.5 has no effect with training.schedule = "
+                          "constant"));
+  EXPECT_THAT(notes({"--training.epochs", "7"}, file),
+              ElementsAre("training.epochs = 7 has no effect with training.steps = 5"));
+  EXPECT_THAT(notes({"--training.steps", "7"}, file), IsEmpty());
+}
+
+TEST(Options, OfAModelOnTheCommandLineReplaceTheFilesModel) {
+  const auto onnx = parse({"--model.onnx", "m.onnx"}, "[model]\nname = gpt2\n");
+  ASSERT_TRUE(onnx) << onnx.error().message;
+  EXPECT_EQ(onnx->config.model().name(), "m.onnx");
+  EXPECT_THAT(onnx->notes,
+              ElementsAre("model.onnx = m.onnx replaces the file's model.name = gpt2"));
+  EXPECT_THAT(error_of({"--model.onnx", "m.onnx", "--model.name", "gpt2"}),
+              HasSubstr("exclude each other"));
+  EXPECT_THAT(error_of({}, "[model]\nname = gpt2\nonnx = m.onnx\n"),
+              HasSubstr("exclude each other"));
+}
+
+TEST(Options, OfModelSizesHaveBoundsThatCanBeCompiled) {
+  EXPECT_EQ(error_of({"--model.layers", "5000"}),
+            "--model.layers = 5000 is not allowed; allowed: an integer from 1 to 1024");
+  EXPECT_EQ(error_of({"--model.hidden", "4294967296"}),
+            "--model.hidden = 4294967296 is not allowed; allowed: an integer from 1 to 1048576");
+}
+
 TEST(Options, UnknownNamesGetTheNearestKnown) {
   EXPECT_EQ(error_of({"--num-replica", "3"}),
             "--num-replica: unknown option; did you mean --num-replicas?");
