@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import unittest
 
+import npy_file
 from emulated_job import BIN, ROOT, JobTest
 
 SHARED = pathlib.Path(os.environ.get("POPRUN_EMU_SHARED", ROOT.parent / "shared")) / "onnx"
@@ -69,13 +70,6 @@ def classifier(pixels, classes, last="Softmax", opset=13):
         field(12, value_info("probabilities", ["N", classes])),
     ])
     return field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, opset))
-
-
-def npy(dims, values):
-    """A file of float32, as numpy.save writes it."""
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {tuple(dims)}, }}"
-    header += " " * (-(len(header) + 11) % 64) + "\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack(f"<{len(values)}f", *values)
 
 
 CONFIG = """
@@ -137,8 +131,8 @@ class Training(JobTest):
         data.mkdir()
         for part, values in labels.items():
             rows = len(values) // 2
-            (data / f"x_{part}.npy").write_bytes(npy([rows, 3], [0.5] * 3 * rows))
-            (data / f"y_{part}.npy").write_bytes(npy([rows, 2], values))
+            (data / f"x_{part}.npy").write_bytes(npy_file.floats((rows, 3), [0.5] * 3 * rows))
+            (data / f"y_{part}.npy").write_bytes(npy_file.floats((rows, 2), values))
         config = (self.config(model, "loss = mean-squared-error")
                   .replace("synthetic:images=1x8x8,classes=4,items=1000", f"npy:{data}\norder = sequential")
                   .replace("size = 8", "size = 2").replace("steps = 40", "epochs = 1").replace("0.05", "1e-30"))
@@ -151,7 +145,7 @@ class Training(JobTest):
         self.assertEqual(job.profile()["outcome"]["testItems"], "7")
         self.assert_refused(64, config.replace("mean-squared-error", "cross-entropy"),
                             "cross-entropy needs labels i32", "f32[2,2]", "mean-squared-error")
-        (data / "y_train.npy").write_bytes(npy([8, 2], labels["train"][:-1] + [math.nan]))
+        (data / "y_train.npy").write_bytes(npy_file.floats((8, 2), labels["train"][:-1] + [math.nan]))
         self.assert_refused(65, config, "y_train.npy: item 7", "had nan")
 
     def test_what_cannot_be_trained_is_refused_in_a_line(self):
