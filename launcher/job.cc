@@ -391,6 +391,9 @@ void Job::on_data_server_exit(int status) {
 }
 
 void Job::on_signal(int number) {
+  if (number == SIGHUP && signal_ == SIGHUP) {
+    return;  // A terminal that closes sends one, and its shell another.
+  }
   if (signal_ != 0 || phase_ != Phase::kRunning) {
     // mpirun is left the moment it takes to clean up, once.
     const bool stopping = phase_ == Phase::kStopping;

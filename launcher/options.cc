@@ -546,9 +546,10 @@ std::string help_text() {
   }
   out << "\n\nExit codes: 0 done, 64 bad option or train.cfg, 65 bad data, 69 host or data server "
          "not reached,\n"
-         "70 a bug, 75 something died or took too long (run again), 86 the model does not fit, 130 "
-         "and 143\n"
-         "stopped by SIGINT and SIGTERM; a replica's own exit code is passed on.\n";
+         "70 a bug, 75 something died or took too long (run again), 86 the model does not fit, "
+         "129, "
+         "130 and\n"
+         "143 stopped by SIGHUP, SIGINT and SIGTERM; a replica's own exit code is passed on.\n";
   return out.str();
 }
 
