@@ -25,8 +25,8 @@ class Progress {
   [[nodiscard]] std::uint64_t total_steps() const { return shape_.total_steps(); }
 
   /// `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53` in at most
-  /// `width` columns: where they are few, accuracy, speed, loss and epoch go. In inference `1,234 of 10,000
-  /// items  4,210 items/s  ETA 0:02`. `starting` before the first step or output.
+  /// `width` columns: where they are few, accuracy, speed, loss and epoch go. In inference `1,234
+  /// of 10,000 items  4,210 items/s  ETA 0:02`. `starting` before the first step or output.
   [[nodiscard]] std::string line(std::size_t width) const;
 
  private:
