@@ -215,19 +215,6 @@ Status set_images(Tensor& tensor, const Source& source) {
   return {};
 }
 
-Status set_labels(Tensor& tensor, bool of_images) {
-  if (tensor.train->header->kind == 'f') {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: needed labels as integers from 0 on, had {}; save them with "
-                            "astype(\"int32\"), one-hot labels with argmax(axis=-1)",
-                            tensor.train->place, type_text(*tensor.train)));
-  }
-  if (of_images && tensor.sample_shape == std::vector<std::uint64_t>{1}) {
-    tensor.sample_shape.clear();
-  }
-  return {};
-}
-
 Status set_tensor(const std::string& name, Tensor& tensor, const Tensors& tensors,
                   const Source& source) {
   const NpyHeader& header = *tensor.train->header;
@@ -242,7 +229,10 @@ Status set_tensor(const std::string& name, Tensor& tensor, const Tensors& tensor
   if (name == "images") {
     POPRUN_TRY(set_images(tensor, source));
   } else if (name == "labels") {
-    POPRUN_TRY(set_labels(tensor, tensors.contains("images")));
+    const bool one = tensor.sample_shape == std::vector<std::uint64_t>{1};
+    if (one && tensors.contains("images")) {
+      tensor.sample_shape.clear();
+    }
   }
   if (tensor.test == nullptr) {
     return {};
@@ -274,27 +264,62 @@ Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarg
   return npy_elements(*array.header, std::move(data), target, array.place);
 }
 
-/// The largest label or token, of tensor `name`, plus one; 0 where there is none. Labels below zero
-/// do not count.
+/// Labels below zero are places that do not count, among those of a sequence; the only label of a
+/// sample must count.
+Status check_class(std::string_view name, const Tensor& tensor, const std::string& place,
+                   std::size_t at, std::int32_t value) {
+  if (value >= 0) {
+    return {};
+  }
+  if (name == "tokens") {
+    return fail(ErrorCode::kData, fmt::format("{}: needed tokens from 0 on, had {}; pad with any "
+                                              "token and say so in attention_mask",
+                                              place, value));
+  }
+  if (tensor.sample_shape.empty()) {
+    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a label from 0 on, had {}; "
+                                              "number the classes from 0 and leave items without "
+                                              "one out",
+                                              place, at, value));
+  }
+  return {};
+}
+
+/// Labels that are numbers: padding is NaN, so none of them may be.
+Status check_numbers(std::span<const std::byte> bytes, const ArrayFile& array) {
+  const std::size_t items = array.header->shape[0];
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, bytes.data() + at, sizeof(value));
+    if (!std::isfinite(value)) {
+      return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a number as label, had {}",
+                                                array.place, at * items / bytes.size(), value));
+    }
+  }
+  return {};
+}
+
+/// The largest label or token, of tensor `name`, plus one; 0 where there is none, or no class.
 Result<std::uint32_t> count_classes(const Tensors& tensors, const std::string& name) {
   std::int32_t largest = -1;
   const auto found = tensors.find(name);
-  if (found == tensors.end() || found->second.target.element != Element::kI32) {
+  if (found == tensors.end()) {
     return 0;
   }
-  for (const ArrayFile* array : {found->second.train, found->second.test}) {
+  const Tensor& tensor = found->second;
+  for (const ArrayFile* array : {tensor.train, tensor.test}) {
     if (array == nullptr) {
       continue;
     }
-    POPRUN_ASSIGN(const auto bytes, elements_of(*array, found->second.target));
+    POPRUN_ASSIGN(const auto bytes, elements_of(*array, tensor.target));
+    if (tensor.target.element != Element::kI32) {
+      POPRUN_TRY(check_numbers(bytes, *array));
+      continue;
+    }
     for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::int32_t)) {
       std::int32_t value = 0;
       std::memcpy(&value, bytes.data() + at, sizeof(value));
-      if (value < 0 && name == "tokens") {
-        return fail(ErrorCode::kData, fmt::format("{}: needed tokens from 0 on, had {}; pad with "
-                                                  "any token and say so in attention_mask",
-                                                  array->place, value));
-      }
+      POPRUN_TRY(check_class(name, tensor, array->place, at / sizeof(value), value));
       largest = std::max(largest, value);
     }
   }

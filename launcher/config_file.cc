@@ -7,6 +7,7 @@
 
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <google/protobuf/stubs/common.h>
 
 namespace poprun::launcher {
 namespace {
@@ -46,6 +47,10 @@ Result<ConfigEntry> parse_entry(std::string_view place, const std::string& secti
 }  // namespace
 
 Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // Windows programs begin UTF-8 so.
+  if (text.starts_with(kByteOrderMark)) {
+    text.remove_prefix(kByteOrderMark.size());
+  }
   std::vector<ConfigEntry> entries;
   std::string section;
   std::size_t number = 0;
@@ -56,6 +61,9 @@ Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string
     const std::string place = fmt::format("{}:{}", file, ++number);
     if (line.empty()) {
       continue;
+    }
+    if (!google::protobuf::internal::IsStructurallyValidUTF8(line)) {
+      return fail(ErrorCode::kUsage, fmt::format("{}: not UTF-8; save it as UTF-8 text", place));
     }
     for (const char c : line) {
       if (static_cast<unsigned char>(c) < 0x20 && c != '\t') {

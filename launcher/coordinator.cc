@@ -38,6 +38,11 @@ grpc::Status wrong_token() {
   return {grpc::StatusCode::UNAUTHENTICATED, "wrong or missing job token (POPRUN_EMU_TOKEN)"};
 }
 
+/// The code is CoordinatorClient::join's to know.
+grpc::Status job_is_over() {
+  return {grpc::StatusCode::ABORTED, "the job is over"};
+}
+
 /// Ends a streaming call at once.
 template <typename Reactor>
 class Refusing final : public Reactor {
@@ -126,11 +131,15 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     }
   }
 
-  void stop(std::function<void()> stopped) {
+  void close() {
+    closed_ = true;
     for (const PendingJoin& join : std::exchange(pending_joins_, {})) {
-      join.reactor->Finish({grpc::StatusCode::UNAVAILABLE, "the job is over"});
+      join.reactor->Finish(job_is_over());
     }
-    stopping_ = true;
+  }
+
+  void stop(std::function<void()> stopped) {
+    close();
     // Shutdown waits for calls whose ends need the loop, so it can't run on the loop.
     stopper_ = std::thread([this, stopped = std::move(stopped)] {
       server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
@@ -153,9 +162,9 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
       return reactor;
     }
     asio::post(loop_, [this, reactor, request = *request, reply] {
-      const Status taken = stopping_ ? fail(ErrorCode::kInfrastructure, "the job is over")
-                                     : events_.on_join(request);
-      if (!taken) {
+      if (closed_) {
+        reactor->Finish(job_is_over());
+      } else if (const Status taken = events_.on_join(request); !taken) {
         reactor->Finish(refused(taken));
       } else if (reply_) {
         answer({reactor, reply});
@@ -317,7 +326,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   std::vector<PendingJoin> pending_joins_;
   std::set<HeartbeatReactor*> heartbeats_;
   bool draining_ = false;
-  bool stopping_ = false;
+  bool closed_ = false;
 
   std::unique_ptr<grpc::Server> server_;
   std::thread stopper_;
@@ -340,6 +349,10 @@ int Coordinator::port() const {
 
 void Coordinator::open(const proto::JoinReply& reply) {
   service_->open(reply);
+}
+
+void Coordinator::close() {
+  service_->close();
 }
 
 void Coordinator::request_drain() {

@@ -67,6 +67,9 @@ class Coordinator {
   /// Answers all Joins, those that wait and those to come.
   void open(const proto::JoinReply& reply);
 
+  /// Answers all Joins, likewise, with the end of the job: those instances leave without a word.
+  void close();
+
   /// Asks every instance to finish its step, save and leave, also those that beat later.
   void request_drain();
 

@@ -148,9 +148,6 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
 }
 
 Status Job::on_join(const proto::JoinRequest& request) {
-  if (phase_ == Phase::kStopping) {
-    return fail(ErrorCode::kInfrastructure, "the job is over");  // mpirun started it all the same.
-  }
   const Status joined = state_.join(request, monotonic_seconds());
   if (!joined) {
     give_error(joined.error());
@@ -273,6 +270,9 @@ void Job::on_data_server_exit(int status) {
 }
 
 void Job::on_signal(int number) {
+  if (number == SIGHUP && signal_ == SIGHUP) {
+    return;  // A terminal that closes sends one, and its shell another.
+  }
   if (signal_ != 0 || phase_ != Phase::kRunning) {
     // mpirun is left the moment it takes to clean up, once.
     const bool stopping = phase_ == Phase::kStopping;
@@ -323,7 +323,7 @@ void Job::on_tick() {
         silence_verdict(state_, state_.silent(now, options_.heartbeat_timeout_seconds / 2), now));
   } else if (still_joining && now - launched_at_ > options_.collective_timeout_seconds) {
     give_verdict(absence_verdict(state_, now - launched_at_));
-  } else if (results_safe_ && state_.all_left() &&
+  } else if (results_.complete() && state_.all_left() &&
              now - left_at_ > options_.heartbeat_timeout_seconds) {
     console_.say(fmt::format("the job is done, but mpirun did not end for {} s; ending it",
                              options_.heartbeat_timeout_seconds));
@@ -408,6 +408,9 @@ void Job::stop(int exit_code, bool at_once) {
   if (phase_ != Phase::kStopping) {
     phase_ = Phase::kStopping;
     stopping_since_ = monotonic_seconds();
+    if (coordinator_ != nullptr) {
+      coordinator_->close();  // mpirun may yet start replicas that it was about to start.
+    }
     supervisor_.terminate(local_replicas());
   }
   if (at_once) {

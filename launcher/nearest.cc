@@ -30,7 +30,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 std::string nearest(std::string_view typed, std::span<const std::string> candidates) {
   constexpr std::size_t kTypedMax = 64;  // Longer names are no typing mistakes.
   std::string best;
-  std::size_t least = std::max<std::size_t>(2, typed.size() / 3) + 1;
+  const std::size_t most = typed.size() < 4 ? 1 : std::max<std::size_t>(2, typed.size() / 3);
+  std::size_t least = most + 1;
   if (typed.size() > kTypedMax) {
     return best;
   }

@@ -125,9 +125,9 @@ Rows general() {
           {"check-onnx", 0, Group::kGeneral, Arity::kValue, "DIR", "",
            "Run every ONNX test case in or below DIR and compare with its outputs",
            set(Text{}, nothing)},
-          {"verbose", 'v', Group::kGeneral, Arity::kValue, "0|1|2", "0",
+          {"verbose", 'v', Group::kGeneral, Arity::kFlag, "", "0",
            "-v: what is started and mpirun's own lines; -vv: replicas' debug lines too",
-           set(Integer{0, 2}, into(&Options::verbosity))}};
+           set(Verbosity{}, into(&Options::verbosity))}};
 }
 
 Rows placement() {
@@ -153,9 +153,9 @@ Rows hosts() {
           {"host-subnet", 0, Group::kHosts, Arity::kValue, "CIDR", "",
            "Network between the hosts, for example 10.1.0.0/16",
            set(Text{}, into(&Options::host_subnet))},
-          {"mpi-global-args", 0, Group::kHosts, Arity::kRepeated, "ARGS", "",
+          {"mpi-global-args", 0, Group::kHosts, Arity::kArguments, "ARGS", "",
            "Added to mpirun's options once", set(Words{}, add_words(&Options::mpi_global_args))},
-          {"mpi-local-args", 0, Group::kHosts, Arity::kRepeated, "ARGS", "",
+          {"mpi-local-args", 0, Group::kHosts, Arity::kArguments, "ARGS", "",
            "Added to mpirun's options of every instance, for example \"-x NAME=VALUE\"",
            set(Words{}, add_words(&Options::mpi_local_args))}};
 }
@@ -200,21 +200,26 @@ Rows timeouts() {
 /// Sizes of the model. Only rows that are given reach the configuration: every model has its own
 /// defaults, and refuses sizes that it does not have.
 Rows model_sizes() {
-  const std::pair<std::string, std::string> sizes[] = {
-      {"layers", "Blocks of a transformer"},
-      {"hidden", "Features of a transformer's tokens"},
+  struct Size {
+    std::string name;
+    std::string help;
+    std::uint64_t most = 1ULL << 32;
+  };
+  const Size sizes[] = {
+      {"layers", "Blocks of a transformer", 1024},  // The compiler's time grows with their square.
+      {"hidden", "Features of a transformer's tokens",
+       1 << 20},  // Its square, in bytes, is a size.
       {"heads", "Of attention; divide the features"},
       {"vocabulary", "Different tokens"},
       {"sequence-length", "Most tokens of a sequence"},
-      {"image-size", "Height and width of images"},
       {"classes", "Of a classifier"}};
   Rows rows;
-  for (const auto& [name, help] : sizes) {
+  for (const auto& [name, help, most] : sizes) {
     const auto store = [name = name](Options& o, std::uint64_t v) {
       (*o.config.mutable_model()->mutable_sizes())[name] = static_cast<std::int64_t>(v);
     };
     rows.push_back(job("model." + name, "N", "", help + " (default: the model's own)",
-                       Integer{1, 1ULL << 32}, store));
+                       Integer{1, most}, store));
   }
   return rows;
 }
@@ -382,11 +387,10 @@ Rows memory_device_report() {
 
 /// poprun's options for real Pods: users' scripts have them, nothing here can act on them.
 Rows compatibility() {
-  const auto note = [](const std::string& name) -> Set {
-    return [name](Options& options, const std::string&) -> Refusal {
+  const auto note = [](std::string name) {
+    return [name = std::move(name)](Options& options, const auto&) {
       options.notes.push_back(
           fmt::format("--{} has no effect here: there is no IPU hardware to act on", name));
-      return std::nullopt;
     };
   };
   Rows rows;
@@ -394,12 +398,14 @@ Rows compatibility() {
        {"vipu-server-host", "vipu-server-port", "vipu-server-timeout", "vipu-partition",
         "vipu-partition-attempts", "vipu-allocation", "vipu-cluster", "sync-type",
         "executable-cache-path", "process-placement", "num-ilds"}) {
-    rows.push_back({name, 0, Group::kCompatibility, Arity::kRepeated, "X", "", "", note(name)});
+    rows.push_back(
+        {name, 0, Group::kCompatibility, Arity::kRepeated, "X", "", "", set(Text{}, note(name))});
   }
   for (const char* name : {"update-partition", "reset-partition", "remove-partition", "numa-aware",
                            "offline-mode", "allow-run-as-root", "synchronise-python-venv",
                            "synchronise-poplar-sdk", "distribute-ssh-key"}) {
-    rows.push_back({name, 0, Group::kCompatibility, Arity::kFlag, "BOOL", "", "", note(name)});
+    rows.push_back(
+        {name, 0, Group::kCompatibility, Arity::kFlag, "BOOL", "", "", set(Boolean{}, note(name))});
   }
   return rows;
 }

@@ -24,9 +24,10 @@ enum class Group : std::uint8_t {
 };
 
 enum class Arity : std::uint8_t {
-  kValue,     ///< Needs a value; given at most once.
-  kFlag,      ///< A boolean; its value may be left out and is then true. At most once.
-  kRepeated,  ///< Needs a value; may be given several times.
+  kValue,      ///< Needs a value; given at most once.
+  kFlag,       ///< A boolean; its value may be left out and is then true. At most once.
+  kRepeated,   ///< Needs a value; may be given several times.
+  kArguments,  ///< As kRepeated; the value may look like an option of ours.
 };
 
 /// What a row made of a text: nothing when it took it, otherwise what it allows.

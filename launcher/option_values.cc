@@ -60,6 +60,14 @@ Read<bool> Boolean::read(const std::string& text) const {
   return *value;
 }
 
+Read<std::uint32_t> Verbosity::read(const std::string& text) const {
+  const std::optional<bool> said = parse_boolean(text);
+  if (!said && text != "2") {
+    return allowed("0, 1 or 2");
+  }
+  return said ? static_cast<std::uint32_t>(*said) : 2;
+}
+
 Read<std::string> Choice::read(const std::string& text) const {
   if (std::ranges::find(choices, text) == choices.end()) {
     return allowed(fmt::format("{}", fmt::join(choices, ", ")));

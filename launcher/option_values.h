@@ -42,6 +42,11 @@ struct Boolean {
   [[nodiscard]] Read<bool> read(const std::string& text) const;
 };
 
+/// A boolean, or 2.
+struct Verbosity {
+  [[nodiscard]] Read<std::uint32_t> read(const std::string& text) const;
+};
+
 struct Choice {
   std::vector<std::string> choices;
 

@@ -35,14 +35,6 @@ struct CommandLine {
   std::vector<std::string> positional;
 };
 
-std::vector<std::string> names_of_all_rows() {
-  std::vector<std::string> names;
-  for (const OptionRow& row : option_table()) {
-    names.push_back(row.name);
-  }
-  return names;
-}
-
 /// Boost's view of the rows of `group`; every value is text to it. A flag's value is joined to it
 /// by `=` before Boost parses (see normalised), and help shows it without one.
 po::options_description described(Group group, const std::string& caption, bool for_help) {
@@ -66,16 +58,36 @@ po::options_description described(Group group, const std::string& caption, bool 
   return description;
 }
 
-const OptionRow* flag_row(const std::string& argument) {
-  const OptionRow* row = argument == "-h"             ? find_row("help")
-                         : argument.starts_with("--") ? find_row(argument.substr(2))
-                                                      : nullptr;
-  return row != nullptr && row->arity == Arity::kFlag ? row : nullptr;
+/// The row that `argument` names, as `-n` or `--num-replicas` do, or null.
+const OptionRow* named_row(std::string_view argument) {
+  if (argument.starts_with("--")) {
+    return find_row(argument.substr(2));
+  }
+  if (argument.size() != 2 || argument[0] != '-') {
+    return nullptr;
+  }
+  const auto row = std::ranges::find(option_table(), argument[1], &OptionRow::letter);
+  return row == option_table().end() ? nullptr : &*row;
+}
+
+bool looks_like_an_option(std::string_view argument) {
+  return argument == "-vv" || argument == "--vv" ||
+         named_row(argument.substr(0, argument.find('='))) != nullptr;
+}
+
+/// Whether `argument` is the value of the option of `row` that stands before it.
+bool is_value_of(const OptionRow& row, const std::string& argument) {
+  if (row.arity == Arity::kFlag) {
+    Options unused;
+    return !row.set(unused, argument);
+  }
+  return row.arity == Arity::kArguments || !looks_like_an_option(argument);
 }
 
 /// Brings poprun's habits into Boost's form: `-vv` and `--vv`, `-n=16`, and a boolean whose value
-/// may be left out, so that `--dry-run train.cfg` and `--dry-run yes train.cfg` both work.
-std::vector<std::string> normalised(std::span<const std::string> args) {
+/// may be left out, so that `--dry-run train.cfg` and `--dry-run yes train.cfg` both work. A value
+/// is joined to its option: Boost would take the next option for a value that is missing.
+Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   std::vector<std::string> result;
   for (std::size_t i = 0; i < args.size(); ++i) {
     const std::string& argument = args[i];
@@ -83,12 +95,13 @@ std::vector<std::string> normalised(std::span<const std::string> args) {
       result.insert(result.end(), args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
       break;
     }
-    if (argument == "-v" || argument == "--verbose") {
-      result.emplace_back("--verbose=1");
-    } else if (argument == "-vv" || argument == "--vv") {
+    if (argument == "-vv" || argument == "--vv") {
       result.emplace_back("--verbose=2");
-    } else if (const OptionRow* row = flag_row(argument)) {
-      const bool has_value = i + 1 < args.size() && parse_boolean(args[i + 1]).has_value();
+    } else if (const OptionRow* row = named_row(argument)) {
+      const bool has_value = i + 1 < args.size() && is_value_of(*row, args[i + 1]);
+      if (!has_value && row->arity != Arity::kFlag) {
+        return fail(ErrorCode::kUsage, fmt::format("--{}: needs a value", row->name));
+      }
       result.push_back(fmt::format("--{}={}", row->name, has_value ? args[++i] : "true"));
     } else if (argument.size() > 2 && argument[0] == '-' && argument[1] != '-' &&
                argument[2] == '=') {
@@ -100,21 +113,38 @@ std::vector<std::string> normalised(std::span<const std::string> args) {
   return result;
 }
 
-std::string did_you_mean(const std::string& close) {
-  return close.empty() ? "; see poprun-emu --help" : "; did you mean " + close + "?";
+/// The options that somebody may have meant who wrote `typed`: of that key, of a name or key nearly
+/// so, or of a name that ends so. `--seed` is --training.seed, `--batch-size`
+/// --data.micro-batch-size.
+std::vector<std::string> meant_by(std::string_view typed) {
+  std::vector<std::string> candidates;
+  const auto key_of = [](const std::string& name) { return name.substr(name.find('.') + 1); };
+  for (const OptionRow& row : option_table()) {
+    candidates.push_back(row.name);
+    candidates.push_back(key_of(row.name));
+  }
+  const std::string close = nearest(typed, candidates);
+  std::vector<std::string> meant;
+  for (const OptionRow& row : option_table()) {
+    const bool ends_so =
+        close.empty() && typed.size() > 3 && row.name.ends_with(fmt::format("-{}", typed));
+    if (row.name == close || key_of(row.name) == close || ends_so) {
+      meant.push_back("--" + row.name);
+    }
+  }
+  return meant;
 }
 
 Error unknown_option(const po::option& option) {
   const std::string given =
       option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
   const std::string name = given.substr(0, given.find('='));
-  const std::vector<std::string> names = names_of_all_rows();
-  std::string close =
-      nearest(name.substr(std::min(name.find_first_not_of('-'), name.size())), names);
-  if (!close.empty()) {
-    close.insert(0, "--");
-  }
-  return {ErrorCode::kUsage, fmt::format("{}: unknown option{}", name, did_you_mean(close))};
+  const std::vector<std::string> meant =
+      meant_by(name.substr(std::min(name.find_first_not_of('-'), name.size())));
+  return {ErrorCode::kUsage,
+          fmt::format("{}: unknown option; {}", name,
+                      meant.empty() ? "see poprun-emu --help"
+                                    : fmt::format("did you mean {}?", fmt::join(meant, " or ")))};
 }
 
 Result<CommandLine> parse_command_line(std::span<const std::string> args) {
@@ -124,13 +154,11 @@ Result<CommandLine> parse_command_line(std::span<const std::string> args) {
     all.add(described(group, "", /*for_help=*/false));
   }
   CommandLine result;
+  POPRUN_ASSIGN(const std::vector<std::string> words, normalised(args));
   try {
     const int style = po::command_line_style::unix_style & ~po::command_line_style::allow_guessing;
-    const auto parsed = po::command_line_parser(normalised(args))
-                            .options(all)
-                            .style(style)
-                            .allow_unregistered()
-                            .run();
+    const auto parsed =
+        po::command_line_parser(words).options(all).style(style).allow_unregistered().run();
     for (const po::option& option : parsed.options) {
       if (option.string_key.empty()) {
         result.positional.insert(result.positional.end(), option.value.begin(), option.value.end());
@@ -209,6 +237,23 @@ Result<std::vector<Written>> written_in_file(const std::string& file, std::strin
   return written;
 }
 
+/// `text` as a message shows it: short.
+std::string shown(const std::string& text) {
+  constexpr std::size_t kShown = 60;
+  if (text.size() <= kShown) {
+    return text.empty() ? "(nothing)" : text;
+  }
+  return fmt::format("{}... ({} characters)", text.substr(0, kShown), text.size());
+}
+
+Status give_value(Options& options, const Written& written) {
+  const Refusal allowed = written.row->set(options, written.value);
+  return allowed ? Status{fail(ErrorCode::kUsage,
+                               fmt::format("{} = {} is not allowed; allowed: {}", written.place,
+                                           shown(written.value), *allowed))}
+                 : Status{};
+}
+
 /// Gives every row its value: the last one written wins; a repeated row takes all. Also values that
 /// are overridden must be right. Requires: the file's values stand before the command line's.
 Status give_values(Options& options, std::span<const Written> written) {
@@ -222,12 +267,9 @@ Status give_values(Options& options, std::span<const Written> written) {
       if (w.row != &row) {
         continue;
       }
-      if (const Refusal allowed = row.set(options, w.value)) {
-        return fail(ErrorCode::kUsage,
-                    fmt::format("{} = {} is not allowed; allowed: {}", w.place,
-                                w.value.empty() ? "(nothing)" : w.value, *allowed));
-      }
-      const bool adds = row.arity == Arity::kRepeated && !setting.text.empty();
+      POPRUN_TRY(give_value(options, w));
+      const bool repeats = row.arity == Arity::kRepeated || row.arity == Arity::kArguments;
+      const bool adds = repeats && !setting.text.empty();
       setting.text = adds ? fmt::format("{} {}", setting.text, w.value) : w.value;
       setting.origin = w.origin;
     }
@@ -282,24 +324,30 @@ void scale_learning_rate(Options& options) {
                   given, batch, options.learning_rate_base_batch, training.learning_rate()));
 }
 
+/// Requires: the table has a row of that name.
+Setting& setting_of(Options& options, std::string_view name) {
+  return *std::ranges::find(options.settings, name, &Setting::name);
+}
+
 /// An ONNX model has neither a built-in's name nor its sizes.
 Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();
-  const auto given = [&](std::string_view name) {
-    return std::ranges::any_of(options.settings, [&](const Setting& setting) {
-      return setting.name == name && setting.origin != Origin::kDefault;
-    });
-  };
   if (model.onnx().empty()) {
     return model.loss().empty() ? Status{}
                                 : Status{fail(ErrorCode::kUsage,
                                               "model.loss is for model.onnx; built-in models have "
                                               "their own loss")};
   }
-  if (given("model.name") || !model.sizes().empty()) {
+  Setting& name = setting_of(options, "model.name");
+  const Origin onnx_from = setting_of(options, "model.onnx").origin;
+  if (name.origin == Origin::kFile && onnx_from == Origin::kCommandLine) {
+    options.notes.push_back(fmt::format("model.onnx = {} replaces the file's model.name = {}",
+                                        model.onnx(), name.text));
+  } else if (name.origin != Origin::kDefault || !model.sizes().empty()) {
+    const bool named = name.origin != Origin::kDefault;
     return fail(ErrorCode::kUsage,
                 fmt::format("model.onnx and model.{} exclude each other; give one of them",
-                            given("model.name") ? "name" : model.sizes().begin()->first));
+                            named ? "name" : model.sizes().begin()->first));
   }
   if (model.dropout() > 0) {
     return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: an ONNX model drops what its "
@@ -308,11 +356,44 @@ Status check_model(Options& options) {
   }
   model.set_name(std::filesystem::path(model.onnx()).filename().string());
   // Not what --dry-run should show: it is not asked for a built-in model.
-  std::ranges::find(options.settings, "model.name", &Setting::name)->text.clear();
+  name.text.clear();
   if (model.loss().empty()) {
     model.set_loss("cross-entropy");
   }
   return {};
+}
+
+/// Notes what somebody asked for that another setting leaves without effect. Not that training
+/// settings have none in inference: one train.cfg may do for both.
+void note_what_has_no_effect(Options& options) {
+  if (options.config.inference()) {
+    return;
+  }
+  const proto::TrainingConfig& training = options.config.training();
+  const bool adaptive = training.optimizer() != "sgd" && training.optimizer() != "momentum";
+  const bool falls = training.schedule() == "step";
+  // A file that gives both is read by itself: its steps count.
+  const bool asked_for_epochs =
+      setting_of(options, "training.epochs").origin == Origin::kCommandLine;
+  struct Case {
+    const char* name;
+    bool has_effect;
+    const char* because;
+  };
+  for (const auto& [name, has_effect, because] :
+       {Case{"training.momentum", training.optimizer() == "momentum", "training.optimizer"},
+        Case{"training.beta1", adaptive, "training.optimizer"},
+        Case{"training.beta2", adaptive, "training.optimizer"},
+        Case{"training.epsilon", adaptive, "training.optimizer"},
+        Case{"training.schedule-steps", falls, "training.schedule"},
+        Case{"training.schedule-decay", falls, "training.schedule"},
+        Case{"training.epochs", training.steps() == 0 || !asked_for_epochs, "training.steps"}}) {
+    const Setting& setting = setting_of(options, name);
+    if (!has_effect && setting.origin != Origin::kDefault) {
+      options.notes.push_back(fmt::format("{} = {} has no effect with {} = {}", name, setting.text,
+                                          because, setting_of(options, because).text));
+    }
+  }
 }
 
 /// Inference has no training steps to dump, and makes random weights no better.
@@ -367,6 +448,7 @@ Status check_together(Options& options) {
   POPRUN_TRY(check_training(options.config.training()));
   POPRUN_TRY(resolve_precision(options));
   scale_learning_rate(options);
+  note_what_has_no_effect(options);
   POPRUN_TRY(check_inference(options));
   if (!options.source_parameters.empty()) {
     options.config.mutable_data()->set_source(fmt::format(
@@ -408,6 +490,11 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
       options.question = {"--check-onnx", w.value};
       return options;
     }
+  }
+  // Before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4 train.cfg`).
+  for (const Written& w : line.written) {
+    Options unused;
+    POPRUN_TRY(give_value(unused, w));
   }
   if (line.positional.size() != 1) {
     const std::string given =
@@ -474,9 +561,10 @@ std::string help_text() {
   }
   out << "\n\nExit codes: 0 done, 64 bad option or train.cfg, 65 bad data, 69 host or data server "
          "not reached,\n"
-         "70 a bug, 75 something died or took too long (run again), 86 the model does not fit, 130 "
-         "and 143\n"
-         "stopped by SIGINT and SIGTERM; a replica's own exit code is passed on.\n";
+         "70 a bug, 75 something died or took too long (run again), 86 the model does not fit, "
+         "129, "
+         "130 and\n"
+         "143 stopped by SIGHUP, SIGINT and SIGTERM; a replica's own exit code is passed on.\n";
   return out.str();
 }
 

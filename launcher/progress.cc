@@ -57,8 +57,7 @@ std::string Progress::line(std::size_t width) const {
   if (items_ > 0) {
     return text_of_items().substr(0, width);
   }
-  const std::string whole = text(/*with_accuracy=*/true);
-  return whole.size() <= width ? whole : text(/*with_accuracy=*/false).substr(0, width);
+  return text_of_steps(width).substr(0, width);
 }
 
 std::string Progress::text_of_items() const {
@@ -71,30 +70,37 @@ std::string Progress::text_of_items() const {
   return line;
 }
 
-std::string Progress::text(bool with_accuracy) const {
+std::string Progress::text_of_steps(std::size_t width) const {
   const std::uint64_t total = shape_.total_steps();
   const std::uint64_t per_epoch = shape_.steps_per_epoch();
-  std::string line = fmt::format("step {}", last_.step());
-  if (total > 0) {
-    line += fmt::format("/{}", total);
-  }
-  line += fmt::format("  epoch {}", last_.epoch());
-  if (total > 0 && per_epoch > 0) {
-    line += fmt::format("/{}", (total + per_epoch - 1) / per_epoch);
-  }
-  line += fmt::format("  loss {:.4f}", last_.loss());
-  if (with_accuracy) {
-    line += fmt::format("  accuracy {:.1f} %", 100 * last_.accuracy());
-  }
   const double speed = samples_per_second();
+  std::string step = fmt::format("step {}", last_.step());
+  std::string epoch = fmt::format("  epoch {}", last_.epoch());
+  std::string loss = fmt::format("  loss {:.4f}", last_.loss());
+  std::string accuracy = fmt::format("  accuracy {:.1f} %", 100 * last_.accuracy());
+  std::string samples;
+  std::string left;
+  if (total > 0) {
+    step += fmt::format("/{}", total);
+  }
+  if (total > 0 && per_epoch > 0) {
+    epoch += fmt::format("/{}", (total + per_epoch - 1) / per_epoch);
+  }
   if (speed > 0) {
-    line += fmt::format("  {} samples/s", grouped(static_cast<std::uint64_t>(std::lround(speed))));
-    if (total >= last_.step()) {
-      const auto left = static_cast<double>(total - last_.step());
-      line += fmt::format("  ETA {}", clock_text(left * shape_.samples_per_step() / speed));
+    samples =
+        fmt::format("  {} samples/s", grouped(static_cast<std::uint64_t>(std::lround(speed))));
+  }
+  if (speed > 0 && total >= last_.step()) {
+    const auto steps = static_cast<double>(total - last_.step());
+    left = fmt::format("  ETA {}", clock_text(steps * shape_.samples_per_step() / speed));
+  }
+  const auto line = [&] { return step + epoch + loss + accuracy + samples + left; };
+  for (std::string* least : {&accuracy, &samples, &loss, &epoch}) {
+    if (line().size() > width) {
+      least->clear();
     }
   }
-  return line;
+  return line();
 }
 
 std::string clock_text(double seconds) {

@@ -25,12 +25,13 @@ class Progress {
   [[nodiscard]] std::uint64_t total_steps() const { return shape_.total_steps(); }
 
   /// `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53` in at most
-  /// `width` columns: where they are few, the accuracy goes first. In inference `1,234 of 10,000
-  /// items  4,210 items/s  ETA 0:02`. `starting` before the first step or output.
+  /// `width` columns: where they are few, accuracy, speed, loss and epoch go. In inference `1,234
+  /// of 10,000 items  4,210 items/s  ETA 0:02`. `starting` before the first step or output.
   [[nodiscard]] std::string line(std::size_t width) const;
 
  private:
-  [[nodiscard]] std::string text(bool with_accuracy) const;
+  /// Without what matters least where `width` is small.
+  [[nodiscard]] std::string text_of_steps(std::size_t width) const;
   [[nodiscard]] std::string text_of_items() const;
   void mark(std::uint64_t samples, double wall_seconds);
 

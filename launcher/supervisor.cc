@@ -92,6 +92,7 @@ void Supervisor::reap() {
         process->ended = true;
         if (process == &mpirun_) {
           kill(guard_, SIGKILL);
+          waitpid(guard_, nullptr, 0);
         }
         process->child->drain();
         process->on_exit(status);

@@ -168,7 +168,7 @@ Status add_training(Graph& graph, const CompileOptions& options) {
           ? *controls.scalars.loss_scale
           : body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}},
                          graph.tensor(outputs.loss).name + ".gradient");
-  if (!host_scales_loss) {
+  if (!controls.scalars.loss_scale) {
     graph.set_role(loss_scale, Role::kMetric);
   }
   POPRUN_ASSIGN(const std::set<TensorId> frozen, frozen_parameters(graph, options.frozen));

@@ -92,6 +92,9 @@ Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds) {
                         fmt::format("no answer from the launcher at {} for {} s",
                                     connection_->address, timeout_seconds));
   }
+  if (status.error_code() == grpc::StatusCode::ABORTED) {
+    on_lost_();
+  }
   if (!status.ok()) {
     return poprun::fail(ErrorCode::kInfrastructure,
                         fmt::format("the launcher at {} refused this instance: {}",

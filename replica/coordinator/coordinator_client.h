@@ -45,8 +45,9 @@ class CoordinatorClient final : public ProgressSink {
   using OnChunk = std::function<Status(const proto::TensorChunk&)>;
 
   /// Does not connect yet. `on_lost` is called once, from another thread, when life signs can't
-  /// reach the launcher any more (it died, or the link is cut); the process should then leave with
-  /// code 75, for nobody else will end it. Not called after `leave`.
+  /// reach the launcher any more (it died, or the link is cut), or by `join` when the job ended
+  /// before it; the process should then leave with code 75, for nobody else will end it. Not called
+  /// after `leave`.
   CoordinatorClient(const InstanceEnvironment& environment, OnLost on_lost);
   ~CoordinatorClient() override;
 

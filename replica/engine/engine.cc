@@ -169,6 +169,7 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
     } else if (step.has_execute()) {
       POPRUN_TRY(prepare_execute(step.execute(), prepared));
     } else if (step.has_stream_in()) {
+      from_host_.insert(step.stream_in().tensors().begin(), step.stream_in().tensors().end());
       prepare_host(step.stream_in().tensors(), step.stream_in().stream(), "read of", prepared);
     } else if (step.has_stream_out()) {
       prepare_host(step.stream_out().tensors(), step.stream_out().stream(), "write to", prepared);
@@ -341,13 +342,15 @@ bool Engine::takes_extremes(const proto::Execute& step, DataType result) const {
 
 Status Engine::fail_not_finite(std::uint32_t tensor, const NotFinite& found,
                                std::string_view what) const {
+  const char* remedy = from_host_.contains(tensor)
+                           ? "the data has it; repair data.source"
+                           : "lower the learning rate, clip the gradients (training.clip-norm), or "
+                             "with half precision scale the loss (training.loss-scaling = auto)";
   return fail(
       ErrorCode::kData,
-      fmt::format("{} in element {} of '{}' {}, {} in step {} on replica {}: lower the learning "
-                  "rate, clip the gradients (training.clip-norm), or with half precision scale the "
-                  "loss (training.loss-scaling = auto)",
-                  found.what, found.element, program_.tensors(static_cast<int>(tensor)).name(),
-                  to_text(types_.at(tensor)), what, moment_.step + 1, moment_.replica));
+      fmt::format("{} in element {} of '{}' {}, {} in step {} on replica {}: {}", found.what,
+                  found.element, program_.tensors(static_cast<int>(tensor)).name(),
+                  to_text(types_.at(tensor)), what, moment_.step + 1, moment_.replica, remedy));
 }
 
 void Engine::initialise(const proto::Initialise& step) {

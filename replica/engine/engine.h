@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -174,8 +175,9 @@ class Engine {
   HostIo& host_;
   EngineOptions options_;
   std::function<void(std::string_view)> activity_;
-  std::vector<Arena> arenas_;      ///< One per IPU.
-  std::vector<TensorType> types_;  ///< By tensor.
+  std::vector<Arena> arenas_;          ///< One per IPU.
+  std::vector<TensorType> types_;      ///< By tensor.
+  std::set<std::uint32_t> from_host_;  ///< Tensors that a stream writes.
   std::map<std::string, PreparedFunction> functions_;
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.

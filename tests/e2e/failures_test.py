@@ -291,6 +291,17 @@ class Signals(JobTest):
             self.assertEqual(job.stderr, "poprun-emu: SIGINT: ending the job, which has not done a step yet\n")
             self.assert_gone(job)
 
+    def test_sighup_of_a_closed_terminal_saves_the_weights(self):
+        """It comes twice: from the kernel and from the shell."""
+        job = self.start("-n", 4, config=LONG)
+        job.wait_for_step(3)
+        for _ in range(2):
+            job.process.send_signal(signal.SIGHUP)
+            time.sleep(0.01)
+        self.assertEqual(job.wait(10), 129, job.stderr)
+        self.assertTrue(job.profile()["outcome"]["drained"])
+        self.assertTrue(job.weights_hash())
+
     def test_given_twice_ends_a_job_at_once_and_leaves_no_folders(self):
         folders = self.folder / "folders"
         folders.mkdir()

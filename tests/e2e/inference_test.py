@@ -5,6 +5,7 @@ import random
 import struct
 import unittest
 
+import npy_file
 import safetensors_file
 from emulated_job import ROOT, JobTest
 
@@ -40,12 +41,6 @@ def write_idx(path, dimensions, data):
     header = struct.pack(">HBB", 0, 8, len(dimensions)) + struct.pack(f">{len(dimensions)}I",
                                                                      *dimensions)
     path.write_bytes(header + bytes(data))
-
-
-def write_npy(path, shape, data):
-    header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".encode()
-    header += b" " * (-(len(header) + 11) % 64) + b"\n"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
 
 
 def read_npy(path):
@@ -124,8 +119,8 @@ class Outputs(JobTest):
         mlp = Mlp(self.folder, 23)
         config = MLP.format(folder=self.folder)
         labelled = self.outputs(self.run_job("-n", 2, config=config))
-        write_npy(self.folder / "images.npy", (23, SIDE, SIDE),
-                  bytes(pixel for image in mlp.images for pixel in image))
+        pixels = bytes(pixel for image in mlp.images for pixel in image)
+        (self.folder / "images.npy").write_bytes(npy_file.content("|u1", (23, SIDE, SIDE), pixels))
         config = config.replace(f"idx:{self.folder}", f"npy:{self.folder}/images.npy")
         job = self.run_job("-n", 2, "--model.classes", CLASSES, config=config)
         self.assertEqual(self.outputs(job), labelled)

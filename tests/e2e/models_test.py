@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Models and data sources beside the default job: each trains through the real command."""
 import io
+import math
 import struct
 import unittest
 import zipfile
 
+import npy_file
 from emulated_job import ROOT, JobTest
 
 # Tiny, and on a text that is always there.
@@ -72,21 +74,15 @@ class Training(JobTest):
         self.assertIn(b"layer4.2.bn3.running_var", header)
 
 
-def npy(type_, shape, elements):
-    """A .npy file by its description in numpy/lib/format.py."""
-    header = f"{{'descr': '{type_}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + elements
-
-
 class Arrays(JobTest):
-    def archive(self):
+    def archive(self, one=1.0):
         """64 items in two classes: a vector of eight floats with a one where the class is."""
         labels = [i % 2 for i in range(64)]
-        rows = [[0.0] * y + [1.0] + [0.0] * (7 - y) for y in labels]
+        rows = [[0.0] * y + [one] + [0.0] * (7 - y) for y in labels]
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
-            file.writestr("x.npy", npy("<f4", "(64, 8)", struct.pack("<512f", *sum(rows, []))))
-            file.writestr("y.npy", npy("<i8", "(64,)", struct.pack("<64q", *labels)))
+            file.writestr("x.npy", npy_file.floats((64, 8), sum(rows, [])))
+            file.writestr("y.npy", npy_file.content("<i8", (64,), struct.pack("<64q", *labels)))
         path = self.folder / "data.npz"
         path.write_bytes(buffer.getvalue())
         return path
@@ -97,6 +93,12 @@ class Arrays(JobTest):
         self.assertLess(losses(job)[-1], 0.1)
         self.assertIn("the data has no test part, so nothing is evaluated", job.stderr)
         self.assertNotIn("test", {row["split"] for row in job.metrics()})
+
+    def test_that_are_not_numbers_are_blamed_and_not_the_learning_rate(self):
+        config = MLP.replace("synthetic:images=1x8x8,classes=4,items=1000", f"npz:{self.archive(math.nan)}")
+        job = self.run_job("-n", 2, config=config, code=65)
+        self.assert_first_line(job, "NaN in element ", "'images'", "the data has it; repair data.source")
+        self.assertNotIn("learning rate", job.stderr)
 
 
 class Placement(JobTest):

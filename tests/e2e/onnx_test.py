@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import unittest
 
+import npy_file
 from emulated_job import BIN, ROOT, JobTest
 
 SHARED = pathlib.Path(os.environ.get("POPRUN_EMU_SHARED", ROOT.parent / "shared")) / "onnx"
@@ -116,6 +117,36 @@ class Training(JobTest):
                                                       "loss = mean-squared-error"))
         losses = [float(row["loss"]) for row in job.metrics() if row["split"] == "train"]
         self.assertLess(sum(losses[-3:]), sum(losses[:3]), losses)
+
+    def test_numbers_are_learnt_from_float_labels_and_padding_does_not_count(self):
+        """A linear model of zeros, kept there by a tiny rate: the loss is the labels' mean square."""
+        graph = b"".join([
+            field(1, node("Gemm", ["x", "w", "b"], "y")), field(2, "regression"),
+            field(5, tensor("w", [3, 2], [0.0] * 6)), field(5, tensor("b", [2], [0.0] * 2)),
+            field(11, value_info("x", ["N", 3])), field(12, value_info("y", ["N", 2]))])
+        model = field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, 13))
+        rng = random.Random(3)
+        labels = {part: [rng.uniform(-9, 9) for _ in range(2 * n)] for part, n in (("train", 8), ("test", 7))}
+        data = self.folder / "data"
+        data.mkdir()
+        for part, values in labels.items():
+            rows = len(values) // 2
+            (data / f"x_{part}.npy").write_bytes(npy_file.floats((rows, 3), [0.5] * 3 * rows))
+            (data / f"y_{part}.npy").write_bytes(npy_file.floats((rows, 2), values))
+        config = (self.config(model, "loss = mean-squared-error")
+                  .replace("synthetic:images=1x8x8,classes=4,items=1000", f"npy:{data}\norder = sequential")
+                  .replace("size = 8", "size = 2").replace("steps = 40", "epochs = 1").replace("0.05", "1e-30"))
+        job = self.run_job("-n", 2, config=config)
+        squares = [v * v for v in labels["train"]]
+        expected = [sum(squares[:8]) / 8, sum(squares[8:]) / 8,
+                    sum(v * v for v in labels["test"]) / 14]
+        for row, loss in zip(job.metrics(), expected, strict=True):
+            self.assertAlmostEqual(float(row["loss"]), loss, delta=1e-5 * loss)
+        self.assertEqual(job.profile()["outcome"]["testItems"], "7")
+        self.assert_refused(64, config.replace("mean-squared-error", "cross-entropy"),
+                            "cross-entropy needs labels i32", "f32[2,2]", "mean-squared-error")
+        (data / "y_train.npy").write_bytes(npy_file.floats((8, 2), labels["train"][:-1] + [math.nan]))
+        self.assert_refused(65, config, "y_train.npy: item 7", "had nan")
 
     def test_what_cannot_be_trained_is_refused_in_a_line(self):
         bad = self.assert_refused(65, self.config(b"no model"), "model.onnx", "no ONNX model")

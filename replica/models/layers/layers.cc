@@ -80,8 +80,10 @@ ModelOutputs classify(Builder& builder, const std::string& name, TensorId x,
   if (scored && builder.type(labels) != needed) {
     builder.refuse(
         {ErrorCode::kUsage,
-         fmt::format("data.source: the model needs labels {}, one an item, the dataset has {}",
-                     to_text(needed), to_text(builder.type(labels)))});
+         fmt::format(
+             "data.source: the model needs labels {}, one an item, the dataset has {}; save "
+             "classes as integers, one-hot labels with argmax(axis=-1)",
+             to_text(needed), to_text(builder.type(labels)))});
   }
   if (!scored && classes < 1) {
     builder.refuse(

@@ -92,6 +92,13 @@ Shape without_pixels(Shape shape) {
 
 Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, TensorId output,
                                    TensorId labels, std::int64_t classes) {
+  if (builder.type(labels).data != DataType::kI32) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.loss = {} needs labels i32, the dataset has {}; save classes as "
+                            "integers, one-hot labels with argmax(axis=-1), or learn numbers with "
+                            "model.loss = {}",
+                            kCrossEntropy, to_text(builder.type(labels)), kMeanSquaredError));
+  }
   Shape shape = builder.type(output).shape;
   TensorId logits = output;
   if (classes_come_second(shape, builder.type(labels).shape)) {
@@ -135,6 +142,17 @@ Targets classes_as_targets(Builder& builder, const std::string& name, TensorId o
   return {values, counts, equal};
 }
 
+/// A row of NaN is padding (hostio/wire.h) and does not count.
+Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId labels,
+                           std::int64_t N, std::int64_t D) {
+  const TensorId given = reshape(builder, name + ".labels", labels, {N, D});
+  const TensorId known = builder.add_one("equal", {given, given}, {}, name + ".known");
+  const TensorId zero = fill(builder, name + ".zero", 0);
+  const TensorId values = builder.add_one("where", {known, given, zero}, {}, name + ".targets");
+  return {values, layers::reduce(builder, name + ".counts", layers::Reduction::kMin, known, {1},
+                                 /*keep=*/false)};
+}
+
 /// What was added from tensor `first` on is labels, loss and counts: float32 in any precision.
 void keep_as_metrics(Graph& graph, std::size_t first) {
   for (std::size_t t = first; t < graph.tensors().size(); ++t) {
@@ -153,9 +171,7 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
   const TensorId y = reshape(builder, name + ".output", output, {N, D});
   Targets targets{};
   if (given.data == DataType::kF32 && given.elements() == N * D) {
-    targets.values = reshape(builder, name + ".targets", labels, {N, D});
-    targets.counts =
-        builder.add_one("fill", {}, {{"shape", Shape{N}}, {"value", 1.0}}, name + ".counts");
+    targets = numbers_as_targets(builder, name, labels, N, D);
   } else if (given == TensorType{DataType::kI32, {N}, {}}) {
     targets = classes_as_targets(builder, name, y, labels, N, D);
   } else {

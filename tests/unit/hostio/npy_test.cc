@@ -302,6 +302,22 @@ TEST_F(Archive, TakesMeanAndDeviation) {
   EXPECT_THAT(complaint(bytes + "?deviation=0", ErrorCode::kUsage), HasSubstr("positive"));
 }
 
+TEST_F(Archive, MayHaveNumbersAsLabels) {
+  auto members = keras();
+  members[1].second = npy_bytes("<f2", "(4, 1)", {0, 0x3C, 0, 0xC0, 0, 0, 0, 0});
+  members[3].second = npy_bytes("<f2", "(2, 1)", {0, 0xBC, 0, 0x38});
+  const auto dataset = load_dataset(source(members));
+
+  ASSERT_TRUE(dataset) << dataset.error().message;
+  const proto::Dataset& description = (*dataset)->description();
+  EXPECT_EQ(description.tensors(1).name(), "labels");
+  EXPECT_EQ(description.tensors(1).element(), "f32");
+  EXPECT_EQ(description.tensors(1).sample_shape_size(), 0);
+  EXPECT_EQ(description.classes(), 0U);
+  EXPECT_THAT(values_of<float>(read(**dataset, proto::SPLIT_TRAIN, 1, 1)), ElementsAre(-2.0F));
+  EXPECT_THAT(values_of<float>(read(**dataset, proto::SPLIT_TEST, 0, 1)), ElementsAre(-1.0F));
+}
+
 TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   auto members = keras();
   members.pop_back();
@@ -316,9 +332,14 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   members[0].second = npy_bytes("<i4", "(4, 2, 3)", Bytes(96));
   EXPECT_THAT(complaint(source(members)), HasSubstr("astype(\"uint8\")"));
   members = keras();
-  members[1].second = npy_bytes("<f4", "(4, 10)", Bytes(160));
-  members[3].second = npy_bytes("<f4", "(2, 10)", Bytes(80));
-  EXPECT_THAT(complaint(source(members)), HasSubstr("argmax(axis=-1)"));
+  members[1].second = npy_bytes("<f2", "(4,)", {0, 0x3C, 0, 0x7C, 0, 0, 0, 0});
+  members[3].second = npy_bytes("<f2", "(2,)", Bytes(4));
+  EXPECT_THAT(complaint(source(members)),
+              HasSubstr("y_train.npy: item 1: needed a number as label, had inf"));
+  members = keras();
+  members[1].second = npy_bytes("<i8", "(4,)", integers({1, 0, -1, 1}, 8));
+  EXPECT_THAT(complaint(source(members)),
+              HasSubstr("y_train.npy: item 2: needed a label from 0 on, had -1"));
   members = keras();
   members.emplace_back("images_train.npy", images(4, 0));
   EXPECT_THAT(complaint(source(members)), HasSubstr("x_train and images_train are both"));

@@ -47,6 +47,17 @@ TEST(ConfigFile, RefusesALineThatIsNeitherSectionNorKey) {
   EXPECT_THAT(error_of("[a]\n= 3\n"), HasSubstr("train.cfg:2: "));
 }
 
+TEST(ConfigFile, MayBeginAsWindowsProgramsWriteUtf8) {
+  const auto entries = parse_config("train.cfg", "\xEF\xBB\xBF[training]\nseed = 7\n");
+  ASSERT_TRUE(entries) << entries.error().message;
+  EXPECT_EQ((*entries)[0].section, "training");
+}
+
+TEST(ConfigFile, RefusesOtherEncodings) {
+  EXPECT_EQ(error_of("[a]\nk = \xE9\n"), "train.cfg:2: not UTF-8; save it as UTF-8 text");
+  EXPECT_THAT(error_of(std::string_view("\xFF\xFE[\0a\0]\0", 8)), HasSubstr("not UTF-8"));
+}
+
 TEST(ConfigFile, RefusesBinaryFiles) {
   EXPECT_EQ(error_of(std::string_view("[a]\nk = \x01\n")),
             "train.cfg:2: control character 0x01; train.cfg is plain text");

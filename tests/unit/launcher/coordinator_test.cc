@@ -191,6 +191,21 @@ TEST_F(CoordinatorTest, AReplicaNoticesThatTheLauncherIsGone) {
   EXPECT_EQ(lost.get_future().wait_for(seconds(10)), std::future_status::ready);
 }
 
+TEST_F(CoordinatorTest, AReplicaThatComesAfterTheEndLeavesWithoutAWord) {
+  int lost = 0;
+  CoordinatorClient early(environment(), [&] { ++lost; });
+  auto joining = std::async(std::launch::async, [&] { return early.join(10); });
+  ASSERT_TRUE(events_.saw("join 3"));
+
+  on_loop([this] { coordinator_->close(); });
+
+  EXPECT_FALSE(joining.get());
+  CoordinatorClient late(environment(4), [&] { ++lost; });
+  EXPECT_FALSE(late.join(10));
+  EXPECT_EQ(lost, 2);
+  EXPECT_THAT(events_.without_beats(), ElementsAre("join 3"));
+}
+
 TEST_F(CoordinatorTest, TakesReportsInOrderAndConfirmsTheEnd) {
   open();
   CoordinatorClient client(environment(), [] {});

@@ -11,6 +11,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Lt;
+using ::testing::SizeIs;
 using Args = std::vector<std::string>;
 
 /// The options of `args` and a train.cfg of that text.
@@ -118,6 +120,28 @@ TEST(Options, CountVerbosityAsPoprunDoes) {
   EXPECT_EQ(parse({"-v"})->verbosity, 1U);
   EXPECT_EQ(parse({"-vv"})->verbosity, 2U);
   EXPECT_EQ(parse({"--vv"})->verbosity, 2U);
+  EXPECT_EQ(parse({"--verbose", "2"})->verbosity, 2U);
+  EXPECT_EQ(parse({"-v", "0"})->verbosity, 0U);
+  EXPECT_EQ(parse({"--verbose=1"})->verbosity, 1U);
+}
+
+TEST(Options, ThatLackTheirValueDoNotTakeTheNextOptionForIt) {
+  EXPECT_EQ(error_of({"--output-dir", "--dry-run"}), "--output-dir: needs a value");
+  EXPECT_EQ(error_of({"--output-dir", "--training.seed=3"}), "--output-dir: needs a value");
+  EXPECT_EQ(error_of({"-n", "--overwrite"}), "--num-replicas: needs a value");
+  EXPECT_EQ(error_of({"--training.nesterov", "-v"}), "--training.nesterov: needs a value");
+  EXPECT_EQ(parse({"--output-dir", "--mine"})->output_dir, "--mine");
+  EXPECT_EQ(parse({"--output-dir=--dry-run"})->output_dir, "--dry-run");
+}
+
+TEST(Options, OfMpirunAreItsOwnEvenWhereOursAreCalledAlike) {
+  const auto options =
+      parse({"--mpi-global-args", "--allow-run-as-root", "--mpi-local-args", "-v", "--overwrite"});
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_THAT(options->mpi_global_args, ElementsAre("--allow-run-as-root"));
+  EXPECT_THAT(options->mpi_local_args, ElementsAre("-v"));
+  EXPECT_TRUE(options->overwrite);
 }
 
 TEST(Options, RepeatedOptionsAccumulateAndAreSplitAsInAShell) {
@@ -150,11 +174,57 @@ TEST(Options, AvailableMemoryProportionIsCheckedAndNoted) {
             "0, at most 1");
 }
 
+TEST(Options, ThatOthersLeaveWithoutEffectAreNoted) {
+  const auto notes = [](const Args& args, std::string_view config) {
+    return parse(args, config)->notes;
+  };
+  const std::string_view file = "[training]\nmomentum = 0.8\nsteps = 5\nepochs = 2\n";
+  EXPECT_THAT(notes({}, file), IsEmpty());
+  EXPECT_THAT(notes({"--training.optimizer", "adam"}, file),
+              ElementsAre("training.momentum = 0.8 has no effect with training.optimizer = adam"));
+  EXPECT_THAT(notes({"--training.beta2", "0.9"}, ""),
+              ElementsAre("training.beta2 = 0.9 has no effect with training.optimizer = momentum"));
+  EXPECT_THAT(notes({"--training.schedule-decay", "0.5"}, ""),
+              ElementsAre("training.schedule-decay = 0.5 has no effect with training.schedule = "
+                          "constant"));
+  EXPECT_THAT(notes({"--training.epochs", "7"}, file),
+              ElementsAre("training.epochs = 7 has no effect with training.steps = 5"));
+  EXPECT_THAT(notes({"--training.steps", "7"}, file), IsEmpty());
+}
+
+TEST(Options, OfAModelOnTheCommandLineReplaceTheFilesModel) {
+  const auto onnx = parse({"--model.onnx", "m.onnx"}, "[model]\nname = gpt2\n");
+  ASSERT_TRUE(onnx) << onnx.error().message;
+  EXPECT_EQ(onnx->config.model().name(), "m.onnx");
+  EXPECT_THAT(onnx->notes,
+              ElementsAre("model.onnx = m.onnx replaces the file's model.name = gpt2"));
+  EXPECT_THAT(error_of({"--model.onnx", "m.onnx", "--model.name", "gpt2"}),
+              HasSubstr("exclude each other"));
+  EXPECT_THAT(error_of({}, "[model]\nname = gpt2\nonnx = m.onnx\n"),
+              HasSubstr("exclude each other"));
+}
+
+TEST(Options, OfModelSizesHaveBoundsThatCanBeCompiled) {
+  EXPECT_EQ(error_of({"--model.layers", "5000"}),
+            "--model.layers = 5000 is not allowed; allowed: an integer from 1 to 1024");
+  EXPECT_EQ(error_of({"--model.hidden", "4294967296"}),
+            "--model.hidden = 4294967296 is not allowed; allowed: an integer from 1 to 1048576");
+}
+
 TEST(Options, UnknownNamesGetTheNearestKnown) {
   EXPECT_EQ(error_of({"--num-replica", "3"}),
             "--num-replica: unknown option; did you mean --num-replicas?");
   EXPECT_EQ(error_of({"--training.lerning-rate=3"}),
             "--training.lerning-rate: unknown option; did you mean --training.learning-rate?");
+  EXPECT_EQ(error_of({"--learning-rate", "3"}),
+            "--learning-rate: unknown option; did you mean --training.learning-rate?");
+  EXPECT_EQ(error_of({"--learning_rate=3"}),
+            "--learning_rate: unknown option; did you mean --training.learning-rate?");
+  EXPECT_EQ(error_of({"--sequence-length=3"}),
+            "--sequence-length: unknown option; did you mean --model.sequence-length or "
+            "--data.sequence-length?");
+  EXPECT_EQ(error_of({"--replicas", "3"}),
+            "--replicas: unknown option; did you mean --num-replicas?");
   EXPECT_EQ(error_of({"--quantum"}), "--quantum: unknown option; see poprun-emu --help");
   EXPECT_EQ(error_of({}, "[training]\nlearning-rat = 3\n"),
             "train.cfg:2: unknown key learning-rat in [training]; did you mean learning-rate?");
@@ -195,12 +265,16 @@ TEST(Options, WrongValuesSayWhatIsAllowed) {
   EXPECT_THAT(error_of({"--hostio-address", "here"}), HasSubstr("allowed: HOST:PORT"));
   EXPECT_THAT(error_of({"--hostio-address", "here:0"}), HasSubstr("allowed: HOST:PORT"));
   EXPECT_THAT(error_of({"--mpi-global-args", "'"}), HasSubstr("a ' is not closed"));
+  EXPECT_EQ(parse_options(Args{"-np", "4", "train.cfg"}, "").error().message,
+            "--num-replicas = p is not allowed; allowed: an integer from 1 to 4096");
+  EXPECT_THAT(error_of({"--training.seed=" + std::string(1000, '7')}),
+              AllOf(HasSubstr("777... (1000 characters) is not allowed"), SizeIs(Lt(200U))));
   EXPECT_EQ(parse_options(Args{"train.cfg", "--num-replicas"}, "").error().message,
             "--num-replicas: needs a value");
 }
 
 TEST(Options, TextThatCannotBeSentIsRefused) {
-  EXPECT_THAT(error_of({}, "[model]\nname = \xFF\n"),
+  EXPECT_THAT(error_of({"--model.name=\xFF"}),
               HasSubstr("allowed: 1 to 4096 printable characters in UTF-8"));
   EXPECT_THAT(error_of({"--output-dir="}), HasSubstr("needs a value"));
   EXPECT_EQ(error_of({"--model.name", "\xC3\xA9"}), "no error");

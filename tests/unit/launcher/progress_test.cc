@@ -40,7 +40,10 @@ TEST(Progress, IsOneLineWithSpeedAndTimeLeft) {
 TEST(Progress, FitsTheTerminal) {
   EXPECT_EQ(at_step_340().line(79),
             "step 340/1404  epoch 2/6  loss 0.3124  5,120 samples/s  ETA 0:53");
-  EXPECT_EQ(at_step_340().line(24), "step 340/1404  epoch 2/6");
+  EXPECT_EQ(at_step_340().line(59), "step 340/1404  epoch 2/6  loss 0.3124  ETA 0:53");
+  EXPECT_EQ(at_step_340().line(40), "step 340/1404  epoch 2/6  ETA 0:53");
+  EXPECT_EQ(at_step_340().line(24), "step 340/1404  ETA 0:53");
+  EXPECT_EQ(at_step_340().line(10), "step 340/1");
 }
 
 TEST(Progress, BeforeTheFirstStepSaysSo) {
