@@ -245,8 +245,8 @@ std::vector<std::size_t> HostWire::silent(std::span<const std::size_t> hosts) co
 void HostWire::tell(const Error& error) {
   link_->abandon();
   Notice notice{.kind = Notice::Kind::kGivesUp, .code = error.code};
-  std::memcpy(notice.message, error.message.data(),
-              std::min(error.message.size(), sizeof(notice.message) - 1));
+  const std::string_view message = cut_to(error.message, sizeof(notice.message) - 1);
+  message.copy(notice.message, message.size());
   std::vector<MPI_Request> requests;
   {
     const std::lock_guard lock(link_->mutex());
