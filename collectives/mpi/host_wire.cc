@@ -144,14 +144,18 @@ Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseco
     waited += grace;
     lost = silent(late_hosts(post));
   }
-  if (ended && !stop) {
+  std::vector<std::size_t> late;
+  if (!ended) {
+    late = late_hosts(post);  // None where the last bytes came just now.
+  }
+  if (!stop && late.empty()) {
     posts_.pop_front();
     return {};
   }
   link_->abandon();
   if (!stop) {
-    const std::vector<std::size_t> all = replicas_of(late_hosts(post));
-    told = {ErrorCode::kInfrastructure, late_message(call, lost.empty() ? all : lost, waited)};
+    told = {ErrorCode::kInfrastructure,
+            late_message(call, lost.empty() ? replicas_of(late) : lost, waited)};
   }
   return tl::unexpected<Error>{told};
 }
