@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "collectives/local/call.h"
+
 namespace poprun::collectives {
 
 Background::~Background() {
@@ -17,6 +19,7 @@ Background::~Background() {
 
 Status Background::begin(Communicator& parent, Reduction reduction,
                          std::span<const Buffer> buffers) {
+  POPRUN_TRY(check_reduction(reduction, buffers));
   if (channel_ == nullptr) {
     POPRUN_ASSIGN(channel_, parent.group({.kind = Group::Kind::kAll}));
     thread_ = std::thread([this] { work(); });

@@ -53,11 +53,22 @@ void Call::add_name(std::string_view added) {
   layout = mix_layout(layout, added.size());
   if (++names == 1) {
     constexpr std::string_view kCut = "...";
-    std::memcpy(name.data(), added.data(), std::min(added.size(), name.size() - 1));
-    if (added.size() >= name.size()) {
-      std::memcpy(name.data() + name.size() - 1 - kCut.size(), kCut.data(), kCut.size());
+    if (added.size() < name.size()) {
+      added.copy(name.data(), added.size());
+    } else {
+      const std::string_view kept = cut_to(added, name.size() - 1 - kCut.size());
+      kept.copy(name.data(), kept.size());
+      kCut.copy(name.data() + kept.size(), kCut.size());
     }
   }
+}
+
+std::string_view cut_to(std::string_view text, std::size_t bytes_max) {
+  std::size_t size = std::min(text.size(), bytes_max);
+  while (size > 0 && size < text.size() && (static_cast<unsigned char>(text[size]) >> 6U) == 0b10) {
+    --size;
+  }
+  return text.substr(0, size);
 }
 
 const char* name_of(CallKind kind) {

@@ -56,6 +56,10 @@ std::string describe(const Call& call);
 /// " ('conv1.weight.gradient' and 9 more)"; empty where the call has no names.
 std::string names_of(const Call& call);
 
+/// The beginning of a text in UTF-8, at most so many bytes and no part of a character: what
+/// travels must stay valid, or protobuf drops the whole report of a failure.
+std::string_view cut_to(std::string_view text, std::size_t bytes_max);
+
 /// "replica 5", "replicas 0-2, 5". Requires: ascending, not empty.
 std::string replica_list(std::span<const std::size_t> replicas);
 

@@ -233,8 +233,8 @@ Status Rendezvous::give_up(Error error) {
   }
   std::uint32_t state = kNone;
   if (board_->failure_state.compare_exchange_strong(state, kBeingWritten)) {
-    const std::size_t length = std::min(error.message.size(), board_->failure.size() - 1);
-    std::memcpy(board_->failure.data(), error.message.data(), length);
+    const std::string_view message = cut_to(error.message, board_->failure.size() - 1);
+    message.copy(board_->failure.data(), message.size());
     board_->failure_code = error.code;
     board_->failure_state.store(kWritten, std::memory_order_release);
     board_->word.fetch_or(kFailed, std::memory_order_acq_rel);

@@ -144,14 +144,18 @@ Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseco
     waited += grace;
     lost = silent(late_hosts(post));
   }
-  if (ended && !stop) {
+  std::vector<std::size_t> late;
+  if (!ended) {
+    late = late_hosts(post);  // None where the last bytes came just now.
+  }
+  if (!stop && late.empty()) {
     posts_.pop_front();
     return {};
   }
   link_->abandon();
   if (!stop) {
-    const std::vector<std::size_t> all = replicas_of(late_hosts(post));
-    told = {ErrorCode::kInfrastructure, late_message(call, lost.empty() ? all : lost, waited)};
+    told = {ErrorCode::kInfrastructure,
+            late_message(call, lost.empty() ? replicas_of(late) : lost, waited)};
   }
   return tl::unexpected<Error>{told};
 }
@@ -245,8 +249,8 @@ std::vector<std::size_t> HostWire::silent(std::span<const std::size_t> hosts) co
 void HostWire::tell(const Error& error) {
   link_->abandon();
   Notice notice{.kind = Notice::Kind::kGivesUp, .code = error.code};
-  std::memcpy(notice.message, error.message.data(),
-              std::min(error.message.size(), sizeof(notice.message) - 1));
+  const std::string_view message = cut_to(error.message, sizeof(notice.message) - 1);
+  message.copy(notice.message, message.size());
   std::vector<MPI_Request> requests;
   {
     const std::lock_guard lock(link_->mutex());

@@ -104,7 +104,8 @@ struct Limit {
 tl::unexpected<Error> late(std::span<const std::size_t> missing, const Limit& limit) {
   return fail(ErrorCode::kInfrastructure,
               collectives::late_message("start of the exchange", missing, limit.deadline) +
-                  "; if they run, MPI does not reach them from here");
+                  "; if they run, MPI does not reach them from here "
+                  "(--host-subnet)");
 }
 
 Result<std::vector<Introduction>> introduce(const Introduction& mine, const Limit& limit) {

@@ -105,8 +105,8 @@ class Communicator {
   virtual Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
   /// Begins an all_reduce and comes back. It goes on while this replica does other things, other
-  /// calls of the communicator included; nobody may touch the buffers until `await_all_reduces`
-  /// has returned. Those begun are carried out one after another.
+  /// calls of the communicator included; nobody may touch the buffers or their names until
+  /// `await_all_reduces` has returned. Those begun are carried out one after another.
   virtual Status begin_all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
   /// Waits until all reductions begun are done. Errors: also theirs.

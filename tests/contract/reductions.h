@@ -235,11 +235,15 @@ inline void mean_of_integers_is_refused_without_harm(Communicator& world) {
   const Status reduced = world.all_reduce(Reduction::kMean, std::span(&buffer, 1));
   const Status scattered =
       world.reduce_scatter(Reduction::kMean, ElementType::kI32, data, std::span(data).first(4));
+  const Status begun = world.begin_all_reduce(Reduction::kMean, std::span(&buffer, 1));
 
   ASSERT_FALSE(reduced);
   EXPECT_EQ(reduced.error().code, ErrorCode::kBug);
   EXPECT_THAT(reduced.error().message, testing::HasSubstr("integers have no mean"));
   EXPECT_FALSE(scattered);
+  EXPECT_FALSE(begun);
+  EXPECT_TRUE(world.begin_all_reduce(Reduction::kSum, std::span(&buffer, 1)));
+  EXPECT_TRUE(world.await_all_reduces());
   EXPECT_TRUE(world.barrier());
 }
 

@@ -46,6 +46,21 @@ TEST(Call, CutsALongNameButTellsItFromOthers) {
   EXPECT_FALSE(one == other);
 }
 
+TEST(Call, CutsANameBetweenCharacters) {
+  std::string name = "x";
+  for (int i = 0; i < 35; ++i) {
+    name += "\u00e9";
+  }
+  Call call;
+
+  call.add_name(name);
+
+  EXPECT_EQ(names_of(call), " ('" + name.substr(0, 59) + "...')");
+  EXPECT_EQ(cut_to("a\u20ac", 4), "a\u20ac");
+  EXPECT_EQ(cut_to("a\u20ac", 3), "a");
+  EXPECT_EQ(cut_to("\u20ac", 0), "");
+}
+
 TEST(Call, TellsNamesApartByTheirOrder) {
   Call one;
   Call other;
