@@ -61,15 +61,17 @@ std::vector<TensorId> tensors_by_name(const Graph& graph, const std::set<Role>& 
   return found;
 }
 
-/// Replaces each gradient by an accumulator over the step's micro-batches, zeroed in `begin`.
-void accumulate_gradients(Builder& begin, Builder& body,
+/// Replaces each gradient by an accumulator over the step's micro-batches, zeroed in `begin`: their
+/// sum, or their running mean, which neither overflows nor loses the last of many terms in float16.
+void accumulate_gradients(Builder& begin, Builder& body, bool mean,
                           std::vector<ParameterGradient>& gradients) {
+  const Attributes attributes{{"mean", std::int64_t{mean ? 1 : 0}}};
   for (ParameterGradient& pair : gradients) {
     const std::string name = begin.graph().tensor(pair.parameter).name + ".accumulator";
     const TensorId sum = begin.add_one(
         "fill", {}, {{"shape", begin.type(pair.parameter).shape}, {"value", 0.0}}, name);
     begin.graph().set_role(sum, Role::kGradient);
-    body.update("accumulate", {sum, pair.gradient}, {}, {sum});
+    body.update("accumulate", {sum, pair.gradient}, attributes, {sum});
     pair.gradient = sum;
   }
 }
@@ -114,7 +116,8 @@ Status add_update(Builder& update, const CompileOptions& options,
                   const std::vector<ParameterGradient>& gradients, Controls controls,
                   TensorId metrics) {
   OptimizerOptions optimizer = options.optimizer;
-  optimizer.gradient_scale = 1.0 / static_cast<double>(options.gradient_accumulation);
+  optimizer.gradient_scale =
+      options.precision.half ? 1.0 : 1.0 / static_cast<double>(options.gradient_accumulation);
   optimizer.master_weights = options.precision.master_weights;
   const bool host_scales_loss = controls.scalars.loss_scale.has_value();
   if (!host_scales_loss) {
@@ -175,7 +178,7 @@ Status add_training(Graph& graph, const CompileOptions& options) {
   POPRUN_ASSIGN(std::vector<ParameterGradient> gradients,
                 differentiate(body, outputs.loss, loss_scale, frozen));
   if (options.gradient_accumulation > 1) {
-    accumulate_gradients(begin, body, gradients);
+    accumulate_gradients(begin, body, options.precision.half, gradients);
   }
   POPRUN_TRY(begin.status());
   POPRUN_TRY(body.status());

@@ -10,7 +10,8 @@
 ///                              added to scores [B,h,T,T] so that no token sees the others
 ///   causal_mask() size=T   ->  f32[T,T], 0 where the column is not behind the row, else -16,384:
 ///                              added to attention's scores, it leaves later tokens unseen
-///   accumulate(sum, x)     ->  sum, updated in place to sum + x
+///   accumulate(sum, x)     ->  sum, updated in place to sum + x; with mean=1 to the mean over the
+///                              step's micro-batches so far, sum + (x - sum) / their number
 ///   accumulate_metrics(total f32[3], loss, correct, count)  ->  total, updated in place by
 ///                              [loss * count, correct, count]
 ///
@@ -34,7 +35,20 @@ POPRUN_SIMD void sum(const float* a, const float* b, float* y, std::int64_t n) {
   }
 }
 
+POPRUN_SIMD void approach(const float* mean, const float* x, float share, float* y,
+                          std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = mean[i] + (x[i] - mean[i]) * share;
+  }
+}
+
 std::unique_ptr<Kernel> sum_numerics(const Signature& s) {
+  if (s.attributes.has("mean") && s.attributes.integer("mean") != 0) {
+    return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
+      const float share = 1.0F / static_cast<float>(t.moment->micro_batch + 1);
+      approach(t.input_f32(0), t.input_f32(1), share, t.output_f32(0), n);
+    });
+  }
   return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
     sum(t.input_f32(0), t.input_f32(1), t.output_f32(0), n);
   });
@@ -42,6 +56,10 @@ std::unique_ptr<Kernel> sum_numerics(const Signature& s) {
 
 Work one_flop(const Signature& s) {
   return elementwise_work(s, 1);
+}
+
+Work sum_work(const Signature& s) {
+  return elementwise_work(s, s.attributes.has("mean") && s.attributes.integer("mean") != 0 ? 3 : 1);
 }
 
 Result<std::vector<TensorType>> fill_shape(const Signature& s) {
@@ -121,7 +139,7 @@ std::unique_ptr<Kernel> metrics_numerics(const Signature& /*s*/) {
 }  // namespace
 
 std::vector<Operator> arithmetic_operators() {
-  return {{"accumulate", same_types, nullptr, one_flop, sum_numerics},
+  return {{"accumulate", same_types, nullptr, sum_work, sum_numerics},
           {"attention_mask", attention_mask_shape, nullptr, fill_work, attention_mask_numerics},
           {"causal_mask", causal_mask_shape, nullptr, fill_work, causal_mask_numerics},
           {"fill", fill_shape, nullptr, fill_work, fill_numerics},

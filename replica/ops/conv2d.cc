@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "replica/ops/column_sums/column_sums.h"
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/dnnl/matmul.h"
 #include "replica/ops/image.h"
@@ -251,29 +252,32 @@ class ProductOfGradients final : public Kernel {
   std::unique_ptr<Kernel> product_;
 };
 
-std::unique_ptr<Kernel> weight_gradient_numerics(const Signature& s) {
+std::unique_ptr<Kernel> weight_product(const Signature& s) {
   const Geometry g(s.attributes);
   const TensorType& x = s.inputs[0];
   const TensorType& dy = s.inputs[1];
   const TensorType dw = weights_of(s.outputs[0], g.groups);
-  const bool with_bias = s.outputs.size() == 2;
-  if (const auto p = product_of(x, s.outputs[0], g); p && !with_bias) {
+  if (const auto p = product_of(x, s.outputs[0], g)) {
     return std::make_unique<ProductOfGradients>(*p);
   }
   const dnnl::convolution_backward_weights::primitive_desc plan(
-      {dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(dw),
-       with_bias ? bias_desc(dy) : memory::desc(), dnnl_desc(dy), g.stride, g.dilation, g.pad_begin,
-       g.pad_end},
-      dnnl_attributes(), dnnl_cpu(), plan_forward(x, dw, dy, g, with_bias));
-  std::vector<DnnlKernel::Argument> arguments = {
+      {dnnl::algorithm::convolution_direct, dnnl_desc(x), dnnl_desc_any(dw), memory::desc(),
+       dnnl_desc(dy), g.stride, g.dilation, g.pad_begin, g.pad_end},
+      dnnl_attributes(), dnnl_cpu(), plan_forward(x, dw, dy, g, false));
+  const std::vector<DnnlKernel::Argument> arguments = {
       {DNNL_ARG_SRC, false, 0, dnnl_desc(x), plan.src_desc()},
       {DNNL_ARG_DIFF_DST, false, 1, dnnl_desc(dy), plan.diff_dst_desc()},
       {DNNL_ARG_DIFF_WEIGHTS, true, 0, dnnl_desc(dw), plan.diff_weights_desc()}};
-  if (with_bias) {
-    arguments.push_back({DNNL_ARG_DIFF_BIAS, true, 1, bias_desc(dy), bias_desc(dy)});
-  }
   return std::make_unique<DnnlKernel>(dnnl::convolution_backward_weights(plan),
                                       plan.scratchpad_desc(), arguments);
+}
+
+std::unique_ptr<Kernel> weight_gradient_numerics(const Signature& s) {
+  if (s.outputs.size() == 1) {
+    return weight_product(s);
+  }
+  const std::int64_t O = s.inputs[1].shape[1];
+  return with_column_sums(weight_product(s), s.inputs[1].elements() / O, O);
 }
 
 Work weight_gradient_work(const Signature& s) {

@@ -1,8 +1,8 @@
 #include <algorithm>
 
+#include "replica/ops/column_sums/column_sums.h"
 #include "replica/ops/dnnl/matmul.h"
 #include "replica/ops/operator.h"
-#include "replica/ops/simd.h"
 
 /// Dense layer.
 ///
@@ -123,62 +123,34 @@ Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
   return outputs;
 }
 
-POPRUN_SIMD void add_row(const float* __restrict dy, float* __restrict db, std::int64_t O) {
-  for (std::int64_t o = 0; o < O; ++o) {
-    db[o] += dy[o];
+/// dw = dy^T x, or x^T dy.
+class WeightProduct final : public Kernel {
+ public:
+  explicit WeightProduct(const Signature& s) : swaps_(!input_major(s.attributes)) {
+    const std::int64_t B = rows_of(s.inputs[0]);
+    const DnnlMatrix x = DnnlMatrix::plain({B, s.inputs[0].shape.back()});
+    const DnnlMatrix dy = DnnlMatrix::plain({B, s.inputs[1].shape.back()});
+    const DnnlMatrix dw = DnnlMatrix::plain(s.outputs[0].shape);
+    product_ = swaps_ ? matmul_kernel(dy.transposed(), x, dw, false)
+                      : matmul_kernel(x.transposed(), dy, dw, false);
   }
-}
+  void run(const Operands& t) override {
+    product_->run(
+        {{t.inputs[swaps_ ? 1 : 0], t.inputs[swaps_ ? 0 : 1]}, {t.outputs[0]}, t.scratch});
+  }
+  [[nodiscard]] Bytes scratch() const override { return product_->scratch(); }
 
-/// The same for four rows, which lie one behind the other.
-POPRUN_SIMD void add_four_rows(const float* __restrict dy, float* __restrict db, std::int64_t O) {
-  for (std::int64_t o = 0; o < O; ++o) {
-    db[o] = (((db[o] + dy[o]) + dy[O + o]) + dy[2 * O + o]) + dy[3 * O + o];
-  }
-}
-
-/// db, beside the product. Rows are added in order.
-void column_sums(const float* dy, std::int64_t B, std::int64_t O, float* db) {
-  std::fill_n(db, O, 0.0F);
-  std::int64_t b = 0;
-  for (; b + 4 <= B; b += 4) {
-    add_four_rows(dy + b * O, db, O);
-  }
-  for (; b < B; ++b) {
-    add_row(dy + b * O, db, O);
-  }
-}
+ private:
+  bool swaps_;
+  std::unique_ptr<Kernel> product_;
+};
 
 std::unique_ptr<Kernel> weight_gradient_numerics(const Signature& s) {
-  class WeightGradient final : public Kernel {
-   public:
-    explicit WeightGradient(const Signature& s)
-        : B_(rows_of(s.inputs[0])),
-          O_(s.inputs[1].shape.back()),
-          with_bias_(with_bias(s.attributes)),
-          swaps_(!input_major(s.attributes)) {
-      const DnnlMatrix x = DnnlMatrix::plain({B_, s.inputs[0].shape.back()});
-      const DnnlMatrix dy = DnnlMatrix::plain({B_, O_});
-      const DnnlMatrix dw = DnnlMatrix::plain(s.outputs[0].shape);
-      product_ = swaps_ ? matmul_kernel(dy.transposed(), x, dw, false)
-                        : matmul_kernel(x.transposed(), dy, dw, false);
-    }
-    void run(const Operands& t) override {
-      product_->run(
-          {{t.inputs[swaps_ ? 1 : 0], t.inputs[swaps_ ? 0 : 1]}, {t.outputs[0]}, t.scratch});
-      if (with_bias_) {
-        column_sums(t.input_f32(1), B_, O_, t.output_f32(1));
-      }
-    }
-    [[nodiscard]] Bytes scratch() const override { return product_->scratch(); }
-
-   private:
-    std::int64_t B_;
-    std::int64_t O_;
-    bool with_bias_;
-    bool swaps_;
-    std::unique_ptr<Kernel> product_;
-  };
-  return std::make_unique<WeightGradient>(s);
+  auto product = std::make_unique<WeightProduct>(s);
+  if (!with_bias(s.attributes)) {
+    return product;
+  }
+  return with_column_sums(std::move(product), rows_of(s.inputs[1]), s.inputs[1].shape.back());
 }
 
 Work weight_gradient_work(const Signature& s) {

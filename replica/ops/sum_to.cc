@@ -9,10 +9,10 @@
 /// sum_to(x) shape=[..] layout="row-major" | "nhwc" scale=.  ->  y
 ///
 /// The gradient of broadcasting (and `expand` is its own): x summed over the dimensions along which
-/// `shape` is repeated to give x's shape. Elements are added in the order in which x lies in
-/// memory; sums along its rows in 16 interleaved parts first, whatever the CPU. Sums are multiplied
-/// by `scale`, which may be left out and is then 1: a mean that is stored in half precision exists
-/// where its sum would be infinite.
+/// `shape` is repeated to give x's shape. Elements are added in double, in the order in which x
+/// lies in memory; sums along its rows in 16 interleaved parts first, whatever the CPU. Sums are
+/// multiplied by `scale`, which may be left out and is then 1, and rounded once: a mean that is
+/// stored in half precision exists where its sum would be infinite.
 namespace poprun {
 namespace {
 
@@ -31,55 +31,69 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{*y};
 }
 
-POPRUN_SIMD void add_rows(const float* __restrict x, float* __restrict y, std::int64_t n) {
+POPRUN_SIMD void add_rows(const float* __restrict x, double* __restrict y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    y[i] += x[i];
+    y[i] += static_cast<double>(x[i]);
   }
 }
 
-POPRUN_SIMD float row_sum(const float* x, std::int64_t n) {
-  std::array<float, 16> lanes{};
+POPRUN_SIMD double row_sum(const float* x, std::int64_t n) {
+  std::array<double, 16> lanes{};
   std::int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
     for (std::size_t l = 0; l < 16; ++l) {
-      lanes[l] += x[i + static_cast<std::int64_t>(l)];
+      lanes[l] += static_cast<double>(x[i + static_cast<std::int64_t>(l)]);
     }
   }
-  float sum = 0;
-  for (const float lane : lanes) {
+  double sum = 0;
+  for (const double lane : lanes) {
     sum += lane;
   }
   for (; i < n; ++i) {
-    sum += x[i];
+    sum += static_cast<double>(x[i]);
   }
   return sum;
 }
 
-void add_row(const float* x, float* y, std::int64_t n, std::int64_t stride) {
+void add_row(const float* x, double* y, std::int64_t n, std::int64_t stride) {
   if (stride == 0) {
     *y += row_sum(x, n);
   } else if (stride == 1) {
     add_rows(x, y, n);
   } else {
     for (std::int64_t i = 0; i < n; ++i) {
-      y[i * stride] += x[i];
+      y[i * stride] += static_cast<double>(x[i]);
     }
   }
 }
 
-std::unique_ptr<Kernel> numerics(const Signature& s) {
-  return make_kernel([loops = broadcast_loops(s.inputs[0], {s.outputs[0]}),
-                      n = s.outputs[0].elements(),
-                      scale = static_cast<float>(scale_of(s.attributes))](const Operands& t) {
-    float* y = t.output_f32(0);
-    std::fill_n(y, n, 0.0F);
-    loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
-      add_row(t.input_f32(0) + at, y + offsets[0], loops.row(), loops.row_stride(0));
+class SumTo final : public Kernel {
+ public:
+  explicit SumTo(const Signature& s)
+      : loops_(broadcast_loops(s.inputs[0], {s.outputs[0]})),
+        n_(s.outputs[0].elements()),
+        scale_(scale_of(s.attributes)) {}
+
+  void run(const Operands& t) override {
+    auto* sums = reinterpret_cast<double*>(t.scratch);  // NOLINT: 64-byte aligned scratch.
+    std::fill_n(sums, n_, 0.0);
+    loops_.for_each_row([&](std::int64_t at, const Shape& offsets) {
+      add_row(t.input_f32(0) + at, sums + offsets[0], loops_.row(), loops_.row_stride(0));
     });
-    if (scale != 1.0F) {
-      std::transform(y, y + n, y, [scale](float sum) { return sum * scale; });
-    }
-  });
+    std::transform(sums, sums + n_, t.output_f32(0),
+                   [this](double sum) { return static_cast<float>(sum * scale_); });
+  }
+
+  [[nodiscard]] Bytes scratch() const override { return Bytes{n_ * 8}; }
+
+ private:
+  BroadcastLoops loops_;
+  std::int64_t n_;
+  double scale_;
+};
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
+  return std::make_unique<SumTo>(s);
 }
 
 Work work(const Signature& s) {

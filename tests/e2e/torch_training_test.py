@@ -19,7 +19,7 @@ from emulated_job import JobTest
 FEATURES, HIDDEN, CLASSES = 7, 9, 4
 SHAPES = {"fc1.weight": (HIDDEN, FEATURES), "fc1.bias": (HIDDEN,),
           "fc2.weight": (CLASSES, HIDDEN), "fc2.bias": (CLASSES,)}
-CASES = 24
+CASES = 20
 LIMITS = {"float": 2e-6, "half": 1e-2}  # Of the largest element of a parameter.
 
 
@@ -166,6 +166,23 @@ class Optimisers(JobTest):
                     self.assertLess(error, LIMITS[case.precision], name)
         print(f"{CASES} jobs, worst error of a weight: float {worst['float']:.1e}, "
               f"half {worst['half']:.1e}")
+
+    def test_see_the_mean_of_many_micro_batches_in_half_precision(self):
+        # 3,000 equal terms: a float16 sum would stop growing at 2,048 of them, or overflow.
+        for count, scale in ((3000, 1), (40, 16384)):
+            case = Case(3)
+            case.optimizer, case.precision, case.replicas, case.instances = "sgd", "half", 1, 1
+            case.keys.update({"optimizer": "sgd", "nesterov": "false", "clip-norm": 0, "steps": 1,
+                              "weight-decay": 0, "schedule": "constant", "warmup-steps": 0,
+                              "gradient-accumulation": count, "loss-scaling": scale,
+                              "learning-rate": 1, "master-weights": "true"})
+            case.micro_batch, case.pieces, case.batch = 1, count, count
+            case.x, case.y = numpy.tile(case.x[:1], (count, 1)), numpy.full(count, CLASSES - 1)
+            got, _ = self.train(case)
+            for name, want in case.train().items():
+                moved = (want - torch.tensor(case.weights[name])).abs().max()
+                error = (got[name].double() - want).abs().max() / moved
+                self.assertLess(error, 0.01, f"{name}, {count} micro-batches")
 
     def test_leave_frozen_weights_alone(self):
         for optimizer in ("momentum", "lamb"):

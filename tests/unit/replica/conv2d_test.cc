@@ -175,6 +175,35 @@ Result<std::vector<TensorType>> shape_with(const std::string& name, Attribute va
   return find_operator("conv2d")->shape({{image({1, 4, 5, 5}), f32({6, 2, 3, 3})}, {}, attributes});
 }
 
+TEST(Conv2dGradient, SumsABiasOverMillionsOfPixels) {
+  // A float32 sum of so many terms, one after the other, loses half of its digits.
+  constexpr std::int64_t kSide = 1500;
+  Graph graph;
+  const TensorId x = graph.add_tensor({"x", image({2, 1, kSide, kSide}), Role::kActivation});
+  const TensorId dy = graph.add_tensor({"dy", image({2, 2, kSide, kSide}), Role::kActivation});
+  const TensorId dw = graph.add_tensor({"dw", f32({2, 1, 1, 1}), Role::kActivation});
+  const TensorId db = graph.add_tensor({"db", f32({2}), Role::kActivation});
+  GraphRunner runner(graph);
+  double expected = 0;
+  for (std::int64_t i = 0; i < 2 * kSide * kSide; ++i) {
+    const float value = 0.1F + 1e-3F * static_cast<float>(i % 7);
+    runner.floats(dy)[at(2 * i)] = value;
+    runner.floats(dy)[at(2 * i + 1)] = -value;
+    expected += static_cast<double>(value);
+  }
+  runner.run({"conv2d_weight_gradient",
+              {x, dy},
+              {dw, db},
+              {{"stride", Shape{1, 1}},
+               {"pad", Shape{0, 0, 0, 0}},
+               {"dilation", Shape{1, 1}},
+               {"groups", std::int64_t{1}},
+               {"kernel", Shape{1, 1}},
+               {"bias", std::int64_t{1}}}});
+  EXPECT_NEAR(static_cast<double>(runner.floats(db)[0]) / expected, 1, 1e-6);
+  EXPECT_NEAR(static_cast<double>(runner.floats(db)[1]) / expected, -1, 1e-6);
+}
+
 TEST(Conv2dShape, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(shape_with("groups", std::int64_t{2}));
   EXPECT_FALSE(shape_with("groups", std::int64_t{1})) << "the weights are of two groups";

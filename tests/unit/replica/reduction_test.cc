@@ -177,6 +177,28 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Reduce,
                                            Case{image({1, 3, 2, 2}), {2, 3}},
                                            Case{image({2, 3, 1, 2}), {1}}));
 
+TEST(Reductions, SumsKeepTheirDigitsOverMillionsOfTerms) {
+  // Over rows, along rows, and both; equal terms are where float32 sums lose most.
+  constexpr std::int64_t kMany = 3'000'000;
+  for (const auto& [shape, axes] : {std::pair{Shape{kMany, 2}, Shape{0}},
+                                    {Shape{2, kMany}, Shape{1}},
+                                    {Shape{kMany, 2}, Shape{0, 1}}}) {
+    Graph graph;
+    graph.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};
+    Builder builder(graph, 1, 0, "");
+    const TensorId x = graph.add_tensor({"x", f32(shape), Role::kParameter});
+    const TensorId y = layers::reduce(builder, "y", Reduction::kSum, x, axes, false);
+    GraphRunner runner(graph);
+    std::ranges::fill(runner.floats(x), 0.1F);
+
+    runner.run(builder.operations());
+
+    const double terms =
+        static_cast<double>(2 * kMany) / static_cast<double>(runner.floats(y).size());
+    EXPECT_FLOAT_EQ(runner.floats(y)[0], static_cast<float>(terms * static_cast<double>(0.1F)));
+  }
+}
+
 TEST(Reductions, MeansInHalfPrecisionExistWhereSumsWouldBeInfinite) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};

@@ -175,7 +175,7 @@ Status convert(Node& node, Element to) {
   const auto known = [](Element element) {
     return is_real(element) || is_integer(element) || element == Proto::BOOL;
   };
-  if (!known(from) || !known(to) || to == Proto::FLOAT16 ||
+  if (!known(from) || !known(to) ||
       (to != from &&
        (to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16))) {
     return node.unsupported(

@@ -226,6 +226,27 @@ std::vector<Case> update_cases() {
                  kExact,
                  kUsual,
                  {0}});
+  const Definition mean = [](const Arrays& in, const Attributes&) {
+    Array y = in[0];
+    for (std::size_t i = 0; i < y.values.size(); ++i) {
+      y.values[i] += (in[1].values[i] - y.values[i]) / 4;  // The test runs micro-batch 3.
+    }
+    return Arrays{y};
+  };
+  all.push_back({"accumulate",
+                 {half({43}), half({43})},
+                 {{"mean", std::int64_t{1}}},
+                 mean,
+                 {0x1p-22, 1},
+                 {1, 0x1p-13},
+                 {0}});
+  all.push_back({"accumulate",
+                 {given(half({2}), {65504, -65504}), given(half({2}), {65504, 65504})},
+                 {{"mean", std::int64_t{1}}},
+                 mean,
+                 kExact,
+                 kUsual,
+                 {0}});
   const Definition value = [](const Arrays& in, const Attributes&) { return Arrays{in[1]}; };
   all.push_back({"assign", {half({43}), single({43})}, {}, value, kExact, kUsual, {0}});
   all.push_back(
