@@ -565,9 +565,11 @@ void Job::finish() {
 
 void Job::show_evaluation(const proto::EvaluationMetrics& metrics) {
   if (!options_.config.inference()) {
-    console_.say(fmt::format(
-        "epoch {}, step {}: test accuracy {:.2f} %, test loss {:.4f}, {} items", metrics.epoch(),
-        metrics.step(), 100 * metrics.accuracy(), metrics.loss(), grouped(metrics.items())));
+    const std::string accuracy =
+        metrics.accuracy() < 0 ? ""
+                               : fmt::format("test accuracy {:.2f} %, ", 100 * metrics.accuracy());
+    console_.say(fmt::format("epoch {}, step {}: {}test loss {:.4f}, {} items", metrics.epoch(),
+                             metrics.step(), accuracy, metrics.loss(), grouped(metrics.items())));
   }
 }
 

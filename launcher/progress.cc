@@ -77,7 +77,8 @@ std::string Progress::text_of_steps(std::size_t width) const {
   std::string step = fmt::format("step {}", last_.step());
   std::string epoch = fmt::format("  epoch {}", last_.epoch());
   std::string loss = fmt::format("  loss {:.4f}", last_.loss());
-  std::string accuracy = fmt::format("  accuracy {:.1f} %", 100 * last_.accuracy());
+  std::string accuracy =
+      last_.accuracy() < 0 ? "" : fmt::format("  accuracy {:.1f} %", 100 * last_.accuracy());
   std::string samples;
   std::string left;
   if (total > 0) {
