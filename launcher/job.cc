@@ -418,8 +418,8 @@ void Job::on_signal(int number) {
   coordinator_->request_drain();
 }
 
-void Job::on_tick() {
-  const double now = monotonic_seconds();
+/// What came late because nobody listened is not the others' fault.
+void Job::notice_own_silence(double now) {
   const double slept = now - std::exchange(last_tick_, now);
   if (slept > kOversleptSeconds) {
     state_.forgive_silence(now);
@@ -430,6 +430,11 @@ void Job::on_tick() {
         "replicas take a launcher that is silent for long for dead",
         slept));
   }
+}
+
+void Job::on_tick() {
+  const double now = monotonic_seconds();
+  notice_own_silence(now);
   if (phase_ == Phase::kStopping) {
     watch_the_stop(now);
     return;
@@ -491,6 +496,7 @@ void Job::give_verdict(const Verdict& verdict) {
   if (phase_ == Phase::kStopping || phase_ == Phase::kOver) {
     return;
   }
+  notice_own_silence(monotonic_seconds());
   // A log that is more than its own beginning has something to tell.
   const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);
   console_.say(has_lines ? fmt::format("{}; last lines in {}/{}", verdict.first_line,
