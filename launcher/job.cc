@@ -592,14 +592,15 @@ void Job::show_shape(const proto::JobShape& shape) {
   const auto mebibytes = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   const std::string work =
       options_.config.inference()
-          ? fmt::format("inference, {} batches of {} samples", grouped(shape.total_steps()),
-                        shape.samples_per_step())
-          : fmt::format("{} steps of {} samples ({} an epoch)", grouped(shape.total_steps()),
-                        shape.samples_per_step(), grouped(shape.steps_per_epoch()));
+          ? fmt::format("inference, {} batches of {}", grouped(shape.total_steps()),
+                        counted(shape.samples_per_step(), "sample"))
+          : fmt::format("{} of {} ({} an epoch)", counted(shape.total_steps(), "step"),
+                        counted(shape.samples_per_step(), "sample"),
+                        grouped(shape.steps_per_epoch()));
   console_.say(fmt::format(
-      "{} on {} replicas: {} parameters, {}, {:.1f} of {:.1f} MiB an IPU",
-      options_.config.model().name(), placement_.num_replicas, grouped(shape.parameter_count()),
-      work, mebibytes(shape.planned_peak_bytes()), mebibytes(shape.memory_capacity_bytes())));
+      "{} on {}: {} parameters, {}, {:.1f} of {:.1f} MiB an IPU", options_.config.model().name(),
+      counted(placement_.num_replicas, "replica"), grouped(shape.parameter_count()), work,
+      mebibytes(shape.planned_peak_bytes()), mebibytes(shape.memory_capacity_bytes())));
   for (const std::string& note : shape.notes()) {
     console_.say(fmt::format("note: {}", note));
   }

@@ -112,6 +112,10 @@ std::string clock_text(double seconds) {
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
+std::string counted(std::uint64_t number, std::string_view one) {
+  return fmt::format("{} {}{}", grouped(number), one, number == 1 ? "" : "s");
+}
+
 std::string grouped(std::uint64_t number) {
   std::string text = std::to_string(number);
   for (std::size_t place = text.size(); place > 3; place -= 3) {

@@ -59,7 +59,7 @@ std::string summary(const proto::Profile& profile, const std::string& result_fol
     rows.emplace_back(
         "steps",
         fmt::format("{}{}{}", grouped(outcome.steps()),
-                    outcome.epochs() > 0 ? fmt::format(" in {} epochs", outcome.epochs()) : "",
+                    outcome.epochs() > 0 ? " in " + counted(outcome.epochs(), "epoch") : "",
                     outcome.drained() ? ", stopped early on request" : ""));
     if (outcome.loss_scale() > 0) {
       rows.emplace_back("loss scale", fmt::format("{:g}, {} steps skipped", outcome.loss_scale(),

@@ -111,6 +111,12 @@ proto::Profile profile() {
   return profile;
 }
 
+TEST(Counted, KnowsOneFromMany) {
+  EXPECT_EQ(counted(1, "replica"), "1 replica");
+  EXPECT_EQ(counted(0, "epoch"), "0 epochs");
+  EXPECT_EQ(counted(1872, "step"), "1,872 steps");
+}
+
 TEST(Summary, GivesEachFigureItsUnitAndClock) {
   EXPECT_EQ(summary(profile(), "out"),
             "test accuracy  91.32 % of 10,000 items\n"
