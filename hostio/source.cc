@@ -17,8 +17,11 @@ Result<std::map<std::string, std::string, std::less<>>> parse_parameters(std::st
       return fail(ErrorCode::kUsage,
                   fmt::format("{}: needed key=value between commas, had \"{}\"", what, entry));
     }
-    parameters.insert_or_assign(std::string{entry.substr(0, equals)},
-                                std::string{entry.substr(equals + 1)});
+    const std::string key{entry.substr(0, equals)};
+    if (!parameters.emplace(key, entry.substr(equals + 1)).second) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: {} is given twice; remove one of the two", what, key));
+    }
     list.remove_prefix(std::min(entry.size() + 1, list.size()));
   }
   return parameters;

@@ -29,13 +29,14 @@ void Display::show_shape(const proto::JobShape& shape) {
   progress_.shape(shape);
   const std::string work =
       config_.inference()
-          ? fmt::format("inference, {} batches of {} samples", grouped(shape.total_steps()),
-                        shape.samples_per_step())
-          : fmt::format("{} steps of {} samples ({} an epoch)", grouped(shape.total_steps()),
-                        shape.samples_per_step(), grouped(shape.steps_per_epoch()));
+          ? fmt::format("inference, {} batches of {}", grouped(shape.total_steps()),
+                        counted(shape.samples_per_step(), "sample"))
+          : fmt::format("{} of {} ({} an epoch)", counted(shape.total_steps(), "step"),
+                        counted(shape.samples_per_step(), "sample"),
+                        grouped(shape.steps_per_epoch()));
   console_.say(fmt::format(
-      "{} on {} replicas: {} parameters, {}, {:.1f} of {:.1f} MiB an IPU", config_.model().name(),
-      config_.topology().num_replicas(), grouped(shape.parameter_count()), work,
+      "{} on {}: {} parameters, {}, {:.1f} of {:.1f} MiB an IPU", config_.model().name(),
+      counted(config_.topology().num_replicas(), "replica"), grouped(shape.parameter_count()), work,
       mebibytes(shape.planned_peak_bytes()), mebibytes(shape.memory_capacity_bytes())));
   for (const std::string& note : shape.notes()) {
     console_.say(fmt::format("note: {}", note));
@@ -44,9 +45,11 @@ void Display::show_shape(const proto::JobShape& shape) {
 
 void Display::show_evaluation(const proto::EvaluationMetrics& metrics) {
   if (!config_.inference()) {
-    console_.say(fmt::format(
-        "epoch {}, step {}: test accuracy {:.2f} %, test loss {:.4f}, {} items", metrics.epoch(),
-        metrics.step(), 100 * metrics.accuracy(), metrics.loss(), grouped(metrics.items())));
+    const std::string accuracy =
+        metrics.accuracy() < 0 ? ""
+                               : fmt::format("test accuracy {:.2f} %, ", 100 * metrics.accuracy());
+    console_.say(fmt::format("epoch {}, step {}: {}test loss {:.4f}, {} items", metrics.epoch(),
+                             metrics.step(), accuracy, metrics.loss(), grouped(metrics.items())));
   }
 }
 

@@ -19,6 +19,7 @@ namespace {
 constexpr std::chrono::milliseconds kTick{100};
 constexpr double kHoldSeconds = 2;  ///< For mpirun's lines, until it is clear that nothing failed.
 constexpr double kOversleptSeconds = 1;       // A tick this late: it was us who did not run.
+constexpr double kToldSeconds = 4;            // And then the user should know.
 constexpr double kDetailsSeconds = 2.5;       // mpirun tells a signal about 2 s after the death.
 constexpr double kPeersFailureSeconds = 0.5;  // One side's words come before those of the others.
 constexpr double kQuietSeconds = 4;           // And two heartbeats: no machine is so busy.
@@ -296,11 +297,23 @@ void Job::on_signal(int number) {
   coordinator_->request_drain();
 }
 
-void Job::on_tick() {
-  const double now = monotonic_seconds();
-  if (now - std::exchange(last_tick_, now) > kOversleptSeconds) {
+/// What came late because nobody listened is not the others' fault.
+void Job::notice_own_silence(double now) {
+  const double slept = now - std::exchange(last_tick_, now);
+  if (slept > kOversleptSeconds) {
     state_.forgive_silence(now);
   }
+  if (slept > kToldSeconds) {
+    console_.say(fmt::format(
+        "note: poprun-emu itself did not run for {:.0f} s (stopped, or the machine asleep); "
+        "replicas take a launcher that is silent for long for dead",
+        slept));
+  }
+}
+
+void Job::on_tick() {
+  const double now = monotonic_seconds();
+  notice_own_silence(now);
   if (phase_ == Phase::kStopping) {
     watch_the_stop(now);
     return;
@@ -365,6 +378,7 @@ void Job::give_verdict(const Verdict& verdict) {
   if (ending()) {
     return;
   }
+  notice_own_silence(monotonic_seconds());
   // A log that is more than its own beginning has something to tell.
   const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);
   console_.say(has_lines

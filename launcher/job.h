@@ -66,6 +66,7 @@ class Job final : private CoordinatorEvents {
   void on_mpirun_exit(int status);
   void on_data_server_exit(int status);
   void on_signal(int number);
+  void notice_own_silence(double now);
   void on_tick();
 
   // Deciding and ending.

@@ -77,7 +77,8 @@ std::string Progress::text_of_steps(std::size_t width) const {
   std::string step = fmt::format("step {}", last_.step());
   std::string epoch = fmt::format("  epoch {}", last_.epoch());
   std::string loss = fmt::format("  loss {:.4f}", last_.loss());
-  std::string accuracy = fmt::format("  accuracy {:.1f} %", 100 * last_.accuracy());
+  std::string accuracy =
+      last_.accuracy() < 0 ? "" : fmt::format("  accuracy {:.1f} %", 100 * last_.accuracy());
   std::string samples;
   std::string left;
   if (total > 0) {
@@ -109,6 +110,10 @@ std::string clock_text(double seconds) {
     return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
   }
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+std::string counted(std::uint64_t number, std::string_view one) {
+  return fmt::format("{} {}{}", grouped(number), one, number == 1 ? "" : "s");
 }
 
 std::string grouped(std::uint64_t number) {

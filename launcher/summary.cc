@@ -43,11 +43,15 @@ std::string summary(const proto::Profile& profile, const std::string& result_fol
   const bool inference = profile.config().inference();
 
   std::vector<std::pair<std::string, std::string>> rows;
-  if (outcome.test_accuracy() >= 0) {
+  const bool has_accuracy = outcome.test_accuracy() >= 0;
+  const std::string items = fmt::format(" of {} items", grouped(outcome.test_items()));
+  if (outcome.test_items() > 0 && has_accuracy) {
     rows.emplace_back("test accuracy",
-                      fmt::format("{:.2f} % of {} items", 100 * outcome.test_accuracy(),
-                                  grouped(outcome.test_items())));
-    rows.emplace_back("test loss", fmt::format("{:.4f}", outcome.test_loss()));
+                      fmt::format("{:.2f} %{}", 100 * outcome.test_accuracy(), items));
+  }
+  if (outcome.test_items() > 0) {
+    rows.emplace_back("test loss",
+                      fmt::format("{:.4f}{}", outcome.test_loss(), has_accuracy ? "" : items));
   }
   if (!inference) {
     rows.emplace_back("final loss",
@@ -55,12 +59,11 @@ std::string summary(const proto::Profile& profile, const std::string& result_fol
     rows.emplace_back(
         "steps",
         fmt::format("{}{}{}", grouped(outcome.steps()),
-                    outcome.epochs() > 0 ? fmt::format(" in {} epochs", outcome.epochs()) : "",
+                    outcome.epochs() > 0 ? " in " + counted(outcome.epochs(), "epoch") : "",
                     outcome.drained() ? ", stopped early on request" : ""));
     if (outcome.loss_scale() > 0) {
-      rows.emplace_back("loss scale",
-                        fmt::format("{:g}, {} steps skipped", outcome.loss_scale(),
-                                    grouped(outcome.skipped_steps())));
+      rows.emplace_back("loss scale", fmt::format("{:g}, {} steps skipped", outcome.loss_scale(),
+                                                  grouped(outcome.skipped_steps())));
     }
   }
   rows.emplace_back(

@@ -82,6 +82,14 @@ std::string upper(std::string text) {
   return text;
 }
 
+template <typename Metrics>
+std::string row_of(const Metrics& metrics, std::string_view split) {
+  const std::string accuracy =
+      metrics.accuracy() < 0 ? "" : fmt::format("{:.9g}", metrics.accuracy());
+  return fmt::format("{},{},{},{:.9g},{},{:.9g},{:.9g}\n", metrics.step(), metrics.epoch(), split,
+                     metrics.loss(), accuracy, metrics.wall_seconds(), metrics.device_seconds());
+}
+
 }  // namespace
 
 Status prepare_output_folder(const std::string& folder, bool overwrite) {
@@ -150,15 +158,11 @@ std::string metrics_header() {
 }
 
 std::string metrics_row(const proto::StepMetrics& metrics) {
-  return fmt::format("{},{},train,{:.9g},{:.9g},{:.9g},{:.9g}\n", metrics.step(), metrics.epoch(),
-                     metrics.loss(), metrics.accuracy(), metrics.wall_seconds(),
-                     metrics.device_seconds());
+  return row_of(metrics, "train");
 }
 
 std::string metrics_row(const proto::EvaluationMetrics& metrics) {
-  return fmt::format("{},{},test,{:.9g},{:.9g},{:.9g},{:.9g}\n", metrics.step(), metrics.epoch(),
-                     metrics.loss(), metrics.accuracy(), metrics.wall_seconds(),
-                     metrics.device_seconds());
+  return row_of(metrics, "test");
 }
 
 Status WeightsCollector::take(const proto::TensorChunk& chunk) {

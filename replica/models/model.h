@@ -42,10 +42,10 @@ struct ModelInputs {
 
 /// What every model ends in: scalars over the micro-batch, and what inference puts out.
 struct ModelOutputs {
-  bool scored = true;                       ///< False: there are no scalars, see ModelInputs.
-  TensorId loss{};                          ///< Mean over `count` items; what training lowers.
-  TensorId correct{};                       ///< Items answered right.
-  TensorId count{};                         ///< Items that count: padding does not.
+  bool scored = true;  ///< False: there are no scalars, see ModelInputs.
+  TensorId loss{};     ///< Mean over `count` items; what training lowers.
+  TensorId correct{};  ///< Items answered right; -`count` where the loss knows no right and wrong.
+  TensorId count{};    ///< Items that count: padding does not.
   std::optional<TensorId> prediction = {};  ///< Logits [micro-batch, ...].
 };
 

@@ -14,7 +14,7 @@ struct StepReport {
   std::uint64_t step = 0;   ///< From 1.
   std::uint32_t epoch = 0;  ///< From 1.
   double loss = 0;
-  double accuracy = 0;        ///< 0 to 1.
+  double accuracy = 0;        ///< 0 to 1; -1 where the loss knows no right and wrong.
   double wall_seconds = 0;    ///< Since the first step began.
   double device_seconds = 0;  ///< Device clock since the first step began.
 };

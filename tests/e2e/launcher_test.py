@@ -127,6 +127,18 @@ class Signals(LauncherTest):
         self.assert_gone(job)
 
 
+class Stopped(LauncherTest):
+    def test_launcher_says_how_long_it_did_not_run(self):
+        job = self.fake("-n", 2, steps=LONG)
+        job.wait_for_step(3)
+        job.process.send_signal(signal.SIGSTOP)
+        time.sleep(5)
+        job.process.send_signal(signal.SIGCONT)
+        job.wait_until(lambda: "note" in job.stderr, "note", 5)
+        self.assertRegex(job.stderr, "poprun-emu itself did not run for [5-9] s")
+        self.assertIsNone(job.process.poll())
+
+
 class DataServer(LauncherTest):
     def test_that_dies_is_a_line_with_the_command_to_start_it_again(self):
         job = self.fake("-n", 2, steps=LONG)

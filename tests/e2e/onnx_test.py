@@ -143,6 +143,8 @@ class Training(JobTest):
         for row, loss in zip(job.metrics(), expected, strict=True):
             self.assertAlmostEqual(float(row["loss"]), loss, delta=1e-5 * loss)
         self.assertEqual(job.profile()["outcome"]["testItems"], "7")
+        self.assertEqual({row["accuracy"] for row in job.metrics()}, {""})
+        self.assertNotIn("accuracy", job.stdout + job.stderr)
         self.assert_refused(64, config.replace("mean-squared-error", "cross-entropy"),
                             "cross-entropy needs labels i32", "f32[2,2]", "mean-squared-error")
         (data / "y_train.npy").write_bytes(npy_file.floats((8, 2), labels["train"][:-1] + [math.nan]))

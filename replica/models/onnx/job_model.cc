@@ -192,10 +192,11 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
   const TensorId one = fill(builder, name + ".one", 1);
   const TensorId divisor = builder.add_one("max", {count, one}, {}, name + ".divisor");
   const TensorId loss = builder.add_one("div", {total, divisor}, {}, name);
-  const TensorId correct = targets.correct
-                               ? layers::reduce(builder, name + ".correct", Reduction::kSum,
-                                                *targets.correct, {0}, false)
-                               : fill(builder, name + ".correct", 0);
+  const TensorId correct =
+      targets.correct ? layers::reduce(builder, name + ".correct", Reduction::kSum,
+                                       *targets.correct, {0}, false)
+                      : builder.add_one("sub", {fill(builder, name + ".nothing", 0), count}, {},
+                                        name + ".correct");
   keep_as_metrics(builder.graph(), first);
   return ModelOutputs{.loss = loss, .correct = correct, .count = count, .prediction = output};
 }

@@ -162,6 +162,8 @@ TEST(Synthetic, SaysWhatItNeeds) {
   EXPECT_THAT(load_dataset("synthetic:images=1x28").error().message, HasSubstr("is not CxHxW"));
   EXPECT_THAT(load_dataset("synthetic:images=1x2x3,colour=4").error().message,
               HasSubstr("colour is not known here"));
+  EXPECT_THAT(load_dataset("synthetic:images=1x2x3,classes=4,classes=5").error().message,
+              HasSubstr("classes=4,classes=5: classes is given twice; remove one of the two"));
   EXPECT_THAT(load_dataset("synthetic:images=1x2x3?task=masked-lm").error().message,
               HasSubstr("data.task is for tokens"));
   EXPECT_THAT(load_dataset("idx:/x?sequence-length=4").error().message,

@@ -9,6 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 proto::StepMetrics step(std::uint64_t number, std::uint32_t epoch, double wall_seconds) {
   proto::StepMetrics metrics;
@@ -110,6 +111,12 @@ proto::Profile profile() {
   return profile;
 }
 
+TEST(Counted, KnowsOneFromMany) {
+  EXPECT_EQ(counted(1, "replica"), "1 replica");
+  EXPECT_EQ(counted(0, "epoch"), "0 epochs");
+  EXPECT_EQ(counted(1872, "step"), "1,872 steps");
+}
+
 TEST(Summary, GivesEachFigureItsUnitAndClock) {
   EXPECT_EQ(summary(profile(), "out"),
             "test accuracy  91.32 % of 10,000 items\n"
@@ -127,9 +134,21 @@ TEST(Summary, GivesEachFigureItsUnitAndClock) {
 TEST(Summary, SaysNothingOfATestThatDidNotRun) {
   proto::Profile without = profile();
   without.mutable_outcome()->set_test_accuracy(-1);
+  without.mutable_outcome()->set_test_items(0);
   without.mutable_outcome()->set_drained(true);
   EXPECT_THAT(summary(without, "out"), Not(HasSubstr("test")));
   EXPECT_THAT(summary(without, "out"), HasSubstr("stopped early on request"));
+}
+
+TEST(Summary, HasNoAccuracyOfALossThatKnowsNone) {
+  proto::Profile regression = profile();
+  regression.mutable_outcome()->set_test_accuracy(-1);
+  EXPECT_THAT(summary(regression, "out"), StartsWith("test loss      0.2412 of 10,000 items\n"));
+  Progress progress;
+  proto::StepMetrics metrics = step(340, 2, 21);
+  metrics.set_accuracy(-1);
+  progress.step(metrics);
+  EXPECT_THAT(progress.line(200), Not(HasSubstr("accuracy")));
 }
 
 }  // namespace

@@ -155,6 +155,8 @@ TEST_F(ResultFiles, MetricsReadBackAsTheFloatsTheyWere) {
   evaluation.set_step(7);
   evaluation.set_epoch(2);
   EXPECT_EQ(metrics_row(evaluation), "7,2,test,0,0,0,0\n");
+  evaluation.set_accuracy(-1);
+  EXPECT_EQ(metrics_row(evaluation), "7,2,test,0,,0,0\n") << "there is none";
 }
 
 TEST_F(ResultFiles, ProfileHasAllFieldsAlsoTheEmptyOnes) {
