@@ -149,12 +149,12 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
 }
 
 Status Job::on_join(const proto::JoinRequest& request) {
-  const Status joined = state_.join(request, monotonic_seconds());
+  Status joined = state_.join(request, monotonic_seconds());
   if (!joined) {
     give_error(joined.error());
     return joined;
   }
-  if (const Status logged = begin_logs(request.instance()); !logged) {
+  if (Status logged = begin_logs(request.instance()); !logged) {
     give_error(logged.error());
     return logged;
   }
@@ -197,7 +197,7 @@ void Job::on_failure(const proto::Failure& failure) {
 
 Status Job::on_report(const proto::ReportItem& item) {
   display_.take(item);
-  const Status taken = results_.take(item);
+  Status taken = results_.take(item);
   if (!taken) {
     give_error(taken.error());
   } else if (item.has_output()) {
@@ -211,7 +211,7 @@ Status Job::on_report_end() {
   if (phase_ == Phase::kStopping) {
     return {};
   }
-  const Status written = results_.finish();
+  Status written = results_.finish();
   if (!written) {
     give_error(written.error());
   }

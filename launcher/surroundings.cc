@@ -115,7 +115,7 @@ std::string advertised_host(const Placement& placement) {
 }
 
 std::string job_token() {
-  if (const std::string users = users_token(); !users.empty()) {
+  if (std::string users = users_token(); !users.empty()) {
     return users;
   }
   std::array<unsigned char, 16> bytes{};

@@ -65,7 +65,7 @@ Status JobResults::write_dump(std::uint64_t step) {
   if (dump == dumps_.end()) {
     return {};
   }
-  const Status written = dump->second.write(path(fmt::format("dump-step-{}.safetensors", step)));
+  Status written = dump->second.write(path(fmt::format("dump-step-{}.safetensors", step)));
   dumps_.erase(dump);
   dumps_due_.erase(step);
   return written;
@@ -79,7 +79,7 @@ Status JobResults::finish() {
   if (!profile_) {
     return {};
   }
-  const Status written = write_complete_files();
+  Status written = write_complete_files();
   complete_ = written.has_value();
   return written;
 }

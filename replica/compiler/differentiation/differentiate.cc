@@ -107,6 +107,7 @@ class ReverseMode final : public Differentiator {
   std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                             const std::vector<std::size_t>& of_input) override {
     std::vector<std::string> names;
+    names.reserve(of_input.size());
     for (const std::size_t input : of_input) {
       names.push_back(name_of(current_->inputs[input]));
     }

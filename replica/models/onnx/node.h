@@ -107,8 +107,9 @@ class Node {
   [[nodiscard]] const ::onnx::GraphProto& graph_attribute(const std::string& name) const;
 
   /// An attribute of `count` sizes, each in [least, 2^31). All `otherwise` where left out.
-  Result<std::vector<std::int64_t>> sizes(const std::string& name, std::size_t count,
-                                          std::int64_t least, std::int64_t otherwise) const;
+  [[nodiscard]] Result<std::vector<std::int64_t>> sizes(const std::string& name, std::size_t count,
+                                                        std::int64_t least,
+                                                        std::int64_t otherwise) const;
 
   /// Attribute or input `i` (ONNX moved several from the one to the other): a list of integers, or
   /// nothing where neither is there.
