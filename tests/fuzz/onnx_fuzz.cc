@@ -73,5 +73,29 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
     b.node(op, {"x", "s", "s"}, {"y"});
     add(b);
   }
+  for (const char* equation : {"ij,jk->ik", "i...,...j", "ij,ij->", "ab,cd->dcba"}) {
+    OnnxBuilder b;
+    b.input("x", {2, 2}).output("y", {2, 2}).weight("w", {2, 2}, {1, 2, 3, 4});
+    auto& attribute = *b.node("Einsum", {"x", "w"}, {"y"}).add_attribute();
+    attribute.set_name("equation");
+    attribute.set_type(::onnx::AttributeProto::STRING);
+    attribute.set_s(equation);
+    add(b);
+  }
+  OnnxBuilder branches;
+  branches.input("x", {2, 2}).output("y", {2, 2}).integers("c", {}, {1});
+  branches.graph().mutable_initializer(0)->set_data_type(::onnx::TensorProto::BOOL);
+  branches.graph().mutable_initializer(0)->clear_int64_data();
+  branches.graph().mutable_initializer(0)->add_int32_data(1);
+  auto& node = branches.node("If", {"c"}, {"y"});
+  for (const char* name : {"then_branch", "else_branch"}) {
+    OnnxBuilder branch;
+    branch.output("z", {2, 2}).node("Relu", {"x"}, {"z"});
+    auto& attribute = *node.add_attribute();
+    attribute.set_name(name);
+    attribute.set_type(::onnx::AttributeProto::GRAPH);
+    *attribute.mutable_g() = branch.graph();
+  }
+  add(branches);
   return seeds;
 }

@@ -150,7 +150,7 @@ Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId l
   const TensorId zero = fill(builder, name + ".zero", 0);
   const TensorId values = builder.add_one("where", {known, given, zero}, {}, name + ".targets");
   return {values, layers::reduce(builder, name + ".counts", layers::Reduction::kMin, known, {1},
-                                 /*keep=*/false)};
+                                 /*keep_dims=*/false)};
 }
 
 /// What was added from tensor `first` on is labels, loss and counts: float32 in any precision.
