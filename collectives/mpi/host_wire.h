@@ -79,7 +79,8 @@ class HostWire {
   Status wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace,
               const std::string& call, const std::function<void()>& while_waiting);
 
-  /// Tells all other hosts why this one gives up, as far as they still listen.
+  /// Tells all other hosts why this one gives up, as far as they still listen. Where several
+  /// replicas of a process have a wire, each may, whichever carries.
   void tell(const Error& error);
 
  private:

@@ -86,9 +86,8 @@ HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const
     : segment_(&segment),
       plan_(std::move(plan)),
       link_(std::move(link)),
-      wire_(options.local == options.process_leader
-                ? std::make_unique<HostWire>(link_, plan_->processes, channel)
-                : nullptr),
+      wire_(link_, plan_->processes, channel),
+      carries_(options.local == options.process_leader),
       options_(options),
       node_(segment, {.self = options.local,
                       .process_leader = options.process_leader,
@@ -108,7 +107,7 @@ ReplicaId HostsCommunicator::self() const {
 /// The leaders of the hosts exchange what their replicas have announced.
 Status HostsCommunicator::agree(std::span<const Call> calls) {
   call_ = node_.rendezvous().call_name();
-  if (wire_ == nullptr || !wire_->leads()) {
+  if (!carries_ || !wire_.leads()) {
     return meet();
   }
   // In memory that outlives a communicator which has failed, as what goes over the wire must.
@@ -132,7 +131,7 @@ Status HostsCommunicator::agree(std::span<const Call> calls) {
     }
     at += bytes.size();
   }
-  wire_->post(outgoing, incoming, HostWire::Carriers::kLeaders);
+  wire_.post(outgoing, incoming, HostWire::Carriers::kLeaders);
   POPRUN_TRY(arrive());
   std::vector<Call> all(plan_->total());
   std::memcpy(all.data(), agreement, all.size() * sizeof(Call));
@@ -154,9 +153,9 @@ Status HostsCommunicator::meet() {
 
 /// Waits for the wire, where this replica carries.
 Status HostsCommunicator::arrive() {
-  if (wire_ != nullptr) {
+  if (carries_) {
     const auto on_the_way = [this] { node_.rendezvous().on_the_way(); };
-    if (Status status = wire_->wait(options_.deadline, grace(options_.deadline), call_, on_the_way);
+    if (Status status = wire_.wait(options_.deadline, grace(options_.deadline), call_, on_the_way);
         !status) {
       return node_.rendezvous().give_up(std::move(status).error());
     }
@@ -164,11 +163,12 @@ Status HostsCommunicator::arrive() {
   return {};
 }
 
-/// Passes a call's outcome on, and tells the other hosts of a failure.
+/// Passes a call's outcome on, and tells the other hosts of a failure: every replica does, since
+/// the one that carries may be the one that is missing.
 Status HostsCommunicator::settle(Status status) {
-  if (!status && wire_ != nullptr && !told_) {
+  if (!status && !told_) {
     told_ = true;
-    wire_->tell(status.error());
+    wire_.tell(status.error());
   }
   return status;
 }
@@ -202,7 +202,7 @@ Status HostsCommunicator::run(const Job& job) {
     if (arrives || sums(tick) || is_chunk(tick, to_combine)) {
       POPRUN_TRY(meet());
     }
-    if (wire_ != nullptr && posts(tick)) {
+    if (carries_ && posts(tick)) {
       Transfers transfers;
       if (sums(tick)) {
         add_sums(job, tick, transfers);
@@ -210,7 +210,7 @@ Status HostsCommunicator::run(const Job& job) {
       if (job.gathers && is_chunk(tick, to_combine)) {
         add_result(job, tick - to_combine, transfers);
       }
-      wire_->post(transfers.outgoing, transfers.incoming);
+      wire_.post(transfers.outgoing, transfers.incoming);
     }
     if (is_chunk(tick, to_take)) {
       const std::size_t index = tick - to_take;

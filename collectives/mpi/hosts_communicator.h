@@ -148,8 +148,8 @@ class HostsCommunicator final : public Communicator {
   NodeSegment* segment_;
   std::shared_ptr<const HostPlan> plan_;
   std::shared_ptr<MpiLink> link_;
-  /// Of the first replica of the process, which carries for all of them; the others have none.
-  std::unique_ptr<HostWire> wire_;
+  HostWire wire_;
+  bool carries_;  ///< The first replica of the process does, for all of them.
   Options options_;
   NodeCommunicator node_;
   std::string call_;   ///< "all-reduce 17".

@@ -101,7 +101,7 @@ class Communicator {
   virtual Result<std::span<std::byte>> allocate(Bytes size) = 0;
 
   /// Every element of every buffer becomes the reduction over all replicas, on every replica. One
-  /// exchange for all buffers together; they may differ in type.
+  /// exchange for all buffers together; they may differ in type. Requires: none overlap.
   virtual Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
   /// Begins an all_reduce and comes back. It goes on while this replica does other things, other
@@ -114,13 +114,14 @@ class Communicator {
 
   /// `shard` becomes this replica's slice of the reduction of `data`, both of elements of `type`:
   /// bytes [self * shard.size(), (self + 1) * shard.size()).
-  /// Requires: data.size() == shard.size() * size(); whole elements.
+  /// Requires: data.size() == shard.size() * size(); whole elements; `shard` is that part of `data`
+  /// or outside of it, for peers read the rest.
   virtual Status reduce_scatter(Reduction reduction, ElementType type,
                                 std::span<const std::byte> data, std::span<std::byte> shard,
                                 std::string_view name = {}) = 0;
 
   /// `all` becomes the concatenation of every replica's `mine`, in replica order.
-  /// Requires: all.size() == mine.size() * size().
+  /// Requires: all.size() == mine.size() * size(); `mine` is its place in `all` or outside of it.
   virtual Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                             std::string_view name = {}) = 0;
 

@@ -265,6 +265,28 @@ TEST(MpiWorld, RefusesProcessesThatClaimTheSameReplicas) {
   EXPECT_THAT(world.error().message, ::testing::HasSubstr("expected some from 1"));
 }
 
+// The first replica of a process carries for the others between hosts; here it is the one that
+// does not come.
+TEST(MpiWorld, NamesToAllHostsTheReplicaThatCarriesForItsProcess) {
+  if (processes() == 1) {
+    GTEST_SKIP() << "needs two hosts";
+  }
+  const Placement placement{"", 2, 2, 2, false, Order::kBlocks};
+  const auto carries = static_cast<ReplicaId>(2 * (processes() - 1));
+  run_mpi_world(options_of(placement, 2s), [&](Communicator& world) {
+    if (world.self() == carries) {
+      return;
+    }
+
+    const Status status = world.barrier();
+
+    ASSERT_FALSE(status);
+    EXPECT_THAT(status.error().message,
+                ::testing::StartsWith("barrier 1: replica " + std::to_string(index_of(carries)) +
+                                      " did not arrive within 2 s"));
+  });
+}
+
 /// While it lives, this process opens no further file.
 class NoFiles {
  public:
