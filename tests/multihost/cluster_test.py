@@ -15,6 +15,7 @@ import cluster
 from emulated_job import JobTest, QUICK
 
 LONG = QUICK.replace("steps = 5", "steps = 100000")
+BEFORE_HEARTBEAT_IS_MISSED = 25  # Seconds; --heartbeat-timeout is 30.
 
 
 class ClusterTest(JobTest):
@@ -110,29 +111,27 @@ class Failure(ClusterTest):
         return job
 
     def assert_ends(self, job, seconds):
-        begin = time.monotonic()
-        self.assertEqual(job.wait(60), 75, job.stderr)
-        self.assertLess(time.monotonic() - begin, seconds)
+        self.assertEqual(job.wait(seconds), 75, job.stderr)
         self.assert_gone(job)
 
     def test_of_a_rank_on_another_host_is_named(self):
         job = self.running_job(self.cluster(2))
         os.kill(job.replica_pid(3), signal.SIGKILL)
-        self.assert_ends(job, 10)
+        self.assert_ends(job, BEFORE_HEARTBEAT_IS_MISSED)
         self.assert_first_line(job, "replica 3", "node1")
 
     def test_of_a_whole_host_is_named(self):
         hosts = self.cluster(2)
         job = self.running_job(hosts)
         hosts.kill_host("node1")
-        self.assert_ends(job, 10)
+        self.assert_ends(job, BEFORE_HEARTBEAT_IS_MISSED)
         self.assert_first_line(job, "node1")
 
     def test_of_a_link_names_who_fell_silent(self):
         hosts = self.cluster(2)
         job = self.running_job(hosts)
         hosts.cut_link("node1")
-        self.assert_ends(job, 45)
+        self.assert_ends(job, 60)
         self.assert_blames_node1(job, "heartbeat")
         self.assertIn("meanwhile replicas 0, 1 ", job.stderr)
 
@@ -140,7 +139,7 @@ class Failure(ClusterTest):
         hosts = self.cluster(2)
         job = self.running_job(hosts, "--collective-timeout", 3)
         hosts.cut_link("node1")
-        self.assertEqual(job.wait(15), 75, job.stderr)
+        self.assertEqual(job.wait(BEFORE_HEARTBEAT_IS_MISSED), 75, job.stderr)
         self.assert_blames_node1(job, "are missing: all-reduce ")
         # mpirun's daemon there has told of its replicas' end, and waits until TCP gives that up.
         deadline = time.monotonic() + 10
