@@ -123,12 +123,10 @@ Status NodeCommunicator::share_region(const Call& call, Bytes size) {
   return status;
 }
 
-/// Where this replica puts what it brings to the call that it opens next.
 std::byte* NodeCommunicator::next_mail() const {
   return segment_->mail(options_.self, rendezvous_.sequence() + 1);
 }
 
-/// What `replica` has brought to the open call.
 const std::byte* NodeCommunicator::mail_of(std::size_t replica) const {
   return segment_->mail(replica, rendezvous_.sequence());
 }

@@ -86,10 +86,14 @@ class NodeCommunicator final : public Communicator {
   /// Where its replicas meet.
   [[nodiscard]] Rendezvous& rendezvous() { return rendezvous_; }
 
+  /// Where this replica puts what it brings to the call that it opens next.
+  [[nodiscard]] std::byte* next_mail() const;
+
+  /// What `replica` has brought to the open call.
+  [[nodiscard]] const std::byte* mail_of(std::size_t replica) const;
+
  private:
   Status share_region(const Call& call, Bytes size);
-  [[nodiscard]] std::byte* next_mail() const;
-  [[nodiscard]] const std::byte* mail_of(std::size_t replica) const;
   void reduce_mail(Reduction reduction, const Pieces& pieces);
   void reduce_placed(Reduction reduction, const Pieces& pieces);
   void reduce_staged(Reduction reduction, const Pieces& pieces, Slice chunk);

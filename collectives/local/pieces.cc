@@ -19,6 +19,14 @@ Pieces::Pieces(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {
   }
 }
 
+std::size_t Pieces::count() const {
+  std::size_t count = 0;
+  for (const Piece& piece : pieces_) {
+    count += piece.count();
+  }
+  return count;
+}
+
 std::vector<Piece> Pieces::parts(Slice bytes) const {
   POPRUN_CHECK(bytes.end <= size_);
   std::vector<Piece> parts;

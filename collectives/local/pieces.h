@@ -27,7 +27,8 @@ class Pieces {
   Pieces() = default;
   explicit Pieces(std::vector<Piece> pieces);
 
-  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::size_t size() const { return size_; }  ///< In bytes.
+  [[nodiscard]] std::size_t count() const;                  ///< Of elements.
 
   /// What lies in these bytes, in order and without gaps. Requires: they exist; no element is cut.
   [[nodiscard]] std::vector<Piece> parts(Slice bytes) const;

@@ -14,10 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Largest message: Open MPI sends those below 64 KiB at once. A larger one waits for a reply, and
-/// that for all that its sender is sending in turn: links would carry one direction at a time.
-constexpr std::size_t kMessageBytes = std::size_t{60} << 10U;
-
 /// Of the calls that let MPI progress, Open MPI looks at sockets in every eighth.
 constexpr int kLooks = 8;
 

@@ -37,6 +37,11 @@ class HostWire {
  public:
   using Clock = std::chrono::steady_clock;
 
+  /// Largest message: Open MPI sends those below 64 KiB at once. A larger one waits for a reply,
+  /// and that for all that its sender is sending in turn: links would carry one direction at a
+  /// time.
+  static constexpr std::size_t kMessageBytes = std::size_t{60} << 10U;
+
   /// What goes to a host or comes from it.
   struct Transfer {
     std::size_t host = 0;
@@ -60,7 +65,8 @@ class HostWire {
 
   /// Begins transfers; several posts may be under way. The bytes must stay until `wait` for them
   /// succeeds.
-  /// Requires: both ends post the transfers between them in the same order, with equal sizes.
+  /// Requires: both ends post the transfers between them in the same order, with equal sizes; from
+  /// leaders what is one message may be shorter than what it comes into.
   void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
             Carriers carriers = Carriers::kAll);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "collectives/local/group.h"
@@ -23,7 +24,13 @@ constexpr std::size_t kSlots = kTravel + 2;
 
 /// A call has this many chunks, so that they overlap, but none smaller than `kLeastChunkBytes`.
 constexpr std::size_t kLeastChunks = 8;
-constexpr std::size_t kLeastChunkBytes = std::size_t{64} << 10U;
+constexpr std::size_t kLeastChunkBytes = std::size_t{256} << 10U;
+
+/// The largest payload that a host sends along with its announcement of a call,
+constexpr std::size_t kPayloadBytes = std::size_t{16} << 10U;
+
+/// and of all hosts together: a link of 1 Gbit/s takes as long for it as the phases saved.
+constexpr std::size_t kPayloadsBytes = std::size_t{64} << 10U;
 
 /// Part `part` of elements [0, count), cut at lines of sums.
 Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
@@ -68,6 +75,23 @@ std::size_t slot_bytes(const HostPlan& plan) {
          NodeSegment::kStagingBytes;
 }
 
+std::size_t calls_bytes(const HostPlan& plan, std::size_t host) {
+  return plan.replicas[host].size() * sizeof(Call);
+}
+
+/// Room for a payload behind the calls of a host; none where both are no single message.
+std::size_t payload_room(const HostPlan& plan, std::size_t host) {
+  return calls_bytes(plan, host) + kPayloadBytes <= HostWire::kMessageBytes ? kPayloadBytes : 0;
+}
+
+std::size_t announced_before(const HostPlan& plan, std::size_t host) {
+  std::size_t bytes = 0;
+  for (std::size_t h = 0; h < host; ++h) {
+    bytes += calls_bytes(plan, h) + payload_room(plan, h);
+  }
+  return bytes;
+}
+
 /// A host that waits for another gives it time to say first what it waits for itself.
 std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
   return std::min(deadline / 4, std::chrono::milliseconds{5'000});
@@ -75,9 +99,11 @@ std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
 
 }  // namespace
 
-// Before what the leaders of the hosts tell one another:   | slot 0 | slot 1 | .. | calls |
+// Before what the leaders of the hosts tell one another:
+//   | slot 0 | slot 1 | .. | calls of host 0, payload | of host 1 | .. |
 Bytes HostsCommunicator::wire_bytes(const HostPlan& plan) {
-  return Bytes{static_cast<std::int64_t>(kSlots * slot_bytes(plan) + plan.total() * sizeof(Call))};
+  return Bytes{
+      static_cast<std::int64_t>(kSlots * slot_bytes(plan) + announced_before(plan, plan.hosts()))};
 }
 
 HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const HostPlan> plan,
@@ -110,39 +136,31 @@ Status HostsCommunicator::agree(std::span<const Call> calls) {
   if (!carries_ || !wire_.leads()) {
     return meet();
   }
-  // In memory that outlives a communicator which has failed, as what goes over the wire must.
-  std::byte* const agreement = segment_->wire() + kSlots * slot_bytes(*plan_);
+  std::span<std::byte> mine(announced(plan_->self), calls.size_bytes());
+  std::memcpy(mine.data(), calls.data(), mine.size());
+  if (payload_ != nullptr) {
+    payload_->pack(payload_at(plan_->self));
+    mine = {mine.data(), mine.size() + payload_->bytes[plan_->self]};
+  }
   std::vector<HostWire::Transfer> outgoing;
   std::vector<HostWire::Transfer> incoming;
-  std::vector<std::size_t> indices;
-  std::byte* at = agreement;
   for (std::size_t h = 0; h < hosts(); ++h) {
-    indices.insert(indices.end(), plan_->replicas[h].begin(), plan_->replicas[h].end());
-    const std::span<std::byte> bytes(at, plan_->replicas[h].size() * sizeof(Call));
-    if (h == plan_->self) {
-      std::memcpy(at, calls.data(), bytes.size());
-      for (std::size_t g = 0; g < hosts(); ++g) {
-        if (g != h) {
-          outgoing.push_back({g, bytes});
-        }
-      }
-    } else {
-      incoming.push_back({h, bytes});
+    if (h != plan_->self) {
+      outgoing.push_back({h, mine});
+      incoming.push_back({h, {announced(h), calls_bytes(*plan_, h) + payload_room(*plan_, h)}});
     }
-    at += bytes.size();
   }
   wire_.post(outgoing, incoming, HostWire::Carriers::kLeaders);
   POPRUN_TRY(arrive());
   std::vector<Call> all(plan_->total());
-  std::memcpy(all.data(), agreement, all.size() * sizeof(Call));
-  if (std::ranges::any_of(all, [&](const Call& call) { return call != all[0]; })) {
-    std::vector<Call> in_order(all.size());
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      in_order[indices[i]] = all[i];
+  for (std::size_t h = 0; h < hosts(); ++h) {
+    for (std::size_t i = 0; i < plan_->replicas[h].size(); ++i) {
+      std::memcpy(&all[plan_->replicas[h][i]], announced(h) + i * sizeof(Call), sizeof(Call));
     }
+  }
+  if (std::ranges::any_of(all, [&](const Call& call) { return call != all[0]; })) {
     return node_.rendezvous().give_up(
-        {ErrorCode::kBug,
-         *disagreement(node_.rendezvous().any_call_name(), plan_->numbers, in_order)});
+        {ErrorCode::kBug, *disagreement(node_.rendezvous().any_call_name(), plan_->numbers, all)});
   }
   return meet();
 }
@@ -175,6 +193,70 @@ Status HostsCommunicator::settle(Status status) {
 
 Status HostsCommunicator::open(const Call& call, Place place) {
   return node_.rendezvous().open(call, place);
+}
+
+/// The same with a payload, after which all replicas of the host find those of all hosts. Requires:
+/// `fit` its bytes.
+Status HostsCommunicator::open_with(const Payload& payload, const Call& call) {
+  payload_ = &payload;
+  Status status = open(call);
+  payload_ = nullptr;
+  return status;
+}
+
+bool HostsCommunicator::fit(std::span<const std::size_t> payloads) const {
+  for (std::size_t h = 0; h < hosts(); ++h) {
+    if (payloads[h] > payload_room(*plan_, h)) {
+      return false;
+    }
+  }
+  return std::accumulate(payloads.begin(), payloads.end(), std::size_t{0}) <= kPayloadsBytes;
+}
+
+// In memory that outlives a communicator which has failed, as what goes over the wire must.
+std::byte* HostsCommunicator::announced(std::size_t host) const {
+  return segment_->wire() + kSlots * slot_bytes(*plan_) + announced_before(*plan_, host);
+}
+
+std::byte* HostsCommunicator::payload_at(std::size_t host) const {
+  return announced(host) + calls_bytes(*plan_, host);
+}
+
+/// The same of every host's subtrees of `count` elements.
+std::vector<std::size_t> HostsCommunicator::sums_bytes(std::size_t count) const {
+  std::vector<std::size_t> bytes;
+  for (std::size_t h = 0; h < hosts(); ++h) {
+    bytes.push_back(sums_of(h) * count * kSumBytes);
+  }
+  return bytes;
+}
+
+/// The sums of my host's subtrees, from what its replicas have mailed: [subtree, element].
+void HostsCommunicator::pack_sums(Reduction reduction, const Pieces& mailed, std::byte* sums) {
+  const std::vector<Piece> parts = mailed.parts({0, mailed.size()});
+  std::size_t replica = 0;  // Local index: subtrees of a host are in its order.
+  for (const Subtree& subtree : plan_->subtrees[plan_->self]) {
+    for (const Piece& part : parts) {
+      sources_.clear();
+      for (std::size_t i = 0; i < subtree.count; ++i) {
+        sources_.push_back(node_.mail_of(replica + i) + part.whole.begin);
+      }
+      reduce_subtree(reduction, part.type, sources_, sums, part.count());
+      sums += part.count() * kSumBytes;
+    }
+    replica += subtree.count;
+  }
+}
+
+/// target = elements [first, first + count) of payloads of sums, of `total` elements each.
+void HostsCommunicator::combine_payloads(Reduction reduction, ElementType type, std::size_t total,
+                                         std::size_t first, std::size_t count, std::byte* target) {
+  combine(
+      reduction, type,
+      [&](std::size_t host, std::size_t subtree) {
+        return payload_at(host) + (subtree * total + first) * kSumBytes;
+      },
+      target, count);
 }
 
 Status HostsCommunicator::run(const Job& job) {
@@ -275,17 +357,30 @@ void HostsCommunicator::make_result(const Job& job, std::size_t index) {
   }
   const std::size_t slice = chunk.slice(plan_->self);
   const Slice mine = elements_of(slice, locals(), options_.local);
+  combine(
+      job.reduction, chunk.type,
+      [&, at = slot(index)](std::size_t host, std::size_t subtree) {
+        const std::byte* const from =
+            host == plan_->self ? at.sums + sums_of(host) * chunk.edges[host] * kSumBytes
+                                : at.received + sums_before(*plan_, host) * slice * kSumBytes;
+        return from + (subtree * slice + mine.begin) * kSumBytes;
+      },
+      result + (chunk.edges[plan_->self] + mine.begin) * chunk.width, mine.size());
+}
+
+/// target = what `count` elements of the sums of all hosts come to, up the tree. sum_at(host,
+/// subtree) is where those of a subtree are.
+template <typename SumAt>
+void HostsCommunicator::combine(Reduction reduction, ElementType type, const SumAt& sum_at,
+                                std::byte* target, std::size_t count) {
   struct Leaf {
     Subtree subtree;
     const std::byte* sum;
   };
   std::vector<Leaf> leaves;
   for (std::size_t h = 0; h < hosts(); ++h) {
-    const std::byte* const from = h == plan_->self
-                                      ? sums + sums_of(h) * chunk.edges[h] * kSumBytes
-                                      : received + sums_before(*plan_, h) * slice * kSumBytes;
     for (std::size_t s = 0; s < sums_of(h); ++s) {
-      leaves.push_back({plan_->subtrees[h][s], from + (s * slice + mine.begin) * kSumBytes});
+      leaves.push_back({plan_->subtrees[h][s], sum_at(h, s)});
     }
   }
   std::ranges::sort(leaves, {}, [](const Leaf& leaf) { return leaf.subtree.first; });
@@ -295,8 +390,7 @@ void HostsCommunicator::make_result(const Job& job, std::size_t index) {
     sources_.push_back(leaf.sum);
     counts.push_back(leaf.subtree.count);
   }
-  combine_subtrees(job.reduction, chunk.type, sources_, counts,
-                   result + (chunk.edges[plan_->self] + mine.begin) * chunk.width, mine.size());
+  combine_subtrees(reduction, type, sources_, counts, target, count);
 }
 
 void HostsCommunicator::add_sums(const Job& job, std::size_t index, Transfers& transfers) const {
@@ -418,6 +512,18 @@ Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer
   std::vector<Piece> found = find_pieces(*segment_, options_.local, buffers);
   const Call call = call_of_all_reduce(reduction, buffers, found);
   const Pieces pieces{std::move(found)};
+  const std::size_t total = pieces.count();
+  if (const std::vector<std::size_t> payloads = sums_bytes(total); fit(payloads)) {
+    pieces.copy_out(0, {node_.next_mail(), pieces.size()});
+    const auto pack = [&](std::byte* sums) { pack_sums(reduction, pieces, sums); };
+    POPRUN_TRY(settle(open_with({payloads, pack}, call)));
+    std::size_t first = 0;
+    for (const Piece& part : pieces.parts({0, pieces.size()})) {
+      combine_payloads(reduction, part.type, total, first, part.count(), part.bytes.data());
+      first += part.count();
+    }
+    return {};
+  }
   POPRUN_TRY(settle(open(call)));
   return settle(run({.reduction = reduction,
                      .reduces = true,
@@ -434,8 +540,21 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
                                          std::span<std::byte> shard, std::string_view name) {
   POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
   POPRUN_TRY(check_reduction(reduction, type));
+  const Call call = call_of_reduce_scatter(reduction, type, data, name);
+  // Read only: an all-reduce's pieces are written, these are not.
+  auto* const bytes = const_cast<std::byte*>(data.data());  // NOLINT
+  const std::size_t total = data.size() / size_of(type);
+  if (const std::vector<std::size_t> payloads = sums_bytes(total); fit(payloads)) {
+    std::ranges::copy(data, node_.next_mail());
+    const Pieces mailed{{{type, {bytes, data.size()}, {}}}};
+    const auto pack = [&](std::byte* sums) { pack_sums(reduction, mailed, sums); };
+    POPRUN_TRY(settle(open_with({payloads, pack}, call)));
+    const std::size_t count = total / size();
+    combine_payloads(reduction, type, total, index_of(self()) * count, count, shard.data());
+    return {};
+  }
   const Place mine = segment_->find(options_.local, data);
-  POPRUN_TRY(settle(open(call_of_reduce_scatter(reduction, type, data, name), mine)));
+  POPRUN_TRY(settle(open(call, mine)));
   Place place = mine;
   for (std::size_t i = 0; i < locals(); ++i) {
     place = node_.rendezvous().place_of(i) == place ? place : Place{};
@@ -454,10 +573,8 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
     for (const std::vector<std::size_t>& group : plan_->replicas) {
       for (const std::size_t r : group) {
         const std::size_t at = r * shard.size() + index * step;
-        // Read only: an all-reduce's pieces are written, these are not.
-        auto* const bytes = const_cast<std::byte*>(data.data() + at);  // NOLINT
         runs.push_back({type,
-                        {bytes, size_at(index)},
+                        {bytes + at, size_at(index)},
                         {place.owner, place.where + static_cast<std::int64_t>(at)}});
       }
       chunk.edges.push_back(chunk.edges.back() + group.size() * size_at(index) / width);
@@ -479,7 +596,28 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
 Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                                      std::string_view name) {
   POPRUN_CHECK(all.size() == mine.size() * size());
-  POPRUN_TRY(settle(open(call_of_all_gather(mine, name))));
+  const Call call = call_of_all_gather(mine, name);
+  std::vector<std::size_t> payloads;
+  for (const std::vector<std::size_t>& group : plan_->replicas) {
+    payloads.push_back(group.size() * mine.size());
+  }
+  if (fit(payloads)) {
+    std::ranges::copy(mine, node_.next_mail());
+    const auto pack = [&](std::byte* shards) {
+      for (std::size_t i = 0; i < locals(); ++i) {
+        shards = std::copy_n(node_.mail_of(i), mine.size(), shards);
+      }
+    };
+    POPRUN_TRY(settle(open_with({payloads, pack}, call)));
+    for (std::size_t h = 0; h < hosts(); ++h) {
+      for (std::size_t i = 0; i < plan_->replicas[h].size(); ++i) {
+        std::copy_n(payload_at(h) + i * mine.size(), mine.size(),
+                    all.data() + plan_->replicas[h][i] * mine.size());
+      }
+    }
+    return {};
+  }
+  POPRUN_TRY(settle(open(call)));
   const std::size_t step = chunk_of(all.size()) / size();
   const auto size_at = [&](std::size_t index) {
     return std::min(step, mine.size() - index * step);
@@ -509,17 +647,39 @@ Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<
 Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
                                     std::string_view name) {
   POPRUN_CHECK(index_of(root) < size());
-  POPRUN_TRY(settle(open(call_of_broadcast(data, plan_->numbers[index_of(root)], name))));
+  const Call call = call_of_broadcast(data, plan_->numbers[index_of(root)], name);
+  const std::size_t source = index_of(root);
+  std::vector<std::size_t> payloads;
+  for (const std::vector<std::size_t>& group : plan_->replicas) {
+    payloads.push_back(std::ranges::binary_search(group, source) ? data.size() : 0);
+  }
+  if (fit(payloads)) {
+    if (self() == root) {
+      std::ranges::copy(data, node_.next_mail());
+    }
+    const auto pack = [&](std::byte* payload) {
+      const std::vector<std::size_t>& here = plan_->replicas[plan_->self];
+      const auto local = std::ranges::lower_bound(here, source) - here.begin();
+      if (payloads[plan_->self] > 0) {
+        std::copy_n(node_.mail_of(static_cast<std::size_t>(local)), data.size(), payload);
+      }
+    };
+    POPRUN_TRY(settle(open_with({payloads, pack}, call)));
+    for (std::size_t h = 0; self() != root && h < hosts(); ++h) {
+      std::copy_n(payload_at(h), payloads[h], data.data());
+    }
+    return {};
+  }
+  POPRUN_TRY(settle(open(call)));
   const std::size_t step = chunk_of(data.size());
   const auto size_at = [&](std::size_t index) {
     return std::min(step, data.size() - index * step);
   };
   std::vector<Chunk> chunks((data.size() + step - 1) / step, Chunk{.edges = {0}});
   for (std::size_t index = 0; index < chunks.size(); ++index) {
-    for (const std::vector<std::size_t>& group : plan_->replicas) {
-      const bool sends = std::ranges::binary_search(group, std::size_t{index_of(root)});
+    for (const std::size_t payload : payloads) {
       std::vector<std::size_t>& edges = chunks[index].edges;
-      edges.push_back(edges.back() + (sends ? size_at(index) : 0));
+      edges.push_back(edges.back() + (payload > 0 ? size_at(index) : 0));
     }
   }
   const auto fill = [&](std::size_t index, std::byte* slice) {

@@ -46,6 +46,10 @@ namespace poprun::collectives {
 ///
 /// Reduce-scatter goes 1, 2, 3, 5 with the replicas' shards as slices; all-gather and broadcast 3,
 /// 4, 5 without sums.
+///
+/// Before all that the first processes of the hosts tell one another what their replicas have
+/// announced. Where sums or shards are few bytes these go along, every host's to every host, and
+/// the call is over with that: one phase on the wire and two meetings.
 class HostsCommunicator final : public Communicator {
  public:
   struct Options {
@@ -117,6 +121,12 @@ class HostsCommunicator final : public Communicator {
     std::byte* result;
   };
 
+  /// What goes along with the announcement of a call, out of the replicas' mailboxes.
+  struct Payload {
+    std::vector<std::size_t> bytes;  ///< By host.
+    std::function<void(std::byte* to)> pack;
+  };
+
   struct Transfers {
     std::vector<HostWire::Transfer> outgoing{};
     std::vector<HostWire::Transfer> incoming{};
@@ -126,6 +136,7 @@ class HostsCommunicator final : public Communicator {
   Result<int> agree_on_channel(Members mine);
   Status agree(std::span<const Call> calls);
   Status open(const Call& call, Place place = {});
+  Status open_with(const Payload& payload, const Call& call);
   Status run(const Job& job);
   Status settle(Status status);
   Status meet();
@@ -137,6 +148,17 @@ class HostsCommunicator final : public Communicator {
   void make_result(const Job& job, std::size_t index);
   void add_sums(const Job& job, std::size_t index, Transfers& transfers) const;
   void add_result(const Job& job, std::size_t index, Transfers& transfers) const;
+
+  [[nodiscard]] bool fit(std::span<const std::size_t> payloads) const;
+  [[nodiscard]] std::byte* announced(std::size_t host) const;
+  [[nodiscard]] std::byte* payload_at(std::size_t host) const;
+  [[nodiscard]] std::vector<std::size_t> sums_bytes(std::size_t count) const;
+  void pack_sums(Reduction reduction, const Pieces& mailed, std::byte* sums);
+  void combine_payloads(Reduction reduction, ElementType type, std::size_t total, std::size_t first,
+                        std::size_t count, std::byte* target);
+  template <typename SumAt>
+  void combine(Reduction reduction, ElementType type, const SumAt& sum_at, std::byte* target,
+               std::size_t count);
 
   [[nodiscard]] Slot slot(std::size_t index) const;
   [[nodiscard]] std::size_t chunk_of(std::size_t bytes) const;
@@ -152,8 +174,9 @@ class HostsCommunicator final : public Communicator {
   bool carries_;  ///< The first replica of the process does, for all of them.
   Options options_;
   NodeCommunicator node_;
-  std::string call_;   ///< "all-reduce 17".
-  bool told_ = false;  ///< That it has failed, to the other hosts.
+  const Payload* payload_ = nullptr;  ///< Of the call that is being opened.
+  std::string call_;                  ///< "all-reduce 17".
+  bool told_ = false;                 ///< That it has failed, to the other hosts.
   std::vector<const std::byte*> sources_;
   Background background_;
 };

@@ -52,21 +52,35 @@ inline void different_calls_fail_on_all_replicas(Communicator& world) {
   EXPECT_FALSE(world.barrier());
 }
 
-inline void different_sizes_fail_on_all_replicas(Communicator& world) {
+inline void expect_failure_of_sizes(Communicator& world, std::size_t size, std::size_t last_size) {
   if (world.size() == 1) {
     return;
   }
   const bool differs = self_of(world) == world.size() - 1;
-  std::vector<float> data(differs ? 4 : 3);
+  std::vector<float> data(differs ? last_size : size);
 
   const Status status = all_reduce(world, Reduction::kMean, data);
 
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kBug);
   EXPECT_THAT(status.error().message,
-              testing::AllOf(testing::HasSubstr("all-reduce (mean) of 12 B"),
+              testing::AllOf(testing::HasSubstr("all-reduce (mean) of " + std::to_string(size * 4)),
                              testing::HasSubstr("replica " + std::to_string(world.size() - 1) +
-                                                ": all-reduce (mean) of 16 B")));
+                                                ": all-reduce (mean) of " +
+                                                std::to_string(last_size * 4))));
+}
+
+inline void different_sizes_fail_on_all_replicas(Communicator& world) {
+  expect_failure_of_sizes(world, 3, 4);
+}
+
+// Few bytes may take another way through a transport than many.
+inline void few_bytes_among_many_fail_on_all_replicas(Communicator& world) {
+  expect_failure_of_sizes(world, 300'000, 3'000);
+}
+
+inline void many_bytes_among_few_fail_on_all_replicas(Communicator& world) {
+  expect_failure_of_sizes(world, 3'000, 300'000);
 }
 
 // Equal bytes, other cut: whoever checked only the total would add the wrong elements.
@@ -162,6 +176,8 @@ inline constexpr auto kFailures = std::to_array<Sentence>({
     {"TheMissingReplicaIsNamed", the_missing_replica_is_named},
     {"DifferentCallsFailOnAllReplicas", different_calls_fail_on_all_replicas},
     {"DifferentSizesFailOnAllReplicas", different_sizes_fail_on_all_replicas},
+    {"FewBytesAmongManyFailOnAllReplicas", few_bytes_among_many_fail_on_all_replicas},
+    {"ManyBytesAmongFewFailOnAllReplicas", many_bytes_among_few_fail_on_all_replicas},
     {"DifferentBuffersFailOnAllReplicas", different_buffers_fail_on_all_replicas},
     {"DifferentTypesFailOnAllReplicas", different_types_fail_on_all_replicas},
     {"DifferentNamesFailOnAllReplicas", different_names_fail_on_all_replicas},

@@ -14,8 +14,9 @@
 /// What all-reduce and reduce-scatter must do.
 namespace poprun::contract {
 
-// Odd sizes, smaller and larger than the number of replicas, a line, a chunk of any transport.
-inline constexpr std::array<std::size_t, 6> kSizes = {0, 1, 2, 17, 1'000, 30'011};
+// Odd sizes, smaller and larger than the number of replicas, a line, a mailbox, a chunk of any
+// transport.
+inline constexpr std::array<std::size_t, 8> kSizes = {0, 1, 2, 17, 1'000, 4'096, 4'097, 30'011};
 inline constexpr std::size_t kMoreThanAChunk = 600'011;
 inline void all_reduce_sums_over_replicas(Communicator& world) {
   const auto self = static_cast<float>(self_of(world));
