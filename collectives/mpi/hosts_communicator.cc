@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "collectives/local/group.h"
@@ -25,12 +24,6 @@ constexpr std::size_t kSlots = kTravel + 2;
 /// A call has this many chunks, so that they overlap, but none smaller than `kLeastChunkBytes`.
 constexpr std::size_t kLeastChunks = 8;
 constexpr std::size_t kLeastChunkBytes = std::size_t{256} << 10U;
-
-/// The largest payload that a host sends along with its announcement of a call,
-constexpr std::size_t kPayloadBytes = std::size_t{16} << 10U;
-
-/// and of all hosts together: a link of 1 Gbit/s takes as long for it as the phases saved.
-constexpr std::size_t kPayloadsBytes = std::size_t{64} << 10U;
 
 /// Part `part` of elements [0, count), cut at lines of sums.
 Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
@@ -75,23 +68,6 @@ std::size_t slot_bytes(const HostPlan& plan) {
          NodeSegment::kStagingBytes;
 }
 
-std::size_t calls_bytes(const HostPlan& plan, std::size_t host) {
-  return plan.replicas[host].size() * sizeof(Call);
-}
-
-/// Room for a payload behind the calls of a host; none where both are no single message.
-std::size_t payload_room(const HostPlan& plan, std::size_t host) {
-  return calls_bytes(plan, host) + kPayloadBytes <= HostWire::kMessageBytes ? kPayloadBytes : 0;
-}
-
-std::size_t announced_before(const HostPlan& plan, std::size_t host) {
-  std::size_t bytes = 0;
-  for (std::size_t h = 0; h < host; ++h) {
-    bytes += calls_bytes(plan, h) + payload_room(plan, h);
-  }
-  return bytes;
-}
-
 /// A host that waits for another gives it time to say first what it waits for itself.
 std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
   return std::min(deadline / 4, std::chrono::milliseconds{5'000});
@@ -99,11 +75,10 @@ std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
 
 }  // namespace
 
-// Before what the leaders of the hosts tell one another:
-//   | slot 0 | slot 1 | .. | calls of host 0, payload | of host 1 | .. |
+//   | slot 0 | slot 1 | .. | announcements |
 Bytes HostsCommunicator::wire_bytes(const HostPlan& plan) {
   return Bytes{
-      static_cast<std::int64_t>(kSlots * slot_bytes(plan) + announced_before(plan, plan.hosts()))};
+      static_cast<std::int64_t>(kSlots * slot_bytes(plan) + Announcements::bytes_needed(plan))};
 }
 
 HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const HostPlan> plan,
@@ -113,6 +88,7 @@ HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const
       plan_(std::move(plan)),
       link_(std::move(link)),
       wire_(link_, plan_->processes, channel),
+      announcements_(segment.wire() + kSlots * slot_bytes(*plan_), *plan_),
       carries_(options.local == options.process_leader),
       options_(options),
       node_(segment, {.self = options.local,
@@ -136,28 +112,9 @@ Status HostsCommunicator::agree(std::span<const Call> calls) {
   if (!carries_ || !wire_.leads()) {
     return meet();
   }
-  std::span<std::byte> mine(announced(plan_->self), calls.size_bytes());
-  std::memcpy(mine.data(), calls.data(), mine.size());
-  if (payload_ != nullptr) {
-    payload_->pack(payload_at(plan_->self));
-    mine = {mine.data(), mine.size() + payload_->bytes[plan_->self]};
-  }
-  std::vector<HostWire::Transfer> outgoing;
-  std::vector<HostWire::Transfer> incoming;
-  for (std::size_t h = 0; h < hosts(); ++h) {
-    if (h != plan_->self) {
-      outgoing.push_back({h, mine});
-      incoming.push_back({h, {announced(h), calls_bytes(*plan_, h) + payload_room(*plan_, h)}});
-    }
-  }
-  wire_.post(outgoing, incoming, HostWire::Carriers::kLeaders);
+  announcements_.post(wire_, calls, payload_);
   POPRUN_TRY(arrive());
-  std::vector<Call> all(plan_->total());
-  for (std::size_t h = 0; h < hosts(); ++h) {
-    for (std::size_t i = 0; i < plan_->replicas[h].size(); ++i) {
-      std::memcpy(&all[plan_->replicas[h][i]], announced(h) + i * sizeof(Call), sizeof(Call));
-    }
-  }
+  const std::vector<Call> all = announcements_.calls();
   if (std::ranges::any_of(all, [&](const Call& call) { return call != all[0]; })) {
     return node_.rendezvous().give_up(
         {ErrorCode::kBug, *disagreement(node_.rendezvous().any_call_name(), plan_->numbers, all)});
@@ -195,8 +152,7 @@ Status HostsCommunicator::open(const Call& call, Place place) {
   return node_.rendezvous().open(call, place);
 }
 
-/// The same with a payload, after which all replicas of the host find those of all hosts. Requires:
-/// `fit` its bytes.
+/// The same with a payload, which must fit. After success all payloads have come.
 Status HostsCommunicator::open_with(const Payload& payload, const Call& call) {
   payload_ = &payload;
   Status status = open(call);
@@ -204,25 +160,7 @@ Status HostsCommunicator::open_with(const Payload& payload, const Call& call) {
   return status;
 }
 
-bool HostsCommunicator::fit(std::span<const std::size_t> payloads) const {
-  for (std::size_t h = 0; h < hosts(); ++h) {
-    if (payloads[h] > payload_room(*plan_, h)) {
-      return false;
-    }
-  }
-  return std::accumulate(payloads.begin(), payloads.end(), std::size_t{0}) <= kPayloadsBytes;
-}
-
-// In memory that outlives a communicator which has failed, as what goes over the wire must.
-std::byte* HostsCommunicator::announced(std::size_t host) const {
-  return segment_->wire() + kSlots * slot_bytes(*plan_) + announced_before(*plan_, host);
-}
-
-std::byte* HostsCommunicator::payload_at(std::size_t host) const {
-  return announced(host) + calls_bytes(*plan_, host);
-}
-
-/// The same of every host's subtrees of `count` elements.
+/// By host, of the sums of all its subtrees.
 std::vector<std::size_t> HostsCommunicator::sums_bytes(std::size_t count) const {
   std::vector<std::size_t> bytes;
   for (std::size_t h = 0; h < hosts(); ++h) {
@@ -254,7 +192,7 @@ void HostsCommunicator::combine_payloads(Reduction reduction, ElementType type, 
   combine(
       reduction, type,
       [&](std::size_t host, std::size_t subtree) {
-        return payload_at(host) + (subtree * total + first) * kSumBytes;
+        return announcements_.payload_of(host) + (subtree * total + first) * kSumBytes;
       },
       target, count);
 }
@@ -513,7 +451,7 @@ Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer
   const Call call = call_of_all_reduce(reduction, buffers, found);
   const Pieces pieces{std::move(found)};
   const std::size_t total = pieces.count();
-  if (const std::vector<std::size_t> payloads = sums_bytes(total); fit(payloads)) {
+  if (const std::vector<std::size_t> payloads = sums_bytes(total); announcements_.fit(payloads)) {
     pieces.copy_out(0, {node_.next_mail(), pieces.size()});
     const auto pack = [&](std::byte* sums) { pack_sums(reduction, pieces, sums); };
     POPRUN_TRY(settle(open_with({payloads, pack}, call)));
@@ -544,7 +482,7 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
   // Read only: an all-reduce's pieces are written, these are not.
   auto* const bytes = const_cast<std::byte*>(data.data());  // NOLINT
   const std::size_t total = data.size() / size_of(type);
-  if (const std::vector<std::size_t> payloads = sums_bytes(total); fit(payloads)) {
+  if (const std::vector<std::size_t> payloads = sums_bytes(total); announcements_.fit(payloads)) {
     std::ranges::copy(data, node_.next_mail());
     const Pieces mailed{{{type, {bytes, data.size()}, {}}}};
     const auto pack = [&](std::byte* sums) { pack_sums(reduction, mailed, sums); };
@@ -601,7 +539,7 @@ Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<
   for (const std::vector<std::size_t>& group : plan_->replicas) {
     payloads.push_back(group.size() * mine.size());
   }
-  if (fit(payloads)) {
+  if (announcements_.fit(payloads)) {
     std::ranges::copy(mine, node_.next_mail());
     const auto pack = [&](std::byte* shards) {
       for (std::size_t i = 0; i < locals(); ++i) {
@@ -611,7 +549,7 @@ Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<
     POPRUN_TRY(settle(open_with({payloads, pack}, call)));
     for (std::size_t h = 0; h < hosts(); ++h) {
       for (std::size_t i = 0; i < plan_->replicas[h].size(); ++i) {
-        std::copy_n(payload_at(h) + i * mine.size(), mine.size(),
+        std::copy_n(announcements_.payload_of(h) + i * mine.size(), mine.size(),
                     all.data() + plan_->replicas[h][i] * mine.size());
       }
     }
@@ -653,7 +591,7 @@ Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
   for (const std::vector<std::size_t>& group : plan_->replicas) {
     payloads.push_back(std::ranges::binary_search(group, source) ? data.size() : 0);
   }
-  if (fit(payloads)) {
+  if (announcements_.fit(payloads)) {
     if (self() == root) {
       std::ranges::copy(data, node_.next_mail());
     }
@@ -666,7 +604,7 @@ Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
     };
     POPRUN_TRY(settle(open_with({payloads, pack}, call)));
     for (std::size_t h = 0; self() != root && h < hosts(); ++h) {
-      std::copy_n(payload_at(h), payloads[h], data.data());
+      std::copy_n(announcements_.payload_of(h), payloads[h], data.data());
     }
     return {};
   }

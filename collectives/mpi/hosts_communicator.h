@@ -13,6 +13,7 @@
 #include "collectives/local/node_communicator.h"
 #include "collectives/local/node_segment.h"
 #include "collectives/local/pieces.h"
+#include "collectives/mpi/announcements.h"
 #include "collectives/mpi/host_plan.h"
 #include "collectives/mpi/host_wire.h"
 #include "collectives/mpi/mpi_link.h"
@@ -121,12 +122,6 @@ class HostsCommunicator final : public Communicator {
     std::byte* result;
   };
 
-  /// What goes along with the announcement of a call, out of the replicas' mailboxes.
-  struct Payload {
-    std::vector<std::size_t> bytes;  ///< By host.
-    std::function<void(std::byte* to)> pack;
-  };
-
   struct Transfers {
     std::vector<HostWire::Transfer> outgoing{};
     std::vector<HostWire::Transfer> incoming{};
@@ -149,9 +144,6 @@ class HostsCommunicator final : public Communicator {
   void add_sums(const Job& job, std::size_t index, Transfers& transfers) const;
   void add_result(const Job& job, std::size_t index, Transfers& transfers) const;
 
-  [[nodiscard]] bool fit(std::span<const std::size_t> payloads) const;
-  [[nodiscard]] std::byte* announced(std::size_t host) const;
-  [[nodiscard]] std::byte* payload_at(std::size_t host) const;
   [[nodiscard]] std::vector<std::size_t> sums_bytes(std::size_t count) const;
   void pack_sums(Reduction reduction, const Pieces& mailed, std::byte* sums);
   void combine_payloads(Reduction reduction, ElementType type, std::size_t total, std::size_t first,
@@ -171,6 +163,7 @@ class HostsCommunicator final : public Communicator {
   std::shared_ptr<const HostPlan> plan_;
   std::shared_ptr<MpiLink> link_;
   HostWire wire_;
+  Announcements announcements_;
   bool carries_;  ///< The first replica of the process does, for all of them.
   Options options_;
   NodeCommunicator node_;
