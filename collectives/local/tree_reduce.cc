@@ -81,6 +81,7 @@ template <typename Combine, typename Value>
   }
 }
 
+// NOLINTBEGIN(bugprone-macro-parentheses): types stand in none.
 #define POPRUN_COMBINERS(name, Combine, Value)                                              \
   POPRUN_FOR_EACH_VECTOR_WIDTH                                                              \
   void name##_2(const Value* a, const Value* b, Value* __restrict out, std::size_t count) { \
@@ -90,6 +91,7 @@ template <typename Combine, typename Value>
   void name##_8(const Value* const* in, Value* __restrict out, std::size_t count) {         \
     combine_8<Combine>(in, out, count);                                                     \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 POPRUN_COMBINERS(add_floats, Add, float)
 POPRUN_COMBINERS(larger_float, Larger, float)
 POPRUN_COMBINERS(add_integers, Add, std::int32_t)

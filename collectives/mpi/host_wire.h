@@ -111,7 +111,7 @@ class HostWire {
   [[nodiscard]] int notice_tag() const { return 2 * channel_ + 1; }
   [[nodiscard]] bool all_done(std::span<MPI_Request> requests);
   [[nodiscard]] bool heard(Error& error);
-  void send(const Notice& notice, int rank, MPI_Request* request);
+  MPI_Request send(const Notice& notice, int rank);
   void ask(Post& post);
   [[nodiscard]] std::vector<std::size_t> late_hosts(Post& post) const;
   [[nodiscard]] std::vector<std::size_t> replicas_of(std::span<const std::size_t> hosts) const;

@@ -34,13 +34,14 @@ Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
 /// Where the hosts' slices of elements [0, count) begin, and the last ends; cut at lines of sums.
 std::vector<std::size_t> edges_of(std::size_t count, std::span<const double> shares) {
   constexpr std::size_t kLine = kLineBytes / kSumBytes;
-  const auto lines = static_cast<double>((count + kLine - 1) / kLine);
+  const std::size_t lines = (count + kLine - 1) / kLine;
   std::vector<std::size_t> edges = {0};
   double before = 0;
   for (const double share : shares.first(shares.size() - 1)) {
     before += share;
-    edges.push_back(
-        std::min(count, static_cast<std::size_t>(std::llround(before * lines)) * kLine));
+    edges.push_back(std::min(
+        count,
+        static_cast<std::size_t>(std::llround(before * static_cast<double>(lines))) * kLine));
   }
   edges.push_back(count);
   return edges;
@@ -479,8 +480,8 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
   POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
   POPRUN_TRY(check_reduction(reduction, type));
   const Call call = call_of_reduce_scatter(reduction, type, data, name);
-  // Read only: an all-reduce's pieces are written, these are not.
-  auto* const bytes = const_cast<std::byte*>(data.data());  // NOLINT
+  // NOLINTNEXTLINE: only read. An all-reduce's pieces are written, these are not.
+  auto* const bytes = const_cast<std::byte*>(data.data());
   const std::size_t total = data.size() / size_of(type);
   if (const std::vector<std::size_t> payloads = sums_bytes(total); announcements_.fit(payloads)) {
     std::ranges::copy(data, node_.next_mail());

@@ -272,7 +272,7 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
   segment = take(std::move(segment), all[rank_of(*first_here)], replicas, wire_bytes);
   POPRUN_TRY(check_all_took(segment, members, limit));
   POPRUN_ASSIGN(auto link, MpiLink::create(options.replicas, limit.end));
-  world->speak_between_hosts(std::move(*segment), plan, std::move(link));
+  world->speak_between_hosts(std::move(*segment), plan, link);
   return world;
 }
 
@@ -288,8 +288,8 @@ void MpiWorld::speak_on_one_host(std::unique_ptr<NodeSegment> segment) {
 }
 
 void MpiWorld::speak_between_hosts(std::unique_ptr<NodeSegment> segment,
-                                   std::shared_ptr<const HostPlan> plan,
-                                   std::shared_ptr<MpiLink> link) {
+                                   const std::shared_ptr<const HostPlan>& plan,
+                                   const std::shared_ptr<MpiLink>& link) {
   segment_ = std::move(segment);
   segment_->close_files();
   const std::vector<std::size_t>& here = plan->replicas[plan->self];

@@ -65,8 +65,8 @@ class MpiWorld {
 
   void speak_on_one_host(std::unique_ptr<collectives::NodeSegment> segment);
   void speak_between_hosts(std::unique_ptr<collectives::NodeSegment> segment,
-                           std::shared_ptr<const collectives::HostPlan> plan,
-                           std::shared_ptr<collectives::MpiLink> link);
+                           const std::shared_ptr<const collectives::HostPlan>& plan,
+                           const std::shared_ptr<collectives::MpiLink>& link);
 
   Options options_;
   std::unique_ptr<collectives::NodeSegment> segment_;  ///< Of this host.
