@@ -69,6 +69,7 @@ constexpr Placement kPlacements[] = {
     {"FourHostsInBlocksSmallChunks", 2, 1, 4, false, Order::kBlocks, 64 * 127},
     {"ThreeUnequalHostsOddChunks", 1, 1, 3, true, Order::kUnequal, 100'000},
     {"ThreeScatteredHosts", 1, 2, 3, false, Order::kScattered},
+    {"HostsOfOneProcess", 1, 1, 64},
 };
 
 void PrintTo(const Placement& placement, std::ostream* stream) {
@@ -338,7 +339,7 @@ TEST_P(MpiRandomProgram, GivesTheBitsOfTheCanonicalTree) {
 
 INSTANTIATE_TEST_SUITE_P(Placements, MpiRandomProgram,
                          ::testing::Values(kPlacements[1], kPlacements[3], kPlacements[8],
-                                           kPlacements[9]),
+                                           kPlacements[9], kPlacements[10]),
                          [](const auto& placement) { return std::string(placement.param.name); });
 
 }  // namespace
