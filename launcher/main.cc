@@ -3,8 +3,10 @@
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "launcher/console.h"
 #include "launcher/dry_run.h"
@@ -26,8 +28,17 @@ void allow_many_files() {
   }
 }
 
-int run(const std::vector<std::string>& args, double launched_at) {
-  Console console;
+/// The number of a closed stream would go to the next file opened, and that file would get our
+/// lines. What takes the number here can be read only: writing fails as before.
+void keep_numbers_of_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) < 0) {
+      open("/dev/null", O_RDONLY);
+    }
+  }
+}
+
+int run(const std::vector<std::string>& args, Console& console, double launched_at) {
   const Result<Options> options = parse_options(args);
   if (!options) {
     console.say(options.error().message);
@@ -58,6 +69,19 @@ int run(const std::vector<std::string>& args, double launched_at) {
   return Job(*options, *placement, console, launched_at).run();
 }
 
+/// A request whose answer nobody can read is not done.
+int run_and_tell(const std::vector<std::string>& args, double launched_at) {
+  keep_numbers_of_standard_streams();
+  Console console;
+  const int code = run(args, console, launched_at);
+  const Status told = console.out_status();
+  if (told) {
+    return code;
+  }
+  console.say(told.error().message);
+  return code == 0 ? static_cast<int>(told.error().code) : code;
+}
+
 }  // namespace
 }  // namespace poprun::launcher
 
@@ -66,5 +90,5 @@ int main(int argc, char** argv) {
   // A reader that goes away must not end the job, and gRPC's own words must not come before ours.
   std::signal(SIGPIPE, SIG_IGN);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  return poprun::launcher::run({argv + 1, argv + argc}, launched_at);
+  return poprun::launcher::run_and_tell({argv + 1, argv + argc}, launched_at);
 }

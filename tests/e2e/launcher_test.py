@@ -85,6 +85,19 @@ class Ends(LauncherTest):
         job = self.fake("-n", 3, "--timeout", 2, steps=LONG)
         self.ends(job, 75, "not done after 2 s, the limit of --timeout", "at step")
 
+    def test_badly_where_the_summary_cannot_be_written_and_keeps_the_results(self):
+        for stdout, reason in (("> /dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
+            shell = ("sh", "-c", f'exec "$@" {stdout}', "sh")
+            job = self.start("-n", 2, wrapper=shell, environment={"FAKE_STEPS": "3"})
+            self.ends(job, 75, "standard output cannot be written: " + reason)
+            self.assertEqual(job.profile()["outcome"]["steps"], "3")
+
+    def test_well_where_nobody_reads_the_summary(self):
+        shell = ("bash", "-c", '"$@" | true; exit ${PIPESTATUS[0]}', "bash")
+        job = self.start("-n", 2, wrapper=shell, environment={"FAKE_STEPS": "3"})
+        self.assertEqual(job.wait(20), 0, job.stderr)
+        self.assertNotIn("standard output", job.stderr)
+
     def test_with_the_missing_program(self):
         (self.bin / "poprun-emu-replica").unlink()
         self.ends(self.fake("-n", 2), 69, "poprun-emu-replica", "not there")
