@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -242,8 +243,7 @@ void Job::on_mpirun_exit(int status) {
   }
   const bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (clean && results_.complete()) {
-    // The signal's code, so that a script sees that training did not run to its end.
-    stop(signal_ == 0 ? 0 : 128 + signal_, false);
+    stop(code_of_results(), false);
     return;
   }
   if (state_.any_trouble()) {
@@ -274,6 +274,10 @@ void Job::on_signal(int number) {
   if (number == SIGHUP && signal_ == SIGHUP) {
     return;  // A terminal that closes sends one, and its shell another.
   }
+  if (results_.complete() && !ending()) {
+    stop(code_of_results(), /*at_once=*/false);
+    return;
+  }
   if (signal_ != 0 || phase_ != Phase::kRunning) {
     // mpirun is left the moment it takes to clean up, once.
     const bool stopping = phase_ == Phase::kStopping;
@@ -289,12 +293,26 @@ void Job::on_signal(int number) {
     stop(128 + number, false);
     return;
   }
+  phase_ = Phase::kDraining;
+  if (display_.progress().steps() == display_.progress().total_steps()) {
+    drain_until_ = std::numeric_limits<double>::infinity();
+    console_.say(
+        fmt::format("SIG{}: the training is done; waiting for its results, which a second signal "
+                    "gives up",
+                    sigabbrev_np(number)));
+    return;
+  }
+  drain_until_ = monotonic_seconds() + kDrainSeconds;
   console_.say(fmt::format(
       "SIG{}: finishing the step and saving the weights, {} s at most; once more to end at once",
       sigabbrev_np(number), kDrainSeconds));
-  phase_ = Phase::kDraining;
-  drain_until_ = monotonic_seconds() + kDrainSeconds;
   coordinator_->request_drain();
+}
+
+/// The signal's code tells a script that training did not run to its end. Requires: the results are
+/// complete.
+int Job::code_of_results() const {
+  return signal_ != 0 && results_.profile().outcome().drained() ? 128 + signal_ : 0;
 }
 
 /// What came late because nobody listened is not the others' fault.
@@ -340,7 +358,9 @@ void Job::on_tick() {
              now - left_at_ > options_.heartbeat_timeout_seconds) {
     console_.say(fmt::format("the job is done, but mpirun did not end for {} s; ending it",
                              options_.heartbeat_timeout_seconds));
-    stop(signal_ == 0 ? 0 : 128 + signal_, false);
+    stop(code_of_results(), false);
+  } else if (phase_ == Phase::kDraining && now >= drain_until_ && results_.complete()) {
+    stop(code_of_results(), false);
   } else if (phase_ == Phase::kDraining && now >= drain_until_) {
     console_.say(fmt::format("the job did not end its step within {} s; ending it without saving",
                              kDrainSeconds));

@@ -120,14 +120,34 @@ class Signals(LauncherTest):
         self.assertTrue((job.output_dir / "profile.json").exists())
 
     def test_end_a_job_that_does_not_drain_within_five_seconds(self):
-        job = self.fake("-n", 3, mode="deaf", steps=LONG)
+        job = self.fake("-n", 3, mode="deaf", instance=0, steps=LONG)
         self.assertEqual(self.stop(job, signal.SIGINT), 130, job.stderr)
         self.assertIn(UNDRAINED, job.stderr)
 
     def test_given_twice_end_a_job_at_once(self):
-        job = self.fake("-n", 3, mode="deaf", steps=LONG)
+        job = self.fake("-n", 3, mode="deaf", instance=0, steps=LONG)
         self.assertEqual(self.stop(job, signal.SIGINT, signal.SIGINT), 130, job.stderr)
         self.assertNotIn(UNDRAINED, job.stderr)
+
+    def test_after_the_last_step_lose_nothing_and_are_no_failure(self):
+        job = self.fake("-n", 2, mode="evaluates", instance=0)
+        self.assertEqual(self.stop(job, signal.SIGINT), 0, job.stderr)
+        self.assertIn("SIGINT: the training is done; waiting for its results", job.stderr)
+        self.assertIn("steps          3\n", job.stdout)
+        self.assertTrue((job.output_dir / "profile.json").exists())
+
+    def test_given_twice_after_the_last_step_give_up_the_results(self):
+        job = self.fake("-n", 2, mode="evaluates", instance=0)
+        self.assertEqual(self.stop(job, signal.SIGINT, signal.SIGINT), 130, job.stderr)
+        self.assertFalse((job.output_dir / "profile.json").exists())
+
+    def test_after_the_results_are_no_failure(self):
+        job = self.fake("-n", 2, mode="lingers")
+        job.wait_until((job.output_dir / "profile.json").exists, "profile", 10)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(20), 0, job.stderr)
+        self.assertIn("steps          3\n", job.stdout)
+        self.assert_gone(job)
 
     def test_before_the_first_step_end_a_job(self):
         job = self.fake("-n", 3, mode="absent")
