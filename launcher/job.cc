@@ -73,7 +73,7 @@ Status Job::prepare() {
     }
     onnx_model_ = {{.name = file, .dtype = "U8", .shape = {}, .data = std::move(bytes)}};
   }
-  POPRUN_TRY(prepare_output_folder(options_.output_dir, options_.overwrite));
+  POPRUN_ASSIGN(output_folder_, OutputFolder::take(options_.output_dir, options_.overwrite));
   POPRUN_ASSIGN(programs_, find_programs());
   POPRUN_ASSIGN(coordinator_,
                 Coordinator::start(loop_, *this,

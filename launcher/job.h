@@ -101,6 +101,7 @@ class Job final : private CoordinatorEvents {
   Programs programs_;
   JobState state_;
   Display display_;
+  std::optional<OutputFolder> output_folder_;  ///< From its check on.
   JobResults results_;
   ReplicaLogs logs_;
   OutputRouter router_;

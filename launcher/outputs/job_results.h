@@ -27,6 +27,8 @@ class JobResults {
 
   [[nodiscard]] std::string path(std::string_view name) const;
 
+  /// The first result clears those of an earlier run away: a job that never comes so far costs
+  /// nobody anything.
   Status take(const proto::ReportItem& item);
 
   /// The metrics taken so far are where others can read them.
@@ -55,6 +57,7 @@ class JobResults {
 
   std::string folder_;
   const proto::RunConfig& config_;
+  bool begun_ = false;                  ///< A first result came.
   std::optional<GrowingFile> metrics_;  ///< From the first row on.
   bool metrics_unflushed_ = false;
   WeightsCollector weights_;

@@ -257,6 +257,17 @@ class Outputs(JobTest):
         self.run_job("-n", 2, "--output-dir", job.output_dir, "--training.seed", 9, "--overwrite")
         self.assertNotEqual(job.weights_hash(), before)
 
+    def test_earlier_results_outlive_a_job_that_never_trains(self):
+        job = self.run_job("-n", 2)
+        files = {path: path.read_bytes() for path in job.output_dir.iterdir() if path.is_file()}
+        overwrite = ("-n", 2, "--output-dir", job.output_dir, "--overwrite")
+        for code, *wrong in ((65, "--data.source", "idx:/nowhere"), (64, "--model.hidden", 4),
+                             (86, "--data.micro-batch-size", 100000),
+                             (65, "--model.initial-weights", "/nowhere")):
+            self.run_job(*overwrite, *wrong, code=code)
+            for path, content in files.items():
+                self.assertEqual(path.read_bytes(), content, (path, wrong))
+
 
 class Signals(JobTest):
     def stop_with(self, number, code):

@@ -73,6 +73,22 @@ TEST_F(JobResultsTest, AreThereOnceTheReportIsOver) {
   EXPECT_TRUE(results_.complete());
 }
 
+TEST_F(JobResultsTest, OfAnEarlierRunStayUntilTheFirstNewOne) {
+  (void)folder_.write("weights.safetensors", "old");
+  proto::ReportItem shape;
+  shape.mutable_shape();
+  ASSERT_TRUE(results_.take(shape));
+  EXPECT_EQ(folder_.read("weights.safetensors"), "old");
+
+  ASSERT_TRUE(end_step(1));
+  EXPECT_FALSE(has("weights.safetensors"));
+
+  ASSERT_TRUE(weight("w"));
+  ASSERT_TRUE(profile());
+  ASSERT_TRUE(results_.finish());
+  EXPECT_TRUE(has("weights.safetensors"));
+}
+
 TEST_F(JobResultsTest, OfAReportThatBrokeOffAreNotWritten) {
   ASSERT_TRUE(weight("w"));
 
