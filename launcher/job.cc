@@ -464,6 +464,7 @@ void Job::watch_the_stop(double now) {
 void Job::finish() {
   phase_ = Phase::kOver;
   supervisor_.kill_all();
+  supervisor_.remove_leftovers();
   router_.release_mpirun_lines();
   const bool ran = signal_ != 0 || display_.progress().steps() > 0;
   for (const std::string& line :

@@ -46,6 +46,9 @@ class Supervisor {
   /// SIGKILL to everything below this process.
   void kill_all();
 
+  /// What mpirun could not remove itself, if it was killed. Requires: nothing runs any more.
+  void remove_leftovers() const;
+
  private:
   struct Process {
     std::unique_ptr<Child> child;

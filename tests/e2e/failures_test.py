@@ -322,20 +322,36 @@ class Signals(JobTest):
         self.assert_gone(job)
         self.assertEqual(list(folders.iterdir()), [])
 
-    def test_killed_launcher_leaves_nothing(self):
-        """Neither processes nor, of mpirun, folders and shared memory."""
+    def start_with_leftovers(self):
+        """A job, and the folder of Open MPI's folders and shared memory."""
         leftovers = self.folder / "leftovers"
         for name in ("folders", "memory"):
-            (leftovers / name).mkdir(parents=True)
+            (leftovers / name).mkdir(parents=True, exist_ok=True)
+        job = self.start("-n", 4, config=LONG, environment={
+            "TMPDIR": str(leftovers / "folders"),
+            "OMPI_MCA_btl_vader_backing_directory": str(leftovers / "memory")})
+        return job, leftovers
+
+    def test_killed_launcher_leaves_nothing(self):
+        """Neither processes nor, of mpirun, folders and shared memory."""
         for _ in range(3):
-            job = self.start("-n", 4, config=LONG, environment={
-                "TMPDIR": str(leftovers / "folders"),
-                "OMPI_MCA_btl_vader_backing_directory": str(leftovers / "memory")})
+            job, leftovers = self.start_with_leftovers()
             job.wait_for_step(3)
             self.assertEqual(len(list(leftovers.glob("memory/*"))), 4)
             job.process.kill()
             self.assert_gone(job, seconds=15)
             self.assertEqual(list(leftovers.glob("*/*")), [])
+
+    def test_killed_mpirun_leaves_nothing(self):
+        job, leftovers = self.start_with_leftovers()
+        another = leftovers / "memory" / "vader_segment.another.0.10001.0"
+        another.touch()
+        job.wait_for_step(3)
+        os.kill(job.pids("orterun")[0], signal.SIGKILL)
+        self.assertEqual(job.wait(20), 75, job.stderr)
+        self.assert_first_line(job, "mpirun was killed by signal 9 (SIGKILL) at step")
+        self.assert_gone(job)
+        self.assertEqual(list(leftovers.glob("*/*")), [another])
 
 
 if __name__ == "__main__":
