@@ -79,6 +79,10 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
     }
     line.insert(line.end(), {"-x", "POPRUN_EMU_COORDINATOR", "-x", "POPRUN_EMU_TOKEN"});
     line.insert(line.end(), options.mpi_local_args.begin(), options.mpi_local_args.end());
+    if (const auto own = options.instance_mpi_local_args.find(i);
+        own != options.instance_mpi_local_args.end()) {
+      line.insert(line.end(), own->second.begin(), own->second.end());
+    }
     line.push_back(replica_program);
   }
   return command;

@@ -22,6 +22,13 @@ namespace po = boost::program_options;
 constexpr const char* kUsageLine =
     "poprun-emu [options] train.cfg, for example: poprun-emu -n 16 train.cfg";
 
+constexpr const char* kExitCodes = R"(
+
+Exit codes: 0 done, 64 bad option or train.cfg, 65 bad data, 69 host or data server not reached,
+70 a bug, 75 something died or took too long (run again), 86 the model does not fit, 129, 130 and
+143 stopped by SIGHUP, SIGINT and SIGTERM; a replica's own exit code is passed on.
+)";
+
 /// One value somebody wrote, and where.
 struct Written {
   const OptionRow* row;
@@ -139,8 +146,11 @@ Error unknown_option(const po::option& option) {
   const std::string given =
       option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
   const std::string name = given.substr(0, given.find('='));
-  const std::vector<std::string> meant =
-      meant_by(name.substr(std::min(name.find_first_not_of('-'), name.size())));
+  const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  if (const std::optional<std::string> instead = why_refused(bare)) {
+    return {ErrorCode::kUsage, fmt::format("{} {}", name, *instead)};
+  }
+  const std::vector<std::string> meant = meant_by(bare);
   return {ErrorCode::kUsage,
           fmt::format("{}: unknown option; {}", name,
                       meant.empty() ? "see poprun-emu --help"
@@ -394,6 +404,10 @@ void note_what_has_no_effect(Options& options) {
                                           because, setting_of(options, because).text));
     }
   }
+  if (static_cast<float>(training.learning_rate()) == 0) {
+    options.notes.push_back(fmt::format(
+        "a learning rate of {} is 0 in float32, so nothing is trained", training.learning_rate()));
+  }
 }
 
 /// Inference has no training steps to dump, and makes random weights no better.
@@ -433,6 +447,13 @@ Status resolve_instances(Options& options) {
         fmt::format("--num-replicas = {} is not divisible by --num-instances = {}; every instance "
                     "has the same number of replicas",
                     replicas, instances));
+  }
+  if (!options.instance_mpi_local_args.empty() &&
+      options.instance_mpi_local_args.rbegin()->first >= instances) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--instance-mpi-local-args: there is no instance {}, instances are 0 "
+                            "to {}",
+                            options.instance_mpi_local_args.rbegin()->first, instances - 1));
   }
   if (options.only_output_from_instance >= static_cast<std::int64_t>(instances)) {
     return fail(ErrorCode::kUsage,
@@ -553,18 +574,14 @@ std::string help_text() {
   for (const auto& [group, caption] : groups) {
     out << described(group, caption, /*for_help=*/true) << "\n";
   }
-  out << "Accepted without effect, for poprun's users:\n ";
+  out << "Accepted without effect, for poprun's users:";
+  std::size_t place = 0;
   for (const OptionRow& row : option_table()) {
     if (row.group == Group::kCompatibility) {
-      out << " --" << row.name;
+      out << (place++ % 4 == 0 ? "\n  --" : " --") << row.name;
     }
   }
-  out << "\n\nExit codes: 0 done, 64 bad option or train.cfg, 65 bad data, 69 host or data server "
-         "not reached,\n"
-         "70 a bug, 75 something died or took too long (run again), 86 the model does not fit, "
-         "129, "
-         "130 and\n"
-         "143 stopped by SIGHUP, SIGINT and SIGTERM; a replica's own exit code is passed on.\n";
+  out << kExitCodes;
   return out.str();
 }
 
