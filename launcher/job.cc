@@ -197,7 +197,9 @@ void Job::on_failure(const proto::Failure& failure) {
 }
 
 Status Job::on_report(const proto::ReportItem& item) {
-  display_.take(item);
+  if (!ending()) {
+    display_.take(item);
+  }
   Status taken = results_.take(item);
   if (!taken) {
     give_error(taken.error());
@@ -263,7 +265,7 @@ void Job::on_data_server_exit(int status) {
     // Not printed itself: it would end up in logs.
     command = fmt::format(
         "POPRUN_EMU_TOKEN=$(tr '\\0' '\\n' < /proc/{}/environ | sed -n s/^POPRUN_EMU_TOKEN=//p) {}",
-        state_.instances()[0].pid, command);
+        supervisor_.mpirun_pid(), command);
   }
   console_.say(fmt::format(
       "the data server {}; replicas keep trying for {} s and lose nothing if it comes back: {}",
@@ -368,9 +370,11 @@ void Job::on_tick() {
   } else if (options_.timeout_seconds > 0 && now - launched_at_ > options_.timeout_seconds) {
     give_verdict(
         {kInfrastructure,
-         fmt::format(
-             "the job is not done after {} s, the limit of --timeout; it was at step {} of {}",
-             options_.timeout_seconds, state_.step(), display_.progress().total_steps()),
+         fmt::format("the job is not done after {} s, the limit of --timeout; it {}",
+                     options_.timeout_seconds,
+                     state_.step() == 0 ? "had not done a step yet"
+                                        : fmt::format("was at step {} of {}", state_.step(),
+                                                      display_.progress().total_steps())),
          meanwhile(state_, {}, now)});
   }
 }

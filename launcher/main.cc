@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <string>
@@ -14,18 +15,47 @@
 #include "launcher/job.h"
 #include "launcher/options.h"
 #include "launcher/placement.h"
+#include "launcher/progress.h"
 
 /// poprun-emu, the command. Exit codes: design section 8.
 namespace poprun::launcher {
 namespace {
 
-/// A log for each of thousands of replicas is more open files than shells allow by default.
-void allow_many_files() {
+/// Shells allow few open files by default. Without enough, mpirun waits for ever.
+///
+/// Errors
+///   kUnreachable  even the most that is allowed is not enough.
+Status allow_many_files(const Placement& placement) {
+  constexpr rlim_t kBesides = 32;       // Measured: 22 of the launcher, 24 of mpirun,
+  constexpr rlim_t kForAnInstance = 4;  // and of mpirun 3 to 3.4 an instance.
+  const rlim_t needed =
+      kBesides + std::max<rlim_t>(kForAnInstance * placement.num_instances,
+                                  rlim_t{placement.num_instances} + placement.num_replicas);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_max < needed) {
+      return fail(ErrorCode::kUnreachable,
+                  fmt::format("{} in {} need {} open files, the limit is {}; raise it (ulimit -n "
+                              "{}), or lower --num-instances",
+                              counted(placement.num_replicas, "replica"),
+                              counted(placement.num_instances, "instance"), needed, files.rlim_max,
+                              needed));
+    }
   }
+  return {};
+}
+
+volatile std::sig_atomic_t code_at_the_end = 0;
+
+/// All is said and written. Only gRPC's own end is left, which waits for ever for a thread that it
+/// could not start (ulimit -u).
+void limit_the_end(int code) {
+  constexpr unsigned kSecondsMax = 3;
+  code_at_the_end = code;
+  std::signal(SIGALRM, [](int) { _exit(code_at_the_end); });
+  alarm(kSecondsMax);
 }
 
 /// The number of a closed stream would go to the next file opened, and that file would get our
@@ -62,11 +92,17 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   if (options->dry_run) {
     return dry_run(*options, *placement, console);
   }
-  allow_many_files();
+  if (const Status allowed = allow_many_files(*placement); !allowed) {
+    console.say(allowed.error().message);
+    return static_cast<int>(allowed.error().code);
+  }
   if (options->print_topology || options->verbosity > 0) {
     console.out(topology_table(*placement));
   }
-  return Job(*options, *placement, console, launched_at).run();
+  Job job(*options, *placement, console, launched_at);
+  const int code = job.run();
+  limit_the_end(code);
+  return code;
 }
 
 /// A request whose answer nobody can read is not done.

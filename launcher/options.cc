@@ -120,6 +120,20 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   return result;
 }
 
+/// What other launchers and frameworks call an option of ours, or nothing.
+std::string_view called_elsewhere(std::string_view typed) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"lr", "training.learning-rate"},
+      {"np", "num-replicas"},
+      {"n", "num-replicas"},
+      {"N", "num-replicas"},
+      {"x", "mpi-local-args"}};
+  const auto* const known =
+      std::ranges::find(kNames, typed.substr(typed.find('.') + 1),
+                        &std::pair<std::string_view, std::string_view>::first);
+  return known == std::end(kNames) ? std::string_view{} : known->second;
+}
+
 /// The options that somebody may have meant who wrote `typed`: of that key, of a name or key nearly
 /// so, or of a name that ends so. `--seed` is --training.seed, `--batch-size`
 /// --data.micro-batch-size.
@@ -129,6 +143,9 @@ std::vector<std::string> meant_by(std::string_view typed) {
   for (const OptionRow& row : option_table()) {
     candidates.push_back(row.name);
     candidates.push_back(key_of(row.name));
+  }
+  if (const std::string_view ours = called_elsewhere(typed); !ours.empty()) {
+    return {fmt::format("--{}", ours)};
   }
   const std::string close = nearest(typed, candidates);
   std::vector<std::string> meant;
@@ -219,7 +236,13 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
                         close.empty() ? fmt::format("known: [{}]", fmt::join(sections, "] ["))
                                       : fmt::format("did you mean [{}]?", close))};
   }
-  const std::string close = elsewhere.empty() ? nearest(entry.key, in_section) : elsewhere;
+  // Also of who wrote the section again, or another framework's name.
+  const std::string key = entry.key.substr(entry.key.find('.') + 1);
+  const std::string ours{called_elsewhere(key)};
+  const std::string close = !elsewhere.empty() ? elsewhere
+                            : ours.starts_with(entry.section + ".")
+                                ? ours.substr(entry.section.size() + 1)
+                                : nearest(key, in_section);
   return {ErrorCode::kUsage,
           fmt::format("{}: unknown key {} in [{}]; {}", place, entry.key, entry.section,
                       close.empty() ? fmt::format("known: {}", fmt::join(in_section, ", "))
@@ -428,6 +451,16 @@ Status check_inference(Options& options) {
   return {};
 }
 
+/// The divisor of `number` that is next to `from`, below it (`step` -1) or above it (1).
+///
+/// Requires: 1 <= from <= number.
+std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
+  while (number % from != 0) {
+    from += static_cast<std::uint32_t>(step);
+  }
+  return from;
+}
+
 /// Without --num-instances, every replica is an instance.
 Status resolve_instances(Options& options) {
   proto::Topology& topology = *options.config.mutable_topology();
@@ -445,8 +478,9 @@ Status resolve_instances(Options& options) {
     return fail(
         ErrorCode::kUsage,
         fmt::format("--num-replicas = {} is not divisible by --num-instances = {}; every instance "
-                    "has the same number of replicas",
-                    replicas, instances));
+                    "has the same number of replicas: {} or {} instances do",
+                    replicas, instances, divisor(replicas, instances, -1),
+                    divisor(replicas, instances, 1)));
   }
   if (!options.instance_mpi_local_args.empty() &&
       options.instance_mpi_local_args.rbegin()->first >= instances) {
@@ -521,8 +555,10 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
     const std::string given =
         line.positional.empty()
             ? "no train.cfg was given"
-            : fmt::format("one train.cfg is needed, {} were given: {}", line.positional.size(),
-                          fmt::join(line.positional, " "));
+            : fmt::format(
+                  "one train.cfg is needed, {} were given: {}; it says what to run, no "
+                  "program is given",
+                  line.positional.size(), fmt::join(line.positional, " "));
     return fail(ErrorCode::kUsage,
                 fmt::format("{}; usage: {} (--help lists the options)", given, kUsageLine));
   }

@@ -92,11 +92,20 @@ class Ends(LauncherTest):
             self.ends(job, 75, "standard output cannot be written: " + reason)
             self.assertEqual(job.profile()["outcome"]["steps"], "3")
 
+    def test_before_its_start_where_too_few_files_may_be_open(self):
+        shell = ("sh", "-c", 'ulimit -n 70; exec "$@"', "sh")
+        job = self.start("-n", 16, wrapper=shell)
+        self.ends(job, 69, "16 replicas in 16 instances need 96 open files, the limit is 70", "ulimit -n 96")
+
     def test_well_where_nobody_reads_the_summary(self):
         shell = ("bash", "-c", '"$@" | true; exit ${PIPESTATUS[0]}', "bash")
         job = self.start("-n", 2, wrapper=shell, environment={"FAKE_STEPS": "3"})
         self.assertEqual(job.wait(20), 0, job.stderr)
         self.assertNotIn("standard output", job.stderr)
+
+    def test_well_without_a_path(self):
+        job = self.start("-n", 2, wrapper=("env", "-u", "PATH"), environment={"FAKE_STEPS": "3"})
+        self.assertEqual(job.wait(20), 0, job.stderr)
 
     def test_with_the_missing_program(self):
         (self.bin / "poprun-emu-replica").unlink()

@@ -52,6 +52,7 @@ TEST(Mpirun, DoesNotSpinBindOrProbe) {
   EXPECT_THAT(command.environment,
               Contains(Pair("OMPI_MCA_btl_vader_single_copy_mechanism", "none")));
   EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_oob_tcp_keepalive_time", "5")));
+  EXPECT_THAT(command.environment, Contains(Pair("PATH", "/usr/local/bin:/usr/bin:/bin")));
 }
 
 TEST(Mpirun, RunsAsRootOnlyWhereTheLauncherIsRoot) {

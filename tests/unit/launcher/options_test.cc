@@ -263,6 +263,16 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
             "--data.sequence-length?");
   EXPECT_EQ(error_of({"--replicas", "3"}),
             "--replicas: unknown option; did you mean --num-replicas?");
+  EXPECT_EQ(error_of({"--lr", "3"}),
+            "--lr: unknown option; did you mean --training.learning-rate?");
+  EXPECT_EQ(error_of({"--training.lr=3"}),
+            "--training.lr: unknown option; did you mean --training.learning-rate?");
+  EXPECT_EQ(error_of({"--np", "3"}), "--np: unknown option; did you mean --num-replicas?");
+  EXPECT_EQ(error_of({"-x", "A=1"}), "-x: unknown option; did you mean --mpi-local-args?");
+  EXPECT_EQ(error_of({}, "[training]\nlr = 3\n"),
+            "train.cfg:2: unknown key lr in [training]; did you mean learning-rate?");
+  EXPECT_EQ(error_of({}, "[training]\ntraining.steps = 3\n"),
+            "train.cfg:2: unknown key training.steps in [training]; did you mean steps?");
   EXPECT_EQ(error_of({"--quantum"}), "--quantum: unknown option; see poprun-emu --help");
   EXPECT_EQ(error_of({}, "[training]\nlearning-rat = 3\n"),
             "train.cfg:2: unknown key learning-rat in [training]; did you mean learning-rate?");
@@ -335,7 +345,7 @@ TEST(Options, TheLastOfTwoOnTheCommandLineWins) {
 TEST(Options, AreCheckedAgainstEachOther) {
   EXPECT_EQ(error_of({"-n", "4", "--num-instances", "3"}),
             "--num-replicas = 4 is not divisible by --num-instances = 3; every instance has the "
-            "same number of replicas");
+            "same number of replicas: 2 or 4 instances do");
   EXPECT_THAT(error_of({"-n", "4", "--num-instances", "8"}),
               HasSubstr("--num-instances = 8 is more than --num-replicas = 4"));
   EXPECT_THAT(error_of({"-H", "a", "--hostfile", "b"}), HasSubstr("exclude each other"));
@@ -352,7 +362,7 @@ TEST(Options, NeedExactlyOneTrainCfg) {
   ASSERT_FALSE(two);
   EXPECT_THAT(none.error().message,
               HasSubstr("no train.cfg was given; usage: poprun-emu [options] train.cfg"));
-  EXPECT_THAT(two.error().message, HasSubstr("2 were given: a.cfg b.cfg"));
+  EXPECT_THAT(two.error().message, HasSubstr("2 were given: a.cfg b.cfg; it says what to run"));
   EXPECT_EQ(none.error().code, ErrorCode::kUsage);
 }
 
