@@ -11,6 +11,7 @@
 
 #include "launcher/inquiry.h"
 #include "launcher/model_file.h"
+#include "launcher/mpi_session.h"
 #include "launcher/mpirun.h"
 #include "launcher/summary.h"
 
@@ -75,6 +76,7 @@ Status Job::prepare() {
   }
   POPRUN_ASSIGN(output_folder_, OutputFolder::take(options_.output_dir, options_.overwrite));
   POPRUN_ASSIGN(programs_, find_programs());
+  POPRUN_TRY(check_room_for_mpi_session(placement_.num_instances));
   POPRUN_ASSIGN(coordinator_,
                 Coordinator::start(loop_, *this,
                                    {.bind_host = placement_.all_local ? "127.0.0.1" : "0.0.0.0",

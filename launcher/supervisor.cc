@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 
 #include "launcher/guard.h"
-#include "launcher/mpi_leftovers.h"
+#include "launcher/mpi_session.h"
 
 namespace poprun::launcher {
 
@@ -78,7 +78,7 @@ void Supervisor::kill_all() {
 
 void Supervisor::remove_leftovers() const {
   if (mpirun_.child != nullptr) {
-    remove_mpi_leftovers(mpirun_.child->pid());
+    remove_mpi_session(mpirun_.child->pid());
   }
 }
 

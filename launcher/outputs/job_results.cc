@@ -38,10 +38,17 @@ Status JobResults::take(const proto::ReportItem& item) {
       profile_ = item.profile();
       return {};
     case proto::ReportItem::kShape:
+      return check_room_for(item.shape());
     case proto::ReportItem::KIND_NOT_SET:
       return {};
   }
   return {};
+}
+
+/// Better now than after the last step.
+Status JobResults::check_room_for(const proto::JobShape& shape) const {
+  const std::uint64_t bytes = config_.model().precision() == "half" ? 2 : 4;
+  return config_.inference() ? Status{} : check_room(folder_, shape.parameter_count() * bytes);
 }
 
 Status JobResults::append_metrics(const std::string& row) {

@@ -50,6 +50,7 @@ class JobResults {
   std::vector<std::string> settle_dumps(std::optional<std::uint64_t> ended_after);
 
  private:
+  [[nodiscard]] Status check_room_for(const proto::JobShape& shape) const;
   Status append_metrics(const std::string& row);
   Status take_output(const proto::OutputPiece& piece);
   Status write_dump(std::uint64_t step);

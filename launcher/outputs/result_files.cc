@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <google/protobuf/util/json_util.h>
 #include <sys/file.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 namespace poprun::launcher {
@@ -141,6 +142,27 @@ OutputFolder::~OutputFolder() {
   if (lock_ >= 0) {
     close(lock_);
   }
+}
+
+Status check_room(const std::string& folder, std::uint64_t bytes) {
+  struct statvfs disk {};
+  if (statvfs(folder.c_str(), &disk) != 0) {
+    return {};
+  }
+  std::uint64_t free = disk.f_bfree * disk.f_frsize;
+  for (const char* result : kResults) {
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(fs::path(folder) / result, error);
+    free += error ? 0 : size;
+  }
+  if (free >= bytes) {
+    return {};
+  }
+  return fail(ErrorCode::kInfrastructure,
+              fmt::format("--output-dir {}: the weights need {:.1f} MiB, its disk has {:.1f} MiB "
+                          "free; make room, or choose another folder",
+                          folder, static_cast<double>(bytes) / (1 << 20),
+                          static_cast<double>(free) / (1 << 20)));
 }
 
 void clear_results(const std::string& folder) {

@@ -48,6 +48,11 @@ class OutputFolder {
   int lock_;  ///< The open and locked folder, or -1.
 };
 
+/// Errors
+///   kInfrastructure  the disk of `folder` has no room for `bytes` of weights, earlier results
+///                    not counted: they go first.
+Status check_room(const std::string& folder, std::uint64_t bytes);
+
 /// Removes the results of an earlier run, and why it failed. Its logs go with the first new one.
 void clear_results(const std::string& folder);
 

@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from emulated_job import BIN, DATASET, JobTest, QUICK
+from emulated_job import BIN, DATASET, Job, JobTest, QUICK
 
 LONG = QUICK.replace("steps = 5", "steps = 100000")
 STEPS = QUICK.replace("steps = 5", "steps = 400")
@@ -143,6 +143,21 @@ class Memory(JobTest):
         self.assert_first_line(job, "32 processes on host ", "in /dev/shm", "5.2 MB (5,242,880 B) are free", "--shm-size")
         self.assert_gone(job)
         self.run_job("-n", 4, wrapper=small)
+
+    def test_on_the_disks_of_a_start_and_of_the_weights_is_named_before_training(self):
+        for folder, code, first_line in (
+                ("folders", 69, "Open MPI needs 8.1 MiB in "), ("results", 75, "the weights need 1.6 MiB, its disk has ")):
+            disk = self.folder / folder
+            disk.mkdir(parents=True)
+            small = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=1m none {disk} && exec "$0" "$@"']
+            if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
+                self.skipTest("no private mounts here (unshare --mount needs CAP_SYS_ADMIN)")
+            job = Job(self.folder, "-n", 2, "--output-dir", disk, wrapper=small,
+                      environment={"TMPDIR": str(disk) if code == 69 else "/tmp"})
+            self.addCleanup(job.end)
+            self.assertEqual(job.wait(), code, job.stderr)
+            self.assert_first_line(job, first_line)
+            self.assert_gone(job)
 
 
 class DataServer(JobTest):
