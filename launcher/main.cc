@@ -11,6 +11,7 @@
 
 #include "launcher/console.h"
 #include "launcher/dry_run.h"
+#include "launcher/hosts.h"
 #include "launcher/inquiry.h"
 #include "launcher/job.h"
 #include "launcher/options.h"
@@ -26,11 +27,14 @@ namespace {
 /// Errors
 ///   kUnreachable  even the most that is allowed is not enough.
 Status allow_many_files(const Placement& placement) {
-  constexpr rlim_t kBesides = 32;       // Measured: 22 of the launcher, 24 of mpirun,
-  constexpr rlim_t kForAnInstance = 4;  // and of mpirun 3 to 3.4 an instance.
+  constexpr rlim_t kBesides = 32;           // Measured: 22 of the launcher, 24 of mpirun,
+  constexpr rlim_t kForALocalInstance = 4;  // and of mpirun 3 to 3.4 an instance here.
+  const auto local = std::ranges::count_if(placement.instance_host, [&](std::uint32_t host) {
+    return is_this_machine(placement.hosts[host]);
+  });
   const rlim_t needed =
-      kBesides + std::max<rlim_t>(kForAnInstance * placement.num_instances,
-                                  rlim_t{placement.num_instances} + placement.num_replicas);
+      kBesides + std::max(kForALocalInstance * static_cast<rlim_t>(local),
+                          rlim_t{placement.num_instances} + placement.num_replicas);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;

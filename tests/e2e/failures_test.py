@@ -204,6 +204,10 @@ class DataServer(JobTest):
         self.assert_first_line(job, f"127.0.0.1:{port}")
         self.assert_gone(job)
 
+    def test_whose_name_does_not_resolve_ends_the_job_with_it(self):
+        job = self.run_job("-n", 2, "--hostio-address", "no.such.host.invalid:50051", "--hostio-timeout", 2, code=69)
+        self.assert_first_line(job, "no.such.host.invalid:50051 did not answer for 2 s; its name does not resolve")
+
     def test_on_a_taken_port_says_so(self):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
