@@ -1,5 +1,7 @@
 #include "launcher/outputs/job_results.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -95,6 +97,9 @@ Status JobResults::finish() {
 }
 
 Status JobResults::write_complete_files() {
+  // Who removed the folder meanwhile does not lose the training, too.
+  std::error_code unused;
+  std::filesystem::create_directories(folder_, unused);
   if (metrics_) {
     POPRUN_TRY(metrics_->flush());
   }

@@ -90,6 +90,18 @@ TEST_F(JobResultsTest, OfAnEarlierRunStayUntilTheFirstNewOne) {
   EXPECT_TRUE(has("weights.safetensors"));
 }
 
+TEST_F(JobResultsTest, AreWrittenAlsoWhereTheirFolderWasRemoved) {
+  ASSERT_TRUE(end_step(1));
+  ASSERT_TRUE(weight("w"));
+  ASSERT_TRUE(profile());
+  std::filesystem::remove_all(folder_.path());
+
+  ASSERT_TRUE(results_.finish());
+
+  EXPECT_TRUE(has("weights.safetensors"));
+  EXPECT_TRUE(has("profile.json"));
+}
+
 TEST_F(JobResultsTest, ThatTheDiskCannotTakeAreRefusedBeforeTheFirstStep) {
   proto::ReportItem item;
   item.mutable_shape()->set_parameter_count(std::uint64_t{1} << 60);
