@@ -165,14 +165,21 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
                           static_cast<double>(free) / (1 << 20)));
 }
 
-void clear_results(const std::string& folder) {
+Status clear_results(const std::string& folder) {
   const fs::path path(folder);
-  std::error_code unused;
   for (const char* result : kResults) {
-    fs::remove(path / result, unused);
+    std::error_code error;
+    fs::remove(path / result, error);
+    if (error) {
+      return fail(ErrorCode::kInfrastructure,
+                  fmt::format("{} of an earlier run cannot be removed: {}; choose another folder",
+                              (path / result).string(), error.message()));
+    }
   }
+  std::error_code unused;
   fs::remove(path / "failure.txt", unused);
   remove_files(path, "dump-step-", ".safetensors");
+  return {};
 }
 
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts) {

@@ -58,12 +58,23 @@ TEST_F(ResultFiles, OfAnEarlierRunStayWithOverwriteUntilTheyAreCleared) {
 
   ASSERT_TRUE(OutputFolder::take(folder_.path(), /*overwrite=*/true));
   EXPECT_EQ(get("metrics.csv"), "old");
-  clear_results(folder_.path());
+  ASSERT_TRUE(clear_results(folder_.path()));
 
   EXPECT_FALSE(fs::exists(path("metrics.csv")));
   EXPECT_FALSE(fs::exists(path("failure.txt")));
   EXPECT_FALSE(fs::exists(path("dump-step-7.safetensors")));
   EXPECT_EQ(get("notes.txt"), "old");
+}
+
+TEST_F(ResultFiles, OfAnEarlierRunThatCannotBeRemovedAreNamed) {
+  put("metrics.csv/in the way", "");
+
+  const Status cleared = clear_results(folder_.path());
+
+  ASSERT_FALSE(cleared);
+  EXPECT_EQ(cleared.error().code, ErrorCode::kInfrastructure);
+  EXPECT_THAT(cleared.error().message,
+              HasSubstr("metrics.csv of an earlier run cannot be removed: Directory not empty"));
 }
 
 TEST_F(ResultFiles, LogsOfAnEarlierRunGoWithTheFirstNewLineAndNothingElseDoes) {
