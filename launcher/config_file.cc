@@ -46,11 +46,13 @@ Result<ConfigEntry> parse_entry(std::string_view place, const std::string& secti
 
 }  // namespace
 
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  return text.substr(text.starts_with(kMark) ? kMark.size() : 0);
+}
+
 Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text) {
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // Windows programs begin UTF-8 so.
-  if (text.starts_with(kByteOrderMark)) {
-    text.remove_prefix(kByteOrderMark.size());
-  }
+  text = without_byte_order_mark(text);
   std::vector<ConfigEntry> entries;
   std::string section;
   std::size_t number = 0;

@@ -32,4 +32,7 @@ Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string
 ///   kUsage  it can't be read, or is larger than 1 MiB.
 Result<std::string> read_config_file(const std::string& path);
 
+/// Windows programs begin UTF-8 with one.
+std::string_view without_byte_order_mark(std::string_view text);
+
 }  // namespace poprun::launcher

@@ -2,9 +2,11 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -18,14 +20,19 @@ bool is_live_terminal() {
   return isatty(STDERR_FILENO) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
 }
 
-void write_all(int descriptor, std::string_view text) {
+/// Waits for a slow reader. Returns errno where the rest of `text` cannot be written.
+int write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
-    if (written < 0 && errno != EINTR) {
-      return;
+    if (written < 0 && errno == EAGAIN) {
+      pollfd ready{descriptor, POLLOUT, 0};
+      poll(&ready, 1, -1);
+    } else if (written < 0 && errno != EINTR) {
+      return errno;
     }
     text.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
   }
+  return 0;
 }
 
 }  // namespace
@@ -37,7 +44,19 @@ Console::~Console() {
 }
 
 void Console::out(std::string_view text) {
-  write(STDOUT_FILENO, text);
+  const int failure = write(STDOUT_FILENO, text);
+  if (out_failure_ == 0 && failure != EPIPE) {
+    out_failure_ = failure;
+  }
+}
+
+Status Console::out_status() const {
+  return out_failure_ == 0
+             ? Status{}
+             : fail(ErrorCode::kInfrastructure,
+                    fmt::format("standard output cannot be written: {}; what it should have said "
+                                "is lost, written files are not",
+                                std::strerror(out_failure_)));
 }
 
 void Console::err(std::string_view text) {
@@ -60,9 +79,9 @@ void Console::live(std::string_view text) {
   }
 }
 
-void Console::write(int descriptor, std::string_view text) {
+int Console::write(int descriptor, std::string_view text) {
   clear_live();
-  write_all(descriptor, fmt::format("{}{}", text, text.ends_with('\n') ? "" : "\n"));
+  return write_all(descriptor, fmt::format("{}{}", text, text.ends_with('\n') ? "" : "\n"));
 }
 
 void Console::clear_live() {

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "replica/base/error.h"
+
 namespace poprun::launcher {
 
 /// The only writer on standard output and error, so that lines never meet inside a line. On a
@@ -20,6 +22,10 @@ class Console {
   void out(std::string_view text);
   void err(std::string_view text);
 
+  /// Errors
+  ///   kInfrastructure  a line of `out` could not be written, though its reader is there; says why.
+  [[nodiscard]] Status out_status() const;
+
   /// A line of the launcher itself, on standard error: `poprun-emu: text`.
   void say(std::string_view text);
 
@@ -30,11 +36,13 @@ class Console {
   void live(std::string_view text);
 
  private:
-  void write(int descriptor, std::string_view text);
+  /// Returns errno, or 0.
+  int write(int descriptor, std::string_view text);
   void clear_live();
 
   bool is_terminal_;
-  std::string live_;  ///< What the live line shows now.
+  int out_failure_ = 0;  ///< errno of the first line of `out` that was lost.
+  std::string live_;     ///< What the live line shows now.
 };
 
 }  // namespace poprun::launcher

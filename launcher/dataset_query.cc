@@ -7,6 +7,7 @@
 #include <asio/post.hpp>
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
+#include <netdb.h>
 
 #include "proto/host_streams.grpc.pb.h"
 
@@ -19,6 +20,19 @@ std::shared_ptr<grpc::Channel> open_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+/// Whether the host of `address`, host:port, is an address or a name that has one.
+bool resolves(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  addrinfo* found = nullptr;
+  if (getaddrinfo((bracketed ? host.substr(1, host.size() - 2) : host).c_str(), nullptr, nullptr,
+                  &found) != 0) {
+    return false;
+  }
+  freeaddrinfo(found);
+  return true;
 }
 
 Error error_of(const grpc::Status& status, const DatasetQuery::Question& question) {
@@ -36,11 +50,11 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
                                            question.address, message)};
   }
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED || code == grpc::StatusCode::UNAVAILABLE) {
-    return {
-        ErrorCode::kUnreachable,
-        fmt::format(
-            "the data server at {} did not answer for {} s; is poprun-emu-hostio running there?",
-            question.address, question.timeout_seconds)};
+    return {ErrorCode::kUnreachable,
+            fmt::format("the data server at {} did not answer for {} s; {}", question.address,
+                        question.timeout_seconds,
+                        resolves(question.address) ? "is poprun-emu-hostio running there?"
+                                                   : "its name does not resolve")};
   }
   return {ErrorCode::kUnreachable, fmt::format("the data server at {} failed with gRPC code {}: {}",
                                                question.address, static_cast<int>(code), message)};

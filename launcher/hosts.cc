@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "launcher/config_file.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -124,6 +126,7 @@ Result<std::vector<Host>> parse_host_list(std::string_view text) {
 }
 
 Result<std::vector<Host>> parse_hostfile(std::string_view file, std::string_view text) {
+  text = without_byte_order_mark(text);
   std::vector<Host> hosts;
   std::size_t number = 0;
   while (!text.empty()) {

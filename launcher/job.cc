@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 
 #include "launcher/inquiry.h"
 #include "launcher/model_file.h"
+#include "launcher/mpi_session.h"
 #include "launcher/mpirun.h"
 #include "launcher/summary.h"
 
@@ -72,8 +74,9 @@ Status Job::prepare() {
     }
     onnx_model_ = {{.name = file, .dtype = "U8", .shape = {}, .data = std::move(bytes)}};
   }
-  POPRUN_TRY(prepare_output_folder(options_.output_dir, options_.overwrite));
+  POPRUN_ASSIGN(output_folder_, OutputFolder::take(options_.output_dir, options_.overwrite));
   POPRUN_ASSIGN(programs_, find_programs());
+  POPRUN_TRY(check_room_for_mpi_session(placement_.num_instances));
   POPRUN_ASSIGN(coordinator_,
                 Coordinator::start(loop_, *this,
                                    {.bind_host = placement_.all_local ? "127.0.0.1" : "0.0.0.0",
@@ -196,7 +199,9 @@ void Job::on_failure(const proto::Failure& failure) {
 }
 
 Status Job::on_report(const proto::ReportItem& item) {
-  display_.take(item);
+  if (!ending()) {
+    display_.take(item);
+  }
   Status taken = results_.take(item);
   if (!taken) {
     give_error(taken.error());
@@ -242,8 +247,7 @@ void Job::on_mpirun_exit(int status) {
   }
   const bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
   if (clean && results_.complete()) {
-    // The signal's code, so that a script sees that training did not run to its end.
-    stop(signal_ == 0 ? 0 : 128 + signal_, false);
+    stop(code_of_results(), false);
     return;
   }
   if (state_.any_trouble()) {
@@ -263,7 +267,7 @@ void Job::on_data_server_exit(int status) {
     // Not printed itself: it would end up in logs.
     command = fmt::format(
         "POPRUN_EMU_TOKEN=$(tr '\\0' '\\n' < /proc/{}/environ | sed -n s/^POPRUN_EMU_TOKEN=//p) {}",
-        state_.instances()[0].pid, command);
+        supervisor_.mpirun_pid(), command);
   }
   console_.say(fmt::format(
       "the data server {}; replicas keep trying for {} s and lose nothing if it comes back: {}",
@@ -273,6 +277,10 @@ void Job::on_data_server_exit(int status) {
 void Job::on_signal(int number) {
   if (number == SIGHUP && signal_ == SIGHUP) {
     return;  // A terminal that closes sends one, and its shell another.
+  }
+  if (results_.complete() && !ending()) {
+    stop(code_of_results(), /*at_once=*/false);
+    return;
   }
   if (signal_ != 0 || phase_ != Phase::kRunning) {
     // mpirun is left the moment it takes to clean up, once.
@@ -289,12 +297,26 @@ void Job::on_signal(int number) {
     stop(128 + number, false);
     return;
   }
+  phase_ = Phase::kDraining;
+  if (display_.progress().steps() == display_.progress().total_steps()) {
+    drain_until_ = std::numeric_limits<double>::infinity();
+    console_.say(
+        fmt::format("SIG{}: the training is done; waiting for its results, which a second signal "
+                    "gives up",
+                    sigabbrev_np(number)));
+    return;
+  }
+  drain_until_ = monotonic_seconds() + kDrainSeconds;
   console_.say(fmt::format(
       "SIG{}: finishing the step and saving the weights, {} s at most; once more to end at once",
       sigabbrev_np(number), kDrainSeconds));
-  phase_ = Phase::kDraining;
-  drain_until_ = monotonic_seconds() + kDrainSeconds;
   coordinator_->request_drain();
+}
+
+/// The signal's code tells a script that training did not run to its end. Requires: the results are
+/// complete.
+int Job::code_of_results() const {
+  return signal_ != 0 && results_.profile().outcome().drained() ? 128 + signal_ : 0;
 }
 
 /// What came late because nobody listened is not the others' fault.
@@ -340,7 +362,9 @@ void Job::on_tick() {
              now - left_at_ > options_.heartbeat_timeout_seconds) {
     console_.say(fmt::format("the job is done, but mpirun did not end for {} s; ending it",
                              options_.heartbeat_timeout_seconds));
-    stop(signal_ == 0 ? 0 : 128 + signal_, false);
+    stop(code_of_results(), false);
+  } else if (phase_ == Phase::kDraining && now >= drain_until_ && results_.complete()) {
+    stop(code_of_results(), false);
   } else if (phase_ == Phase::kDraining && now >= drain_until_) {
     console_.say(fmt::format("the job did not end its step within {} s; ending it without saving",
                              kDrainSeconds));
@@ -348,9 +372,11 @@ void Job::on_tick() {
   } else if (options_.timeout_seconds > 0 && now - launched_at_ > options_.timeout_seconds) {
     give_verdict(
         {kInfrastructure,
-         fmt::format(
-             "the job is not done after {} s, the limit of --timeout; it was at step {} of {}",
-             options_.timeout_seconds, state_.step(), display_.progress().total_steps()),
+         fmt::format("the job is not done after {} s, the limit of --timeout; it {}",
+                     options_.timeout_seconds,
+                     state_.step() == 0 ? "had not done a step yet"
+                                        : fmt::format("was at step {} of {}", state_.step(),
+                                                      display_.progress().total_steps())),
          meanwhile(state_, {}, now)});
   }
 }
@@ -444,6 +470,7 @@ void Job::watch_the_stop(double now) {
 void Job::finish() {
   phase_ = Phase::kOver;
   supervisor_.kill_all();
+  supervisor_.remove_leftovers();
   router_.release_mpirun_lines();
   const bool ran = signal_ != 0 || display_.progress().steps() > 0;
   for (const std::string& line :

@@ -66,6 +66,7 @@ class Job final : private CoordinatorEvents {
   void on_mpirun_exit(int status);
   void on_data_server_exit(int status);
   void on_signal(int number);
+  [[nodiscard]] int code_of_results() const;
   void notice_own_silence(double now);
   void on_tick();
 
@@ -100,6 +101,7 @@ class Job final : private CoordinatorEvents {
   Programs programs_;
   JobState state_;
   Display display_;
+  std::optional<OutputFolder> output_folder_;  ///< From its check on.
   JobResults results_;
   ReplicaLogs logs_;
   OutputRouter router_;
@@ -110,10 +112,10 @@ class Job final : private CoordinatorEvents {
   int exit_code_ = 0;
   int signal_ = 0;  ///< The first one that asked us to end.
   double last_tick_ = 0;
-  double decide_at_ = 0;   ///< 0: nothing to decide.
-  double held_since_ = 0;  ///< When the last of mpirun's waiting lines came.
-  double drain_until_ = 0;
-  double left_at_ = 0;  ///< When the last instance went.
+  double decide_at_ = 0;    ///< 0: nothing to decide.
+  double held_since_ = 0;   ///< When the last of mpirun's waiting lines came.
+  double drain_until_ = 0;  ///< Infinite once all steps are done.
+  double left_at_ = 0;      ///< When the last instance went.
   double stopping_since_ = 0;
   bool dataset_known_ = false;
 };

@@ -1,33 +1,78 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "launcher/console.h"
 #include "launcher/dry_run.h"
+#include "launcher/hosts.h"
 #include "launcher/inquiry.h"
 #include "launcher/job.h"
 #include "launcher/options.h"
 #include "launcher/placement.h"
+#include "launcher/progress.h"
 
 /// poprun-emu, the command. Exit codes: design section 8.
 namespace poprun::launcher {
 namespace {
 
-/// A log for each of thousands of replicas is more open files than shells allow by default.
-void allow_many_files() {
+/// Shells allow few open files by default. Without enough, mpirun waits for ever.
+///
+/// Errors
+///   kUnreachable  even the most that is allowed is not enough.
+Status allow_many_files(const Placement& placement) {
+  constexpr rlim_t kBesides = 32;           // Measured: 22 of the launcher, 24 of mpirun,
+  constexpr rlim_t kForALocalInstance = 4;  // and of mpirun 3 to 3.4 an instance here.
+  const auto local = std::ranges::count_if(placement.instance_host, [&](std::uint32_t host) {
+    return is_this_machine(placement.hosts[host]);
+  });
+  const rlim_t needed =
+      kBesides + std::max(kForALocalInstance * static_cast<rlim_t>(local),
+                          rlim_t{placement.num_instances} + placement.num_replicas);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
+    if (files.rlim_max < needed) {
+      return fail(ErrorCode::kUnreachable,
+                  fmt::format("{} in {} need {} open files, the limit is {}; raise it (ulimit -n "
+                              "{}), or lower --num-instances",
+                              counted(placement.num_replicas, "replica"),
+                              counted(placement.num_instances, "instance"), needed, files.rlim_max,
+                              needed));
+    }
+  }
+  return {};
+}
+
+volatile std::sig_atomic_t code_at_the_end = 0;
+
+/// All is said and written. Only gRPC's own end is left, which waits for ever for a thread that it
+/// could not start (ulimit -u).
+void limit_the_end(int code) {
+  constexpr unsigned kSecondsMax = 3;
+  code_at_the_end = code;
+  std::signal(SIGALRM, [](int) { _exit(code_at_the_end); });
+  alarm(kSecondsMax);
+}
+
+/// The number of a closed stream would go to the next file opened, and that file would get our
+/// lines. What takes the number here can be read only: writing fails as before.
+void keep_numbers_of_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) < 0) {
+      open("/dev/null", O_RDONLY);
+    }
   }
 }
 
-int run(const std::vector<std::string>& args, double launched_at) {
-  Console console;
+int run(const std::vector<std::string>& args, Console& console, double launched_at) {
   const Result<Options> options = parse_options(args);
   if (!options) {
     console.say(options.error().message);
@@ -51,11 +96,30 @@ int run(const std::vector<std::string>& args, double launched_at) {
   if (options->dry_run) {
     return dry_run(*options, *placement, console);
   }
-  allow_many_files();
+  if (const Status allowed = allow_many_files(*placement); !allowed) {
+    console.say(allowed.error().message);
+    return static_cast<int>(allowed.error().code);
+  }
   if (options->print_topology || options->verbosity > 0) {
     console.out(topology_table(*placement));
   }
-  return Job(*options, *placement, console, launched_at).run();
+  Job job(*options, *placement, console, launched_at);
+  const int code = job.run();
+  limit_the_end(code);
+  return code;
+}
+
+/// A request whose answer nobody can read is not done.
+int run_and_tell(const std::vector<std::string>& args, double launched_at) {
+  keep_numbers_of_standard_streams();
+  Console console;
+  const int code = run(args, console, launched_at);
+  const Status told = console.out_status();
+  if (told) {
+    return code;
+  }
+  console.say(told.error().message);
+  return code == 0 ? static_cast<int>(told.error().code) : code;
 }
 
 }  // namespace
@@ -66,5 +130,5 @@ int main(int argc, char** argv) {
   // A reader that goes away must not end the job, and gRPC's own words must not come before ours.
   std::signal(SIGPIPE, SIG_IGN);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
-  return poprun::launcher::run({argv + 1, argv + argc}, launched_at);
+  return poprun::launcher::run_and_tell({argv + 1, argv + argc}, launched_at);
 }

@@ -9,8 +9,9 @@
 namespace poprun::launcher {
 namespace {
 
-/// Without these, 16 ranks on 2 cores spin, a cut link hangs the job for eight minutes, and
-/// start-up probes networks that are not there. Values of oob_*: idle 5 s, then 3 probes 2 s apart.
+/// Each only where the user has not set it. Without these, 16 ranks on 2 cores spin, a cut link
+/// hangs the job for eight minutes, and start-up probes networks that are not there. Values of
+/// oob_*: idle 5 s, then 3 probes 2 s apart.
 std::vector<Variable> mpi_settings(const Options& options, bool as_root) {
   std::vector<Variable> settings = {
       {"OMPI_MCA_mpi_yield_when_idle", "1"},
@@ -23,6 +24,8 @@ std::vector<Variable> mpi_settings(const Options& options, bool as_root) {
       {"OMPI_MCA_oob_tcp_keepalive_intvl", "2"},
       {"OMPI_MCA_oob_tcp_keepalive_probes", "3"},
       {"OMPI_MCA_orte_keep_fqdn_hostnames", "1"},
+      // Where it looks for ssh, and fails without, also where all ranks are local.
+      {"PATH", "/usr/local/bin:/usr/bin:/bin"},
   };
   if (!options.host_subnet.empty()) {
     settings.emplace_back("OMPI_MCA_btl_tcp_if_include", options.host_subnet);
@@ -79,6 +82,10 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
     }
     line.insert(line.end(), {"-x", "POPRUN_EMU_COORDINATOR", "-x", "POPRUN_EMU_TOKEN"});
     line.insert(line.end(), options.mpi_local_args.begin(), options.mpi_local_args.end());
+    if (const auto own = options.instance_mpi_local_args.find(i);
+        own != options.instance_mpi_local_args.end()) {
+      line.insert(line.end(), own->second.begin(), own->second.end());
+    }
     line.push_back(replica_program);
   }
   return command;

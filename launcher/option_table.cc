@@ -127,7 +127,9 @@ Rows general() {
            set(Text{}, nothing)},
           {"verbose", 'v', Group::kGeneral, Arity::kFlag, "", "0",
            "-v: what is started and mpirun's own lines; -vv: replicas' debug lines too",
-           set(Verbosity{}, into(&Options::verbosity))}};
+           set(Verbosity{}, into(&Options::verbosity))},
+          {"debug", 0, Group::kGeneral, Arity::kFlag, "", "", "The same as -vv",
+           set(Boolean{}, [](Options& o, bool v) { o.verbosity = v ? 2 : o.verbosity; })}};
 }
 
 Rows placement() {
@@ -157,7 +159,13 @@ Rows hosts() {
            "Added to mpirun's options once", set(Words{}, add_words(&Options::mpi_global_args))},
           {"mpi-local-args", 0, Group::kHosts, Arity::kArguments, "ARGS", "",
            "Added to mpirun's options of every instance, for example \"-x NAME=VALUE\"",
-           set(Words{}, add_words(&Options::mpi_local_args))}};
+           set(Words{}, add_words(&Options::mpi_local_args))},
+          {"instance-mpi-local-args", 0, Group::kHosts, Arity::kArguments, "I:ARGS", "",
+           "Likewise, of instance I alone, behind those of every instance",
+           set(InstanceWords{}, [](Options& o, const auto& v) {
+             auto& words = o.instance_mpi_local_args[v.first];
+             words.insert(words.end(), v.second.begin(), v.second.end());
+           })}};
 }
 
 Rows data_server() {
@@ -387,25 +395,42 @@ Rows memory_device_report() {
 
 /// poprun's options for real Pods: users' scripts have them, nothing here can act on them.
 Rows compatibility() {
-  const auto note = [](std::string name) {
-    return [name = std::move(name)](Options& options, const auto&) {
-      options.notes.push_back(
-          fmt::format("--{} has no effect here: there is no IPU hardware to act on", name));
+  constexpr const char* kHardware = "there is no IPU hardware to act on";
+  constexpr const char* kSync = "copy the programs to the hosts yourself";
+  const auto row = [](const char* name, Arity arity, const char* why) -> OptionRow {
+    const auto note = [=](Options& options, const auto&) {
+      options.notes.push_back(fmt::format("--{} has no effect here: {}", name, why));
     };
+    const bool flag = arity == Arity::kFlag;
+    return {name,
+            0,
+            Group::kCompatibility,
+            arity,
+            flag ? "BOOL" : "X",
+            "",
+            "",
+            flag ? set(Boolean{}, note) : set(Text{}, note)};
   };
   Rows rows;
   for (const char* name :
        {"vipu-server-host", "vipu-server-port", "vipu-server-timeout", "vipu-partition",
-        "vipu-partition-attempts", "vipu-allocation", "vipu-cluster", "sync-type",
-        "executable-cache-path", "process-placement", "num-ilds"}) {
-    rows.push_back(
-        {name, 0, Group::kCompatibility, Arity::kRepeated, "X", "", "", set(Text{}, note(name))});
+        "vipu-partition-attempts", "vipu-allocation", "vipu-cluster", "sync-type", "num-ilds"}) {
+    rows.push_back(row(name, Arity::kRepeated, kHardware));
   }
-  for (const char* name : {"update-partition", "reset-partition", "remove-partition", "numa-aware",
-                           "offline-mode", "allow-run-as-root", "synchronise-python-venv",
-                           "synchronise-poplar-sdk", "distribute-ssh-key"}) {
-    rows.push_back(
-        {name, 0, Group::kCompatibility, Arity::kFlag, "BOOL", "", "", set(Boolean{}, note(name))});
+  rows.push_back(
+      row("executable-cache-path", Arity::kRepeated, "compiling takes moments and is not cached"));
+  rows.push_back(row("process-placement", Arity::kRepeated,
+                     "processes are not bound; --mpi-global-args can bind them"));
+  for (const char* name :
+       {"update-partition", "reset-partition", "remove-partition", "offline-mode"}) {
+    rows.push_back(row(name, Arity::kFlag, kHardware));
+  }
+  rows.push_back(
+      row("numa-aware", Arity::kFlag, "processes are not bound; --mpi-global-args can bind them"));
+  rows.push_back(row("allow-run-as-root", Arity::kFlag, "root is always allowed"));
+  for (const char* name :
+       {"synchronise-python-venv", "synchronise-poplar-sdk", "distribute-ssh-key"}) {
+    rows.push_back(row(name, Arity::kFlag, kSync));
   }
   return rows;
 }
@@ -423,6 +448,21 @@ std::span<const OptionRow> option_table() {
     return all;
   }();
   return table;
+}
+
+std::optional<std::string> why_refused(std::string_view name) {
+  if (name == "import-config") {
+    return "is poprun's; here a job's settings stand in train.cfg and its placement on the command "
+           "line";
+  }
+  if (name == "export-config" || name == "overwrite-config") {
+    return "is poprun's; here --dry-run prints every resolved setting, in the form of a train.cfg";
+  }
+  if (name == "version-format") {
+    return "is poprun's; here --version prints one form, and profile.json of a run has the "
+           "libraries' versions";
+  }
+  return std::nullopt;
 }
 
 const OptionRow* find_row(std::string_view name) {

@@ -20,7 +20,7 @@ enum class Group : std::uint8_t {
   kOutput,
   kTimeouts,
   kJob,            ///< Named `section.key`; may stand in train.cfg.
-  kCompatibility,  ///< poprun's options that need hardware: accepted, noted, without effect.
+  kCompatibility,  ///< poprun's options for real Pods: accepted, noted, without effect.
 };
 
 enum class Arity : std::uint8_t {
@@ -45,6 +45,9 @@ struct OptionRow {
 };
 
 std::span<const OptionRow> option_table();
+
+/// What to use instead of an option of poprun's that there is not; nothing for any other name.
+std::optional<std::string> why_refused(std::string_view name);
 
 /// The row of that full name, or null.
 const OptionRow* find_row(std::string_view name);

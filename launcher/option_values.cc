@@ -105,6 +105,18 @@ Read<std::vector<std::string>> Words::read(const std::string& text) const {
   return *std::move(words);
 }
 
+Read<std::pair<std::uint32_t, std::vector<std::string>>> InstanceWords::read(
+    const std::string& text) const {
+  const std::size_t colon = text.find(':');
+  const std::optional<std::uint32_t> instance = number<std::uint32_t>(text.substr(0, colon));
+  if (colon == std::string::npos || !instance) {
+    return allowed("INSTANCE:ARGS, as in 0:\"-x NAME=VALUE\"");
+  }
+  return Words{}.read(text.substr(colon + 1)).map([&](const std::vector<std::string>& words) {
+    return std::pair(*instance, words);
+  });
+}
+
 Read<std::string> HostPort::read(const std::string& text) const {
   const std::size_t colon = text.rfind(':');
   const std::optional<std::uint16_t> port =

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <tl/expected.hpp>
@@ -66,6 +67,12 @@ struct Regex {
 /// Several words in one text, quoted as in a shell.
 struct Words {
   [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const;
+};
+
+/// INSTANCE:WORDS.
+struct InstanceWords {
+  [[nodiscard]] Read<std::pair<std::uint32_t, std::vector<std::string>>> read(
+      const std::string& text) const;
 };
 
 struct HostPort {

@@ -22,6 +22,13 @@ namespace po = boost::program_options;
 constexpr const char* kUsageLine =
     "poprun-emu [options] train.cfg, for example: poprun-emu -n 16 train.cfg";
 
+constexpr const char* kExitCodes = R"(
+
+Exit codes: 0 done, 64 bad option or train.cfg, 65 bad data, 69 host or data server not reached,
+70 a bug, 75 something died or took too long (run again), 86 the model does not fit, 129, 130 and
+143 stopped by SIGHUP, SIGINT and SIGTERM; a replica's own exit code is passed on.
+)";
+
 /// One value somebody wrote, and where.
 struct Written {
   const OptionRow* row;
@@ -113,6 +120,20 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   return result;
 }
 
+/// What other launchers and frameworks call an option of ours, or nothing.
+std::string_view called_elsewhere(std::string_view typed) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"lr", "training.learning-rate"},
+      {"np", "num-replicas"},
+      {"n", "num-replicas"},
+      {"N", "num-replicas"},
+      {"x", "mpi-local-args"}};
+  const auto* const known =
+      std::ranges::find(kNames, typed.substr(typed.find('.') + 1),
+                        &std::pair<std::string_view, std::string_view>::first);
+  return known == std::end(kNames) ? std::string_view{} : known->second;
+}
+
 /// The options that somebody may have meant who wrote `typed`: of that key, of a name or key nearly
 /// so, or of a name that ends so. `--seed` is --training.seed, `--batch-size`
 /// --data.micro-batch-size.
@@ -122,6 +143,9 @@ std::vector<std::string> meant_by(std::string_view typed) {
   for (const OptionRow& row : option_table()) {
     candidates.push_back(row.name);
     candidates.push_back(key_of(row.name));
+  }
+  if (const std::string_view ours = called_elsewhere(typed); !ours.empty()) {
+    return {fmt::format("--{}", ours)};
   }
   const std::string close = nearest(typed, candidates);
   std::vector<std::string> meant;
@@ -139,8 +163,11 @@ Error unknown_option(const po::option& option) {
   const std::string given =
       option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
   const std::string name = given.substr(0, given.find('='));
-  const std::vector<std::string> meant =
-      meant_by(name.substr(std::min(name.find_first_not_of('-'), name.size())));
+  const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  if (const std::optional<std::string> instead = why_refused(bare)) {
+    return {ErrorCode::kUsage, fmt::format("{} {}", name, *instead)};
+  }
+  const std::vector<std::string> meant = meant_by(bare);
   return {ErrorCode::kUsage,
           fmt::format("{}: unknown option; {}", name,
                       meant.empty() ? "see poprun-emu --help"
@@ -209,7 +236,13 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
                         close.empty() ? fmt::format("known: [{}]", fmt::join(sections, "] ["))
                                       : fmt::format("did you mean [{}]?", close))};
   }
-  const std::string close = elsewhere.empty() ? nearest(entry.key, in_section) : elsewhere;
+  // Also of who wrote the section again, or another framework's name.
+  const std::string key = entry.key.substr(entry.key.find('.') + 1);
+  const std::string ours{called_elsewhere(key)};
+  const std::string close = !elsewhere.empty() ? elsewhere
+                            : ours.starts_with(entry.section + ".")
+                                ? ours.substr(entry.section.size() + 1)
+                                : nearest(key, in_section);
   return {ErrorCode::kUsage,
           fmt::format("{}: unknown key {} in [{}]; {}", place, entry.key, entry.section,
                       close.empty() ? fmt::format("known: {}", fmt::join(in_section, ", "))
@@ -394,6 +427,10 @@ void note_what_has_no_effect(Options& options) {
                                           because, setting_of(options, because).text));
     }
   }
+  if (static_cast<float>(training.learning_rate()) == 0) {
+    options.notes.push_back(fmt::format(
+        "a learning rate of {} is 0 in float32, so nothing is trained", training.learning_rate()));
+  }
 }
 
 /// Inference has no training steps to dump, and makes random weights no better.
@@ -414,6 +451,16 @@ Status check_inference(Options& options) {
   return {};
 }
 
+/// The divisor of `number` that is next to `from`, below it (`step` -1) or above it (1).
+///
+/// Requires: 1 <= from <= number.
+std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
+  while (number % from != 0) {
+    from += static_cast<std::uint32_t>(step);
+  }
+  return from;
+}
+
 /// Without --num-instances, every replica is an instance.
 Status resolve_instances(Options& options) {
   proto::Topology& topology = *options.config.mutable_topology();
@@ -431,8 +478,16 @@ Status resolve_instances(Options& options) {
     return fail(
         ErrorCode::kUsage,
         fmt::format("--num-replicas = {} is not divisible by --num-instances = {}; every instance "
-                    "has the same number of replicas",
-                    replicas, instances));
+                    "has the same number of replicas: {} or {} instances do",
+                    replicas, instances, divisor(replicas, instances, -1),
+                    divisor(replicas, instances, 1)));
+  }
+  if (!options.instance_mpi_local_args.empty() &&
+      options.instance_mpi_local_args.rbegin()->first >= instances) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--instance-mpi-local-args: there is no instance {}, instances are 0 "
+                            "to {}",
+                            options.instance_mpi_local_args.rbegin()->first, instances - 1));
   }
   if (options.only_output_from_instance >= static_cast<std::int64_t>(instances)) {
     return fail(ErrorCode::kUsage,
@@ -500,8 +555,10 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
     const std::string given =
         line.positional.empty()
             ? "no train.cfg was given"
-            : fmt::format("one train.cfg is needed, {} were given: {}", line.positional.size(),
-                          fmt::join(line.positional, " "));
+            : fmt::format(
+                  "one train.cfg is needed, {} were given: {}; it says what to run, no "
+                  "program is given",
+                  line.positional.size(), fmt::join(line.positional, " "));
     return fail(ErrorCode::kUsage,
                 fmt::format("{}; usage: {} (--help lists the options)", given, kUsageLine));
   }
@@ -553,18 +610,14 @@ std::string help_text() {
   for (const auto& [group, caption] : groups) {
     out << described(group, caption, /*for_help=*/true) << "\n";
   }
-  out << "Accepted without effect, for poprun's users:\n ";
+  out << "Accepted without effect, for poprun's users:";
+  std::size_t place = 0;
   for (const OptionRow& row : option_table()) {
     if (row.group == Group::kCompatibility) {
-      out << " --" << row.name;
+      out << (place++ % 4 == 0 ? "\n  --" : " --") << row.name;
     }
   }
-  out << "\n\nExit codes: 0 done, 64 bad option or train.cfg, 65 bad data, 69 host or data server "
-         "not reached,\n"
-         "70 a bug, 75 something died or took too long (run again), 86 the model does not fit, "
-         "129, "
-         "130 and\n"
-         "143 stopped by SIGHUP, SIGINT and SIGTERM; a replica's own exit code is passed on.\n";
+  out << kExitCodes;
   return out.str();
 }
 

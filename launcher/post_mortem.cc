@@ -272,7 +272,8 @@ Verdict mpirun_verdict(const JobState& state, int status, const std::string& ess
   }
   const std::string ended = "mpirun " + exit_text(status);
   if (std::ranges::none_of(state.instances(), &InstanceView::joined)) {
-    return {static_cast<int>(ErrorCode::kUnreachable),
+    const bool wrong_arguments = essential.find("unknown option") != std::string::npos;
+    return {static_cast<int>(wrong_arguments ? ErrorCode::kUsage : ErrorCode::kUnreachable),
             "no replica could be started: " + (essential.empty() ? ended : essential)};
   }
   return {is_infrastructure(status) ? kInfrastructure : WEXITSTATUS(status),

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "launcher/guard.h"
+#include "launcher/mpi_session.h"
 
 namespace poprun::launcher {
 
@@ -72,6 +73,12 @@ void Supervisor::kill_all() {
   // What mpirun leaves behind becomes our child, and is found in the next round.
   for (const pid_t child : children_of_this_process()) {
     kill(child, SIGKILL);
+  }
+}
+
+void Supervisor::remove_leftovers() const {
+  if (mpirun_.child != nullptr) {
+    remove_mpi_session(mpirun_.child->pid());
   }
 }
 

@@ -33,6 +33,9 @@ class Supervisor {
   Status start_inquiry(const Child::Program& program, Child::OnLine on_stdout,
                        Child::OnLine on_stderr, OnExit on_exit);
 
+  /// Requires: it was started.
+  [[nodiscard]] pid_t mpirun_pid() const { return mpirun_.child->pid(); }
+
   [[nodiscard]] bool anything_runs() const { return mpirun_.runs() || data_server_.runs(); }
 
   /// Ends mpirun and the data server in their own orderly way, which mpirun takes 2 s for. The
@@ -45,6 +48,9 @@ class Supervisor {
 
   /// SIGKILL to everything below this process.
   void kill_all();
+
+  /// What mpirun could not remove itself, if it was killed. Requires: nothing runs any more.
+  void remove_leftovers() const;
 
  private:
   struct Process {

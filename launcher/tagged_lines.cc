@@ -8,6 +8,7 @@
 namespace poprun::launcher {
 namespace {
 
+constexpr std::size_t kNoticeCharactersMax = 250;
 constexpr std::size_t kNoticesMax = 200;
 
 /// Reads an unsigned integer off the front of `text`.
@@ -113,7 +114,9 @@ std::optional<ReplicaLine> parse_replica_line(std::string_view text) {
 
 void MpirunNotices::take(std::string_view line) {
   line = stripped(line);
-  if (line.empty() || line.find_first_not_of("-=*") == std::string_view::npos) {
+  if (line.find_first_not_of("-=*") == std::string_view::npos) {
+    const bool ruler = !line.empty();
+    first_notice_ = ruler && first_notice_ == 0 ? lines_.size() : first_notice_;
     return;
   }
   if (lines_.size() < kNoticesMax) {
@@ -152,12 +155,16 @@ std::string MpirunNotices::essential() const {
   for (const char* telling :
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused",
         "Permission denied", "Host key verification failed", "unrecognized", "unknown option",
-        "Error:", "unable to reliably start"}) {
+        ": Error:", "unable to reliably start"}) {
     if (std::string line = line_with(telling); !line.empty()) {
       return line;
     }
   }
-  return lines_.empty() ? "" : lines_.front();
+  std::string notice = lines_.empty() ? "" : lines_.front();
+  for (std::size_t i = 1; i < first_notice_ && notice.size() < kNoticeCharactersMax; ++i) {
+    notice += ' ' + lines_[i];
+  }
+  return notice;
 }
 
 }  // namespace poprun::launcher

@@ -68,6 +68,7 @@ class MpirunNotices {
 
  private:
   std::vector<std::string> lines_;  ///< The first 200, without rulers and empty lines.
+  std::size_t first_notice_ = 0;    ///< How many of them are its first notice, between rulers.
   std::optional<RankEnd> rank_end_;
   std::optional<std::uint32_t> named_rank_;  ///< "Process name" was read, its exit code not yet.
 };

@@ -5,10 +5,13 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <future>
 #include <iostream>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -371,6 +374,24 @@ int run() {
   return 0;
 }
 
+/// Of what the libraries throw where a host's limits end, in any thread: a line instead of an
+/// abort.
+[[noreturn]] void end_on_exception() {
+  try {
+    std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "this process got no more memory; look at ulimit -v\n");
+  } catch (const std::system_error& error) {
+    fmt::print(stderr,
+               "this process got no more threads or files ({}); look at ulimit -u, ulimit -n and "
+               "the control group's pids.max\n",
+               error.what());
+  } catch (...) {
+    std::abort();
+  }
+  ::_exit(static_cast<int>(ErrorCode::kUnreachable));
+}
+
 /// A question instead of a job.
 int answer(const std::vector<std::string>& arguments) {
   const Answer answer = answer_inquiry(arguments, std::cin);
@@ -386,5 +407,6 @@ int answer(const std::vector<std::string>& arguments) {
 }  // namespace poprun
 
 int main(int argc, char** argv) {
+  std::set_terminate(poprun::end_on_exception);
   return argc > 1 ? poprun::answer({argv + 1, argv + argc}) : poprun::run();
 }

@@ -1,5 +1,7 @@
 #include "launcher/outputs/job_results.h"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -19,6 +21,9 @@ std::string JobResults::path(std::string_view name) const {
 }
 
 Status JobResults::take(const proto::ReportItem& item) {
+  if (!item.has_shape() && !std::exchange(begun_, true)) {
+    POPRUN_TRY(clear_results(folder_));
+  }
   switch (item.kind_case()) {
     case proto::ReportItem::kStep:
       POPRUN_TRY(append_metrics(metrics_row(item.step())));
@@ -35,10 +40,17 @@ Status JobResults::take(const proto::ReportItem& item) {
       profile_ = item.profile();
       return {};
     case proto::ReportItem::kShape:
+      return check_room_for(item.shape());
     case proto::ReportItem::KIND_NOT_SET:
       return {};
   }
   return {};
+}
+
+/// Better now than after the last step.
+Status JobResults::check_room_for(const proto::JobShape& shape) const {
+  const std::uint64_t bytes = config_.model().precision() == "half" ? 2 : 4;
+  return config_.inference() ? Status{} : check_room(folder_, shape.parameter_count() * bytes);
 }
 
 Status JobResults::append_metrics(const std::string& row) {
@@ -85,6 +97,9 @@ Status JobResults::finish() {
 }
 
 Status JobResults::write_complete_files() {
+  // Who removed the folder meanwhile does not lose the training, too.
+  std::error_code unused;
+  std::filesystem::create_directories(folder_, unused);
   if (metrics_) {
     POPRUN_TRY(metrics_->flush());
   }

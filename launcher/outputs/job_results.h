@@ -27,6 +27,8 @@ class JobResults {
 
   [[nodiscard]] std::string path(std::string_view name) const;
 
+  /// The first result clears those of an earlier run away: a job that never comes so far costs
+  /// nobody anything.
   Status take(const proto::ReportItem& item);
 
   /// The metrics taken so far are where others can read them.
@@ -48,6 +50,7 @@ class JobResults {
   std::vector<std::string> settle_dumps(std::optional<std::uint64_t> ended_after);
 
  private:
+  [[nodiscard]] Status check_room_for(const proto::JobShape& shape) const;
   Status append_metrics(const std::string& row);
   Status take_output(const proto::OutputPiece& piece);
   Status write_dump(std::uint64_t step);
@@ -55,6 +58,7 @@ class JobResults {
 
   std::string folder_;
   const proto::RunConfig& config_;
+  bool begun_ = false;                  ///< A first result came.
   std::optional<GrowingFile> metrics_;  ///< From the first row on.
   bool metrics_unflushed_ = false;
   WeightsCollector weights_;

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -58,6 +59,10 @@ Result<NpyFile> NpyFile::create(const std::string& path, std::string_view type,
     file.file_.reset(std::fopen(file.temporary().c_str(), "we"));
     const auto size = static_cast<off_t>(file.header_bytes_ + file.data_bytes_);
     if (file.file_ == nullptr || ftruncate(fileno(file.file_.get()), size) != 0) {
+      return tl::unexpected<Error>{file.failed().error()};
+    }
+    // Where the file system can tell, a disk that will be full is told now.
+    if (fallocate(fileno(file.file_.get()), 0, 0, size) != 0 && errno == ENOSPC) {
       return tl::unexpected<Error>{file.failed().error()};
     }
     POPRUN_TRY(file.write_at(0, header));

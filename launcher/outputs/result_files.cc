@@ -11,6 +11,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <google/protobuf/util/json_util.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 namespace poprun::launcher {
@@ -24,6 +26,11 @@ constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metri
 Status cannot_write(const std::string& path, int reason) {
   return fail(ErrorCode::kInfrastructure,
               fmt::format("{} cannot be written: {}", path, std::strerror(reason)));
+}
+
+tl::unexpected<Error> cannot_make(const std::string& folder, const std::error_code& reason) {
+  return fail(ErrorCode::kUsage,
+              fmt::format("--output-dir {} cannot be made: {}", folder, reason.message()));
 }
 
 /// Permissions lie (root, read-only file systems): only making a file shows that one can.
@@ -92,9 +99,21 @@ std::string row_of(const Metrics& metrics, std::string_view split) {
 
 }  // namespace
 
-Status prepare_output_folder(const std::string& folder, bool overwrite) {
+Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrite) {
   std::error_code error;
   const fs::path path(folder);
+  fs::create_directories(path, error);
+  if (error) {
+    return cannot_make(folder, error);
+  }
+  OutputFolder taken(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // Some network file systems know no locks: what only they allow is not refused.
+  if (taken.lock_ >= 0 && flock(taken.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--output-dir {}: another job is writing to it; choose another folder, "
+                            "or wait for its end",
+                            folder));
+  }
   for (const char* result : kResults) {
     if (!overwrite && fs::exists(path / result, error)) {
       return fail(ErrorCode::kUsage, fmt::format("--output-dir {} holds the results of an earlier "
@@ -105,16 +124,60 @@ Status prepare_output_folder(const std::string& folder, bool overwrite) {
   }
   fs::create_directories(path / "logs", error);
   if (error) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("--output-dir {} cannot be made: {}", folder, error.message()));
+    return cannot_make(folder, error);
   }
   POPRUN_TRY(try_to_write(path));
   POPRUN_TRY(try_to_write(path / "logs"));
-  for (const char* result : kResults) {
-    fs::remove(path / result, error);
+  return taken;
+}
+
+OutputFolder::OutputFolder(OutputFolder&& other) noexcept : lock_(std::exchange(other.lock_, -1)) {}
+
+OutputFolder& OutputFolder::operator=(OutputFolder&& other) noexcept {
+  std::swap(lock_, other.lock_);
+  return *this;
+}
+
+OutputFolder::~OutputFolder() {
+  if (lock_ >= 0) {
+    close(lock_);
   }
-  fs::remove(path / "failure.txt", error);
-  remove_files(path / "logs", "replica-", ".log");
+}
+
+Status check_room(const std::string& folder, std::uint64_t bytes) {
+  struct statvfs disk {};
+  if (statvfs(folder.c_str(), &disk) != 0) {
+    return {};
+  }
+  std::uint64_t free = disk.f_bfree * disk.f_frsize;
+  for (const char* result : kResults) {
+    std::error_code error;
+    const std::uintmax_t size = fs::file_size(fs::path(folder) / result, error);
+    free += error ? 0 : size;
+  }
+  if (free >= bytes) {
+    return {};
+  }
+  return fail(ErrorCode::kInfrastructure,
+              fmt::format("--output-dir {}: the weights need {:.1f} MiB, its disk has {:.1f} MiB "
+                          "free; make room, or choose another folder",
+                          folder, static_cast<double>(bytes) / (1 << 20),
+                          static_cast<double>(free) / (1 << 20)));
+}
+
+Status clear_results(const std::string& folder) {
+  const fs::path path(folder);
+  for (const char* result : kResults) {
+    std::error_code error;
+    fs::remove(path / result, error);
+    if (error) {
+      return fail(ErrorCode::kInfrastructure,
+                  fmt::format("{} of an earlier run cannot be removed: {}; choose another folder",
+                              (path / result).string(), error.message()));
+    }
+  }
+  std::error_code unused;
+  fs::remove(path / "failure.txt", unused);
   remove_files(path, "dump-step-", ".safetensors");
   return {};
 }
@@ -231,6 +294,9 @@ std::string ReplicaLogs::path(std::uint32_t replica) const {
 }
 
 Status ReplicaLogs::write(std::uint32_t replica, std::string_view line) {
+  if (files_.empty()) {
+    remove_files(folder_, "replica-", ".log");
+  }
   auto file = files_.find(replica);
   if (file == files_.end()) {
     POPRUN_ASSIGN(GrowingFile opened, GrowingFile::open(path(replica)));

@@ -22,18 +22,42 @@
 ///   DIR/metrics.csv           one row a step and evaluation, growing
 ///   DIR/profile.json          the Profile message, complete or absent
 ///   DIR/failure.txt           of a job that failed: what each replica did; no earlier result
-///   DIR/logs/replica-NN.log   what each replica wrote
+///   DIR/logs/replica-NN.log   what each replica wrote; no earlier result
 ///
 /// A write that fails (disk full) is kInfrastructure with the file's name, at the latest when the
 /// file is finished.
 namespace poprun::launcher {
 
-/// Makes the folder and clears what an earlier run left.
+/// The folder that a job writes to, and no other job of this machine as long as this lives.
+class OutputFolder {
+ public:
+  /// Makes the folder where it is not there. What an earlier run left stays.
+  ///
+  /// Errors
+  ///   kUsage  it can't be made or written to, another job has it, or it holds earlier results and
+  ///           `overwrite` is false.
+  static Result<OutputFolder> take(const std::string& folder, bool overwrite);
+
+  OutputFolder(OutputFolder&& other) noexcept;
+  OutputFolder& operator=(OutputFolder&& other) noexcept;
+  ~OutputFolder();
+
+ private:
+  explicit OutputFolder(int lock) : lock_(lock) {}
+
+  int lock_;  ///< The open and locked folder, or -1.
+};
+
+/// Errors
+///   kInfrastructure  the disk of `folder` has no room for `bytes` of weights, earlier results
+///                    not counted: they go first.
+Status check_room(const std::string& folder, std::uint64_t bytes);
+
+/// Removes the results of an earlier run, and why it failed. Its logs go with the first new one.
 ///
 /// Errors
-///   kUsage  it can't be made or written to, or holds earlier results and `overwrite` is false.
-///           Nothing was touched then.
-Status prepare_output_folder(const std::string& folder, bool overwrite);
+///   kInfrastructure  one cannot be removed: better known now than when the new one is complete.
+Status clear_results(const std::string& folder);
 
 /// Writes `parts` one after the other to `path`, so that the file is there whole or not at all.
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts);
@@ -81,7 +105,8 @@ class WeightsCollector {
 
 Status write_profile(const std::string& path, const proto::Profile& profile);
 
-/// One log a replica, opened when its first line comes.
+/// One log a replica, opened when its first line comes. The very first removes those of an earlier
+/// run.
 class ReplicaLogs {
  public:
   ReplicaLogs(std::string folder, std::uint32_t replicas)

@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <limits>
 #include <optional>
-#include <sstream>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+
+#include "launcher/outputs/read_file.h"
 
 namespace poprun::launcher {
 namespace {
@@ -233,16 +231,8 @@ Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string
 }
 
 Result<std::vector<Tensor>> read_safetensors(const std::string& path) {
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  if (!file.is_open() || file.bad() ||
-      (bytes.fail() && file.peek() != std::ifstream::traits_type::eof())) {
-    return fail(ErrorCode::kData, fmt::format("{}: cannot be read: {}", path,
-                                              std::strerror(errno != 0 ? errno : EIO)));
-  }
-  return parse_safetensors(path, bytes.view());
+  POPRUN_ASSIGN(const std::string bytes, read_file(path));
+  return parse_safetensors(path, bytes);
 }
 
 }  // namespace poprun::launcher

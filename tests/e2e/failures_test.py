@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from emulated_job import BIN, DATASET, JobTest, QUICK
+from emulated_job import BIN, DATASET, Job, JobTest, QUICK
 
 LONG = QUICK.replace("steps = 5", "steps = 100000")
 STEPS = QUICK.replace("steps = 5", "steps = 400")
@@ -144,6 +144,21 @@ class Memory(JobTest):
         self.assert_gone(job)
         self.run_job("-n", 4, wrapper=small)
 
+    def test_on_the_disks_of_a_start_and_of_the_weights_is_named_before_training(self):
+        for folder, code, first_line in (
+                ("folders", 69, "Open MPI needs 8.1 MiB in "), ("results", 75, "the weights need 1.6 MiB, its disk has ")):
+            disk = self.folder / folder
+            disk.mkdir(parents=True)
+            small = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o size=1m none {disk} && exec "$0" "$@"']
+            if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
+                self.skipTest("no private mounts here (unshare --mount needs CAP_SYS_ADMIN)")
+            job = Job(self.folder, "-n", 2, "--output-dir", disk, wrapper=small,
+                      environment={"TMPDIR": str(disk) if code == 69 else "/tmp"})
+            self.addCleanup(job.end)
+            self.assertEqual(job.wait(), code, job.stderr)
+            self.assert_first_line(job, first_line)
+            self.assert_gone(job)
+
 
 class DataServer(JobTest):
     def server(self, port):
@@ -188,6 +203,10 @@ class DataServer(JobTest):
                            code=69)
         self.assert_first_line(job, f"127.0.0.1:{port}")
         self.assert_gone(job)
+
+    def test_whose_name_does_not_resolve_ends_the_job_with_it(self):
+        job = self.run_job("-n", 2, "--hostio-address", "no.such.host.invalid:50051", "--hostio-timeout", 2, code=69)
+        self.assert_first_line(job, "no.such.host.invalid:50051 did not answer for 2 s; its name does not resolve")
 
     def test_on_a_taken_port_says_so(self):
         with socket.socket() as taken:
@@ -257,6 +276,17 @@ class Outputs(JobTest):
         self.run_job("-n", 2, "--output-dir", job.output_dir, "--training.seed", 9, "--overwrite")
         self.assertNotEqual(job.weights_hash(), before)
 
+    def test_earlier_results_outlive_a_job_that_never_trains(self):
+        job = self.run_job("-n", 2)
+        files = {path: path.read_bytes() for path in job.output_dir.iterdir() if path.is_file()}
+        overwrite = ("-n", 2, "--output-dir", job.output_dir, "--overwrite")
+        for code, *wrong in ((65, "--data.source", "idx:/nowhere"), (64, "--model.hidden", 4),
+                             (86, "--data.micro-batch-size", 100000),
+                             (65, "--model.initial-weights", "/nowhere")):
+            self.run_job(*overwrite, *wrong, code=code)
+            for path, content in files.items():
+                self.assertEqual(path.read_bytes(), content, (path, wrong))
+
 
 class Signals(JobTest):
     def stop_with(self, number, code):
@@ -311,20 +341,36 @@ class Signals(JobTest):
         self.assert_gone(job)
         self.assertEqual(list(folders.iterdir()), [])
 
-    def test_killed_launcher_leaves_nothing(self):
-        """Neither processes nor, of mpirun, folders and shared memory."""
+    def start_with_leftovers(self):
+        """A job, and the folder of Open MPI's folders and shared memory."""
         leftovers = self.folder / "leftovers"
         for name in ("folders", "memory"):
-            (leftovers / name).mkdir(parents=True)
+            (leftovers / name).mkdir(parents=True, exist_ok=True)
+        job = self.start("-n", 4, config=LONG, environment={
+            "TMPDIR": str(leftovers / "folders"),
+            "OMPI_MCA_btl_vader_backing_directory": str(leftovers / "memory")})
+        return job, leftovers
+
+    def test_killed_launcher_leaves_nothing(self):
+        """Neither processes nor, of mpirun, folders and shared memory."""
         for _ in range(3):
-            job = self.start("-n", 4, config=LONG, environment={
-                "TMPDIR": str(leftovers / "folders"),
-                "OMPI_MCA_btl_vader_backing_directory": str(leftovers / "memory")})
+            job, leftovers = self.start_with_leftovers()
             job.wait_for_step(3)
             self.assertEqual(len(list(leftovers.glob("memory/*"))), 4)
             job.process.kill()
             self.assert_gone(job, seconds=15)
             self.assertEqual(list(leftovers.glob("*/*")), [])
+
+    def test_killed_mpirun_leaves_nothing(self):
+        job, leftovers = self.start_with_leftovers()
+        another = leftovers / "memory" / "vader_segment.another.0.10001.0"
+        another.touch()
+        job.wait_for_step(3)
+        os.kill(job.pids("orterun")[0], signal.SIGKILL)
+        self.assertEqual(job.wait(20), 75, job.stderr)
+        self.assert_first_line(job, "mpirun was killed by signal 9 (SIGKILL) at step")
+        self.assert_gone(job)
+        self.assertEqual(list(leftovers.glob("*/*")), [another])
 
 
 if __name__ == "__main__":

@@ -68,6 +68,11 @@ class Fake {
     const std::uint64_t steps =
         variable("FAKE_STEPS").empty() ? 3 : std::stoull(variable("FAKE_STEPS"));
     std::uint64_t step = 0;
+    proto::ReportItem shape;
+    shape.mutable_shape()->set_total_steps(steps);
+    if (environment_.instance == 0 && !client_.report(shape)) {
+      return 75;
+    }
     while (step < steps && (mode_ == "deaf" || !client_.drain_requested())) {
       client_.progress(ReplicaId{environment_.first_replica}, ++step, "pretending");
       proto::ReportItem item;
@@ -77,9 +82,13 @@ class Fake {
       }
       usleep(10000);
     }
+    if (mode_ == "evaluates") {
+      sleep(5);
+    }
     if (environment_.instance == 0 && mode_ != "no-profile") {
       proto::ReportItem item;
       item.mutable_profile()->mutable_outcome()->set_steps(step);
+      item.mutable_profile()->mutable_outcome()->set_drained(step < steps);
       item.mutable_profile()->mutable_outcome()->set_test_accuracy(-1);
       if (!client_.report(item) || !client_.finish()) {
         return 75;

@@ -85,6 +85,28 @@ class Ends(LauncherTest):
         job = self.fake("-n", 3, "--timeout", 2, steps=LONG)
         self.ends(job, 75, "not done after 2 s, the limit of --timeout", "at step")
 
+    def test_badly_where_the_summary_cannot_be_written_and_keeps_the_results(self):
+        for stdout, reason in (("> /dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
+            shell = ("sh", "-c", f'exec "$@" {stdout}', "sh")
+            job = self.start("-n", 2, wrapper=shell, environment={"FAKE_STEPS": "3"})
+            self.ends(job, 75, "standard output cannot be written: " + reason)
+            self.assertEqual(job.profile()["outcome"]["steps"], "3")
+
+    def test_before_its_start_where_too_few_files_may_be_open(self):
+        shell = ("sh", "-c", 'ulimit -n 70; exec "$@"', "sh")
+        job = self.start("-n", 16, wrapper=shell)
+        self.ends(job, 69, "16 replicas in 16 instances need 96 open files, the limit is 70", "ulimit -n 96")
+
+    def test_well_where_nobody_reads_the_summary(self):
+        shell = ("bash", "-c", '"$@" | true; exit ${PIPESTATUS[0]}', "bash")
+        job = self.start("-n", 2, wrapper=shell, environment={"FAKE_STEPS": "3"})
+        self.assertEqual(job.wait(20), 0, job.stderr)
+        self.assertNotIn("standard output", job.stderr)
+
+    def test_well_without_a_path(self):
+        job = self.start("-n", 2, wrapper=("env", "-u", "PATH"), environment={"FAKE_STEPS": "3"})
+        self.assertEqual(job.wait(20), 0, job.stderr)
+
     def test_with_the_missing_program(self):
         (self.bin / "poprun-emu-replica").unlink()
         self.ends(self.fake("-n", 2), 69, "poprun-emu-replica", "not there")
@@ -107,14 +129,34 @@ class Signals(LauncherTest):
         self.assertTrue((job.output_dir / "profile.json").exists())
 
     def test_end_a_job_that_does_not_drain_within_five_seconds(self):
-        job = self.fake("-n", 3, mode="deaf", steps=LONG)
+        job = self.fake("-n", 3, mode="deaf", instance=0, steps=LONG)
         self.assertEqual(self.stop(job, signal.SIGINT), 130, job.stderr)
         self.assertIn(UNDRAINED, job.stderr)
 
     def test_given_twice_end_a_job_at_once(self):
-        job = self.fake("-n", 3, mode="deaf", steps=LONG)
+        job = self.fake("-n", 3, mode="deaf", instance=0, steps=LONG)
         self.assertEqual(self.stop(job, signal.SIGINT, signal.SIGINT), 130, job.stderr)
         self.assertNotIn(UNDRAINED, job.stderr)
+
+    def test_after_the_last_step_lose_nothing_and_are_no_failure(self):
+        job = self.fake("-n", 2, mode="evaluates", instance=0)
+        self.assertEqual(self.stop(job, signal.SIGINT), 0, job.stderr)
+        self.assertIn("SIGINT: the training is done; waiting for its results", job.stderr)
+        self.assertIn("steps          3\n", job.stdout)
+        self.assertTrue((job.output_dir / "profile.json").exists())
+
+    def test_given_twice_after_the_last_step_give_up_the_results(self):
+        job = self.fake("-n", 2, mode="evaluates", instance=0)
+        self.assertEqual(self.stop(job, signal.SIGINT, signal.SIGINT), 130, job.stderr)
+        self.assertFalse((job.output_dir / "profile.json").exists())
+
+    def test_after_the_results_are_no_failure(self):
+        job = self.fake("-n", 2, mode="lingers")
+        job.wait_until((job.output_dir / "profile.json").exists, "profile", 10)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(20), 0, job.stderr)
+        self.assertIn("steps          3\n", job.stdout)
+        self.assert_gone(job)
 
     def test_before_the_first_step_end_a_job(self):
         job = self.fake("-n", 3, mode="absent")

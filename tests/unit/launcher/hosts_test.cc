@@ -42,6 +42,7 @@ TEST(Hostfile, SaysWhichLineIsWrong) {
             "f:2: a line is `HOST` or `HOST slots=N`");
   EXPECT_THAT(parse_hostfile("f", "a\na\n").error().message,
               HasSubstr("f:2: host a is listed twice"));
+  EXPECT_EQ(parse_hostfile("f", "\xEF\xBB\xBFnode0\r\n")->at(0).name, "node0");
   EXPECT_EQ(parse_hostfile("f", "# none\n").error().message, "f: lists no host");
 }
 

@@ -10,6 +10,7 @@ namespace poprun::launcher {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 /// A job that is to dump step 1 and step 3, and what its replicas report.
@@ -71,6 +72,48 @@ TEST_F(JobResultsTest, AreThereOnceTheReportIsOver) {
   EXPECT_TRUE(has("weights.safetensors"));
   EXPECT_TRUE(has("profile.json"));
   EXPECT_TRUE(results_.complete());
+}
+
+TEST_F(JobResultsTest, OfAnEarlierRunStayUntilTheFirstNewOne) {
+  (void)folder_.write("weights.safetensors", "old");
+  proto::ReportItem shape;
+  shape.mutable_shape();
+  ASSERT_TRUE(results_.take(shape));
+  EXPECT_EQ(folder_.read("weights.safetensors"), "old");
+
+  ASSERT_TRUE(end_step(1));
+  EXPECT_FALSE(has("weights.safetensors"));
+
+  ASSERT_TRUE(weight("w"));
+  ASSERT_TRUE(profile());
+  ASSERT_TRUE(results_.finish());
+  EXPECT_TRUE(has("weights.safetensors"));
+}
+
+TEST_F(JobResultsTest, AreWrittenAlsoWhereTheirFolderWasRemoved) {
+  ASSERT_TRUE(end_step(1));
+  ASSERT_TRUE(weight("w"));
+  ASSERT_TRUE(profile());
+  std::filesystem::remove_all(folder_.path());
+
+  ASSERT_TRUE(results_.finish());
+
+  EXPECT_TRUE(has("weights.safetensors"));
+  EXPECT_TRUE(has("profile.json"));
+}
+
+TEST_F(JobResultsTest, ThatTheDiskCannotTakeAreRefusedBeforeTheFirstStep) {
+  proto::ReportItem item;
+  item.mutable_shape()->set_parameter_count(std::uint64_t{1} << 60);
+
+  const Status taken = results_.take(item);
+
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, ErrorCode::kInfrastructure);
+  EXPECT_THAT(taken.error().message,
+              HasSubstr("the weights need 4398046511104.0 MiB, its disk has "));
+  config_.set_inference(true);
+  EXPECT_TRUE(results_.take(item));
 }
 
 TEST_F(JobResultsTest, OfAReportThatBrokeOffAreNotWritten) {

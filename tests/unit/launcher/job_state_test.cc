@@ -326,6 +326,7 @@ TEST_F(PostMortem, OfMpirunAloneSaysWhyNothingCouldBeStarted) {
             "no replica could be started: mpirun exited with code 213");
   EXPECT_EQ(mpirun_verdict(nobody, status, "no slots", "out/logs").first_line,
             "no replica could be started: no slots");
+  EXPECT_EQ(mpirun_verdict(nobody, status, "unknown option \"-q\"", "out/logs").exit_code, 64);
 }
 
 TEST_F(PostMortem, OfMpirunAlonePassesCodesOnThatAreNotItsOwn) {

@@ -20,11 +20,11 @@ MpirunCommand compose(const Args& args, bool as_root) {
 TEST(Mpirun, GetsOneContextAnInstanceWithPoprunsVariables) {
   const MpirunCommand command =
       compose({"-n", "8", "--num-instances", "4", "-H", "node[0-1]", "--mpi-global-args=--mca a b",
-               "--mpi-local-args=-x 'C=1 2'"},
+               "--mpi-local-args=-x 'C=1 2'", "--instance-mpi-local-args", "2:-x D=3"},
               false);
 
   const auto context = [](const std::string& host, const std::string& offset,
-                          const std::string& local) {
+                          const std::string& local, const std::string& own = "") {
     return "-np 1 --host " + host +
            " -x POPDIST_NUM_TOTAL_REPLICAS=8 -x POPDIST_NUM_IPUS_PER_REPLICA=1 -x "
            "POPDIST_NUM_LOCAL_REPLICAS=2"
@@ -32,11 +32,12 @@ TEST(Mpirun, GetsOneContextAnInstanceWithPoprunsVariables) {
            offset + " -x POPDIST_LOCAL_INSTANCE_INDEX=" + local +
            " -x POPRUN_EMU_LOG_LEVEL=info -x OMP_NUM_THREADS=1 -x POPRUN_EMU_COORDINATOR -x "
            "POPRUN_EMU_TOKEN"
-           " -x 'C=1 2' /opt/bin/poprun-emu-replica";
+           " -x 'C=1 2'" +
+           own + " /opt/bin/poprun-emu-replica";
   };
   EXPECT_EQ(shell_line({command.arguments, {}, {}}),
             "mpirun --tag-output --mca a b " + context("node0", "0", "0") + " : " +
-                context("node0", "2", "1") + " : " + context("node1", "4", "0") + " : " +
+                context("node0", "2", "1") + " : " + context("node1", "4", "0", " -x D=3") + " : " +
                 context("node1", "6", "1"));
 }
 
@@ -51,6 +52,7 @@ TEST(Mpirun, DoesNotSpinBindOrProbe) {
   EXPECT_THAT(command.environment,
               Contains(Pair("OMPI_MCA_btl_vader_single_copy_mechanism", "none")));
   EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_oob_tcp_keepalive_time", "5")));
+  EXPECT_THAT(command.environment, Contains(Pair("PATH", "/usr/local/bin:/usr/bin:/bin")));
 }
 
 TEST(Mpirun, RunsAsRootOnlyWhereTheLauncherIsRoot) {

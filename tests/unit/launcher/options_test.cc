@@ -12,6 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Lt;
+using ::testing::Pair;
 using ::testing::SizeIs;
 using Args = std::vector<std::string>;
 
@@ -123,6 +124,9 @@ TEST(Options, CountVerbosityAsPoprunDoes) {
   EXPECT_EQ(parse({"--verbose", "2"})->verbosity, 2U);
   EXPECT_EQ(parse({"-v", "0"})->verbosity, 0U);
   EXPECT_EQ(parse({"--verbose=1"})->verbosity, 1U);
+  EXPECT_EQ(parse({"--debug"})->verbosity, 2U);
+  EXPECT_EQ(parse({"--debug", "-v"})->verbosity, 2U);
+  EXPECT_EQ(parse({"-v", "--debug=no"})->verbosity, 1U);
 }
 
 TEST(Options, ThatLackTheirValueDoNotTakeTheNextOptionForIt) {
@@ -161,7 +165,41 @@ TEST(Options, OfRealPodsAreAcceptedWithOneNote) {
 
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->notes.size(), 4U);
-  EXPECT_THAT(options->notes[0], HasSubstr("--allow-run-as-root has no effect here"));
+  EXPECT_EQ(options->notes[0], "--allow-run-as-root has no effect here: root is always allowed");
+  EXPECT_THAT(options->notes[3], HasSubstr("there is no IPU hardware to act on"));
+}
+
+TEST(Options, OfPoprunThatAreNotHereSayWhatToUseInstead) {
+  EXPECT_EQ(error_of({"--import-config", "pod.cfg"}),
+            "--import-config is poprun's; here a job's settings stand in train.cfg and its "
+            "placement on the command line");
+  EXPECT_THAT(error_of({"--export-config=pod.cfg"}), HasSubstr("--dry-run prints every resolved"));
+  EXPECT_THAT(error_of({"--overwrite-config"}), HasSubstr("--dry-run prints every resolved"));
+  EXPECT_THAT(error_of({"--version", "--version-format", "full-json"}),
+              HasSubstr("profile.json of a run has the libraries' versions"));
+}
+
+TEST(Options, OfOneInstanceAreItsOwn) {
+  const auto options = parse({"-n", "4", "--instance-mpi-local-args", "1:-x A=1",
+                              "--instance-mpi-local-args=3:-x 'B=1 2'", "--instance-mpi-local-args",
+                              "1:--report-bindings"});
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_THAT(options->instance_mpi_local_args,
+              ElementsAre(Pair(1U, ElementsAre("-x", "A=1", "--report-bindings")),
+                          Pair(3U, ElementsAre("-x", "B=1 2"))));
+  EXPECT_EQ(error_of({"-n", "2", "--instance-mpi-local-args", "2:-x A=1"}),
+            "--instance-mpi-local-args: there is no instance 2, instances are 0 to 1");
+  EXPECT_EQ(error_of({"--instance-mpi-local-args", "-x A=1"}),
+            "--instance-mpi-local-args = -x A=1 is not allowed; allowed: INSTANCE:ARGS, as in "
+            "0:\"-x NAME=VALUE\"");
+  EXPECT_THAT(error_of({"--instance-mpi-local-args", "0:'"}), HasSubstr("a ' is not closed"));
+}
+
+TEST(Options, ALearningRateThatIsZeroInFloat32IsNoted) {
+  EXPECT_THAT(parse({"--training.learning-rate", "1e-50"})->notes,
+              ElementsAre("a learning rate of 1e-50 is 0 in float32, so nothing is trained"));
+  EXPECT_THAT(parse({"--training.learning-rate", "1e-40"})->notes, IsEmpty());
 }
 
 TEST(Options, AvailableMemoryProportionIsCheckedAndNoted) {
@@ -225,6 +263,16 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
             "--data.sequence-length?");
   EXPECT_EQ(error_of({"--replicas", "3"}),
             "--replicas: unknown option; did you mean --num-replicas?");
+  EXPECT_EQ(error_of({"--lr", "3"}),
+            "--lr: unknown option; did you mean --training.learning-rate?");
+  EXPECT_EQ(error_of({"--training.lr=3"}),
+            "--training.lr: unknown option; did you mean --training.learning-rate?");
+  EXPECT_EQ(error_of({"--np", "3"}), "--np: unknown option; did you mean --num-replicas?");
+  EXPECT_EQ(error_of({"-x", "A=1"}), "-x: unknown option; did you mean --mpi-local-args?");
+  EXPECT_EQ(error_of({}, "[training]\nlr = 3\n"),
+            "train.cfg:2: unknown key lr in [training]; did you mean learning-rate?");
+  EXPECT_EQ(error_of({}, "[training]\ntraining.steps = 3\n"),
+            "train.cfg:2: unknown key training.steps in [training]; did you mean steps?");
   EXPECT_EQ(error_of({"--quantum"}), "--quantum: unknown option; see poprun-emu --help");
   EXPECT_EQ(error_of({}, "[training]\nlearning-rat = 3\n"),
             "train.cfg:2: unknown key learning-rat in [training]; did you mean learning-rate?");
@@ -297,7 +345,7 @@ TEST(Options, TheLastOfTwoOnTheCommandLineWins) {
 TEST(Options, AreCheckedAgainstEachOther) {
   EXPECT_EQ(error_of({"-n", "4", "--num-instances", "3"}),
             "--num-replicas = 4 is not divisible by --num-instances = 3; every instance has the "
-            "same number of replicas");
+            "same number of replicas: 2 or 4 instances do");
   EXPECT_THAT(error_of({"-n", "4", "--num-instances", "8"}),
               HasSubstr("--num-instances = 8 is more than --num-replicas = 4"));
   EXPECT_THAT(error_of({"-H", "a", "--hostfile", "b"}), HasSubstr("exclude each other"));
@@ -314,7 +362,7 @@ TEST(Options, NeedExactlyOneTrainCfg) {
   ASSERT_FALSE(two);
   EXPECT_THAT(none.error().message,
               HasSubstr("no train.cfg was given; usage: poprun-emu [options] train.cfg"));
-  EXPECT_THAT(two.error().message, HasSubstr("2 were given: a.cfg b.cfg"));
+  EXPECT_THAT(two.error().message, HasSubstr("2 were given: a.cfg b.cfg; it says what to run"));
   EXPECT_EQ(none.error().code, ErrorCode::kUsage);
 }
 

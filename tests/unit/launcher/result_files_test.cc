@@ -39,44 +39,84 @@ TEST_F(ResultFiles, OfAnEarlierRunAreRefusedAndUntouched) {
   for (const char* name : {"weights.safetensors", "metrics.csv", "profile.json"}) {
     put(name, "precious");
 
-    const Status prepared = prepare_output_folder(folder_.path(), /*overwrite=*/false);
+    const auto taken = OutputFolder::take(folder_.path(), /*overwrite=*/false);
 
-    ASSERT_FALSE(prepared);
-    EXPECT_EQ(prepared.error().code, ErrorCode::kUsage);
-    EXPECT_THAT(prepared.error().message, HasSubstr(std::string("earlier run (") + name + ")"));
-    EXPECT_THAT(prepared.error().message, HasSubstr("--overwrite"));
+    ASSERT_FALSE(taken);
+    EXPECT_EQ(taken.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(taken.error().message, HasSubstr(std::string("earlier run (") + name + ")"));
+    EXPECT_THAT(taken.error().message, HasSubstr("--overwrite"));
     EXPECT_EQ(get(name), "precious");
     EXPECT_FALSE(fs::exists(path("logs")));
     fs::remove(path(name));
   }
 }
 
-TEST_F(ResultFiles, OfAnEarlierRunGoAwayWithOverwriteAndNothingElseDoes) {
-  fs::create_directories(path("logs"));
-  put("metrics.csv", "old");
-  put("logs/replica-00.log", "old");
-  put("logs/mine.txt", "mine");
-  put("notes.txt", "mine");
+TEST_F(ResultFiles, OfAnEarlierRunStayWithOverwriteUntilTheyAreCleared) {
+  for (const char* name : {"metrics.csv", "failure.txt", "dump-step-7.safetensors", "notes.txt"}) {
+    put(name, "old");
+  }
 
-  ASSERT_TRUE(prepare_output_folder(folder_.path(), /*overwrite=*/true));
+  ASSERT_TRUE(OutputFolder::take(folder_.path(), /*overwrite=*/true));
+  EXPECT_EQ(get("metrics.csv"), "old");
+  ASSERT_TRUE(clear_results(folder_.path()));
 
   EXPECT_FALSE(fs::exists(path("metrics.csv")));
-  EXPECT_FALSE(fs::exists(path("logs/replica-00.log")));
+  EXPECT_FALSE(fs::exists(path("failure.txt")));
+  EXPECT_FALSE(fs::exists(path("dump-step-7.safetensors")));
+  EXPECT_EQ(get("notes.txt"), "old");
+}
+
+TEST_F(ResultFiles, OfAnEarlierRunThatCannotBeRemovedAreNamed) {
+  put("metrics.csv/in the way", "");
+
+  const Status cleared = clear_results(folder_.path());
+
+  ASSERT_FALSE(cleared);
+  EXPECT_EQ(cleared.error().code, ErrorCode::kInfrastructure);
+  EXPECT_THAT(cleared.error().message,
+              HasSubstr("metrics.csv of an earlier run cannot be removed: Directory not empty"));
+}
+
+TEST_F(ResultFiles, LogsOfAnEarlierRunGoWithTheFirstNewLineAndNothingElseDoes) {
+  put("logs/replica-07.log", "old");
+  put("logs/mine.txt", "mine");
+  ReplicaLogs logs(path("logs"), /*replicas=*/4);
+  EXPECT_EQ(get("logs/replica-07.log"), "old");
+
+  ASSERT_TRUE(logs.write(1, "new"));
+  ASSERT_TRUE(logs.write(2, "new"));
+
+  EXPECT_FALSE(fs::exists(path("logs/replica-07.log")));
+  EXPECT_EQ(get("logs/replica-01.log"), "new\n");
   EXPECT_EQ(get("logs/mine.txt"), "mine");
-  EXPECT_EQ(get("notes.txt"), "mine");
+}
+
+TEST_F(ResultFiles, FolderIsOneJobsAtATime) {
+  {
+    const auto first = OutputFolder::take(path("out"), false);
+    ASSERT_TRUE(first);
+    put("out/metrics.csv", "growing");
+
+    const auto second = OutputFolder::take(path("out"), false);
+
+    ASSERT_FALSE(second);
+    EXPECT_EQ(second.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(second.error().message, HasSubstr("another job is writing to it"));
+  }
+  EXPECT_TRUE(OutputFolder::take(path("out"), /*overwrite=*/true));
 }
 
 TEST_F(ResultFiles, FolderIsMadeWithItsParents) {
-  ASSERT_TRUE(prepare_output_folder(path("a/b/c"), false));
+  ASSERT_TRUE(OutputFolder::take(path("a/b/c"), false));
   EXPECT_TRUE(fs::is_directory(path("a/b/c/logs")));
 }
 
 TEST_F(ResultFiles, FolderThatCannotBeMadeIsAUsageErrorWithTheReason) {
   put("file", "");
-  const Status prepared = prepare_output_folder(path("file/out"), false);
-  ASSERT_FALSE(prepared);
-  EXPECT_EQ(prepared.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(prepared.error().message, HasSubstr("cannot be made: Not a directory"));
+  const auto taken = OutputFolder::take(path("file/out"), false);
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(taken.error().message, HasSubstr("cannot be made: Not a directory"));
 }
 
 TEST_F(ResultFiles, AreWholeOrNotThere) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include "launcher/model_file.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -118,7 +120,10 @@ TEST(Safetensors, ANameListedTwiceIsAnError) {
 TEST(Safetensors, SayWhyAFileCannotBeRead) {
   EXPECT_EQ(read_safetensors("/nowhere/w").error().message,
             "/nowhere/w: cannot be read: No such file or directory");
+  EXPECT_EQ(read_safetensors("/").error().message, "/: cannot be read: Is a directory");
   EXPECT_EQ(read_safetensors("/").error().code, ErrorCode::kData);
+  EXPECT_EQ(read_model_file("/").error().message, "model.onnx /: cannot be read: Is a directory");
+  EXPECT_EQ(read_model_file("/dev/null").error().message, "model.onnx /dev/null: is empty");
 }
 
 }  // namespace

@@ -90,6 +90,21 @@ TEST(MpirunNotices, TellWhyNothingStarted) {
   host.take("ORTE was unable to reliably start one or more daemons.");
   EXPECT_EQ(host.essential(), "ssh: Could not resolve hostname nowhere: Name or service not known");
 
+  MpirunNotices folder;
+  for (const char* line :
+       {"----", "A call to mkdir was unable to create the desired directory:", "",
+        "  Directory: /proc/x", "  Error:     No such file", "----", "----", "It failed."}) {
+    folder.take(line);
+  }
+  EXPECT_EQ(folder.essential(),
+            "A call to mkdir was unable to create the desired directory: Directory: /proc/x "
+            "Error:     No such file");
+
+  MpirunNotices option;
+  option.take("mpirun: Error: unknown option \"--nosuch\"");
+  option.take("Type 'mpirun --help' for usage.");
+  EXPECT_EQ(option.essential(), "mpirun: Error: unknown option \"--nosuch\"");
+
   EXPECT_EQ(MpirunNotices{}.essential(), "");
 }
 
