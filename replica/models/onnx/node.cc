@@ -330,6 +330,16 @@ Result<TensorId> Node::to_integers(TensorId y) {
   return add("cast", {y}, {{"to", std::string{"i32"}}});
 }
 
+Result<TensorId> Node::on_reals(TensorId x,
+                                const std::function<Result<TensorId>(TensorId)>& compute) {
+  if (type(x).data != DataType::kI32) {
+    return compute(x);
+  }
+  POPRUN_ASSIGN(const TensorId reals, to_reals(x));
+  POPRUN_ASSIGN(const TensorId y, compute(reals));
+  return to_integers(y);
+}
+
 Result<TensorId> Node::add_as_reals(const std::string& kind, std::vector<TensorId> inputs,
                                     Attributes attributes) {
   bool integers = false;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -123,6 +124,10 @@ class Node {
   /// exactly up to 2^24, and what was computed from them cut to integers again.
   Result<TensorId> to_reals(TensorId x);
   Result<TensorId> to_integers(TensorId y);
+
+  /// What `compute` makes of x. Where x is of integers, it is given reals, and its result becomes
+  /// one of integers.
+  Result<TensorId> on_reals(TensorId x, const std::function<Result<TensorId>(TensorId)>& compute);
 
   /// `add`, around which integers become reals and the result becomes an integer.
   Result<TensorId> add_as_reals(const std::string& kind, std::vector<TensorId> inputs,

@@ -8,6 +8,12 @@ namespace poprun::onnx_import {
 
 Result<TensorId> image_of(Node& node) {
   const Shape s = node.shape(0);
+  if (s.size() != 3 && s.size() != 4) {
+    return node.unsupported(
+        fmt::format("an input of rank {}; there are sequences [N,C,L] and "
+                    "images [N,C,H,W]",
+                    s.size()));
+  }
   if (s.size() == 3) {
     POPRUN_ASSIGN(const TensorId x, node.row_major(0));
     return node.reshape(x, {s[0], s[1], 1, s[2]}, Layout::kChannelsLast);
@@ -50,7 +56,8 @@ Result<Window> window_of(Node& node, const Shape& kernel) {
       w.pad[d + 2] = total - w.pad[d];
     }
   } else if (automatic != "NOTSET") {
-    return node.unsupported(fmt::format("auto_pad = {}", automatic));
+    return node.wrong(
+        fmt::format("auto_pad = {}; there are NOTSET, VALID, SAME_UPPER, SAME_LOWER", automatic));
   }
   return w;
 }

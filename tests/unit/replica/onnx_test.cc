@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -82,6 +83,97 @@ TEST(Onnx, ASliceWithAStepBelowZeroReverses) {
 
   ASSERT_EQ(y.size(), 1U);
   EXPECT_THAT(y[0].reals, ElementsAre(4, 2, 0));
+}
+
+constexpr std::int32_t kInt64 = ::onnx::TensorProto::INT64;
+
+/// The output of one node on integers x [2,3] and `more`, with what `set` adds to the node.
+Constant of_integers(const std::string& op, const OnnxBuilder& more,
+                     const std::vector<std::string>& inputs, const Shape& shape,
+                     const std::function<void(::onnx::NodeProto&)>& set = nullptr) {
+  OnnxBuilder b = more;
+  b.input("x", {2, 3}, kInt64).output("y", shape, kInt64);
+  auto& node = b.node(op, inputs, {"y"});
+  if (set) {
+    set(node);
+  }
+  const auto y = run(b, {Constant::of_integers({5, -7, 2, 5, 0, -1}, {2, 3})});
+  return y.empty() ? Constant{} : y[0];
+}
+
+TEST(Onnx, IntegersAreMovedMultipliedAndCompared) {
+  const auto axis_1 = [](::onnx::NodeProto& node) { OnnxBuilder::set_integer(node, "axis", 1); };
+  OnnxBuilder b(16);
+  b.integers("at", {2}, {-1, 0})
+      .integers("each", {2, 1}, {2, 1})
+      .integers("pads", {4}, {0, 1, 0, 0});
+  b.integers("matrix", {3, 1}, {1, 2, 3})
+      .integers("three", {}, {3})
+      .integers("powers", {3}, {2, 0, 3});
+  b.integers("corners", {2, 2}, {1, 2, 0, 0});
+  EXPECT_THAT(of_integers("Gather", b, {"x", "at"}, {2, 2}, axis_1).all_integers(),
+              ElementsAre(2, 5, -1, 5));
+  EXPECT_THAT(of_integers("GatherElements", b, {"x", "each"}, {2, 1}, axis_1).all_integers(),
+              ElementsAre(2, 0));
+  EXPECT_THAT(of_integers("GatherND", b, {"x", "corners"}, {2}).all_integers(), ElementsAre(-1, 5));
+  EXPECT_THAT(of_integers("Pad", b, {"x", "pads"}, {2, 4}).all_integers(),
+              ElementsAre(0, 5, -7, 2, 0, 5, 0, -1));
+  EXPECT_THAT(of_integers("MatMul", b, {"x", "matrix"}, {2, 1}).all_integers(), ElementsAre(-3, 2));
+  EXPECT_THAT(of_integers("ArgMax", b, {"x"}, {1, 3}).all_integers(), ElementsAre(0, 1, 0));
+  EXPECT_THAT(of_integers("Mod", b, {"x", "three"}, {2, 3}).all_integers(),
+              ElementsAre(2, 2, 2, 2, 0, 2));
+  EXPECT_THAT(of_integers("Pow", b, {"x", "powers"}, {2, 3}).all_integers(),
+              ElementsAre(25, 1, 8, 25, 1, -1));
+}
+
+TEST(Onnx, ARemainderHasTheSignThatFmodSays) {
+  for (const bool fmod : {false, true}) {
+    OnnxBuilder b;
+    b.output("y", {2}, kInt64).integers("a", {2}, {-7, 7}).integers("b", {2}, {3, -3});
+    OnnxBuilder::set_integer(b.node("Mod", {"a", "b"}, {"y"}), "fmod", fmod ? 1 : 0);
+    const auto y = run(b, {});
+    ASSERT_EQ(y.size(), 1U);
+    EXPECT_THAT(y[0].all_integers(), fmod ? ElementsAre(-1, 1) : ElementsAre(2, -2));
+  }
+}
+
+TEST(Onnx, RealsTakePowersOfIntegers) {
+  OnnxBuilder b;
+  b.input("x", {3}).output("y", {3}).integers("e", {3}, {3, 0, -1});
+  b.node("Pow", {"x", "e"}, {"y"});
+
+  const auto y = run(b, {Constant::of_reals({-2, 5, 4}, {3})});
+
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_THAT(y[0].reals, ElementsAre(-8, 1, 0.25F));
+}
+
+TEST(Onnx, AResponseOfAMatrixIsNormalisedOverItsColumns) {
+  OnnxBuilder b;
+  b.input("x", {1, 2}).output("y", {1, 2});
+  OnnxBuilder::set_integer(b.node("LRN", {"x"}, {"y"}), "size", 3);
+
+  const auto y = run(b, {Constant::of_reals({30, 40}, {1, 2})});
+
+  // x / (1 + 1e-4 / 3 * (900 + 1600))^0.75
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_NEAR(y[0].reals.at(0), 30 / std::pow(1 + 2500e-4 / 3, 0.75), 1e-4);
+  EXPECT_NEAR(y[0].reals.at(1), 40 / std::pow(1 + 2500e-4 / 3, 0.75), 1e-4);
+}
+
+TEST(Onnx, WhatANodeCannotDoIsNamedWithWhatIsThere) {
+  OnnxBuilder pool;
+  pool.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 1, 1, 1});
+  OnnxBuilder::set_integers(pool.node("MaxPool", {"x"}, {"y"}), "kernel_shape", {2, 2, 2});
+  EXPECT_THAT(refusal(pool, {Constant::of_reals(std::vector<float>(8), {1, 1, 2, 2, 2})}),
+              HasSubstr("MaxPool 'y': not supported: an input of rank 5; there are sequences"));
+  OnnxBuilder pad(10);
+  pad.input("x", {2}).output("y", {4});
+  auto& node = pad.node("Pad", {"x"}, {"y"});
+  OnnxBuilder::set_integers(node, "pads", {1, 1});
+  OnnxBuilder::set_text(node, "mode", "wrap");
+  EXPECT_THAT(refusal(pad, {Constant::of_reals({1, 2}, {2})}),
+              HasSubstr("Pad 'y': not supported: mode = wrap; there are constant, reflect, edge"));
 }
 
 TEST(Onnx, AnOperatorThatIsMissingIsNamedWithThoseThatAreThere) {

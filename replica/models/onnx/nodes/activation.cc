@@ -158,6 +158,11 @@ Status is_nan(Node& node) {
 Status is_inf(Node& node) {
   const bool negative = node.integer("detect_negative", 1) != 0;
   const bool positive = node.integer("detect_positive", 1) != 0;
+  if (!negative && !positive) {
+    POPRUN_ASSIGN(const TensorId none, node.fill(node.shape(0), 0));
+    node.set(0, none, Proto::BOOL);
+    return {};
+  }
   POPRUN_ASSIGN(TensorId x, node.tensor(0));
   if (negative && positive) {
     POPRUN_ASSIGN(x, node.add("abs", {x}));
@@ -166,7 +171,7 @@ Status is_inf(Node& node) {
   POPRUN_ASSIGN(const TensorId infinity, node.fill({}, positive ? kInfinity : -kInfinity));
   POPRUN_ASSIGN(const TensorId y, node.add("equal", {x, infinity}));
   node.set(0, y, Proto::BOOL);
-  return negative || positive ? Status{} : Status{node.unsupported("neither sign")};
+  return {};
 }
 
 /// Other element types. What stays real stays as it is: float16 and double are computed in float32.

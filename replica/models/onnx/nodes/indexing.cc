@@ -82,32 +82,40 @@ Status gather_elements(Node& node) {
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), node.shape(0).size()));
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
   POPRUN_ASSIGN(const TensorId indices, node.row_major(1));
-  POPRUN_ASSIGN(const TensorId y, node.add("gather_elements", {x, indices},
-                                           {{"axis", static_cast<std::int64_t>(axis)}}));
-  node.set(0, y);
+  POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId reals) {
+    return node.add("gather_elements", {reals, indices},
+                    {{"axis", static_cast<std::int64_t>(axis)}});
+  }));
+  node.set(0, y, node.element(0));
   return {};
 }
 
 Status gather_nd(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
   POPRUN_ASSIGN(const TensorId indices, node.row_major(1));
-  POPRUN_ASSIGN(const TensorId y, node.add("gather_nd", {x, indices},
-                                           {{"batch_dims", node.integer("batch_dims", 0)}}));
-  node.set(0, y);
+  POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId reals) {
+    return node.add("gather_nd", {reals, indices}, {{"batch_dims", node.integer("batch_dims", 0)}});
+  }));
+  node.set(0, y, node.element(0));
   return {};
 }
 
 Status scatter(Node& node, const std::string& kind, Attributes attributes) {
   const std::string reduction = node.text("reduction", "none");
   if (reduction != "none" && reduction != "add") {
-    return node.unsupported(fmt::format("reduction = {}", reduction));
+    return node.unsupported(fmt::format("reduction = {}; there are none, add", reduction));
   }
   attributes.set("reduction", reduction);
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
   POPRUN_ASSIGN(const TensorId indices, node.row_major(1));
-  POPRUN_ASSIGN(const TensorId updates, node.row_major(2));
-  POPRUN_ASSIGN(const TensorId y, node.add(kind, {x, indices, updates}, std::move(attributes)));
-  node.set(0, y);
+  POPRUN_ASSIGN(TensorId updates, node.row_major(2));
+  if (node.type(updates).data == DataType::kI32) {
+    POPRUN_ASSIGN(updates, node.to_reals(updates));
+  }
+  POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId reals) {
+    return node.add(kind, {reals, indices, updates}, attributes);
+  }));
+  node.set(0, y, node.element(0));
   return {};
 }
 

@@ -145,7 +145,11 @@ Status instance_normalization(Node& node) {
 }
 
 Status lrn(Node& node) {
-  POPRUN_ASSIGN(const TensorId x, channels_of(node));
+  POPRUN_ASSIGN(TensorId x, channels_of(node));
+  if (node.type(x).shape.size() == 2) {
+    const Shape s = node.shape(0);
+    POPRUN_ASSIGN(x, node.reshape(x, {s[0], s[1], 1, 1}, Layout::kChannelsLast));
+  }
   POPRUN_ASSIGN(TensorId y, node.add("lrn", {x},
                                      {{"size", node.integer("size", 1)},
                                       {"alpha", node.real("alpha", 1e-4)},
