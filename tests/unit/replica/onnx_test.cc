@@ -161,12 +161,48 @@ TEST(Onnx, AResponseOfAMatrixIsNormalisedOverItsColumns) {
   EXPECT_NEAR(y[0].reals.at(1), 40 / std::pow(1 + 2500e-4 / 3, 0.75), 1e-4);
 }
 
+TEST(Onnx, VolumesArePooled) {
+  // Depths 0 and 1 are 1 to 4 and 5 to 8; padding before them counts in no mean.
+  for (const bool mean : {false, true}) {
+    OnnxBuilder b;
+    b.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 2, 1, 1});
+    auto& node = b.node(mean ? "AveragePool" : "MaxPool", {"x"}, {"y"});
+    OnnxBuilder::set_integers(node, "kernel_shape", {2, 2, 2});
+    OnnxBuilder::set_integers(node, "pads", {1, 0, 0, 0, 0, 0});
+    const auto y = run(b, {Constant::of_reals({1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 2, 2, 2})});
+    ASSERT_EQ(y.size(), 1U);
+    EXPECT_EQ(y[0].shape, (Shape{1, 1, 2, 1, 1}));
+    EXPECT_THAT(y[0].reals, mean ? ElementsAre(2.5F, 4.5F) : ElementsAre(4.0F, 8.0F));
+  }
+}
+
+TEST(Onnx, PaddingBehindTheLastWindowMayBeAsWideAsOne) {
+  OnnxBuilder b;  // How ceil_mode is spelled before opset 10.
+  b.input("x", {1, 1, 4}).output("y", {1, 1, 2});
+  auto& node = b.node("MaxPool", {"x"}, {"y"});
+  OnnxBuilder::set_integers(node, "kernel_shape", {2});
+  OnnxBuilder::set_integers(node, "strides", {3});
+  OnnxBuilder::set_integers(node, "pads", {0, 2});
+  const auto y = run(b, {Constant::of_reals({3, 1, 4, 1}, {1, 1, 4})});
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_THAT(y[0].reals, ElementsAre(3, 1));
+}
+
+TEST(Onnx, PlacesOfAConstantsElementsAreKnown) {
+  OnnxBuilder b;
+  b.output("y", {2, 2}, kInt64).integers("x", {2, 3}, {0, 4, 0, 0, 0, 5});
+  b.node("NonZero", {"x"}, {"y"});
+  const auto y = run(b, {});
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_THAT(y[0].all_integers(), ElementsAre(0, 1, 1, 2));
+}
+
 TEST(Onnx, WhatANodeCannotDoIsNamedWithWhatIsThere) {
-  OnnxBuilder pool;
-  pool.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 1, 1, 1});
-  OnnxBuilder::set_integers(pool.node("MaxPool", {"x"}, {"y"}), "kernel_shape", {2, 2, 2});
-  EXPECT_THAT(refusal(pool, {Constant::of_reals(std::vector<float>(8), {1, 1, 2, 2, 2})}),
-              HasSubstr("MaxPool 'y': not supported: an input of rank 5; there are sequences"));
+  OnnxBuilder conv;
+  conv.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 2, 2, 2}).weight("w", {1, 1, 1, 1, 1}, {1});
+  conv.node("Conv", {"x", "w"}, {"y"});
+  EXPECT_THAT(refusal(conv, {Constant::of_reals(std::vector<float>(8), {1, 1, 2, 2, 2})}),
+              HasSubstr("Conv 'y': not supported: an input of rank 5; there are sequences"));
   OnnxBuilder pad(10);
   pad.input("x", {2}).output("y", {4});
   auto& node = pad.node("Pad", {"x"}, {"y"});
