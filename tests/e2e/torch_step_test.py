@@ -11,9 +11,9 @@ An error is measured against the gradient's own largest element (float), or as t
 difference over the norm of the gradient (half).
 
 In half precision, a hundred normalised layers amplify the rounding of every tensor until gradients
-are a quarter to a half of their norm off. That it is rounding and nothing else is shown by PyTorch: the
-same step in float64, in which every tensor and gradient that is stored is rounded to float16, is as
-far from its own float64 as the job is.
+are a quarter of their norm and more off. That it is rounding and nothing else is shown by following
+the job: every tensor that it stored is one rounding from what float64 makes of those before it, and
+the gradients, taken in float64 through the stored tensors, are the job's but for their own rounding.
 """
 import math
 import unittest
@@ -26,48 +26,41 @@ import torch.nn.functional as F
 from emulated_job import JobTest
 
 
-DUMPED = (r"(weight|bias|gradient|relu\d?|drop|dropout|loss|^normalized|^labels|^tokens|^segments|^positions"
-          r"|^next_sentence|^attention_mask)$@1")
-
-
-class Rounded(torch.autograd.Function):
-    """What float16 keeps of a tensor and of its gradient."""
-
-    @staticmethod
-    def forward(context, x):
-        return x.half().double()
-
-    @staticmethod
-    def backward(context, gradient):
-        return gradient.half().double()
+DUMPED = (r"(weight|bias|gradient|relu\d?|conv\d|bn\d|downsample\.\d|add|features|fc|drop|dropout"
+          r"|loss|^normalized|^labels|^tokens|^segments|^positions|^next_sentence|^attention_mask)$@1")
 
 
 class Step:
     """What a dump holds: `p` the parameters, to be differentiated, and everything by its name.
 
-    With `rounds` it is a job of its own in half precision: what convolutional networks store there
-    is rounded as it is there, and a relu decides for itself, which `dumped` then tells.
+    With `follows`, a convolutional network goes on from what the job stored, which is checked.
     """
 
-    def __init__(self, dumped, slack, rounds=False):
-        self.dumped = dict(dumped)
+    def __init__(self, path, slack, follows=False):
+        self.dumped = read(path)
         self.p = {name: tensor.double().requires_grad_() for name, tensor in self.dumped.items()
                   if name.endswith(("weight", "bias"))}
         self.slack = slack
-        self.rounds = rounds
-        self.stored = Rounded.apply if rounds else lambda x: x
+        self.follows = follows
+
+    def stored(self, name, x):
+        if not self.follows:
+            return x
+        had, size = self.dumped[name].double(), x.detach().abs()
+        off = (had - x.detach()).abs()
+        # Half of float16's last place, for which sums in float32 may be off by a little.
+        assert (off <= 2**-11 * size + 1e-6 * size.max() + 2**-25).all(), (name, off.max(), size.max())
+        return x + (had - x).detach()
 
     def ids(self, name):
         return self.dumped[name].long()
 
     def relu(self, name, x):
-        if self.rounds:
-            self.dumped[name] = x.detach().relu()
         passes = self.dumped[name] > 0
         doubtful = x.detach()[passes != (x > 0)]
         assert doubtful.numel() == 0 or \
             doubtful.abs().max() <= self.slack * x.detach().abs().max(), name
-        return self.stored(x * passes)
+        return x * passes
 
     def max_pool(self, before, x, *geometry):
         """`before` is the name of what is pooled."""
@@ -82,18 +75,19 @@ class Step:
         return x * (self.dumped[name] != 0) / (1 - DROPPED) if name in self.dumped else x
 
     def linear(self, name, x):
-        return self.stored(F.linear(x, self.p[name + ".weight"], self.p.get(name + ".bias")))
+        return F.linear(x, self.p[name + ".weight"], self.p.get(name + ".bias"))
 
     def conv(self, name, x, **geometry):
-        return self.stored(
-            F.conv2d(x, self.p[name + ".weight"], self.p.get(name + ".bias"), **geometry))
+        y = F.conv2d(x, self.p[name + ".weight"], self.p.get(name + ".bias"), **geometry)
+        return self.stored(name, y)
 
     def layer_norm(self, name, x, epsilon):
         return F.layer_norm(x, x.shape[-1:], self.p[name + ".weight"], self.p[name + ".bias"], epsilon)
 
     def batch_norm(self, name, x):
-        return self.stored(F.batch_norm(x, None, None, self.p[name + ".weight"],
-                                        self.p[name + ".bias"], training=True))
+        y = F.batch_norm(x, None, None, self.p[name + ".weight"], self.p[name + ".bias"],
+                         training=True)
+        return self.stored(name, y)
 
     def cross_entropy(self, logits, labels):
         return F.cross_entropy(logits.flatten(0, -2), self.ids(labels).flatten(), ignore_index=-1)
@@ -126,16 +120,17 @@ def resnet(s, blocks, bottlenecks, groups=1):
                 convolutions = [{}, {"stride": stride, "padding": 1, "groups": groups}, {}]
             else:
                 convolutions = [{"stride": stride, "padding": 1}, {"padding": 1}]
-            y = s.stored(x)
+            y = x
             for i, geometry in enumerate(convolutions, 1):
                 y = s.batch_norm(f"{name}.bn{i}", s.conv(f"{name}.conv{i}", y, **geometry))
                 if i < len(convolutions):
                     y = s.relu(f"{name}.relu{i}", y)
             if f"{name}.downsample.0.weight" in s.p:
                 x = s.batch_norm(f"{name}.downsample.1",
-                                 s.conv(f"{name}.downsample.0", s.stored(x), stride=stride))
-            x = s.relu(f"{name}.relu{len(convolutions)}", s.stored(x + y))
-    return s.cross_entropy(s.linear("fc", s.stored(x.mean((2, 3)))), "labels")
+                                 s.conv(f"{name}.downsample.0", x, stride=stride))
+            x = s.relu(f"{name}.relu{len(convolutions)}", s.stored(f"{name}.add", x + y))
+    x = s.stored("features", x.mean((2, 3)))
+    return s.cross_entropy(s.stored("fc", s.linear("fc", x)), "labels")
 
 
 HEADS = 3
@@ -236,8 +231,12 @@ class TorchStep(JobTest):
         return f"npz:{path}"
 
     def compare(self, reference, model, source, batch, precision="float", sizes=None,
-                deviation=None, limit=None):
-        """One step of `model` and of `reference`; weights are normal where `deviation` is given."""
+                deviation=None, limit=None,
+                follows=False):
+        """One step of `model` and of `reference`; weights are normal where `deviation` is given.
+
+        In half precision, the reference follows the job where it is told so: see Step.
+        """
         config = "\n".join([
             "[model]", f"name = {model}", f"precision = {precision}",
             *(f"{name} = {value}" for name, value in (sizes or {}).items()),
@@ -255,7 +254,7 @@ class TorchStep(JobTest):
         job = self.run_job("--report.dump-tensors", DUMPED, config=config)
         half = precision == "half"
         limit = limit or LIMITS[precision]
-        step = Step(read(job.output_dir / "dump-step-1.safetensors"), slack=limit)
+        step = Step(job.output_dir / "dump-step-1.safetensors", limit, half and follows)
         loss = reference(step)
         loss.backward()
         if sizes and "dropout" in sizes:
@@ -297,48 +296,19 @@ class TorchStep(JobTest):
             self.compare(lambda s: resnet(s, (2, 2, 2, 2), False), "resnet18", images(3, 96), 8,
                          precision)
 
-    def compare_bottlenecks(self, model, blocks, groups=1):
+    def compare_bottlenecks(self, model, blocks, precisions, groups=1):
         # Fifty normalised layers lose a digit: PyTorch's own float32 is 1.1e-4 from its float64.
-        def reference(s):
-            return resnet(s, blocks, True, groups)
-
-        self.compare(reference, model, images(3, 96), 8, limit=3e-4)
-        self.compare_rounding(reference, model)
-
-    def compare_rounding(self, reference, model):
-        """The job in half precision is as far from the truth as PyTorch that rounds what is stored."""
-        scale = 256
-        job = self.run_job("--report.dump-tensors", DUMPED, config=(
-            f"[model]\nname = {model}\nprecision = half\n[data]\nsource = {images(3, 96)}\n"
-            f"micro-batch-size = 8\n[training]\nsteps = 1\noptimizer = sgd\nevaluate = false\n"
-            f"learning-rate = 0.1\nloss-scaling = {scale}\n"))
-        dumped = read(job.output_dir / "dump-step-1.safetensors")
-
-        def step(of, rounds=False):
-            s = Step(of, slack=1, rounds=rounds)
-            (scale * reference(s)).backward()
-            return s
-
-        def errors(gradients, truth):
-            return torch.tensor([(gradients[name] - p.grad).norm() / p.grad.norm()
-                                 for name, p in truth.p.items()])
-
-        rounded = step(dumped, rounds=True)
-        rounding = errors({name: p.grad for name, p in rounded.p.items()}, step(rounded.dumped))
-        had = errors({name: dumped[name + ".gradient.exchanged"].double() for name in rounded.p},
-                     step(dumped))
-        print(f"{model} half: {len(had)} gradients, median relative error {had.median():.3f}, worst "
-              f"{had.max():.3f}; of rounding in PyTorch {rounding.median():.3f}, {rounding.max():.3f}")
-        self.assertLess((had.norm() / rounding.norm()).item(), 1.15)
-        self.assertLess((had / rounding).max().item(), 2)
+        for precision in precisions:
+            self.compare(lambda s: resnet(s, blocks, True, groups), model, images(3, 96), 8,
+                         precision, limit=3e-4 if precision == "float" else 1e-2, follows=True)
 
     def test_of_resnets_of_bottlenecks(self):
-        self.compare_bottlenecks("resnet50", (3, 4, 6, 3))
-        self.compare_rounding(lambda s: resnet(s, (3, 4, 23, 3), True), "resnet101")
+        self.compare_bottlenecks("resnet50", (3, 4, 6, 3), ("float", "half"))
+        self.compare_bottlenecks("resnet101", (3, 4, 23, 3), ("half",))
 
     def test_of_resnexts(self):
-        self.compare_bottlenecks("resnext50-32x4d", (3, 4, 6, 3), 32)
-        self.compare_rounding(lambda s: resnet(s, (3, 4, 23, 3), True, 32), "resnext101-32x8d")
+        self.compare_bottlenecks("resnext50-32x4d", (3, 4, 6, 3), ("float", "half"), 32)
+        self.compare_bottlenecks("resnext101-32x8d", (3, 4, 23, 3), ("half",), 32)
 
     def test_of_gpt2(self):
         for names in (("tokens", "labels"), ("tokens", "attention_mask", "labels")):
