@@ -234,8 +234,8 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
   }
   const bool several = v.constant->elements() > 1 && !v.constant->shape.empty();
   Role role = Role::kConstant;
-  if (v.constant->real() &&
-      (use == Use::kWeight || (v.stored && several && all_finite(*v.constant)))) {
+  if (v.constant->real() && (use == Use::kWeight || scope_.slopes.contains(v.name) ||
+                             (v.stored && several && all_finite(*v.constant)))) {
     role = Role::kParameter;
   }
   if (use == Use::kBuffer) {

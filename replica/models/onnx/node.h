@@ -33,10 +33,11 @@ struct Scope {
   Builder* builder = nullptr;
   std::int64_t opset = 0;
   bool training = false;
-  bool half = false;            ///< See ImportOptions.
-  std::int64_t file_batch = 0;  ///< The batch size that the file was written for; 0: left open.
-  std::int64_t batch = 0;       ///< That it is imported for.
-  std::set<std::string> read;   ///< Values that a node takes or the model puts out.
+  bool half = false;             ///< See ImportOptions.
+  std::int64_t file_batch = 0;   ///< The batch size that the file was written for; 0: left open.
+  std::int64_t batch = 0;        ///< That it is imported for.
+  std::set<std::string> read;    ///< Values that a node takes or the model puts out.
+  std::set<std::string> slopes;  ///< Values that reach a PRelu's slope as they are or reshaped.
   std::map<std::string, Value> values;
   std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< By variable.
   std::vector<std::string> notes;

@@ -50,6 +50,10 @@ Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& in
     node.builder().update("batch_norm_update", {inputs[3], inputs[4], y[1], y[2]},
                           {{"momentum", 1 - momentum}, {"elements", x.elements() / x.shape[1]}},
                           {inputs[3], inputs[4]});
+    if (node.wants_output(1) || node.wants_output(2)) {
+      return node.unsupported(
+          "outputs 1 and 2, which the model reads: running statistics are saved with the weights");
+    }
   } else if (node.wants_output(1)) {
     POPRUN_ASSIGN(const TensorId mean, moved(node, inputs[3], y[1], momentum));
     POPRUN_ASSIGN(const TensorId variance, moved(node, inputs[4], y[2], momentum));
