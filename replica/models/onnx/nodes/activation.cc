@@ -180,11 +180,14 @@ Status convert(Node& node, Element to) {
   const auto known = [](Element element) {
     return is_real(element) || is_integer(element) || element == Proto::BOOL;
   };
-  if (!known(from) || !known(to) ||
-      (to != from &&
-       (to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16))) {
+  // Integers that do not fit would wrap; what becomes of reals that do not is nobody's rule.
+  const bool narrow =
+      to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16;
+  if (!known(from) || !known(to) || (to != from && narrow && is_integer(from))) {
     return node.unsupported(
-        fmt::format("a cast from {} to {}", element_name(from), element_name(to)));
+        fmt::format("to = {} for {}; there are float, float16, double, bool, int32, int64, uint32, "
+                    "uint64, and narrower integers for reals and bools",
+                    element_name(to), element_name(from)));
   }
   if (node.folds()) {
     node.set(0, cast(*node.value(0).constant, to));

@@ -65,7 +65,7 @@ Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& in
 
 Status batch_normalization(Node& node) {
   if (node.integer("spatial", 1) == 0) {
-    return node.unsupported("spatial = 0");
+    return node.unsupported("spatial = 0; there is 1, statistics of channels");
   }
   std::vector<TensorId> inputs;
   POPRUN_ASSIGN(const TensorId x, channels_of(node));
