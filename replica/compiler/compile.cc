@@ -99,9 +99,10 @@ Controls stream_controls(Builder& begin, bool host_scales_loss) {
 void exchange(Builder& update, const std::vector<ParameterGradient>& gradients,
               const std::vector<TensorId>& more) {
   std::vector<TensorId> exchanged;
+  std::set<TensorId> seen;
   for (const ParameterGradient& pair : gradients) {
     // The terms of a sum share one gradient; it is exchanged once.
-    if (std::ranges::find(exchanged, pair.gradient) == exchanged.end()) {
+    if (seen.insert(pair.gradient).second) {
       exchanged.push_back(pair.gradient);
     }
   }
@@ -222,8 +223,9 @@ Status add_evaluation(Graph& graph, const CompileOptions& options) {
 /// Lets the host write the weights instead of their initialisers.
 void load_from_host(Graph& graph, const std::vector<TensorId>& weights) {
   auto& operations = graph.functions[0].regions[0].operations;
-  std::erase_if(operations, [&weights](const Operation& operation) {
-    return std::ranges::find(weights, operation.outputs[0]) != weights.end();
+  const std::set<TensorId> written(weights.begin(), weights.end());
+  std::erase_if(operations, [&written](const Operation& operation) {
+    return written.contains(operation.outputs[0]);
   });
   // First: master copies are made from them.
   operations.insert(operations.begin(),

@@ -13,7 +13,7 @@
 /// Real numbers lose what is behind their point; what a type cannot hold becomes its nearest
 /// number, NaN 0. Integers beyond 2^24 round in f32. An index below zero counts from the end; one
 /// outside
-/// [-depth, depth) has `off` everywhere. Neither has a gradient.
+/// [-depth, depth) has `off` everywhere. No gradient passes either.
 namespace poprun {
 namespace {
 
@@ -113,8 +113,8 @@ std::unique_ptr<Kernel> one_hot_numerics(const Signature& s) {
 }  // namespace
 
 std::vector<Operator> cast_operators() {
-  return {{"cast", cast_shape, nullptr, one_flop, cast_numerics},
-          {"one_hot", one_hot_shape, nullptr, one_flop, one_hot_numerics}};
+  return {{"cast", cast_shape, flat, one_flop, cast_numerics},
+          {"one_hot", one_hot_shape, flat, one_flop, one_hot_numerics}};
 }
 
 }  // namespace poprun

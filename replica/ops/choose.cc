@@ -9,7 +9,8 @@
 ///   equal(a, b), greater(a, b), greater_equal(a, b)  ->  mask, of two f32 or two i32 tensors
 ///   where(mask, a, b)  ->  mask != 0 ? a : b, all f32
 ///
-/// Shapes broadcast and layouts mix as in add. Nothing compares with NaN.
+/// Shapes broadcast and layouts mix as in add. Nothing compares with NaN. No gradient passes a
+/// comparison.
 namespace poprun {
 namespace {
 
@@ -118,9 +119,9 @@ Work one_flop(const Signature& s) {
 }  // namespace
 
 std::vector<Operator> choose_operators() {
-  return {{"equal", compare_shape<Equal>, nullptr, one_flop, compare_numerics<Equal>},
-          {"greater", compare_shape<Greater>, nullptr, one_flop, compare_numerics<Greater>},
-          {"greater_equal", compare_shape<GreaterEqual>, nullptr, one_flop,
+  return {{"equal", compare_shape<Equal>, flat, one_flop, compare_numerics<Equal>},
+          {"greater", compare_shape<Greater>, flat, one_flop, compare_numerics<Greater>},
+          {"greater_equal", compare_shape<GreaterEqual>, flat, one_flop,
            compare_numerics<GreaterEqual>},
           {"where", where_shape, where_gradient, one_flop, where_numerics}};
 }

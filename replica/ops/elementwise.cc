@@ -10,12 +10,14 @@
 ///   mul(a, b)  ->  a * b        div(a, b)  ->  a / b
 ///   max(a, b), min(a, b)        the larger, the smaller; NaN where one of them is
 ///   pow(a, b)  ->  a^b          prelu(a, b)  ->  a > 0 ? a : a b
+///   mod(a, b), fmod(a, b)       what is left of a, with the sign of b (Python's %), of a (C's
+///                               fmod); exact
 ///
 /// Shapes broadcast as NumPy's do; every operator may be used on any mixture of layouts. The result
 /// lies channels-last where an operand of its rank does, else row-major. Gradients are summed over
-/// what was repeated; where a = b, max and min give theirs to a. KIND_by_0 and KIND_by_1 of the
-/// last four are their derivatives by a and b. That of a^b is 0 by a where b = 0, and by b where a
-/// = 0 and b >= 0.
+/// what was repeated; where a = b, max and min give theirs to a. KIND_by_0 and KIND_by_1 of max,
+/// min, pow and prelu are their derivatives by a and b. That of a^b is 0 by a where b = 0, and by b
+/// where a = 0 and b >= 0. That of a remainder a - n b with the whole number n is -n by b.
 namespace poprun {
 namespace {
 
@@ -68,6 +70,17 @@ struct PowerBy1 {
   static float of(float a, float b) {
     return a == 0.0F && b >= 0.0F ? 0.0F : std::pow(a, b) * std::log(a);
   }
+};
+struct Modulo {
+  static constexpr const char* kKind = "mod";
+  static float of(float a, float b) {
+    const float rest = std::fmod(a, b);
+    return rest != 0.0F && (rest < 0.0F) != (b < 0.0F) ? rest + b : rest;
+  }
+};
+struct TruncatedModulo {
+  static constexpr const char* kKind = "fmod";
+  static float of(float a, float b) { return std::fmod(a, b); }
 };
 struct Prelu {
   static constexpr const char* kKind = "prelu";
@@ -196,6 +209,20 @@ void div_gradient(Differentiator& d) {
   }
 }
 
+/// da = dy, db = dy (y - a) / b.
+void remainder_gradient(Differentiator& d) {
+  const std::vector<TensorId> inputs = d.operation().inputs;
+  const TensorId y = d.operation().outputs[0];
+  if (d.wants(0)) {
+    set_broadcast_gradient(d, 0, d.output_gradient(0));
+  }
+  if (d.wants(1)) {
+    const TensorId taken = d.add("sub", {y, inputs[0]}, {}, {1})[0];
+    const TensorId slope = d.add("div", {taken, inputs[1]}, {}, {1})[0];
+    set_broadcast_gradient(d, 1, d.add("mul", {d.output_gradient(0), slope}, {}, {1})[0]);
+  }
+}
+
 /// The derivative by each input, times dy.
 void gradient_by_partials(Differentiator& d) {
   const Operation& op = d.operation();
@@ -251,6 +278,8 @@ std::vector<Operator> elementwise_operators() {
           function_of<Power>(gradient_by_partials, sixteen_flops),
           function_of<PowerBy0>(nullptr, sixteen_flops),
           function_of<PowerBy1>(nullptr, sixteen_flops),
+          function_of<Modulo>(remainder_gradient, one_flop),
+          function_of<TruncatedModulo>(remainder_gradient, one_flop),
           function_of<Prelu>(gradient_by_partials, one_flop),
           function_of<PreluBy0>(nullptr, one_flop),
           function_of<PreluBy1>(nullptr, one_flop)};

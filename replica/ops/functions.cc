@@ -98,11 +98,18 @@ constexpr std::array kFunctions = {
     // x / (1 + |x|)
     Function{"softsign", [](float x, float, float) { return x / (1 + std::abs(x)); },
              [](float x, float, float) { return 1 / ((1 + std::abs(x)) * (1 + std::abs(x))); }, 6},
-    // x between min and max, whose derivative is 1, bounds included
+    // ln(1 + exp(x))
+    Function{"softplus",
+             [](float x, float, float) {
+               return (x > 0 ? x : x * 0) + std::log1p(std::exp(-std::abs(x)));
+             },
+             [](float x, float, float) { return 1 / (1 + std::exp(-x)); }, 16},
+    // x between min and max, whose derivative is 1, bounds included; max where min is above it
     Function{"clip",
-             [](float x, float low, float high) { return x < low    ? low
-                                                         : x > high ? high
-                                                                    : x; },
+             [](float x, float low, float high) {
+               const float y = x < low ? low : x;
+               return y > high ? high : y;
+             },
              [](float x, float low, float high) { return x >= low && x <= high ? 1.0F : 0.0F; },
              2,
              {"min", kLowest},

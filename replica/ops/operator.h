@@ -90,7 +90,8 @@ struct Operator {
   /// what it needs and what it got).
   Result<std::vector<TensorType>> (*shape)(const Signature&) = nullptr;
 
-  /// Adds the backward operations through the Differentiator. Null: not differentiable.
+  /// Adds the backward operations through the Differentiator. `flat`: there are none. Null: not
+  /// differentiable.
   void (*gradient)(Differentiator&) = nullptr;
 
   Work (*work)(const Signature&) = nullptr;
@@ -109,6 +110,9 @@ struct Operator {
 };
 
 inline constexpr std::int64_t kNoAxis = -1;
+
+/// The gradient of operators that are constant but for jumps, as comparisons: none passes.
+inline void flat(Differentiator& /*d*/) {}
 
 /// Every operator there is, sorted by kind.
 const std::vector<Operator>& all_operators();

@@ -226,9 +226,9 @@ std::vector<Operator> reduce_operators() {
       {"reduce_prod_gradient",
        [](const Signature& s) { return gradient_shape("reduce_prod_gradient", s, 2); }, nullptr,
        gradient_work, product_gradient_numerics},
-      {"arg_max", [](const Signature& s) { return arg_shape("arg_max", s); }, nullptr, work,
+      {"arg_max", [](const Signature& s) { return arg_shape("arg_max", s); }, flat, work,
        [](const Signature& s) { return arg_numerics(s, 1.0F); }},
-      {"arg_min", [](const Signature& s) { return arg_shape("arg_min", s); }, nullptr, work,
+      {"arg_min", [](const Signature& s) { return arg_shape("arg_min", s); }, flat, work,
        [](const Signature& s) { return arg_numerics(s, -1.0F); }},
   };
 }

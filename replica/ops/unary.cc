@@ -53,8 +53,6 @@ constexpr std::array kFunctions = {
     Function{"elu", algorithm::eltwise_elu, 1, 0, true, 1, 10},
     // scale (x > 0 ? x : alpha (exp(x) - 1))                scale (x > 0 ? 1 : alpha exp(x))
     Function{"selu", algorithm::eltwise_elu, kSeluAlpha, 0, false, kSeluScale, 11},
-    // ln(1 + exp(x))                                        1 / (1 + exp(-x))
-    Function{"softplus", algorithm::eltwise_soft_relu, 0, 0, false, 1, 16},
 };
 
 /// Seen by oneDNN as one row of elements: the layout does not matter.

@@ -176,6 +176,22 @@ class Scripted(nn.Module):
         return self.head(wide_or_not(x[:, :, :4], self.narrow).mean((1, 2)))
 
 
+class Jumps(nn.Module):
+    """Comparisons, integers and places, through which no slope passes, and a slope of one number."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.active = nn.Linear(12, 16), nn.PReLU()
+        self.rows, self.head = nn.Embedding(16, 16), nn.Linear(16, CLASSES)
+
+    def forward(self, x):
+        x = self.active(self.first(x))
+        kept = x * (x > 0.1) + self.rows(x.argmax(1)) * (x != x.amax(1, keepdim=True)).float()
+        steps = torch.div(x, 0.5, rounding_mode="trunc") + torch.remainder(x, 0.7)
+        top = F.one_hot(x.argmin(1), 16) - (2 * x).long() % 3
+        return self.head(kept + steps * top.clamp(min=0))
+
+
 class Torch(JobTest):
     LIMITS = {"float": 2e-5, "half": 5e-2}
 
@@ -272,6 +288,10 @@ class Torch(JobTest):
 
     def test_branches_that_sizes_decide(self):
         self.compare("scripted", Scripted, self.images(5, 6, 7),
+                     torch.randint(0, CLASSES, (BATCH,)))
+
+    def test_jumps_pass_no_gradient(self):
+        self.compare("jumps", Jumps, {"x_train": torch.randn(BATCH, 12)},
                      torch.randint(0, CLASSES, (BATCH,)))
 
     def test_networks_of_images_and_of_sound(self):

@@ -11,7 +11,7 @@
 namespace poprun {
 namespace {
 
-/// Tensors that depend on a parameter that is not frozen, parameters included.
+/// Tensors whose slope by a parameter that is not frozen may differ from 0, parameters included.
 std::set<TensorId> dependent_on_parameters(const Graph& graph,
                                            const std::vector<Operation>& operations,
                                            const std::set<TensorId>& frozen) {
@@ -23,7 +23,9 @@ std::set<TensorId> dependent_on_parameters(const Graph& graph,
         dependent.insert(input);
       }
     }
-    if (std::ranges::any_of(operation.inputs, depends)) {
+    const Operator* op = find_operator(operation.kind);
+    const bool passes = op == nullptr || op->gradient != flat;
+    if (passes && std::ranges::any_of(operation.inputs, depends)) {
       dependent.insert(operation.outputs.begin(), operation.outputs.end());
     }
   }
@@ -174,7 +176,10 @@ Result<std::vector<ParameterGradient>> differentiate(Builder& builder, TensorId 
   POPRUN_TRY(reverse.run(loss, scale));
   std::vector<ParameterGradient> gradients = reverse.parameter_gradients();
   if (gradients.empty()) {
-    return fail(ErrorCode::kBug, "the loss depends on no parameter");
+    return fail(
+        ErrorCode::kUsage,
+        "the loss has no slope by any weight: integers, comparisons or frozen weights stand "
+        "before it");
   }
   for (const ParameterGradient& pair : gradients) {
     builder.graph().set_role(pair.gradient, Role::kGradient);

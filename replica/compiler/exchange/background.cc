@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 namespace poprun {
@@ -64,8 +65,9 @@ void exchange_in_background(Graph& graph, Bytes bucket) {
   for (const Bucket& b : buckets) {
     travelling.insert(travelling.end(), b.gradients.begin(), b.gradients.end());
   }
+  const std::set<TensorId> away(travelling.begin(), travelling.end());
   for (auto* tensors : {&exchange->inputs, &exchange->outputs}) {
-    std::erase_if(*tensors, [&](TensorId id) { return std::ranges::count(travelling, id) > 0; });
+    std::erase_if(*tensors, [&away](TensorId id) { return away.contains(id); });
   }
   Attributes attributes = exchange->attributes;
   attributes.set("background", std::int64_t{1});

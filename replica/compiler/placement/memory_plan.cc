@@ -1,6 +1,7 @@
 #include "replica/compiler/placement/memory_plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <numeric>
 
@@ -9,27 +10,98 @@
 namespace poprun {
 namespace {
 
-struct Block {
-  Bytes begin;
-  Bytes end;
+/// A set of addresses, as ranges that neither overlap nor touch.
+class Ranges {
+ public:
+  void add(Bytes begin, Bytes end) {
+    auto next = end_by_begin_.upper_bound(begin);
+    if (next != end_by_begin_.begin() && std::prev(next)->second >= begin) {
+      --next;
+      begin = next->first;
+    }
+    while (next != end_by_begin_.end() && next->first <= end) {
+      end = std::max(end, next->second);
+      next = end_by_begin_.erase(next);
+    }
+    end_by_begin_.emplace_hint(next, begin, end);
+  }
+
+  /// The lowest address, not below `begin`, from which no range reaches into what was
+  /// [begin, begin + size): no block of that size can begin between the two.
+  [[nodiscard]] Bytes behind(Bytes begin, Bytes size) const {
+    const auto next = end_by_begin_.lower_bound(begin + size);
+    return next == end_by_begin_.begin() ? begin : std::max(begin, std::prev(next)->second);
+  }
+
+ private:
+  std::map<Bytes, Bytes> end_by_begin_;
 };
 
-bool live_together(const LiveInterval& a, const LiveInterval& b) {
-  return a.first <= b.last && b.first <= a.last;
-}
-
-/// Lowest offset with `size` free bytes above it, given the `taken` blocks.
-Bytes lowest_gap(std::vector<Block> taken, Bytes size) {
-  std::ranges::sort(taken, {}, &Block::begin);
-  Bytes candidate{0};
-  for (const Block& block : taken) {
-    if (block.begin - candidate >= size) {
-      break;
-    }
-    candidate = std::max(candidate, block.end);
+/// Which addresses are taken at which steps: a tree whose leaves are the steps. An interval is
+/// stored at the few nodes that its steps are made of, where what lies side by side for equal times
+/// becomes one range; so a query looks at O(log steps) nodes, and at few ranges of each.
+class TakenAddresses {
+ public:
+  explicit TakenAddresses(std::uint32_t steps) : leaves_(std::bit_ceil(steps)) {
+    nodes_.resize(2 * std::size_t{leaves_});
   }
-  return candidate;
-}
+
+  void take(const LiveInterval& interval, Bytes begin, Bytes end) {
+    visit(interval, [&](Node& node, bool inside) {
+      node.sometimes.add(begin, end);
+      if (inside) {
+        node.always.add(begin, end);
+      }
+    });
+  }
+
+  /// Lowest offset with `size` bytes above it that are free for the interval's whole life.
+  [[nodiscard]] Bytes lowest_gap(const LiveInterval& interval, Bytes size) {
+    std::vector<const Ranges*> taken;
+    visit(interval, [&taken](Node& node, bool inside) {
+      taken.push_back(inside ? &node.sometimes : &node.always);
+    });
+    Bytes candidate{0};
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const Ranges* ranges : taken) {
+        const Bytes next = ranges->behind(candidate, size);
+        moved = moved || next != candidate;
+        candidate = next;
+      }
+    }
+    return candidate;
+  }
+
+ private:
+  struct Node {
+    Ranges always;     ///< Taken by intervals that hold all the node's steps, and not its parent's.
+    Ranges sometimes;  ///< Taken by intervals stored at the node or below.
+  };
+
+  /// Calls call(node, whether all its steps are the interval's) for the nodes that share a step
+  /// with the interval, but for those below one that is inside it.
+  template <typename Call>
+  void visit(const LiveInterval& interval, Call call) {
+    visit(interval, 1, 0, leaves_, call);
+  }
+  template <typename Call>
+  void visit(const LiveInterval& interval, std::size_t node, std::uint32_t first,
+             std::uint32_t steps, Call& call) {
+    if (interval.last < first || first + steps <= interval.first) {
+      return;
+    }
+    const bool inside = interval.first <= first && first + steps - 1 <= interval.last;
+    call(nodes_[node], inside);
+    if (!inside) {
+      visit(interval, 2 * node, first, steps / 2, call);
+      visit(interval, 2 * node + 1, first + steps / 2, steps / 2, call);
+    }
+  }
+
+  std::uint32_t leaves_;
+  std::vector<Node> nodes_;  ///< nodes_[1] is the root, the halves of nodes_[n] are at 2n, 2n + 1.
+};
 
 std::vector<std::size_t> placement_order(std::span<const LiveInterval> intervals) {
   std::vector<std::size_t> order(intervals.size());
@@ -70,19 +142,17 @@ MemoryPlan plan_memory(std::span<const LiveInterval> intervals) {
   MemoryPlan plan;
   plan.offsets.resize(intervals.size());
   bound_plan(intervals, plan);
-  std::vector<std::size_t> placed;
-  for (const std::size_t current : placement_order(intervals)) {
-    const Bytes size = align_up(intervals[current].size, kTensorAlignment);
-    std::vector<Block> taken;
-    for (const std::size_t other : placed) {
-      if (live_together(intervals[current], intervals[other])) {
-        const Bytes begin = plan.offsets[other];
-        taken.push_back({begin, begin + align_up(intervals[other].size, kTensorAlignment)});
-      }
-    }
-    plan.offsets[current] = lowest_gap(std::move(taken), size);
-    plan.peak = std::max(plan.peak, plan.offsets[current] + intervals[current].size);
-    placed.push_back(current);
+  std::uint32_t steps = 1;
+  for (const LiveInterval& interval : intervals) {
+    steps = std::max(steps, interval.last + 1);
+  }
+  TakenAddresses taken(steps);
+  for (const std::size_t i : placement_order(intervals)) {
+    const Bytes size = align_up(intervals[i].size, kTensorAlignment);
+    const Bytes offset = taken.lowest_gap(intervals[i], size);
+    taken.take(intervals[i], offset, offset + size);
+    plan.offsets[i] = offset;
+    plan.peak = std::max(plan.peak, offset + intervals[i].size);
   }
   return plan;
 }

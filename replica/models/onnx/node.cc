@@ -234,8 +234,8 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
   }
   const bool several = v.constant->elements() > 1 && !v.constant->shape.empty();
   Role role = Role::kConstant;
-  if (v.constant->real() &&
-      (use == Use::kWeight || (v.stored && several && all_finite(*v.constant)))) {
+  if (v.constant->real() && (use == Use::kWeight || scope_.slopes.contains(v.name) ||
+                             (v.stored && several && all_finite(*v.constant)))) {
     role = Role::kParameter;
   }
   if (use == Use::kBuffer) {
@@ -328,6 +328,16 @@ Result<TensorId> Node::to_reals(TensorId x) {
 Result<TensorId> Node::to_integers(TensorId y) {
   builder().graph().set_role(y, Role::kMetric);
   return add("cast", {y}, {{"to", std::string{"i32"}}});
+}
+
+Result<TensorId> Node::on_reals(TensorId x,
+                                const std::function<Result<TensorId>(TensorId)>& compute) {
+  if (type(x).data != DataType::kI32) {
+    return compute(x);
+  }
+  POPRUN_ASSIGN(const TensorId reals, to_reals(x));
+  POPRUN_ASSIGN(const TensorId y, compute(reals));
+  return to_integers(y);
 }
 
 Result<TensorId> Node::add_as_reals(const std::string& kind, std::vector<TensorId> inputs,

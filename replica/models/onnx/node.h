@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,10 +33,11 @@ struct Scope {
   Builder* builder = nullptr;
   std::int64_t opset = 0;
   bool training = false;
-  bool half = false;            ///< See ImportOptions.
-  std::int64_t file_batch = 0;  ///< The batch size that the file was written for; 0: left open.
-  std::int64_t batch = 0;       ///< That it is imported for.
-  std::set<std::string> read;   ///< Values that a node takes or the model puts out.
+  bool half = false;             ///< See ImportOptions.
+  std::int64_t file_batch = 0;   ///< The batch size that the file was written for; 0: left open.
+  std::int64_t batch = 0;        ///< That it is imported for.
+  std::set<std::string> read;    ///< Values that a node takes or the model puts out.
+  std::set<std::string> slopes;  ///< Values that reach a PRelu's slope as they are or reshaped.
   std::map<std::string, Value> values;
   std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< By variable.
   std::vector<std::string> notes;
@@ -123,6 +125,10 @@ class Node {
   /// exactly up to 2^24, and what was computed from them cut to integers again.
   Result<TensorId> to_reals(TensorId x);
   Result<TensorId> to_integers(TensorId y);
+
+  /// What `compute` makes of x. Where x is of integers, it is given reals, and its result becomes
+  /// one of integers.
+  Result<TensorId> on_reals(TensorId x, const std::function<Result<TensorId>(TensorId)>& compute);
 
   /// `add`, around which integers become reals and the result becomes an integer.
   Result<TensorId> add_as_reals(const std::string& kind, std::vector<TensorId> inputs,

@@ -12,14 +12,19 @@ Result<TensorId> image_of(Node& node);
 /// Output 0 is this image; a sequence where input 0 is one.
 Status set_image(Node& node, TensorId image);
 
-/// Of images; for a sequence the row's entries stand still.
+/// How a kernel moves, along all of input 0's dimensions behind the channels.
 struct Window {
+  Shape kernel;
   Shape stride;
   Shape dilation;
-  Shape pad;  ///< [top, left, bottom, right].
+  Shape pad;  ///< Before each dimension, then behind each.
 };
 
-/// ONNX's attributes strides, dilations, pads and auto_pad for a kernel [R,S] on input 0.
-Result<Window> window_of(Node& node, const Shape& kernel);
+/// ONNX's attributes strides, dilations, pads and auto_pad for a kernel on input 0. Requires one
+/// entry of the kernel for each dimension.
+Result<Window> window_of(Node& node, Shape kernel);
+
+/// The same on an image: a sequence's is one row high.
+Window on_image(Window window);
 
 }  // namespace poprun::onnx_import

@@ -43,6 +43,8 @@ TEST_P(Binary, ForwardAgreesWithTheFormula) {
       {"div", [](double a, double b) { return a / b; }},
       {"max", [](double a, double b) { return a > b ? a : b; }},
       {"min", [](double a, double b) { return a < b ? a : b; }},
+      {"fmod", [](double a, double b) { return std::fmod(a, b); }},
+      {"mod", [](double a, double b) { return a - b * std::floor(a / b); }},
       {"prelu", [](double a, double b) { return a > 0 ? a : a * b; }}};
   const BinaryCase& c = GetParam();
   for (const auto& [kind, formula] : formulas) {
@@ -130,12 +132,26 @@ Derivatives of_pair(const std::string& kind, float a, float b) {
   runner.floats(probe.dy())[0] = 1;
   runner.run(probe.graph().functions[1].regions[0].operations);
   const auto last = [&](std::string name) {
+    if (!probe.graph().has(name)) {
+      return 1.0F;  // The output's gradient itself.
+    }
     while (probe.graph().has(name + "'")) {
       name += "'";
     }
     return runner.floats(probe.graph().find(name))[0];
   };
   return {runner.floats(probe.operation().outputs[0])[0], last("g0"), last("g1")};
+}
+
+TEST(Remainder, TakesTheSignOfTheDivisorOrOfTheDividend) {
+  // -7 = -3 * 3 + 2 = -2 * 3 - 1; the derivative by the divisor is the whole number's opposite.
+  EXPECT_EQ(of_pair("mod", -7, 3).y, 2.0F);
+  EXPECT_EQ(of_pair("mod", -7, 3).by_0, 1.0F);
+  EXPECT_EQ(of_pair("mod", -7, 3).by_1, 3.0F);
+  EXPECT_EQ(of_pair("fmod", -7, 3).y, -1.0F);
+  EXPECT_EQ(of_pair("fmod", -7, 3).by_1, 2.0F);
+  EXPECT_EQ(of_pair("mod", 7, -3).y, -2.0F);
+  EXPECT_EQ(of_pair("mod", 16777215, 4096).y, 4095.0F);
 }
 
 TEST(Pow, HasItsLimitsWhereTheFormulaHasNone) {
@@ -241,6 +257,7 @@ INSTANTIATE_TEST_SUITE_P(
                   },
                   -3.7F},
         UnaryCase{"softplus", [](double x) { return std::log1p(std::exp(x)); }, -3.7F},
+        UnaryCase{"softplus", [](double x) { return std::log1p(std::exp(x)); }, -12.0F},
         UnaryCase{"reciprocal", [](double x) { return 1 / x; }, 0.5F},
         UnaryCase{"erf", [](double x) { return std::erf(x); }, -3.7F},
         UnaryCase{"sin", [](double x) { return std::sin(x); }, -3.7F},
@@ -312,6 +329,21 @@ TEST(Clip, IsDifferentiatedBetweenItsBoundsAndAtThem) {
   EXPECT_THAT(y, ElementsAre(-1, -1, 0, 2, 2));
   EXPECT_THAT(g, ElementsAre(0, 1, 1, 1, 0));
   EXPECT_TRUE(std::isnan(of_each("clip", {{"max", 2.0}}, {std::nanf("")}).first[0]));
+}
+
+TEST(Clip, IsItsMaximumWhereItsMinimumIsAboveThat) {
+  using ::testing::Each;
+  EXPECT_THAT(of_each("clip", {{"min", 2.0}, {"max", -1.0}}, {-3, 0, 5}).first, Each(-1.0F));
+}
+
+TEST(Softplus, KeepsItsDigitsFarFromZero) {
+  const std::vector<float> x = {-100, -80, -20, -10, -6, 0, 6, 20, 100};
+  const std::vector<float> y = of_each("softplus", {}, x).first;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double expected = std::log1p(std::exp(static_cast<double>(x[i])));
+    EXPECT_NEAR(y[i], expected, 3e-7 * expected + 1e-44) << x[i];
+  }
+  EXPECT_TRUE(std::isnan(of_each("softplus", {}, {std::nanf("")}).first[0]));
 }
 
 TEST(Functions, TakeTheirParametersFromAttributes) {

@@ -1,6 +1,9 @@
 #include "replica/compiler/placement/memory_plan.h"
 
+#include <algorithm>
+#include <numeric>
 #include <random>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -99,6 +102,40 @@ TEST_P(MemoryPlanProperty, NoTwoLiveTensorsShareAByte) {
     }
   }
   EXPECT_TRUE(verify_plan(intervals_, plan_));
+}
+
+/// The lowest multiple of the alignment at which interval `i` shares no byte with any of `others`.
+Bytes lowest_offset(const std::vector<LiveInterval>& intervals, const MemoryPlan& plan,
+                    std::size_t i, const std::vector<std::size_t>& others) {
+  const auto fits = [&](Bytes offset) {
+    return std::ranges::none_of(others, [&](std::size_t other) {
+      return intervals[i].first <= intervals[other].last &&
+             intervals[other].first <= intervals[i].last &&
+             offset < plan.offsets[other] + intervals[other].size &&
+             plan.offsets[other] < offset + intervals[i].size;
+    });
+  };
+  Bytes offset{0};
+  while (!fits(offset)) {
+    offset += kTensorAlignment;
+  }
+  return offset;
+}
+
+TEST_P(MemoryPlanProperty, EachTensorLiesAtTheLowestOffsetThatThoseBeforeItLeave) {
+  const auto steps = [this](std::size_t i) { return intervals_[i].last - intervals_[i].first; };
+  std::vector<std::size_t> order(intervals_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const std::uint32_t longest = steps(*std::ranges::max_element(order, {}, steps));
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) {
+    return std::tuple{steps(i) != longest, -intervals_[i].size.count(), intervals_[i].first};
+  });
+
+  std::vector<std::size_t> before;
+  for (const std::size_t i : order) {
+    EXPECT_EQ(plan_.offsets[i], lowest_offset(intervals_, plan_, i, before)) << "interval " << i;
+    before.push_back(i);
+  }
 }
 
 TEST_P(MemoryPlanProperty, EqualInputsGiveEqualPlans) {

@@ -51,6 +51,16 @@ TEST_P(Softmax, GradientAgreesWithDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Softmax, ::testing::Values(2, 5, 16, 37));
 
+TEST(Softmax, ItsLogarithmKeepsTheDigitsOfProbabilitiesNearOne) {
+  Probe probe("log_softmax", {f32({1, 3})}, {}, 1);
+  GraphRunner runner(probe.graph());
+  std::ranges::copy(std::vector{7.0F, 0.0F, -1.0F},
+                    runner.floats(probe.operation().inputs[0]).begin());
+  runner.run(probe.operation());
+  const double expected = -std::log1p(std::exp(-7.0) + std::exp(-8.0));
+  EXPECT_NEAR(runner.floats(probe.operation().outputs[0])[0], expected, -1e-6 * expected);
+}
+
 TEST(Softmax, GivesMaskedEntriesNothing) {
   Probe probe("softmax", {f32({1, 4})}, {}, 1);
   GraphRunner runner(probe.graph());

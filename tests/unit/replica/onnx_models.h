@@ -68,6 +68,20 @@ class OnnxBuilder {
     attribute.set_i(value);
   }
 
+  static void set_text(::onnx::NodeProto& node, const std::string& name, const std::string& value) {
+    auto& attribute = *node.add_attribute();
+    attribute.set_name(name);
+    attribute.set_type(::onnx::AttributeProto::STRING);
+    attribute.set_s(value);
+  }
+  static void set_integers(::onnx::NodeProto& node, const std::string& name,
+                           const std::vector<std::int64_t>& values) {
+    auto& attribute = *node.add_attribute();
+    attribute.set_name(name);
+    attribute.set_type(::onnx::AttributeProto::INTS);
+    attribute.mutable_ints()->Add(values.begin(), values.end());
+  }
+
   [[nodiscard]] std::string bytes() const { return model.SerializeAsString(); }
 
   ::onnx::ModelProto model;

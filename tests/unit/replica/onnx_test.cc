@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -82,6 +83,133 @@ TEST(Onnx, ASliceWithAStepBelowZeroReverses) {
 
   ASSERT_EQ(y.size(), 1U);
   EXPECT_THAT(y[0].reals, ElementsAre(4, 2, 0));
+}
+
+constexpr std::int32_t kInt64 = ::onnx::TensorProto::INT64;
+
+/// The output of one node on integers x [2,3] and `more`, with what `set` adds to the node.
+Constant of_integers(const std::string& op, const OnnxBuilder& more,
+                     const std::vector<std::string>& inputs, const Shape& shape,
+                     const std::function<void(::onnx::NodeProto&)>& set = nullptr) {
+  OnnxBuilder b = more;
+  b.input("x", {2, 3}, kInt64).output("y", shape, kInt64);
+  auto& node = b.node(op, inputs, {"y"});
+  if (set) {
+    set(node);
+  }
+  const auto y = run(b, {Constant::of_integers({5, -7, 2, 5, 0, -1}, {2, 3})});
+  return y.empty() ? Constant{} : y[0];
+}
+
+TEST(Onnx, IntegersAreMovedMultipliedAndCompared) {
+  const auto axis_1 = [](::onnx::NodeProto& node) { OnnxBuilder::set_integer(node, "axis", 1); };
+  OnnxBuilder b(16);
+  b.integers("at", {2}, {-1, 0})
+      .integers("each", {2, 1}, {2, 1})
+      .integers("pads", {4}, {0, 1, 0, 0});
+  b.integers("matrix", {3, 1}, {1, 2, 3})
+      .integers("three", {}, {3})
+      .integers("powers", {3}, {2, 0, 3});
+  b.integers("corners", {2, 2}, {1, 2, 0, 0});
+  EXPECT_THAT(of_integers("Gather", b, {"x", "at"}, {2, 2}, axis_1).all_integers(),
+              ElementsAre(2, 5, -1, 5));
+  EXPECT_THAT(of_integers("GatherElements", b, {"x", "each"}, {2, 1}, axis_1).all_integers(),
+              ElementsAre(2, 0));
+  EXPECT_THAT(of_integers("GatherND", b, {"x", "corners"}, {2}).all_integers(), ElementsAre(-1, 5));
+  EXPECT_THAT(of_integers("Pad", b, {"x", "pads"}, {2, 4}).all_integers(),
+              ElementsAre(0, 5, -7, 2, 0, 5, 0, -1));
+  EXPECT_THAT(of_integers("MatMul", b, {"x", "matrix"}, {2, 1}).all_integers(), ElementsAre(-3, 2));
+  EXPECT_THAT(of_integers("ArgMax", b, {"x"}, {1, 3}).all_integers(), ElementsAre(0, 1, 0));
+  EXPECT_THAT(of_integers("Mod", b, {"x", "three"}, {2, 3}).all_integers(),
+              ElementsAre(2, 2, 2, 2, 0, 2));
+  EXPECT_THAT(of_integers("Pow", b, {"x", "powers"}, {2, 3}).all_integers(),
+              ElementsAre(25, 1, 8, 25, 1, -1));
+}
+
+TEST(Onnx, ARemainderHasTheSignThatFmodSays) {
+  for (const bool fmod : {false, true}) {
+    OnnxBuilder b;
+    b.output("y", {2}, kInt64).integers("a", {2}, {-7, 7}).integers("b", {2}, {3, -3});
+    OnnxBuilder::set_integer(b.node("Mod", {"a", "b"}, {"y"}), "fmod", fmod ? 1 : 0);
+    const auto y = run(b, {});
+    ASSERT_EQ(y.size(), 1U);
+    EXPECT_THAT(y[0].all_integers(), fmod ? ElementsAre(-1, 1) : ElementsAre(2, -2));
+  }
+}
+
+TEST(Onnx, RealsTakePowersOfIntegers) {
+  OnnxBuilder b;
+  b.input("x", {3}).output("y", {3}).integers("e", {3}, {3, 0, -1});
+  b.node("Pow", {"x", "e"}, {"y"});
+
+  const auto y = run(b, {Constant::of_reals({-2, 5, 4}, {3})});
+
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_THAT(y[0].reals, ElementsAre(-8, 1, 0.25F));
+}
+
+TEST(Onnx, AResponseOfAMatrixIsNormalisedOverItsColumns) {
+  OnnxBuilder b;
+  b.input("x", {1, 2}).output("y", {1, 2});
+  OnnxBuilder::set_integer(b.node("LRN", {"x"}, {"y"}), "size", 3);
+
+  const auto y = run(b, {Constant::of_reals({30, 40}, {1, 2})});
+
+  // x / (1 + 1e-4 / 3 * (900 + 1600))^0.75
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_NEAR(y[0].reals.at(0), 30 / std::pow(1 + 2500e-4 / 3, 0.75), 1e-4);
+  EXPECT_NEAR(y[0].reals.at(1), 40 / std::pow(1 + 2500e-4 / 3, 0.75), 1e-4);
+}
+
+TEST(Onnx, VolumesArePooled) {
+  // Depths 0 and 1 are 1 to 4 and 5 to 8; padding before them counts in no mean.
+  for (const bool mean : {false, true}) {
+    OnnxBuilder b;
+    b.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 2, 1, 1});
+    auto& node = b.node(mean ? "AveragePool" : "MaxPool", {"x"}, {"y"});
+    OnnxBuilder::set_integers(node, "kernel_shape", {2, 2, 2});
+    OnnxBuilder::set_integers(node, "pads", {1, 0, 0, 0, 0, 0});
+    const auto y = run(b, {Constant::of_reals({1, 2, 3, 4, 5, 6, 7, 8}, {1, 1, 2, 2, 2})});
+    ASSERT_EQ(y.size(), 1U);
+    EXPECT_EQ(y[0].shape, (Shape{1, 1, 2, 1, 1}));
+    EXPECT_THAT(y[0].reals, mean ? ElementsAre(2.5F, 4.5F) : ElementsAre(4.0F, 8.0F));
+  }
+}
+
+TEST(Onnx, PaddingBehindTheLastWindowMayBeAsWideAsOne) {
+  OnnxBuilder b;  // How ceil_mode is spelled before opset 10.
+  b.input("x", {1, 1, 4}).output("y", {1, 1, 2});
+  auto& node = b.node("MaxPool", {"x"}, {"y"});
+  OnnxBuilder::set_integers(node, "kernel_shape", {2});
+  OnnxBuilder::set_integers(node, "strides", {3});
+  OnnxBuilder::set_integers(node, "pads", {0, 2});
+  const auto y = run(b, {Constant::of_reals({3, 1, 4, 1}, {1, 1, 4})});
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_THAT(y[0].reals, ElementsAre(3, 1));
+}
+
+TEST(Onnx, PlacesOfAConstantsElementsAreKnown) {
+  OnnxBuilder b;
+  b.output("y", {2, 2}, kInt64).integers("x", {2, 3}, {0, 4, 0, 0, 0, 5});
+  b.node("NonZero", {"x"}, {"y"});
+  const auto y = run(b, {});
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_THAT(y[0].all_integers(), ElementsAre(0, 1, 1, 2));
+}
+
+TEST(Onnx, WhatANodeCannotDoIsNamedWithWhatIsThere) {
+  OnnxBuilder conv;
+  conv.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 2, 2, 2}).weight("w", {1, 1, 1, 1, 1}, {1});
+  conv.node("Conv", {"x", "w"}, {"y"});
+  EXPECT_THAT(refusal(conv, {Constant::of_reals(std::vector<float>(8), {1, 1, 2, 2, 2})}),
+              HasSubstr("Conv 'y': not supported: an input of rank 5; there are sequences"));
+  OnnxBuilder pad(10);
+  pad.input("x", {2}).output("y", {4});
+  auto& node = pad.node("Pad", {"x"}, {"y"});
+  OnnxBuilder::set_integers(node, "pads", {1, 1});
+  OnnxBuilder::set_text(node, "mode", "wrap");
+  EXPECT_THAT(refusal(pad, {Constant::of_reals({1, 2}, {2})}),
+              HasSubstr("Pad 'y': not supported: mode = wrap; there are constant, reflect, edge"));
 }
 
 TEST(Onnx, AnOperatorThatIsMissingIsNamedWithThoseThatAreThere) {

@@ -158,6 +158,11 @@ Status is_nan(Node& node) {
 Status is_inf(Node& node) {
   const bool negative = node.integer("detect_negative", 1) != 0;
   const bool positive = node.integer("detect_positive", 1) != 0;
+  if (!negative && !positive) {
+    POPRUN_ASSIGN(const TensorId none, node.fill(node.shape(0), 0));
+    node.set(0, none, Proto::BOOL);
+    return {};
+  }
   POPRUN_ASSIGN(TensorId x, node.tensor(0));
   if (negative && positive) {
     POPRUN_ASSIGN(x, node.add("abs", {x}));
@@ -166,7 +171,7 @@ Status is_inf(Node& node) {
   POPRUN_ASSIGN(const TensorId infinity, node.fill({}, positive ? kInfinity : -kInfinity));
   POPRUN_ASSIGN(const TensorId y, node.add("equal", {x, infinity}));
   node.set(0, y, Proto::BOOL);
-  return negative || positive ? Status{} : Status{node.unsupported("neither sign")};
+  return {};
 }
 
 /// Other element types. What stays real stays as it is: float16 and double are computed in float32.
@@ -175,11 +180,14 @@ Status convert(Node& node, Element to) {
   const auto known = [](Element element) {
     return is_real(element) || is_integer(element) || element == Proto::BOOL;
   };
-  if (!known(from) || !known(to) ||
-      (to != from &&
-       (to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16))) {
+  // Integers that do not fit would wrap; what becomes of reals that do not is nobody's rule.
+  const bool narrow =
+      to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16;
+  if (!known(from) || !known(to) || (to != from && narrow && is_integer(from))) {
     return node.unsupported(
-        fmt::format("a cast from {} to {}", element_name(from), element_name(to)));
+        fmt::format("to = {} for {}; there are float, float16, double, bool, int32, int64, uint32, "
+                    "uint64, and narrower integers for reals and bools",
+                    element_name(to), element_name(from)));
   }
   if (node.folds()) {
     node.set(0, cast(*node.value(0).constant, to));

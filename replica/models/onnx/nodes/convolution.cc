@@ -19,6 +19,13 @@ Result<TensorId> kernel_of(Node& node, TensorId w) {
   return node.reshape(w, {shape[0], shape[1], 1, shape[2]});
 }
 
+/// The window of the weight, input 1, on an image. Requires that check_kernel holds.
+Result<Window> weight_window(Node& node) {
+  const Shape w = node.shape(1);
+  POPRUN_ASSIGN(Window window, window_of(node, {w.begin() + 2, w.end()}));
+  return on_image(std::move(window));
+}
+
 Status check_kernel(Node& node) {
   const Shape& w = node.shape(1);
   if (w.size() != node.shape(0).size() || std::ranges::min(w) < 1) {
@@ -37,8 +44,7 @@ Status conv(Node& node) {
   POPRUN_TRY(check_kernel(node));
   POPRUN_ASSIGN(TensorId w, node.weight(1));
   POPRUN_ASSIGN(w, kernel_of(node, w));
-  const Shape& kernel = node.type(w).shape;
-  POPRUN_ASSIGN(const Window window, window_of(node, {kernel[2], kernel[3]}));
+  POPRUN_ASSIGN(const Window window, weight_window(node));
   std::vector<TensorId> inputs = {x, w};
   if (node.has(2)) {
     POPRUN_ASSIGN(const TensorId b, node.weight(2));
@@ -62,7 +68,7 @@ struct Transposed {
 Result<Transposed> transposed_window(Node& node, const Shape& x, const Shape& kernel) {
   const std::size_t dims = node.shape(0).size() - 2;
   Transposed t;
-  POPRUN_ASSIGN(t.window, window_of(node, {kernel[2], kernel[3]}));
+  POPRUN_ASSIGN(t.window, weight_window(node));
   POPRUN_ASSIGN(Shape extra, node.sizes("output_padding", dims, 0, 0));
   POPRUN_ASSIGN(Shape wanted, node.sizes("output_shape", dims, 1, 0));
   extra.insert(extra.begin(), 2 - dims, 0);

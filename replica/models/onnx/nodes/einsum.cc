@@ -104,7 +104,8 @@ Status check(Node& node, const Equation& equation) {
     for (std::size_t d = 0; d < term.size(); ++d) {
       const std::int64_t size = node.shape(i)[d];
       if (has(term.substr(0, d), term[d])) {
-        return node.unsupported(fmt::format("'{}' twice in one operand", term[d]));
+        return node.unsupported(
+            fmt::format("equation with '{}' twice in one operand, a diagonal", term[d]));
       }
       if (sizes.emplace(term[d], size).first->second != size) {
         return node.unsupported(

@@ -49,7 +49,15 @@ const Binary kMod{[](std::int64_t a, std::int64_t b) {
                     const std::int64_t rest = a % b;
                     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
                   },
-                  [](float a, float b) { return std::fmod(a, b); }, nullptr};
+                  [](float a, float b) {
+                    const float rest = std::fmod(a, b);
+                    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+                  },
+                  nullptr};
+/// The sign of the dividend, as C's %.
+const Binary kTruncatedMod{
+    [](std::int64_t a, std::int64_t b) { return divides(a, b) ? a % b : std::int64_t{0}; },
+    [](float a, float b) { return std::fmod(a, b); }, nullptr};
 
 const Binary kEqual{nullptr, nullptr, [](double a, double b) { return a == b; }};
 const Binary kGreater{nullptr, nullptr, [](double a, double b) { return a > b; }};
@@ -111,47 +119,57 @@ Status combine_all(Node& node, const std::string& kind, const Binary& function) 
 }
 
 Status mean(Node& node) {
-  POPRUN_TRY(combine_all(node, "add", kAdd));
-  POPRUN_ASSIGN(const TensorId factor, node.fill({}, 1.0 / static_cast<double>(node.inputs())));
-  const Value& total = node.scope().values.at(node.proto().output(0));
-  if (!total.tensor) {
-    return node.unsupported("the mean of constants");
+  POPRUN_ASSIGN(TensorId total, node.tensor(0));
+  for (std::size_t i = 1; i < node.inputs(); ++i) {
+    POPRUN_ASSIGN(const TensorId next, node.tensor(i));
+    POPRUN_ASSIGN(total, combine(node, "add", total, next));
   }
-  POPRUN_ASSIGN(const TensorId y, node.add("mul", {*total.tensor, factor}));
+  POPRUN_ASSIGN(const TensorId factor, node.fill({}, 1.0 / static_cast<double>(node.inputs())));
+  POPRUN_ASSIGN(const TensorId y, node.add("mul", {total, factor}));
   node.set(0, y);
   return {};
 }
 
-/// A power that is known is a product, a root or a reciprocal where that is exact and quicker.
+/// x to the power of input 1, where that is one number known at import: a square or a root where
+/// that is exact and quicker.
+Result<TensorId> known_power(Node& node, TensorId x) {
+  POPRUN_ASSIGN(const float exponent, node.real_of(1));
+  if (exponent == 2.0F) {
+    return node.add("mul", {x, x});
+  }
+  if (exponent == 0.5F) {
+    return node.add("sqrt", {x});
+  }
+  POPRUN_ASSIGN(const TensorId e, node.fill({}, static_cast<double>(exponent)));
+  return node.add("pow", {x, e});
+}
+
+/// Base and exponent may be of different types; the result is of the base's.
 Status pow(Node& node) {
-  if (node.folds() || node.value(1).constant == nullptr || node.value(1).sample ||
-      node.value(1).constant->elements() != 1 || !node.value(1).constant->shape.empty()) {
-    if (!node.folds() && !is_real(node.element(1))) {
-      return node.unsupported("an exponent of integers that is computed");
-    }
+  if (node.folds() && is_real(node.element(0)) == is_real(node.element(1))) {
     return combine_all(node, "pow", kPow);
   }
+  const Value& exponent = node.value(1);
+  const bool known = exponent.constant != nullptr && !exponent.sample &&
+                     exponent.constant->elements() == 1 && exponent.constant->shape.empty();
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  POPRUN_ASSIGN(const float exponent, node.real_of(1));
-  TensorId y{};
-  if (exponent == 2.0F) {
-    POPRUN_ASSIGN(y, node.add("mul", {x, x}));
-  } else if (exponent == 0.5F) {
-    POPRUN_ASSIGN(y, node.add("sqrt", {x}));
-  } else {
-    POPRUN_ASSIGN(const TensorId e, node.fill({}, static_cast<double>(exponent)));
-    POPRUN_ASSIGN(y, node.add("pow", {x, e}));
-  }
-  node.set(0, y);
+  POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId base) -> Result<TensorId> {
+    if (known) {
+      return known_power(node, base);
+    }
+    POPRUN_ASSIGN(TensorId e, node.tensor(1));
+    if (node.type(e).data == DataType::kI32) {
+      POPRUN_ASSIGN(e, node.to_reals(e));
+    }
+    return combine(node, "pow", base, e);
+  }));
+  node.set(0, y, node.element(0));
   return {};
 }
 
-/// Only shapes need it; real operands' remainder is not an operator of ours.
 Status mod(Node& node) {
-  if (!node.folds()) {
-    return node.unsupported("a remainder that is not known at import");
-  }
-  return combine_all(node, "mod", kMod);
+  return node.integer("fmod", 0) != 0 ? combine_all(node, "fmod", kTruncatedMod)
+                                      : combine_all(node, "mod", kMod);
 }
 
 /// A comparison; `swapped`: of the second with the first.

@@ -4,7 +4,8 @@
 
 #include "replica/models/onnx/node.h"
 
-/// What goes by positions: OneHot, CumSum, Trilu, and elements gathered or scattered one by one.
+/// What goes by positions: OneHot, CumSum, Trilu, NonZero, and elements gathered or scattered one
+/// by one.
 namespace poprun::onnx_import {
 namespace {
 
@@ -78,36 +79,70 @@ Status trilu(Node& node) {
   return {};
 }
 
+/// Where a constant is not zero, one column each: older exporters count with it.
+Status non_zero(Node& node) {
+  if (!node.folds()) {
+    return node.unsupported("positions that only data tell");
+  }
+  const Constant& x = *node.value(0).constant;
+  std::vector<std::int64_t> found;
+  for (std::int64_t i = 0; i < x.elements(); ++i) {
+    if (x.real() ? x.real_at(i) != 0 : x.integer_at(i) != 0) {
+      found.push_back(i);
+    }
+  }
+  std::vector<std::int64_t> places;
+  std::int64_t below = x.elements();  // Elements below one index of a dimension.
+  for (const std::int64_t size : x.shape) {
+    below /= size;
+    for (const std::int64_t i : found) {
+      places.push_back(i / below % size);
+    }
+  }
+  const auto columns = static_cast<std::int64_t>(found.size());
+  node.set(0, Constant::of_integers(std::move(places),
+                                    {static_cast<std::int64_t>(x.shape.size()), columns}));
+  return {};
+}
+
 Status gather_elements(Node& node) {
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), node.shape(0).size()));
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
   POPRUN_ASSIGN(const TensorId indices, node.row_major(1));
-  POPRUN_ASSIGN(const TensorId y, node.add("gather_elements", {x, indices},
-                                           {{"axis", static_cast<std::int64_t>(axis)}}));
-  node.set(0, y);
+  POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId reals) {
+    return node.add("gather_elements", {reals, indices},
+                    {{"axis", static_cast<std::int64_t>(axis)}});
+  }));
+  node.set(0, y, node.element(0));
   return {};
 }
 
 Status gather_nd(Node& node) {
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
   POPRUN_ASSIGN(const TensorId indices, node.row_major(1));
-  POPRUN_ASSIGN(const TensorId y, node.add("gather_nd", {x, indices},
-                                           {{"batch_dims", node.integer("batch_dims", 0)}}));
-  node.set(0, y);
+  POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId reals) {
+    return node.add("gather_nd", {reals, indices}, {{"batch_dims", node.integer("batch_dims", 0)}});
+  }));
+  node.set(0, y, node.element(0));
   return {};
 }
 
 Status scatter(Node& node, const std::string& kind, Attributes attributes) {
   const std::string reduction = node.text("reduction", "none");
   if (reduction != "none" && reduction != "add") {
-    return node.unsupported(fmt::format("reduction = {}", reduction));
+    return node.unsupported(fmt::format("reduction = {}; there are none, add", reduction));
   }
   attributes.set("reduction", reduction);
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
   POPRUN_ASSIGN(const TensorId indices, node.row_major(1));
-  POPRUN_ASSIGN(const TensorId updates, node.row_major(2));
-  POPRUN_ASSIGN(const TensorId y, node.add(kind, {x, indices, updates}, std::move(attributes)));
-  node.set(0, y);
+  POPRUN_ASSIGN(TensorId updates, node.row_major(2));
+  if (node.type(updates).data == DataType::kI32) {
+    POPRUN_ASSIGN(updates, node.to_reals(updates));
+  }
+  POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId reals) {
+    return node.add(kind, {reals, indices, updates}, attributes);
+  }));
+  node.set(0, y, node.element(0));
   return {};
 }
 
@@ -126,6 +161,7 @@ std::vector<Translator> indexing_translators() {
   return {{"OneHot", 3, one_hot},
           {"CumSum", 2, cum_sum},
           {"Trilu", 1, trilu},
+          {"NonZero", 1, non_zero},
           {"GatherElements", 2, gather_elements},
           {"GatherND", 2, gather_nd},
           {"Scatter", 3, scatter_elements},

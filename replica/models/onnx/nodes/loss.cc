@@ -110,7 +110,7 @@ Status set_loss(Node& node, TensorId rows) {
   } else if (reduction == "mean") {
     POPRUN_ASSIGN(loss, reduced(node, Reduction::kMean, loss));
   } else {
-    return node.unsupported(fmt::format("reduction = {}", reduction));
+    return node.wrong(fmt::format("reduction = {}; there are none, sum, mean", reduction));
   }
   node.set(0, loss);
   return {};

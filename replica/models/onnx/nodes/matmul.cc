@@ -21,9 +21,9 @@ Status matmul(Node& node) {
   if (y.size() == 1) {
     POPRUN_ASSIGN(b, node.reshape(b, {y[0], 1}));
   }
-  POPRUN_ASSIGN(TensorId c,
-                node.add("matmul", {a, b},
-                         {{"transpose_a", std::int64_t{0}}, {"transpose_b", std::int64_t{0}}}));
+  POPRUN_ASSIGN(TensorId c, node.add_as_reals("matmul", {a, b},
+                                              {{"transpose_a", std::int64_t{0}},
+                                               {"transpose_b", std::int64_t{0}}}));
   Shape shape = node.type(c).shape;
   if (y.size() == 1) {
     shape.pop_back();
@@ -32,7 +32,7 @@ Status matmul(Node& node) {
     shape.erase(shape.end() - (y.size() == 1 ? 1 : 2));
   }
   POPRUN_ASSIGN(c, node.reshape(c, shape));
-  node.set(0, c);
+  node.set(0, c, node.element(0));
   return {};
 }
 

@@ -50,6 +50,10 @@ Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& in
     node.builder().update("batch_norm_update", {inputs[3], inputs[4], y[1], y[2]},
                           {{"momentum", 1 - momentum}, {"elements", x.elements() / x.shape[1]}},
                           {inputs[3], inputs[4]});
+    if (node.wants_output(1) || node.wants_output(2)) {
+      return node.unsupported(
+          "outputs 1 and 2, which the model reads: running statistics are saved with the weights");
+    }
   } else if (node.wants_output(1)) {
     POPRUN_ASSIGN(const TensorId mean, moved(node, inputs[3], y[1], momentum));
     POPRUN_ASSIGN(const TensorId variance, moved(node, inputs[4], y[2], momentum));
@@ -61,7 +65,7 @@ Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& in
 
 Status batch_normalization(Node& node) {
   if (node.integer("spatial", 1) == 0) {
-    return node.unsupported("spatial = 0");
+    return node.unsupported("spatial = 0; there is 1, statistics of channels");
   }
   std::vector<TensorId> inputs;
   POPRUN_ASSIGN(const TensorId x, channels_of(node));
@@ -145,7 +149,11 @@ Status instance_normalization(Node& node) {
 }
 
 Status lrn(Node& node) {
-  POPRUN_ASSIGN(const TensorId x, channels_of(node));
+  POPRUN_ASSIGN(TensorId x, channels_of(node));
+  if (node.type(x).shape.size() == 2) {
+    const Shape s = node.shape(0);
+    POPRUN_ASSIGN(x, node.reshape(x, {s[0], s[1], 1, 1}, Layout::kChannelsLast));
+  }
   POPRUN_ASSIGN(TensorId y, node.add("lrn", {x},
                                      {{"size", node.integer("size", 1)},
                                       {"alpha", node.real("alpha", 1e-4)},

@@ -232,8 +232,9 @@ Status gather(Node& node) {
   POPRUN_ASSIGN(TensorId x, node.tensor(0));
   POPRUN_ASSIGN(x, node.row_major_of(x));
   POPRUN_ASSIGN(const TensorId rows, node.row_major(1));
-  POPRUN_ASSIGN(const TensorId y,
-                node.add("gather", {x, rows}, {{"axis", static_cast<std::int64_t>(axis)}}));
+  POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId reals) {
+    return node.add("gather", {reals, rows}, {{"axis", static_cast<std::int64_t>(axis)}});
+  }));
   node.set(0, y, node.element(0));
   return {};
 }
@@ -259,10 +260,10 @@ Status pad(Node& node) {
   if (mode == "constant") {
     attributes.set("value", value);
   } else if (mode != "reflect" && mode != "edge") {
-    return node.unsupported(fmt::format("the mode '{}'", mode));
+    return node.unsupported(fmt::format("mode = {}; there are constant, reflect, edge", mode));
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-  POPRUN_ASSIGN(const TensorId y, node.add("pad", {x}, std::move(attributes)));
+  POPRUN_ASSIGN(const TensorId y, node.add_as_reals("pad", {x}, std::move(attributes)));
   node.set(0, y, node.element(0));
   return {};
 }

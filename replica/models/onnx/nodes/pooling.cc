@@ -1,52 +1,103 @@
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "replica/models/onnx/node.h"
 #include "replica/models/onnx/window.h"
 
-/// Pooling of images [N,C,H,W] and of sequences [N,C,L], which are images of one row.
+/// Pooling of images [N,C,H,W], of sequences [N,C,L], which are images of one row, and of volumes
+/// [N,C,D,H,W].
 namespace poprun::onnx_import {
 namespace {
 
-Result<Attributes> attributes_of(Node& node) {
-  if (node.shape(0).size() < 3) {
-    return node.wrong("an image or a sequence needed");
+/// Padding behind the last window is never seen: it is cut, so that no window lies in padding only.
+void cut_padding(const Shape& x, Window& w) {
+  const std::size_t dims = w.kernel.size();
+  for (std::size_t d = 0; d < dims; ++d) {
+    const std::int64_t reach = (w.kernel[d] - 1) * w.dilation[d] + 1;
+    const std::int64_t room = x[d + 2] + w.pad[d] + w.pad[d + dims] - reach;
+    if (room >= 0) {
+      w.pad[d + dims] -= std::min(w.pad[d + dims], room % w.stride[d]);
+    }
   }
-  const std::size_t dims = node.shape(0).size() - 2;
-  POPRUN_ASSIGN(Shape kernel, node.sizes("kernel_shape", dims, 1, 0));
-  kernel.insert(kernel.begin(), 2 - std::min<std::size_t>(dims, 2), 1);
-  if (kernel[0] < 1) {
+}
+
+Result<Window> pooling_window(Node& node) {
+  const Shape& x = node.shape(0);
+  if (x.size() < 3 || x.size() > 5) {
+    return node.unsupported(
+        fmt::format("an input of rank {}; there are [N,C,L], [N,C,H,W] and [N,C,D,H,W]", x.size()));
+  }
+  if (!node.has_attribute("kernel_shape")) {
     return node.wrong("no kernel_shape");
   }
-  POPRUN_ASSIGN(const Window window, window_of(node, kernel));
-  Attributes attributes{{"window", kernel},
-                        {"stride", window.stride},
-                        {"pad", window.pad},
-                        {"ceil", std::int64_t{node.integer("ceil_mode", 0) != 0 ? 1 : 0}}};
-  if (window.dilation != Shape{1, 1}) {
-    attributes.set("dilation", window.dilation);
+  POPRUN_ASSIGN(Shape kernel, node.sizes("kernel_shape", x.size() - 2, 1, 1));
+  POPRUN_ASSIGN(Window window, window_of(node, std::move(kernel)));
+  if (node.integer("ceil_mode", 0) == 0) {
+    cut_padding(x, window);
   }
-  return attributes;
+  return window;
+}
+
+/// Pools x [N,C,H,W].
+Result<TensorId> pool_image(Node& node, const std::string& kind, TensorId x, const Window& w) {
+  Attributes attributes{{"window", w.kernel},
+                        {"stride", w.stride},
+                        {"pad", w.pad},
+                        {"ceil", std::int64_t{node.integer("ceil_mode", 0) != 0 ? 1 : 0}}};
+  if (w.dilation != Shape{1, 1}) {
+    attributes.set("dilation", w.dilation);
+  }
+  if (kind == "avgpool2d") {
+    attributes.set("count_pad", std::int64_t{node.integer("count_include_pad", 0) != 0 ? 1 : 0});
+  }
+  return node.add(kind, {x}, std::move(attributes));
+}
+
+/// Volumes [N,C,D,H,W]: planes first, as images [N,CD,H,W], then depths, as images [N,C,D,HW]. A
+/// maximum and a mean over a box are those over its depths of those over its planes.
+Result<TensorId> pool_volume(Node& node, const std::string& kind, const Window& w) {
+  const Shape s = node.shape(0);
+  POPRUN_ASSIGN(TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(x, node.reshape(x, {s[0], s[1] * s[2], s[3], s[4]}, Layout::kChannelsLast));
+  POPRUN_ASSIGN(x, pool_image(node, kind, x,
+                              {.kernel = {w.kernel[1], w.kernel[2]},
+                               .stride = {w.stride[1], w.stride[2]},
+                               .dilation = {w.dilation[1], w.dilation[2]},
+                               .pad = {w.pad[1], w.pad[2], w.pad[4], w.pad[5]}}));
+  const Shape plane = node.type(x).shape;
+  POPRUN_ASSIGN(x, node.row_major_of(x));
+  POPRUN_ASSIGN(x, node.reshape(x, {s[0], s[1], s[2], plane[2] * plane[3]}, Layout::kChannelsLast));
+  POPRUN_ASSIGN(x, pool_image(node, kind, x,
+                              {.kernel = {w.kernel[0], 1},
+                               .stride = {w.stride[0], 1},
+                               .dilation = {w.dilation[0], 1},
+                               .pad = {w.pad[0], 0, w.pad[3], 0}}));
+  const std::int64_t depth = node.type(x).shape[2];
+  return node.reshape(x, {s[0], s[1], depth, plane[2], plane[3]});
+}
+
+Status pool(Node& node, const std::string& kind) {
+  POPRUN_ASSIGN(Window window, pooling_window(node));
+  if (node.shape(0).size() == 5) {
+    POPRUN_ASSIGN(const TensorId y, pool_volume(node, kind, window));
+    node.set(0, y);
+    return {};
+  }
+  POPRUN_ASSIGN(const TensorId x, image_of(node));
+  POPRUN_ASSIGN(const TensorId y, pool_image(node, kind, x, on_image(std::move(window))));
+  return set_image(node, y);
 }
 
 Status max_pool(Node& node) {
   if (node.wants_output(1)) {
     return node.unsupported("the second output, indices");
   }
-  POPRUN_ASSIGN(const TensorId x, image_of(node));
-  POPRUN_ASSIGN(const Attributes attributes, attributes_of(node));
-  POPRUN_ASSIGN(const TensorId y, node.add("maxpool2d", {x}, attributes));
-  return set_image(node, y);
+  return pool(node, "maxpool2d");
 }
 
 Status average_pool(Node& node) {
-  POPRUN_ASSIGN(const TensorId x, image_of(node));
-  POPRUN_ASSIGN(Attributes attributes, attributes_of(node));
-  if (attributes.has("dilation")) {
-    return node.unsupported("windows with dilation");
-  }
-  attributes.set("count_pad", std::int64_t{node.integer("count_include_pad", 0) != 0 ? 1 : 0});
-  POPRUN_ASSIGN(const TensorId y, node.add("avgpool2d", {x}, attributes));
-  return set_image(node, y);
+  return pool(node, "avgpool2d");
 }
 
 /// One window over everything, of any number of dimensions: seen as one row.

@@ -48,21 +48,17 @@ Status fold_all(Node& node, std::int64_t (*function)(std::int64_t, std::int64_t)
 template <Reduction reduction>
 Status reduce(Node& node) {
   POPRUN_ASSIGN(const Shape axes, axes_of(node));
-  POPRUN_ASSIGN(TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
   if (axes.empty() && !node.shape(0).empty()) {
     node.pass(0, 0);
     return {};
   }
-  const bool integers = node.type(x).data == DataType::kI32;
-  if (integers) {
-    POPRUN_ASSIGN(x, node.to_reals(x));
-  }
-  TensorId y = layers::reduce(node.builder(), node.free_name(), reduction, x, axes,
-                              node.integer("keepdims", 1) != 0);
-  POPRUN_TRY(node.builder().status());
-  if (integers) {
-    POPRUN_ASSIGN(y, node.to_integers(y));
-  }
+  POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId reals) -> Result<TensorId> {
+    const TensorId reduced = layers::reduce(node.builder(), node.free_name(), reduction, reals,
+                                            axes, node.integer("keepdims", 1) != 0);
+    POPRUN_TRY(node.builder().status());
+    return reduced;
+  }));
   node.set(0, y, node.element(0));
   return {};
 }
@@ -123,7 +119,10 @@ Status mean_variance(Node& node) {
 Status arg_extreme(Node& node, const std::string& kind) {
   Shape shape = node.shape(0);
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), shape.size()));
-  POPRUN_ASSIGN(const TensorId x, node.row_major(0));
+  POPRUN_ASSIGN(TensorId x, node.row_major(0));
+  if (node.type(x).data == DataType::kI32) {
+    POPRUN_ASSIGN(x, node.to_reals(x));
+  }
   POPRUN_ASSIGN(
       TensorId y,
       node.add(kind, {x},

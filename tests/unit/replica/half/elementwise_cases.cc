@@ -147,7 +147,7 @@ std::vector<Row> functions() {
        4,
        {},
        4},
-      {"softplus", [](double x) { return std::log1p(std::exp(x)); }, -4, 4, {}, 4},
+      {"softplus", [](double x) { return std::log1p(std::exp(x)); }, -12, 12},
   };
 }
 
@@ -193,6 +193,10 @@ void add_binaries(std::vector<Case>& all) {
       "min", [](double a, double b) { return std::min(a, b); }, -2, 2, kAll);
   with_partials(
       "prelu", [](double a, double b) { return a > 0 ? a : a * b; }, -2, 2, kAll);
+  add_binary(
+      all, "fmod", [](double a, double b) { return std::fmod(a, b); }, kUsual, 0.25, 3);
+  add_binary(
+      all, "mod", [](double a, double b) { return a - b * std::floor(a / b); }, kUsual, -3, -0.25);
   with_partials(
       "pow", [](double a, double b) { return std::pow(a, b); }, 0.125, 3, kUsual);
   // 300 squared is infinite; a square is computed in a way of its own.
