@@ -159,10 +159,11 @@ class Signals(LauncherTest):
         self.assert_gone(job)
 
     def test_before_the_first_step_end_a_job(self):
-        job = self.fake("-n", 3, mode="absent")
+        job = self.fake("-n", 3, mode="absent", instance=0)
         job.wait_until(lambda: len(job.pids("poprun-emu-replica")) == 3, "replicas", 10)
         job.process.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(20), 143, job.stderr)
+        self.assertIn("which has not done a step yet", job.stderr)
         self.assert_gone(job)
 
 
