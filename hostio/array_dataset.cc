@@ -107,7 +107,8 @@ Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source
     return fail(ErrorCode::kData,
                 fmt::format("{}: needed arrays like x_train, y_train, x_test, y_test, or without "
                             "parts like images, labels; had {}",
-                            source.text, fmt::join(names, ", ")));
+                            source.text,
+                            names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
   return tensors;
 }
@@ -115,11 +116,14 @@ Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source
 Status check_rows(const ArrayFile& array, const ArrayFile& first, const Source& source) {
   const std::uint64_t needed = first.header->shape[0];
   const std::uint64_t had = array.header->shape[0];
-  if (needed == 0 || had != needed || array.header->elements == 0) {
-    return fail(
-        ErrorCode::kData,
-        fmt::format("{}: needed as many rows, one or more, in {} {} as in {} {}", source.text,
-                    array.name, type_text(array), first.name, type_text(first)));
+  if (array.header->elements == 0) {
+    return fail(ErrorCode::kData, fmt::format("{}: {} {} is empty; needed one row or more",
+                                              source.text, array.name, type_text(array)));
+  }
+  if (had != needed) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: needed as many rows in {} {} as in {} {}", source.text, array.name,
+                            type_text(array), first.name, type_text(first)));
   }
   return {};
 }

@@ -404,6 +404,11 @@ void Job::give_verdict(const Verdict& verdict) {
   if (ending()) {
     return;
   }
+  if (results_.complete()) {  // Whatever broke then, nobody has to run the job again.
+    console_.say(fmt::format("note: the results are complete, but {}", verdict.first_line));
+    stop(code_of_results(), false);
+    return;
+  }
   notice_own_silence(monotonic_seconds());
   // A log that is more than its own beginning has something to tell.
   const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);

@@ -156,7 +156,8 @@ std::string MpirunNotices::essential() const {
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused",
         "Permission denied", "Host key verification failed", "unrecognized", "unknown option",
         ": Error:", "unable to reliably start"}) {
-    if (std::string line = line_with(telling); !line.empty()) {
+    // A line of a notice that has the folder in another one begins so.
+    if (std::string line = line_with(telling); !line.empty() && !line.starts_with("Error:")) {
       return line;
     }
   }

@@ -22,7 +22,7 @@ std::string JobResults::path(std::string_view name) const {
 
 Status JobResults::take(const proto::ReportItem& item) {
   if (!item.has_shape() && !std::exchange(begun_, true)) {
-    POPRUN_TRY(clear_results(folder_));
+    POPRUN_TRY(clear_results(folder_, config_.model().initial_weights()));
   }
   switch (item.kind_case()) {
     case proto::ReportItem::kStep:

@@ -165,10 +165,13 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
                           static_cast<double>(free) / (1 << 20)));
 }
 
-Status clear_results(const std::string& folder) {
+Status clear_results(const std::string& folder, const std::string& kept) {
   const fs::path path(folder);
   for (const char* result : kResults) {
     std::error_code error;
+    if (!kept.empty() && fs::equivalent(path / result, kept, error)) {
+      continue;
+    }
     fs::remove(path / result, error);
     if (error) {
       return fail(ErrorCode::kInfrastructure,

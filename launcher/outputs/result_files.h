@@ -53,11 +53,12 @@ class OutputFolder {
 ///                    not counted: they go first.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
-/// Removes the results of an earlier run, and why it failed. Its logs go with the first new one.
+/// Removes the results of an earlier run, and why it failed; not the file `kept`, which this job
+/// begins from. Its logs go with the first new one.
 ///
 /// Errors
 ///   kInfrastructure  one cannot be removed: better known now than when the new one is complete.
-Status clear_results(const std::string& folder);
+Status clear_results(const std::string& folder, const std::string& kept);
 
 /// Writes `parts` one after the other to `path`, so that the file is there whole or not at all.
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts);

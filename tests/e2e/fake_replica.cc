@@ -98,7 +98,7 @@ class Fake {
     if (mode_ == "lingers") {
       sleep(1000);
     }
-    return 0;
+    return mode_ == "dies-late" ? 9 : 0;
   }
 
   CoordinatorClient& client_;

@@ -60,21 +60,26 @@ class Ends(LauncherTest):
         self.assertIn("steps          3\n", job.stdout)
         self.assert_gone(job)
 
+    def test_well_where_a_process_dies_after_all_is_done(self):
+        job = self.fake("-n", 3, mode="dies-late", instance=0)
+        self.ends(job, 0, "note: the results are complete, but replica 0 (instance 0, host ", "exited with code 9")
+        self.assertIn("steps          3\n", job.stdout)
+
     def test_with_a_replicas_own_exit_code(self):
-        job = self.fake("-n", 3, mode="exit")
+        job = self.fake("-n", 3, mode="exit", steps=LONG)
         self.ends(job, 7, "replica 1 (instance 1, host ", "exited with code 7")
 
     def test_with_a_replicas_own_reason_and_table(self):
-        job = self.fake("-n", 3, mode="fail")
+        job = self.fake("-n", 3, mode="fail", steps=LONG)
         self.ends(job, 86, "out of memory: needs 2 B, had 1 B")
         self.assertIn("\na table\n", job.stderr)
 
     def test_with_the_name_of_a_replica_killed_before_it_joined(self):
-        job = self.fake("-n", 3, mode="killed-early")
+        job = self.fake("-n", 3, mode="killed-early", steps=LONG)
         self.ends(job, 75, "replica 1 (instance 1, host ", "SIGKILL", "before it joined")
 
     def test_when_an_instance_never_joins(self):
-        job = self.fake("-n", 3, "--collective-timeout", 2, mode="absent")
+        job = self.fake("-n", 3, "--collective-timeout", 2, mode="absent", steps=LONG)
         self.ends(job, 75, "instance 1 did not join within 2 s")
 
     def test_badly_without_a_profile(self):
@@ -218,13 +223,13 @@ class Lines(LauncherTest):
         self.assertIn("half and half", (job.output_dir / "logs" / "replica-01.log").read_text())
 
     def test_of_mpirun_come_with_v_after_the_first_cause(self):
-        job = self.fake("-n", 3, "-v", mode="exit")
+        job = self.fake("-n", 3, "-v", mode="exit", steps=LONG)
         self.assertEqual(job.wait(20), 7, job.stderr)
         self.assertIn("Primary job  terminated", job.stderr)
         self.assertLess(job.stderr.index("exited with code 7"), job.stderr.index("Primary job  terminated"))
 
     def test_of_mpirun_stay_away_without_v(self):
-        job = self.fake("-n", 3, mode="exit")
+        job = self.fake("-n", 3, mode="exit", steps=LONG)
         self.assertEqual(job.wait(20), 7, job.stderr)
         self.assertNotIn("Primary job", job.stderr)
         self.assertNotIn("------", job.stderr)

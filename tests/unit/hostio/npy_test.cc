@@ -325,6 +325,10 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   members = keras();
   members[1].second = npy_bytes("<i8", "(3,)", integers({3, 0, 1}, 8));
   EXPECT_THAT(complaint(source(members)), HasSubstr("in y_train int64 [3] as in x_train"));
+  EXPECT_THAT(complaint(source({})), HasSubstr("images, labels; had none"));
+  members = keras();
+  members[1].second = npy_bytes("<i8", "(0,)", {});
+  EXPECT_THAT(complaint(source(members)), HasSubstr("y_train int64 [0] is empty; needed one row"));
   members = keras();
   members[2].second = npy_bytes("|u1", "(2, 3, 3)", Bytes(18));
   EXPECT_THAT(complaint(source(members)), HasSubstr("x_test uint8 [2, 3, 3]"));

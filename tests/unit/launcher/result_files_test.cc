@@ -58,7 +58,7 @@ TEST_F(ResultFiles, OfAnEarlierRunStayWithOverwriteUntilTheyAreCleared) {
 
   ASSERT_TRUE(OutputFolder::take(folder_.path(), /*overwrite=*/true));
   EXPECT_EQ(get("metrics.csv"), "old");
-  ASSERT_TRUE(clear_results(folder_.path()));
+  ASSERT_TRUE(clear_results(folder_.path(), ""));
 
   EXPECT_FALSE(fs::exists(path("metrics.csv")));
   EXPECT_FALSE(fs::exists(path("failure.txt")));
@@ -66,10 +66,22 @@ TEST_F(ResultFiles, OfAnEarlierRunStayWithOverwriteUntilTheyAreCleared) {
   EXPECT_EQ(get("notes.txt"), "old");
 }
 
+TEST_F(ResultFiles, ThatAJobBeginsFromStayUntilItsOwnReplaceThem) {
+  put("weights.safetensors", "old");
+  put("metrics.csv", "old");
+
+  ASSERT_TRUE(clear_results(folder_.path(), path("./weights.safetensors")));
+  EXPECT_EQ(get("weights.safetensors"), "old");
+  EXPECT_FALSE(fs::exists(path("metrics.csv")));
+
+  ASSERT_TRUE(clear_results(folder_.path(), path("another.safetensors")));
+  EXPECT_FALSE(fs::exists(path("weights.safetensors")));
+}
+
 TEST_F(ResultFiles, OfAnEarlierRunThatCannotBeRemovedAreNamed) {
   put("metrics.csv/in the way", "");
 
-  const Status cleared = clear_results(folder_.path());
+  const Status cleared = clear_results(folder_.path(), "");
 
   ASSERT_FALSE(cleared);
   EXPECT_EQ(cleared.error().code, ErrorCode::kInfrastructure);

@@ -93,12 +93,12 @@ TEST(MpirunNotices, TellWhyNothingStarted) {
   MpirunNotices folder;
   for (const char* line :
        {"----", "A call to mkdir was unable to create the desired directory:", "",
-        "  Directory: /proc/x", "  Error:     No such file", "----", "----", "It failed."}) {
+        "  Directory: /proc/x", "  Error:     Permission denied", "----", "----", "It failed."}) {
     folder.take(line);
   }
   EXPECT_EQ(folder.essential(),
             "A call to mkdir was unable to create the desired directory: Directory: /proc/x "
-            "Error:     No such file");
+            "Error:     Permission denied");
 
   MpirunNotices option;
   option.take("mpirun: Error: unknown option \"--nosuch\"");
