@@ -177,15 +177,17 @@ class Scripted(nn.Module):
 
 
 class Jumps(nn.Module):
-    """Comparisons, integers and places, through which no slope passes, and a slope of one number."""
+    """Comparisons, integers and places, through which no slope passes, and weights of one number."""
 
     def __init__(self):
         super().__init__()
         self.first, self.active = nn.Linear(12, 16), nn.PReLU()
         self.rows, self.head = nn.Embedding(16, 16), nn.Linear(16, CLASSES)
+        self.scale, self.power = nn.Parameter(torch.tensor(1.5)), nn.Parameter(torch.ones(1) * 3)
 
     def forward(self, x):
-        x = self.active(self.first(x))
+        x = self.active(self.first(x)) * self.scale
+        x = x + (x.abs() + 0.5).pow(self.power) / 10
         kept = x * (x > 0.1) + self.rows(x.argmax(1)) * (x != x.amax(1, keepdim=True)).float()
         steps = torch.div(x, 0.5, rounding_mode="trunc") + torch.remainder(x, 0.7)
         top = F.one_hot(x.argmin(1), 16) - (2 * x).long() % 3

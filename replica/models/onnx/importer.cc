@@ -141,23 +141,6 @@ std::set<std::string> values_read(const GraphProto& graph) {
   return read;
 }
 
-/// What PRelu takes as its slope, and what that is reshaped from: a weight, though it has one
-/// element.
-std::set<std::string> slopes_of(const GraphProto& graph) {
-  std::set<std::string> slopes;
-  for (int n = graph.node_size(); n-- > 0;) {
-    const NodeProto& node = graph.node(n);
-    if (node.op_type() == "PRelu" && node.input_size() > 1) {
-      slopes.insert(node.input(1));
-    }
-    if ((node.op_type() == "Unsqueeze" || node.op_type() == "Reshape") && node.input_size() > 0 &&
-        node.output_size() > 0 && slopes.contains(node.output(0))) {
-      slopes.insert(node.input(0));
-    }
-  }
-  return slopes;
-}
-
 /// A stored tensor as a value.
 Status add_stored(const ::onnx::TensorProto& tensor, Scope& scope) {
   POPRUN_ASSIGN(Constant constant, read_tensor(tensor));
@@ -321,7 +304,8 @@ Result<Imported> import_model(Builder& builder, const OnnxModel& model,
   scope.half = options.half;
   GraphProto const& graph = model.proto().graph();
   scope.read = values_read(graph);
-  scope.slopes = slopes_of(graph);
+  // Numbers that are written in a PyTorch program are nodes in its file; what is stored was learnt.
+  scope.numbers_train = model.proto().producer_name() == "pytorch";
   POPRUN_TRY(add_inputs(model, options, scope));
   const NodeProto* dropped = options.logits ? last_softmax(graph) : nullptr;
   for (const NodeProto& proto : graph.node()) {

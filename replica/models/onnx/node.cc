@@ -26,6 +26,12 @@ bool all_finite(const Constant& constant) {
   return std::ranges::all_of(constant.reals, [](float x) { return std::isfinite(x); });
 }
 
+/// One number that a model may have learnt: those from 10,000 on are added to or put in the place
+/// of scores that nobody shall see.
+bool may_be_learnt(const Constant& constant) {
+  return constant.real() && constant.elements() == 1 && std::abs(constant.real_at(0)) < 1e4F;
+}
+
 /// Finite elements beyond float16's range become its largest number. Infinities stay.
 std::shared_ptr<const Constant> within_half(const std::shared_ptr<const Constant>& constant) {
   constexpr float kLargest = 65504;
@@ -233,9 +239,10 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
     return *v.tensor;
   }
   const bool several = v.constant->elements() > 1 && !v.constant->shape.empty();
+  const bool trains = v.stored && (several ? all_finite(*v.constant)
+                                           : scope_.numbers_train && may_be_learnt(*v.constant));
   Role role = Role::kConstant;
-  if (v.constant->real() && (use == Use::kWeight || scope_.slopes.contains(v.name) ||
-                             (v.stored && several && all_finite(*v.constant)))) {
+  if (v.constant->real() && (use == Use::kWeight || trains)) {
     role = Role::kParameter;
   }
   if (use == Use::kBuffer) {

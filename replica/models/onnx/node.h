@@ -33,11 +33,11 @@ struct Scope {
   Builder* builder = nullptr;
   std::int64_t opset = 0;
   bool training = false;
-  bool half = false;             ///< See ImportOptions.
-  std::int64_t file_batch = 0;   ///< The batch size that the file was written for; 0: left open.
-  std::int64_t batch = 0;        ///< That it is imported for.
-  std::set<std::string> read;    ///< Values that a node takes or the model puts out.
-  std::set<std::string> slopes;  ///< Values that reach a PRelu's slope as they are or reshaped.
+  bool half = false;            ///< See ImportOptions.
+  bool numbers_train = false;   ///< A stored real of one element is a weight, no constant.
+  std::int64_t file_batch = 0;  ///< The batch size that the file was written for; 0: left open.
+  std::int64_t batch = 0;       ///< That it is imported for.
+  std::set<std::string> read;   ///< Values that a node takes or the model puts out.
   std::map<std::string, Value> values;
   std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< By variable.
   std::vector<std::string> notes;
@@ -52,8 +52,8 @@ struct Scope {
 };
 
 enum class Use : std::uint8_t {
-  kOperand,  ///< A parameter where it is a stored real tensor of several elements, all finite, else
-             ///< a constant.
+  kOperand,  ///< A parameter where it is a stored real tensor of several elements (of any number
+             ///< where Scope::numbers_train), all finite, else a constant.
   kWeight,   ///< A parameter.
   kBuffer,   ///< A running statistic.
 };

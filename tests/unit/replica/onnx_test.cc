@@ -278,6 +278,23 @@ TEST(OnnxJob, StoredWeightsBecomeParametersAndTheLastSoftmaxIsLeftOut) {
   EXPECT_EQ(built.model->weights()->at("b1").size(), 12U);
 }
 
+TEST(OnnxJob, SingleNumbersThatPyTorchStoredAreWeightsAndMasksAreNot) {
+  for (const std::string producer : {"pytorch", "another"}) {
+    OnnxBuilder b;
+    b.model.set_producer_name(producer);
+    b.input("x", {-1, 2}).output("y", {-1, 2});
+    b.weight("scale", {}, {2}).weight("mask", {1}, {-1e4F});
+    b.node("Mul", {"x", "scale"}, {"z"});
+    b.node("Max", {"z", "mask"}, {"y"});
+    const Built built = build(b, "mean-squared-error", {DataType::kF32, {3, 2}, {}});
+    ASSERT_TRUE(built.status) << built.status.error().message;
+    const bool weight = built.graph.has("scale") &&
+                        built.graph.tensor(built.graph.find("scale")).role == Role::kParameter;
+    EXPECT_EQ(weight, producer == "pytorch");
+    EXPECT_FALSE(built.graph.has("mask"));
+  }
+}
+
 TEST(OnnxJob, DataOfAnotherShapeAreRefusedWithBothShapes) {
   const Built built = build(testing::perceptron(), "cross-entropy", {DataType::kF32, {3, 5}, {}});
 
