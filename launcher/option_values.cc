@@ -85,7 +85,7 @@ Read<std::string> Text::read(const std::string& text) const {
 }
 
 Read<std::string> Regex::read(const std::string& text) const {
-  if (const Read<std::string> printable = Text{}.read(text); !printable) {
+  if (Read<std::string> printable = Text{}.read(text); !printable) {
     return printable;
   }
   try {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -83,9 +84,7 @@ void ParameterUpdate::apply_adam(const std::string& kind) {
 void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
                          const std::vector<ParameterGradient>& gradients, StepScalars& scalars) {
   std::vector<TensorId> tensors;
-  for (const ParameterGradient& pair : gradients) {
-    tensors.push_back(pair.gradient);
-  }
+  std::ranges::transform(gradients, std::back_inserter(tensors), &ParameterGradient::gradient);
   const Attributes attributes{{"scale", options.gradient_scale}, {"max_norm", options.clip_norm}};
   if (scalars.loss_scale) {
     tensors.push_back(*scalars.loss_scale);
