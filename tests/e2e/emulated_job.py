@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -138,6 +139,10 @@ class Job:
         self.process.wait()
 
 
+# What a job says of itself while all is well. "2,923 samples/s" is no complaint about 3 s.
+PROGRESS = re.compile(r"poprun-emu: (step \d|epoch \d|\S+ on \d+ replica)")
+
+
 class JobTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="poprun-emu-e2e-")
@@ -158,7 +163,8 @@ class JobTest(unittest.TestCase):
 
     def assert_first_line(self, job, *parts):
         """The first complaint names everything in `parts`."""
-        lines = [line for line in job.stderr.splitlines() if line.startswith("poprun-emu: ")]
+        lines = [line for line in job.stderr.splitlines()
+                 if line.startswith("poprun-emu: ") and not PROGRESS.match(line)]
         complaints = [line for line in lines if any(part in line for part in parts)]
         self.assertTrue(complaints, job.stderr)
         for part in parts:
