@@ -25,8 +25,9 @@ constexpr const char* kUsageLine =
 constexpr const char* kExitCodes = R"(
 
 Exit codes: 0 done, 64 bad option or train.cfg, 65 bad data, 69 host or data server not reached,
-70 a bug, 75 something died or took too long (run again), 86 the model does not fit, 129, 130 and
-143 stopped by SIGHUP, SIGINT and SIGTERM; a replica's own exit code is passed on.
+or no room for the job on this machine, 70 a bug, 75 something died or took too long (run again),
+86 the model does not fit, 129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM; a replica's own
+exit code is passed on.
 )";
 
 /// One value somebody wrote, and where.

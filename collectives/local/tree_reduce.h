@@ -23,12 +23,10 @@ void tree_reduce(Reduction reduction, ElementType type, std::span<const std::byt
 
 // The same in two steps, where the sources of a subtree are together and the subtrees are not.
 
-/// What sums of `type` are kept in between the steps: kF16 becomes kF32, others stay.
-constexpr ElementType sum_type_of(ElementType type) {
-  return type == ElementType::kF16 ? ElementType::kF32 : type;
-}
+/// Bytes of an element of a sum: floats of any width are summed in float32, integers as they are.
+inline constexpr std::size_t kSumBytes = 4;
 
-/// sum = what the sources of one subtree come to, neither divided nor rounded, in the sum type.
+/// sum = what the sources of one subtree come to, neither divided nor rounded.
 void reduce_subtree(Reduction reduction, ElementType type,
                     std::span<const std::byte* const> sources, std::byte* sum, std::size_t count);
 

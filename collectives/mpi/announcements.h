@@ -29,8 +29,8 @@ class Announcements {
   /// `memory` and `plan` must outlive it, and the memory also what has failed on the wire.
   Announcements(std::byte* memory, const HostPlan& plan) : memory_(memory), plan_(&plan) {}
 
-  /// True where payloads of so many bytes, by host, may go along: where that takes no longer than a
-  /// further phase on the wire, for each of which the hosts wait.
+  /// True where payloads of so many bytes, by host, may go along: few enough that a phase on the
+  /// wire of their own would take longer.
   [[nodiscard]] bool fit(std::span<const std::size_t> payloads) const;
 
   /// Begins to exchange the calls of this host's replicas, and what it has for payload, which must

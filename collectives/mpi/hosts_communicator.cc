@@ -12,9 +12,6 @@
 namespace poprun::collectives {
 namespace {
 
-/// Bytes of an element of a sum.
-constexpr std::size_t kSumBytes = 4;
-
 /// Ticks that a post may travel: the wire has this many to work on.
 constexpr std::size_t kTravel = 2;
 
@@ -150,7 +147,7 @@ Status HostsCommunicator::settle(Status status) {
 }
 
 Status HostsCommunicator::open(const Call& call, Place place) {
-  return node_.rendezvous().open(call, place);
+  return settle(node_.rendezvous().open(call, place));
 }
 
 /// The same with a payload, which must fit. After success all payloads have come.
@@ -455,7 +452,7 @@ Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer
   if (const std::vector<std::size_t> payloads = sums_bytes(total); announcements_.fit(payloads)) {
     pieces.copy_out(0, {node_.next_mail(), pieces.size()});
     const auto pack = [&](std::byte* sums) { pack_sums(reduction, pieces, sums); };
-    POPRUN_TRY(settle(open_with({payloads, pack}, call)));
+    POPRUN_TRY(open_with({payloads, pack}, call));
     std::size_t first = 0;
     for (const Piece& part : pieces.parts({0, pieces.size()})) {
       combine_payloads(reduction, part.type, total, first, part.count(), part.bytes.data());
@@ -463,7 +460,7 @@ Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer
     }
     return {};
   }
-  POPRUN_TRY(settle(open(call)));
+  POPRUN_TRY(open(call));
   return settle(run({.reduction = reduction,
                      .reduces = true,
                      .gathers = true,
@@ -487,13 +484,13 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
     std::ranges::copy(data, node_.next_mail());
     const Pieces mailed{{{type, {bytes, data.size()}, {}}}};
     const auto pack = [&](std::byte* sums) { pack_sums(reduction, mailed, sums); };
-    POPRUN_TRY(settle(open_with({payloads, pack}, call)));
+    POPRUN_TRY(open_with({payloads, pack}, call));
     const std::size_t count = total / size();
     combine_payloads(reduction, type, total, index_of(self()) * count, count, shard.data());
     return {};
   }
   const Place mine = segment_->find(options_.local, data);
-  POPRUN_TRY(settle(open(call, mine)));
+  POPRUN_TRY(open(call, mine));
   Place place = mine;
   for (std::size_t i = 0; i < locals(); ++i) {
     place = node_.rendezvous().place_of(i) == place ? place : Place{};
@@ -547,7 +544,7 @@ Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<
         shards = std::copy_n(node_.mail_of(i), mine.size(), shards);
       }
     };
-    POPRUN_TRY(settle(open_with({payloads, pack}, call)));
+    POPRUN_TRY(open_with({payloads, pack}, call));
     for (std::size_t h = 0; h < hosts(); ++h) {
       for (std::size_t i = 0; i < plan_->replicas[h].size(); ++i) {
         std::copy_n(announcements_.payload_of(h) + i * mine.size(), mine.size(),
@@ -556,7 +553,7 @@ Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<
     }
     return {};
   }
-  POPRUN_TRY(settle(open(call)));
+  POPRUN_TRY(open(call));
   const std::size_t step = chunk_of(all.size()) / size();
   const auto size_at = [&](std::size_t index) {
     return std::min(step, mine.size() - index * step);
@@ -603,13 +600,13 @@ Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
         std::copy_n(node_.mail_of(static_cast<std::size_t>(local)), data.size(), payload);
       }
     };
-    POPRUN_TRY(settle(open_with({payloads, pack}, call)));
+    POPRUN_TRY(open_with({payloads, pack}, call));
     for (std::size_t h = 0; self() != root && h < hosts(); ++h) {
       std::copy_n(announcements_.payload_of(h), payloads[h], data.data());
     }
     return {};
   }
-  POPRUN_TRY(settle(open(call)));
+  POPRUN_TRY(open(call));
   const std::size_t step = chunk_of(data.size());
   const auto size_at = [&](std::size_t index) {
     return std::min(step, data.size() - index * step);

@@ -95,7 +95,7 @@ TEST_P(TreeReduce, GivesTheSameBitsInTwoSteps) {
       std::vector<const std::byte*> places;
       std::vector<std::size_t> counts;
       for (const Subtree& subtree : subtrees) {
-        sums.emplace_back(kCount * size_of(sum_type_of(values.type)));
+        sums.emplace_back(kCount * kSumBytes);
         reduce_subtree(reduction, values.type,
                        std::span(sources_).subspan(subtree.first, subtree.count),
                        sums.back().data(), kCount);
