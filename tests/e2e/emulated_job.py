@@ -111,7 +111,7 @@ class Job:
             return list(csv.DictReader(file))
 
     def wait_for_step(self, step, seconds=60):
-        self.wait_until(lambda: any(row["step"] and int(row["step"]) >= step
+        self.wait_until(lambda: any(row.get("step") and int(row["step"]) >= step
                                     for row in self.metrics()), f"step {step}", seconds)
 
     def wait_until(self, condition, what, seconds):
