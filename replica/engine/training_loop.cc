@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "replica/base/half.h"
+#include "replica/timeline/timeline.h"
 
 namespace poprun {
 namespace {

@@ -36,7 +36,7 @@ struct ModelFigures {
 Result<ModelFigures> figures_of(const Model& model) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"evaluate", {{1, {}}}}};
-  Builder builder(graph, 1, 0, "");
+  Builder builder(graph, {1, 0}, "");
   ModelInputs inputs;
   inputs.classes = model.sample.classes;
   inputs.training = false;
@@ -55,14 +55,8 @@ Result<ModelFigures> figures_of(const Model& model) {
     figures.parameters += tensor.role == Role::kParameter ? tensor.type.elements() : 0;
   }
   for (const Operation& operation : builder.operations()) {
-    Signature signature{{}, {}, operation.attributes};
-    for (const TensorId id : operation.inputs) {
-      signature.inputs.push_back(graph.tensor(id).type);
-    }
-    for (const TensorId id : operation.outputs) {
-      signature.outputs.push_back(graph.tensor(id).type);
-    }
-    figures.forward_macs += find_operator(operation.kind)->work(signature).macs;
+    figures.forward_macs +=
+        find_operator(operation.kind)->work(signature_of(graph, operation)).macs;
   }
   return figures;
 }

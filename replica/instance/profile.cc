@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "replica/instance/job.h"
+#include "replica/timeline/timeline.h"
 
 namespace poprun {
 namespace {
@@ -51,7 +52,7 @@ Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
 
 proto::Cost step_cost(const Program& program) {
   const proto::Function* train = find_function(program, "train");
-  return cost_of(train != nullptr ? *train : *find_function(program, "evaluate"));
+  return walk(train != nullptr ? *train : *find_function(program, "evaluate"));
 }
 
 proto::Outcome outcome_of(const TrainingResult& result) {

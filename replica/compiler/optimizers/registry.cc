@@ -38,8 +38,8 @@ TensorId add_master(Builder& builder, TensorId parameter) {
   const std::string name = builder.graph().tensor(parameter).name + ".master";
   const TensorId master =
       builder.variable(name, builder.type(parameter), Role::kOptimizerState, {});
-  builder.graph().functions[0].regions[0].operations.push_back(
-      {"assign", {master, parameter}, {master}, {}});
+  Graph& graph = builder.graph();
+  graph.at(graph.load()).operations.push_back({"assign", {master, parameter}, {master}, {}});
   return master;
 }
 

@@ -15,6 +15,7 @@
 #include "replica/engine/loss_scale.h"
 #include "replica/models/model.h"
 #include "replica/ops/half/half_kernel.h"
+#include "replica/timeline/timeline.h"
 #include "training_job.h"
 
 namespace poprun {
@@ -306,8 +307,8 @@ TEST(HalfPrecision, StoresWeightsActivationsAndGradientsInTwoBytes) {
   EXPECT_EQ(half->parameter_count(), whole->parameter_count());
   // Momentum stays float: 6 of 8 bytes a weight are left, and half of the activations.
   EXPECT_LT(half->memory(0).peak(), whole->memory(0).peak() * 7 / 10);
-  EXPECT_LT(total_cycles(cost_of(*find_function(*half, "train"))),
-            total_cycles(cost_of(*find_function(*whole, "train"))));
+  EXPECT_LT(total_cycles(walk(*find_function(*half, "train"))),
+            total_cycles(walk(*find_function(*whole, "train"))));
 }
 
 /// Data of the kind that a model was published on.
