@@ -7,7 +7,7 @@
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
 #include "replica/compiler/compile.h"
-#include "replica/engine/training_loop.h"
+#include "replica/loops/training_loop.h"
 #include "replica/models/onnx/job_model.h"
 
 /// From a job's configuration to what the rooms take. Pure functions; main.cc wires the rest.

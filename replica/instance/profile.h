@@ -4,7 +4,7 @@
 #include "proto/profile.pb.h"
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
-#include "replica/engine/training_loop.h"
+#include "replica/loops/training_loop.h"
 #include "replica/ports/communicator.h"
 #include "replica/program/program.h"
 

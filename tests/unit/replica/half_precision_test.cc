@@ -12,7 +12,7 @@
 #include "naive_cnn.h"
 #include "replica/base/half.h"
 #include "replica/engine/finite.h"
-#include "replica/engine/loss_scale.h"
+#include "replica/loops/loss_scale.h"
 #include "replica/models/model.h"
 #include "replica/ops/half/half_kernel.h"
 #include "training_job.h"

@@ -16,8 +16,8 @@
 #include "proto/run_config.pb.h"
 #include "replica/base/half.h"
 #include "replica/compiler/compile.h"
-#include "replica/engine/training_loop.h"
 #include "replica/instance/job.h"
+#include "replica/loops/training_loop.h"
 
 /// Whole jobs on replicas that are threads: small-cnn on made-up images.
 namespace poprun::testing {

@@ -11,8 +11,8 @@
 #include "naive_cnn.h"
 #include "proto/run_config.pb.h"
 #include "replica/compiler/compile.h"
-#include "replica/engine/training_loop.h"
 #include "replica/instance/job.h"
+#include "replica/loops/training_loop.h"
 #include "replica/models/layers/layers.h"
 #include "training_job.h"
 

@@ -10,9 +10,9 @@
 
 #include "replica/base/error.h"
 #include "replica/engine/engine.h"
-#include "replica/engine/learning_rate.h"
-#include "replica/engine/loss_scale.h"
-#include "replica/engine/tensor_dump.h"
+#include "replica/loops/learning_rate.h"
+#include "replica/loops/loss_scale.h"
+#include "replica/loops/tensor_dump.h"
 #include "replica/ports/communicator.h"
 #include "replica/ports/host_stream.h"
 #include "replica/ports/outfeed.h"
@@ -104,7 +104,7 @@ class TrainingLoop final : private HostIo {
   std::vector<float> metrics_;    ///< Last read of stream "step" or "evaluation".
   float drain_ = 0;               ///< Mean over replicas of the drain request.
   LossScale loss_scale_;
-  float gradient_factor_ = 1;  ///< Of the last step; 0 where it was skipped.
+  float gradient_factor_ = 1;       ///< Of the last step; 0 where it was skipped.
   std::optional<TensorDump> dump_;  ///< Where one was asked for.
   TrainingResult result_;
 };

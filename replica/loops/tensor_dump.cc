@@ -1,4 +1,4 @@
-#include "replica/engine/tensor_dump.h"
+#include "replica/loops/tensor_dump.h"
 
 #include <algorithm>
 #include <optional>

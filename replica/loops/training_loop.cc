@@ -1,4 +1,4 @@
-#include "replica/engine/training_loop.h"
+#include "replica/loops/training_loop.h"
 
 #include <algorithm>
 #include <chrono>
