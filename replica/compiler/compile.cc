@@ -13,6 +13,7 @@
 #include "replica/compiler/lowering/lower.h"
 #include "replica/compiler/placement/memory_plan.h"
 #include "replica/compiler/placement/out_of_memory.h"
+#include "replica/program/host_contract.h"
 
 namespace poprun {
 namespace {
@@ -21,8 +22,8 @@ const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 const Attributes kZeroMetrics{{"shape", Shape{3}}, {"value", 0.0}};
 
 /// Adds a function with one region for each repeat count; gives its index.
-std::size_t add_function(Graph& graph, std::string name, const std::vector<std::int64_t>& repeats) {
-  Function function{std::move(name), {}};
+std::size_t add_function(Graph& graph, JobFunction name, const std::vector<std::int64_t>& repeats) {
+  Function function{name_of(name), {}};
   function.regions.reserve(repeats.size());
   for (const std::int64_t repeat : repeats) {
     function.regions.push_back({repeat, {}});
@@ -32,15 +33,15 @@ std::size_t add_function(Graph& graph, std::string name, const std::vector<std::
 }
 
 /// Streams a micro-batch in, runs the model on it, and adds its metrics to `metrics`.
-ForwardOutputs add_forward(Builder& builder, const CompileOptions& options,
-                           const std::string& stream, TensorId metrics, bool training) {
+ForwardOutputs add_forward(Builder& builder, const CompileOptions& options, JobStream stream,
+                           TensorId metrics, bool training) {
   std::vector<std::string> names;
   std::vector<TensorType> types;
   for (const StreamedTensor& input : options.inputs) {
     names.push_back(input.name);
     types.push_back(input.type);
   }
-  const auto inputs = builder.stream_in(stream, names, types);
+  const auto inputs = builder.stream_in(name_of(stream), names, types);
   const ForwardOutputs outputs = options.forward(builder, inputs, training);
   if (outputs.scored) {
     builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count},
@@ -83,14 +84,22 @@ struct Controls {
 };
 
 Controls stream_controls(Builder& begin, bool host_scales_loss) {
-  std::vector<std::string> names = {"learning-rate", "drain", "step"};
+  StepControl record;
   if (host_scales_loss) {
-    names.emplace_back("loss-scale");
+    record.loss_scale.emplace();
   }
-  const auto in = begin.stream_in("control", names, std::vector<TensorType>(names.size(), kScalar));
-  Controls controls{.scalars = {.rate = in[0], .step = in[2]}, .drain = in[1]};
+  std::vector<std::string> names;
+  for (const NamedBytes& field : record.fields()) {
+    names.emplace_back(field.name);
+  }
+  begin.stream_in(name_of(JobStream::kControl), names,
+                  std::vector<TensorType>(names.size(), kScalar));
+  const Graph& graph = begin.graph();
+  Controls controls{.scalars = {.rate = graph.find(StepControl::kLearningRate),
+                                .step = graph.find(StepControl::kUpdate)},
+                    .drain = graph.find(StepControl::kDrain)};
   if (host_scales_loss) {
-    controls.scalars.loss_scale = in[3];
+    controls.scalars.loss_scale = graph.find(StepControl::kLossScale);
   }
   return controls;
 }
@@ -130,7 +139,7 @@ Status add_update(Builder& update, const CompileOptions& options,
   if (host_scales_loss) {
     step.push_back(*controls.scalars.factor);
   }
-  update.stream_out("step", step);
+  update.stream_out(name_of(JobStream::kStep), step);
   return update.status();
 }
 
@@ -156,16 +165,17 @@ Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::stri
 }
 
 Status add_training(Graph& graph, const CompileOptions& options) {
-  const std::size_t train = add_function(graph, "train", {1, options.gradient_accumulation, 1});
+  const std::size_t train =
+      add_function(graph, JobFunction::kTrain, {1, options.gradient_accumulation, 1});
   Builder begin(graph, train, 0, "");
   Builder body(graph, train, 1, "");
   Builder update(graph, train, 2, "");
 
   const Controls controls = stream_controls(begin, options.loss_scaling == 0);
-  const TensorId metrics = begin.add_one("fill", {}, kZeroMetrics, "train.metrics");
+  const TensorId metrics = begin.add_one("fill", {}, kZeroMetrics, StepOutcome::kMetrics);
   graph.set_role(metrics, Role::kMetric);
 
-  const ForwardOutputs outputs = add_forward(body, options, "train", metrics, true);
+  const ForwardOutputs outputs = add_forward(body, options, JobStream::kTrain, metrics, true);
   POPRUN_TRY(body.status());
   const TensorId loss_scale =
       controls.scalars.loss_scale
@@ -198,25 +208,25 @@ Status put_out(Builder& body, const CompileOptions& options, std::optional<Tenso
                             options.model, options.micro_batch_size,
                             prediction ? to_text(body.type(*prediction)) : "none"));
   }
-  body.stream_out("outputs", {*prediction});
+  body.stream_out(name_of(JobStream::kOutputs), {*prediction});
   return {};
 }
 
 Status add_evaluation(Graph& graph, const CompileOptions& options) {
-  Builder begin(graph, add_function(graph, "evaluate_begin", {1}), 0, "evaluate/");
-  const TensorId metrics = begin.add_one("fill", {}, kZeroMetrics, "metrics");
+  Builder begin(graph, add_function(graph, JobFunction::kEvaluateBegin, {1}), 0, "");
+  const TensorId metrics = begin.add_one("fill", {}, kZeroMetrics, EvaluationOutcome::kMetrics);
   graph.set_role(metrics, Role::kMetric);
 
-  Builder body(graph, add_function(graph, "evaluate", {1}), 0, "evaluate/");
-  const ForwardOutputs outputs = add_forward(body, options, "test", metrics, false);
+  Builder body(graph, add_function(graph, JobFunction::kEvaluate, {1}), 0, "evaluate/");
+  const ForwardOutputs outputs = add_forward(body, options, JobStream::kTest, metrics, false);
   POPRUN_TRY(body.status());
   if (options.inference) {
     POPRUN_TRY(put_out(body, options, outputs.prediction));
   }
 
-  Builder end(graph, add_function(graph, "evaluate_end", {1}), 0, "evaluate/");
+  Builder end(graph, add_function(graph, JobFunction::kEvaluateEnd, {1}), 0, "evaluate/");
   end.all_reduce("sum", {metrics});
-  end.stream_out("evaluation", {metrics});
+  end.stream_out(name_of(JobStream::kEvaluation), {metrics});
   return end.status();
 }
 
@@ -228,8 +238,9 @@ void load_from_host(Graph& graph, const std::vector<TensorId>& weights) {
     return written.contains(operation.outputs[0]);
   });
   // First: master copies are made from them.
-  operations.insert(operations.begin(),
-                    {"stream_in", {}, weights, {{"stream", std::string{"weights"}}}});
+  operations.insert(
+      operations.begin(),
+      {"stream_in", {}, weights, {{"stream", std::string{name_of(JobStream::kWeights)}}}});
 }
 
 void add_notes(const CompileOptions& options, Program& program) {
@@ -250,7 +261,7 @@ void add_notes(const CompileOptions& options, Program& program) {
 
 Result<Graph> build_job(const CompileOptions& options) {
   Graph graph;
-  add_function(graph, "load", {1});
+  add_function(graph, JobFunction::kLoad, {1});
   if (!options.inference) {
     POPRUN_TRY(add_training(graph, options));
   }
@@ -259,8 +270,8 @@ Result<Graph> build_job(const CompileOptions& options) {
   }
   const auto weights = tensors_by_name(graph, {Role::kParameter, Role::kBuffer});
   if (!options.inference) {
-    Builder save(graph, add_function(graph, "save", {1}), 0, "");
-    save.stream_out("weights", weights);
+    Builder save(graph, add_function(graph, JobFunction::kSave, {1}), 0, "");
+    save.stream_out(name_of(JobStream::kWeights), weights);
   }
   if (options.initial_weights_from_host) {
     load_from_host(graph,

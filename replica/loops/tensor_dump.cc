@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "replica/graph/types.h"
+#include "replica/program/host_contract.h"
 
 namespace poprun {
 namespace {
@@ -137,7 +138,8 @@ Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program,
                                                      const std::vector<DumpRequest>& requests,
                                                      std::uint64_t total_steps) {
   UsesByTensor uses;
-  if (const proto::Function* train = find_function(program, "train"); train != nullptr) {
+  if (const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
+      train != nullptr) {
     find_uses(train->steps(), uses);
   }
   std::map<std::uint64_t, std::set<std::uint32_t>> tensors;
