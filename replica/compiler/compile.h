@@ -7,22 +7,17 @@
 
 namespace poprun {
 
-/// The job as a graph of functions:
+/// The job as a graph of functions, with the streams of program/host_contract.h:
 ///
 ///   load            sets up parameters, buffers and optimiser state
-///   train           one step: streams "control" (f32[] each: learning rate, drain, number of the
-///                   update from 1) and "train" in, forward, backward, exchange, update; stream
-///                   "step" out (metrics f32[3], drain). With loss_scaling 0 "control" has a
-///                   fourth, the loss scale, and "step" a third f32[], 0 where a gradient was not
-///                   finite and the step changed nothing
+///   train           one step: streams "control" and "train" in, forward, backward, exchange,
+///                   update; stream "step" out. With loss_scaling 0 they have the loss scale and
+///                   the gradient factor
 ///   evaluate_begin, evaluate, evaluate_end
-///                   stream "test" in for every call of evaluate; "evaluation" out (metrics f32[3])
+///                   stream "test" in for every call of evaluate; "evaluation" out
 ///   save            stream "weights" out: parameters and buffers in name order
 ///
 /// Inference has no train and no save; its evaluate also sends the prediction out, as "outputs".
-///
-/// Metrics are [sum of losses, correct items, items], over all replicas; those of a step as means.
-/// All are zero where nothing is scored.
 ///
 /// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange
 /// replaces them by their mean over the replicas. So all replicas hold equal ones between steps,

@@ -99,18 +99,17 @@ Status put_out(Builder& body, const CompileOptions& options, std::optional<Tenso
 }
 
 Status add_evaluation(const CompileOptions& options, Graph& graph) {
-  const std::string prefix = "evaluate/";
-  Builder begin(graph, add_function(graph, JobFunction::kEvaluateBegin, {1})[0], prefix);
-  const TensorId metrics = add_metrics(begin, "metrics");
+  Builder begin(graph, add_function(graph, JobFunction::kEvaluateBegin, {1})[0], "");
+  const TensorId metrics = add_metrics(begin, EvaluationOutcome::kMetrics);
 
-  Builder body(graph, add_function(graph, JobFunction::kEvaluate, {1})[0], prefix);
+  Builder body(graph, add_function(graph, JobFunction::kEvaluate, {1})[0], "evaluate/");
   const ForwardOutputs outputs = add_model(body, options, JobStream::kTest, metrics, false);
   POPRUN_TRY(body.status());
   if (options.inference) {
     POPRUN_TRY(put_out(body, options, outputs.prediction));
   }
 
-  Builder end(graph, add_function(graph, JobFunction::kEvaluateEnd, {1})[0], prefix);
+  Builder end(graph, add_function(graph, JobFunction::kEvaluateEnd, {1})[0], "");
   end.append(AllReduce{Reduction::kSum, false, {metrics}}.operation());
   end.append(StreamOut{name_of(JobStream::kEvaluation), {metrics}}.operation());
   return end.status();

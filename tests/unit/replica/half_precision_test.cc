@@ -12,7 +12,7 @@
 #include "naive_cnn.h"
 #include "replica/base/half.h"
 #include "replica/engine/finite.h"
-#include "replica/engine/loss_scale.h"
+#include "replica/loops/loss_scale.h"
 #include "replica/models/model.h"
 #include "replica/ops/half/half_kernel.h"
 #include "replica/timeline/timeline.h"
@@ -611,10 +611,14 @@ Error failure_of(const proto::RunConfig& job) {
   auto world = LocalWorld::create({.replicas = 1});
   testing::Progress progress;
   const HostWeights weights;
-  TrainingLoop loop(*program, *training, (*world)->communicator(ReplicaId{0}), progress, nullptr,
-                    weights, [](const std::string& /*stream*/) {
-                      return std::make_unique<testing::SampleStream>(0, 64, 0, 1, 4);
-                    });
+  TrainingLoop loop(*program, *training,
+                    {.communicator = (*world)->communicator(ReplicaId{0}),
+                     .progress = progress,
+                     .reporter = nullptr,
+                     .initial_weights = weights,
+                     .streams = [](JobStream /*stream*/) {
+                       return std::make_unique<testing::SampleStream>(0, 64, 0, 1, 4);
+                     }});
   const auto result = loop.run();
   EXPECT_FALSE(result);
   return result ? Error{} : result.error();

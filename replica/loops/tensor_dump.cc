@@ -1,4 +1,4 @@
-#include "replica/engine/tensor_dump.h"
+#include "replica/loops/tensor_dump.h"
 
 #include <algorithm>
 #include <optional>
@@ -12,6 +12,7 @@
 
 #include "replica/graph/types.h"
 #include "replica/machine/machine.h"
+#include "replica/program/host_contract.h"
 
 namespace poprun {
 namespace {
@@ -128,7 +129,8 @@ Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program,
                                                      const std::vector<DumpRequest>& requests,
                                                      std::uint64_t total_steps) {
   UsesByTensor uses;
-  if (const proto::Function* train = find_function(program, "train"); train != nullptr) {
+  if (const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
+      train != nullptr) {
     find_uses(train->steps(), uses);
   }
   std::map<std::uint64_t, std::set<std::uint32_t>> tensors;
