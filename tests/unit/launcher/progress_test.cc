@@ -1,8 +1,8 @@
-#include "launcher/progress.h"
+#include "launcher/screen/progress.h"
 
 #include <gmock/gmock.h>
 
-#include "launcher/summary.h"
+#include "launcher/screen/summary.h"
 
 namespace poprun::launcher {
 namespace {

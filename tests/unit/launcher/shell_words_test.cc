@@ -1,4 +1,4 @@
-#include "launcher/shell_words.h"
+#include "launcher/options/shell_words.h"
 
 #include <gmock/gmock.h>
 
