@@ -16,7 +16,7 @@
 #include "launcher/placement/hosts.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
-#include "launcher/screen/progress.h"
+#include "replica/base/text.h"
 
 /// poprun-emu, the command. Exit codes: design section 8.
 namespace poprun::launcher {

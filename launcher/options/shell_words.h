@@ -10,7 +10,8 @@
 namespace poprun::launcher {
 
 /// Splits at blanks; '...' and "..." group, a backslash takes the next character as it is (inside
-/// "..." too). No expansion of any kind.
+/// "..." too). No expansion of any kind. (boost::program_options::split_unix ends "it's" at the
+/// apostrophe, unescapes inside '...', drops '' and closes open quotes by itself.)
 ///
 /// Errors
 ///   kUsage  a quote is not closed, or the text ends in a backslash.

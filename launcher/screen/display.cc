@@ -4,14 +4,12 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
+
 namespace poprun::launcher {
 namespace {
 
 constexpr double kPlainProgressSeconds = 10;
-
-double mebibytes(std::uint64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 20);
-}
 
 }  // namespace
 
@@ -37,7 +35,7 @@ void Display::show_shape(const proto::JobShape& shape) {
   console_.say(fmt::format(
       "{} on {}: {} parameters, {}, {:.1f} of {:.1f} MiB an IPU", config_.model().name(),
       counted(config_.topology().num_replicas(), "replica"), grouped(shape.parameter_count()), work,
-      mebibytes(shape.planned_peak_bytes()), mebibytes(shape.memory_capacity_bytes())));
+      to_mebibytes(shape.planned_peak_bytes()), to_mebibytes(shape.memory_capacity_bytes())));
   for (const std::string& note : shape.notes()) {
     console_.say(fmt::format("note: {}", note));
   }

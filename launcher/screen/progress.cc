@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -110,18 +112,6 @@ std::string clock_text(double seconds) {
     return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
   }
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
-}
-
-std::string counted(std::uint64_t number, std::string_view one) {
-  return fmt::format("{} {}{}", grouped(number), one, number == 1 ? "" : "s");
-}
-
-std::string grouped(std::uint64_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t place = text.size(); place > 3; place -= 3) {
-    text.insert(place - 3, ",");
-  }
-  return text;
 }
 
 }  // namespace poprun::launcher

@@ -53,10 +53,4 @@ class Progress {
 /// `0:53`, `12:07`, `3:02:10`.
 std::string clock_text(double seconds);
 
-/// `1 replica`, `1,872 steps`.
-std::string counted(std::uint64_t number, std::string_view one);
-
-/// `1,234,567`.
-std::string grouped(std::uint64_t number);
-
 }  // namespace poprun::launcher

@@ -7,23 +7,10 @@
 
 #include <fmt/format.h>
 
-#include "launcher/screen/progress.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
-
-/// 1.2345 s, 12.34 ms or 56.7 us.
-std::string duration_text(double seconds) {
-  if (seconds >= 1) {
-    return fmt::format("{:.2f} s", seconds);
-  }
-  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", seconds * 1e3)
-                         : fmt::format("{:.1f} us", seconds * 1e6);
-}
-
-std::string mebibytes(std::uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-}
 
 std::string rate(double samples_per_second) {
   return fmt::format(
@@ -83,8 +70,8 @@ std::string summary(const proto::Profile& profile, const std::string& result_fol
     const proto::IpuMemory& memory = profile.planned_memory(ipu);
     rows.emplace_back(
         profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
-        fmt::format("{} peak of {}, {} always live", mebibytes(memory.peak()),
-                    mebibytes(memory.capacity()), mebibytes(memory.always_live())));
+        fmt::format("{} peak of {}, {} always live", mebibytes_text(memory.peak()),
+                    mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live())));
   }
   rows.emplace_back("results in", result_folder);
 

@@ -14,6 +14,12 @@ TEST(ShellWords, SplitAsAShellWould) {
   EXPECT_THAT(*split_shell_words(" \t"), IsEmpty());
 }
 
+// What boost::program_options::split_unix reads otherwise, or refuses.
+TEST(ShellWords, KeepOtherQuotesAndBackslashesWithinQuotes) {
+  EXPECT_THAT(*split_shell_words(R"("it's" 'a"b\c' 'd\e' \$HOME "")"),
+              ElementsAre("it's", R"(a"b\c)", R"(d\e)", "$HOME", ""));
+}
+
 TEST(ShellWords, SayWhatIsNotClosed) {
   EXPECT_EQ(split_shell_words("a 'b").error().message, "a ' is not closed");
   EXPECT_EQ(split_shell_words("a \"b").error().message, "a \" is not closed");
