@@ -219,12 +219,8 @@ class Instance {
     if (model.onnx().empty()) {
       return {};
     }
-    std::string bytes;
-    POPRUN_TRY(client_.receive_model([&bytes](const proto::TensorChunk& chunk) -> Status {
-      bytes += chunk.data();
-      return {};
-    }));
-    POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(model.onnx(), bytes, model.loss()));
+    POPRUN_ASSIGN(const OnnxFile file, client_.receive_model());
+    POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, model.loss()));
     return {};
   }
 
@@ -239,7 +235,7 @@ class Instance {
       std::map<std::string, Shape, std::less<>> shapes;
       POPRUN_TRY(client_.receive_weights([&](const proto::TensorChunk& chunk) -> Status {
         shapes[chunk.name()].assign(chunk.shape().begin(), chunk.shape().end());
-        return append_as_f32(chunk, given[chunk.name()]);
+        return append_as_f32(chunk.name(), chunk.type(), chunk.data(), given[chunk.name()]);
       }));
       POPRUN_TRY(check_initial_weights(program, shapes, onnx_ != nullptr));
       for (auto& [name, bytes] : given) {

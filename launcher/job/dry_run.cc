@@ -7,12 +7,12 @@
 
 #include "launcher/job/data_service.h"
 #include "launcher/job/inquiry.h"
-#include "launcher/job/model_file.h"
 #include "launcher/mpi/mpirun.h"
+#include "launcher/outputs/onnx_file.h"
+#include "launcher/outputs/safetensors.h"
 #include "launcher/process/supervisor.h"
 #include "launcher/process/surroundings.h"
-#include "launcher/wire/coordinator.h"
-#include "proto/coordinator.pb.h"
+#include "proto/inquiry.pb.h"
 
 namespace poprun::launcher {
 namespace {
@@ -68,16 +68,16 @@ class Compilation {
       end_with(served.error());
       return;
     }
-    proto::JoinReply job;
+    proto::CompileQuestion job;
     *job.mutable_config() = options_.config;
     *job.mutable_dataset() = served->dataset;
     if (const std::string& file = options_.config.model().onnx(); !file.empty()) {
-      auto bytes = read_model_file(file);
-      if (!bytes) {
-        end_with(bytes.error());
+      auto onnx = read_onnx_file(file);
+      if (!onnx) {
+        end_with(onnx.error());
         return;
       }
-      job.set_onnx_model(*std::move(bytes));
+      job.set_onnx_model(std::move(onnx->bytes));
     }
     if (const std::string& file = options_.config.model().initial_weights(); !file.empty()) {
       const auto weights = read_safetensors(file);
@@ -86,7 +86,10 @@ class Compilation {
         return;
       }
       for (const Tensor& tensor : *weights) {
-        *job.add_initial_weights() = description_of(tensor);
+        proto::TensorDescription& description = *job.add_initial_weights();
+        description.set_name(tensor.name);
+        description.set_type(element_type(tensor.dtype));
+        description.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
       }
     }
     const Status started = inquiry_.start({"--compile"}, job.SerializeAsString(), [this](int code) {

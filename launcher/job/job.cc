@@ -10,10 +10,10 @@
 #include <sys/wait.h>
 
 #include "launcher/job/inquiry.h"
-#include "launcher/job/model_file.h"
 #include "launcher/mpi/mpi_session.h"
 #include "launcher/mpi/mpirun.h"
 #include "launcher/screen/summary.h"
+#include "proto/inquiry.pb.h"
 
 namespace poprun::launcher {
 namespace {
@@ -67,12 +67,11 @@ Status Job::prepare() {
     POPRUN_ASSIGN(initial_weights_, read_safetensors(file));
   }
   if (const std::string& file = options_.config.model().onnx(); !file.empty()) {
-    POPRUN_ASSIGN(std::string bytes, read_model_file(file));
-    if (const int refused = check_model(bytes); refused != 0) {
+    POPRUN_ASSIGN(onnx_model_, read_onnx_file(file));
+    if (const int refused = check_model(); refused != 0) {
       stop(refused, /*at_once=*/false);
       return {};
     }
-    onnx_model_ = {{.name = file, .dtype = "U8", .shape = {}, .data = std::move(bytes)}};
   }
   POPRUN_ASSIGN(output_folder_, OutputFolder::take(options_.output_dir, options_.overwrite));
   POPRUN_ASSIGN(programs_, find_programs());
@@ -99,10 +98,10 @@ Status Job::prepare() {
 
 /// A model that no replica could read is refused before anything is started. Nonzero: the exit
 /// code; why is said. Costs the start of one process.
-int Job::check_model(const std::string& onnx) {
-  proto::JoinReply question;
-  *question.mutable_config() = options_.config;
-  question.set_onnx_model(onnx);
+int Job::check_model() {
+  proto::ModelQuestion question;
+  *question.mutable_model() = options_.config.model();
+  question.set_onnx_model(onnx_model_.bytes);
   return ask_replica({"--check-model"}, question.SerializeAsString(), console_);
 }
 

@@ -49,7 +49,7 @@ class Job final : private CoordinatorEvents {
 
   // Starting. Each returns what went wrong before any replica ran.
   Status prepare();
-  int check_model(const std::string& onnx);
+  int check_model();
   Status start_mpirun();
   void on_dataset(const Result<ServedDataset>& served);
 
@@ -92,7 +92,7 @@ class Job final : private CoordinatorEvents {
   std::string token_;
   std::string own_address_;  ///< Host at which others reach this machine.
   std::vector<Tensor> initial_weights_;
-  std::vector<Tensor> onnx_model_;  ///< One, where the job has such a model.
+  OnnxFile onnx_model_;
 
   asio::io_context loop_;
   asio::signal_set signals_;

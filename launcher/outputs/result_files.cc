@@ -1,7 +1,6 @@
 #include "launcher/outputs/result_files.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -82,13 +81,6 @@ void remove_files(const fs::path& folder, std::string_view prefix, std::string_v
       fs::remove(entry->path(), unused);
     }
   }
-}
-
-std::string upper(std::string text) {
-  std::ranges::transform(text, text.begin(), [](char c) {
-    return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  });
-  return text;
 }
 
 template <typename Metrics>
@@ -235,7 +227,7 @@ std::string metrics_row(const proto::EvaluationMetrics& metrics) {
 Status WeightsCollector::take(const proto::TensorChunk& chunk) {
   if (!open_) {
     tensors_.push_back(
-        {chunk.name(), upper(chunk.type()), {chunk.shape().begin(), chunk.shape().end()}, ""});
+        {chunk.name(), dtype_of(chunk.type()), {chunk.shape().begin(), chunk.shape().end()}, ""});
   }
   Tensor& tensor = tensors_.back();
   if (tensor.name != chunk.name()) {

@@ -1,8 +1,6 @@
 #include "launcher/wire/coordinator.h"
 
-#include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -14,20 +12,13 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 
+#include "launcher/wire/senders.h"
 #include "proto/coordinator.grpc.pb.h"
 
 namespace poprun::launcher {
 namespace {
 
-constexpr std::size_t kChunkBytesMax = 1 << 20;
 constexpr std::chrono::milliseconds kShutdownGrace{200};
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(), [](char c) {
-    return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  });
-  return text;
-}
 
 grpc::Status refused(const Status& status) {
   return status ? grpc::Status::OK
@@ -51,47 +42,7 @@ class Refusing final : public Reactor {
   void OnDone() override { delete this; }
 };
 
-/// Sends tensors in pieces. Works on gRPC's threads alone: the tensors don't change.
-class WeightsSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
- public:
-  explicit WeightsSender(std::span<const Tensor> tensors) : tensors_(tensors) { send_next(); }
-  void OnWriteDone(bool ok) override { ok ? send_next() : Finish(grpc::Status::CANCELLED); }
-  void OnDone() override { delete this; }
-
- private:
-  void send_next() {
-    if (tensor_ == tensors_.size()) {
-      Finish(grpc::Status::OK);
-      return;
-    }
-    const Tensor& tensor = tensors_[tensor_];
-    const std::size_t bytes = std::min(kChunkBytesMax, tensor.data.size() - sent_);
-    chunk_ = description_of(tensor);
-    chunk_.set_data(tensor.data.substr(sent_, bytes));
-    sent_ += bytes;
-    chunk_.set_last(sent_ == tensor.data.size());
-    if (chunk_.last()) {
-      ++tensor_;
-      sent_ = 0;
-    }
-    StartWrite(&chunk_);
-  }
-
-  std::span<const Tensor> tensors_;
-  std::size_t tensor_ = 0;
-  std::size_t sent_ = 0;
-  proto::TensorChunk chunk_;
-};
-
 }  // namespace
-
-proto::TensorChunk description_of(const Tensor& tensor) {
-  proto::TensorChunk chunk;
-  chunk.set_name(tensor.name);
-  chunk.set_type(lower(tensor.dtype));
-  chunk.mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
-  return chunk;
-}
 
 /// The reactors post what happened to the loop, and the loop starts their next operation: so no two
 /// threads ever touch one.
@@ -211,15 +162,15 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     if (!authorised(*context)) {
       return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(wrong_token());
     }
-    return new WeightsSender(setup_.initial_weights);
+    return send_tensors(setup_.initial_weights);
   }
 
-  grpc::ServerWriteReactor<proto::TensorChunk>* SendModel(
+  grpc::ServerWriteReactor<proto::OnnxModelPiece>* SendModel(
       grpc::CallbackServerContext* context, const proto::ModelRequest* /*request*/) override {
     if (!authorised(*context)) {
-      return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(wrong_token());
+      return new Refusing<grpc::ServerWriteReactor<proto::OnnxModelPiece>>(wrong_token());
     }
-    return new WeightsSender(setup_.onnx_model);
+    return send_onnx_file(setup_.onnx_model);
   }
 
  private:

@@ -3,11 +3,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
+#include <vector>
 
 #include <asio/io_context.hpp>
 
+#include "launcher/outputs/onnx_file.h"
 #include "launcher/outputs/safetensors.h"
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
@@ -37,17 +38,14 @@ class CoordinatorEvents {
   virtual void on_failure(const proto::Failure& failure) = 0;
 };
 
-/// A tensor as it travels, without its data.
-proto::TensorChunk description_of(const Tensor& tensor);
-
 class Coordinator {
  public:
   struct Setup {
     std::string bind_host;   ///< "127.0.0.1" or "0.0.0.0"; the port is chosen by the system.
     std::string token;       ///< Asked of every call; empty: none is asked.
     double launched_at = 0;  ///< `monotonic_seconds()` at the launcher's start.
-    std::span<const Tensor> initial_weights = {};  ///< Outlive the coordinator; may be none.
-    std::span<const Tensor> onnx_model = {};       ///< Likewise: the file's bytes as one tensor.
+    const std::vector<Tensor>& initial_weights;  ///< What replica 0 begins from; may be none.
+    const OnnxFile& onnx_model;                  ///< Likewise. Both outlive the coordinator.
   };
 
   /// Listens and serves. `loop` and `events` must outlive `stop`.

@@ -116,13 +116,18 @@ bool CoordinatorClient::drain_requested() const {
 
 namespace {
 
-/// Reads a stream of chunks to its end. `what` is being sent.
-template <typename Stream>
-Status read_chunks(Stream& stream, grpc::ClientContext& context,
-                   const CoordinatorClient::OnChunk& on_chunk, std::string_view what) {
-  proto::TensorChunk chunk;
-  while (stream.Read(&chunk)) {
-    Status taken = on_chunk(chunk);
+Error stopped_sending(std::string_view what, const std::string& why) {
+  return {ErrorCode::kInfrastructure,
+          fmt::format("the launcher stopped sending {}: {}", what, why)};
+}
+
+/// Reads a stream to its end. `what` is being sent.
+template <typename Piece>
+Status read_pieces(grpc::ClientReader<Piece>& stream, grpc::ClientContext& context,
+                   std::string_view what, const std::function<Status(const Piece&)>& on_piece) {
+  Piece piece;
+  while (stream.Read(&piece)) {
+    Status taken = on_piece(piece);
     if (!taken) {
       context.TryCancel();
       stream.Finish();
@@ -131,9 +136,7 @@ Status read_chunks(Stream& stream, grpc::ClientContext& context,
   }
   const grpc::Status status = stream.Finish();
   if (!status.ok()) {
-    return poprun::fail(
-        ErrorCode::kInfrastructure,
-        fmt::format("the launcher stopped sending {}: {}", what, status.error_message()));
+    return tl::unexpected<Error>{stopped_sending(what, status.error_message())};
   }
   return {};
 }
@@ -144,14 +147,27 @@ Status CoordinatorClient::receive_weights(const OnChunk& on_chunk) {
   grpc::ClientContext context;
   connection_->prepare(context, kWeightsSecondsMax);
   const auto stream = connection_->stub->SendWeights(&context, proto::WeightsRequest{});
-  return read_chunks(*stream, context, on_chunk, "the initial weights");
+  return read_pieces(*stream, context, "the initial weights", on_chunk);
 }
 
-Status CoordinatorClient::receive_model(const OnChunk& on_chunk) {
+Result<OnnxFile> CoordinatorClient::receive_model() {
   grpc::ClientContext context;
   connection_->prepare(context, kWeightsSecondsMax);
   const auto stream = connection_->stub->SendModel(&context, proto::ModelRequest{});
-  return read_chunks(*stream, context, on_chunk, "the ONNX model");
+  constexpr std::string_view kWhat = "the ONNX model";
+  OnnxFile file;
+  bool complete = false;
+  const std::function<Status(const proto::OnnxModelPiece&)> append = [&](const auto& piece) {
+    file.name = piece.file();
+    file.bytes += piece.data();
+    complete = piece.last();
+    return Status{};
+  };
+  POPRUN_TRY(read_pieces(*stream, context, kWhat, append));
+  if (!complete) {
+    return tl::unexpected<Error>{stopped_sending(kWhat, "its end is missing")};
+  }
+  return file;
 }
 
 Status CoordinatorClient::report(proto::ReportItem item) {

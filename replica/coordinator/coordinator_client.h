@@ -32,6 +32,12 @@ struct InstanceEnvironment {
   std::uint32_t local_replicas = 1;  ///< POPDIST_NUM_LOCAL_REPLICAS.
 };
 
+/// An ONNX model as its file has it.
+struct OnnxFile {
+  std::string name;
+  std::string bytes;
+};
+
 /// Errors
 ///   kUsage  a variable is missing or no number: the program was not started by poprun-emu.
 Result<InstanceEnvironment> read_instance_environment();
@@ -69,8 +75,11 @@ class CoordinatorClient final : public ProgressSink {
   ///   kInfrastructure  the launcher went away.
   Status receive_weights(const OnChunk& on_chunk);
 
-  /// The bytes of the job's ONNX model, likewise.
-  Status receive_model(const OnChunk& on_chunk);
+  /// The job's ONNX model. Requires: the job has one.
+  ///
+  /// Errors
+  ///   kInfrastructure  the launcher went away before it was complete.
+  Result<OnnxFile> receive_model();
 
   /// Queues one item for the launcher, in order: outputs from every instance, all else from that of
   /// replica 0. Returns at once while less than 16 MiB wait, otherwise when there is room again, at

@@ -80,7 +80,8 @@ class CoordinatorTest : public ::testing::Test {
                                       {.bind_host = "127.0.0.1",
                                        .token = "secret",
                                        .launched_at = monotonic_seconds(),
-                                       .initial_weights = weights_});
+                                       .initial_weights = weights_,
+                                       .onnx_model = onnx_});
     ASSERT_TRUE(started) << started.error().message;
     coordinator_ = std::move(*started);
     thread_ = std::thread([this] { loop_.run(); });
@@ -123,6 +124,7 @@ class CoordinatorTest : public ::testing::Test {
 
   std::vector<Tensor> weights_ = {{"a", "F32", {300000}, std::string(1200000, 'a')},
                                   {"b", "F32", {1}, "bbbb"}};
+  OnnxFile onnx_{"a.onnx", std::string((2U << 20) + 1, 'o')};
   Events events_;
   asio::io_context loop_;
   asio::executor_work_guard<asio::io_context::executor_type> keep_running_{loop_.get_executor()};
@@ -257,6 +259,23 @@ TEST_F(CoordinatorTest, SendsInitialWeightsInPieces) {
   ASSERT_TRUE(received) << received.error().message;
   EXPECT_THAT(names, ElementsAre("a-", "a.", "b."));
   EXPECT_EQ(a, weights_[0].data);
+}
+
+TEST_F(CoordinatorTest, SendsAnOnnxFileWhole) {
+  CoordinatorClient client(environment(), [] {});
+  const auto received = client.receive_model();
+  ASSERT_TRUE(received) << received.error().message;
+  EXPECT_EQ(received->name, "a.onnx");
+  EXPECT_EQ(received->bytes, onnx_.bytes);
+}
+
+TEST_F(CoordinatorTest, AnOnnxFileWithoutItsEndIsRefused) {
+  onnx_.bytes.clear();
+  CoordinatorClient client(environment(), [] {});
+  const auto received = client.receive_model();
+  ASSERT_FALSE(received);
+  EXPECT_EQ(received.error().message,
+            "the launcher stopped sending the ONNX model: its end is missing");
 }
 
 TEST_F(CoordinatorTest, ReceivingStopsAtTheFirstRefusal) {

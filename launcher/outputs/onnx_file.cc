@@ -1,4 +1,4 @@
-#include "launcher/job/model_file.h"
+#include "launcher/outputs/onnx_file.h"
 
 #include <limits>
 
@@ -8,7 +8,7 @@
 
 namespace poprun::launcher {
 
-Result<std::string> read_model_file(const std::string& path) {
+Result<OnnxFile> read_onnx_file(const std::string& path) {
   const auto bad = [](const std::string& why) {
     return fail(ErrorCode::kData, fmt::format("model.onnx {}", why));
   };
@@ -22,7 +22,7 @@ Result<std::string> read_model_file(const std::string& path) {
   if (bytes->size() > std::numeric_limits<std::int32_t>::max()) {
     return bad(path + ": is larger than 2 GiB, which no ONNX file is");
   }
-  return bytes;
+  return OnnxFile{path, *std::move(bytes)};
 }
 
 }  // namespace poprun::launcher
