@@ -6,10 +6,9 @@
 #include <fmt/format.h>
 
 #include "launcher/job/data_service.h"
+#include "launcher/job/inputs.h"
 #include "launcher/job/inquiry.h"
 #include "launcher/mpi/mpirun.h"
-#include "launcher/outputs/onnx_file.h"
-#include "launcher/outputs/safetensors.h"
 #include "launcher/process/supervisor.h"
 #include "launcher/process/surroundings.h"
 #include "proto/inquiry.pb.h"
@@ -71,26 +70,17 @@ class Compilation {
     proto::CompileQuestion job;
     *job.mutable_config() = options_.config;
     *job.mutable_dataset() = served->dataset;
-    if (const std::string& file = options_.config.model().onnx(); !file.empty()) {
-      auto onnx = read_onnx_file(file);
-      if (!onnx) {
-        end_with(onnx.error());
-        return;
-      }
-      job.set_onnx_model(std::move(onnx->bytes));
+    auto inputs = read_inputs(options_.config.model());
+    if (!inputs) {
+      end_with(inputs.error());
+      return;
     }
-    if (const std::string& file = options_.config.model().initial_weights(); !file.empty()) {
-      const auto weights = read_safetensors(file);
-      if (!weights) {
-        end_with(weights.error());
-        return;
-      }
-      for (const Tensor& tensor : *weights) {
-        proto::TensorDescription& description = *job.add_initial_weights();
-        description.set_name(tensor.name);
-        description.set_type(element_type(tensor.dtype));
-        description.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
-      }
+    job.set_onnx_model(std::move(inputs->onnx.bytes));
+    for (const Tensor& tensor : inputs->initial_weights) {
+      proto::TensorDescription& description = *job.add_initial_weights();
+      description.set_name(tensor.name);
+      description.set_type(element_type(tensor.dtype));
+      description.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
     }
     const Status started = inquiry_.start({"--compile"}, job.SerializeAsString(), [this](int code) {
       exit_code_ = code;

@@ -11,16 +11,13 @@
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
 
-#include "launcher/job/data_service.h"
+#include "launcher/job/inputs.h"
+#include "launcher/job/processes.h"
+#include "launcher/job/record.h"
 #include "launcher/options/options.h"
-#include "launcher/outputs/job_results.h"
-#include "launcher/outputs/result_files.h"
 #include "launcher/placement/placement.h"
-#include "launcher/process/supervisor.h"
-#include "launcher/process/surroundings.h"
 #include "launcher/screen/console.h"
-#include "launcher/screen/display.h"
-#include "launcher/screen/output_router.h"
+#include "launcher/verdict/deadlines.h"
 #include "launcher/verdict/job_state.h"
 #include "launcher/verdict/post_mortem.h"
 #include "launcher/wire/coordinator.h"
@@ -50,7 +47,7 @@ class Job final : private CoordinatorEvents {
   // Starting. Each returns what went wrong before any replica ran.
   Status prepare();
   int check_model();
-  Status start_mpirun();
+  Status start_coordinator();
   void on_dataset(const Result<ServedDataset>& served);
 
   // What instances say (CoordinatorEvents).
@@ -67,56 +64,44 @@ class Job final : private CoordinatorEvents {
   void on_data_server_exit(int status);
   void on_signal(int number);
   [[nodiscard]] int code_of_results() const;
+
+  // Time.
+  [[nodiscard]] Deadlines::Facts facts() const;
   void notice_own_silence(double now);
-  void on_tick();
+  void wake();
+  void do_what_is_due(double now);
+  void end_drain();
 
   // Deciding and ending.
-  void expect_details(double seconds);
+  void trouble(Deadlines::Trouble kind);
   void decide();
   void give_verdict(const Verdict& verdict);
   void give_error(const Error& error);
-  void write_failure(const Verdict& verdict);
   void stop(int exit_code, bool at_once);
-  void watch_the_stop(double now);
   void finish();
 
-  Status begin_logs(std::uint32_t instance);
-  void wait_for_tick();
+  void wait_for_deadline();
   void wait_for_signal();
-  [[nodiscard]] std::vector<pid_t> local_replicas() const;
 
   const Options& options_;
   const Placement& placement_;
   Console& console_;
   double launched_at_;
   std::string token_;
-  std::string own_address_;  ///< Host at which others reach this machine.
-  std::vector<Tensor> initial_weights_;
-  OnnxFile onnx_model_;
+  ModelInputs inputs_;
 
   asio::io_context loop_;
   asio::signal_set signals_;
-  asio::steady_timer tick_;
-  Supervisor supervisor_;
-  Programs programs_;
+  asio::steady_timer timer_;
+  JobProcesses processes_;
   JobState state_;
-  Display display_;
-  std::optional<OutputFolder> output_folder_;  ///< From its check on.
-  JobResults results_;
-  ReplicaLogs logs_;
-  OutputRouter router_;
+  Deadlines deadlines_;
+  JobRecord record_;
   std::unique_ptr<Coordinator> coordinator_;
-  std::optional<DataService> data_;  ///< From the check of the outputs on.
 
   Phase phase_ = Phase::kRunning;
   int exit_code_ = 0;
   int signal_ = 0;  ///< The first one that asked us to end.
-  double last_tick_ = 0;
-  double decide_at_ = 0;    ///< 0: nothing to decide.
-  double held_since_ = 0;   ///< When the last of mpirun's waiting lines came.
-  double drain_until_ = 0;  ///< Infinite once all steps are done.
-  double left_at_ = 0;      ///< When the last instance went.
-  double stopping_since_ = 0;
   bool dataset_known_ = false;
 };
 

@@ -5,6 +5,13 @@
 #include <fmt/format.h>
 
 namespace poprun::launcher {
+namespace {
+
+bool is_there(const InstanceView& instance) {
+  return instance.joined && !instance.left && !instance.lost;
+}
+
+}  // namespace
 
 JobState::JobState(const Placement& placement, double now)
     : placement_(placement), instances_(placement.num_instances) {
@@ -92,12 +99,21 @@ std::uint64_t JobState::step() const {
   return step;
 }
 
+std::optional<double> JobState::oldest_heartbeat() const {
+  std::optional<double> oldest;
+  for (const InstanceView& instance : instances_) {
+    if (is_there(instance)) {
+      oldest = std::min(oldest.value_or(instance.last_sign), instance.last_sign);
+    }
+  }
+  return oldest;
+}
+
 std::vector<std::uint32_t> JobState::silent(double now, double timeout) const {
   std::vector<std::uint32_t> silent;
   for (std::uint32_t i = 0; i < instances_.size(); ++i) {
     const InstanceView& instance = instances_[i];
-    const bool watched = instance.joined && !instance.left && !instance.lost;
-    if (watched && now - instance.last_sign > timeout) {
+    if (is_there(instance) && now - instance.last_sign > timeout) {
       silent.push_back(i);
     }
   }

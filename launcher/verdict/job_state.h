@@ -63,6 +63,8 @@ class JobState {
   /// The highest step any replica has done.
   [[nodiscard]] std::uint64_t step() const;
 
+  /// The last life sign of whoever of those that are there is silent for longest.
+  [[nodiscard]] std::optional<double> oldest_heartbeat() const;
   /// The instances that gave no life sign for `timeout` seconds though they are there.
   [[nodiscard]] std::vector<std::uint32_t> silent(double now, double timeout) const;
 

@@ -265,6 +265,16 @@ Verdict absence_verdict(const JobState& state, double waited_seconds) {
           absent.front()};
 }
 
+Verdict timeout_verdict(const JobState& state, double limit_seconds, std::uint64_t total_steps,
+                        double now) {
+  return {kInfrastructure,
+          fmt::format(
+              "the job is not done after {} s, the limit of --timeout; it {}", limit_seconds,
+              state.step() == 0 ? "had not done a step yet"
+                                : fmt::format("was at step {} of {}", state.step(), total_steps)),
+          meanwhile(state, {}, now)};
+}
+
 Verdict mpirun_verdict(const JobState& state, int status, const std::string& essential,
                        const std::string& logs) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {

@@ -31,6 +31,10 @@ Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> in
 /// Over the instances that never joined. Requires: there are some.
 Verdict absence_verdict(const JobState& state, double waited_seconds);
 
+/// Over a job that took longer than the `limit_seconds` that it may.
+Verdict timeout_verdict(const JobState& state, double limit_seconds, std::uint64_t total_steps,
+                        double now);
+
 /// Over the end of mpirun where nobody told more. `status` is that of waitpid, `essential` what
 /// mpirun said of it, `logs` where the replicas' are.
 Verdict mpirun_verdict(const JobState& state, int status, const std::string& essential,
