@@ -91,22 +91,29 @@ function(poprun_library folder)
   add_library(poprun::${name} ALIAS poprun_${name})
 endfunction()
 
-# poprun_families(<folder> <out-sources>)
+# poprun_families(<folder> <out-sources> [RECURSE])
 #
 # For folders where one file is one entry (an operator family, a model, a dataset): every *.cc except
 # registry.cc is a family. Writes <folder>/families.inc into the build tree with a line
 # `POPRUN_FAMILY(<file stem>)` each, which registry.cc expands (its target needs poprun_generated).
-# A new entry is one new file.
+# A new entry is one new file. With RECURSE sub-folders are read too; there a file that has a header
+# of its name is a helper of families, a source but no entry.
 add_library(poprun_generated INTERFACE)
 target_include_directories(poprun_generated INTERFACE "${PROJECT_BINARY_DIR}/generated")
 function(poprun_families folder out_sources)
-  file(GLOB sources CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/${folder}"
-       "${PROJECT_SOURCE_DIR}/${folder}/*.cc")
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "RECURSE" "" "")
+  set(glob GLOB)
+  if(ARG_RECURSE)
+    set(glob GLOB_RECURSE)
+  endif()
+  set(root "${PROJECT_SOURCE_DIR}/${folder}")
+  file(${glob} sources CONFIGURE_DEPENDS RELATIVE "${root}" "${root}/*.cc")
   list(SORT sources)
   set(lines "")
   foreach(source IN LISTS sources)
-    if(NOT source STREQUAL "registry.cc")
-      string(REGEX REPLACE "\\.cc$" "" stem "${source}")
+    string(REGEX REPLACE "\\.cc$" ".h" header "${root}/${source}")
+    if(NOT source STREQUAL "registry.cc" AND NOT EXISTS "${header}")
+      cmake_path(GET source STEM stem)
       string(APPEND lines "POPRUN_FAMILY(${stem})\n")
     endif()
   endforeach()

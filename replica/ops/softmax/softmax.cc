@@ -2,7 +2,7 @@
 
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/operator.h"
-#include "replica/ops/row_exp/row_exp.h"
+#include "replica/ops/softmax/row_exp.h"
 
 /// Softmax over the last dimension, and its logarithm. Other dimensions are brought there with
 /// `transpose`.

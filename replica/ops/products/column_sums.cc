@@ -1,4 +1,4 @@
-#include "replica/ops/column_sums/column_sums.h"
+#include "replica/ops/products/column_sums.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "replica/ops/operator.h"
-#include "replica/ops/row_exp/row_exp.h"
+#include "replica/ops/softmax/row_exp.h"
 
 /// Loss of a classifier, or of every position of a sequence.
 ///

@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "replica/ops/column_sums/column_sums.h"
 #include "replica/ops/dnnl/matmul.h"
 #include "replica/ops/operator.h"
+#include "replica/ops/products/column_sums.h"
 
 /// Dense layer.
 ///

@@ -1,4 +1,4 @@
-#include "replica/ops/row_exp/row_exp.h"
+#include "replica/ops/softmax/row_exp.h"
 
 #include <algorithm>
 #include <array>

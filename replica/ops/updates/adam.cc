@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "replica/ops/simd.h"
-#include "replica/ops/update_rule.h"
+#include "replica/ops/updates/update_rule.h"
 
 /// Adam and its relatives, in place. `step` counts updates from 1.
 ///

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "replica/ops/function_table.h"
+#include "replica/ops/elementwise/function_table.h"
 
 /// Functions of one element (function_table.h) that oneDNN does not have, or not exactly.
 ///

@@ -1,10 +1,10 @@
 #include <optional>
 
-#include "replica/ops/column_sums/column_sums.h"
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/dnnl/matmul.h"
 #include "replica/ops/image.h"
 #include "replica/ops/operator.h"
+#include "replica/ops/products/column_sums.h"
 
 /// Two-dimensional convolution.
 ///

@@ -1,5 +1,5 @@
 #include "replica/ops/simd.h"
-#include "replica/ops/update_rule.h"
+#include "replica/ops/updates/update_rule.h"
 
 /// Stochastic gradient descent, in place.
 ///

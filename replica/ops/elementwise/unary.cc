@@ -1,7 +1,7 @@
 #include <array>
 
 #include "replica/ops/dnnl/kernel.h"
-#include "replica/ops/function_table.h"
+#include "replica/ops/elementwise/function_table.h"
 #include "replica/ops/simd.h"
 
 /// Functions of one element (function_table.h): oneDNN computes both passes of each row from its
