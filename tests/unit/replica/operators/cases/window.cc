@@ -4,7 +4,7 @@
 #include <limits>
 #include <utility>
 
-#include "case.h"
+#include "tests/unit/replica/operators/case.h"
 
 /// Operators on windows of images: convolution, pooling, response normalisation.
 namespace poprun::testing {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <span>
 
-#include "case.h"
+#include "tests/unit/replica/operators/case.h"
 
 /// Normalisations, softmax and losses.
 namespace poprun::testing {

@@ -1,14 +1,17 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "replica/graph/attributes.h"
 #include "replica/graph/types.h"
+#include "replica/ops/operator.h"
 
-/// What a test of an operator in half precision consists of: uses of the operator, and a definition
-/// of it in double precision that shares no code with the product.
+/// What tests of an operator consist of: uses of it, and a definition of it in double precision
+/// that shares no code with the product. half_test.cc compares the operator in half precision with
+/// the definition, gradient_test.cc its gradient with differences of the definition.
 namespace poprun::testing {
 
 /// A tensor in double precision, row-major however it lies where the operator reads it.
@@ -43,7 +46,8 @@ Array slope(const Definition& definition, const Arrays& inputs, const Attributes
 /// KIND_gradient(inputs..., dy) of a KIND(inputs...), by its first `count` inputs.
 Definition gradient_of(Definition definition, std::size_t count = 1);
 
-/// One input of a case: drawn at random from [low, high], no two elements alike, or given.
+/// One input of a case: drawn at random from [low, high], no two elements alike, or given. What is
+/// float32 in half precision, statistics and scalars, has no gradient.
 struct Input {
   TensorType type;
   double low = -1;
@@ -81,13 +85,20 @@ struct Case {
   Error error = {};
   Scales scales = kUsual;
   std::vector<std::size_t> in_place = {};  ///< By output: the input that it updates.
+  bool differentiable = true;              ///< False: at these inputs there is no one gradient.
 };
 
-std::vector<Case> elementwise_cases();
-std::vector<Case> movement_cases();
-std::vector<Case> sum_cases();
-std::vector<Case> window_cases();
-std::vector<Case> normalisation_cases();
-std::vector<Case> update_cases();
+/// When and where cases run.
+inline constexpr Moment kMoment{.seed = 1, .step = 2, .micro_batch = 3, .replica = 4};
+
+/// Every case of cases/: a file there, NAME.cc, defines `std::vector<Case> NAME_cases()`.
+const std::vector<Case>& all_cases();
+
+/// The case's inputs as drawn or given, those in float16 times `scale`.
+Arrays inputs_of(const Case& c, double scale);
+
+/// Writes an array to where a tensor of this type lies, and reads it back: what is stored of it.
+void put(std::byte* to, const TensorType& type, const Array& array);
+Array get(const std::byte* from, const TensorType& type);
 
 }  // namespace poprun::testing

@@ -3,8 +3,8 @@
 #include <functional>
 #include <limits>
 
-#include "case.h"
 #include "replica/ops/operator.h"
+#include "tests/unit/replica/operators/case.h"
 
 /// Operators of one element of each operand.
 namespace poprun::testing {
@@ -304,11 +304,10 @@ Array dropped(const Array& x, const Attributes& a) {
   } ones{};
   Floats kept{};
   std::fill_n(ones.values, x.values.size(), 1.0F);
-  const Moment moment{.seed = 1, .step = 2, .micro_batch = 3, .replica = 4};
   Operands operands;
   operands.inputs = {reinterpret_cast<const std::byte*>(ones.values)};  // NOLINT: its bytes.
   operands.outputs = {reinterpret_cast<std::byte*>(kept.values)};       // NOLINT: the same.
-  operands.moment = &moment;
+  operands.moment = &kMoment;
   find_operator("dropout")->numerics({{type}, {type}, a})->run(operands);
   Array y = x;
   for (std::size_t i = 0; i < y.values.size(); ++i) {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <functional>
 
-#include "case.h"
+#include "tests/unit/replica/operators/case.h"
 
 /// Operators that move elements: what was stored stays what it is, to the bit.
 namespace poprun::testing {
@@ -224,8 +224,10 @@ void each_row(const Arrays& in, const std::function<void(const Shape&, const Sha
 
 using EachPlace = void (*)(const Arrays&, const std::function<void(const Shape&, const Shape&)>&);
 
+/// Where places repeat, the last of several updates stays, and which has the gradient is open.
 void add_places(std::vector<Case>& all, const std::string& suffix, const Input& x,
-                const Input& places, const Shape& y_shape, EachPlace each_place, Attributes a) {
+                const Input& places, bool repeat, const Shape& y_shape, EachPlace each_place,
+                Attributes a) {
   all.push_back({"gather_" + suffix,
                  {x, places},
                  a,
@@ -250,6 +252,7 @@ void add_places(std::vector<Case>& all, const std::string& suffix, const Input& 
                    },
                    adds ? Error{.relative = 0x1p-22, .terms = 4} : kExact,
                    kAll});
+    all.back().differentiable = adds || !repeat;
   }
 }
 
@@ -362,10 +365,13 @@ std::vector<Case> movement_cases() {
   add_pieces(all);
   add_padding(all);
   add_gathers(all);
-  add_places(all, "elements", half({4, 3}), indices({5, 2}, {0, 3, -1, 3, 0, 9, 2, 2, 1, -4}),
-             {5, 2}, each_element, {{"axis", std::int64_t{0}}});
-  add_places(all, "nd", half({4, 3, 5}), indices({3, 2}, {0, 2, -1, 1, 0, 2}), {3, 5}, each_row,
-             {{"batch_dims", std::int64_t{0}}});
+  for (const bool repeat : {false, true}) {
+    const double first = repeat ? 0 : 1;
+    add_places(all, "elements", half({4, 3}), indices({5, 2}, {first, 3, -1, 1, 0, 9, 2, 2, 5, -4}),
+               repeat, {5, 2}, each_element, {{"axis", std::int64_t{0}}});
+    add_places(all, "nd", half({4, 3, 5}), indices({3, 2}, {first, 2, -1, 1, 0, 2}), repeat, {3, 5},
+               each_row, {{"batch_dims", std::int64_t{0}}});
+  }
   add_masks(all);
   add_triangles(all);
   add_resizing(all);

@@ -3,7 +3,7 @@
 #include <functional>
 #include <limits>
 
-#include "case.h"
+#include "tests/unit/replica/operators/case.h"
 
 /// Operators that update in place, with half weights or float32 master weights, and what the
 /// gradients of a step are multiplied by.
@@ -229,7 +229,7 @@ std::vector<Case> update_cases() {
   const Definition mean = [](const Arrays& in, const Attributes&) {
     Array y = in[0];
     for (std::size_t i = 0; i < y.values.size(); ++i) {
-      y.values[i] += (in[1].values[i] - y.values[i]) / 4;  // The test runs micro-batch 3.
+      y.values[i] += (in[1].values[i] - y.values[i]) / (kMoment.micro_batch + 1);
     }
     return Arrays{y};
   };

@@ -2,11 +2,67 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <functional>
 #include <numeric>
+#include <random>
 #include <utility>
 
+#include <gtest/gtest.h>
+
+#include "replica/base/half.h"
+
 namespace poprun::testing {
+namespace {
+
+/// Offset of a logical index in the order in which a tensor lies.
+std::size_t place_of(const TensorType& type, const Shape& index) {
+  std::vector<std::size_t> order(type.shape.size());
+  for (std::size_t d = 0; d < order.size(); ++d) {
+    order[d] = d;
+  }
+  if (type.layout == Layout::kChannelsLast) {
+    order = {0, 2, 3, 1};
+  }
+  std::int64_t at = 0;
+  for (const std::size_t d : order) {
+    at = at * type.shape[d] + index[d];
+  }
+  return static_cast<std::size_t>(at);
+}
+
+template <typename T>
+void put_as(std::byte* to, std::size_t i, T value) {
+  std::memcpy(to + i * sizeof(T), &value, sizeof(T));
+}
+template <typename T>
+T get_as(const std::byte* from, std::size_t i) {
+  T value;
+  std::memcpy(&value, from + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+Array drawn(const Input& input, double scale, std::uint32_t seed) {
+  Array array(input.type.shape);
+  if (!input.values.empty()) {
+    EXPECT_EQ(input.values.size(), array.values.size());
+    array.values = input.values;
+    return array;
+  }
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> within(0.1, 0.9);
+  const auto n = static_cast<double>(array.values.size());
+  for (std::size_t i = 0; i < array.values.size(); ++i) {
+    const double share = (static_cast<double>(i) + within(random)) / n;
+    array.values[i] = input.low + (input.high - input.low) * share;
+    array.values[i] *= input.type.data == DataType::kF16 ? scale : 1;
+  }
+  std::ranges::shuffle(array.values, random);
+  return array;
+}
+
+}  // namespace
 
 Array::Array(Shape of_shape, double value)
     : shape(std::move(of_shape)),
@@ -97,6 +153,58 @@ Input indices(Shape shape, std::vector<double> values) {
 Input given(Input input, std::vector<double> values) {
   input.values = std::move(values);
   return input;
+}
+
+Arrays inputs_of(const Case& c, double scale) {
+  Arrays inputs;
+  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+    inputs.push_back(drawn(c.inputs[i], scale, static_cast<std::uint32_t>(17 + i)));
+  }
+  return inputs;
+}
+
+void put(std::byte* to, const TensorType& type, const Array& array) {
+  for_each_index(type.shape, [&](const Shape& index) {
+    const std::size_t i = place_of(type, index);
+    const double value = array(index);
+    switch (type.data) {
+      case DataType::kF16:
+        put_as(to, i, to_half(static_cast<float>(value)));
+        break;
+      case DataType::kF32:
+        put_as(to, i, static_cast<float>(value));
+        break;
+      case DataType::kI32:
+        put_as(to, i, static_cast<std::int32_t>(value));
+        break;
+      case DataType::kU8:
+        put_as(to, i, static_cast<std::uint8_t>(value));
+        break;
+    }
+  });
+}
+
+Array get(const std::byte* from, const TensorType& type) {
+  Array array(type.shape);
+  for_each_index(type.shape, [&](const Shape& index) {
+    const std::size_t i = place_of(type, index);
+    double& value = array(index);
+    switch (type.data) {
+      case DataType::kF16:
+        value = static_cast<double>(to_float(get_as<Half>(from, i)));
+        break;
+      case DataType::kF32:
+        value = static_cast<double>(get_as<float>(from, i));
+        break;
+      case DataType::kI32:
+        value = get_as<std::int32_t>(from, i);
+        break;
+      case DataType::kU8:
+        value = get_as<std::uint8_t>(from, i);
+        break;
+    }
+  });
+  return array;
 }
 
 }  // namespace poprun::testing

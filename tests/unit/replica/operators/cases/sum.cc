@@ -2,7 +2,7 @@
 #include <functional>
 #include <limits>
 
-#include "case.h"
+#include "tests/unit/replica/operators/case.h"
 
 /// Sums, products of matrices and reductions.
 namespace poprun::testing {

@@ -5,19 +5,19 @@
 /// error), where the error is that of float32 arithmetic (Case::error). This is tighter than any
 /// number of half steps, and says what saturates to infinity and what is subnormal.
 
+#include "replica/base/half.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
-#include <random>
 #include <set>
 
 #include <gtest/gtest.h>
 
 #include "case.h"
-#include "replica/base/half.h"
 #include "replica/ops/half/half_kernel.h"
 
 namespace poprun::testing {
@@ -28,18 +28,6 @@ const std::map<std::string, std::string> kNeverHalf = {
     {"accumulate_metrics", "metrics and scalars are float32 in any precision"},
     {"batch_norm_update", "running and batch statistics are float32 in any precision"},
 };
-
-const std::vector<Case>& all_cases() {
-  static const std::vector<Case> all = [] {
-    std::vector<Case> cases;
-    for (const auto& family : {elementwise_cases, movement_cases, sum_cases, window_cases,
-                               normalisation_cases, update_cases}) {
-      std::ranges::move(family(), std::back_inserter(cases));
-    }
-    return cases;
-  }();
-  return all;
-}
 
 /// An operand: 64-byte aligned, between bytes that nobody may touch.
 class Buffer {
@@ -70,96 +58,6 @@ class Buffer {
   std::size_t size_;
   std::vector<Line> lines_;
 };
-
-/// Offset of a logical index in the order in which a tensor lies.
-std::size_t place_of(const TensorType& type, const Shape& index) {
-  std::vector<std::size_t> order(type.shape.size());
-  for (std::size_t d = 0; d < order.size(); ++d) {
-    order[d] = d;
-  }
-  if (type.layout == Layout::kChannelsLast) {
-    order = {0, 2, 3, 1};
-  }
-  std::int64_t at = 0;
-  for (const std::size_t d : order) {
-    at = at * type.shape[d] + index[d];
-  }
-  return static_cast<std::size_t>(at);
-}
-
-template <typename T>
-void put_as(std::byte* to, std::size_t i, T value) {
-  std::memcpy(to + i * sizeof(T), &value, sizeof(T));
-}
-template <typename T>
-T get_as(const std::byte* from, std::size_t i) {
-  T value;
-  std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-  return value;
-}
-
-void put(std::byte* to, const TensorType& type, const Array& array) {
-  for_each_index(type.shape, [&](const Shape& index) {
-    const std::size_t i = place_of(type, index);
-    const double value = array(index);
-    switch (type.data) {
-      case DataType::kF16:
-        put_as(to, i, to_half(static_cast<float>(value)));
-        break;
-      case DataType::kF32:
-        put_as(to, i, static_cast<float>(value));
-        break;
-      case DataType::kI32:
-        put_as(to, i, static_cast<std::int32_t>(value));
-        break;
-      case DataType::kU8:
-        put_as(to, i, static_cast<std::uint8_t>(value));
-        break;
-    }
-  });
-}
-
-Array get(const std::byte* from, const TensorType& type) {
-  Array array(type.shape);
-  for_each_index(type.shape, [&](const Shape& index) {
-    const std::size_t i = place_of(type, index);
-    double& value = array(index);
-    switch (type.data) {
-      case DataType::kF16:
-        value = static_cast<double>(to_float(get_as<Half>(from, i)));
-        break;
-      case DataType::kF32:
-        value = static_cast<double>(get_as<float>(from, i));
-        break;
-      case DataType::kI32:
-        value = get_as<std::int32_t>(from, i);
-        break;
-      case DataType::kU8:
-        value = get_as<std::uint8_t>(from, i);
-        break;
-    }
-  });
-  return array;
-}
-
-Array drawn(const Input& input, double scale, std::uint32_t seed) {
-  Array array(input.type.shape);
-  if (!input.values.empty()) {
-    EXPECT_EQ(input.values.size(), array.values.size());
-    array.values = input.values;
-    return array;
-  }
-  std::mt19937 random(seed);
-  std::uniform_real_distribution<double> within(0.1, 0.9);
-  const auto n = static_cast<double>(array.values.size());
-  for (std::size_t i = 0; i < array.values.size(); ++i) {
-    const double share = (static_cast<double>(i) + within(random)) / n;
-    array.values[i] = input.low + (input.high - input.low) * share;
-    array.values[i] *= input.type.data == DataType::kF16 ? scale : 1;
-  }
-  std::ranges::shuffle(array.values, random);
-  return array;
-}
 
 enum class Rounding { kNearest, kDown, kUp };
 
@@ -242,7 +140,6 @@ class Use {
 
   void run() {
     Buffer scratch(kernel_->scratch());
-    const Moment moment{.seed = 1, .step = 2, .micro_batch = 3, .replica = 4};
     Operands operands;
     for (Buffer& input : inputs_) {
       operands.inputs.push_back(input.bytes());
@@ -251,7 +148,7 @@ class Use {
       operands.outputs.push_back(output_buffer(k).bytes());
     }
     operands.scratch = scratch.bytes();
-    operands.moment = &moment;
+    operands.moment = &kMoment;
     kernel_->run(operands);
     EXPECT_TRUE(scratch.is_intact_around());
     for (Buffer& input : inputs_) {
@@ -321,14 +218,6 @@ void expect_within(const Array& got, const std::vector<Interval>& wanted, const 
                     << wanted[i].low << ", " << wanted[i].high << "]";
     }
   }
-}
-
-Arrays inputs_of(const Case& c, double scale) {
-  Arrays inputs;
-  for (std::size_t i = 0; i < c.inputs.size(); ++i) {
-    inputs.push_back(drawn(c.inputs[i], scale, static_cast<std::uint32_t>(17 + i)));
-  }
-  return inputs;
 }
 
 /// Runs a use whose results on these inputs are `exact`; once more where nothing is updated, for
@@ -489,7 +378,7 @@ TEST(HalfOperators, EveryKindHasACaseOrAReasonForNone) {
   const std::set<std::string> covered = kinds_with_cases();
   for (const Operator& op : all_operators()) {
     EXPECT_NE(covered.contains(op.kind), kNeverHalf.contains(op.kind))
-        << op.kind << ": add a Case to one of half/*_cases.cc";
+        << op.kind << ": add a Case to tests/unit/replica/operators/cases";
   }
   for (const std::string& kind : covered) {
     EXPECT_NE(find_operator(kind), nullptr) << kind;
