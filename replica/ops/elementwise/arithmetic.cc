@@ -76,6 +76,23 @@ std::unique_ptr<Kernel> fill_numerics(const Signature& s) {
   });
 }
 
+Result<std::vector<TensorType>> constant_shape(const Signature& s) {
+  if (s.inputs.empty() && s.attributes.has("shape") && s.attributes.has("values")) {
+    const TensorType type{DataType::kF32, s.attributes.integers("shape"), {}};
+    if (type.elements() == static_cast<std::int64_t>(s.attributes.reals("values").size())) {
+      return std::vector{type};
+    }
+  }
+  return shape_error("constant", s, "no input, shape=[..] and values=[..], one for each element");
+}
+
+std::unique_ptr<Kernel> constant_numerics(const Signature& s) {
+  const std::vector<double>& exact = s.attributes.reals("values");
+  return make_kernel([values = std::vector<float>(exact.begin(), exact.end())](const Operands& t) {
+    std::ranges::copy(values, t.output_f32(0));
+  });
+}
+
 Work fill_work(const Signature& s) {
   return elementwise_work(s, 0);
 }
@@ -142,6 +159,7 @@ std::vector<Operator> arithmetic_operators() {
   return {{"accumulate", same_types, nullptr, sum_work, sum_numerics},
           {"attention_mask", attention_mask_shape, nullptr, fill_work, attention_mask_numerics},
           {"causal_mask", causal_mask_shape, nullptr, fill_work, causal_mask_numerics},
+          {"constant", constant_shape, nullptr, fill_work, constant_numerics},
           {"fill", fill_shape, nullptr, fill_work, fill_numerics},
           {"accumulate_metrics", metrics_shape, nullptr, one_flop, metrics_numerics}};
 }

@@ -294,6 +294,16 @@ void add_constants(std::vector<Case>& all) {
                    },
                    {.relative = 0x1p-24, .terms = 0}});
   }
+  const std::vector<double> values = {0.1, -65519, 65520, 1e-8, 2047.7, 0};
+  all.push_back({"constant",
+                 {},
+                 {{"shape", Shape{2, 3}}, {"values", values}},
+                 [values](const Arrays&, const Attributes&) {
+                   Array y({2, 3});
+                   y.values = values;
+                   return Arrays{y};
+                 },
+                 {.relative = 0x1p-24, .terms = 0}});
 }
 
 /// Which elements fall is dropout_test's question: here the float32 kernel says.
