@@ -60,9 +60,9 @@ class Parser {
       return fail(ErrorCode::kUsage, fmt::format("tensor '{}' stands twice", name));
     }
     POPRUN_ASSIGN(TensorType type, parse_type(trim(text.substr(colon + 3, space - colon - 3))));
-    for (const Role role : {Role::kActivation, Role::kParameter, Role::kOptimizerState,
-                            Role::kBuffer, Role::kGradient, Role::kStream, Role::kMetric,
-                            Role::kConstant}) {
+    for (const Role role :
+         {Role::kActivation, Role::kParameter, Role::kOptimizerState, Role::kBuffer,
+          Role::kGradient, Role::kStream, Role::kMetric, Role::kConstant}) {
       if (to_text(role) == text.substr(space + 1)) {
         graph.add_tensor({name, std::move(type), role, keeps_f32});
         return {};
@@ -152,9 +152,9 @@ Status verify_function(const Graph& graph, const Function& function, std::set<Te
 }  // namespace
 
 std::string_view to_text(Role role) {
-  constexpr std::array<std::string_view, 8> kNames = {
-      "activation", "parameter", "optimizer-state", "buffer",
-      "gradient",   "stream",    "metric",          "constant"};
+  constexpr std::array<std::string_view, 8> kNames = {"activation", "parameter", "optimizer-state",
+                                                      "buffer",     "gradient",  "stream",
+                                                      "metric",     "constant"};
   return kNames.at(static_cast<std::size_t>(role));
 }
 

@@ -34,7 +34,7 @@ enum class Role : std::uint8_t {
   kGradient,
   kStream,
   kMetric,
-  kConstant,  ///< What the host writes before the first step and nobody changes.
+  kConstant,  ///< Written before the first step, by the model or the host, and never changed.
 };
 
 struct Tensor {

@@ -6,6 +6,7 @@
 /// Constants and sums in place.
 ///
 ///   fill() shape=[..] value=.  ->  f32, row-major, every element `value`
+///   constant() shape=[..] values=[..]  ->  f32, row-major, of these elements
 ///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 where it is not zero, else -16,384: what is
 ///                              added to scores [B,h,T,T] so that no token sees the others
 ///   causal_mask() size=T   ->  f32[T,T], 0 where the column is not behind the row, else -16,384:

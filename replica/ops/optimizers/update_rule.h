@@ -5,7 +5,7 @@
 
 #include "replica/ops/operator.h"
 
-/// What the operators that update weights share. Each takes, and changes in place where marked *,
+/// What the operators of optimisers share. Each takes, and changes in place where marked *,
 ///
 ///   (w*, g, state*..., scalars f32[]... [, factor f32[]])
 ///       scale=. weight_decay=. and the rule's own attributes

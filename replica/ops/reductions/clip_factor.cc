@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "replica/ops/simd.h"
-#include "replica/ops/updates/update_rule.h"
+#include "replica/ops/optimizers/update_rule.h"
 
 /// What all gradients of a step are multiplied by.
 ///

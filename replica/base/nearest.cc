@@ -1,9 +1,9 @@
-#include "launcher/options/nearest.h"
+#include "replica/base/nearest.h"
 
 #include <algorithm>
 #include <vector>
 
-namespace poprun::launcher {
+namespace poprun {
 namespace {
 
 /// Optimal string alignment distance. O(a * b).
@@ -45,4 +45,4 @@ std::string nearest(std::string_view typed, std::span<const std::string> candida
   return best;
 }
 
-}  // namespace poprun::launcher
+}  // namespace poprun
