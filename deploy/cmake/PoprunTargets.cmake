@@ -93,11 +93,11 @@ endfunction()
 
 # poprun_families(<folder> <out-sources> [RECURSE])
 #
-# For folders where one file is one entry (an operator family, a model, a dataset): every *.cc except
-# registry.cc is a family. Writes <folder>/families.inc into the build tree with a line
-# `POPRUN_FAMILY(<file stem>)` each, which registry.cc expands (its target needs poprun_generated).
-# A new entry is one new file. With RECURSE sub-folders are read too; there a file that has a header
-# of its name is a helper of families, a source but no entry.
+# For folders where one file is one entry (an operator family, a model, a dataset): every *.cc is,
+# except registry.cc and the entries' helpers, which have a header of their name. Writes
+# <folder>/families.inc into the build tree with a line `POPRUN_FAMILY(<file stem>)` each, which
+# registry.cc expands (its target needs poprun_generated), and sets <out-sources> to all *.cc. A new
+# entry is one new file. With RECURSE sub-folders belong to the folder too.
 add_library(poprun_generated INTERFACE)
 target_include_directories(poprun_generated INTERFACE "${PROJECT_BINARY_DIR}/generated")
 function(poprun_families folder out_sources)

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "hostio/source.h"
+#include "hostio/datasets/source.h"
 #include "proto/host_streams.pb.h"
 #include "replica/base/error.h"
 

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "hostio/augmentation.h"
+#include "hostio/datasets/augmentation.h"
 #include "hostio/datasets/dataset.h"
 
 namespace poprun::hostio {
