@@ -9,14 +9,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "launcher/console.h"
-#include "launcher/dry_run.h"
-#include "launcher/hosts.h"
-#include "launcher/inquiry.h"
-#include "launcher/job.h"
-#include "launcher/options.h"
-#include "launcher/placement.h"
-#include "launcher/progress.h"
+#include "launcher/job/dry_run.h"
+#include "launcher/job/inquiry.h"
+#include "launcher/job/job.h"
+#include "launcher/options/options.h"
+#include "launcher/placement/hosts.h"
+#include "launcher/placement/placement.h"
+#include "launcher/screen/console.h"
+#include "replica/base/text.h"
 
 /// poprun-emu, the command. Exit codes: design section 8.
 namespace poprun::launcher {

@@ -15,6 +15,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "replica/base/text.h"
+
 namespace poprun::launcher {
 namespace {
 
@@ -159,10 +161,9 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
     return {};
   }
   return fail(ErrorCode::kInfrastructure,
-              fmt::format("--output-dir {}: the weights need {:.1f} MiB, its disk has {:.1f} MiB "
+              fmt::format("--output-dir {}: the weights need {}, its disk has {} "
                           "free; make room, or choose another folder",
-                          folder, static_cast<double>(bytes) / (1 << 20),
-                          static_cast<double>(free) / (1 << 20)));
+                          folder, mebibytes_text(bytes), mebibytes_text(free)));
 }
 
 Status clear_results(const std::string& folder, const std::string& kept) {

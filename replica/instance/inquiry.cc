@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "proto/coordinator.pb.h"
+#include "replica/base/text.h"
 #include "replica/compiler/compile.h"
 #include "replica/compiler/placement/out_of_memory.h"
 #include "replica/instance/host_weights.h"
@@ -17,15 +18,6 @@
 
 namespace poprun {
 namespace {
-
-/// 12,345,678.
-std::string grouped(std::int64_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t place = text.size(); place > 3; place -= 3) {
-    text.insert(place - 3, ",");
-  }
-  return text;
-}
 
 struct ModelFigures {
   std::int64_t parameters = 0;
@@ -109,19 +101,6 @@ Answer list_models() {
   return answer;
 }
 
-std::string mebibytes(std::uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-}
-
-/// "149.3 us", as the summary of a run has it.
-std::string duration_text(double seconds) {
-  if (seconds >= 1) {
-    return fmt::format("{:.2f} s", seconds);
-  }
-  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", seconds * 1e3)
-                         : fmt::format("{:.1f} us", seconds * 1e6);
-}
-
 /// Null where the job has a built-in model.
 Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::JoinReply& job) {
   const proto::ModelConfig& model = job.config().model();
@@ -156,25 +135,23 @@ Status describe_job(const proto::JoinReply& job, std::string& text) {
   POPRUN_ASSIGN(Program program, plan_program(options));
   add_notes(onnx.get(), program);
   text += "# compiled\n";
-  row("parameters", grouped(static_cast<std::int64_t>(program.parameter_count())));
-  row("operators", grouped(static_cast<std::int64_t>(program.operator_count())));
+  row("parameters", grouped(program.parameter_count()));
+  row("operators", grouped(program.operator_count()));
   POPRUN_TRY(check_fits(program, options.micro_batch_size));
   POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
   POPRUN_TRY(check_weights_of(job, program));
   POPRUN_TRY(plan_dumps(program, training.dumps, training.total_steps));
   const proto::JobShape shape = job_shape(program, config, training);
   const std::string an_epoch =
-      training.inference ? ""
-                         : fmt::format(" ({} an epoch)",
-                                       grouped(static_cast<std::int64_t>(shape.steps_per_epoch())));
+      training.inference ? "" : fmt::format(" ({} an epoch)", grouped(shape.steps_per_epoch()));
   row(training.inference ? "batches" : "steps",
-      fmt::format("{} of {} samples{}", grouped(static_cast<std::int64_t>(shape.total_steps())),
-                  shape.samples_per_step(), an_epoch));
+      fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(),
+                  an_epoch));
   for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
     const proto::IpuMemory& memory = program.memory(ipu);
     row(fmt::format("IPU {} memory", ipu),
-        fmt::format("{} peak of {}, {} always live, planned", mebibytes(memory.peak()),
-                    mebibytes(memory.capacity()), mebibytes(memory.always_live())));
+        fmt::format("{} peak of {}, {} always live, planned", mebibytes_text(memory.peak()),
+                    mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live())));
     if (memory.peak() > 0) {
       row("  most is live", "at " + worst_place(program, ipu));
     }

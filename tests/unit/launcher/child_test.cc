@@ -1,4 +1,4 @@
-#include "launcher/child.h"
+#include "launcher/process/child.h"
 
 #include <chrono>
 #include <csignal>
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/supervisor.h"
+#include "launcher/process/supervisor.h"
 
 namespace poprun::launcher {
 namespace {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 
-#include "launcher/config_file.h"
-#include "launcher/nearest.h"
+#include "launcher/options/config_file.h"
+#include "launcher/options/nearest.h"
 
 namespace poprun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/coordinator.h"
+#include "launcher/wire/coordinator.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,9 +1,9 @@
-#include "launcher/job_state.h"
+#include "launcher/verdict/job_state.h"
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
-#include "launcher/post_mortem.h"
+#include "launcher/verdict/post_mortem.h"
 
 namespace poprun::launcher {
 namespace {

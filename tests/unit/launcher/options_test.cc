@@ -1,9 +1,9 @@
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 
 #include <gmock/gmock.h>
 
-#include "launcher/config_file.h"
-#include "launcher/option_table.h"
+#include "launcher/options/config_file.h"
+#include "launcher/options/option_table.h"
 
 namespace poprun::launcher {
 namespace {

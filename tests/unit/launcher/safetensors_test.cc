@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "launcher/model_file.h"
+#include "launcher/job/model_file.h"
 
 namespace poprun::launcher {
 namespace {

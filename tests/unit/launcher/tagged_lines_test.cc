@@ -1,4 +1,4 @@
-#include "launcher/tagged_lines.h"
+#include "launcher/mpi/tagged_lines.h"
 
 #include <gmock/gmock.h>
 
