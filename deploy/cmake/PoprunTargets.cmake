@@ -22,7 +22,7 @@ find_package(MPI REQUIRED COMPONENTS C)
 find_package(Protobuf REQUIRED)
 find_package(Boost REQUIRED COMPONENTS program_options)
 find_package(ZLIB REQUIRED)
-find_package(spdlog REQUIRED)
+find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
@@ -38,6 +38,7 @@ target_compile_options(poprun_flags INTERFACE
   # g++ 12 sees overlapping copies in every `"text" + std::string` (GCC bug 105329).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 target_compile_definitions(poprun_flags INTERFACE POPRUN_VERSION="${PROJECT_VERSION}")
+target_link_libraries(poprun_flags INTERFACE fmt::fmt)
 if(POPRUN_SANITIZE)
   add_compile_options(-fsanitize=${POPRUN_SANITIZE} -fno-sanitize-recover=all
                       -fno-omit-frame-pointer)
