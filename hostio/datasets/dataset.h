@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hostio/source.h"
+#include "hostio/datasets/source.h"
 #include "proto/host_streams.pb.h"
 #include "replica/base/error.h"
 

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "hostio/augmentation.h"
+#include "hostio/datasets/augmentation.h"
 #include "hostio/datasets/dataset.h"
 
 namespace poprun::hostio {

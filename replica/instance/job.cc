@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "hostio/sampling.h"
+#include "hostio/sampling/sampling.h"
 #include "replica/models/model.h"
 
 namespace poprun {

@@ -1,4 +1,4 @@
-#include "hostio/server.h"
+#include "hostio/streams/server.h"
 
 #include <cerrno>
 #include <chrono>
@@ -15,8 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "hostio/sampling.h"
-#include "hostio/wire.h"
+#include "hostio/sampling/sampling.h"
+#include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"
 
 namespace poprun::hostio {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hostio/datasets/dataset.h"
-#include "hostio/source.h"
+#include "hostio/datasets/source.h"
 #include "replica/base/error.h"
 
 /// Language-model samples cut from one long row of tokens.

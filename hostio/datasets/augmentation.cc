@@ -1,4 +1,4 @@
-#include "hostio/augmentation.h"
+#include "hostio/datasets/augmentation.h"
 
 #include <algorithm>
 #include <cstring>

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "hostio/datasets/dataset.h"
-#include "hostio/npy.h"
-#include "hostio/source.h"
+#include "hostio/datasets/source.h"
+#include "hostio/formats/npy.h"
 #include "replica/base/error.h"
 
 /// A dataset made of named NumPy arrays, one item a row. What an array is, its name says: which

@@ -5,7 +5,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include "hostio/datasets/dataset.h"
-#include "hostio/sampling.h"
+#include "hostio/sampling/sampling.h"
 
 /// What both ends of the HostStreams service agree on beside proto/host_streams.proto.
 namespace poprun::hostio {

@@ -1,4 +1,4 @@
-#include "hostio/wire.h"
+#include "hostio/streams/wire.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "hostio/array_dataset.h"
+#include "hostio/datasets/array_dataset.h"
 
 #include <algorithm>
 #include <cctype>

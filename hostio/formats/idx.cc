@@ -1,11 +1,11 @@
-#include "hostio/idx.h"
+#include "hostio/formats/idx.h"
 
 #include <array>
 
 #include <fmt/format.h>
 
-#include "hostio/content.h"
-#include "hostio/file_bytes.h"
+#include "hostio/formats/content.h"
+#include "hostio/formats/file_bytes.h"
 
 namespace poprun::hostio {
 namespace {

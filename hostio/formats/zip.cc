@@ -1,4 +1,4 @@
-#include "hostio/zip.h"
+#include "hostio/formats/zip.h"
 
 #include <algorithm>
 #include <span>
@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <zlib.h>
 
-#include "hostio/content.h"
+#include "hostio/formats/content.h"
 
 namespace poprun::hostio {
 namespace {

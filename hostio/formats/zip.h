@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "hostio/file_bytes.h"
+#include "hostio/formats/file_bytes.h"
 #include "replica/base/error.h"
 
 /// Zip archives, as far as NumPy writes them: members stored or deflated, on one disk, with the

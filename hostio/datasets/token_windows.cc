@@ -1,4 +1,4 @@
-#include "hostio/token_windows.h"
+#include "hostio/datasets/token_windows.h"
 
 #include <algorithm>
 #include <cstring>

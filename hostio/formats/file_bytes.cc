@@ -1,4 +1,4 @@
-#include "hostio/file_bytes.h"
+#include "hostio/formats/file_bytes.h"
 
 #include <algorithm>
 #include <cerrno>

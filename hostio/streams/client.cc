@@ -1,4 +1,4 @@
-#include "hostio/client.h"
+#include "hostio/streams/client.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 
-#include "hostio/wire.h"
+#include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"
 #include "replica/base/log.h"
 

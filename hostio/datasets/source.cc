@@ -1,4 +1,4 @@
-#include "hostio/source.h"
+#include "hostio/datasets/source.h"
 
 #include <algorithm>
 #include <charconv>

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "hostio/dataset_store.h"
+#include "hostio/streams/dataset_store.h"
 #include "replica/base/error.h"
 
 namespace poprun::hostio {

@@ -1,4 +1,4 @@
-#include "hostio/image_files.h"
+#include "hostio/datasets/image_files.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "hostio/idx.h"
+#include "hostio/formats/idx.h"
 
 namespace poprun::hostio {
 namespace {

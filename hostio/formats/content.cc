@@ -1,4 +1,4 @@
-#include "hostio/content.h"
+#include "hostio/formats/content.h"
 
 #include <algorithm>
 #include <cstring>
