@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "hostio/dataset_store.h"
-#include "hostio/server.h"
+#include "hostio/streams/dataset_store.h"
+#include "hostio/streams/server.h"
 #include "replica/base/log.h"
 
 /// poprun-emu-hostio, the data server. Exit codes: design section 8.

@@ -21,8 +21,8 @@
 
 #include "collectives/local/call.h"
 #include "collectives/mpi/mpi_world.h"
-#include "hostio/client.h"
-#include "hostio/sampling.h"
+#include "hostio/sampling/sampling.h"
+#include "hostio/streams/client.h"
 #include "replica/base/log.h"
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_outfeed.h"

@@ -2,15 +2,21 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <google/protobuf/message.h>
 
+#include "hostio/datasets/dataset.h"
+#include "launcher/options/hyper_parameters.h"
 #include "launcher/options/option_values.h"
+#include "replica/device/device.h"
+#include "replica/ops/optimizers/optimizer.h"
 
 namespace poprun::launcher {
 namespace {
@@ -265,10 +271,7 @@ Rows data() {
     };
   };
   return {
-      job("data.source", "SOURCE", "fashion-mnist",
-          "Dataset: fashion-mnist, idx:DIR, npz:FILE, npy:DIR, text:FILE, tokens:FILE, "
-          "tokens-u32:FILE, "
-          "synthetic:images=CxHxW,classes=N,items=N or synthetic:tokens,vocabulary=N,items=N",
+      job("data.source", "SOURCE", "fashion-mnist", "Dataset: " + one_of(hostio::dataset_forms()),
           Text{}),
       job("data.task", "NAME", "",
           "What becomes of tokens: next-token (default), or masked-lm as BERT",
@@ -303,20 +306,31 @@ Rows data() {
       job("data.prefetch-batches", "N", "4", "Batches in flight to one replica", Integer{1, 1024})};
 }
 
+/// "mk1, mk2 or bow".
+std::string one_of(const std::vector<std::string>& names) {
+  const std::vector<std::string> first(names.begin(), names.end() - 1);
+  return fmt::format("{}{}{}", fmt::join(first, ", "), first.empty() ? "" : " or ", names.back());
+}
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  std::ranges::transform(all_optimizers(), std::back_inserter(names), &Optimizer::name);
+  return names;
+}
+
 Rows training() {
   return {
       job("training.epochs", "N", "6", "Passes over the training data", Integer{1, 1000000}),
       job("training.steps", "N", "0",
           "Stop after this many steps instead; 0: as many as the epochs need",
           Integer{0, 1ULL << 48}),
-      job("training.optimizer", "NAME", "momentum", "sgd, momentum, adam, adamw or lamb",
-          Choice{{"sgd", "momentum", "adam", "adamw", "lamb"}}),
+      job("training.optimizer", "NAME", "momentum", one_of(optimizer_names()),
+          Choice{optimizer_names()}),
       job("training.learning-rate", "X", "0.05", "Step size", Real{0, 1e6, false}),
       job("training.schedule", "NAME", "constant",
           "Of the learning rate: constant, linear or cosine (fall to zero over the run), "
           "step (training.schedule-steps)",
           Choice{{"constant", "linear", "cosine", "step"}}),
-      job("training.momentum", "X", "0.9", "Of the momentum optimizer", Real{0, 1, true, false}),
       job("training.warmup-steps", "N", "0",
           "Steps over which the learning rate rises to its full value first",
           Integer{0, 1ULL << 48}),
@@ -339,17 +353,9 @@ Rows training() {
             o.config.mutable_training()->set_gradient_bucket_bytes(
                 static_cast<std::uint64_t>(v * 0x1p20));
           }),
-      job("training.nesterov", "BOOL", "false", "Nesterov's form of the momentum optimizer",
-          Boolean{}),
-      job("training.beta1", "X", "0.9", "Decay of the mean gradient of adam, adamw and lamb",
-          Real{0, 1, true, false}),
-      job("training.beta2", "X", "0.999",
-          "Decay of the mean squared gradient of adam, adamw and lamb", Real{0, 1, true, false}),
-      job("training.epsilon", "X", "1e-8",
-          "Added to the root of the mean squared gradient of adam, adamw and lamb",
-          Real{0, 1, false}),
       job("training.weight-decay", "X", "0",
-          "Times the weight, added to the gradient; with adamw and lamb to the update",
+          "Times the weight, added to the gradient, or to the update where the optimizer decouples "
+          "it",
           Real{0, 1e6}),
       job("training.gradient-accumulation", "N", "1", "Micro-batches of one replica in one step",
           Integer{1, 1 << 20}),
@@ -383,7 +389,7 @@ Rows memory_device_report() {
                     "convolution planner",
                     v));
               }),
-          job("device.ipu", "NAME", "mk2", "mk1, mk2 or bow", Choice{{"mk1", "mk2", "bow"}}),
+          job("device.ipu", "NAME", "mk2", one_of(device_names()), Choice{device_names()}),
           {"report.dump-tensors", 0, Group::kJob, Arity::kRepeated, "REGEX@STEP", "",
            "Write replica 0's tensors of training steps (REGEX@1,5) whose names match to "
            "dump-step-N.safetensors",
@@ -440,9 +446,9 @@ Rows compatibility() {
 std::span<const OptionRow> option_table() {
   static const Rows table = [] {
     Rows all;
-    for (const Rows& rows :
-         {general(), placement(), hosts(), data_server(), output(), timeouts(), model_sizes(),
-          model(), data(), training(), memory_device_report(), compatibility()}) {
+    for (const Rows& rows : {general(), placement(), hosts(), data_server(), output(), timeouts(),
+                             model_sizes(), model(), data(), training(), hyper_parameter_rows(),
+                             memory_device_report(), compatibility()}) {
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;

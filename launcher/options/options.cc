@@ -10,9 +10,10 @@
 #include <fmt/format.h>
 
 #include "launcher/options/config_file.h"
-#include "launcher/options/nearest.h"
+#include "launcher/options/hyper_parameters.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
+#include "replica/base/nearest.h"
 
 namespace poprun::launcher {
 namespace {
@@ -314,15 +315,6 @@ Status give_values(Options& options, std::span<const Written> written) {
   return {};
 }
 
-Status check_training(const proto::TrainingConfig& training) {
-  if (training.nesterov() && training.optimizer() != "momentum") {
-    return fail(ErrorCode::kUsage,
-                fmt::format("training.nesterov = true needs training.optimizer = momentum, had {}",
-                            training.optimizer()));
-  }
-  return {};
-}
-
 /// What only half precision has, and the loss scale that goes with it.
 Status resolve_precision(Options& options) {
   proto::TrainingConfig& training = *options.config.mutable_training();
@@ -404,7 +396,6 @@ void note_what_has_no_effect(Options& options) {
     return;
   }
   const proto::TrainingConfig& training = options.config.training();
-  const bool adaptive = training.optimizer() != "sgd" && training.optimizer() != "momentum";
   const bool falls = training.schedule() == "step";
   // A file that gives both is read by itself: its steps count.
   const bool asked_for_epochs =
@@ -415,11 +406,7 @@ void note_what_has_no_effect(Options& options) {
     const char* because;
   };
   for (const auto& [name, has_effect, because] :
-       {Case{"training.momentum", training.optimizer() == "momentum", "training.optimizer"},
-        Case{"training.beta1", adaptive, "training.optimizer"},
-        Case{"training.beta2", adaptive, "training.optimizer"},
-        Case{"training.epsilon", adaptive, "training.optimizer"},
-        Case{"training.schedule-steps", falls, "training.schedule"},
+       {Case{"training.schedule-steps", falls, "training.schedule"},
         Case{"training.schedule-decay", falls, "training.schedule"},
         Case{"training.epochs", training.steps() == 0 || !asked_for_epochs, "training.steps"}}) {
     const Setting& setting = setting_of(options, name);
@@ -501,7 +488,7 @@ Status resolve_instances(Options& options) {
 /// What no row can see alone.
 Status check_together(Options& options) {
   POPRUN_TRY(check_model(options));
-  POPRUN_TRY(check_training(options.config.training()));
+  POPRUN_TRY(resolve_hyper_parameters(options));
   POPRUN_TRY(resolve_precision(options));
   scale_learning_rate(options);
   note_what_has_no_effect(options);

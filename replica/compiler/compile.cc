@@ -220,9 +220,15 @@ Status add_evaluation(Graph& graph, const CompileOptions& options) {
   return end.status();
 }
 
-/// Lets the host write the weights instead of their initialisers.
-void load_from_host(Graph& graph, const std::vector<TensorId>& weights) {
+/// Lets the host write weights instead of their initialisers. Constants that the model brought have
+/// none: an operator makes them.
+void load_from_host(Graph& graph, std::vector<TensorId> weights) {
   auto& operations = graph.functions[0].regions[0].operations;
+  std::erase_if(weights, [&operations](TensorId id) {
+    return std::ranges::none_of(operations, [id](const Operation& operation) {
+      return operation.kind == "initialise" && operation.outputs[0] == id;
+    });
+  });
   const std::set<TensorId> written(weights.begin(), weights.end());
   std::erase_if(operations, [&written](const Operation& operation) {
     return written.contains(operation.outputs[0]);

@@ -13,10 +13,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "hostio/client.h"
-#include "hostio/dataset_store.h"
-#include "hostio/server.h"
-#include "hostio/wire.h"
+#include "hostio/streams/client.h"
+#include "hostio/streams/dataset_store.h"
+#include "hostio/streams/server.h"
+#include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"
 #include "tests/unit/hostio/idx_bytes.h"
 
