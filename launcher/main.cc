@@ -12,6 +12,7 @@
 #include "launcher/job/dry_run.h"
 #include "launcher/job/inquiry.h"
 #include "launcher/job/job.h"
+#include "launcher/options/help.h"
 #include "launcher/options/options.h"
 #include "launcher/placement/hosts.h"
 #include "launcher/placement/placement.h"

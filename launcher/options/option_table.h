@@ -8,8 +8,9 @@
 
 #include "launcher/options/options.h"
 
-/// The one table of options. A new option is one new row here, and a line in train.cfg if its name
-/// has a dot; a field of that name in RunConfig then gets its value.
+/// The one table of options. A new option is one new row in command_rows.cc or, if its name has a
+/// dot, in job_rows.cc, with a line in train.cfg; a field of that name in RunConfig then gets its
+/// value.
 namespace poprun::launcher {
 
 enum class Group : std::uint8_t {

@@ -11,7 +11,7 @@
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
 
-/// Everything a user can ask for, from one table (option_table.cc) for the command line and
+/// Everything a user can ask for, from one table (option_table.h) for the command line and
 /// train.cfg.
 ///
 ///   table's default  <  train.cfg (`[training]` + `seed = 7`)  <  command line (`--training.seed
@@ -77,9 +77,6 @@ Result<Options> parse_options(std::span<const std::string> args);
 
 /// The same with the text of train.cfg given. Never crashes, whatever the text (tests/fuzz).
 Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text);
-
-/// --help: usage, the rows in groups with their defaults, exit codes.
-std::string help_text();
 
 /// All values of `[section]` keys as a train.cfg, each marked with where it comes from.
 std::string resolved_config(const Options& options);

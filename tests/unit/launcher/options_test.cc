@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "launcher/options/config_file.h"
+#include "launcher/options/help.h"
 #include "launcher/options/option_table.h"
 
 namespace poprun::launcher {
