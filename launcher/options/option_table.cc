@@ -262,6 +262,18 @@ Rows model() {
       job("model.initial-weights", "FILE", "", "Start from these weights (.safetensors)", Text{})};
 }
 
+/// "mk1, mk2 or bow".
+std::string one_of(const std::vector<std::string>& names) {
+  const std::vector<std::string> first(names.begin(), names.end() - 1);
+  return fmt::format("{}{}{}", fmt::join(first, ", "), first.empty() ? "" : " or ", names.back());
+}
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  std::ranges::transform(all_optimizers(), std::back_inserter(names), &Optimizer::name);
+  return names;
+}
+
 Rows data() {
   const auto parameter = [](const char* key) {
     return [key](Options& o, const auto& value) {
@@ -304,18 +316,6 @@ Rows data() {
       job("data.micro-batch-size", "N", "16", "Samples a replica computes at once",
           Integer{1, 1 << 20}),
       job("data.prefetch-batches", "N", "4", "Batches in flight to one replica", Integer{1, 1024})};
-}
-
-/// "mk1, mk2 or bow".
-std::string one_of(const std::vector<std::string>& names) {
-  const std::vector<std::string> first(names.begin(), names.end() - 1);
-  return fmt::format("{}{}{}", fmt::join(first, ", "), first.empty() ? "" : " or ", names.back());
-}
-
-std::vector<std::string> optimizer_names() {
-  std::vector<std::string> names;
-  std::ranges::transform(all_optimizers(), std::back_inserter(names), &Optimizer::name);
-  return names;
 }
 
 Rows training() {
