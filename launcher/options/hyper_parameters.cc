@@ -34,12 +34,7 @@ std::vector<std::string> owners(std::string_view name) {
 }
 
 OptionRow row_of(const HyperParameter& own) {
-  OptionRow row{.name = fmt::format("{}{}", kSection, own.name),
-                .group = Group::kJob,
-                .placeholder = own.range ? "X" : "BOOL",
-                .fallback = own.fallback,
-                .help = fmt::format("{} ({})", own.help, fmt::join(owners(own.name), ", "))};
-  row.set = [own](Options& options, const std::string& text) -> Refusal {
+  const auto set = [own](Options& options, const std::string& text) -> Refusal {
     const Read<double> value = read(own, text);
     if (!value) {
       return value.error();
@@ -47,7 +42,12 @@ OptionRow row_of(const HyperParameter& own) {
     (*options.config.mutable_training()->mutable_hyper_parameters())[own.name] = *value;
     return std::nullopt;
   };
-  return row;
+  return {.name = fmt::format("{}{}", kSection, own.name),
+          .group = Group::kJob,
+          .placeholder = own.range ? "X" : "BOOL",
+          .fallback = own.fallback,
+          .help = fmt::format("{} ({})", own.help, fmt::join(owners(own.name), ", ")),
+          .set = set};
 }
 
 }  // namespace

@@ -72,8 +72,8 @@ bool is_answered_without_job(const CommandLine& line, Options& options) {
   if (options.help || options.version) {
     return true;
   }
-  const auto check_onnx =
-      std::ranges::find(line.written, "check-onnx", [](const Written& w) { return w.row->name; });
+  const auto check_onnx = std::ranges::find_if(
+      line.written, [](const Written& w) { return w.row->name == "check-onnx"; });
   if (asks_for("list-models")) {
     options.question = {"--list-models"};
   } else if (check_onnx != line.written.end()) {

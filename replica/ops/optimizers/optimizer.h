@@ -22,6 +22,7 @@ struct HyperParameter {
     double most;
     bool least_allowed = true;
     bool most_allowed = true;
+    friend bool operator==(const Range&, const Range&) = default;
   };
 
   std::string name;
@@ -31,10 +32,10 @@ struct HyperParameter {
 };
 
 struct Optimizer {
-  Operator rule;                    ///< As update_rule.h says; its kind is the optimiser's name.
-  std::vector<std::string> states;  ///< PARAMETER.STATE each, zero before the first step.
-  bool counts_updates = false;      ///< The rule takes the number of the update behind the rate.
-  std::vector<HyperParameter> hyper_parameters;
+  Operator rule;  ///< As update_rule.h says; its kind is the optimiser's name.
+  std::vector<std::string> states = {};  ///< PARAMETER.STATE each, zero before the first step.
+  bool counts_updates = false;  ///< The rule takes the number of the update behind the rate.
+  std::vector<HyperParameter> hyper_parameters = {};
 
   [[nodiscard]] const std::string& name() const { return rule.kind; }
 
