@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include "launcher/process/exit_text.h"
+
 namespace poprun::launcher {
 namespace {
 

@@ -9,8 +9,9 @@
 #include "launcher/job/inputs.h"
 #include "launcher/job/inquiry.h"
 #include "launcher/mpi/mpirun.h"
+#include "launcher/process/programs.h"
 #include "launcher/process/supervisor.h"
-#include "launcher/process/surroundings.h"
+#include "launcher/wire/job_token.h"
 #include "proto/inquiry.pb.h"
 
 namespace poprun::launcher {

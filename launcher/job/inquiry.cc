@@ -6,7 +6,8 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
-#include "launcher/process/surroundings.h"
+#include "launcher/process/exit_text.h"
+#include "launcher/process/programs.h"
 
 namespace poprun::launcher {
 

@@ -8,6 +8,8 @@
 #include "launcher/mpi/mpi_session.h"
 #include "launcher/mpi/mpirun.h"
 #include "launcher/placement/hosts.h"
+#include "launcher/placement/own_address.h"
+#include "launcher/wire/job_token.h"
 
 namespace poprun::launcher {
 namespace {
@@ -32,7 +34,7 @@ JobProcesses::JobProcesses(asio::io_context& loop, const Options& options,
       placement_(placement),
       console_(console),
       token_(std::move(token)),
-      own_address_(advertised_host(placement)),
+      own_address_(own_address(placement)),
       events_(std::move(events)),
       supervisor_(loop) {}
 

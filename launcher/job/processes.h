@@ -10,8 +10,8 @@
 #include "launcher/job/data_service.h"
 #include "launcher/options/options.h"
 #include "launcher/placement/placement.h"
+#include "launcher/process/programs.h"
 #include "launcher/process/supervisor.h"
-#include "launcher/process/surroundings.h"
 #include "launcher/screen/console.h"
 #include "launcher/verdict/job_state.h"
 

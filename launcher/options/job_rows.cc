@@ -125,7 +125,7 @@ Rows data() {
       job("data.prefetch-batches", "N", "4", "Batches in flight to one replica", Integer{1, 1024})};
 }
 
-Rows training() {
+Rows training_schedule() {
   return {
       job("training.epochs", "N", "6", "Passes over the training data", Integer{1, 1000000}),
       job("training.steps", "N", "0",
@@ -148,7 +148,11 @@ Rows training() {
       job("training.scale-learning-rate", "BASE_BATCH", "",
           "The learning rate is for this global batch: multiply it by the job's global batch / "
           "BASE_BATCH",
-          Integer{1, 1ULL << 32}, into(&Options::learning_rate_base_batch)),
+          Integer{1, 1ULL << 32}, into(&Options::learning_rate_base_batch))};
+}
+
+Rows training_update() {
+  return {
       job("training.clip-norm", "X", "0",
           "Largest norm of all gradients together, they are scaled down to it; 0: any",
           Real{0, 1e12}),
@@ -175,14 +179,17 @@ Rows training() {
       job("training.stochastic-rounding", "BOOL", "false",
           "With half precision: round at random, so that the mean is kept", Boolean{}),
       job("training.frozen", "REGEX", "", "Weights in whose name it has a match are not trained",
-          Regex{}),
-      job("training.check-finite", "BOOL", "true",
-          "Stop at the first operator that makes a NaN or an infinity, and name it", Boolean{}),
-      job("training.seed", "N", "42", "Of initial weights and shuffling",
-          Integer{0, std::numeric_limits<std::uint64_t>::max()}),
-      job("training.evaluate", "BOOL", "true", "Evaluate on the test data", Boolean{}),
-      job("training.evaluate-every-epochs", "N", "1", "0: only after the last step",
-          Integer{0, 1000000})};
+          Regex{})};
+}
+
+Rows training_run() {
+  return {job("training.check-finite", "BOOL", "true",
+              "Stop at the first operator that makes a NaN or an infinity, and name it", Boolean{}),
+          job("training.seed", "N", "42", "Of initial weights and shuffling",
+              Integer{0, std::numeric_limits<std::uint64_t>::max()}),
+          job("training.evaluate", "BOOL", "true", "Evaluate on the test data", Boolean{}),
+          job("training.evaluate-every-epochs", "N", "1", "0: only after the last step",
+              Integer{0, 1000000})};
 }
 
 Rows memory_device_report() {
@@ -209,8 +216,8 @@ Rows memory_device_report() {
 }  // namespace
 
 Rows job_rows() {
-  return joined(
-      {model_sizes(), model(), data(), training(), hyper_parameter_rows(), memory_device_report()});
+  return joined({model_sizes(), model(), data(), training_schedule(), training_update(),
+                 training_run(), hyper_parameter_rows(), memory_device_report()});
 }
 
 }  // namespace poprun::launcher

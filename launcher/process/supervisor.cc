@@ -1,10 +1,8 @@
 #include "launcher/process/supervisor.h"
 
 #include <csignal>
-#include <cstring>
 #include <utility>
 
-#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -106,15 +104,6 @@ void Supervisor::reap() {
       }
     }
   }
-}
-
-std::string exit_text(int status) {
-  if (!WIFSIGNALED(status)) {
-    return fmt::format("exited with code {}", WEXITSTATUS(status));
-  }
-  const char* name = sigabbrev_np(WTERMSIG(status));
-  return fmt::format("was killed by signal {}{}", WTERMSIG(status),
-                     name == nullptr ? "" : fmt::format(" (SIG{})", name));
 }
 
 }  // namespace poprun::launcher

@@ -74,7 +74,4 @@ class Supervisor {
   Process inquiry_;
 };
 
-/// `exited with code 3`, `was killed by signal 9 (SIGKILL)`.
-std::string exit_text(int status);
-
 }  // namespace poprun::launcher

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
-#include "launcher/process/supervisor.h"
+#include "launcher/process/exit_text.h"
 
 namespace poprun::launcher {
 namespace {

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcher/process/exit_text.h"
 #include "launcher/process/supervisor.h"
 
 namespace poprun::launcher {
