@@ -24,6 +24,7 @@ constexpr double kOversleptSeconds = 1;       // A tick this late: it was us who
 constexpr double kToldSeconds = 4;            // And then the user should know.
 constexpr double kDetailsSeconds = 2.5;       // mpirun tells a signal about 2 s after the death.
 constexpr double kPeersFailureSeconds = 0.5;  // One side's words come before those of the others.
+constexpr double kDumpSeconds = 2;            // Without a piece of what replica 0 has dumped.
 constexpr double kQuietSeconds = 4;           // And two heartbeats: no machine is so busy.
 constexpr double kDrainSeconds = 3;
 constexpr double kStopSeconds = 1.5;   // Then everything gets SIGKILL,
@@ -193,9 +194,15 @@ void Job::on_leave(std::uint32_t instance, bool orderly) {
 
 void Job::on_failure(const proto::Failure& failure) {
   state_.failure(failure);
-  const bool has_other_sides = failure.exit_code() == static_cast<std::uint32_t>(kInfrastructure) ||
-                               failure.exit_code() == static_cast<std::uint32_t>(ErrorCode::kBug);
-  expect_details(has_other_sides ? kPeersFailureSeconds : 0);
+  const auto has_code = [&failure](ErrorCode code) {
+    return failure.exit_code() == static_cast<std::uint32_t>(exit_code_of(code));
+  };
+  // A number that ends a step ends replica 0 there, too, or keeps it waiting: until then it sends
+  // what it has dumped of the step, and no instance goes before we are decided.
+  const bool dumps_come = has_code(ErrorCode::kData) && results_.awaits_dumps();
+  awaits_dumps_ = awaits_dumps_ || dumps_come;
+  const bool has_other_sides = has_code(ErrorCode::kInfrastructure) || has_code(ErrorCode::kBug);
+  expect_details(has_other_sides ? kPeersFailureSeconds : dumps_come ? kDumpSeconds : 0);
 }
 
 Status Job::on_report(const proto::ReportItem& item) {
@@ -208,6 +215,8 @@ Status Job::on_report(const proto::ReportItem& item) {
   } else if (item.has_output()) {
     const auto items = static_cast<std::uint64_t>(item.output().shape(0));
     display_.outputs(results_.items_written(), items, monotonic_seconds());
+  } else if (item.has_dumped() && awaits_dumps_) {
+    decide_at_ = monotonic_seconds() + kDumpSeconds;
   }
   return taken;
 }
@@ -219,6 +228,8 @@ Status Job::on_report_end() {
   Status written = results_.finish();
   if (!written) {
     give_error(written.error());
+  } else if (awaits_dumps_) {
+    decide();
   }
   return written;
 }
@@ -254,8 +265,7 @@ void Job::on_mpirun_exit(int status) {
     decide();
     return;
   }
-  give_verdict(
-      mpirun_verdict(state_, status, router_.notices().essential(), results_.path("logs")));
+  give_verdict(mpirun_verdict(state_, status, router_.notices(), results_.path("logs")));
 }
 
 void Job::on_data_server_exit(int status) {
@@ -394,8 +404,12 @@ void Job::expect_details(double seconds) {
 }
 
 void Job::decide() {
-  if (const std::optional<Verdict> verdict = name_cause(
+  if (std::optional<Verdict> verdict = name_cause(
           state_, monotonic_seconds(), kQuietSeconds + 2 * options_.heartbeat_interval_seconds)) {
+    if (awaits_dumps_ && results_.awaits_dumps()) {
+      verdict->more.push_back(
+          fmt::format("  replica 0 sent nothing more of what it dumps for {} s", kDumpSeconds));
+    }
     give_verdict(*verdict);
   }
 }
@@ -442,7 +456,7 @@ void Job::write_failure(const Verdict& verdict) {
 }
 
 void Job::give_error(const Error& error) {
-  give_verdict({static_cast<int>(error.code), error.message});
+  give_verdict({exit_code_of(error.code), error.message});
 }
 
 void Job::stop(int exit_code, bool at_once) {

@@ -112,10 +112,11 @@ class Job final : private CoordinatorEvents {
   int exit_code_ = 0;
   int signal_ = 0;  ///< The first one that asked us to end.
   double last_tick_ = 0;
-  double decide_at_ = 0;    ///< 0: nothing to decide.
-  double held_since_ = 0;   ///< When the last of mpirun's waiting lines came.
-  double drain_until_ = 0;  ///< Infinite once all steps are done.
-  double left_at_ = 0;      ///< When the last instance went.
+  double decide_at_ = 0;       ///< 0: nothing to decide.
+  bool awaits_dumps_ = false;  ///< Before it is decided.
+  double held_since_ = 0;      ///< When the last of mpirun's waiting lines came.
+  double drain_until_ = 0;     ///< Infinite once all steps are done.
+  double left_at_ = 0;         ///< When the last instance went.
   double stopping_since_ = 0;
   bool dataset_known_ = false;
 };

@@ -50,20 +50,22 @@ void remove_shared_memory(std::uint64_t ranks_job) {
 
 Status check_room_for_mpi_session(std::uint32_t instances) {
   // Measured with 4.1.4: 8,253 KiB for 2, 8,309 for 16, 8,509 for 64 ranks.
-  const double needed_mib = (8300 + 4.0 * instances) / 1024;
+  const Bytes needed{(8300 + 4 * std::int64_t{instances}) * 1024};
   const std::string folder = temporary_folder();
   struct statvfs disk {};
   if (statvfs(folder.c_str(), &disk) != 0) {
     return {};  // Open MPI makes a folder that is not there, or says why not.
   }
-  const double free_mib = static_cast<double>(disk.f_bfree * disk.f_frsize) / (1 << 20);
-  if (free_mib >= needed_mib) {
+  const Bytes free{static_cast<std::int64_t>(disk.f_bfree * disk.f_frsize)};
+  if (free >= needed) {
     return {};
   }
-  return fail(ErrorCode::kUnreachable,
+  const auto mib = [](Bytes bytes) { return static_cast<double>(bytes.count()) / (1 << 20); };
+  return fail(ErrorCode::kHostResources,
               fmt::format("Open MPI needs {:.1f} MiB in {} for its start, {:.1f} MiB are free; "
                           "make room, or name another folder by TMPDIR",
-                          needed_mib, folder, free_mib));
+                          mib(needed), folder, mib(free)),
+              {.shortage = Shortage{.needed = needed, .had = free}});
 }
 
 void remove_mpi_session(pid_t mpirun) {

@@ -162,7 +162,9 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
               fmt::format("--output-dir {}: the weights need {:.1f} MiB, its disk has {:.1f} MiB "
                           "free; make room, or choose another folder",
                           folder, static_cast<double>(bytes) / (1 << 20),
-                          static_cast<double>(free) / (1 << 20)));
+                          static_cast<double>(free) / (1 << 20)),
+              {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)},
+                                    .had = Bytes{static_cast<std::int64_t>(free)}}});
 }
 
 Status clear_results(const std::string& folder, const std::string& kept) {

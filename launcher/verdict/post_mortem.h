@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/mpi/tagged_lines.h"
 #include "launcher/verdict/job_state.h"
 
 /// Who is to blame, in words. Pure functions of what the launcher knows.
@@ -31,9 +32,9 @@ Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> in
 /// Over the instances that never joined. Requires: there are some.
 Verdict absence_verdict(const JobState& state, double waited_seconds);
 
-/// Over the end of mpirun where nobody told more. `status` is that of waitpid, `essential` what
-/// mpirun said of it, `logs` where the replicas' are.
-Verdict mpirun_verdict(const JobState& state, int status, const std::string& essential,
+/// Over the end of mpirun where nobody told more. `status` is that of waitpid, `notices` what
+/// mpirun said, `logs` where the replicas' are.
+Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
                        const std::string& logs);
 
 /// `replica 5 (instance 5, host node1, pid 4711)`.
