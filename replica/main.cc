@@ -19,7 +19,6 @@
 #include <mpi.h>
 #include <unistd.h>
 
-#include "collectives/local/call.h"
 #include "collectives/mpi/mpi_world.h"
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/client.h"
@@ -37,7 +36,6 @@ namespace poprun {
 namespace {
 
 constexpr double kJoinTimeoutSeconds = 120;
-constexpr std::chrono::seconds kDumpGrace{2};
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -49,21 +47,12 @@ std::string host_name() {
   return name;
 }
 
-/// Tells the launcher why, and ends the process at once: MPI's own end would wait for the others.
-[[noreturn]] void leave(CoordinatorClient& client, std::uint32_t instance, ReplicaId self,
-                        const Error& error, const std::vector<std::string>& recent_calls = {}) {
-  proto::Failure failure;
-  failure.set_instance(instance);
-  failure.set_replica(index_of(self));
-  failure.set_host(host_name());
-  failure.set_exit_code(static_cast<std::uint32_t>(error.code));
-  failure.set_message(error.message);
-  for (const std::size_t replica : collectives::missing_in(error.message)) {
-    failure.add_missing(static_cast<std::uint32_t>(replica));
-  }
-  failure.mutable_recent_calls()->Assign(recent_calls.begin(), recent_calls.end());
-  client.fail(failure);
-  ::_exit(static_cast<int>(error.code));
+/// Tells the launcher why, and ends the process once it may go: MPI's own end would wait for the
+/// others.
+[[noreturn]] void leave(CoordinatorClient& client, ReplicaId self, const Error& error,
+                        const std::vector<std::string>& recent_calls = {}) {
+  client.fail(self, error, recent_calls);
+  ::_exit(exit_code_of(error.code));
 }
 
 class Instance {
@@ -103,19 +92,13 @@ class Instance {
   [[noreturn]] void leave_with(ReplicaId self, const Error& error,
                                const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
-    const bool dumps =
-        error.code == ErrorCode::kData && reply_.config().report().dump_tensors_size() > 0;
-    if (dumps && self != ReplicaId{0}) {
-      // Our exit ends replica 0, which may be sending the very step that a number ended here; most
-      // often the same number ends it there, too.
-      std::this_thread::sleep_for(kDumpGrace);
-    }
-    const std::lock_guard lock(mutex);
-    if (dumps) {
-      // A launcher that does not take the dump will not take the reason either.
+    if (self == ReplicaId{0} && error.code == ErrorCode::kData) {
+      // What was dumped of the step that a number ended; the launcher waits for it. One that does
+      // not take it will not take the reason either.
       static_cast<void>(client_.finish());
     }
-    leave(client_, environment_.instance, self, error, recent_calls);
+    const std::lock_guard lock(mutex);
+    leave(client_, self, error, recent_calls);
   }
 
  private:
@@ -324,7 +307,7 @@ int run() {
   const auto environment = read_instance_environment();
   if (!environment) {
     log::write(log::Level::kError, "", "poprun-emu-replica: " + environment.error().message);
-    return static_cast<int>(environment.error().code);
+    return exit_code_of(environment.error().code);
   }
   const char* level = std::getenv("POPRUN_EMU_LOG_LEVEL");
   log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug
@@ -341,11 +324,11 @@ int run() {
     if (!reply) {
       log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),
                  reply.error().message);
-      ::_exit(static_cast<int>(reply.error().code));
+      ::_exit(exit_code_of(reply.error().code));
     }
     const std::chrono::seconds limit(reply->collective_timeout_seconds());
     if (mpi.wait_for(limit) != std::future_status::ready) {
-      leave(client, environment->instance, ReplicaId{environment->first_replica},
+      leave(client, ReplicaId{environment->first_replica},
             {ErrorCode::kInfrastructure,
              fmt::format("MPI_Init did not end within {} s after this instance had joined the job; "
                          "it waits for all others, over the network between the hosts "
@@ -385,7 +368,7 @@ int run() {
   } catch (...) {
     std::abort();
   }
-  ::_exit(static_cast<int>(ErrorCode::kUnreachable));
+  ::_exit(exit_code_of(ErrorCode::kHostResources));
 }
 
 /// A question instead of a job.
@@ -394,7 +377,7 @@ int answer(const std::vector<std::string>& arguments) {
   fmt::print("{}", answer.text);
   if (!answer.status) {
     fmt::print(stderr, "{}\n", answer.status.error().message);
-    return static_cast<int>(answer.status.error().code);
+    return exit_code_of(answer.status.error().code);
   }
   return 0;
 }

@@ -75,7 +75,8 @@ Error unreachable(const std::string& address, milliseconds timeout, const std::s
   return {ErrorCode::kUnreachable,
           fmt::format("data server {} did not answer for {:g} s{}; start it again with: "
                       "poprun-emu-hostio --port {}",
-                      address, seconds(timeout), progress, address.substr(address.rfind(':') + 1))};
+                      address, seconds(timeout), progress, address.substr(address.rfind(':') + 1)),
+          {.address = address}};
 }
 
 /// One Pull call on a channel of its own. Belongs to one thread, except cancel().

@@ -33,6 +33,7 @@ grpc::Status status_of(const Error& error) {
       return {grpc::StatusCode::DATA_LOSS, error.message};
     case ErrorCode::kUnreachable:
     case ErrorCode::kBug:
+    case ErrorCode::kHostResources:
     case ErrorCode::kInfrastructure:
     case ErrorCode::kOutOfMemory:
       break;
@@ -281,7 +282,7 @@ Error why_not_listening(const ServerOptions& options) {
   close(probe);
   freeaddrinfo(found);
   if (reason == EADDRINUSE) {
-    return {ErrorCode::kUnreachable,
+    return {ErrorCode::kHostResources,
             fmt::format("port {} on {} is in use; choose another with --port (0: any free one)",
                         options.port, options.bind)};
   }

@@ -24,8 +24,8 @@ class Server {
   /// Listens when it returns. `datasets` outlives the server.
   ///
   /// Errors
-  ///   kUnreachable  the port is in use; names it and the remedy.
-  ///   kUsage        the address is none of this host.
+  ///   kHostResources  the port is in use; names it and the remedy.
+  ///   kUsage          the address is none of this host.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options,
                                                DatasetStore& datasets);
 

@@ -94,7 +94,7 @@ class Compilation {
 
   void end_with(const Error& error) {
     console_.say(error.message);
-    exit_code_ = static_cast<int>(error.code);
+    exit_code_ = exit_code_of(error.code);
     over_ = true;
   }
 

@@ -48,7 +48,7 @@ int ask_replica(const std::vector<std::string>& arguments, const std::string& in
   });
   if (!started) {
     console.say(started.error().message);
-    return static_cast<int>(started.error().code);
+    return exit_code_of(started.error().code);
   }
   loop.run();
   return exit_code;

@@ -26,7 +26,7 @@ class Inquiry {
   /// comes, what it complains of in the launcher's name.
   ///
   /// Errors
-  ///   kUnreachable  it cannot be started.
+  ///   kHostResources  it cannot be started.
   Status start(const std::vector<std::string>& arguments, const std::string& input, OnExit on_exit);
 
  private:

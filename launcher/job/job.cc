@@ -15,8 +15,6 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr int kInfrastructure = static_cast<int>(ErrorCode::kInfrastructure);
-
 Deadlines::Limits limits_of(const Options& options) {
   return {.heartbeat_interval = options.heartbeat_interval_seconds,
           .heartbeat_timeout = options.heartbeat_timeout_seconds,
@@ -140,15 +138,25 @@ void Job::on_leave(std::uint32_t instance, bool orderly) {
 
 void Job::on_failure(const proto::Failure& failure) {
   state_.failure(failure);
-  const bool has_other_sides = failure.exit_code() == static_cast<std::uint32_t>(kInfrastructure) ||
-                               failure.exit_code() == static_cast<std::uint32_t>(ErrorCode::kBug);
-  trouble(has_other_sides ? Deadlines::Trouble::kOneSide : Deadlines::Trouble::kCause);
+  const auto has_code = [&failure](ErrorCode code) {
+    return failure.exit_code() == static_cast<std::uint32_t>(exit_code_of(code));
+  };
+  // A number that ends a step ends replica 0 there, too, or keeps it waiting: until then it sends
+  // what it has dumped of the step, and no instance goes before we are decided.
+  const bool dumps_come = has_code(ErrorCode::kData) && record_.results().awaits_dumps();
+  awaits_dumps_ = awaits_dumps_ || dumps_come;
+  const bool has_other_sides = has_code(ErrorCode::kInfrastructure) || has_code(ErrorCode::kBug);
+  trouble(has_other_sides ? Deadlines::Trouble::kOneSide
+          : dumps_come    ? Deadlines::Trouble::kDumps
+                          : Deadlines::Trouble::kCause);
 }
 
 Status Job::on_report(const proto::ReportItem& item) {
   Status taken = record_.take(item, /*shows=*/!ending(), monotonic_seconds());
   if (!taken) {
     give_error(taken.error());
+  } else if (item.has_dumped() && awaits_dumps_) {
+    deadlines_.dump_came(monotonic_seconds());
   }
   return taken;
 }
@@ -160,6 +168,8 @@ Status Job::on_report_end() {
   Status written = record_.finish_report();
   if (!written) {
     give_error(written.error());
+  } else if (awaits_dumps_) {
+    decide();
   }
   return written;
 }
@@ -196,8 +206,8 @@ void Job::on_mpirun_exit(int status) {
     decide();
     return;
   }
-  give_verdict(mpirun_verdict(state_, status, record_.mpirun_output().notices().essential(),
-                              record_.logs_folder()));
+  give_verdict(
+      mpirun_verdict(state_, status, record_.mpirun_output().notices(), record_.logs_folder()));
 }
 
 void Job::on_data_server_exit(int status) {
@@ -267,8 +277,12 @@ void Job::trouble(Deadlines::Trouble kind) {
 }
 
 void Job::decide() {
-  if (const std::optional<Verdict> verdict =
+  if (std::optional<Verdict> verdict =
           name_cause(state_, monotonic_seconds(), deadlines_.quiet_seconds())) {
+    if (awaits_dumps_ && record_.results().awaits_dumps()) {
+      verdict->more.push_back(fmt::format("  replica 0 sent nothing more of what it dumps for {} s",
+                                          Deadlines::kDumpSeconds));
+    }
     give_verdict(*verdict);
   }
 }
@@ -289,7 +303,7 @@ void Job::give_verdict(const Verdict& verdict) {
 }
 
 void Job::give_error(const Error& error) {
-  give_verdict({static_cast<int>(error.code), error.message});
+  give_verdict({exit_code_of(error.code), error.message});
 }
 
 void Job::stop(int exit_code, bool at_once) {

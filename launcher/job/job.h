@@ -101,7 +101,8 @@ class Job final : private CoordinatorEvents {
 
   Phase phase_ = Phase::kRunning;
   int exit_code_ = 0;
-  int signal_ = 0;  ///< The first one that asked us to end.
+  int signal_ = 0;             ///< The first one that asked us to end.
+  bool awaits_dumps_ = false;  ///< Before it is decided.
   bool dataset_known_ = false;
 };
 

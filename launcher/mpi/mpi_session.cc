@@ -51,20 +51,22 @@ void remove_shared_memory(std::uint64_t ranks_job) {
 
 Status check_room_for_mpi_session(std::uint32_t instances) {
   // Measured with 4.1.4: 8,253 KiB for 2, 8,309 for 16, 8,509 for 64 ranks.
-  const std::uint64_t needed = (8300 + std::uint64_t{4} * instances) << 10;
+  const Bytes needed{(8300 + 4 * std::int64_t{instances}) * 1024};
   const std::string folder = temporary_folder();
   struct statvfs disk {};
   if (statvfs(folder.c_str(), &disk) != 0) {
     return {};  // Open MPI makes a folder that is not there, or says why not.
   }
-  const std::uint64_t free = std::uint64_t{disk.f_bfree} * disk.f_frsize;
+  const Bytes free{static_cast<std::int64_t>(disk.f_bfree * disk.f_frsize)};
   if (free >= needed) {
     return {};
   }
-  return fail(ErrorCode::kUnreachable,
-              fmt::format("Open MPI needs {} in {} for its start, {} are free; "
-                          "make room, or name another folder by TMPDIR",
-                          mebibytes_text(needed), folder, mebibytes_text(free)));
+  return fail(ErrorCode::kHostResources,
+              fmt::format("Open MPI needs {} in {} for its start, {} are free; make room, or name "
+                          "another folder by TMPDIR",
+                          mebibytes_text(static_cast<std::uint64_t>(needed.count())), folder,
+                          mebibytes_text(static_cast<std::uint64_t>(free.count()))),
+              {.shortage = Shortage{.needed = needed, .had = free}});
 }
 
 void remove_mpi_session(pid_t mpirun) {

@@ -15,8 +15,8 @@
 namespace poprun::launcher {
 
 /// Errors
-///   kUnreachable  the disk of that folder has no room for the session of so many instances, which
-///                 die of it one by one.
+///   kHostResources  the disk of that folder has no room for the session of so many instances,
+///                   which die of it one by one.
 Status check_room_for_mpi_session(std::uint32_t instances);
 
 /// Removes what a dead `mpirun` and its ranks left. One that ended in order left nothing, and

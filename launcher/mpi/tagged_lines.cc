@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t kNoticeCharactersMax = 250;
 constexpr std::size_t kNoticesMax = 200;
+constexpr const char* kUnknownOption = "unknown option";
 
 /// Reads an unsigned integer off the front of `text`.
 std::optional<std::uint32_t> take_number(std::string_view& text) {
@@ -154,7 +155,7 @@ std::string MpirunNotices::essential() const {
   }
   for (const char* telling :
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused",
-        "Permission denied", "Host key verification failed", "unrecognized", "unknown option",
+        "Permission denied", "Host key verification failed", "unrecognized", kUnknownOption,
         ": Error:", "unable to reliably start"}) {
     // A line of a notice that has the folder in another one begins so.
     if (std::string line = line_with(telling); !line.empty() && !line.starts_with("Error:")) {
@@ -166,6 +167,10 @@ std::string MpirunNotices::essential() const {
     notice += ' ' + lines_[i];
   }
   return notice;
+}
+
+bool MpirunNotices::refuses_arguments() const {
+  return essential().find(kUnknownOption) != std::string::npos;
 }
 
 }  // namespace poprun::launcher

@@ -8,7 +8,9 @@
 #include <utility>
 #include <vector>
 
-/// What mpirun and replicas write in front of a line, read back.
+/// What mpirun and replicas write in front of a line, read back, and what mpirun and ssh say of
+/// their failures. Theirs have no other form than English, so this is the one place that looks for
+/// words: what our own programs know of an error comes as Facts (replica/base/error.h).
 namespace poprun::launcher {
 
 struct TaggedLine {
@@ -65,6 +67,9 @@ class MpirunNotices {
 
   /// Why nothing could be started, in one line; empty if mpirun said nothing.
   [[nodiscard]] std::string essential() const;
+
+  /// Whether the reason is mpirun's own command line, with arguments that it does not know.
+  [[nodiscard]] bool refuses_arguments() const;
 
  private:
   std::vector<std::string> lines_;  ///< The first 200, without rulers and empty lines.

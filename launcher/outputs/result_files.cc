@@ -155,7 +155,9 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
   return fail(ErrorCode::kInfrastructure,
               fmt::format("--output-dir {}: the weights need {}, its disk has {} "
                           "free; make room, or choose another folder",
-                          folder, mebibytes_text(bytes), mebibytes_text(free)));
+                          folder, mebibytes_text(bytes), mebibytes_text(free)),
+              {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)},
+                                    .had = Bytes{static_cast<std::int64_t>(free)}}});
 }
 
 Status clear_results(const std::string& folder, const std::string& kept) {

@@ -32,7 +32,7 @@ struct PipeEnds {
 Result<PipeEnds> make_pipe() {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-    return fail(ErrorCode::kUnreachable,
+    return fail(ErrorCode::kHostResources,
                 fmt::format("no pipe for a child process: {}", std::strerror(errno)));
   }
   return PipeEnds{ends[0], ends[1]};
@@ -129,7 +129,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   POPRUN_ASSIGN(const PipeEnds report, make_pipe());
   const int in = readable_text(program.input);
   if (in < 0) {
-    return fail(ErrorCode::kUnreachable,
+    return fail(ErrorCode::kHostResources,
                 fmt::format("no {} B of memory for the input of {}: {}", program.input.size(),
                             program.path, std::strerror(errno)));
   }
@@ -154,7 +154,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   auto out_pipe = std::make_shared<Pipe>(loop, out.read, std::move(on_stdout));
   auto err_pipe = std::make_shared<Pipe>(loop, err.read, std::move(on_stderr));
   if (pid < 0 || told == static_cast<ssize_t>(sizeof(reason))) {
-    return fail(ErrorCode::kUnreachable,
+    return fail(ErrorCode::kHostResources,
                 fmt::format("{} cannot be started: {}", program.path, std::strerror(reason)));
   }
   setpgid(pid, pid);  // Also here, so that a signal sent right now finds the group.

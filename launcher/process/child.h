@@ -34,7 +34,7 @@ class Child {
   using OnLine = std::function<void(std::string_view line)>;
 
   /// Errors
-  ///   kUnreachable  the program can't be started; names it and the reason.
+  ///   kHostResources  the program can't be started; names it and the reason.
   static Result<std::unique_ptr<Child>> start(asio::io_context& loop, const Program& program,
                                               OnLine on_stdout, OnLine on_stderr);
 

@@ -50,7 +50,7 @@ Result<pid_t> start_guard(pid_t mpirun) {
     keep_watch(launcher, mpirun);
   }
   if (guard < 0) {
-    return fail(ErrorCode::kUnreachable,
+    return fail(ErrorCode::kHostResources,
                 fmt::format("no process to guard mpirun: {}", std::strerror(errno)));
   }
   return guard;

@@ -16,7 +16,7 @@ namespace poprun::launcher {
 /// mpirun takes the second one for "at once, without cleaning up".
 ///
 /// Errors
-///   kUnreachable  no process could be started; says why.
+///   kHostResources  no process could be started; says why.
 Result<pid_t> start_guard(pid_t mpirun);
 
 }  // namespace poprun::launcher

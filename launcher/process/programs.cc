@@ -22,7 +22,7 @@ fs::path own_folder() {
 Result<std::string> beside_us(const char* name) {
   const fs::path path = own_folder() / name;
   if (access(path.c_str(), X_OK) != 0) {
-    return fail(ErrorCode::kUnreachable,
+    return fail(ErrorCode::kHostResources,
                 fmt::format("{} is not executable or not there; the three programs poprun-emu, "
                             "poprun-emu-replica and poprun-emu-hostio belong into one folder",
                             path.string()));
@@ -40,7 +40,7 @@ Result<std::string> from_path(const char* name) {
     }
   }
   return fail(
-      ErrorCode::kUnreachable,
+      ErrorCode::kHostResources,
       fmt::format("{} is not in PATH; install Open MPI 4.1, on Debian: apt install openmpi-bin",
                   name));
 }

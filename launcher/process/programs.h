@@ -13,7 +13,7 @@ struct Programs {
 };
 
 /// Errors
-///   kUnreachable  one is missing; names where it was looked for and what to install.
+///   kHostResources  one is missing; names where it was looked for and what to install.
 Result<Programs> find_programs();
 
 /// Where they are, found or not: for --dry-run and questions.

@@ -23,6 +23,8 @@ double patience(Deadlines::Trouble kind) {
       return 0;
     case Deadlines::Trouble::kOneSide:
       return kOneSideSeconds;
+    case Deadlines::Trouble::kDumps:
+      return Deadlines::kDumpSeconds;
     case Deadlines::Trouble::kLostTouch:
       return kLostTouchSeconds;
   }
@@ -37,6 +39,12 @@ Deadlines::Deadlines(const Limits& limits, double launched_at)
 void Deadlines::trouble(Trouble kind, double now) {
   const double at = now + patience(kind);
   judge_at_ = std::min(judge_at_.value_or(at), at);
+}
+
+void Deadlines::dump_came(double now) {
+  if (judge_at_) {
+    judge_at_ = now + kDumpSeconds;
+  }
 }
 
 void Deadlines::draining(bool all_steps_done, double now) {

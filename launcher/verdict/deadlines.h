@@ -23,6 +23,7 @@ class Deadlines {
   enum class Trouble : std::uint8_t {
     kCause,      ///< Somebody said or saw why: there is nothing to wait for.
     kOneSide,    ///< One replica's view of an exchange: the others' words may be worth more.
+    kDumps,      ///< A number ended a step: replica 0 may be sending what it dumped of it.
     kLostTouch,  ///< A heartbeat connection broke: mpirun may know how the process ended.
   };
 
@@ -55,11 +56,15 @@ class Deadlines {
 
   /// For a drained job to finish its step and save.
   static constexpr double kDrainSeconds = 3;
+  /// Between two pieces of what replica 0 dumped.
+  static constexpr double kDumpSeconds = 2;
 
   Deadlines(const Limits& limits, double launched_at);
 
   /// What happened, at `now`.
   void trouble(Trouble kind, double now);
+  /// A verdict that is to come waits for the next piece.
+  void dump_came(double now);
   void mpirun_line_held(double now) { line_held_at_ = now; }
   void left(double now) { left_at_ = now; }
   /// Asked to end: in its own time where all steps are done and only results are to come.

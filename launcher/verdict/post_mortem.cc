@@ -143,6 +143,24 @@ std::vector<std::string> last_calls(const proto::Failure& failure, int count) {
   return lines;
 }
 
+/// What a failure is about, a line each.
+std::vector<std::string> facts_of(const proto::Failure& failure) {
+  std::vector<std::string> lines;
+  if (failure.missing_size() > 0) {
+    const std::vector<std::uint32_t> missing{failure.missing().begin(), failure.missing().end()};
+    lines.push_back(fmt::format("  missing: replica{} {}", missing.size() == 1 ? "" : "s",
+                                number_ranges(missing)));
+  }
+  if (!failure.address().empty()) {
+    lines.push_back("  address: " + failure.address());
+  }
+  if (failure.has_needed_bytes()) {
+    lines.push_back(
+        fmt::format("  needed: {} B, had: {} B", failure.needed_bytes(), failure.had_bytes()));
+  }
+  return lines;
+}
+
 /// The replicas that one waited for in vain, as far as they belong to the job; rising.
 std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::Failure& failure) {
   std::vector<std::uint32_t> replicas;
@@ -275,15 +293,15 @@ Verdict timeout_verdict(const JobState& state, double limit_seconds, std::uint64
           meanwhile(state, {}, now)};
 }
 
-Verdict mpirun_verdict(const JobState& state, int status, const std::string& essential,
+Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
                        const std::string& logs) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
     return {kInfrastructure, "all instances ended without reporting their results; see " + logs};
   }
   const std::string ended = "mpirun " + exit_text(status);
+  const std::string essential = notices.essential();
   if (std::ranges::none_of(state.instances(), &InstanceView::joined)) {
-    const bool wrong_arguments = essential.find("unknown option") != std::string::npos;
-    return {static_cast<int>(wrong_arguments ? ErrorCode::kUsage : ErrorCode::kUnreachable),
+    return {exit_code_of(notices.refuses_arguments() ? ErrorCode::kUsage : ErrorCode::kUnreachable),
             "no replica could be started: " + (essential.empty() ? ended : essential)};
   }
   return {is_infrastructure(status) ? kInfrastructure : WEXITSTATUS(status),
@@ -347,6 +365,7 @@ std::string failure_report(const JobState& state, const Verdict& verdict, double
   for (const proto::Failure& failure : state.failures()) {
     lines.push_back(fmt::format("\nreplica {} on host {} left with code {}: {}", failure.replica(),
                                 failure.host(), failure.exit_code(), failure.message()));
+    append(lines, facts_of(failure));
     append(lines, last_calls(failure, failure.recent_calls_size()));
   }
   return fmt::format("{}\n", fmt::join(lines, "\n"));

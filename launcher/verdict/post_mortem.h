@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/mpi/tagged_lines.h"
 #include "launcher/verdict/job_state.h"
 
 /// Who is to blame, in words. Pure functions of what the launcher knows.
@@ -35,9 +36,9 @@ Verdict absence_verdict(const JobState& state, double waited_seconds);
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::uint64_t total_steps,
                         double now);
 
-/// Over the end of mpirun where nobody told more. `status` is that of waitpid, `essential` what
-/// mpirun said of it, `logs` where the replicas' are.
-Verdict mpirun_verdict(const JobState& state, int status, const std::string& essential,
+/// Over the end of mpirun where nobody told more. `status` is that of waitpid, `notices` what
+/// mpirun said, `logs` where the replicas' are.
+Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
                        const std::string& logs);
 
 /// `replica 5 (instance 5, host node1, pid 4711)`.

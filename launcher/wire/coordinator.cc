@@ -60,7 +60,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
-      return fail(ErrorCode::kUnreachable,
+      return fail(ErrorCode::kHostResources,
                   fmt::format("no port on {} could be opened for the replicas", setup_.bind_host));
     }
     return {};
@@ -86,6 +86,9 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     closed_ = true;
     for (const PendingJoin& join : std::exchange(pending_joins_, {})) {
       join.reactor->Finish(job_is_over());
+    }
+    for (grpc::ServerUnaryReactor* failed : std::exchange(failed_, {})) {
+      failed->Finish(grpc::Status::OK);
     }
   }
 
@@ -152,7 +155,11 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     }
     asio::post(loop_, [this, reactor, failure = *failure] {
       events_.on_failure(failure);
-      reactor->Finish(grpc::Status::OK);
+      if (closed_) {
+        reactor->Finish(grpc::Status::OK);
+      } else {
+        failed_.push_back(reactor);
+      }
     });
     return reactor;
   }
@@ -275,6 +282,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   // Owned by the loop's thread.
   std::optional<proto::JoinReply> reply_;
   std::vector<PendingJoin> pending_joins_;
+  std::vector<grpc::ServerUnaryReactor*> failed_;  ///< Instances that wait to be let go.
   std::set<HeartbeatReactor*> heartbeats_;
   bool draining_ = false;
   bool closed_ = false;

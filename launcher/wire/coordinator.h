@@ -35,6 +35,7 @@ class CoordinatorEvents {
   virtual Status on_report(const proto::ReportItem& item) = 0;
   /// The report is complete, or broke off. An error goes to the replica, with its message.
   virtual Status on_report_end() = 0;
+  /// The instance stays until `Coordinator::close`.
   virtual void on_failure(const proto::Failure& failure) = 0;
 };
 
@@ -51,7 +52,7 @@ class Coordinator {
   /// Listens and serves. `loop` and `events` must outlive `stop`.
   ///
   /// Errors
-  ///   kUnreachable  no port could be bound.
+  ///   kHostResources  no port could be bound.
   static Result<std::unique_ptr<Coordinator>> start(asio::io_context& loop,
                                                     CoordinatorEvents& events, Setup setup);
 
@@ -65,7 +66,8 @@ class Coordinator {
   /// Answers all Joins, those that wait and those to come.
   void open(const proto::JoinReply& reply);
 
-  /// Answers all Joins, likewise, with the end of the job: those instances leave without a word.
+  /// The job is decided. Answers all Joins, likewise, with its end: those instances leave without a
+  /// word. Lets instances go that have failed.
   void close();
 
   /// Asks every instance to finish its step, save and leave, also those that beat later.

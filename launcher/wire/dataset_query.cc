@@ -54,7 +54,8 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
             fmt::format("the data server at {} did not answer for {} s; {}", question.address,
                         question.timeout_seconds,
                         resolves(question.address) ? "is poprun-emu-hostio running there?"
-                                                   : "its name does not resolve")};
+                                                   : "its name does not resolve"),
+            {.address = question.address}};
   }
   return {ErrorCode::kUnreachable, fmt::format("the data server at {} failed with gRPC code {}: {}",
                                                question.address, static_cast<int>(code), message)};

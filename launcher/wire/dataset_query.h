@@ -25,7 +25,7 @@ class DatasetQuery {
   /// `answer` comes once, on the loop's thread.
   ///
   /// Errors
-  ///   kUnreachable  no server answered; the address and for how long it was tried.
+  ///   kUnreachable  no server answered; the address, also a fact, and for how long it was tried.
   ///   kData         the dataset is missing or damaged; the server's message.
   ///   kUsage        the source can never work; the server's message.
   DatasetQuery(asio::io_context& loop, const Question& question, Answer answer);

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "replica/base/log.h"
 #include "replica/coordinator/connection.h"
 #include "replica/coordinator/heartbeat.h"
 #include "replica/coordinator/progress_board.h"
@@ -17,7 +18,7 @@
 namespace poprun {
 namespace {
 
-constexpr double kFailSecondsMax = 2;
+constexpr double kFailSecondsMax = 60;
 constexpr double kWeightsSecondsMax = 600;
 
 Result<std::uint32_t> integer_variable(const char* name) {
@@ -32,6 +33,20 @@ Result<std::uint32_t> integer_variable(const char* name) {
                     name, view));
   }
   return value;
+}
+
+proto::Failure failure_of(const Error& error) {
+  proto::Failure failure;
+  failure.set_exit_code(static_cast<std::uint32_t>(exit_code_of(error.code)));
+  failure.set_message(error.message);
+  const Facts& facts = error.facts;
+  failure.mutable_missing()->Assign(facts.missing.begin(), facts.missing.end());
+  failure.set_address(facts.address);
+  if (facts.shortage) {
+    failure.set_needed_bytes(static_cast<std::uint64_t>(facts.shortage->needed.count()));
+    failure.set_had_bytes(static_cast<std::uint64_t>(facts.shortage->had.count()));
+  }
+  return failure;
 }
 
 std::string machine_name() {
@@ -90,7 +105,8 @@ Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds) {
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return poprun::fail(ErrorCode::kUnreachable,
                         fmt::format("no answer from the launcher at {} for {} s",
-                                    connection_->address, timeout_seconds));
+                                    connection_->address, timeout_seconds),
+                        {.address = connection_->address});
   }
   if (status.error_code() == grpc::StatusCode::ABORTED) {
     on_lost_();
@@ -189,12 +205,24 @@ Status CoordinatorClient::finish() {
   return reports == nullptr ? Status{} : reports->finish();
 }
 
-void CoordinatorClient::fail(const proto::Failure& failure) {
+void CoordinatorClient::fail(ReplicaId replica, const Error& error,
+                             const std::vector<std::string>& recent_calls) {
+  proto::Failure failure = failure_of(error);
+  failure.set_instance(environment_.instance);
+  failure.set_replica(index_of(replica));
+  failure.set_host(machine_name());
+  failure.mutable_recent_calls()->Assign(recent_calls.begin(), recent_calls.end());
   grpc::ClientContext context;
   connection_->prepare(context, kFailSecondsMax);
   proto::FailReply reply;
   // A launcher that can't be told is gone, and then on_lost ends this process.
-  connection_->stub->Fail(&context, failure, &reply);
+  const grpc::Status status = connection_->stub->Fail(&context, failure, &reply);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    log::write(
+        log::Level::kError, log::replica_source(index_of(replica), failure.host()),
+        fmt::format("the launcher at {} did not let this instance go for {} s; it leaves: {}",
+                    connection_->address, kFailSecondsMax, error.message));
+  }
 }
 
 void CoordinatorClient::leave() {

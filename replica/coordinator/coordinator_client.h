@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
@@ -94,9 +95,12 @@ class CoordinatorClient final : public ProgressSink {
   /// Nothing where nothing was reported. Errors as `report`.
   Status finish();
 
-  /// Why this instance is about to exit. Waits 2 s for the launcher at most; never fails, for there
-  /// would be nobody left to tell.
-  void fail(const proto::Failure& failure);
+  /// Why this instance is about to exit, and the last collectives of the replica that failed.
+  /// Returns when the launcher lets the instance go, having decided how the job ends: the exit makes
+  /// mpirun end all others, and until then these may have something to tell. Never fails, for there
+  /// would be nobody left to tell: returns at once where the launcher is gone, and after 60 s, with
+  /// a line in the log, where it does not answer.
+  void fail(ReplicaId replica, const Error& error, const std::vector<std::string>& recent_calls);
 
   /// Ends the life signs so that the launcher knows it as an orderly end. Waits 2 s at most.
   void leave();

@@ -122,7 +122,7 @@ TEST(Child, ThatCannotBeStartedSaysWhy) {
   const auto child =
       Child::start(loop, {"/nowhere/program", {"program"}, {}, SIGKILL}, nullptr, nullptr);
   ASSERT_FALSE(child);
-  EXPECT_EQ(child.error().code, ErrorCode::kUnreachable);
+  EXPECT_EQ(child.error().code, ErrorCode::kHostResources);
   EXPECT_EQ(child.error().message, "/nowhere/program cannot be started: No such file or directory");
 }
 

@@ -81,6 +81,16 @@ TEST(Deadlines, ALostInstanceWaitsForMpirunsWord) {
   expect_due(d, {}, Due::kVerdict, kLaunch + 12.5);
 }
 
+TEST(Deadlines, AVerdictWaitsForDumpsAsLongAsTheyCome) {
+  Deadlines d = deadlines();
+  d.dump_came(kLaunch + 9);
+  EXPECT_EQ(d.due({}, kLaunch + 9.5), Due::kNothing) << "no verdict is to come";
+  d.trouble(Trouble::kDumps, kLaunch + 10);
+  expect_due(d, {}, Due::kVerdict, kLaunch + 12);
+  d.dump_came(kLaunch + 11);
+  expect_due(d, {}, Due::kVerdict, kLaunch + 13);
+}
+
 TEST(Deadlines, LaterTroubleCanHastenAVerdictAndNotDelayIt) {
   Deadlines d = deadlines();
   d.trouble(Trouble::kLostTouch, kLaunch + 10);

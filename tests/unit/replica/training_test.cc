@@ -431,6 +431,9 @@ TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {
 
   ASSERT_FALSE(program);
   EXPECT_EQ(program.error().code, ErrorCode::kOutOfMemory);
+  ASSERT_TRUE(program.error().facts.shortage);
+  EXPECT_EQ(program.error().facts.shortage->had, Bytes{940'572'672});
+  EXPECT_GT(program.error().facts.shortage->needed, program.error().facts.shortage->had);
   EXPECT_THAT(program.error().message, HasSubstr("an mk2 has 940.6 MB (940,572,672 B)"));
   EXPECT_THAT(program.error().message, HasSubstr("data.micro-batch-size"));
   EXPECT_THAT(program.error().message, HasSubstr("not always live:"));
