@@ -173,6 +173,20 @@ TEST_F(PostMortem, FindsTheInstanceThatFellSilent) {
   EXPECT_THAT(verdict.more, ElementsAre(HasSubstr("replicas 0, 1 were at step 9")));
 }
 
+TEST_F(PostMortem, WatchesTheOldestHeartbeatOfThoseThatAreThere) {
+  JobState state = joined();
+  beat(state, 0, 9, "conv2", 19);
+  beat(state, 1, 9, "conv2", 18);
+  state.leave(2, true);
+  EXPECT_EQ(state.oldest_heartbeat(), 10) << "replica 3's joining";
+  beat(state, 3, 9, "conv2", 20);
+  EXPECT_EQ(state.oldest_heartbeat(), 18);
+  for (const std::uint32_t instance : {0U, 1U, 3U}) {
+    state.leave(instance, true);
+  }
+  EXPECT_EQ(state.oldest_heartbeat(), std::nullopt);
+}
+
 TEST_F(PostMortem, NamesAllThatFellSilentTogether) {
   JobState state = joined();
   beat(state, 0, 9, "all-reduce of 8 tensors", 31);
