@@ -12,8 +12,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "hostio/dataset_store.h"
-#include "hostio/server.h"
+#include "hostio/streams/dataset_store.h"
+#include "hostio/streams/server.h"
 #include "replica/base/log.h"
 
 /// poprun-emu-hostio, the data server. Exit codes: design section 8.
@@ -151,7 +151,7 @@ int run(int argc, char** argv) {
       options.and_then([&](const Options& valid) { return serve(valid, end_signals); });
   if (!status) {
     log::write(log::Level::kError, kName, status.error().message);
-    return static_cast<int>(status.error().code);
+    return exit_code_of(status.error().code);
   }
   return 0;
 }

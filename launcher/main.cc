@@ -9,14 +9,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "launcher/console.h"
-#include "launcher/dry_run.h"
-#include "launcher/hosts.h"
-#include "launcher/inquiry.h"
-#include "launcher/job.h"
-#include "launcher/options.h"
-#include "launcher/placement.h"
-#include "launcher/progress.h"
+#include "launcher/job/dry_run.h"
+#include "launcher/job/inquiry.h"
+#include "launcher/job/job.h"
+#include "launcher/options/help.h"
+#include "launcher/options/options.h"
+#include "launcher/placement/hosts.h"
+#include "launcher/placement/placement.h"
+#include "launcher/screen/console.h"
+#include "replica/base/text.h"
 
 /// poprun-emu, the command. Exit codes: design section 8.
 namespace poprun::launcher {
@@ -25,7 +26,7 @@ namespace {
 /// Shells allow few open files by default. Without enough, mpirun waits for ever.
 ///
 /// Errors
-///   kUnreachable  even the most that is allowed is not enough.
+///   kHostResources  even the most that is allowed is not enough.
 Status allow_many_files(const Placement& placement) {
   constexpr rlim_t kBesides = 32;           // Measured: 22 of the launcher, 24 of mpirun,
   constexpr rlim_t kForALocalInstance = 4;  // and of mpirun 3 to 3.4 an instance here.
@@ -40,7 +41,7 @@ Status allow_many_files(const Placement& placement) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     if (files.rlim_max < needed) {
-      return fail(ErrorCode::kUnreachable,
+      return fail(ErrorCode::kHostResources,
                   fmt::format("{} in {} need {} open files, the limit is {}; raise it (ulimit -n "
                               "{}), or lower --num-instances",
                               counted(placement.num_replicas, "replica"),
@@ -76,7 +77,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   const Result<Options> options = parse_options(args);
   if (!options) {
     console.say(options.error().message);
-    return static_cast<int>(options.error().code);
+    return exit_code_of(options.error().code);
   }
   if (options->help || options->version) {
     console.out(options->help ? help_text() : fmt::format("poprun-emu {}", POPRUN_VERSION));
@@ -88,7 +89,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   const Result<Placement> placement = place(*options);
   if (!placement) {
     console.say(placement.error().message);
-    return static_cast<int>(placement.error().code);
+    return exit_code_of(placement.error().code);
   }
   for (const std::string& note : options->notes) {
     console.say(fmt::format("note: {}", note));
@@ -98,7 +99,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   }
   if (const Status allowed = allow_many_files(*placement); !allowed) {
     console.say(allowed.error().message);
-    return static_cast<int>(allowed.error().code);
+    return exit_code_of(allowed.error().code);
   }
   if (options->print_topology || options->verbosity > 0) {
     console.out(topology_table(*placement));
@@ -119,7 +120,7 @@ int run_and_tell(const std::vector<std::string>& args, double launched_at) {
     return code;
   }
   console.say(told.error().message);
-  return code == 0 ? static_cast<int>(told.error().code) : code;
+  return code == 0 ? exit_code_of(told.error().code) : code;
 }
 
 }  // namespace

@@ -19,10 +19,9 @@
 #include <mpi.h>
 #include <unistd.h>
 
-#include "collectives/local/call.h"
 #include "collectives/mpi/mpi_world.h"
-#include "hostio/client.h"
-#include "hostio/sampling.h"
+#include "hostio/sampling/sampling.h"
+#include "hostio/streams/client.h"
 #include "replica/base/log.h"
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_outfeed.h"
@@ -37,7 +36,6 @@ namespace poprun {
 namespace {
 
 constexpr double kJoinTimeoutSeconds = 120;
-constexpr std::chrono::seconds kDumpGrace{2};
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -49,21 +47,12 @@ std::string host_name() {
   return name;
 }
 
-/// Tells the launcher why, and ends the process at once: MPI's own end would wait for the others.
-[[noreturn]] void leave(CoordinatorClient& client, std::uint32_t instance, ReplicaId self,
-                        const Error& error, const std::vector<std::string>& recent_calls = {}) {
-  proto::Failure failure;
-  failure.set_instance(instance);
-  failure.set_replica(index_of(self));
-  failure.set_host(host_name());
-  failure.set_exit_code(static_cast<std::uint32_t>(error.code));
-  failure.set_message(error.message);
-  for (const std::size_t replica : collectives::missing_in(error.message)) {
-    failure.add_missing(static_cast<std::uint32_t>(replica));
-  }
-  failure.mutable_recent_calls()->Assign(recent_calls.begin(), recent_calls.end());
-  client.fail(failure);
-  ::_exit(static_cast<int>(error.code));
+/// Tells the launcher why, and ends the process once it may go: MPI's own end would wait for the
+/// others.
+[[noreturn]] void leave(CoordinatorClient& client, ReplicaId self, const Error& error,
+                        const std::vector<std::string>& recent_calls = {}) {
+  client.fail(self, error, recent_calls);
+  ::_exit(exit_code_of(error.code));
 }
 
 class Instance {
@@ -103,19 +92,13 @@ class Instance {
   [[noreturn]] void leave_with(ReplicaId self, const Error& error,
                                const std::vector<std::string>& recent_calls) {
     static std::mutex mutex;
-    const bool dumps =
-        error.code == ErrorCode::kData && reply_.config().report().dump_tensors_size() > 0;
-    if (dumps && self != ReplicaId{0}) {
-      // Our exit ends replica 0, which may be sending the very step that a number ended here; most
-      // often the same number ends it there, too.
-      std::this_thread::sleep_for(kDumpGrace);
-    }
-    const std::lock_guard lock(mutex);
-    if (dumps) {
-      // A launcher that does not take the dump will not take the reason either.
+    if (self == ReplicaId{0} && error.code == ErrorCode::kData) {
+      // What was dumped of the step that a number ended; the launcher waits for it. One that does
+      // not take it will not take the reason either.
       static_cast<void>(client_.finish());
     }
-    leave(client_, environment_.instance, self, error, recent_calls);
+    const std::lock_guard lock(mutex);
+    leave(client_, self, error, recent_calls);
   }
 
  private:
@@ -219,12 +202,8 @@ class Instance {
     if (model.onnx().empty()) {
       return {};
     }
-    std::string bytes;
-    POPRUN_TRY(client_.receive_model([&bytes](const proto::TensorChunk& chunk) -> Status {
-      bytes += chunk.data();
-      return {};
-    }));
-    POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(model.onnx(), bytes, model.loss()));
+    POPRUN_ASSIGN(const OnnxFile file, client_.receive_model());
+    POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, model.loss()));
     return {};
   }
 
@@ -239,7 +218,7 @@ class Instance {
       std::map<std::string, Shape, std::less<>> shapes;
       POPRUN_TRY(client_.receive_weights([&](const proto::TensorChunk& chunk) -> Status {
         shapes[chunk.name()].assign(chunk.shape().begin(), chunk.shape().end());
-        return append_as_f32(chunk, given[chunk.name()]);
+        return append_as_f32(chunk.name(), chunk.type(), chunk.data(), given[chunk.name()]);
       }));
       POPRUN_TRY(check_initial_weights(program, shapes, onnx_ != nullptr));
       for (auto& [name, bytes] : given) {
@@ -335,7 +314,7 @@ int run() {
   const auto environment = read_instance_environment();
   if (!environment) {
     log::write(log::Level::kError, "", "poprun-emu-replica: " + environment.error().message);
-    return static_cast<int>(environment.error().code);
+    return exit_code_of(environment.error().code);
   }
   const char* level = std::getenv("POPRUN_EMU_LOG_LEVEL");
   log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug
@@ -352,11 +331,11 @@ int run() {
     if (!reply) {
       log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),
                  reply.error().message);
-      ::_exit(static_cast<int>(reply.error().code));
+      ::_exit(exit_code_of(reply.error().code));
     }
     const std::chrono::seconds limit(reply->collective_timeout_seconds());
     if (mpi.wait_for(limit) != std::future_status::ready) {
-      leave(client, environment->instance, ReplicaId{environment->first_replica},
+      leave(client, ReplicaId{environment->first_replica},
             {ErrorCode::kInfrastructure,
              fmt::format("MPI_Init did not end within {} s after this instance had joined the job; "
                          "it waits for all others, over the network between the hosts "
@@ -396,7 +375,7 @@ int run() {
   } catch (...) {
     std::abort();
   }
-  ::_exit(static_cast<int>(ErrorCode::kUnreachable));
+  ::_exit(exit_code_of(ErrorCode::kHostResources));
 }
 
 /// A question instead of a job.
@@ -405,7 +384,7 @@ int answer(const std::vector<std::string>& arguments) {
   fmt::print("{}", answer.text);
   if (!answer.status) {
     fmt::print(stderr, "{}\n", answer.status.error().message);
-    return static_cast<int>(answer.status.error().code);
+    return exit_code_of(answer.status.error().code);
   }
   return 0;
 }

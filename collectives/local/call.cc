@@ -1,13 +1,10 @@
 #include "collectives/local/call.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 namespace poprun::collectives {
 namespace {
-
-constexpr std::string_view kLate = " did not arrive within ";
 
 const char* name_of(Reduction reduction) {
   switch (reduction) {
@@ -175,35 +172,11 @@ std::string describe(std::chrono::milliseconds time) {
   return count % 1000 == 0 ? std::to_string(count / 1000) + " s" : std::to_string(count) + " ms";
 }
 
-std::string late_message(const std::string& call, std::span<const std::size_t> replicas,
-                         std::chrono::milliseconds waited) {
-  return call + ": " + replica_list(replicas) + std::string(kLate) + describe(waited);
-}
-
-std::vector<std::size_t> missing_in(std::string_view message) {
-  const std::size_t end = message.rfind(kLate);
-  const std::size_t colon = message.substr(0, end).rfind(": replica");
-  if (end == std::string_view::npos || colon == std::string_view::npos) {
-    return {};
-  }
-  std::vector<std::size_t> replicas;
-  bool range = false;
-  const char* const stop = message.data() + end;
-  for (const char* at = message.data() + colon; at < stop;) {
-    std::size_t number = 0;
-    const auto [next, error] = std::from_chars(at, stop, number);
-    if (error != std::errc{}) {
-      range = range || *at == '-';
-      ++at;
-      continue;
-    }
-    for (std::size_t r = range ? replicas.back() + 1 : number; r <= number; ++r) {
-      replicas.push_back(r);
-    }
-    range = false;
-    at = next;
-  }
-  return replicas;
+Error late_error(const std::string& call, std::span<const std::size_t> replicas,
+                 std::chrono::milliseconds waited) {
+  return {ErrorCode::kInfrastructure,
+          call + ": " + replica_list(replicas) + " did not arrive within " + describe(waited),
+          {.missing = {replicas.begin(), replicas.end()}}};
 }
 
 std::optional<std::string> disagreement(const std::string& title,

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "replica/base/error.h"
 #include "replica/base/ids.h"
 #include "replica/ports/communicator.h"
 
@@ -66,12 +67,10 @@ std::string replica_list(std::span<const std::size_t> replicas);
 /// "120 s", "250 ms".
 std::string describe(std::chrono::milliseconds time);
 
-/// "all-reduce 17: replicas 0-2, 5 did not arrive within 120 s".
-std::string late_message(const std::string& call, std::span<const std::size_t> replicas,
-                         std::chrono::milliseconds waited);
-
-/// The replicas that such a message names, rising; none where it is another message.
-std::vector<std::size_t> missing_in(std::string_view message);
+/// kInfrastructure, "all-reduce 17: replicas 0-2, 5 did not arrive within 120 s", with these as the
+/// missing ones. Requires: ascending, not empty.
+Error late_error(const std::string& call, std::span<const std::size_t> replicas,
+                 std::chrono::milliseconds waited);
 
 /// Nothing where all calls are equal; else who calls what, in one line. calls[i] is the call of
 /// replica numbers[i], `title` begins the line: "call 17".

@@ -24,7 +24,7 @@ class LocalWorld {
   };
 
   /// Errors
-  ///   kUnreachable   memory for the exchange could not be had.
+  ///   kHostResources  memory for the exchange could not be had.
   static Result<std::unique_ptr<LocalWorld>> create(const Options& options);
 
   /// Requires: index_of(replica) < replicas.

@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "collectives/local/flat_error.h"
+
 namespace poprun::collectives {
 namespace {
 
@@ -63,8 +65,7 @@ struct alignas(64) Rendezvous::Board {
   alignas(64) Word word{0};
   alignas(64) Word arrived{0};
   alignas(64) Word failure_state{kNone};
-  ErrorCode failure_code{};
-  std::array<char, 1024> failure{};  ///< Ends with 0; cut where the message is longer.
+  FlatError failure;
 };
 
 // Two announcements a slot, used in turn: a fast replica may announce the next call while a slow
@@ -223,8 +224,7 @@ Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds waited
   if (passed(word, board_->word.load(std::memory_order_acquire))) {
     return {};
   }
-  return give_up(
-      {ErrorCode::kInfrastructure, late_message(call_name(), lost.empty() ? late : lost, waited)});
+  return give_up(late_error(call_name(), lost.empty() ? late : lost, waited));
 }
 
 Status Rendezvous::give_up(Error error) {
@@ -233,9 +233,7 @@ Status Rendezvous::give_up(Error error) {
   }
   std::uint32_t state = kNone;
   if (board_->failure_state.compare_exchange_strong(state, kBeingWritten)) {
-    const std::string_view message = cut_to(error.message, board_->failure.size() - 1);
-    message.copy(board_->failure.data(), message.size());
-    board_->failure_code = error.code;
+    board_->failure = FlatError(error);
     board_->failure_state.store(kWritten, std::memory_order_release);
     board_->word.fetch_or(kFailed, std::memory_order_acq_rel);
     wake_all(board_->word);
@@ -251,7 +249,7 @@ Status Rendezvous::adopt_failure() {
   if (options_.log != nullptr) {
     options_.log->broken(logged_);
   }
-  failure_ = Error{board_->failure_code, board_->failure.data()};
+  failure_ = board_->failure.error();
   return tl::unexpected<Error>{*failure_};
 }
 

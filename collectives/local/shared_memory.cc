@@ -36,11 +36,11 @@ Result<SharedMemory> SharedMemory::create_for_processes(Bytes size) {
   SharedMemory memory;
   memory.file_ = ::memfd_create("poprun-exchange", MFD_CLOEXEC);
   if (memory.file_ < 0) {
-    return fail(ErrorCode::kUnreachable,
+    return fail(ErrorCode::kHostResources,
                 failed("creation", size) + "; --num-instances 1 on this host needs no file");
   }
   if (::ftruncate(memory.file_, size.count()) != 0) {
-    return fail(ErrorCode::kUnreachable, failed("sizing", size) + "; look at ulimit -f");
+    return fail(ErrorCode::kHostResources, failed("sizing", size) + "; look at ulimit -f");
   }
   POPRUN_TRY(memory.map(size, MAP_SHARED));
   return memory;
@@ -52,7 +52,8 @@ Result<SharedMemory> SharedMemory::open(FileAddress address, Bytes size) {
   SharedMemory memory;
   memory.file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (memory.file_ < 0) {
-    return fail(ErrorCode::kUnreachable,
+    const bool lacks = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+    return fail(lacks ? ErrorCode::kHostResources : ErrorCode::kUnreachable,
                 failed("opening " + path, size) +
                     "; processes of one host must run as one user in one pid namespace");
   }
@@ -82,7 +83,7 @@ Status SharedMemory::map(Bytes size, int flags) {
   const auto length = static_cast<std::size_t>(size.count());
   void* data = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, file_, 0);
   if (data == MAP_FAILED) {  // NOLINT: the macro casts an integer to a pointer.
-    return fail(ErrorCode::kUnreachable, failed("mapping", size) + "; look at ulimit -v");
+    return fail(ErrorCode::kHostResources, failed("mapping", size) + "; look at ulimit -v");
   }
   data_ = static_cast<std::byte*>(data);
   size_ = length;

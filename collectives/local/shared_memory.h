@@ -20,7 +20,8 @@ struct FileAddress {
 /// microseconds.
 ///
 /// Errors
-///   kUnreachable   the system refused the mapping or the file; names size, reason and remedy.
+///   kHostResources  the system refused the mapping or the file; names size, reason and remedy.
+///   kUnreachable    another process's memory cannot be opened, or is not what it should be.
 class SharedMemory {
  public:
   SharedMemory() = default;

@@ -150,8 +150,7 @@ Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseco
   }
   link_->abandon();
   if (!stop) {
-    told = {ErrorCode::kInfrastructure,
-            late_message(call, lost.empty() ? replicas_of(late) : lost, waited)};
+    told = late_error(call, lost.empty() ? replicas_of(late) : lost, waited);
   }
   return tl::unexpected<Error>{told};
 }
@@ -169,7 +168,7 @@ bool HostWire::heard(Error& error) {
            MPI_STATUS_IGNORE);
   switch (notice.kind) {
     case Notice::Kind::kGivesUp:
-      error = {notice.code, notice.message};
+      error = notice.error.error();
       return true;
     case Notice::Kind::kAsks: {
       MPI_Request request = send({.kind = Notice::Kind::kWaits}, status.MPI_SOURCE);
@@ -244,9 +243,7 @@ std::vector<std::size_t> HostWire::silent(std::span<const std::size_t> hosts) co
 
 void HostWire::tell(const Error& error) {
   link_->abandon();
-  Notice notice{.kind = Notice::Kind::kGivesUp, .code = error.code};
-  const std::string_view message = cut_to(error.message, sizeof(notice.message) - 1);
-  message.copy(notice.message, message.size());
+  const Notice notice{.kind = Notice::Kind::kGivesUp, .error = FlatError(error)};
   std::vector<MPI_Request> requests;
   {
     const std::lock_guard lock(link_->mutex());

@@ -12,6 +12,7 @@
 
 #include <mpi.h>
 
+#include "collectives/local/flat_error.h"
 #include "collectives/mpi/host_plan.h"
 #include "collectives/mpi/mpi_link.h"
 #include "replica/base/error.h"
@@ -93,12 +94,11 @@ class HostWire {
   /// What processes tell one another beside the data.
   struct Notice {
     enum class Kind : std::uint8_t {
-      kGivesUp,  ///< For this reason.
+      kGivesUp,  ///< By this error.
       kAsks,     ///< Whether the other one waits too,
       kWaits,    ///< and it does.
     } kind = Kind::kGivesUp;
-    ErrorCode code{};
-    char message[1000]{};  ///< Ends with 0; cut where the message is longer.
+    FlatError error{};
   };
 
   struct Post {

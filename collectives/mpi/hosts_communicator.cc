@@ -1,48 +1,14 @@
 #include "collectives/mpi/hosts_communicator.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
 #include "collectives/local/group.h"
 #include "collectives/local/tree_reduce.h"
-#include "collectives/patterns/slices.h"
 
 namespace poprun::collectives {
 namespace {
-
-/// Ticks that a post may travel: the wire has this many to work on.
-constexpr std::size_t kTravel = 2;
-
-/// Chunks that have a place of their own. One more tick passes until all have read from a place.
-constexpr std::size_t kSlots = kTravel + 2;
-
-/// A call has this many chunks, so that they overlap, but none smaller than `kLeastChunkBytes`.
-constexpr std::size_t kLeastChunks = 8;
-constexpr std::size_t kLeastChunkBytes = std::size_t{256} << 10U;
-
-/// Part `part` of elements [0, count), cut at lines of sums.
-Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
-  const Slice bytes = slice_of(count * kSumBytes, parts, part);
-  return {bytes.begin / kSumBytes, bytes.end / kSumBytes};
-}
-
-/// Where the hosts' slices of elements [0, count) begin, and the last ends; cut at lines of sums.
-std::vector<std::size_t> edges_of(std::size_t count, std::span<const double> shares) {
-  constexpr std::size_t kLine = kLineBytes / kSumBytes;
-  const std::size_t lines = (count + kLine - 1) / kLine;
-  std::vector<std::size_t> edges = {0};
-  double before = 0;
-  for (const double share : shares.first(shares.size() - 1)) {
-    before += share;
-    edges.push_back(std::min(
-        count,
-        static_cast<std::size_t>(std::llround(before * static_cast<double>(lines))) * kLine));
-  }
-  edges.push_back(count);
-  return edges;
-}
 
 std::vector<std::size_t> numbers_here(const HostPlan& plan) {
   std::vector<std::size_t> numbers;
@@ -52,31 +18,28 @@ std::vector<std::size_t> numbers_here(const HostPlan& plan) {
   return numbers;
 }
 
-std::size_t sums_before(const HostPlan& plan, std::size_t host) {
-  std::size_t count = 0;
-  for (std::size_t h = 0; h < host; ++h) {
-    count += h == plan.self ? 0 : plan.subtrees[h].size();
+std::vector<std::size_t> replicas_by_host(const HostPlan& plan) {
+  std::vector<std::size_t> counts;
+  for (const std::vector<std::size_t>& here : plan.replicas) {
+    counts.push_back(here.size());
   }
-  return count;
+  return counts;
 }
 
-/// Of the places of one chunk:   | sums | received sums | result |
-std::size_t slot_bytes(const HostPlan& plan) {
-  return (plan.subtrees[plan.self].size() + sums_before(plan, plan.subtrees.size()) + 1) *
-         NodeSegment::kStagingBytes;
-}
-
-/// A host that waits for another gives it time to say first what it waits for itself.
-std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
-  return std::min(deadline / 4, std::chrono::milliseconds{5'000});
+/// Bytes of so many copies, by host.
+std::vector<std::size_t> bytes_of(std::vector<std::size_t> copies, std::size_t bytes) {
+  for (std::size_t& count : copies) {
+    count *= bytes;
+  }
+  return copies;
 }
 
 }  // namespace
 
-//   | slot 0 | slot 1 | .. | announcements |
+//   | chunks | announcements |
 Bytes HostsCommunicator::wire_bytes(const HostPlan& plan) {
-  return Bytes{
-      static_cast<std::int64_t>(kSlots * slot_bytes(plan) + Announcements::bytes_needed(plan))};
+  return Bytes{static_cast<std::int64_t>(ChunkPipeline::bytes_needed(plan) +
+                                         Announcements::bytes_needed(plan))};
 }
 
 HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const HostPlan> plan,
@@ -85,9 +48,7 @@ HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const
     : segment_(&segment),
       plan_(std::move(plan)),
       link_(std::move(link)),
-      wire_(link_, plan_->processes, channel),
-      announcements_(segment.wire() + kSlots * slot_bytes(*plan_), *plan_),
-      carries_(options.local == options.process_leader),
+      announcements_(segment.wire() + ChunkPipeline::bytes_needed(*plan_), *plan_),
       options_(options),
       node_(segment, {.self = options.local,
                       .process_leader = options.process_leader,
@@ -95,10 +56,11 @@ HostsCommunicator::HostsCommunicator(NodeSegment& segment, std::shared_ptr<const
                       .numbers = numbers_here(*plan_),
                       .among = options.among,
                       .log = options.log,
-                      .agree = [this](std::span<const Call> calls) { return agree(calls); }}) {
-  POPRUN_CHECK(options.chunk_bytes <= NodeSegment::kStagingBytes &&
-               options.chunk_bytes >= plan_->total() * kLineBytes);
-}
+                      .agree = [this](std::span<const Call> calls) { return agree(calls); }}),
+      exchange_(link_, *plan_, channel, node_.rendezvous(), options.local == options.process_leader,
+                options.deadline),
+      sums_(*plan_),
+      chunks_(segment, *plan_, exchange_, sums_, options.local, options.chunk_bytes) {}
 
 ReplicaId HostsCommunicator::self() const {
   return static_cast<ReplicaId>(plan_->replicas[plan_->self][options_.local]);
@@ -106,48 +68,22 @@ ReplicaId HostsCommunicator::self() const {
 
 /// The leaders of the hosts exchange what their replicas have announced.
 Status HostsCommunicator::agree(std::span<const Call> calls) {
-  call_ = node_.rendezvous().call_name();
-  if (!carries_ || !wire_.leads()) {
-    return meet();
+  exchange_.begin_call();
+  if (!exchange_.leads()) {
+    return exchange_.meet();
   }
-  announcements_.post(wire_, calls, payload_);
-  POPRUN_TRY(arrive());
+  announcements_.post(exchange_.wire(), calls, payload_);
+  POPRUN_TRY(exchange_.arrive());
   const std::vector<Call> all = announcements_.calls();
   if (std::ranges::any_of(all, [&](const Call& call) { return call != all[0]; })) {
     return node_.rendezvous().give_up(
         {ErrorCode::kBug, *disagreement(node_.rendezvous().any_call_name(), plan_->numbers, all)});
   }
-  return meet();
-}
-
-Status HostsCommunicator::meet() {
-  return node_.rendezvous().wait(options_.deadline + 2 * grace(options_.deadline));
-}
-
-/// Waits for the wire, where this replica carries.
-Status HostsCommunicator::arrive() {
-  if (carries_) {
-    const auto on_the_way = [this] { node_.rendezvous().on_the_way(); };
-    if (Status status = wire_.wait(options_.deadline, grace(options_.deadline), call_, on_the_way);
-        !status) {
-      return node_.rendezvous().give_up(std::move(status).error());
-    }
-  }
-  return {};
-}
-
-/// Passes a call's outcome on, and tells the other hosts of a failure: every replica does, since
-/// the one that carries may be the one that is missing.
-Status HostsCommunicator::settle(Status status) {
-  if (!status && !told_) {
-    told_ = true;
-    wire_.tell(status.error());
-  }
-  return status;
+  return exchange_.meet();
 }
 
 Status HostsCommunicator::open(const Call& call, Place place) {
-  return settle(node_.rendezvous().open(call, place));
+  return exchange_.settle(node_.rendezvous().open(call, place));
 }
 
 /// The same with a payload, which must fit. After success all payloads have come.
@@ -160,34 +96,31 @@ Status HostsCommunicator::open_with(const Payload& payload, const Call& call) {
 
 /// By host, of the sums of all its subtrees.
 std::vector<std::size_t> HostsCommunicator::sums_bytes(std::size_t count) const {
-  std::vector<std::size_t> bytes;
+  std::vector<std::size_t> sums;
   for (std::size_t h = 0; h < hosts(); ++h) {
-    bytes.push_back(sums_of(h) * count * kSumBytes);
+    sums.push_back(sums_.count(h));
   }
-  return bytes;
+  return bytes_of(std::move(sums), count * kSumBytes);
 }
 
 /// The sums of my host's subtrees, from what its replicas have mailed: [subtree, element].
 void HostsCommunicator::pack_sums(Reduction reduction, const Pieces& mailed, std::byte* sums) {
   const std::vector<Piece> parts = mailed.parts({0, mailed.size()});
-  std::size_t replica = 0;  // Local index: subtrees of a host are in its order.
-  for (const Subtree& subtree : plan_->subtrees[plan_->self]) {
+  for (std::size_t s = 0; s < sums_.count(plan_->self); ++s) {
     for (const Piece& part : parts) {
-      sources_.clear();
-      for (std::size_t i = 0; i < subtree.count; ++i) {
-        sources_.push_back(node_.mail_of(replica + i) + part.whole.begin);
-      }
-      reduce_subtree(reduction, part.type, sources_, sums, part.count());
+      const auto source_of = [&](std::size_t replica) {
+        return node_.mail_of(replica) + part.whole.begin;
+      };
+      sums_.reduce(reduction, part.type, s, source_of, sums, part.count());
       sums += part.count() * kSumBytes;
     }
-    replica += subtree.count;
   }
 }
 
 /// target = elements [first, first + count) of payloads of sums, of `total` elements each.
 void HostsCommunicator::combine_payloads(Reduction reduction, ElementType type, std::size_t total,
                                          std::size_t first, std::size_t count, std::byte* target) {
-  combine(
+  sums_.combine(
       reduction, type,
       [&](std::size_t host, std::size_t subtree) {
         return announcements_.payload_of(host) + (subtree * total + first) * kSumBytes;
@@ -195,187 +128,23 @@ void HostsCommunicator::combine_payloads(Reduction reduction, ElementType type, 
       target, count);
 }
 
-Status HostsCommunicator::run(const Job& job) {
-  const std::size_t count = job.chunks.size();
-  const std::size_t to_combine = job.reduces ? kTravel + 1 : 0;
-  const std::size_t to_take = to_combine + (job.gathers ? kTravel : 0);
-  const auto is_chunk = [&](std::size_t tick, std::size_t delay) {
-    return tick >= delay && tick - delay < count;
-  };
-  const auto sums = [&](std::size_t tick) { return job.reduces && is_chunk(tick, 0); };
-  const auto posts = [&](std::size_t tick) {
-    return sums(tick) || (job.gathers && is_chunk(tick, to_combine));
-  };
-  for (std::size_t tick = 0; count > 0 && tick < count + to_take; ++tick) {
-    if (sums(tick)) {
-      POPRUN_TRY(sum(job, tick));
-    }
-    if (is_chunk(tick, to_combine)) {
-      make_result(job, tick - to_combine);
-    }
-    const bool arrives = tick >= kTravel && posts(tick - kTravel);
-    if (arrives) {
-      POPRUN_TRY(arrive());
-    }
-    if (arrives || sums(tick) || is_chunk(tick, to_combine)) {
-      POPRUN_TRY(meet());
-    }
-    if (carries_ && posts(tick)) {
-      Transfers transfers;
-      if (sums(tick)) {
-        add_sums(job, tick, transfers);
-      }
-      if (job.gathers && is_chunk(tick, to_combine)) {
-        add_result(job, tick - to_combine, transfers);
-      }
-      wire_.post(transfers.outgoing, transfers.incoming);
-    }
-    if (is_chunk(tick, to_take)) {
-      const std::size_t index = tick - to_take;
-      job.take(index, job.chunks[index], slot(index).result);
-    }
-  }
-  return {};
-}
-
-HostsCommunicator::Slot HostsCommunicator::slot(std::size_t index) const {
-  std::byte* const sums = segment_->wire() + index % kSlots * slot_bytes(*plan_);
-  std::byte* const received = sums + sums_of(plan_->self) * NodeSegment::kStagingBytes;
-  return {sums, received, received + sums_before(*plan_, hosts()) * NodeSegment::kStagingBytes};
-}
-
-/// My part of the chunk, all subtrees of my host. Sums lie by host, subtree, element.
-Status HostsCommunicator::sum(const Job& job, std::size_t index) {
-  const Chunk& chunk = job.chunks[index];
-  const bool placed = chunk.pieces->placed(chunk.bytes);
-  if (!placed) {
-    chunk.pieces->copy_out(chunk.bytes.begin,
-                           {segment_->staging(options_.local), chunk.bytes.size()});
-    POPRUN_TRY(meet());
-  }
-  const Slice mine = elements_of(chunk.edges.back(), locals(), options_.local);
-  for (std::size_t h = 0; h < hosts(); ++h) {
-    const Slice range = overlap(mine, {chunk.edges[h], chunk.edges[h + 1]});
-    if (range.size() > 0) {
-      sum_range(job.reduction, chunk, h, range, placed, slot(index).sums);
-    }
-  }
-  return {};
-}
-
-void HostsCommunicator::sum_range(Reduction reduction, const Chunk& chunk, std::size_t host,
-                                  Slice range, bool placed, std::byte* sums) {
-  const std::size_t begin = chunk.bytes.begin;
-  const Slice bytes{begin + range.begin * chunk.width, begin + range.end * chunk.width};
-  for (const Piece& part : chunk.pieces->parts(bytes)) {
-    const std::size_t element = (part.whole.begin - begin) / chunk.width;
-    std::size_t replica = 0;  // Local index: subtrees of a host are in its order.
-    for (std::size_t s = 0; s < sums_of(plan_->self); ++s) {
-      sources_.clear();
-      for (std::size_t i = 0; i < plan_->subtrees[plan_->self][s].count; ++i, ++replica) {
-        sources_.push_back(placed ? segment_->at(part.place, replica)
-                                  : segment_->staging(replica) + (part.whole.begin - begin));
-      }
-      const std::size_t at = sums_of(plan_->self) * chunk.edges[host] + s * chunk.slice(host) +
-                             (element - chunk.edges[host]);
-      reduce_subtree(reduction, part.type, sources_, sums + at * kSumBytes, part.count());
-    }
-  }
-}
-
-/// My part of my host's slice: from the sums of all hosts, or what I bring into it.
-void HostsCommunicator::make_result(const Job& job, std::size_t index) {
-  const Chunk& chunk = job.chunks[index];
-  const auto [sums, received, result] = slot(index);
-  if (!job.reduces) {
-    job.fill(index, result + chunk.edges[plan_->self] * chunk.width);
-    return;
-  }
-  const std::size_t slice = chunk.slice(plan_->self);
-  const Slice mine = elements_of(slice, locals(), options_.local);
-  combine(
-      job.reduction, chunk.type,
-      [&, at = slot(index)](std::size_t host, std::size_t subtree) {
-        const std::byte* const from =
-            host == plan_->self ? at.sums + sums_of(host) * chunk.edges[host] * kSumBytes
-                                : at.received + sums_before(*plan_, host) * slice * kSumBytes;
-        return from + (subtree * slice + mine.begin) * kSumBytes;
-      },
-      result + (chunk.edges[plan_->self] + mine.begin) * chunk.width, mine.size());
-}
-
-/// target = what `count` elements of the sums of all hosts come to, up the tree. sum_at(host,
-/// subtree) is where those of a subtree are.
-template <typename SumAt>
-void HostsCommunicator::combine(Reduction reduction, ElementType type, const SumAt& sum_at,
-                                std::byte* target, std::size_t count) {
-  struct Leaf {
-    Subtree subtree;
-    const std::byte* sum;
-  };
-  std::vector<Leaf> leaves;
-  for (std::size_t h = 0; h < hosts(); ++h) {
-    for (std::size_t s = 0; s < sums_of(h); ++s) {
-      leaves.push_back({plan_->subtrees[h][s], sum_at(h, s)});
-    }
-  }
-  std::ranges::sort(leaves, {}, [](const Leaf& leaf) { return leaf.subtree.first; });
-  std::vector<std::size_t> counts;
-  sources_.clear();
-  for (const Leaf& leaf : leaves) {
-    sources_.push_back(leaf.sum);
-    counts.push_back(leaf.subtree.count);
-  }
-  combine_subtrees(reduction, type, sources_, counts, target, count);
-}
-
-void HostsCommunicator::add_sums(const Job& job, std::size_t index, Transfers& transfers) const {
-  const Chunk& chunk = job.chunks[index];
-  const auto [sums, received, result] = slot(index);
-  const std::size_t slice = chunk.slice(plan_->self);
-  const std::size_t mine = sums_of(plan_->self);
-  for (std::size_t h = 0; h < hosts(); ++h) {
-    if (h != plan_->self) {
-      transfers.outgoing.push_back(
-          {h, {sums + mine * chunk.edges[h] * kSumBytes, mine * chunk.slice(h) * kSumBytes}});
-      transfers.incoming.push_back({h,
-                                    {received + sums_before(*plan_, h) * slice * kSumBytes,
-                                     sums_of(h) * slice * kSumBytes}});
-    }
-  }
-}
-
-void HostsCommunicator::add_result(const Job& job, std::size_t index, Transfers& transfers) const {
-  const Chunk& chunk = job.chunks[index];
-  std::byte* const result = slot(index).result;
-  const auto slice_of_host = [&](std::size_t h) {
-    return std::span(result + chunk.edges[h] * chunk.width, chunk.slice(h) * chunk.width);
-  };
-  for (std::size_t h = 0; h < hosts(); ++h) {
-    if (h != plan_->self) {
-      transfers.outgoing.push_back({h, slice_of_host(plan_->self)});
-      transfers.incoming.push_back({h, slice_of_host(h)});
-    }
-  }
-}
-
 Result<std::span<std::byte>> HostsCommunicator::allocate(Bytes size) {
   Result<std::span<std::byte>> memory = node_.allocate(size);
   if (!memory) {
-    static_cast<void>(settle(tl::unexpected<Error>{memory.error()}));
+    static_cast<void>(exchange_.settle(tl::unexpected<Error>{memory.error()}));
   }
   return memory;
 }
 
 Status HostsCommunicator::barrier() {
-  return settle(node_.barrier());
+  return exchange_.settle(node_.barrier());
 }
 
 Result<std::unique_ptr<Communicator>> HostsCommunicator::group(Group group) {
   POPRUN_ASSIGN(const Members mine, members_of(group, size(), index_of(self())));
   Result<std::unique_ptr<Communicator>> communicator = form_group(group, mine);
   if (!communicator) {
-    static_cast<void>(settle(tl::unexpected<Error>{communicator.error()}));
+    static_cast<void>(exchange_.settle(tl::unexpected<Error>{communicator.error()}));
   }
   return communicator;
 }
@@ -418,31 +187,6 @@ Result<int> HostsCommunicator::agree_on_channel(Members mine) {
   return choices[mine.first];
 }
 
-/// Of `bytes` in all, as float32 data.
-std::size_t HostsCommunicator::chunk_of(std::size_t bytes) const {
-  const std::size_t least = std::max(kLeastChunkBytes, plan_->total() * kLineBytes);
-  return std::min(options_.chunk_bytes, std::max(least, bytes / kLeastChunks));
-}
-
-/// The chunks of an all-reduce: one type each, slices as the plan shares them out.
-std::vector<HostsCommunicator::Chunk> HostsCommunicator::chunks_of(const Pieces& pieces) const {
-  std::vector<Chunk> chunks;
-  for (const Piece& type : pieces.types()) {
-    const std::size_t width = size_of(type.type);
-    const std::size_t sums = type.whole.size() / width * kSumBytes;
-    const std::size_t limit = chunk_of(sums) / kLineBytes * kLineBytes / kSumBytes;
-    for (std::size_t begin = type.whole.begin; begin < type.whole.end; begin += limit * width) {
-      const std::size_t end = std::min(type.whole.end, begin + limit * width);
-      chunks.push_back({.type = type.type,
-                        .width = width,
-                        .edges = edges_of((end - begin) / width, plan_->shares),
-                        .pieces = &pieces,
-                        .bytes = {begin, end}});
-    }
-  }
-  return chunks;
-}
-
 Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer> buffers) {
   POPRUN_TRY(check_reduction(reduction, buffers));
   std::vector<Piece> found = find_pieces(*segment_, options_.local, buffers);
@@ -461,16 +205,31 @@ Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer
     return {};
   }
   POPRUN_TRY(open(call));
-  return settle(run({.reduction = reduction,
-                     .reduces = true,
-                     .gathers = true,
-                     .chunks = chunks_of(pieces),
-                     .take = [&](std::size_t, const Chunk& chunk, std::byte* result) {
-                       pieces.copy_in(chunk.bytes.begin, {result, chunk.bytes.size()});
-                     }}));
+  const auto take = [&](const Chunk& chunk, std::byte* result) {
+    pieces.copy_in(chunk.bytes.begin, {result, chunk.bytes.size()});
+  };
+  return exchange_.settle(chunks_.run({.reduction = reduction,
+                                       .reduces = true,
+                                       .gathers = true,
+                                       .chunks = chunks_.cut(pieces),
+                                       .take = take}));
 }
 
-// A chunk is some elements of every replica's shard, those of one host after those of another.
+/// Part of every replica's shard of `data`, those of one host after those of another.
+Pieces HostsCommunicator::pieces_of_shards(const Piece& data, Slice part) const {
+  std::vector<Piece> pieces;
+  for (const std::vector<std::size_t>& group : plan_->replicas) {
+    for (const std::size_t r : group) {
+      const std::size_t at = data.bytes.size() / size() * r + part.begin;
+      pieces.push_back({data.type,
+                        data.bytes.subspan(at, part.size()),
+                        {data.place.owner, data.place.where + static_cast<std::int64_t>(at)}});
+    }
+  }
+  return Pieces{std::move(pieces)};
+}
+
+// A chunk is some elements of every replica's shard.
 Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
                                          std::span<const std::byte> data,
                                          std::span<std::byte> shard, std::string_view name) {
@@ -496,52 +255,37 @@ Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
     place = node_.rendezvous().place_of(i) == place ? place : Place{};
   }
   const std::size_t width = size_of(type);
-  const std::size_t step = chunk_of(data.size() / width * kSumBytes) / kSumBytes / size() * width;
-  const auto size_at = [&](std::size_t index) {
-    return std::min(step, shard.size() - index * step);
-  };
-  std::vector<Pieces> pieces((shard.size() + step - 1) / step);
-  std::vector<Chunk> chunks;
-  for (std::size_t index = 0; index < pieces.size(); ++index) {
-    Chunk& chunk = chunks.emplace_back(
-        Chunk{.type = type, .width = width, .edges = {0}, .pieces = &pieces[index]});
-    std::vector<Piece> runs;
-    for (const std::vector<std::size_t>& group : plan_->replicas) {
-      for (const std::size_t r : group) {
-        const std::size_t at = r * shard.size() + index * step;
-        runs.push_back({type,
-                        {bytes + at, size_at(index)},
-                        {place.owner, place.where + static_cast<std::int64_t>(at)}});
-      }
-      chunk.edges.push_back(chunk.edges.back() + group.size() * size_at(index) / width);
-    }
-    pieces[index] = Pieces{std::move(runs)};
+  const std::size_t step =
+      chunks_.chunk_bytes(data.size() / width * kSumBytes) / kSumBytes / size() * width;
+  std::vector<Chunk> chunks =
+      ChunkPipeline::cut(shard.size(), step, replicas_by_host(*plan_), width);
+  std::vector<Pieces> pieces(chunks.size());
+  for (std::size_t index = 0; index < chunks.size(); ++index) {
+    Chunk& chunk = chunks[index];
+    pieces[index] = pieces_of_shards({type, {bytes, data.size()}, place}, chunk.part);
+    chunk.type = type;
+    chunk.pieces = &pieces[index];
     chunk.bytes = {0, pieces[index].size()};
   }
-  return settle(run({.reduction = reduction,
-                     .reduces = true,
-                     .chunks = std::move(chunks),
-                     .take = [&](std::size_t index, const Chunk& chunk, std::byte* result) {
-                       std::memcpy(shard.data() + index * step,
-                                   result + chunk.edges[plan_->self] * width +
-                                       options_.local * size_at(index),
-                                   size_at(index));
-                     }}));
+  const auto take = [&](const Chunk& chunk, const std::byte* result) {
+    std::memcpy(shard.data() + chunk.part.begin,
+                result + chunk.edges[plan_->self] * width + options_.local * chunk.part.size(),
+                chunk.part.size());
+  };
+  return exchange_.settle(chunks_.run(
+      {.reduction = reduction, .reduces = true, .chunks = std::move(chunks), .take = take}));
 }
 
 Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                                      std::string_view name) {
   POPRUN_CHECK(all.size() == mine.size() * size());
   const Call call = call_of_all_gather(mine, name);
-  std::vector<std::size_t> payloads;
-  for (const std::vector<std::size_t>& group : plan_->replicas) {
-    payloads.push_back(group.size() * mine.size());
-  }
-  if (announcements_.fit(payloads)) {
+  const std::vector<std::size_t> shards = replicas_by_host(*plan_);
+  if (const auto payloads = bytes_of(shards, mine.size()); announcements_.fit(payloads)) {
     std::ranges::copy(mine, node_.next_mail());
-    const auto pack = [&](std::byte* shards) {
+    const auto pack = [&](std::byte* payload) {
       for (std::size_t i = 0; i < locals(); ++i) {
-        shards = std::copy_n(node_.mail_of(i), mine.size(), shards);
+        payload = std::copy_n(node_.mail_of(i), mine.size(), payload);
       }
     };
     POPRUN_TRY(open_with({payloads, pack}, call));
@@ -554,30 +298,23 @@ Status HostsCommunicator::all_gather(std::span<const std::byte> mine, std::span<
     return {};
   }
   POPRUN_TRY(open(call));
-  const std::size_t step = chunk_of(all.size()) / size();
-  const auto size_at = [&](std::size_t index) {
-    return std::min(step, mine.size() - index * step);
+  const std::size_t step = chunks_.chunk_bytes(all.size()) / size();
+  const auto fill = [&](const Chunk& chunk, std::byte* slice) {
+    std::memcpy(slice + options_.local * chunk.part.size(), mine.data() + chunk.part.begin,
+                chunk.part.size());
   };
-  std::vector<Chunk> chunks((mine.size() + step - 1) / step, Chunk{.edges = {0}});
-  for (std::size_t index = 0; index < chunks.size(); ++index) {
-    for (const std::vector<std::size_t>& group : plan_->replicas) {
-      std::vector<std::size_t>& edges = chunks[index].edges;
-      edges.push_back(edges.back() + group.size() * size_at(index));
-    }
-  }
-  const auto fill = [&](std::size_t index, std::byte* slice) {
-    std::memcpy(slice + options_.local * size_at(index), mine.data() + index * step,
-                size_at(index));
-  };
-  const auto take = [&](std::size_t index, const Chunk&, const std::byte* result) {
+  const auto take = [&](const Chunk& chunk, const std::byte* result) {
     for (const std::vector<std::size_t>& group : plan_->replicas) {
       for (const std::size_t r : group) {
-        std::memcpy(all.data() + r * mine.size() + index * step, result, size_at(index));
-        result += size_at(index);
+        std::memcpy(all.data() + r * mine.size() + chunk.part.begin, result, chunk.part.size());
+        result += chunk.part.size();
       }
     }
   };
-  return settle(run({.gathers = true, .chunks = std::move(chunks), .fill = fill, .take = take}));
+  return exchange_.settle(chunks_.run({.gathers = true,
+                                       .chunks = ChunkPipeline::cut(mine.size(), step, shards),
+                                       .fill = fill,
+                                       .take = take}));
 }
 
 Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
@@ -585,18 +322,18 @@ Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
   POPRUN_CHECK(index_of(root) < size());
   const Call call = call_of_broadcast(data, plan_->numbers[index_of(root)], name);
   const std::size_t source = index_of(root);
-  std::vector<std::size_t> payloads;
+  std::vector<std::size_t> copies;  // The root's host has one.
   for (const std::vector<std::size_t>& group : plan_->replicas) {
-    payloads.push_back(std::ranges::binary_search(group, source) ? data.size() : 0);
+    copies.push_back(std::ranges::binary_search(group, source) ? 1 : 0);
   }
-  if (announcements_.fit(payloads)) {
+  if (const auto payloads = bytes_of(copies, data.size()); announcements_.fit(payloads)) {
     if (self() == root) {
       std::ranges::copy(data, node_.next_mail());
     }
     const auto pack = [&](std::byte* payload) {
       const std::vector<std::size_t>& here = plan_->replicas[plan_->self];
       const auto local = std::ranges::lower_bound(here, source) - here.begin();
-      if (payloads[plan_->self] > 0) {
+      if (copies[plan_->self] > 0) {
         std::copy_n(node_.mail_of(static_cast<std::size_t>(local)), data.size(), payload);
       }
     };
@@ -607,28 +344,21 @@ Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
     return {};
   }
   POPRUN_TRY(open(call));
-  const std::size_t step = chunk_of(data.size());
-  const auto size_at = [&](std::size_t index) {
-    return std::min(step, data.size() - index * step);
-  };
-  std::vector<Chunk> chunks((data.size() + step - 1) / step, Chunk{.edges = {0}});
-  for (std::size_t index = 0; index < chunks.size(); ++index) {
-    for (const std::size_t payload : payloads) {
-      std::vector<std::size_t>& edges = chunks[index].edges;
-      edges.push_back(edges.back() + (payload > 0 ? size_at(index) : 0));
-    }
-  }
-  const auto fill = [&](std::size_t index, std::byte* slice) {
+  const auto fill = [&](const Chunk& chunk, std::byte* slice) {
     if (self() == root) {
-      std::memcpy(slice, data.data() + index * step, size_at(index));
+      std::memcpy(slice, data.data() + chunk.part.begin, chunk.part.size());
     }
   };
-  const auto take = [&](std::size_t index, const Chunk&, const std::byte* result) {
+  const auto take = [&](const Chunk& chunk, const std::byte* result) {
     if (self() != root) {
-      std::memcpy(data.data() + index * step, result, size_at(index));
+      std::memcpy(data.data() + chunk.part.begin, result, chunk.part.size());
     }
   };
-  return settle(run({.gathers = true, .chunks = std::move(chunks), .fill = fill, .take = take}));
+  const std::size_t step = chunks_.chunk_bytes(data.size());
+  return exchange_.settle(chunks_.run({.gathers = true,
+                                       .chunks = ChunkPipeline::cut(data.size(), step, copies),
+                                       .fill = fill,
+                                       .take = take}));
 }
 
 }  // namespace poprun::collectives

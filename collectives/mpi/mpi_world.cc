@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "collectives/local/call.h"
+#include "collectives/local/flat_error.h"
 #include "collectives/local/node_communicator.h"
 #include "collectives/local/node_segment.h"
 #include "collectives/mpi/host_plan.h"
@@ -23,6 +24,7 @@
 namespace poprun {
 namespace {
 
+using collectives::FlatError;
 using collectives::HostPlan;
 using collectives::HostsCommunicator;
 using collectives::MpiLink;
@@ -102,10 +104,9 @@ struct Limit {
 };
 
 tl::unexpected<Error> late(std::span<const std::size_t> missing, const Limit& limit) {
-  return fail(ErrorCode::kInfrastructure,
-              collectives::late_message("start of the exchange", missing, limit.deadline) +
-                  "; if they run, MPI does not reach them from here "
-                  "(--host-subnet)");
+  Error error = collectives::late_error("start of the exchange", missing, limit.deadline);
+  error.message += "; if they run, MPI does not reach them from here (--host-subnet)";
+  return tl::unexpected<Error>{std::move(error)};
 }
 
 Result<std::vector<Introduction>> introduce(const Introduction& mine, const Limit& limit) {
@@ -182,17 +183,11 @@ Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Byt
 /// Whether a process has its host's memory, else why not.
 struct Outcome {
   bool has_memory = true;
-  ErrorCode code{};
-  std::array<char, 512> message{};  ///< Ends with 0; cut where the message is longer.
+  FlatError error{};
 };
 
 Outcome outcome_of(const Result<std::unique_ptr<NodeSegment>>& segment) {
-  Outcome outcome{.has_memory = segment.has_value()};
-  if (!segment) {
-    outcome.code = segment.error().code;
-    segment.error().message.copy(outcome.message.data(), outcome.message.size() - 1);
-  }
-  return outcome;
+  return segment ? Outcome{} : Outcome{.has_memory = false, .error = FlatError(segment.error())};
 }
 
 /// The segment that the host's first process, `owner`, has in `offered`; nothing where it has none.
@@ -213,8 +208,9 @@ Status check_all_took(const Result<std::unique_ptr<NodeSegment>>& segment,
     if (!its) {
       missing.insert(missing.end(), process.replicas.begin(), process.replicas.end());
     } else if (!its->has_memory) {
-      return fail(its->code,
-                  collectives::replica_list(process.replicas) + ": " + its->message.data());
+      Error error = its->error.error();
+      error.message = collectives::replica_list(process.replicas) + ": " + error.message;
+      return tl::unexpected<Error>{std::move(error)};
     }
   }
   return missing.empty() ? Status{} : late(missing, limit);

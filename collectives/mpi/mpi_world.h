@@ -48,7 +48,8 @@ class MpiWorld {
   /// Collective over MPI_COMM_WORLD.
   ///
   /// Errors
-  ///   kUnreachable      memory for the exchange could not be had or shared; says why.
+  ///   kHostResources    memory for the exchange could not be had; says why.
+  ///   kUnreachable      memory for the exchange could not be shared; says why.
   ///   kInfrastructure   not all processes came before the deadline.
   ///   kBug              the processes' blocks are not the job's replicas; MPI is not initialised.
   static Result<std::unique_ptr<MpiWorld>> create(const Options& options);

@@ -22,7 +22,7 @@ find_package(MPI REQUIRED COMPONENTS C)
 find_package(Protobuf REQUIRED)
 find_package(Boost REQUIRED COMPONENTS program_options)
 find_package(ZLIB REQUIRED)
-find_package(spdlog REQUIRED)
+find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
@@ -38,6 +38,7 @@ target_compile_options(poprun_flags INTERFACE
   # g++ 12 sees overlapping copies in every `"text" + std::string` (GCC bug 105329).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 target_compile_definitions(poprun_flags INTERFACE POPRUN_VERSION="${PROJECT_VERSION}")
+target_link_libraries(poprun_flags INTERFACE fmt::fmt)
 if(POPRUN_SANITIZE)
   add_compile_options(-fsanitize=${POPRUN_SANITIZE} -fno-sanitize-recover=all
                       -fno-omit-frame-pointer)
@@ -91,22 +92,32 @@ function(poprun_library folder)
   add_library(poprun::${name} ALIAS poprun_${name})
 endfunction()
 
-# poprun_families(<folder> <out-sources>)
+# poprun_families(<folder> <out-sources> [RECURSE] [EXCLUDE <file or sub-folder>...])
 #
-# For folders where one file is one entry (an operator family, a model, a dataset): every *.cc except
-# registry.cc is a family. Writes <folder>/families.inc into the build tree with a line
-# `POPRUN_FAMILY(<file stem>)` each, which registry.cc expands (its target needs poprun_generated).
-# A new entry is one new file.
+# For folders where one file is one entry (an operator family, a model, a dataset): every *.cc is,
+# except registry.cc and the entries' helpers, which have a header of their name. Writes
+# <folder>/families.inc into the build tree with a line `POPRUN_FAMILY(<file stem>)` each, which
+# registry.cc expands (its target needs poprun_generated), and sets <out-sources> to all *.cc. A new
+# entry is one new file. With RECURSE sub-folders belong to the folder too.
 add_library(poprun_generated INTERFACE)
 target_include_directories(poprun_generated INTERFACE "${PROJECT_BINARY_DIR}/generated")
 function(poprun_families folder out_sources)
-  file(GLOB sources CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/${folder}"
-       "${PROJECT_SOURCE_DIR}/${folder}/*.cc")
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "RECURSE" "" "EXCLUDE")
+  set(glob GLOB)
+  if(ARG_RECURSE)
+    set(glob GLOB_RECURSE)
+  endif()
+  set(root "${PROJECT_SOURCE_DIR}/${folder}")
+  file(${glob} sources CONFIGURE_DEPENDS RELATIVE "${root}" "${root}/*.cc")
+  foreach(excluded IN LISTS ARG_EXCLUDE)
+    list(FILTER sources EXCLUDE REGEX "^${excluded}")
+  endforeach()
   list(SORT sources)
   set(lines "")
   foreach(source IN LISTS sources)
-    if(NOT source STREQUAL "registry.cc")
-      string(REGEX REPLACE "\\.cc$" "" stem "${source}")
+    string(REGEX REPLACE "\\.cc$" ".h" header "${root}/${source}")
+    if(NOT source STREQUAL "registry.cc" AND NOT EXISTS "${header}")
+      cmake_path(GET source STEM stem)
       string(APPEND lines "POPRUN_FAMILY(${stem})\n")
     endif()
   endforeach()

@@ -2,7 +2,7 @@
 #include <filesystem>
 
 #include "hostio/datasets/dataset.h"
-#include "hostio/image_files.h"
+#include "hostio/datasets/image_files.h"
 
 /// Fashion-MNIST (Xiao, Rasul and Vollgraf, arXiv:1708.07747) as Debian packages it: 60,000 and
 /// 10,000 images of 28 x 28 in 10 classes.

@@ -1,5 +1,5 @@
 #include "hostio/datasets/dataset.h"
-#include "hostio/image_files.h"
+#include "hostio/datasets/image_files.h"
 
 /// "idx:DIR": any labelled images in the four files of MNIST.
 namespace poprun::hostio::families {

@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
-#include "hostio/array_dataset.h"
+#include "hostio/datasets/array_dataset.h"
 #include "hostio/datasets/dataset.h"
-#include "hostio/file_bytes.h"
-#include "hostio/zip.h"
+#include "hostio/formats/file_bytes.h"
+#include "hostio/formats/zip.h"
 
 /// Arrays as NumPy saves them; array_dataset.h says what their names mean.
 ///

@@ -3,8 +3,9 @@
 #include <string>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "hostio/augmentation.h"
+#include "hostio/datasets/augmentation.h"
 #include "hostio/datasets/dataset.h"
 
 namespace poprun::hostio {
@@ -36,26 +37,34 @@ std::string augmentation_of(const Source& source) {
   return found == source.parameters.end() ? "none" : found->second;
 }
 
-/// The family of `source`, which takes all its parameters.
-Result<const DatasetFamily*> family_of(const Source& source) {
-  const std::array known = {
-#define POPRUN_FAMILY(stem) &families::stem(),
+/// Every family there is.
+constexpr auto kFamilies = std::to_array<const DatasetFamily& (*)()>({
+#define POPRUN_FAMILY(stem) &families::stem,
 #include "hostio/datasets/families.inc"
 #undef POPRUN_FAMILY
-  };
-  std::string forms;
-  for (const DatasetFamily* family : known) {
-    if (family->accepts(source.text)) {
-      POPRUN_TRY(check_parameters(*family, source));
-      return family;
+});
+
+/// The family of `source`, which takes all its parameters.
+Result<const DatasetFamily*> family_of(const Source& source) {
+  for (const auto family : kFamilies) {
+    if (family().accepts(source.text)) {
+      POPRUN_TRY(check_parameters(family(), source));
+      return &family();
     }
-    forms += fmt::format("{}{}", forms.empty() ? "" : ", ", family->form);
   }
-  return fail(ErrorCode::kUsage,
-              fmt::format("there is no dataset source \"{}\"; known are: {}", source.text, forms));
+  return fail(ErrorCode::kUsage, fmt::format("there is no dataset source \"{}\"; known are: {}",
+                                             source.text, fmt::join(dataset_forms(), ", ")));
 }
 
 }  // namespace
+
+std::vector<std::string> dataset_forms() {
+  std::vector<std::string> forms;
+  for (const auto family : kFamilies) {
+    forms.emplace_back(family().form);
+  }
+  return forms;
+}
 
 Result<proto::Dataset> describe_dataset(std::string_view text) {
   POPRUN_ASSIGN(const Source source, Source::parse(text));

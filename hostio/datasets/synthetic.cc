@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "hostio/datasets/dataset.h"
-#include "hostio/token_windows.h"
+#include "hostio/datasets/token_windows.h"
 #include "replica/base/random.h"
 
 /// Made-up data, for benchmarks and first tries. A function of the source alone.

@@ -1,6 +1,6 @@
 #include "hostio/datasets/dataset.h"
-#include "hostio/file_bytes.h"
-#include "hostio/token_windows.h"
+#include "hostio/datasets/token_windows.h"
+#include "hostio/formats/file_bytes.h"
 
 /// "text:FILE": any file as tokens, one a byte. Ids 0 to 255 are the bytes, 256 is the mask token.
 namespace poprun::hostio::families {

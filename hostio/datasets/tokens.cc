@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "hostio/datasets/dataset.h"
-#include "hostio/file_bytes.h"
-#include "hostio/token_windows.h"
+#include "hostio/datasets/token_windows.h"
+#include "hostio/formats/file_bytes.h"
 
 /// "tokens:FILE" and "tokens-u32:FILE": a file of nothing but token ids, little-endian, 16 or 32
 /// bits each. The vocabulary is the largest id plus one, so a description reads the whole file.

@@ -88,6 +88,7 @@ Status JobResults::flush() {
 }
 
 Status JobResults::finish() {
+  report_over_ = true;
   if (!profile_) {
     return {};
   }

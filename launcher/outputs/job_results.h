@@ -45,6 +45,9 @@ class JobResults {
   /// In inference: how many items' outputs are written.
   [[nodiscard]] std::uint64_t items_written() const;
 
+  /// Whether dumps that were asked for are yet to come or to be completed.
+  [[nodiscard]] bool awaits_dumps() const { return !report_over_ && !dumps_due_.empty(); }
+
   /// Nothing more will come: writes what came of a step that did not end. A line for each such
   /// file and, where the job ended after step `ended_after`, one for the steps that it never began.
   std::vector<std::string> settle_dumps(std::optional<std::uint64_t> ended_after);
@@ -66,6 +69,7 @@ class JobResults {
   std::set<std::uint64_t> dumps_due_;                ///< Steps whose dump is not written yet.
   std::optional<NpyFile> outputs_;                   ///< From the first piece on.
   std::optional<proto::Profile> profile_;
+  bool report_over_ = false;
   bool complete_ = false;
 };
 

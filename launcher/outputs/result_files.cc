@@ -1,7 +1,6 @@
 #include "launcher/outputs/result_files.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -14,6 +13,8 @@
 #include <sys/file.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -80,13 +81,6 @@ void remove_files(const fs::path& folder, std::string_view prefix, std::string_v
       fs::remove(entry->path(), unused);
     }
   }
-}
-
-std::string upper(std::string text) {
-  std::ranges::transform(text, text.begin(), [](char c) {
-    return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  });
-  return text;
 }
 
 template <typename Metrics>
@@ -159,10 +153,11 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
     return {};
   }
   return fail(ErrorCode::kInfrastructure,
-              fmt::format("--output-dir {}: the weights need {:.1f} MiB, its disk has {:.1f} MiB "
+              fmt::format("--output-dir {}: the weights need {}, its disk has {} "
                           "free; make room, or choose another folder",
-                          folder, static_cast<double>(bytes) / (1 << 20),
-                          static_cast<double>(free) / (1 << 20)));
+                          folder, mebibytes_text(bytes), mebibytes_text(free)),
+              {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)},
+                                    .had = Bytes{static_cast<std::int64_t>(free)}}});
 }
 
 Status clear_results(const std::string& folder, const std::string& kept) {
@@ -234,7 +229,7 @@ std::string metrics_row(const proto::EvaluationMetrics& metrics) {
 Status WeightsCollector::take(const proto::TensorChunk& chunk) {
   if (!open_) {
     tensors_.push_back(
-        {chunk.name(), upper(chunk.type()), {chunk.shape().begin(), chunk.shape().end()}, ""});
+        {chunk.name(), dtype_of(chunk.type()), {chunk.shape().begin(), chunk.shape().end()}, ""});
   }
   Tensor& tensor = tensors_.back();
   if (tensor.name != chunk.name()) {

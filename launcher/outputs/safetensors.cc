@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -196,6 +197,22 @@ Result<std::vector<Tensor>> parse(std::string_view bytes) {
 }
 
 }  // namespace
+
+std::string element_type(std::string_view dtype) {
+  std::string text(dtype);
+  for (char& c : text) {
+    c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
+
+std::string dtype_of(std::string_view element_type) {
+  std::string text(element_type);
+  for (char& c : text) {
+    c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
 
 std::size_t element_bytes(std::string_view dtype) {
   const auto type =

@@ -28,6 +28,10 @@ struct Tensor {
 /// Bytes of one element, 0 for an unknown dtype.
 std::size_t element_bytes(std::string_view dtype);
 
+/// A dtype as it is spelled everywhere else, "f32" for "F32", and back.
+std::string element_type(std::string_view dtype);
+std::string dtype_of(std::string_view element_type);
+
 /// Everything in front of the data. Tensors lie in the order given, so equal tensors in equal order
 /// give equal bytes.
 ///

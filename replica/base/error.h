@@ -1,10 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <tl/expected.hpp>
+
+#include "replica/base/units.h"
 
 /// How this project reports failure.
 ///
@@ -15,19 +19,46 @@
 /// called and become an Error there.
 namespace poprun {
 
-/// Why it failed, as the exit code that the user's shell sees (design section 8).
+/// Why it failed: what a caller can do about it. The value is the process's exit code, except where
+/// two codes ask the same of a script; `exit_code_of` knows.
 enum class ErrorCode : std::uint8_t {
   kUsage = 64,           ///< An option or train.cfg can never work. Names it and the remedy.
   kData = 65,            ///< An input file or dataset is missing, damaged or of the wrong shape.
   kUnreachable = 69,     ///< A host, data server or peer could not be reached in time.
   kBug = 70,             ///< A bug of ours.
+  kHostResources = 71,   ///< A host lacks memory, disk, files, processes, a port or a program.
   kInfrastructure = 75,  ///< Something died during the run; running again can work.
   kOutOfMemory = 86,     ///< The model does not fit the emulated memory.
+};
+
+/// What a process that ends by such an error exits with (README has the table).
+constexpr int exit_code_of(ErrorCode code) {
+  return static_cast<int>(code == ErrorCode::kHostResources ? ErrorCode::kUnreachable : code);
+}
+
+/// Room that was not there.
+struct Shortage {
+  Bytes needed;
+  Bytes had;
+
+  friend bool operator==(const Shortage&, const Shortage&) = default;
+};
+
+/// What an error is about, for callers: nobody reads messages but people. Empty where the error has
+/// no such fact.
+struct Facts {
+  std::vector<std::uint32_t>
+      missing{};          ///< Replicas that did not come: numbers in the job, rising.
+  std::string address{};  ///< host:port that could not be reached.
+  std::optional<Shortage> shortage{};
+
+  friend bool operator==(const Facts&, const Facts&) = default;
 };
 
 struct [[nodiscard]] Error {
   ErrorCode code;
   std::string message;  ///< One line with the numbers: what, where, needed, had, remedy.
+  Facts facts = {};
 };
 
 /// A T, or the reason why there is none. Built by `return value;` or `return fail(...)`.
@@ -38,8 +69,8 @@ using Result = tl::expected<T, Error>;
 using Status = Result<void>;
 
 /// An Error in the shape that converts to every Result.
-inline tl::unexpected<Error> fail(ErrorCode code, std::string message) {
-  return tl::unexpected<Error>{Error{code, std::move(message)}};
+inline tl::unexpected<Error> fail(ErrorCode code, std::string message, Facts facts = {}) {
+  return tl::unexpected<Error>{Error{code, std::move(message), std::move(facts)}};
 }
 
 /// Prints the failed condition with its place and aborts. `POPRUN_CHECK` calls it.

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include "replica/base/log.h"
 #include "replica/coordinator/connection.h"
 #include "replica/coordinator/heartbeat.h"
 #include "replica/coordinator/progress_board.h"
@@ -17,7 +18,7 @@
 namespace poprun {
 namespace {
 
-constexpr double kFailSecondsMax = 2;
+constexpr double kFailSecondsMax = 60;
 constexpr double kWeightsSecondsMax = 600;
 
 Result<std::uint32_t> integer_variable(const char* name) {
@@ -32,6 +33,20 @@ Result<std::uint32_t> integer_variable(const char* name) {
                     name, view));
   }
   return value;
+}
+
+proto::Failure failure_of(const Error& error) {
+  proto::Failure failure;
+  failure.set_exit_code(static_cast<std::uint32_t>(exit_code_of(error.code)));
+  failure.set_message(error.message);
+  const Facts& facts = error.facts;
+  failure.mutable_missing()->Assign(facts.missing.begin(), facts.missing.end());
+  failure.set_address(facts.address);
+  if (facts.shortage) {
+    failure.set_needed_bytes(static_cast<std::uint64_t>(facts.shortage->needed.count()));
+    failure.set_had_bytes(static_cast<std::uint64_t>(facts.shortage->had.count()));
+  }
+  return failure;
 }
 
 std::string machine_name() {
@@ -90,7 +105,8 @@ Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds) {
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return poprun::fail(ErrorCode::kUnreachable,
                         fmt::format("no answer from the launcher at {} for {} s",
-                                    connection_->address, timeout_seconds));
+                                    connection_->address, timeout_seconds),
+                        {.address = connection_->address});
   }
   if (status.error_code() == grpc::StatusCode::ABORTED) {
     on_lost_();
@@ -116,13 +132,18 @@ bool CoordinatorClient::drain_requested() const {
 
 namespace {
 
-/// Reads a stream of chunks to its end. `what` is being sent.
-template <typename Stream>
-Status read_chunks(Stream& stream, grpc::ClientContext& context,
-                   const CoordinatorClient::OnChunk& on_chunk, std::string_view what) {
-  proto::TensorChunk chunk;
-  while (stream.Read(&chunk)) {
-    Status taken = on_chunk(chunk);
+Error stopped_sending(std::string_view what, const std::string& why) {
+  return {ErrorCode::kInfrastructure,
+          fmt::format("the launcher stopped sending {}: {}", what, why)};
+}
+
+/// Reads a stream to its end. `what` is being sent.
+template <typename Piece>
+Status read_pieces(grpc::ClientReader<Piece>& stream, grpc::ClientContext& context,
+                   std::string_view what, const std::function<Status(const Piece&)>& on_piece) {
+  Piece piece;
+  while (stream.Read(&piece)) {
+    Status taken = on_piece(piece);
     if (!taken) {
       context.TryCancel();
       stream.Finish();
@@ -131,9 +152,7 @@ Status read_chunks(Stream& stream, grpc::ClientContext& context,
   }
   const grpc::Status status = stream.Finish();
   if (!status.ok()) {
-    return poprun::fail(
-        ErrorCode::kInfrastructure,
-        fmt::format("the launcher stopped sending {}: {}", what, status.error_message()));
+    return tl::unexpected<Error>{stopped_sending(what, status.error_message())};
   }
   return {};
 }
@@ -144,14 +163,27 @@ Status CoordinatorClient::receive_weights(const OnChunk& on_chunk) {
   grpc::ClientContext context;
   connection_->prepare(context, kWeightsSecondsMax);
   const auto stream = connection_->stub->SendWeights(&context, proto::WeightsRequest{});
-  return read_chunks(*stream, context, on_chunk, "the initial weights");
+  return read_pieces(*stream, context, "the initial weights", on_chunk);
 }
 
-Status CoordinatorClient::receive_model(const OnChunk& on_chunk) {
+Result<OnnxFile> CoordinatorClient::receive_model() {
   grpc::ClientContext context;
   connection_->prepare(context, kWeightsSecondsMax);
   const auto stream = connection_->stub->SendModel(&context, proto::ModelRequest{});
-  return read_chunks(*stream, context, on_chunk, "the ONNX model");
+  constexpr std::string_view kWhat = "the ONNX model";
+  OnnxFile file;
+  bool complete = false;
+  const std::function<Status(const proto::OnnxModelPiece&)> append = [&](const auto& piece) {
+    file.name = piece.file();
+    file.bytes += piece.data();
+    complete = piece.last();
+    return Status{};
+  };
+  POPRUN_TRY(read_pieces(*stream, context, kWhat, append));
+  if (!complete) {
+    return tl::unexpected<Error>{stopped_sending(kWhat, "its end is missing")};
+  }
+  return file;
 }
 
 Status CoordinatorClient::report(proto::ReportItem item) {
@@ -173,12 +205,24 @@ Status CoordinatorClient::finish() {
   return reports == nullptr ? Status{} : reports->finish();
 }
 
-void CoordinatorClient::fail(const proto::Failure& failure) {
+void CoordinatorClient::fail(ReplicaId replica, const Error& error,
+                             const std::vector<std::string>& recent_calls) {
+  proto::Failure failure = failure_of(error);
+  failure.set_instance(environment_.instance);
+  failure.set_replica(index_of(replica));
+  failure.set_host(machine_name());
+  failure.mutable_recent_calls()->Assign(recent_calls.begin(), recent_calls.end());
   grpc::ClientContext context;
   connection_->prepare(context, kFailSecondsMax);
   proto::FailReply reply;
   // A launcher that can't be told is gone, and then on_lost ends this process.
-  connection_->stub->Fail(&context, failure, &reply);
+  const grpc::Status status = connection_->stub->Fail(&context, failure, &reply);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    log::write(
+        log::Level::kError, log::replica_source(index_of(replica), failure.host()),
+        fmt::format("the launcher at {} did not let this instance go for {} s; it leaves: {}",
+                    connection_->address, kFailSecondsMax, error.message));
+  }
 }
 
 void CoordinatorClient::leave() {

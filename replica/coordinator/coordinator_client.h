@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
@@ -30,6 +31,12 @@ struct InstanceEnvironment {
   std::uint32_t instance = 0;        ///< POPDIST_REPLICA_INDEX_OFFSET / POPDIST_NUM_LOCAL_REPLICAS.
   std::uint32_t first_replica = 0;   ///< POPDIST_REPLICA_INDEX_OFFSET.
   std::uint32_t local_replicas = 1;  ///< POPDIST_NUM_LOCAL_REPLICAS.
+};
+
+/// An ONNX model as its file has it.
+struct OnnxFile {
+  std::string name;
+  std::string bytes;
 };
 
 /// Errors
@@ -69,8 +76,11 @@ class CoordinatorClient final : public ProgressSink {
   ///   kInfrastructure  the launcher went away.
   Status receive_weights(const OnChunk& on_chunk);
 
-  /// The bytes of the job's ONNX model, likewise.
-  Status receive_model(const OnChunk& on_chunk);
+  /// The job's ONNX model. Requires: the job has one.
+  ///
+  /// Errors
+  ///   kInfrastructure  the launcher went away before it was complete.
+  Result<OnnxFile> receive_model();
 
   /// Queues one item for the launcher, in order: outputs from every instance, all else from that of
   /// replica 0. Returns at once while less than 16 MiB wait, otherwise when there is room again, at
@@ -85,9 +95,12 @@ class CoordinatorClient final : public ProgressSink {
   /// Nothing where nothing was reported. Errors as `report`.
   Status finish();
 
-  /// Why this instance is about to exit. Waits 2 s for the launcher at most; never fails, for there
-  /// would be nobody left to tell.
-  void fail(const proto::Failure& failure);
+  /// Why this instance is about to exit, and the last collectives of the replica that failed.
+  /// Returns when the launcher lets the instance go, having decided how the job ends: the exit makes
+  /// mpirun end all others, and until then these may have something to tell. Never fails, for there
+  /// would be nobody left to tell: returns at once where the launcher is gone, and after 60 s, with
+  /// a line in the log, where it does not answer.
+  void fail(ReplicaId replica, const Error& error, const std::vector<std::string>& recent_calls);
 
   /// Ends the life signs so that the launcher knows it as an orderly end. Waits 2 s at most.
   void leave();

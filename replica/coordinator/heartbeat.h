@@ -45,9 +45,9 @@ class Heartbeat {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool leaving_ = false;  ///< Guarded by mutex_.
+  bool leaving_ = false;    ///< Guarded by mutex_.
   bool abandoned_ = false;  ///< Destroyed without leave().
-  bool ended_ = false;    ///< Guarded by mutex_: the launcher closed its side, or is gone.
+  bool ended_ = false;      ///< Guarded by mutex_: the launcher closed its side, or is gone.
 
   std::thread writer_;
   std::thread reader_;

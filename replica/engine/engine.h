@@ -62,7 +62,7 @@ class Engine final : private Machine {
   /// `program`, `communicator` and `host` must outlive the engine. `activity` is told what the
   /// replica is about to wait for.
   ///
-  /// Errors: kUnreachable, no memory for the arenas; kBug, the Program names what does not exist.
+  /// Errors: kHostResources, no memory for the arenas; kBug, the Program names what does not exist.
   static Result<std::unique_ptr<Engine>> create(const Program& program, Communicator& communicator,
                                                 HostIo& host, const EngineOptions& options,
                                                 std::function<void(std::string_view)> activity);

@@ -4,7 +4,6 @@
 #include <optional>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace poprun {
 namespace {
@@ -19,8 +18,13 @@ struct Printer {
     return text;
   }
   std::string operator()(const std::string& value) const { return "\"" + value + "\""; }
-  std::string operator()(const std::vector<std::int64_t>& value) const {
-    return fmt::format("[{}]", fmt::join(value, ","));
+  template <typename T>
+  std::string operator()(const std::vector<T>& list) const {
+    std::string text;
+    for (const T value : list) {
+      text += (text.empty() ? "" : ",") + (*this)(value);
+    }
+    return "[" + text + "]";
   }
 };
 
@@ -34,11 +38,12 @@ std::optional<T> parse_number(std::string_view text) {
   return value;
 }
 
+template <typename T>
 std::optional<Attribute> parse_list(std::string_view text) {
-  std::vector<std::int64_t> values;
+  std::vector<T> values;
   while (!text.empty()) {
     const std::size_t comma = text.find(',');
-    const auto value = parse_number<std::int64_t>(text.substr(0, comma));
+    const auto value = parse_number<T>(text.substr(0, comma));
     if (!value) {
       return std::nullopt;
     }
@@ -53,7 +58,9 @@ std::optional<Attribute> parse_value(std::string_view text) {
     return std::string{text.substr(1, text.size() - 2)};
   }
   if (text.size() >= 2 && text.front() == '[' && text.back() == ']') {
-    return parse_list(text.substr(1, text.size() - 2));
+    const std::string_view list = text.substr(1, text.size() - 2);
+    const auto integers = parse_list<std::int64_t>(list);
+    return integers ? integers : parse_list<double>(list);
   }
   if (const auto integer = parse_number<std::int64_t>(text)) {
     return *integer;
@@ -86,6 +93,9 @@ const std::string& Attributes::text(const std::string& name) const {
 }
 const std::vector<std::int64_t>& Attributes::integers(const std::string& name) const {
   return get<std::vector<std::int64_t>>(values_, name);
+}
+const std::vector<double>& Attributes::reals(const std::string& name) const {
+  return get<std::vector<double>>(values_, name);
 }
 
 std::string to_text(const Attributes& attributes) {

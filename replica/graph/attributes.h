@@ -11,7 +11,8 @@
 
 namespace poprun {
 
-using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>>;
+using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>,
+                               std::vector<double>>;
 
 /// An operation's parameters by name, in name order.
 ///
@@ -30,6 +31,7 @@ class Attributes {
   [[nodiscard]] double real(const std::string& name) const;
   [[nodiscard]] const std::string& text(const std::string& name) const;
   [[nodiscard]] const std::vector<std::int64_t>& integers(const std::string& name) const;
+  [[nodiscard]] const std::vector<double>& reals(const std::string& name) const;
 
   [[nodiscard]] const std::map<std::string, Attribute>& values() const { return values_; }
   friend bool operator==(const Attributes&, const Attributes&) = default;
@@ -38,8 +40,9 @@ class Attributes {
   std::map<std::string, Attribute> values_;
 };
 
-/// `bound=0.5 pad=[1,1] rank=2 layout="nhwc"`. Reals always have a point or exponent, with all
-/// their digits, so that parsing gives back the same value and type.
+/// `bound=0.5 pad=[1,1] rank=2 layout="nhwc" values=[0.5,2.0]`. Reals always have a point or
+/// exponent, with all their digits, so that parsing gives back the same value and type; but for a
+/// list without elements, which is one of integers.
 std::string to_text(const Attributes& attributes);
 
 /// The inverse. Errors: kUsage, names the text at fault.

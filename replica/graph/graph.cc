@@ -10,6 +10,7 @@ namespace poprun {
 namespace {
 
 constexpr std::string_view kLoad = "load";
+constexpr std::string_view kKeepsF32 = " keeps-f32";
 
 std::string names(const Graph& graph, const std::vector<TensorId>& ids) {
   std::string text;
@@ -48,10 +49,12 @@ class Parser {
 
  private:
   Status tensor(std::string_view text) {
+    const bool keeps_f32 = text.ends_with(kKeepsF32);
+    text.remove_suffix(keeps_f32 ? kKeepsF32.size() : 0);
     const std::size_t colon = text.find(" : ");
     const std::size_t space = text.rfind(' ');
     if (colon == std::string_view::npos || space <= colon + 2) {
-      return fail(ErrorCode::kUsage, "expected: tensor NAME : TYPE ROLE");
+      return fail(ErrorCode::kUsage, "expected: tensor NAME : TYPE ROLE [keeps-f32]");
     }
     const std::string name{trim(text.substr(0, colon))};
     if (graph.has(name)) {
@@ -62,7 +65,7 @@ class Parser {
          {Role::kActivation, Role::kParameter, Role::kOptimizerState, Role::kBuffer,
           Role::kGradient, Role::kStream, Role::kMetric, Role::kConstant}) {
       if (to_text(role) == text.substr(space + 1)) {
-        graph.add_tensor({name, std::move(type), role});
+        graph.add_tensor({name, std::move(type), role, keeps_f32});
         return {};
       }
     }
@@ -229,8 +232,8 @@ Status verify_graph(const Graph& graph) {
 std::string to_text(const Graph& graph) {
   std::string text;
   for (const Tensor& tensor : graph.tensors()) {
-    text +=
-        fmt::format("tensor {} : {} {}\n", tensor.name, to_text(tensor.type), to_text(tensor.role));
+    text += fmt::format("tensor {} : {} {}{}\n", tensor.name, to_text(tensor.type),
+                        to_text(tensor.role), tensor.keeps_f32 ? kKeepsF32 : "");
   }
   for (const Function& function : graph.functions) {
     text += fmt::format("function {}\n", function.name);

@@ -30,13 +30,14 @@ enum class Role : std::uint8_t {
   kGradient,
   kStream,
   kMetric,
-  kConstant,  ///< What the host writes before the first step and nobody changes.
+  kConstant,  ///< Written before the first step, by the model or the host, and never changed.
 };
 
 struct Tensor {
   std::string name;  ///< Unique in the graph.
   TensorType type;
   Role role = Role::kActivation;
+  bool keeps_f32 = false;  ///< Stays float32 in a job of half precision.
 };
 
 struct Operation {
@@ -88,6 +89,7 @@ class Graph {
   [[nodiscard]] const Tensor& tensor(TensorId id) const { return tensors_.at(index_of(id)); }
   void swap_names(TensorId a, TensorId b);
   void set_role(TensorId id, Role role) { tensors_.at(index_of(id)).role = role; }
+  void keep_f32(TensorId id) { tensors_.at(index_of(id)).keeps_f32 = true; }
   void set_data_type(TensorId id, DataType data) { tensors_.at(index_of(id)).type.data = data; }
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
 
@@ -108,7 +110,7 @@ Status verify_graph(const Graph& graph);
 
 /// One line a tensor and an operation:
 ///
-///   tensor w : f32[4,3] parameter
+///   tensor w : f32[4,3] parameter       with keeps_f32: `parameter keeps-f32`
 ///   function train
 ///   repeat 2
 ///   y = linear(x, w) bias=0

@@ -116,12 +116,13 @@ Status check_host_memory(const HostMemory& memory, const std::string& host, std:
   if (needed <= memory.free.count()) {
     return {};
   }
-  return fail(ErrorCode::kUnreachable,
+  return fail(ErrorCode::kHostResources,
               fmt::format("{} replicas on host {} need {} of its memory for their tensors, "
                           "{} are free ({}); use more hosts (-H), fewer replicas or a "
                           "smaller data.micro-batch-size, or raise that limit",
                           replicas, host, bytes_text(needed), bytes_text(memory.free.count()),
-                          memory.source));
+                          memory.source),
+              {.shortage = Shortage{.needed = Bytes{needed}, .had = memory.free}});
 }
 
 Status check_shared_folder(const std::string& folder, const std::string& host,
@@ -137,11 +138,12 @@ Status check_shared_folder(const std::string& folder, const std::string& host,
     return {};
   }
   return fail(
-      ErrorCode::kUnreachable,
+      ErrorCode::kHostResources,
       fmt::format("{} processes on host {} need {} in {} for Open MPI, {} are free; mount a "
                   "larger one (docker run --shm-size), remove vader_segment.* that killed "
                   "jobs left there, or use fewer processes (--num-instances)",
-                  processes, host, bytes_text(needed), folder, bytes_text(free)));
+                  processes, host, bytes_text(needed), folder, bytes_text(free)),
+      {.shortage = Shortage{.needed = Bytes{needed}, .had = Bytes{free}}});
 }
 
 }  // namespace poprun

@@ -27,8 +27,8 @@ std::optional<HostMemory> free_memory(const std::string& root = "");
 Bytes memory_touched(const Program& program);
 
 /// Errors
-///   kUnreachable   `replicas` replicas on `host` need more than there is; names both and the
-///                  remedy.
+///   kHostResources  `replicas` replicas on `host` need more than there is; names both, also as
+///                   facts, and the remedy.
 Status check_host_memory(const HostMemory& memory, const std::string& host, std::uint32_t replicas,
                          Bytes each);
 
@@ -37,7 +37,7 @@ Status check_host_memory(const HostMemory& memory, const std::string& host, std:
 /// less than one whole segment of 4 MiB is free, it does without the folder.
 ///
 /// Errors
-///   kUnreachable   it has not: Open MPI would end by a bus error.
+///   kHostResources  it has not: Open MPI would end by a bus error.
 Status check_shared_folder(const std::string& folder, const std::string& host,
                            std::uint32_t processes);
 

@@ -13,7 +13,7 @@ namespace poprun {
 namespace {
 
 template <typename Stored, typename Convert>
-void append(const std::string& data, std::string& floats, Convert convert) {
+void append(std::string_view data, std::string& floats, Convert convert) {
   for (std::size_t i = 0; i + sizeof(Stored) <= data.size(); i += sizeof(Stored)) {
     Stored stored{};
     std::memcpy(&stored, data.data() + i, sizeof(stored));
@@ -24,22 +24,23 @@ void append(const std::string& data, std::string& floats, Convert convert) {
 
 }  // namespace
 
-Status append_as_f32(const proto::TensorChunk& chunk, std::string& floats) {
-  if (chunk.type() == "f32") {
-    floats += chunk.data();
-  } else if (chunk.type() == "f16") {
-    append<Half>(chunk.data(), floats, to_float);
-  } else if (chunk.type() == "bf16") {
-    append<std::uint16_t>(chunk.data(), floats, [](std::uint16_t bits) {
+Status append_as_f32(std::string_view name, std::string_view type, std::string_view data,
+                     std::string& floats) {
+  if (type == "f32") {
+    floats += data;
+  } else if (type == "f16") {
+    append<Half>(data, floats, to_float);
+  } else if (type == "bf16") {
+    append<std::uint16_t>(data, floats, [](std::uint16_t bits) {
       return std::bit_cast<float>(std::uint32_t{bits} << 16U);
     });
-  } else if (chunk.type() == "f64") {
-    append<double>(chunk.data(), floats, [](double value) { return static_cast<float>(value); });
+  } else if (type == "f64") {
+    append<double>(data, floats, [](double value) { return static_cast<float>(value); });
   } else {
     return fail(ErrorCode::kData,
                 fmt::format("model.initial-weights: '{}' has elements of type {}; weights are F32, "
                             "F16, BF16 or F64",
-                            chunk.name(), chunk.type()));
+                            name, type));
   }
   return {};
 }

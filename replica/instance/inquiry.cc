@@ -7,6 +7,8 @@
 #include <fmt/ranges.h>
 
 #include "proto/coordinator.pb.h"
+#include "proto/inquiry.pb.h"
+#include "replica/base/text.h"
 #include "replica/compiler/compile.h"
 #include "replica/compiler/placement/out_of_memory.h"
 #include "replica/instance/host_weights.h"
@@ -17,15 +19,6 @@
 
 namespace poprun {
 namespace {
-
-/// 12,345,678.
-std::string grouped(std::int64_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t place = text.size(); place > 3; place -= 3) {
-    text.insert(place - 3, ",");
-  }
-  return text;
-}
 
 struct ModelFigures {
   std::int64_t parameters = 0;
@@ -103,55 +96,42 @@ Answer list_models() {
   return answer;
 }
 
-std::string mebibytes(std::uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-}
-
-/// "149.3 us", as the summary of a run has it.
-std::string duration_text(double seconds) {
-  if (seconds >= 1) {
-    return fmt::format("{:.2f} s", seconds);
-  }
-  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", seconds * 1e3)
-                         : fmt::format("{:.1f} us", seconds * 1e6);
-}
-
-/// Null where the job has a built-in model.
-Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::JoinReply& job) {
-  const proto::ModelConfig& model = job.config().model();
+/// Null where the configuration has a built-in model.
+Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model,
+                                                             const std::string& bytes) {
   if (model.onnx().empty()) {
     return nullptr;
   }
-  return onnx_import::JobModel::parse(model.onnx(), job.onnx_model(), model.loss());
+  return onnx_import::JobModel::parse(model.onnx(), bytes, model.loss());
 }
 
-Status check_weights_of(const proto::JoinReply& job, const Program& program) {
+Status check_weights_of(const proto::CompileQuestion& job, const Program& program) {
   if (job.config().model().initial_weights().empty()) {
     return {};
   }
   std::map<std::string, Shape, std::less<>> shapes;
-  for (const proto::TensorChunk& tensor : job.initial_weights()) {
-    std::string no_data;
-    POPRUN_TRY(append_as_f32(tensor, no_data));
+  for (const proto::TensorDescription& tensor : job.initial_weights()) {
+    std::string nothing;
+    POPRUN_TRY(append_as_f32(tensor.name(), tensor.type(), "", nothing));
     shapes[tensor.name()].assign(tensor.shape().begin(), tensor.shape().end());
   }
   return check_initial_weights(program, shapes, !job.config().model().onnx().empty());
 }
 
 /// Appends the Program's figures to `text`; what came before an error stays.
-Status describe_job(const proto::JoinReply& job, std::string& text) {
+Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   const proto::RunConfig& config = job.config();
   const proto::Dataset& dataset = job.dataset();
   const auto row = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{:<14} {}\n", name, value);
   };
-  POPRUN_ASSIGN(const auto onnx, onnx_model_of(job));
+  POPRUN_ASSIGN(const auto onnx, onnx_model_of(config.model(), job.onnx_model()));
   POPRUN_ASSIGN(const CompileOptions options, compile_options(config, dataset, onnx));
   POPRUN_ASSIGN(Program program, plan_program(options));
   add_notes(onnx.get(), program);
   text += "# compiled\n";
-  row("parameters", grouped(static_cast<std::int64_t>(program.parameter_count())));
-  row("operators", grouped(static_cast<std::int64_t>(program.operator_count())));
+  row("parameters", grouped(program.parameter_count()));
+  row("operators", grouped(program.operator_count()));
   POPRUN_TRY(check_fits(program, options.micro_batch_size));
   POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
   POPRUN_TRY(check_weights_of(job, program));
@@ -161,17 +141,15 @@ Status describe_job(const proto::JoinReply& job, std::string& text) {
   }
   const proto::JobShape shape = job_shape(program, config, length);
   const std::string an_epoch =
-      config.inference() ? ""
-                         : fmt::format(" ({} an epoch)",
-                                       grouped(static_cast<std::int64_t>(shape.steps_per_epoch())));
+      config.inference() ? "" : fmt::format(" ({} an epoch)", grouped(shape.steps_per_epoch()));
   row(config.inference() ? "batches" : "steps",
-      fmt::format("{} of {} samples{}", grouped(static_cast<std::int64_t>(shape.total_steps())),
-                  shape.samples_per_step(), an_epoch));
+      fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(),
+                  an_epoch));
   for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
     const proto::IpuMemory& memory = program.memory(ipu);
     row(fmt::format("IPU {} memory", ipu),
-        fmt::format("{} peak of {}, {} always live, planned", mebibytes(memory.peak()),
-                    mebibytes(memory.capacity()), mebibytes(memory.always_live())));
+        fmt::format("{} peak of {}, {} always live, planned", mebibytes_text(memory.peak()),
+                    mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live())));
     if (memory.peak() > 0) {
       row("  most is live", "at " + worst_place(program, ipu));
     }
@@ -187,23 +165,26 @@ Status describe_job(const proto::JoinReply& job, std::string& text) {
   return {};
 }
 
-Result<proto::JoinReply> read_job(std::istream& input) {
-  proto::JoinReply job;
-  if (!job.ParseFromIstream(&input)) {
-    return fail(ErrorCode::kUsage, "the question needs a serialised JoinReply as its input");
+template <typename Question>
+Result<Question> read_question(std::istream& input) {
+  Question question;
+  if (!question.ParseFromIstream(&input)) {
+    return fail(ErrorCode::kUsage, fmt::format("the question needs a serialised {} as its input",
+                                               Question::descriptor()->name()));
   }
-  return job;
+  return question;
 }
 
 Answer compile_job(std::istream& input) {
   Answer answer;
-  answer.status = read_job(input).and_then(
-      [&answer](const proto::JoinReply& job) { return describe_job(job, answer.text); });
+  answer.status = read_question<proto::CompileQuestion>(input).and_then(
+      [&answer](const auto& job) { return describe_job(job, answer.text); });
   return answer;
 }
 
 Answer check_model(std::istream& input) {
-  const auto model = read_job(input).and_then(onnx_model_of);
+  const auto model = read_question<proto::ModelQuestion>(input).and_then(
+      [](const auto& question) { return onnx_model_of(question.model(), question.onnx_model()); });
   return {"", model ? Status{} : tl::unexpected<Error>{model.error()}};
 }
 

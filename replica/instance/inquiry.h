@@ -19,11 +19,11 @@ struct Answer {
 ///   --list-models   every built-in model: parameters, multiply-accumulates of a forward pass of
 ///                   one sample at its default sizes, these sizes, and the sample
 ///
-///   --compile       the job whose serialised JoinReply (config and dataset) is in `input`: figures
-///   of
-///                   its Program, parameters and operators also where it does not fit an IPU
+///   --compile       figures of the Program of the job in `input`, a CompileQuestion of
+///                   proto/inquiry.proto: parameters and operators also where it does not fit an
+///                   IPU
 ///
-///   --check-model   nothing where the ONNX model of the job in `input` (config) can be imported
+///   --check-model   nothing where the ONNX model in `input`, a ModelQuestion, can be imported
 ///
 ///   --check-onnx DIR  see onnx_check.h. Prints each line itself, since cases take long
 ///

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "hostio/sampling.h"
+#include "hostio/sampling/sampling.h"
 #include "replica/models/model.h"
 
 namespace poprun {
@@ -89,11 +89,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.gradient_accumulation = config.training().gradient_accumulation();
   options.frozen = config.training().frozen();
   options.optimizer = {.name = config.training().optimizer(),
-                       .momentum = config.training().momentum(),
-                       .nesterov = config.training().nesterov(),
-                       .beta1 = config.training().beta1(),
-                       .beta2 = config.training().beta2(),
-                       .epsilon = config.training().epsilon(),
+                       .hyper_parameters = {config.training().hyper_parameters().begin(),
+                                            config.training().hyper_parameters().end()},
                        .weight_decay = config.training().weight_decay(),
                        .gradient_scale = 1,
                        .clip_norm = config.training().clip_norm()};

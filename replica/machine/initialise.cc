@@ -158,6 +158,10 @@ Operation Initialise::operation() const {
   return {std::string{kKind}, {}, {tensor}, {{spelling->attribute, initialiser.value}}};
 }
 
+bool Initialise::is(const Operation& operation) {
+  return operation.kind == kKind;
+}
+
 MachineOperation initialise_operation() {
   return {.kind = kKind,
           .step = proto::Step::kInitialise,

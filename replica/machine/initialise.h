@@ -25,6 +25,9 @@ struct Initialise {
   Initialiser initialiser;
 
   [[nodiscard]] Operation operation() const;
+
+  /// Whether an operation is one.
+  static bool is(const Operation& operation);
 };
 
 }  // namespace poprun

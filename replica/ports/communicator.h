@@ -76,8 +76,10 @@ struct Group {
 ///
 /// Errors, from any call
 ///   kInfrastructure   a peer did not arrive before the deadline; names the call, the missing
-///                     replicas and the time waited. The communicator is unusable afterwards.
-///   kUnreachable      memory for the exchange could not be had; names size and remedy.
+///                     replicas (also a fact) and the time waited. The communicator is unusable
+///                     afterwards.
+///   kHostResources    memory for the exchange could not be had; names size and remedy.
+///   kUnreachable      a peer's memory could not be opened; says why.
 ///   kBug              replicas made different calls; names who called what. All of them get it.
 ///                     The communicator is unusable afterwards. Also a mean over kI32, which
 ///                     harms nothing.

@@ -30,6 +30,7 @@ inline void the_missing_replica_is_named(Communicator& world) {
   EXPECT_THAT(status.error().message,
               testing::StartsWith("all-reduce 1: replica " + std::to_string(last) +
                                   " did not arrive within "));
+  EXPECT_THAT(status.error().facts.missing, testing::ElementsAre(last));
   ASSERT_FALSE(again);
   EXPECT_EQ(again.error().code, ErrorCode::kInfrastructure);
 }
@@ -64,10 +65,10 @@ inline void expect_failure_of_sizes(Communicator& world, std::size_t size, std::
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, ErrorCode::kBug);
   EXPECT_THAT(status.error().message,
-              testing::AllOf(testing::HasSubstr("all-reduce (mean) of " + std::to_string(size * 4)),
-                             testing::HasSubstr("replica " + std::to_string(world.size() - 1) +
-                                                ": all-reduce (mean) of " +
-                                                std::to_string(last_size * 4))));
+              testing::AllOf(
+                  testing::HasSubstr("all-reduce (mean) of " + std::to_string(size * 4)),
+                  testing::HasSubstr("replica " + std::to_string(world.size() - 1) +
+                                     ": all-reduce (mean) of " + std::to_string(last_size * 4))));
 }
 
 inline void different_sizes_fail_on_all_replicas(Communicator& world) {

@@ -50,11 +50,8 @@ class Fake {
       return 7;
     }
     if (mode_ == "fail") {
-      proto::Failure failure;
-      failure.set_instance(environment_.instance);
-      failure.set_exit_code(86);
-      failure.set_message("out of memory: needs 2 B, had 1 B\na table");
-      client_.fail(failure);
+      client_.fail(ReplicaId{environment_.first_replica},
+                   {ErrorCode::kOutOfMemory, "out of memory: needs 2 B, had 1 B\na table"}, {});
       return 86;
     }
     if (mode_ == "talk") {

@@ -1,11 +1,11 @@
-// DEPS: poprun::launcher
+// DEPS: poprun::launcher_placement
 #include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "launcher/hosts.h"
-#include "launcher/options.h"
+#include "launcher/options/options.h"
+#include "launcher/placement/hosts.h"
 #include "tests/fuzz/fuzz.h"
 
 using poprun::launcher::Options;

@@ -1,7 +1,7 @@
 // DEPS: poprun::hostio_datasets ZLIB::ZLIB
 #include <span>
 
-#include "hostio/idx.h"
+#include "hostio/formats/idx.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/hostio/idx_bytes.h"
 

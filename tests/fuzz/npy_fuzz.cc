@@ -1,9 +1,9 @@
 // DEPS: poprun::hostio_datasets ZLIB::ZLIB
 #include <span>
 
-#include "hostio/file_bytes.h"
-#include "hostio/npy.h"
-#include "hostio/zip.h"
+#include "hostio/formats/file_bytes.h"
+#include "hostio/formats/npy.h"
+#include "hostio/formats/zip.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/hostio/npy_bytes.h"
 

@@ -320,7 +320,7 @@ TEST(MpiWorld, SaysOnAllProcessesWhichOfThemCannotHaveTheMemory) {
       const auto world = MpiWorld::create(options);
 
       ASSERT_FALSE(world);
-      EXPECT_EQ(world.error().code, ErrorCode::kUnreachable);
+      EXPECT_EQ(world.error().code, ErrorCode::kHostResources);
       EXPECT_THAT(world.error().message,
                   ::testing::AllOf(::testing::StartsWith("replica " + std::to_string(which) + ": "),
                                    ::testing::HasSubstr("B of memory for the exchange failed: Too "

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,17 +9,13 @@
 #include "replica/compiler/differentiation/differentiate.h"
 #include "replica/ops/builder/builder.h"
 
-/// Optimisers. One file of this folder is one; it says which operator updates a parameter and what
-/// state lies beside it.
+/// How an optimiser (ops/optimizers/) takes part in a job: its state, and an update of every
+/// parameter.
 namespace poprun {
 
 struct OptimizerOptions {
   std::string name;
-  double momentum = 0;
-  bool nesterov = false;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
+  std::map<std::string, double> hyper_parameters = {};  ///< All of the optimiser's.
   double weight_decay = 0;
   double gradient_scale = 1;    ///< Gradients are multiplied by it first.
   double clip_norm = 0;         ///< Largest norm of all gradients together, after scaling; 0: any.
@@ -35,47 +32,13 @@ struct StepScalars {
   std::optional<TensorId> factor = {};  ///< Of all gradients; made by add_gradient_factor.
 };
 
-/// One parameter, as an optimiser's file sees it.
-class ParameterUpdate {
- public:
-  ParameterUpdate(Builder& builder, const OptimizerOptions& options, const StepScalars& scalars,
-                  const ParameterGradient& pair);
-
-  [[nodiscard]] const OptimizerOptions& options() const { return options_; }
-  [[nodiscard]] const StepScalars& scalars() const { return scalars_; }
-
-  /// A tensor PARAMETER.name of the parameter's type, zero before the first step.
-  TensorId state(const std::string& name);
-
-  /// `apply` for an operator of Adam's family: states m and v, rate and step, betas and epsilon.
-  void apply_adam(const std::string& kind);
-
-  /// Appends operator `kind` on (parameter or its master copy, gradient, states..., scalars...),
-  /// which updates parameter and states. Attributes scale and weight_decay are added to
-  /// `attributes`.
-  void apply(std::string kind, const std::vector<TensorId>& states,
-             const std::vector<TensorId>& scalars, Attributes attributes);
-
- private:
-  Builder& builder_;
-  const OptimizerOptions& options_;
-  const StepScalars& scalars_;
-  const ParameterGradient& pair_;
-  TensorId weights_;  ///< What is updated: the parameter, or its master copy.
-};
-
-struct Optimizer {
-  std::string name;
-  void (*update)(ParameterUpdate&) = nullptr;
-};
-
 /// Appends what all gradients are multiplied by, where clipping or a scaled loss ask for one, and
 /// sets scalars.factor.
 void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
                          const std::vector<ParameterGradient>& gradients, StepScalars& scalars);
 
-/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage, lists
-/// the optimisers there are.
+/// Appends the update of every parameter, and sets up the optimiser's state. Errors: kUsage, no
+/// such optimiser, with those there are; a hyper-parameter that it lacks, or that is missing.
 Status add_optimizer(Builder& builder, const OptimizerOptions& options,
                      const std::vector<ParameterGradient>& gradients, const StepScalars& scalars);
 

@@ -1,10 +1,12 @@
 #include <algorithm>
 
 #include "replica/compiler/passes/pass.h"
+#include "replica/machine/initialise.h"
 #include "replica/machine/stream_in.h"
 #include "replica/program/host_contract.h"
 
-/// Lets the host write the weights instead of their initialisers.
+/// Lets the host write the weights instead of their initialisers. Constants that the model brought
+/// have none: an operator makes them.
 namespace poprun {
 namespace {
 
@@ -15,31 +17,42 @@ bool applies(const CompileOptions& options) {
 }
 
 Status run(const CompileOptions& /*options*/, Job& job) {
-  const std::vector<TensorId> weights =
-      tensors_by_name(job.graph, {Role::kParameter, Role::kBuffer, Role::kConstant});
   auto& operations = job.graph.at(job.graph.load()).operations;
-  const std::set<TensorId> written(weights.begin(), weights.end());
+  std::set<TensorId> initialised;
+  for (const Operation& operation : operations) {
+    if (Initialise::is(operation)) {
+      initialised.insert(operation.outputs[0]);
+    }
+  }
+  StreamIn weights{name_of(JobStream::kWeights),
+                   tensors_by_name(job.graph, {Role::kParameter, Role::kBuffer, Role::kConstant})};
+  std::erase_if(weights.tensors, [&](TensorId id) { return !initialised.contains(id); });
+  const std::set<TensorId> written(weights.tensors.begin(), weights.tensors.end());
   std::erase_if(operations, [&written](const Operation& operation) {
     return written.contains(operation.outputs[0]);
   });
   // First: master copies are made from them.
-  operations.insert(operations.begin(),
-                    StreamIn{name_of(JobStream::kWeights), weights}.operation());
+  operations.insert(operations.begin(), weights.operation());
   return {};
 }
 
-/// Of what outlives the job the host writes all, before anything else is set up, and nothing else
-/// does.
-Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
+/// The host writes every parameter and buffer, and nothing but weights and constants, before
+/// anything else is set up; whatever is set up is set up as often as it was.
+Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
-  const Operation& first = graph.at(graph.load()).operations.front();
+  const Place load = graph.load();
+  const Operation& first = graph.at(load).operations.front();
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
-    const Role role = graph.tensors()[t].role;
-    const bool weight =
-        role == Role::kParameter || role == Role::kBuffer || role == Role::kConstant;
-    const bool from_host = std::ranges::find(first.outputs, TensorId{t}) != first.outputs.end();
-    if (weight != from_host || (weight && writers(graph, graph.load(), TensorId{t}).size() != 1)) {
-      return pass_bug(kName, graph, TensorId{t}, "is not set up as it must be");
+    const TensorId id{t};
+    const Role role = graph.tensor(id).role;
+    const bool weight = role == Role::kParameter || role == Role::kBuffer;
+    const bool from_host = std::ranges::find(first.outputs, id) != first.outputs.end();
+    if (from_host != weight && role != Role::kConstant) {
+      return pass_bug(kName, graph, id,
+                      weight ? "does not come from the host" : "comes from the host");
+    }
+    if (writers(graph, load, id).size() != writers(before.graph, load, id).size()) {
+      return pass_bug(kName, graph, id, "is set up another number of times");
     }
   }
   return {};

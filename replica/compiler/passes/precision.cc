@@ -17,8 +17,8 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Parameters are float16; what lives on beside them, scalars and what the host streams carry are
-/// as they were; and nothing changed but how floats are stored.
+/// Parameters are float16 where the model does not keep them; what lives on beside them, scalars and
+/// what the host streams carry are as they were; and nothing changed but how floats are stored.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   for (std::uint32_t t = 0; t < after.graph.tensors().size(); ++t) {
     const Tensor& was = before.graph.tensors()[t];
@@ -33,8 +33,8 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     if (rounded && (!computed || (is.type.shape.empty() && is.role != Role::kParameter))) {
       return pass_bug(kName, after.graph, TensorId{t}, "must stay float32");
     }
-    if (is.role == Role::kParameter && is.type.data != DataType::kF16) {
-      return pass_bug(kName, after.graph, TensorId{t}, "is a parameter and not float16");
+    if (is.role == Role::kParameter && (is.type.data == DataType::kF16) == is.keeps_f32) {
+      return pass_bug(kName, after.graph, TensorId{t}, "is a parameter of the wrong precision");
     }
   }
   return {};

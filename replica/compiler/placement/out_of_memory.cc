@@ -125,7 +125,9 @@ Status check_fits(const Program& program, std::uint32_t micro_batch_size) {
                     program.device().name(),
                     bytes_text(static_cast<std::int64_t>(memory.capacity())),
                     remedy(memory, live, micro_batch_size), worst_place(program, ipu),
-                    table(live, true), table(live, false)));
+                    table(live, true), table(live, false)),
+        {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(memory.peak())},
+                              .had = Bytes{static_cast<std::int64_t>(memory.capacity())}}});
   }
   return {};
 }

@@ -32,7 +32,7 @@ std::set<TensorId> statistics_of(Graph& graph) {
 }
 
 bool becomes_half(const Tensor& tensor) {
-  return tensor.type.data == DataType::kF32 &&
+  return tensor.type.data == DataType::kF32 && !tensor.keeps_f32 &&
          (tensor.role == Role::kParameter ||
           (!tensor.type.shape.empty() &&
            (tensor.role == Role::kActivation || tensor.role == Role::kGradient)));

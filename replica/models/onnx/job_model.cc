@@ -142,7 +142,7 @@ Targets classes_as_targets(Builder& builder, const std::string& name, TensorId o
   return {values, counts, equal};
 }
 
-/// A row of NaN is padding (hostio/wire.h) and does not count.
+/// A row of NaN is padding (hostio/streams/wire.h) and does not count.
 Targets numbers_as_targets(Builder& builder, const std::string& name, TensorId labels,
                            std::int64_t N, std::int64_t D) {
   const TensorId given = reshape(builder, name + ".labels", labels, {N, D});

@@ -2,9 +2,25 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/nearest.h"
+#include "replica/base/text.h"
 #include "replica/machine/stream_in.h"
 
 namespace poprun {
+namespace {
+
+/// "; did you mean 'gelu'?", or nothing where no operator is called nearly so.
+std::string guess(const std::string& kind) {
+  std::vector<std::string> kinds;
+  for (const Operator& op : all_operators()) {
+    kinds.push_back(op.kind);
+  }
+  const std::string close = nearest(kind, kinds);
+  return close.empty() ? "" : fmt::format("; did you mean '{}'?", close);
+}
+
+}  // namespace
+
 Builder::Builder(Graph& graph, Place place, std::string prefix)
     : graph_(graph), place_(place), prefix_(std::move(prefix)) {}
 
@@ -26,27 +42,53 @@ void Builder::refuse(Error error) {
   }
 }
 
-std::vector<TensorId> Builder::add(std::string kind, std::vector<TensorId> inputs,
-                                   Attributes attributes, const std::vector<std::string>& names) {
-  std::vector<TensorId> outputs(names.size(), TensorId{0});
+void Builder::blame(const std::string& name, const std::string& what) {
+  refuse({ErrorCode::kBug, fmt::format("{}: {}", name, what)});
+}
+
+std::optional<std::vector<TensorType>> Builder::checked(const std::string& kind,
+                                                        const std::vector<TensorId>& inputs,
+                                                        const Attributes& attributes,
+                                                        const std::string& name) {
   if (!status_) {
-    return outputs;
+    return std::nullopt;
   }
   const Operator* op = find_operator(kind);
-  POPRUN_CHECK(op != nullptr);
+  if (op == nullptr) {
+    blame(name, fmt::format("there is no operator '{}'{}", kind, guess(kind)));
+    return std::nullopt;
+  }
   Signature signature{{}, {}, attributes};
   for (const TensorId id : inputs) {
     signature.inputs.push_back(type(id));
   }
-  const auto types = op->shape(signature);
+  auto types = op->shape(signature);
   if (!types) {
-    refuse({types.error().code,
-            fmt::format("{}{}: {}", prefix_, names.front(), types.error().message)});
+    refuse({types.error().code, fmt::format("{}: {}", name, types.error().message)});
+    return std::nullopt;
+  }
+  return std::move(*types);
+}
+
+std::vector<TensorId> Builder::add(std::string kind, std::vector<TensorId> inputs,
+                                   Attributes attributes, const std::vector<std::string>& names) {
+  std::vector<TensorId> outputs(names.size(), TensorId{0});
+  const auto types = checked(kind, inputs, attributes, prefix_ + names.front());
+  if (!types) {
     return outputs;
   }
-  POPRUN_CHECK(types->size() == names.size());
+  if (types->size() != names.size()) {
+    blame(prefix_ + names.front(), fmt::format("operator '{}' has {}, the model names {}", kind,
+                                               counted(types->size(), "output"), names.size()));
+    return outputs;
+  }
   for (std::size_t k = 0; k < names.size(); ++k) {
-    outputs[k] = graph_.add_tensor({prefix_ + names[k], (*types)[k], Role::kActivation});
+    const std::string name = prefix_ + names[k];
+    if (graph_.has(name)) {
+      blame(name, fmt::format("two tensors would have this name, the second made by '{}'", kind));
+      return outputs;
+    }
+    outputs[k] = graph_.add_tensor({name, (*types)[k], Role::kActivation});
   }
   append({std::move(kind), std::move(inputs), outputs, std::move(attributes)});
   return outputs;
@@ -59,9 +101,24 @@ TensorId Builder::add_one(std::string kind, std::vector<TensorId> inputs, Attrib
 
 void Builder::update(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                      std::vector<TensorId> updated) {
-  if (status_) {
+  const std::string name = status_ ? graph_.tensor(updated.front()).name : "";
+  if (checked(kind, inputs, attributes, name)) {
     append({std::move(kind), std::move(inputs), std::move(updated), std::move(attributes)});
   }
+}
+
+std::optional<TensorId> Builder::existing(const std::string& name, const TensorType& type,
+                                          Role role) {
+  if (!graph_.has(name)) {
+    return std::nullopt;
+  }
+  const TensorId id = graph_.find(name);
+  const Tensor& had = graph_.tensor(id);
+  if (had.type != type || had.role != role) {
+    blame(name, fmt::format("is {} {} already, and would be {} {}", to_text(had.type),
+                            to_text(had.role), to_text(type), to_text(role)));
+  }
+  return id;
 }
 
 TensorId Builder::variable(const std::string& name, TensorType type, Role role,
@@ -69,14 +126,32 @@ TensorId Builder::variable(const std::string& name, TensorType type, Role role,
   if (!status_) {
     return TensorId{0};
   }
-  if (graph_.has(name)) {
-    const TensorId id = graph_.find(name);
-    POPRUN_CHECK(graph_.tensor(id).type == type && graph_.tensor(id).role == role);
-    return id;
+  if (const auto id = existing(name, type, role)) {
+    return *id;
   }
   const TensorId id = graph_.add_tensor({name, std::move(type), role});
   graph_.at(graph_.load()).operations.push_back(Initialise{id, initialiser}.operation());
   return id;
+}
+
+TensorId Builder::constant(const std::string& name, Shape shape, std::vector<double> values) {
+  Attributes attributes{{"shape", std::move(shape)}, {"values", std::move(values)}};
+  const auto types = checked("constant", {}, attributes, name);
+  if (!types) {
+    return TensorId{0};
+  }
+  if (const auto id = existing(name, types->front(), Role::kConstant)) {
+    return *id;
+  }
+  const TensorId id = graph_.add_tensor({name, types->front(), Role::kConstant});
+  load_region(graph_).operations.push_back({"constant", {}, {id}, std::move(attributes)});
+  return id;
+}
+
+void Builder::keep_f32(TensorId id) {
+  if (status_) {
+    graph_.keep_f32(id);
+  }
 }
 
 std::vector<TensorId> Builder::stream_in(const std::string& stream,

@@ -78,18 +78,17 @@ TEST(Call, DescribesTimesInSecondsWhereTheyAreWhole) {
   EXPECT_EQ(describe(std::chrono::milliseconds{250}), "250 ms");
 }
 
-TEST(Call, FindsTheMissingInTheMessageThatNamesThem) {
+TEST(Call, NamesTheMissingInWordsAndAsFacts) {
   const std::array<std::size_t, 6> late = {0, 1, 2, 5, 16, 17};
-  const std::string message = late_message("all-reduce 17 of replicas 0-31 ('a: replica 9')", late,
-                                           std::chrono::seconds{2});
 
-  EXPECT_EQ(message,
+  const Error error =
+      late_error("all-reduce 17 of replicas 0-31 ('a: replica 9')", late, std::chrono::seconds{2});
+
+  EXPECT_EQ(error.code, ErrorCode::kInfrastructure);
+  EXPECT_EQ(error.message,
             "all-reduce 17 of replicas 0-31 ('a: replica 9'): replicas 0-2, 5, 16-17 did not "
             "arrive within 2 s");
-  EXPECT_EQ(missing_in(message), std::vector<std::size_t>(late.begin(), late.end()));
-  EXPECT_EQ(missing_in("barrier 4: replica 12 did not arrive within 250 ms"),
-            std::vector<std::size_t>{12});
-  EXPECT_TRUE(missing_in("call 17 differs between replicas: replica 1: barrier").empty());
+  EXPECT_EQ(error.facts.missing, (std::vector<std::uint32_t>{0, 1, 2, 5, 16, 17}));
 }
 
 TEST(Call, SaysWhoCallsWhat) {

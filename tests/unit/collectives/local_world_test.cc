@@ -116,7 +116,7 @@ TEST(LocalWorld, FailsOnAllReplicasWhereMemoryCannotBeHad) {
   run_local_world({.replicas = 3, .deadline = 60s}, [](Communicator& world) {
     const auto memory = world.allocate(Bytes{std::int64_t{1} << 58});
     ASSERT_FALSE(memory);
-    EXPECT_EQ(memory.error().code, ErrorCode::kUnreachable);
+    EXPECT_EQ(memory.error().code, ErrorCode::kHostResources);
     EXPECT_THAT(memory.error().message, ::testing::HasSubstr("B of memory for the exchange"));
     EXPECT_FALSE(world.barrier());
   });

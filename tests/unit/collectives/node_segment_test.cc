@@ -48,7 +48,7 @@ TEST(SharedMemory, SaysHowMuchCouldNotBeMapped) {
   const auto memory = SharedMemory::create_for_threads(Bytes{std::int64_t{1} << 60});
 
   ASSERT_FALSE(memory);
-  EXPECT_EQ(memory.error().code, ErrorCode::kUnreachable);
+  EXPECT_EQ(memory.error().code, ErrorCode::kHostResources);
   EXPECT_THAT(memory.error().message, HasSubstr("mapping of 1152921504606846976 B"));
 }
 
@@ -125,7 +125,7 @@ TEST(NodeSegment, RefusesRegionsThatNoAddressSpaceHolds) {
   const auto size = (*segment)->region_size(Bytes{std::int64_t{1} << 60});
 
   ASSERT_FALSE(size);
-  EXPECT_EQ(size.error().code, ErrorCode::kUnreachable);
+  EXPECT_EQ(size.error().code, ErrorCode::kHostResources);
   EXPECT_THAT(size.error().message, HasSubstr("16 replicas"));
 }
 

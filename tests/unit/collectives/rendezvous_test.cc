@@ -79,6 +79,7 @@ TEST_F(RendezvousOfThree, DoesNotNameWhoIsOnTheWayBesideWhoIsNot) {
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().message,
             "barrier 0 of replicas 4-6: replica 4 did not arrive within 1 s");
+  EXPECT_EQ(status.error().facts.missing, std::vector<std::uint32_t>{4});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "hostio/dataset_store.h"
+#include "hostio/streams/dataset_store.h"
 
 #include <string>
 #include <thread>

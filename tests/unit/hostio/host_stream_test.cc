@@ -13,10 +13,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "hostio/client.h"
-#include "hostio/dataset_store.h"
-#include "hostio/server.h"
-#include "hostio/wire.h"
+#include "hostio/streams/client.h"
+#include "hostio/streams/dataset_store.h"
+#include "hostio/streams/server.h"
+#include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"
 #include "tests/unit/hostio/idx_bytes.h"
 
@@ -247,6 +247,7 @@ TEST_F(HostStreamTest, GivesUpOnAServerThatIsGoneForGood) {
     batch = stream->next();
   }
   EXPECT_EQ(batch.error().code, ErrorCode::kUnreachable);
+  EXPECT_EQ(batch.error().facts.address, address());
   EXPECT_THAT(batch.error().message,
               AllOf(HasSubstr("data server " + address() + " did not answer for 0.6 s"),
                     HasSubstr("(last batch: "),
@@ -420,7 +421,7 @@ TEST_F(HostStreamTest, NamesAPortThatIsInUse) {
   const auto second = Server::start(
       {.bind = "127.0.0.1", .port = static_cast<std::uint16_t>(port_), .token = ""}, *store_);
   ASSERT_FALSE(second);
-  EXPECT_EQ(second.error().code, ErrorCode::kUnreachable);
+  EXPECT_EQ(second.error().code, ErrorCode::kHostResources);
   EXPECT_THAT(
       second.error().message,
       AllOf(HasSubstr(fmt::format("port {} on 127.0.0.1 is in use", port_)), HasSubstr("--port")));

@@ -1,4 +1,4 @@
-#include "hostio/idx.h"
+#include "hostio/formats/idx.h"
 
 #include <string>
 

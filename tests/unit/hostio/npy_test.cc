@@ -1,4 +1,4 @@
-#include "hostio/npy.h"
+#include "hostio/formats/npy.h"
 
 #include <cstring>
 #include <string>

@@ -1,4 +1,4 @@
-#include "hostio/sampling.h"
+#include "hostio/sampling/sampling.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,4 +1,4 @@
-#include "launcher/child.h"
+#include "launcher/process/child.h"
 
 #include <chrono>
 #include <csignal>
@@ -9,7 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/supervisor.h"
+#include "launcher/process/exit_text.h"
+#include "launcher/process/supervisor.h"
 
 namespace poprun::launcher {
 namespace {
@@ -121,7 +122,7 @@ TEST(Child, ThatCannotBeStartedSaysWhy) {
   const auto child =
       Child::start(loop, {"/nowhere/program", {"program"}, {}, SIGKILL}, nullptr, nullptr);
   ASSERT_FALSE(child);
-  EXPECT_EQ(child.error().code, ErrorCode::kUnreachable);
+  EXPECT_EQ(child.error().code, ErrorCode::kHostResources);
   EXPECT_EQ(child.error().message, "/nowhere/program cannot be started: No such file or directory");
 }
 

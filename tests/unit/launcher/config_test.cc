@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "launcher/config_file.h"
-#include "launcher/nearest.h"
+#include "launcher/options/config_file.h"
 
 namespace poprun::launcher {
 namespace {
@@ -67,21 +66,6 @@ TEST(ConfigFile, SaysWhyAFileCannotBeRead) {
   EXPECT_EQ(read_config_file("/nowhere/train.cfg").error().message,
             "/nowhere/train.cfg: cannot be read: No such file or directory");
   EXPECT_EQ(read_config_file("/").error().code, ErrorCode::kUsage);
-}
-
-TEST(Nearest, FindsTypingMistakes) {
-  const std::vector<std::string> names = {"learning-rate", "momentum", "seed", "steps"};
-  EXPECT_EQ(nearest("learning-rat", names), "learning-rate");
-  EXPECT_EQ(nearest("learning_rate", names), "learning-rate");
-  EXPECT_EQ(nearest("setps", names), "steps");
-  EXPECT_EQ(nearest("sede", names), "seed");
-}
-
-TEST(Nearest, GuessesNothingFarAway) {
-  const std::vector<std::string> names = {"learning-rate", "seed"};
-  EXPECT_EQ(nearest("pipeline-stages", names), "");
-  EXPECT_EQ(nearest("", names), "");
-  EXPECT_EQ(nearest(std::string(100000, 'x'), names), "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "launcher/coordinator.h"
+#include "launcher/wire/coordinator.h"
 
 #include <algorithm>
 #include <chrono>
@@ -44,13 +44,23 @@ class Events final : public CoordinatorEvents {
     note("end");
     return {};
   }
-  void on_failure(const proto::Failure& failure) override { note("failed " + failure.message()); }
+  void on_failure(const proto::Failure& failure) override {
+    {
+      const std::lock_guard lock(mutex_);
+      failures_.push_back(failure);
+    }
+    note("failed " + failure.message());
+  }
 
   /// True as soon as `event` came; false after 10 s.
   bool saw(const std::string& event) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, seconds(10),
                              [&] { return std::ranges::find(seen_, event) != seen_.end(); });
+  }
+  std::vector<proto::Failure> failures() {
+    const std::lock_guard lock(mutex_);
+    return failures_;
   }
   std::vector<std::string> without_beats() {
     const std::lock_guard lock(mutex_);
@@ -70,6 +80,7 @@ class Events final : public CoordinatorEvents {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> seen_;
+  std::vector<proto::Failure> failures_;
 };
 
 /// A coordinator whose loop runs in a thread, as a launcher without a job.
@@ -80,7 +91,8 @@ class CoordinatorTest : public ::testing::Test {
                                       {.bind_host = "127.0.0.1",
                                        .token = "secret",
                                        .launched_at = monotonic_seconds(),
-                                       .initial_weights = weights_});
+                                       .initial_weights = weights_,
+                                       .onnx_model = onnx_});
     ASSERT_TRUE(started) << started.error().message;
     coordinator_ = std::move(*started);
     thread_ = std::thread([this] { loop_.run(); });
@@ -123,6 +135,7 @@ class CoordinatorTest : public ::testing::Test {
 
   std::vector<Tensor> weights_ = {{"a", "F32", {300000}, std::string(1200000, 'a')},
                                   {"b", "F32", {1}, "bbbb"}};
+  OnnxFile onnx_{"a.onnx", std::string((2U << 20) + 1, 'o')};
   Events events_;
   asio::io_context loop_;
   asio::executor_work_guard<asio::io_context::executor_type> keep_running_{loop_.get_executor()};
@@ -231,15 +244,32 @@ TEST_F(CoordinatorTest, AFailedWriteReachesTheReplicaWithItsReason) {
   EXPECT_EQ(finished.error().message, "out/metrics.csv cannot be written");
 }
 
-TEST_F(CoordinatorTest, PassesAFailureOnBeforeTheReplicaExits) {
-  open();
+TEST_F(CoordinatorTest, LetsAFailedInstanceGoOnceTheJobIsDecided) {
+  const Error lost{ErrorCode::kInfrastructure, "nobody came", {.missing = {1, 2}}};
+  const Error full{ErrorCode::kHostResources,
+                   "too little",
+                   {.address = "node0:7", .shortage = Shortage{Bytes{7}, Bytes{5}}}};
   CoordinatorClient client(environment(), [] {});
-  proto::Failure failure;
-  failure.set_message("out of memory");
+  auto failing =
+      std::async(std::launch::async, [&] { client.fail(ReplicaId{3}, lost, {"call 1"}); });
+  ASSERT_TRUE(events_.saw("failed nobody came"));
+  EXPECT_EQ(failing.wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
 
-  client.fail(failure);
+  on_loop([this] { coordinator_->close(); });
+  failing.get();
+  client.fail(ReplicaId{3}, full, {});  // At once.
 
-  EXPECT_TRUE(events_.saw("failed out of memory"));
+  const std::vector<proto::Failure> failures = events_.failures();
+  ASSERT_EQ(failures.size(), 2U);
+  EXPECT_EQ(failures[0].instance(), 3U);
+  EXPECT_EQ(failures[0].exit_code(), 75U);
+  EXPECT_THAT(failures[0].missing(), ElementsAre(1, 2));
+  EXPECT_THAT(failures[0].recent_calls(), ElementsAre("call 1"));
+  EXPECT_FALSE(failures[0].has_needed_bytes());
+  EXPECT_EQ(failures[1].exit_code(), 69U);
+  EXPECT_EQ(failures[1].address(), "node0:7");
+  EXPECT_EQ(failures[1].needed_bytes(), 7U);
+  EXPECT_EQ(failures[1].had_bytes(), 5U);
 }
 
 TEST_F(CoordinatorTest, SendsInitialWeightsInPieces) {
@@ -257,6 +287,23 @@ TEST_F(CoordinatorTest, SendsInitialWeightsInPieces) {
   ASSERT_TRUE(received) << received.error().message;
   EXPECT_THAT(names, ElementsAre("a-", "a.", "b."));
   EXPECT_EQ(a, weights_[0].data);
+}
+
+TEST_F(CoordinatorTest, SendsAnOnnxFileWhole) {
+  CoordinatorClient client(environment(), [] {});
+  const auto received = client.receive_model();
+  ASSERT_TRUE(received) << received.error().message;
+  EXPECT_EQ(received->name, "a.onnx");
+  EXPECT_EQ(received->bytes, onnx_.bytes);
+}
+
+TEST_F(CoordinatorTest, AnOnnxFileWithoutItsEndIsRefused) {
+  onnx_.bytes.clear();
+  CoordinatorClient client(environment(), [] {});
+  const auto received = client.receive_model();
+  ASSERT_FALSE(received);
+  EXPECT_EQ(received.error().message,
+            "the launcher stopped sending the ONNX model: its end is missing");
 }
 
 TEST_F(CoordinatorTest, ReceivingStopsAtTheFirstRefusal) {
@@ -279,7 +326,7 @@ TEST_F(CoordinatorTest, WantsTheToken) {
   EXPECT_FALSE(client.receive_weights([](const proto::TensorChunk&) { return Status{}; }));
   ASSERT_TRUE(client.report(step(1)));
   EXPECT_FALSE(client.finish());
-  client.fail({});
+  client.fail(ReplicaId{3}, {ErrorCode::kBug, "not heard"}, {});
   EXPECT_TRUE(events_.without_beats().empty());
 }
 
@@ -297,6 +344,7 @@ TEST(CoordinatorClient, SaysWhereItFoundNobody) {
   ASSERT_FALSE(joined);
   EXPECT_EQ(joined.error().code, ErrorCode::kUnreachable);
   EXPECT_EQ(joined.error().message, "no answer from the launcher at 127.0.0.1:1 for 0.2 s");
+  EXPECT_EQ(joined.error().facts.address, "127.0.0.1:1");
 }
 
 TEST(InstanceEnvironment, IsReadFromPoprunsVariables) {

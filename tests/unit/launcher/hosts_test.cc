@@ -1,4 +1,4 @@
-#include "launcher/hosts.h"
+#include "launcher/placement/hosts.h"
 
 #include <gmock/gmock.h>
 

@@ -125,6 +125,25 @@ TEST_F(JobResultsTest, OfAReportThatBrokeOffAreNotWritten) {
   EXPECT_FALSE(results_.complete());
 }
 
+TEST_F(JobResultsTest, AwaitDumpsUntilTheLastOfThemIsThere) {
+  ASSERT_TRUE(dump(1, "w"));
+  ASSERT_TRUE(end_step(1));
+  EXPECT_TRUE(results_.awaits_dumps());
+
+  ASSERT_TRUE(dump(3, "w"));
+  ASSERT_TRUE(end_step(3));
+
+  EXPECT_FALSE(results_.awaits_dumps());
+}
+
+TEST_F(JobResultsTest, AwaitNoDumpsOfAReportThatIsOver) {
+  ASSERT_TRUE(dump(1, "w"));
+
+  ASSERT_TRUE(results_.finish());
+
+  EXPECT_FALSE(results_.awaits_dumps());
+}
+
 TEST_F(JobResultsTest, AreNotCompleteWithHalfAWeight) {
   ASSERT_TRUE(weight("w", /*last=*/false));
   ASSERT_TRUE(profile());

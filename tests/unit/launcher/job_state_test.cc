@@ -1,9 +1,9 @@
-#include "launcher/job_state.h"
+#include "launcher/verdict/job_state.h"
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
-#include "launcher/post_mortem.h"
+#include "launcher/verdict/post_mortem.h"
 
 namespace poprun::launcher {
 namespace {
@@ -173,6 +173,20 @@ TEST_F(PostMortem, FindsTheInstanceThatFellSilent) {
   EXPECT_THAT(verdict.more, ElementsAre(HasSubstr("replicas 0, 1 were at step 9")));
 }
 
+TEST_F(PostMortem, WatchesTheOldestHeartbeatOfThoseThatAreThere) {
+  JobState state = joined();
+  beat(state, 0, 9, "conv2", 19);
+  beat(state, 1, 9, "conv2", 18);
+  state.leave(2, true);
+  EXPECT_EQ(state.oldest_heartbeat(), 10) << "replica 3's joining";
+  beat(state, 3, 9, "conv2", 20);
+  EXPECT_EQ(state.oldest_heartbeat(), 18);
+  for (const std::uint32_t instance : {0U, 1U, 3U}) {
+    state.leave(instance, true);
+  }
+  EXPECT_EQ(state.oldest_heartbeat(), std::nullopt);
+}
+
 TEST_F(PostMortem, NamesAllThatFellSilentTogether) {
   JobState state = joined();
   beat(state, 0, 9, "all-reduce of 8 tensors", 31);
@@ -277,6 +291,17 @@ TEST_F(PostMortem, ReportsEveryReplicaAndEveryonesExchanges) {
   said.add_recent_calls("call 16: barrier");
   said.add_recent_calls("call 17: all-reduce");
   state.failure(said);
+  proto::Failure short_of = failure(2, 69, "too little memory");
+  short_of.set_host("node1");
+  short_of.set_needed_bytes(7'000);
+  short_of.set_had_bytes(5'000);
+  state.failure(short_of);
+  proto::Failure cut_off = failure(3, 69, "nobody answers");
+  cut_off.set_host("node1");
+  cut_off.set_address("node0:5000");
+  cut_off.add_missing(0);
+  cut_off.add_missing(1);
+  state.failure(cut_off);
 
   const std::string report = failure_report(state, {70, "first", {"  more"}, 0}, 21);
 
@@ -289,7 +314,11 @@ TEST_F(PostMortem, ReportsEveryReplicaAndEveryonesExchanges) {
             "s ago\n"
             "  replica 3 started up; host node1, pid 103, broke off\n\n"
             "replica 0 on host node0 left with code 70: call 17 differs\n"
-            "  last exchanges of replica 0:\n    call 16: barrier\n    call 17: all-reduce\n");
+            "  last exchanges of replica 0:\n    call 16: barrier\n    call 17: all-reduce\n\n"
+            "replica 2 on host node1 left with code 69: too little memory\n"
+            "  needed: 7000 B, had: 5000 B\n\n"
+            "replica 3 on host node1 left with code 69: nobody answers\n"
+            "  missing: replicas 0, 1\n  address: node0:5000\n");
 }
 
 TEST_F(PostMortem, ALauncherThatSleptBlamesNobody) {
@@ -314,6 +343,12 @@ TEST_F(PostMortem, ListsWhoDidNotCome) {
             "the job");
 }
 
+MpirunNotices notices(std::string_view line) {
+  MpirunNotices notices;
+  notices.take(line);
+  return notices;
+}
+
 TEST_F(PostMortem, OfMpirunAloneSaysWhyNothingCouldBeStarted) {
   proto::Topology topology;
   topology.set_num_replicas(1);
@@ -321,29 +356,31 @@ TEST_F(PostMortem, OfMpirunAloneSaysWhyNothingCouldBeStarted) {
   const JobState nobody(*place(topology, {}), 0);
   const int status = W_EXITCODE(213, 0);
 
-  EXPECT_EQ(mpirun_verdict(nobody, status, "", "out/logs").exit_code, 69);
-  EXPECT_EQ(mpirun_verdict(nobody, status, "", "out/logs").first_line,
+  EXPECT_EQ(mpirun_verdict(nobody, status, {}, "out/logs").exit_code, 69);
+  EXPECT_EQ(mpirun_verdict(nobody, status, {}, "out/logs").first_line,
             "no replica could be started: mpirun exited with code 213");
-  EXPECT_EQ(mpirun_verdict(nobody, status, "no slots", "out/logs").first_line,
-            "no replica could be started: no slots");
-  EXPECT_EQ(mpirun_verdict(nobody, status, "unknown option \"-q\"", "out/logs").exit_code, 64);
+  EXPECT_EQ(mpirun_verdict(nobody, status, notices("not enough slots"), "out/logs").first_line,
+            "no replica could be started: not enough slots");
+  EXPECT_EQ(mpirun_verdict(nobody, status, notices("unknown option \"-q\""), "out/logs").exit_code,
+            64);
 }
 
 TEST_F(PostMortem, OfMpirunAlonePassesCodesOnThatAreNotItsOwn) {
   JobState state = joined();
   beat(state, 1, 5, "conv1", 20);
 
-  const Verdict own = mpirun_verdict(state, W_EXITCODE(0, 9), "a daemon was lost", "out/logs");
+  const Verdict own =
+      mpirun_verdict(state, W_EXITCODE(0, 9), notices("a daemon was lost"), "out/logs");
   EXPECT_EQ(own.exit_code, 75);
   EXPECT_EQ(own.first_line, "mpirun was killed by signal 9 (SIGKILL) at step 5: a daemon was lost");
-  EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(205, 0), "", "out/logs").exit_code, 75);
-  EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(86, 0), "", "out/logs").exit_code, 86);
-  EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(86, 0), "", "out/logs").first_line,
+  EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(205, 0), {}, "out/logs").exit_code, 75);
+  EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(86, 0), {}, "out/logs").exit_code, 86);
+  EXPECT_EQ(mpirun_verdict(state, W_EXITCODE(86, 0), {}, "out/logs").first_line,
             "mpirun exited with code 86 at step 5");
 }
 
 TEST_F(PostMortem, OfACleanEndWithoutResultsPointsToTheLogs) {
-  const Verdict verdict = mpirun_verdict(joined(), W_EXITCODE(0, 0), "", "out/logs");
+  const Verdict verdict = mpirun_verdict(joined(), W_EXITCODE(0, 0), {}, "out/logs");
   EXPECT_EQ(verdict.exit_code, 75);
   EXPECT_EQ(verdict.first_line,
             "all instances ended without reporting their results; see out/logs");

@@ -1,4 +1,4 @@
-#include "launcher/mpirun.h"
+#include "launcher/mpi/mpirun.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/placement.h"
+#include "launcher/placement/placement.h"
 
 #include <gmock/gmock.h>
 

@@ -1,8 +1,8 @@
-#include "launcher/progress.h"
+#include "launcher/screen/progress.h"
 
 #include <gmock/gmock.h>
 
-#include "launcher/summary.h"
+#include "launcher/screen/summary.h"
 
 namespace poprun::launcher {
 namespace {
@@ -83,13 +83,6 @@ TEST(ClockText, CountsHours) {
   EXPECT_EQ(clock_text(10930), "3:02:10");
 }
 
-TEST(Grouped, SeparatesThousands) {
-  EXPECT_EQ(grouped(0), "0");
-  EXPECT_EQ(grouped(999), "999");
-  EXPECT_EQ(grouped(421642), "421,642");
-  EXPECT_EQ(grouped(1000000), "1,000,000");
-}
-
 proto::Profile profile() {
   proto::Profile profile;
   profile.mutable_config()->mutable_device()->set_ipu("mk2");
@@ -109,12 +102,6 @@ proto::Profile profile() {
   memory.set_peak(9961472);
   memory.set_always_live(3407872);
   return profile;
-}
-
-TEST(Counted, KnowsOneFromMany) {
-  EXPECT_EQ(counted(1, "replica"), "1 replica");
-  EXPECT_EQ(counted(0, "epoch"), "0 epochs");
-  EXPECT_EQ(counted(1872, "step"), "1,872 steps");
 }
 
 TEST(Summary, GivesEachFigureItsUnitAndClock) {

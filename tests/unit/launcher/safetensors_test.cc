@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "launcher/model_file.h"
+#include "launcher/outputs/onnx_file.h"
 
 namespace poprun::launcher {
 namespace {
@@ -122,8 +122,8 @@ TEST(Safetensors, SayWhyAFileCannotBeRead) {
             "/nowhere/w: cannot be read: No such file or directory");
   EXPECT_EQ(read_safetensors("/").error().message, "/: cannot be read: Is a directory");
   EXPECT_EQ(read_safetensors("/").error().code, ErrorCode::kData);
-  EXPECT_EQ(read_model_file("/").error().message, "model.onnx /: cannot be read: Is a directory");
-  EXPECT_EQ(read_model_file("/dev/null").error().message, "model.onnx /dev/null: is empty");
+  EXPECT_EQ(read_onnx_file("/").error().message, "model.onnx /: cannot be read: Is a directory");
+  EXPECT_EQ(read_onnx_file("/dev/null").error().message, "model.onnx /dev/null: is empty");
 }
 
 }  // namespace

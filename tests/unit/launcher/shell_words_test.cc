@@ -1,4 +1,4 @@
-#include "launcher/shell_words.h"
+#include "launcher/options/shell_words.h"
 
 #include <gmock/gmock.h>
 
@@ -12,6 +12,12 @@ TEST(ShellWords, SplitAsAShellWould) {
   EXPECT_THAT(*split_shell_words("  a  'b c' \"d\\\"e\" f\\ g h''i '' "),
               ElementsAre("a", "b c", "d\"e", "f g", "hi", ""));
   EXPECT_THAT(*split_shell_words(" \t"), IsEmpty());
+}
+
+// What boost::program_options::split_unix reads otherwise, or refuses.
+TEST(ShellWords, KeepOtherQuotesAndBackslashesWithinQuotes) {
+  EXPECT_THAT(*split_shell_words(R"("it's" 'a"b\c' 'd\e' \$HOME "")"),
+              ElementsAre("it's", R"(a"b\c)", R"(d\e)", "$HOME", ""));
 }
 
 TEST(ShellWords, SayWhatIsNotClosed) {

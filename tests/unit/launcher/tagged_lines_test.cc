@@ -1,4 +1,4 @@
-#include "launcher/tagged_lines.h"
+#include "launcher/mpi/tagged_lines.h"
 
 #include <gmock/gmock.h>
 
@@ -104,6 +104,7 @@ TEST(MpirunNotices, TellWhyNothingStarted) {
   option.take("mpirun: Error: unknown option \"--nosuch\"");
   option.take("Type 'mpirun --help' for usage.");
   EXPECT_EQ(option.essential(), "mpirun: Error: unknown option \"--nosuch\"");
+  EXPECT_TRUE(option.refuses_arguments());
 
   EXPECT_EQ(MpirunNotices{}.essential(), "");
 }

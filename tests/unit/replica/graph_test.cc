@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 constexpr std::string_view kText =
     "tensor x : f32[2,3] stream\n"
     "tensor w : f32[4,3] parameter\n"
-    "tensor y : f32[2,4] activation\n"
+    "tensor y : f32[2,4] activation keeps-f32\n"
     "function load\n"
     "repeat 1\n"
     "w = initialise() uniform=0.1\n"
@@ -29,6 +29,8 @@ TEST(GraphText, PrintsWhatItParses) {
   ASSERT_TRUE(graph) << graph.error().message;
   EXPECT_EQ(to_text(*graph), kText);
   EXPECT_EQ(graph->functions[1].regions[0].repeat, 4);
+  EXPECT_TRUE(graph->tensor(graph->find("y")).keeps_f32);
+  EXPECT_FALSE(graph->tensor(graph->find("w")).keeps_f32);
   EXPECT_EQ(graph->functions[1].regions[0].operations[1].attributes.integers("pad"),
             (std::vector<std::int64_t>{1, -2}));
 }
@@ -56,7 +58,9 @@ TEST(Attributes, KeepEveryDigitAndTheTypeOfNumbers) {
                               {"b", 1.0},
                               {"c", std::int64_t{1}},
                               {"d", 1e-300},
-                              {"e", std::numeric_limits<double>::max()}};
+                              {"e", std::numeric_limits<double>::max()},
+                              {"f", std::vector{1.0, third, -1e-300}},
+                              {"g", std::vector{1.0, 2.0}}};
 
   const auto parsed = parse_attributes(to_text(attributes));
 

@@ -26,6 +26,7 @@ using testing::dataset;
 using ::testing::HasSubstr;
 using testing::Outcome;
 using testing::run;
+using testing::set_optimizer;
 
 /// One use of an operator on tensors of its own.
 class Use {
@@ -356,7 +357,7 @@ TEST_P(HalfModel, KeepsInFloatWhatItMustOnly) {
     proto::RunConfig job = half_config(2, 2);
     job.mutable_model()->set_name(model.name);
     job.mutable_model()->set_dropout(model.has_dropout ? 0.1F : 0.0F);
-    job.mutable_training()->set_optimizer("adamw");
+    set_optimizer(job, "adamw");
     job.mutable_training()->set_master_weights(master);
     job.mutable_training()->set_gradient_accumulation(2);
     const auto options = compile_options(job, dataset_of(model));
@@ -405,7 +406,7 @@ TEST(HalfPrecision, FirstStepAgreesWithTheNaiveNetworkUpToRounding) {
       job.mutable_training()->set_master_weights(master);
       job.mutable_training()->set_loss_scaling(1024);
       job.mutable_training()->set_steps(1);
-      job.mutable_training()->set_optimizer("sgd");
+      set_optimizer(job, "sgd");
       // Far enough for the rounding of the weights not to show.
       job.mutable_training()->set_learning_rate(kRate);
       proto::RunConfig nothing = job;
@@ -454,7 +455,7 @@ TEST(HalfPrecision, MasterWeightsKeepSmallUpdates) {
   const auto moved = [](bool master) {
     proto::RunConfig job = half_config(1, 8);
     job.mutable_training()->set_master_weights(master);
-    job.mutable_training()->set_optimizer("sgd");
+    set_optimizer(job, "sgd");
     job.mutable_training()->set_learning_rate(2e-4);
     job.mutable_training()->set_steps(40);
     proto::RunConfig start = job;
@@ -639,7 +640,7 @@ TEST(Finite, StopsTheJobWithOperatorTensorStepAndReplica) {
 TEST(Finite, WeightsThatAnUpdateSpoiledAreNamedByWhoReadsThem) {
   proto::RunConfig job = config(1, 4);
   job.mutable_training()->set_learning_rate(1e38);
-  job.mutable_training()->set_momentum(0);
+  set_optimizer(job, "momentum", {{"momentum", 0}});
   job.mutable_training()->set_weight_decay(1e6);
 
   EXPECT_THAT(failure_of(job).message, HasSubstr("read by conv2d in step 2 on replica 0"));

@@ -93,7 +93,7 @@ TEST(HostMemory, ASharedFolderThatIsNotThereIsNotOurs) {
 TEST(HostMemory, RefusesAFolderThatIsTooSmall) {
   const Status refused = check_shared_folder("/", "node1", 1'000'000);
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUnreachable);
+  EXPECT_EQ(refused.error().code, ErrorCode::kHostResources);
   EXPECT_THAT(refused.error().message,
               AllOf(HasSubstr("processes on host node1 need"), HasSubstr(" in / for Open MPI, ")));
   EXPECT_TRUE(check_shared_folder("/", "node1", 1));
@@ -106,11 +106,13 @@ TEST(HostMemory, RefusesWhatDoesNotFitWithBothSizesAndARemedy) {
   const Status refused = check_host_memory(memory, "node1", 5, Bytes{kGiB});
 
   ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, ErrorCode::kUnreachable);
+  EXPECT_EQ(refused.error().code, ErrorCode::kHostResources);
   EXPECT_THAT(refused.error().message,
               AllOf(HasSubstr("5 replicas on host node1 need"), HasSubstr("5,368,709,120 B"),
                     HasSubstr("4,294,967,296 B"), HasSubstr("memory.max of control group /job"),
                     HasSubstr("-H")));
+  EXPECT_EQ(refused.error().facts.shortage,
+            (Shortage{.needed = Bytes{5 * kGiB}, .had = Bytes{4 * kGiB}}));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 
 #include "onnx_models.h"
-#include "proto/coordinator.pb.h"
+#include "proto/inquiry.pb.h"
 #include "replica/models/model.h"
 #include "training_job.h"
 
@@ -79,9 +79,16 @@ TEST(Inquiry, OfAnotherKindIsRefused) {
   EXPECT_THAT(answer.status.error().message, HasSubstr("'--list'"));
 }
 
+TEST(Inquiry, SaysWhichMessageItNeeds) {
+  EXPECT_THAT(ask("--compile", "x").status.error().message,
+              HasSubstr("serialised CompileQuestion"));
+  EXPECT_THAT(ask("--check-model", "x").status.error().message,
+              HasSubstr("serialised ModelQuestion"));
+}
+
 /// A job as the launcher hands it over.
 std::string serialised(const std::string& model, std::uint32_t micro_batch) {
-  proto::JoinReply job;
+  proto::CompileQuestion job;
   *job.mutable_config() = testing::config(4, micro_batch);
   job.mutable_config()->mutable_model()->set_name(model);
   job.mutable_config()->mutable_training()->set_steps(0);
@@ -113,7 +120,7 @@ TEST(Compile, CountsWhatDoesNotFit) {
 }
 
 TEST(Compile, TellsOfInferenceWithoutTraining) {
-  proto::JoinReply job;
+  proto::CompileQuestion job;
   job.ParseFromString(serialised("small-cnn", 16));
   job.mutable_config()->set_inference(true);
   const Answer answer = ask("--compile", job.SerializeAsString());
@@ -130,7 +137,7 @@ TEST(Compile, TellsOfInferenceWithoutTraining) {
 Answer without_labels(const std::string& model, const std::string& tensor,
                       const std::string& element, const std::vector<std::uint32_t>& dimensions,
                       bool inference = true) {
-  proto::JoinReply job;
+  proto::CompileQuestion job;
   job.ParseFromString(serialised(model, 2));
   job.mutable_config()->set_inference(inference);
   job.mutable_dataset()->clear_tensors();
@@ -164,8 +171,9 @@ TEST(Compile, NeedsLabelsForTrainingOnly) {
 
 /// The answer for small-cnn from weights of its own, `changed` beforehand.
 Answer with_weights(
-    const std::function<void(google::protobuf::RepeatedPtrField<proto::TensorChunk>&)>& change) {
-  proto::JoinReply job;
+    const std::function<void(google::protobuf::RepeatedPtrField<proto::TensorDescription>&)>&
+        change) {
+  proto::CompileQuestion job;
   job.ParseFromString(serialised("small-cnn", 16));
   job.mutable_config()->mutable_model()->set_initial_weights("file.safetensors");
   const std::map<std::string, std::vector<std::int64_t>> shapes = {
@@ -179,7 +187,7 @@ Answer with_weights(
       {"fc2.bias", {10}},
       {"a name that the model lacks", {1}}};
   for (const auto& [name, shape] : shapes) {
-    proto::TensorChunk& tensor = *job.add_initial_weights();
+    proto::TensorDescription& tensor = *job.add_initial_weights();
     tensor.set_name(name);
     tensor.set_type("f32");
     tensor.mutable_shape()->Add(shape.begin(), shape.end());
@@ -206,17 +214,16 @@ TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
 }
 
 TEST(CheckModel, RefusesWhatCannotBeImportedWithItsFile) {
-  proto::JoinReply job;
-  job.ParseFromString(serialised("test.onnx", 1));
-  job.mutable_config()->mutable_model()->set_onnx("test.onnx");
-  job.mutable_config()->mutable_model()->set_loss("cross-entropy");
-  job.set_onnx_model(testing::perceptron().bytes());
-  const Answer good = ask("--check-model", job.SerializeAsString());
+  proto::ModelQuestion question;
+  question.mutable_model()->set_onnx("test.onnx");
+  question.mutable_model()->set_loss("cross-entropy");
+  question.set_onnx_model(testing::perceptron().bytes());
+  const Answer good = ask("--check-model", question.SerializeAsString());
   EXPECT_TRUE(good.status) << good.status.error().message;
   EXPECT_EQ(good.text, "");
 
-  job.set_onnx_model("no model");
-  const Answer bad = ask("--check-model", job.SerializeAsString());
+  question.set_onnx_model("no model");
+  const Answer bad = ask("--check-model", question.SerializeAsString());
   ASSERT_FALSE(bad.status);
   EXPECT_EQ(bad.status.error().code, ErrorCode::kData);
   EXPECT_THAT(bad.status.error().message, HasSubstr("model.onnx test.onnx: 8 B that are no ONNX"));

@@ -1,7 +1,10 @@
 /// The update rules against hand arithmetic, and over 20 steps against themselves written in double
 /// from the formulas of the papers and of torch.optim.
 
+#include "replica/ops/optimizers/optimizer.h"
+
 #include <cmath>
+#include <map>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -133,6 +136,55 @@ TEST_P(UpdateRule, RefusesAGradientOfAnotherShape) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, UpdateRule,
                          ::testing::Values("sgd", "momentum", "nesterov", "adam", "adamw", "lamb"));
+
+/// The operands of an optimiser's rule, as it declares them.
+Signature declared_signature(const Optimizer& optimizer) {
+  const std::size_t tensors = 2 + optimizer.states.size();
+  Signature signature;
+  signature.inputs.assign(tensors, {DataType::kF32, {5}, {}});
+  signature.inputs.resize(tensors + (optimizer.counts_updates ? 2 : 1), {DataType::kF32, {}, {}});
+  signature.attributes = {{"scale", 1.0}, {"weight_decay", 0.0}};
+  for (const HyperParameter& own : optimizer.hyper_parameters) {
+    signature.attributes.set(own.name,
+                             own.range ? Attribute{own.range->most / 2} : std::int64_t{1});
+  }
+  return signature;
+}
+
+TEST(Optimizers, DeclareWhatTheirRulesTake) {
+  for (const Optimizer& optimizer : all_optimizers()) {
+    SCOPED_TRACE(optimizer.name());
+    const Signature declared = declared_signature(optimizer);
+    const auto outputs = optimizer.rule.shape(declared);
+    ASSERT_TRUE(outputs) << outputs.error().message;
+    EXPECT_EQ(outputs->size(), 1 + optimizer.states.size());
+    EXPECT_NE(find_operator(optimizer.name()), nullptr);
+    for (const HyperParameter& own : optimizer.hyper_parameters) {
+      Signature without = declared;
+      without.attributes = {};
+      for (const auto& [name, value] : declared.attributes.values()) {
+        if (name != own.name) {
+          without.attributes.set(name, value);
+        }
+      }
+      EXPECT_FALSE(optimizer.rule.shape(without)) << "takes no " << own.name;
+    }
+  }
+}
+
+TEST(Optimizers, MeanOneThingByOneName) {
+  std::map<std::string, HyperParameter> known;
+  for (const Optimizer& optimizer : all_optimizers()) {
+    for (const HyperParameter& own : optimizer.hyper_parameters) {
+      const HyperParameter& first = known.emplace(own.name, own).first->second;
+      EXPECT_EQ(first.help, own.help) << optimizer.name() << " " << own.name;
+      ASSERT_EQ(first.range.has_value(), own.range.has_value());
+      if (own.range) {
+        EXPECT_EQ(*first.range, *own.range) << optimizer.name() << " " << own.name;
+      }
+    }
+  }
+}
 
 TEST(Sgd, MovesByRateTimesScaledGradientAndDecay) {
   UpdateRunner runner = runner_of("sgd", {2.0F});

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -35,9 +34,13 @@ class Probe final : public Differentiator {
     builder_.add(kind, ids, attributes, names);
     EXPECT_TRUE(builder_.status()) << builder_.status().error().message;
     operation_ = builder_.operations()[0];
-    dy_ = graph_.add_tensor({"dy", graph_.tensor(operation_.outputs[0]).type, Role::kActivation});
+    const Operator& op = *find_operator(kind);
+    for (std::size_t k = 0; k < std::min(output_count, op.statistics_from); ++k) {
+      dy_.push_back(graph_.add_tensor(
+          {"d" + names[k], graph_.tensor(operation_.outputs[k]).type, Role::kActivation}));
+    }
     gradients_.resize(inputs.size());
-    find_operator(kind)->gradient(*this);
+    op.gradient(*this);
     EXPECT_TRUE(builder_.status()) << builder_.status().error().message;
   }
 
@@ -46,13 +49,9 @@ class Probe final : public Differentiator {
   [[nodiscard]] bool wants(std::size_t input) const override {
     return type(operation_.inputs[input]).data == DataType::kF32;
   }
-  TensorId output_gradient(std::size_t output) override {
-    EXPECT_EQ(output, 0U);
-    return dy_;
-  }
+  TensorId output_gradient(std::size_t output) override { return dy_.at(output); }
   void set_input_gradient(std::size_t input, TensorId gradient) override {
     gradients_[input] = gradient;
-    has_gradient_.insert(input);
   }
   std::optional<TensorId> take_input_gradient(std::size_t /*input*/) override { return {}; }
   std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
@@ -70,14 +69,20 @@ class Probe final : public Differentiator {
 
   /// As expect_differences, for every input.
   void expect_gradients(GraphRunner& runner, float h, double tolerance) {
-    runner.run(builder_.operations());
-    for (const std::size_t input : has_gradient_) {
-      const std::span<float> g = runner.floats(gradients_[input]);
+    run(runner);
+    for (std::size_t input = 0; input < gradients_.size(); ++input) {
+      if (!gradients_[input]) {
+        continue;
+      }
+      const std::span<float> g = runner.floats(*gradients_[input]);
       expect_differences(
           runner.floats(operation_.inputs[input]), {g.begin(), g.end()},
           [&] { return loss(runner); }, h, tolerance, "input " + std::to_string(input));
     }
   }
+
+  /// Forward and backward.
+  void run(GraphRunner& runner) { runner.run(builder_.operations()); }
 
   void randomise(GraphRunner& runner, float spread, std::uint32_t seed) {
     std::mt19937 random(seed);
@@ -87,11 +92,29 @@ class Probe final : public Differentiator {
         std::ranges::generate(runner.floats(id), [&] { return uniform(random); });
       }
     }
-    std::ranges::generate(runner.floats(dy_), [&] { return uniform(random); });
+    std::ranges::generate(runner.floats(dy()), [&] { return uniform(random); });
+  }
+
+  void randomise_output_gradients(GraphRunner& runner, std::uint32_t seed) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (const TensorId id : dy_) {
+      std::ranges::generate(runner.floats(id), [&] { return uniform(random); });
+    }
   }
 
   [[nodiscard]] const Graph& graph() const { return graph_; }
-  [[nodiscard]] TensorId dy() const { return dy_; }
+  [[nodiscard]] TensorId dy() const { return dy_.at(0); }
+
+  /// Gradient of L by output k; nothing for statistics, which have none.
+  [[nodiscard]] std::optional<TensorId> dy(std::size_t k) const {
+    return k < dy_.size() ? std::optional(dy_[k]) : std::nullopt;
+  }
+
+  /// What the gradient face set for an input, if anything.
+  [[nodiscard]] std::optional<TensorId> gradient(std::size_t input) const {
+    return gradients_[input];
+  }
 
  private:
   Graph& make_graph() {
@@ -101,15 +124,14 @@ class Probe final : public Differentiator {
 
   double loss(GraphRunner& runner) {
     runner.run(operation_);
-    return weighed_sum(runner.floats(operation_.outputs[0]), runner.floats(dy_));
+    return weighed_sum(runner.floats(operation_.outputs[0]), runner.floats(dy()));
   }
 
   Graph graph_;
   Builder builder_;
   Operation operation_;
-  TensorId dy_{};
-  std::vector<TensorId> gradients_;
-  std::set<std::size_t> has_gradient_;
+  std::vector<TensorId> dy_;  ///< By output; statistics have none.
+  std::vector<std::optional<TensorId>> gradients_;
 };
 
 inline TensorType f32(Shape shape, Layout layout = Layout::kRowMajor) {

@@ -18,6 +18,7 @@
 #include "replica/compiler/compile.h"
 #include "replica/instance/job.h"
 #include "replica/loops/training_loop.h"
+#include "replica/ops/optimizers/optimizer.h"
 
 /// Whole jobs on replicas that are threads: small-cnn on made-up images.
 namespace poprun::testing {
@@ -43,15 +44,28 @@ inline proto::Dataset dataset() {
   return dataset;
 }
 
+/// Chooses an optimiser, with its own defaults for hyper-parameters that are not given.
+inline void set_optimizer(proto::RunConfig& config, const std::string& name,
+                          const std::map<std::string, double>& given = {}) {
+  proto::TrainingConfig& training = *config.mutable_training();
+  training.set_optimizer(name);
+  training.clear_hyper_parameters();
+  for (const HyperParameter& own : find_optimizer(name)->hyper_parameters) {
+    const auto value = given.find(own.name);
+    const double fallback = own.range ? std::stod(own.fallback) : 0;
+    (*training.mutable_hyper_parameters())[own.name] =
+        value == given.end() ? fallback : value->second;
+  }
+}
+
 inline proto::RunConfig config(std::uint32_t replicas, std::uint32_t micro_batch_size) {
   proto::RunConfig config;
   config.mutable_model()->set_name("small-cnn");
   config.mutable_data()->set_micro_batch_size(micro_batch_size);
   proto::TrainingConfig& training = *config.mutable_training();
   training.set_steps(3);
-  training.set_optimizer("momentum");
+  set_optimizer(config, "momentum");
   training.set_learning_rate(0.1);
-  training.set_momentum(0.9);
   training.set_gradient_accumulation(1);
   training.set_schedule("constant");
   training.set_seed(42);

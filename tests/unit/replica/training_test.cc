@@ -34,7 +34,7 @@ TEST(Training, FirstStepAgreesWithTheNaiveNetwork) {
   // One step of plain SGD at rate 1 moves each weight by its gradient.
   proto::RunConfig job = config(2, 3);
   job.mutable_training()->set_steps(1);
-  job.mutable_training()->set_optimizer("sgd");
+  set_optimizer(job, "sgd");
   job.mutable_training()->set_learning_rate(1.0);
   proto::RunConfig nothing = job;
   nothing.mutable_training()->set_learning_rate(1e-30);
@@ -81,11 +81,8 @@ TEST(Training, LowersTheLoss) {
 TEST(Training, LowersTheLossWithAdam) {
   proto::RunConfig job = config(2, 8);
   job.mutable_training()->set_steps(30);
-  job.mutable_training()->set_optimizer("adam");
+  set_optimizer(job, "adam");
   job.mutable_training()->set_learning_rate(0.002);
-  job.mutable_training()->set_beta1(0.9);
-  job.mutable_training()->set_beta2(0.999);
-  job.mutable_training()->set_epsilon(1e-8);
   const Outcome outcome = run(job);
 
   EXPECT_LT(outcome.records[0].steps.back().loss, 0.5 * outcome.records[0].steps.front().loss);
@@ -95,10 +92,7 @@ TEST(Training, FirstStepOfAdamMovesEachWeightByTheRate) {
   // Only where the bias corrections know that this is step 1.
   proto::RunConfig job = config(1, 4);
   job.mutable_training()->set_steps(1);
-  job.mutable_training()->set_optimizer("adam");
-  job.mutable_training()->set_beta1(0.9);
-  job.mutable_training()->set_beta2(0.999);
-  job.mutable_training()->set_epsilon(1e-12);
+  set_optimizer(job, "adam", {{"epsilon", 1e-12}});
   job.mutable_training()->set_learning_rate(0.125);
   proto::RunConfig nothing = job;
   nothing.mutable_training()->set_learning_rate(1e-30);
@@ -114,11 +108,28 @@ TEST(Training, FirstStepOfAdamMovesEachWeightByTheRate) {
 
 TEST(Training, NamesTheOptimisersThereAre) {
   proto::RunConfig job = config(1, 4);
-  job.mutable_training()->set_optimizer("adagrad");
+  job.mutable_training()->set_optimizer("gradient-guess");
 
+  const std::string message = compile(*compile_options(job, dataset())).error().message;
+
+  EXPECT_THAT(
+      message,
+      HasSubstr("training.optimizer: no optimiser is called 'gradient-guess'; there are: "));
+  for (const Optimizer& optimizer : all_optimizers()) {
+    EXPECT_THAT(message, HasSubstr(optimizer.name()));
+  }
+}
+
+TEST(Training, RefusesHyperParametersThatTheOptimiserLacksAndMissesThoseItHas) {
+  proto::RunConfig job = config(1, 4);
+  job.mutable_training()->set_optimizer("sgd");
   EXPECT_EQ(compile(*compile_options(job, dataset())).error().message,
-            "training.optimizer: no optimiser is called 'adagrad'; there are: adam, adamw, lamb, "
-            "momentum, sgd");
+            "training.momentum = 0.9: the optimizer sgd has none");
+
+  job = config(1, 4);
+  job.mutable_training()->mutable_hyper_parameters()->erase("nesterov");
+  EXPECT_EQ(compile(*compile_options(job, dataset())).error().message,
+            "training.nesterov: the optimizer momentum needs it");
 }
 
 TEST(Training, CountsEachTestItemOnce) {
@@ -389,7 +400,7 @@ TEST(Training, ClipsTheGradientToTheNorm) {
   proto::RunConfig job = config(2, 4);
   job.mutable_training()->set_steps(1);
   job.mutable_training()->set_gradient_accumulation(2);
-  job.mutable_training()->set_optimizer("sgd");
+  set_optimizer(job, "sgd");
   job.mutable_training()->set_learning_rate(1.0);
   job.mutable_training()->set_clip_norm(0.125);
   proto::RunConfig nothing = job;
@@ -421,6 +432,9 @@ TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {
 
   ASSERT_FALSE(program);
   EXPECT_EQ(program.error().code, ErrorCode::kOutOfMemory);
+  ASSERT_TRUE(program.error().facts.shortage);
+  EXPECT_EQ(program.error().facts.shortage->had, Bytes{940'572'672});
+  EXPECT_GT(program.error().facts.shortage->needed, program.error().facts.shortage->had);
   EXPECT_THAT(program.error().message, HasSubstr("an mk2 has 940.6 MB (940,572,672 B)"));
   EXPECT_THAT(program.error().message, HasSubstr("data.micro-batch-size"));
   EXPECT_THAT(program.error().message, HasSubstr("not always live:"));
@@ -593,7 +607,7 @@ void expect_the_culprit(const BrokenOff& outcome, const std::string& name) {
 /// A rate so high that the weights after step 1 are finite and what they give in step 2 is not.
 proto::RunConfig exploding(std::uint32_t accumulation) {
   proto::RunConfig job = dumping(config(1, 2));
-  job.mutable_training()->set_optimizer("sgd");
+  set_optimizer(job, "sgd");
   job.mutable_training()->set_learning_rate(1e30);
   job.mutable_training()->set_gradient_accumulation(accumulation);
   return job;

@@ -1,0 +1,197 @@
+#include "hostio/datasets/image_files.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "hostio/formats/idx.h"
+
+namespace poprun::hostio {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct SplitFiles {
+  fs::path images;
+  fs::path labels;
+};
+
+struct SplitShape {
+  std::uint32_t items;
+  std::uint32_t height;
+  std::uint32_t width;
+};
+
+struct SplitArrays {
+  std::vector<std::uint8_t> images;  ///< [items, height, width]
+  std::vector<std::uint8_t> labels;  ///< [items]
+};
+
+/// The file with .gz where there is one, else without.
+fs::path existing(const fs::path& folder, const std::string& stem) {
+  std::error_code ignored;
+  const fs::path plain = folder / stem;
+  fs::path packed = folder / (stem + ".gz");
+  return !fs::exists(packed, ignored) && fs::exists(plain, ignored) ? plain : packed;
+}
+
+SplitFiles files_of(const fs::path& folder, const std::string& prefix) {
+  return {.images = existing(folder, prefix + "-images-idx3-ubyte"),
+          .labels = existing(folder, prefix + "-labels-idx1-ubyte")};
+}
+
+Result<SplitShape> shape_of(const SplitFiles& files) {
+  POPRUN_ASSIGN(const IdxShape images, read_idx_shape(files.images));
+  POPRUN_ASSIGN(const IdxShape labels, read_idx_shape(files.labels));
+  if (images.dims.size() != 3 || images.elements == 0) {
+    return fail(ErrorCode::kData, fmt::format("{}: needed images [items, height, width], had [{}]",
+                                              files.images.string(), fmt::join(images.dims, ", ")));
+  }
+  if (labels.dims.size() != 1) {
+    return fail(ErrorCode::kData, fmt::format("{}: needed labels [items], had [{}]",
+                                              files.labels.string(), fmt::join(labels.dims, ", ")));
+  }
+  if (labels.dims[0] != images.dims[0]) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: needed {} labels, as many as there are images beside it, had {}",
+                            files.labels.string(), images.dims[0], labels.dims[0]));
+  }
+  return SplitShape{.items = images.dims[0], .height = images.dims[1], .width = images.dims[2]};
+}
+
+Result<std::uint32_t> classes_in(const SplitFiles& train, const SplitFiles& test) {
+  std::uint32_t classes = 0;
+  for (const fs::path& file : {train.labels, test.labels}) {
+    POPRUN_ASSIGN(const IdxArray labels, read_idx(file));
+    for (const std::uint8_t label : labels.elements) {
+      classes = std::max(classes, label + 1U);
+    }
+  }
+  return classes;
+}
+
+Status check_labels(const std::vector<std::uint8_t>& labels, std::uint32_t classes,
+                    const fs::path& file) {
+  const auto bad =
+      std::ranges::find_if(labels, [&](std::uint8_t label) { return label >= classes; });
+  if (bad != labels.end()) {
+    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a label below {}, had {}",
+                                              file.string(), bad - labels.begin(), classes, *bad));
+  }
+  return {};
+}
+
+class ImageDataset final : public Dataset {
+ public:
+  ImageDataset(proto::Dataset description, SplitArrays train, SplitArrays test)
+      : description_(std::move(description)),
+        image_bytes_(sample_bytes(description_.tensors(0))),
+        train_(std::move(train)),
+        test_(std::move(test)) {}
+
+  [[nodiscard]] const proto::Dataset& description() const override { return description_; }
+
+  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+    const SplitArrays& arrays = sample.split == proto::SPLIT_TEST ? test_ : train_;
+    const std::uint64_t item = sample.item;
+    POPRUN_CHECK(item < arrays.labels.size());
+    if (tensor == 0) {
+      POPRUN_CHECK(destination.size() == image_bytes_);
+      std::memcpy(destination.data(), arrays.images.data() + item * image_bytes_, image_bytes_);
+      return;
+    }
+    POPRUN_CHECK(tensor == 1 && destination.size() == 4);
+    std::ranges::fill(destination, std::byte{0});
+    destination[0] = std::byte{arrays.labels[item]};
+  }
+
+ private:
+  proto::Dataset description_;
+  std::size_t image_bytes_;
+  SplitArrays train_;
+  SplitArrays test_;
+};
+
+Result<SplitArrays> load_split(const SplitFiles& files, const SplitShape& shape,
+                               std::uint32_t classes) {
+  POPRUN_ASSIGN(IdxArray images, read_idx(files.images));
+  POPRUN_ASSIGN(IdxArray labels, read_idx(files.labels));
+  const std::uint64_t pixels = std::uint64_t{shape.items} * shape.height * shape.width;
+  if (images.elements.size() != pixels || labels.elements.size() != shape.items) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: changed while it was being read", files.images.string()));
+  }
+  POPRUN_TRY(check_labels(labels.elements, classes, files.labels));
+  return SplitArrays{.images = std::move(images.elements), .labels = std::move(labels.elements)};
+}
+
+}  // namespace
+
+std::optional<fs::path> missing_image_file(const fs::path& folder) {
+  for (const std::string prefix : {"train", "t10k"}) {
+    const SplitFiles files = files_of(folder, prefix);
+    for (const fs::path& file : {files.images, files.labels}) {
+      std::error_code ignored;
+      if (!fs::exists(file, ignored)) {
+        return file;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageFacts& facts) {
+  if (const auto missing = missing_image_file(folder)) {
+    return fail(ErrorCode::kData, fmt::format("{} is missing", missing->string()));
+  }
+  const SplitFiles train_files = files_of(folder, "train");
+  const SplitFiles test_files = files_of(folder, "t10k");
+  POPRUN_ASSIGN(const SplitShape train, shape_of(train_files));
+  POPRUN_ASSIGN(const SplitShape test, shape_of(test_files));
+  if (test.height != train.height || test.width != train.width) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: needed images of {} x {}, as in training, had {} x {}",
+                            test_files.images.string(), train.height, train.width, test.height,
+                            test.width));
+  }
+
+  proto::Dataset description;
+  proto::StreamTensor& images = *description.add_tensors();
+  images.set_name("images");
+  images.set_element("u8");
+  for (const std::uint32_t dim : {1U, train.height, train.width}) {
+    images.add_sample_shape(dim);
+  }
+  proto::StreamTensor& labels = *description.add_tensors();
+  labels.set_name("labels");
+  labels.set_element("i32");
+  description.set_train_items(train.items);
+  description.set_test_items(test.items);
+  description.set_mean(facts.mean);
+  description.set_deviation(facts.deviation);
+  std::uint32_t classes = facts.classes;
+  if (classes == 0) {
+    POPRUN_ASSIGN(classes, classes_in(train_files, test_files));
+  }
+  description.set_classes(classes);
+  return description;
+}
+
+Result<std::unique_ptr<Dataset>> load_image_files(const fs::path& folder, const ImageFacts& facts) {
+  POPRUN_ASSIGN(proto::Dataset description, describe_image_files(folder, facts));
+  const auto load = [&](const std::string& prefix, std::uint64_t items) {
+    const SplitShape shape = {.items = static_cast<std::uint32_t>(items),
+                              .height = description.tensors(0).sample_shape(1),
+                              .width = description.tensors(0).sample_shape(2)};
+    return load_split(files_of(folder, prefix), shape, description.classes());
+  };
+  POPRUN_ASSIGN(SplitArrays train, load("train", description.train_items()));
+  POPRUN_ASSIGN(SplitArrays test, load("t10k", description.test_items()));
+  return std::make_unique<ImageDataset>(std::move(description), std::move(train), std::move(test));
+}
+
+}  // namespace poprun::hostio

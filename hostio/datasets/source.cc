@@ -1,0 +1,57 @@
+#include "hostio/datasets/source.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+
+namespace poprun::hostio {
+
+Result<std::map<std::string, std::string, std::less<>>> parse_parameters(std::string_view list,
+                                                                         std::string_view what) {
+  std::map<std::string, std::string, std::less<>> parameters;
+  while (!list.empty()) {
+    const std::string_view entry = list.substr(0, list.find(','));
+    const std::size_t equals = entry.find('=');
+    if (equals == 0 || equals == std::string_view::npos) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: needed key=value between commas, had \"{}\"", what, entry));
+    }
+    const std::string key{entry.substr(0, equals)};
+    if (!parameters.emplace(key, entry.substr(equals + 1)).second) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: {} is given twice; remove one of the two", what, key));
+    }
+    list.remove_prefix(std::min(entry.size() + 1, list.size()));
+  }
+  return parameters;
+}
+
+Result<Source> Source::parse(std::string_view source) {
+  const std::size_t mark = source.rfind('?');
+  if (mark == std::string_view::npos) {
+    return Source{.text = std::string{source}, .parameters = {}};
+  }
+  POPRUN_ASSIGN(auto parameters, parse_parameters(source.substr(mark + 1), source));
+  return Source{.text = std::string{source.substr(0, mark)}, .parameters = std::move(parameters)};
+}
+
+Result<std::uint64_t> integer_parameter(
+    const std::map<std::string, std::string, std::less<>>& parameters, const std::string& key,
+    std::uint64_t fallback, std::uint64_t least, std::uint64_t most) {
+  const auto found = parameters.find(key);
+  if (found == parameters.end()) {
+    return fallback;
+  }
+  const std::string& text = found->second;
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.source: {} = {} is not an integer from {} to {}", key, text,
+                            least, most));
+  }
+  return value;
+}
+
+}  // namespace poprun::hostio

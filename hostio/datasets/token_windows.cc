@@ -1,0 +1,216 @@
+#include "hostio/datasets/token_windows.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include <fmt/format.h>
+
+#include "replica/base/random.h"
+
+namespace poprun::hostio {
+namespace {
+
+constexpr std::uint64_t kSequenceMax = 1 << 16;
+
+struct Windows {
+  std::uint32_t T = 0;
+  std::uint32_t M = 0;  ///< 0: next-token.
+  std::uint32_t mask_token = 0;
+  std::uint32_t classes = 0;
+  std::uint64_t train_tokens = 0;  ///< Where the test part begins.
+  std::uint64_t train_items = 0;
+  std::uint64_t test_items = 0;
+};
+
+/// Windows of T tokens in a part; the label of the last token of a window is one token beyond it.
+std::uint64_t windows_in(std::uint64_t tokens, const Windows& windows) {
+  const std::uint64_t beyond = windows.M == 0 ? 1 : 0;
+  return tokens > beyond ? (tokens - beyond) / windows.T : 0;
+}
+
+Result<bool> masked_task(const Source& source) {
+  const auto found = source.parameters.find("task");
+  const std::string task = found == source.parameters.end() ? "next-token" : found->second;
+  if (task != "next-token" && task != "masked-lm") {
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.task = {} is not allowed; allowed: next-token, masked-lm", task));
+  }
+  if (task == "next-token" &&
+      (source.parameters.contains("masks") || source.parameters.contains("mask-token"))) {
+    return fail(ErrorCode::kUsage,
+                "data.masks and data.mask-token need data.task = masked-lm, had next-token");
+  }
+  return task == "masked-lm";
+}
+
+/// Sets what only masked-lm has.
+Status set_masks(const Tokens& tokens, const Source& source, Windows& windows) {
+  const std::uint64_t usual = (std::uint64_t{windows.T} * 15 + 99) / 100;
+  POPRUN_ASSIGN(const std::uint64_t masks,
+                integer_parameter(source.parameters, "masks", usual, 1, windows.T));
+  const std::uint64_t unused =
+      std::uint64_t{tokens.vocabulary} + tokens.specials - (tokens.specials > 0 ? 1 : 0);
+  POPRUN_ASSIGN(const std::uint64_t mask_token,
+                integer_parameter(source.parameters, "mask-token", unused, 0, (1U << 31) - 2));
+  windows.M = static_cast<std::uint32_t>(masks);
+  windows.mask_token = static_cast<std::uint32_t>(mask_token);
+  windows.classes = std::max(windows.classes, windows.mask_token + 1);
+  return {};
+}
+
+Result<Windows> windows_of(const Tokens& tokens, const Source& source, std::string_view name) {
+  POPRUN_ASSIGN(const bool masked, masked_task(source));
+  POPRUN_ASSIGN(const std::uint64_t length,
+                integer_parameter(source.parameters, "sequence-length", 128, 1, kSequenceMax));
+  Windows windows;
+  windows.T = static_cast<std::uint32_t>(length);
+  windows.classes = tokens.vocabulary;
+  if (masked) {
+    windows.classes += tokens.specials;
+    POPRUN_TRY(set_masks(tokens, source, windows));
+  }
+  const std::uint64_t count = tokens.count();
+  windows.train_tokens = count - count / 20;
+  windows.train_items = windows_in(windows.train_tokens, windows);
+  windows.test_items = windows_in(count - windows.train_tokens, windows);
+  if (windows.train_items == 0 || windows.test_items == 0) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: {} tokens, the last 5 % ({}) for tests, do not fill a sequence of "
+                            "{} in each part; lower data.sequence-length or bring more text",
+                            name, count, count - windows.train_tokens, windows.T));
+  }
+  return windows;
+}
+
+void add_tensor(proto::Dataset& description, const char* name, std::uint32_t length) {
+  proto::StreamTensor& tensor = *description.add_tensors();
+  tensor.set_name(name);
+  tensor.set_element("i32");
+  if (length > 0) {
+    tensor.add_sample_shape(length);
+  }
+}
+
+proto::Dataset description_of(const Windows& windows) {
+  proto::Dataset description;
+  add_tensor(description, "tokens", windows.T);
+  if (windows.M == 0) {
+    add_tensor(description, "labels", windows.T);
+  } else {
+    add_tensor(description, "segments", windows.T);
+    add_tensor(description, "positions", windows.M);
+    add_tensor(description, "labels", windows.M);
+    add_tensor(description, "next_sentence", 0);
+  }
+  description.set_train_items(windows.train_items);
+  description.set_test_items(windows.test_items);
+  description.set_classes(windows.classes);
+  description.set_mean(0);
+  description.set_deviation(1);
+  return description;
+}
+
+class TokenWindows final : public Dataset {
+ public:
+  TokenWindows(Tokens tokens, const Windows& windows)
+      : tokens_(std::move(tokens)), windows_(windows), description_(description_of(windows)) {}
+
+  [[nodiscard]] const proto::Dataset& description() const override { return description_; }
+
+  void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
+    POPRUN_CHECK(destination.size() == sample_bytes(description_.tensors(tensor)));
+    const std::vector<std::int32_t> values =
+        windows_.M == 0 ? next_token(sample, tensor) : masked(sample, tensor);
+    std::memcpy(destination.data(), values.data(), destination.size());
+  }
+
+ private:
+  /// Token `i` of the row.
+  [[nodiscard]] std::int32_t token(std::uint64_t i) const {
+    std::uint32_t value = 0;
+    std::memcpy(&value, tokens_.bytes.data() + i * tokens_.width, tokens_.width);
+    return static_cast<std::int32_t>(value);
+  }
+
+  /// T tokens of the sample's window, from its token `first` on.
+  [[nodiscard]] std::vector<std::int32_t> window(const Sample& sample, std::uint64_t first) const {
+    const std::uint64_t part = sample.split == proto::SPLIT_TEST ? windows_.train_tokens : 0;
+    std::vector<std::int32_t> values(windows_.T);
+    for (std::uint64_t t = 0; t < windows_.T; ++t) {
+      values[t] = token(part + sample.item * windows_.T + first + t);
+    }
+    return values;
+  }
+
+  [[nodiscard]] std::vector<std::int32_t> next_token(const Sample& sample, int tensor) const {
+    return window(sample, tensor == 0 ? 0 : 1);
+  }
+
+  [[nodiscard]] std::vector<std::int32_t> masked(const Sample& sample, int tensor) const {
+    if (tensor == 1) {
+      return std::vector<std::int32_t>(windows_.T, 0);
+    }
+    if (tensor == 4) {
+      return {-1};
+    }
+    std::vector<std::int32_t> tokens = window(sample, 0);
+    const std::vector<Mask> masks = draw(sample);
+    std::vector<std::int32_t> slots(windows_.M, tensor == 2 ? 0 : -1);
+    for (std::size_t k = 0; k < masks.size(); ++k) {
+      slots[k] =
+          tensor == 2 ? static_cast<std::int32_t>(masks[k].position) : tokens[masks[k].position];
+      if (masks[k].replacement >= 0) {
+        tokens[masks[k].position] = masks[k].replacement;
+      }
+    }
+    return tensor == 0 ? tokens : slots;
+  }
+
+  struct Mask {
+    std::uint32_t position;
+    std::int32_t replacement;  ///< -1: the token stays.
+  };
+
+  /// The positions by the first steps of a Fisher-Yates shuffle, and what becomes of them.
+  [[nodiscard]] std::vector<Mask> draw(const Sample& sample) const {
+    const std::uint64_t key =
+        random_key(sample.seed, sample.split == proto::SPLIT_TEST ? "test masks" : "train masks");
+    const auto count = std::clamp<std::uint32_t>((windows_.T * 15 + 50) / 100, 1, windows_.M);
+    POPRUN_CHECK(count <= windows_.T);
+    std::vector<std::uint32_t> positions(windows_.T);
+    std::iota(positions.begin(), positions.end(), 0U);
+    std::vector<Mask> masks;
+    for (std::uint32_t k = 0; k < count; ++k) {
+      const auto words = philox(key, sample.item, sample.epoch * kSequenceMax + k);
+      std::swap(positions[k], positions[k + words[0] % (windows_.T - k)]);
+      const float kind = unit_float(words[1]);
+      masks.push_back({positions[k], kind < 0.8F ? static_cast<std::int32_t>(windows_.mask_token)
+                                     : kind < 0.9F
+                                         ? static_cast<std::int32_t>(words[2] % tokens_.vocabulary)
+                                         : -1});
+    }
+    std::ranges::sort(masks, {}, &Mask::position);
+    return masks;
+  }
+
+  Tokens tokens_;
+  Windows windows_;
+  proto::Dataset description_;
+};
+
+}  // namespace
+
+Result<proto::Dataset> describe_token_windows(const Tokens& tokens, const Source& source,
+                                              std::string_view name) {
+  POPRUN_ASSIGN(const Windows windows, windows_of(tokens, source, name));
+  return description_of(windows);
+}
+
+Result<std::unique_ptr<Dataset>> make_token_windows(Tokens tokens, const Source& source,
+                                                    std::string_view name) {
+  POPRUN_ASSIGN(const Windows windows, windows_of(tokens, source, name));
+  return std::make_unique<TokenWindows>(std::move(tokens), windows);
+}
+
+}  // namespace poprun::hostio

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "hostio/datasets/dataset.h"
+#include "hostio/datasets/source.h"
+#include "replica/base/error.h"
+
+/// Language-model samples cut from one long row of tokens.
+///
+///   T  sequence length    M  masks of a sequence
+///
+/// The first 95 % of the tokens are for training, the last 5 % for tests. Each part is cut into
+/// windows of T from its beginning; what does not fill one is left out.
+///
+///   task=next-token   tokens i32[T], labels i32[T]: label t is token t + 1 of the row.
+///   task=masked-lm    tokens i32[T], segments i32[T] (0), positions i32[M], labels i32[M],
+///                     next_sentence i32 (-1: none).
+///
+/// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: 15 % of the positions of
+/// a window, rounded, at least one and at most M, are drawn anew in each epoch; of these 80 %
+/// become the mask token, 10 % a random token, 10 % stay. `positions` lists them rising, `labels`
+/// what was there; the slots beyond have position 0 and label -1. Windows are raw: no [CLS], no
+/// [SEP]. The draw is a function of (seed, epoch, split, item); evaluation always has that of epoch
+/// 0.
+///
+/// Parameters of the source: task (next-token), sequence-length (128), masks (15 % of T, rounded
+/// up), mask-token (the first id that the data does not use).
+namespace poprun::hostio {
+
+/// The parameters, for a family's list.
+inline constexpr std::array<std::string_view, 4> kTokenParameters = {"task", "sequence-length",
+                                                                     "masks", "mask-token"};
+
+struct Tokens {
+  std::vector<std::byte> bytes;  ///< Little-endian integers.
+  unsigned width = 1;            ///< Bytes of one: 1, 2 or 4.
+  std::uint32_t vocabulary = 0;  ///< Ids are below.
+  std::uint32_t specials = 0;    ///< Ids from `vocabulary` on that masks use; the last is the mask.
+
+  [[nodiscard]] std::uint64_t count() const { return bytes.size() / width; }
+};
+
+/// Errors, of both functions
+///   kUsage  a parameter is out of range.
+///   kData   the tokens do not fill one window in each part; `name` is the file in the message.
+Result<proto::Dataset> describe_token_windows(const Tokens& tokens, const Source& source,
+                                              std::string_view name);
+
+Result<std::unique_ptr<Dataset>> make_token_windows(Tokens tokens, const Source& source,
+                                                    std::string_view name);
+
+}  // namespace poprun::hostio

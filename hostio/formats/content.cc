@@ -1,0 +1,77 @@
+#include "hostio/formats/content.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+
+namespace poprun::hostio {
+Content::Content(std::span<const std::byte> bytes, std::string_view name, Packing packing)
+    : rest_(bytes), name_(name), packing_(packing) {
+  const bool gzip = bytes.size() >= 2 && bytes[0] == std::byte{0x1F} && bytes[1] == std::byte{0x8B};
+  if (packing == Packing::kDeflate || gzip) {
+    // 15 bits of window; plus 16: gzip framing with its checksum; negative: no framing.
+    inflating_ = inflateInit2(&zlib_, packing == Packing::kDeflate ? -15 : 15 + 16) == Z_OK;
+    POPRUN_CHECK(inflating_);
+  }
+}
+
+Content::~Content() {
+  if (inflating_) {
+    inflateEnd(&zlib_);
+  }
+}
+
+Result<std::size_t> Content::read(std::span<std::byte> out) {
+  if (inflating_) {
+    return inflate_into(out);
+  }
+  const std::size_t count = std::min(out.size(), rest_.size());
+  if (count > 0) {
+    std::memcpy(out.data(), rest_.data(), count);
+  }
+  rest_ = rest_.subspan(count);
+  return count;
+}
+
+Result<std::size_t> Content::inflate_into(std::span<std::byte> out) {
+  constexpr std::size_t kPiece = std::numeric_limits<uInt>::max() / 2;  // zlib counts in 32 bits.
+  const char* format = packing_ == Packing::kDeflate ? "deflate" : "gzip";
+  std::size_t done = 0;
+  while (done < out.size()) {
+    if (ended_) {
+      if (rest_.empty() || packing_ == Packing::kDeflate) {
+        break;
+      }
+      inflateReset(&zlib_);  // Another gzip member follows, as gunzip allows.
+      ended_ = false;
+    }
+    const std::size_t in = std::min(rest_.size(), kPiece);
+    const std::size_t room = std::min(out.size() - done, kPiece);
+    // zlib does not write to its input; its pointer lacks the const.
+    zlib_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(rest_.data()));
+    zlib_.avail_in = static_cast<uInt>(in);
+    zlib_.next_out = reinterpret_cast<Bytef*>(out.data() + done);
+    zlib_.avail_out = static_cast<uInt>(room);
+    const int code = inflate(&zlib_, Z_NO_FLUSH);
+    const std::size_t made = room - zlib_.avail_out;
+    done += made;
+    total_ += made;
+    rest_ = rest_.subspan(in - zlib_.avail_in);
+    ended_ = code == Z_STREAM_END;
+    if (code == Z_BUF_ERROR || (code == Z_OK && rest_.empty() && done < out.size())) {
+      return fail(ErrorCode::kData,
+                  fmt::format("{}: the {} data ends too early, after {} inflated bytes", name_,
+                              format, total_));
+    }
+    if (code != Z_OK && code != Z_STREAM_END) {
+      return fail(ErrorCode::kData,
+                  fmt::format("{}: the {} data is damaged after {} inflated bytes: {}", name_,
+                              format, total_, zlib_.msg != nullptr ? zlib_.msg : zError(code)));
+    }
+  }
+  return done;
+}
+
+}  // namespace poprun::hostio

@@ -1,0 +1,136 @@
+#include "hostio/sampling/sampling.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+
+#include "replica/base/random.h"
+
+namespace poprun::hostio {
+namespace {
+
+Status check_positive(std::uint32_t value, const char* name) {
+  if (value == 0) {
+    return fail(ErrorCode::kUsage, fmt::format("selection: needed {} > 0, had 0", name));
+  }
+  return {};
+}
+
+Status check_counts(const proto::Selection& selection) {
+  POPRUN_TRY(check_positive(selection.replica_count(), "replica_count"));
+  POPRUN_TRY(check_positive(selection.micro_batch_size(), "micro_batch_size"));
+  POPRUN_TRY(check_positive(selection.micro_batches_per_step(), "micro_batches_per_step"));
+  return {};
+}
+
+/// Samples that all replicas together take at once. Two 32-bit factors never overflow.
+std::uint64_t samples_at_once(const proto::Selection& selection) {
+  return std::uint64_t{selection.replica_count()} * selection.micro_batch_size();
+}
+
+}  // namespace
+
+Result<std::uint64_t> steps_per_epoch(std::uint64_t items, const proto::Selection& selection) {
+  POPRUN_TRY(check_counts(selection));
+  // Dividing twice is dividing by the product, without its overflow.
+  const std::uint64_t steps =
+      items / selection.micro_batches_per_step() / samples_at_once(selection);
+  if (steps == 0) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("the dataset has {} training items, fewer than one global batch of {} "
+                            "replicas x {} samples x {} micro-batches; use a smaller "
+                            "micro-batch-size, gradient-accumulation or number of replicas",
+                            items, selection.replica_count(), selection.micro_batch_size(),
+                            selection.micro_batches_per_step()));
+  }
+  return steps;
+}
+
+Result<std::uint64_t> evaluation_batches(std::uint64_t items, const proto::Selection& selection) {
+  POPRUN_TRY(check_counts(selection));
+  const std::uint64_t at_once = samples_at_once(selection);
+  return items / at_once + (items % at_once != 0 ? 1 : 0);
+}
+
+std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t items,
+                       std::uint64_t position) {
+  // A Feistel network permutes the smallest square of a power of two that holds all items; values
+  // outside 0..items-1 are walked on from until one is inside, which keeps it a bijection. Black
+  // and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002.
+  constexpr unsigned kRounds = 8;
+  POPRUN_CHECK(position < items);
+  const auto half_bits = std::max<std::uint64_t>(1, (std::bit_width(items - 1) + 1) / 2);
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
+  std::uint64_t value = position;
+  do {
+    std::uint64_t left = value >> half_bits;
+    std::uint64_t right = value & mask;
+    for (unsigned round = 0; round < kRounds; ++round) {
+      const std::uint64_t mixed = left ^ (philox(key, right, epoch * kRounds + round)[0] & mask);
+      left = right;
+      right = mixed;
+    }
+    value = (left << half_bits) | right;
+  } while (value >= items);
+  return value;
+}
+
+Result<Sampler> Sampler::make(const proto::Selection& selection, std::uint64_t items) {
+  POPRUN_TRY(check_counts(selection));
+  if (selection.replica() >= selection.replica_count()) {
+    return fail(ErrorCode::kUsage, fmt::format("selection: needed replica < {}, had {}",
+                                               selection.replica_count(), selection.replica()));
+  }
+  Sampler sampler;
+  if (selection.split() == proto::SPLIT_TRAIN) {
+    POPRUN_ASSIGN(sampler.steps_per_epoch_, hostio::steps_per_epoch(items, selection));
+    sampler.training_ = true;
+    sampler.batch_count_ = kEndless;
+  } else if (selection.split() == proto::SPLIT_TEST ||
+             selection.split() == proto::SPLIT_TRAIN_ONCE) {
+    POPRUN_ASSIGN(sampler.batch_count_, evaluation_batches(items, selection));
+  } else {
+    return fail(ErrorCode::kUsage,
+                fmt::format("selection: needed split SPLIT_TRAIN, SPLIT_TEST or SPLIT_TRAIN_ONCE, "
+                            "had number {}",
+                            static_cast<int>(selection.split())));
+  }
+  sampler.sequential_ = selection.sequential();
+  sampler.seed_ = selection.seed();
+  sampler.key_ = random_key(selection.seed(), "epoch permutation");
+  sampler.items_ = items;
+  sampler.replica_ = selection.replica();
+  sampler.replica_count_ = selection.replica_count();
+  sampler.micro_batches_per_step_ = selection.micro_batches_per_step();
+  sampler.micro_batch_size_ = selection.micro_batch_size();
+  return sampler;
+}
+
+std::uint64_t Sampler::epoch_of(std::uint64_t sequence) const {
+  return training_ ? sequence / micro_batches_per_step_ / steps_per_epoch_ : 0;
+}
+
+void Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const {
+  POPRUN_CHECK(sequence < batch_count_ && items.size() == micro_batch_size_);
+  const auto first_of = [&](std::uint64_t slot) {
+    return (slot * replica_count_ + replica_) * micro_batch_size_;
+  };
+  if (!training_) {
+    for (std::uint64_t j = 0; j < items.size(); ++j) {
+      const std::uint64_t item = first_of(sequence) + j;
+      items[j] = item < items_ ? item : kPadding;
+    }
+    return;
+  }
+  const std::uint64_t step = sequence / micro_batches_per_step_;
+  // Micro-batches of the steps before this one in its epoch count on through the permutation.
+  const std::uint64_t slot =
+      (step % steps_per_epoch_) * micro_batches_per_step_ + sequence % micro_batches_per_step_;
+  for (std::uint64_t j = 0; j < items.size(); ++j) {
+    const std::uint64_t position = first_of(slot) + j;
+    items[j] = sequential_ ? position : permuted(key_, epoch_of(sequence), items_, position);
+  }
+}
+
+}  // namespace poprun::hostio

@@ -1,0 +1,470 @@
+#include "hostio/streams/client.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+
+#include "hostio/streams/wire.h"
+#include "proto/host_streams.grpc.pb.h"
+#include "replica/base/log.h"
+
+namespace poprun::hostio {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kBackoffFirst{50};
+constexpr milliseconds kBackoffMost{1000};
+
+/// A channel that shares no state with earlier ones, so that a server that is back is found at
+/// once, and that never asks a web proxy.
+std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kBackoffFirst.count());
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kBackoffMost.count());
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+gpr_timespec on_grpc_clock(Clock::time_point deadline) {
+  const auto rest = std::chrono::duration_cast<std::chrono::microseconds>(deadline - Clock::now());
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_micros(rest.count(), GPR_TIMESPAN));
+}
+
+double seconds(Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+/// Why a call broke, for a log line: "Connection refused" out of gRPC's list of all it tried.
+std::string reason_of(const grpc::Status& status) {
+  const std::string& message = status.error_message();
+  const std::size_t colon = message.rfind(": ");
+  const bool listed = message.starts_with("failed to connect") && colon != std::string::npos;
+  return listed ? message.substr(colon + 2) : message;
+}
+
+/// An answer that no waiting changes.
+std::optional<Error> final_error(const grpc::Status& status, const std::string& address) {
+  using enum grpc::StatusCode;
+  const grpc::StatusCode code = status.error_code();
+  if (code == NOT_FOUND || code == DATA_LOSS) {
+    return Error{ErrorCode::kData, status.error_message()};
+  }
+  if (code == INVALID_ARGUMENT || code == UNAUTHENTICATED) {
+    return Error{ErrorCode::kUsage, status.error_message()};
+  }
+  if (code == UNIMPLEMENTED) {
+    return Error{ErrorCode::kUsage,
+                 fmt::format("the service at {} is no poprun-emu data server", address)};
+  }
+  return std::nullopt;
+}
+
+Error unreachable(const std::string& address, milliseconds timeout, const std::string& progress) {
+  return {ErrorCode::kUnreachable,
+          fmt::format("data server {} did not answer for {:g} s{}; start it again with: "
+                      "poprun-emu-hostio --port {}",
+                      address, seconds(timeout), progress, address.substr(address.rfind(':') + 1)),
+          {.address = address}};
+}
+
+/// One Pull call on a channel of its own. Belongs to one thread, except cancel().
+class PullCall {
+ public:
+  enum class Event : std::uint8_t { kBatch, kOver, kSilence };
+
+  PullCall(const std::string& address, const std::string& token, const proto::Open& open)
+      : stub_(fresh_channel(address)) {
+    if (!token.empty()) {
+      context_.AddMetadata(kTokenKey, token);
+    }
+    *open_.mutable_open() = open;
+    stream_ = stub_.AsyncPull(&context_, &events_, tag(kStarted));
+    pending_ = 1;
+  }
+  PullCall(const PullCall&) = delete;
+  PullCall& operator=(const PullCall&) = delete;
+  ~PullCall() { POPRUN_CHECK(closed_); }
+
+  /// Waits until `deadline` for the next batch and moves it into `batch`. kOver: the call ended or
+  /// broke, close() says how.
+  Event wait(Clock::time_point deadline, proto::Batch& batch) {
+    while (true) {
+      void* which = nullptr;
+      bool ok = false;
+      if (events_.AsyncNext(&which, &ok, on_grpc_clock(deadline)) !=
+          grpc::CompletionQueue::GOT_EVENT) {
+        return Event::kSilence;
+      }
+      --pending_;
+      // A credit that cannot be written says only that the server has ended the call: batches that
+      // it sent before may still lie ahead. A read that fails is the end.
+      if (!ok && which == tag(kWritten)) {
+        continue;  // With writing_ still set: nothing more is written.
+      }
+      if (!ok) {
+        return Event::kOver;
+      }
+      if (which == tag(kStarted)) {
+        write(open_);
+        read();
+      } else if (which == tag(kWritten)) {
+        writing_ = false;
+        grant(0);
+      } else {
+        batch = std::move(batch_);
+        read();
+        return Event::kBatch;
+      }
+    }
+  }
+
+  /// Lets the server send so many batches more.
+  void grant(std::uint32_t batches) {
+    ungranted_ += batches;
+    if (writing_ || ungranted_ == 0) {
+      return;
+    }
+    proto::PullRequest request;
+    request.mutable_credit()->set_batches(std::exchange(ungranted_, 0));
+    write(request);
+  }
+
+  /// From any thread: the call is over at once.
+  void cancel() { context_.TryCancel(); }
+
+  /// How the call ended. Last use of the call.
+  grpc::Status close() {
+    // A broken call fails what is under way by itself; if it does not, it is made to.
+    if (!drain(Clock::now() + milliseconds{100})) {
+      context_.TryCancel();
+      POPRUN_CHECK(drain(Clock::now() + std::chrono::minutes{1}));
+    }
+    grpc::Status status;
+    stream_->Finish(&status, tag(kFinished));
+    ++pending_;
+    if (!drain(Clock::now() + milliseconds{100})) {
+      context_.TryCancel();
+      POPRUN_CHECK(drain(Clock::now() + std::chrono::minutes{1}));
+    }
+    events_.Shutdown();
+    closed_ = true;
+    return status;
+  }
+
+ private:
+  enum Tag : std::uint8_t { kStarted, kRead, kWritten, kFinished };
+
+  /// A distinct address for each kind of event.
+  void* tag(Tag which) { return &tags_[which]; }
+
+  void read() {
+    stream_->Read(&batch_, tag(kRead));
+    ++pending_;
+  }
+
+  void write(const proto::PullRequest& request) {
+    stream_->Write(request, tag(kWritten));
+    writing_ = true;
+    ++pending_;
+  }
+
+  /// True once nothing is under way.
+  bool drain(Clock::time_point deadline) {
+    while (pending_ > 0) {
+      void* which = nullptr;
+      bool ok = false;
+      if (events_.AsyncNext(&which, &ok, on_grpc_clock(deadline)) !=
+          grpc::CompletionQueue::GOT_EVENT) {
+        return false;
+      }
+      --pending_;
+    }
+    return true;
+  }
+
+  proto::HostStreams::Stub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue events_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<proto::PullRequest, proto::Batch>> stream_;
+  proto::PullRequest open_;
+  proto::Batch batch_;  ///< Of the read under way.
+  char tags_[4] = {};
+  std::uint32_t ungranted_ = 0;  ///< Credits that wait for the write under way.
+  bool writing_ = false;
+  int pending_ = 0;
+  bool closed_ = false;
+};
+
+/// A thread pulls batches into a queue; next() takes them out. Batches under way plus batches in
+/// the queue never exceed prefetch_batches.
+class PrefetchingStream final : public HostStream {
+ public:
+  explicit PrefetchingStream(const HostStreamOptions& options)
+      : options_(options), next_sequence_(options.first_sequence) {
+    POPRUN_CHECK(options_.prefetch_batches > 0);
+    thread_ = std::thread([this] { run(); });
+  }
+
+  ~PrefetchingStream() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      if (call_ != nullptr) {
+        call_->cancel();
+      }
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  Result<HostBatch> next() override {
+    std::unique_lock lock(mutex_);
+    // The thread gives up after the timeout and says so here, so this wait ends.
+    changed_.wait(lock, [&] { return !batches_.empty() || failure_; });
+    if (batches_.empty()) {
+      return tl::unexpected(*failure_);
+    }
+    HostBatch batch = std::move(batches_.front());
+    batches_.pop_front();
+    lock.unlock();
+    changed_.notify_all();
+    return batch;
+  }
+
+ private:
+  void run() {
+    last_success_ = Clock::now();
+    while (true) {
+      const grpc::Status status = pull();
+      if (std::optional<Error> failure = verdict(status)) {
+        const std::lock_guard lock(mutex_);
+        failure_ = std::move(failure);
+        changed_.notify_all();
+        return;
+      }
+      note_lost(status);
+      if (!pause()) {
+        return;
+      }
+    }
+  }
+
+  /// One call, from the next batch needed until it ends.
+  grpc::Status pull() {
+    const std::uint32_t credits = room();
+    proto::Open open;
+    *open.mutable_selection() = options_.selection;
+    open.set_first_sequence(next_sequence_);
+    open.set_credits(credits);
+    under_way_ = credits;
+    PullCall call(options_.address, options_.token, open);
+    publish(&call);
+    const std::optional<grpc::Status> abandoned = receive(call);
+    publish(nullptr);
+    if (abandoned) {
+      call.cancel();
+    }
+    const grpc::Status status = call.close();
+    return abandoned.value_or(status);
+  }
+
+  /// Moves batches from the call to the queue until the call is over, or is to be abandoned for the
+  /// reason returned.
+  std::optional<grpc::Status> receive(PullCall& call) {
+    Clock::time_point heard = Clock::now();
+    proto::Batch batch;
+    while (true) {
+      if (under_way_ == 0) {
+        if (!wait_for_room()) {
+          return grpc::Status::CANCELLED;
+        }
+        heard = last_success_ = Clock::now();  // Until now nobody asked the server for anything.
+      }
+      grant_room(call);
+      const auto deadline =
+          std::min(heard + options_.timeout / 4, last_success_ + options_.timeout);
+      switch (call.wait(deadline, batch)) {
+        case PullCall::Event::kOver:
+          return std::nullopt;
+        case PullCall::Event::kSilence:
+          return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "it is silent");
+        case PullCall::Event::kBatch:
+          break;
+      }
+      if (batch.sequence() != next_sequence_) {
+        return grpc::Status(
+            grpc::StatusCode::INTERNAL,
+            fmt::format("batch {} came where {} was due", batch.sequence(), next_sequence_));
+      }
+      heard = last_success_ = Clock::now();
+      note_back();
+      keep(batch);
+    }
+  }
+
+  void keep(proto::Batch& batch) {
+    HostBatch kept;
+    kept.sequence = batch.sequence();
+    for (std::string& tensor : *batch.mutable_tensors()) {
+      kept.tensors.push_back(std::move(tensor));
+    }
+    --under_way_;
+    ++next_sequence_;
+    const std::lock_guard lock(mutex_);
+    batches_.push_back(std::move(kept));
+    changed_.notify_all();
+  }
+
+  /// Batches that may be asked for. Call with no batch under way, or subtract those.
+  std::uint32_t room() {
+    const std::lock_guard lock(mutex_);
+    return options_.prefetch_batches - static_cast<std::uint32_t>(batches_.size());
+  }
+
+  /// Half the prefetch is granted at a time: half the messages, and never less than half under way
+  /// or at hand.
+  void grant_room(PullCall& call) {
+    const std::uint32_t free = room() - under_way_;
+    if (2 * free >= options_.prefetch_batches) {
+      call.grant(free);
+      under_way_ += free;
+    }
+  }
+
+  /// Waits for our own replica to take batches. False: the stream is being destroyed.
+  bool wait_for_room() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock,
+                  [&] { return stopping_ || 2 * batches_.size() <= options_.prefetch_batches; });
+    return !stopping_;
+  }
+
+  /// Makes the call one that the destructor cancels, or forgets it.
+  void publish(PullCall* call) {
+    const std::lock_guard lock(mutex_);
+    call_ = call;
+    if (stopping_ && call != nullptr) {
+      call->cancel();
+    }
+  }
+
+  /// Why the stream ends, if it does.
+  std::optional<Error> verdict(const grpc::Status& status) const {
+    if (status.ok()) {
+      return Error{ErrorCode::kBug,
+                   fmt::format("batch {} was asked for, the stream of replica {} ends before it",
+                               next_sequence_, options_.selection.replica())};
+    }
+    if (std::optional<Error> error = final_error(status, options_.address)) {
+      return error;
+    }
+    if (Clock::now() - last_success_ < options_.timeout) {
+      return std::nullopt;
+    }
+    return unreachable(options_.address, options_.timeout,
+                       next_sequence_ == options_.first_sequence
+                           ? " (no batch yet)"
+                           : fmt::format(" (last batch: {})", next_sequence_ - 1));
+  }
+
+  void note_lost(const grpc::Status& status) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (lost_since_ || stopping_) {
+        return;
+      }
+    }
+    lost_since_ = last_success_;
+    log::write(log::Level::kWarning, options_.log_source,
+               next_sequence_ == options_.first_sequence
+                   ? fmt::format("data server {} does not answer yet ({}); trying for {:g} s",
+                                 options_.address, reason_of(status), seconds(options_.timeout))
+                   : fmt::format("lost data server {} after batch {} ({}); trying for {:g} s",
+                                 options_.address, next_sequence_ - 1, reason_of(status),
+                                 seconds(options_.timeout)));
+  }
+
+  void note_back() {
+    backoff_ = kBackoffFirst;
+    if (lost_since_) {
+      log::write(
+          log::Level::kInfo, options_.log_source,
+          fmt::format("data server {} is back after {:.1f} s; going on with batch {}",
+                      options_.address, seconds(Clock::now() - *lost_since_), next_sequence_));
+      lost_since_.reset();
+    }
+  }
+
+  /// Between two calls. False: the stream is being destroyed.
+  bool pause() {
+    const auto until = std::min(Clock::now() + backoff_, last_success_ + options_.timeout);
+    backoff_ = std::min(2 * backoff_, kBackoffMost);
+    std::unique_lock lock(mutex_);
+    return !changed_.wait_until(lock, until, [&] { return stopping_; });
+  }
+
+  const HostStreamOptions options_;
+
+  // The thread's own.
+  std::uint64_t next_sequence_;
+  std::uint32_t under_way_ = 0;
+  Clock::time_point last_success_;
+  std::optional<Clock::time_point> lost_since_;
+  milliseconds backoff_ = kBackoffFirst;
+
+  std::mutex mutex_;  ///< Guards all below.
+  std::condition_variable changed_;
+  std::deque<HostBatch> batches_;
+  std::optional<Error> failure_;
+  PullCall* call_ = nullptr;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostStream> open_host_stream(const HostStreamOptions& options) {
+  return std::make_unique<PrefetchingStream>(options);
+}
+
+Result<proto::Dataset> describe(const std::string& address, const std::string& token,
+                                const std::string& source, milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  proto::DescribeRequest request;
+  request.set_source(source);
+  for (milliseconds backoff = kBackoffFirst; Clock::now() < deadline;
+       backoff = std::min(2 * backoff, kBackoffMost)) {
+    proto::HostStreams::Stub stub(fresh_channel(address));
+    grpc::ClientContext context;
+    context.set_deadline(on_grpc_clock(deadline));
+    context.set_wait_for_ready(true);
+    if (!token.empty()) {
+      context.AddMetadata(kTokenKey, token);
+    }
+    proto::Dataset dataset;
+    const grpc::Status status = stub.Describe(&context, request, &dataset);
+    if (status.ok()) {
+      return dataset;
+    }
+    if (const std::optional<Error> error = final_error(status, address)) {
+      return tl::unexpected(*error);
+    }
+    std::this_thread::sleep_until(std::min(Clock::now() + backoff, deadline));
+  }
+  return tl::unexpected(unreachable(address, timeout, ""));
+}
+
+}  // namespace poprun::hostio

@@ -1,0 +1,341 @@
+#include "hostio/streams/server.h"
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "hostio/sampling/sampling.h"
+#include "hostio/streams/wire.h"
+#include "proto/host_streams.grpc.pb.h"
+
+namespace poprun::hostio {
+namespace {
+
+constexpr std::chrono::milliseconds kDrain{100};
+constexpr int kRequestBytesMax = 64 * 1024;
+
+grpc::Status status_of(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kUsage:
+      return {grpc::StatusCode::INVALID_ARGUMENT, error.message};
+    case ErrorCode::kData:
+      return {grpc::StatusCode::DATA_LOSS, error.message};
+    case ErrorCode::kUnreachable:
+    case ErrorCode::kBug:
+    case ErrorCode::kHostResources:
+    case ErrorCode::kInfrastructure:
+    case ErrorCode::kOutOfMemory:
+      break;
+  }
+  return {grpc::StatusCode::INTERNAL, error.message};
+}
+
+/// Takes the same time wherever the difference is, so that an answer's delay says nothing about the
+/// token.
+bool equal_in_constant_time(std::string_view given, std::string_view token) {
+  unsigned difference = given.size() == token.size() ? 0U : 1U;
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    difference |= static_cast<unsigned>(given[i] ^ token[i % token.size()]);
+  }
+  return difference == 0;
+}
+
+/// One replica's stream. Lives until gRPC is done with it and the dataset store has answered, which
+/// come in either order: hence a shared_ptr, one held by itself until OnDone, one by the request to
+/// the store.
+///
+/// One read is always under way until the end, so a client that goes away is noticed there. At most
+/// one write is; the end waits for it.
+class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                       public std::enable_shared_from_this<PullCall> {
+ public:
+  static PullCall* start(DatasetStore& datasets, grpc::Status admission) {
+    const auto call = std::make_shared<PullCall>(datasets);
+    call->self_ = call;
+    if (admission.ok()) {
+      call->StartRead(&call->request_);
+    } else {
+      call->end(std::move(admission));
+    }
+    return call.get();
+  }
+
+  explicit PullCall(DatasetStore& datasets) : datasets_(datasets) {}
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      end({grpc::StatusCode::CANCELLED, "the client left"});
+      return;
+    }
+    proto::PullRequest request;
+    const bool parsed =
+        grpc::SerializationTraits<proto::PullRequest>::Deserialize(&request_, &request).ok();
+    if (parsed && request.has_open() && !opened_) {
+      opened_ = true;
+      open(request.open());
+    } else if (parsed && request.has_credit() && opened_) {
+      {
+        const std::lock_guard lock(mutex_);
+        credits_ += request.credit().batches();
+      }
+      advance();
+    } else {
+      end({grpc::StatusCode::INVALID_ARGUMENT, "needed one open, then credits"});
+      return;
+    }
+    StartRead(&request_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      const std::lock_guard lock(mutex_);
+      writing_ = false;
+    }
+    if (ok) {
+      advance();
+    } else {
+      end({grpc::StatusCode::CANCELLED, "the client left"});
+    }
+  }
+
+  void OnDone() override { self_.reset(); }
+
+ private:
+  void open(const proto::Open& open) {
+    selection_ = open.selection();
+    sequence_ = open.first_sequence();
+    credits_ = open.credits();
+    datasets_.load_then(selection_.source(),
+                        [self = shared_from_this()](const Result<const Dataset*>& dataset) {
+                          self->begin(dataset);
+                        });
+  }
+
+  void begin(const Result<const Dataset*>& dataset) {
+    const Result<Sampler> sampler =
+        dataset.and_then([&](const Dataset* loaded) { return sampler_for(loaded->description()); });
+    if (!sampler) {
+      end(status_of(sampler.error()));
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      dataset_ = *dataset;
+      sampler_ = *sampler;
+    }
+    advance();
+  }
+
+  [[nodiscard]] Result<Sampler> sampler_for(const proto::Dataset& description) const {
+    POPRUN_ASSIGN(Sampler sampler,
+                  Sampler::make(selection_, items_of(description, selection_.split())));
+    const std::uint64_t bytes = batch_bytes(description, selection_.micro_batch_size());
+    if (bytes > kBatchBytesMax) {
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format("a micro-batch of {} samples of \"{}\" has {} bytes, a message holds "
+                      "{}; use a smaller micro-batch-size",
+                      selection_.micro_batch_size(), selection_.source(), bytes, kBatchBytesMax));
+    }
+    return sampler;
+  }
+
+  /// The stream ends with the first status given, once nothing is being written.
+  void end(grpc::Status status) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!outcome_) {
+        outcome_ = std::move(status);
+      }
+    }
+    advance();
+  }
+
+  /// Starts the next write, or the end, where it is time. What to do is decided under the lock and
+  /// done outside it; `writing_` and `finished_` keep everybody else away meanwhile.
+  void advance() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (writing_ || finished_) {
+        return;
+      }
+      if (!outcome_ && sampler_ && sequence_ >= sampler_->batch_count()) {
+        outcome_ = grpc::Status::OK;
+      }
+      finished_ = outcome_.has_value();
+      if (!finished_) {
+        if (!sampler_ || credits_ == 0) {
+          return;
+        }
+        batch_ = encode_batch(*dataset_, selection_.split(), *sampler_, sequence_);
+        ++sequence_;
+        --credits_;
+        writing_ = true;
+      }
+    }
+    if (finished_) {
+      Finish(*outcome_);
+    } else {
+      StartWrite(&batch_);
+    }
+  }
+
+  DatasetStore& datasets_;
+  std::shared_ptr<PullCall> self_;
+  grpc::ByteBuffer request_;    ///< Of the read under way.
+  bool opened_ = false;         ///< Only the reader's.
+  proto::Selection selection_;  ///< Constant once opened.
+
+  std::mutex mutex_;  ///< Guards all below.
+  const Dataset* dataset_ = nullptr;
+  std::optional<Sampler> sampler_;
+  std::uint64_t sequence_ = 0;
+  std::uint64_t credits_ = 0;
+  grpc::ByteBuffer batch_;  ///< Of the write under way.
+  bool writing_ = false;
+  std::optional<grpc::Status> outcome_;
+  bool finished_ = false;
+};
+
+using ServiceBase = proto::HostStreams::WithCallbackMethod_Describe<
+    proto::HostStreams::WithRawCallbackMethod_Pull<proto::HostStreams::Service>>;
+
+class Service final : public ServiceBase {
+ public:
+  Service(std::string token, DatasetStore& datasets)
+      : token_(std::move(token)), datasets_(datasets) {}
+
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
+                                     const proto::DescribeRequest* request,
+                                     proto::Dataset* reply) override {
+    grpc::Status status = admit(*context);
+    if (status.ok()) {
+      Result<proto::Dataset> description = describe_dataset(request->source());
+      if (description) {
+        *reply = std::move(*description);
+        // Whoever asks will pull soon: load meanwhile. An error shows again at the pull.
+        datasets_.load_then(request->source(), [](const Result<const Dataset*>&) {});
+      } else {
+        status = status_of(description.error());
+      }
+    }
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(status);
+    return reactor;
+  }
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Pull(
+      grpc::CallbackServerContext* context) override {
+    return PullCall::start(datasets_, admit(*context));
+  }
+
+ private:
+  [[nodiscard]] grpc::Status admit(const grpc::CallbackServerContext& context) const {
+    if (token_.empty()) {
+      return grpc::Status::OK;
+    }
+    const auto found = context.client_metadata().find(kTokenKey);
+    if (found != context.client_metadata().end() &&
+        equal_in_constant_time({found->second.data(), found->second.size()}, token_)) {
+      return grpc::Status::OK;
+    }
+    return {grpc::StatusCode::UNAUTHENTICATED,
+            found == context.client_metadata().end()
+                ? "the data server needs the job's token, the call had none"
+                : "the data server was started with another token than this job's"};
+  }
+
+  const std::string token_;
+  DatasetStore& datasets_;
+};
+
+/// gRPC does not say why it could not listen, so a plain socket tries the same.
+Error why_not_listening(const ServerOptions& options) {
+  std::string host = options.bind;
+  std::erase_if(host, [](char c) { return c == '[' || c == ']'; });
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), std::to_string(options.port).c_str(), &hints, &found);
+  if (code != 0) {
+    return {ErrorCode::kUsage, fmt::format("cannot listen on {}: {}; choose an address of this "
+                                           "host with --bind",
+                                           options.bind, gai_strerror(code))};
+  }
+  const int probe = socket(found->ai_family, SOCK_STREAM, 0);
+  const int on = 1;
+  setsockopt(probe, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const bool bound = bind(probe, found->ai_addr, found->ai_addrlen) == 0;
+  const int reason = bound ? EADDRINUSE : errno;  // Free by now: somebody just left it.
+  close(probe);
+  freeaddrinfo(found);
+  if (reason == EADDRINUSE) {
+    return {ErrorCode::kHostResources,
+            fmt::format("port {} on {} is in use; choose another with --port (0: any free one)",
+                        options.port, options.bind)};
+  }
+  return {ErrorCode::kUsage,
+          fmt::format("cannot listen on {}:{}: {}; choose others with --bind and --port",
+                      options.bind, options.port, std::strerror(reason))};
+}
+
+class GrpcServer final : public Server {
+ public:
+  GrpcServer(const ServerOptions& options, DatasetStore& datasets)
+      : service_(options.token, datasets) {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    // Two servers on one port would share its clients by chance.
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.SetMaxReceiveMessageSize(kRequestBytesMax);
+    builder.AddListeningPort(fmt::format("{}:{}", options.bind, options.port),
+                             grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+  }
+
+  ~GrpcServer() override { stop(); }
+
+  [[nodiscard]] bool listening() const { return server_ != nullptr && port_ != 0; }
+
+  [[nodiscard]] int port() const override { return port_; }
+
+  void stop() override {
+    if (server_ == nullptr || std::exchange(stopped_, true)) {
+      return;
+    }
+    server_->GetHealthCheckService()->SetServingStatus(false);
+    server_->Shutdown(std::chrono::system_clock::now() + kDrain);
+  }
+
+ private:
+  Service service_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  bool stopped_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options,
+                                              DatasetStore& datasets) {
+  auto server = std::make_unique<GrpcServer>(options, datasets);
+  if (!server->listening()) {
+    return tl::unexpected(why_not_listening(options));
+  }
+  return server;
+}
+
+}  // namespace poprun::hostio

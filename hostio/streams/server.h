@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "hostio/streams/dataset_store.h"
+#include "replica/base/error.h"
+
+namespace poprun::hostio {
+
+struct ServerOptions {
+  std::string bind = "127.0.0.1";  ///< Address of this host, or 0.0.0.0 or [::] for all.
+  std::uint16_t port = 0;          ///< 0: any free one.
+  std::string token;               ///< Empty: calls need none.
+};
+
+/// The data server: proto/host_streams.proto beside gRPC's health service. It keeps no progress
+/// (law 6); a stream costs no thread and at most one batch of memory.
+///
+/// Threads: gRPC's own. Start one at a time in a process.
+class Server {
+ public:
+  /// Listens when it returns. `datasets` outlives the server.
+  ///
+  /// Errors
+  ///   kHostResources  the port is in use; names it and the remedy.
+  ///   kUsage          the address is none of this host.
+  static Result<std::unique_ptr<Server>> start(const ServerOptions& options,
+                                               DatasetStore& datasets);
+
+  Server() = default;
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+  virtual ~Server() = default;
+
+  [[nodiscard]] virtual int port() const = 0;
+
+  /// Health says NOT_SERVING, streams are cut after a tenth of a second. Their clients find them
+  /// again at the next server. The destructor does the same.
+  virtual void stop() = 0;
+};
+
+}  // namespace poprun::hostio

@@ -1,0 +1,84 @@
+#include "hostio/streams/wire.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpc/slice.h>
+
+namespace poprun::hostio {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedOutputStream;
+
+constexpr std::uint32_t kSequenceTag =
+    WireFormatLite::MakeTag(proto::Batch::kSequenceFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+constexpr std::uint32_t kTensorTag = WireFormatLite::MakeTag(
+    proto::Batch::kTensorsFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+
+std::byte padding_of(const proto::StreamTensor& tensor) {
+  const bool label = tensor.name() == "labels" || tensor.name() == "next_sentence";
+  return label ? std::byte{0xFF} : std::byte{0};
+}
+
+}  // namespace
+
+std::uint64_t batch_bytes(const proto::Dataset& description, std::uint32_t micro_batch_size) {
+  std::uint64_t bytes = 0;
+  for (const proto::StreamTensor& tensor : description.tensors()) {
+    std::uint64_t tensor_bytes = 0;
+    if (__builtin_mul_overflow(sample_bytes(tensor), micro_batch_size, &tensor_bytes) ||
+        __builtin_add_overflow(bytes, tensor_bytes, &bytes)) {
+      return std::numeric_limits<std::uint64_t>::max();
+    }
+  }
+  return bytes;
+}
+
+grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const Sampler& sampler,
+                              std::uint64_t sequence) {
+  const proto::Dataset& description = dataset.description();
+  std::vector<std::uint64_t> items(sampler.micro_batch_size());
+  sampler.items_of(sequence, items);
+
+  std::size_t size =
+      CodedOutputStream::VarintSize32(kSequenceTag) + CodedOutputStream::VarintSize64(sequence);
+  for (const proto::StreamTensor& tensor : description.tensors()) {
+    const std::uint64_t bytes = sample_bytes(tensor) * items.size();
+    size += CodedOutputStream::VarintSize32(kTensorTag) + CodedOutputStream::VarintSize64(bytes) +
+            bytes;
+  }
+
+  grpc_slice slice = grpc_slice_malloc(size);
+  std::uint8_t* at = GRPC_SLICE_START_PTR(slice);
+  at = CodedOutputStream::WriteVarint32ToArray(kSequenceTag, at);
+  at = CodedOutputStream::WriteVarint64ToArray(sequence, at);
+  for (int t = 0; t < description.tensors_size(); ++t) {
+    const std::uint64_t bytes = sample_bytes(description.tensors(t));
+    at = CodedOutputStream::WriteVarint32ToArray(kTensorTag, at);
+    at = CodedOutputStream::WriteVarint64ToArray(bytes * items.size(), at);
+    for (const std::uint64_t item : items) {
+      const std::span sample(reinterpret_cast<std::byte*>(at), bytes);
+      if (item == Sampler::kPadding) {
+        std::ranges::fill(sample, padding_of(description.tensors(t)));
+      } else {
+        dataset.read({.split = split,
+                      .item = item,
+                      .seed = sampler.seed(),
+                      .epoch = sampler.epoch_of(sequence)},
+                     t, sample);
+      }
+      at += bytes;
+    }
+  }
+  POPRUN_CHECK(at == GRPC_SLICE_END_PTR(slice));
+  const grpc::Slice message(slice, grpc::Slice::STEAL_REF);
+  return {&message, 1};
+}
+
+}  // namespace poprun::hostio

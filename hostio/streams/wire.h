@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include "hostio/datasets/dataset.h"
+#include "hostio/sampling/sampling.h"
+
+/// What both ends of the HostStreams service agree on beside proto/host_streams.proto.
+namespace poprun::hostio {
+
+/// Metadata key of the job token.
+inline constexpr const char* kTokenKey = "poprun-token";
+
+/// Largest sum of tensor bytes in a batch. gRPC's own limit of 4 MiB a message is too small for a
+/// batch of large images; this one still bounds what a wrong Selection can cost.
+inline constexpr std::uint64_t kBatchBytesMax = std::uint64_t{64} << 20;
+
+/// gRPC's message limit on the client: a batch and the few bytes around its tensors.
+inline constexpr int kMessageBytesMax = static_cast<int>(kBatchBytesMax) + 4096;
+
+/// Bytes of the tensors of one batch.
+std::uint64_t batch_bytes(const proto::Dataset& description, std::uint32_t micro_batch_size);
+
+/// A serialised proto::Batch. The samples go from the dataset straight into the message that is
+/// sent: the one copy on this side. Padding samples are zeros, with labels -1, or NaN where
+/// labels are floats.
+/// Determinism: a pure function of its arguments.
+/// Requires: sequence < sampler.batch_count(), batch_bytes() <= kBatchBytesMax.
+grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const Sampler& sampler,
+                              std::uint64_t sequence);
+
+}  // namespace poprun::hostio

@@ -1,0 +1,104 @@
+#include "launcher/job/data_service.h"
+
+#include <charconv>
+#include <csignal>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include "launcher/process/exit_text.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// The port in `poprun-emu-hostio listening on HOST:PORT`, 0 in any other line.
+int listening_port(std::string_view line) {
+  int port = 0;
+  const std::size_t colon = line.rfind(':');
+  if (line.starts_with("poprun-emu-hostio listening on ") && colon != std::string_view::npos) {
+    std::from_chars(line.data() + colon + 1, line.data() + line.size(), port);
+  }
+  return port;
+}
+
+/// A data server's line without its tag: `[poprun-emu-hostio] E message`.
+std::string_view untagged(std::string_view line) {
+  const std::size_t close = line.find("] ");
+  return line.starts_with('[') && close != std::string_view::npos && close + 4 <= line.size()
+             ? line.substr(close + 4)
+             : line;
+}
+
+}  // namespace
+
+DataService::DataService(asio::io_context& loop, Supervisor& supervisor, Console& console,
+                         const Options& options, Setup setup, Events events)
+    : loop_(loop),
+      supervisor_(supervisor),
+      console_(console),
+      options_(options),
+      setup_(std::move(setup)),
+      events_(std::move(events)) {}
+
+Status DataService::start() {
+  if (!options_.hostio_address.empty()) {
+    ask(options_.hostio_address);
+    return {};
+  }
+  const std::string bind = setup_.local_only ? "127.0.0.1" : "0.0.0.0";
+  const Child::Program program{setup_.program,
+                               {"poprun-emu-hostio", "--bind", bind, "--port", "0"},
+                               {{"POPRUN_EMU_TOKEN", setup_.token}},
+                               SIGKILL};
+  return supervisor_.start_data_server(
+      program, [this](std::string_view line) { on_stdout(line); },
+      [this](std::string_view line) { on_stderr(line); }, [this](int status) { on_exit(status); });
+}
+
+void DataService::ask(const std::string& address) {
+  const DatasetQuery::Question question{address, setup_.token, options_.config.data().source(),
+                                        static_cast<double>(options_.hostio_timeout_seconds)};
+  query_ = std::make_unique<DatasetQuery>(
+      loop_, question, [this, address](const Result<proto::Dataset>& dataset) {
+        answered_ = dataset.has_value();
+        events_.on_dataset(dataset.map([&](const proto::Dataset& known) {
+          return ServedDataset{address, known};
+        }));
+      });
+}
+
+void DataService::on_stdout(std::string_view line) {
+  if (const int port = listening_port(line); port != 0) {
+    port_ = port;
+    ask(fmt::format("{}:{}", setup_.own_address, port));
+  }
+}
+
+void DataService::on_stderr(std::string_view line) {
+  last_line_ = line;
+  // Until it is ready, its last line becomes the error.
+  if (answered_ || options_.verbosity > 0) {
+    console_.err(line);
+  }
+}
+
+void DataService::on_exit(int status) {
+  if (answered_) {
+    events_.on_end(status);
+    return;
+  }
+  forget();
+  const bool told = WIFEXITED(status) && WEXITSTATUS(status) >= 64;
+  const Error error{told ? static_cast<ErrorCode>(WEXITSTATUS(status)) : ErrorCode::kUnreachable,
+                    fmt::format("the data server {} before it was ready{}{}", exit_text(status),
+                                last_line_.empty() ? "" : ": ", untagged(last_line_))};
+  events_.on_dataset(tl::unexpected<Error>{error});
+}
+
+std::string DataService::restart_command() const {
+  return fmt::format("{} --port {}{}", setup_.program, port_,
+                     setup_.local_only ? "" : " --bind 0.0.0.0");
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <asio/io_context.hpp>
+
+#include "launcher/options/options.h"
+#include "launcher/process/supervisor.h"
+#include "launcher/screen/console.h"
+#include "launcher/wire/dataset_query.h"
+#include "proto/host_streams.pb.h"
+#include "replica/base/error.h"
+
+namespace poprun::launcher {
+
+/// A dataset and who serves it.
+struct ServedDataset {
+  std::string address;  ///< host:port of the data server.
+  proto::Dataset dataset;
+};
+
+/// The data server of a job, started here or the user's own, asked what its dataset holds. Belongs
+/// to the loop's thread.
+class DataService {
+ public:
+  struct Setup {
+    std::string program;      ///< Path of poprun-emu-hostio.
+    bool local_only = true;   ///< Serve this machine only.
+    std::string own_address;  ///< Host at which this machine is reached.
+    std::string token;
+  };
+  struct Events {
+    /// Comes once. Errors: those of DatasetQuery; and the reason of our server where it ends before
+    /// it could be asked.
+    std::function<void(const Result<ServedDataset>&)> on_dataset;
+    /// Our server ended after that. `status` is that of waitpid.
+    std::function<void(int status)> on_end;
+  };
+
+  /// All references must outlive this.
+  DataService(asio::io_context& loop, Supervisor& supervisor, Console& console,
+              const Options& options, Setup setup, Events events);
+
+  /// Starts a server, unless the options name one, and asks it.
+  Status start();
+
+  /// Asks no more; `on_dataset` does not come any more.
+  void forget() { query_.reset(); }
+
+  /// The command that starts our server again at its address, without the token.
+  [[nodiscard]] std::string restart_command() const;
+
+ private:
+  void ask(const std::string& address);
+  void on_stdout(std::string_view line);
+  void on_stderr(std::string_view line);
+  void on_exit(int status);
+
+  asio::io_context& loop_;
+  Supervisor& supervisor_;
+  Console& console_;
+  const Options& options_;
+  Setup setup_;
+  Events events_;
+  std::unique_ptr<DatasetQuery> query_;
+  bool answered_ = false;
+  int port_ = 0;  ///< Of a server of ours that listens.
+  std::string last_line_;
+};
+
+}  // namespace poprun::launcher

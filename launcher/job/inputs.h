@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "launcher/outputs/onnx_file.h"
+#include "launcher/outputs/safetensors.h"
+#include "proto/run_config.pb.h"
+#include "replica/base/error.h"
+
+namespace poprun::launcher {
+
+/// The files that a model begins with, as far as its configuration names any. Replicas read none:
+/// the launcher sends them what they need of these.
+struct ModelInputs {
+  std::vector<Tensor> initial_weights;
+  OnnxFile onnx;
+};
+
+/// Errors: those of read_safetensors and read_onnx_file.
+Result<ModelInputs> read_inputs(const proto::ModelConfig& model);
+
+}  // namespace poprun::launcher

@@ -1,0 +1,57 @@
+#include "launcher/job/inquiry.h"
+
+#include <csignal>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include "launcher/process/exit_text.h"
+#include "launcher/process/programs.h"
+
+namespace poprun::launcher {
+
+Status Inquiry::start(const std::vector<std::string>& arguments, const std::string& input,
+                      OnExit on_exit) {
+  Child::Program program{replica_path(), {"poprun-emu-replica"}, {}, SIGKILL, input};
+  program.arguments.insert(program.arguments.end(), arguments.begin(), arguments.end());
+  return supervisor_.start_inquiry(
+      program, [this](std::string_view line) { console_.out(line); },
+      [this](std::string_view line) { complain(line); },
+      [this, on_exit = std::move(on_exit)](int status) {
+        if (!WIFEXITED(status)) {
+          complain(fmt::format("poprun-emu-replica {}", exit_text(status)));
+        }
+        on_exit(WIFEXITED(status) ? WEXITSTATUS(status)
+                                  : static_cast<int>(ErrorCode::kInfrastructure));
+      });
+}
+
+/// The first line says what went wrong, the rest is its table.
+void Inquiry::complain(std::string_view line) {
+  if (std::exchange(complained_, true)) {
+    console_.err(line);
+  } else {
+    console_.say(line);
+  }
+}
+
+int ask_replica(const std::vector<std::string>& arguments, const std::string& input,
+                Console& console) {
+  asio::io_context loop;
+  Supervisor supervisor(loop);
+  Inquiry inquiry(supervisor, console);
+  int exit_code = 0;
+  const Status started = inquiry.start(arguments, input, [&](int code) {
+    exit_code = code;
+    loop.stop();
+  });
+  if (!started) {
+    console.say(started.error().message);
+    return exit_code_of(started.error().code);
+  }
+  loop.run();
+  return exit_code;
+}
+
+}  // namespace poprun::launcher

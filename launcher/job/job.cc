@@ -1,0 +1,345 @@
+#include "launcher/job/job.h"
+
+#include <csignal>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include "launcher/job/inquiry.h"
+#include "launcher/job/join_reply.h"
+#include "launcher/process/exit_text.h"
+#include "launcher/wire/job_token.h"
+#include "proto/inquiry.pb.h"
+
+namespace poprun::launcher {
+namespace {
+
+Deadlines::Limits limits_of(const Options& options) {
+  return {.heartbeat_interval = options.heartbeat_interval_seconds,
+          .heartbeat_timeout = options.heartbeat_timeout_seconds,
+          .join_timeout = static_cast<double>(options.collective_timeout_seconds),
+          .job_timeout = options.timeout_seconds};
+}
+
+}  // namespace
+
+Job::Job(const Options& options, const Placement& placement, Console& console, double launched_at)
+    : options_(options),
+      placement_(placement),
+      console_(console),
+      launched_at_(launched_at),
+      token_(job_token()),
+      signals_(loop_, SIGINT, SIGTERM, SIGHUP),
+      timer_(loop_),
+      processes_(loop_, options, placement, console, token_,
+                 {.on_mpirun_line = [this](std::string_view line,
+                                           bool is_stderr) { on_mpirun_line(line, is_stderr); },
+                  .on_mpirun_exit = [this](int status) { on_mpirun_exit(status); },
+                  .on_dataset = [this](const auto& served) { on_dataset(served); },
+                  .on_data_server_exit = [this](int status) { on_data_server_exit(status); }}),
+      state_(placement, launched_at),
+      deadlines_(limits_of(options), launched_at),
+      record_(options, placement, console) {}
+
+int Job::run() {
+  wait_for_signal();
+  wait_for_deadline();
+  if (const Status started = prepare(); !started) {
+    give_error(started.error());
+  }
+  loop_.run();
+  return exit_code_;
+}
+
+Status Job::prepare() {
+  POPRUN_ASSIGN(inputs_, read_inputs(options_.config.model()));
+  if (const int refused = check_model(); refused != 0) {
+    stop(refused, /*at_once=*/false);
+    return {};
+  }
+  POPRUN_TRY(record_.take_folder());
+  POPRUN_TRY(processes_.check());
+  POPRUN_TRY(start_coordinator());
+  return processes_.start(coordinator_->port());
+}
+
+/// A model that no replica could read is refused before anything is started. Nonzero: the exit
+/// code; why is said. Costs the start of one process.
+int Job::check_model() {
+  if (inputs_.onnx.bytes.empty()) {
+    return 0;
+  }
+  proto::ModelQuestion question;
+  *question.mutable_model() = options_.config.model();
+  question.set_onnx_model(inputs_.onnx.bytes);
+  return ask_replica({"--check-model"}, question.SerializeAsString(), console_);
+}
+
+Status Job::start_coordinator() {
+  POPRUN_ASSIGN(coordinator_,
+                Coordinator::start(loop_, *this,
+                                   {.bind_host = placement_.all_local ? "127.0.0.1" : "0.0.0.0",
+                                    .token = token_,
+                                    .launched_at = launched_at_,
+                                    .initial_weights = inputs_.initial_weights,
+                                    .onnx_model = inputs_.onnx}));
+  return {};
+}
+
+void Job::on_dataset(const Result<ServedDataset>& served) {
+  if (!served) {
+    give_error(served.error());
+    return;
+  }
+  if (phase_ != Phase::kRunning) {
+    return;
+  }
+  dataset_known_ = true;
+  const bool no_test = served->dataset.test_items() == 0;
+  if (no_test && options_.config.inference()) {
+    console_.say("note: the data has no test part, so all its items are inferred");
+  } else if (no_test && options_.config.training().evaluate()) {
+    console_.say("note: the data has no test part, so nothing is evaluated");
+  }
+  coordinator_->open(join_reply(options_, placement_, *served));
+}
+
+Status Job::on_join(const proto::JoinRequest& request) {
+  Status joined = state_.join(request, monotonic_seconds());
+  if (!joined) {
+    give_error(joined.error());
+    return joined;
+  }
+  if (Status logged =
+          record_.begin_logs(request.instance(), state_.instances()[request.instance()]);
+      !logged) {
+    give_error(logged.error());
+    return logged;
+  }
+  if (options_.verbosity > 0) {
+    console_.say(fmt::format("{} joined after {:.2f} s", describe(state_, request.instance()),
+                             monotonic_seconds() - launched_at_));
+  }
+  return joined;
+}
+
+void Job::on_beat(const proto::Beat& beat) {
+  state_.beat(beat, monotonic_seconds());
+}
+
+void Job::on_leave(std::uint32_t instance, bool orderly) {
+  state_.leave(instance, orderly);
+  deadlines_.left(monotonic_seconds());
+  if (!orderly) {
+    trouble(Deadlines::Trouble::kLostTouch);
+  }
+}
+
+void Job::on_failure(const proto::Failure& failure) {
+  state_.failure(failure);
+  const auto has_code = [&failure](ErrorCode code) {
+    return failure.exit_code() == static_cast<std::uint32_t>(exit_code_of(code));
+  };
+  // A number that ends a step ends replica 0 there, too, or keeps it waiting: until then it sends
+  // what it has dumped of the step, and no instance goes before we are decided.
+  const bool dumps_come = has_code(ErrorCode::kData) && record_.results().awaits_dumps();
+  awaits_dumps_ = awaits_dumps_ || dumps_come;
+  const bool has_other_sides = has_code(ErrorCode::kInfrastructure) || has_code(ErrorCode::kBug);
+  trouble(has_other_sides ? Deadlines::Trouble::kOneSide
+          : dumps_come    ? Deadlines::Trouble::kDumps
+                          : Deadlines::Trouble::kCause);
+}
+
+Status Job::on_report(const proto::ReportItem& item) {
+  Status taken = record_.take(item, /*shows=*/!ending(), monotonic_seconds());
+  if (!taken) {
+    give_error(taken.error());
+  } else if (item.has_dumped() && awaits_dumps_) {
+    deadlines_.dump_came(monotonic_seconds());
+  }
+  return taken;
+}
+
+Status Job::on_report_end() {
+  if (phase_ == Phase::kStopping) {
+    return {};
+  }
+  Status written = record_.finish_report();
+  if (!written) {
+    give_error(written.error());
+  } else if (awaits_dumps_) {
+    decide();
+  }
+  return written;
+}
+
+void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
+  OutputRouter& output = record_.mpirun_output();
+  const bool knew = output.notices().rank_end().has_value();
+  const std::size_t held = output.held_lines();
+  if (const Status routed = output.take(line, is_stderr); !routed) {
+    give_error(routed.error());
+  }
+  if (output.held_lines() > held) {
+    deadlines_.mpirun_line_held(monotonic_seconds());
+  }
+  if (!knew && output.notices().rank_end()) {
+    state_.rank_end(*output.notices().rank_end());
+    trouble(Deadlines::Trouble::kCause);
+  }
+}
+
+void Job::on_mpirun_exit(int status) {
+  if (options_.verbosity > 0) {
+    console_.say(fmt::format("mpirun {}", exit_text(status)));
+  }
+  if (ending()) {
+    return;
+  }
+  const bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  if (clean && record_.results().complete()) {
+    stop(code_of_results(), false);
+    return;
+  }
+  if (state_.any_trouble()) {
+    decide();
+    return;
+  }
+  give_verdict(
+      mpirun_verdict(state_, status, record_.mpirun_output().notices(), record_.logs_folder()));
+}
+
+void Job::on_data_server_exit(int status) {
+  if (ending() || record_.results().complete()) {
+    return;
+  }
+  console_.say(fmt::format(
+      "the data server {}; replicas keep trying for {} s and lose nothing if it comes back: {}",
+      exit_text(status), options_.hostio_timeout_seconds, processes_.restart_command()));
+}
+
+void Job::on_signal(int number) {
+  if (number == SIGHUP && signal_ == SIGHUP) {
+    return;  // A terminal that closes sends one, and its shell another.
+  }
+  if (record_.results().complete() && !ending()) {
+    stop(code_of_results(), /*at_once=*/false);
+    return;
+  }
+  if (signal_ != 0 || phase_ != Phase::kRunning) {
+    // mpirun is left the moment it takes to clean up, once.
+    const bool stopping = phase_ == Phase::kStopping;
+    stop(stopping ? exit_code_ : 128 + number, /*at_once=*/stopping);
+    return;
+  }
+  signal_ = number;
+  if (record_.steps() == 0) {
+    console_.say(fmt::format("SIG{}: ending the job{}", sigabbrev_np(number),
+                             options_.config.inference()
+                                 ? "; outputs are kept only when all are there"
+                                 : ", which has not done a step yet"));
+    stop(128 + number, false);
+    return;
+  }
+  phase_ = Phase::kDraining;
+  const bool all_steps_done = record_.steps() == record_.total_steps();
+  deadlines_.draining(all_steps_done, monotonic_seconds());
+  if (all_steps_done) {
+    console_.say(
+        fmt::format("SIG{}: the training is done; waiting for its results, which a second signal "
+                    "gives up",
+                    sigabbrev_np(number)));
+    return;
+  }
+  console_.say(fmt::format(
+      "SIG{}: finishing the step and saving the weights, {} s at most; once more to end at once",
+      sigabbrev_np(number), Deadlines::kDrainSeconds));
+  coordinator_->request_drain();
+}
+
+/// The signal's code tells a script that training did not run to its end. Requires: the results are
+/// complete.
+int Job::code_of_results() const {
+  return signal_ != 0 && record_.results().profile().outcome().drained() ? 128 + signal_ : 0;
+}
+
+/// Something is wrong. Waits a little for the news that explain it.
+void Job::trouble(Deadlines::Trouble kind) {
+  if (ending()) {
+    return;
+  }
+  const double now = monotonic_seconds();
+  deadlines_.trouble(kind, now);
+  if (deadlines_.due(facts(), now) == Deadlines::Due::kVerdict) {
+    decide();
+  }
+}
+
+void Job::decide() {
+  if (std::optional<Verdict> verdict =
+          name_cause(state_, monotonic_seconds(), deadlines_.quiet_seconds())) {
+    if (awaits_dumps_ && record_.results().awaits_dumps()) {
+      verdict->more.push_back(fmt::format("  replica 0 sent nothing more of what it dumps for {} s",
+                                          Deadlines::kDumpSeconds));
+    }
+    give_verdict(*verdict);
+  }
+}
+
+void Job::give_verdict(const Verdict& verdict) {
+  if (ending()) {
+    return;
+  }
+  if (record_.results().complete()) {  // Whatever broke then, nobody has to run the job again.
+    console_.say(fmt::format("note: the results are complete, but {}", verdict.first_line));
+    stop(code_of_results(), false);
+    return;
+  }
+  const double now = monotonic_seconds();
+  notice_own_silence(now);
+  record_.tell(verdict, state_, now);
+  stop(signal_ == 0 ? verdict.exit_code : 128 + signal_, false);
+}
+
+void Job::give_error(const Error& error) {
+  give_verdict({exit_code_of(error.code), error.message});
+}
+
+void Job::stop(int exit_code, bool at_once) {
+  exit_code_ = exit_code;
+  if (phase_ != Phase::kStopping) {
+    phase_ = Phase::kStopping;
+    deadlines_.stopping(monotonic_seconds());
+    if (coordinator_ != nullptr) {
+      coordinator_->close();  // mpirun may yet start replicas that it was about to start.
+    }
+    processes_.terminate(state_);
+  }
+  if (at_once) {
+    processes_.kill();
+  }
+}
+
+void Job::finish() {
+  phase_ = Phase::kOver;
+  processes_.clear_away();
+  record_.close(/*ended_early=*/signal_ != 0);
+  const auto end_loop = [this] { loop_.stop(); };
+  if (coordinator_ == nullptr) {
+    end_loop();
+  } else {
+    coordinator_->stop(end_loop);
+  }
+}
+
+void Job::wait_for_signal() {
+  signals_.async_wait([this](const asio::error_code& error, int number) {
+    if (!error) {
+      on_signal(number);
+      wait_for_signal();
+    }
+  });
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <asio/io_context.hpp>
+#include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
+
+#include "launcher/job/inputs.h"
+#include "launcher/job/processes.h"
+#include "launcher/job/record.h"
+#include "launcher/options/options.h"
+#include "launcher/placement/placement.h"
+#include "launcher/screen/console.h"
+#include "launcher/verdict/deadlines.h"
+#include "launcher/verdict/job_state.h"
+#include "launcher/verdict/post_mortem.h"
+#include "launcher/wire/coordinator.h"
+#include "proto/coordinator.pb.h"
+
+namespace poprun::launcher {
+
+/// One job from the check of its outputs to its exit code. A single thread, the loop's, owns all of
+/// it; gRPC and child processes only post to it.
+///
+///   running --> draining --> stopping --> over
+///      |  a signal   |  results safe, mpirun gone
+///      '-------------+--> a verdict, or a second signal
+class Job final : private CoordinatorEvents {
+ public:
+  /// `launched_at`: monotonic_seconds() when the command began. All references must outlive this.
+  Job(const Options& options, const Placement& placement, Console& console, double launched_at);
+
+  /// Returns the exit code of poprun-emu; everything that had to be said is said.
+  int run();
+
+ private:
+  enum class Phase : std::uint8_t { kRunning, kDraining, kStopping, kOver };
+
+  [[nodiscard]] bool ending() const { return phase_ == Phase::kStopping || phase_ == Phase::kOver; }
+
+  // Starting. Each returns what went wrong before any replica ran.
+  Status prepare();
+  int check_model();
+  Status start_coordinator();
+  void on_dataset(const Result<ServedDataset>& served);
+
+  // What instances say (CoordinatorEvents).
+  Status on_join(const proto::JoinRequest& request) override;
+  void on_beat(const proto::Beat& beat) override;
+  void on_leave(std::uint32_t instance, bool orderly) override;
+  Status on_report(const proto::ReportItem& item) override;
+  Status on_report_end() override;
+  void on_failure(const proto::Failure& failure) override;
+
+  // What happens around them.
+  void on_mpirun_line(std::string_view line, bool is_stderr);
+  void on_mpirun_exit(int status);
+  void on_data_server_exit(int status);
+  void on_signal(int number);
+  [[nodiscard]] int code_of_results() const;
+
+  // Time.
+  [[nodiscard]] Deadlines::Facts facts() const;
+  void notice_own_silence(double now);
+  void wake();
+  void do_what_is_due(double now);
+  void end_drain();
+
+  // Deciding and ending.
+  void trouble(Deadlines::Trouble kind);
+  void decide();
+  void give_verdict(const Verdict& verdict);
+  void give_error(const Error& error);
+  void stop(int exit_code, bool at_once);
+  void finish();
+
+  void wait_for_deadline();
+  void wait_for_signal();
+
+  const Options& options_;
+  const Placement& placement_;
+  Console& console_;
+  double launched_at_;
+  std::string token_;
+  ModelInputs inputs_;
+
+  asio::io_context loop_;
+  asio::signal_set signals_;
+  asio::steady_timer timer_;
+  JobProcesses processes_;
+  JobState state_;
+  Deadlines deadlines_;
+  JobRecord record_;
+  std::unique_ptr<Coordinator> coordinator_;
+
+  Phase phase_ = Phase::kRunning;
+  int exit_code_ = 0;
+  int signal_ = 0;             ///< The first one that asked us to end.
+  bool awaits_dumps_ = false;  ///< Before it is decided.
+  bool dataset_known_ = false;
+};
+
+}  // namespace poprun::launcher

@@ -1,0 +1,98 @@
+// How a job obeys its deadlines (launcher/verdict/deadlines.h); the rest of it is in job.cc.
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "launcher/job/job.h"
+
+namespace poprun::launcher {
+
+void Job::wait_for_deadline() {
+  const double now = monotonic_seconds();
+  const std::chrono::duration<double> wait(deadlines_.next(facts(), now) - now);
+  timer_.expires_after(std::chrono::ceil<std::chrono::steady_clock::duration>(wait));
+  timer_.async_wait([this](const asio::error_code& error) {
+    if (!error && phase_ != Phase::kOver) {
+      wake();
+      wait_for_deadline();
+    }
+  });
+}
+
+Deadlines::Facts Job::facts() const {
+  return {.joining = dataset_known_ && !state_.all_joined(),
+          .done = record_.results().complete() && state_.all_left(),
+          .processes_run = processes_.any_run(),
+          .oldest_heartbeat = state_.oldest_heartbeat()};
+}
+
+/// What came late because nobody listened is not the others' fault.
+void Job::notice_own_silence(double now) {
+  const Deadlines::Slept slept = deadlines_.woke(now);
+  if (slept.excuses_silence) {
+    state_.forgive_silence(now);
+  }
+  if (slept.is_worth_telling) {
+    console_.say(fmt::format(
+        "note: poprun-emu itself did not run for {:.0f} s (stopped, or the machine asleep); "
+        "replicas take a launcher that is silent for long for dead",
+        slept.seconds));
+  }
+}
+
+void Job::wake() {
+  const double now = monotonic_seconds();
+  notice_own_silence(now);
+  if (phase_ != Phase::kStopping) {
+    // mpirun's words on a failure may come before anything else of it: they wait for the first
+    // cause.
+    if (deadlines_.shows_mpirun_lines(now)) {
+      record_.mpirun_output().release_mpirun_lines();
+    }
+    if (const Status refreshed = record_.refresh(now); !refreshed) {
+      give_error(refreshed.error());
+      return;
+    }
+  }
+  do_what_is_due(now);
+}
+
+void Job::do_what_is_due(double now) {
+  switch (deadlines_.due(facts(), now)) {
+    case Deadlines::Due::kNothing:
+      return;
+    case Deadlines::Due::kVerdict:
+      return decide();
+    case Deadlines::Due::kSilence:
+      // Those of one host fall silent together, but not at one moment.
+      return give_verdict(
+          silence_verdict(state_, state_.silent(now, options_.heartbeat_timeout_seconds / 2), now));
+    case Deadlines::Due::kAbsence:
+      return give_verdict(absence_verdict(state_, now - launched_at_));
+    case Deadlines::Due::kMpirunEnd:
+      console_.say(fmt::format("the job is done, but mpirun did not end for {} s; ending it",
+                               options_.heartbeat_timeout_seconds));
+      return stop(code_of_results(), /*at_once=*/false);
+    case Deadlines::Due::kDrainEnd:
+      return end_drain();
+    case Deadlines::Due::kJobTimeout:
+      return give_verdict(
+          timeout_verdict(state_, options_.timeout_seconds, record_.total_steps(), now));
+    case Deadlines::Due::kKill:
+      return processes_.kill();
+    case Deadlines::Due::kFinish:
+      return finish();
+  }
+}
+
+void Job::end_drain() {
+  if (record_.results().complete()) {
+    stop(code_of_results(), /*at_once=*/false);
+    return;
+  }
+  console_.say(fmt::format("the job did not end its step within {} s; ending it without saving",
+                           Deadlines::kDrainSeconds));
+  stop(128 + signal_, /*at_once=*/false);
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,98 @@
+#include "launcher/job/processes.h"
+
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "launcher/mpi/mpi_session.h"
+#include "launcher/mpi/mpirun.h"
+#include "launcher/placement/hosts.h"
+#include "launcher/placement/own_address.h"
+#include "launcher/wire/job_token.h"
+
+namespace poprun::launcher {
+namespace {
+
+std::vector<pid_t> local_replicas(const JobState& state) {
+  std::vector<pid_t> pids;
+  for (const InstanceView& instance : state.instances()) {
+    if (instance.joined && is_this_machine(instance.host)) {
+      pids.push_back(static_cast<pid_t>(instance.pid));
+    }
+  }
+  return pids;
+}
+
+}  // namespace
+
+JobProcesses::JobProcesses(asio::io_context& loop, const Options& options,
+                           const Placement& placement, Console& console, std::string token,
+                           Events events)
+    : loop_(loop),
+      options_(options),
+      placement_(placement),
+      console_(console),
+      token_(std::move(token)),
+      own_address_(own_address(placement)),
+      events_(std::move(events)),
+      supervisor_(loop) {}
+
+Status JobProcesses::check() {
+  POPRUN_ASSIGN(programs_, find_programs());
+  return check_room_for_mpi_session(placement_.num_instances);
+}
+
+Status JobProcesses::start(int coordinator_port) {
+  POPRUN_TRY(start_mpirun(coordinator_port));
+  return start_data_service();
+}
+
+Status JobProcesses::start_mpirun(int coordinator_port) {
+  const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
+  Child::Program program{programs_.mpirun, command.arguments, command.environment};
+  program.environment.emplace_back("POPRUN_EMU_COORDINATOR",
+                                   fmt::format("{}:{}", own_address_, coordinator_port));
+  program.environment.emplace_back("POPRUN_EMU_TOKEN", token_);
+  if (options_.verbosity > 0) {
+    console_.say(fmt::format("running {}", shell_line(command)));
+  }
+  return supervisor_.start_mpirun(
+      program, [this](std::string_view line) { events_.on_mpirun_line(line, false); },
+      [this](std::string_view line) { events_.on_mpirun_line(line, true); },
+      events_.on_mpirun_exit);
+}
+
+Status JobProcesses::start_data_service() {
+  data_.emplace(
+      loop_, supervisor_, console_, options_,
+      DataService::Setup{.program = programs_.data_server,
+                         .local_only = placement_.all_local,
+                         .own_address = own_address_,
+                         .token = token_},
+      DataService::Events{.on_dataset = events_.on_dataset, .on_end = events_.on_data_server_exit});
+  return data_->start();
+}
+
+std::string JobProcesses::restart_command() const {
+  if (token_is_users()) {
+    return data_->restart_command();
+  }
+  return fmt::format(
+      "POPRUN_EMU_TOKEN=$(tr '\\0' '\\n' < /proc/{}/environ | sed -n s/^POPRUN_EMU_TOKEN=//p) {}",
+      supervisor_.mpirun_pid(), data_->restart_command());
+}
+
+void JobProcesses::terminate(const JobState& state) {
+  if (data_) {
+    data_->forget();
+  }
+  supervisor_.terminate(local_replicas(state));
+}
+
+void JobProcesses::clear_away() {
+  supervisor_.kill_all();
+  supervisor_.remove_leftovers();
+}
+
+}  // namespace poprun::launcher

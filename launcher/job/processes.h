@@ -1,0 +1,76 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <asio/io_context.hpp>
+
+#include "launcher/job/data_service.h"
+#include "launcher/options/options.h"
+#include "launcher/placement/placement.h"
+#include "launcher/process/programs.h"
+#include "launcher/process/supervisor.h"
+#include "launcher/screen/console.h"
+#include "launcher/verdict/job_state.h"
+
+namespace poprun::launcher {
+
+/// What a job runs on this machine: mpirun, and the data server unless it has one elsewhere.
+/// Belongs to the loop's thread.
+class JobProcesses {
+ public:
+  struct Events {
+    std::function<void(std::string_view line, bool is_stderr)> on_mpirun_line;
+    std::function<void(int status)> on_mpirun_exit;
+    /// Comes once. Errors: those of DataService.
+    std::function<void(const Result<ServedDataset>&)> on_dataset;
+    std::function<void(int status)> on_data_server_exit;  ///< After the dataset came.
+  };
+
+  /// All references must outlive this.
+  JobProcesses(asio::io_context& loop, const Options& options, const Placement& placement,
+               Console& console, std::string token, Events events);
+
+  /// Whether this machine has what it takes.
+  ///
+  /// Errors: those of find_programs and check_room_for_mpi_session.
+  Status check();
+
+  /// Starts both, side by side: the dataset is usually known before mpirun's ranks ask for it.
+  /// Requires: `check` passed.
+  ///
+  /// Errors: those of Child::start.
+  Status start(int coordinator_port);
+
+  [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
+
+  /// The command line that starts our data server again at its address. It takes the token from
+  /// where nobody else reads it, for a printed one would end up in logs. Requires: ours was asked.
+  [[nodiscard]] std::string restart_command() const;
+
+  /// Asks both to end, and for the dataset no more. Replicas on this machine are killed.
+  void terminate(const JobState& state);
+  /// SIGKILL to everything below this process.
+  void kill() { supervisor_.kill_all(); }
+  /// Kills what is left and removes what it left.
+  void clear_away();
+
+ private:
+  Status start_mpirun(int coordinator_port);
+  Status start_data_service();
+
+  asio::io_context& loop_;
+  const Options& options_;
+  const Placement& placement_;
+  Console& console_;
+  std::string token_;
+  std::string own_address_;  ///< Host at which others reach this machine.
+  Events events_;
+  Supervisor supervisor_;
+  Programs programs_;
+  std::optional<DataService> data_;  ///< From the start on.
+};
+
+}  // namespace poprun::launcher

@@ -1,0 +1,97 @@
+#include "launcher/job/record.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "launcher/screen/summary.h"
+
+namespace poprun::launcher {
+
+JobRecord::JobRecord(const Options& options, const Placement& placement, Console& console)
+    : options_(options),
+      placement_(placement),
+      console_(console),
+      display_(console, options.config),
+      results_(options.output_dir, options.config),
+      logs_(logs_folder(), placement.num_replicas),
+      router_(console, logs_, placement_,
+              {.only_instance = options.only_output_from_instance,
+               .show_mpirun = options.verbosity > 0,
+               .show_info = options.verbosity > 0}) {}
+
+Status JobRecord::take_folder() {
+  POPRUN_ASSIGN(folder_, OutputFolder::take(options_.output_dir, options_.overwrite));
+  return {};
+}
+
+Status JobRecord::begin_logs(std::uint32_t instance, const InstanceView& view) {
+  const std::uint32_t local = placement_.replicas_per_instance();
+  for (std::uint32_t r = instance * local; r < (instance + 1) * local; ++r) {
+    POPRUN_TRY(logs_.write(r, fmt::format("# replica {}: instance {}, host {}, pid {}", r, instance,
+                                          view.host, view.pid)));
+  }
+  return {};
+}
+
+Status JobRecord::take(const proto::ReportItem& item, bool shows, double now) {
+  if (shows) {
+    display_.take(item);
+  }
+  POPRUN_TRY(results_.take(item));
+  if (item.has_output()) {
+    const auto items = static_cast<std::uint64_t>(item.output().shape(0));
+    display_.outputs(results_.items_written(), items, now);
+  }
+  return {};
+}
+
+Status JobRecord::refresh(double now) {
+  POPRUN_TRY(results_.flush());
+  display_.refresh(now);
+  return {};
+}
+
+void JobRecord::tell(const Verdict& verdict, const JobState& state, double now) {
+  // A log that is more than its own beginning has something to tell.
+  const bool has_lines = verdict.instance && router_.has_lines(*verdict.instance);
+  console_.say(has_lines
+                   ? fmt::format("{}; last lines in {}", verdict.first_line,
+                                 logs_.path(*verdict.instance * placement_.replicas_per_instance()))
+                   : verdict.first_line);
+  for (const std::string& line : verdict.more) {
+    console_.err(line);
+  }
+  write_failure(verdict, state, now);
+  if (verdict.instance) {
+    for (const std::string& line : router_.hidden_lines(*verdict.instance)) {
+      console_.err(line);
+    }
+  }
+  router_.release_mpirun_lines();
+}
+
+void JobRecord::write_failure(const Verdict& verdict, const JobState& state, double now) {
+  if (std::ranges::none_of(state.instances(), &InstanceView::joined)) {
+    return;
+  }
+  const std::string path = results_.path("failure.txt");
+  const Status written = write_whole_file(path, {failure_report(state, verdict, now)});
+  console_.err(written ? fmt::format("  what each replica did: {}", path)
+                       : written.error().message);
+}
+
+void JobRecord::close(bool ended_early) {
+  router_.release_mpirun_lines();
+  const bool ran = ended_early || steps() > 0;
+  for (const std::string& line :
+       results_.settle_dumps(ran ? std::optional(steps()) : std::nullopt)) {
+    console_.say(line);
+  }
+  if (results_.complete()) {
+    display_.end();
+    console_.out(summary(results_.profile(), options_.output_dir));
+  }
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launcher/options/options.h"
+#include "launcher/outputs/job_results.h"
+#include "launcher/outputs/result_files.h"
+#include "launcher/placement/placement.h"
+#include "launcher/screen/console.h"
+#include "launcher/screen/display.h"
+#include "launcher/screen/output_router.h"
+#include "launcher/verdict/job_state.h"
+#include "launcher/verdict/post_mortem.h"
+#include "proto/coordinator.pb.h"
+
+namespace poprun::launcher {
+
+/// All that a job shows and leaves behind: its lines on the screen, the logs of its replicas, its
+/// results, and why it failed. Belongs to the loop's thread.
+class JobRecord {
+ public:
+  /// All references must outlive this.
+  JobRecord(const Options& options, const Placement& placement, Console& console);
+
+  /// Takes the folder of the outputs for this job. Errors: those of OutputFolder::take.
+  Status take_folder();
+
+  /// Every replica has a log, and its first line says where it ran.
+  Status begin_logs(std::uint32_t instance, const InstanceView& view);
+
+  /// An item of a report goes into its file, and to the screen while `shows` is true.
+  Status take(const proto::ReportItem& item, bool shows, double now);
+  /// No item will come any more. Errors: those of JobResults::finish.
+  Status finish_report() { return results_.finish(); }
+  [[nodiscard]] const JobResults& results() const { return results_; }
+
+  /// A line of mpirun's output.
+  OutputRouter& mpirun_output() { return router_; }
+  [[nodiscard]] std::string logs_folder() const { return results_.path("logs"); }
+
+  /// Brings screen and files up to `now`.
+  Status refresh(double now);
+
+  [[nodiscard]] std::uint64_t steps() const { return display_.progress().steps(); }
+  [[nodiscard]] std::uint64_t total_steps() const { return display_.progress().total_steps(); }
+
+  /// Says why the job failed, on the screen and, where it ever began, in failure.txt.
+  void tell(const Verdict& verdict, const JobState& state, double now);
+
+  /// Nothing will come any more: settles all files, and sums a job up that is complete.
+  /// `ended_early`: it was asked to end.
+  void close(bool ended_early);
+
+ private:
+  void write_failure(const Verdict& verdict, const JobState& state, double now);
+
+  const Options& options_;
+  const Placement& placement_;
+  Console& console_;
+  Display display_;
+  std::optional<OutputFolder> folder_;  ///< From its check on.
+  JobResults results_;
+  ReplicaLogs logs_;
+  OutputRouter router_;
+};
+
+}  // namespace poprun::launcher

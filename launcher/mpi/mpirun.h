@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/options/options.h"
+#include "launcher/placement/placement.h"
+
+/// The mpirun command of a job: a pure function from what was asked to what is started.
+///
+/// One application context an instance, as poprun composes it, so that rank r is instance r and
+/// each has its own POPDIST_* variables. What differs from run to run (address of the coordinator)
+/// or is secret (the token) travels in the environment and is only named on the command line.
+namespace poprun::launcher {
+
+using Variable = std::pair<std::string, std::string>;
+
+struct MpirunCommand {
+  std::vector<std::string> arguments;  ///< From "mpirun" on.
+  std::vector<Variable>
+      environment;  ///< Of mpirun itself, where the user's own has no such variable.
+  std::vector<std::vector<Variable>>
+      instances;  ///< [num_instances] what an instance sees beside that.
+};
+
+/// `replica_program` is the path of poprun-emu-replica on every host. `as_root`: uid 0, which
+/// mpirun refuses by itself.
+MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
+                             const std::string& replica_program, bool as_root);
+
+/// `compose_mpirun` for the user we run as, without variables that our own environment has: who
+/// tunes Open MPI by its environment is taken at his word.
+MpirunCommand mpirun_here(const Options& options, const Placement& placement,
+                          const std::string& replica_program);
+
+/// The command as a line for a shell, with the environment in front.
+std::string shell_line(const MpirunCommand& command);
+
+}  // namespace poprun::launcher

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+/// What mpirun and replicas write in front of a line, read back, and what mpirun and ssh say of
+/// their failures. Theirs have no other form than English, so this is the one place that looks for
+/// words: what our own programs know of an error comes as Facts (replica/base/error.h).
+namespace poprun::launcher {
+
+struct TaggedLine {
+  std::uint32_t rank = 0;
+  bool is_stderr = false;
+  std::string text;
+
+  friend bool operator==(const TaggedLine&, const TaggedLine&) = default;
+};
+
+/// Puts the lines of many ranks together again from `mpirun --tag-output`, which writes
+/// `[jobid,rank]<stdout>:` in front of every piece it reads, also in the middle of a long line or
+/// between two ranks' half lines.
+class TagReader {
+ public:
+  struct Output {
+    std::vector<TaggedLine> lines;        ///< Complete lines of ranks.
+    std::optional<std::string> untagged;  ///< A line of mpirun itself.
+  };
+
+  /// `line` is one line of mpirun's output without its end.
+  Output take(std::string_view line);
+
+ private:
+  std::map<std::pair<std::uint32_t, bool>, std::string>
+      pieces_;  ///< Begun lines by rank and stream.
+};
+
+/// A line that a replica tagged at its source: `[replica 3 @ host] I message` (replica/base/log.h).
+struct ReplicaLine {
+  std::uint32_t replica = 0;
+  char level = 'I';  ///< D, I, W or E.
+};
+
+/// Nothing where `text` has no such tag.
+std::optional<ReplicaLine> parse_replica_line(std::string_view text);
+
+/// What mpirun says about the rank that ended first.
+struct RankEnd {
+  std::uint32_t rank = 0;
+  int signal = 0;     ///< 0 where it exited.
+  int exit_code = 0;  ///< Where it exited.
+
+  friend bool operator==(const RankEnd&, const RankEnd&) = default;
+};
+
+/// Collects mpirun's own lines and finds in them why it failed.
+class MpirunNotices {
+ public:
+  void take(std::string_view line);
+
+  /// The rank that mpirun noticed first, if it named one.
+  [[nodiscard]] const std::optional<RankEnd>& rank_end() const { return rank_end_; }
+
+  /// Why nothing could be started, in one line; empty if mpirun said nothing.
+  [[nodiscard]] std::string essential() const;
+
+  /// Whether the reason is mpirun's own command line, with arguments that it does not know.
+  [[nodiscard]] bool refuses_arguments() const;
+
+ private:
+  std::vector<std::string> lines_;  ///< The first 200, without rulers and empty lines.
+  std::size_t first_notice_ = 0;    ///< How many of them are its first notice, between rulers.
+  std::optional<RankEnd> rank_end_;
+  std::optional<std::uint32_t> named_rank_;  ///< "Process name" was read, its exit code not yet.
+};
+
+}  // namespace poprun::launcher

@@ -1,0 +1,212 @@
+#include "launcher/options/combination.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "launcher/options/hyper_parameters.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// What only half precision has, and the loss scale that goes with it.
+Status resolve_precision(Options& options) {
+  proto::TrainingConfig& training = *options.config.mutable_training();
+  const bool half = options.config.model().precision() == "half";
+  const std::pair<const char*, bool> need_half[] = {
+      {"model.partials = half", options.config.model().partials() == "half"},
+      {"training.master-weights = true", training.master_weights()},
+      {"training.stochastic-rounding = true", training.stochastic_rounding()}};
+  for (const auto& [what, given] : need_half) {
+    if (given && !half) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{} needs model.precision = half, had float", what));
+    }
+  }
+  training.set_loss_scaling(options.loss_scaling.value_or(half ? 0.0 : 1.0));
+  return {};
+}
+
+/// Linear scaling: Goyal et al., "Accurate, large minibatch SGD", arXiv:1706.02677, section 2.1.
+void scale_learning_rate(Options& options) {
+  if (options.learning_rate_base_batch == 0) {
+    return;
+  }
+  proto::TrainingConfig& training = *options.config.mutable_training();
+  const std::uint64_t batch = std::uint64_t{options.config.topology().num_replicas()} *
+                              options.config.data().micro_batch_size() *
+                              training.gradient_accumulation();
+  const double given = training.learning_rate();
+  training.set_learning_rate(given * static_cast<double>(batch) /
+                             static_cast<double>(options.learning_rate_base_batch));
+  options.notes.push_back(
+      fmt::format("learning rate {} x global batch {} / {} = {} (training.scale-learning-rate)",
+                  given, batch, options.learning_rate_base_batch, training.learning_rate()));
+}
+
+/// Requires: the table has a row of that name.
+Setting& setting_of(Options& options, std::string_view name) {
+  return *std::ranges::find(options.settings, name, &Setting::name);
+}
+
+/// An ONNX model has neither a built-in's name nor its sizes.
+Status check_model(Options& options) {
+  proto::ModelConfig& model = *options.config.mutable_model();
+  if (model.onnx().empty()) {
+    return model.loss().empty() ? Status{}
+                                : Status{fail(ErrorCode::kUsage,
+                                              "model.loss is for model.onnx; built-in models have "
+                                              "their own loss")};
+  }
+  Setting& name = setting_of(options, "model.name");
+  const Origin onnx_from = setting_of(options, "model.onnx").origin;
+  if (name.origin == Origin::kFile && onnx_from == Origin::kCommandLine) {
+    options.notes.push_back(fmt::format("model.onnx = {} replaces the file's model.name = {}",
+                                        model.onnx(), name.text));
+  } else if (name.origin != Origin::kDefault || !model.sizes().empty()) {
+    const bool named = name.origin != Origin::kDefault;
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.onnx and model.{} exclude each other; give one of them",
+                            named ? "name" : model.sizes().begin()->first));
+  }
+  if (model.dropout() > 0) {
+    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: an ONNX model drops what its "
+                                               "Dropout nodes say; leave it out",
+                                               model.dropout()));
+  }
+  model.set_name(std::filesystem::path(model.onnx()).filename().string());
+  // Not what --dry-run should show: it is not asked for a built-in model.
+  name.text.clear();
+  if (model.loss().empty()) {
+    model.set_loss("cross-entropy");
+  }
+  return {};
+}
+
+/// Notes what somebody asked for that another setting leaves without effect. Not that training
+/// settings have none in inference: one train.cfg may do for both.
+void note_what_has_no_effect(Options& options) {
+  if (options.config.inference()) {
+    return;
+  }
+  const proto::TrainingConfig& training = options.config.training();
+  const bool falls = training.schedule() == "step";
+  // A file that gives both is read by itself: its steps count.
+  const bool asked_for_epochs =
+      setting_of(options, "training.epochs").origin == Origin::kCommandLine;
+  struct Case {
+    const char* name;
+    bool has_effect;
+    const char* because;
+  };
+  for (const auto& [name, has_effect, because] :
+       {Case{"training.schedule-steps", falls, "training.schedule"},
+        Case{"training.schedule-decay", falls, "training.schedule"},
+        Case{"training.epochs", training.steps() == 0 || !asked_for_epochs, "training.steps"}}) {
+    const Setting& setting = setting_of(options, name);
+    if (!has_effect && setting.origin != Origin::kDefault) {
+      options.notes.push_back(fmt::format("{} = {} has no effect with {} = {}", name, setting.text,
+                                          because, setting_of(options, because).text));
+    }
+  }
+  if (static_cast<float>(training.learning_rate()) == 0) {
+    options.notes.push_back(fmt::format(
+        "a learning rate of {} is 0 in float32, so nothing is trained", training.learning_rate()));
+  }
+}
+
+/// Inference has no training steps to dump, and makes random weights no better.
+Status check_inference(Options& options) {
+  if (!options.config.inference()) {
+    return {};
+  }
+  if (options.config.report().dump_tensors_size() > 0) {
+    return fail(ErrorCode::kUsage,
+                "report.dump-tensors needs training steps, model.mode = inference has none; remove "
+                "one of the two");
+  }
+  const proto::ModelConfig& model = options.config.model();
+  if (model.initial_weights().empty() && model.onnx().empty()) {
+    options.notes.push_back(
+        "model.mode = inference without model.initial-weights: the weights are random");
+  }
+  return {};
+}
+
+/// The divisor of `number` that is next to `from`, below it (`step` -1) or above it (1).
+///
+/// Requires: 1 <= from <= number.
+std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
+  while (number % from != 0) {
+    from += static_cast<std::uint32_t>(step);
+  }
+  return from;
+}
+
+/// Without --num-instances, every replica is an instance.
+Status resolve_instances(Options& options) {
+  proto::Topology& topology = *options.config.mutable_topology();
+  const std::uint32_t replicas = topology.num_replicas();
+  if (topology.num_instances() == 0) {
+    topology.set_num_instances(replicas);
+  }
+  const std::uint32_t instances = topology.num_instances();
+  if (instances > replicas) {
+    return fail(ErrorCode::kUsage, fmt::format("--num-instances = {} is more than --num-replicas = "
+                                               "{}; an instance has at least one replica",
+                                               instances, replicas));
+  }
+  if (replicas % instances != 0) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("--num-replicas = {} is not divisible by --num-instances = {}; every instance "
+                    "has the same number of replicas: {} or {} instances do",
+                    replicas, instances, divisor(replicas, instances, -1),
+                    divisor(replicas, instances, 1)));
+  }
+  if (!options.instance_mpi_local_args.empty() &&
+      options.instance_mpi_local_args.rbegin()->first >= instances) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--instance-mpi-local-args: there is no instance {}, instances are 0 "
+                            "to {}",
+                            options.instance_mpi_local_args.rbegin()->first, instances - 1));
+  }
+  if (options.only_output_from_instance >= static_cast<std::int64_t>(instances)) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--only-output-from-instance = {}, but instances are 0 to {}",
+                            options.only_output_from_instance, instances - 1));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_together(Options& options) {
+  POPRUN_TRY(check_model(options));
+  POPRUN_TRY(resolve_hyper_parameters(options));
+  POPRUN_TRY(resolve_precision(options));
+  scale_learning_rate(options);
+  note_what_has_no_effect(options);
+  POPRUN_TRY(check_inference(options));
+  if (!options.source_parameters.empty()) {
+    options.config.mutable_data()->set_source(fmt::format(
+        "{}?{}", options.config.data().source(), fmt::join(options.source_parameters, ",")));
+  }
+  POPRUN_TRY(resolve_instances(options));
+  if (!options.host_lists.empty() && !options.hostfile.empty()) {
+    return fail(ErrorCode::kUsage, "--host and --hostfile exclude each other; give one of them");
+  }
+  if (options.heartbeat_timeout_seconds < 2 * options.heartbeat_interval_seconds) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--heartbeat-timeout = {} is less than twice --heartbeat-interval = {}",
+                            options.heartbeat_timeout_seconds, options.heartbeat_interval_seconds));
+  }
+  return {};
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,115 @@
+#include "launcher/options/config_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include <boost/program_options.hpp>
+#include <fmt/format.h>
+#include <google/protobuf/stubs/common.h>
+
+namespace poprun::launcher {
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr std::size_t kConfigBytesMax = 1 << 20;
+
+/// `line` without its comment and the blanks around it.
+std::string_view stripped(std::string_view line) {
+  line = line.substr(0, line.find('#'));
+  const std::size_t first = line.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) {
+    return {};
+  }
+  return line.substr(first, line.find_last_not_of(" \t\r") - first + 1);
+}
+
+/// Boost reads one line, so that a message can name the line; the format stays Boost's.
+Result<ConfigEntry> parse_entry(std::string_view place, const std::string& section,
+                                std::string_view line) {
+  try {
+    std::istringstream one_line{std::string(line)};
+    const auto parsed =
+        po::parse_config_file(one_line, po::options_description{}, /*allow_unregistered=*/true);
+    if (parsed.options.size() == 1 && !parsed.options[0].string_key.empty() &&
+        parsed.options[0].value.size() == 1) {
+      return ConfigEntry{section, parsed.options[0].string_key, parsed.options[0].value[0]};
+    }
+  } catch (const std::exception&) {
+    // Boost's message lacks the line; ours below has it.
+  }
+  return fail(ErrorCode::kUsage, fmt::format("{}: neither `[section]` nor `key = value`: {}", place,
+                                             line.substr(0, 60)));
+}
+
+}  // namespace
+
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  return text.substr(text.starts_with(kMark) ? kMark.size() : 0);
+}
+
+Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string_view text) {
+  text = without_byte_order_mark(text);
+  std::vector<ConfigEntry> entries;
+  std::string section;
+  std::size_t number = 0;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    const std::string_view line = stripped(text.substr(0, end));
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    const std::string place = fmt::format("{}:{}", file, ++number);
+    if (line.empty()) {
+      continue;
+    }
+    if (!google::protobuf::internal::IsStructurallyValidUTF8(line)) {
+      return fail(ErrorCode::kUsage, fmt::format("{}: not UTF-8; save it as UTF-8 text", place));
+    }
+    for (const char c : line) {
+      if (static_cast<unsigned char>(c) < 0x20 && c != '\t') {
+        return fail(ErrorCode::kUsage,
+                    fmt::format("{}: control character {:#04x}; train.cfg is plain text", place,
+                                static_cast<unsigned>(c)));
+      }
+    }
+    if (line.front() == '[' && line.back() == ']') {
+      section = stripped(line.substr(1, line.size() - 2));
+      if (section.empty()) {
+        return fail(ErrorCode::kUsage, fmt::format("{}: the section has no name", place));
+      }
+      continue;
+    }
+    POPRUN_ASSIGN(ConfigEntry entry, parse_entry(place, section, line));
+    if (section.empty()) {
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format(
+              "{}: {} stands before any [section]; put it under one, for example [training]", place,
+              entry.key));
+    }
+    entry.line = number;
+    entries.push_back(std::move(entry));
+  }
+  return entries;
+}
+
+Result<std::string> read_config_file(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kConfigBytesMax + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    const std::string reason = errno == 0 ? "it is not a readable file" : std::strerror(errno);
+    return fail(ErrorCode::kUsage, fmt::format("{}: cannot be read: {}", path, reason));
+  }
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > kConfigBytesMax) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: larger than {} B; is it a train.cfg?", path, kConfigBytesMax));
+  }
+  return text;
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,174 @@
+#include "launcher/options/option_values.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <regex>
+#include <sstream>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <google/protobuf/stubs/common.h>
+
+#include "launcher/options/shell_words.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// All of `text` as a T, or nothing.
+template <typename T>
+std::optional<T> number(std::string_view text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc{} || stop != end) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+tl::unexpected<std::string> allowed(std::string what) {
+  return tl::unexpected<std::string>{std::move(what)};
+}
+
+}  // namespace
+
+Read<std::uint64_t> Integer::read(const std::string& text) const {
+  const std::optional<std::uint64_t> value = number<std::uint64_t>(text);
+  if (!value || *value < least || *value > most) {
+    return allowed(fmt::format("an integer from {} to {}", least, most));
+  }
+  return *value;
+}
+
+Read<double> Real::read(const std::string& text) const {
+  const std::optional<double> value = number<double>(text);
+  const bool low = value && (*value < least || (*value == least && !least_allowed));
+  const bool high = value && (*value > most || (*value == most && !most_allowed));
+  if (!value || !std::isfinite(*value) || low || high) {
+    return allowed(fmt::format("a number {} {}, {} {}", least_allowed ? "from" : "above", least,
+                               most_allowed ? "at most" : "below", most));
+  }
+  return *value;
+}
+
+Read<bool> Boolean::read(const std::string& text) const {
+  const std::optional<bool> value = parse_boolean(text);
+  if (!value) {
+    return allowed("yes, no, on, off, true, false, 1 or 0");
+  }
+  return *value;
+}
+
+Read<std::uint32_t> Verbosity::read(const std::string& text) const {
+  const std::optional<bool> said = parse_boolean(text);
+  if (!said && text != "2") {
+    return allowed("0, 1 or 2");
+  }
+  return said ? static_cast<std::uint32_t>(*said) : 2;
+}
+
+Read<std::string> Choice::read(const std::string& text) const {
+  if (std::ranges::find(choices, text) == choices.end()) {
+    return allowed(fmt::format("{}", fmt::join(choices, ", ")));
+  }
+  return text;
+}
+
+Read<std::string> Text::read(const std::string& text) const {
+  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; };
+  if (text.empty() || text.size() > 4096 || std::ranges::any_of(text, control) ||
+      !google::protobuf::internal::IsStructurallyValidUTF8(text)) {
+    return allowed("1 to 4096 printable characters in UTF-8");
+  }
+  return text;
+}
+
+Read<std::string> Regex::read(const std::string& text) const {
+  if (Read<std::string> printable = Text{}.read(text); !printable) {
+    return printable;
+  }
+  try {
+    const std::regex pattern(text);
+  } catch (const std::regex_error& error) {
+    return allowed(fmt::format("an ECMAScript regular expression ({})", error.what()));
+  }
+  return text;
+}
+
+Read<std::vector<std::string>> Words::read(const std::string& text) const {
+  Result<std::vector<std::string>> words = split_shell_words(text);
+  if (!words) {
+    return allowed("words separated by blanks, quoted as in a shell (" + words.error().message +
+                   ")");
+  }
+  return *std::move(words);
+}
+
+Read<std::pair<std::uint32_t, std::vector<std::string>>> InstanceWords::read(
+    const std::string& text) const {
+  const std::size_t colon = text.find(':');
+  const std::optional<std::uint32_t> instance = number<std::uint32_t>(text.substr(0, colon));
+  if (colon == std::string::npos || !instance) {
+    return allowed("INSTANCE:ARGS, as in 0:\"-x NAME=VALUE\"");
+  }
+  return Words{}.read(text.substr(colon + 1)).map([&](const std::vector<std::string>& words) {
+    return std::pair(*instance, words);
+  });
+}
+
+Read<std::string> HostPort::read(const std::string& text) const {
+  const std::size_t colon = text.rfind(':');
+  const std::optional<std::uint16_t> port =
+      colon == std::string::npos ? std::nullopt : number<std::uint16_t>(text.substr(colon + 1));
+  if (colon == 0 || !port || *port == 0) {
+    return allowed("HOST:PORT with a port from 1 to 65535");
+  }
+  return text;
+}
+
+Read<double> LossScale::read(const std::string& text) const {
+  if (text == "auto") {
+    return 0.0;
+  }
+  const std::optional<double> value = number<double>(text);
+  if (!value || !std::isfinite(*value) || *value <= 0) {
+    return allowed("a number above 0, or auto");
+  }
+  return *value;
+}
+
+Read<std::vector<proto::DumpRequest>> Dumps::read(const std::string& text) const {
+  const char* form = "REGEX@STEP or REGEX@STEP,STEP,..., steps from 1";
+  const std::size_t at = text.rfind('@');
+  if (at == std::string::npos || at == 0) {
+    return allowed(form);
+  }
+  if (const Read<std::string> pattern = Regex{}.read(text.substr(0, at)); !pattern) {
+    return allowed(fmt::format("{}, with {}", form, pattern.error()));
+  }
+  std::vector<proto::DumpRequest> requests;
+  std::istringstream steps(text.substr(at + 1) + ',');
+  for (std::string step_text; std::getline(steps, step_text, ',');) {
+    const std::optional<std::uint64_t> step = number<std::uint64_t>(step_text);
+    if (!step || *step == 0) {
+      return allowed(form);
+    }
+    proto::DumpRequest& request = requests.emplace_back();
+    request.set_pattern(text.substr(0, at));
+    request.set_step(*step);
+  }
+  return requests;
+}
+
+std::optional<bool> parse_boolean(std::string_view text) {
+  if (text == "yes" || text == "on" || text == "true" || text == "1") {
+    return true;
+  }
+  if (text == "no" || text == "off" || text == "false" || text == "0") {
+    return false;
+  }
+  return std::nullopt;
+}
+
+}  // namespace poprun::launcher

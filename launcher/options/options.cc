@@ -1,0 +1,166 @@
+#include "launcher/options/options.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "launcher/options/combination.h"
+#include "launcher/options/command_line.h"
+#include "launcher/options/config_file.h"
+#include "launcher/options/file_values.h"
+#include "launcher/options/help.h"
+#include "launcher/options/option_values.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// `text` as a message shows it: short.
+std::string shown(const std::string& text) {
+  constexpr std::size_t kShown = 60;
+  if (text.size() <= kShown) {
+    return text.empty() ? "(nothing)" : text;
+  }
+  return fmt::format("{}... ({} characters)", text.substr(0, kShown), text.size());
+}
+
+Status give_value(Options& options, const Written& written) {
+  const Refusal allowed = written.row->set(options, written.value);
+  return allowed ? Status{fail(ErrorCode::kUsage,
+                               fmt::format("{} = {} is not allowed; allowed: {}", written.place,
+                                           shown(written.value), *allowed))}
+                 : Status{};
+}
+
+/// Gives every row its value: the last one written wins; a repeated row takes all. Also values that
+/// are overridden must be right. Requires: the file's values stand before the command line's.
+Status give_values(Options& options, std::span<const Written> written) {
+  for (const OptionRow& row : option_table()) {
+    Setting setting{row.name, row.fallback, Origin::kDefault};
+    if (!row.fallback.empty()) {
+      const Refusal refusal = row.set(options, row.fallback);
+      POPRUN_CHECK(!refusal);
+    }
+    for (const Written& w : written) {
+      if (w.row != &row) {
+        continue;
+      }
+      POPRUN_TRY(give_value(options, w));
+      const bool repeats = row.arity == Arity::kRepeated || row.arity == Arity::kArguments;
+      const bool adds = repeats && !setting.text.empty();
+      setting.text = adds ? fmt::format("{} {}", setting.text, w.value) : w.value;
+      setting.origin = w.origin;
+    }
+    options.settings.push_back(std::move(setting));
+  }
+  std::ranges::sort(options.notes);
+  options.notes.erase(std::unique(options.notes.begin(), options.notes.end()), options.notes.end());
+  return {};
+}
+
+/// Takes over what asks for an answer instead of a job, and needs no train.cfg. True where it does.
+bool is_answered_without_job(const CommandLine& line, Options& options) {
+  const auto asks_for = [&](std::string_view name) {
+    return std::ranges::any_of(line.written, [&](const Written& w) {
+      return w.row->name == name && parse_boolean(w.value).value_or(false);
+    });
+  };
+  options.help = asks_for("help");
+  options.version = !options.help && asks_for("version");
+  if (options.help || options.version) {
+    return true;
+  }
+  const auto check_onnx = std::ranges::find_if(
+      line.written, [](const Written& w) { return w.row->name == "check-onnx"; });
+  if (asks_for("list-models")) {
+    options.question = {"--list-models"};
+  } else if (check_onnx != line.written.end()) {
+    options.question = {"--check-onnx", check_onnx->value};
+  }
+  return !options.question.empty();
+}
+
+/// The one train.cfg that a command line names.
+Result<std::string> config_file_of(const CommandLine& line) {
+  if (line.positional.size() == 1) {
+    return line.positional[0];
+  }
+  const std::string given =
+      line.positional.empty()
+          ? "no train.cfg was given"
+          : fmt::format(
+                "one train.cfg is needed, {} were given: {}; it says what to run, no "
+                "program is given",
+                line.positional.size(), fmt::join(line.positional, " "));
+  return fail(ErrorCode::kUsage,
+              fmt::format("{}; usage: {} (--help lists the options)", given, kUsageLine));
+}
+
+/// The command line, then the file by `read`, then both together.
+template <typename Read>
+Result<Options> parse(std::span<const std::string> args, Read read) {
+  POPRUN_ASSIGN(const CommandLine line, parse_command_line(args));
+  Options options;
+  if (is_answered_without_job(line, options)) {
+    return options;
+  }
+  // Before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4 train.cfg`).
+  for (const Written& w : line.written) {
+    Options unused;
+    POPRUN_TRY(give_value(unused, w));
+  }
+  POPRUN_ASSIGN(options.config_file, config_file_of(line));
+  POPRUN_ASSIGN(const std::string text, read(options.config_file));
+  POPRUN_ASSIGN(std::vector<Written> written, written_in_file(options.config_file, text));
+  written.insert(written.end(), line.written.begin(), line.written.end());
+  POPRUN_TRY(give_values(options, written));
+  POPRUN_TRY(check_together(options));
+  return options;
+}
+
+const char* origin_text(Origin origin) {
+  switch (origin) {
+    case Origin::kDefault:
+      return "default";
+    case Origin::kFile:
+      return "file";
+    case Origin::kCommandLine:
+      return "command line";
+  }
+  return "";
+}
+
+}  // namespace
+
+Result<Options> parse_options(std::span<const std::string> args) {
+  return parse(args, [](const std::string& path) { return read_config_file(path); });
+}
+
+Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text) {
+  return parse(args,
+               [&](const std::string&) { return Result<std::string>(std::string(config_text)); });
+}
+
+std::string resolved_config(const Options& options) {
+  std::string text;
+  std::string section;
+  for (const Setting& setting : options.settings) {
+    const std::size_t dot = setting.name.find('.');
+    if (dot == std::string::npos) {
+      continue;
+    }
+    if (setting.name.substr(0, dot) != section) {
+      section = setting.name.substr(0, dot);
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", section);
+    }
+    const bool unset = setting.text.empty();
+    const std::string line =
+        fmt::format("{}{} = {}", unset ? "# " : "", setting.name.substr(dot + 1), setting.text);
+    text += fmt::format("{:<40} # {}\n", line, unset ? "not set" : origin_text(setting.origin));
+  }
+  return text;
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/run_config.pb.h"
+#include "replica/base/error.h"
+
+/// Everything a user can ask for, from one table (option_table.h) for the command line and
+/// train.cfg.
+///
+///   table's default  <  train.cfg (`[training]` + `seed = 7`)  <  command line (`--training.seed
+///   7`)
+namespace poprun::launcher {
+
+enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
+
+/// One row's value as the user would write it, and who wrote it. For --dry-run.
+struct Setting {
+  std::string name;  ///< "training.seed", "num-replicas".
+  std::string text;  ///< Empty where an optional row was left out.
+  Origin origin = Origin::kDefault;
+};
+
+/// The request, each value checked for itself and against the others. Not yet placed on hosts.
+struct Options {
+  proto::RunConfig config;  ///< Without topology.instance_host.
+
+  std::string config_file;  ///< As given; empty only with help, version or a question.
+  std::vector<std::string> host_lists;
+  std::string hostfile;
+  std::string host_subnet;
+  bool print_topology = false;
+  bool dry_run = false;
+
+  std::string output_dir;
+  bool overwrite = false;
+  std::int64_t only_output_from_instance = -1;  ///< -1: from all.
+  std::uint32_t verbosity = 0;                  ///< 0, 1 (-v), 2 (-vv).
+
+  std::vector<std::string> mpi_global_args;                                   ///< Split into words.
+  std::vector<std::string> mpi_local_args;                                    ///< Split into words.
+  std::map<std::uint32_t, std::vector<std::string>> instance_mpi_local_args;  ///< Likewise.
+
+  std::string hostio_address;                ///< Empty: start a data server.
+  std::uint32_t hostio_timeout_seconds = 0;  ///< > 0 once parsed, like all below.
+  double heartbeat_interval_seconds = 0;
+  double heartbeat_timeout_seconds = 0;
+  std::uint32_t collective_timeout_seconds = 0;
+  double timeout_seconds = 0;  ///< Of the whole job; 0: none.
+
+  /// Arguments of poprun-emu-replica that answer a question instead of running a job; see
+  /// inquiry.h.
+  std::vector<std::string> question;
+  bool help = false;
+  bool version = false;
+
+  std::vector<Setting> settings;  ///< Every row, in table order.
+  /// What other keys of [data] ask of the source: "task=masked-lm", in table order.
+  std::vector<std::string> source_parameters;
+  std::optional<double> loss_scaling;          ///< As the configuration's; none: by the precision.
+  std::uint64_t learning_rate_base_batch = 0;  ///< Of training.scale-learning-rate; 0: as given.
+  std::vector<std::string> notes;  ///< What was decided, or has no effect. One line each.
+};
+
+/// Parses `args` (without the program's name) and the train.cfg they name.
+///
+/// Errors
+///   kUsage  one line: where (option, or file:line), what, what is allowed, and for an unknown name
+///           the nearest known one.
+Result<Options> parse_options(std::span<const std::string> args);
+
+/// The same with the text of train.cfg given. Never crashes, whatever the text (tests/fuzz).
+Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text);
+
+/// All values of `[section]` keys as a train.cfg, each marked with where it comes from.
+std::string resolved_config(const Options& options);
+
+}  // namespace poprun::launcher

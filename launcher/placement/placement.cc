@@ -1,0 +1,80 @@
+#include "launcher/placement/placement.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "launcher/options/config_file.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// How many instances each host takes.
+Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances,
+                                                      std::span<const Host> hosts) {
+  const auto count = static_cast<std::uint32_t>(hosts.size());
+  std::vector<std::uint32_t> shares(hosts.size(), instances / count);
+  for (std::uint32_t h = 0; h < instances % count; ++h) {
+    ++shares[h];
+  }
+  const bool by_slots = std::ranges::any_of(hosts, [](const Host& host) { return host.slots > 0; });
+  if (!by_slots) {
+    return shares;
+  }
+  std::uint32_t left = instances;
+  std::uint64_t had = 0;
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    const std::uint32_t slots = std::max<std::uint32_t>(1, hosts[h].slots);
+    had += slots;
+    shares[h] = std::min(left, slots);
+    left -= shares[h];
+  }
+  if (left > 0) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} instances need {} slots, the {} listed hosts have {}; list more "
+                            "hosts or slots, leave "
+                            "slots out to spread evenly, or lower --num-instances",
+                            instances, instances, hosts.size(), had));
+  }
+  return shares;
+}
+
+}  // namespace
+
+Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts) {
+  Placement placement;
+  placement.num_replicas = topology.num_replicas();
+  placement.num_instances = topology.num_instances();
+  placement.ipus_per_replica = topology.ipus_per_replica();
+  const std::vector<Host> this_machine = {{machine_name()}};
+  placement.hosts_given = !hosts.empty();
+  if (hosts.empty()) {
+    hosts = this_machine;
+  }
+  POPRUN_ASSIGN(const std::vector<std::uint32_t> shares,
+                instances_per_host(placement.num_instances, hosts));
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    if (shares[h] > 0) {
+      const auto used = static_cast<std::uint32_t>(placement.hosts.size());
+      placement.instance_host.insert(placement.instance_host.end(), shares[h], used);
+      placement.hosts.push_back(hosts[h].name);
+    }
+  }
+  placement.all_local =
+      !placement.hosts_given ||
+      std::ranges::all_of(placement.hosts, [](const auto& h) { return is_this_machine(h); });
+  return placement;
+}
+
+Result<Placement> place(const Options& options) {
+  std::vector<Host> hosts;
+  if (!options.host_lists.empty()) {
+    POPRUN_ASSIGN(hosts, parse_host_list(fmt::format("{}", fmt::join(options.host_lists, ","))));
+  } else if (!options.hostfile.empty()) {
+    POPRUN_ASSIGN(const std::string text, read_config_file(options.hostfile));
+    POPRUN_ASSIGN(hosts, parse_hostfile(options.hostfile, text));
+  }
+  return place(options.config.topology(), hosts);
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launcher/options/options.h"
+#include "launcher/placement/hosts.h"
+#include "replica/base/error.h"
+
+/// Who is where.
+///
+///   replicas   0 1 | 2 3 | 4 5 | 6 7      contiguous in instances, all of equal size;
+///   instances   0  |  1  |  2  |  3       contiguous over hosts: evenly, or by slots where given.
+///   hosts       node0    |   node1
+namespace poprun::launcher {
+
+struct Placement {
+  std::uint32_t num_replicas = 0;
+  std::uint32_t num_instances = 0;  ///< Divides num_replicas.
+  std::uint32_t ipus_per_replica = 0;
+  std::vector<std::string> hosts;            ///< Those used, in order.
+  std::vector<std::uint32_t> instance_host;  ///< [num_instances] index into hosts; never falls.
+  bool hosts_given = false;                  ///< False: all on this machine, without -H.
+  bool all_local = false;                    ///< Every host is this machine.
+
+  [[nodiscard]] std::uint32_t replicas_per_instance() const { return num_replicas / num_instances; }
+  [[nodiscard]] std::uint32_t instance_of(std::uint32_t replica) const {
+    return replica / replicas_per_instance();
+  }
+  [[nodiscard]] const std::string& host_of(std::uint32_t instance) const {
+    return hosts[instance_host[instance]];
+  }
+};
+
+/// Lays instances over hosts. Where any host states slots, hosts are filled in order up to their
+/// slots (one where not stated); otherwise evenly, the first hosts taking one more.
+/// `hosts` empty: this machine.
+///
+/// Errors
+///   kUsage  too few slots: needed, had, remedy.
+Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts);
+
+/// `place` for the hosts that `options` names, reading its hostfile.
+Result<Placement> place(const Options& options);
+
+/// poprun's table of hosts, IPU-Link domains (64 IPUs each), instances and replicas.
+std::string topology_table(const Placement& placement);
+
+}  // namespace poprun::launcher

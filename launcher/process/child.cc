@@ -1,0 +1,242 @@
+#include "launcher/process/child.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include <asio/buffer.hpp>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+namespace poprun::launcher {
+namespace {
+
+constexpr std::size_t kLineBytesMax = 1 << 20;
+constexpr std::size_t kReadBytes = 64 << 10;
+
+/// Both ends close on exec: the child keeps only what dup2 gives it.
+struct PipeEnds {
+  int read = -1;
+  int write = -1;
+};
+
+Result<PipeEnds> make_pipe() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+    return fail(ErrorCode::kHostResources,
+                fmt::format("no pipe for a child process: {}", std::strerror(errno)));
+  }
+  return PipeEnds{ends[0], ends[1]};
+}
+
+/// A file in memory to read `text` from, -1 with errno where there is none. It cannot block, as a
+/// pipe would that nobody reads.
+int readable_text(const std::string& text) {
+  const int file = memfd_create("standard input", MFD_CLOEXEC);
+  std::size_t written = 0;
+  while (file >= 0 && written < text.size()) {
+    const ssize_t bytes = write(file, text.data() + written, text.size() - written);
+    if (bytes < 0) {
+      const int reason = errno;
+      close(file);
+      errno = reason;
+      return -1;
+    }
+    written += static_cast<std::size_t>(bytes);
+  }
+  lseek(file, 0, SEEK_SET);
+  return file;
+}
+
+std::vector<std::string> whole_environment(
+    const std::vector<std::pair<std::string, std::string>>& additions) {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const auto replaced = [&](const auto& addition) {
+      return text.starts_with(addition.first) &&
+             text.substr(addition.first.size()).starts_with('=');
+    };
+    if (std::none_of(additions.begin(), additions.end(), replaced)) {
+      result.emplace_back(text);
+    }
+  }
+  for (const auto& [name, value] : additions) {
+    result.push_back(fmt::format("{}={}", name, value));
+  }
+  return result;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  result.reserve(texts.size() + 1);
+  for (std::string& text : texts) {
+    result.push_back(text.data());
+  }
+  result.push_back(nullptr);
+  return result;
+}
+
+/// In the child, between fork and exec: only calls that are safe there, since other threads of the
+/// launcher may have held locks. Tells the parent errno where it fails.
+[[noreturn]] void become(const char* path, char* const* arguments, char* const* environment, int in,
+                         int out, int err, int report, int death_signal, pid_t parent) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, death_signal);
+  if (getppid() != parent) {
+    _exit(127);  // The launcher died before the line above could take effect.
+  }
+  dup2(in, STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  for (const int number : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
+    std::signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  execve(path, arguments, environment);
+  const int reason = errno;
+  [[maybe_unused]] const ssize_t told = write(report, &reason, sizeof(reason));
+  _exit(127);
+}
+
+/// The number after the last ')' and the state letter of /proc/PID/stat: the parent.
+pid_t parent_in_stat(const std::string& stat) {
+  const std::size_t close = stat.rfind(')');
+  pid_t parent = 0;
+  if (close != std::string::npos && close + 4 < stat.size()) {
+    std::from_chars(stat.data() + close + 4, stat.data() + stat.size(), parent);
+  }
+  return parent;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Program& program,
+                                            OnLine on_stdout, OnLine on_stderr) {
+  POPRUN_ASSIGN(const PipeEnds out, make_pipe());
+  POPRUN_ASSIGN(const PipeEnds err, make_pipe());
+  POPRUN_ASSIGN(const PipeEnds report, make_pipe());
+  const int in = readable_text(program.input);
+  if (in < 0) {
+    return fail(ErrorCode::kHostResources,
+                fmt::format("no {} B of memory for the input of {}: {}", program.input.size(),
+                            program.path, std::strerror(errno)));
+  }
+  std::vector<std::string> argument_texts = program.arguments;
+  std::vector<std::string> environment_texts = whole_environment(program.environment);
+  const std::vector<char*> arguments = pointers(argument_texts);
+  const std::vector<char*> environment = pointers(environment_texts);
+
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    become(program.path.c_str(), arguments.data(), environment.data(), in, out.write, err.write,
+           report.write, program.death_signal, parent);
+  }
+  for (const int end : {in, out.write, err.write, report.write}) {
+    close(end);
+  }
+  int reason = pid < 0 ? errno : 0;
+  // Ends at once: the child's end closes with its exec.
+  const ssize_t told = read(report.read, &reason, sizeof(reason));
+  close(report.read);
+  auto out_pipe = std::make_shared<Pipe>(loop, out.read, std::move(on_stdout));
+  auto err_pipe = std::make_shared<Pipe>(loop, err.read, std::move(on_stderr));
+  if (pid < 0 || told == static_cast<ssize_t>(sizeof(reason))) {
+    return fail(ErrorCode::kHostResources,
+                fmt::format("{} cannot be started: {}", program.path, std::strerror(reason)));
+  }
+  setpgid(pid, pid);  // Also here, so that a signal sent right now finds the group.
+  out_pipe->read();
+  err_pipe->read();
+  return std::unique_ptr<Child>(new Child(pid, std::move(out_pipe), std::move(err_pipe)));
+}
+
+Child::Child(pid_t pid, std::shared_ptr<Pipe> out, std::shared_ptr<Pipe> err)
+    : pid_(pid), out_(std::move(out)), err_(std::move(err)) {}
+
+void Child::signal(int number) const {
+  kill(-pid_, number);
+}
+
+void Child::drain() {
+  out_->drain();
+  err_->drain();
+}
+
+Child::Pipe::Pipe(asio::io_context& loop, int descriptor, OnLine on_line)
+    : stream_(loop, descriptor), on_line_(std::move(on_line)), buffer_(kReadBytes) {}
+
+void Child::Pipe::read() {
+  stream_.async_read_some(asio::buffer(buffer_),
+                          [this](const asio::error_code& error, std::size_t bytes) {
+                            // Cancelled only when this object is being destroyed.
+                            if (error == asio::error::operation_aborted) {
+                              return;
+                            }
+                            take({buffer_.data(), bytes});
+                            if (!error) {
+                              read();
+                            }
+                          });
+}
+
+void Child::Pipe::drain() {
+  asio::error_code error;
+  stream_.non_blocking(true, error);
+  while (!error) {
+    const std::size_t bytes = stream_.read_some(asio::buffer(buffer_), error);
+    take({buffer_.data(), bytes});
+  }
+  if (!line_.empty()) {
+    on_line_(std::exchange(line_, {}));
+  }
+}
+
+void Child::Pipe::take(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const std::size_t end = bytes.find('\n');
+    line_ += bytes.substr(0, end);
+    const bool complete = end != std::string_view::npos;
+    if (complete || line_.size() >= kLineBytesMax) {
+      on_line_(std::exchange(line_, {}));
+    }
+    bytes = complete ? bytes.substr(end + 1) : std::string_view{};
+  }
+}
+
+pid_t parent_of(pid_t pid) {
+  std::ifstream file(fmt::format("/proc/{}/stat", pid));
+  std::string stat;
+  std::getline(file, stat, '\0');
+  return parent_in_stat(stat);
+}
+
+std::vector<pid_t> children_of_this_process() {
+  std::vector<pid_t> children;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    pid_t pid = 0;
+    const auto [stop, parse_error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (parse_error == std::errc{} && stop == name.data() + name.size() &&
+        parent_of(pid) == getpid()) {
+      children.push_back(pid);
+    }
+  }
+  return children;
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <asio/io_context.hpp>
+#include <asio/posix/stream_descriptor.hpp>
+#include <sys/types.h>
+
+#include "replica/base/error.h"
+
+namespace poprun::launcher {
+
+/// A program of ours: started, read line by line, signalled as a process group, reaped by the job.
+///
+/// It gets its own process group, no standard input but the one it is given, and, unless it is 0,
+/// `death_signal` from the kernel should this process die first, so that even a SIGKILLed launcher
+/// leaves nothing behind (mpirun: guard.h). Belongs to the loop's thread, which must also be the
+/// thread that started it (the kernel's rule for that signal).
+class Child {
+ public:
+  struct Program {
+    std::string path;
+    std::vector<std::string> arguments;                            ///< arguments[0] is the name.
+    std::vector<std::pair<std::string, std::string>> environment;  ///< Set beside our own.
+    int death_signal = 0;
+    std::string input = {};  ///< All of its standard input.
+  };
+  /// One line without its end. Lines longer than 1 MiB are cut into several.
+  using OnLine = std::function<void(std::string_view line)>;
+
+  /// Errors
+  ///   kHostResources  the program can't be started; names it and the reason.
+  static Result<std::unique_ptr<Child>> start(asio::io_context& loop, const Program& program,
+                                              OnLine on_stdout, OnLine on_stderr);
+
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() = default;
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+  /// To the whole process group.
+  void signal(int number) const;
+
+  /// Reads what is still in the pipes, without waiting for more.
+  void drain();
+
+ private:
+  /// One of the child's outputs.
+  class Pipe {
+   public:
+    Pipe(asio::io_context& loop, int descriptor, OnLine on_line);
+    void read();
+    void drain();
+
+   private:
+    void take(std::string_view bytes);
+
+    asio::posix::stream_descriptor stream_;
+    OnLine on_line_;
+    std::string line_;
+    std::vector<char> buffer_;
+  };
+
+  Child(pid_t pid, std::shared_ptr<Pipe> out, std::shared_ptr<Pipe> err);
+
+  pid_t pid_;
+  std::shared_ptr<Pipe> out_;
+  std::shared_ptr<Pipe> err_;
+};
+
+/// The children of this process that are left, also those adopted from children that died.
+std::vector<pid_t> children_of_this_process();
+
+/// The parent of `pid`, 0 where there is no such process.
+pid_t parent_of(pid_t pid);
+
+}  // namespace poprun::launcher

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "replica/base/error.h"
+
+namespace poprun::launcher {
+
+struct Programs {
+  std::string replica;  ///< Paths; the first two beside our own executable.
+  std::string data_server;
+  std::string mpirun;  ///< From PATH.
+};
+
+/// Errors
+///   kHostResources  one is missing; names where it was looked for and what to install.
+Result<Programs> find_programs();
+
+/// Where they are, found or not: for --dry-run and questions.
+std::string replica_path();
+std::string data_server_path();
+
+}  // namespace poprun::launcher

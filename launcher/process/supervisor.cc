@@ -1,0 +1,109 @@
+#include "launcher/process/supervisor.h"
+
+#include <csignal>
+#include <utility>
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include "launcher/mpi/mpi_session.h"
+#include "launcher/process/guard.h"
+
+namespace poprun::launcher {
+
+Supervisor::Supervisor(asio::io_context& loop) : loop_(loop), exits_(loop, SIGCHLD) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  wait_for_exits();
+}
+
+Status Supervisor::start_mpirun(const Child::Program& program, Child::OnLine on_stdout,
+                                Child::OnLine on_stderr, OnExit on_exit) {
+  POPRUN_TRY(
+      start(mpirun_, program, std::move(on_stdout), std::move(on_stderr), std::move(on_exit)));
+  POPRUN_ASSIGN(guard_, start_guard(mpirun_.child->pid()));
+  return {};
+}
+
+Status Supervisor::start_data_server(const Child::Program& program, Child::OnLine on_stdout,
+                                     Child::OnLine on_stderr, OnExit on_exit) {
+  return start(data_server_, program, std::move(on_stdout), std::move(on_stderr),
+               std::move(on_exit));
+}
+
+Status Supervisor::start_inquiry(const Child::Program& program, Child::OnLine on_stdout,
+                                 Child::OnLine on_stderr, OnExit on_exit) {
+  return start(inquiry_, program, std::move(on_stdout), std::move(on_stderr), std::move(on_exit));
+}
+
+Status Supervisor::start(Process& process, const Child::Program& program, Child::OnLine on_stdout,
+                         Child::OnLine on_stderr, OnExit on_exit) {
+  POPRUN_ASSIGN(process.child,
+                Child::start(loop_, program, std::move(on_stdout), std::move(on_stderr)));
+  process.on_exit = std::move(on_exit);
+  return {};
+}
+
+void Supervisor::terminate(std::span<const pid_t> replicas) {
+  if (mpirun_.runs()) {
+    for (const pid_t replica : replicas) {
+      // The pid came over the wire: only mpirun's own children are ours to kill.
+      if (parent_of(replica) == mpirun_.child->pid()) {
+        kill(replica, SIGKILL);
+      }
+    }
+    mpirun_.child->signal(SIGTERM);
+  }
+  terminate_data_server();
+}
+
+void Supervisor::terminate_data_server() {
+  if (data_server_.runs()) {
+    data_server_.child->signal(SIGTERM);
+  }
+}
+
+void Supervisor::kill_all() {
+  for (const Process* process : {&mpirun_, &data_server_, &inquiry_}) {
+    if (process->runs()) {
+      process->child->signal(SIGKILL);
+    }
+  }
+  // What mpirun leaves behind becomes our child, and is found in the next round.
+  for (const pid_t child : children_of_this_process()) {
+    kill(child, SIGKILL);
+  }
+}
+
+void Supervisor::remove_leftovers() const {
+  if (mpirun_.child != nullptr) {
+    remove_mpi_session(mpirun_.child->pid());
+  }
+}
+
+void Supervisor::wait_for_exits() {
+  exits_.async_wait([this](const asio::error_code& error, int /*signal*/) {
+    if (!error) {
+      reap();
+      wait_for_exits();
+    }
+  });
+}
+
+void Supervisor::reap() {
+  int status = 0;
+  for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    for (Process* process : {&mpirun_, &data_server_, &inquiry_}) {
+      if (process->runs() && process->child->pid() == pid) {
+        process->ended = true;
+        if (process == &mpirun_) {
+          kill(guard_, SIGKILL);
+          waitpid(guard_, nullptr, 0);
+        }
+        process->child->drain();
+        process->on_exit(status);
+      }
+    }
+  }
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include <asio/io_context.hpp>
+#include <asio/signal_set.hpp>
+#include <sys/types.h>
+
+#include "launcher/process/child.h"
+#include "replica/base/error.h"
+
+namespace poprun::launcher {
+
+/// The processes of a job: mpirun, the data server where we started it, and a replica that answers
+/// a question. Knows how to end them all, nothing of why. Belongs to the loop's thread.
+///
+/// This process becomes the one that adopts orphans below it, so that `kill_all` finds everything
+/// on this machine even after mpirun died.
+class Supervisor {
+ public:
+  /// `status` is that of waitpid. Comes once, after the last line of the program.
+  using OnExit = std::function<void(int status)>;
+
+  explicit Supervisor(asio::io_context& loop);
+
+  /// Errors as Child::start. mpirun ends in order even if this process is killed (guard.h).
+  Status start_mpirun(const Child::Program& program, Child::OnLine on_stdout,
+                      Child::OnLine on_stderr, OnExit on_exit);
+  Status start_data_server(const Child::Program& program, Child::OnLine on_stdout,
+                           Child::OnLine on_stderr, OnExit on_exit);
+  Status start_inquiry(const Child::Program& program, Child::OnLine on_stdout,
+                       Child::OnLine on_stderr, OnExit on_exit);
+
+  /// Requires: it was started.
+  [[nodiscard]] pid_t mpirun_pid() const { return mpirun_.child->pid(); }
+
+  [[nodiscard]] bool anything_runs() const { return mpirun_.runs() || data_server_.runs(); }
+
+  /// Ends mpirun and the data server in their own orderly way, which mpirun takes 2 s for. The
+  /// `replicas` that are mpirun's children on this machine are killed at once: they have nothing
+  /// left to save, and a stopped one would not hear anything else.
+  void terminate(std::span<const pid_t> replicas);
+
+  /// SIGTERM to the data server alone.
+  void terminate_data_server();
+
+  /// SIGKILL to everything below this process.
+  void kill_all();
+
+  /// What mpirun could not remove itself, if it was killed. Requires: nothing runs any more.
+  void remove_leftovers() const;
+
+ private:
+  struct Process {
+    std::unique_ptr<Child> child;
+    OnExit on_exit;
+    bool ended = false;
+
+    [[nodiscard]] bool runs() const { return child != nullptr && !ended; }
+  };
+
+  void wait_for_exits();
+  void reap();
+  Status start(Process& process, const Child::Program& program, Child::OnLine on_stdout,
+               Child::OnLine on_stderr, OnExit on_exit);
+
+  asio::io_context& loop_;
+  asio::signal_set exits_;
+  Process mpirun_;
+  pid_t guard_ = 0;  ///< Of mpirun; ours to kill as long as mpirun runs.
+  Process data_server_;
+  Process inquiry_;
+};
+
+}  // namespace poprun::launcher

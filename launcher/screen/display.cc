@@ -1,0 +1,71 @@
+#include "launcher/screen/display.h"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "replica/base/text.h"
+
+namespace poprun::launcher {
+namespace {
+
+constexpr double kPlainProgressSeconds = 10;
+
+}  // namespace
+
+void Display::take(const proto::ReportItem& item) {
+  if (item.has_shape()) {
+    show_shape(item.shape());
+  } else if (item.has_step()) {
+    progress_.step(item.step());
+  } else if (item.has_evaluation()) {
+    show_evaluation(item.evaluation());
+  }
+}
+
+void Display::show_shape(const proto::JobShape& shape) {
+  progress_.shape(shape);
+  const std::string work =
+      config_.inference()
+          ? fmt::format("inference, {} batches of {}", grouped(shape.total_steps()),
+                        counted(shape.samples_per_step(), "sample"))
+          : fmt::format("{} of {} ({} an epoch)", counted(shape.total_steps(), "step"),
+                        counted(shape.samples_per_step(), "sample"),
+                        grouped(shape.steps_per_epoch()));
+  console_.say(fmt::format(
+      "{} on {}: {} parameters, {}, {:.1f} of {:.1f} MiB an IPU", config_.model().name(),
+      counted(config_.topology().num_replicas(), "replica"), grouped(shape.parameter_count()), work,
+      to_mebibytes(shape.planned_peak_bytes()), to_mebibytes(shape.memory_capacity_bytes())));
+  for (const std::string& note : shape.notes()) {
+    console_.say(fmt::format("note: {}", note));
+  }
+}
+
+void Display::show_evaluation(const proto::EvaluationMetrics& metrics) {
+  if (!config_.inference()) {
+    const std::string accuracy =
+        metrics.accuracy() < 0 ? ""
+                               : fmt::format("test accuracy {:.2f} %, ", 100 * metrics.accuracy());
+    console_.say(fmt::format("epoch {}, step {}: {}test loss {:.4f}, {} items", metrics.epoch(),
+                             metrics.step(), accuracy, metrics.loss(), grouped(metrics.items())));
+  }
+}
+
+void Display::refresh(double now) {
+  if (console_.has_live_line()) {
+    console_.live(progress_.line(console_.width() - 1));
+  } else if (progress_.done() > shown_done_ &&
+             (shown_done_ == 0 || now - shown_at_ >= kPlainProgressSeconds)) {
+    shown_at_ = now;
+    shown_done_ = progress_.done();
+    console_.say(progress_.line(std::string::npos));
+  }
+}
+
+void Display::end() {
+  if (progress_.done() > shown_done_ && !console_.has_live_line()) {
+    console_.say(progress_.line(std::string::npos));
+  }
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/mpi/tagged_lines.h"
+#include "launcher/outputs/result_files.h"
+#include "launcher/placement/placement.h"
+#include "launcher/screen/console.h"
+
+namespace poprun::launcher {
+
+/// Where a line that mpirun hands us goes: to the screen with instance and host in front, into the
+/// log of its replica, or, mpirun's own words, nowhere unless asked for.
+class OutputRouter {
+ public:
+  struct Setup {
+    std::int64_t only_instance = -1;  ///< Show this instance alone; -1: all.
+    bool show_mpirun = false;
+    bool show_info = false;  ///< Replicas' own I lines too; their logs have them in any case.
+  };
+
+  /// All three must outlive this.
+  OutputRouter(Console& console, ReplicaLogs& logs, const Placement& placement, Setup setup);
+
+  /// One line of mpirun's standard output or error. An error means that a log can't be written.
+  Status take(std::string_view line, bool is_stderr);
+
+  /// Shows mpirun's own lines, where asked for. Until then they wait, so that the first cause of a
+  /// failure can be said first.
+  void release_mpirun_lines();
+
+  /// How many of mpirun's own lines wait.
+  [[nodiscard]] std::size_t held_lines() const { return held_.size(); }
+
+  [[nodiscard]] const MpirunNotices& notices() const { return notices_; }
+
+  /// True where the instance wrote anything.
+  [[nodiscard]] bool has_lines(std::uint32_t instance) const { return has_lines_[instance]; }
+
+  /// The last lines of an instance that were not shown.
+  [[nodiscard]] std::vector<std::string> hidden_lines(std::uint32_t instance) const;
+
+ private:
+  void take_mpirun(const std::string& line);
+  Status take_instance(const TaggedLine& line);
+  [[nodiscard]] bool is_shown(std::uint32_t instance) const {
+    return setup_.only_instance < 0 || setup_.only_instance == static_cast<std::int64_t>(instance);
+  }
+
+  Console& console_;
+  ReplicaLogs& logs_;
+  const Placement& placement_;
+  Setup setup_;
+  TagReader stdout_tags_;
+  TagReader stderr_tags_;
+  MpirunNotices notices_;
+  std::vector<std::string> held_;
+  std::vector<bool> has_lines_;                  ///< [num_instances]
+  std::vector<std::deque<std::string>> hidden_;  ///< [num_instances] the last few.
+};
+
+}  // namespace poprun::launcher

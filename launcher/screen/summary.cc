@@ -1,0 +1,94 @@
+#include "launcher/screen/summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "replica/base/text.h"
+
+namespace poprun::launcher {
+namespace {
+
+std::string rate(double samples_per_second) {
+  return fmt::format(
+      "{} samples/s",
+      grouped(static_cast<std::uint64_t>(std::llround(std::max(0.0, samples_per_second)))));
+}
+
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+void add_results(Rows& rows, const proto::Profile& profile) {
+  const proto::Outcome& outcome = profile.outcome();
+  const bool has_accuracy = outcome.test_accuracy() >= 0;
+  const std::string items = fmt::format(" of {} items", grouped(outcome.test_items()));
+  if (outcome.test_items() > 0 && has_accuracy) {
+    rows.emplace_back("test accuracy",
+                      fmt::format("{:.2f} %{}", 100 * outcome.test_accuracy(), items));
+  }
+  if (outcome.test_items() > 0) {
+    rows.emplace_back("test loss",
+                      fmt::format("{:.4f}{}", outcome.test_loss(), has_accuracy ? "" : items));
+  }
+  if (profile.config().inference()) {
+    return;
+  }
+  rows.emplace_back("final loss", fmt::format("{:.4f} (last training step)", outcome.final_loss()));
+  rows.emplace_back(
+      "steps", fmt::format("{}{}{}", grouped(outcome.steps()),
+                           outcome.epochs() > 0 ? " in " + counted(outcome.epochs(), "epoch") : "",
+                           outcome.drained() ? ", stopped early on request" : ""));
+  if (outcome.loss_scale() > 0) {
+    rows.emplace_back("loss scale", fmt::format("{:g}, {} steps skipped", outcome.loss_scale(),
+                                                grouped(outcome.skipped_steps())));
+  }
+}
+
+void add_times(Rows& rows, const proto::Profile& profile) {
+  const proto::WallTime& wall = profile.wall();
+  const proto::DeviceTime& device = profile.device();
+  const bool inference = profile.config().inference();
+  rows.emplace_back(
+      "start-up", fmt::format("{:.2f} s wall, from command to first step", wall.startup_seconds()));
+  rows.emplace_back(inference ? "inference" : "training",
+                    fmt::format("{:.2f} s wall, {}",
+                                inference ? wall.evaluation_seconds() : wall.training_seconds(),
+                                rate(wall.samples_per_second())));
+  rows.emplace_back(
+      "  of it",
+      fmt::format("{:.2f} s operators, {:.2f} s exchange, {:.2f} s waiting for data",
+                  wall.compute_seconds(), wall.exchange_seconds(), wall.host_stream_seconds()));
+  rows.emplace_back(
+      inference ? "device batch" : "device step",
+      fmt::format("{}, {} (device clock, {}, modelled)", duration_text(device.step_seconds()),
+                  rate(device.samples_per_second()), profile.config().device().ipu()));
+}
+
+void add_memory(Rows& rows, const proto::Profile& profile) {
+  for (int ipu = 0; ipu < profile.planned_memory_size(); ++ipu) {
+    const proto::IpuMemory& memory = profile.planned_memory(ipu);
+    rows.emplace_back(
+        profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
+        fmt::format("{} peak of {}, {} always live", mebibytes_text(memory.peak()),
+                    mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live())));
+  }
+}
+
+}  // namespace
+
+std::string summary(const proto::Profile& profile, const std::string& result_folder) {
+  Rows rows;
+  add_results(rows, profile);
+  add_times(rows, profile);
+  add_memory(rows, profile);
+  rows.emplace_back("results in", result_folder);
+  std::string text;
+  for (const auto& [name, value] : rows) {
+    text += fmt::format("{:<14} {}\n", name, value);
+  }
+  return text;
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,113 @@
+#include "launcher/verdict/deadlines.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace poprun::launcher {
+namespace {
+
+constexpr double kLookSeconds = 0.1;
+constexpr double kHoldSeconds = 2;  // For mpirun's lines, until it is clear that nothing failed.
+constexpr double kOversleptSeconds = 1;    // Awake this late: it was us who did not run.
+constexpr double kToldSeconds = 4;         // And then the user should know.
+constexpr double kLostTouchSeconds = 2.5;  // mpirun tells a signal about 2 s after the death.
+constexpr double kOneSideSeconds = 0.5;
+constexpr double kQuietSeconds = 4;  // And two heartbeats: no machine is so busy.
+constexpr double kStopSeconds = 1.5;
+constexpr double kStopSecondsMax = 4;
+
+double patience(Deadlines::Trouble kind) {
+  switch (kind) {
+    case Deadlines::Trouble::kCause:
+      return 0;
+    case Deadlines::Trouble::kOneSide:
+      return kOneSideSeconds;
+    case Deadlines::Trouble::kDumps:
+      return Deadlines::kDumpSeconds;
+    case Deadlines::Trouble::kLostTouch:
+      return kLostTouchSeconds;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Deadlines::Deadlines(const Limits& limits, double launched_at)
+    : limits_(limits), launched_at_(launched_at), woke_at_(launched_at) {}
+
+void Deadlines::trouble(Trouble kind, double now) {
+  const double at = now + patience(kind);
+  judge_at_ = std::min(judge_at_.value_or(at), at);
+}
+
+void Deadlines::dump_came(double now) {
+  if (judge_at_) {
+    judge_at_ = now + kDumpSeconds;
+  }
+}
+
+void Deadlines::draining(bool all_steps_done, double now) {
+  drained_at_ = all_steps_done ? std::numeric_limits<double>::infinity() : now + kDrainSeconds;
+}
+
+Deadlines::Slept Deadlines::woke(double now) {
+  const double seconds = now - std::exchange(woke_at_, now);
+  return {.seconds = seconds,
+          .excuses_silence = seconds > kOversleptSeconds,
+          .is_worth_telling = seconds > kToldSeconds};
+}
+
+std::vector<Deadlines::Timer> Deadlines::timers(const Facts& facts) const {
+  if (stopping_since_) {
+    const double patience = facts.processes_run ? kStopSecondsMax : 0;
+    return {{Due::kFinish, *stopping_since_ + patience},
+            {Due::kKill, *stopping_since_ + kStopSeconds}};
+  }
+  std::vector<Timer> timers;
+  if (judge_at_) {
+    timers.push_back({Due::kVerdict, *judge_at_});
+  } else if (facts.oldest_heartbeat) {
+    timers.push_back({Due::kSilence, *facts.oldest_heartbeat + limits_.heartbeat_timeout});
+  }
+  if (facts.joining) {
+    timers.push_back({Due::kAbsence, launched_at_ + limits_.join_timeout});
+  }
+  if (facts.done) {
+    timers.push_back({Due::kMpirunEnd, left_at_ + limits_.heartbeat_timeout});
+  }
+  if (drained_at_) {
+    timers.push_back({Due::kDrainEnd, *drained_at_});
+  }
+  if (limits_.job_timeout > 0) {
+    timers.push_back({Due::kJobTimeout, launched_at_ + limits_.job_timeout});
+  }
+  return timers;
+}
+
+Deadlines::Due Deadlines::due(const Facts& facts, double now) const {
+  for (const auto& [what, at] : timers(facts)) {
+    if (now >= at) {
+      return what;
+    }
+  }
+  return Due::kNothing;
+}
+
+bool Deadlines::shows_mpirun_lines(double now) const {
+  return !judge_at_ && now >= line_held_at_ + kHoldSeconds;
+}
+
+double Deadlines::next(const Facts& facts, double now) const {
+  double next = now + kLookSeconds;
+  for (const auto& [what, at] : timers(facts)) {
+    next = at > now ? std::min(next, at) : next;
+  }
+  return next;
+}
+
+double Deadlines::quiet_seconds() const {
+  return kQuietSeconds + 2 * limits_.heartbeat_interval;
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace poprun::launcher {
+
+/// How long a job waits for what, and what is due when it has waited long enough. A pure policy:
+/// knows no clock and no timer, all times are seconds of one clock that come in. The event loop
+/// tells it what happened, sleeps until `next` and does what is `due`.
+class Deadlines {
+ public:
+  /// What the user may choose; seconds.
+  struct Limits {
+    double heartbeat_interval = 0;
+    double heartbeat_timeout = 0;  ///< Also for mpirun to end once all instances have left.
+    double join_timeout = 0;       ///< For all instances to join, from the launch on.
+    double job_timeout = 0;        ///< For everything, from the launch on; 0: none.
+  };
+
+  /// Kinds of trouble, by how long news that explain it may take to come.
+  enum class Trouble : std::uint8_t {
+    kCause,      ///< Somebody said or saw why: there is nothing to wait for.
+    kOneSide,    ///< One replica's view of an exchange: the others' words may be worth more.
+    kDumps,      ///< A number ended a step: replica 0 may be sending what it dumped of it.
+    kLostTouch,  ///< A heartbeat connection broke: mpirun may know how the process ended.
+  };
+
+  /// What a job is at a moment.
+  struct Facts {
+    bool joining = false;        ///< The dataset is known, and an instance has not joined yet.
+    bool done = false;           ///< The results are complete, and all instances have left.
+    bool processes_run = false;  ///< mpirun or the data server.
+    std::optional<double> oldest_heartbeat = {};  ///< The last of whoever is silent for longest.
+  };
+
+  enum class Due : std::uint8_t {
+    kNothing,
+    kVerdict,     ///< There was trouble, and its news had their time.
+    kSilence,     ///< An instance gave no heartbeat for too long.
+    kAbsence,     ///< An instance did not join.
+    kMpirunEnd,   ///< The job is done, and mpirun goes on.
+    kDrainEnd,    ///< A drained job had its time to finish the step.
+    kJobTimeout,  ///< The job took longer than it may.
+    kKill,        ///< Stopping: what did not end when it was asked has to be killed. Stays due.
+    kFinish,      ///< Stopping: all ended, or there was time enough.
+  };
+
+  /// Did the launcher itself not run (Ctrl-Z, a blocked terminal, the machine asleep)?
+  struct Slept {
+    double seconds = 0;
+    bool excuses_silence = false;  ///< What came late is not the others' fault.
+    bool is_worth_telling = false;
+  };
+
+  /// For a drained job to finish its step and save.
+  static constexpr double kDrainSeconds = 3;
+  /// Between two pieces of what replica 0 dumped.
+  static constexpr double kDumpSeconds = 2;
+
+  Deadlines(const Limits& limits, double launched_at);
+
+  /// What happened, at `now`.
+  void trouble(Trouble kind, double now);
+  /// A verdict that is to come waits for the next piece.
+  void dump_came(double now);
+  void mpirun_line_held(double now) { line_held_at_ = now; }
+  void left(double now) { left_at_ = now; }
+  /// Asked to end: in its own time where all steps are done and only results are to come.
+  void draining(bool all_steps_done, double now);
+  void stopping(double now) { stopping_since_ = now; }
+  /// The loop woke, or looks at its clock before it judges.
+  Slept woke(double now);
+
+  /// The most urgent thing to do.
+  [[nodiscard]] Due due(const Facts& facts, double now) const;
+
+  /// True where mpirun's own lines need not wait for a first cause of failure any more.
+  [[nodiscard]] bool shows_mpirun_lines(double now) const;
+
+  /// When to wake: at the first deadline after `now`, and at the latest in a tenth of a second, to
+  /// refresh the screen, write the files, and look at what tells nobody when it changes.
+  [[nodiscard]] double next(const Facts& facts, double now) const;
+
+  /// Silence that is suspicious once others lost touch, too.
+  [[nodiscard]] double quiet_seconds() const;
+
+ private:
+  struct Timer {
+    Due what;
+    double at;
+  };
+
+  /// All deadlines there are, the most urgent first.
+  [[nodiscard]] std::vector<Timer> timers(const Facts& facts) const;
+
+  Limits limits_;
+  double launched_at_;
+  double woke_at_;
+  double line_held_at_ = 0;
+  double left_at_ = 0;  ///< When the last instance so far left.
+  std::optional<double> judge_at_;
+  std::optional<double> drained_at_;
+  std::optional<double> stopping_since_;
+};
+
+}  // namespace poprun::launcher

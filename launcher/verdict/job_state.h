@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "launcher/mpi/tagged_lines.h"
+#include "launcher/placement/placement.h"
+#include "proto/coordinator.pb.h"
+#include "replica/base/error.h"
+
+namespace poprun::launcher {
+
+struct ReplicaView {
+  std::uint64_t step = 0;  ///< Training steps completed.
+  std::string activity;    ///< What it does now; empty before its first life sign.
+  double since = 0;        ///< When the activity began.
+};
+
+/// An instance is expected, then joined, then gone: it left, or it is lost.
+struct InstanceView {
+  std::string host;       ///< Where it was placed; what it says itself once joined.
+  std::uint32_t pid = 0;  ///< On that host; 0 until joined.
+  bool joined = false;
+  bool left = false;  ///< It ended its life signs itself.
+  bool lost = false;  ///< Its life signs broke off.
+  double last_sign = 0;
+  std::vector<ReplicaView> replicas;
+};
+
+/// What the launcher knows of the instances, from their own words and from mpirun. Pure
+/// bookkeeping: time comes in as seconds of one clock, nothing is started or stopped here.
+/// post_mortem.h draws the conclusions.
+class JobState {
+ public:
+  JobState(const Placement& placement, double now);
+
+  /// Errors
+  ///   kUnreachable  no such instance, one that is there already, or another version.
+  Status join(const proto::JoinRequest& request, double now);
+  /// Counts until there is trouble.
+  void beat(const proto::Beat& beat, double now);
+  void leave(std::uint32_t instance, bool orderly);
+  void failure(const proto::Failure& failure) { failures_.push_back(failure); }
+  void rank_end(const RankEnd& end) { rank_end_ = end; }
+  /// The launcher itself slept (Ctrl-Z, a blocked terminal): nobody was silent meanwhile.
+  void forgive_silence(double now);
+
+  [[nodiscard]] const Placement& placement() const { return placement_; }
+  [[nodiscard]] std::span<const InstanceView> instances() const { return instances_; }
+  /// Why instances said they would exit, in order of arrival.
+  [[nodiscard]] std::span<const proto::Failure> failures() const { return failures_; }
+  /// The instance whose life signs broke off first, of those that had not said why.
+  [[nodiscard]] std::optional<std::uint32_t> first_lost() const { return first_lost_; }
+  /// What mpirun noticed.
+  [[nodiscard]] const std::optional<RankEnd>& rank_end() const { return rank_end_; }
+
+  [[nodiscard]] bool all_joined() const;
+  [[nodiscard]] bool all_left() const;
+  [[nodiscard]] bool any_trouble() const { return !failures_.empty() || first_lost_ || rank_end_; }
+  /// The highest step any replica has done.
+  [[nodiscard]] std::uint64_t step() const;
+
+  /// The last life sign of whoever of those that are there is silent for longest.
+  [[nodiscard]] std::optional<double> oldest_heartbeat() const;
+  /// The instances that gave no life sign for `timeout` seconds though they are there.
+  [[nodiscard]] std::vector<std::uint32_t> silent(double now, double timeout) const;
+
+ private:
+  Placement placement_;
+  std::vector<InstanceView> instances_;
+  std::vector<proto::Failure> failures_;
+  std::optional<std::uint32_t> first_lost_;
+  std::optional<RankEnd> rank_end_;
+};
+
+}  // namespace poprun::launcher

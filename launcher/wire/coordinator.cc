@@ -1,0 +1,329 @@
+#include "launcher/wire/coordinator.h"
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <asio/post.hpp>
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+
+#include "launcher/wire/senders.h"
+#include "proto/coordinator.grpc.pb.h"
+
+namespace poprun::launcher {
+namespace {
+
+constexpr std::chrono::milliseconds kShutdownGrace{200};
+
+grpc::Status refused(const Status& status) {
+  return status ? grpc::Status::OK
+                : grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, status.error().message);
+}
+
+grpc::Status wrong_token() {
+  return {grpc::StatusCode::UNAUTHENTICATED, "wrong or missing job token (POPRUN_EMU_TOKEN)"};
+}
+
+/// The code is CoordinatorClient::join's to know.
+grpc::Status job_is_over() {
+  return {grpc::StatusCode::ABORTED, "the job is over"};
+}
+
+/// Ends a streaming call at once.
+template <typename Reactor>
+class Refusing final : public Reactor {
+ public:
+  explicit Refusing(const grpc::Status& status) { this->Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+/// The reactors post what happened to the loop, and the loop starts their next operation: so no two
+/// threads ever touch one.
+class Coordinator::Service final : public proto::Coordinator::CallbackService {
+ public:
+  Service(asio::io_context& loop, CoordinatorEvents& events, Setup setup)
+      : loop_(loop), events_(events), setup_(std::move(setup)) {}
+
+  Status listen() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(fmt::format("{}:0", setup_.bind_host),
+                             grpc::InsecureServerCredentials(), &port_);
+    // Replicas send keepalive pings; don't take them for abuse.
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || port_ == 0) {
+      return fail(ErrorCode::kHostResources,
+                  fmt::format("no port on {} could be opened for the replicas", setup_.bind_host));
+    }
+    return {};
+  }
+
+  [[nodiscard]] int port() const { return port_; }
+
+  void open(const proto::JoinReply& reply) {
+    reply_ = reply;
+    for (const PendingJoin& join : std::exchange(pending_joins_, {})) {
+      answer(join);
+    }
+  }
+
+  void request_drain() {
+    draining_ = true;
+    for (HeartbeatReactor* heartbeat : heartbeats_) {
+      heartbeat->send_drain();
+    }
+  }
+
+  void close() {
+    closed_ = true;
+    for (const PendingJoin& join : std::exchange(pending_joins_, {})) {
+      join.reactor->Finish(job_is_over());
+    }
+    for (grpc::ServerUnaryReactor* failed : std::exchange(failed_, {})) {
+      failed->Finish(grpc::Status::OK);
+    }
+  }
+
+  void stop(std::function<void()> stopped) {
+    close();
+    // Shutdown waits for calls whose ends need the loop, so it can't run on the loop.
+    stopper_ = std::thread([this, stopped = std::move(stopped)] {
+      server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+      asio::post(loop_, stopped);
+    });
+  }
+
+  ~Service() override {
+    if (stopper_.joinable()) {
+      stopper_.join();
+    }
+  }
+
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
+                                 const proto::JoinRequest* request,
+                                 proto::JoinReply* reply) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    if (!authorised(*context)) {
+      reactor->Finish(wrong_token());
+      return reactor;
+    }
+    asio::post(loop_, [this, reactor, request = *request, reply] {
+      if (closed_) {
+        reactor->Finish(job_is_over());
+      } else if (const Status taken = events_.on_join(request); !taken) {
+        reactor->Finish(refused(taken));
+      } else if (reply_) {
+        answer({reactor, reply});
+      } else {
+        pending_joins_.push_back({reactor, reply});
+      }
+    });
+    return reactor;
+  }
+
+  grpc::ServerBidiReactor<proto::Beat, proto::Directive>* Heartbeat(
+      grpc::CallbackServerContext* context) override {
+    if (!authorised(*context)) {
+      return new Refusing<grpc::ServerBidiReactor<proto::Beat, proto::Directive>>(wrong_token());
+    }
+    return new HeartbeatReactor(*this);
+  }
+
+  grpc::ServerReadReactor<proto::ReportItem>* Report(grpc::CallbackServerContext* context,
+                                                     proto::ReportReply* /*reply*/) override {
+    if (!authorised(*context)) {
+      return new Refusing<grpc::ServerReadReactor<proto::ReportItem>>(wrong_token());
+    }
+    return new ReportReactor(*this);
+  }
+
+  grpc::ServerUnaryReactor* Fail(grpc::CallbackServerContext* context,
+                                 const proto::Failure* failure,
+                                 proto::FailReply* /*reply*/) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    if (!authorised(*context)) {
+      reactor->Finish(wrong_token());
+      return reactor;
+    }
+    asio::post(loop_, [this, reactor, failure = *failure] {
+      events_.on_failure(failure);
+      if (closed_) {
+        reactor->Finish(grpc::Status::OK);
+      } else {
+        failed_.push_back(reactor);
+      }
+    });
+    return reactor;
+  }
+
+  grpc::ServerWriteReactor<proto::TensorChunk>* SendWeights(
+      grpc::CallbackServerContext* context, const proto::WeightsRequest* /*request*/) override {
+    if (!authorised(*context)) {
+      return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(wrong_token());
+    }
+    return send_tensors(setup_.initial_weights);
+  }
+
+  grpc::ServerWriteReactor<proto::OnnxModelPiece>* SendModel(
+      grpc::CallbackServerContext* context, const proto::ModelRequest* /*request*/) override {
+    if (!authorised(*context)) {
+      return new Refusing<grpc::ServerWriteReactor<proto::OnnxModelPiece>>(wrong_token());
+    }
+    return send_onnx_file(setup_.onnx_model);
+  }
+
+ private:
+  struct PendingJoin {
+    grpc::ServerUnaryReactor* reactor;
+    proto::JoinReply* reply;
+  };
+
+  class HeartbeatReactor final : public grpc::ServerBidiReactor<proto::Beat, proto::Directive> {
+   public:
+    explicit HeartbeatReactor(Service& service) : service_(service) { StartRead(&beat_); }
+
+    void OnReadDone(bool ok) override {
+      asio::post(service_.loop_, [this, ok] { ok ? take_beat() : end(); });
+    }
+    void OnCancel() override { cancelled_ = true; }
+    // Only here it is known for sure whether the other side ended the call or died.
+    void OnDone() override {
+      asio::post(service_.loop_, [this] {
+        service_.heartbeats_.erase(this);
+        if (known_) {
+          service_.events_.on_leave(instance_, !cancelled_);
+        }
+        delete this;
+      });
+    }
+
+    void send_drain() {
+      if (!drain_sent_ && !ended_) {
+        drain_sent_ = true;
+        directive_.set_drain(true);
+        StartWrite(&directive_);
+      }
+    }
+
+   private:
+    void take_beat() {
+      known_ = true;
+      instance_ = beat_.instance();
+      service_.heartbeats_.insert(this);
+      service_.events_.on_beat(beat_);
+      if (service_.draining_) {
+        send_drain();
+      }
+      StartRead(&beat_);
+    }
+
+    void end() {
+      ended_ = true;
+      Finish(grpc::Status::OK);
+    }
+
+    Service& service_;
+    proto::Beat beat_;
+    proto::Directive directive_;
+    std::uint32_t instance_ = 0;
+    bool known_ = false;
+    bool drain_sent_ = false;
+    bool ended_ = false;
+    std::atomic<bool> cancelled_ = false;
+  };
+
+  class ReportReactor final : public grpc::ServerReadReactor<proto::ReportItem> {
+   public:
+    explicit ReportReactor(Service& service) : service_(service) { StartRead(&item_); }
+    void OnReadDone(bool ok) override {
+      asio::post(service_.loop_, [this, ok] { ok ? take_item() : end(); });
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    void take_item() {
+      const Status taken = service_.events_.on_report(item_);
+      taken ? StartRead(&item_) : Finish(refused(taken));
+    }
+    void end() { Finish(refused(service_.events_.on_report_end())); }
+
+    Service& service_;
+    proto::ReportItem item_;
+  };
+
+  [[nodiscard]] bool authorised(const grpc::CallbackServerContext& context) const {
+    if (setup_.token.empty()) {
+      return true;
+    }
+    const auto given = context.client_metadata().find("poprun-token");
+    return given != context.client_metadata().end() &&
+           std::string_view(given->second.data(), given->second.size()) == setup_.token;
+  }
+
+  void answer(const PendingJoin& join) {
+    *join.reply = *reply_;
+    join.reply->set_seconds_since_launch(monotonic_seconds() - setup_.launched_at);
+    join.reactor->Finish(grpc::Status::OK);
+  }
+
+  asio::io_context& loop_;
+  CoordinatorEvents& events_;
+  Setup setup_;
+  int port_ = 0;
+
+  // Owned by the loop's thread.
+  std::optional<proto::JoinReply> reply_;
+  std::vector<PendingJoin> pending_joins_;
+  std::vector<grpc::ServerUnaryReactor*> failed_;  ///< Instances that wait to be let go.
+  std::set<HeartbeatReactor*> heartbeats_;
+  bool draining_ = false;
+  bool closed_ = false;
+
+  std::unique_ptr<grpc::Server> server_;
+  std::thread stopper_;
+};
+
+Result<std::unique_ptr<Coordinator>> Coordinator::start(asio::io_context& loop,
+                                                        CoordinatorEvents& events, Setup setup) {
+  auto service = std::make_unique<Service>(loop, events, std::move(setup));
+  POPRUN_TRY(service->listen());
+  return std::unique_ptr<Coordinator>(new Coordinator(std::move(service)));
+}
+
+Coordinator::Coordinator(std::unique_ptr<Service> service) : service_(std::move(service)) {}
+
+Coordinator::~Coordinator() = default;
+
+int Coordinator::port() const {
+  return service_->port();
+}
+
+void Coordinator::open(const proto::JoinReply& reply) {
+  service_->open(reply);
+}
+
+void Coordinator::close() {
+  service_->close();
+}
+
+void Coordinator::request_drain() {
+  service_->request_drain();
+}
+
+void Coordinator::stop(std::function<void()> stopped) {
+  service_->stop(std::move(stopped));
+}
+
+double monotonic_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace poprun::launcher

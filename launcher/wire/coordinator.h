@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <asio/io_context.hpp>
+
+#include "launcher/outputs/onnx_file.h"
+#include "launcher/outputs/safetensors.h"
+#include "proto/coordinator.pb.h"
+#include "replica/base/error.h"
+
+/// The gRPC side of a job: the Coordinator service of proto/coordinator.proto.
+///
+/// gRPC's threads only post to the loop; the loop's thread owns all state, here and in the job.
+namespace poprun::launcher {
+
+/// What instances tell the job. Every call comes on the loop's thread.
+class CoordinatorEvents {
+ public:
+  CoordinatorEvents() = default;
+  CoordinatorEvents(const CoordinatorEvents&) = delete;
+  CoordinatorEvents& operator=(const CoordinatorEvents&) = delete;
+  virtual ~CoordinatorEvents() = default;
+
+  /// An error refuses the instance, with its message.
+  virtual Status on_join(const proto::JoinRequest& request) = 0;
+  virtual void on_beat(const proto::Beat& beat) = 0;
+  /// The life signs of an instance ended; `orderly` when the instance said so itself.
+  virtual void on_leave(std::uint32_t instance, bool orderly) = 0;
+  /// An error ends the report stream, with its message.
+  virtual Status on_report(const proto::ReportItem& item) = 0;
+  /// The report is complete, or broke off. An error goes to the replica, with its message.
+  virtual Status on_report_end() = 0;
+  /// The instance stays until `Coordinator::close`.
+  virtual void on_failure(const proto::Failure& failure) = 0;
+};
+
+class Coordinator {
+ public:
+  struct Setup {
+    std::string bind_host;   ///< "127.0.0.1" or "0.0.0.0"; the port is chosen by the system.
+    std::string token;       ///< Asked of every call; empty: none is asked.
+    double launched_at = 0;  ///< `monotonic_seconds()` at the launcher's start.
+    const std::vector<Tensor>& initial_weights;  ///< What replica 0 begins from; may be none.
+    const OnnxFile& onnx_model;                  ///< Likewise. Both outlive the coordinator.
+  };
+
+  /// Listens and serves. `loop` and `events` must outlive `stop`.
+  ///
+  /// Errors
+  ///   kHostResources  no port could be bound.
+  static Result<std::unique_ptr<Coordinator>> start(asio::io_context& loop,
+                                                    CoordinatorEvents& events, Setup setup);
+
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+  /// Requires: `stop` ran and the loop with it, or no call ever came.
+  ~Coordinator();
+
+  [[nodiscard]] int port() const;
+
+  /// Answers all Joins, those that wait and those to come.
+  void open(const proto::JoinReply& reply);
+
+  /// The job is decided. Answers all Joins, likewise, with its end: those instances leave without a
+  /// word. Lets instances go that have failed.
+  void close();
+
+  /// Asks every instance to finish its step, save and leave, also those that beat later.
+  void request_drain();
+
+  /// Ends all calls, then posts `stopped` to the loop, which must keep running until then.
+  void stop(std::function<void()> stopped);
+
+ private:
+  class Service;
+  explicit Coordinator(std::unique_ptr<Service> service);
+
+  std::unique_ptr<Service> service_;
+};
+
+/// Seconds of a clock that never jumps; only differences mean something.
+double monotonic_seconds();
+
+}  // namespace poprun::launcher

@@ -1,0 +1,80 @@
+#include "launcher/wire/senders.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace poprun::launcher {
+namespace {
+
+constexpr std::size_t kPieceBytesMax = 1 << 20;
+
+class TensorSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
+ public:
+  explicit TensorSender(std::span<const Tensor> tensors) : tensors_(tensors) { send_next(); }
+  void OnWriteDone(bool ok) override { ok ? send_next() : Finish(grpc::Status::CANCELLED); }
+  void OnDone() override { delete this; }
+
+ private:
+  void send_next() {
+    if (tensor_ == tensors_.size()) {
+      Finish(grpc::Status::OK);
+      return;
+    }
+    const Tensor& tensor = tensors_[tensor_];
+    const std::size_t bytes = std::min(kPieceBytesMax, tensor.data.size() - sent_);
+    chunk_.set_name(tensor.name);
+    chunk_.set_type(element_type(tensor.dtype));
+    chunk_.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+    chunk_.set_data(tensor.data.substr(sent_, bytes));
+    sent_ += bytes;
+    chunk_.set_last(sent_ == tensor.data.size());
+    if (chunk_.last()) {
+      ++tensor_;
+      sent_ = 0;
+    }
+    StartWrite(&chunk_);
+  }
+
+  std::span<const Tensor> tensors_;
+  std::size_t tensor_ = 0;
+  std::size_t sent_ = 0;
+  proto::TensorChunk chunk_;
+};
+
+class OnnxSender final : public grpc::ServerWriteReactor<proto::OnnxModelPiece> {
+ public:
+  explicit OnnxSender(const OnnxFile& file) : rest_(file.bytes) {
+    piece_.set_file(file.name);
+    send_next();
+  }
+  void OnWriteDone(bool ok) override { ok ? send_next() : Finish(grpc::Status::CANCELLED); }
+  void OnDone() override { delete this; }
+
+ private:
+  void send_next() {
+    if (rest_.empty()) {
+      Finish(grpc::Status::OK);
+      return;
+    }
+    const std::string_view data = rest_.substr(0, kPieceBytesMax);
+    rest_.remove_prefix(data.size());
+    piece_.set_data(data.data(), data.size());
+    piece_.set_last(rest_.empty());
+    StartWrite(&piece_);
+  }
+
+  std::string_view rest_;
+  proto::OnnxModelPiece piece_;
+};
+
+}  // namespace
+
+grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors) {
+  return new TensorSender(tensors);
+}
+
+grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& file) {
+  return new OnnxSender(file);
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <span>
+
+#include <grpcpp/support/server_callback.h>
+
+#include "launcher/outputs/onnx_file.h"
+#include "launcher/outputs/safetensors.h"
+#include "proto/coordinator.pb.h"
+
+/// What the launcher sends in pieces. Each sender is a call of gRPC's that runs on its threads and
+/// ends by itself; what is sent must outlive it and not change.
+namespace poprun::launcher {
+
+grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors);
+
+grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& file);
+
+}  // namespace poprun::launcher

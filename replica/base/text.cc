@@ -1,0 +1,31 @@
+#include "replica/base/text.h"
+
+#include <fmt/format.h>
+
+namespace poprun {
+
+std::string group_digits(std::string digits) {
+  const std::size_t first = digits.starts_with('-') ? 1 : 0;
+  for (std::size_t place = digits.size(); place > first + 3; place -= 3) {
+    digits.insert(place - 3, ",");
+  }
+  return digits;
+}
+
+std::string counted(std::uint64_t number, std::string_view one) {
+  return fmt::format("{} {}{}", grouped(number), one, number == 1 ? "" : "s");
+}
+
+std::string mebibytes_text(std::uint64_t bytes) {
+  return fmt::format("{:.1f} MiB", to_mebibytes(bytes));
+}
+
+std::string duration_text(double seconds) {
+  if (seconds >= 1) {
+    return fmt::format("{:.2f} s", seconds);
+  }
+  return seconds >= 1e-3 ? fmt::format("{:.3f} ms", seconds * 1e3)
+                         : fmt::format("{:.1f} us", seconds * 1e6);
+}
+
+}  // namespace poprun

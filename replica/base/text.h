@@ -1,0 +1,33 @@
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+/// Numbers as people read them: the one spelling of all tables, messages and logs.
+namespace poprun {
+
+/// Puts a comma between each three of `digits`, which may begin with a minus.
+std::string group_digits(std::string digits);
+
+/// `1,234,567`.
+template <std::integral Number>
+std::string grouped(Number number) {
+  return group_digits(std::to_string(number));
+}
+
+/// `1 replica`, `1,872 steps`.
+std::string counted(std::uint64_t number, std::string_view one);
+
+constexpr double to_mebibytes(std::uint64_t bytes) {
+  return static_cast<double>(bytes) / 0x1p20;
+}
+
+/// `12.3 MiB`.
+std::string mebibytes_text(std::uint64_t bytes);
+
+/// `1.23 s`, `12.340 ms` or `56.7 us`.
+std::string duration_text(double seconds);
+
+}  // namespace poprun

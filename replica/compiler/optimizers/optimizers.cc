@@ -1,0 +1,111 @@
+#include "replica/compiler/optimizers/optimizers.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "replica/ops/optimizers/optimizer.h"
+#include "replica/program/host_contract.h"
+
+namespace poprun {
+namespace {
+
+Result<const Optimizer*> find(const std::string& name) {
+  if (const Optimizer* optimizer = find_optimizer(name)) {
+    return optimizer;
+  }
+  std::vector<std::string> names;
+  std::ranges::transform(all_optimizers(), std::back_inserter(names), &Optimizer::name);
+  return fail(ErrorCode::kUsage,
+              fmt::format("training.optimizer: no optimiser is called '{}'; there are: {}", name,
+                          fmt::join(names, ", ")));
+}
+
+/// What the rule's operator is told.
+Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOptions& options) {
+  Attributes attributes{{"scale", options.gradient_scale}, {"weight_decay", options.weight_decay}};
+  for (const HyperParameter& own : optimizer.hyper_parameters) {
+    const auto given = options.hyper_parameters.find(own.name);
+    if (given == options.hyper_parameters.end()) {
+      return fail(ErrorCode::kUsage, fmt::format("training.{}: the optimizer {} needs it", own.name,
+                                                 optimizer.name()));
+    }
+    if (own.range) {
+      attributes.set(own.name, given->second);
+    } else {
+      attributes.set(own.name, std::int64_t{given->second != 0 ? 1 : 0});
+    }
+  }
+  for (const auto& [name, value] : options.hyper_parameters) {
+    if (optimizer.find(name) == nullptr) {
+      return fail(ErrorCode::kUsage, fmt::format("training.{} = {}: the optimizer {} has none",
+                                                 name, value, optimizer.name()));
+    }
+  }
+  return attributes;
+}
+
+/// Sets up a copy with the parameter's first value.
+TensorId add_master(Builder& builder, TensorId parameter) {
+  const std::string name = builder.graph().tensor(parameter).name + ".master";
+  const TensorId master =
+      builder.variable(name, builder.type(parameter), Role::kOptimizerState, {});
+  Graph& graph = builder.graph();
+  graph.at(graph.load()).operations.push_back({"assign", {master, parameter}, {master}, {}});
+  return master;
+}
+
+/// Appends the update of one parameter, as ops/optimizers/update_rule.h has its operands.
+void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& attributes,
+                bool master_weights, const ParameterGradient& pair, const StepScalars& scalars) {
+  const TensorId weights = master_weights ? add_master(builder, pair.parameter) : pair.parameter;
+  std::vector<TensorId> updated = {weights};
+  std::vector<TensorId> inputs = {weights, pair.gradient};
+  for (const std::string& state : optimizer.states) {
+    const std::string name = builder.graph().tensor(pair.parameter).name + "." + state;
+    const TensorId id =
+        builder.variable(name, builder.type(pair.parameter), Role::kOptimizerState, {});
+    updated.push_back(id);
+    inputs.push_back(id);
+  }
+  inputs.push_back(scalars.rate);
+  if (optimizer.counts_updates) {
+    inputs.push_back(scalars.step);
+  }
+  if (scalars.factor) {
+    inputs.push_back(*scalars.factor);
+  }
+  builder.update(optimizer.rule.kind, std::move(inputs), attributes, std::move(updated));
+  if (weights != pair.parameter) {
+    builder.update("assign", {pair.parameter, weights}, {}, {pair.parameter});
+  }
+}
+
+}  // namespace
+
+void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
+                         const std::vector<ParameterGradient>& gradients, StepScalars& scalars) {
+  std::vector<TensorId> tensors;
+  std::ranges::transform(gradients, std::back_inserter(tensors), &ParameterGradient::gradient);
+  const Attributes attributes{{"scale", options.gradient_scale}, {"max_norm", options.clip_norm}};
+  if (scalars.loss_scale) {
+    tensors.push_back(*scalars.loss_scale);
+    scalars.factor = builder.add_one("loss_scale_factor", tensors, attributes, StepOutcome::kGradientFactor);
+  } else if (options.clip_norm > 0) {
+    scalars.factor = builder.add_one("clip_factor", tensors, attributes, StepOutcome::kGradientFactor);
+  }
+}
+
+Status add_optimizer(Builder& builder, const OptimizerOptions& options,
+                     const std::vector<ParameterGradient>& gradients, const StepScalars& scalars) {
+  POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));
+  POPRUN_ASSIGN(const Attributes attributes, attributes_of(*optimizer, options));
+  for (const ParameterGradient& pair : gradients) {
+    add_update(builder, *optimizer, attributes, options.master_weights, pair, scalars);
+  }
+  return builder.status();
+}
+
+}  // namespace poprun

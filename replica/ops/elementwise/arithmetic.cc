@@ -1,0 +1,168 @@
+#include <algorithm>
+
+#include "replica/ops/operator.h"
+#include "replica/ops/simd.h"
+
+/// Constants and sums in place.
+///
+///   fill() shape=[..] value=.  ->  f32, row-major, every element `value`
+///   constant() shape=[..] values=[..]  ->  f32, row-major, of these elements
+///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 where it is not zero, else -16,384: what is
+///                              added to scores [B,h,T,T] so that no token sees the others
+///   causal_mask() size=T   ->  f32[T,T], 0 where the column is not behind the row, else -16,384:
+///                              added to attention's scores, it leaves later tokens unseen
+///   accumulate(sum, x)     ->  sum, updated in place to sum + x; with mean=1 to the mean over the
+///                              step's micro-batches so far, sum + (x - sum) / their number
+///   accumulate_metrics(total f32[3], loss, correct, count)  ->  total, updated in place by
+///                              [loss * count, correct, count]
+///
+/// exp(-16,384 + score) is 0 beside any score that is kept, and the sum of two masks and a score is
+/// a number in half precision too, where the lowest is -65,504. A token that may see none at all
+/// weighs those that are masked by the attention mask alone, by their own scores: as with the
+/// -10,000 of BERT's first implementation.
+namespace poprun {
+namespace {
+
+Result<std::vector<TensorType>> same_types(const Signature& s) {
+  if (s.inputs.size() != 2 || s.inputs[0] != s.inputs[1] || s.inputs[0].data != DataType::kF32) {
+    return shape_error("accumulate", s, "two f32 tensors of one type");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+POPRUN_SIMD void sum(const float* a, const float* b, float* y, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = a[i] + b[i];
+  }
+}
+
+POPRUN_SIMD void approach(const float* mean, const float* x, float share, float* y,
+                          std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    y[i] = mean[i] + (x[i] - mean[i]) * share;
+  }
+}
+
+std::unique_ptr<Kernel> sum_numerics(const Signature& s) {
+  if (s.attributes.has("mean") && s.attributes.integer("mean") != 0) {
+    return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
+      const float share = 1.0F / static_cast<float>(t.moment->micro_batch + 1);
+      approach(t.input_f32(0), t.input_f32(1), share, t.output_f32(0), n);
+    });
+  }
+  return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
+    sum(t.input_f32(0), t.input_f32(1), t.output_f32(0), n);
+  });
+}
+
+Work one_flop(const Signature& s) {
+  return elementwise_work(s, 1);
+}
+
+Work sum_work(const Signature& s) {
+  return elementwise_work(s, s.attributes.has("mean") && s.attributes.integer("mean") != 0 ? 3 : 1);
+}
+
+Result<std::vector<TensorType>> fill_shape(const Signature& s) {
+  if (!s.inputs.empty() || !s.attributes.has("shape") || !s.attributes.has("value")) {
+    return shape_error("fill", s, "no input, shape=[..] and value");
+  }
+  return std::vector{TensorType{DataType::kF32, s.attributes.integers("shape"), {}}};
+}
+
+std::unique_ptr<Kernel> fill_numerics(const Signature& s) {
+  return make_kernel([n = s.outputs[0].elements(),
+                      value = static_cast<float>(s.attributes.real("value"))](const Operands& t) {
+    std::fill_n(t.output_f32(0), n, value);
+  });
+}
+
+Result<std::vector<TensorType>> constant_shape(const Signature& s) {
+  if (s.inputs.empty() && s.attributes.has("shape") && s.attributes.has("values")) {
+    const TensorType type{DataType::kF32, s.attributes.integers("shape"), {}};
+    if (type.elements() == static_cast<std::int64_t>(s.attributes.reals("values").size())) {
+      return std::vector{type};
+    }
+  }
+  return shape_error("constant", s, "no input, shape=[..] and values=[..], one for each element");
+}
+
+std::unique_ptr<Kernel> constant_numerics(const Signature& s) {
+  const std::vector<double>& exact = s.attributes.reals("values");
+  return make_kernel([values = std::vector<float>(exact.begin(), exact.end())](const Operands& t) {
+    std::ranges::copy(values, t.output_f32(0));
+  });
+}
+
+Work fill_work(const Signature& s) {
+  return elementwise_work(s, 0);
+}
+
+constexpr float kUnseen = -16384.0F;
+
+Result<std::vector<TensorType>> causal_mask_shape(const Signature& s) {
+  if (!s.inputs.empty() || !s.attributes.has("size") || s.attributes.integer("size") < 1) {
+    return shape_error("causal_mask", s, "no input, size >= 1");
+  }
+  const std::int64_t T = s.attributes.integer("size");
+  return std::vector{TensorType{DataType::kF32, {T, T}, {}}};
+}
+
+std::unique_ptr<Kernel> causal_mask_numerics(const Signature& s) {
+  return make_kernel([T = s.attributes.integer("size")](const Operands& t) {
+    for (std::int64_t row = 0; row < T; ++row) {
+      float* y = t.output_f32(0) + row * T;
+      std::fill_n(y, row + 1, 0.0F);
+      std::fill(y + row + 1, y + T, kUnseen);
+    }
+  });
+}
+
+Result<std::vector<TensorType>> attention_mask_shape(const Signature& s) {
+  if (s.inputs.size() != 1 || s.inputs[0].data != DataType::kI32 ||
+      s.inputs[0].layout != Layout::kRowMajor || s.inputs[0].shape.size() != 2) {
+    return shape_error("attention_mask", s, "i32[B,T]");
+  }
+  const Shape& kept = s.inputs[0].shape;
+  return std::vector{TensorType{DataType::kF32, {kept[0], 1, 1, kept[1]}, {}}};
+}
+
+std::unique_ptr<Kernel> attention_mask_numerics(const Signature& s) {
+  return make_kernel([n = s.inputs[0].elements()](const Operands& t) {
+    const auto* kept = reinterpret_cast<const std::int32_t*>(t.inputs[0]);  // NOLINT: i32 tensor.
+    std::transform(kept, kept + n, t.output_f32(0),
+                   [](std::int32_t one) { return one != 0 ? 0.0F : kUnseen; });
+  });
+}
+
+const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
+
+Result<std::vector<TensorType>> metrics_shape(const Signature& s) {
+  if (s.inputs.size() != 4 || s.inputs[0] != TensorType{DataType::kF32, {3}, {}} ||
+      s.inputs[1] != kScalar || s.inputs[2] != kScalar || s.inputs[3] != kScalar) {
+    return shape_error("accumulate_metrics", s, "total f32[3], loss, correct and count f32[]");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+std::unique_ptr<Kernel> metrics_numerics(const Signature& /*s*/) {
+  return make_kernel([](const Operands& t) {
+    float* total = t.output_f32(0);
+    total[0] += *t.input_f32(1) * *t.input_f32(3);
+    total[1] += *t.input_f32(2);
+    total[2] += *t.input_f32(3);
+  });
+}
+
+}  // namespace
+
+std::vector<Operator> arithmetic_operators() {
+  return {{"accumulate", same_types, nullptr, sum_work, sum_numerics},
+          {"attention_mask", attention_mask_shape, nullptr, fill_work, attention_mask_numerics},
+          {"causal_mask", causal_mask_shape, nullptr, fill_work, causal_mask_numerics},
+          {"constant", constant_shape, nullptr, fill_work, constant_numerics},
+          {"fill", fill_shape, nullptr, fill_work, fill_numerics},
+          {"accumulate_metrics", metrics_shape, nullptr, one_flop, metrics_numerics}};
+}
+
+}  // namespace poprun

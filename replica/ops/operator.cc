@@ -1,0 +1,30 @@
+#include "replica/ops/operator.h"
+
+#include <fmt/format.h>
+
+namespace poprun {
+
+tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature,
+                                  std::string_view needed) {
+  std::string had;
+  for (const TensorType& input : signature.inputs) {
+    had += (had.empty() ? "" : ", ") + to_text(input);
+  }
+  const std::string attributes = to_text(signature.attributes);
+  return fail(ErrorCode::kUsage, fmt::format("{} needs {}; it got ({}){}{}", kind, needed, had,
+                                             attributes.empty() ? "" : " ", attributes));
+}
+
+Work elementwise_work(const Signature& signature, std::int64_t flops) {
+  Work work;
+  for (const TensorType& type : signature.inputs) {
+    work.memory_traffic += type.bytes();
+  }
+  for (const TensorType& type : signature.outputs) {
+    work.memory_traffic += type.bytes();
+    work.vector_flops += flops * type.elements();
+  }
+  return work;
+}
+
+}  // namespace poprun

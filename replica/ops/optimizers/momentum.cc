@@ -1,0 +1,88 @@
+#include "replica/ops/optimizers/optimizer.h"
+#include "replica/ops/optimizers/update_rule.h"
+#include "replica/ops/simd.h"
+
+/// Stochastic gradient descent with momentum, in place: torch.optim.SGD's rule with dampening 0.
+///
+///   momentum(w, g, v, rate)  momentum=. nesterov=0|1  ->  w, v
+///
+///   G = scale * g + weight_decay * w
+///   v = momentum * v + G
+///   w -= rate * v, with Nesterov w -= rate * (G + momentum * v)
+namespace poprun {
+namespace {
+
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  if (!update_rule::fits(s, 1, 1, {"momentum", "nesterov"})) {
+    return shape_error("momentum", s,
+                       "w, g and v of one f32 type, rate f32[], scale, weight_decay, momentum, "
+                       "nesterov");
+  }
+  return std::vector{s.inputs[0], s.inputs[0]};
+}
+
+struct Rule {
+  std::int64_t n;
+  float scale;
+  float weight_decay;
+  float momentum;
+
+  /// The rule of one run.
+  [[nodiscard]] Rule at(const Operands& t) const {
+    Rule rule = *this;
+    rule.scale = update_rule::scale_of(scale, t, 4);
+    return rule;
+  }
+
+  explicit Rule(const Signature& s)
+      : n(s.inputs[0].elements()),
+        scale(update_rule::f32(s, "scale")),
+        weight_decay(update_rule::f32(s, "weight_decay")),
+        momentum(update_rule::f32(s, "momentum")) {}
+};
+
+POPRUN_SIMD void plain_update(const Rule& rule, float rate, const float* __restrict g,
+                              float* __restrict v, float* __restrict w) {
+  for (std::int64_t i = 0; i < rule.n; ++i) {
+    v[i] = rule.momentum * v[i] + (rule.scale * g[i] + rule.weight_decay * w[i]);
+    w[i] -= rate * v[i];
+  }
+}
+
+POPRUN_SIMD void nesterov_update(const Rule& rule, float rate, const float* __restrict g,
+                                 float* __restrict v, float* __restrict w) {
+  for (std::int64_t i = 0; i < rule.n; ++i) {
+    const float gradient = rule.scale * g[i] + rule.weight_decay * w[i];
+    v[i] = rule.momentum * v[i] + gradient;
+    w[i] -= rate * (gradient + rule.momentum * v[i]);
+  }
+}
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
+  const auto update = s.attributes.integer("nesterov") != 0 ? nesterov_update : plain_update;
+  return make_kernel([rule = Rule(s), update](const Operands& t) {
+    if (const Rule now = rule.at(t); now.scale != 0) {
+      update(now, *t.input_f32(3), t.input_f32(1), t.output_f32(1), t.output_f32(0));
+    }
+  });
+}
+
+Work work(const Signature& s) {
+  Work work = elementwise_work(s, 0);
+  work.vector_flops = (s.attributes.integer("nesterov") != 0 ? 8 : 6) * s.inputs[0].elements();
+  return work;
+}
+
+}  // namespace
+
+Optimizer momentum_optimizer() {
+  return {.rule = {"momentum", shape, nullptr, work, numerics},
+          .states = {"momentum"},
+          .hyper_parameters = {{"momentum",
+                                "0.9",
+                                "Share of the last step that the next one keeps",
+                                {{0, 1, true, false}}},
+                               {"nesterov", "false", "Nesterov's form of momentum"}}};
+}
+
+}  // namespace poprun

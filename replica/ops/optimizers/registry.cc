@@ -1,0 +1,34 @@
+#include <algorithm>
+
+#include "replica/ops/optimizers/optimizer.h"
+
+namespace poprun {
+
+#define POPRUN_FAMILY(stem) Optimizer stem##_optimizer();
+#include "replica/ops/optimizers/families.inc"
+#undef POPRUN_FAMILY
+
+const HyperParameter* Optimizer::find(std::string_view hyper_parameter) const {
+  const auto found = std::ranges::find(hyper_parameters, hyper_parameter, &HyperParameter::name);
+  return found == hyper_parameters.end() ? nullptr : &*found;
+}
+
+const std::vector<Optimizer>& all_optimizers() {
+  static const std::vector<Optimizer> all = [] {
+    std::vector<Optimizer> optimizers = {
+#define POPRUN_FAMILY(stem) stem##_optimizer(),
+#include "replica/ops/optimizers/families.inc"
+#undef POPRUN_FAMILY
+    };
+    std::ranges::sort(optimizers, {}, &Optimizer::name);
+    return optimizers;
+  }();
+  return all;
+}
+
+const Optimizer* find_optimizer(std::string_view name) {
+  const auto found = std::ranges::find(all_optimizers(), name, &Optimizer::name);
+  return found == all_optimizers().end() ? nullptr : &*found;
+}
+
+}  // namespace poprun

@@ -1,0 +1,46 @@
+#include "replica/ops/optimizers/optimizer.h"
+#include "replica/ops/optimizers/update_rule.h"
+#include "replica/ops/simd.h"
+
+/// Stochastic gradient descent, in place: torch.optim.SGD's rule without momentum.
+///
+///   sgd(w, g, rate)  ->  w
+///
+///   w -= rate * (scale * g + weight_decay * w)
+namespace poprun {
+namespace {
+
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  if (!update_rule::fits(s, 0, 1, {})) {
+    return shape_error("sgd", s, "w and g of one f32 type, rate f32[], scale, weight_decay");
+  }
+  return std::vector{s.inputs[0]};
+}
+
+POPRUN_SIMD void update(std::int64_t n, float scale, float weight_decay, float rate,
+                        const float* __restrict g, float* __restrict w) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    w[i] -= rate * (scale * g[i] + weight_decay * w[i]);
+  }
+}
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
+  return make_kernel([n = s.inputs[0].elements(), fixed_scale = update_rule::f32(s, "scale"),
+                      weight_decay = update_rule::f32(s, "weight_decay")](const Operands& t) {
+    if (const float scale = update_rule::scale_of(fixed_scale, t, 3); scale != 0) {
+      update(n, scale, weight_decay, *t.input_f32(2), t.input_f32(1), t.output_f32(0));
+    }
+  });
+}
+
+Work work(const Signature& s) {
+  return elementwise_work(s, 4);
+}
+
+}  // namespace
+
+Optimizer sgd_optimizer() {
+  return {.rule = {"sgd", shape, nullptr, work, numerics}};
+}
+
+}  // namespace poprun

@@ -1,0 +1,72 @@
+#include "replica/ops/products/column_sums.h"
+
+#include <algorithm>
+
+#include "replica/ops/simd.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::int64_t kRowsOfBlock = 64;
+
+POPRUN_SIMD void add_row(const float* __restrict dy, float* __restrict sum, std::int64_t O) {
+  for (std::int64_t o = 0; o < O; ++o) {
+    sum[o] += dy[o];
+  }
+}
+
+/// The same for four rows, which lie one behind the other.
+POPRUN_SIMD void add_four_rows(const float* __restrict dy, float* __restrict sum, std::int64_t O) {
+  for (std::int64_t o = 0; o < O; ++o) {
+    sum[o] = (((sum[o] + dy[o]) + dy[O + o]) + dy[2 * O + o]) + dy[3 * O + o];
+  }
+}
+
+class WithColumnSums final : public Kernel {
+ public:
+  WithColumnSums(std::unique_ptr<Kernel> product, std::int64_t B, std::int64_t O)
+      : product_(std::move(product)), B_(B), O_(O) {}
+
+  void run(const Operands& t) override {
+    product_->run(t);
+    auto* total = reinterpret_cast<double*>(t.scratch);  // NOLINT: 64-byte aligned scratch.
+    auto* block = reinterpret_cast<float*>(total + O_);  // NOLINT: the same.
+    std::fill_n(total, O_, 0.0);
+    for (std::int64_t begin = 0; begin < B_; begin += kRowsOfBlock) {
+      std::fill_n(block, O_, 0.0F);
+      add_rows(t.input_f32(1) + begin * O_, std::min(kRowsOfBlock, B_ - begin), block);
+      std::transform(block, block + O_, total, total,
+                     [](float x, double sum) { return sum + static_cast<double>(x); });
+    }
+    std::transform(total, total + O_, t.output_f32(1),
+                   [](double sum) { return static_cast<float>(sum); });
+  }
+
+  [[nodiscard]] Bytes scratch() const override {
+    return std::max(product_->scratch(), Bytes{O_ * 12});
+  }
+
+ private:
+  void add_rows(const float* dy, std::int64_t rows, float* block) const {
+    std::int64_t b = 0;
+    for (; b + 4 <= rows; b += 4) {
+      add_four_rows(dy + b * O_, block, O_);
+    }
+    for (; b < rows; ++b) {
+      add_row(dy + b * O_, block, O_);
+    }
+  }
+
+  std::unique_ptr<Kernel> product_;
+  std::int64_t B_;
+  std::int64_t O_;
+};
+
+}  // namespace
+
+std::unique_ptr<Kernel> with_column_sums(std::unique_ptr<Kernel> product, std::int64_t B,
+                                         std::int64_t O) {
+  return std::make_unique<WithColumnSums>(std::move(product), B, O);
+}
+
+}  // namespace poprun

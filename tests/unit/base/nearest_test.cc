@@ -1,0 +1,26 @@
+#include "replica/base/nearest.h"
+
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace poprun {
+namespace {
+
+TEST(Nearest, FindsTypingMistakes) {
+  const std::vector<std::string> names = {"learning-rate", "momentum", "seed", "steps"};
+  EXPECT_EQ(nearest("learning-rat", names), "learning-rate");
+  EXPECT_EQ(nearest("learning_rate", names), "learning-rate");
+  EXPECT_EQ(nearest("setps", names), "steps");
+  EXPECT_EQ(nearest("sede", names), "seed");
+}
+
+TEST(Nearest, GuessesNothingFarAway) {
+  const std::vector<std::string> names = {"learning-rate", "seed"};
+  EXPECT_EQ(nearest("pipeline-stages", names), "");
+  EXPECT_EQ(nearest("", names), "");
+  EXPECT_EQ(nearest(std::string(100000, 'x'), names), "");
+}
+
+}  // namespace
+}  // namespace poprun

@@ -1,0 +1,81 @@
+/// What Builder refuses: mistakes of a model's file, by the tensor they concern.
+
+#include "replica/ops/builder/builder.h"
+
+#include <gtest/gtest.h>
+
+namespace poprun {
+namespace {
+
+/// A graph in which a model has begun.
+class Model : public ::testing::Test {
+ protected:
+  Model() {
+    graph_.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
+    x_ = graph_.add_tensor({"x", {DataType::kF32, {2, 3}, {}}, Role::kStream});
+  }
+
+  void expect_bug(const std::string& message) const {
+    ASSERT_FALSE(builder_.status());
+    EXPECT_EQ(builder_.status().error().code, ErrorCode::kBug);
+    EXPECT_EQ(builder_.status().error().message, message);
+  }
+
+  Graph graph_;
+  TensorId x_{};
+  Builder builder_{graph_, 1, 0, "net/"};
+};
+
+TEST_F(Model, WithAMisspeltOperatorIsToldTheTensorAndTheNearestOperator) {
+  builder_.add_one("gelo", {x_}, {}, "block.act");
+
+  expect_bug("net/block.act: there is no operator 'gelo'; did you mean 'gelu'?");
+}
+
+TEST_F(Model, WithAMisspeltUpdateIsToldToo) {
+  builder_.update("asign", {x_, x_}, {}, {x_});
+
+  expect_bug("x: there is no operator 'asign'; did you mean 'assign'?");
+}
+
+TEST_F(Model, ThatNamesTooFewOutputsIsToldTheirNumber) {
+  builder_.add("split", {x_}, {{"axis", std::int64_t{1}}, {"sizes", Shape{1, 2}}}, {"left"});
+
+  expect_bug("net/left: operator 'split' has 2 outputs, the model names 1");
+}
+
+TEST_F(Model, WithTwoTensorsOfOneNameIsToldIt) {
+  builder_.add_one("relu", {x_}, {}, "y");
+  builder_.add_one("neg", {x_}, {}, "y");
+
+  expect_bug("net/y: two tensors would have this name, the second made by 'neg'");
+}
+
+TEST_F(Model, WithOneNameForTwoKindsOfVariableIsToldBoth) {
+  builder_.variable("w", {DataType::kF32, {3}, {}}, Role::kParameter, {});
+  builder_.variable("w", {DataType::kF32, {4}, {}}, Role::kParameter, {});
+
+  expect_bug("w: is f32[3] parameter already, and would be f32[4] parameter");
+}
+
+TEST_F(Model, WithAConstantOfTooFewValuesIsTold) {
+  builder_.constant("table", {2, 2}, {1, 2, 3});
+
+  ASSERT_FALSE(builder_.status());
+  EXPECT_EQ(builder_.status().error().message,
+            "table: constant needs no input, shape=[..] and values=[..], one for each element; it "
+            "got () shape=[2,2] values=[1.0,2.0,3.0]");
+}
+
+TEST_F(Model, GetsOnlyItsFirstErrorAndNoOperationBehindIt) {
+  builder_.add_one("gelo", {x_}, {}, "y");
+  builder_.add_one("rellu", {x_}, {}, "z");
+  builder_.keep_f32(builder_.constant("table", {1}, {0.5}));
+
+  expect_bug("net/y: there is no operator 'gelo'; did you mean 'gelu'?");
+  EXPECT_TRUE(builder_.operations().empty());
+  EXPECT_FALSE(graph_.has("table"));
+}
+
+}  // namespace
+}  // namespace poprun

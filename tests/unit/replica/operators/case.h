@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "replica/graph/attributes.h"
+#include "replica/graph/types.h"
+#include "replica/ops/operator.h"
+
+/// What tests of an operator consist of: uses of it, and a definition of it in double precision
+/// that shares no code with the product. half_test.cc compares the operator in half precision with
+/// the definition, gradient_test.cc its gradient with differences of the definition.
+namespace poprun::testing {
+
+/// A tensor in double precision, row-major however it lies where the operator reads it.
+struct Array {
+  Shape shape;
+  std::vector<double> values;
+
+  explicit Array(Shape of_shape, double value = 0);
+
+  double& operator()(const Shape& index) { return values[offset(index)]; }
+  double operator()(const Shape& index) const { return values[offset(index)]; }
+
+  /// The element that `index` of a larger shape meets by NumPy's broadcasting.
+  [[nodiscard]] double broadcast(const Shape& index) const;
+
+ private:
+  [[nodiscard]] std::size_t offset(const Shape& index) const;
+};
+
+using Arrays = std::vector<Array>;
+
+/// The outputs of an operator for these inputs.
+using Definition = std::function<Arrays(const Arrays&, const Attributes&)>;
+
+/// Calls visit(index) for every element, row-major.
+void for_each_index(const Shape& shape, const std::function<void(const Shape&)>& visit);
+
+/// Gradient of sum(dy * output 0) by input `by`: central differences of the definition.
+Array slope(const Definition& definition, const Arrays& inputs, const Attributes& attributes,
+            std::size_t by, const Array& dy);
+
+/// KIND_gradient(inputs..., dy) of a KIND(inputs...), by its first `count` inputs.
+Definition gradient_of(Definition definition, std::size_t count = 1);
+
+/// One input of a case: drawn at random from [low, high], no two elements alike, or given. What is
+/// float32 in half precision, statistics and scalars, has no gradient.
+struct Input {
+  TensorType type;
+  double low = -1;
+  double high = 1;
+  std::vector<double> values = {};  ///< Given ones; empty: drawn.
+};
+
+Input half(Shape shape, double low = -1, double high = 1);
+Input half_image(Shape shape, double low = -1, double high = 1);  ///< Channels-last.
+Input single(Shape shape, double low = -1, double high = 1);      ///< float32.
+Input scalar(double value);                                       ///< float32.
+Input indices(Shape shape, std::vector<double> values);           ///< int32.
+Input given(Input input, std::vector<double> values);
+
+/// How far float32 arithmetic may be from the definition before the result is rounded to half:
+/// `relative` of the result (the library's functions are exact to some 1e-6), and `terms` roundings
+/// of the largest result, where numbers are added up that cancel.
+struct Error {
+  double relative = 0x1p-19;
+  double terms = 1;
+};
+constexpr Error kExact{0, 0};
+
+/// A power of two by which drawn float16 inputs are multiplied: results are then as usual, partly
+/// subnormal, or partly infinite.
+using Scales = std::vector<double>;
+inline const Scales kUsual = {1};
+inline const Scales kAll = {1, 0x1p-13, 0x1p+15};
+
+struct Case {
+  std::string kind;
+  std::vector<Input> inputs;
+  Attributes attributes;
+  Definition definition;
+  Error error = {};
+  Scales scales = kUsual;
+  std::vector<std::size_t> in_place = {};  ///< By output: the input that it updates.
+  bool differentiable = true;              ///< False: at these inputs there is no one gradient.
+};
+
+/// When and where cases run.
+inline constexpr Moment kMoment{.seed = 1, .step = 2, .micro_batch = 3, .replica = 4};
+
+/// Every case of cases/: a file there, NAME.cc, defines `std::vector<Case> NAME_cases()`.
+const std::vector<Case>& all_cases();
+
+/// The case's inputs as drawn or given, those in float16 times `scale`.
+Arrays inputs_of(const Case& c, double scale);
+
+/// Writes an array to where a tensor of this type lies, and reads it back: what is stored of it.
+void put(std::byte* to, const TensorType& type, const Array& array);
+Array get(const std::byte* from, const TensorType& type);
+
+}  // namespace poprun::testing

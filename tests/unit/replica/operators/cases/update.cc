@@ -1,0 +1,259 @@
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "tests/unit/replica/operators/case.h"
+
+/// Operators that update in place, with half weights or float32 master weights, and what the
+/// gradients of a step are multiplied by.
+namespace poprun::testing {
+namespace {
+
+constexpr std::int64_t kCount = 43;
+
+struct Moments {
+  double m;
+  double v;
+};
+
+/// An update rule: w, g and the states of an element give their new values. `by` has its scalars.
+using Rule = std::function<std::vector<double>(
+    double w, double g, const std::vector<double>& states, const std::vector<double>& scalars)>;
+
+/// Applies a rule to (w, g, states..., scalars..., factor where there is one): a factor of 0
+/// changes nothing.
+Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
+  return [=](const Arrays& in, const Attributes& a) {
+    Arrays out = {in[0]};
+    for (std::size_t s = 0; s < states; ++s) {
+      out.push_back(in[2 + s]);
+    }
+    std::vector<double> by;
+    for (std::size_t k = 0; k < scalars; ++k) {
+      by.push_back(in[2 + states + k].values[0]);
+    }
+    const double factor = in.size() > 2 + states + scalars ? in.back().values[0] : 1;
+    for (std::size_t i = 0; factor != 0 && i < out[0].values.size(); ++i) {
+      std::vector<double> own;
+      for (std::size_t s = 0; s < states; ++s) {
+        own.push_back(in[2 + s].values[i]);
+      }
+      const auto updated =
+          rule(in[0].values[i], in[1].values[i] * a.real("scale") * factor, own, by);
+      for (std::size_t k = 0; k < out.size(); ++k) {
+        out[k].values[i] = updated[k];
+      }
+    }
+    return out;
+  };
+}
+
+/// A rule on half weights and on master weights, without a factor, with one, and with 0.
+void add_rule(std::vector<Case>& all, const std::string& kind, const Attributes& attributes,
+              const std::vector<Input>& states, const std::vector<Input>& scalars,
+              const Definition& definition) {
+  std::vector<std::size_t> in_place = {0};
+  for (std::size_t s = 0; s < states.size(); ++s) {
+    in_place.push_back(2 + s);
+  }
+  for (const Input& w : {half({kCount}), single({kCount})}) {
+    std::vector<Input> inputs = {w, half({kCount})};
+    inputs.insert(inputs.end(), states.begin(), states.end());
+    inputs.insert(inputs.end(), scalars.begin(), scalars.end());
+    const Error error{0x1p-20, 4};
+    all.push_back({kind, inputs, attributes, definition, error, {1, 0x1p-13}, in_place});
+    for (const double factor : {0.25, 0.0}) {
+      std::vector<Input> with_factor = inputs;
+      with_factor.push_back(scalar(factor));
+      all.push_back({kind,
+                     with_factor,
+                     attributes,
+                     definition,
+                     factor == 0 ? kExact : error,
+                     {1, 0x1p-13},
+                     in_place});
+    }
+  }
+}
+
+void add_descent(std::vector<Case>& all) {
+  const Attributes a{{"scale", 0.5}, {"weight_decay", 0.125}};
+  const Input rate = scalar(0.1);
+  using Numbers = std::vector<double>;
+  add_rule(all, "sgd", a, {}, {rate},
+           each([](double w, double g, const Numbers&,
+                   const Numbers& by) { return Numbers{w - by[0] * (g + 0.125 * w)}; },
+                0, 1));
+  for (const bool nesterov : {false, true}) {
+    Attributes b = a;
+    b.set("momentum", 0.9);
+    b.set("nesterov", std::int64_t{nesterov});
+    add_rule(all, "momentum", b, {single({kCount})}, {rate},
+             each(
+                 [nesterov](double w, double g, const Numbers& v, const Numbers& by) {
+                   const double G = g + 0.125 * w;
+                   const double velocity = 0.9 * v[0] + G;
+                   return Numbers{w - by[0] * (nesterov ? G + 0.9 * velocity : velocity), velocity};
+                 },
+                 1, 1));
+  }
+}
+
+constexpr double kBeta1 = 0.9;
+constexpr double kBeta2 = 0.99;
+constexpr double kEpsilon = 1e-6;
+constexpr double kDecay = 0.125;
+constexpr double kStep = 3;
+
+Moments moments(double g, const std::vector<double>& states) {
+  return {kBeta1 * states[0] + (1 - kBeta1) * g, kBeta2 * states[1] + (1 - kBeta2) * g * g};
+}
+double direction(const Moments& now) {
+  const double m = now.m / (1 - std::pow(kBeta1, kStep));
+  const double v = now.v / (1 - std::pow(kBeta2, kStep));
+  return m / (std::sqrt(v) + kEpsilon);
+}
+
+/// lamb: a rule of whole tensors.
+Arrays lamb(const Arrays& in, const Attributes& a) {
+  Arrays directions = each(
+      [](double w, double g, const std::vector<double>& states, const std::vector<double>&) {
+        const Moments now = moments(g, states);
+        return std::vector<double>{direction(now) + kDecay * w, now.m, now.v};
+      },
+      2, 2)(in, a);
+  if (in.size() == 7 && in[6].values[0] == 0) {
+    return {in[0], in[2], in[3]};
+  }
+  double w2 = 0;
+  double u2 = 0;
+  for (std::size_t i = 0; i < in[0].values.size(); ++i) {
+    w2 += in[0].values[i] * in[0].values[i];
+    u2 += directions[0].values[i] * directions[0].values[i];
+  }
+  for (std::size_t i = 0; i < in[0].values.size(); ++i) {
+    double& w = directions[0].values[i];
+    w = in[0].values[i] - in[4].values[0] * std::sqrt(w2 / u2) * w;
+  }
+  return directions;
+}
+
+void add_adam(std::vector<Case>& all) {
+  const Attributes a{{"scale", 0.5},
+                     {"weight_decay", kDecay},
+                     {"beta1", kBeta1},
+                     {"beta2", kBeta2},
+                     {"epsilon", kEpsilon}};
+  const std::vector<Input> states = {single({kCount}), single({kCount}, 0.01, 0.5)};
+  const std::vector<Input> scalars = {scalar(0.1), scalar(kStep)};
+  using Numbers = std::vector<double>;
+  add_rule(all, "adam", a, states, scalars,
+           each(
+               [](double w, double g, const Numbers& s, const Numbers& by) {
+                 const Moments now = moments(g + kDecay * w, s);
+                 return Numbers{w - by[0] * direction(now), now.m, now.v};
+               },
+               2, 2));
+  add_rule(all, "adamw", a, states, scalars,
+           each(
+               [](double w, double g, const Numbers& s, const Numbers& by) {
+                 const Moments now = moments(g, s);
+                 return Numbers{w - by[0] * (direction(now) + kDecay * w), now.m, now.v};
+               },
+               2, 2));
+  add_rule(all, "lamb", a, states, scalars, lamb);
+}
+
+/// Length of all inputs but the last `scalars` as one vector.
+double norm_of(const Arrays& in, std::size_t scalars) {
+  double sum = 0;
+  for (std::size_t i = 0; i + scalars < in.size(); ++i) {
+    for (const double g : in[i].values) {
+      sum += g * g;
+    }
+  }
+  return std::sqrt(sum);
+}
+
+void add_factors(std::vector<Case>& all) {
+  const Attributes a{{"scale", 0.5}, {"max_norm", 0.75}};
+  all.push_back({"clip_factor",
+                 {half({kCount}), half({3, 5})},
+                 a,
+                 [](const Arrays& in, const Attributes&) {
+                   return Arrays{Array({}, std::min(1.0, 0.75 / (0.5 * norm_of(in, 0) + 1e-6)))};
+                 },
+                 {0x1p-22, 1},
+                 kAll});
+  const Definition by_loss_scale = [](const Arrays& in, const Attributes&) {
+    const double scale = in.back().values[0];
+    const double norm = 0.5 * norm_of(in, 1) / scale;
+    return Arrays{
+        Array({}, std::isfinite(norm) ? std::min(1.0, 0.75 / (norm + 1e-6)) / scale : 0.0)};
+  };
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const Input& g : {half({5}), given(half({5}), {1, 2, -inf, 3, 4}),
+                         given(half({5}), {1, 2, 3, 4, std::nan("")})}) {
+    all.push_back({"loss_scale_factor",
+                   {half({kCount}), g, scalar(64)},
+                   a,
+                   by_loss_scale,
+                   {0x1p-22, 1},
+                   kAll});
+  }
+}
+
+}  // namespace
+
+std::vector<Case> update_cases() {
+  std::vector<Case> all;
+  add_descent(all);
+  add_adam(all);
+  add_factors(all);
+  const Definition sum = [](const Arrays& in, const Attributes&) {
+    Array y = in[0];
+    for (std::size_t i = 0; i < y.values.size(); ++i) {
+      y.values[i] += in[1].values[i];
+    }
+    return Arrays{y};
+  };
+  all.push_back({"accumulate", {half({43}), half({43})}, {}, sum, {0x1p-22, 1}, kAll, {0}});
+  all.push_back({"accumulate",
+                 {given(half({3}), {65504, 65504, 0x1p-24}), given(half({3}), {15, 16, 0x1p-24})},
+                 {},
+                 sum,
+                 kExact,
+                 kUsual,
+                 {0}});
+  const Definition mean = [](const Arrays& in, const Attributes&) {
+    Array y = in[0];
+    for (std::size_t i = 0; i < y.values.size(); ++i) {
+      y.values[i] += (in[1].values[i] - y.values[i]) / (kMoment.micro_batch + 1);
+    }
+    return Arrays{y};
+  };
+  all.push_back({"accumulate",
+                 {half({43}), half({43})},
+                 {{"mean", std::int64_t{1}}},
+                 mean,
+                 {0x1p-22, 1},
+                 {1, 0x1p-13},
+                 {0}});
+  all.push_back({"accumulate",
+                 {given(half({2}), {65504, -65504}), given(half({2}), {65504, 65504})},
+                 {{"mean", std::int64_t{1}}},
+                 mean,
+                 kExact,
+                 kUsual,
+                 {0}});
+  const Definition value = [](const Arrays& in, const Attributes&) { return Arrays{in[1]}; };
+  all.push_back({"assign", {half({43}), single({43})}, {}, value, kExact, kUsual, {0}});
+  all.push_back(
+      {"assign", {half({43}), single({43}, -1e-6, 1e-6)}, {}, value, kExact, kUsual, {0}});
+  all.push_back({"assign", {half({43}), single({43}, -7e4, 7e4)}, {}, value, kExact, kUsual, {0}});
+  all.push_back({"assign", {single({43}), half({43})}, {}, value, kExact, kAll, {0}});
+  return all;
+}
+
+}  // namespace poprun::testing
