@@ -13,8 +13,7 @@
 #include "collectives/local/local_world.h"
 #include "replica/compiler/compile.h"
 #include "replica/engine/engine.h"
-#include "replica/machine/stream_in.h"
-#include "replica/machine/stream_out.h"
+#include "replica/machine/operations.h"
 
 namespace poprun {
 namespace {

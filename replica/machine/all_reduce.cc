@@ -1,11 +1,10 @@
-#include "replica/machine/all_reduce.h"
-
 #include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
 
 #include "replica/machine/machine.h"
+#include "replica/machine/operations.h"
 #include "replica/machine/step_tensors.h"
 
 namespace poprun {

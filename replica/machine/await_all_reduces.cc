@@ -1,8 +1,7 @@
-#include "replica/machine/await_all_reduces.h"
-
 #include <fmt/format.h>
 
 #include "replica/machine/machine.h"
+#include "replica/machine/operations.h"
 #include "replica/machine/step_tensors.h"
 
 namespace poprun {

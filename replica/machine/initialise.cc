@@ -1,5 +1,3 @@
-#include "replica/machine/initialise.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,6 +9,7 @@
 #include "replica/base/half.h"
 #include "replica/base/random.h"
 #include "replica/machine/machine.h"
+#include "replica/machine/operations.h"
 
 namespace poprun {
 namespace {

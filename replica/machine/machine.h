@@ -15,11 +15,10 @@
 #include "replica/ports/communicator.h"
 
 /// What a replica does beside computing: streams to and from the host, exchanges between replicas,
-/// setting variables up. One file of this folder is one machine operation with all its faces; to
-/// add one is to add a file, its message in proto/program.proto, and its value in a header where
-/// passes make or look for it.
+/// setting variables up. One file of this folder is one machine operation with all its faces. To
+/// add one is to add a file, its value in operations.h and its message in proto/program.proto.
 ///
-/// A machine operation is written in three ways, and its file knows all of them: as a value in C++
+/// So a machine operation is written in three ways, and its file knows all of them: as a value
 /// (`AllReduce`), as an operation of a graph (`a = all_reduce(a) reduction="mean"`), and as a step
 /// of a Program.
 namespace poprun {

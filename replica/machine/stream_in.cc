@@ -1,8 +1,7 @@
-#include "replica/machine/stream_in.h"
-
 #include <fmt/format.h>
 
 #include "replica/machine/machine.h"
+#include "replica/machine/operations.h"
 #include "replica/machine/stream.h"
 
 namespace poprun {

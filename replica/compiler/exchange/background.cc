@@ -5,8 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "replica/machine/all_reduce.h"
-#include "replica/machine/await_all_reduces.h"
+#include "replica/machine/operations.h"
 
 namespace poprun {
 namespace {

@@ -3,8 +3,7 @@
 
 #include "replica/compiler/exchange/background.h"
 #include "replica/compiler/passes/pass.h"
-#include "replica/machine/all_reduce.h"
-#include "replica/machine/await_all_reduces.h"
+#include "replica/machine/operations.h"
 
 /// Lets the gradients travel while backward goes on.
 namespace poprun {

@@ -2,7 +2,7 @@
 #include <iterator>
 
 #include "replica/compiler/passes/pass.h"
-#include "replica/machine/all_reduce.h"
+#include "replica/machine/operations.h"
 
 /// Gradients, running statistics, metrics and the request to drain become their means over the
 /// replicas, in one exchange before the update.

@@ -1,8 +1,7 @@
 #include <fmt/format.h>
 
 #include "replica/compiler/passes/pass.h"
-#include "replica/machine/all_reduce.h"
-#include "replica/machine/stream_out.h"
+#include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
 /// The job's functions with the model's forward pass in them: training without its backward pass

@@ -1,8 +1,7 @@
 #include <algorithm>
 
 #include "replica/compiler/passes/pass.h"
-#include "replica/machine/initialise.h"
-#include "replica/machine/stream_in.h"
+#include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
 /// Lets the host write the weights instead of their initialisers. Constants that the model brought

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "replica/compiler/passes/pass.h"
-#include "replica/machine/stream_out.h"
+#include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
 /// The optimiser's update of every trained parameter, and what the host is told of the step.

@@ -4,7 +4,7 @@
 
 #include "replica/base/nearest.h"
 #include "replica/base/text.h"
-#include "replica/machine/stream_in.h"
+#include "replica/machine/operations.h"
 
 namespace poprun {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "replica/graph/graph.h"
-#include "replica/machine/initialise.h"
+#include "replica/machine/operations.h"
 #include "replica/ops/operator.h"
 
 namespace poprun {

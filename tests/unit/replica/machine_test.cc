@@ -5,11 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "replica/machine/all_reduce.h"
-#include "replica/machine/await_all_reduces.h"
-#include "replica/machine/initialise.h"
-#include "replica/machine/stream_in.h"
-#include "replica/machine/stream_out.h"
+#include "replica/machine/operations.h"
 
 namespace poprun {
 namespace {

@@ -116,7 +116,7 @@ constexpr std::string_view kForward = R"(
     repeat 1
     x = stream_in() stream="train"
     y = mul(x, w)
-    loss = reduce_mean(y) axes=[0] keep=0
+    loss = sum_to(y) layout="row-major" shape=[]
     repeat 1
 )";
 
@@ -161,7 +161,7 @@ CompileOptions options_with(const std::function<void(CompileOptions&)>& change) 
 
 TEST(Passes, DifferentiationAppendsTheBackwardPass) {
   EXPECT_THAT(after("differentiation", kForward, options()),
-              HasSubstr("loss = reduce_mean(y) axes=[0] keep=0\n"
+              HasSubstr("loss = sum_to(y) layout=\"row-major\" shape=[]\n"
                         "loss.gradient = fill() shape=[] value=1.0\n"));
   EXPECT_THAT(after("differentiation", kForward, options()), HasSubstr("w.gradient = "));
 }
