@@ -23,7 +23,7 @@ class Model : public ::testing::Test {
 
   Graph graph_;
   TensorId x_{};
-  Builder builder_{graph_, 1, 0, "net/"};
+  Builder builder_{graph_, {1, 0}, "net/"};
 };
 
 TEST_F(Model, WithAMisspeltOperatorIsToldTheTensorAndTheNearestOperator) {

@@ -73,7 +73,7 @@ class RotaryAngles : public ::testing::Test {
   }
 
   Graph graph_;
-  Builder builder_{graph_, 1, 0, ""};
+  Builder builder_{graph_, {1, 0}, ""};
 };
 
 TEST_F(RotaryAngles, AreExactAsATable) {
