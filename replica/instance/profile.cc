@@ -52,8 +52,7 @@ Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
 
 proto::Cost step_cost(const Program& program) {
   const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
-  return walk(train != nullptr ? *train
-                                  : *find_function(program, name_of(JobFunction::kEvaluate)));
+  return walk(train != nullptr ? *train : *find_function(program, name_of(JobFunction::kEvaluate)));
 }
 
 proto::Outcome outcome_of(const LoopResult& result) {

@@ -144,7 +144,7 @@ TensorId Builder::constant(const std::string& name, Shape shape, std::vector<dou
     return *id;
   }
   const TensorId id = graph_.add_tensor({name, types->front(), Role::kConstant});
-  load_region(graph_).operations.push_back({"constant", {}, {id}, std::move(attributes)});
+  graph_.at(graph_.load()).operations.push_back({"constant", {}, {id}, std::move(attributes)});
   return id;
 }
 

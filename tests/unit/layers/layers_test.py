@@ -75,6 +75,8 @@ class Layers(unittest.TestCase):
     def test_planted_arrows_are_reported(self):
         planted = {
             "replica/engine/x.cc": '#include "replica/compiler/compile.h"',
+            "replica/compiler/liveness/x.cc": '#include "replica/compiler/passes/passes.h"',
+            "replica/compiler/differentiation/x.h": '#include "replica/compiler/job/job.h"',
             "replica/compiler/x.cc": '#include "replica/engine/engine.h"',
             "replica/graph/x.h": '#include "replica/ops/operator.h"',
             "launcher/x.cc": '#include "hostio/streams/client.h"',

@@ -22,7 +22,7 @@ class Probe final : public Differentiator {
  public:
   Probe(const std::string& kind, const std::vector<TensorType>& inputs,
         const Attributes& attributes, std::size_t output_count)
-      : builder_(make_graph(), 1, 0, "") {
+      : builder_(make_graph(), {1, 0}, "") {
     std::vector<TensorId> ids;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       ids.push_back(graph_.add_tensor({"x" + std::to_string(i), inputs[i], Role::kParameter}));

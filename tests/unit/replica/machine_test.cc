@@ -1,0 +1,111 @@
+/// Machine operations: every one has all its faces, and its three spellings agree.
+
+#include "replica/machine/machine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "replica/machine/all_reduce.h"
+#include "replica/machine/await_all_reduces.h"
+#include "replica/machine/initialise.h"
+#include "replica/machine/stream_in.h"
+#include "replica/machine/stream_out.h"
+
+namespace poprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(MachineOperations, HaveAllFaces) {
+  for (const MachineOperation& operation : all_machine_operations()) {
+    SCOPED_TRACE(operation.kind);
+    EXPECT_NE(operation.verify, nullptr);
+    EXPECT_NE(operation.time, nullptr);
+    EXPECT_NE(operation.lower, nullptr);
+    EXPECT_NE(operation.tensors, nullptr);
+    EXPECT_NE(operation.prepare, nullptr);
+  }
+}
+
+TEST(MachineOperations, AreAllStepsButExecuteAndRepeat) {
+  const auto* kinds = proto::Step::descriptor()->FindOneofByName("kind");
+  for (int i = 0; i < kinds->field_count(); ++i) {
+    const auto kind = static_cast<proto::Step::KindCase>(kinds->field(i)->number());
+    const bool machine =
+        std::ranges::find(all_machine_operations(), kind, &MachineOperation::step) !=
+        all_machine_operations().end();
+    EXPECT_EQ(machine, kind != proto::Step::kExecute && kind != proto::Step::kRepeat)
+        << kinds->field(i)->name();
+  }
+}
+
+constexpr std::string_view kTensors =
+    "tensor a : f32[4] parameter\ntensor b : f32[4] gradient\nfunction f\nrepeat 1\n";
+
+/// A value as the text of a graph, having gone through it and back.
+template <typename Value>
+std::string text_of(const Value& value) {
+  Graph graph = *parse_graph(kTensors);
+  graph.functions[0].regions[0].operations.push_back(value.operation());
+  const MachineOperation* face = find_machine_operation(value.operation().kind);
+  EXPECT_NE(face, nullptr);
+  EXPECT_TRUE(face->verify(graph, value.operation()));
+  const std::string text = to_text(graph);
+  EXPECT_EQ(to_text(*parse_graph(text)), text);
+  return text.substr(kTensors.size(), text.size() - kTensors.size() - 1);
+}
+
+TEST(MachineOperations, StandInGraphsAsTheirHeadersSay) {
+  const TensorId a{0};
+  const TensorId b{1};
+  EXPECT_EQ(text_of(Initialise{a, {Distribution::kUniform, 0.1}}), "a = initialise() uniform=0.1");
+  EXPECT_EQ(text_of(Initialise{a, {Distribution::kNormal, 0.02}}), "a = initialise() normal=0.02");
+  EXPECT_EQ(text_of(Initialise{a, {}}), "a = initialise() constant=0.0");
+  EXPECT_EQ(text_of(StreamIn{"train", {a, b}}), "a, b = stream_in() stream=\"train\"");
+  EXPECT_EQ(text_of(StreamOut{"step", {a}}), "stream_out(a) stream=\"step\"");
+  EXPECT_EQ(text_of(AllReduce{Reduction::kMean, false, {a, b}}),
+            "a, b = all_reduce(a, b) reduction=\"mean\"");
+  EXPECT_EQ(text_of(AllReduce{Reduction::kMax, true, {b}}),
+            "b = all_reduce(b) background=1 reduction=\"max\"");
+  EXPECT_EQ(text_of(AwaitAllReduces{{a, b}}), "a, b = await_all_reduces(a, b)");
+}
+
+/// The step that an operation becomes.
+proto::Step lowered(const Operation& operation) {
+  proto::Step step;
+  find_machine_operation(operation.kind)->lower(operation, step);
+  EXPECT_EQ(find_machine_operation(step)->kind, operation.kind);
+  return step;
+}
+
+TEST(MachineOperations, SayWhatTheirStepsReadAndWrite) {
+  const TensorId a{0};
+  const TensorId b{1};
+  const StepTensors in = tensors_of(lowered(StreamIn{"train", {a, b}}.operation()));
+  EXPECT_THAT(in.reads, IsEmpty());
+  EXPECT_THAT(in.writes, ElementsAre(0, 1));
+
+  const StepTensors out = tensors_of(lowered(StreamOut{"step", {b}}.operation()));
+  EXPECT_THAT(out.reads, ElementsAre(1));
+  EXPECT_THAT(out.writes, IsEmpty());
+
+  const StepTensors begun = tensors_of(lowered(AllReduce{Reduction::kSum, true, {a}}.operation()));
+  EXPECT_THAT(begun.begins_exchange, ElementsAre(0));
+  EXPECT_THAT(begun.ends_exchange, IsEmpty());
+
+  const StepTensors done = tensors_of(lowered(AwaitAllReduces{{a}}.operation()));
+  EXPECT_THAT(done.begins_exchange, IsEmpty());
+  EXPECT_THAT(done.ends_exchange, ElementsAre(0));
+}
+
+TEST(MachineOperations, ReduceInTheBackgroundOnTheLinks) {
+  EXPECT_EQ(lowered(AllReduce{Reduction::kSum, false, {TensorId{0}}}.operation()).links(),
+            proto::LINKS_IN_ORDER);
+  EXPECT_EQ(lowered(AllReduce{Reduction::kSum, true, {TensorId{0}}}.operation()).links(),
+            proto::LINKS_BACKGROUND);
+  EXPECT_EQ(lowered(AwaitAllReduces{{TensorId{0}}}.operation()).links(), proto::LINKS_AWAITED);
+}
+
+}  // namespace
+}  // namespace poprun

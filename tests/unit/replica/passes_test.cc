@@ -1,0 +1,350 @@
+/// Each pass as text in, text out, and each verifier on what a broken pass would leave behind.
+
+#include "replica/compiler/passes/passes.h"
+
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace poprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Pass& pass_of(std::string_view name) {
+  return *std::ranges::find(all_passes(), name, &Pass::name);
+}
+
+/// A job on its way, read from its graph's text: "train" has the regions begin, micro-batch and
+/// update, and NAME.gradient or NAME.accumulator is parameter NAME's gradient.
+Job job_of(std::string_view text) {
+  auto graph = parse_graph(text);
+  EXPECT_TRUE(graph) << graph.error().message;
+  Job job{.graph = *graph, .training = {}};
+  const auto train = std::ranges::find(job.graph.functions, "train", &Function::name);
+  if (train == job.graph.functions.end()) {
+    return job;
+  }
+  const auto index = static_cast<std::size_t>(train - job.graph.functions.begin());
+  const auto find = [&](const std::string& name) {
+    return job.graph.has(name) ? job.graph.find(name) : TensorId{0};
+  };
+  job.training = TrainingStep{.begin = {index, 0},
+                              .micro_batch = {index, 1},
+                              .update = {index, 2},
+                              .scalars = {.rate = find("learning-rate"), .step = find("step")},
+                              .drain = find("drain"),
+                              .metrics = find("train.metrics"),
+                              .loss = find("loss")};
+  for (const TensorId id : tensors_by_name(job.graph, {Role::kParameter})) {
+    for (const char* suffix : {".accumulator", ".gradient"}) {
+      const std::string name = job.graph.tensor(id).name + suffix;
+      if (job.graph.has(name)) {
+        job.training->gradients.push_back({id, job.graph.find(name)});
+        break;
+      }
+    }
+  }
+  return job;
+}
+
+/// A pass's result: the graph behind the tensors that there were before, or why it is refused.
+std::string after(std::string_view name, std::string_view text, const CompileOptions& options) {
+  const Job before = job_of(text);
+  Job job = before;
+  const Pass& pass = pass_of(name);
+  EXPECT_TRUE(pass.applies(options));
+  if (const Status status = pass.run(options, job); !status) {
+    return status.error().message;
+  }
+  if (const Status status = pass.verify(options, before, job); !status) {
+    return status.error().message;
+  }
+  std::string lines;
+  for (std::size_t t = 0; t < job.graph.tensors().size(); ++t) {
+    const bool is_new = t >= before.graph.tensors().size() ||
+                        job.graph.tensors()[t].type != before.graph.tensors()[t].type;
+    if (is_new) {
+      lines += job.graph.tensors()[t].name + " : " + to_text(job.graph.tensors()[t].type) + "\n";
+    }
+  }
+  const std::string graph = to_text(job.graph);
+  return lines + graph.substr(graph.find("function train"));
+}
+
+/// What a pass's verifier says once `damage` was done to what the pass made.
+std::string verdict_on(std::string_view name, std::string_view text, const CompileOptions& options,
+                       const std::function<void(Job&)>& damage) {
+  const Job before = job_of(text);
+  Job job = before;
+  EXPECT_TRUE(pass_of(name).run(options, job));
+  EXPECT_TRUE(pass_of(name).verify(options, before, job)) << "before the damage";
+  damage(job);
+  const Status status = pass_of(name).verify(options, before, job);
+  return status ? "" : status.error().message;
+}
+
+std::vector<Operation>& operations(Job& job, Place place) {
+  return job.graph.at(place).operations;
+}
+
+/// Takes an operation away by its kind.
+void remove(Job& job, Place place, std::string_view kind) {
+  EXPECT_EQ(std::erase_if(operations(job, place),
+                          [&](const Operation& operation) { return operation.kind == kind; }),
+            1);
+}
+
+/// Squares of w * x, summed: forward of a training step, and where a step is set up.
+constexpr std::string_view kForward = R"(
+    tensor w : f32[2] parameter
+    tensor x : f32[2] stream
+    tensor learning-rate : f32[] stream
+    tensor drain : f32[] stream
+    tensor step : f32[] stream
+    tensor train.metrics : f32[3] metric
+    tensor y : f32[2] activation
+    tensor loss : f32[] activation
+    function load
+    repeat 1
+    w = initialise() constant=1.0
+    function train
+    repeat 1
+    learning-rate, drain, step = stream_in() stream="control"
+    train.metrics = fill() shape=[3] value=0.0
+    repeat 1
+    x = stream_in() stream="train"
+    y = mul(x, w)
+    loss = reduce_mean(y) axes=[0] keep=0
+    repeat 1
+)";
+
+/// The same with a gradient and running statistics, before anything is done with them.
+constexpr std::string_view kBackward = R"(
+    tensor w : f32[2] parameter
+    tensor v : f32[2] parameter
+    tensor running : f32[2] buffer
+    tensor x : f32[2] stream
+    tensor learning-rate : f32[] stream
+    tensor drain : f32[] stream
+    tensor step : f32[] stream
+    tensor train.metrics : f32[3] metric
+    tensor loss : f32[] activation
+    tensor w.gradient : f32[2] gradient
+    function load
+    repeat 1
+    w = initialise() uniform=0.5
+    v = initialise() constant=1.0
+    running = initialise() constant=0.0
+    function train
+    repeat 1
+    learning-rate, drain, step = stream_in() stream="control"
+    train.metrics = fill() shape=[3] value=0.0
+    repeat 1
+    x = stream_in() stream="train"
+    w.gradient = mul(x, v)
+    repeat 1
+)";
+
+CompileOptions options() {
+  CompileOptions options;
+  options.optimizer.name = "sgd";
+  return options;
+}
+
+CompileOptions options_with(const std::function<void(CompileOptions&)>& change) {
+  CompileOptions changed = options();
+  change(changed);
+  return changed;
+}
+
+TEST(Passes, DifferentiationAppendsTheBackwardPass) {
+  EXPECT_THAT(after("differentiation", kForward, options()),
+              HasSubstr("loss = reduce_mean(y) axes=[0] keep=0\n"
+                        "loss.gradient = fill() shape=[] value=1.0\n"));
+  EXPECT_THAT(after("differentiation", kForward, options()), HasSubstr("w.gradient = "));
+}
+
+TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
+  const auto swap_inputs = [](Job& job) {
+    std::swap(operations(job, job.training->micro_batch)[1].inputs[0],
+              operations(job, job.training->micro_batch)[1].inputs[1]);
+  };
+  EXPECT_THAT(verdict_on("differentiation", kForward, options(), swap_inputs),
+              HasSubstr("'loss' has another forward pass"));
+}
+
+TEST(Passes, DifferentiationMustMakeGradientsOfTheRightType) {
+  const auto take_another = [](Job& job) {
+    job.training->gradients[0].gradient = job.training->loss;
+  };
+  EXPECT_THAT(verdict_on("differentiation", kForward, options(), take_another),
+              HasSubstr("'loss' is not made by backward in its parameter's type"));
+}
+
+TEST(Passes, AccumulationAddsEachGradientToASumOfItsOwn) {
+  EXPECT_EQ(after("accumulation", kBackward,
+                  options_with([](CompileOptions& o) { o.gradient_accumulation = 4; })),
+            "w.accumulator : f32[2]\n"
+            "function train\n"
+            "repeat 1\n"
+            "learning-rate, drain, step = stream_in() stream=\"control\"\n"
+            "train.metrics = fill() shape=[3] value=0.0\n"
+            "w.accumulator = fill() shape=[2] value=0.0\n"
+            "repeat 1\n"
+            "x = stream_in() stream=\"train\"\n"
+            "w.gradient = mul(x, v)\n"
+            "w.accumulator = accumulate(w.accumulator, w.gradient) mean=0\n"
+            "repeat 1\n");
+}
+
+TEST(Passes, AccumulationMustZeroAndAdd) {
+  const auto accumulated = options_with([](CompileOptions& o) { o.gradient_accumulation = 4; });
+  EXPECT_THAT(verdict_on("accumulation", kBackward, accumulated,
+                         [](Job& job) { operations(job, job.training->begin).pop_back(); }),
+              HasSubstr("'w.accumulator' does not begin the step as zero"));
+  EXPECT_THAT(verdict_on("accumulation", kBackward, accumulated,
+                         [](Job& job) { remove(job, job.training->micro_batch, "accumulate"); }),
+              HasSubstr("'w.accumulator' does not take its gradient once"));
+}
+
+TEST(Passes, ExchangeAveragesGradientsStatisticsMetricsAndTheDrainRequest) {
+  EXPECT_THAT(after("exchange", kBackward, options()),
+              HasSubstr("repeat 1\n"
+                        "w.gradient, running, train.metrics, drain = all_reduce(w.gradient, "
+                        "running, train.metrics, drain) reduction=\"mean\"\n"));
+}
+
+TEST(Passes, ExchangeMustLeaveNothingOutAndAverageNothingTwice) {
+  EXPECT_THAT(verdict_on("exchange", kBackward, options(),
+                         [](Job& job) {
+                           Operation& exchange = operations(job, job.training->update)[0];
+                           exchange.inputs.erase(exchange.inputs.begin() + 1);
+                           exchange.outputs.erase(exchange.outputs.begin() + 1);
+                         }),
+              HasSubstr("'running' is not averaged over the replicas once"));
+  EXPECT_THAT(verdict_on("exchange", kBackward, options(),
+                         [](Job& job) {
+                           auto& update = operations(job, job.training->update);
+                           update.push_back(Operation{update[0]});
+                         }),
+              HasSubstr("is not averaged over the replicas once"));
+}
+
+TEST(Passes, UpdateWritesTheTrainedParametersAndTellsTheHost) {
+  EXPECT_EQ(after("update", kBackward, options())
+                .substr(after("update", kBackward, options()).rfind("repeat 1\n")),
+            "repeat 1\n"
+            "w = sgd(w, w.gradient, learning-rate) scale=1.0 weight_decay=0.0\n"
+            "stream_out(train.metrics, drain) stream=\"step\"\n");
+}
+
+TEST(Passes, UpdateMustWriteTrainedParametersOnceAndNoOthers) {
+  EXPECT_THAT(verdict_on("update", kBackward, options(),
+                         [](Job& job) { remove(job, job.training->update, "sgd"); }),
+              HasSubstr("'w' is not updated once a step"));
+  EXPECT_THAT(verdict_on("update", kBackward, options(),
+                         [](Job& job) {
+                           operations(job, job.training->update)[0].outputs = {job.graph.find("w"),
+                                                                               job.graph.find("v")};
+                         }),
+              HasSubstr("'v' is not trained and is written"));
+}
+
+TEST(Passes, InitialWeightsComeFromTheHostBeforeAnythingElse) {
+  const auto from_host =
+      options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
+  const Job before = job_of(kBackward);
+  Job job = before;
+  ASSERT_TRUE(pass_of("initial-weights").run(from_host, job));
+  EXPECT_TRUE(pass_of("initial-weights").verify(from_host, before, job));
+  EXPECT_THAT(to_text(job.graph), HasSubstr("function load\nrepeat 1\n"
+                                            "running, v, w = stream_in() stream=\"weights\"\n"
+                                            "function train\n"));
+}
+
+TEST(Passes, InitialWeightsMustSetUpEachOnce) {
+  const auto from_host =
+      options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
+  EXPECT_THAT(verdict_on("initial-weights", kBackward, from_host,
+                         [](Job& job) { operations(job, job.graph.load())[0].outputs.pop_back(); }),
+              HasSubstr("'w' does not come from the host"));
+}
+
+TEST(Passes, PrecisionStoresWhatIsComputedInHalf) {
+  const std::string text = after("precision", kForward,
+                                 options_with([](CompileOptions& o) { o.precision.half = true; }));
+  EXPECT_EQ(text.substr(0, text.find("function")), "w : f16[2]\ny : f16[2]\n");
+}
+
+TEST(Passes, PrecisionMustLeaveStreamsAlone) {
+  EXPECT_THAT(
+      verdict_on("precision", kForward,
+                 options_with([](CompileOptions& o) { o.precision.half = true; }),
+                 [](Job& job) { job.graph.set_data_type(job.graph.find("x"), DataType::kF16); }),
+      HasSubstr("'x' must stay float32"));
+}
+
+/// A step whose exchange may begin early.
+constexpr std::string_view kExchanged = R"(
+    tensor w : f32[4] parameter
+    tensor x : f32[4] stream
+    tensor w.gradient : f32[4] gradient
+    tensor z : f32[4] activation
+    function train
+    repeat 1
+    repeat 1
+    x = stream_in() stream="train"
+    w.gradient = relu(x)
+    z = relu(x)
+    repeat 1
+    w.gradient = all_reduce(w.gradient) reduction="mean"
+    stream_out(w.gradient) stream="step"
+)";
+
+TEST(Passes, NobodyMayUseAGradientWhileItTravels) {
+  const auto buckets = options_with([](CompileOptions& o) { o.gradient_bucket = Bytes{1}; });
+  EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
+                         [](Job& job) {
+                           operations(job, job.training->micro_batch).back().inputs = {
+                               job.graph.find("w.gradient")};
+                         }),
+              HasSubstr("'w.gradient' is used while it travels, by relu"));
+  EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
+                         [](Job& job) { remove(job, job.training->update, "await_all_reduces"); }),
+              HasSubstr("'w.gradient' is used while it travels, by all_reduce"));
+  EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
+                         [](Job& job) { remove(job, job.training->micro_batch, "all_reduce"); }),
+              HasSubstr("a step averages other tensors"));
+}
+
+/// What `verify_operations` says of a graph with one operation.
+std::string verdict_on(std::string_view tensors, std::string_view operation) {
+  const auto graph = parse_graph(std::string{tensors} +
+                                 "\nfunction f\nrepeat 1\nx = stream_in() "
+                                 "stream=\"s\"\n" +
+                                 std::string{operation} + "\n");
+  EXPECT_TRUE(graph) << graph.error().message;
+  const Status status = verify_operations(*graph);
+  return status ? "" : status.error().message;
+}
+
+TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
+  constexpr std::string_view kTensors =
+      "tensor x : f32[2] stream\ntensor y : f32[2] activation\ntensor z : f32[3] activation";
+  EXPECT_EQ(verdict_on(kTensors, "y = relu(x)"), "");
+  EXPECT_THAT(verdict_on(kTensors, "z = relu(x)"),
+              HasSubstr("function f: relu: 'z' is f32[3], and it gives f32[2]"));
+  EXPECT_THAT(verdict_on(kTensors, "y = rellu(x)"), HasSubstr("rellu: no such operation"));
+  EXPECT_THAT(verdict_on(kTensors, "y = relu(z)"), HasSubstr("reads before anything writes 'z'"));
+  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=\"least\""),
+              HasSubstr("all_reduce takes reduction="));
+  EXPECT_THAT(verdict_on(kTensors, "y = all_reduce(x) reduction=\"sum\""),
+              HasSubstr("each in place"));
+  EXPECT_THAT(verdict_on(kTensors, "stream_out(x) flow=\"s\""), HasSubstr("stream=\"NAME\""));
+  EXPECT_THAT(verdict_on(kTensors, "y = initialise() uniform=1"), HasSubstr("a real number"));
+}
+
+}  // namespace
+}  // namespace poprun
