@@ -92,18 +92,17 @@ function(poprun_library folder)
   add_library(poprun::${name} ALIAS poprun_${name})
 endfunction()
 
-# poprun_families(<folder> <out-sources> [RECURSE] [HEADERS] [EXCLUDE <file or sub-folder>...])
+# poprun_families(<folder> <out-sources> [RECURSE] [EXCLUDE <file or sub-folder>...])
 #
 # For folders where one file is one entry (an operator family, a model, a dataset): every *.cc is,
-# except registry.cc and the entries' helpers, which have a header of their name; with HEADERS those
-# are entries too. Writes <folder>/families.inc into the build tree with a line
-# `POPRUN_FAMILY(<file stem>)` each, which registry.cc expands (its target needs poprun_generated),
-# and sets <out-sources> to all *.cc. A new entry is one new file. With RECURSE sub-folders belong to
-# the folder too.
+# except registry.cc and the entries' helpers, which have a header of their name. Writes
+# <folder>/families.inc into the build tree with a line `POPRUN_FAMILY(<file stem>)` each, which
+# registry.cc expands (its target needs poprun_generated), and sets <out-sources> to all *.cc. A new
+# entry is one new file. With RECURSE sub-folders belong to the folder too.
 add_library(poprun_generated INTERFACE)
 target_include_directories(poprun_generated INTERFACE "${PROJECT_BINARY_DIR}/generated")
 function(poprun_families folder out_sources)
-  cmake_parse_arguments(PARSE_ARGV 2 ARG "RECURSE;HEADERS" "" "EXCLUDE")
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "RECURSE" "" "EXCLUDE")
   set(glob GLOB)
   if(ARG_RECURSE)
     set(glob GLOB_RECURSE)
@@ -117,7 +116,7 @@ function(poprun_families folder out_sources)
   set(lines "")
   foreach(source IN LISTS sources)
     string(REGEX REPLACE "\\.cc$" ".h" header "${root}/${source}")
-    if(NOT source STREQUAL "registry.cc" AND (ARG_HEADERS OR NOT EXISTS "${header}"))
+    if(NOT source STREQUAL "registry.cc" AND NOT EXISTS "${header}")
       cmake_path(GET source STEM stem)
       string(APPEND lines "POPRUN_FAMILY(${stem})\n")
     endif()
