@@ -33,9 +33,9 @@ TEST_F(Model, WithAMisspeltOperatorIsToldTheTensorAndTheNearestOperator) {
 }
 
 TEST_F(Model, WithAMisspeltUpdateIsToldToo) {
-  builder_.update("asign", {x_, x_}, {}, {x_});
+  builder_.update("assing", {x_, x_}, {}, {x_});
 
-  expect_bug("x: there is no operator 'asign'; did you mean 'assign'?");
+  expect_bug("x: there is no operator 'assing'; did you mean 'assign'?");
 }
 
 TEST_F(Model, ThatNamesTooFewOutputsIsToldTheirNumber) {
