@@ -360,8 +360,8 @@ int run() {
   return 0;
 }
 
-/// Of what the libraries throw where a host's limits end, in any thread: a line instead of an
-/// abort.
+/// A line instead of an abort for what the libraries throw where a host's limits end, in any
+/// thread.
 [[noreturn]] void end_on_exception() {
   try {
     std::rethrow_exception(std::current_exception());

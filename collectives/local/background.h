@@ -25,10 +25,10 @@ class Background {
   Background& operator=(const Background&) = delete;
   ~Background();
 
-  /// Of Communicator::begin_all_reduce. The first one makes the channel, a group of `parent`.
+  /// As Communicator::begin_all_reduce. The first one makes the channel, a group of `parent`.
   Status begin(Communicator& parent, Reduction reduction, std::span<const Buffer> buffers);
 
-  /// Of Communicator::await_all_reduces.
+  /// As Communicator::await_all_reduces.
   Status await();
 
  private:
@@ -44,7 +44,7 @@ class Background {
   std::mutex mutex_;  ///< Guards what follows.
   std::condition_variable changed_;
   std::deque<Job> jobs_;  ///< The first one is under way.
-  Status status_;         ///< Of the first that failed; no job begins after it.
+  Status status_;         ///< The first failure; no job begins after it.
   bool ends_ = false;
 };
 

@@ -30,13 +30,13 @@ enum class CallKind : std::uint8_t {
 /// One collective as all replicas must make it alike. Travels between processes as it is.
 struct Call {
   CallKind kind = CallKind::kBarrier;
-  Reduction reduction = Reduction::kSum;  ///< Of all-reduce and reduce-scatter.
-  ReplicaId root{};                       ///< Of broadcast, its number in the job.
-  std::uint64_t bytes = 0;                ///< Of this replica's source; of group its size.
+  Reduction reduction = Reduction::kSum;  ///< For all-reduce and reduce-scatter.
+  ReplicaId root{};                       ///< For broadcast: its number in the job.
+  std::uint64_t bytes = 0;                ///< What this replica brings; for a group its size.
   /// Hash of names, types, sizes and positions of the buffers; of group its kind.
   std::uint64_t layout = 0;
-  std::uint32_t names = 0;      ///< Of its buffers.
-  std::array<char, 64> name{};  ///< Of the first buffer, ends with 0; cut where it is longer.
+  std::uint32_t names = 0;      ///< How many of its buffers have one.
+  std::array<char, 64> name{};  ///< The first buffer's; ends with 0, cut where longer.
 
   /// Adds the name of a buffer, which may be empty.
   void add_name(std::string_view name);

@@ -48,10 +48,11 @@ class NodeCommunicator final : public Communicator {
     std::size_t self = 0;            ///< Index in the segment.
     std::size_t process_leader = 0;  ///< The index that maps new memory for its process.
     std::chrono::milliseconds deadline{0};
-    std::vector<std::size_t> numbers{};  ///< Of the replicas in the segment; empty: 0, 1, ...
-    std::string among{};                 ///< Of Rendezvous::Options.
-    std::shared_ptr<CallLog> log{};      ///< Of this replica; null: one of its own.
-    std::function<Status(std::span<const Call>)> agree{};  ///< Of Rendezvous::Options.
+    std::vector<std::size_t>
+        numbers{};                   ///< Numbers of the replicas in the segment; empty: 0, 1, ..
+    std::string among{};             ///< As in Rendezvous::Options.
+    std::shared_ptr<CallLog> log{};  ///< This replica's; null: one of its own.
+    std::function<Status(std::span<const Call>)> agree{};  ///< As in Rendezvous::Options.
   };
 
   /// `segment` must outlive the communicator.

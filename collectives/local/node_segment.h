@@ -97,7 +97,7 @@ class NodeSegment {
  private:
   struct Region {
     SharedMemory memory;
-    std::size_t size;    ///< Of each replica.
+    std::size_t size;    ///< Each replica's part.
     std::size_t stride;  ///< Between replicas.
 
     [[nodiscard]] std::byte* at(std::size_t replica) const {
@@ -110,10 +110,10 @@ class NodeSegment {
 
   Peers peers_;
   std::size_t replicas_;
-  SharedMemory memory_;                  ///< Of the rooms; of a group none.
+  SharedMemory memory_;                  ///< The rooms; a group has none.
   std::vector<std::byte*> rooms_;        ///< By replica.
-  const NodeSegment* parent_ = nullptr;  ///< Of a group,
-  std::vector<std::size_t> members_;     ///< and its replicas there.
+  const NodeSegment* parent_ = nullptr;  ///< A group is one of this one,
+  std::vector<std::size_t> members_;     ///< of these replicas there.
 
   mutable std::mutex mutex_;  ///< Guards what follows: other channels look for regions at any time.
   std::vector<Region> regions_;

@@ -14,7 +14,7 @@ namespace poprun::collectives {
 struct Piece {
   ElementType type = ElementType::kF32;
   std::span<std::byte> bytes;
-  Place place;       ///< Of its first byte; owner -1 where peers cannot read it.
+  Place place;       ///< Where its first byte is; owner -1 where peers cannot read it.
   Slice whole = {};  ///< The bytes of the whole that it is; set by Pieces.
 
   [[nodiscard]] std::size_t count() const { return bytes.size() / size_of(type); }
@@ -28,7 +28,7 @@ class Pieces {
   explicit Pieces(std::vector<Piece> pieces);
 
   [[nodiscard]] std::size_t size() const { return size_; }  ///< In bytes.
-  [[nodiscard]] std::size_t count() const;                  ///< Of elements.
+  [[nodiscard]] std::size_t count() const;                  ///< In elements.
 
   /// What lies in these bytes, in order and without gaps. Requires: they exist; no element is cut.
   [[nodiscard]] std::vector<Piece> parts(Slice bytes) const;

@@ -45,10 +45,10 @@ struct Place {
 class Rendezvous {
  public:
   struct Options {
-    std::byte* memory = nullptr;            ///< `bytes_needed`, from `initialise`.
-    std::vector<std::size_t> numbers;       ///< Of the replicas that meet here, for messages.
-    std::string among;                      ///< Follows a call's number in them; may be empty.
-    std::size_t self = 0;                   ///< Index among them.
+    std::byte* memory = nullptr;       ///< `bytes_needed`, from `initialise`.
+    std::vector<std::size_t> numbers;  ///< Numbers of the replicas that meet here, for messages.
+    std::string among;                 ///< Follows a call's number in them; may be empty.
+    std::size_t self = 0;              ///< Index among them.
     std::chrono::milliseconds deadline{0};  ///< For each wait.
     std::shared_ptr<CallLog> log{};         ///< Takes every call; none where it is null.
     /// Decides whether a call may begin, where more replicas take part than meet here; called by

@@ -44,7 +44,7 @@ class SharedMemory {
   /// The memory that another process has created with this size.
   static Result<SharedMemory> open(FileAddress address, Bytes size);
 
-  /// Of this process's descriptor; invalid where there is none.
+  /// This process's descriptor; invalid where there is none.
   [[nodiscard]] FileAddress address() const;
 
   /// Closes the descriptor. The mapping stays, further `open`s fail.

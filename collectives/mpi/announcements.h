@@ -23,7 +23,7 @@ struct Payload {
 /// Threads: as the replicas of a host meet.
 class Announcements {
  public:
-  /// Of the memory.
+  /// Memory that they take.
   static std::size_t bytes_needed(const HostPlan& plan);
 
   /// `memory` and `plan` must outlive it, and the memory also what has failed on the wire.

@@ -55,7 +55,7 @@ class ChunkPipeline {
     std::vector<std::size_t> edges;  ///< Elements [edges[h], edges[h + 1]) are host h's slice.
     Slice part{};                    ///< Bytes of what each replica brings or gets, if not pieces.
     const Pieces* pieces = nullptr;  ///< Where its elements are, where they are to be reduced.
-    Slice bytes{};                   ///< Of the pieces.
+    Slice bytes{};                   ///< Its bytes of the pieces.
 
     [[nodiscard]] std::size_t slice(std::size_t host) const {
       return edges[host + 1] - edges[host];

@@ -12,7 +12,7 @@ namespace poprun::collectives {
 struct Process {
   int rank = 0;                       ///< In MPI_COMM_WORLD.
   std::size_t host = 0;               ///< From 0 without gaps, in the order of first replicas.
-  std::vector<std::size_t> replicas;  ///< Of the channel, by their numbers in the job, ascending.
+  std::vector<std::size_t> replicas;  ///< The channel's, by their numbers in the job, ascending.
 };
 
 /// Which replicas of a channel are where, as every process works it out alike. A replica's index is
@@ -25,7 +25,7 @@ struct HostPlan {
   std::vector<std::vector<Subtree>> subtrees;      ///< By host, of its replicas.
   std::vector<double> shares;                      ///< By host, of an all-reduce: `shares_of`.
 
-  /// Of all processes of the job; `self` is this host.
+  /// The plan of all processes of the job; `self` is this host.
   HostPlan(std::vector<Process> processes, std::size_t self);
 
   /// The plan of a group. Hosts and processes that have none of its members are not in it.

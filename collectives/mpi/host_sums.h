@@ -81,7 +81,7 @@ class HostSums {
   }
 
   const HostPlan* plan_;
-  std::vector<Leaf> leaves_;               ///< Of all hosts, in the order of the tree.
+  std::vector<Leaf> leaves_;               ///< All hosts', in the order of the tree.
   std::vector<std::size_t> counts_;        ///< Replicas of each leaf.
   std::vector<const std::byte*> sources_;  ///< Scratch of a call.
 };

@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Of the calls that let MPI progress, Open MPI looks at sockets in every eighth.
+/// Open MPI looks at sockets in every eighth of the calls that let it progress.
 constexpr int kLooks = 8;
 
 constexpr int kYields = 4;

@@ -122,9 +122,9 @@ class HostWire {
   int channel_;
   std::size_t self_ = 0;                            ///< Index of this process.
   std::vector<std::vector<std::size_t>> carriers_;  ///< By host, indices of processes.
-  std::size_t lane_ = 0;                            ///< Of this process among those of its host.
-  std::deque<Post> posts_;                          ///< The oldest first.
-  std::vector<int> waiting_;                        ///< Ranks that said so since we asked.
+  std::size_t lane_ = 0;      ///< This process's place among those of its host.
+  std::deque<Post> posts_;    ///< The oldest first.
+  std::vector<int> waiting_;  ///< Ranks that said so since we asked.
 };
 
 }  // namespace poprun::collectives

@@ -40,10 +40,10 @@ class HostsCommunicator final : public Communicator {
   struct Options {
     std::size_t local = 0;           ///< Index among the replicas of the host.
     std::size_t process_leader = 0;  ///< That of the process's first replica.
-    std::string among{};             ///< Of Rendezvous::Options.
-    std::shared_ptr<CallLog> log{};  ///< Of NodeCommunicator::Options.
+    std::string among{};             ///< As in Rendezvous::Options.
+    std::shared_ptr<CallLog> log{};  ///< As in NodeCommunicator::Options.
     std::chrono::milliseconds deadline{0};
-    std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Of float32 data; at most this.
+    std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Float32 data; at most this.
   };
 
   /// Memory that the host's segment needs for the wire.
@@ -100,7 +100,7 @@ class HostsCommunicator final : public Communicator {
   HostExchange exchange_;
   HostSums sums_;
   ChunkPipeline chunks_;
-  const Payload* payload_ = nullptr;  ///< Of the call that is being opened.
+  const Payload* payload_ = nullptr;  ///< The payload of the call that is being opened.
   Background background_;
 };
 

@@ -33,14 +33,14 @@ struct HostPlan;
 class MpiWorld {
  public:
   struct Options {
-    std::size_t replicas = 1;                     ///< Of the job.
+    std::size_t replicas = 1;                     ///< In the whole job.
     ReplicaId first{};                            ///< This process owns [first, first + local).
     std::size_t local = 1;                        ///< > 0.
     std::chrono::milliseconds deadline{120'000};  ///< For each wait for a peer, creation included.
     /// Which host this process is on, as a number, instead of asking the machine. For tests that
     /// play several hosts on one.
     std::optional<std::uint64_t> host;
-    /// Of one replica's float32 data, that crosses between hosts at a time. At least 64 B a
+    /// Bytes of one replica's float32 data that cross between hosts at a time. At least 64 B a
     /// replica, at most 1 MiB.
     std::size_t chunk_bytes = std::size_t{1} << 19U;
   };
@@ -70,7 +70,7 @@ class MpiWorld {
                            const std::shared_ptr<collectives::MpiLink>& link);
 
   Options options_;
-  std::unique_ptr<collectives::NodeSegment> segment_;  ///< Of this host.
+  std::unique_ptr<collectives::NodeSegment> segment_;  ///< This host's.
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
 

@@ -43,7 +43,7 @@ constexpr Members consecutive_members(std::size_t size, std::size_t replica) {
 }
 
 /// The group of `replica` where those with equal positions in blocks of total / size are a group.
-/// Of 12 replicas by 4:
+/// 12 replicas by 4:
 ///
 ///   0 3 6 9 | 1 4 7 10 | 2 5 8 11
 ///

@@ -15,7 +15,7 @@
 
 /// An instance's line to the launcher.
 ///
-///   connect -> join -> [life signs begin] -> receive_weights? -> report ... -> finish -> leave
+///   connect -> join -> [heartbeat begins] -> receive_weights? -> report ... -> finish -> leave
 ///                                                  \-> fail, wherever something goes wrong
 namespace poprun {
 
@@ -51,7 +51,7 @@ class CoordinatorClient final : public ProgressSink {
   using OnLost = std::function<void()>;
   using OnChunk = std::function<Status(const proto::TensorChunk&)>;
 
-  /// Does not connect yet. `on_lost` is called once, from another thread, when life signs can't
+  /// Does not connect yet. `on_lost` is called once, from another thread, when heartbeats can't
   /// reach the launcher any more (it died, or the link is cut), or by `join` when the job ended
   /// before it; the process should then leave with code 75, for nobody else will end it. Not called
   /// after `leave`.
@@ -59,7 +59,7 @@ class CoordinatorClient final : public ProgressSink {
   ~CoordinatorClient() override;
 
   /// Says where this instance runs and gets the job. Waits for the launcher's answer, which comes
-  /// when the dataset is known. Life signs begin with it.
+  /// when the dataset is known. The heartbeat begins with it.
   ///
   /// Errors
   ///   kUnreachable     no answer in `timeout_seconds`; names the address.
@@ -102,7 +102,7 @@ class CoordinatorClient final : public ProgressSink {
   /// s, with a line in the log, where it does not answer.
   void fail(ReplicaId replica, const Error& error, const std::vector<std::string>& recent_calls);
 
-  /// Ends the life signs so that the launcher knows it as an orderly end. Waits 2 s at most.
+  /// Ends the heartbeat so that the launcher knows it as an orderly end. Waits 2 s at most.
   void leave();
 
  private:
@@ -111,7 +111,7 @@ class CoordinatorClient final : public ProgressSink {
   std::unique_ptr<CoordinatorConnection> connection_;
   std::unique_ptr<ProgressBoard> board_;
   std::unique_ptr<Heartbeat> heartbeat_;  ///< From join on.
-  std::mutex reports_mutex_;  ///< Of the first report: replicas of the instance may race to it.
+  std::mutex reports_mutex_;  ///< For the first report: replicas of the instance may race to it.
   std::unique_ptr<ReportStream> reports_;  ///< From the first report on.
 };
 

@@ -13,7 +13,7 @@
 
 namespace poprun {
 
-/// Life signs of one instance: a beat now and every interval up, the launcher's wishes down. Two
+/// The heartbeat of one instance: a beat now and every interval up, the launcher's wishes down. Two
 /// threads that sleep; a replica that hangs in a collective keeps beating and shows where it hangs.
 class Heartbeat {
  public:

@@ -12,7 +12,7 @@
 
 namespace poprun {
 
-/// What each replica of this instance does now: one writer a replica, one reader (the life signs).
+/// What each replica of this instance does now: one writer a replica, one reader (the heartbeat).
 /// Thread-safe. Writing costs an uncontended lock and the copy of a few bytes.
 class ProgressBoard {
  public:

@@ -52,7 +52,7 @@ class Reporter {
                     std::span<const std::int64_t> shape, std::span<const std::byte> data) = 0;
 };
 
-/// Where a replica is, for life signs and post-mortems. Called often, must be cheap and must not
+/// Where a replica is, for heartbeats and post-mortems. Called often, must be cheap and must not
 /// block. Implementations are thread-safe for different replicas.
 class ProgressSink {
  public:

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """--report.dump-tensors. That a step can be computed again elsewhere is seen in torch_step_test.py."""
+import io
 import math
 import signal
+import struct
 import unittest
+import zipfile
 
+import npy_file
 import safetensors_file
 from emulated_job import JobTest
 
@@ -95,6 +99,32 @@ class Dump(JobTest):
                 tensors = self.dump(job, 3)
                 self.assertIn("conv1.weight", tensors)
                 self.assertTrue(any(not math.isfinite(x) for x in tensors[culprit][2]))
+
+    def bad_item(self, number):
+        """32 vectors of eight ones, of which one item has a NaN."""
+        values = [1.0] * 32 * 8
+        values[number * 8] = math.nan
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as file:
+            file.writestr("x.npy", npy_file.floats((32, 8), values))
+            file.writestr("y.npy", npy_file.content("<i8", (32,), struct.pack("<32q", *[0, 1] * 16)))
+        path = self.folder / "data.npz"
+        path.write_bytes(buffer.getvalue())
+        return path
+
+    def test_of_a_step_that_a_number_of_another_replica_ends_has_what_replica_0_made(self):
+        """Replica 0 has no such number, and waits for the other one in the exchange."""
+        config = (CNN.replace("small-cnn", "mlp")
+                  .replace("synthetic:images=1x28x28,classes=10,items=1000", f"npz:{self.bad_item(13)}\norder = sequential"))
+        for instances in (2, 1):
+            with self.subTest(instances=instances):
+                job = self.run_job("-n", 2, "--num-instances", instances, "--report.dump-tensors", ".@2", config=config,
+                                   code=65)
+                self.assert_first_line(job, "NaN in element ", "in step 2 on replica 1: the data has it")
+                self.assertIn("  replica 0 sent nothing more of what it dumps for 2 s\n", job.stderr)
+                tensors = self.dump(job, 2)
+                self.assertIn("fc1.weight.gradient", tensors)
+                self.assertNotIn("fc1.weight.gradient.exchanged", tensors)
 
     def test_of_a_step_that_a_drained_job_never_reached_is_missed(self):
         job = self.start("-n", 2, "--training.steps", 100000, "--report.dump-tensors",
