@@ -25,6 +25,7 @@ find_package(ZLIB REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)
+pkg_check_modules(MINIZIP REQUIRED IMPORTED_TARGET minizip)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 
 # Flags of our own code. Rounding is part of the product's promise (equal bits on every placement),
