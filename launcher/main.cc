@@ -83,7 +83,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return 0;
   }
   if (!options->question.empty()) {
-    return ask_replica(options->question, "", console);
+    return ask(options->question, "", console);
   }
   const Result<Placement> placement = place(*options);
   if (!placement) {

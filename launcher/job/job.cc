@@ -103,7 +103,7 @@ int Job::check_model(const std::string& onnx) {
   proto::JoinReply question;
   *question.mutable_config() = options_.config;
   question.set_onnx_model(onnx);
-  return ask_replica({"--check-model"}, question.SerializeAsString(), console_);
+  return ask({"poprun-emu-replica", "--check-model"}, question.SerializeAsString(), console_);
 }
 
 Status Job::start_mpirun() {

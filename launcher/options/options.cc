@@ -538,12 +538,12 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
     return options;
   }
   if (asks_for("list-models")) {
-    options.question = {"--list-models"};
+    options.question = {"poprun-emu-replica", "--list-models"};
     return options;
   }
   for (const Written& w : line.written) {
     if (w.row->name == "check-onnx") {
-      options.question = {"--check-onnx", w.value};
+      options.question = {"poprun-emu-onnx-check", w.value};
       return options;
     }
   }

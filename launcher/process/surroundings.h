@@ -18,9 +18,8 @@ struct Programs {
 ///   kUnreachable  one is missing; names where it was looked for and what to install.
 Result<Programs> find_programs();
 
-/// Where they are, found or not: for --dry-run and questions.
-std::string replica_path();
-std::string data_server_path();
+/// Where one of our programs is, found or not: for --dry-run and questions.
+std::string path_beside_us(const std::string& program);
 
 /// The address at which the hosts of `placement` reach this machine: 127.0.0.1 where all are local,
 /// otherwise that of the interface towards the first host that is not.

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
-ROOMS = ("launcher", "replica", "collectives", "hostio")
+ROOMS = ("launcher", "replica", "collectives", "hostio", "tools")
 COMMANDS = ("launcher", "replica")  # Their rows are for main.cc: every folder in them has its own.
 INCLUDE = re.compile(r'^\s*#include\s+(?:"(?P<ours>[^"]+)"|(?P<theirs><[^>]+)>)', re.M)
 
@@ -82,6 +82,7 @@ class Layers(unittest.TestCase):
             "hostio/x.cc": "#include <mpi.h>",
             "hostio/formats/x.cc": '#include "hostio/datasets/dataset.h"',
             "hostio/datasets/x.cc": '#include "hostio/streams/wire.h"',
+            "replica/main.cc": '#include "tools/onnx_check/onnx_check.h"',
             "replica/instance/x.cc": '#include "hostio/streams/client.h"',
             "replica/ports/x.h": "#include <grpcpp/grpcpp.h>",
             "collectives/local/x.cc": "#include <asio.hpp>",
