@@ -18,7 +18,7 @@
 #include "launcher/screen/console.h"
 #include "replica/base/text.h"
 
-/// poprun-emu, the command. Exit codes: design section 8.
+/// poprun-emu, the command. Exit codes: replica/base/error.h.
 namespace poprun::launcher {
 namespace {
 

@@ -10,18 +10,16 @@
 #include "replica/base/error.h"
 
 /// Zip archives, as far as NumPy writes them: members stored or deflated, on one disk, with the
-/// 64-bit fields of large ones, without encryption. minizip reads them.
+/// 64-bit fields of large ones, without encryption. libzip reads them.
 ///
-/// Whatever the bytes are, the answer is a value or one line that names the file, what was needed
-/// and what was there. Memory grows with the bytes that are really there.
+/// Whatever the bytes are, the answer is a value or one line that names the file and what is wrong.
+/// Memory grows with the bytes that are really there.
 namespace poprun::hostio {
 
 struct ZipMember {
   std::string name;
-  std::uint64_t size = 0;  ///< Unpacked, as the directory says.
-  /// Its entry in the archive's directory: how far into the file, and the how manieth.
-  std::uint64_t entry_offset = 0;
-  std::uint64_t entry_number = 0;
+  std::uint64_t size = 0;   ///< Unpacked, as the directory says.
+  std::uint64_t index = 0;  ///< In the directory.
 };
 
 /// The members, in the order of the archive's directory.

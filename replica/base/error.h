@@ -15,7 +15,7 @@
 /// called and become an Error there.
 namespace poprun {
 
-/// Why it failed, as the exit code that the user's shell sees (design section 8).
+/// Why it failed, as the exit code that the user's shell sees (the table in README).
 enum class ErrorCode : std::uint8_t {
   kUsage = 64,           ///< An option or train.cfg can never work. Names it and the remedy.
   kData = 65,            ///< An input file or dataset is missing, damaged or of the wrong shape.
