@@ -127,29 +127,29 @@ class Instance {
     const bool first = communicator.self() == ReplicaId{0};
     POPRUN_ASSIGN(const Program program, share_program(communicator));
     POPRUN_TRY(check_memory(program, communicator.self()));
-    POPRUN_ASSIGN(const TrainingOptions options,
-                  training_options(reply_.config(), reply_.dataset()));
+    POPRUN_ASSIGN(const JobLength length, job_length(reply_.config(), reply_.dataset()));
     HostWeights initial_weights;
     LauncherReporter reporter(client_);
     if (first) {
       POPRUN_ASSIGN(initial_weights, first_weights(program));
       proto::ReportItem item;
-      *item.mutable_shape() = job_shape(program, reply_.config(), options);
+      *item.mutable_shape() = job_shape(program, reply_.config(), length);
       reporter.send(std::move(item));
     }
     const std::string source = log::replica_source(index_of(communicator.self()), host_);
     log::write(log::Level::kInfo, source,
                fmt::format("replica of {}, pid {}: {} steps of {}, {} of In-Processor Memory",
-                           communicator.size(), ::getpid(), options.total_steps, program.model(),
+                           communicator.size(), ::getpid(), length.steps, program.model(),
                            bytes_text(static_cast<std::int64_t>(program.memory(0).peak()))));
-    POPRUN_ASSIGN(const std::unique_ptr<Outfeed> outfeed, open_outfeed(communicator.self()));
-    TrainingLoop loop(
-        program, options, communicator, client_, first ? &reporter : nullptr, initial_weights,
-        [this, self = communicator.self()](const std::string& name) {
-          return open_stream(self, name);
-        },
-        outfeed.get());
-    POPRUN_ASSIGN(const TrainingResult result, loop.run());
+    POPRUN_ASSIGN(
+        const LoopResult result,
+        run_loop(program, {.communicator = communicator,
+                           .progress = client_,
+                           .reporter = first ? &reporter : nullptr,
+                           .initial_weights = initial_weights,
+                           .streams = [this, self = communicator.self()](JobStream stream) {
+                             return open_stream(self, stream);
+                           }}));
     log::write(log::Level::kInfo, source,
                fmt::format("{} steps done, wall {:.2f} s: operators {:.2f} s, exchange {:.2f} s, "
                            "host streams {:.2f} s",
@@ -157,7 +157,7 @@ class Instance {
                            result.wall.compute, result.wall.exchange, result.wall.host));
     POPRUN_TRY(finish_outputs(communicator));
     POPRUN_ASSIGN(proto::Profile profile,
-                  make_profile(program, reply_.config(), options, result,
+                  make_profile(program, reply_.config(), length, result,
                                result.first_step_began - launched_at_, communicator));
     if (first) {
       add_mpi_version(profile);
@@ -249,27 +249,34 @@ class Instance {
     return weights;
   }
 
-  std::unique_ptr<HostStream> open_stream(ReplicaId self, const std::string& name) {
+  Result<LoopResult> run_loop(const Program& program, const LoopPorts& ports) {
+    const proto::RunConfig& config = reply_.config();
+    if (!config.inference()) {
+      POPRUN_ASSIGN(const TrainingOptions options, training_options(config, reply_.dataset()));
+      return TrainingLoop(program, options, ports).run();
+    }
+    POPRUN_ASSIGN(const InferenceOptions options, inference_options(config, reply_.dataset()));
+    POPRUN_ASSIGN(const std::unique_ptr<Outfeed> outfeed, open_outfeed(ports.communicator.self()));
+    return InferenceLoop(program, options, ports, *outfeed).run();
+  }
+
+  std::unique_ptr<HostStream> open_stream(ReplicaId self, JobStream stream) {
     return hostio::open_host_stream(
         {.address = reply_.hostio_address(),
          .token = environment_.token,
-         .selection = selection_of(reply_.config(), reply_.dataset(), name, index_of(self)),
+         .selection = selection_of(reply_.config(), reply_.dataset(), stream, index_of(self)),
          .first_sequence = 0,
          .prefetch_batches = reply_.config().data().prefetch_batches(),
          .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),
          .log_source = log::replica_source(index_of(self), host_)});
   }
 
-  /// Null in training.
   Result<std::unique_ptr<Outfeed>> open_outfeed(ReplicaId self) {
-    if (!reply_.config().inference()) {
-      return nullptr;
-    }
     const std::uint64_t items = inference_items(reply_.dataset());
-    POPRUN_ASSIGN(
-        const hostio::Sampler sampler,
-        hostio::Sampler::make(
-            selection_of(reply_.config(), reply_.dataset(), "test", index_of(self)), items));
+    POPRUN_ASSIGN(const hostio::Sampler sampler,
+                  hostio::Sampler::make(selection_of(reply_.config(), reply_.dataset(),
+                                                     JobStream::kTest, index_of(self)),
+                                        items));
     return std::make_unique<LauncherOutfeed>(
         client_,
         [sampler](std::uint64_t batch, std::span<std::uint64_t> into) {

@@ -121,19 +121,19 @@ function(poprun_library folder)
   add_library(poprun::${name} ALIAS poprun_${name})
 endfunction()
 
-# poprun_families(<folder> <out-sources> [RECURSE])
+# poprun_families(<folder> <out-sources> [WITH_HELPERS])
 #
-# For folders where one file is one entry (an operator family, a model, a dataset): every *.cc is,
-# except registry.cc and the entries' helpers, which have a header of their name. Writes
-# <folder>/families.inc into the build tree with a line `POPRUN_FAMILY(<file stem>)` each, which
-# registry.cc expands (its target needs poprun_generated), and sets <out-sources> to all *.cc. A new
-# entry is one new file. With RECURSE sub-folders belong to the folder too.
+# For folders where one file is one entry (an operator family, a model, a dataset): every *.cc except
+# registry.cc is one. Writes <folder>/families.inc into the build tree with a line
+# `POPRUN_FAMILY(<file stem>)` each, which registry.cc expands (its target needs poprun_generated),
+# and sets <out-sources> to all *.cc. A new entry is one new file. WITH_HELPERS: sub-folders belong to
+# the folder too, and a file with a header of its name helps entries and is none.
 add_library(poprun_generated INTERFACE)
 target_include_directories(poprun_generated INTERFACE "${PROJECT_BINARY_DIR}/generated")
 function(poprun_families folder out_sources)
-  cmake_parse_arguments(PARSE_ARGV 2 ARG "RECURSE" "" "")
+  cmake_parse_arguments(PARSE_ARGV 2 ARG "WITH_HELPERS" "" "")
   set(glob GLOB)
-  if(ARG_RECURSE)
+  if(ARG_WITH_HELPERS)
     set(glob GLOB_RECURSE)
   endif()
   set(root "${PROJECT_SOURCE_DIR}/${folder}")
@@ -142,7 +142,7 @@ function(poprun_families folder out_sources)
   set(lines "")
   foreach(source IN LISTS sources)
     string(REGEX REPLACE "\\.cc$" ".h" header "${root}/${source}")
-    if(NOT source STREQUAL "registry.cc" AND NOT EXISTS "${header}")
+    if(NOT source STREQUAL "registry.cc" AND NOT (ARG_WITH_HELPERS AND EXISTS "${header}"))
       cmake_path(GET source STEM stem)
       string(APPEND lines "POPRUN_FAMILY(${stem})\n")
     endif()

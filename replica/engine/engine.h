@@ -4,7 +4,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,34 +11,14 @@
 
 #include "replica/base/error.h"
 #include "replica/engine/finite.h"
-#include "replica/memory/arena.h"
+#include "replica/machine/machine.h"
+#include "replica/memory/device_memory.h"
+#include "replica/memory/host_images.h"
 #include "replica/ops/operator.h"
 #include "replica/ports/communicator.h"
 #include "replica/program/program.h"
 
 namespace poprun {
-
-/// One device tensor as the host sees it while a stream step runs.
-struct HostTensor {
-  std::string_view name;
-  const TensorType& type;
-  std::span<std::byte> bytes;
-};
-
-/// The host's side of the Program's stream steps.
-class HostIo {
- public:
-  HostIo() = default;
-  HostIo(const HostIo&) = delete;
-  HostIo& operator=(const HostIo&) = delete;
-  virtual ~HostIo() = default;
-
-  /// Writes every tensor of a StreamIn step.
-  virtual Status write(const std::string& stream, std::span<const HostTensor> tensors) = 0;
-
-  /// Reads every tensor of a StreamOut step.
-  virtual Status read(const std::string& stream, std::span<const HostTensor> tensors) = 0;
-};
 
 /// Sees a Program run. Changes nothing: what it reads is the tensors' bytes between two steps.
 class StepObserver {
@@ -73,11 +52,11 @@ struct WallSeconds {
   double host = 0;      ///< In stream steps, waiting for data included.
 };
 
-/// Runs a Program's functions on one replica: for each step the kernel, copy or collective that it
+/// Runs a Program's functions on one replica: for each step the kernel or machine operation that it
 /// lists, on the addresses that it plans, and nothing else.
 ///
 /// Deterministic: the results are a function of (Program, seed, what the host writes). One thread.
-class Engine {
+class Engine final : private Machine {
  public:
   /// Allocates each IPU's memory through `communicator` (collective) and prepares every step.
   /// `program`, `communicator` and `host` must outlive the engine. `activity` is told what the
@@ -105,29 +84,30 @@ class Engine {
   void reset_clocks();
 
   /// High-water mark of each IPU's memory.
-  [[nodiscard]] std::vector<Bytes> high_water() const;
+  [[nodiscard]] std::vector<Bytes> high_water() const { return memory_->high_water(); }
 
   /// Who sees the steps from now on; null: nobody. Must outlive its time.
   void set_observer(StepObserver* observer) { observer_ = observer; }
 
   /// A tensor's bytes, for inspection. Requires: the Program has it.
   [[nodiscard]] std::span<const std::byte> inspect(std::uint32_t tensor) const {
-    return bytes_of(tensor);
+    return images_->of(tensor);
   }
 
   /// A tensor's bytes, for inspection. Null span where the Program has no tensor of that name.
   [[nodiscard]] std::span<const std::byte> inspect(const std::string& name) const;
 
  private:
+  /// A step ready to run: a kernel, a machine operation, or steps that repeat.
   struct Prepared {
     const proto::Step* step = nullptr;
+    DeviceMemory::Reach reach;
     std::unique_ptr<Kernel> kernel;
     Operands operands;
     std::vector<std::uint32_t> checked;  ///< Outputs that a NaN could come up in.
-    std::vector<HostTensor> host_tensors;
-    std::vector<Buffer> exchanged;
-    std::string activity;      ///< What it waits for, where it may wait.
-    std::vector<Bytes> reach;  ///< By IPU: end of the highest tensor it names.
+    std::unique_ptr<Action> action;
+    std::string activity;                    ///< What it waits for, where it may wait.
+    double WallSeconds::*waiting = nullptr;  ///< Where an action's wall time goes.
     std::vector<Prepared> repeated;
   };
   struct PreparedFunction {
@@ -143,13 +123,19 @@ class Engine {
   Result<std::vector<Prepared>> prepare_steps(
       const google::protobuf::RepeatedPtrField<proto::Step>& steps);
   Status prepare_execute(const proto::Execute& execute, Prepared& prepared);
-  void prepare_host(const google::protobuf::RepeatedField<std::uint32_t>& tensors,
-                    const std::string& stream, std::string_view verb, Prepared& prepared);
+  Status prepare_action(Prepared& prepared);
   void bind_scratch(std::vector<Prepared>& steps);
 
   Status run_steps(std::vector<Prepared>& steps);
   Status run_step(Prepared& prepared);
+  Status repeat(Prepared& prepared);
   Status execute(Prepared& prepared);
+
+  [[nodiscard]] HostTensor tensor(std::uint32_t id) const override;
+  [[nodiscard]] Communicator& communicator() override { return communicator_; }
+  [[nodiscard]] HostIo& host() override { return host_; }
+  [[nodiscard]] std::uint64_t seed() const override { return options_.seed; }
+  Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) override;
 
   /// Whether the tensor may hold infinities where its maker was given some: constants, and what is
   /// computed on the way, but nothing that is streamed in or updated in place.
@@ -159,25 +145,16 @@ class Engine {
   /// that are as good as one: the masks of attention.
   [[nodiscard]] bool takes_extremes(const proto::Execute& step, DataType result) const;
 
-  /// Errors: kData, the first of the tensors that is not finite and must be.
-  Status check_finite(const google::protobuf::RepeatedField<std::uint32_t>& tensors,
-                      std::string_view what) const;
   Status fail_not_finite(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;
-  void initialise(const proto::Initialise& step);
-  void initialise(const proto::Initialise& step, std::span<float> values) const;
-  void poison(const proto::Step& step);
-
-  [[nodiscard]] std::span<std::byte> bytes_of(std::uint32_t tensor) const;
-  [[nodiscard]] std::vector<Bytes> reach_of(const proto::Step& step) const;
 
   const Program& program_;
   Communicator& communicator_;
   HostIo& host_;
   EngineOptions options_;
   std::function<void(std::string_view)> activity_;
-  std::vector<Arena> arenas_;          ///< One per IPU.
-  std::vector<TensorType> types_;      ///< By tensor.
-  std::set<std::uint32_t> from_host_;  ///< Tensors that a stream writes.
+  std::unique_ptr<DeviceMemory> memory_;
+  std::unique_ptr<HostImages> images_;
+  std::vector<TensorType> types_;  ///< By tensor.
   std::map<std::string, PreparedFunction> functions_;
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.

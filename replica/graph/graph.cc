@@ -9,6 +9,8 @@
 namespace poprun {
 namespace {
 
+constexpr std::string_view kLoad = "load";
+
 std::string names(const Graph& graph, const std::vector<TensorId>& ids) {
   std::string text;
   for (const TensorId id : ids) {
@@ -56,9 +58,9 @@ class Parser {
       return fail(ErrorCode::kUsage, fmt::format("tensor '{}' stands twice", name));
     }
     POPRUN_ASSIGN(TensorType type, parse_type(trim(text.substr(colon + 3, space - colon - 3))));
-    for (const Role role : {Role::kActivation, Role::kParameter, Role::kOptimizerState,
-                            Role::kBuffer, Role::kGradient, Role::kStream, Role::kMetric,
-                            Role::kConstant}) {
+    for (const Role role :
+         {Role::kActivation, Role::kParameter, Role::kOptimizerState, Role::kBuffer,
+          Role::kGradient, Role::kStream, Role::kMetric, Role::kConstant}) {
       if (to_text(role) == text.substr(space + 1)) {
         graph.add_tensor({name, std::move(type), role});
         return {};
@@ -148,10 +150,43 @@ Status verify_function(const Graph& graph, const Function& function, std::set<Te
 }  // namespace
 
 std::string_view to_text(Role role) {
-  constexpr std::array<std::string_view, 8> kNames = {
-      "activation", "parameter", "optimizer-state", "buffer",
-      "gradient",   "stream",    "metric",          "constant"};
+  constexpr std::array<std::string_view, 8> kNames = {"activation", "parameter", "optimizer-state",
+                                                      "buffer",     "gradient",  "stream",
+                                                      "metric",     "constant"};
   return kNames.at(static_cast<std::size_t>(role));
+}
+
+std::vector<Place> Graph::add_function(std::string name, const std::vector<std::int64_t>& repeats) {
+  Function function{std::move(name), {}};
+  std::vector<Place> places;
+  for (const std::int64_t repeat : repeats) {
+    places.push_back({functions.size(), function.regions.size()});
+    function.regions.push_back({repeat, {}});
+  }
+  functions.push_back(std::move(function));
+  return places;
+}
+
+Region& Graph::at(Place place) {
+  return functions.at(place.function).regions.at(place.region);
+}
+
+const Region& Graph::at(Place place) const {
+  return functions.at(place.function).regions.at(place.region);
+}
+
+Place Graph::load() const {
+  const auto found = std::ranges::find(functions, kLoad, &Function::name);
+  POPRUN_CHECK(found != functions.end() && found->regions.size() == 1);
+  return {static_cast<std::size_t>(found - functions.begin()), 0};
+}
+
+Bytes Graph::bytes(const std::vector<TensorId>& ids) const {
+  Bytes total;
+  for (const TensorId id : ids) {
+    total += tensor(id).type.bytes();
+  }
+  return total;
 }
 
 TensorId Graph::add_tensor(Tensor tensor) {

@@ -9,20 +9,16 @@
 
 #include "replica/base/error.h"
 #include "replica/base/ids.h"
+#include "replica/base/units.h"
 #include "replica/graph/attributes.h"
 #include "replica/graph/types.h"
 
 /// A job as data: tensors, and functions made of operations on them.
 ///
 /// Operations run in the order in which they stand. A tensor is written once, except by operations
-/// that name it both as input and output: those update it in place. Host streams and exchanges
-/// between replicas are operations too:
-///
-///   a, b = stream_in() stream="train"      the host writes a and b
-///   stream_out(a) stream="step"            the host reads a
-///   a, b = all_reduce(a, b) reduction="mean"        with background=1 it only begins, and
-///   a, b = await_all_reduces(a, b)                  this waits for all that have
-///   w = initialise() uniform=0.1           or normal=0.02, or constant=0.0
+/// that name it both as input and output: those update it in place. Some operations compute
+/// (replica/ops), others are the machine's (replica/machine): host streams, exchanges between
+/// replicas, setting variables up.
 namespace poprun {
 
 /// What a tensor is for, in reports. Decides nothing about its life: liveness does.
@@ -62,8 +58,23 @@ struct Function {
   std::vector<Region> regions;
 };
 
+/// A region of a function. Stays the same, since functions and regions are only ever appended.
+struct Place {
+  std::size_t function = 0;
+  std::size_t region = 0;
+};
+
 class Graph {
  public:
+  /// Appends a function with a region for each repeat count; gives their places.
+  std::vector<Place> add_function(std::string name, const std::vector<std::int64_t>& repeats);
+
+  [[nodiscard]] Region& at(Place place);
+  [[nodiscard]] const Region& at(Place place) const;
+
+  /// Where variables are set up: the one region of function "load". Requires: there is one.
+  [[nodiscard]] Place load() const;
+
   /// Requires: no other tensor has that name.
   TensorId add_tensor(Tensor tensor);
 
@@ -79,6 +90,9 @@ class Graph {
   void set_role(TensorId id, Role role) { tensors_.at(index_of(id)).role = role; }
   void set_data_type(TensorId id, DataType data) { tensors_.at(index_of(id)).type.data = data; }
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
+
+  /// What the tensors take together.
+  [[nodiscard]] Bytes bytes(const std::vector<TensorId>& ids) const;
 
   std::vector<Function> functions;
 

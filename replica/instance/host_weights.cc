@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "replica/base/half.h"
+#include "replica/program/host_contract.h"
 
 namespace poprun {
 namespace {
@@ -46,7 +47,7 @@ Status append_as_f32(const proto::TensorChunk& chunk, std::string& floats) {
 Status check_initial_weights(const Program& program,
                              const std::map<std::string, Shape, std::less<>>& file,
                              bool model_has_weights) {
-  for (const proto::Step& step : find_function(program, "load")->steps()) {
+  for (const proto::Step& step : find_function(program, name_of(JobFunction::kLoad))->steps()) {
     if (!step.has_stream_in()) {
       continue;
     }

@@ -27,7 +27,7 @@ struct ModelFigures {
 Result<ModelFigures> figures_of(const Model& model) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"evaluate", {{1, {}}}}};
-  Builder builder(graph, 1, 0, "");
+  Builder builder(graph, {1, 0}, "");
   ModelInputs inputs;
   inputs.classes = model.sample.classes;
   inputs.training = false;
@@ -46,14 +46,8 @@ Result<ModelFigures> figures_of(const Model& model) {
     figures.parameters += tensor.role == Role::kParameter ? tensor.type.elements() : 0;
   }
   for (const Operation& operation : builder.operations()) {
-    Signature signature{{}, {}, operation.attributes};
-    for (const TensorId id : operation.inputs) {
-      signature.inputs.push_back(graph.tensor(id).type);
-    }
-    for (const TensorId id : operation.outputs) {
-      signature.outputs.push_back(graph.tensor(id).type);
-    }
-    figures.forward_macs += find_operator(operation.kind)->work(signature).macs;
+    figures.forward_macs +=
+        find_operator(operation.kind)->work(signature_of(graph, operation)).macs;
   }
   return figures;
 }
@@ -137,15 +131,20 @@ Status describe_job(const proto::JoinReply& job, std::string& text) {
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));
   POPRUN_TRY(check_fits(program, options.micro_batch_size));
-  POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
+  POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
   POPRUN_TRY(check_weights_of(job, program));
-  POPRUN_TRY(plan_dumps(program, training.dumps, training.total_steps));
-  const proto::JobShape shape = job_shape(program, config, training);
+  if (!config.inference()) {
+    POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
+    POPRUN_TRY(plan_dumps(program, training.dumps, training.total_steps));
+  }
+  const proto::JobShape shape = job_shape(program, config, length);
   const std::string an_epoch =
-      training.inference ? "" : fmt::format(" ({} an epoch)", grouped(shape.steps_per_epoch()));
-  row(training.inference ? "batches" : "steps",
-      fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(),
-                  an_epoch));
+      config.inference() ? ""
+                         : fmt::format(" ({} an epoch)",
+                                       grouped(shape.steps_per_epoch()));
+  row(config.inference() ? "batches" : "steps",
+      fmt::format("{} of {} samples{}", grouped(shape.total_steps()),
+                  shape.samples_per_step(), an_epoch));
   for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
     const proto::IpuMemory& memory = program.memory(ipu);
     row(fmt::format("IPU {} memory", ipu),
@@ -155,7 +154,7 @@ Status describe_job(const proto::JoinReply& job, std::string& text) {
       row("  most is live", "at " + worst_place(program, ipu));
     }
   }
-  row(training.inference ? "device batch" : "device step",
+  row(config.inference() ? "device batch" : "device step",
       fmt::format("{}, {} samples/s (device clock, {}, modelled)",
                   duration_text(shape.device_step_seconds()),
                   grouped(std::llround(shape.samples_per_step() / shape.device_step_seconds())),

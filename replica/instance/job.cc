@@ -118,40 +118,33 @@ void add_notes(const onnx_import::JobModel* onnx, Program& program) {
   }
 }
 
-namespace {
-
-Result<TrainingOptions> inference_options(const proto::RunConfig& config,
-                                          const proto::Dataset& dataset) {
-  TrainingOptions options;
-  options.inference = true;
-  options.inference_items = inference_items(dataset);
-  options.steps_per_epoch = 1;
-  options.engine = {.seed = config.training().seed(), .poison_dead = config.memory().poison_dead()};
-  POPRUN_ASSIGN(options.evaluation_batches,
-                hostio::evaluation_batches(options.inference_items,
-                                           selection_of(config, dataset, "test", 0)));
-  return options;
+Result<JobLength> job_length(const proto::RunConfig& config, const proto::Dataset& dataset) {
+  JobLength length;
+  if (!config.inference()) {
+    const proto::TrainingConfig& training = config.training();
+    POPRUN_ASSIGN(length.steps_per_epoch,
+                  hostio::steps_per_epoch(dataset.train_items(),
+                                          selection_of(config, dataset, JobStream::kTrain, 0)));
+    length.steps =
+        training.steps() > 0 ? training.steps() : training.epochs() * length.steps_per_epoch;
+  }
+  if (config.inference() || config.training().evaluate()) {
+    length.test_items = config.inference() ? inference_items(dataset) : dataset.test_items();
+    POPRUN_ASSIGN(length.test_batches,
+                  hostio::evaluation_batches(length.test_items,
+                                             selection_of(config, dataset, JobStream::kTest, 0)));
+  }
+  return length;
 }
-
-}  // namespace
 
 Result<TrainingOptions> training_options(const proto::RunConfig& config,
                                          const proto::Dataset& dataset) {
-  if (config.inference()) {
-    return inference_options(config, dataset);
-  }
+  POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
   TrainingOptions options;
-  POPRUN_ASSIGN(
-      options.steps_per_epoch,
-      hostio::steps_per_epoch(dataset.train_items(), selection_of(config, dataset, "train", 0)));
+  options.total_steps = length.steps;
+  options.steps_per_epoch = length.steps_per_epoch;
+  options.evaluation_batches = length.test_batches;
   const proto::TrainingConfig& training = config.training();
-  options.total_steps =
-      training.steps() > 0 ? training.steps() : training.epochs() * options.steps_per_epoch;
-  if (training.evaluate()) {
-    POPRUN_ASSIGN(
-        options.evaluation_batches,
-        hostio::evaluation_batches(dataset.test_items(), selection_of(config, dataset, "test", 0)));
-  }
   options.evaluate_every_epochs = training.evaluate_every_epochs();
   POPRUN_ASSIGN(options.learning_rate, LearningRate::make({.schedule = training.schedule(),
                                                            .base = training.learning_rate(),
@@ -169,24 +162,32 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
   return options;
 }
 
+Result<InferenceOptions> inference_options(const proto::RunConfig& config,
+                                           const proto::Dataset& dataset) {
+  POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
+  return InferenceOptions{
+      .batches = length.test_batches,
+      .engine = {.seed = config.training().seed(), .poison_dead = config.memory().poison_dead()}};
+}
+
 std::uint64_t inference_items(const proto::Dataset& dataset) {
   return dataset.test_items() > 0 ? dataset.test_items() : dataset.train_items();
 }
 
 proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset,
-                              const std::string& stream, std::uint32_t replica) {
+                              JobStream stream, std::uint32_t replica) {
   const proto::Split once =
       config.inference() && dataset.test_items() == 0 ? proto::SPLIT_TRAIN_ONCE : proto::SPLIT_TEST;
   proto::Selection selection;
   selection.set_source(config.data().source());
-  selection.set_split(stream == "train" ? proto::SPLIT_TRAIN : once);
+  selection.set_split(stream == JobStream::kTrain ? proto::SPLIT_TRAIN : once);
   selection.set_seed(config.training().seed());
   selection.set_sequential(config.data().sequential());
   selection.set_replica(replica);
   selection.set_replica_count(config.topology().num_replicas());
   selection.set_micro_batch_size(config.data().micro_batch_size());
-  selection.set_micro_batches_per_step(stream == "train" ? config.training().gradient_accumulation()
-                                                         : 1);
+  selection.set_micro_batches_per_step(
+      stream == JobStream::kTrain ? config.training().gradient_accumulation() : 1);
   return selection;
 }
 

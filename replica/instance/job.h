@@ -7,8 +7,10 @@
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
 #include "replica/compiler/compile.h"
-#include "replica/engine/training_loop.h"
+#include "replica/loops/inference_loop.h"
+#include "replica/loops/training_loop.h"
 #include "replica/models/onnx/job_model.h"
+#include "replica/program/host_contract.h"
 
 /// From a job's configuration to what the rooms take. Pure functions; main.cc wires the rest.
 namespace poprun {
@@ -22,16 +24,29 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
 /// Adds to the Program's notes what building the model decided; none where `onnx` is null.
 void add_notes(const onnx_import::JobModel* onnx, Program& program);
 
+/// How much a job does.
+struct JobLength {
+  std::uint64_t steps = 0;            ///< Training steps; 0 in inference.
+  std::uint64_t steps_per_epoch = 1;  ///< > 0.
+  std::uint64_t test_items = 0;       ///< In each evaluation, or in inference; all replicas'.
+  std::uint64_t test_batches = 0;     ///< Likewise, one replica's batches of them. 0: none.
+};
+
 /// Errors: kUsage, the dataset does not fill one global batch.
+Result<JobLength> job_length(const proto::RunConfig& config, const proto::Dataset& dataset);
+
+/// What the loop of such a job takes. Errors: those of `job_length`; kUsage, no such schedule.
 Result<TrainingOptions> training_options(const proto::RunConfig& config,
                                          const proto::Dataset& dataset);
+Result<InferenceOptions> inference_options(const proto::RunConfig& config,
+                                           const proto::Dataset& dataset);
 
 /// Items that inference runs over: the test part, or where there is none the training items.
 std::uint64_t inference_items(const proto::Dataset& dataset);
 
-/// What replica `replica` reads from stream "train" or "test".
+/// What replica `replica` reads from stream kTrain or kTest.
 proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset,
-                              const std::string& stream, std::uint32_t replica);
+                              JobStream stream, std::uint32_t replica);
 
 /// Samples of all replicas in one step of training, or one batch each of inference.
 std::uint32_t global_batch(const proto::RunConfig& config);

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "replica/instance/job.h"
+#include "replica/program/host_contract.h"
+#include "replica/timeline/timeline.h"
 
 namespace poprun {
 namespace {
@@ -50,11 +51,12 @@ Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
 }
 
 proto::Cost step_cost(const Program& program) {
-  const proto::Function* train = find_function(program, "train");
-  return cost_of(train != nullptr ? *train : *find_function(program, "evaluate"));
+  const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
+  return walk(train != nullptr ? *train
+                                  : *find_function(program, name_of(JobFunction::kEvaluate)));
 }
 
-proto::Outcome outcome_of(const TrainingResult& result) {
+proto::Outcome outcome_of(const LoopResult& result) {
   proto::Outcome outcome;
   outcome.set_steps(result.steps);
   outcome.set_epochs(result.last_step.epoch);
@@ -85,10 +87,10 @@ proto::WallTime wall_of(const Figures& mean, double seconds, double samples) {
 }  // namespace
 
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
-                          const TrainingOptions& options) {
+                          const JobLength& length) {
   proto::JobShape shape;
-  shape.set_total_steps(options.inference ? options.evaluation_batches : options.total_steps);
-  shape.set_steps_per_epoch(options.steps_per_epoch);
+  shape.set_total_steps(config.inference() ? length.test_batches : length.steps);
+  shape.set_steps_per_epoch(length.steps_per_epoch);
   shape.set_samples_per_step(global_batch(config));
   shape.set_parameter_count(program.parameter_count());
   shape.set_operator_count(program.operator_count());
@@ -100,7 +102,7 @@ proto::JobShape job_shape(const Program& program, const proto::RunConfig& config
 }
 
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config,
-                                    const TrainingOptions& options, const TrainingResult& result,
+                                    const JobLength& length, const LoopResult& result,
                                     double startup_seconds, Communicator& communicator) {
   POPRUN_ASSIGN(const Figures mean, mean_over_replicas({.startup = startup_seconds,
                                                         .training = result.training_seconds,
@@ -131,13 +133,13 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
   device.set_samples_per_second(global_batch(config) / device.step_seconds());
   device.set_total_seconds(device_seconds(program, result.device_cost));
 
-  const double seconds = options.inference ? mean.evaluation : mean.training;
-  const auto samples = static_cast<double>(options.inference ? options.inference_items
-                                                             : result.steps * global_batch(config));
+  const double seconds = config.inference() ? mean.evaluation : mean.training;
+  const auto samples = static_cast<double>(
+      config.inference() ? length.test_items : result.steps * global_batch(config));
   *profile.mutable_wall() = wall_of(mean, seconds, samples);
   *profile.mutable_outcome() = outcome_of(result);
   profile.mutable_outcome()->set_epochs(
-      static_cast<std::uint32_t>(result.steps / options.steps_per_epoch));
+      static_cast<std::uint32_t>(result.steps / length.steps_per_epoch));
   return profile;
 }
 

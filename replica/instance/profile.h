@@ -4,7 +4,8 @@
 #include "proto/profile.pb.h"
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
-#include "replica/engine/training_loop.h"
+#include "replica/instance/job.h"
+#include "replica/loops/loop.h"
 #include "replica/ports/communicator.h"
 #include "replica/program/program.h"
 
@@ -13,12 +14,12 @@ namespace poprun {
 
 /// Before the first step.
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
-                          const TrainingOptions& options);
+                          const JobLength& length);
 
 /// After the last step. Collective: wall times are means over all replicas, memory marks maxima.
 /// `startup_seconds` is from the launcher's start to this replica's first step.
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config,
-                                    const TrainingOptions& options, const TrainingResult& result,
+                                    const JobLength& length, const LoopResult& result,
                                     double startup_seconds, Communicator& communicator);
 
 }  // namespace poprun

@@ -26,6 +26,9 @@ struct Signature {
   Attributes attributes;
 };
 
+/// What an operation of a graph uses its operator on.
+Signature signature_of(const Graph& graph, const Operation& operation);
+
 /// When and where a kernel runs, for those that draw random numbers.
 struct Moment {
   std::uint64_t seed = 0;         ///< Of the job.

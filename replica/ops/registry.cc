@@ -37,6 +37,17 @@ const Operator* find_operator(std::string_view kind) {
   return found != all.end() && found->kind == kind ? &*found : nullptr;
 }
 
+Signature signature_of(const Graph& graph, const Operation& operation) {
+  Signature signature{{}, {}, operation.attributes};
+  for (const TensorId id : operation.inputs) {
+    signature.inputs.push_back(graph.tensor(id).type);
+  }
+  for (const TensorId id : operation.outputs) {
+    signature.outputs.push_back(graph.tensor(id).type);
+  }
+  return signature;
+}
+
 tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature,
                                   std::string_view needed) {
   std::string had;

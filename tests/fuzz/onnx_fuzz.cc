@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"run", {{1, {}}}}};
-  Builder builder(graph, 1, 0, "");
+  Builder builder(graph, {1, 0}, "");
   onnx_import::ImportOptions options;
   for (std::size_t i = 0; i < model->inputs().size(); ++i) {
     const auto& input = model->inputs()[i];

@@ -13,6 +13,8 @@
 #include "collectives/local/local_world.h"
 #include "replica/compiler/compile.h"
 #include "replica/engine/engine.h"
+#include "replica/machine/stream_in.h"
+#include "replica/machine/stream_out.h"
 
 namespace poprun {
 namespace {
@@ -68,7 +70,7 @@ class OneRun final : public HostIo {
 
 /// Variables begin with what the model says: equal elements by their value, others from the host.
 void load_weights(Graph& graph, const Weights& weights) {
-  auto& operations = graph.functions[0].regions[0].operations;
+  auto& operations = graph.at(graph.load()).operations;
   std::vector<TensorId> written;
   std::erase_if(operations, [&](Operation& operation) {
     const TensorId id = operation.outputs[0];
@@ -81,7 +83,7 @@ void load_weights(Graph& graph, const Weights& weights) {
     return true;
   });
   if (!written.empty()) {
-    operations.push_back({"stream_in", {}, written, {{"stream", std::string{"weights"}}}});
+    operations.push_back(StreamIn{"weights", written}.operation());
   }
 }
 
@@ -101,7 +103,7 @@ Result<Graph> graph_of(const OnnxModel& model, const std::vector<Constant>& inpu
                        Imported& imported) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"run", {{1, {}}}}};
-  Builder builder(graph, 1, 0, "");
+  Builder builder(graph, {1, 0}, "");
   onnx_import::ImportOptions options;
   std::vector<std::string> names;
   std::vector<TensorType> types;
@@ -120,7 +122,7 @@ Result<Graph> graph_of(const OnnxModel& model, const std::vector<Constant>& inpu
   for (const onnx_import::ImportedOutput& output : imported.outputs) {
     outputs.push_back(output.tensor);
   }
-  builder.stream_out("outputs", outputs);
+  builder.append(StreamOut{"outputs", outputs}.operation());
   load_weights(graph, imported.weights);
   return graph;
 }

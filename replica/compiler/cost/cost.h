@@ -1,20 +1,13 @@
 #pragma once
 
-#include <cstdint>
-
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
+#include "replica/machine/machine.h"
 
 namespace poprun {
 
-/// Whom an operation's exchange runs over.
-struct ReplicaSystem {
-  std::int64_t replicas = 1;
-  std::int64_t ipus_per_replica = 1;
-};
-
-/// Device time of one execution of an operation: host streams by their bytes, exchanges between
-/// replicas by the ring formula, everything else by its operator's work face.
+/// Device time of one execution of an operation by itself: the machine's by their time face, others
+/// by their operator's work.
 DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, const Graph& graph,
                              const Operation& operation);
 

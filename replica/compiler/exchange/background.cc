@@ -5,6 +5,9 @@
 #include <set>
 #include <vector>
 
+#include "replica/machine/all_reduce.h"
+#include "replica/machine/await_all_reduces.h"
+
 namespace poprun {
 namespace {
 
@@ -52,30 +55,26 @@ std::vector<Bucket> fill_buckets(const Graph& graph, const Region& backward,
 
 }  // namespace
 
-void exchange_in_background(Graph& graph, Bytes bucket) {
-  const auto train = std::ranges::find(graph.functions, "train", &Function::name);
-  POPRUN_CHECK(train != graph.functions.end() && train->regions.size() > 1);
-  std::vector<Operation>& update = train->regions.back().operations;
-  Region& backward = train->regions[train->regions.size() - 2];
-  const auto exchange = std::ranges::find(update, "all_reduce", &Operation::kind);
-  POPRUN_CHECK(backward.repeat == 1 && exchange != update.end());
+void exchange_in_background(Graph& graph, Place backward, Place update, Bytes bucket) {
+  std::vector<Operation>& updates = graph.at(update).operations;
+  const auto exchange = std::ranges::find_if(
+      updates, [](const Operation& operation) { return AllReduce::from(operation).has_value(); });
+  POPRUN_CHECK(graph.at(backward).repeat == 1 && exchange != updates.end());
 
-  const std::vector<Bucket> buckets = fill_buckets(graph, backward, exchange->inputs, bucket);
-  std::vector<TensorId> travelling;
+  AllReduce rest = *AllReduce::from(*exchange);
+  const std::vector<Bucket> buckets = fill_buckets(graph, graph.at(backward), rest.tensors, bucket);
+  AwaitAllReduces travelling;
   for (const Bucket& b : buckets) {
-    travelling.insert(travelling.end(), b.gradients.begin(), b.gradients.end());
+    travelling.tensors.insert(travelling.tensors.end(), b.gradients.begin(), b.gradients.end());
   }
-  const std::set<TensorId> away(travelling.begin(), travelling.end());
-  for (auto* tensors : {&exchange->inputs, &exchange->outputs}) {
-    std::erase_if(*tensors, [&away](TensorId id) { return away.contains(id); });
-  }
-  Attributes attributes = exchange->attributes;
-  attributes.set("background", std::int64_t{1});
-  update.insert(exchange, {"await_all_reduces", travelling, travelling, {}});
+  const std::set<TensorId> away(travelling.tensors.begin(), travelling.tensors.end());
+  std::erase_if(rest.tensors, [&away](TensorId id) { return away.contains(id); });
+  *exchange = rest.operation();
+  updates.insert(exchange, travelling.operation());
+  std::vector<Operation>& operations = graph.at(backward).operations;
   for (auto b = buckets.rbegin(); b != buckets.rend(); ++b) {
-    backward.operations.insert(
-        backward.operations.begin() + static_cast<std::ptrdiff_t>(b->ready) + 1,
-        {"all_reduce", b->gradients, b->gradients, attributes});
+    operations.insert(operations.begin() + static_cast<std::ptrdiff_t>(b->ready) + 1,
+                      AllReduce{rest.reduction, true, b->gradients}.operation());
   }
 }
 

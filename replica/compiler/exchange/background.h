@@ -6,9 +6,10 @@
 /// When gradients travel.
 namespace poprun {
 
-/// Lets the gradients of function "train" travel in buckets while backward goes on: gradients that
-/// become ready one after another are reduced together once they are `bucket` bytes or more, behind
-/// the last operation that uses one of them. The rest of the exchange waits for all of them:
+/// Lets the gradients that `backward` makes and `update` reduces travel in buckets while backward
+/// goes on: gradients that become ready one after another are reduced together once they are
+/// `bucket` bytes or more, behind the last operation that uses one of them. The rest of the
+/// exchange waits for all of them:
 ///
 ///   all_reduce(a, b, m)    becomes    .. b ready .. all_reduce(b) background=1
 ///                                     .. a ready .. all_reduce(a) background=1
@@ -17,8 +18,7 @@ namespace poprun {
 ///
 /// Changes no sum: a bucket's elements are reduced as they were before.
 ///
-/// Requires: bucket > 0; the last region of "train" has one all_reduce, and the region before it,
-/// which does not repeat, makes the gradients.
-void exchange_in_background(Graph& graph, Bytes bucket);
+/// Requires: bucket > 0; `update` has one all_reduce, and `backward` does not repeat.
+void exchange_in_background(Graph& graph, Place backward, Place update, Bytes bucket);
 
 }  // namespace poprun

@@ -2,6 +2,10 @@
 
 #include <map>
 
+#include "replica/compiler/cost/cost.h"
+#include "replica/machine/machine.h"
+#include "replica/machine/step_tensors.h"
+
 namespace poprun {
 namespace {
 
@@ -27,13 +31,6 @@ proto::Role role_of(Role role) {
   return proto::ROLE_UNSPECIFIED;
 }
 
-proto::Reduction reduction_of(const std::string& name) {
-  if (name == "mean") {
-    return proto::REDUCTION_MEAN;
-  }
-  return name == "max" ? proto::REDUCTION_MAX : proto::REDUCTION_SUM;
-}
-
 void set_cost(proto::Cost& cost, const DeviceTime& time) {
   const auto cycles = [](Cycles c) { return static_cast<std::uint64_t>(c.count()); };
   cost.set_compute_cycles(cycles(time.compute));
@@ -42,34 +39,6 @@ void set_cost(proto::Cost& cost, const DeviceTime& time) {
   cost.set_host_cycles(cycles(time.host));
   cost.set_sync_cycles(cycles(time.sync));
   cost.set_flops(static_cast<std::uint64_t>(time.flops));
-}
-
-/// Takes the links' time of reductions in the background out of their steps: they pass on the
-/// links, one after another, while further steps run, and what is left is waited for.
-void overlap(proto::Function& function) {
-  std::uint64_t now = 0;
-  std::uint64_t links_busy_until = 0;
-  for (proto::Step& step : *function.mutable_steps()) {
-    proto::Cost& cost = *step.mutable_cost();
-    if (step.all_reduce().in_background()) {
-      cost.set_background_cycles(cost.link_cycles());
-      cost.set_link_cycles(0);
-      now += static_cast<std::uint64_t>(total_cycles(cost).count());
-      links_busy_until = std::max(now, links_busy_until) + cost.background_cycles();
-    } else if (step.has_await_all_reduces()) {
-      cost.set_link_cycles(std::max(now, links_busy_until) - now);
-      now = std::max(now, links_busy_until);
-    } else {
-      now += static_cast<std::uint64_t>(total_cycles(cost).count());
-    }
-  }
-}
-
-void add_ids(const std::vector<TensorId>& ids,
-             google::protobuf::RepeatedField<std::uint32_t>& target) {
-  for (const TensorId id : ids) {
-    target.Add(index_of(id));
-  }
 }
 
 class Lowering {
@@ -122,38 +91,17 @@ class Lowering {
   }
 
   void kind(const Operation& operation, proto::Step& step) {
-    const Attributes& attributes = operation.attributes;
-    if (operation.kind == "initialise") {
-      proto::Initialise& initialise = *step.mutable_initialise();
-      initialise.set_tensor(index_of(operation.outputs[0]));
-      if (attributes.has("uniform")) {
-        initialise.set_uniform_bound(attributes.real("uniform"));
-      } else if (attributes.has("normal")) {
-        initialise.set_normal_deviation(attributes.real("normal"));
-      } else {
-        initialise.set_constant(attributes.real("constant"));
-      }
-    } else if (operation.kind == "stream_in") {
-      step.mutable_stream_in()->set_stream(attributes.text("stream"));
-      add_ids(operation.outputs, *step.mutable_stream_in()->mutable_tensors());
-    } else if (operation.kind == "stream_out") {
-      step.mutable_stream_out()->set_stream(attributes.text("stream"));
-      add_ids(operation.inputs, *step.mutable_stream_out()->mutable_tensors());
-    } else if (operation.kind == "all_reduce") {
-      step.mutable_all_reduce()->set_reduction(reduction_of(attributes.text("reduction")));
-      step.mutable_all_reduce()->set_in_background(attributes.has("background"));
-      add_ids(operation.inputs, *step.mutable_all_reduce()->mutable_tensors());
-    } else if (operation.kind == "await_all_reduces") {
-      add_ids(operation.inputs, *step.mutable_await_all_reduces()->mutable_tensors());
-    } else {
-      proto::Execute& execute = *step.mutable_execute();
-      execute.set_operation(operation.kind);
-      execute.set_name(graph_.tensor(operation.outputs[0]).name);
-      add_ids(operation.inputs, *execute.mutable_inputs());
-      add_ids(operation.outputs, *execute.mutable_outputs());
-      execute.set_attributes(to_text(attributes));
-      ++executes_;
+    if (const auto* machine = find_machine_operation(operation.kind); machine != nullptr) {
+      machine->lower(operation, step);
+      return;
     }
+    proto::Execute& execute = *step.mutable_execute();
+    execute.set_operation(operation.kind);
+    execute.set_name(graph_.tensor(operation.outputs[0]).name);
+    add_tensors(operation.inputs, *execute.mutable_inputs());
+    add_tensors(operation.outputs, *execute.mutable_outputs());
+    execute.set_attributes(to_text(operation.attributes));
+    ++executes_;
   }
 
   const Graph& graph_;
@@ -164,7 +112,7 @@ class Lowering {
   std::uint64_t executes_ = 0;
 };
 
-void add_tensors(const Graph& graph, const Liveness& liveness, Program& program) {
+void list_tensors(const Graph& graph, const Liveness& liveness, Program& program) {
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& source = graph.tensors()[t];
     const Life& life = liveness.lives[t];
@@ -204,7 +152,7 @@ Program lower(const Graph& graph, const Liveness& liveness, const MemoryClaims& 
       static_cast<std::uint64_t>(device.bytes_per_tile.count()));
   program.set_ipus(static_cast<std::uint32_t>(system.ipus_per_replica));
 
-  add_tensors(graph, liveness, program);
+  list_tensors(graph, liveness, program);
   proto::IpuMemory& memory = *program.add_memory();
   memory.set_capacity(static_cast<std::uint64_t>(device.capacity().count()));
   memory.set_peak(static_cast<std::uint64_t>(plan.peak.count()));
@@ -213,7 +161,7 @@ Program lower(const Graph& graph, const Liveness& liveness, const MemoryClaims& 
   Bytes always_live;
   for (std::size_t i = 0; i < claims.intervals.size(); ++i) {
     proto::Tensor& tensor = *program.mutable_tensors(static_cast<int>(index_of(claims.tensor[i])));
-    tensor.set_offset(static_cast<std::uint64_t>(plan.offsets[i].count()));
+    tensor.mutable_placement()->set_offset(static_cast<std::uint64_t>(plan.offsets[i].count()));
     if (tensor.always_live()) {
       always_live += claims.intervals[i].size;
     }
@@ -230,9 +178,7 @@ Program lower(const Graph& graph, const Liveness& liveness, const MemoryClaims& 
 
   Lowering lowering(graph, liveness, device, system);
   for (const Function& function : graph.functions) {
-    proto::Function& target = *program.add_functions();
-    lowering.function(function, target);
-    overlap(target);
+    lowering.function(function, *program.add_functions());
   }
   program.set_operator_count(lowering.executes());
   return program;

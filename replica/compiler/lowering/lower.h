@@ -1,10 +1,10 @@
 #pragma once
 
-#include "replica/compiler/cost/cost.h"
 #include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/placement/memory_plan.h"
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
+#include "replica/machine/machine.h"
 #include "replica/program/program.h"
 
 namespace poprun {

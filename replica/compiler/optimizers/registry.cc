@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include "replica/compiler/optimizers/optimizers.h"
+#include "replica/program/host_contract.h"
 
 namespace poprun {
 
@@ -38,8 +39,8 @@ TensorId add_master(Builder& builder, TensorId parameter) {
   const std::string name = builder.graph().tensor(parameter).name + ".master";
   const TensorId master =
       builder.variable(name, builder.type(parameter), Role::kOptimizerState, {});
-  builder.graph().functions[0].regions[0].operations.push_back(
-      {"assign", {master, parameter}, {master}, {}});
+  Graph& graph = builder.graph();
+  graph.at(graph.load()).operations.push_back({"assign", {master, parameter}, {master}, {}});
   return master;
 }
 
@@ -88,9 +89,11 @@ void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
   const Attributes attributes{{"scale", options.gradient_scale}, {"max_norm", options.clip_norm}};
   if (scalars.loss_scale) {
     tensors.push_back(*scalars.loss_scale);
-    scalars.factor = builder.add_one("loss_scale_factor", tensors, attributes, "gradient-factor");
+    scalars.factor =
+        builder.add_one("loss_scale_factor", tensors, attributes, StepOutcome::kGradientFactor);
   } else if (options.clip_norm > 0) {
-    scalars.factor = builder.add_one("clip_factor", tensors, attributes, "gradient-factor");
+    scalars.factor =
+        builder.add_one("clip_factor", tensors, attributes, StepOutcome::kGradientFactor);
   }
 }
 

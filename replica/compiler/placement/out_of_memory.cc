@@ -42,7 +42,8 @@ std::vector<const proto::Tensor*> live_at(const Program& program, std::uint32_t 
                                           std::uint32_t step) {
   std::vector<const proto::Tensor*> live;
   for (const proto::Tensor& tensor : program.tensors()) {
-    if (tensor.ipu() == ipu && tensor.first_step() <= step && step <= tensor.last_step()) {
+    if (tensor.placement().ipu() == ipu && tensor.first_step() <= step &&
+        step <= tensor.last_step()) {
       live.push_back(&tensor);
     }
   }

@@ -1,47 +1,19 @@
 #include "replica/ops/builder/builder.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
+#include "replica/machine/stream_in.h"
+
 namespace poprun {
-namespace {
-
-constexpr std::string_view kLoad = "load";
-
-/// The function that sets up variables; made when the first variable is.
-Region& load_region(Graph& graph) {
-  const auto found = std::ranges::find(graph.functions, kLoad, &Function::name);
-  POPRUN_CHECK(found != graph.functions.end() && found->regions.size() == 1);
-  return found->regions[0];
-}
-
-std::string attribute_of(Distribution distribution) {
-  switch (distribution) {
-    case Distribution::kConstant:
-      return "constant";
-    case Distribution::kUniform:
-      return "uniform";
-    case Distribution::kNormal:
-      return "normal";
-  }
-  return {};
-}
-
-}  // namespace
-
-Builder::Builder(Graph& graph, std::size_t function, std::size_t region, std::string prefix)
-    : graph_(graph), function_(function), region_(region), prefix_(std::move(prefix)) {
-  POPRUN_CHECK(function_ < graph.functions.size() &&
-               region_ < graph.functions[function_].regions.size());
-}
+Builder::Builder(Graph& graph, Place place, std::string prefix)
+    : graph_(graph), place_(place), prefix_(std::move(prefix)) {}
 
 const std::vector<Operation>& Builder::operations() const {
-  return graph_.functions[function_].regions[region_].operations;
+  return graph_.at(place_).operations;
 }
 
 void Builder::append(Operation operation) {
-  graph_.functions[function_].regions[region_].operations.push_back(std::move(operation));
+  graph_.at(place_).operations.push_back(std::move(operation));
 }
 
 bool Builder::is_taken(const std::string& name) const {
@@ -103,8 +75,7 @@ TensorId Builder::variable(const std::string& name, TensorType type, Role role,
     return id;
   }
   const TensorId id = graph_.add_tensor({name, std::move(type), role});
-  load_region(graph_).operations.push_back(
-      {"initialise", {}, {id}, {{attribute_of(initialiser.distribution), initialiser.value}}});
+  graph_.at(graph_.load()).operations.push_back(Initialise{id, initialiser}.operation());
   return id;
 }
 
@@ -115,16 +86,8 @@ std::vector<TensorId> Builder::stream_in(const std::string& stream,
   for (std::size_t k = 0; k < names.size(); ++k) {
     outputs.push_back(graph_.add_tensor({prefix_ + names[k], types[k], Role::kStream}));
   }
-  append({"stream_in", {}, outputs, {{"stream", stream}}});
+  append(StreamIn{stream, outputs}.operation());
   return outputs;
-}
-
-void Builder::stream_out(const std::string& stream, std::vector<TensorId> tensors) {
-  append({"stream_out", std::move(tensors), {}, {{"stream", stream}}});
-}
-
-void Builder::all_reduce(const std::string& reduction, const std::vector<TensorId>& tensors) {
-  append({"all_reduce", tensors, tensors, {{"reduction", reduction}}});
 }
 
 }  // namespace poprun

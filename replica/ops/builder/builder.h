@@ -5,21 +5,10 @@
 #include <vector>
 
 #include "replica/graph/graph.h"
+#include "replica/machine/initialise.h"
 #include "replica/ops/operator.h"
 
 namespace poprun {
-
-enum class Distribution : std::uint8_t {
-  kConstant,  ///< Every element is the value.
-  kUniform,   ///< In [-value, value).
-  kNormal,    ///< Of mean 0; the value is the standard deviation.
-};
-
-/// How a variable's elements are set before the first step.
-struct Initialiser {
-  Distribution distribution = Distribution::kConstant;
-  double value = 0;
-};
 
 /// Appends operations to one region of a graph, with output types from the operators' shape faces.
 ///
@@ -27,8 +16,8 @@ struct Initialiser {
 /// So models read like the network they describe, and are checked once, at the end.
 class Builder {
  public:
-  /// Appends to `graph.functions[function].regions[region]`. New tensors' names get `prefix`.
-  Builder(Graph& graph, std::size_t function, std::size_t region, std::string prefix);
+  /// Appends at `place`. New tensors' names get `prefix`.
+  Builder(Graph& graph, Place place, std::string prefix);
 
   /// Adds an operation with new outputs. Output k is called names[k].
   std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
@@ -50,12 +39,8 @@ class Builder {
   std::vector<TensorId> stream_in(const std::string& stream, const std::vector<std::string>& names,
                                   const std::vector<TensorType>& types);
 
-  /// Lets the host read tensors here.
-  void stream_out(const std::string& stream, std::vector<TensorId> tensors);
-
-  /// Reduces tensors over all replicas in place, in one exchange. `reduction`: "sum", "mean",
-  /// "max".
-  void all_reduce(const std::string& reduction, const std::vector<TensorId>& tensors);
+  /// Appends an operation as it is: one of the machine's (replica/machine).
+  void append(Operation operation);
 
   /// True where a tensor has this name (behind the prefix), or this name with a point and more.
   [[nodiscard]] bool is_taken(const std::string& name) const;
@@ -71,11 +56,8 @@ class Builder {
   void refuse(Error error);
 
  private:
-  void append(Operation operation);
-
   Graph& graph_;
-  std::size_t function_;
-  std::size_t region_;
+  Place place_;
   std::string prefix_;
   Status status_;
 };

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "replica/compiler/exchange/background.h"
+#include "replica/timeline/timeline.h"
 #include "training_job.h"
 
 namespace poprun {
@@ -35,7 +36,7 @@ constexpr std::string_view kStep = R"(
 
 std::string in_buckets_of(std::int64_t bytes) {
   Graph graph = *parse_graph(kStep);
-  exchange_in_background(graph, Bytes{bytes});
+  exchange_in_background(graph, {0, 1}, {0, 2}, Bytes{bytes});
   const std::string text = to_text(graph);
   return text.substr(text.find("function"));
 }
@@ -82,7 +83,7 @@ TEST(BackgroundExchange, ChangesNoBitOfATrainingJob) {
 proto::Cost cost_of_training(std::uint64_t bucket) {
   proto::RunConfig job = config(16, 64);
   job.mutable_training()->set_gradient_bucket_bytes(bucket);
-  return cost_of(*find_function(*compile(*compile_options(job, dataset())), "train"));
+  return walk(*find_function(*compile(*compile_options(job, dataset())), "train"));
 }
 
 TEST(BackgroundExchange, HidesTheLinksTimeBehindCompute) {

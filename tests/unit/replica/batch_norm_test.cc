@@ -101,7 +101,7 @@ TEST(BatchNormInference, NormalisesWithTheGivenStatistics) {
 TEST(BatchNormUpdate, RemembersTheUnbiasedVariance) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   std::vector<TensorId> ids;
   for (const char* name : {"running_mean", "running_variance", "mean", "variance"}) {
     ids.push_back(graph.add_tensor({name, f32({1}), Role::kActivation}));

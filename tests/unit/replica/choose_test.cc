@@ -22,7 +22,7 @@ std::vector<float> compare(const std::string& kind, DataType data, const std::ve
                            const std::vector<T>& b) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   const auto tensor = [&](const std::string& name, const std::vector<T>& values) {
     return graph.add_tensor(
         {name, {data, {static_cast<std::int64_t>(values.size())}, {}}, Role::kActivation});

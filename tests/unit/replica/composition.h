@@ -23,7 +23,7 @@ class Composition {
 
   Composition(const std::vector<TensorType>& inputs, const Compose& compose) {
     graph_.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};
-    Builder builder(graph_, 1, 0, "");
+    Builder builder(graph_, {1, 0}, "");
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       inputs_.push_back(graph_.add_tensor({"x" + std::to_string(i), inputs[i], Role::kParameter}));
     }

@@ -19,7 +19,7 @@ struct Data {
 Status build(const std::string& name, const Data& data) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
-  Builder builder(graph, 1, 0, "");
+  Builder builder(graph, {1, 0}, "");
   ModelInputs inputs;
   inputs.classes = data.classes;
   for (const auto& [tensor, type] : data.tensors) {

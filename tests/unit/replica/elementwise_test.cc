@@ -177,7 +177,7 @@ TEST(MaxAndMin, KeepNaNAndGiveTheGradientOfATieToTheFirst) {
 TEST(SumTo, AddsWhatWasRepeated) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32({2, 37}), Role::kActivation});
   const auto sum = [&](Shape shape, const std::string& name) {
     return builder.add_one(

@@ -12,9 +12,10 @@
 #include "naive_cnn.h"
 #include "replica/base/half.h"
 #include "replica/engine/finite.h"
-#include "replica/engine/loss_scale.h"
+#include "replica/loops/loss_scale.h"
 #include "replica/models/model.h"
 #include "replica/ops/half/half_kernel.h"
+#include "replica/timeline/timeline.h"
 #include "training_job.h"
 
 namespace poprun {
@@ -306,8 +307,8 @@ TEST(HalfPrecision, StoresWeightsActivationsAndGradientsInTwoBytes) {
   EXPECT_EQ(half->parameter_count(), whole->parameter_count());
   // Momentum stays float: 6 of 8 bytes a weight are left, and half of the activations.
   EXPECT_LT(half->memory(0).peak(), whole->memory(0).peak() * 7 / 10);
-  EXPECT_LT(total_cycles(cost_of(*find_function(*half, "train"))),
-            total_cycles(cost_of(*find_function(*whole, "train"))));
+  EXPECT_LT(total_cycles(walk(*find_function(*half, "train"))),
+            total_cycles(walk(*find_function(*whole, "train"))));
 }
 
 /// Data of the kind that a model was published on.
@@ -610,10 +611,14 @@ Error failure_of(const proto::RunConfig& job) {
   auto world = LocalWorld::create({.replicas = 1});
   testing::Progress progress;
   const HostWeights weights;
-  TrainingLoop loop(*program, *training, (*world)->communicator(ReplicaId{0}), progress, nullptr,
-                    weights, [](const std::string& /*stream*/) {
-                      return std::make_unique<testing::SampleStream>(0, 64, 0, 1, 4);
-                    });
+  TrainingLoop loop(*program, *training,
+                    {.communicator = (*world)->communicator(ReplicaId{0}),
+                     .progress = progress,
+                     .reporter = nullptr,
+                     .initial_weights = weights,
+                     .streams = [](JobStream /*stream*/) {
+                       return std::make_unique<testing::SampleStream>(0, 64, 0, 1, 4);
+                     }});
   const auto result = loop.run();
   EXPECT_FALSE(result);
   return result ? Error{} : result.error();

@@ -25,7 +25,7 @@ class Built {
   explicit Built(const std::string& name, const std::map<std::string, std::int64_t>& sizes = {},
                  std::int64_t T = 6, double dropout = 0) {
     graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
-    Builder builder(graph, 1, 0, "");
+    Builder builder(graph, {1, 0}, "");
     const Result<Model> model = find_model(name);
     EXPECT_TRUE(model);
     ModelInputs inputs;

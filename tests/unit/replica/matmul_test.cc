@@ -103,7 +103,7 @@ TEST(Matmul, SharedMatrixGradientAgreesWithDifferences) {
 TEST(Matmul, RefusesLeadingDimensionsThatDoNotBroadcast) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   const TensorId a = graph.add_tensor({"a", f32({2, 3, 4}), Role::kActivation});
   const TensorId b = graph.add_tensor({"b", f32({3, 4, 5}), Role::kActivation});
 

@@ -90,7 +90,7 @@ TEST(GatherGradient, AddsToWhatOtherUsesOfTheTableContribute) {
 TEST(GatherGradient, OfATableWithTwoUsesIsTheirSum) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
-  Builder builder(graph, 1, 0, "");
+  Builder builder(graph, {1, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32({2, 2}), Role::kParameter});
   const TensorId rows = graph.add_tensor({"rows", {DataType::kI32, {2}, {}}, Role::kStream});
   const TensorId labels = graph.add_tensor({"labels", {DataType::kI32, {2}, {}}, Role::kStream});
@@ -175,7 +175,7 @@ TEST(Slice, TakesStepsEitherWay) {
 TEST(Slice, RefusesToLeaveTheAxis) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32({2, 4}), Role::kActivation});
   builder.add_one(
       "slice", {x},
@@ -198,7 +198,7 @@ TEST(Concat, PutsInputsSideBySide) {
 TEST(Split, GradientIsZeroForPiecesWithoutUse) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
-  Builder builder(graph, 1, 0, "");
+  Builder builder(graph, {1, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32({2, 5}), Role::kParameter});
   const TensorId labels = graph.add_tensor({"labels", {DataType::kI32, {2}, {}}, Role::kStream});
   const auto pieces = builder.add(

@@ -248,7 +248,7 @@ Built build(const OnnxBuilder& b, const std::string& loss, TensorType x) {
   Built built;
   built.model = *onnx_import::JobModel::parse("test.onnx", b.bytes(), loss);
   built.graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
-  Builder builder(built.graph, 1, 0, "");
+  Builder builder(built.graph, {1, 0}, "");
   ModelInputs inputs;
   inputs.names = {"features", "labels"};
   const std::int64_t N = x.shape[0];

@@ -151,7 +151,7 @@ TEST(Operators, AllHaveShapeWorkAndNumerics) {
 TEST(Operators, RefuseShapesThatDoNotFitByName) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32({3, 7}), Role::kActivation});
   const TensorId w = graph.add_tensor({"w", f32({5, 8}), Role::kParameter});
   const TensorId b = graph.add_tensor({"b", f32({5}), Role::kParameter});
@@ -168,7 +168,7 @@ TEST(Operators, RefuseShapesThatDoNotFitByName) {
 TEST(Normalize, MovesPlanesToChannelsLast) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   const TensorId x = graph.add_tensor({"x", {DataType::kU8, {1, 2, 1, 2}, {}}, Role::kStream});
   const TensorId y = builder.add_one("normalize", {x}, {{"mean", 0.5}, {"deviation", 0.5}}, "y");
   GraphRunner runner(graph);

@@ -187,7 +187,7 @@ TEST(Tile, RepeatsAlongEachDimension) {
 TEST(Rearrange, RefusesWhatDoesNotDivideByName) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   const TensorId x = graph.add_tensor({"x", image({1, 6, 2, 2}), Role::kActivation});
 
   layers::depth_to_space(builder, "pixels", x, 2, DepthOrder::kBlockFirst);
@@ -250,7 +250,7 @@ std::vector<To> run(const std::string& kind, DataType data, const Attributes& at
                     const std::vector<From>& x) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   const TensorId input =
       graph.add_tensor({"x", {data, {static_cast<std::int64_t>(x.size())}, {}}, Role::kActivation});
   const TensorId output = builder.add_one(kind, {input}, attributes, "y");

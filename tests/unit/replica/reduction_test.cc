@@ -185,7 +185,7 @@ TEST(Reductions, SumsKeepTheirDigitsOverMillionsOfTerms) {
                                     {Shape{kMany, 2}, Shape{0, 1}}}) {
     Graph graph;
     graph.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};
-    Builder builder(graph, 1, 0, "");
+    Builder builder(graph, {1, 0}, "");
     const TensorId x = graph.add_tensor({"x", f32(shape), Role::kParameter});
     const TensorId y = layers::reduce(builder, "y", Reduction::kSum, x, axes, false);
     GraphRunner runner(graph);
@@ -202,7 +202,7 @@ TEST(Reductions, SumsKeepTheirDigitsOverMillionsOfTerms) {
 TEST(Reductions, MeansInHalfPrecisionExistWhereSumsWouldBeInfinite) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"test", {{1, {}}}}};
-  Builder builder(graph, 1, 0, "");
+  Builder builder(graph, {1, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32({2, 999}), Role::kParameter});
   const TensorId y = layers::reduce(builder, "y", Reduction::kMean, x, {1}, false);
   use_half(graph, {.half = true});
@@ -236,7 +236,7 @@ TEST(ReduceDimensions, AreKeptOrDropped) {
 TEST(ReduceDimensions, BehindTheRankAreRefusedByName) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32({3, 7}), Role::kActivation});
 
   layers::reduce(builder, "mean", Reduction::kMean, x, {0, 2}, true);
@@ -251,7 +251,7 @@ TEST(ReduceDimensions, BehindTheRankAreRefusedByName) {
 TEST(ReduceDimensions, OfIntegersAreRefusedByName) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   graph.add_tensor({"scalar", f32({}), Role::kActivation});
   const TensorId x = graph.add_tensor({"x", {DataType::kI32, {3, 7}, {}}, Role::kActivation});
 
@@ -298,7 +298,7 @@ std::vector<std::int32_t> position_of(const std::string& kind, const Shape& shap
                                       const std::vector<float>& values) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   const TensorId x = graph.add_tensor({"x", f32(shape), Role::kActivation});
   const TensorId y =
       builder.add_one(kind, {x}, {{"axis", axis}, {"last", std::int64_t{last}}}, "y");

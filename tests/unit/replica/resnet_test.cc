@@ -203,7 +203,7 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
 
   void SetUp() override {
     graph_.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
-    Builder builder(graph_, 1, 0, "");
+    Builder builder(graph_, {1, 0}, "");
     x_ = graph_.add_tensor(
         {"x", {DataType::kF32, {kN, kC, kS, kS}, Layout::kChannelsLast}, Role::kStream});
     dy_ = graph_.add_tensor(

@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, GroupNorm,
 TEST(GroupNormLayer, RefusesGroupsThatDoNotDivideByName) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
-  Builder builder(graph, 0, 0, "");
+  Builder builder(graph, {0, 0}, "");
   const TensorId x = graph.add_tensor({"x", image({1, 6, 2, 2}), Role::kActivation});
 
   layers::group_norm(builder, "norm", x, 4);

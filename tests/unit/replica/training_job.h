@@ -16,8 +16,8 @@
 #include "proto/run_config.pb.h"
 #include "replica/base/half.h"
 #include "replica/compiler/compile.h"
-#include "replica/engine/training_loop.h"
 #include "replica/instance/job.h"
+#include "replica/loops/training_loop.h"
 
 /// Whole jobs on replicas that are threads: small-cnn on made-up images.
 namespace poprun::testing {
@@ -167,24 +167,19 @@ class Record final : public Reporter {
 
 struct Outcome {
   std::vector<Record> records;  ///< By replica.
-  std::vector<TrainingResult> results;
+  std::vector<LoopResult> results;
   Program program;
 };
 
 using Forward = decltype(CompileOptions::forward);
 
-/// Runs a job; with `forward` in the place of the configuration's model where it is given.
-inline Outcome run(const proto::RunConfig& config, HostWeights initial = {},
-                   std::uint64_t drain_at = ~std::uint64_t{0}, const Forward& forward = nullptr) {
+/// Runs a job's Program.
+inline Outcome run_program(const proto::RunConfig& config, Program program,
+                           const HostWeights& initial = {},
+                           std::uint64_t drain_at = ~std::uint64_t{0}) {
   Outcome outcome;
   const std::uint32_t replicas = config.topology().num_replicas();
-  auto options = compile_options(config, dataset());
-  EXPECT_TRUE(options);
-  options->initial_weights_from_host = !initial.empty();
-  options->forward = forward ? forward : options->forward;
-  auto program = compile(*options);
-  EXPECT_TRUE(program) << program.error().message;
-  outcome.program = *program;
+  outcome.program = std::move(program);
   const auto training = training_options(config, dataset());
   EXPECT_TRUE(training) << training.error().message;
   auto world = LocalWorld::create({.replicas = replicas});
@@ -198,13 +193,17 @@ inline Outcome run(const proto::RunConfig& config, HostWeights initial = {},
       progress.drained_by = ReplicaId{replicas - 1};
       progress.drain_at = drain_at;
       const std::uint64_t micro = config.data().micro_batch_size();
-      TrainingLoop loop(outcome.program, *training, (*world)->communicator(ReplicaId{r}), progress,
-                        &outcome.records[r], initial, [&, r](const std::string& stream) {
-                          const bool train = stream == "train";
-                          return std::make_unique<SampleStream>(train ? 0 : 1'000'000,
-                                                                train ? ~std::uint64_t{0} : 24, r,
-                                                                replicas, micro);
-                        });
+      TrainingLoop loop(outcome.program, *training,
+                        {.communicator = (*world)->communicator(ReplicaId{r}),
+                         .progress = progress,
+                         .reporter = &outcome.records[r],
+                         .initial_weights = initial,
+                         .streams = [&, r](JobStream stream) {
+                           const bool train = stream == JobStream::kTrain;
+                           return std::make_unique<SampleStream>(train ? 0 : 1'000'000,
+                                                                 train ? ~std::uint64_t{0} : 24, r,
+                                                                 replicas, micro);
+                         }});
       auto result = loop.run();
       ASSERT_TRUE(result) << result.error().message;
       outcome.results[r] = *result;
@@ -214,6 +213,18 @@ inline Outcome run(const proto::RunConfig& config, HostWeights initial = {},
     thread.join();
   }
   return outcome;
+}
+
+/// Runs a job; with `forward` in the place of the configuration's model where it is given.
+inline Outcome run(const proto::RunConfig& config, const HostWeights& initial = {},
+                   std::uint64_t drain_at = ~std::uint64_t{0}, const Forward& forward = nullptr) {
+  auto options = compile_options(config, dataset());
+  EXPECT_TRUE(options);
+  options->initial_weights_from_host = !initial.empty();
+  options->forward = forward ? forward : options->forward;
+  auto program = compile(*options);
+  EXPECT_TRUE(program) << program.error().message;
+  return run_program(config, std::move(*program), initial, drain_at);
 }
 
 }  // namespace poprun::testing

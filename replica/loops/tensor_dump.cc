@@ -1,4 +1,4 @@
-#include "replica/engine/tensor_dump.h"
+#include "replica/loops/tensor_dump.h"
 
 #include <algorithm>
 #include <optional>
@@ -11,6 +11,8 @@
 #include <fmt/ranges.h>
 
 #include "replica/graph/types.h"
+#include "replica/machine/machine.h"
+#include "replica/program/host_contract.h"
 
 namespace poprun {
 namespace {
@@ -28,33 +30,23 @@ struct Uses {
 using UsesByTensor = std::map<std::uint32_t, Uses>;
 
 void find_uses(const google::protobuf::RepeatedPtrField<proto::Step>& steps, UsesByTensor& uses) {
-  const auto writes = [&](const auto& tensors, std::uint32_t number) {
-    for (const std::uint32_t tensor : tensors) {
-      uses[tensor].written = true;
-      uses[tensor].last_write = number;
-    }
-  };
   for (const proto::Step& step : steps) {
     if (step.has_repeat()) {
       find_uses(step.repeat().steps(), uses);
     }
-    for (const std::uint32_t tensor : tensors_of(step)) {
+    const StepTensors tensors = tensors_of(step);
+    for (const std::uint32_t tensor : tensors.reads) {
       uses.try_emplace(tensor);
     }
-    if (step.has_execute()) {
-      writes(step.execute().outputs(), step.number());
-    } else if (step.has_stream_in()) {
-      writes(step.stream_in().tensors(), step.number());
-    } else if (step.has_all_reduce()) {
-      for (const std::uint32_t tensor : step.all_reduce().tensors()) {
-        uses[tensor].written = true;
-        uses[tensor].exchange = step.number();
-        uses[tensor].exchanged = step.number();
-      }
-    } else if (step.has_await_all_reduces()) {
-      for (const std::uint32_t tensor : step.await_all_reduces().tensors()) {
-        uses[tensor].exchanged = step.number();
-      }
+    for (const std::uint32_t tensor : tensors.writes) {
+      uses[tensor].written = true;
+      uses[tensor].last_write = step.number();
+    }
+    for (const std::uint32_t tensor : tensors.begins_exchange) {
+      uses[tensor].exchange = step.number();
+    }
+    for (const std::uint32_t tensor : tensors.ends_exchange) {
+      uses[tensor].exchanged = step.number();
     }
   }
 }
@@ -137,7 +129,8 @@ Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program,
                                                      const std::vector<DumpRequest>& requests,
                                                      std::uint64_t total_steps) {
   UsesByTensor uses;
-  if (const proto::Function* train = find_function(program, "train"); train != nullptr) {
+  if (const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
+      train != nullptr) {
     find_uses(train->steps(), uses);
   }
   std::map<std::uint64_t, std::set<std::uint32_t>> tensors;

@@ -1,4 +1,4 @@
-#include "replica/engine/learning_rate.h"
+#include "replica/loops/learning_rate.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "replica/engine/loss_scale.h"
+#include "replica/loops/loss_scale.h"
 
 #include <algorithm>
 

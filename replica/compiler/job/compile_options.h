@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/compiler/optimizers/optimizers.h"
+#include "replica/compiler/precision/precision.h"
+#include "replica/device/device.h"
+#include "replica/graph/graph.h"
+#include "replica/ops/builder/builder.h"
+
+namespace poprun {
+
+/// A tensor that the host streams bring in every micro-batch.
+struct StreamedTensor {
+  std::string name;
+  TensorType type;  ///< With the micro-batch dimension.
+};
+
+/// What a forward pass ends in: scalars, and what inference puts out.
+struct ForwardOutputs {
+  TensorId loss;  ///< Mean over `count` items.
+  TensorId correct;
+  TensorId count;
+  std::optional<TensorId> prediction = {};  ///< [micro-batch, ...].
+  bool scored = true;  ///< False: there are no scalars, only a prediction. Never in training.
+};
+
+/// Everything a Program depends on.
+struct CompileOptions {
+  std::string model;  ///< For reports.
+  std::vector<StreamedTensor> inputs;
+
+  /// Appends the model's forward pass on the streamed tensors, which come in the order of `inputs`.
+  /// `training` is false where it is built for evaluation, on the same variables.
+  std::function<ForwardOutputs(Builder&, const std::vector<TensorId>&, bool training)> forward;
+
+  Device device;
+  std::int64_t replicas = 1;
+  std::int64_t ipus_per_replica = 1;
+  std::uint32_t micro_batch_size = 1;
+  std::int64_t gradient_accumulation = 1;
+  std::string frozen;          ///< Parameters whose names it matches (ECMAScript) are not trained.
+  OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
+  PrecisionOptions precision;
+  Bytes gradient_bucket;    ///< > 0: gradients travel in buckets during backward.
+  double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says, see below.
+  bool inference = false;   ///< No training: evaluation that puts out predictions.
+  bool evaluate = true;
+  bool initial_weights_from_host = false;
+
+  /// Shown the job's graph as each pass leaves it; may be empty.
+  std::function<void(std::string_view pass, const Graph&)> after_pass = {};
+};
+
+}  // namespace poprun

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "replica/compiler/differentiation/differentiate.h"
+#include "replica/compiler/optimizers/optimizers.h"
+#include "replica/graph/graph.h"
+
+namespace poprun {
+
+/// Where and what a training step is, for the passes that add to it.
+struct TrainingStep {
+  Place begin;        ///< Once, first: what the host says, and what micro-batches add to.
+  Place micro_batch;  ///< Forward and backward of each micro-batch.
+  Place update;       ///< Once, last.
+
+  StepScalars scalars;  ///< `factor` from the pass "update" on.
+  TensorId drain;
+  TensorId metrics;
+  TensorId loss;
+  std::vector<ParameterGradient> gradients = {};  ///< From the pass "differentiation" on.
+};
+
+/// A job's graph on its way through the passes.
+struct Job {
+  Graph graph;
+  std::optional<TrainingStep> training;  ///< Nothing in inference.
+};
+
+/// Tensors of these roles, sorted by name.
+std::vector<TensorId> tensors_by_name(const Graph& graph, const std::set<Role>& roles);
+
+}  // namespace poprun

@@ -1,0 +1,77 @@
+#include <algorithm>
+#include <map>
+
+#include "replica/compiler/exchange/background.h"
+#include "replica/compiler/passes/pass.h"
+#include "replica/machine/all_reduce.h"
+#include "replica/machine/await_all_reduces.h"
+
+/// Lets the gradients travel while backward goes on.
+namespace poprun {
+namespace {
+
+constexpr std::string_view kName = "background-exchange";
+
+bool applies(const CompileOptions& options) {
+  return in_training(options) && options.gradient_bucket > Bytes{0} &&
+         options.gradient_accumulation == 1;
+}
+
+Status run(const CompileOptions& options, Job& job) {
+  exchange_in_background(job.graph, job.training->micro_batch, job.training->update,
+                         options.gradient_bucket);
+  return {};
+}
+
+/// Times that a step averages each tensor.
+std::map<TensorId, int> averages(const Job& job) {
+  std::map<TensorId, int> count;
+  for (const Place place : {job.training->micro_batch, job.training->update}) {
+    for (const Operation& operation : job.graph.at(place).operations) {
+      if (const auto reduction = AllReduce::from(operation)) {
+        std::ranges::for_each(reduction->tensors, [&](TensorId id) { ++count[id]; });
+      }
+    }
+  }
+  return count;
+}
+
+/// The step averages what it did, once each; nothing touches a tensor on its way; and all have
+/// arrived when the step ends.
+Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
+  const Graph& graph = after.graph;
+  if (averages(before) != averages(after)) {
+    return fail(ErrorCode::kBug, "pass background-exchange: a step averages other tensors");
+  }
+  std::set<TensorId> travelling;
+  for (const Place place : {after.training->micro_batch, after.training->update}) {
+    for (const Operation& operation : graph.at(place).operations) {
+      const auto reduction = AllReduce::from(operation);
+      if (AwaitAllReduces::is(operation)) {
+        travelling.clear();
+      }
+      for (const auto* ids : {&operation.inputs, &operation.outputs}) {
+        for (const TensorId id : *ids) {
+          if (travelling.contains(id)) {
+            return pass_bug(kName, graph, id, "is used while it travels, by " + operation.kind);
+          }
+        }
+      }
+      if (reduction && reduction->in_background) {
+        travelling.insert(reduction->tensors.begin(), reduction->tensors.end());
+      }
+    }
+  }
+  if (!travelling.empty()) {
+    return pass_bug(kName, graph, *travelling.begin(), "has not arrived when the step ends");
+  }
+  return {};
+}
+
+}  // namespace
+
+Pass background_exchange_pass() {
+  return {kName, applies, run, verify};
+}
+
+}  // namespace poprun

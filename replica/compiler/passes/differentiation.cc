@@ -1,0 +1,92 @@
+#include <algorithm>
+#include <iterator>
+#include <regex>
+
+#include <fmt/format.h>
+
+#include "replica/compiler/passes/pass.h"
+
+/// Behind the forward pass of a micro-batch its backward pass.
+namespace poprun {
+namespace {
+
+constexpr std::string_view kName = "differentiation";
+
+/// Parameters that are not trained. Errors: kUsage, the pattern matches none, or all.
+Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::string& text) {
+  std::set<TensorId> frozen;
+  if (text.empty()) {
+    return frozen;
+  }
+  const std::regex pattern(text);
+  const auto parameters = tensors_by_name(graph, {Role::kParameter});
+  std::ranges::copy_if(parameters, std::inserter(frozen, frozen.end()), [&](TensorId id) {
+    return std::regex_search(graph.tensor(id).name, pattern);
+  });
+  if (frozen.empty() || frozen.size() == parameters.size()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("training.frozen = {} matches {} of the model's {} weights, as '{}'; "
+                            "needed some of them",
+                            text, frozen.empty() ? "none" : "all", parameters.size(),
+                            graph.tensor(parameters.at(0)).name));
+  }
+  return frozen;
+}
+
+Status run(const CompileOptions& options, Job& job) {
+  TrainingStep& step = *job.training;
+  Builder body(job.graph, step.micro_batch, "");
+  TensorId scale{};
+  if (step.scalars.loss_scale) {
+    scale = *step.scalars.loss_scale;
+  } else {
+    scale = body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}},
+                         job.graph.tensor(step.loss).name + ".gradient");
+    job.graph.set_role(scale, Role::kMetric);
+  }
+  POPRUN_ASSIGN(const std::set<TensorId> frozen, frozen_parameters(job.graph, options.frozen));
+  POPRUN_ASSIGN(step.gradients, differentiate(body, step.loss, scale, frozen));
+  return body.status();
+}
+
+bool same(const Operation& a, const Operation& b) {
+  return a.kind == b.kind && a.inputs == b.inputs && a.outputs == b.outputs &&
+         a.attributes == b.attributes;
+}
+
+/// The forward pass is as it was, and every gradient has its parameter's type, was made behind it,
+/// and is of another parameter, none of them frozen.
+Status verify(const CompileOptions& options, const Job& before, const Job& after) {
+  const Graph& graph = after.graph;
+  const Place place = after.training->micro_batch;
+  const std::vector<Operation>& forward = before.graph.at(place).operations;
+  const std::vector<Operation>& all = graph.at(place).operations;
+  if (all.size() < forward.size() ||
+      !std::equal(forward.begin(), forward.end(), all.begin(), same)) {
+    return pass_bug(kName, graph, after.training->loss, "has another forward pass");
+  }
+  std::set<TensorId> seen;
+  for (const auto& [parameter, gradient] : after.training->gradients) {
+    const std::string& name = graph.tensor(parameter).name;
+    if (!seen.insert(parameter).second || graph.tensor(parameter).role != Role::kParameter) {
+      return pass_bug(kName, graph, parameter, "is no parameter, or has two gradients");
+    }
+    if (!options.frozen.empty() && std::regex_search(name, std::regex(options.frozen))) {
+      return pass_bug(kName, graph, parameter, "is frozen and has a gradient");
+    }
+    if (graph.tensor(gradient).type != graph.tensor(parameter).type ||
+        !writers(before.graph, place, gradient).empty() ||
+        writers(graph, place, gradient).empty()) {
+      return pass_bug(kName, graph, gradient, "is not made by backward in its parameter's type");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Pass differentiation_pass() {
+  return {kName, in_training, run, verify};
+}
+
+}  // namespace poprun

@@ -1,0 +1,155 @@
+#include <fmt/format.h>
+
+#include "replica/compiler/passes/pass.h"
+#include "replica/machine/all_reduce.h"
+#include "replica/machine/stream_out.h"
+#include "replica/program/host_contract.h"
+
+/// The job's functions with the model's forward pass in them: training without its backward pass
+/// and update, evaluation, and what saves the weights.
+namespace poprun {
+namespace {
+
+constexpr std::string_view kName = "forward";
+
+const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
+
+std::vector<Place> add_function(Graph& graph, JobFunction function,
+                                const std::vector<std::int64_t>& repeats) {
+  return graph.add_function(name_of(function), repeats);
+}
+
+TensorId add_metrics(Builder& begin, const std::string& name) {
+  const TensorId metrics = begin.add_one("fill", {}, {{"shape", Shape{3}}, {"value", 0.0}}, name);
+  begin.graph().set_role(metrics, Role::kMetric);
+  return metrics;
+}
+
+/// Streams a micro-batch in, runs the model on it, and adds its metrics to `metrics`.
+ForwardOutputs add_model(Builder& builder, const CompileOptions& options, JobStream stream,
+                         TensorId metrics, bool training) {
+  std::vector<std::string> names;
+  std::vector<TensorType> types;
+  for (const StreamedTensor& input : options.inputs) {
+    names.push_back(input.name);
+    types.push_back(input.type);
+  }
+  const auto inputs = builder.stream_in(name_of(stream), names, types);
+  const ForwardOutputs outputs = options.forward(builder, inputs, training);
+  if (outputs.scored) {
+    builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count},
+                   {}, {metrics});
+  }
+  return outputs;
+}
+
+/// What the host says before a step.
+void stream_control(Builder& begin, bool host_scales_loss, TrainingStep& step) {
+  StepControl record;
+  if (host_scales_loss) {
+    record.loss_scale.emplace();
+  }
+  std::vector<std::string> names;
+  for (const NamedBytes& field : record.fields()) {
+    names.emplace_back(field.name);
+  }
+  begin.stream_in(name_of(JobStream::kControl), names,
+                  std::vector<TensorType>(names.size(), kScalar));
+  const Graph& graph = begin.graph();
+  step.scalars.rate = graph.find(StepControl::kLearningRate);
+  step.scalars.step = graph.find(StepControl::kUpdate);
+  step.drain = graph.find(StepControl::kDrain);
+  if (host_scales_loss) {
+    step.scalars.loss_scale = graph.find(StepControl::kLossScale);
+  }
+}
+
+Status add_training(const CompileOptions& options, Job& job) {
+  const std::vector<Place> places =
+      add_function(job.graph, JobFunction::kTrain, {1, options.gradient_accumulation, 1});
+  TrainingStep step{.begin = places[0],
+                    .micro_batch = places[1],
+                    .update = places[2],
+                    .scalars = {},
+                    .drain = {},
+                    .metrics = {},
+                    .loss = {}};
+  Builder begin(job.graph, step.begin, "");
+  Builder body(job.graph, step.micro_batch, "");
+  stream_control(begin, options.loss_scaling == 0, step);
+  step.metrics = add_metrics(begin, StepOutcome::kMetrics);
+  step.loss = add_model(body, options, JobStream::kTrain, step.metrics, true).loss;
+  job.training = step;
+  POPRUN_TRY(begin.status());
+  return body.status();
+}
+
+/// Sends a prediction to the host, which cuts it into items.
+Status put_out(Builder& body, const CompileOptions& options, std::optional<TensorId> prediction) {
+  if (!prediction || body.type(*prediction).shape.empty() ||
+      body.type(*prediction).shape[0] != options.micro_batch_size) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.mode = inference needs an output of model {} with one row for "
+                            "each of {} samples, it has {}",
+                            options.model, options.micro_batch_size,
+                            prediction ? to_text(body.type(*prediction)) : "none"));
+  }
+  body.append(StreamOut{name_of(JobStream::kOutputs), {*prediction}}.operation());
+  return {};
+}
+
+Status add_evaluation(const CompileOptions& options, Graph& graph) {
+  Builder begin(graph, add_function(graph, JobFunction::kEvaluateBegin, {1})[0], "");
+  const TensorId metrics = add_metrics(begin, EvaluationOutcome::kMetrics);
+
+  Builder body(graph, add_function(graph, JobFunction::kEvaluate, {1})[0], "evaluate/");
+  const ForwardOutputs outputs = add_model(body, options, JobStream::kTest, metrics, false);
+  POPRUN_TRY(body.status());
+  if (options.inference) {
+    POPRUN_TRY(put_out(body, options, outputs.prediction));
+  }
+
+  Builder end(graph, add_function(graph, JobFunction::kEvaluateEnd, {1})[0], "");
+  end.append(AllReduce{Reduction::kSum, false, {metrics}}.operation());
+  end.append(StreamOut{name_of(JobStream::kEvaluation), {metrics}}.operation());
+  return end.status();
+}
+
+Status run(const CompileOptions& options, Job& job) {
+  add_function(job.graph, JobFunction::kLoad, {1});
+  if (!options.inference) {
+    POPRUN_TRY(add_training(options, job));
+  }
+  if (options.evaluate || options.inference) {
+    POPRUN_TRY(add_evaluation(options, job.graph));
+  }
+  if (!options.inference) {
+    Builder save(job.graph, add_function(job.graph, JobFunction::kSave, {1})[0], "");
+    save.append(StreamOut{name_of(JobStream::kWeights),
+                          tensors_by_name(job.graph, {Role::kParameter, Role::kBuffer})}
+                    .operation());
+  }
+  return {};
+}
+
+/// Training has a scalar loss, and every parameter and buffer is set up once.
+Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
+  const Graph& graph = after.graph;
+  if (after.training && !graph.tensor(after.training->loss).type.shape.empty()) {
+    return pass_bug(kName, graph, after.training->loss, "is the loss, and no scalar");
+  }
+  for (const TensorId id : tensors_by_name(graph, {Role::kParameter, Role::kBuffer})) {
+    if (writers(graph, graph.load(), id).size() != 1) {
+      return pass_bug(kName, graph, id, "is not set up once");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Pass forward_pass() {
+  return {kName, always, run, verify};
+}
+
+}  // namespace poprun

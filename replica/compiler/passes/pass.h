@@ -1,0 +1,46 @@
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/compiler/job/compile_options.h"
+#include "replica/compiler/job/job.h"
+
+/// Passes over a job's graph. One file of this folder is one pass with its verifier; passes.cc says
+/// in which order they run.
+namespace poprun {
+
+struct Pass {
+  std::string_view name;
+
+  /// Whether the options ask for it.
+  bool (*applies)(const CompileOptions&) = nullptr;
+
+  /// Errors: kUsage, model, data and options do not fit each other.
+  Status (*run)(const CompileOptions&, Job&) = nullptr;
+
+  /// Proves what the pass promises, from the job before and after it, sharing no code with `run`.
+  /// Errors: kBug, what does not hold for which tensor.
+  Status (*verify)(const CompileOptions&, const Job& before, const Job& after) = nullptr;
+};
+
+/// For passes that every job goes through, and those that every training job does.
+inline bool always(const CompileOptions& /*options*/) {
+  return true;
+}
+inline bool in_training(const CompileOptions& options) {
+  return !options.inference;
+}
+
+/// The operations of a region that write a tensor.
+std::vector<const Operation*> writers(const Graph& graph, Place place, TensorId tensor);
+
+/// `pass {name}: '{tensor}' {what}` as a kBug error, for verifiers.
+tl::unexpected<Error> pass_bug(std::string_view name, const Graph& graph, TensorId tensor,
+                               std::string_view what);
+
+}  // namespace poprun

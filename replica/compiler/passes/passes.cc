@@ -1,0 +1,95 @@
+#include "replica/compiler/passes/passes.h"
+
+#include <fmt/format.h>
+
+#include "replica/machine/machine.h"
+
+namespace poprun {
+
+Pass forward_pass();
+Pass differentiation_pass();
+Pass accumulation_pass();
+Pass exchange_pass();
+Pass update_pass();
+Pass initial_weights_pass();
+Pass precision_pass();
+Pass background_exchange_pass();
+
+namespace {
+
+/// float16 is how a tensor is stored; operators know float32.
+TensorType widened(TensorType type) {
+  type.data = type.data == DataType::kF16 ? DataType::kF32 : type.data;
+  return type;
+}
+
+Status verify_operation(const Graph& graph, const Operation& operation) {
+  if (const auto* machine = find_machine_operation(operation.kind); machine != nullptr) {
+    return machine->verify(graph, operation);
+  }
+  const Operator* op = find_operator(operation.kind);
+  if (op == nullptr) {
+    return fail(ErrorCode::kBug, "no such operation");
+  }
+  Signature signature{{}, {}, operation.attributes};
+  for (const TensorId id : operation.inputs) {
+    signature.inputs.push_back(widened(graph.tensor(id).type));
+  }
+  POPRUN_ASSIGN(const std::vector<TensorType> types, op->shape(signature));
+  if (types.size() != operation.outputs.size()) {
+    return fail(ErrorCode::kBug, fmt::format("gives {} tensors", types.size()));
+  }
+  for (std::size_t k = 0; k < types.size(); ++k) {
+    const Tensor& output = graph.tensor(operation.outputs[k]);
+    if (widened(output.type) != types[k]) {
+      return fail(ErrorCode::kBug, fmt::format("'{}' is {}, and it gives {}", output.name,
+                                               to_text(output.type), to_text(types[k])));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+const std::vector<Pass>& all_passes() {
+  static const std::vector<Pass> kAll = {
+      forward_pass(), differentiation_pass(), accumulation_pass(), exchange_pass(),
+      update_pass(),  initial_weights_pass(), precision_pass(),    background_exchange_pass()};
+  return kAll;
+}
+
+Status verify_operations(const Graph& graph) {
+  POPRUN_TRY(verify_graph(graph));
+  for (const Function& function : graph.functions) {
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        if (const Status status = verify_operation(graph, operation); !status) {
+          return fail(ErrorCode::kBug, fmt::format("function {}: {}: {}", function.name,
+                                                   operation.kind, status.error().message));
+        }
+      }
+    }
+  }
+  return {};
+}
+
+Result<Job> run_passes(const CompileOptions& options) {
+  Job job;
+  for (const Pass& pass : all_passes()) {
+    if (!pass.applies(options)) {
+      continue;
+    }
+    const Job before = job;
+    POPRUN_TRY(pass.run(options, job));
+    if (options.after_pass) {
+      options.after_pass(pass.name, job.graph);
+    }
+    if (const Status status = verify_operations(job.graph); !status) {
+      return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
+    }
+    POPRUN_TRY(pass.verify(options, before, job));
+  }
+  return job;
+}
+
+}  // namespace poprun

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <vector>
+
+#include "replica/compiler/passes/pass.h"
+
+namespace poprun {
+
+/// Every pass, in the order in which they run. From behind "precision" on the arithmetic is
+/// settled: later passes may move work, and change no bit of a result.
+const std::vector<Pass>& all_passes();
+
+/// Runs the passes that apply to `options` on an empty job, each with its verifier and
+/// `verify_operations` behind it, and shows the graph to options.after_pass.
+///
+/// Errors: kUsage from a pass; kBug, a verifier refused what a pass made: names the pass.
+Result<Job> run_passes(const CompileOptions& options);
+
+/// What holds between any two passes: `verify_graph`, operations that exist, operands that they can
+/// take, and outputs of the types that they give, where float16 stands for float32.
+/// Errors: kBug, names the operation.
+Status verify_operations(const Graph& graph);
+
+}  // namespace poprun

@@ -1,0 +1,59 @@
+#include <algorithm>
+
+#include "replica/compiler/passes/pass.h"
+#include "replica/machine/stream_out.h"
+#include "replica/program/host_contract.h"
+
+/// The optimiser's update of every trained parameter, and what the host is told of the step.
+namespace poprun {
+namespace {
+
+constexpr std::string_view kName = "update";
+
+Status run(const CompileOptions& options, Job& job) {
+  TrainingStep& step = *job.training;
+  Builder update(job.graph, step.update, "");
+  OptimizerOptions optimizer = options.optimizer;
+  optimizer.gradient_scale =
+      options.precision.half ? 1.0 : 1.0 / static_cast<double>(options.gradient_accumulation);
+  optimizer.master_weights = options.precision.master_weights;
+  if (!step.scalars.loss_scale) {
+    optimizer.gradient_scale /= options.loss_scaling;
+  }
+  add_gradient_factor(update, optimizer, step.gradients, step.scalars);
+  POPRUN_TRY(add_optimizer(update, optimizer, step.gradients, step.scalars));
+  std::vector<TensorId> told = {step.metrics, step.drain};
+  if (step.scalars.loss_scale) {
+    told.push_back(*step.scalars.factor);
+  }
+  update.append(StreamOut{name_of(JobStream::kStep), std::move(told)}.operation());
+  return update.status();
+}
+
+/// A step writes every parameter that has a gradient once, behind the exchange, and no other.
+Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
+  const Graph& graph = after.graph;
+  const TrainingStep& step = *after.training;
+  for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
+    const TensorId id{t};
+    if (graph.tensor(id).role != Role::kParameter) {
+      continue;
+    }
+    const bool trained = std::ranges::find(step.gradients, id, &ParameterGradient::parameter) !=
+                         step.gradients.end();
+    if (writers(graph, step.update, id).size() != (trained ? 1 : 0) ||
+        !writers(graph, step.begin, id).empty() || !writers(graph, step.micro_batch, id).empty()) {
+      return pass_bug(kName, graph, id,
+                      trained ? "is not updated once a step" : "is not trained and is written");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Pass update_pass() {
+  return {kName, in_training, run, verify};
+}
+
+}  // namespace poprun

@@ -1,0 +1,33 @@
+#include "replica/loops/evaluation_pass.h"
+
+#include <cmath>
+
+#include "replica/loops/host_streams.h"
+
+namespace poprun {
+
+Status EvaluationPass::run(Engine& engine) {
+  POPRUN_TRY(engine.run(name_of(JobFunction::kEvaluateBegin)));
+  for (batch_ = 0; batch_ < batches_; ++batch_) {
+    POPRUN_TRY(engine.run(name_of(JobFunction::kEvaluate)));
+  }
+  return engine.run(name_of(JobFunction::kEvaluateEnd));
+}
+
+Status EvaluationPass::write_batch(std::span<const HostTensor> tensors) {
+  return poprun::write_batch(*test_, tensors);
+}
+
+Status EvaluationPass::read_outcome(std::span<const HostTensor> tensors) {
+  return unpack(JobStream::kEvaluation, outcome_.fields(), named_bytes(tensors));
+}
+
+EvaluationReport EvaluationPass::report() const {
+  EvaluationReport report;
+  report.loss = outcome_.metrics.loss();
+  report.accuracy = outcome_.metrics.accuracy();
+  report.items = static_cast<std::uint64_t>(std::llround(outcome_.metrics.items));
+  return report;
+}
+
+}  // namespace poprun

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/base/units.h"
+#include "replica/engine/engine.h"
+#include "replica/loops/host_streams.h"
+#include "replica/ports/communicator.h"
+#include "replica/ports/host_stream.h"
+#include "replica/ports/reporter.h"
+#include "replica/program/host_contract.h"
+#include "replica/program/program.h"
+
+/// What the loops of this room are given and give, and how each of them begins.
+namespace poprun {
+
+/// This replica's stream kTrain or kTest, from its first batch.
+using StreamFactory = std::function<std::unique_ptr<HostStream>(JobStream)>;
+
+/// What a loop needs beside its Program. All that is referred to must outlive the loop.
+struct LoopPorts {
+  Communicator& communicator;
+  ProgressSink& progress;
+  Reporter* reporter;  ///< Null on every replica but the first.
+  /// Needed on the first replica only, where the Program loads weights from the host; has all that
+  /// it reads.
+  const HostWeights& initial_weights;
+  /// A loop asks for the first stream that it needs in its constructor, so that batches travel
+  /// while the engine is prepared.
+  StreamFactory streams;
+};
+
+/// What one replica did and took.
+struct LoopResult {
+  std::uint64_t steps = 0;  ///< Training steps.
+  bool drained = false;
+  std::uint64_t skipped_steps = 0;  ///< Without effect, since a gradient was not finite.
+  double loss_scale = 0;            ///< The last one; 0 where the host does not scale the loss.
+  StepReport last_step;
+  EvaluationReport last_evaluation;  ///< items is 0 where none ran.
+  double training_seconds = 0;       ///< Wall, in training steps. Inference has evaluation only.
+  double evaluation_seconds = 0;
+  WallSeconds wall;               ///< In training steps; in inference in all batches.
+  proto::Cost device_cost;        ///< Everything after function "load", but for "save".
+  std::vector<Bytes> high_water;  ///< By IPU.
+  double first_step_began = 0;    ///< Seconds of the steady clock.
+};
+
+/// Seconds of the steady clock.
+double now_seconds();
+
+/// An engine behind function "load", its clocks at zero. As long as it lives it tells
+/// `ports.progress` what it waits for, in step `step`. `host` and `step` must outlive it.
+Result<std::unique_ptr<Engine>> load_engine(const Program& program, const LoopPorts& ports,
+                                            HostIo& host, const EngineOptions& options,
+                                            const std::uint64_t& step);
+
+}  // namespace poprun

@@ -1,0 +1,175 @@
+#include "replica/loops/training_loop.h"
+
+#include "replica/graph/types.h"
+#include "replica/timeline/timeline.h"
+
+namespace poprun {
+
+TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& options,
+                           const LoopPorts& ports)
+    : program_(program),
+      options_(options),
+      ports_(ports),
+      train_(ports.streams(JobStream::kTrain)) {
+  if (options.scale_loss) {
+    outcome_.gradient_factor.emplace(1.0F);
+  }
+}
+
+Result<LoopResult> TrainingLoop::run() {
+  POPRUN_TRY(plan_dump());
+  POPRUN_ASSIGN(const std::unique_ptr<Engine> engine,
+                load_engine(program_, ports_, *this, options_.engine, result_.steps));
+  result_.first_step_began = now_seconds();
+  POPRUN_TRY(train(*engine));
+  result_.device_cost = engine->device_cost();
+  result_.skipped_steps = loss_scale_.skipped();
+  result_.loss_scale = options_.scale_loss ? loss_scale_.value() : 0;
+  POPRUN_TRY(engine->run(name_of(JobFunction::kSave)));
+  result_.high_water = engine->high_water();
+  ports_.progress.progress(ports_.communicator.self(), result_.steps, "finishing");
+  return result_;
+}
+
+Status TrainingLoop::plan_dump() {
+  if (ports_.reporter != nullptr && !options_.dumps.empty()) {
+    POPRUN_ASSIGN(auto plans, plan_dumps(program_, options_.dumps, options_.total_steps));
+    dump_.emplace(program_, std::move(plans), *ports_.reporter);
+  }
+  return {};
+}
+
+Status TrainingLoop::train(Engine& engine) {
+  while (result_.steps < options_.total_steps && !result_.drained) {
+    POPRUN_TRY(train_step(engine));
+    const bool last = result_.steps == options_.total_steps;
+    if (!result_.drained && evaluation_due(last)) {
+      POPRUN_TRY(evaluate(engine));
+    }
+  }
+  return {};
+}
+
+Status TrainingLoop::train_step(Engine& engine) {
+  const WallSeconds before = engine.wall();
+  const double begin = now_seconds();
+  engine.set_step(result_.steps);
+  if (options_.scale_loss) {
+    engine.set_check_finite(options_.engine.check_finite && !loss_scale_.can_fall());
+  }
+  if (dump_) {
+    dump_->begin(result_.steps + 1, engine);
+  }
+  POPRUN_TRY(engine.run(name_of(JobFunction::kTrain)));
+  if (dump_) {
+    dump_->end(engine);
+  }
+  if (options_.scale_loss) {
+    loss_scale_.after_step(outcome_.gradient_factor != 0.0F);
+    engine.set_check_finite(options_.engine.check_finite);
+  }
+  result_.training_seconds += now_seconds() - begin;
+  result_.wall.compute += engine.wall().compute - before.compute;
+  result_.wall.exchange += engine.wall().exchange - before.exchange;
+  result_.wall.host += engine.wall().host - before.host;
+  ++result_.steps;
+
+  result_.last_step = {.step = result_.steps,
+                       .epoch = epoch(),
+                       .loss = outcome_.metrics.loss(),
+                       .accuracy = outcome_.metrics.accuracy(),
+                       .wall_seconds = seconds_since_first_step(),
+                       .device_seconds = device_seconds(program_, engine.device_cost())};
+  if (ports_.reporter != nullptr) {
+    ports_.reporter->step(result_.last_step);
+  }
+  result_.drained = outcome_.drain > 0 && result_.steps < options_.total_steps;
+  return {};
+}
+
+bool TrainingLoop::evaluation_due(bool last) const {
+  if (options_.evaluation_batches == 0) {
+    return false;
+  }
+  const std::uint64_t every = options_.evaluate_every_epochs * options_.steps_per_epoch;
+  return last || (every > 0 && result_.steps % every == 0);
+}
+
+Status TrainingLoop::evaluate(Engine& engine) {
+  const double begin = now_seconds();
+  evaluation_.emplace(ports_.streams(JobStream::kTest), options_.evaluation_batches);
+  POPRUN_TRY(evaluation_->run(engine));
+  EvaluationReport report = evaluation_->report();
+  evaluation_.reset();
+  result_.evaluation_seconds += now_seconds() - begin;
+  report.step = result_.steps;
+  report.epoch = epoch();
+  report.wall_seconds = seconds_since_first_step();
+  report.device_seconds = device_seconds(program_, engine.device_cost());
+  result_.last_evaluation = report;
+  if (ports_.reporter != nullptr && report.items > 0) {
+    ports_.reporter->evaluation(report);
+  }
+  return {};
+}
+
+std::uint32_t TrainingLoop::epoch() const {
+  return static_cast<std::uint32_t>((result_.steps + options_.steps_per_epoch - 1) /
+                                    options_.steps_per_epoch);
+}
+
+double TrainingLoop::seconds_since_first_step() const {
+  return now_seconds() - result_.first_step_began;
+}
+
+Status TrainingLoop::write(const std::string& stream, std::span<const HostTensor> tensors) {
+  if (stream == name_of(JobStream::kTrain)) {
+    return write_batch(*train_, tensors);
+  }
+  if (stream == name_of(JobStream::kControl)) {
+    return pack(JobStream::kControl, control().fields(), named_bytes(tensors));
+  }
+  if (stream == name_of(JobStream::kTest) && evaluation_) {
+    return evaluation_->write_batch(tensors);
+  }
+  if (stream == name_of(JobStream::kWeights)) {
+    return write_weights(ports_.initial_weights, ports_.communicator, tensors);
+  }
+  return refuse_stream(stream);
+}
+
+StepControl TrainingLoop::control() const {
+  StepControl control{.learning_rate = static_cast<float>(options_.learning_rate.at(result_.steps)),
+                      .drain = ports_.progress.drain_requested() ? 1.0F : 0.0F,
+                      .update = static_cast<float>(result_.steps - loss_scale_.skipped() + 1)};
+  if (options_.scale_loss) {
+    control.loss_scale = static_cast<float>(loss_scale_.value());
+  }
+  return control;
+}
+
+Status TrainingLoop::read(const std::string& stream, std::span<const HostTensor> tensors) {
+  if (stream == name_of(JobStream::kStep)) {
+    return unpack(JobStream::kStep, outcome_.fields(), named_bytes(tensors));
+  }
+  if (stream == name_of(JobStream::kEvaluation) && evaluation_) {
+    return evaluation_->read_outcome(tensors);
+  }
+  if (stream == name_of(JobStream::kWeights)) {
+    save(tensors);
+    return {};
+  }
+  return refuse_stream(stream);
+}
+
+void TrainingLoop::save(std::span<const HostTensor> tensors) const {
+  if (ports_.reporter == nullptr) {
+    return;
+  }
+  for (const HostTensor& tensor : tensors) {
+    ports_.reporter->weights(tensor.name, element_name(tensor.type.data), tensor.type.shape,
+                             tensor.bytes);
+  }
+}
+
+}  // namespace poprun

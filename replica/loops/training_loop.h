@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/engine/engine.h"
+#include "replica/loops/evaluation_pass.h"
+#include "replica/loops/learning_rate.h"
+#include "replica/loops/loop.h"
+#include "replica/loops/loss_scale.h"
+#include "replica/loops/tensor_dump.h"
+#include "replica/ports/host_stream.h"
+#include "replica/program/host_contract.h"
+#include "replica/program/program.h"
+
+namespace poprun {
+
+struct TrainingOptions {
+  std::uint64_t total_steps = 0;
+  std::uint64_t steps_per_epoch = 0;        ///< > 0.
+  std::uint64_t evaluation_batches = 0;     ///< This replica's, a whole test set; 0: none.
+  std::uint32_t evaluate_every_epochs = 1;  ///< 0: only after the last step.
+  LearningRate learning_rate;
+  std::vector<DumpRequest> dumps;  ///< Replica 0's tensors.
+  EngineOptions engine;
+  bool scale_loss = false;  ///< The Program takes its loss scale from the host (compile.h).
+};
+
+/// One replica's run of a training job: loads, trains, evaluates, saves, in lock-step with the
+/// others.
+///
+/// Asked to drain (by the ProgressSink of any replica), all replicas stop after the same step.
+class TrainingLoop final : private HostIo {
+ public:
+  /// `program` and what `ports` refers to must outlive the loop.
+  TrainingLoop(const Program& program, const TrainingOptions& options, const LoopPorts& ports);
+
+  /// Runs the job. Errors: those of engine, communicator, host streams; kBug, the Program does not
+  /// keep to program/host_contract.h.
+  Result<LoopResult> run();
+
+ private:
+  Status write(const std::string& stream, std::span<const HostTensor> tensors) override;
+  Status read(const std::string& stream, std::span<const HostTensor> tensors) override;
+
+  [[nodiscard]] StepControl control() const;
+  void save(std::span<const HostTensor> tensors) const;
+
+  Status plan_dump();
+  Status train(Engine& engine);
+  Status train_step(Engine& engine);
+  Status evaluate(Engine& engine);
+  [[nodiscard]] bool evaluation_due(bool last) const;
+  [[nodiscard]] std::uint32_t epoch() const;
+  [[nodiscard]] double seconds_since_first_step() const;
+
+  const Program& program_;
+  TrainingOptions options_;
+  LoopPorts ports_;
+  std::unique_ptr<HostStream> train_;
+  std::optional<EvaluationPass> evaluation_;  ///< The one under way.
+  StepOutcome outcome_;                       ///< The last step's.
+  LossScale loss_scale_;
+  std::optional<TensorDump> dump_;  ///< Where one was asked for.
+  LoopResult result_;
+};
+
+}  // namespace poprun

@@ -1,0 +1,171 @@
+#include "replica/machine/initialise.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include "replica/base/half.h"
+#include "replica/base/random.h"
+#include "replica/machine/machine.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::string_view kKind = "initialise";
+
+struct Spelling {
+  Distribution distribution;
+  const char* attribute;
+};
+constexpr std::array<Spelling, 3> kSpellings = {{{Distribution::kConstant, "constant"},
+                                                 {Distribution::kUniform, "uniform"},
+                                                 {Distribution::kNormal, "normal"}}};
+
+/// The distribution that an operation's one attribute names.
+std::optional<Initialiser> initialiser_of(const Attributes& attributes) {
+  for (const Spelling& spelling : kSpellings) {
+    if (attributes.values().size() == 1 && attributes.has(spelling.attribute)) {
+      return Initialiser{spelling.distribution, attributes.real(spelling.attribute)};
+    }
+  }
+  return std::nullopt;
+}
+
+/// Four normal numbers of deviation 1 from four uniform words (Box and Muller, "A note on the
+/// generation of random normal deviates", 1958), in double.
+std::array<float, 4> normal_floats(const std::array<std::uint32_t, 4>& words) {
+  std::array<float, 4> values{};
+  for (std::size_t k = 0; k < 4; k += 2) {
+    const double u = (static_cast<double>(words[k]) + 1) * 0x1.0p-32;  // In (0, 1].
+    const double angle = 2 * std::numbers::pi * static_cast<double>(words[k + 1]) * 0x1.0p-32;
+    const double radius = std::sqrt(-2 * std::log(u));
+    values[k] = static_cast<float>(radius * std::cos(angle));
+    values[k + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+  return values;
+}
+
+/// Four numbers in [-1, 1).
+std::array<float, 4> uniform_floats(const std::array<std::uint32_t, 4>& words) {
+  std::array<float, 4> values{};
+  std::ranges::transform(words, values.begin(),
+                         [](std::uint32_t word) { return 2.0F * unit_float(word) - 1.0F; });
+  return values;
+}
+
+void fill(const proto::Initialise& step, std::uint64_t key, std::span<float> values) {
+  if (step.kind_case() == proto::Initialise::kConstant) {
+    std::ranges::fill(values, static_cast<float>(step.constant()));
+    return;
+  }
+  const bool normal = step.kind_case() == proto::Initialise::kNormalDeviation;
+  const auto spread = static_cast<float>(normal ? step.normal_deviation() : step.uniform_bound());
+  for (std::size_t i = 0; i < values.size(); i += 4) {
+    const auto words = philox(key, i / 4, 0);
+    const auto four = normal ? normal_floats(words) : uniform_floats(words);
+    for (std::size_t k = 0; k < 4 && i + k < values.size(); ++k) {
+      values[i + k] = spread * four[k];
+    }
+  }
+}
+
+class InitialiseAction final : public Action {
+ public:
+  InitialiseAction(const proto::Initialise& step, const Machine& machine)
+      : step_(step),
+        tensor_(machine.tensor(step.tensor())),
+        key_(random_key(machine.seed(), tensor_.name)) {}
+
+  Status run() override {
+    if (tensor_.type.data == DataType::kF32) {
+      // NOLINTNEXTLINE: the bytes of an f32 tensor, aligned by the plan.
+      auto* floats = reinterpret_cast<float*>(tensor_.bytes.data());
+      fill(step_, key_, {floats, tensor_.bytes.size() / sizeof(float)});
+      return {};
+    }
+    std::vector<float> wide(static_cast<std::size_t>(tensor_.type.elements()));
+    fill(step_, key_, wide);
+    // NOLINTNEXTLINE: the bytes of an f16 tensor.
+    to_halves(wide.data(), reinterpret_cast<Half*>(tensor_.bytes.data()), wide.size());
+    return {};
+  }
+
+  [[nodiscard]] std::string activity() const override { return {}; }
+
+ private:
+  const proto::Initialise& step_;
+  HostTensor tensor_;
+  std::uint64_t key_;
+};
+
+Status verify(const Graph& graph, const Operation& operation) {
+  if (!operation.inputs.empty() || operation.outputs.size() != 1) {
+    return fail(ErrorCode::kUsage, "initialise takes no tensor and sets up one");
+  }
+  const Tensor& tensor = graph.tensor(operation.outputs[0]);
+  if (tensor.type.data != DataType::kF32 && tensor.type.data != DataType::kF16) {
+    return fail(ErrorCode::kUsage, fmt::format("initialise sets up floats; '{}' is {}", tensor.name,
+                                               to_text(tensor.type)));
+  }
+  if (!initialiser_of(operation.attributes)) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("initialise of '{}' takes one of constant, uniform and normal, a real "
+                            "number; it has: {}",
+                            tensor.name, to_text(operation.attributes)));
+  }
+  return {};
+}
+
+DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
+                const Operation& operation) {
+  return time_of_host_copy(device, graph.bytes(operation.outputs));
+}
+
+void lower(const Operation& operation, proto::Step& step) {
+  proto::Initialise& initialise = *step.mutable_initialise();
+  initialise.set_tensor(index_of(operation.outputs[0]));
+  const Initialiser initialiser = *initialiser_of(operation.attributes);
+  switch (initialiser.distribution) {
+    case Distribution::kConstant:
+      initialise.set_constant(initialiser.value);
+      break;
+    case Distribution::kUniform:
+      initialise.set_uniform_bound(initialiser.value);
+      break;
+    case Distribution::kNormal:
+      initialise.set_normal_deviation(initialiser.value);
+      break;
+  }
+}
+
+StepTensors tensors(const proto::Step& step) {
+  return {.writes = {step.initialise().tensor()}};
+}
+
+Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machine) {
+  return std::make_unique<InitialiseAction>(step.initialise(), machine);
+}
+
+}  // namespace
+
+Operation Initialise::operation() const {
+  const auto* const spelling =
+      std::ranges::find(kSpellings, initialiser.distribution, &Spelling::distribution);
+  return {std::string{kKind}, {}, {tensor}, {{spelling->attribute, initialiser.value}}};
+}
+
+MachineOperation initialise_operation() {
+  return {.kind = kKind,
+          .step = proto::Step::kInitialise,
+          .verify = verify,
+          .time = time,
+          .lower = lower,
+          .tensors = tensors,
+          .prepare = prepare};
+}
+
+}  // namespace poprun

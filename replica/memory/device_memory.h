@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "replica/memory/arena.h"
+#include "replica/program/program.h"
+
+namespace poprun {
+
+/// The memories of one replica's IPUs as its Program uses them: which bytes are in use when, by the
+/// tensors' placements. Who reads or writes a tensor asks HostImages for its bytes.
+class DeviceMemory {
+ public:
+  /// `arenas[i]` is the memory of IPU i; the Program must outlive this.
+  DeviceMemory(const Program& program, std::vector<Arena> arenas)
+      : program_(program), arenas_(std::move(arenas)) {}
+
+  /// By IPU: end of the highest of these tensors.
+  using Reach = std::vector<Bytes>;
+  [[nodiscard]] Reach reach_of(std::span<const std::uint32_t> tensors) const;
+
+  /// Notes that memory is in use so far.
+  void use(const Reach& reach);
+
+  /// Fills a tensor's bytes with NaN.
+  void poison(std::uint32_t tensor) const;
+
+  /// Fills everything that the plan ever uses with NaN.
+  void poison_planned() const;
+
+  /// The highest byte ever in use, by IPU.
+  [[nodiscard]] std::vector<Bytes> high_water() const;
+
+  [[nodiscard]] const std::vector<Arena>& arenas() const { return arenas_; }
+
+ private:
+  const Program& program_;
+  std::vector<Arena> arenas_;
+};
+
+}  // namespace poprun
