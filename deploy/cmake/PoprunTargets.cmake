@@ -26,7 +26,6 @@ find_package(Boost REQUIRED COMPONENTS program_options)
 find_package(ZLIB REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
-pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++)
 pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 
@@ -67,6 +66,13 @@ endif()
 add_library(poprun_mpi INTERFACE)
 target_link_libraries(poprun_mpi INTERFACE MPI::MPI_C)
 target_compile_definitions(poprun_mpi INTERFACE OMPI_SKIP_MPICXX=1)
+
+# By name: CMake asks pkg-config a dozen questions, and each about gRPC takes it a second.
+add_library(poprun_grpc INTERFACE)
+foreach(name grpc++ grpc gpr absl_synchronization)
+  find_library(GRPC_LIBRARY_${name} ${name} REQUIRED)
+  target_link_libraries(poprun_grpc INTERFACE "${GRPC_LIBRARY_${name}}")
+endforeach()
 
 add_library(poprun_dnnl INTERFACE)
 target_link_libraries(poprun_dnnl INTERFACE "${DNNL_LIBRARY}")
