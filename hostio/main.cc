@@ -16,7 +16,7 @@
 #include "hostio/streams/server.h"
 #include "replica/base/log.h"
 
-/// poprun-emu-hostio, the data server. Exit codes: design section 8.
+/// poprun-emu-hostio, the data server. Exit codes: replica/base/error.h.
 namespace poprun::hostio {
 namespace {
 

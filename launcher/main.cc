@@ -19,7 +19,7 @@
 #include "launcher/screen/console.h"
 #include "replica/base/text.h"
 
-/// poprun-emu, the command. Exit codes: design section 8.
+/// poprun-emu, the command. Exit codes: replica/base/error.h.
 namespace poprun::launcher {
 namespace {
 
@@ -84,7 +84,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return 0;
   }
   if (!options->question.empty()) {
-    return ask_replica(options->question, "", console);
+    return ask(options->question, "", console);
   }
   const Result<Placement> placement = place(*options);
   if (!placement) {

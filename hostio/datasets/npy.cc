@@ -27,13 +27,12 @@ using Arrays = std::vector<ArrayFile>;
 
 /// Adds the array called `name` in `file`.
 Status add_file(const std::string& name, const fs::path& file, Arrays& arrays) {
-  POPRUN_ASSIGN(const ByteSource source, file_source(file));
-  POPRUN_ASSIGN(const auto begin, source.read(0, std::min<std::uint64_t>(source.size, kNpyPrefix)));
+  POPRUN_ASSIGN(const auto begin, read_bytes(file, kNpyPrefix));
   Result<NpyHeader> header = parse_npy_header(begin, file.string());
   const std::uint64_t at = header ? header->data_begin : 0;
   arrays.push_back(
-      {.name = name, .place = file.string(), .header = std::move(header), .data = [source, at] {
-         return source.read(at, source.size - at);
+      {.name = name, .place = file.string(), .header = std::move(header), .data = [file, at] {
+         return read_bytes(file, kWholeFile, at);
        }});
   return {};
 }
@@ -74,22 +73,21 @@ Result<Arrays> arrays_in_files(std::string_view list) {
 }
 
 Result<Arrays> arrays_in_archive(const fs::path& file) {
-  POPRUN_ASSIGN(const ByteSource source, file_source(file));
-  POPRUN_ASSIGN(const std::vector<ZipMember> members, zip_members(source));
+  POPRUN_ASSIGN(const std::vector<ZipMember> members, zip_members(file));
   Arrays arrays;
   for (const ZipMember& member : members) {
     if (!member.name.ends_with(kSuffix)) {
       continue;
     }
     const std::string place = fmt::format("{}: {}", file.string(), member.name);
-    POPRUN_ASSIGN(const auto begin, read_member(source, member, kNpyPrefix));
+    POPRUN_ASSIGN(const auto begin, read_member(file, member, kNpyPrefix));
     Result<NpyHeader> header = parse_npy_header(begin, place);
     const std::uint64_t at = header ? header->data_begin : 0;
     arrays.push_back({.name = member.name.substr(0, member.name.size() - kSuffix.size()),
                       .place = place,
                       .header = std::move(header),
-                      .data = [source, member, at]() -> Result<std::vector<std::byte>> {
-                        POPRUN_ASSIGN(std::vector<std::byte> bytes, read_member(source, member));
+                      .data = [file, member, at]() -> Result<std::vector<std::byte>> {
+                        POPRUN_ASSIGN(std::vector<std::byte> bytes, read_member(file, member));
                         const std::uint64_t behind = std::min<std::uint64_t>(at, bytes.size());
                         bytes.erase(bytes.begin(),
                                     bytes.begin() + static_cast<std::ptrdiff_t>(behind));

@@ -7,12 +7,13 @@
 #include <fmt/format.h>
 
 namespace poprun::hostio {
-Content::Content(std::span<const std::byte> bytes, std::string_view name, Packing packing)
-    : rest_(bytes), name_(name), packing_(packing) {
+
+Content::Content(std::span<const std::byte> bytes, std::string_view name)
+    : rest_(bytes), name_(name) {
   const bool gzip = bytes.size() >= 2 && bytes[0] == std::byte{0x1F} && bytes[1] == std::byte{0x8B};
-  if (packing == Packing::kDeflate || gzip) {
-    // 15 bits of window; plus 16: gzip framing with its checksum; negative: no framing.
-    inflating_ = inflateInit2(&zlib_, packing == Packing::kDeflate ? -15 : 15 + 16) == Z_OK;
+  if (gzip) {
+    // 15 bits of window; plus 16: gzip framing with its checksum.
+    inflating_ = inflateInit2(&zlib_, 15 + 16) == Z_OK;
     POPRUN_CHECK(inflating_);
   }
 }
@@ -37,11 +38,10 @@ Result<std::size_t> Content::read(std::span<std::byte> out) {
 
 Result<std::size_t> Content::inflate_into(std::span<std::byte> out) {
   constexpr std::size_t kPiece = std::numeric_limits<uInt>::max() / 2;  // zlib counts in 32 bits.
-  const char* format = packing_ == Packing::kDeflate ? "deflate" : "gzip";
   std::size_t done = 0;
   while (done < out.size()) {
     if (ended_) {
-      if (rest_.empty() || packing_ == Packing::kDeflate) {
+      if (rest_.empty()) {
         break;
       }
       inflateReset(&zlib_);  // Another gzip member follows, as gunzip allows.
@@ -61,14 +61,14 @@ Result<std::size_t> Content::inflate_into(std::span<std::byte> out) {
     rest_ = rest_.subspan(in - zlib_.avail_in);
     ended_ = code == Z_STREAM_END;
     if (code == Z_BUF_ERROR || (code == Z_OK && rest_.empty() && done < out.size())) {
-      return fail(ErrorCode::kData,
-                  fmt::format("{}: the {} data ends too early, after {} inflated bytes", name_,
-                              format, total_));
+      return fail(
+          ErrorCode::kData,
+          fmt::format("{}: the gzip data ends too early, after {} inflated bytes", name_, total_));
     }
     if (code != Z_OK && code != Z_STREAM_END) {
       return fail(ErrorCode::kData,
-                  fmt::format("{}: the {} data is damaged after {} inflated bytes: {}", name_,
-                              format, total_, zlib_.msg != nullptr ? zlib_.msg : zError(code)));
+                  fmt::format("{}: the gzip data is damaged after {} inflated bytes: {}", name_,
+                              total_, zlib_.msg != nullptr ? zlib_.msg : zError(code)));
     }
   }
   return done;

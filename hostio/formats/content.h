@@ -14,21 +14,16 @@
 
 namespace poprun::hostio {
 
-/// How bytes are packed in a file.
-enum class Packing : std::uint8_t {
-  kGzipOrNone,  ///< gzip where they begin as gzip does, any number of members; else as they are.
-  kDeflate,     ///< The bare stream of RFC 1951 that zip archives hold.
-};
-
-/// The bytes of a file, or of a part of one, after decompression, in order. Whatever they are, the
-/// answer is bytes or an error, and memory grows with what is really there.
+/// The bytes of a file, or of its beginning, in order: inflated where they begin as gzip does, any
+/// number of members, else as they are. Whatever they are, the answer is bytes or an error, and
+/// memory grows with what is really there.
 ///
 /// Errors, of all members
 ///   kData  the packed bytes are damaged or end too early; `name` is what they are in the message.
 class Content {
  public:
   /// `bytes` outlives the content.
-  Content(std::span<const std::byte> bytes, std::string_view name, Packing packing);
+  Content(std::span<const std::byte> bytes, std::string_view name);
   Content(const Content&) = delete;
   Content& operator=(const Content&) = delete;
   ~Content();
@@ -62,7 +57,6 @@ class Content {
 
   std::span<const std::byte> rest_;
   std::string name_;
-  Packing packing_;
   z_stream zlib_{};
   std::uint64_t total_ = 0;
   bool inflating_ = false;

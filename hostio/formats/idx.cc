@@ -72,12 +72,12 @@ Result<std::vector<std::uint8_t>> take_elements(Content& content, const IdxShape
 }  // namespace
 
 Result<IdxShape> parse_idx_shape(std::span<const std::byte> bytes, std::string_view name) {
-  Content content(bytes, name, Packing::kGzipOrNone);
+  Content content(bytes, name);
   return take_shape(content, name);
 }
 
 Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name) {
-  Content content(bytes, name, Packing::kGzipOrNone);
+  Content content(bytes, name);
   IdxArray array;
   POPRUN_ASSIGN(array.shape, take_shape(content, name));
   POPRUN_ASSIGN(array.elements, take_elements(content, array.shape, name));

@@ -10,16 +10,20 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/half.h"
+
 namespace poprun::hostio {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kRankMax = 32;  // NumPy's own.
 
-std::uint64_t little_endian(std::span<const std::byte> bytes) {
+/// The integer in `bytes`, 8 at most.
+std::uint64_t integer_of(std::span<const std::byte> bytes, bool big_endian) {
   std::uint64_t value = 0;
-  for (std::size_t i = bytes.size(); i > 0; --i) {
-    value = (value << 8) | std::to_integer<std::uint64_t>(bytes[i - 1]);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    value =
+        (value << 8) | std::to_integer<std::uint64_t>(bytes[big_endian ? i : bytes.size() - 1 - i]);
   }
   return value;
 }
@@ -123,7 +127,7 @@ Result<HeaderText> header_text(std::span<const std::byte> bytes, std::string_vie
   if (!text.starts_with(kMagic) || version < 1 || version > 3 || bytes.size() < begin) {
     return damaged(name);
   }
-  const std::uint64_t size = little_endian(bytes.subspan(8, begin - 8));
+  const std::uint64_t size = integer_of(bytes.subspan(8, begin - 8), false);
   if (size > bytes.size() - begin) {
     return damaged(name);
   }
@@ -171,28 +175,11 @@ Status count_elements(NpyHeader& header, std::string_view name) {
   return {};
 }
 
-/// IEEE 754 binary16.
-double half(std::uint64_t bits) {
-  const auto fraction = static_cast<double>(bits & 0x3FFU);
-  const auto exponent = static_cast<int>(bits >> 10 & 0x1FU);
-  const double sign = (bits & 0x8000U) != 0 ? -1 : 1;
-  if (exponent == 31) {
-    return fraction == 0 ? sign * std::numeric_limits<double>::infinity()
-                         : std::numeric_limits<double>::quiet_NaN();
-  }
-  return sign *
-         (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(fraction + 1024, exponent - 25));
-}
-
 /// The element at `at` as a double. Integers beyond 2^53 are rounded: no target has room for them.
 double number(const NpyHeader& header, const std::byte* at) {
-  std::uint64_t bits = 0;
-  for (unsigned i = 0; i < header.width; ++i) {
-    bits = bits << 8 |
-           std::to_integer<std::uint64_t>(at[header.big_endian ? i : header.width - 1 - i]);
-  }
+  const std::uint64_t bits = integer_of({at, header.width}, header.big_endian);
   if (header.kind == 'f') {
-    return header.width == 2 ? half(bits)
+    return header.width == 2 ? static_cast<double>(to_float(static_cast<Half>(bits)))
            : header.width == 4
                ? static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(bits)))
                : std::bit_cast<double>(bits);

@@ -8,7 +8,7 @@
 #include "replica/base/error.h"
 
 /// Which items are in batch k of replica r: a pure function of the Selection, the number of items
-/// and k (design law 6). No state, no cache, no gRPC: launcher and replicas count steps with it.
+/// and k (ARCHITECTURE, law 6). No state, no cache, no gRPC: replicas count steps with it.
 ///
 ///   one training step, 2 replicas, 2 micro-batches a step, micro-batch m of replica r:
 ///

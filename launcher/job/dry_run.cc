@@ -18,7 +18,8 @@ namespace poprun::launcher {
 namespace {
 
 void print_plan(Console& console, const Options& options, const Placement& placement) {
-  const MpirunCommand command = mpirun_here(options, placement, replica_path());
+  const MpirunCommand command =
+      mpirun_here(options, placement, path_beside_us("poprun-emu-replica"));
   console.out(topology_table(placement));
   console.out(fmt::format("# {}, resolved\n{}", options.config_file, resolved_config(options)));
   console.out(fmt::format("# mpirun\n{}\n", shell_line(command)));
@@ -42,7 +43,7 @@ class Compilation {
         console_(console),
         supervisor_(loop_),
         data_(loop_, supervisor_, console, options,
-              {.program = data_server_path(),
+              {.program = path_beside_us("poprun-emu-hostio"),
                .local_only = true,
                .own_address = "127.0.0.1",
                .token = job_token()},
@@ -83,10 +84,11 @@ class Compilation {
       description.set_type(element_type(tensor.dtype));
       description.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
     }
-    const Status started = inquiry_.start({"--compile"}, job.SerializeAsString(), [this](int code) {
-      exit_code_ = code;
-      over_ = true;
-    });
+    const Status started = inquiry_.start({"poprun-emu-replica", "--compile"},
+                                          job.SerializeAsString(), [this](int code) {
+                                            exit_code_ = code;
+                                            over_ = true;
+                                          });
     if (!started) {
       end_with(started.error());
     }

@@ -11,16 +11,15 @@
 
 namespace poprun::launcher {
 
-Status Inquiry::start(const std::vector<std::string>& arguments, const std::string& input,
+Status Inquiry::start(const std::vector<std::string>& command, const std::string& input,
                       OnExit on_exit) {
-  Child::Program program{replica_path(), {"poprun-emu-replica"}, {}, SIGKILL, input};
-  program.arguments.insert(program.arguments.end(), arguments.begin(), arguments.end());
+  const Child::Program program{path_beside_us(command[0]), command, {}, SIGKILL, input};
   return supervisor_.start_inquiry(
       program, [this](std::string_view line) { console_.out(line); },
       [this](std::string_view line) { complain(line); },
-      [this, on_exit = std::move(on_exit)](int status) {
+      [this, name = command[0], on_exit = std::move(on_exit)](int status) {
         if (!WIFEXITED(status)) {
-          complain(fmt::format("poprun-emu-replica {}", exit_text(status)));
+          complain(fmt::format("{} {}", name, exit_text(status)));
         }
         on_exit(WIFEXITED(status) ? WEXITSTATUS(status)
                                   : static_cast<int>(ErrorCode::kInfrastructure));
@@ -36,13 +35,12 @@ void Inquiry::complain(std::string_view line) {
   }
 }
 
-int ask_replica(const std::vector<std::string>& arguments, const std::string& input,
-                Console& console) {
+int ask(const std::vector<std::string>& command, const std::string& input, Console& console) {
   asio::io_context loop;
   Supervisor supervisor(loop);
   Inquiry inquiry(supervisor, console);
   int exit_code = 0;
-  const Status started = inquiry.start(arguments, input, [&](int code) {
+  const Status started = inquiry.start(command, input, [&](int code) {
     exit_code = code;
     loop.stop();
   });

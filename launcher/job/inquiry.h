@@ -10,7 +10,7 @@
 #include "replica/base/error.h"
 
 /// Questions about models. The launcher knows no model: poprun-emu-replica answers (see
-/// replica/instance/inquiry.h), as a plain child without mpirun.
+/// replica/instance/inquiry.h), or a tool, as a plain child without mpirun.
 namespace poprun::launcher {
 
 /// One question under way. Belongs to the loop's thread.
@@ -22,12 +22,12 @@ class Inquiry {
   /// All references must outlive this.
   Inquiry(Supervisor& supervisor, Console& console) : supervisor_(supervisor), console_(console) {}
 
-  /// Starts `poprun-emu-replica ARGUMENTS...` with `input` to read. What it prints is printed as it
-  /// comes, what it complains of in the launcher's name.
+  /// Starts a program beside our own, by name with its arguments, with `input` to read. What it
+  /// prints is printed as it comes, what it complains of in the launcher's name.
   ///
   /// Errors
   ///   kHostResources  it cannot be started.
-  Status start(const std::vector<std::string>& arguments, const std::string& input, OnExit on_exit);
+  Status start(const std::vector<std::string>& command, const std::string& input, OnExit on_exit);
 
  private:
   void complain(std::string_view line);
@@ -38,7 +38,6 @@ class Inquiry {
 };
 
 /// The whole of an inquiry; returns the exit code for the shell.
-int ask_replica(const std::vector<std::string>& arguments, const std::string& input,
-                Console& console);
+int ask(const std::vector<std::string>& command, const std::string& input, Console& console);
 
 }  // namespace poprun::launcher

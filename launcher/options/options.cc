@@ -75,9 +75,9 @@ bool is_answered_without_job(const CommandLine& line, Options& options) {
   const auto check_onnx = std::ranges::find_if(
       line.written, [](const Written& w) { return w.row->name == "check-onnx"; });
   if (asks_for("list-models")) {
-    options.question = {"--list-models"};
+    options.question = {"poprun-emu-replica", "--list-models"};
   } else if (check_onnx != line.written.end()) {
-    options.question = {"--check-onnx", check_onnx->value};
+    options.question = {"poprun-emu-onnx-check", check_onnx->value};
   }
   return !options.question.empty();
 }

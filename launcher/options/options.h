@@ -54,8 +54,7 @@ struct Options {
   std::uint32_t collective_timeout_seconds = 0;
   double timeout_seconds = 0;  ///< Of the whole job; 0: none.
 
-  /// Arguments of poprun-emu-replica that answer a question instead of running a job; see
-  /// inquiry.h.
+  /// The command that answers a question instead of running a job; see inquiry.h.
   std::vector<std::string> question;
   bool help = false;
   bool version = false;

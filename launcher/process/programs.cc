@@ -55,12 +55,8 @@ Result<Programs> find_programs() {
   return programs;
 }
 
-std::string replica_path() {
-  return own_folder() / "poprun-emu-replica";
-}
-
-std::string data_server_path() {
-  return own_folder() / "poprun-emu-hostio";
+std::string path_beside_us(const std::string& program) {
+  return own_folder() / program;
 }
 
 }  // namespace poprun::launcher

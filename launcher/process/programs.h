@@ -16,8 +16,7 @@ struct Programs {
 ///   kHostResources  one is missing; names where it was looked for and what to install.
 Result<Programs> find_programs();
 
-/// Where they are, found or not: for --dry-run and questions.
-std::string replica_path();
-std::string data_server_path();
+/// Where one of our programs is, found or not: for --dry-run and questions.
+std::string path_beside_us(const std::string& program);
 
 }  // namespace poprun::launcher

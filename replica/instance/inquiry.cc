@@ -13,7 +13,6 @@
 #include "replica/compiler/placement/out_of_memory.h"
 #include "replica/instance/host_weights.h"
 #include "replica/instance/job.h"
-#include "replica/instance/onnx_check.h"
 #include "replica/instance/profile.h"
 #include "replica/models/model.h"
 
@@ -200,17 +199,10 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   if (arguments.size() == 1 && arguments[0] == "--list-models") {
     return list_models();
   }
-  if (arguments.size() == 2 && arguments[0] == "--check-onnx") {
-    // Cases take long: each is printed when it is done.
-    return {"", check_onnx(arguments[1], [](std::string_view line) {
-              fmt::print("{}", line);
-              std::fflush(stdout);
-            })};
-  }
   return {"",
           fail(ErrorCode::kUsage,
                fmt::format("'{}' is no question for poprun-emu-replica; there are: --list-models, "
-                           "--compile, --check-model, --check-onnx DIR",
+                           "--compile, --check-model",
                            fmt::join(arguments, " ")))};
 }
 

@@ -25,8 +25,6 @@ struct Answer {
 ///
 ///   --check-model   nothing where the ONNX model in `input`, a ModelQuestion, can be imported
 ///
-///   --check-onnx DIR  see onnx_check.h. Prints each line itself, since cases take long
-///
 /// Errors: kUsage, no such question; those of `compile`, `training_options` and `JobModel::parse`.
 Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input);
 

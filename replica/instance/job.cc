@@ -79,9 +79,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
     for (const StreamedTensor& input : inputs) {
       given.names.push_back(input.name);
     }
-    const ModelOutputs outputs = build(builder, given);
-    return ForwardOutputs{outputs.loss, outputs.correct, outputs.count, outputs.prediction,
-                          outputs.scored};
+    return build(builder, given);
   };
   options.replicas = config.topology().num_replicas();
   options.ipus_per_replica = config.topology().ipus_per_replica();

@@ -2,13 +2,13 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "replica/base/error.h"
 #include "replica/ops/builder/builder.h"
+#include "replica/ops/builder/model_outputs.h"
 
 /// Built-in models. One file of this folder is one model, in all its sizes.
 namespace poprun {
@@ -38,15 +38,6 @@ struct ModelInputs {
 
   /// The tensor of that name; makes `builder` refuse (kUsage) where the dataset has none.
   [[nodiscard]] TensorId find(Builder& builder, std::string_view name) const;
-};
-
-/// What every model ends in: scalars over the micro-batch, and what inference puts out.
-struct ModelOutputs {
-  bool scored = true;  ///< False: there are no scalars, see ModelInputs.
-  TensorId loss{};     ///< Mean over `count` items; what training lowers.
-  TensorId correct{};  ///< Items answered right; -`count` where the loss knows no right and wrong.
-  TensorId count{};    ///< Items that count: padding does not.
-  std::optional<TensorId> prediction = {};  ///< Logits [micro-batch, ...].
 };
 
 /// One tensor of a sample.

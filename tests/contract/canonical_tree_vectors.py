@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes canonical_tree_vectors.inc: sums and means of known bits, by the sentence of the design alone.
+"""Writes canonical_tree_vectors.inc: sums and means of known bits, by the tree's definition alone.
 
     python3 tests/contract/canonical_tree_vectors.py > tests/contract/canonical_tree_vectors.inc
 

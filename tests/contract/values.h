@@ -30,7 +30,7 @@ inline float rough_value(std::size_t replica, std::size_t index) {
   return std::ldexp(mantissa, static_cast<int>(words[1] % 40) - 20);
 }
 
-/// The canonical tree, from the sentence of design section 6.
+/// The canonical tree, from its definition (collectives/patterns/canonical_tree.h).
 inline float tree_sum(const std::vector<float>& values) {
   if (values.size() == 1) {
     return values[0];

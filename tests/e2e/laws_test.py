@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The design's laws, through the real command: same bits for every placement, memory is real."""
+"""ARCHITECTURE's laws, through the real command: same bits for every placement, memory is real."""
 import unittest
 
 from emulated_job import JobTest

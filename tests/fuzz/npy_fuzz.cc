@@ -1,14 +1,16 @@
 // DEPS: poprun::hostio_datasets ZLIB::ZLIB
+#include <filesystem>
 #include <span>
 
-#include "hostio/formats/file_bytes.h"
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "hostio/formats/npy.h"
 #include "hostio/formats/zip.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/hostio/npy_bytes.h"
 
 using poprun::Result;
-using poprun::hostio::ByteSource;
 using poprun::hostio::NpyHeader;
 using poprun::hostio::NpyTarget;
 using poprun::hostio::ZipMember;
@@ -40,11 +42,19 @@ static void parse_array(std::span<const std::byte> bytes) {
   }
 }
 
+/// The path of a file with these bytes that is nowhere but in memory.
+static std::filesystem::path file_with(std::span<const std::byte> bytes) {
+  static const int file = memfd_create("input", 0);
+  POPRUN_CHECK(file >= 0 && ftruncate(file, 0) == 0);
+  POPRUN_CHECK(pwrite(file, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+  return "/proc/self/fd/" + std::to_string(file);
+}
+
 /// The input as an array, and as an archive of arrays.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   parse_array(bytes);
-  const ByteSource archive = poprun::hostio::memory_source("input", bytes);
+  const std::filesystem::path archive = file_with(bytes);
   const Result<std::vector<ZipMember>> members = poprun::hostio::zip_members(archive);
   if (!members) {
     check_error(members.error());

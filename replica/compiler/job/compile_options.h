@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
 #include "replica/ops/builder/builder.h"
+#include "replica/ops/builder/model_outputs.h"
 
 namespace poprun {
 
@@ -22,15 +22,6 @@ struct StreamedTensor {
   TensorType type;  ///< With the micro-batch dimension.
 };
 
-/// What a forward pass ends in: scalars, and what inference puts out.
-struct ForwardOutputs {
-  TensorId loss;  ///< Mean over `count` items.
-  TensorId correct;
-  TensorId count;
-  std::optional<TensorId> prediction = {};  ///< [micro-batch, ...].
-  bool scored = true;  ///< False: there are no scalars, only a prediction. Never in training.
-};
-
 /// Everything a Program depends on.
 struct CompileOptions {
   std::string model;  ///< For reports.
@@ -38,7 +29,7 @@ struct CompileOptions {
 
   /// Appends the model's forward pass on the streamed tensors, which come in the order of `inputs`.
   /// `training` is false where it is built for evaluation, on the same variables.
-  std::function<ForwardOutputs(Builder&, const std::vector<TensorId>&, bool training)> forward;
+  std::function<ModelOutputs(Builder&, const std::vector<TensorId>&, bool training)> forward;
 
   Device device;
   std::int64_t replicas = 1;

@@ -25,8 +25,8 @@ TensorId add_metrics(Builder& begin, const std::string& name) {
 }
 
 /// Streams a micro-batch in, runs the model on it, and adds its metrics to `metrics`.
-ForwardOutputs add_model(Builder& builder, const CompileOptions& options, JobStream stream,
-                         TensorId metrics, bool training) {
+ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStream stream,
+                       TensorId metrics, bool training) {
   std::vector<std::string> names;
   std::vector<TensorType> types;
   for (const StreamedTensor& input : options.inputs) {
@@ -34,7 +34,7 @@ ForwardOutputs add_model(Builder& builder, const CompileOptions& options, JobStr
     types.push_back(input.type);
   }
   const auto inputs = builder.stream_in(name_of(stream), names, types);
-  const ForwardOutputs outputs = options.forward(builder, inputs, training);
+  const ModelOutputs outputs = options.forward(builder, inputs, training);
   if (outputs.scored) {
     builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count},
                    {}, {metrics});
@@ -102,7 +102,7 @@ Status add_evaluation(const CompileOptions& options, Graph& graph) {
   const TensorId metrics = add_metrics(begin, EvaluationOutcome::kMetrics);
 
   Builder body(graph, add_function(graph, JobFunction::kEvaluate, {1})[0], "evaluate/");
-  const ForwardOutputs outputs = add_model(body, options, JobStream::kTest, metrics, false);
+  const ModelOutputs outputs = add_model(body, options, JobStream::kTest, metrics, false);
   POPRUN_TRY(body.status());
   if (options.inference) {
     POPRUN_TRY(put_out(body, options, outputs.prediction));

@@ -103,7 +103,7 @@ ModelOutputs classify(Builder& builder, const std::string& name, TensorId x,
 ModelOutputs score(Builder& builder, TensorId logits, const ModelInputs& inputs,
                    const std::string& loss) {
   if (!inputs.scored()) {
-    return {.scored = false, .prediction = logits};
+    return {.prediction = logits, .scored = false};
   }
   const auto outputs =
       builder.add("softmax_cross_entropy", {logits, inputs.find(builder, "labels")}, {},

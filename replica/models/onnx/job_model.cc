@@ -266,7 +266,7 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
   }
   const TensorId output = imported.outputs.at(0).tensor;
   if (!inputs.scored()) {
-    return ModelOutputs{.scored = false, .prediction = output};
+    return ModelOutputs{.prediction = output, .scored = false};
   }
   const TensorId labels = inputs.find(builder, "labels");
   POPRUN_TRY(builder.status());

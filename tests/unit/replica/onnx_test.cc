@@ -11,8 +11,8 @@
 #include "onnx_models.h"
 #include "replica/base/half.h"
 #include "replica/compiler/precision/precision.h"
-#include "replica/instance/onnx_check.h"
 #include "replica/models/onnx/job_model.h"
+#include "replica/tools/onnx_check/onnx_check.h"
 
 namespace poprun {
 namespace {

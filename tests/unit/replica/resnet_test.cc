@@ -30,12 +30,11 @@ Graph job_of(const std::string& name, const Shape& image, std::int64_t classes) 
   CompileOptions options;
   options.inputs = {{"images", {DataType::kU8, images, {}}}, {"labels", {DataType::kI32, {2}, {}}}};
   options.forward = [&](Builder& builder, const std::vector<TensorId>& tensors, bool training) {
-    const ModelOutputs out = find_model(name)->build(builder, {.names = {"images", "labels"},
-                                                               .tensors = tensors,
-                                                               .classes = classes,
-                                                               .training = training,
-                                                               .sizes = find_model(name)->sizes});
-    return ForwardOutputs{out.loss, out.correct, out.count};
+    return find_model(name)->build(builder, {.names = {"images", "labels"},
+                                             .tensors = tensors,
+                                             .classes = classes,
+                                             .training = training,
+                                             .sizes = find_model(name)->sizes});
   };
   options.optimizer = {.name = "sgd"};
   auto graph = build_job(options);

@@ -229,7 +229,7 @@ TEST(Training, StartsFromNormalWeightsWhereTheModelSaysSo) {
         x = layers::linear(builder, "fc", layers::flatten(builder, "features", x), 10);
         const auto outputs =
             builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
-        return ForwardOutputs{outputs[0], outputs[1], outputs[2]};
+        return ModelOutputs{outputs[0], outputs[1], outputs[2]};
       });
 
   const std::vector<float>& w = outcome.records[0].tensors.at("conv.weight");
@@ -251,8 +251,8 @@ TEST(Training, StartsFromNormalWeightsWhereTheModelSaysSo) {
 }
 
 /// Batch normalisation of the images, and a classifier.
-ForwardOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs,
-                                 bool training) {
+ModelOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs,
+                               bool training) {
   TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
   x = layers::batch_norm(builder, "bn", x, training);
   x = layers::linear(builder, "fc", layers::flatten(builder, "features", x), 10);
@@ -451,7 +451,7 @@ TEST(Compile, ExchangesAGradientThatTwoParametersShareOnce) {
     const TensorId sum = builder.add_one("add", {a, b}, {}, "sum");
     const auto outputs =
         builder.add("softmax_cross_entropy", {sum, inputs[1]}, {}, {"loss", "correct", "count"});
-    return ForwardOutputs{outputs[0], outputs[1], outputs[2]};
+    return ModelOutputs{outputs[0], outputs[1], outputs[2]};
   };
 
   const auto program = compile(options);

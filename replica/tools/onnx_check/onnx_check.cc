@@ -1,4 +1,4 @@
-#include "replica/instance/onnx_check.h"
+#include "replica/tools/onnx_check/onnx_check.h"
 
 #include <algorithm>
 #include <cmath>

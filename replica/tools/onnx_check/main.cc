@@ -1,0 +1,24 @@
+/// poprun-emu-onnx-check DIR: runs the ONNX test cases in or below DIR (onnx_check.h). What
+/// `poprun-emu --check-onnx DIR` starts. Exit codes: replica/base/error.h.
+#include <cstdio>
+
+#include <fmt/format.h>
+
+#include "replica/tools/onnx_check/onnx_check.h"
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    fmt::print(stderr, "usage: poprun-emu-onnx-check DIR\n");
+    return static_cast<int>(poprun::ErrorCode::kUsage);
+  }
+  // Cases take long: each is printed when it is done.
+  const poprun::Status status = poprun::check_onnx(argv[1], [](std::string_view line) {
+    fmt::print("{}", line);
+    std::fflush(stdout);
+  });
+  if (!status) {
+    fmt::print(stderr, "{}\n", status.error().message);
+    return exit_code_of(status.error().code);
+  }
+  return 0;
+}
