@@ -73,7 +73,7 @@ int Job::check_model() {
   proto::ModelQuestion question;
   *question.mutable_model() = options_.config.model();
   question.set_onnx_model(inputs_.onnx.bytes);
-  return ask_replica({"--check-model"}, question.SerializeAsString(), console_);
+  return ask({"poprun-emu-replica", "--check-model"}, question.SerializeAsString(), console_);
 }
 
 Status Job::start_coordinator() {
