@@ -72,6 +72,7 @@ class Compilation {
     proto::CompileQuestion job;
     *job.mutable_config() = options_.config;
     *job.mutable_dataset() = served->dataset;
+    job.set_show_graphs(options_.verbosity > 1);
     auto inputs = read_inputs(options_.config.model());
     if (!inputs) {
       end_with(inputs.error());

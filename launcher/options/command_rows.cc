@@ -25,7 +25,8 @@ Rows general() {
            "Run every ONNX test case in or below DIR and compare with its outputs",
            set(Text{}, nothing)},
           {"verbose", 'v', Group::kGeneral, Arity::kFlag, "", "0",
-           "-v: what is started and mpirun's own lines; -vv: replicas' debug lines too",
+           "-v: what is started and mpirun's own lines; -vv: replicas' debug lines too, and with "
+           "--dry-run the job's graph after each pass of the compiler",
            set(Verbosity{}, into(&Options::verbosity))},
           {"debug", 0, Group::kGeneral, Arity::kFlag, "", "", "The same as -vv",
            set(Boolean{}, [](Options& o, bool v) { o.verbosity = v ? 2 : o.verbosity; })}};

@@ -117,15 +117,36 @@ Status check_weights_of(const proto::CompileQuestion& job, const Program& progra
   return check_initial_weights(program, shapes, !job.config().model().onnx().empty());
 }
 
+void add_row(std::string& text, std::string_view name, const std::string& value) {
+  text += fmt::format("{:<14} {}\n", name, value);
+}
+
+void describe_memory(const Program& program, std::string& text) {
+  for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
+    const proto::IpuMemory& memory = program.memory(ipu);
+    add_row(text, fmt::format("IPU {} memory", ipu),
+            fmt::format("{} peak of {}, {} always live, planned", mebibytes_text(memory.peak()),
+                        mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live())));
+    if (memory.peak() > 0) {
+      add_row(text, "  most is live", "at " + worst_place(program, ipu));
+    }
+  }
+}
+
 /// Appends the Program's figures to `text`; what came before an error stays.
 Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   const proto::RunConfig& config = job.config();
   const proto::Dataset& dataset = job.dataset();
   const auto row = [&text](std::string_view name, const std::string& value) {
-    text += fmt::format("{:<14} {}\n", name, value);
+    add_row(text, name, value);
   };
   POPRUN_ASSIGN(const auto onnx, onnx_model_of(config.model(), job.onnx_model()));
-  POPRUN_ASSIGN(const CompileOptions options, compile_options(config, dataset, onnx));
+  POPRUN_ASSIGN(CompileOptions options, compile_options(config, dataset, onnx));
+  if (job.show_graphs()) {
+    options.after_pass = [&text](std::string_view pass, const Graph& graph) {
+      text += fmt::format("# graph after pass {}\n{}\n", pass, to_text(graph));
+    };
+  }
   POPRUN_ASSIGN(Program program, plan_program(options));
   add_notes(onnx.get(), program);
   text += "# compiled\n";
@@ -144,15 +165,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   row(config.inference() ? "batches" : "steps",
       fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(),
                   an_epoch));
-  for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
-    const proto::IpuMemory& memory = program.memory(ipu);
-    row(fmt::format("IPU {} memory", ipu),
-        fmt::format("{} peak of {}, {} always live, planned", mebibytes_text(memory.peak()),
-                    mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live())));
-    if (memory.peak() > 0) {
-      row("  most is live", "at " + worst_place(program, ipu));
-    }
-  }
+  describe_memory(program, text);
   row(config.inference() ? "device batch" : "device step",
       fmt::format("{}, {} samples/s (device clock, {}, modelled)",
                   duration_text(shape.device_step_seconds()),

@@ -3,6 +3,7 @@
 #include <map>
 #include <sstream>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "onnx_models.h"
@@ -14,6 +15,7 @@ namespace poprun {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Answer ask(const std::string& question, const std::string& input = "") {
   std::istringstream stream(input);
@@ -108,6 +110,25 @@ TEST(Compile, TellsWhatTheProgramIs) {
                            "note           the model occupies 1 of 2 IPUs"}) {
     EXPECT_THAT(answer.text, HasSubstr(part));
   }
+}
+
+TEST(Compile, ShowsTheGraphAfterEachPassWhereItIsAskedFor) {
+  proto::CompileQuestion job;
+  EXPECT_TRUE(job.ParseFromString(serialised("small-cnn", 16)));
+  EXPECT_THAT(ask("--compile", job.SerializeAsString()).text, Not(HasSubstr("# graph")));
+  job.set_show_graphs(true);
+
+  const std::string text = ask("--compile", job.SerializeAsString()).text;
+
+  std::size_t last = 0;
+  for (const char* pass : {"forward", "differentiation", "exchange", "update"}) {
+    const std::size_t found = text.find(fmt::format("# graph after pass {}\ntensor ", pass));
+    ASSERT_NE(found, std::string::npos) << pass;
+    EXPECT_GE(found, last) << pass;
+    last = found;
+  }
+  EXPECT_LT(last, text.find("# compiled"));
+  EXPECT_THAT(text, HasSubstr("conv1.weight = momentum(conv1.weight"));
 }
 
 TEST(Compile, CountsWhatDoesNotFit) {

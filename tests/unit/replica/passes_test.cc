@@ -313,7 +313,7 @@ TEST(Passes, NobodyMayUseAGradientWhileItTravels) {
               HasSubstr("'w.gradient' is used while it travels, by relu"));
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
                          [](Job& job) { remove(job, job.training->update, "await_all_reduces"); }),
-              HasSubstr("'w.gradient' is used while it travels, by all_reduce"));
+              HasSubstr("'w.gradient' is used while it travels, by stream_out"));
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
                          [](Job& job) { remove(job, job.training->micro_batch, "all_reduce"); }),
               HasSubstr("a step averages other tensors"));
