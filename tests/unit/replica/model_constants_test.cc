@@ -108,7 +108,7 @@ testing::Forward scaled_by(TensorId (*factors)(Builder&)) {
         "mul", {layers::linear(builder, "fc", x, 10), factors(builder)}, {}, "logits");
     const auto outputs =
         builder.add("softmax_cross_entropy", {logits, in[1]}, {}, {"loss", "correct", "count"});
-    return ForwardOutputs{outputs[0], outputs[1], outputs[2], logits};
+    return ModelOutputs{outputs[0], outputs[1], outputs[2], logits};
   };
 }
 
