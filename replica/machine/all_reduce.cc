@@ -66,13 +66,19 @@ class AllReduceAction final : public Action {
   Communicator& communicator_;
 };
 
+bool are_spelt_right(const Attributes& attributes) {
+  return std::ranges::any_of(kSpellings, [&](const Spelling& spelling) {
+    return attributes == AllReduce{spelling.reduction, false, {}}.operation().attributes ||
+           attributes == AllReduce{spelling.reduction, true, {}}.operation().attributes;
+  });
+}
+
 Status verify(const Graph& graph, const Operation& operation) {
   if (operation.inputs.empty() || operation.inputs != operation.outputs) {
     return fail(ErrorCode::kUsage, "all_reduce reduces at least one tensor, each in place");
   }
   const Attributes& attributes = operation.attributes;
-  const bool known = attributes.has("reduction") && parse_reduction(attributes.text("reduction"));
-  if (!known || attributes.values().size() != (attributes.has("background") ? 2 : 1)) {
+  if (!are_spelt_right(attributes)) {
     return fail(ErrorCode::kUsage, fmt::format("all_reduce takes reduction=\"sum\", \"mean\" or "
                                                "\"max\", and background=1; it has: {}",
                                                to_text(attributes)));

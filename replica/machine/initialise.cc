@@ -24,11 +24,14 @@ constexpr std::array<Spelling, 3> kSpellings = {{{Distribution::kConstant, "cons
                                                  {Distribution::kUniform, "uniform"},
                                                  {Distribution::kNormal, "normal"}}};
 
-/// The distribution that an operation's one attribute names.
+/// The distribution that an operation's one attribute names, with a real number.
 std::optional<Initialiser> initialiser_of(const Attributes& attributes) {
-  for (const Spelling& spelling : kSpellings) {
-    if (attributes.values().size() == 1 && attributes.has(spelling.attribute)) {
-      return Initialiser{spelling.distribution, attributes.real(spelling.attribute)};
+  for (const auto& [distribution, name] : kSpellings) {
+    const auto found = attributes.values().find(name);
+    const double* value =
+        found == attributes.values().end() ? nullptr : std::get_if<double>(&found->second);
+    if (attributes.values().size() == 1 && value != nullptr) {
+      return Initialiser{distribution, *value};
     }
   }
   return std::nullopt;

@@ -128,7 +128,7 @@ TEST(Compile, ShowsTheGraphAfterEachPassWhereItIsAskedFor) {
     last = found;
   }
   EXPECT_LT(last, text.find("# compiled"));
-  EXPECT_THAT(text, HasSubstr("conv1.weight = momentum(conv1.weight"));
+  EXPECT_THAT(text, HasSubstr("= momentum(conv1.weight, conv1.weight.gradient, "));
 }
 
 TEST(Compile, CountsWhatDoesNotFit) {

@@ -340,6 +340,10 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
   EXPECT_THAT(verdict_on(kTensors, "y = relu(z)"), HasSubstr("reads before anything writes 'z'"));
   EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=\"least\""),
               HasSubstr("all_reduce takes reduction="));
+  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) background=2 reduction=\"sum\""),
+              HasSubstr("all_reduce takes reduction="));
+  EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=1"),
+              HasSubstr("all_reduce takes reduction="));
   EXPECT_THAT(verdict_on(kTensors, "y = all_reduce(x) reduction=\"sum\""),
               HasSubstr("each in place"));
   EXPECT_THAT(verdict_on(kTensors, "stream_out(x) flow=\"s\""), HasSubstr("stream=\"NAME\""));
