@@ -95,7 +95,7 @@ Rows timeouts() {
            "End the job with code 75 after this time; 0: never",
            set(Real{0, 1e8}, into(&Options::timeout_seconds))},
           {"heartbeat-interval", 0, Group::kTimeouts, Arity::kValue, "SECONDS", "0.5",
-           "Between two life signs of an instance",
+           "Between two heartbeats of an instance",
            set(Real{0.05, 60}, into(&Options::heartbeat_interval_seconds))},
           {"heartbeat-timeout", 0, Group::kTimeouts, Arity::kValue, "SECONDS", "30",
            "An instance silent for this long is named and the job ended",

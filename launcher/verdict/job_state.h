@@ -15,7 +15,7 @@ namespace poprun::launcher {
 
 struct ReplicaView {
   std::uint64_t step = 0;  ///< Training steps completed.
-  std::string activity;    ///< What it does now; empty before its first life sign.
+  std::string activity;    ///< What it does now; empty before its first heartbeat.
   double since = 0;        ///< When the activity began.
 };
 
@@ -24,8 +24,8 @@ struct InstanceView {
   std::string host;       ///< Where it was placed; what it says itself once joined.
   std::uint32_t pid = 0;  ///< On that host; 0 until joined.
   bool joined = false;
-  bool left = false;  ///< It ended its life signs itself.
-  bool lost = false;  ///< Its life signs broke off.
+  bool left = false;  ///< It ended its heartbeats itself.
+  bool lost = false;  ///< Its heartbeats broke off.
   double last_sign = 0;
   std::vector<ReplicaView> replicas;
 };
@@ -52,7 +52,7 @@ class JobState {
   [[nodiscard]] std::span<const InstanceView> instances() const { return instances_; }
   /// Why instances said they would exit, in order of arrival.
   [[nodiscard]] std::span<const proto::Failure> failures() const { return failures_; }
-  /// The instance whose life signs broke off first, of those that had not said why.
+  /// The instance whose heartbeats broke off first, of those that had not said why.
   [[nodiscard]] std::optional<std::uint32_t> first_lost() const { return first_lost_; }
   /// What mpirun noticed.
   [[nodiscard]] const std::optional<RankEnd>& rank_end() const { return rank_end_; }
@@ -63,9 +63,9 @@ class JobState {
   /// The highest step any replica has done.
   [[nodiscard]] std::uint64_t step() const;
 
-  /// The last life sign of whoever of those that are there is silent for longest.
+  /// The last heartbeat of whoever of those that are there is silent for longest.
   [[nodiscard]] std::optional<double> oldest_heartbeat() const;
-  /// The instances that gave no life sign for `timeout` seconds though they are there.
+  /// The instances that gave no heartbeat for `timeout` seconds though they are there.
   [[nodiscard]] std::vector<std::uint32_t> silent(double now, double timeout) const;
 
  private:

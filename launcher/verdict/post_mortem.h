@@ -21,11 +21,11 @@ struct Verdict {
 };
 
 /// The first cause among what is known: an instance's own reason, else what mpirun noticed, else
-/// who is silent for `quiet` seconds while others' life signs break off, else these, else the peers
+/// who is silent for `quiet` seconds while others' heartbeats break off, else these, else the peers
 /// that were missed. Nothing while there is no trouble.
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
-/// Over instances that are there and give no life signs. Requires: there are some.
+/// Over instances that are there and give no heartbeats. Requires: there are some.
 Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances,
                         double now);
 

@@ -29,7 +29,7 @@ class CoordinatorEvents {
   /// An error refuses the instance, with its message.
   virtual Status on_join(const proto::JoinRequest& request) = 0;
   virtual void on_beat(const proto::Beat& beat) = 0;
-  /// The life signs of an instance ended; `orderly` when the instance said so itself.
+  /// The heartbeats of an instance ended; `orderly` when the instance said so itself.
   virtual void on_leave(std::uint32_t instance, bool orderly) = 0;
   /// An error ends the report stream, with its message.
   virtual Status on_report(const proto::ReportItem& item) = 0;

@@ -68,7 +68,7 @@ class Action {
 
   virtual Status run() = 0;
 
-  /// What the replica does meanwhile, for life signs: "all-reduce of 8 tensors". Empty where it
+  /// What the replica does meanwhile, for its heartbeat: "all-reduce of 8 tensors". Empty where it
   /// waits for nobody.
   [[nodiscard]] virtual std::string activity() const = 0;
 };

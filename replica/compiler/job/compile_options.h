@@ -40,7 +40,7 @@ struct CompileOptions {
   OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
   PrecisionOptions precision;
   Bytes gradient_bucket;    ///< > 0: gradients travel in buckets during backward.
-  double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says, see below.
+  double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says.
   bool inference = false;   ///< No training: evaluation that puts out predictions.
   bool evaluate = true;
   bool initial_weights_from_host = false;

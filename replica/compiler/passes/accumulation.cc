@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "replica/compiler/passes/pass.h"
 
 /// Replaces each gradient by an accumulator over the step's micro-batches: their sum, or in half
@@ -34,11 +32,13 @@ Status run(const CompileOptions& options, Job& job) {
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const TrainingStep& step = *after.training;
+  const Writers begin(graph, step.begin);
+  const Writers body(graph, step.micro_batch);
   for (std::size_t i = 0; i < step.gradients.size(); ++i) {
     const TensorId sum = step.gradients[i].gradient;
     const TensorId gradient = before.training->gradients[i].gradient;
-    const auto zeroes = writers(graph, step.begin, sum);
-    const auto adds = writers(graph, step.micro_batch, sum);
+    const auto& zeroes = begin.of(sum);
+    const auto& adds = body.of(sum);
     if (zeroes.size() != 1 || zeroes[0]->kind != "fill" ||
         zeroes[0]->attributes.real("value") != 0) {
       return pass_bug(kName, graph, sum, "does not begin the step as zero");

@@ -65,6 +65,10 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
       !std::equal(forward.begin(), forward.end(), all.begin(), same)) {
     return pass_bug(kName, graph, after.training->loss, "has another forward pass");
   }
+  const Writers made(graph, place);
+  const auto is_of_before = [&before](TensorId id) {
+    return index_of(id) < before.graph.tensors().size();
+  };
   std::set<TensorId> seen;
   for (const auto& [parameter, gradient] : after.training->gradients) {
     const std::string& name = graph.tensor(parameter).name;
@@ -74,9 +78,8 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     if (!options.frozen.empty() && std::regex_search(name, std::regex(options.frozen))) {
       return pass_bug(kName, graph, parameter, "is frozen and has a gradient");
     }
-    if (graph.tensor(gradient).type != graph.tensor(parameter).type ||
-        !writers(before.graph, place, gradient).empty() ||
-        writers(graph, place, gradient).empty()) {
+    if (graph.tensor(gradient).type != graph.tensor(parameter).type || is_of_before(gradient) ||
+        made.of(gradient).empty()) {
       return pass_bug(kName, graph, gradient, "is not made by backward in its parameter's type");
     }
   }

@@ -137,8 +137,9 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
   if (after.training && !graph.tensor(after.training->loss).type.shape.empty()) {
     return pass_bug(kName, graph, after.training->loss, "is the loss, and no scalar");
   }
+  const Writers setup(graph, graph.load());
   for (const TensorId id : tensors_by_name(graph, {Role::kParameter, Role::kBuffer})) {
-    if (writers(graph, graph.load(), id).size() != 1) {
+    if (setup.of(id).size() != 1) {
       return pass_bug(kName, graph, id, "is not set up once");
     }
   }

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "replica/compiler/passes/pass.h"
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
@@ -39,18 +37,19 @@ Status run(const CompileOptions& /*options*/, Job& job) {
 /// anything else is set up; whatever is set up is set up as often as it was.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
-  const Place load = graph.load();
-  const Operation& first = graph.at(load).operations.front();
+  const Operation& first = graph.at(graph.load()).operations.front();
+  const std::set<TensorId> from_host(first.outputs.begin(), first.outputs.end());
+  const Writers now(graph, graph.load());
+  const Writers then(before.graph, before.graph.load());
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     const TensorId id{t};
     const Role role = graph.tensor(id).role;
     const bool weight = role == Role::kParameter || role == Role::kBuffer;
-    const bool from_host = std::ranges::find(first.outputs, id) != first.outputs.end();
-    if (from_host != weight && role != Role::kConstant) {
+    if (from_host.contains(id) != weight && role != Role::kConstant) {
       return pass_bug(kName, graph, id,
                       weight ? "does not come from the host" : "comes from the host");
     }
-    if (writers(graph, load, id).size() != writers(before.graph, load, id).size()) {
+    if (now.of(id).size() != then.of(id).size()) {
       return pass_bug(kName, graph, id, "is set up another number of times");
     }
   }

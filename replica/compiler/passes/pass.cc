@@ -1,19 +1,15 @@
 #include "replica/compiler/passes/pass.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 namespace poprun {
 
-std::vector<const Operation*> writers(const Graph& graph, Place place, TensorId tensor) {
-  std::vector<const Operation*> found;
+Writers::Writers(const Graph& graph, Place place) : writers_(graph.tensors().size()) {
   for (const Operation& operation : graph.at(place).operations) {
-    if (std::ranges::find(operation.outputs, tensor) != operation.outputs.end()) {
-      found.push_back(&operation);
+    for (const TensorId id : operation.outputs) {
+      writers_[index_of(id)].push_back(&operation);
     }
   }
-  return found;
 }
 
 tl::unexpected<Error> pass_bug(std::string_view name, const Graph& graph, TensorId tensor,

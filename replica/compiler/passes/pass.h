@@ -36,8 +36,18 @@ inline bool in_training(const CompileOptions& options) {
   return !options.inference;
 }
 
-/// The operations of a region that write a tensor.
-std::vector<const Operation*> writers(const Graph& graph, Place place, TensorId tensor);
+/// Which operations of a region write a tensor. Valid as long as the region stays as it is.
+class Writers {
+ public:
+  Writers(const Graph& graph, Place place);
+
+  [[nodiscard]] const std::vector<const Operation*>& of(TensorId tensor) const {
+    return writers_.at(index_of(tensor));
+  }
+
+ private:
+  std::vector<std::vector<const Operation*>> writers_;  ///< By tensor.
+};
 
 /// `pass {name}: '{tensor}' {what}` as a kBug error, for verifiers.
 tl::unexpected<Error> pass_bug(std::string_view name, const Graph& graph, TensorId tensor,

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "replica/compiler/passes/pass.h"
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
@@ -34,17 +32,19 @@ Status run(const CompileOptions& options, Job& job) {
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   const TrainingStep& step = *after.training;
-  for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
-    const TensorId id{t};
-    if (graph.tensor(id).role != Role::kParameter) {
-      continue;
-    }
-    const bool trained = std::ranges::find(step.gradients, id, &ParameterGradient::parameter) !=
-                         step.gradients.end();
-    if (writers(graph, step.update, id).size() != (trained ? 1 : 0) ||
-        !writers(graph, step.begin, id).empty() || !writers(graph, step.micro_batch, id).empty()) {
-      return pass_bug(kName, graph, id,
-                      trained ? "is not updated once a step" : "is not trained and is written");
+  const Writers begin(graph, step.begin);
+  const Writers body(graph, step.micro_batch);
+  const Writers update(graph, step.update);
+  std::set<TensorId> trained;
+  for (const ParameterGradient& pair : step.gradients) {
+    trained.insert(pair.parameter);
+  }
+  for (const TensorId id : tensors_by_name(graph, {Role::kParameter})) {
+    if (update.of(id).size() != trained.count(id) || !begin.of(id).empty() ||
+        !body.of(id).empty()) {
+      return pass_bug(
+          kName, graph, id,
+          trained.contains(id) ? "is not updated once a step" : "is not trained and is written");
     }
   }
   return {};
