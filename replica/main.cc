@@ -319,8 +319,7 @@ int run() {
   const char* level = std::getenv("POPRUN_EMU_LOG_LEVEL");
   log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug
                                                                         : log::Level::kInfo);
-  CoordinatorClient client(*environment,
-                           [] { ::_exit(static_cast<int>(ErrorCode::kInfrastructure)); });
+  CoordinatorClient client(*environment, [] { ::_exit(exit_code_of(ErrorCode::kInfrastructure)); });
 
   // Joining waits for the launcher and MPI for the other instances: side by side.
   double joined_at = 0;

@@ -91,10 +91,6 @@ add_library(poprun_asio INTERFACE)
 target_compile_definitions(poprun_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED)
 target_link_libraries(poprun_asio INTERFACE Threads::Threads)
 
-# poprun_library(<folder/path> SOURCES ... [DEPS ...] [PRIVATE_DEPS ...] [OBJECT])
-#
-# One folder, one target: `replica/ops` becomes poprun::replica_ops. Sources are relative to it.
-#
 # What most files include is compiled once: its object is that of replica/base, which every room
 # knows. Only headers of the standard library and of Debian, none of ours or generated ones, so that
 # a change rebuilds no more than its includers. Presets other than release compile without it: a
@@ -113,6 +109,9 @@ function(poprun_precompile name)
   endif()
 endfunction()
 
+# poprun_library(<folder/path> SOURCES ... [DEPS ...] [PRIVATE_DEPS ...])
+#
+# One folder, one target: `replica/ops` becomes poprun::replica_ops. Sources are relative to it.
 function(poprun_library folder)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS")
   string(REPLACE "/" "_" name "${folder}")

@@ -11,6 +11,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Far beyond the arrays of a dataset. The directory is read anew for each member.
+constexpr std::uint64_t kMembersMax = 1024;
+
 struct Close {
   void operator()(zip_t* archive) const { zip_discard(archive); }
   void operator()(zip_file_t* member) const { zip_fclose(member); }
@@ -31,6 +34,9 @@ Result<Archive> open(const fs::path& file) {
     zip_error_init_with_code(&error, code);
     const std::string reason = zip_error_strerror(&error);
     zip_error_fini(&error);
+    if (code == ZIP_ER_NOENT || code == ZIP_ER_OPEN || code == ZIP_ER_READ) {
+      return fail(ErrorCode::kData, fmt::format("{}: cannot be read: {}", file.string(), reason));
+    }
     return damaged(file, reason + "; is the file complete?");
   }
   return archive;
@@ -77,6 +83,9 @@ Result<std::vector<ZipMember>> zip_members(const fs::path& file) {
   POPRUN_ASSIGN(const Archive archive, open(file));
   std::vector<ZipMember> members;
   const auto count = static_cast<std::uint64_t>(zip_get_num_entries(archive.get(), 0));
+  if (count > kMembersMax) {
+    return damaged(file, fmt::format("needed at most {} members, had {}", kMembersMax, count));
+  }
   for (std::uint64_t index = 0; index < count; ++index) {
     POPRUN_ASSIGN(ZipMember member, member_at(archive.get(), index, file));
     members.push_back(std::move(member));
@@ -96,12 +105,13 @@ Result<std::vector<std::byte>> read_member(const fs::path& file, const ZipMember
   std::vector<std::byte> bytes = read_from(open_member.get(), count);
   // Reading on at the end compares the checksum.
   std::byte behind{};
-  const bool damaged = count == member.size && zip_fread(open_member.get(), &behind, 1) != 0;
-  if (bytes.size() != count || damaged) {
+  const zip_int64_t more = count == member.size ? zip_fread(open_member.get(), &behind, 1) : 0;
+  if (bytes.size() != count || more != 0) {
     return fail(
         ErrorCode::kData,
         fmt::format("{}: {}: needed {} bytes, had {} ({}); write the file anew", file.string(),
-                    member.name, count, bytes.size(), zip_file_strerror(open_member.get())));
+                    member.name, count, bytes.size(),
+                    more > 0 ? "and more behind them" : zip_file_strerror(open_member.get())));
   }
   return bytes;
 }

@@ -13,7 +13,7 @@
 /// 64-bit fields of large ones, without encryption. libzip reads them.
 ///
 /// Whatever the bytes are, the answer is a value or one line that names the file and what is wrong.
-/// Memory grows with the bytes that are really there.
+/// A member's memory grows with the bytes that are really there.
 namespace poprun::hostio {
 
 struct ZipMember {

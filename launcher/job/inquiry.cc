@@ -21,8 +21,7 @@ Status Inquiry::start(const std::vector<std::string>& command, const std::string
         if (!WIFEXITED(status)) {
           complain(fmt::format("{} {}", name, exit_text(status)));
         }
-        on_exit(WIFEXITED(status) ? WEXITSTATUS(status)
-                                  : static_cast<int>(ErrorCode::kInfrastructure));
+        on_exit(WIFEXITED(status) ? WEXITSTATUS(status) : exit_code_of(ErrorCode::kInfrastructure));
       });
 }
 

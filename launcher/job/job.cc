@@ -141,9 +141,9 @@ void Job::on_failure(const proto::Failure& failure) {
   const auto has_code = [&failure](ErrorCode code) {
     return failure.exit_code() == static_cast<std::uint32_t>(exit_code_of(code));
   };
-  // A number that ends a step ends replica 0 there, too, or keeps it waiting: until then it sends
-  // what it has dumped of the step, and no instance goes before we are decided.
-  const bool dumps_come = has_code(ErrorCode::kData) && record_.results().awaits_dumps();
+  // A NaN or an infinity that ends a step ends replica 0 there, too, or keeps it waiting: until
+  // then it sends what it has dumped of the step, and no instance goes before we have decided.
+  const bool dumps_come = has_code(ErrorCode::kData) && dumps_may_come();
   awaits_dumps_ = awaits_dumps_ || dumps_come;
   const bool has_other_sides = has_code(ErrorCode::kInfrastructure) || has_code(ErrorCode::kBug);
   trouble(has_other_sides ? Deadlines::Trouble::kOneSide
@@ -220,8 +220,10 @@ void Job::on_data_server_exit(int status) {
 }
 
 void Job::on_signal(int number) {
-  if (number == SIGHUP && signal_ == SIGHUP) {
-    return;  // A terminal that closes sends one, and its shell another.
+  // A terminal that closes sends one, and its shell another.
+  const bool repeats = number == SIGHUP && signal_ == SIGHUP;
+  if (repeats || phase_ == Phase::kOver) {
+    return;
   }
   if (record_.results().complete() && !ending()) {
     stop(code_of_results(), /*at_once=*/false);
@@ -276,14 +278,21 @@ void Job::trouble(Deadlines::Trouble kind) {
   }
 }
 
+/// A replica is at most one step ahead of replica 0, whose metrics of the step before may be under
+/// way.
+bool Job::dumps_may_come() const {
+  return record_.results().awaits_dumps(record_.steps() + 2);
+}
+
 void Job::decide() {
   if (std::optional<Verdict> verdict =
           name_cause(state_, monotonic_seconds(), deadlines_.quiet_seconds())) {
-    if (awaits_dumps_ && record_.results().awaits_dumps()) {
-      verdict->more.push_back(fmt::format("  replica 0 sent nothing more of what it dumps for {} s",
-                                          Deadlines::kDumpSeconds));
+    if (awaits_dumps_ && dumps_may_come()) {
+      verdict->more.emplace_back("  replica 0 did not send all of its dump");
     }
     give_verdict(*verdict);
+  } else {
+    deadlines_.judged();
   }
 }
 

@@ -75,6 +75,7 @@ class Job final : private CoordinatorEvents {
   // Deciding and ending.
   void trouble(Deadlines::Trouble kind);
   void decide();
+  [[nodiscard]] bool dumps_may_come() const;
   void give_verdict(const Verdict& verdict);
   void give_error(const Error& error);
   void stop(int exit_code, bool at_once);

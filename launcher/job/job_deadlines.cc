@@ -44,14 +44,14 @@ void Job::wake() {
   const double now = monotonic_seconds();
   notice_own_silence(now);
   if (phase_ != Phase::kStopping) {
+    if (const Status refreshed = record_.refresh(now); !refreshed) {
+      give_error(refreshed.error());
+      return;
+    }
     // mpirun's words on a failure may come before anything else of it: they wait for the first
     // cause.
     if (deadlines_.shows_mpirun_lines(now)) {
       record_.mpirun_output().release_mpirun_lines();
-    }
-    if (const Status refreshed = record_.refresh(now); !refreshed) {
-      give_error(refreshed.error());
-      return;
     }
   }
   do_what_is_due(now);

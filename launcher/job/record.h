@@ -37,7 +37,7 @@ class JobRecord {
   Status finish_report() { return results_.finish(); }
   [[nodiscard]] const JobResults& results() const { return results_; }
 
-  /// A line of mpirun's output.
+  /// Takes mpirun's lines, and holds some back until it is clear whether something failed.
   OutputRouter& mpirun_output() { return router_; }
   [[nodiscard]] std::string logs_folder() const { return results_.path("logs"); }
 

@@ -45,8 +45,10 @@ class JobResults {
   /// In inference: how many items' outputs are written.
   [[nodiscard]] std::uint64_t items_written() const;
 
-  /// Whether dumps that were asked for are yet to come or to be completed.
-  [[nodiscard]] bool awaits_dumps() const { return !report_over_ && !dumps_due_.empty(); }
+  /// Whether a dump of a step up to `step` is yet to come or to be completed.
+  [[nodiscard]] bool awaits_dumps(std::uint64_t step) const {
+    return !report_over_ && !dumps_due_.empty() && *dumps_due_.begin() <= step;
+  }
 
   /// Nothing more will come: writes what came of a step that did not end. A line for each such
   /// file and, where the job ended after step `ended_after`, one for the steps that it never began.

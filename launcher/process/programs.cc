@@ -23,8 +23,8 @@ Result<std::string> beside_us(const char* name) {
   const fs::path path = own_folder() / name;
   if (access(path.c_str(), X_OK) != 0) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("{} is not executable or not there; the three programs poprun-emu, "
-                            "poprun-emu-replica and poprun-emu-hostio belong into one folder",
+                fmt::format("{} is not executable or not there; poprun-emu, poprun-emu-replica and "
+                            "poprun-emu-hostio must be in one folder",
                             path.string()));
   }
   return path.string();

@@ -65,6 +65,8 @@ class Deadlines {
   void trouble(Trouble kind, double now);
   /// A verdict that is to come waits for the next piece.
   void dump_came(double now);
+  /// There was no trouble after all.
+  void judged() { judge_at_.reset(); }
   void mpirun_line_held(double now) { line_held_at_ = now; }
   void left(double now) { left_at_ = now; }
   /// Asked to end: in its own time where all steps are done and only results are to come.

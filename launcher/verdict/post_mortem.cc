@@ -13,7 +13,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr int kInfrastructure = static_cast<int>(ErrorCode::kInfrastructure);
+constexpr int kInfrastructure = exit_code_of(ErrorCode::kInfrastructure);
 constexpr int kCallsShown = 3;  ///< On the console; the file has all of them.
 
 /// A signal, or the codes by which mpirun, its daemons and ssh tell of failures of their own (205,

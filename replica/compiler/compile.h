@@ -28,8 +28,8 @@ Result<Graph> build_job(const CompileOptions& options);
 /// The job as a Program: `build_job`, liveness, placement, device time. Every plan is verified. It
 /// may need more memory than an IPU has.
 ///
-/// Deterministic. Errors: kUsage, model and data do not fit each other; kBug, a plan's verifier
-/// refused it.
+/// Deterministic. Errors: kUsage, model and data do not fit each other; kBug, the verifier of
+/// a pass or of a plan refused it.
 Result<Program> plan_program(const CompileOptions& options);
 
 /// `plan_program`, for execution. Errors: also kOutOfMemory, with the table of out_of_memory.h.

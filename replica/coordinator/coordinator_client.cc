@@ -18,7 +18,7 @@
 namespace poprun {
 namespace {
 
-constexpr double kFailSecondsMax = 60;
+constexpr double kFailSecondsMax = 600;  // The launcher may be taking a dump; a dead one ends it.
 constexpr double kWeightsSecondsMax = 600;
 
 Result<std::uint32_t> integer_variable(const char* name) {

@@ -98,7 +98,7 @@ class CoordinatorClient final : public ProgressSink {
   /// Why this instance is about to exit, and the last collectives of the replica that failed.
   /// Returns when the launcher lets the instance go, having decided how the job ends: the exit
   /// makes mpirun end all others, and until then these may have something to tell. Never fails, for
-  /// there would be nobody left to tell: returns at once where the launcher is gone, and after 60
+  /// there would be nobody left to tell: returns at once where the launcher is gone, and after 600
   /// s, with a line in the log, where it does not answer.
   void fail(ReplicaId replica, const Error& error, const std::vector<std::string>& recent_calls);
 

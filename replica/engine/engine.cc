@@ -280,13 +280,4 @@ void Engine::reset_clocks() {
   wall_ = {};
 }
 
-std::span<const std::byte> Engine::inspect(const std::string& name) const {
-  for (int t = 0; t < program_.tensors_size(); ++t) {
-    if (program_.tensors(t).name() == name) {
-      return images_->of(static_cast<std::uint32_t>(t));
-    }
-  }
-  return {};
-}
-
 }  // namespace poprun

@@ -94,9 +94,6 @@ class Engine final : private Machine {
     return images_->of(tensor);
   }
 
-  /// A tensor's bytes, for inspection. Null span where the Program has no tensor of that name.
-  [[nodiscard]] std::span<const std::byte> inspect(const std::string& name) const;
-
  private:
   /// A step ready to run: a kernel, a machine operation, or steps that repeat.
   struct Prepared {

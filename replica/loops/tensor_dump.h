@@ -70,7 +70,7 @@ class TensorDump final : private StepObserver {
   const Program& program_;
   std::map<std::uint64_t, DumpPlan> plans_;
   Reporter& reporter_;
-  // Of the step under way; null between steps that are dumped.
+  // The step under way; null between steps that are dumped.
   const Engine* engine_ = nullptr;
   const DumpPlan* plan_ = nullptr;
   std::uint64_t step_ = 0;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 #include <optional>
 
@@ -83,13 +84,19 @@ class InitialiseAction final : public Action {
         key_(random_key(machine.seed(), tensor_.name)) {}
 
   Status run() override {
+    const auto elements = static_cast<std::size_t>(tensor_.type.elements());
+    if (tensor_.type.data == DataType::kI32) {
+      const std::vector<std::int32_t> same(elements, static_cast<std::int32_t>(step_.constant()));
+      std::memcpy(tensor_.bytes.data(), same.data(), tensor_.bytes.size());
+      return {};
+    }
     if (tensor_.type.data == DataType::kF32) {
       // NOLINTNEXTLINE: the bytes of an f32 tensor, aligned by the plan.
       auto* floats = reinterpret_cast<float*>(tensor_.bytes.data());
       fill(step_, key_, {floats, tensor_.bytes.size() / sizeof(float)});
       return {};
     }
-    std::vector<float> wide(static_cast<std::size_t>(tensor_.type.elements()));
+    std::vector<float> wide(elements);
     fill(step_, key_, wide);
     // NOLINTNEXTLINE: the bytes of an f16 tensor.
     to_halves(wide.data(), reinterpret_cast<Half*>(tensor_.bytes.data()), wide.size());
@@ -109,14 +116,16 @@ Status verify(const Graph& graph, const Operation& operation) {
     return fail(ErrorCode::kUsage, "initialise takes no tensor and sets up one");
   }
   const Tensor& tensor = graph.tensor(operation.outputs[0]);
-  if (tensor.type.data != DataType::kF32 && tensor.type.data != DataType::kF16) {
-    return fail(ErrorCode::kUsage, fmt::format("initialise sets up floats; '{}' is {}", tensor.name,
-                                               to_text(tensor.type)));
+  if (tensor.type.data == DataType::kU8) {
+    return fail(ErrorCode::kUsage, fmt::format("initialise sets up numbers; '{}' is {}",
+                                               tensor.name, to_text(tensor.type)));
   }
-  if (!initialiser_of(operation.attributes)) {
+  const std::optional<Initialiser> initialiser = initialiser_of(operation.attributes);
+  const bool random = initialiser && initialiser->distribution != Distribution::kConstant;
+  if (!initialiser || (random && tensor.type.data == DataType::kI32)) {
     return fail(ErrorCode::kUsage,
                 fmt::format("initialise of '{}' takes one of constant, uniform and normal, a real "
-                            "number; it has: {}",
+                            "number, and of integers only constant; it has: {}",
                             tensor.name, to_text(operation.attributes)));
   }
   return {};

@@ -25,7 +25,7 @@ struct Initialiser {
   double value = 0;
 };
 
-/// `w = initialise() uniform=0.1`: the host sets a float tensor up.
+/// `w = initialise() uniform=0.1`: the host sets a tensor up.
 struct Initialise {
   TensorId tensor;
   Initialiser initialiser;
@@ -40,6 +40,7 @@ struct StreamIn {
   std::vector<TensorId> tensors;
 
   [[nodiscard]] Operation operation() const;
+  static bool is(const Operation& operation);
 };
 
 /// `stream_out(a, b) stream="step"`: the host reads tensors.

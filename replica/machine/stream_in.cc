@@ -59,6 +59,10 @@ Operation StreamIn::operation() const {
   return {std::string{kKind}, {}, tensors, {{"stream", stream}}};
 }
 
+bool StreamIn::is(const Operation& operation) {
+  return operation.kind == kKind;
+}
+
 MachineOperation stream_in_operation() {
   return {.kind = kKind,
           .step = proto::Step::kStreamIn,

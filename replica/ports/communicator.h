@@ -35,7 +35,7 @@ struct Buffer {
   std::span<std::byte> bytes;
   std::string_view name = {};  ///< For messages; may be empty, but the same on all replicas.
 
-  /// Of floats.
+  /// A buffer over floats.
   static Buffer of(std::span<float> floats) {
     return {ElementType::kF32, std::as_writable_bytes(floats)};
   }

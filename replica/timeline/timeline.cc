@@ -72,7 +72,7 @@ class Walk {
 
   const StretchVisitor& visit_;
   proto::Cost total_;
-  Cycles now_;         ///< Of the tiles.
+  Cycles now_;         ///< The tiles' clock.
   Cycles links_free_;  ///< When the links have done what was begun.
   std::uint32_t micro_batch_ = 0;
 };

@@ -129,7 +129,7 @@ class ReverseMode final : public Differentiator {
     return builder_.status();
   }
 
-  /// Of several contributions to a gradient the sum is called `x.gradient`, not the first.
+  /// Where a gradient has several contributions, their sum is called `x.gradient`, not the first.
   void name_totals() {
     Graph& graph = builder_.graph();
     for (const auto& [tensor, gradient] : gradients_) {

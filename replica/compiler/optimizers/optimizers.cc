@@ -92,9 +92,11 @@ void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
   const Attributes attributes{{"scale", options.gradient_scale}, {"max_norm", options.clip_norm}};
   if (scalars.loss_scale) {
     tensors.push_back(*scalars.loss_scale);
-    scalars.factor = builder.add_one("loss_scale_factor", tensors, attributes, StepOutcome::kGradientFactor);
+    scalars.factor =
+        builder.add_one("loss_scale_factor", tensors, attributes, StepOutcome::kGradientFactor);
   } else if (options.clip_norm > 0) {
-    scalars.factor = builder.add_one("clip_factor", tensors, attributes, StepOutcome::kGradientFactor);
+    scalars.factor =
+        builder.add_one("clip_factor", tensors, attributes, StepOutcome::kGradientFactor);
   }
 }
 

@@ -29,7 +29,7 @@ Status run(const CompileOptions& options, Job& job) {
 }
 
 /// Each accumulator is zeroed once a step, and takes its parameter's gradient once a micro-batch.
-Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
+Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const TrainingStep& step = *after.training;
   const Writers begin(graph, step.begin);
@@ -44,7 +44,8 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
       return pass_bug(kName, graph, sum, "does not begin the step as zero");
     }
     if (adds.size() != 1 || adds[0]->kind != "accumulate" ||
-        adds[0]->inputs != std::vector{sum, gradient}) {
+        adds[0]->inputs != std::vector{sum, gradient} ||
+        (adds[0]->attributes.integer("mean") != 0) != options.precision.half) {
       return pass_bug(kName, graph, sum, "does not take its gradient once a micro-batch");
     }
   }

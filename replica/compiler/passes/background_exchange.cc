@@ -1,5 +1,5 @@
-#include <algorithm>
 #include <map>
+#include <utility>
 
 #include "replica/compiler/exchange/background.h"
 #include "replica/compiler/passes/pass.h"
@@ -22,32 +22,36 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// Times that a step averages each tensor.
-std::map<TensorId, int> averages(const Job& job) {
-  std::map<TensorId, int> count;
+/// Times that a step reduces each tensor in each way.
+std::map<std::pair<TensorId, Reduction>, int> reductions(const Job& job) {
+  std::map<std::pair<TensorId, Reduction>, int> count;
   for (const Place place : {job.training->micro_batch, job.training->update}) {
     for (const Operation& operation : job.graph.at(place).operations) {
       if (const auto reduction = AllReduce::from(operation)) {
-        std::ranges::for_each(reduction->tensors, [&](TensorId id) { ++count[id]; });
+        for (const TensorId id : reduction->tensors) {
+          ++count[{id, reduction->reduction}];
+        }
       }
     }
   }
   return count;
 }
 
-/// The step averages what it did, once each; nothing touches a tensor on its way; and all have
+/// The step reduces what it did, once each; nothing touches a tensor on its way; and all have
 /// arrived when the step ends.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
-  if (averages(before) != averages(after)) {
-    return fail(ErrorCode::kBug, "pass background-exchange: a step averages other tensors");
+  if (reductions(before) != reductions(after)) {
+    return fail(ErrorCode::kBug, "pass background-exchange: a step reduces other tensors");
   }
   std::set<TensorId> travelling;
   for (const Place place : {after.training->micro_batch, after.training->update}) {
     for (const Operation& operation : graph.at(place).operations) {
       const auto reduction = AllReduce::from(operation);
       if (AwaitAllReduces::is(operation)) {
-        travelling.clear();
+        for (const TensorId id : operation.inputs) {
+          travelling.erase(id);  // One that is not named has not arrived for liveness.
+        }
       }
       for (const auto* ids : {&operation.inputs, &operation.outputs}) {
         for (const TensorId id : *ids) {

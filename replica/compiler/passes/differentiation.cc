@@ -15,11 +15,11 @@ constexpr std::string_view kName = "differentiation";
 /// Parameters that are not trained. Errors: kUsage, the pattern matches none, or all.
 Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::string& text) {
   std::set<TensorId> frozen;
-  if (text.empty()) {
+  const auto parameters = tensors_by_name(graph, {Role::kParameter});
+  if (text.empty() || parameters.empty()) {
     return frozen;
   }
   const std::regex pattern(text);
-  const auto parameters = tensors_by_name(graph, {Role::kParameter});
   std::ranges::copy_if(parameters, std::inserter(frozen, frozen.end()), [&](TensorId id) {
     return std::regex_search(graph.tensor(id).name, pattern);
   });
@@ -69,13 +69,14 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
   const auto is_of_before = [&before](TensorId id) {
     return index_of(id) < before.graph.tensors().size();
   };
+  const std::regex frozen(options.frozen);
   std::set<TensorId> seen;
   for (const auto& [parameter, gradient] : after.training->gradients) {
     const std::string& name = graph.tensor(parameter).name;
     if (!seen.insert(parameter).second || graph.tensor(parameter).role != Role::kParameter) {
       return pass_bug(kName, graph, parameter, "is no parameter, or has two gradients");
     }
-    if (!options.frozen.empty() && std::regex_search(name, std::regex(options.frozen))) {
+    if (!options.frozen.empty() && std::regex_search(name, frozen)) {
       return pass_bug(kName, graph, parameter, "is frozen and has a gradient");
     }
     if (graph.tensor(gradient).type != graph.tensor(parameter).type || is_of_before(gradient) ||

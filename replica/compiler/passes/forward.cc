@@ -122,11 +122,11 @@ Status run(const CompileOptions& options, Job& job) {
   if (options.evaluate || options.inference) {
     POPRUN_TRY(add_evaluation(options, job.graph));
   }
-  if (!options.inference) {
-    Builder save(job.graph, add_function(job.graph, JobFunction::kSave, {1})[0], "");
-    save.append(StreamOut{name_of(JobStream::kWeights),
-                          tensors_by_name(job.graph, {Role::kParameter, Role::kBuffer})}
-                    .operation());
+  StreamOut weights{name_of(JobStream::kWeights),
+                    tensors_by_name(job.graph, {Role::kParameter, Role::kBuffer})};
+  if (!options.inference && !weights.tensors.empty()) {
+    const Place save = add_function(job.graph, JobFunction::kSave, {1})[0];
+    job.graph.at(save).operations.push_back(weights.operation());
   }
   return {};
 }

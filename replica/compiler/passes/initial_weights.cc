@@ -24,6 +24,9 @@ Status run(const CompileOptions& /*options*/, Job& job) {
   StreamIn weights{name_of(JobStream::kWeights),
                    tensors_by_name(job.graph, {Role::kParameter, Role::kBuffer, Role::kConstant})};
   std::erase_if(weights.tensors, [&](TensorId id) { return !initialised.contains(id); });
+  if (weights.tensors.empty()) {
+    return {};  // A model without any.
+  }
   const std::set<TensorId> written(weights.tensors.begin(), weights.tensors.end());
   std::erase_if(operations, [&written](const Operation& operation) {
     return written.contains(operation.outputs[0]);
@@ -37,8 +40,11 @@ Status run(const CompileOptions& /*options*/, Job& job) {
 /// anything else is set up; whatever is set up is set up as often as it was.
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
-  const Operation& first = graph.at(graph.load()).operations.front();
-  const std::set<TensorId> from_host(first.outputs.begin(), first.outputs.end());
+  const auto& operations = graph.at(graph.load()).operations;
+  std::set<TensorId> from_host;
+  if (!operations.empty() && StreamIn::is(operations.front())) {
+    from_host.insert(operations.front().outputs.begin(), operations.front().outputs.end());
+  }
   const Writers now(graph, graph.load());
   const Writers then(before.graph, before.graph.load());
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {

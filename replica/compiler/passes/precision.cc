@@ -33,7 +33,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
     if (rounded && (!computed || (is.type.shape.empty() && is.role != Role::kParameter))) {
       return pass_bug(kName, after.graph, TensorId{t}, "must stay float32");
     }
-    if (is.role == Role::kParameter && (is.type.data == DataType::kF16) == is.keeps_f32) {
+    if (is.role == Role::kParameter && was.type.data == DataType::kF32 && rounded == is.keeps_f32) {
       return pass_bug(kName, after.graph, TensorId{t}, "is a parameter of the wrong precision");
     }
   }

@@ -39,6 +39,15 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
   for (const ParameterGradient& pair : step.gradients) {
     trained.insert(pair.parameter);
   }
+  bool exchanged = false;
+  for (const Operation& operation : graph.at(step.update).operations) {
+    exchanged = exchanged || AllReduce::from(operation).has_value();
+    for (const TensorId id : operation.outputs) {
+      if (!exchanged && graph.tensor(id).role == Role::kParameter) {
+        return pass_bug(kName, graph, id, "is updated before the exchange");
+      }
+    }
+  }
   for (const TensorId id : tensors_by_name(graph, {Role::kParameter})) {
     if (update.of(id).size() != trained.count(id) || !begin.of(id).empty() ||
         !body.of(id).empty()) {

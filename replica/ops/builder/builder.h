@@ -18,8 +18,7 @@ namespace poprun {
 ///
 /// Errors, which name the tensor
 ///   as the operator's shape face   the operands do not fit
-///   kBug                           a mistake of the model's file: no operator of that kind,
-///   another
+///   kBug                           a mistake of the model's file: no such operator, another
 ///                                  number of outputs, a name that is taken
 class Builder {
  public:

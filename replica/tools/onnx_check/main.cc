@@ -9,7 +9,7 @@
 int main(int argc, char** argv) {
   if (argc != 2) {
     fmt::print(stderr, "usage: poprun-emu-onnx-check DIR\n");
-    return static_cast<int>(poprun::ErrorCode::kUsage);
+    return exit_code_of(poprun::ErrorCode::kUsage);
   }
   // Cases take long: each is printed when it is done.
   const poprun::Status status = poprun::check_onnx(argv[1], [](std::string_view line) {

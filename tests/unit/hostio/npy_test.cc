@@ -318,6 +318,14 @@ TEST_F(Archive, MayHaveNumbersAsLabels) {
   EXPECT_THAT(values_of<float>(read(**dataset, proto::SPLIT_TEST, 0, 1)), ElementsAre(-1.0F));
 }
 
+TEST_F(Archive, OfThousandsOfMembersIsRefused) {
+  std::vector<std::pair<std::string, Bytes>> members;
+  for (int m = 0; m < 1025; ++m) {
+    members.emplace_back("a" + std::to_string(m) + ".npy", npy_bytes("<i8", "(1,)", Bytes(8)));
+  }
+  EXPECT_THAT(complaint(source(members)), HasSubstr("needed at most 1024 members, had 1025"));
+}
+
 TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   auto members = keras();
   members.pop_back();

@@ -128,12 +128,19 @@ TEST_F(JobResultsTest, OfAReportThatBrokeOffAreNotWritten) {
 TEST_F(JobResultsTest, AwaitDumpsUntilTheLastOfThemIsThere) {
   ASSERT_TRUE(dump(1, "w"));
   ASSERT_TRUE(end_step(1));
-  EXPECT_TRUE(results_.awaits_dumps());
+  EXPECT_TRUE(results_.awaits_dumps(3));
 
   ASSERT_TRUE(dump(3, "w"));
   ASSERT_TRUE(end_step(3));
 
-  EXPECT_FALSE(results_.awaits_dumps());
+  EXPECT_FALSE(results_.awaits_dumps(3));
+}
+
+TEST_F(JobResultsTest, AwaitNoDumpsOfLaterSteps) {
+  ASSERT_TRUE(dump(1, "w"));
+  ASSERT_TRUE(end_step(1));
+
+  EXPECT_FALSE(results_.awaits_dumps(2));
 }
 
 TEST_F(JobResultsTest, AwaitNoDumpsOfAReportThatIsOver) {
@@ -141,7 +148,7 @@ TEST_F(JobResultsTest, AwaitNoDumpsOfAReportThatIsOver) {
 
   ASSERT_TRUE(results_.finish());
 
-  EXPECT_FALSE(results_.awaits_dumps());
+  EXPECT_FALSE(results_.awaits_dumps(3));
 }
 
 TEST_F(JobResultsTest, AreNotCompleteWithHalfAWeight) {

@@ -10,6 +10,7 @@
 #include "graph_runner.h"
 #include "onnx_models.h"
 #include "replica/base/half.h"
+#include "replica/compiler/passes/passes.h"
 #include "replica/compiler/precision/precision.h"
 #include "replica/models/onnx/job_model.h"
 #include "replica/tools/onnx_check/onnx_check.h"
@@ -293,6 +294,24 @@ TEST(OnnxJob, SingleNumbersThatPyTorchStoredAreWeightsAndMasksAreNot) {
     EXPECT_EQ(weight, producer == "pytorch");
     EXPECT_FALSE(built.graph.has("mask"));
   }
+}
+
+TEST(OnnxJob, IntegersThatAreStoredAreSetUpWithTheWeights) {
+  OnnxBuilder b;
+  b.input("x", {-1, 3}).output("y", {-1, 2});
+  b.weight("w", {3, 2}, {1, 2, 3, 4, 5, 6}).integers("order", {3}, {0, 2, 1});
+  auto& axis = *b.node("Gather", {"x", "order"}, {"z"}).add_attribute();
+  axis.set_name("axis");
+  axis.set_type(::onnx::AttributeProto::INT);
+  axis.set_i(1);
+  b.node("MatMul", {"z", "w"}, {"y"});
+
+  const Built built = build(b, "cross-entropy", {DataType::kF32, {4, 3}, {}});
+
+  ASSERT_TRUE(built.status) << built.status.error().message;
+  EXPECT_THAT(to_text(built.graph), HasSubstr(" : i32[3] constant\n"));
+  const Status verdict = verify_operations(built.graph);
+  EXPECT_TRUE(verdict) << verdict.error().message;
 }
 
 TEST(OnnxJob, DataOfAnotherShapeAreRefusedWithBothShapes) {

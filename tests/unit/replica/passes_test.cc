@@ -2,6 +2,7 @@
 
 #include "replica/compiler/passes/passes.h"
 
+#include <algorithm>
 #include <functional>
 
 #include <gmock/gmock.h>
@@ -147,6 +148,12 @@ constexpr std::string_view kBackward = R"(
     repeat 1
 )";
 
+/// The same, exchanged.
+const std::string kExchangedAndReady =
+    std::string{kBackward} +
+    "w.gradient, running, train.metrics, drain = all_reduce(w.gradient, running, train.metrics, "
+    "drain) reduction=\"mean\"\n";
+
 CompileOptions options() {
   CompileOptions options;
   options.optimizer.name = "sgd";
@@ -233,18 +240,20 @@ TEST(Passes, ExchangeMustLeaveNothingOutAndAverageNothingTwice) {
 }
 
 TEST(Passes, UpdateWritesTheTrainedParametersAndTellsTheHost) {
-  EXPECT_EQ(after("update", kBackward, options())
-                .substr(after("update", kBackward, options()).rfind("repeat 1\n")),
+  EXPECT_EQ(after("update", kExchangedAndReady, options())
+                .substr(after("update", kExchangedAndReady, options()).rfind("repeat 1\n")),
             "repeat 1\n"
+            "w.gradient, running, train.metrics, drain = all_reduce(w.gradient, running, "
+            "train.metrics, drain) reduction=\"mean\"\n"
             "w = sgd(w, w.gradient, learning-rate) scale=1.0 weight_decay=0.0\n"
             "stream_out(train.metrics, drain) stream=\"step\"\n");
 }
 
 TEST(Passes, UpdateMustWriteTrainedParametersOnceAndNoOthers) {
-  EXPECT_THAT(verdict_on("update", kBackward, options(),
+  EXPECT_THAT(verdict_on("update", kExchangedAndReady, options(),
                          [](Job& job) { remove(job, job.training->update, "sgd"); }),
               HasSubstr("'w' is not updated once a step"));
-  EXPECT_THAT(verdict_on("update", kBackward, options(),
+  EXPECT_THAT(verdict_on("update", kExchangedAndReady, options(),
                          [](Job& job) {
                            operations(job, job.training->update)[0].outputs = {job.graph.find("w"),
                                                                                job.graph.find("v")};
@@ -286,6 +295,29 @@ TEST(Passes, PrecisionMustLeaveStreamsAlone) {
       HasSubstr("'x' must stay float32"));
 }
 
+TEST(Passes, AModelWithoutWeightsNeedsNoneFromTheHost) {
+  const auto from_host = options_with([](CompileOptions& o) {
+    o.initial_weights_from_host = true;
+    o.inference = true;
+  });
+  const Job before = job_of(
+      "tensor x : f32[2] stream\nfunction load\nrepeat 1\nfunction evaluate\nrepeat 1\n"
+      "x = stream_in() stream=\"test\"\n");
+  Job job = before;
+  EXPECT_TRUE(pass_of("initial-weights").run(from_host, job));
+  EXPECT_TRUE(pass_of("initial-weights").verify(from_host, before, job));
+  EXPECT_EQ(to_text(job.graph), to_text(before.graph));
+}
+
+TEST(Passes, UpdateMustComeBehindTheExchange) {
+  EXPECT_THAT(verdict_on("update", kExchangedAndReady, options(),
+                         [](Job& job) {
+                           auto& update = operations(job, job.training->update);
+                           std::rotate(update.begin(), update.begin() + 1, update.begin() + 2);
+                         }),
+              HasSubstr("'w' is updated before the exchange"));
+}
+
 /// A step whose exchange may begin early.
 constexpr std::string_view kExchanged = R"(
     tensor w : f32[4] parameter
@@ -315,8 +347,14 @@ TEST(Passes, NobodyMayUseAGradientWhileItTravels) {
                          [](Job& job) { remove(job, job.training->update, "await_all_reduces"); }),
               HasSubstr("'w.gradient' is used while it travels, by stream_out"));
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
+                         [](Job& job) {
+                           Operation& wait = operations(job, job.training->update)[0];
+                           wait.inputs = wait.outputs = {job.graph.find("z")};
+                         }),
+              HasSubstr("'w.gradient' is used while it travels, by stream_out"));
+  EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
                          [](Job& job) { remove(job, job.training->micro_batch, "all_reduce"); }),
-              HasSubstr("a step averages other tensors"));
+              HasSubstr("a step reduces other tensors"));
 }
 
 /// What `verify_operations` says of a graph with one operation.
@@ -348,6 +386,12 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
               HasSubstr("each in place"));
   EXPECT_THAT(verdict_on(kTensors, "stream_out(x) flow=\"s\""), HasSubstr("stream=\"NAME\""));
   EXPECT_THAT(verdict_on(kTensors, "y = initialise() uniform=1"), HasSubstr("a real number"));
+  EXPECT_EQ(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant",
+                       "i = initialise() constant=0.0"),
+            "");
+  EXPECT_THAT(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant",
+                         "i = initialise() normal=1.0"),
+              HasSubstr("of integers only constant"));
 }
 
 }  // namespace
