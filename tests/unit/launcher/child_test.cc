@@ -93,7 +93,16 @@ TEST_F(SupervisorTest, TerminatesTheWholeGroup) {
   EXPECT_EQ(exit_text(status_), "exited with code 4");
 }
 
+/// Waits until every child of this process has ended, those that earlier tests killed included.
+void await_all_children() {
+  const auto until = std::chrono::steady_clock::now() + kDeadline;
+  while (waitpid(-1, nullptr, WNOHANG) >= 0 && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
 TEST_F(SupervisorTest, KillsEverythingBelowItself) {
+  await_all_children();
   // A grandchild in a session of its own, whose parent is gone: nothing but adoption finds it.
   start("setsid sleep 1000 & exit 0");
   run();
@@ -102,10 +111,7 @@ TEST_F(SupervisorTest, KillsEverythingBelowItself) {
 
   supervisor_.kill_all();
 
-  const auto until = std::chrono::steady_clock::now() + kDeadline;
-  while (waitpid(-1, nullptr, WNOHANG) == 0 && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  await_all_children();
   EXPECT_TRUE(children_of_this_process().empty());
 }
 
