@@ -42,10 +42,10 @@ Rows model_sizes() {
       {"layers", "Blocks of a transformer", 1024},  // The compiler's time grows with their square.
       {"hidden", "Features of a transformer's tokens",
        1 << 20},  // Its square, in bytes, is a size.
-      {"heads", "Of attention; divide the features"},
+      {"heads", "Attention heads; must divide the hidden size"},
       {"vocabulary", "Different tokens"},
       {"sequence-length", "Most tokens of a sequence"},
-      {"classes", "Of a classifier"}};
+      {"classes", "Classes of a classifier"}};
   Rows rows;
   for (const auto& [name, help, most] : sizes) {
     const auto store = [name = name](Options& o, std::uint64_t v) {
@@ -107,7 +107,7 @@ Rows data() {
           "Images of npz and npy: channels first [N,C,H,W] (default) or last [N,H,W,C]",
           Choice{{"first", "last"}}, parameter("channels")),
       job("data.mean", "X", "",
-          "Of npz and npy images: mean of x / 255 (uint8, default 0.5), of x (floats, 0)",
+          "Mean of npz and npy images: of x / 255 (uint8, default 0.5), of x (floats, 0)",
           Real{-1e9, 1e9}, parameter("mean")),
       job("data.deviation", "X", "",
           "Likewise, what they are divided by then (uint8, default 0.5; floats, 1)",
@@ -135,16 +135,17 @@ Rows training_schedule() {
           Choice{optimizer_names()}),
       job("training.learning-rate", "X", "0.05", "Step size", Real{0, 1e6, false}),
       job("training.schedule", "NAME", "constant",
-          "Of the learning rate: constant, linear or cosine (fall to zero over the run), "
+          "Schedule of the learning rate: constant, linear or cosine (fall to zero over the run), "
           "step (training.schedule-steps)",
           Choice{{"constant", "linear", "cosine", "step"}}),
       job("training.warmup-steps", "N", "0",
           "Steps over which the learning rate rises to its full value first",
           Integer{0, 1ULL << 48}),
       job("training.schedule-steps", "N", "0",
-          "Of schedule step: steps between two falls of the learning rate", Integer{0, 1ULL << 48}),
+          "Steps between two falls of the learning rate; for schedule step",
+          Integer{0, 1ULL << 48}),
       job("training.schedule-decay", "X", "0.1",
-          "Of schedule step: what the learning rate is multiplied by", Real{0, 1, false}),
+          "Factor of each fall of the learning rate; for schedule step", Real{0, 1, false}),
       job("training.scale-learning-rate", "BASE_BATCH", "",
           "The learning rate is for this global batch: multiply it by the job's global batch / "
           "BASE_BATCH",
