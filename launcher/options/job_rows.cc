@@ -186,7 +186,7 @@ Rows training_update() {
 Rows training_run() {
   return {job("training.check-finite", "BOOL", "true",
               "Stop at the first operator that makes a NaN or an infinity, and name it", Boolean{}),
-          job("training.seed", "N", "42", "Of initial weights and shuffling",
+          job("training.seed", "N", "42", "Seed of initial weights and shuffling",
               Integer{0, std::numeric_limits<std::uint64_t>::max()}),
           job("training.evaluate", "BOOL", "true", "Evaluate on the test data", Boolean{}),
           job("training.evaluate-every-epochs", "N", "1", "0: only after the last step",
