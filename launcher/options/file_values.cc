@@ -5,7 +5,6 @@
 #include <map>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "launcher/options/config_file.h"
 #include "launcher/options/suggestions.h"
@@ -36,11 +35,8 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
     }
   }
   if (in_section.empty() && elsewhere.empty()) {
-    const std::string close = nearest(entry.section, sections);
-    return {ErrorCode::kUsage,
-            fmt::format("{}: unknown section [{}]; {}", place, entry.section,
-                        close.empty() ? fmt::format("known: [{}]", fmt::join(sections, "] ["))
-                                      : fmt::format("did you mean [{}]?", close))};
+    return {ErrorCode::kUsage, fmt::format("{}: unknown section [{}]; {}", place, entry.section,
+                                           suggestion(entry.section, sections))};
   }
   // Also of who wrote the section again, or another framework's name.
   const std::string key = entry.key.substr(entry.key.find('.') + 1);
@@ -48,10 +44,10 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
   const std::string close = !elsewhere.empty() ? elsewhere
                             : ours.starts_with(entry.section + ".")
                                 ? ours.substr(entry.section.size() + 1)
-                                : nearest(key, in_section);
+                                : "";
   return {ErrorCode::kUsage,
           fmt::format("{}: unknown key {} in [{}]; {}", place, entry.key, entry.section,
-                      close.empty() ? fmt::format("known: {}", fmt::join(in_section, ", "))
+                      close.empty() ? suggestion(key, in_section)
                                     : fmt::format("did you mean {}?", close))};
 }
 

@@ -212,11 +212,11 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   if (arguments.size() == 1 && arguments[0] == "--list-models") {
     return list_models();
   }
-  return {"",
-          fail(ErrorCode::kUsage,
-               fmt::format("'{}' is no question for poprun-emu-replica; there are: --list-models, "
-                           "--compile, --check-model",
-                           fmt::join(arguments, " ")))};
+  return {"", fail(ErrorCode::kUsage,
+                   fmt::format(
+                       "'{}' is not a question to poprun-emu-replica; available: --list-models, "
+                       "--compile, --check-model",
+                       fmt::join(arguments, " ")))};
 }
 
 }  // namespace poprun

@@ -322,12 +322,12 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
   EXPECT_EQ(error_of({}, "[training]\n\nsource = x\n"),
             "train.cfg:3: unknown key source in [training]; did you mean source in [data]?");
   EXPECT_EQ(error_of({}, "[trainig]\nmagic = 3\n"),
-            "train.cfg:2: unknown section [trainig]; did you mean [training]?");
+            "train.cfg:2: unknown section [trainig]; did you mean training?");
   EXPECT_EQ(error_of({}, "[device]\nquantum = 3\n"),
-            "train.cfg:2: unknown key quantum in [device]; known: ipu");
+            "train.cfg:2: unknown key quantum in [device]; available: ipu");
   EXPECT_EQ(error_of({}, "[pipelines]\nstages = 3\n"),
-            "train.cfg:2: unknown section [pipelines]; known: [model] [data] [training] [memory] "
-            "[device] [report]");
+            "train.cfg:2: unknown section [pipelines]; available: model, data, training, memory, "
+            "device, report");
 }
 
 TEST(Options, OutsideOfSectionsCannotStandInTheFile) {

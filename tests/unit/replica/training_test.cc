@@ -114,7 +114,7 @@ TEST(Training, NamesTheOptimisersThereAre) {
 
   EXPECT_THAT(
       message,
-      HasSubstr("training.optimizer: no optimiser is called 'gradient-guess'; there are: "));
+      HasSubstr("training.optimizer: no optimiser is called 'gradient-guess'; available: "));
   for (const Optimizer& optimizer : all_optimizers()) {
     EXPECT_THAT(message, HasSubstr(optimizer.name()));
   }
@@ -354,8 +354,7 @@ TEST(LearningRate, FallsToZeroOverTheRunWhereLinear) {
 
 TEST(LearningRate, NamesTheSchedulesThereAre) {
   EXPECT_EQ(LearningRate::make(schedule("sine")).error().message,
-            "training.schedule: no schedule is called 'sine'; there are: constant, cosine, linear, "
-            "step");
+            "training.schedule: no schedule is called 'sine'; did you mean cosine?");
 }
 
 TEST(LearningRate, FallsAlongACosine) {
@@ -650,7 +649,7 @@ TEST(Dump, NamesWhatIsNearWhereNothingMatches) {
 
   ASSERT_FALSE(plans);
   EXPECT_EQ(plans.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(plans.error().message, HasSubstr("matches 'conv3.weight$'; near are: "));
+  EXPECT_THAT(plans.error().message, HasSubstr("matches 'conv3.weight$'; did you mean "));
   EXPECT_THAT(plans.error().message, HasSubstr("fc1.weight"));
   EXPECT_FALSE(plan_dumps(*program, {{"conv1", 4}}, 3)) << "beyond the last step";
   EXPECT_FALSE(plan_dumps(*program, {{"conv1(", 1}}, 3)) << "no expression";
