@@ -31,6 +31,7 @@
 #include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"
 #include "replica/instance/profile.h"
+#include "replica/ops/dnnl/numerics.h"
 
 namespace poprun {
 namespace {
@@ -310,6 +311,16 @@ Status check_room_for_mpi() {
                              static_cast<std::uint32_t>(processes));
 }
 
+/// With what this instance computes with.
+proto::JoinRequest join_request() {
+  const Numerics numerics = numerics_here();
+  proto::JoinRequest request;
+  request.mutable_cpu_isas()->Assign(numerics.cpu_isas.begin(), numerics.cpu_isas.end());
+  request.set_onednn_version(numerics.onednn_version);
+  request.set_libm_digest(numerics.libm_digest);
+  return request;
+}
+
 int run() {
   const auto environment = read_instance_environment();
   if (!environment) {
@@ -325,7 +336,7 @@ int run() {
   double joined_at = 0;
   std::promise<void> mpi_runs;
   auto joining = std::async(std::launch::async, [&, mpi = mpi_runs.get_future()] {
-    auto reply = client.join(kJoinTimeoutSeconds);
+    auto reply = client.join(kJoinTimeoutSeconds, join_request());
     joined_at = now_seconds();
     if (!reply) {
       log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),

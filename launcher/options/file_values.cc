@@ -18,7 +18,7 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
   std::vector<std::string> sections;
   std::string elsewhere;
   for (const OptionRow& row : option_table()) {
-    if (row.group != Group::kJob) {
+    if (!row.in_file()) {
       continue;
     }
     const std::size_t dot = row.name.find('.');
@@ -60,7 +60,7 @@ Result<std::vector<Written>> written_in_file(const std::string& file, std::strin
   for (const ConfigEntry& entry : entries) {
     const std::string place = fmt::format("{}:{}", file, entry.line);
     const OptionRow* row = find_row(entry.section + "." + entry.key);
-    if (row == nullptr || row->group != Group::kJob) {
+    if (row == nullptr || !row->in_file()) {
       return tl::unexpected<Error>{unknown_key(place, entry)};
     }
     const auto [known, is_new] = first_line.emplace(row, entry.line);
