@@ -23,6 +23,7 @@
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/client.h"
 #include "replica/base/log.h"
+#include "replica/compiler/placement/out_of_memory.h"
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_outfeed.h"
 #include "replica/coordinator/launcher_reporter.h"
@@ -30,6 +31,7 @@
 #include "replica/instance/host_weights.h"
 #include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"
+#include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
 #include "replica/ops/dnnl/numerics.h"
 
@@ -178,7 +180,10 @@ class Instance {
       POPRUN_TRY(receive_model());
       POPRUN_ASSIGN(const CompileOptions options,
                     compile_options(reply_.config(), reply_.dataset(), onnx_));
-      POPRUN_ASSIGN(Program program, compile(options));
+      POPRUN_ASSIGN(Program program, plan_program(options));
+      POPRUN_TRY(check_fits(program, [&] {
+        return memory_advice(program, reply_.config(), reply_.dataset(), onnx_);
+      }));
       add_notes(onnx_.get(), program);
       bytes = program.SerializeAsString();
     } else {

@@ -13,6 +13,7 @@
 #include "replica/compiler/placement/out_of_memory.h"
 #include "replica/instance/host_weights.h"
 #include "replica/instance/job.h"
+#include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
 #include "replica/models/model.h"
 
@@ -152,7 +153,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   text += "# compiled\n";
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));
-  POPRUN_TRY(check_fits(program, options.micro_batch_size));
+  POPRUN_TRY(check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); }));
   POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
   POPRUN_TRY(check_weights_of(job, program));
   if (!config.inference()) {

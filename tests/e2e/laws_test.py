@@ -112,7 +112,7 @@ class Memory(JobTest):
     def test_a_model_that_does_not_fit_ends_with_86_and_a_table(self):
         job = self.run_job("-n", 2, "--data.micro-batch-size", 4000, code=86)
         self.assert_first_line(job, "out of memory", "In-Processor Memory", "940,572,672 B",
-                               "data.micro-batch-size")
+                               "it fits with data.micro-batch-size ", " and training.gradient-accumulation ")
         self.assertIn("not always live:", job.stderr)
         self.assertIn("always live:", job.stderr)
         self.assertIn("conv1", job.stderr)

@@ -434,8 +434,7 @@ TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {
   ASSERT_TRUE(program.error().facts.shortage);
   EXPECT_EQ(program.error().facts.shortage->had, Bytes{940'572'672});
   EXPECT_GT(program.error().facts.shortage->needed, program.error().facts.shortage->had);
-  EXPECT_THAT(program.error().message, HasSubstr("an mk2 has 940.6 MB (940,572,672 B)"));
-  EXPECT_THAT(program.error().message, HasSubstr("data.micro-batch-size"));
+  EXPECT_THAT(program.error().message, HasSubstr("an mk2 has 897.0 MiB (940,572,672 B)"));
   EXPECT_THAT(program.error().message, HasSubstr("not always live:"));
   EXPECT_THAT(program.error().message, HasSubstr("conv1"));
 }
@@ -461,28 +460,6 @@ TEST(Compile, ExchangesAGradientThatTwoParametersShareOnce) {
     const std::set<std::uint32_t> distinct(tensors.begin(), tensors.end());
     EXPECT_EQ(distinct.size(), static_cast<std::size_t>(tensors.size()));
   }
-}
-
-TEST(Compile, SaysWhenNoMicroBatchFits) {
-  CompileOptions options = *compile_options(config(1, 16), dataset());
-  options.device.bytes_per_tile = Bytes{64};
-
-  const auto program = compile(options);
-
-  ASSERT_FALSE(program);
-  EXPECT_THAT(program.error().message, HasSubstr("which no micro-batch size changes"));
-}
-
-TEST(Compile, TheMicroBatchThatTheRemedyNamesFits) {
-  proto::RunConfig job = config(1, 20'000);
-  const std::string message = compile(*compile_options(job, dataset())).error().message;
-  const std::size_t at = message.find("data.micro-batch-size ") + 22;
-  job.mutable_data()->set_micro_batch_size(
-      static_cast<std::uint32_t>(std::stoul(message.substr(at))));
-
-  const auto program = compile(*compile_options(job, dataset()));
-
-  EXPECT_TRUE(program) << message << program.error().message;
 }
 
 TEST(Compile, IsDeterministic) {
