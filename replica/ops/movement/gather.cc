@@ -6,16 +6,16 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
-/// Rows of a tensor by their numbers: embeddings are gathered from their table on axis 0.
+/// Selects rows of a tensor by index; embeddings are gathered from their table on axis 0.
 ///
-///   S  batch dimensions, taken as one    O  dimensions before the axis    A  size of the axis
-///   P  indices of one batch item         R  dimensions behind the axis: one row
+///   S  batch dimensions, flattened       O  dimensions before the axis    A  size of the axis
+///   P  indices per batch item            R  dimensions after the axis: one row
 ///
 ///   gather(x [S,O,A,R], indices i32[S,P]) axis=. batch_dims=.  ->  y [S,O,P,R]
 ///
-/// x's first `batch_dims` dimensions (0 where left out, at most axis) go with those of the indices.
-/// An index below zero counts from the end, as NumPy's do. Indices come from data: one outside
-/// [-A, A) reads a row of zeros and receives no gradient, and nothing out of bounds is touched.
+/// x's first `batch_dims` dimensions (default 0, at most axis) correspond to those of the indices.
+/// A negative index counts from the end, as in NumPy. Indices come from data: one outside [-A, A)
+/// reads a row of zeros and receives no gradient, and nothing out of bounds is touched.
 namespace poprun {
 namespace {
 
@@ -46,7 +46,7 @@ Sizes sizes_of(const Shape& x, const Shape& indices, const Attributes& attribute
           .R = product(x, axis + 1, static_cast<std::int64_t>(x.size()))};
 }
 
-/// y's shape, where x and the indices fit.
+/// Sets y's shape if x and the indices fit.
 bool shape_of(const Shape& x, const TensorType& indices, const Attributes& attributes, Shape& y) {
   if (indices.data != DataType::kI32 || indices.layout != Layout::kRowMajor ||
       !attributes.has("axis")) {
@@ -77,8 +77,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{TensorType{DataType::kF32, y, {}}};
 }
 
-/// Calls visit(row of y, row of x) for every index, or visit(row of y, -1) where it is out of
-/// range.
+/// Calls visit(row of y, row of x) for every index, or visit(row of y, -1) if it is out of range.
 template <typename Visit>
 void for_each_index(const Sizes& z, const std::int32_t* indices, Visit visit) {
   for (std::int64_t so = 0; so < z.S * z.O; ++so) {
@@ -117,9 +116,9 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base with each
-/// row of dy added to the row it was gathered from, in the order of the indices. base may be left
-/// out and is then 0; it is what other uses of a table contribute, as a tied decoder.
+/// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with
+/// each row of dy added to the row it was gathered from, in index order. base defaults to 0; it
+/// holds the contributions of other uses of the table, such as a tied decoder.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||

@@ -8,7 +8,7 @@
 ///
 ///   G = scale * g + weight_decay * w
 ///   v = momentum * v + G
-///   w -= rate * v, with Nesterov w -= rate * (G + momentum * v)
+///   w -= rate * v, or with nesterov=1 w -= rate * (G + momentum * v)
 namespace poprun {
 namespace {
 
@@ -80,7 +80,7 @@ Optimizer momentum_optimizer() {
           .states = {"momentum"},
           .hyper_parameters = {{"momentum",
                                 "0.9",
-                                "Share of the last step that the next one keeps",
+                                "Fraction of the last update carried into the next",
                                 {{0, 1, true, false}}},
                                {"nesterov", "false", "Nesterov's form of momentum"}}};
 }
