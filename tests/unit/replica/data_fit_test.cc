@@ -3,7 +3,7 @@
 
 #include "replica/models/model.h"
 
-/// What a model says of data that it cannot learn from.
+/// What a model says about data that it cannot learn from.
 namespace poprun {
 namespace {
 

@@ -47,7 +47,7 @@ TEST(GraphText, RefusesWhatIsNoGraph) {
   EXPECT_THAT(parse_graph("tensor x : f32[2] hero").error().message,
               HasSubstr("'hero' is not a role"));
   EXPECT_THAT(parse_graph("repeat 1").error().message, HasSubstr("before any function"));
-  EXPECT_THAT(parse_graph("function f\nrepeat x").error().message, HasSubstr("no repeat count"));
+  EXPECT_THAT(parse_graph("function f\nrepeat x").error().message, HasSubstr("not a repeat count"));
   EXPECT_FALSE(parse_graph("function f\nrepeat 1\nnonsense"));
   EXPECT_FALSE(parse_graph("tensor a : f32[] metric\ntensor a : f32[] metric"));
 }
