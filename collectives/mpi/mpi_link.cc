@@ -15,7 +15,7 @@ Result<std::shared_ptr<MpiLink>> MpiLink::create(std::size_t replicas, Clock::ti
     // MPI would write into the object if the missing process came after all.
     static_cast<void>(link.release());
     return fail(ErrorCode::kInfrastructure,
-                "a process of the job went away during the start of the exchange");
+                "a process of the job exited while the exchange was starting");
   }
   return std::shared_ptr<MpiLink>(std::move(link));
 }

@@ -106,7 +106,7 @@ struct Limit {
 
 tl::unexpected<Error> late(std::span<const std::size_t> missing, const Limit& limit) {
   Error error = collectives::late_error("start of the exchange", missing, limit.deadline);
-  error.message += "; if they run, MPI does not reach them from here (--host-subnet)";
+  error.message += "; if they are running, MPI cannot reach them from here (see --host-subnet)";
   return tl::unexpected<Error>{std::move(error)};
 }
 
