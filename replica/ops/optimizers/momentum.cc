@@ -80,9 +80,9 @@ Optimizer momentum_optimizer() {
           .states = {"momentum"},
           .hyper_parameters = {{"momentum",
                                 "0.9",
-                                "Fraction of the last update carried into the next",
+                                "Fraction of the previous update that the next one keeps",
                                 {{0, 1, true, false}}},
-                               {"nesterov", "false", "Nesterov's form of momentum"}}};
+                               {"nesterov", "false", "Use Nesterov momentum"}}};
 }
 
 }  // namespace poprun
