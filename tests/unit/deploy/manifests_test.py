@@ -431,7 +431,7 @@ class Manifests(unittest.TestCase):
             self.skipTest("no --bin")
         for container in (self.container("launcher"), self.container("hostio")):
             program, *args = container["args"]
-            # `-n [ --num-replicas ] arg` counts for both names.
+            # `-n [ --num-replicas ] arg` counts for both of its names.
             known = subprocess.run([BIN / program, "--help"], check=True, timeout=20,
                                    stdout=subprocess.PIPE, text=True).stdout
             known = set(re.findall(r"(?<![\w-])--?[a-z][\w.-]*", known))
