@@ -10,4 +10,9 @@ namespace poprun::launcher {
 /// otherwise that of the interface towards the first host that is not.
 std::string own_address(const Placement& placement);
 
+/// Errors
+///   kUsage  no interface of this machine has an address in the network `subnet` (ADDRESS/BITS) of
+///           --host-subnet; names the addresses it has.
+Status check_own_address_in(const std::string& subnet);
+
 }  // namespace poprun::launcher

@@ -13,6 +13,7 @@
 #include "replica/compiler/placement/out_of_memory.h"
 #include "replica/instance/host_weights.h"
 #include "replica/instance/job.h"
+#include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
 #include "replica/models/model.h"
 
@@ -152,7 +153,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   text += "# compiled\n";
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));
-  POPRUN_TRY(check_fits(program, options.micro_batch_size));
+  POPRUN_TRY(check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); }));
   POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
   POPRUN_TRY(check_weights_of(job, program));
   if (!config.inference()) {
@@ -212,11 +213,11 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   if (arguments.size() == 1 && arguments[0] == "--list-models") {
     return list_models();
   }
-  return {"",
-          fail(ErrorCode::kUsage,
-               fmt::format("'{}' is no question for poprun-emu-replica; there are: --list-models, "
-                           "--compile, --check-model",
-                           fmt::join(arguments, " ")))};
+  return {"", fail(ErrorCode::kUsage,
+                   fmt::format(
+                       "'{}' is not a question to poprun-emu-replica; available: --list-models, "
+                       "--compile, --check-model",
+                       fmt::join(arguments, " ")))};
 }
 
 }  // namespace poprun

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/nearest.h"
 #include "replica/models/model.h"
 
 namespace poprun {
@@ -31,8 +32,8 @@ Result<Model> find_model(std::string_view name) {
     }
     names.push_back(model.name);
   }
-  return fail(ErrorCode::kUsage, fmt::format("model.name: no model is called '{}'; there are: {}",
-                                             name, fmt::join(names, ", ")));
+  return fail(ErrorCode::kUsage, fmt::format("model.name: no model is called '{}'; {}", name,
+                                             suggestion(name, names)));
 }
 
 Result<std::map<std::string, std::int64_t>> sizes_of(

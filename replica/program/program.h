@@ -17,7 +17,7 @@ using Program = proto::Program;
 /// The function with that name, or null.
 const proto::Function* find_function(const Program& program, const std::string& name);
 
-/// Bytes as people read them, with the exact number: "12.3 MB (12,345,678 B)".
+/// Bytes for people to read, with the exact number: "11.8 MiB (12,345,678 B)".
 std::string bytes_text(std::int64_t bytes);
 
 }  // namespace poprun

@@ -73,11 +73,11 @@ class Dump(JobTest):
     def test_of_what_is_not_there_names_what_is_near(self):
         job = self.run_job("--report.dump-tensors", "fc2.wieght@1", config=CNN, code=64)
         self.assert_first_line(job, "no tensor of a training step of small-cnn matches "
-                               "'fc2.wieght'; near are: fc2")
+                               "'fc2.wieght'; did you mean fc2")
         late = self.run_job("--report.dump-tensors", "fc2@4", config=CNN, code=64)
         self.assert_first_line(late, "step 4 of 'fc2' is not one of the job's steps, 1 to 3")
         dry = self.run_job("--dry-run", "--report.dump-tensors", "fc3@1", config=CNN, code=64)
-        self.assert_first_line(dry, "'fc3'; near are")
+        self.assert_first_line(dry, "'fc3'; did you mean ")
         wrong = self.run_job("--report.dump-tensors", "fc2(@1", config=CNN, code=64)
         self.assert_first_line(wrong, "--report.dump-tensors = fc2(@1 is not allowed", "REGEX@STEP")
         both = self.run_job("--report.dump-tensors", "fc2@1", "--model.mode", "inference",

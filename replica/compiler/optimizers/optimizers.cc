@@ -4,8 +4,8 @@
 #include <iterator>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "replica/base/nearest.h"
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/program/host_contract.h"
 
@@ -18,9 +18,8 @@ Result<const Optimizer*> find(const std::string& name) {
   }
   std::vector<std::string> names;
   std::ranges::transform(all_optimizers(), std::back_inserter(names), &Optimizer::name);
-  return fail(ErrorCode::kUsage,
-              fmt::format("training.optimizer: no optimiser is called '{}'; there are: {}", name,
-                          fmt::join(names, ", ")));
+  return fail(ErrorCode::kUsage, fmt::format("training.optimizer: no optimiser is called '{}'; {}",
+                                             name, suggestion(name, names)));
 }
 
 /// What the rule's operator is told.

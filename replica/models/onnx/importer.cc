@@ -73,7 +73,7 @@ Status check_operators(const GraphProto& graph) {
   }
   if (!missing.empty()) {
     return fail(ErrorCode::kUsage,
-                fmt::format("operators that are not supported: {}; there are: {}",
+                fmt::format("operators that are not supported: {}; available: {}",
                             fmt::join(missing, ", "), fmt::join(supported_operators(), ", ")));
   }
   return {};
@@ -196,7 +196,7 @@ Status translate(Node& node) {
   const bool branches = node.op() == "If";
   const Translator* translator = find_translator(node.op());
   if (translator == nullptr && !branches) {
-    return node.unsupported("an operator that is not there");
+    return node.unsupported("an unknown operator");
   }
   const std::size_t needed = branches ? 1 : translator->inputs;
   for (std::size_t i = 0; i < needed; ++i) {

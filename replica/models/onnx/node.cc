@@ -68,7 +68,7 @@ Result<std::vector<TensorId>> Scope::add(const std::string& name, const std::str
                                          std::vector<TensorId> inputs, Attributes attributes,
                                          std::size_t outputs) {
   if (find_operator(kind) == nullptr) {
-    return fail(ErrorCode::kUsage, fmt::format("our operator '{}' is not there", kind));
+    return fail(ErrorCode::kUsage, fmt::format("operator '{}' is not supported", kind));
   }
   const std::string free = free_name(name);
   std::vector<std::string> names = {free};

@@ -104,14 +104,13 @@ inline Work elementwise_work(const Signature& s) {
 /// The optimiser that uses a rule.
 inline Optimizer optimizer(Operator rule) {
   const HyperParameter::Range decay{0, 1, true, false};
-  return {
-      .rule = std::move(rule),
-      .states = {"m", "v"},
-      .counts_updates = true,
-      .hyper_parameters = {
-          {"beta1", "0.9", "Decay of the mean gradient", decay},
-          {"beta2", "0.999", "Decay of the mean squared gradient", decay},
-          {"epsilon", "1e-8", "Added to the root of the mean squared gradient", {{0, 1, false}}}}};
+  return {.rule = std::move(rule),
+          .states = {"m", "v"},
+          .counts_updates = true,
+          .hyper_parameters = {
+              {"beta1", "0.9", "Decay of the running mean of the gradient", decay},
+              {"beta2", "0.999", "Decay of the running mean of the squared gradient", decay},
+              {"epsilon", "1e-8", "Added to the denominator of the update", {{0, 1, false}}}}};
 }
 
 }  // namespace poprun::adam_rule

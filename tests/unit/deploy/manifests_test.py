@@ -411,6 +411,13 @@ class Manifests(unittest.TestCase):
         self.assertEqual((BASE / "train.cfg").read_text(), (ROOT / "train.cfg").read_text(),
                          "after a change: cp train.cfg deploy/kubernetes/base/train.cfg")
 
+    def test_the_page_asks_for_an_operator_that_knows_every_field(self):
+        # launcherCreationPolicy came with 0.5 of the operator, in the same version of the API.
+        (spec,) = [document["spec"] for document in self.documents if document["kind"] == "MPIJob"]
+        self.assertIn("launcherCreationPolicy", spec)
+        page = (BASE.parent / "README.md").read_text()
+        self.assertRegex(page, r"mpi-operator\), 0\.5 or later")
+
     def test_an_overlay_sets_registry_token_and_configuration(self):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
@@ -431,8 +438,9 @@ class Manifests(unittest.TestCase):
             self.skipTest("no --bin")
         for container in (self.container("launcher"), self.container("hostio")):
             program, *args = container["args"]
-            # `-n [ --num-replicas ] arg` counts for both of its names.
-            known = subprocess.run([BIN / program, "--help"], check=True, timeout=20,
+            topic = ["all"] if program == "poprun-emu" else []
+            # `-n, --num-replicas N` counts for both names.
+            known = subprocess.run([BIN / program, "--help", *topic], check=True, timeout=20,
                                    stdout=subprocess.PIPE, text=True).stdout
             known = set(re.findall(r"(?<![\w-])--?[a-z][\w.-]*", known))
             for arg in args:

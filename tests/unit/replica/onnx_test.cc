@@ -220,7 +220,7 @@ TEST(Onnx, AnOperatorThatIsMissingIsNamedWithThoseThatAreThere) {
 
   const std::string why = refusal(b, {Constant::of_reals({1, 2}, {2})});
 
-  EXPECT_THAT(why, HasSubstr("not supported: Det; there are: Abs,"));
+  EXPECT_THAT(why, HasSubstr("not supported: Det; available: Abs,"));
 }
 
 TEST(Onnx, ANewerOpsetIsRefused) {

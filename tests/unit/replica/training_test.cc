@@ -114,7 +114,7 @@ TEST(Training, NamesTheOptimisersThereAre) {
 
   EXPECT_THAT(
       message,
-      HasSubstr("training.optimizer: no optimiser is called 'gradient-guess'; there are: "));
+      HasSubstr("training.optimizer: no optimiser is called 'gradient-guess'; available: "));
   for (const Optimizer& optimizer : all_optimizers()) {
     EXPECT_THAT(message, HasSubstr(optimizer.name()));
   }
@@ -354,8 +354,7 @@ TEST(LearningRate, FallsToZeroOverTheRunWhereLinear) {
 
 TEST(LearningRate, NamesTheSchedulesThereAre) {
   EXPECT_EQ(LearningRate::make(schedule("sine")).error().message,
-            "training.schedule: no schedule is called 'sine'; there are: constant, cosine, linear, "
-            "step");
+            "training.schedule: no schedule is called 'sine'; did you mean cosine?");
 }
 
 TEST(LearningRate, FallsAlongACosine) {
@@ -436,8 +435,7 @@ TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {
   ASSERT_TRUE(program.error().facts.shortage);
   EXPECT_EQ(program.error().facts.shortage->had, Bytes{940'572'672});
   EXPECT_GT(program.error().facts.shortage->needed, program.error().facts.shortage->had);
-  EXPECT_THAT(program.error().message, HasSubstr("an mk2 has 940.6 MB (940,572,672 B)"));
-  EXPECT_THAT(program.error().message, HasSubstr("data.micro-batch-size"));
+  EXPECT_THAT(program.error().message, HasSubstr("an mk2 has 897.0 MiB (940,572,672 B)"));
   EXPECT_THAT(program.error().message, HasSubstr("not always live:"));
   EXPECT_THAT(program.error().message, HasSubstr("conv1"));
 }
@@ -463,28 +461,6 @@ TEST(Compile, ExchangesAGradientThatTwoParametersShareOnce) {
     const std::set<std::uint32_t> distinct(tensors.begin(), tensors.end());
     EXPECT_EQ(distinct.size(), static_cast<std::size_t>(tensors.size()));
   }
-}
-
-TEST(Compile, SaysWhenNoMicroBatchFits) {
-  CompileOptions options = *compile_options(config(1, 16), dataset());
-  options.device.bytes_per_tile = Bytes{64};
-
-  const auto program = compile(options);
-
-  ASSERT_FALSE(program);
-  EXPECT_THAT(program.error().message, HasSubstr("which no micro-batch size changes"));
-}
-
-TEST(Compile, TheMicroBatchThatTheRemedyNamesFits) {
-  proto::RunConfig job = config(1, 20'000);
-  const std::string message = compile(*compile_options(job, dataset())).error().message;
-  const std::size_t at = message.find("data.micro-batch-size ") + 22;
-  job.mutable_data()->set_micro_batch_size(
-      static_cast<std::uint32_t>(std::stoul(message.substr(at))));
-
-  const auto program = compile(*compile_options(job, dataset()));
-
-  EXPECT_TRUE(program) << message << program.error().message;
 }
 
 TEST(Compile, IsDeterministic) {
@@ -651,7 +627,7 @@ TEST(Dump, NamesWhatIsNearWhereNothingMatches) {
 
   ASSERT_FALSE(plans);
   EXPECT_EQ(plans.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(plans.error().message, HasSubstr("matches 'conv3.weight$'; near are: "));
+  EXPECT_THAT(plans.error().message, HasSubstr("matches 'conv3.weight$'; did you mean "));
   EXPECT_THAT(plans.error().message, HasSubstr("fc1.weight"));
   EXPECT_FALSE(plan_dumps(*program, {{"conv1", 4}}, 3)) << "beyond the last step";
   EXPECT_FALSE(plan_dumps(*program, {{"conv1(", 1}}, 3)) << "no expression";
