@@ -94,7 +94,7 @@ Rows data() {
   };
   return {
       file_key("data.source", "SOURCE", "fashion-mnist",
-               "Dataset: " + one_of(hostio::dataset_forms()), Text{}),
+               fmt::format("Dataset: {}", fmt::join(hostio::dataset_forms(), ", ")), Text{}),
       file_key("data.task", "NAME", "",
                "Task for tokens: next-token (default), or masked-lm as in BERT",
                Choice{{"next-token", "masked-lm"}}, parameter("task")),

@@ -68,7 +68,7 @@ std::vector<in_addr> own_addresses() {
 
 }  // namespace
 
-Status check_own_address_in(const std::string& subnet) {
+Result<std::string> own_address_in(const std::string& subnet) {
   const std::size_t slash = subnet.find('/');
   const int bits = std::stoi(subnet.substr(slash + 1));
   in_addr network{};
@@ -77,7 +77,7 @@ Status check_own_address_in(const std::string& subnet) {
   std::vector<std::string> had;
   for (const in_addr& address : own_addresses()) {
     if ((address.s_addr & mask) == (network.s_addr & mask)) {
-      return {};
+      return text_of(address);
     }
     had.push_back(text_of(address));
   }
@@ -89,6 +89,9 @@ Status check_own_address_in(const std::string& subnet) {
 std::string own_address(const Placement& placement) {
   if (placement.all_local) {
     return "127.0.0.1";
+  }
+  if (!placement.address_in_subnet.empty()) {
+    return placement.address_in_subnet;
   }
   const auto remote = std::ranges::find_if_not(
       placement.hosts, [](const auto& host) { return is_this_machine(host); });

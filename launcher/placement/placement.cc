@@ -100,12 +100,12 @@ Result<Placement> place(const Options& options) {
     POPRUN_ASSIGN(const std::string text, read_config_file(options.hostfile));
     POPRUN_ASSIGN(hosts, parse_hostfile(options.hostfile, text));
   }
-  if (!options.host_subnet.empty()) {
-    POPRUN_TRY(check_own_address_in(options.host_subnet));
-  }
   POPRUN_ASSIGN(const Device device, find_device(options.config.device().ipu()));
   POPRUN_ASSIGN(Placement placement, place(options.config.topology(), hosts));
   placement.ipus_per_link_domain = device.ipus_per_link_domain;
+  if (!options.host_subnet.empty()) {
+    POPRUN_ASSIGN(placement.address_in_subnet, own_address_in(options.host_subnet));
+  }
   return placement;
 }
 

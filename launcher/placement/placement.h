@@ -24,6 +24,7 @@ struct Placement {
   std::vector<std::uint32_t> instance_host;  ///< [num_instances] index into hosts; never falls.
   std::string ssh_user;                      ///< Who logs in on other hosts; empty: as ssh decides.
   std::int64_t ipus_per_link_domain = 64;    ///< Largest IPU-Link domain of the device.
+  std::string address_in_subnet;             ///< This machine's, with --host-subnet.
   bool hosts_given = false;                  ///< False: all on this machine, without -H.
   bool all_local = false;                    ///< Every host is this machine.
 

@@ -129,7 +129,7 @@ void describe_memory(const Program& program, std::string& text) {
             fmt::format("{} peak of {}, {} always live, planned", mebibytes_text(memory.peak()),
                         mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live())));
     if (memory.peak() > 0) {
-      add_row(text, "  most is live", "at " + worst_place(program, ipu));
+      add_row(text, "  peak", "at " + worst_place(program, ipu));
     }
   }
 }

@@ -4,6 +4,7 @@ import argparse
 import os
 import pathlib
 import pty
+import re
 import select
 import shutil
 import subprocess
@@ -40,6 +41,12 @@ class Files(Installed):
                      "share/doc/poprun-emu/LICENSE", "share/man/man1/poprun-emu.1",
                      "share/bash-completion/completions/poprun-emu"):
             self.assertTrue((self.prefix / name).is_file(), name)
+
+    def test_have_no_broken_link_between_pages(self):
+        pages = self.prefix / "share/doc/poprun-emu"
+        for page in pages.rglob("*.md"):
+            for link in re.findall(r"\]\(([^)#:]*README\.md)[^)]*\)", page.read_text()):
+                self.assertTrue((page.parent / link).is_file(), f"{page.relative_to(pages)}: {link}")
 
     def test_are_named_by_help(self):
         code, text = self.run_emu("--help")

@@ -74,14 +74,21 @@ TEST(Placement, EntersAllOtherHostsAsOneUser) {
 }
 
 TEST(Subnet, NeedsAnAddressOfThisMachine) {
-  EXPECT_TRUE(check_own_address_in("127.0.0.0/8"));
-  EXPECT_TRUE(check_own_address_in("0.0.0.0/0"));
-  const Status none = check_own_address_in("255.255.255.255/32");
+  EXPECT_EQ(own_address_in("127.0.0.0/8"), "127.0.0.1");
+  EXPECT_TRUE(own_address_in("0.0.0.0/0"));
+  const auto none = own_address_in("255.255.255.255/32");
   ASSERT_FALSE(none);
   EXPECT_THAT(none.error().message,
               AllOf(StartsWith("--host-subnet = 255.255.255.255/32: " + machine_name() +
                                " has no address in it; its addresses: "),
                     HasSubstr("127.0.0.1")));
+}
+
+TEST(OwnAddress, IsTheOneInTheSubnet) {
+  Placement placement = *place(topology(2, 2), std::vector<Host>{{"a"}, {"b"}});
+  placement.address_in_subnet = "10.1.0.7";
+  EXPECT_EQ(own_address(placement), "10.1.0.7");
+  EXPECT_EQ(own_address(*place(topology(2, 2), {})), "127.0.0.1");
 }
 
 TEST(TopologyTable, LooksAsPoprunPrintsIt) {

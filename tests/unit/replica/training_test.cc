@@ -124,12 +124,12 @@ TEST(Training, RefusesHyperParametersThatTheOptimiserLacksAndMissesThoseItHas) {
   proto::RunConfig job = config(1, 4);
   job.mutable_training()->set_optimizer("sgd");
   EXPECT_EQ(compile(*compile_options(job, dataset())).error().message,
-            "training.momentum = 0.9: the optimizer sgd has none");
+            "training.momentum = 0.9: optimizer sgd does not have it");
 
   job = config(1, 4);
   job.mutable_training()->mutable_hyper_parameters()->erase("nesterov");
   EXPECT_EQ(compile(*compile_options(job, dataset())).error().message,
-            "training.nesterov: the optimizer momentum needs it");
+            "training.nesterov is missing; optimizer momentum needs it");
 }
 
 TEST(Training, CountsEachTestItemOnce) {
@@ -435,7 +435,7 @@ TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {
   ASSERT_TRUE(program.error().facts.shortage);
   EXPECT_EQ(program.error().facts.shortage->had, Bytes{940'572'672});
   EXPECT_GT(program.error().facts.shortage->needed, program.error().facts.shortage->had);
-  EXPECT_THAT(program.error().message, HasSubstr("an mk2 has 897.0 MiB (940,572,672 B)"));
+  EXPECT_THAT(program.error().message, HasSubstr("mk2 has 897.0 MiB (940,572,672 B)"));
   EXPECT_THAT(program.error().message, HasSubstr("not always live:"));
   EXPECT_THAT(program.error().message, HasSubstr("conv1"));
 }
