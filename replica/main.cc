@@ -160,7 +160,7 @@ class Instance {
     const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
     const bool speaks = index_of(self) == environment_.first_replica &&
                         std::find(hosts.begin(), mine, *mine) == mine;
-    const std::optional<HostMemory> memory = speaks ? free_memory() : std::nullopt;
+    const std::optional<FreeMemory> memory = speaks ? free_memory() : std::nullopt;
     if (!memory) {
       return {};
     }
