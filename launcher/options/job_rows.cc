@@ -78,7 +78,10 @@ Rows model() {
       job("model.loss", "NAME", "",
           "What an ONNX model is trained with: cross-entropy (default) or mean-squared-error",
           Choice{{"cross-entropy", "mean-squared-error"}}),
-      job("model.initial-weights", "FILE", "", "Start from these weights (.safetensors)", Text{})};
+      job("model.initial-weights", "FILE", "", "Start from these weights (.safetensors)", Text{}),
+      job("model.initial-weights-partial", "BOOL", "false",
+          "Weights that the file lacks, as those of a new head, keep their initialisation",
+          Boolean{})};
 }
 
 Rows data() {
