@@ -24,6 +24,7 @@
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/client.h"
 #include "replica/base/log.h"
+#include "replica/compiler/placement/out_of_memory.h"
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_outfeed.h"
 #include "replica/coordinator/launcher_reporter.h"
@@ -31,7 +32,9 @@
 #include "replica/instance/host_weights.h"
 #include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"
+#include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
+#include "replica/ops/dnnl/numerics.h"
 
 namespace poprun {
 namespace {
@@ -197,7 +200,9 @@ class Instance {
     POPRUN_TRY(receive_model());
     POPRUN_ASSIGN(CompileOptions options,
                   compile_options(reply_.config(), reply_.dataset(), onnx_));
-    POPRUN_ASSIGN(Program program, compile(options));
+    POPRUN_ASSIGN(Program program, plan_program(options));
+    POPRUN_TRY(check_fits(
+        program, [&] { return memory_advice(program, reply_.config(), reply_.dataset(), onnx_); }));
     if (onnx_ != nullptr) {
       POPRUN_ASSIGN(initial_weights_, onnx_->weights());
     }
@@ -211,7 +216,7 @@ class Instance {
       }
       if (!match.absent.empty() && !policy.model_has_weights) {
         options.initialised_here = match.absent;
-        POPRUN_ASSIGN(program, compile(options));
+        POPRUN_ASSIGN(program, plan_program(options));
       }
     }
     add_notes(onnx_.get(), program);
@@ -331,6 +336,16 @@ Status check_room_for_mpi() {
                              static_cast<std::uint32_t>(processes));
 }
 
+/// With what this instance computes with.
+proto::JoinRequest join_request() {
+  const Numerics numerics = numerics_here();
+  proto::JoinRequest request;
+  request.mutable_cpu_isas()->Assign(numerics.cpu_isas.begin(), numerics.cpu_isas.end());
+  request.set_onednn_version(numerics.onednn_version);
+  request.set_libm_digest(numerics.libm_digest);
+  return request;
+}
+
 int run() {
   const auto environment = read_instance_environment();
   if (!environment) {
@@ -346,7 +361,7 @@ int run() {
   double joined_at = 0;
   std::promise<void> mpi_runs;
   auto joining = std::async(std::launch::async, [&, mpi = mpi_runs.get_future()] {
-    auto reply = client.join(kJoinTimeoutSeconds);
+    auto reply = client.join(kJoinTimeoutSeconds, join_request());
     joined_at = now_seconds();
     if (!reply) {
       log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),

@@ -3,10 +3,10 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "hostio/datasets/augmentation.h"
 #include "hostio/datasets/dataset.h"
+#include "replica/base/nearest.h"
 
 namespace poprun::hostio {
 
@@ -52,8 +52,8 @@ Result<const DatasetFamily*> family_of(const Source& source) {
       return &family();
     }
   }
-  return fail(ErrorCode::kUsage, fmt::format("no dataset source \"{}\"; available: {}", source.text,
-                                             fmt::join(dataset_forms(), ", ")));
+  return fail(ErrorCode::kUsage, fmt::format("unknown dataset source \"{}\"; {}", source.text,
+                                             suggestion(source.text, dataset_forms())));
 }
 
 }  // namespace

@@ -75,8 +75,8 @@ Status check_model(Options& options) {
                             named ? "name" : model.sizes().begin()->first));
   }
   if (model.dropout() > 0) {
-    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: an ONNX model drops what its "
-                                               "Dropout nodes say; leave it out",
+    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: an ONNX model takes its "
+                                               "dropout from its Dropout nodes; leave it out",
                                                model.dropout()));
   }
   model.set_name(std::filesystem::path(model.onnx()).filename().string());

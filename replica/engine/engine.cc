@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kScratchAlignment = 64;
 
-/// Adds the time it lives to a counter.
+/// Adds its lifetime to a counter.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}
@@ -133,8 +133,8 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
     signature.outputs.push_back(types_.at(tensor));
     prepared.operands.outputs.push_back(images_->of(tensor).data());
   }
-  // What is updated in place, weights above all, is checked by who reads it: that costs no further
-  // pass over it. Steps that only move numbers make none that are not finite.
+  // Tensors updated in place, mostly weights, are checked by their readers, which saves a pass over
+  // them. Steps that only move numbers cannot make any that are not finite.
   for (const std::uint32_t tensor : execute.outputs()) {
     if (prepared.step->cost().flops() > 0 &&
         std::ranges::find(execute.inputs(), tensor) == execute.inputs().end()) {
@@ -151,7 +151,7 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
 Status Engine::prepare_action(Prepared& prepared) {
   const MachineOperation* operation = find_machine_operation(*prepared.step);
   if (operation == nullptr) {
-    return fail(ErrorCode::kBug, fmt::format("step {} of the Program does nothing that exists",
+    return fail(ErrorCode::kBug, fmt::format("step {} of the Program is of an unknown kind",
                                              prepared.step->number()));
   }
   POPRUN_ASSIGN(prepared.action, operation->prepare(*prepared.step, *this));
@@ -286,7 +286,7 @@ Status Engine::fail_not_finite(std::uint32_t tensor, const NotFinite& found,
                                std::string_view what) const {
   const proto::Tensor& named = program_.tensors(static_cast<int>(tensor));
   const char* remedy = named.role() == proto::ROLE_STREAM
-                           ? "the data has it; repair data.source"
+                           ? "the value comes from the data; repair data.source"
                            : "lower the learning rate, clip the gradients (training.clip-norm), or "
                              "with half precision scale the loss (training.loss-scaling = auto)";
   return fail(ErrorCode::kData,

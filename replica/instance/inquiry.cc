@@ -13,6 +13,7 @@
 #include "replica/compiler/placement/out_of_memory.h"
 #include "replica/instance/host_weights.h"
 #include "replica/instance/job.h"
+#include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
 #include "replica/models/model.h"
 
@@ -130,7 +131,7 @@ void describe_memory(const Program& program, std::string& text) {
             fmt::format("{} peak of {}, {} always live, planned", mebibytes_text(memory.peak()),
                         mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live())));
     if (memory.peak() > 0) {
-      add_row(text, "  most is live", "at " + worst_place(program, ipu));
+      add_row(text, "  peak", "at " + worst_place(program, ipu));
     }
   }
 }
@@ -154,7 +155,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   text += "# compiled\n";
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));
-  POPRUN_TRY(check_fits(program, options.micro_batch_size));
+  POPRUN_TRY(check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); }));
   POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
   POPRUN_ASSIGN(const WeightMatch weights, match_weights_of(job, program));
   if (!weights.absent.empty() && !weights_policy(config).model_has_weights) {
@@ -222,11 +223,11 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   if (arguments.size() == 1 && arguments[0] == "--list-models") {
     return list_models();
   }
-  return {"",
-          fail(ErrorCode::kUsage,
-               fmt::format("'{}' is no question for poprun-emu-replica; there are: --list-models, "
-                           "--compile, --check-model",
-                           fmt::join(arguments, " ")))};
+  return {"", fail(ErrorCode::kUsage,
+                   fmt::format(
+                       "'{}' is not a question to poprun-emu-replica; available: --list-models, "
+                       "--compile, --check-model",
+                       fmt::join(arguments, " ")))};
 }
 
 }  // namespace poprun

@@ -205,7 +205,7 @@ Status translate(Node& node) {
   const bool branches = node.op() == "If";
   const Translator* translator = find_translator(node.op());
   if (translator == nullptr && !branches) {
-    return node.unsupported("an operator that no translator knows");
+    return node.unsupported("an unknown operator");
   }
   const std::size_t needed = branches ? 1 : translator->inputs;
   for (std::size_t i = 0; i < needed; ++i) {

@@ -6,17 +6,17 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
-/// Rows of a tensor by their numbers: embeddings are gathered from their table on axis 0.
+/// Selects rows of a tensor by index; embeddings are gathered from their table on axis 0.
 ///
-///   S  batch dimensions, taken as one    O  dimensions before the axis    A  size of the axis
-///   P  indices of one batch item         R  dimensions behind the axis: one row
+///   S  batch dimensions, flattened       O  dimensions before the axis    A  size of the axis
+///   P  indices per batch item            R  dimensions after the axis: one row
 ///
 ///   gather(x [S,O,A,R], indices i32[S,P]) axis=. batch_dims=. outside="zeros"  ->  y [S,O,P,R]
 ///
-/// x's first `batch_dims` dimensions (0 where left out, at most axis) go with those of the indices.
-/// An index below zero counts from the end, as NumPy's do. Indices come from data: one outside
-/// [-A, A) reads a row of zeros, receives no gradient, and is reported, which ends the job; with
-/// outside="zeros", as labels that do not count need it, it is not reported.
+/// x's first `batch_dims` dimensions (default 0, at most axis) correspond to those of the indices.
+/// A negative index counts from the end, as in NumPy. Indices come from data: one outside [-A, A)
+/// reads a row of zeros, receives no gradient, and is reported, which ends the job; with
+/// outside="zeros", for labels that do not count, it is not reported.
 namespace poprun {
 namespace {
 
@@ -47,7 +47,7 @@ Sizes sizes_of(const Shape& x, const Shape& indices, const Attributes& attribute
           .R = product(x, axis + 1, static_cast<std::int64_t>(x.size()))};
 }
 
-/// y's shape, where x and the indices fit.
+/// Sets y's shape if x and the indices fit.
 bool shape_of(const Shape& x, const TensorType& indices, const Attributes& attributes, Shape& y) {
   if (indices.data != DataType::kI32 || indices.layout != Layout::kRowMajor ||
       !attributes.has("axis")) {
@@ -128,9 +128,9 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base with each
-/// row of dy added to the row it was gathered from, in the order of the indices. base may be left
-/// out and is then 0; it is what other uses of a table contribute, as a tied decoder.
+/// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with
+/// each row of dy added to the row it was gathered from, in index order. base defaults to 0; it
+/// holds the contributions of other uses of the table, such as a tied decoder.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||

@@ -33,8 +33,8 @@ using testing::write_images;
 using Clock = std::chrono::steady_clock;
 using Batches = std::vector<std::vector<std::string>>;
 
-/// A TCP port that accepts connections, through the kernel, and never says a word: what a server
-/// under SIGSTOP looks like.
+/// A TCP port on which the kernel accepts connections and nobody ever answers, like a server under
+/// SIGSTOP.
 class SilentPort {
  public:
   SilentPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -67,7 +67,7 @@ class HostStreamTest : public ::testing::Test {
     restart();
   }
 
-  /// Another server, on the port of the one before.
+  /// Starts another server on the previous one's port.
   void restart() {
     server_.reset();
     store_ = std::make_unique<DatasetStore>();
@@ -161,7 +161,8 @@ TEST_F(HostStreamTest, PadsTheLastEvaluationBatchAndEnds) {
   EXPECT_THAT(beyond.error().message, HasSubstr("batch 2 was asked for"));
 }
 
-// The last credits meet a server that has ended the call already; the last batch must still arrive.
+// The last credits reach a server that has already ended the call; the last batch must still
+// arrive.
 TEST_F(HostStreamTest, BringsTheLastEvaluationBatchHoweverTheCallEnds) {
   HostStreamOptions narrow = options(proto::SPLIT_TEST);
   narrow.selection.set_replica_count(2);
@@ -350,7 +351,7 @@ TEST_F(HostStreamTest, CarriesBatchesBeyondTheDefaultMessageLimit) {
   EXPECT_EQ(batches[0][0].size(), 6'000'000U);
 }
 
-/// The protocol itself, by a client that counts.
+/// The protocol itself, tested by a counting client.
 class CreditTest : public HostStreamTest {
  protected:
   CreditTest() : stub_(grpc::CreateChannel(address(), grpc::InsecureChannelCredentials())) {
@@ -385,7 +386,7 @@ TEST_F(CreditTest, TheServerSendsNoMoreThanGranted) {
     ASSERT_TRUE(stream_->Read(&batch));
     EXPECT_EQ(batch.sequence(), sequence);
   }
-  EXPECT_FALSE(stream_->Read(&batch));  // The call's deadline comes, no sixth batch.
+  EXPECT_FALSE(stream_->Read(&batch));  // The call's deadline passes without a sixth batch.
   EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
@@ -401,7 +402,7 @@ TEST_F(CreditTest, TheServerRefusesASecondOpen) {
 }
 
 TEST_F(HostStreamTest, FetchesAheadAsManyBatchesAsItMayAndNoMore) {
-  // With the server gone, what was fetched ahead is all that is left.
+  // With the server gone, only prefetched batches are left.
   HostStreamOptions ahead = options();
   ahead.prefetch_batches = 6;
   ahead.timeout = 800ms;
@@ -413,7 +414,7 @@ TEST_F(HostStreamTest, FetchesAheadAsManyBatchesAsItMayAndNoMore) {
   while (stream->next()) {
     ++left;
   }
-  // One was taken, so five or, with its credit granted again, six.
+  // One was taken, so five are left or, if its credit was granted again, six.
   EXPECT_GE(left, 5);
   EXPECT_LE(left, 6);
 }

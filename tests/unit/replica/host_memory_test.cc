@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
-/// A folder with the files of proc and sys that a case needs.
+/// A folder with the files of /proc and /sys that a case needs.
 class HostMemoryTest : public ::testing::Test {
  protected:
   void write(const std::string& path, const std::string& text) const {
@@ -44,7 +44,7 @@ TEST_F(HostMemoryTest, IsWhatTheMachineHasWithItsSwap) {
   EXPECT_THAT(free_memory(root_)->source, HasSubstr("MemAvailable"));
 }
 
-// The group has no limit, the one above it 8 GiB, of which 5 are taken, 2 of them by caches.
+// The group has no limit; the one above it has 8 GiB, of which 5 are taken, 2 of them by caches.
 TEST_F(HostMemoryTest, IsWhatTheTightestGroupOfVersion2Leaves) {
   machine();
   write("/proc/self/cgroup", "0::/pod/container\n");

@@ -1,4 +1,4 @@
-/// ONNX models built here, imported, compiled and run, against results worked out by hand.
+/// ONNX models built here, imported, compiled and run, against results computed by hand.
 
 #include <cmath>
 #include <cstring>
@@ -52,7 +52,7 @@ TEST(Onnx, APerceptronGivesWhatItsFormulaGives) {
 }
 
 TEST(Onnx, ShapeArithmeticIsKnownAtImport) {
-  // Reshape to [Shape(x)[0], -1], as exporters write a flattening.
+  // Reshape to [Shape(x)[0], -1], which is how exporters write a flattening.
   OnnxBuilder b;
   b.input("x", {-1, 2, 3}).output("y", {-1, 6});
   b.integers("zero", {}, {0}).integers("axes", {1}, {0}).integers("rest", {1}, {-1});
@@ -88,7 +88,7 @@ TEST(Onnx, ASliceWithAStepBelowZeroReverses) {
 
 constexpr std::int32_t kInt64 = ::onnx::TensorProto::INT64;
 
-/// The output of one node on integers x [2,3] and `more`, with what `set` adds to the node.
+/// The output of one node on integers x [2,3] and `more`, after `set` has completed the node.
 Constant of_integers(const std::string& op, const OnnxBuilder& more,
                      const std::vector<std::string>& inputs, const Shape& shape,
                      const std::function<void(::onnx::NodeProto&)>& set = nullptr) {
@@ -163,7 +163,7 @@ TEST(Onnx, AResponseOfAMatrixIsNormalisedOverItsColumns) {
 }
 
 TEST(Onnx, VolumesArePooled) {
-  // Depths 0 and 1 are 1 to 4 and 5 to 8; padding before them counts in no mean.
+  // Depths 0 and 1 are 1 to 4 and 5 to 8; padding before them does not count in any mean.
   for (const bool mean : {false, true}) {
     OnnxBuilder b;
     b.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 2, 1, 1});
@@ -178,7 +178,7 @@ TEST(Onnx, VolumesArePooled) {
 }
 
 TEST(Onnx, PaddingBehindTheLastWindowMayBeAsWideAsOne) {
-  OnnxBuilder b;  // How ceil_mode is spelled before opset 10.
+  OnnxBuilder b;  // This is how ceil_mode was spelled before opset 10.
   b.input("x", {1, 1, 4}).output("y", {1, 1, 2});
   auto& node = b.node("MaxPool", {"x"}, {"y"});
   OnnxBuilder::set_integers(node, "kernel_shape", {2});
@@ -295,7 +295,7 @@ TEST(Onnx, BytesThatAreNoModelAreRefusedAsData) {
   EXPECT_EQ(model.error().code, ErrorCode::kData);
 }
 
-/// The job's model on a batch of three, as a graph.
+/// The graph of the job's model on a batch of three.
 struct Built {
   Graph graph;
   Status status;
@@ -395,7 +395,7 @@ TEST(OnnxJob, ABatchSizeWrittenIntoReshapesFollowsTheData) {
 }
 
 TEST(OnnxJob, TheMeanSquaredErrorIsFloatInHalfPrecision) {
-  // A half holds neither the label 3,001 nor as many rows.
+  // A half can represent neither the label 3,001 nor that many rows.
   constexpr std::int64_t kRows = 3001;
   OnnxBuilder b;
   b.input("x", {-1, 1}).output("y", {-1, 1});
@@ -422,7 +422,7 @@ TEST(OnnxJob, TheMeanSquaredErrorIsFloatInHalfPrecision) {
   EXPECT_EQ(runner.floats(graph.find("loss.count"))[0], 3001.0F);
 }
 
-/// A Dropout with a mask, and a matrix product.
+/// A Dropout with a mask output, and a matrix product.
 OnnxBuilder dropper() {
   OnnxBuilder b;
   b.input("x", {1, 2}).output("y", {1, 2});
