@@ -142,6 +142,7 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
     }
   }
   prepared.operands.moment = &moment_;
+  prepared.operands.stray = &stray_;
   prepared.kernel = prepare_kernel(*op, signature);
   scratch_size_ = std::max(scratch_size_, prepared.kernel->scratch());
   return {};
@@ -215,10 +216,13 @@ Status Engine::repeat(Prepared& prepared) {
 
 Status Engine::execute(Prepared& prepared) {
   prepared.kernel->run(prepared.operands);
+  const proto::Execute& step = prepared.step->execute();
+  if (stray_) {
+    return fail_stray(step);
+  }
   if (!options_.check_finite) {
     return {};
   }
-  const proto::Execute& step = prepared.step->execute();
   for (const std::uint32_t tensor : prepared.checked) {
     const auto found = find_not_finite(types_.at(tensor), images_->of(tensor));
     if (found && !(found->what == kInfinity && takes_extremes(step, types_.at(tensor).data))) {
@@ -232,6 +236,22 @@ Status Engine::execute(Prepared& prepared) {
     }
   }
   return {};
+}
+
+/// Operators that take indices take them as input 1, into input 0.
+Status Engine::fail_stray(const proto::Execute& step) const {
+  const auto name = [&](int input) {
+    const auto id = step.inputs(input);
+    return fmt::format("'{}' {}", program_.tensors(static_cast<int>(id)).name(),
+                       to_text(types_.at(id)));
+  };
+  return fail(ErrorCode::kData,
+              fmt::format("index {} in element {} of {} is out of range for {} '{}', which takes "
+                          "{} to {} of {}, in step {} on replica {}; repair the data, or the model "
+                          "that computes the index",
+                          stray_->index, stray_->element, name(1), step.operation(),
+                          program_.tensors(static_cast<int>(step.outputs(0))).name(), -stray_->size,
+                          stray_->size - 1, name(0), moment_.step + 1, moment_.replica));
 }
 
 HostTensor Engine::tensor(std::uint32_t id) const {

@@ -128,6 +128,7 @@ class Engine final : private Machine {
   Status run_step(Prepared& prepared);
   Status repeat(Prepared& prepared);
   Status execute(Prepared& prepared);
+  Status fail_stray(const proto::Execute& step) const;
 
   [[nodiscard]] HostTensor tensor(std::uint32_t id) const override;
   [[nodiscard]] Communicator& communicator() override { return communicator_; }
@@ -157,6 +158,7 @@ class Engine final : private Machine {
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.
   Moment moment_;
+  std::optional<StrayIndex> stray_;  ///< Of the operator that ran last.
   StepObserver* observer_ = nullptr;
   bool last_round_ = true;  ///< Whether this is the last round of the running repeat.
   proto::Cost device_cost_;

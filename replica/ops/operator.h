@@ -37,6 +37,13 @@ struct Moment {
   std::uint32_t replica = 0;
 };
 
+/// An index that is out of range.
+struct StrayIndex {
+  std::int64_t index = 0;
+  std::int64_t size = 0;     ///< Of the indexed dimension: -size to size - 1 are in range.
+  std::int64_t element = 0;  ///< Its place in the tensor of indices.
+};
+
 /// The addresses of one use's tensors, at multiples of 64 bytes. They stay the same for the life of
 /// an engine.
 struct Operands {
@@ -44,12 +51,18 @@ struct Operands {
   std::vector<std::byte*> outputs;
   std::byte* scratch = nullptr;  ///< Kernel::scratch() bytes, 64-byte aligned, undefined contents.
   const Moment* moment = nullptr;
+  std::optional<StrayIndex>* stray = nullptr;  ///< Takes the first one of a run; null: nobody asks.
 
   [[nodiscard]] const float* input_f32(std::size_t i) const {
     return reinterpret_cast<const float*>(inputs[i]);  // NOLINT: bytes of an f32 tensor.
   }
   [[nodiscard]] float* output_f32(std::size_t i) const {
     return reinterpret_cast<float*>(outputs[i]);  // NOLINT: bytes of an f32 tensor.
+  }
+  void report(const StrayIndex& found) const {
+    if (stray != nullptr && !*stray) {
+      *stray = found;
+    }
   }
 };
 

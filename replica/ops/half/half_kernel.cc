@@ -189,6 +189,7 @@ class HalfKernel final : public Kernel {
     Operands own;
     own.scratch = operands.scratch + claimed_;
     own.moment = operands.moment;
+    own.stray = operands.stray;
     return own;
   }
 

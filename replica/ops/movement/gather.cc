@@ -11,11 +11,12 @@
 ///   S  batch dimensions, flattened       O  dimensions before the axis    A  size of the axis
 ///   P  indices per batch item            R  dimensions after the axis: one row
 ///
-///   gather(x [S,O,A,R], indices i32[S,P]) axis=. batch_dims=.  ->  y [S,O,P,R]
+///   gather(x [S,O,A,R], indices i32[S,P]) axis=. batch_dims=. outside="zeros"  ->  y [S,O,P,R]
 ///
 /// x's first `batch_dims` dimensions (default 0, at most axis) correspond to those of the indices.
 /// A negative index counts from the end, as in NumPy. Indices come from data: one outside [-A, A)
-/// reads a row of zeros and receives no gradient, and nothing out of bounds is touched.
+/// reads a row of zeros, receives no gradient, and is reported, which ends the job; with
+/// outside="zeros", for labels that do not count, it is not reported.
 namespace poprun {
 namespace {
 
@@ -77,16 +78,23 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{TensorType{DataType::kF32, y, {}}};
 }
 
-/// Calls visit(row of y, row of x) for every index, or visit(row of y, -1) if it is out of range.
+constexpr std::int64_t kOutside = -1;
+
+/// Calls visit(row of y, row of x or kOutside, place of the index) for every index.
 template <typename Visit>
 void for_each_index(const Sizes& z, const std::int32_t* indices, Visit visit) {
   for (std::int64_t so = 0; so < z.S * z.O; ++so) {
-    const std::int32_t* own = indices + so / z.O * z.P;
+    const std::int64_t first = so / z.O * z.P;
     for (std::int64_t p = 0; p < z.P; ++p) {
-      const std::int64_t index = own[p] < 0 ? own[p] + z.A : own[p];
-      visit(so * z.P + p, index < 0 || index >= z.A ? -1 : so * z.A + index);
+      const std::int64_t given = indices[first + p];
+      const std::int64_t index = given < 0 ? given + z.A : given;
+      visit(so * z.P + p, index < 0 || index >= z.A ? kOutside : so * z.A + index, first + p);
     }
   }
+}
+
+bool reports(const Attributes& attributes) {
+  return !attributes.has("outside") || attributes.text("outside") != "zeros";
 }
 
 const std::int32_t* indices_of(const Operands& t, std::size_t input) {
@@ -94,17 +102,21 @@ const std::int32_t* indices_of(const Operands& t, std::size_t input) {
 }
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
-  return make_kernel(
-      [z = sizes_of(s.inputs[0].shape, s.inputs[1].shape, s.attributes)](const Operands& t) {
-        const auto bytes = static_cast<std::size_t>(z.R) * sizeof(float);
-        for_each_index(z, indices_of(t, 1), [&](std::int64_t to, std::int64_t from) {
-          if (from < 0) {
-            std::fill_n(t.output_f32(0) + to * z.R, z.R, 0.0F);
-          } else {
-            std::memcpy(t.output_f32(0) + to * z.R, t.input_f32(0) + from * z.R, bytes);
-          }
-        });
-      });
+  return make_kernel([z = sizes_of(s.inputs[0].shape, s.inputs[1].shape, s.attributes),
+                      report = reports(s.attributes)](const Operands& t) {
+    const std::int32_t* indices = indices_of(t, 1);
+    const auto bytes = static_cast<std::size_t>(z.R) * sizeof(float);
+    for_each_index(z, indices, [&](std::int64_t to, std::int64_t from, std::int64_t at) {
+      if (from != kOutside) {
+        std::memcpy(t.output_f32(0) + to * z.R, t.input_f32(0) + from * z.R, bytes);
+        return;
+      }
+      std::fill_n(t.output_f32(0) + to * z.R, z.R, 0.0F);
+      if (report) {
+        t.report({.index = indices[at], .size = z.A, .element = at});
+      }
+    });
+  });
 }
 
 /// Rows move between tiles; the table does not.
@@ -146,8 +158,8 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
     } else {
       std::fill_n(t.output_f32(0), n, 0.0F);
     }
-    for_each_index(z, indices_of(t, 1), [&](std::int64_t from, std::int64_t to) {
-      if (to >= 0) {
+    for_each_index(z, indices_of(t, 1), [&](std::int64_t from, std::int64_t to, std::int64_t) {
+      if (to != kOutside) {
         add_row(t.input_f32(0) + from * z.R, t.output_f32(0) + to * z.R, z.R);
       }
     });

@@ -21,9 +21,10 @@
 ///       ->  x, with the elements (rows) that a gather would read replaced by those of updates, or
 ///           increased by them, in the order of updates
 ///
-/// A negative index counts from the end. Indices come from data: a place outside x reads zeros, and
-/// updates to it are dropped. With "none", a place that is named twice gets the last update, and
-/// the gradient treats each of its updates as the last one.
+/// A negative index counts from the end. Indices come from data: a place outside x reads zeros,
+/// updates to it are dropped, and its index is reported, which ends the job. With "none", a place
+/// that is named twice gets the last update, and the gradient treats each of its updates as the
+/// last one.
 namespace poprun {
 namespace {
 
@@ -34,21 +35,27 @@ struct Places {
   std::vector<std::int64_t> sizes;    ///< [q], sizes of the indexed dimensions.
   std::vector<std::int64_t> strides;  ///< [q], in elements.
 
-  /// Calls visit(row of y or updates, offset in x), with a negative offset for places outside x.
+  /// Calls visit(row of y or updates, offset in x) for the indices, which are input 1, with a
+  /// negative offset for places outside x.
   template <typename Visit>
-  void for_each(const std::byte* operand, Visit visit) const {
-    const auto* indices = reinterpret_cast<const std::int32_t*>(operand);  // NOLINT: i32 tensor.
+  void for_each(const Operands& t, Visit visit) const {
+    const auto* indices =
+        reinterpret_cast<const std::int32_t*>(t.inputs[1]);  // NOLINT: i32 tensor.
     for (std::size_t p = 0; p < bases.size(); ++p) {
-      visit(static_cast<std::int64_t>(p), offset(p, indices + p * sizes.size()));
+      visit(static_cast<std::int64_t>(p), offset(p, indices, t));
     }
   }
 
  private:
-  [[nodiscard]] std::int64_t offset(std::size_t p, const std::int32_t* indices) const {
+  [[nodiscard]] std::int64_t offset(std::size_t p, const std::int32_t* indices,
+                                    const Operands& t) const {
     std::int64_t at = bases[p];
     for (std::size_t j = 0; j < sizes.size(); ++j) {
-      const std::int64_t index = indices[j] < 0 ? indices[j] + sizes[j] : indices[j];
+      const std::size_t element = p * sizes.size() + j;
+      const std::int64_t given = indices[element];
+      const std::int64_t index = given < 0 ? given + sizes[j] : given;
       if (index < 0 || index >= sizes[j]) {
+        t.report({.index = given, .size = sizes[j], .element = static_cast<std::int64_t>(element)});
         return -1;
       }
       at += index * strides[j];
@@ -175,7 +182,7 @@ template <typename Way>
 std::unique_ptr<Kernel> gather_numerics(const Signature& s) {
   return make_kernel(
       [places = Way::places(s.inputs[0], s.inputs[1], s.attributes)](const Operands& t) {
-        places.for_each(t.inputs[1], [&](std::int64_t row, std::int64_t from) {
+        places.for_each(t, [&](std::int64_t row, std::int64_t from) {
           float* y = t.output_f32(0) + row * places.R;
           if (from < 0) {
             std::fill_n(y, places.R, 0.0F);
@@ -216,7 +223,7 @@ std::unique_ptr<Kernel> scatter_numerics(const Signature& s) {
                       bytes = static_cast<std::size_t>(s.inputs[0].bytes().count()),
                       add = adds(s.attributes)](const Operands& t) {
     std::memcpy(t.outputs[0], t.inputs[0], bytes);
-    places.for_each(t.inputs[1], [&](std::int64_t row, std::int64_t to) {
+    places.for_each(t, [&](std::int64_t row, std::int64_t to) {
       if (to < 0) {
         return;
       }

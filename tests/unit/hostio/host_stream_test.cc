@@ -333,11 +333,12 @@ TEST_F(HostStreamTest, RefusesASelectionThatCanNeverWork) {
 
 TEST_F(HostStreamTest, RefusesABatchThatNoMessageHolds) {
   HostStreamOptions bad = options(proto::SPLIT_TEST);
-  bad.selection.set_micro_batch_size(8'000'000);
+  bad.selection.set_micro_batch_size(120'000'000);
   const auto batch = open_host_stream(bad)->next();
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(batch.error().message, HasSubstr("has 80000000 bytes, a message holds 67108864"));
+  EXPECT_THAT(batch.error().message,
+              HasSubstr("at most 1024.0 MiB; use a smaller data.micro-batch-size"));
 }
 
 TEST_F(HostStreamTest, CarriesBatchesBeyondTheDefaultMessageLimit) {
@@ -429,10 +430,52 @@ TEST_F(HostStreamTest, NamesAPortThatIsInUse) {
 }
 
 TEST_F(HostStreamTest, NamesAnAddressThatIsNotOfThisHost) {
-  const auto server = Server::start({.bind = "192.0.2.1", .port = 0, .token = ""}, *store_);
+  const auto server = Server::start({.bind = "192.0.2.1", .port = 0, .token = "secret"}, *store_);
   ASSERT_FALSE(server);
   EXPECT_EQ(server.error().code, ErrorCode::kUsage);
   EXPECT_THAT(server.error().message, AllOf(HasSubstr("192.0.2.1"), HasSubstr("--bind")));
+}
+
+TEST_F(HostStreamTest, ListensBeyondThisHostWithATokenOnly) {
+  for (const char* all : {"0.0.0.0", "[::]", "192.0.2.1"}) {
+    const auto server = Server::start({.bind = all, .port = 0, .token = ""}, *store_);
+    ASSERT_FALSE(server) << all;
+    EXPECT_EQ(server.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(server.error().message, AllOf(HasSubstr(all), HasSubstr("POPRUN_EMU_TOKEN")));
+  }
+  for (const char* own : {"127.0.0.1", "127.0.0.2", "localhost"}) {
+    EXPECT_TRUE(Server::start({.bind = own, .port = 0, .token = ""}, *store_)) << own;
+  }
+  EXPECT_TRUE(Server::start({.bind = "0.0.0.0", .port = 0, .token = "secret"}, *store_));
+}
+
+TEST_F(HostStreamTest, ServesTheFilesAndSourcesThatItWasStartedForAlone) {
+  const TemporaryFolder other;
+  write_images(other, "train", 40, 0);
+  write_images(other, "t10k", 10, 50);
+  const std::string inside = "idx:" + folder_.path().string();
+  const std::string outside = "idx:" + other.path().string();
+  StoreLimits limits;
+  limits.files = *FileScope::below(folder_.path());
+  DatasetStore store(limits);
+  const auto server = Server::start({.bind = "127.0.0.1", .port = 0, .token = token_}, store);
+  ASSERT_TRUE(server);
+  const std::string address = fmt::format("127.0.0.1:{}", (*server)->port());
+  EXPECT_TRUE(describe(address, token_, inside, 10s));
+  const auto refused = describe(address, token_, outside, 10s);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(refused.error().message, AllOf(HasSubstr(other.path()), HasSubstr("--root")));
+
+  HostStreamOptions direct = options();
+  direct.address = address;
+  direct.selection.set_source(outside);
+  EXPECT_FALSE(open_host_stream(direct)->next()) << "without describing it first";
+
+  limits.sources = {outside};
+  DatasetStore named(limits);
+  EXPECT_TRUE(named.describe(outside + "?augment=flip"));
+  EXPECT_TRUE(named.load(outside + "?augment=flip"));
 }
 
 }  // namespace

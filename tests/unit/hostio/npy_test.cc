@@ -371,6 +371,14 @@ TEST_F(Archive, NamesDamage) {
   EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
               HasSubstr("not a zip archive"));
   EXPECT_THAT(complaint("npz:/nowhere/a.npz"), HasSubstr("No such file"));
+  const Bytes bomb(Bytes::size_type{16} << 20, 0);
+  Bytes images = testing::npy_bytes("|u1", "(10, 28, 28)", Bytes(7840));
+  images.insert(images.end(), bomb.begin(), bomb.end());
+  bytes = zip_bytes(
+      {{"x_train.npy", images}, {"y_train.npy", testing::npy_bytes("|u1", "(10,)", Bytes(10))}},
+      true);
+  EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
+              HasSubstr("needed 7840 bytes for uint8 [10, 28, 28], had 16785056"));
 }
 
 TEST_F(Archive, MayAlsoBeAFolderOrSingleFiles) {

@@ -228,7 +228,8 @@ TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
   EXPECT_EQ(
       refusal([](auto& tensors) { tensors.RemoveLast(); }),
       "model.initial-weights: the model needs 'fc2.weight' [10,128], the file has none of that "
-      "name");
+      "name (1 of 8 weights missing); available: a name that the model lacks; "
+      "model.initial-weights-partial = true keeps the initialisation of what is missing");
   EXPECT_EQ(refusal([](auto& tensors) { tensors.rbegin()->mutable_shape()->SwapElements(0, 1); }),
             "model.initial-weights: the model needs 'fc2.weight' [10,128], the file has [128,10]");
   EXPECT_THAT(refusal([](auto& tensors) { tensors.rbegin()->set_type("i64"); }),

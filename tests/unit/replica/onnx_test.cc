@@ -198,19 +198,76 @@ TEST(Onnx, PlacesOfAConstantsElementsAreKnown) {
   EXPECT_THAT(y[0].all_integers(), ElementsAre(0, 1, 1, 2));
 }
 
+/// An operator on x [4,5] whose indices are known.
+OnnxBuilder indexed(const std::string& op, const std::vector<std::int64_t>& shape,
+                    const std::vector<std::int64_t>& indices) {
+  OnnxBuilder b(16);
+  b.input("x", {4, 5}).output("y", {});
+  b.integers("i", shape, indices);
+  const bool scatters = op.starts_with("Scatter");
+  if (scatters) {
+    b.weight("u", op == "ScatterND" ? std::vector<std::int64_t>{1, 5} : shape,
+             std::vector<float>(op == "ScatterND" ? 5 : 2, 1.0F));
+  }
+  b.node(op,
+         scatters ? std::vector<std::string>{"x", "i", "u"} : std::vector<std::string>{"x", "i"},
+         {"y"})
+      .set_name("node");
+  return b;
+}
+
+TEST(Onnx, KnownIndicesOutOfRangeAreRefusedWithNodeIndexAndRange) {
+  const std::vector<Constant> x = {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5})};
+  EXPECT_EQ(refusal(indexed("Gather", {2}, {0, 4}), x),
+            "Gather 'node': index 4 in element 1 of 'i' is out of range; needed -4 to 3");
+  EXPECT_EQ(refusal(indexed("Gather", {1}, {-5}), x),
+            "Gather 'node': index -5 in element 0 of 'i' is out of range; needed -4 to 3");
+  EXPECT_EQ(refusal(indexed("GatherElements", {1, 2}, {3, -6}), x),
+            "GatherElements 'node': index -6 in element 1 of 'i' is out of range; needed -4 to 3");
+  EXPECT_EQ(refusal(indexed("GatherND", {1, 2}, {3, 5}), x),
+            "GatherND 'node': index 5 in element 1 of 'i' is out of range; needed -5 to 4");
+  EXPECT_EQ(refusal(indexed("ScatterElements", {1, 2}, {0, 9}), x),
+            "ScatterElements 'node': index 9 in element 1 of 'i' is out of range; needed -4 to 3");
+  EXPECT_EQ(refusal(indexed("ScatterND", {1, 1}, {4}), x),
+            "ScatterND 'node': index 4 in element 0 of 'i' is out of range; needed -4 to 3");
+  for (const char* op : {"Gather", "GatherND", "ScatterND"}) {
+    EXPECT_EQ(refusal(indexed(op, {1, 1}, {-4}), x), "accepted") << op;
+  }
+}
+
+TEST(Onnx, AnIndexOfTheDataOutOfRangeEndsTheRun) {
+  OnnxBuilder b;
+  b.input("x", {4, 5}).input("i", {3}, ::onnx::TensorProto::INT64).output("y", {3, 5});
+  b.node("Gather", {"x", "i"}, {"y"});
+  const std::string why = refusal(b, {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5}),
+                                      Constant::of_integers({0, 3, 7}, {3})});
+  EXPECT_THAT(why, HasSubstr("index 7 in element 2 of 'i' i32[3] is out of range for gather 'y', "
+                             "which takes -4 to 3 of 'x' f32[4,5]"));
+}
+
+TEST(Onnx, AGraphWithoutOutputsIsRefusedAsData) {
+  OnnxBuilder b;
+  b.input("x", {2});
+  b.node("Relu", {"x"}, {"y"});
+  const auto model = OnnxModel::parse(b.bytes());
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code, ErrorCode::kData);
+  EXPECT_THAT(model.error().message, HasSubstr("no outputs"));
+}
+
 TEST(Onnx, WhatANodeCannotDoIsNamedWithWhatIsThere) {
   OnnxBuilder conv;
   conv.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 2, 2, 2}).weight("w", {1, 1, 1, 1, 1}, {1});
   conv.node("Conv", {"x", "w"}, {"y"});
   EXPECT_THAT(refusal(conv, {Constant::of_reals(std::vector<float>(8), {1, 1, 2, 2, 2})}),
-              HasSubstr("Conv 'y': not supported: an input of rank 5; there are sequences"));
+              HasSubstr("Conv 'y': not supported: an input of rank 5; available: sequences"));
   OnnxBuilder pad(10);
   pad.input("x", {2}).output("y", {4});
   auto& node = pad.node("Pad", {"x"}, {"y"});
   OnnxBuilder::set_integers(node, "pads", {1, 1});
   OnnxBuilder::set_text(node, "mode", "wrap");
   EXPECT_THAT(refusal(pad, {Constant::of_reals({1, 2}, {2})}),
-              HasSubstr("Pad 'y': not supported: mode = wrap; there are constant, reflect, edge"));
+              HasSubstr("Pad 'y': not supported: mode = wrap; available: constant, reflect, edge"));
 }
 
 TEST(Onnx, AnOperatorThatIsMissingIsNamedWithThoseThatAreThere) {
@@ -375,17 +432,33 @@ OnnxBuilder dropper() {
   return b;
 }
 
-TEST(OnnxJob, ADropoutsMaskThatIsReadIsRefusedByName) {
+TEST(OnnxJob, ADropoutsMaskSaysWhatItDrops) {
   OnnxBuilder b = dropper();
   OnnxBuilder::set_integer(b.node("Cast", {"mask"}, {"kept"}), "to", ::onnx::TensorProto::FLOAT);
   b.node("Mul", {"x", "kept"}, {"product"});
   b.node("MatMul", {"product", "w"}, {"y"});
 
-  const Built built = build(b, "cross-entropy", {DataType::kF32, {3, 2}, {}});
+  constexpr std::int64_t kRows = 200;
+  Built built = build(b, "cross-entropy", {DataType::kF32, {kRows, 2}, {}});
+  ASSERT_TRUE(built.status) << built.status.error().message;
+  testing::GraphRunner runner(built.graph);
+  auto& operations = built.graph.functions[1].regions[0].operations;
+  std::ranges::fill(runner.floats(operations[0].outputs[0]), 3.0F);
+  const std::vector<std::int32_t> labels(kRows, 0);
+  std::memcpy(runner.bytes(operations[0].outputs[1]), labels.data(), kRows * 4);
+  operations.erase(operations.begin());
 
-  ASSERT_FALSE(built.status);
-  EXPECT_EQ(built.status.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(built.status.error().message, HasSubstr("mask 'mask' of a Dropout that drops"));
+  runner.run(operations);
+
+  const auto dropped = runner.floats(built.graph.find("dropped"));
+  const auto product = runner.floats(built.graph.find("product"));
+  int zeros = 0;
+  for (std::size_t i = 0; i < dropped.size(); ++i) {
+    EXPECT_EQ(product[i], dropped[i] == 0 ? 0 : 3) << i;
+    zeros += dropped[i] == 0 ? 1 : 0;
+  }
+  EXPECT_GT(zeros, 40);
+  EXPECT_LT(zeros, 160);
 }
 
 TEST(OnnxJob, DropoutDropsInTraining) {

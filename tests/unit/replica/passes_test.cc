@@ -273,6 +273,22 @@ TEST(Passes, InitialWeightsComeFromTheHostBeforeAnythingElse) {
                                             "function train\n"));
 }
 
+TEST(Passes, InitialWeightsLeaveThoseThatAreInitialisedHere) {
+  const auto in_part = options_with([](CompileOptions& o) {
+    o.initial_weights_from_host = true;
+    o.initialised_here = {"v"};
+  });
+  const Job before = job_of(kBackward);
+  Job job = before;
+  ASSERT_TRUE(pass_of("initial-weights").run(in_part, job));
+  EXPECT_TRUE(pass_of("initial-weights").verify(in_part, before, job));
+  EXPECT_THAT(to_text(job.graph), HasSubstr("running, w = stream_in() stream=\"weights\"\nv = "));
+  EXPECT_FALSE(
+      pass_of("initial-weights")
+          .verify(options_with([](CompileOptions& o) { o.initial_weights_from_host = true; }),
+                  before, job));
+}
+
 TEST(Passes, InitialWeightsMustSetUpEachOnce) {
   const auto from_host =
       options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
