@@ -81,7 +81,10 @@ Rows model() {
                "Loss for an ONNX model: cross-entropy (default) or mean-squared-error",
                Choice{{"cross-entropy", "mean-squared-error"}}),
       file_key("model.initial-weights", "FILE", "",
-               "Start from the weights in this .safetensors file", Text{})};
+               "Start from the weights in this .safetensors file", Text{}),
+      file_key("model.initial-weights-partial", "BOOL", "false",
+               "Keep the initialisation of weights that this file lacks, such as a new head's",
+               Boolean{})};
 }
 
 Rows data() {

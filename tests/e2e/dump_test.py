@@ -120,7 +120,7 @@ class Dump(JobTest):
             with self.subTest(instances=instances):
                 job = self.run_job("-n", 2, "--num-instances", instances, "--report.dump-tensors", ".@2", config=config,
                                    code=65)
-                self.assert_first_line(job, "NaN in element ", "in step 2 on replica 1: the data has it")
+                self.assert_first_line(job, "NaN in element ", "in step 2 on replica 1: the value comes from the data")
                 self.assertIn("  replica 0 did not send all of its dump\n", job.stderr)
                 tensors = self.dump(job, 2)
                 self.assertIn("fc1.weight.gradient", tensors)

@@ -9,7 +9,7 @@
 namespace poprun {
 namespace {
 
-/// "; did you mean gelu?", or nothing where no operator is called nearly so.
+/// "; did you mean gelu?", or nothing if no operator has a similar name.
 std::string guess(const std::string& kind) {
   std::vector<std::string> kinds;
   for (const Operator& op : all_operators()) {

@@ -8,7 +8,7 @@
 ///
 ///   G = scale * g + weight_decay * w
 ///   v = momentum * v + G
-///   w -= rate * v, with Nesterov w -= rate * (G + momentum * v)
+///   w -= rate * v, or with nesterov=1 w -= rate * (G + momentum * v)
 namespace poprun {
 namespace {
 

@@ -1,4 +1,4 @@
-/// What Builder refuses: mistakes of a model's file, by the tensor they concern.
+/// What Builder refuses: mistakes in a model's source file, by the tensor they concern.
 
 #include "replica/ops/builder/builder.h"
 
@@ -7,7 +7,7 @@
 namespace poprun {
 namespace {
 
-/// A graph in which a model has begun.
+/// A graph with the beginning of a model.
 class Model : public ::testing::Test {
  protected:
   Model() {

@@ -89,7 +89,7 @@ TEST(Training, LowersTheLossWithAdam) {
 }
 
 TEST(Training, FirstStepOfAdamMovesEachWeightByTheRate) {
-  // Only where the bias corrections know that this is step 1.
+  // True only if the bias corrections know that this is step 1.
   proto::RunConfig job = config(1, 4);
   job.mutable_training()->set_steps(1);
   set_optimizer(job, "adam", {{"epsilon", 1e-12}});
@@ -250,7 +250,7 @@ TEST(Training, StartsFromNormalWeightsWhereTheModelSaysSo) {
   EXPECT_NEAR(within, 0.6827, 0.0165) << "the share of a normal distribution within one deviation";
 }
 
-/// Batch normalisation of the images, and a classifier.
+/// A model with batch normalisation of the images and a classifier.
 ModelOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs,
                                bool training) {
   TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
@@ -311,8 +311,8 @@ TEST(Buffers, StartFromGivenWeights) {
 
   const Outcome second = run(job, weights, ~std::uint64_t{0}, normalising_model);
 
-  // One step from there: 0.9 of what was given and 0.1 of the first batch, as the first run's
-  // first step had it.
+  // One step from there: 0.9 of the given statistics and 0.1 of the first batch's, as in the first
+  // run's first step.
   job.mutable_training()->set_steps(1);
   const Outcome fresh = run(job, {}, ~std::uint64_t{0}, normalising_model);
   EXPECT_NEAR(second.records[0].tensors.at("bn.running_mean")[0],
@@ -395,7 +395,8 @@ TEST(LearningRate, OnlyRisesInARunThatEndsBeforeItsWarmUp) {
 }
 
 TEST(Training, ClipsTheGradientToTheNorm) {
-  // One step of plain SGD at rate 1 moves the weights by the gradient: its norm is what is asked.
+  // One step of plain SGD at rate 1 moves the weights by the gradient, which must have the given
+  // norm.
   proto::RunConfig job = config(2, 4);
   job.mutable_training()->set_steps(1);
   job.mutable_training()->set_gradient_accumulation(2);
@@ -479,7 +480,7 @@ TEST(Compile, SaysThatFurtherIpusStayEmpty) {
   EXPECT_THAT(program->notes(0), HasSubstr("1 of 2 IPUs"));
 }
 
-/// Everything of step 2.
+/// Dumps everything of step 2.
 proto::RunConfig dumping(proto::RunConfig job) {
   proto::DumpRequest& request = *job.mutable_report()->add_dump_tensors();
   request.set_pattern(".");
@@ -543,7 +544,7 @@ TEST(Dump, IsOfTheLastMicroBatchAndUnchangedByPoison) {
   EXPECT_EQ(outcome.records[0].tensors, poisoned.records[0].tensors);
 }
 
-/// What a single replica dumps of step 2, which ends early, and why it does.
+/// What a single replica dumps of step 2, which ends early, and the error that ends it.
 struct BrokenOff {
   std::map<std::string, Record::Dumped> dump;
   Error error;
@@ -571,7 +572,7 @@ BrokenOff break_off(const proto::RunConfig& job) {
   return {record.dumps[2], result ? Error{} : result.error()};
 }
 
-/// Whether the step's dump has a number that is not finite in the tensor that the error names.
+/// Expects a number that is not finite in the dump of the tensor that the error names.
 void expect_the_culprit(const BrokenOff& outcome, const std::string& name) {
   EXPECT_EQ(outcome.error.code, ErrorCode::kData);
   EXPECT_THAT(outcome.error.message, HasSubstr("of '" + name + "' "));
@@ -580,7 +581,7 @@ void expect_the_culprit(const BrokenOff& outcome, const std::string& name) {
                                   [](float value) { return !std::isfinite(value); }));
 }
 
-/// A rate so high that the weights after step 1 are finite and what they give in step 2 is not.
+/// A rate so high that the weights after step 1 are finite but the results of step 2 are not.
 proto::RunConfig exploding(std::uint32_t accumulation) {
   proto::RunConfig job = dumping(config(1, 2));
   set_optimizer(job, "sgd");
