@@ -75,12 +75,17 @@ Result<bool> asks_for_help(const CommandLine& line, Options& options) {
   if (plain == false) {
     return false;
   }
-  options.help = plain ? "" : help->value;
+  std::string topic = plain ? "" : help->value;
   if (plain && line.positional.size() == 1 &&
       line.positional[0].find_first_of("./") == std::string::npos) {
-    return fail(ErrorCode::kUsage, fmt::format("--help {}: unknown section; {}", line.positional[0],
-                                               suggestion(line.positional[0], help_topics())));
+    topic = line.positional[0];
   }
+  const std::vector<std::string> topics = help_topics();
+  if (!topic.empty() && std::ranges::find(topics, topic) == topics.end()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--help {}: unknown section; {}", topic, suggestion(topic, topics)));
+  }
+  options.help = std::move(topic);
   return true;
 }
 

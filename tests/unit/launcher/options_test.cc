@@ -467,8 +467,10 @@ TEST(Options, HelpAndVersionNeedNothingElse) {
   EXPECT_EQ(parse_options(Args{"-h", "train.cfg"}, "")->help, "");
   EXPECT_EQ(parse_options(Args{"--help", "model"}, "")->help, "model");
   EXPECT_EQ(parse_options(Args{"--help=all"}, "")->help, "all");
-  EXPECT_EQ(parse_options(Args{"--help", "modle"}, "").error().message,
-            "--help modle: unknown section; did you mean model?");
+  for (const Args& misspelt : {Args{"--help", "modle"}, Args{"--help=modle"}}) {
+    EXPECT_EQ(parse_options(misspelt, "").error().message,
+              "--help modle: unknown section; did you mean model?");
+  }
   EXPECT_TRUE(parse_options(Args{"--version"}, "")->version);
 }
 
