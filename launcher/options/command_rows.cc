@@ -94,6 +94,10 @@ Rows timeouts() {
   return {{"timeout", 0, Group::kTimeouts, Arity::kValue, "SECONDS", "0",
            "End the job with code 75 after this time; 0: never",
            set(Real{0, 1e8}, into(&Options::timeout_seconds))},
+          {"drain-timeout", 0, Group::kTimeouts, Arity::kValue, "SECONDS", "0",
+           "After Ctrl-C or SIGTERM: end the job without its weights if it has not stopped and "
+           "saved them in this time; 0: wait until a second signal",
+           set(Real{0, 1e8}, into(&Options::drain_timeout_seconds))},
           {"heartbeat-interval", 0, Group::kTimeouts, Arity::kValue, "SECONDS", "0.5",
            "Between two heartbeats of an instance",
            set(Real{0.05, 60}, into(&Options::heartbeat_interval_seconds))},

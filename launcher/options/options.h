@@ -52,7 +52,8 @@ struct Options {
   double heartbeat_interval_seconds = 0;
   double heartbeat_timeout_seconds = 0;
   std::uint32_t collective_timeout_seconds = 0;
-  double timeout_seconds = 0;  ///< Of the whole job; 0: none.
+  double timeout_seconds = 0;        ///< Of the whole job; 0: none.
+  double drain_timeout_seconds = 0;  ///< From the signal that ends a job on; 0: none.
 
   /// The command that answers a question instead of running a job; see inquiry.h.
   std::vector<std::string> question;

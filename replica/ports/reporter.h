@@ -52,8 +52,8 @@ class Reporter {
                     std::span<const std::int64_t> shape, std::span<const std::byte> data) = 0;
 };
 
-/// Where a replica is, for heartbeats and post-mortems. Called often, must be cheap and must not
-/// block. Implementations are thread-safe for different replicas.
+/// Where a replica is, for heartbeats and post-mortems. Called often, must be cheap and, but for
+/// `begin_part`, must not block. Implementations are thread-safe for different replicas.
 class ProgressSink {
  public:
   ProgressSink() = default;
@@ -64,8 +64,13 @@ class ProgressSink {
   /// `activity` is what the replica starts doing now, `step` how many training steps it has done.
   virtual void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) = 0;
 
-  /// True once the launcher asked the job to finish its step, save and leave.
-  [[nodiscard]] virtual bool drain_requested() const = 0;
+  /// Wall seconds in operators, over all of the replica's `steps` training steps so far.
+  virtual void operators(ReplicaId replica, std::uint64_t steps, double seconds) = 0;
+
+  /// Asked before each part of a job, a micro-batch or a batch of an evaluation; parts come in the
+  /// same order on all replicas. False where a job that was asked to end stops: on all replicas
+  /// before the same part. Blocks only from that request on, until the launcher has heard from all.
+  [[nodiscard]] virtual bool begin_part(ReplicaId replica) = 0;
 };
 
 }  // namespace poprun
