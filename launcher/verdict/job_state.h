@@ -35,10 +35,14 @@ struct InstanceView {
 /// post_mortem.h draws the conclusions.
 class JobState {
  public:
-  JobState(const Placement& placement, double now);
+  /// `cpu_isa`: what all instances must compute with; empty: the same.
+  JobState(const Placement& placement, double now, std::string cpu_isa = {});
 
   /// Errors
-  ///   kUnreachable  no such instance, one that is there already, or another version.
+  ///   kUnreachable    no such instance, one that is there already, or another version.
+  ///   kHostResources  it would compute with other bits than the first that joined, or cannot
+  ///   compute
+  ///                   with --cpu-isa.
   Status join(const proto::JoinRequest& request, double now);
   /// Counts until there is trouble.
   void beat(const proto::Beat& beat, double now);
@@ -74,6 +78,8 @@ class JobState {
   std::vector<proto::Failure> failures_;
   std::optional<std::uint32_t> first_lost_;
   std::optional<RankEnd> rank_end_;
+  std::string cpu_isa_;
+  std::optional<proto::JoinRequest> first_to_join_;
 };
 
 }  // namespace poprun::launcher
