@@ -44,9 +44,10 @@ struct Options {
   std::int64_t only_output_from_instance = -1;  ///< -1: from all.
   std::uint32_t verbosity = 0;                  ///< 0, 1 (-v), 2 (-vv).
 
-  std::vector<std::string> mpi_global_args;                                   ///< Split into words.
-  std::vector<std::string> mpi_local_args;                                    ///< Split into words.
-  std::map<std::uint32_t, std::vector<std::string>> instance_mpi_local_args;  ///< By instance, split into words.
+  std::vector<std::string> mpi_global_args;  ///< Split into words.
+  std::vector<std::string> mpi_local_args;   ///< Split into words.
+  std::map<std::uint32_t, std::vector<std::string>>
+      instance_mpi_local_args;  ///< By instance, split into words.
 
   std::string hostio_address;                ///< Empty: start a data server.
   std::uint32_t hostio_timeout_seconds = 0;  ///< > 0 once parsed, like all below.
