@@ -30,6 +30,7 @@
 #include "replica/instance/host_weights.h"
 #include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"
+#include "replica/instance/pinned_numerics.h"
 #include "replica/instance/profile.h"
 
 namespace poprun {
@@ -76,6 +77,7 @@ class Instance {
     for (std::uint32_t local = 0; local < environment_.local_replicas; ++local) {
       const ReplicaId self{environment_.first_replica + local};
       threads.emplace_back([this, self, &communicator = world->communicator(self)] {
+        pin_arithmetic();
         if (const Status status = run_replica(communicator); !status) {
           leave_with(self, status.error(), communicator.recent_calls());
         }
@@ -120,6 +122,10 @@ class Instance {
       reporter.send(std::move(item));
     }
     const std::string source = log::replica_source(index_of(communicator.self()), host_);
+    for (const std::string& variable : dropped_variables()) {
+      log::write(log::Level::kWarning, source,
+                 fmt::format("{} is ignored: it would change the results", variable));
+    }
     log::write(log::Level::kInfo, source,
                fmt::format("replica of {}, pid {}: {} steps of {}, {} of In-Processor Memory",
                            communicator.size(), ::getpid(), length.steps, program.model(),
@@ -393,5 +399,6 @@ int answer(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   std::set_terminate(poprun::end_on_exception);
+  poprun::pin_environment(argv);
   return argc > 1 ? poprun::answer({argv + 1, argv + argc}) : poprun::run();
 }

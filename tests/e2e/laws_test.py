@@ -69,6 +69,18 @@ class Placement(JobTest):
         self.assertNotEqual(a.weights_hash(), b.weights_hash())
 
 
+class Environment(JobTest):
+    def test_of_one_replica_never_changes_the_answer(self):
+        reference = self.run_job("-n", 2, config=TRAIN)
+        for variables in ("-x OMP_NUM_THREADS=2", "-x OMP_NUM_THREADS=2 -x OMP_DYNAMIC=true",
+                          "-x ONEDNN_DEFAULT_FPMATH_MODE=ANY -x GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA"):
+            with self.subTest(variables=variables):
+                job = self.run_job("-n", 2, "--instance-mpi-local-args", f"1:{variables}", config=TRAIN)
+                self.assertEqual(job.weights_hash(), reference.weights_hash())
+                for variable in variables.replace("-x ", "").split():
+                    self.assertIn(f"W {variable} is ignored: it would change the results", job.stderr)
+
+
 class Memory(JobTest):
     def test_poison_in_dead_bytes_changes_nothing(self):
         plain = self.run_job("-n", 4, config=TRAIN)
