@@ -5,13 +5,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <future>
 #include <iostream>
 #include <mutex>
-#include <new>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -22,6 +19,7 @@
 #include "collectives/mpi/mpi_world.h"
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/client.h"
+#include "replica/base/host_limits.h"
 #include "replica/base/log.h"
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_outfeed.h"
@@ -37,6 +35,8 @@ namespace poprun {
 namespace {
 
 constexpr double kJoinTimeoutSeconds = 120;
+constexpr std::size_t kThreads = 11;  // gRPC's, Open MPI's and the heartbeat's.
+constexpr std::size_t kThreadsOfAReplica = 3;
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -322,6 +322,13 @@ int run() {
     log::write(log::Level::kError, "", "poprun-emu-replica: " + environment.error().message);
     return exit_code_of(environment.error().code);
   }
+  if (const Status has_room = check_room_for_threads(
+          kThreads + kThreadsOfAReplica * environment->local_replicas, "poprun-emu-replica");
+      !has_room) {
+    log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),
+               has_room.error().message);
+    return exit_code_of(has_room.error().code);
+  }
   const char* level = std::getenv("POPRUN_EMU_LOG_LEVEL");
   log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug
                                                                         : log::Level::kInfo);
@@ -365,24 +372,6 @@ int run() {
   return 0;
 }
 
-/// A line instead of an abort for what the libraries throw where a host's limits end, in any
-/// thread.
-[[noreturn]] void end_on_exception() {
-  try {
-    std::rethrow_exception(std::current_exception());
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "this process got no more memory; look at ulimit -v\n");
-  } catch (const std::system_error& error) {
-    fmt::print(stderr,
-               "this process got no more threads or files ({}); look at ulimit -u, ulimit -n and "
-               "the control group's pids.max\n",
-               error.what());
-  } catch (...) {
-    std::abort();
-  }
-  ::_exit(exit_code_of(ErrorCode::kHostResources));
-}
-
 /// A question instead of a job.
 int answer(const std::vector<std::string>& arguments) {
   const Answer answer = answer_inquiry(arguments, std::cin);
@@ -398,7 +387,7 @@ int answer(const std::vector<std::string>& arguments) {
 }  // namespace poprun
 
 int main(int argc, char** argv) {
-  std::set_terminate(poprun::end_on_exception);
+  poprun::end_in_a_line_at_limits("poprun-emu-replica");
   poprun::pin_environment(argv);
   return argc > 1 ? poprun::answer({argv + 1, argv + argc}) : poprun::run();
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -92,13 +93,17 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     }
   }
 
-  void stop(std::function<void()> stopped) {
+  void stop(const std::function<void()>& stopped) {
     close();
     // Shutdown waits for calls whose ends need the loop, so it can't run on the loop.
-    stopper_ = std::thread([this, stopped = std::move(stopped)] {
-      server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    try {
+      stopper_ = std::thread([this, stopped] {
+        server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+        asio::post(loop_, stopped);
+      });
+    } catch (const std::system_error&) {  // No thread left: the calls end with the process.
       asio::post(loop_, stopped);
-    });
+    }
   }
 
   ~Service() override {

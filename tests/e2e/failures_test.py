@@ -222,6 +222,26 @@ class DataServer(JobTest):
         self.assertIn(str(port), done.stderr.splitlines()[0])
 
 
+class Threads(JobTest):
+    def test_that_a_host_does_not_allow_are_told_in_one_line(self):
+        """As user without processes, for whom a limit counts that root does not have."""
+        def limited(processes):
+            return ["setpriv", "--reuid=64981", "--regid=64981", "--clear-groups", "prlimit", f"--nproc={processes}"]
+        config = self.folder / "job.cfg"
+        config.write_text(QUICK)
+        self.folder.chmod(0o777)
+        if subprocess.run([*limited(9), "test", "-x", BIN / "poprun-emu"], capture_output=True, check=False).returncode:
+            self.skipTest("needs root, and programs that every user can execute")
+        for program, *arguments in (("poprun-emu", "-n", "2", "--output-dir", self.folder / "out", config), ("poprun-emu-hostio", "--port", "0")):
+            for processes in (1, 2, 6, 11):
+                with self.subTest(program=program, processes=processes):
+                    done = subprocess.run([*limited(processes), BIN / program, *arguments], capture_output=True,
+                                          text=True, timeout=20, check=False)
+                    self.assertEqual(done.returncode, 69, done.stderr)
+                    self.assertRegex(done.stderr, rf"\A.* needs \d+ more threads and processes on this host, but only "
+                                                  rf"{processes - 1} can be started; raise ulimit -u .*\n\Z")
+
+
 class Dataset(JobTest):
     def datasets(self):
         """A copy of the real files under a root of its own."""
