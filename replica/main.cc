@@ -72,6 +72,7 @@ class Instance {
                                     .first = ReplicaId{environment_.first_replica},
                                     .local = environment_.local_replicas,
                                     .deadline = collective_timeout(),
+                                    .last_excuse = [this] { return client_.last_excuse(); },
                                     .host = {}}));
     std::vector<std::thread> threads;
     for (std::uint32_t local = 0; local < environment_.local_replicas; ++local) {
@@ -253,7 +254,8 @@ class Instance {
          .first_sequence = 0,
          .prefetch_batches = reply_.config().data().prefetch_batches(),
          .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),
-         .log_source = log::replica_source(index_of(self), host_)});
+         .log_source = log::replica_source(index_of(self), host_),
+         .on_wait = [this, self](bool waits) { client_.waits_for_data(self, waits); }});
   }
 
   Result<std::unique_ptr<Outfeed>> open_outfeed(ReplicaId self) {

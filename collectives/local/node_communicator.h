@@ -53,6 +53,7 @@ class NodeCommunicator final : public Communicator {
     std::string among{};             ///< As in Rendezvous::Options.
     std::shared_ptr<CallLog> log{};  ///< This replica's; null: one of its own.
     std::function<Status(std::span<const Call>)> agree{};  ///< As in Rendezvous::Options.
+    LastExcuse last_excuse{};                              ///< As in Rendezvous::Options.
   };
 
   /// `segment` must outlive the communicator.

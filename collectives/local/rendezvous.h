@@ -17,6 +17,10 @@
 
 namespace poprun::collectives {
 
+/// When a replica of the job last had an excuse for coming late, such as a data server that does
+/// not answer it. Deadlines count from then on. Thread-safe; empty where nobody ever has one.
+using LastExcuse = std::function<std::chrono::steady_clock::time_point()>;
+
 /// Where peers find what a replica brings to a call. Replicas may differ in it.
 struct Place {
   std::int64_t owner = -1;  ///< Region of allocated memory, or process; -1: not in shared memory.
@@ -49,7 +53,8 @@ class Rendezvous {
     std::vector<std::size_t> numbers;  ///< Numbers of the replicas that meet here, for messages.
     std::string among;                 ///< Follows a call's number in them; may be empty.
     std::size_t self = 0;              ///< Index among them.
-    std::chrono::milliseconds deadline{0};  ///< For each wait.
+    std::chrono::milliseconds deadline{0};  ///< For each wait,
+    LastExcuse last_excuse{};               ///< counted from then on where it began earlier.
     std::shared_ptr<CallLog> log{};         ///< Takes every call; none where it is null.
     /// Decides whether a call may begin, where more replicas take part than meet here; called by
     /// all, with what each of them announced. Otherwise all announcements must be equal.

@@ -74,8 +74,9 @@ class HostWire {
   /// Waits for the oldest post that was not waited for. `call` begins the message of an error;
   /// `while_waiting` is called all the time. Requires: there is one.
   ///
-  /// After `deadline` it asks the hosts whose bytes are missing whether they wait too, and for
-  /// `grace` listens to what they answer, or why they give up; as long again where all of them do.
+  /// After `deadline`, counted from the last excuse that a replica of the job had (MpiLink), it
+  /// asks the hosts whose bytes are missing whether they wait too, and for `grace` listens to what
+  /// they answer, or why they give up; as long again where all of them do.
   ///
   /// Errors
   ///   kInfrastructure   bytes are missing by then; names the replicas of the hosts that did not

@@ -9,6 +9,7 @@
 #include "launcher/job/inquiry.h"
 #include "launcher/job/join_reply.h"
 #include "launcher/process/exit_text.h"
+#include "launcher/verdict/replica_words.h"
 #include "launcher/wire/job_token.h"
 #include "proto/inquiry.pb.h"
 
@@ -96,6 +97,7 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
     return;
   }
   dataset_known_ = true;
+  data_waits_.emplace(served->address, options_.hostio_timeout_seconds);
   const bool no_test = served->dataset.test_items() == 0;
   if (no_test && options_.config.inference()) {
     console_.say("note: the data has no test part, so all its items are inferred");
@@ -126,6 +128,9 @@ Status Job::on_join(const proto::JoinRequest& request) {
 
 void Job::on_beat(const proto::Beat& beat) {
   state_.beat(beat, monotonic_seconds());
+  if (data_waits_) {
+    coordinator_->excuse(data_waits_->excuse(state_));
+  }
 }
 
 void Job::on_leave(std::uint32_t instance, bool orderly) {
@@ -137,7 +142,7 @@ void Job::on_leave(std::uint32_t instance, bool orderly) {
 }
 
 void Job::on_failure(const proto::Failure& failure) {
-  state_.failure(failure);
+  state_.failure(failure, monotonic_seconds());
   const auto has_code = [&failure](ErrorCode code) {
     return failure.exit_code() == static_cast<std::uint32_t>(exit_code_of(code));
   };
@@ -176,7 +181,6 @@ Status Job::on_report_end() {
 
 void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   OutputRouter& output = record_.mpirun_output();
-  const bool knew = output.notices().rank_end().has_value();
   const std::size_t held = output.held_lines();
   if (const Status routed = output.take(line, is_stderr); !routed) {
     give_error(routed.error());
@@ -184,8 +188,8 @@ void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   if (output.held_lines() > held) {
     deadlines_.mpirun_line_held(monotonic_seconds());
   }
-  if (!knew && output.notices().rank_end()) {
-    state_.rank_end(*output.notices().rank_end());
+  if (output.notices().findings() != state_.mpirun()) {
+    state_.mpirun_found(output.notices().findings());
     trouble(Deadlines::Trouble::kCause);
   }
 }

@@ -17,6 +17,7 @@
 #include "launcher/options/options.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
+#include "launcher/verdict/data_waits.h"
 #include "launcher/verdict/deadlines.h"
 #include "launcher/verdict/job_state.h"
 #include "launcher/verdict/post_mortem.h"
@@ -97,6 +98,7 @@ class Job final : private CoordinatorEvents {
   JobProcesses processes_;
   JobState state_;
   Deadlines deadlines_;
+  std::optional<DataWaits> data_waits_;  ///< Once the data server's address is known.
   JobRecord record_;
   std::unique_ptr<Coordinator> coordinator_;
 

@@ -48,6 +48,9 @@ void Job::wake() {
       give_error(refreshed.error());
       return;
     }
+    if (const auto news = data_waits_ ? data_waits_->news(state_) : std::nullopt) {
+      console_.say(*news);
+    }
     // mpirun's words on a failure may come before anything else of it: they wait for the first
     // cause.
     if (deadlines_.shows_mpirun_lines(now)) {

@@ -77,9 +77,14 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   }
 
   void request_drain() {
-    draining_ = true;
-    for (HeartbeatReactor* heartbeat : heartbeats_) {
-      heartbeat->send_drain();
+    wishes_.set_drain(true);
+    send_wishes();
+  }
+
+  void excuse(bool excused) {
+    if (wishes_.excused() != excused) {
+      wishes_.set_excused(excused);
+      send_wishes();
     }
   }
 
@@ -198,6 +203,14 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     void OnReadDone(bool ok) override {
       asio::post(service_.loop_, [this, ok] { ok ? take_beat() : end(); });
     }
+    void OnWriteDone(bool ok) override {
+      asio::post(service_.loop_, [this, ok] {
+        writing_ = false;
+        if (ok) {
+          send_wishes();
+        }
+      });
+    }
     void OnCancel() override { cancelled_ = true; }
     // Only here it is known for sure whether the other side ended the call or died.
     void OnDone() override {
@@ -210,10 +223,14 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
       });
     }
 
-    void send_drain() {
-      if (!drain_sent_ && !ended_) {
-        drain_sent_ = true;
-        directive_.set_drain(true);
+    /// What the launcher wants, where the instance does not know it yet.
+    void send_wishes() {
+      const proto::Directive& wishes = service_.wishes_;
+      const bool knows =
+          directive_.drain() == wishes.drain() && directive_.excused() == wishes.excused();
+      if (!knows && !writing_ && !ended_) {
+        writing_ = true;
+        directive_ = wishes;
         StartWrite(&directive_);
       }
     }
@@ -224,9 +241,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
       instance_ = beat_.instance();
       service_.heartbeats_.insert(this);
       service_.events_.on_beat(beat_);
-      if (service_.draining_) {
-        send_drain();
-      }
+      send_wishes();
       StartRead(&beat_);
     }
 
@@ -237,10 +252,10 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
 
     Service& service_;
     proto::Beat beat_;
-    proto::Directive directive_;
+    proto::Directive directive_;  ///< The last one sent.
     std::uint32_t instance_ = 0;
     bool known_ = false;
-    bool drain_sent_ = false;
+    bool writing_ = false;
     bool ended_ = false;
     std::atomic<bool> cancelled_ = false;
   };
@@ -273,6 +288,12 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
            std::string_view(given->second.data(), given->second.size()) == setup_.token;
   }
 
+  void send_wishes() {
+    for (HeartbeatReactor* heartbeat : heartbeats_) {
+      heartbeat->send_wishes();
+    }
+  }
+
   void answer(const PendingJoin& join) {
     *join.reply = *reply_;
     join.reply->set_seconds_since_launch(monotonic_seconds() - setup_.launched_at);
@@ -289,7 +310,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   std::vector<PendingJoin> pending_joins_;
   std::vector<grpc::ServerUnaryReactor*> failed_;  ///< Instances that wait to be let go.
   std::set<HeartbeatReactor*> heartbeats_;
-  bool draining_ = false;
+  proto::Directive wishes_;
   bool closed_ = false;
 
   std::unique_ptr<grpc::Server> server_;
@@ -321,6 +342,10 @@ void Coordinator::close() {
 
 void Coordinator::request_drain() {
   service_->request_drain();
+}
+
+void Coordinator::excuse(bool excused) {
+  service_->excuse(excused);
 }
 
 void Coordinator::stop(std::function<void()> stopped) {

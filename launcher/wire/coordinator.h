@@ -73,6 +73,10 @@ class Coordinator {
   /// Asks every instance to finish its step, save and leave, also those that beat later.
   void request_drain();
 
+  /// Tells every instance whether a replica of the job waits for its data server, so that those who
+  /// wait for that replica are patient.
+  void excuse(bool excused);
+
   /// Ends all calls, then posts `stopped` to the loop, which must keep running until then.
   void stop(std::function<void()> stopped);
 

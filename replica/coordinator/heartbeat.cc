@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "replica/coordinator/tcp_links.h"
+
 namespace poprun {
 namespace {
 
@@ -31,6 +33,10 @@ Heartbeat::~Heartbeat() {
   reader_.join();
 }
 
+Heartbeat::Clock::time_point Heartbeat::last_excuse() const {
+  return excused_ ? Clock::now() : last_excuse_.load();
+}
+
 void Heartbeat::leave() {
   std::unique_lock lock(mutex_);
   leaving_ = true;
@@ -42,7 +48,11 @@ void Heartbeat::write_beats() {
   std::unique_lock lock(mutex_);
   while (!leaving_ && !ended_) {
     lock.unlock();
-    const bool alive = stream_->Write(board_.beat(instance_));
+    proto::Beat beat = board_.beat(instance_);
+    for (proto::TcpLink& link : tcp_links()) {
+      *beat.add_links() = std::move(link);
+    }
+    const bool alive = stream_->Write(beat);
     lock.lock();
     if (!alive) {
       return;  // The reader sees the same end and reports it.
@@ -62,6 +72,10 @@ void Heartbeat::read_directives() {
     if (directive.drain()) {
       drain_ = true;
     }
+    if (excused_ && !directive.excused()) {
+      last_excuse_ = Clock::now();
+    }
+    excused_ = directive.excused();
   }
   bool lost = false;
   {

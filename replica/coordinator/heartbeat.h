@@ -17,6 +17,8 @@ namespace poprun {
 /// threads that sleep; a replica that hangs in a collective keeps beating and shows where it hangs.
 class Heartbeat {
  public:
+  using Clock = std::chrono::steady_clock;
+
   /// `connection` and `board` must outlive this. `on_lost` is called once, from the reading thread,
   /// when the stream ends without `leave`.
   Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board,
@@ -27,6 +29,10 @@ class Heartbeat {
   ~Heartbeat();
 
   [[nodiscard]] bool drain_requested() const { return drain_.load(std::memory_order_relaxed); }
+
+  /// When the launcher last said that a replica of the job waits for its data server; the clock's
+  /// beginning where it never did.
+  [[nodiscard]] Clock::time_point last_excuse() const;
 
   /// Closes the stream so that the launcher knows it as an orderly end. Waits 2 s at most. Once.
   void leave();
@@ -40,6 +46,8 @@ class Heartbeat {
   std::chrono::milliseconds interval_;
   std::function<void()> on_lost_;
   std::atomic<bool> drain_ = false;
+  std::atomic<bool> excused_ = false;                                 ///< Now,
+  std::atomic<Clock::time_point> last_excuse_ = Clock::time_point{};  ///< or at last then.
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::Beat, proto::Directive>> stream_;
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -21,7 +22,13 @@ class ProgressBoard {
   /// Requires: the replica is one of this instance.
   void write(ReplicaId replica, std::uint64_t step, std::string_view activity);
 
+  /// The replica begins to wait for its data server, or has what it waited for.
+  void waits_for_data(ReplicaId replica, bool waits);
+
   [[nodiscard]] proto::Beat beat(std::uint32_t instance) const;
+
+  /// What one of them does now.
+  [[nodiscard]] proto::ReplicaProgress progress(ReplicaId replica) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -31,7 +38,10 @@ class ProgressBoard {
     std::uint64_t step = 0;
     std::string activity = "starting";
     Clock::time_point since = Clock::now();
+    std::optional<Clock::time_point> waits_for_data_since;
   };
+
+  [[nodiscard]] Slot& slot(ReplicaId replica) const;
 
   std::uint32_t first_replica_;
   std::uint32_t replicas_;
