@@ -1,11 +1,14 @@
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <boost/program_options.hpp>
@@ -14,6 +17,7 @@
 
 #include "hostio/streams/dataset_store.h"
 #include "hostio/streams/server.h"
+#include "replica/base/free_memory.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/log.h"
 
@@ -28,31 +32,39 @@ constexpr std::size_t kThreads = 12;  // gRPC's, at most 10 seen on 2 cores; wit
 
 struct Options {
   ServerOptions server;
+  StoreLimits limits;
   std::vector<std::string> preload;
-  std::string answer;  ///< Text of --help or --version: print it and leave.
+  std::string answer;  ///< Text of --help or --version: print it and exit.
 };
 
 po::options_description described_options() {
   po::options_description network("Network");
   network.add_options()  //
       ("bind", po::value<std::string>()->value_name("ADDRESS")->default_value("127.0.0.1"),
-       "Address to listen on; 0.0.0.0 for all of this host.")  //
+       "Address to listen on; 0.0.0.0 for all of this host's, which needs a token.")  //
       ("port", po::value<int>()->value_name("PORT")->default_value(50051),
        "Port to listen on; 0 for any free one.")  //
       ("token-file", po::value<std::string>()->value_name("FILE"),
-       "File with the job token that callers must show. Without it the environment variable "
-       "POPRUN_EMU_TOKEN; without that, none.");
+       "File whose first line is the job token that callers must show (default: environment "
+       "variable POPRUN_EMU_TOKEN; without either, no token is needed on this host).");
   po::options_description data("Data");
   data.add_options()  //
+      ("root", po::value<std::string>()->value_name("DIR"),
+       "Serve the datasets in files below this folder. Without it only built-in and synthetic "
+       "datasets and those of --source and --preload are served.")  //
+      ("source", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
+       "Serve this dataset wherever its files are: a source as in train.cfg. May be given several "
+       "times.")  //
       ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
-       "Load a dataset before listening, and fail now if that fails: a source as in train.cfg. "
-       "May be given several times.");
+       "Like --source; load it before listening, and fail if that fails.");
   po::options_description information("Information");
-  information.add_options()                //
-      ("help,h", "Print this and leave.")  //
-      ("version", "Print the version and leave.");
-  po::options_description all(fmt::format(
-      "{} serves datasets to the replicas of poprun-emu jobs.\nUsage: {} [options]", kName, kName));
+  information.add_options()               //
+      ("help,h", "Print this and exit.")  //
+      ("version", "Print the version and exit.");
+  po::options_description all(
+      fmt::format("{} serves datasets to the replicas of poprun-emu jobs.\nUsage: {} [options]\n"
+                  "Example: {} --root ~/data --port 50051",
+                  kName, kName, kName));
   all.add(network).add(data).add(information);
   return all;
 }
@@ -78,6 +90,29 @@ Result<std::string> token_from(const po::variables_map& given) {
     }
   }
   return token;
+}
+
+Result<StoreLimits> limits_from(const po::variables_map& given,
+                                const std::vector<std::string>& preload) {
+  StoreLimits limits;
+  limits.files = FileScope::nothing();
+  if (given.count("root") != 0) {
+    POPRUN_ASSIGN(limits.files,
+                  FileScope::below(given["root"].as<std::string>()).map_error([](Error error) {
+                    error.message = "--root " + error.message;
+                    return error;
+                  }));
+  }
+  limits.sources = preload;
+  if (given.count("source") != 0) {
+    const auto& sources = given["source"].as<std::vector<std::string>>();
+    limits.sources.insert(limits.sources.end(), sources.begin(), sources.end());
+  }
+  // Half of what is free: replicas on this host need the rest.
+  if (const auto memory = free_memory()) {
+    limits.bytes_max = static_cast<std::uint64_t>(memory->bytes.count()) / 2;
+  }
+  return limits;
 }
 
 Result<Options> parse_options(int argc, char** argv) {
@@ -111,6 +146,7 @@ Result<Options> parse_options(int argc, char** argv) {
   if (given.count("preload") != 0) {
     options.preload = given["preload"].as<std::vector<std::string>>();
   }
+  POPRUN_ASSIGN(options.limits, limits_from(given, options.preload));
   return options;
 }
 
@@ -119,22 +155,53 @@ void print(std::string_view text) {
   [[maybe_unused]] const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
 }
 
+/// Ends the process, whatever is being loaded or described: that may take minutes and has nothing
+/// to save.
+[[noreturn]] void end_now(Server* server) {
+  constexpr std::chrono::seconds kGrace{1};
+  std::thread([kGrace] {
+    std::this_thread::sleep_for(kGrace);
+    ::_exit(0);
+  }).detach();
+  if (server != nullptr) {
+    server->stop();
+  }
+  ::_exit(0);
+}
+
+/// Loads a dataset, or ends when a signal says so.
+Status preload(DatasetStore& datasets, const std::string& source) {
+  constexpr std::chrono::milliseconds kPoll{20};
+  std::promise<Status> answer;
+  std::future<Status> loaded = answer.get_future();
+  datasets.load_then(source, [&answer](const Result<DatasetStore::Loaded>& dataset) {
+    answer.set_value(dataset.map([](const auto&) {}));
+  });
+  while (loaded.wait_for(kPoll) != std::future_status::ready) {
+    sigset_t pending;
+    sigpending(&pending);
+    if (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1) {
+      end_now(nullptr);
+    }
+  }
+  return loaded.get();
+}
+
 Status serve(const Options& options, const sigset_t& end_signals) {
   POPRUN_TRY(check_room_for_threads(kThreads, kName));
-  auto datasets = std::make_unique<DatasetStore>();
+  DatasetStore datasets(options.limits);
   for (const std::string& source : options.preload) {
-    POPRUN_TRY(datasets->load(source));
+    POPRUN_TRY(preload(datasets, source));
   }
-  POPRUN_ASSIGN(const std::unique_ptr<Server> server, Server::start(options.server, *datasets));
+  POPRUN_ASSIGN(const std::unique_ptr<Server> server, Server::start(options.server, datasets));
   print(fmt::format("{} listening on {}:{}\n", kName, options.server.bind, server->port()));
   int signal = 0;
   sigwait(&end_signals, &signal);
-  server->stop();
-  return {};
+  end_now(server.get());
 }
 
 int run(int argc, char** argv) {
-  // Before any thread exists, so that all inherit it: the signals come to sigwait alone, and a
+  // Before any thread exists, so that all inherit it: only sigwait takes these signals, and a
   // client or parent that goes away is an error code, not a death.
   sigset_t end_signals;
   sigemptyset(&end_signals);
@@ -142,7 +209,7 @@ int run(int argc, char** argv) {
   sigaddset(&end_signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &end_signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
-  // gRPC would tell of a port in use in its own words, before our one line.
+  // gRPC would report a port in use in its own words, before our one line.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
   end_in_a_line_at_limits(kName);

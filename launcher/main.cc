@@ -96,7 +96,8 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     return exit_code_of(options.error().code);
   }
   if (options->help || options->version) {
-    console.out(options->help ? help_text() : fmt::format("poprun-emu {}", POPRUN_VERSION));
+    console.out(options->help ? help_text(*options->help)
+                              : fmt::format("poprun-emu {}", POPRUN_VERSION));
     return 0;
   }
   if (!options->question.empty()) {
@@ -109,6 +110,10 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   }
   for (const std::string& note : options->notes) {
     console.say(fmt::format("note: {}", note));
+  }
+  if (options->config_file.empty()) {
+    console.out(topology_table(*placement));
+    return 0;
   }
   if (options->dry_run) {
     return dry_run(*options, *placement, console);

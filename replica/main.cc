@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <iostream>
 #include <mutex>
@@ -21,6 +22,7 @@
 #include "hostio/streams/client.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/log.h"
+#include "replica/compiler/placement/out_of_memory.h"
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_outfeed.h"
 #include "replica/coordinator/launcher_reporter.h"
@@ -28,8 +30,10 @@
 #include "replica/instance/host_weights.h"
 #include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"
+#include "replica/instance/memory_advice.h"
 #include "replica/instance/pinned_numerics.h"
 #include "replica/instance/profile.h"
+#include "replica/ops/dnnl/numerics.h"
 
 namespace poprun {
 namespace {
@@ -114,10 +118,9 @@ class Instance {
     POPRUN_ASSIGN(const Program program, share_program(communicator));
     POPRUN_TRY(check_memory(program, communicator.self()));
     POPRUN_ASSIGN(const JobLength length, job_length(reply_.config(), reply_.dataset()));
-    HostWeights initial_weights;
+    const HostWeights none;
     LauncherReporter reporter(client_);
     if (first) {
-      POPRUN_ASSIGN(initial_weights, first_weights(program));
       proto::ReportItem item;
       *item.mutable_shape() = job_shape(program, reply_.config(), length);
       reporter.send(std::move(item));
@@ -136,7 +139,7 @@ class Instance {
         run_loop(program, {.communicator = communicator,
                            .progress = client_,
                            .reporter = first ? &reporter : nullptr,
-                           .initial_weights = initial_weights,
+                           .initial_weights = first ? initial_weights_ : none,
                            .streams = [this, self = communicator.self()](JobStream stream) {
                              return open_stream(self, stream);
                            }}));
@@ -167,7 +170,7 @@ class Instance {
     const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
     const bool speaks = index_of(self) == environment_.first_replica &&
                         std::find(hosts.begin(), mine, *mine) == mine;
-    const std::optional<HostMemory> memory = speaks ? free_memory() : std::nullopt;
+    const std::optional<FreeMemory> memory = speaks ? free_memory() : std::nullopt;
     if (!memory) {
       return {};
     }
@@ -181,11 +184,7 @@ class Instance {
     std::string bytes;
     if (communicator.self() == ReplicaId{0}) {
       client_.progress(communicator.self(), 0, "compiling the Program");
-      POPRUN_TRY(receive_model());
-      POPRUN_ASSIGN(const CompileOptions options,
-                    compile_options(reply_.config(), reply_.dataset(), onnx_));
-      POPRUN_ASSIGN(Program program, compile(options));
-      add_notes(onnx_.get(), program);
+      POPRUN_ASSIGN(const Program program, compile_job());
       bytes = program.SerializeAsString();
     } else {
       client_.progress(communicator.self(), 0, "waiting for the Program of replica 0");
@@ -203,6 +202,37 @@ class Instance {
     return program;
   }
 
+  /// The Program, with its notes; sets `initial_weights_`.
+  Result<Program> compile_job() {
+    POPRUN_TRY(receive_model());
+    POPRUN_ASSIGN(CompileOptions options,
+                  compile_options(reply_.config(), reply_.dataset(), onnx_));
+    POPRUN_ASSIGN(Program program, plan_program(options));
+    POPRUN_TRY(check_fits(
+        program, [&] { return memory_advice(program, reply_.config(), reply_.dataset(), onnx_); }));
+    if (onnx_ != nullptr) {
+      POPRUN_ASSIGN(initial_weights_, onnx_->weights());
+    }
+    WeightMatch match;
+    if (!reply_.config().model().initial_weights().empty()) {
+      const WeightsPolicy policy = weights_policy(reply_.config());
+      POPRUN_ASSIGN(const FileTensors file, receive_weights());
+      POPRUN_ASSIGN(match, match_initial_weights(program, file, policy));
+      for (auto& [name, bytes] : weights_from(file, match)) {
+        initial_weights_[name] = std::move(bytes);
+      }
+      if (!match.absent.empty() && !policy.model_has_weights) {
+        options.initialised_here = match.absent;
+        POPRUN_ASSIGN(program, plan_program(options));
+      }
+    }
+    add_notes(onnx_.get(), program);
+    for (const std::string& note : match.notes) {
+      program.add_notes(note);
+    }
+    return program;
+  }
+
   /// Sets `onnx_` where the configuration names such a file.
   Status receive_model() {
     const proto::ModelConfig& model = reply_.config().model();
@@ -214,25 +244,20 @@ class Instance {
     return {};
   }
 
-  /// The ONNX model's weights, replaced by those of the file of initial weights that it has.
-  Result<HostWeights> first_weights(const Program& program) {
-    HostWeights weights;
-    if (onnx_ != nullptr) {
-      POPRUN_ASSIGN(weights, onnx_->weights());
+  /// The file of initial weights, as it is stored.
+  Result<FileTensors> receive_weights() {
+    FileTensors file;
+    POPRUN_TRY(client_.receive_weights([&](const proto::TensorChunk& chunk) -> Status {
+      FileTensor& tensor = file[chunk.name()];
+      tensor.type = chunk.type();
+      tensor.shape.assign(chunk.shape().begin(), chunk.shape().end());
+      tensor.data += chunk.data();
+      return {};
+    }));
+    for (auto& [name, tensor] : file) {
+      tensor.digest = std::hash<std::string>{}(tensor.data);
     }
-    if (!reply_.config().model().initial_weights().empty()) {
-      HostWeights given;
-      std::map<std::string, Shape, std::less<>> shapes;
-      POPRUN_TRY(client_.receive_weights([&](const proto::TensorChunk& chunk) -> Status {
-        shapes[chunk.name()].assign(chunk.shape().begin(), chunk.shape().end());
-        return append_as_f32(chunk.name(), chunk.type(), chunk.data(), given[chunk.name()]);
-      }));
-      POPRUN_TRY(check_initial_weights(program, shapes, onnx_ != nullptr));
-      for (auto& [name, bytes] : given) {
-        weights[name] = std::move(bytes);
-      }
-    }
-    return weights;
+    return file;
   }
 
   Result<LoopResult> run_loop(const Program& program, const LoopPorts& ports) {
@@ -296,6 +321,7 @@ class Instance {
   CoordinatorClient& client_;
   proto::JoinReply reply_;
   std::shared_ptr<onnx_import::JobModel> onnx_;  ///< Replica 0's alone.
+  HostWeights initial_weights_;                  ///< Likewise.
   double launched_at_;                           ///< On this process's steady clock.
   std::string host_;
 };
@@ -316,6 +342,16 @@ Status check_room_for_mpi() {
   const std::string folder = variable("OMPI_MCA_btl_vader_backing_directory");
   return check_shared_folder(folder.empty() ? "/dev/shm" : folder, host_name(),
                              static_cast<std::uint32_t>(processes));
+}
+
+/// With what this instance computes with.
+proto::JoinRequest join_request() {
+  const Numerics numerics = numerics_here();
+  proto::JoinRequest request;
+  request.mutable_cpu_isas()->Assign(numerics.cpu_isas.begin(), numerics.cpu_isas.end());
+  request.set_onednn_version(numerics.onednn_version);
+  request.set_libm_digest(numerics.libm_digest);
+  return request;
 }
 
 int run() {
@@ -340,7 +376,7 @@ int run() {
   double joined_at = 0;
   std::promise<void> mpi_runs;
   auto joining = std::async(std::launch::async, [&, mpi = mpi_runs.get_future()] {
-    auto reply = client.join(kJoinTimeoutSeconds);
+    auto reply = client.join(kJoinTimeoutSeconds, join_request());
     joined_at = now_seconds();
     if (!reply) {
       log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),

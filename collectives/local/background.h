@@ -13,11 +13,11 @@
 
 namespace poprun::collectives {
 
-/// All-reduces that go on while their replica does other things: a thread that makes them one after
-/// another, on a channel of its own.
+/// Runs all-reduces in the background while their replica does other things: one thread makes them
+/// one after another, on its own channel.
 ///
-/// Threads: `begin` and `await` from one thread. The destructor waits for what is under way, as
-/// long as its deadline lets it.
+/// Threads: `begin` and `await` from one thread. The destructor waits for the all-reduces under
+/// way, at most until their deadline.
 class Background {
  public:
   Background() = default;
@@ -25,10 +25,10 @@ class Background {
   Background& operator=(const Background&) = delete;
   ~Background();
 
-  /// As Communicator::begin_all_reduce. The first one makes the channel, a group of `parent`.
+  /// See Communicator::begin_all_reduce. The first call makes the channel, a group of `parent`.
   Status begin(Communicator& parent, Reduction reduction, std::span<const Buffer> buffers);
 
-  /// As Communicator::await_all_reduces.
+  /// See Communicator::await_all_reduces.
   Status await();
 
  private:

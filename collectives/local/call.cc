@@ -37,7 +37,8 @@ Call named(Call call, std::string_view name) {
 
 }  // namespace
 
-// By words of eight letters: exchanges of hundreds of tensors hash all their names.
+// Hashes eight letters at a time, because an exchange of hundreds of tensors hashes all their
+// names.
 void Call::add_name(std::string_view added) {
   if (added.empty()) {
     return;

@@ -12,28 +12,29 @@
 
 namespace poprun::collectives {
 
-/// The last collectives of one replica on all its channels, for the report of a failure.
+/// The last collectives of one replica on all its channels, for failure reports.
 ///
-/// Threads: from any, since channels may run side by side.
-/// Cost: an uncontended lock and a look at the clock; no memory once each place was used.
+/// Threads: any, since channels may run side by side.
+/// Cost: an uncontended lock and one clock read; no allocation once every entry has been used.
 class CallLog {
  public:
   using Clock = std::chrono::steady_clock;
 
   static constexpr std::size_t kKept = 8;
 
-  /// A call begins: `title` is that of the channel in Rendezvous::Options, `among`. Returns the
-  /// call's number here.
+  /// Records the start of a call; `title` is the channel's `Rendezvous::Options::among`. Returns
+  /// the call's number in this log.
   std::uint64_t begin(std::uint64_t sequence, const Call& call, const std::string& title);
 
-  /// It is done so far. May be said after each of its parts: the last one counts.
+  /// Marks the call as done. May be called after each part of a call; the last one counts.
   void done(std::uint64_t number);
 
-  /// It is not done after all.
+  /// Marks the call as not done after all.
   void broken(std::uint64_t number);
 
-  /// The oldest first: "call 17 of replicas 0, 4: all-reduce (mean) of 40 B ('conv1.bias' and 9
-  /// more), begun 2.314 s ago, took 4.200 ms", or "begun 2.314 s ago, not done".
+  /// One line per call, oldest first: "call 17 of replicas 0, 4: all-reduce (mean) of 40 B
+  /// ('conv1.bias' and 9 more), begun 2.314 s ago, took 4.200 ms", or "begun 2.314 s ago, not
+  /// done".
   [[nodiscard]] std::vector<std::string> lines(Clock::time_point now) const;
 
  private:

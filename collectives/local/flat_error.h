@@ -9,9 +9,8 @@
 
 namespace poprun::collectives {
 
-/// An Error in a fixed number of bytes, as it travels between processes: in memory that they share
-/// and in messages. The message is cut where it is longer; an address stays behind, for no exchange
-/// names one.
+/// An Error in a fixed number of bytes, so that it can travel between processes, in shared memory
+/// and in messages. A longer message is cut. The address fact is dropped: no exchange sets it.
 class FlatError {
  public:
   FlatError() = default;
@@ -26,8 +25,8 @@ class FlatError {
   ErrorCode code_{};
   bool is_short_ = false;
   Shortage shortage_{};
-  std::bitset<kReplicasMax> missing_{};  ///< By number.
-  std::array<char, 1000> message_{};     ///< Ends with 0.
+  std::bitset<kReplicasMax> missing_{};  ///< Indexed by replica number.
+  std::array<char, 1000> message_{};     ///< 0-terminated.
 };
 
 }  // namespace poprun::collectives

@@ -3,7 +3,7 @@
 namespace poprun::collectives {
 namespace {
 
-/// The numbers that a message of a group lists in full.
+/// The most replica numbers that a group's message lists in full.
 constexpr std::size_t kListed = 16;
 
 std::string divisors_of(std::size_t total) {

@@ -12,10 +12,10 @@
 
 namespace poprun {
 
-/// Replicas as threads of this process, one communicator each.
+/// A world of replicas that are threads of this process, one communicator each.
 ///
-/// Threads: create it and end it in one thread; hand each communicator to one thread, and join them
-/// before the world ends.
+/// Threads: create and destroy it in one thread; hand each communicator to one thread, and join
+/// those threads before destroying the world.
 class LocalWorld {
  public:
   struct Options {
@@ -24,7 +24,7 @@ class LocalWorld {
   };
 
   /// Errors
-  ///   kHostResources  memory for the exchange could not be had.
+  ///   kHostResources  memory for the exchange could not be allocated.
   static Result<std::unique_ptr<LocalWorld>> create(const Options& options);
 
   /// Requires: index_of(replica) < replicas.

@@ -12,10 +12,12 @@
 namespace poprun::collectives {
 namespace {
 
-/// An all-reduce by mail, in which every replica reads everything, has at most so much to read.
+/// The most bytes a replica reads in an all-reduce by mailbox, where every replica reads
+/// everything.
 constexpr std::size_t kMailReadBytes = std::size_t{32} << 10U;
 
-/// Shards of all replicas that the staging area of one holds, cut at a line.
+/// Bytes of each replica's shard that fit when one staging area holds all shards; a multiple of a
+/// cache line.
 std::size_t shard_chunk(std::size_t replicas) {
   return NodeSegment::kStagingBytes / replicas / kLineBytes * kLineBytes;
 }
@@ -90,8 +92,8 @@ Result<std::span<std::byte>> NodeCommunicator::allocate(Bytes size) {
   return std::span(segment_->at(newest, options_.self), static_cast<std::size_t>(size.count()));
 }
 
-// Replica 0 creates, the leader of every other process opens, the rest wait. The creator keeps its
-// file open until all have it.
+// Replica 0 creates the region, the leader of every other process opens it, and the rest wait. The
+// creator keeps its file open until all processes have opened it.
 Status NodeCommunicator::share_region(const Call& call, Bytes size) {
   const bool creates = options_.self == 0;
   const bool opens = !creates && options_.self == options_.process_leader;
@@ -227,7 +229,7 @@ Status NodeCommunicator::in_chunks(std::size_t total, std::size_t chunk, const E
   }
 }
 
-// Staging holds one chunk of every replica's shard: [R, chunk].
+// The staging area holds one chunk of every replica's shard: [R, chunk].
 Status NodeCommunicator::reduce_scatter(Reduction reduction, ElementType type,
                                         std::span<const std::byte> data, std::span<std::byte> shard,
                                         std::string_view name) {
@@ -285,7 +287,7 @@ Status NodeCommunicator::all_gather(std::span<const std::byte> mine, std::span<s
       std::copy_n(mine.data() + begin, count, segment_->staging(options_.self));
     }
   };
-  // Everybody begins with itself, so that not all read the same memory at the same time.
+  // Each replica begins with itself, so that they do not all read the same memory at the same time.
   const auto collect = [&](std::size_t begin, std::size_t count) {
     for (std::size_t i = 0; i < size(); ++i) {
       const std::size_t r = (options_.self + i) % size();
@@ -368,8 +370,8 @@ Result<NodeSegment*> NodeCommunicator::form_group(const Call& call,
   return &segment;
 }
 
-// The first member of this process maps new memory for it: the replicas of a process are neighbours
-// and begin with the leader.
+// The first member in this process maps new memory for the process: its replicas are neighbours and
+// begin with the leader.
 NodeCommunicator::Options NodeCommunicator::options_among(
     const std::vector<std::size_t>& members) const {
   const auto index_of_first_from = [&](std::size_t replica) {

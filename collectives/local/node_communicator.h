@@ -17,11 +17,11 @@
 
 namespace poprun::collectives {
 
-/// The buffers that are not empty, and where peers find those of `replica`.
+/// The non-empty buffers of `replica`, and where its peers find them.
 std::vector<Piece> find_pieces(const NodeSegment& segment, std::size_t replica,
                                std::span<const Buffer> buffers);
 
-/// What an all-reduce of buffers is; `pieces` as found of them.
+/// Describes an all-reduce of `buffers`; `pieces` is what `find_pieces` returned for them.
 Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers,
                         std::span<const Piece> pieces);
 
@@ -30,18 +30,19 @@ Call call_of_all_reduce(Reduction reduction, std::span<const Buffer> buffers,
 /// All-reduce of allocated buffers, in place: every replica reduces 1/R of all buffers together,
 /// reading the others' memory directly, and writes that slice into all of them.
 ///
-///   meet      everybody's buffers are complete, everybody calls the same
+///   meet      all buffers are complete, all replicas make the same call
 ///   replica r:   | buffers of replica 0 |  ...  | buffers of replica R-1 |     slice r of each,
 ///                    [r]  \______________________/  [r]                        up the tree, back
-///   meet      everybody's slices are written
+///   meet      all slices are written
 ///
-/// A byte is read once and written once. Of few bytes the meetings take longest. So these are
-/// copied before the first one into a mailbox, of which every replica has two, used in turn, and
-/// the second one is spared: whoever comes back to a mailbox has met all the others since they read
-/// it, in the call between. An all-reduce by mail is computed by every replica for itself.
+/// Each byte is read once and written once. For small payloads the meetings cost most, so each
+/// replica copies its payload into a mailbox before the first meeting, and every replica computes
+/// the whole result itself. That saves the second meeting: a replica has two mailboxes, used in
+/// turn, and by the time it reuses one, the call in between has proved that all others have read
+/// it.
 ///
-/// Buffers outside allocated memory take the same way through
-/// the staging areas, chunk by chunk. The other collectives read from the peers' memory or staging.
+/// Buffers outside allocated memory go through the staging areas the same way, chunk by chunk. The
+/// other collectives read from the peers' memory or from their staging areas.
 class NodeCommunicator final : public Communicator {
  public:
   struct Options {
@@ -50,10 +51,10 @@ class NodeCommunicator final : public Communicator {
     std::chrono::milliseconds deadline{0};
     std::vector<std::size_t>
         numbers{};                   ///< Numbers of the replicas in the segment; empty: 0, 1, ..
-    std::string among{};             ///< As in Rendezvous::Options.
-    std::shared_ptr<CallLog> log{};  ///< This replica's; null: one of its own.
-    std::function<Status(std::span<const Call>)> agree{};  ///< As in Rendezvous::Options.
-    LastExcuse last_excuse{};                              ///< As in Rendezvous::Options.
+    std::string among{};             ///< See Rendezvous::Options.
+    std::shared_ptr<CallLog> log{};  ///< This replica's log; null: create one.
+    std::function<Status(std::span<const Call>)> agree{};  ///< See Rendezvous::Options.
+    LastExcuse last_excuse{};                              ///< See Rendezvous::Options.
   };
 
   /// `segment` must outlive the communicator.
@@ -77,21 +78,21 @@ class NodeCommunicator final : public Communicator {
   Result<std::unique_ptr<Communicator>> group(Group group) override;
   [[nodiscard]] std::vector<std::string> recent_calls() const override;
 
-  /// The segment of this replica's group, `members` of this segment, once all replicas have made
-  /// `call`; with `wire` bytes of wire, the same for all groups.
+  /// The segment of this replica's group, whose replicas are `members` of this segment, once all
+  /// replicas have made `call`. It gets `wire` bytes of wire area, the same for all groups.
   Result<NodeSegment*> form_group(const Call& call, const std::vector<std::size_t>& members,
                                   Bytes wire);
 
-  /// What a communicator over that segment takes.
+  /// The options of a communicator over that segment.
   [[nodiscard]] Options options_among(const std::vector<std::size_t>& members) const;
 
-  /// Where its replicas meet.
+  /// The meeting point of its replicas.
   [[nodiscard]] Rendezvous& rendezvous() { return rendezvous_; }
 
-  /// Where this replica puts what it brings to the call that it opens next.
+  /// The mailbox into which this replica puts its payload for the next call.
   [[nodiscard]] std::byte* next_mail() const;
 
-  /// What `replica` has brought to the open call.
+  /// The payload of `replica` in the open call.
   [[nodiscard]] const std::byte* mail_of(std::size_t replica) const;
 
  private:
@@ -101,8 +102,9 @@ class NodeCommunicator final : public Communicator {
   void reduce_staged(Reduction reduction, const Pieces& pieces, Slice chunk);
   [[nodiscard]] bool all_placed() const;
 
-  /// Runs `exchange(begin, size)` for chunks of [0, total), all replicas in step. Before each chunk
-  /// but the first, whose data is staged before the call is opened, `stage(begin, size)`.
+  /// Runs `exchange(begin, size)` for each chunk of [0, total), all replicas in step, and
+  /// `stage(begin, size)` before each chunk but the first, which is staged before the call is
+  /// opened.
   template <typename Exchange, typename Stage>
   Status in_chunks(std::size_t total, std::size_t chunk, const Exchange& exchange,
                    const Stage& stage);
@@ -110,7 +112,7 @@ class NodeCommunicator final : public Communicator {
   NodeSegment* segment_;
   Options options_;
   Rendezvous rendezvous_;
-  std::vector<const std::byte*> sources_;  ///< One a replica, scratch of a call.
+  std::vector<const std::byte*> sources_;  ///< One per replica; scratch space of a call.
   std::vector<std::byte*> targets_;
   Background background_;
 };

@@ -13,8 +13,8 @@ namespace {
 constexpr Bytes kPage{4096};
 constexpr Bytes kNonceBytes = kPage;  ///< Before the rooms.
 
-// A region's number as `Place::owner`: its index in its segment, and above that how many segments
-// up from the group it is.
+// A region's number in `Place::owner`: its index within its segment in the low bits, and above them
+// how many segments up from the group that segment is.
 constexpr std::int64_t kSegmentAbove = std::int64_t{1} << 32;
 
 Bytes control_bytes(std::size_t replicas) {

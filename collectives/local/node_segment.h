@@ -18,24 +18,24 @@ namespace poprun::collectives {
 
 /// The memory through which the replicas of one host exchange, as one process sees it.
 ///
-///   room 0..     one a replica:   | control | mailboxes | staging | wire |
-///   region 0..   one a call of Communicator::allocate: the same size for every replica
+///   room 0..     one per replica: | control | mailboxes | staging | wire |
+///   region 0..   one per call of Communicator::allocate: the same size for every replica
 ///
 ///   region:   | replica 0's bytes .. pad | replica 1's bytes .. pad | ...         stride = whole
 ///   pages
 ///
-///   control   rendezvous of all replicas, in the room of the first one
-///   mailboxes two of kMailBytes, for what is small enough to be copied
+///   control   rendezvous of all replicas; in the first room
+///   mailboxes two of kMailBytes, for payloads small enough to be copied
 ///   staging   kStagingBytes, for buffers that peers cannot read
-///   wire      as many bytes as the maker wants, for other hosts; in the room of the first one
+///   wire      as many bytes as the creator asks for, for other hosts; in the first room
 ///
 /// A process has one segment for all its replicas. Every process maps all of it; addresses differ
 /// between processes, regions and offsets do not.
 ///
-/// A group of the replicas has a segment of its own, whose rooms are a region of this one, and
-/// whose members also find what lies in regions of this one.
+/// A group of the replicas has its own segment, whose rooms lie in a region of this one. Its
+/// members also find buffers in the regions of this one.
 ///
-/// Threads: from any.
+/// Threads: any.
 class NodeSegment {
  public:
   static constexpr std::size_t kStagingBytes = std::size_t{1} << 20U;
@@ -47,31 +47,31 @@ class NodeSegment {
   static Result<std::unique_ptr<NodeSegment>> create(Peers peers, std::size_t replicas,
                                                      Bytes wire = Bytes{0});
 
-  /// The segment that another process has created alike, with this nonce.
+  /// Opens the segment that another process created with equal arguments and this nonce.
   static Result<std::unique_ptr<NodeSegment>> open(FileAddress address, std::uint64_t nonce,
                                                    std::size_t replicas, Bytes wire = Bytes{0});
 
   [[nodiscard]] Peers peers() const { return peers_; }
   [[nodiscard]] std::size_t replicas() const { return replicas_; }
 
-  /// Where other processes find the segment until `close_files`, and the number they find in it.
+  /// Where other processes find the segment until `close_files`, and the nonce they find in it.
   [[nodiscard]] FileAddress address() const { return memory_.address(); }
   [[nodiscard]] std::uint64_t nonce() const;
 
   /// Closes the descriptors of the segment and its regions; the memory stays.
   void close_files();
 
-  /// The segment of a group, `members` of this one, whose rooms are what they have in this region:
-  /// made by the first caller of this process, and found by the others.
+  /// The segment of a group of `members`, whose rooms are their parts of region `region`. The first
+  /// caller in this process makes it, the others find it.
   NodeSegment& group(std::size_t region, const std::vector<std::size_t>& members);
 
-  /// Bytes of the room of one of `replicas` replicas, and what a group of them needs at most.
+  /// Bytes of one replica's room among `replicas` replicas; no group of them needs more.
   static Bytes room_bytes(std::size_t replicas, Bytes wire);
 
-  /// Memory of Rendezvous::Options.
+  /// The memory for Rendezvous::Options.
   [[nodiscard]] std::byte* control() const { return rooms_[0]; }
 
-  /// The mailbox of `replica` for call number `sequence`, that of every second call.
+  /// The mailbox of `replica` for call number `sequence`; every second call uses the same one.
   [[nodiscard]] std::byte* mail(std::size_t replica, std::uint64_t sequence) const;
 
   [[nodiscard]] std::byte* staging(std::size_t replica) const;
@@ -79,10 +79,11 @@ class NodeSegment {
   /// Page-aligned.
   [[nodiscard]] std::byte* wire() const { return staging(0) + kStagingBytes; }
 
-  /// Bytes of a region that gives each replica `size`; nothing where they are more than addresses.
+  /// Bytes of a region that gives each replica `size`. Errors: kHostResources if that exceeds the
+  /// address space.
   [[nodiscard]] Result<Bytes> region_size(Bytes size) const;
 
-  /// Takes memory of `region_size(size)` as the next region.
+  /// Takes `memory`, of `region_size(size)` bytes, as the next region.
   void add_region(SharedMemory memory, Bytes size);
 
   [[nodiscard]] std::size_t region_count() const;
@@ -90,8 +91,8 @@ class NodeSegment {
   /// The memory of `replica` at a place. Requires: the place is in a region.
   [[nodiscard]] std::byte* at(Place place, std::size_t replica) const;
 
-  /// Where `replica`'s bytes lie, or owner -1 where they are not wholly in its part of a region, be
-  /// it of this segment or of one whose group it is.
+  /// Where `replica`'s bytes lie, in a region of this segment or of one that it is a group of;
+  /// owner -1 if they are not entirely in the replica's part of one region.
   [[nodiscard]] Place find(std::size_t replica, std::span<const std::byte> bytes) const;
 
  private:
@@ -110,14 +111,14 @@ class NodeSegment {
 
   Peers peers_;
   std::size_t replicas_;
-  SharedMemory memory_;                  ///< The rooms; a group has none.
+  SharedMemory memory_;                  ///< The rooms; empty for a group.
   std::vector<std::byte*> rooms_;        ///< By replica.
-  const NodeSegment* parent_ = nullptr;  ///< A group is one of this one,
-  std::vector<std::size_t> members_;     ///< of these replicas there.
+  const NodeSegment* parent_ = nullptr;  ///< The segment that this one is a group of,
+  std::vector<std::size_t> members_;     ///< and the group's members there.
 
-  mutable std::mutex mutex_;  ///< Guards what follows: other channels look for regions at any time.
+  mutable std::mutex mutex_;  ///< Guards what follows: other channels look up regions at any time.
   std::vector<Region> regions_;
-  /// By region of their rooms and first member.
+  /// Keyed by the region of their rooms and by first member.
   std::map<std::pair<std::size_t, std::size_t>, std::unique_ptr<NodeSegment>> groups_;
 };
 

@@ -10,18 +10,18 @@
 
 namespace poprun::collectives {
 
-/// A buffer of this replica, or a part of one, and where peers find theirs.
+/// A buffer of this replica, or part of one, and where peers find theirs.
 struct Piece {
   ElementType type = ElementType::kF32;
   std::span<std::byte> bytes;
-  Place place;       ///< Where its first byte is; owner -1 where peers cannot read it.
-  Slice whole = {};  ///< The bytes of the whole that it is; set by Pieces.
+  Place place;       ///< Where its first byte is; owner -1 if peers cannot read it.
+  Slice whole = {};  ///< Its bytes within the whole vector; set by Pieces.
 
   [[nodiscard]] std::size_t count() const { return bytes.size() / size_of(type); }
 };
 
-/// Several buffers as one vector of bytes, those of wide elements before those of narrow ones, so
-/// that cuts at lines cut no element.
+/// Several buffers seen as one vector of bytes. Wide elements come before narrow ones, so that
+/// cutting at cache lines cuts no element.
 class Pieces {
  public:
   Pieces() = default;
@@ -30,19 +30,20 @@ class Pieces {
   [[nodiscard]] std::size_t size() const { return size_; }  ///< In bytes.
   [[nodiscard]] std::size_t count() const;                  ///< In elements.
 
-  /// What lies in these bytes, in order and without gaps. Requires: they exist; no element is cut.
+  /// The pieces that make up these bytes, in order and without gaps. Requires: the bytes exist; no
+  /// element is cut.
   [[nodiscard]] std::vector<Piece> parts(Slice bytes) const;
 
-  /// Bytes of one type each, the fewest there are.
+  /// The fewest pieces that have one element type each.
   [[nodiscard]] std::vector<Piece> types() const;
 
-  /// True where peers find every one of these bytes.
+  /// True if peers find every one of these bytes.
   [[nodiscard]] bool placed(Slice bytes) const;
 
-  /// to = bytes [begin, begin + to.size()). Requires: they exist.
+  /// to = bytes [begin, begin + to.size()). Requires: the bytes exist.
   void copy_out(std::size_t begin, std::span<std::byte> to) const;
 
-  /// Bytes [begin, begin + from.size()) = from. Requires: they exist.
+  /// Bytes [begin, begin + from.size()) = from. Requires: the bytes exist.
   void copy_in(std::size_t begin, std::span<const std::byte> from) const;
 
  private:

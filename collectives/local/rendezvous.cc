@@ -25,17 +25,17 @@ using Word = std::atomic<std::uint32_t>;
 static_assert(Word::is_always_lock_free && sizeof(Word) == sizeof(std::uint32_t));
 
 // The word that waiters sleep on: bit 0 says that the communicator has failed, the rest counts
-// completed barriers. One word, so that a failure between looking and sleeping is not slept
-// through.
+// completed barriers. It is one word, so that no waiter sleeps through a failure that happens
+// between looking and sleeping.
 constexpr std::uint32_t kFailed = 1;
 constexpr std::uint32_t kGeneration = 2;
 
-// Before it sleeps, a waiter looks again a few times, and gives its core to whoever has not arrived
-// in between. That is cheaper than to be woken, and on cores of their own replicas seldom sleep.
+// Before it sleeps, a waiter looks again a few times and yields its core in between to whoever has
+// not arrived. That is cheaper than being woken up, and replicas with their own cores seldom sleep.
 constexpr int kYields = 16;
 constexpr auto kYieldTime = std::chrono::microseconds{50};
 
-/// How often a waiter looks whether those it waits for are still on their way.
+/// How often a waiter checks whether the replicas it waits for are still on their way.
 constexpr auto kLook = std::chrono::milliseconds{50};
 
 bool passed(std::uint32_t before, std::uint32_t now) {
@@ -46,8 +46,8 @@ void wake_all(Word& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-/// Sleeps while the word is `expected`, until `limit` (steady_clock is CLOCK_MONOTONIC). May return
-/// early. False on a timeout.
+/// Sleeps while the word is `expected`, at most until `limit` (steady_clock is CLOCK_MONOTONIC).
+/// May return early. Returns false on a timeout.
 bool sleep_on(Word& word, std::uint32_t expected, Clock::time_point limit) {
   const auto ns =
       std::chrono::duration_cast<std::chrono::nanoseconds>(limit.time_since_epoch()).count();
@@ -68,12 +68,12 @@ struct alignas(64) Rendezvous::Board {
   FlatError failure;
 };
 
-// Two announcements a slot, used in turn: a fast replica may announce the next call while a slow
-// one still reads this one. It cannot get further ahead, since the next call waits for the slow
-// one.
+// Each slot has two announcements, used in turn: a fast replica may announce the next call while a
+// slow one still reads this one. It cannot get further ahead, since the next call waits for the
+// slow one.
 struct alignas(64) Rendezvous::Slot {
-  std::atomic<std::uint64_t> arrivals{0};  ///< At barriers, since the beginning.
-  std::atomic<Clock::rep> on_the_way{0};   ///< When it said so last; one clock for all processes.
+  std::atomic<std::uint64_t> arrivals{0};  ///< Barriers reached since the beginning.
+  std::atomic<Clock::rep> on_the_way{0};   ///< When it last said so; all processes share the clock.
   std::array<Call, 2> calls{};
   std::array<Place, 2> places{};
 };
@@ -111,7 +111,7 @@ Place Rendezvous::place_of(std::size_t index) const {
 }
 
 Status Rendezvous::open(const Call& call, Place place) {
-  if (failure_) {  // Slow peers may still read what was announced last.
+  if (failure_) {  // Slow peers may still read the last announcement.
     return tl::unexpected<Error>{*failure_};
   }
   ++sequence_;
@@ -162,7 +162,7 @@ Status Rendezvous::pass_barrier(std::chrono::milliseconds patience) {
     board_->word.fetch_add(kGeneration, std::memory_order_acq_rel);
     wake_all(board_->word);
   }
-  // After the word: whoever sees that all have arrived also sees that the barrier is done.
+  // After the word, so that whoever sees that all have arrived also sees that the barrier is done.
   slot(options_.self).arrivals.store(arrivals_, std::memory_order_release);
   return last ? Status{} : sleep_while(before, patience);
 }
@@ -177,7 +177,7 @@ bool Rendezvous::is_on_the_way(std::size_t index) const {
   return Clock::now().time_since_epoch() - said < options_.deadline / 4;
 }
 
-/// Indices of those that have not come to the current barrier.
+/// Indices of the replicas that have not come to the current barrier.
 std::vector<std::size_t> Rendezvous::missing() const {
   std::vector<std::size_t> missing;
   for (std::size_t i = 0; i < replicas_; ++i) {
@@ -222,7 +222,8 @@ Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds pat
 }
 
 Status Rendezvous::time_out(std::uint32_t word, std::chrono::milliseconds waited) {
-  // Those on their way wait for somebody themselves, and are named only where nobody else is.
+  // Replicas on their way are waiting for somebody themselves; they are named only if nobody else
+  // is missing.
   std::vector<std::size_t> late;
   std::vector<std::size_t> lost;
   for (const std::size_t index : missing()) {

@@ -17,11 +17,11 @@
 
 namespace poprun::collectives {
 
-/// When a replica of the job last had an excuse for coming late, such as a data server that does
-/// not answer it. Deadlines count from then on. Thread-safe; empty where nobody ever has one.
+/// When a replica of the job last had an excuse for being late, such as a data server that does not
+/// answer it. Deadlines count from then on. Thread-safe; empty if nobody ever has one.
 using LastExcuse = std::function<std::chrono::steady_clock::time_point()>;
 
-/// Where peers find what a replica brings to a call. Replicas may differ in it.
+/// Where peers find a replica's contribution to a call. May differ between replicas.
 struct Place {
   std::int64_t owner = -1;  ///< Region of allocated memory, or process; -1: not in shared memory.
   std::int64_t where = 0;   ///< Offset in the region, or descriptor.
@@ -30,60 +30,62 @@ struct Place {
 };
 
 /// One replica's handle on the meeting point of all replicas that share some memory: a sleeping
-/// barrier that knows who is missing and whether all came for the same thing.
+/// barrier that knows who is missing and whether all make the same call.
 ///
 ///   open(call)   announce, wait for all, check that all announced the same
-///   wait()       wait for all again; as often as the algorithm needs
+///   wait()       wait for all again, as often as the algorithm needs
 ///
-/// The memory holds a counter and a generation word (futex) for the barrier, a text for the first
-/// failure, and a slot a replica for its announcement. It works alike for threads and for
-/// processes.
+/// The memory holds a counter and a generation word (futex) for the barrier, the message of the
+/// first failure, and one slot per replica for its announcement. It works for threads and processes
+/// alike.
 ///
-/// Errors, from any call; the first one of any replica is everyone's, now and in all later calls
+/// Errors, from any call. The first error of any replica is returned to all replicas, by this call
+/// and by all later ones
 ///   kInfrastructure   "all-reduce 17: replica 5 did not arrive within 120 s".
-///   kBug              replicas came for different calls; names them.
+///   kBug              replicas made different calls; names them.
 ///
 /// Threads: a handle belongs to one thread.
-/// Cost: one futex wake a barrier. Waiters sleep after they have looked again for some
-/// microseconds.
+/// Cost: one futex wake per barrier. Waiters look again for some microseconds before they sleep.
 class Rendezvous {
  public:
   struct Options {
-    std::byte* memory = nullptr;       ///< `bytes_needed`, from `initialise`.
+    std::byte* memory = nullptr;       ///< `bytes_needed` bytes, prepared by `initialise`.
     std::vector<std::size_t> numbers;  ///< Numbers of the replicas that meet here, for messages.
-    std::string among;                 ///< Follows a call's number in them; may be empty.
+    std::string among;                 ///< Follows a call's number in messages; may be empty.
     std::size_t self = 0;              ///< Index among them.
     std::chrono::milliseconds deadline{0};  ///< For each wait,
-    LastExcuse last_excuse{};               ///< counted from then on where it began earlier.
-    std::shared_ptr<CallLog> log{};         ///< Takes every call; none where it is null.
-    /// Decides whether a call may begin, where more replicas take part than meet here; called by
-    /// all, with what each of them announced. Otherwise all announcements must be equal.
+    LastExcuse last_excuse{};               ///< counted from the last excuse during it.
+    std::shared_ptr<CallLog> log{};         ///< Records every call, unless null.
+    /// Decides whether a call may begin when more replicas take part than meet here. Every replica
+    /// calls it, with the announcements of all who meet here. If empty, all announcements must be
+    /// equal.
     std::function<Status(std::span<const Call>)> agree;
   };
 
   static Bytes bytes_needed(std::size_t replicas);
 
-  /// Prepares zeroed, 64-byte aligned memory; once, before any handle is made.
+  /// Prepares zeroed, 64-byte aligned memory. Call once, before making any handle.
   static void initialise(std::byte* memory, std::size_t replicas);
 
   explicit Rendezvous(const Options& options);
 
   /// Enters a collective. After success all replicas have entered it with an equal `call`, and
-  /// `place_of` tells what they passed as `place`.
+  /// `place_of` returns what they passed as `place`.
   Status open(const Call& call, Place place = {});
 
-  /// Waits for all replicas; for `patience` longer than the deadline where those that are missing
-  /// are on their way. For barriers inside a call.
+  /// Waits for all replicas, for `patience` longer than the deadline if the missing ones are on
+  /// their way. For barriers inside a call.
   Status wait(std::chrono::milliseconds patience = std::chrono::milliseconds{0});
 
-  /// Says that this replica is on its way. To be called all the time while it waits for something
-  /// else than this rendezvous: who has not said so for a quarter of the deadline is missing.
+  /// Says that this replica is on its way. Call it regularly while waiting for something other than
+  /// this rendezvous: a replica that has not said so for a quarter of the deadline counts as
+  /// missing.
   void on_the_way();
 
   /// What `index` announced for the current call. Valid until the call's last `wait` returns.
   [[nodiscard]] Place place_of(std::size_t index) const;
 
-  /// Makes `error` the failure of all replicas, unless there is one already, and returns the one
+  /// Makes `error` the failure of all replicas, unless there already is one, and returns the one
   /// that counts.
   Status give_up(Error error);
 
@@ -92,10 +94,10 @@ class Rendezvous {
     return titled(name_of(call_.kind)) + names_of(call_);
   }
 
-  /// The same where replicas came for different calls: "call 17".
+  /// The current call's name when replicas made different calls: "call 17".
   [[nodiscard]] std::string any_call_name() const { return titled("call"); }
 
-  /// Collectives opened so far; the current one's number.
+  /// Collectives opened so far, which is the number of the current one.
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
 
  private:

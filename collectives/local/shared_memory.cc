@@ -37,10 +37,11 @@ Result<SharedMemory> SharedMemory::create_for_processes(Bytes size) {
   memory.file_ = ::memfd_create("poprun-exchange", MFD_CLOEXEC);
   if (memory.file_ < 0) {
     return fail(ErrorCode::kHostResources,
-                failed("creation", size) + "; --num-instances 1 on this host needs no file");
+                failed("creation", size) +
+                    "; check ulimit -n, or use --num-instances 1, which needs no file");
   }
   if (::ftruncate(memory.file_, size.count()) != 0) {
-    return fail(ErrorCode::kHostResources, failed("sizing", size) + "; look at ulimit -f");
+    return fail(ErrorCode::kHostResources, failed("sizing", size) + "; check ulimit -f");
   }
   POPRUN_TRY(memory.map(size, MAP_SHARED));
   return memory;
@@ -61,7 +62,8 @@ Result<SharedMemory> SharedMemory::open(FileAddress address, Bytes size) {
   if (::fstat(memory.file_, &status) != 0 || status.st_size != size.count()) {
     return fail(ErrorCode::kUnreachable,
                 path + " holds " + std::to_string(status.st_size) + " B, the peer's memory has " +
-                    std::to_string(size.count()) + " B; are the processes in one pid namespace?");
+                    std::to_string(size.count()) +
+                    " B; check that the processes are in one pid namespace");
   }
   POPRUN_TRY(memory.map(size, MAP_SHARED));
   memory.close_file();
@@ -83,7 +85,7 @@ Status SharedMemory::map(Bytes size, int flags) {
   const auto length = static_cast<std::size_t>(size.count());
   void* data = ::mmap(nullptr, length, PROT_READ | PROT_WRITE, flags | MAP_NORESERVE, file_, 0);
   if (data == MAP_FAILED) {  // NOLINT: the macro casts an integer to a pointer.
-    return fail(ErrorCode::kHostResources, failed("mapping", size) + "; look at ulimit -v");
+    return fail(ErrorCode::kHostResources, failed("mapping", size) + "; check ulimit -v");
   }
   data_ = static_cast<std::byte*>(data);
   size_ = length;

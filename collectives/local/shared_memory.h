@@ -9,19 +9,18 @@
 
 namespace poprun::collectives {
 
-/// Where another process of this machine finds a file in memory.
+/// Where another process on this machine finds an in-memory file.
 struct FileAddress {
   std::int64_t process = -1;     ///< Process id, as seen from the opener's pid namespace.
-  std::int64_t descriptor = -1;  ///< Open file of that process.
+  std::int64_t descriptor = -1;  ///< File descriptor in that process.
 };
 
-/// A mapping of zeroed memory, unmapped at the end of its life. Sparse: a page costs nothing until
-/// it is touched, so sizes far above the machine's memory are fine, and creation takes
-/// microseconds.
+/// A mapping of zeroed memory, unmapped by the destructor. Sparse: a page costs nothing until it is
+/// touched, so sizes far above the machine's memory are fine, and creation takes microseconds.
 ///
 /// Errors
 ///   kHostResources  the system refused the mapping or the file; names size, reason and remedy.
-///   kUnreachable    another process's memory cannot be opened, or is not what it should be.
+///   kUnreachable    another process's memory cannot be opened or has an unexpected size.
 class SharedMemory {
  public:
   SharedMemory() = default;
@@ -37,17 +36,17 @@ class SharedMemory {
   /// Memory for the threads of this process.
   static Result<SharedMemory> create_for_threads(Bytes size);
 
-  /// Memory that other processes can open while `address()` is valid. A memfd rather than a file
-  /// in /dev/shm, whose size is limited to 64 MiB in many containers.
+  /// Memory that other processes can open while `address()` is valid. It is a memfd and not a file
+  /// in /dev/shm, because many containers limit /dev/shm to 64 MiB.
   static Result<SharedMemory> create_for_processes(Bytes size);
 
-  /// The memory that another process has created with this size.
+  /// Maps the memory that another process created with this size.
   static Result<SharedMemory> open(FileAddress address, Bytes size);
 
-  /// This process's descriptor; invalid where there is none.
+  /// This process's descriptor; invalid if there is none.
   [[nodiscard]] FileAddress address() const;
 
-  /// Closes the descriptor. The mapping stays, further `open`s fail.
+  /// Closes the descriptor. The mapping stays; later `open`s fail.
   void close_file();
 
   [[nodiscard]] std::byte* data() const { return data_; }

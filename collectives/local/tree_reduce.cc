@@ -13,9 +13,9 @@
 #include "replica/base/error.h"
 #include "replica/base/half.h"
 
-// The build is for generic x86-64. These loops carry the whole exchange, so they are compiled for
-// wider vectors too and chosen at load time. Sanitizers cannot run before their own start-up, where
-// the choice would be made.
+// The build targets generic x86-64. These loops carry the whole exchange, so they are also compiled
+// for wider vectors, and the loader picks one version. Not with sanitizers: the choice would run
+// before their own start-up.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define POPRUN_FOR_EACH_VECTOR_WIDTH __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -26,10 +26,10 @@
 namespace poprun::collectives {
 namespace {
 
-/// Elements that are reduced at a time: 16 sources of a block fit the second cache.
+/// Elements reduced at a time: a block of 16 sources fits into the level 2 cache.
 constexpr std::size_t kBlock = 1024;
 
-/// Sources whose subtree is combined in one loop.
+/// Sources of a subtree that one loop combines.
 constexpr std::size_t kFused = 8;
 
 struct Add {
@@ -45,8 +45,8 @@ struct Larger {
   }
 };
 
-/// Which bits come of two NaNs is the compiler's choice, and not the same for whole vectors and the
-/// elements left over, that is for every cut. So one NaN stands for all.
+/// The bits of a sum of two NaNs are the compiler's choice and differ between whole vectors and
+/// leftover elements, so they would depend on the cut. One NaN stands for all of them.
 inline float settled(float value) {
   return std::isnan(value) ? std::numeric_limits<float>::quiet_NaN() : value;
 }
@@ -81,7 +81,7 @@ template <typename Combine, typename Value>
   }
 }
 
-// NOLINTBEGIN(bugprone-macro-parentheses): types stand in none.
+// NOLINTBEGIN(bugprone-macro-parentheses): types cannot be parenthesised.
 #define POPRUN_COMBINERS(name, Combine, Value)                                              \
   POPRUN_FOR_EACH_VECTOR_WIDTH                                                              \
   void name##_2(const Value* a, const Value* b, Value* __restrict out, std::size_t count) { \
@@ -111,8 +111,8 @@ struct Kernels {
   void (*combine_8)(const V* const*, V*, std::size_t);
 };
 
-// An element type: its values as they are summed (`Value`), and how they come from and go to
-// memory. `load` may return the memory itself instead of filling `scratch`.
+// An element type: the type in which it is summed (`Value`), and how values are loaded from memory
+// and stored. `load` may return the memory itself instead of filling `scratch`.
 
 struct Floats {
   using Value = float;
@@ -168,12 +168,12 @@ struct alignas(64) Block {
   std::array<Value, kBlock> values;
 };
 
-/// What is combined: the sources, and how many replicas each stands for; one each where empty.
+/// What is combined: the sources, and how many replicas each stands for (one each if empty).
 struct Leaves {
   std::span<const std::byte* const> sources;
   std::span<const std::size_t> replicas;
 
-  /// How many leaves form the left subtree. Requires: two at least.
+  /// How many leaves form the left subtree. Requires: at least two leaves.
   [[nodiscard]] std::size_t left() const {
     if (replicas.empty()) {
       return left_subtree(sources.size());
@@ -195,7 +195,7 @@ struct Leaves {
   }
 };
 
-/// Elements [begin, begin + count) of eight sources, combined.
+/// Combines elements [begin, begin + count) of eight sources.
 template <typename Element>
 void reduce_fused(const Kernels<typename Element::Value>& kernels,
                   std::span<const std::byte* const> sources, std::size_t begin, std::size_t count,
@@ -210,8 +210,8 @@ void reduce_fused(const Kernels<typename Element::Value>& kernels,
   kernels.combine_8(in.data(), out, count);
 }
 
-/// The reduction of elements [begin, begin + count) of all leaves. `out` holds it, or for a single
-/// leaf perhaps the source itself.
+/// Reduces elements [begin, begin + count) of all leaves into `out`. For a single leaf the result
+/// may be the source itself.
 template <typename Element>
 const typename Element::Value* reduce_block(const Kernels<typename Element::Value>& kernels,
                                             const Leaves& leaves, std::size_t begin,
@@ -235,8 +235,8 @@ const typename Element::Value* reduce_block(const Kernels<typename Element::Valu
   return out;
 }
 
-/// From leaves of one element type to targets of another with the same values; the sum is divided
-/// where `divisor` is not 0.
+/// Reduces leaves of one element type into targets of another with the same values; divides the sum
+/// by `divisor` unless that is 0.
 template <typename From, typename To>
 void reduce_elements(Reduction reduction, const Leaves& leaves, std::size_t divisor,
                      std::span<std::byte* const> targets, std::size_t count) {

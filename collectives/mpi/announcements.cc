@@ -9,19 +9,19 @@
 namespace poprun::collectives {
 namespace {
 
-/// The largest payload of a host,
+/// Most payload bytes of one host,
 constexpr std::size_t kPayloadBytes = std::size_t{16} << 10U;
 
-/// and of all hosts together. A link of 1 Gbit/s takes half a millisecond for it, which is about
-/// what a phase takes at least where hosts share their cores among many replicas.
+/// and of all hosts together. A link of 1 Gbit/s carries it in half a millisecond, about the least
+/// that a separate phase takes when hosts share their cores among many replicas.
 constexpr std::size_t kPayloadsBytes = std::size_t{64} << 10U;
 
 std::size_t calls_bytes(const HostPlan& plan, std::size_t host) {
   return plan.replicas[host].size() * sizeof(Call);
 }
 
-/// None where calls and payload are more than one message: what is shorter than its room must be
-/// one.
+/// Zero if calls and payload do not fit into one message: only a single message may be shorter than
+/// its room.
 std::size_t room_bytes(const HostPlan& plan, std::size_t host) {
   return calls_bytes(plan, host) + kPayloadBytes <= HostWire::kMessageBytes ? kPayloadBytes : 0;
 }

@@ -8,23 +8,25 @@
 namespace poprun::collectives {
 namespace {
 
-/// Ticks that a post may travel: the wire has this many to work on.
+/// Ticks that a post may travel, so the wire has the posts of this many ticks to work on.
 constexpr std::size_t kTravel = 2;
 
-/// Chunks that have a place of their own. One more tick passes until all have read from a place.
+/// Chunks with a slot of their own. One more tick passes until all replicas have read a slot.
 constexpr std::size_t kSlots = kTravel + 2;
 
-/// A call has this many chunks, so that they overlap, but none smaller than `kLeastChunkBytes`.
+/// A call is cut into this many chunks, so that they overlap, but into none smaller than
+/// `kLeastChunkBytes`.
 constexpr std::size_t kLeastChunks = 8;
 constexpr std::size_t kLeastChunkBytes = std::size_t{256} << 10U;
 
-/// Part `part` of elements [0, count), cut at lines of sums.
+/// Part `part` of elements [0, count), cut so that sums begin at cache lines.
 Slice elements_of(std::size_t count, std::size_t parts, std::size_t part) {
   const Slice bytes = slice_of(count * kSumBytes, parts, part);
   return {bytes.begin / kSumBytes, bytes.end / kSumBytes};
 }
 
-/// Where the hosts' slices of elements [0, count) begin, and the last ends; cut at lines of sums.
+/// Where each host's slice of elements [0, count) begins, and where the last one ends; cut so that
+/// sums begin at cache lines.
 std::vector<std::size_t> edges_of(std::size_t count, std::span<const double> shares) {
   constexpr std::size_t kLine = kLineBytes / kSumBytes;
   const std::size_t lines = (count + kLine - 1) / kLine;
@@ -151,7 +153,7 @@ ChunkPipeline::Slot ChunkPipeline::slot(std::size_t index) const {
   return {sums, received, received + sums_->others_before(hosts()) * NodeSegment::kStagingBytes};
 }
 
-/// My part of the chunk, all subtrees of my host.
+/// Sums my part of the chunk for every subtree of my host.
 Status ChunkPipeline::sum(const Job& job, std::size_t index) {
   const Chunk& chunk = job.chunks[index];
   const bool placed = chunk.pieces->placed(chunk.bytes);
@@ -188,7 +190,7 @@ void ChunkPipeline::sum_range(Reduction reduction, const Chunk& chunk, std::size
   }
 }
 
-/// My part of my host's slice: from the sums of all hosts, or what I bring into it.
+/// Fills my part of my host's slice: from the sums of all hosts, or with what I contribute to it.
 void ChunkPipeline::make_result(const Job& job, std::size_t index) {
   const Chunk& chunk = job.chunks[index];
   const Slot at = slot(index);

@@ -17,7 +17,7 @@
 
 namespace poprun::collectives {
 
-/// Carries a collective of many bytes over H hosts, chunk by chunk: while the wire works on some
+/// Runs a collective of many bytes over H hosts, chunk by chunk: while the wire carries some
 /// chunks, the replicas work on others. Host h owns slice h of each chunk.
 ///
 ///   1  sum     all replicas of a host: the sums of its subtrees of the canonical tree -> `sums`
@@ -32,76 +32,76 @@ namespace poprun::collectives {
 ///   chunk c + 2               1       2 ......        3          posted then. The wire always has
 ///                                                                the posts of two ticks to carry.
 ///
-/// An all-reduce takes all five steps. What only reduces takes 1, 2, 3, 5; what only gathers 3, 4,
-/// 5, and what a replica brings is filled into `result` in the place of 3.
+/// An all-reduce takes all five steps. A collective that only reduces takes 1, 2, 3 and 5. One that
+/// only gathers takes 3, 4 and 5, and its step 3 fills what a replica contributes into `result`.
 ///
-/// Chunks lie in memory that all replicas of the host share and the wire reads and writes, in four
-/// slots used in turn: two ticks on the wire, one in work, one that others may still read.
+/// Chunks lie in memory that the host's replicas share and the wire reads and writes, in four slots
+/// used in turn: two for the ticks on the wire, one in work, one that others may still read.
 ///
 ///   slot:   | sums: by host that combines them, subtree, element | received: by host, subtree,
 ///           element | result: by element of the chunk |
 ///
-/// Sources are read where they lie if peers find them there, and from the staging areas otherwise,
-/// which costs a copy and one more meeting. Sums of halves travel as float32, since rounding them
-/// on the way would change the result; results travel as halves.
+/// Sources are read in place if peers can find them, and otherwise from the staging areas, which
+/// costs a copy and one more meeting. Sums of halves travel as float32, since rounding them on the
+/// way would change the result; results travel as halves.
 ///
-/// Threads: belongs to one replica's.
+/// Threads: belongs to one replica's thread.
 class ChunkPipeline {
  public:
-  /// What crosses the wire at a time.
+  /// The unit that crosses the wire.
   struct Chunk {
     ElementType type = ElementType::kF32;
-    std::size_t width = 1;           ///< Bytes of an element of the result.
+    std::size_t width = 1;           ///< Bytes per element of the result.
     std::vector<std::size_t> edges;  ///< Elements [edges[h], edges[h + 1]) are host h's slice.
-    Slice part{};                    ///< Bytes of what each replica brings or gets, if not pieces.
-    const Pieces* pieces = nullptr;  ///< Where its elements are, where they are to be reduced.
-    Slice bytes{};                   ///< Its bytes of the pieces.
+    Slice part{};                    ///< If `pieces` is null: which bytes of each replica's data.
+    const Pieces* pieces = nullptr;  ///< The data to reduce; null if it only gathers.
+    Slice bytes{};                   ///< The chunk's bytes within the pieces.
 
     [[nodiscard]] std::size_t slice(std::size_t host) const {
       return edges[host + 1] - edges[host];
     }
   };
 
-  /// A collective.
+  /// One collective.
   struct Job {
     Reduction reduction = Reduction::kSum;
     bool reduces = false;
     bool gathers = false;
     std::vector<Chunk> chunks;
-    /// Puts what this replica brings into its host's slice; where nothing is reduced.
+    /// Puts this replica's contribution into its host's slice; used if nothing is reduced.
     std::function<void(const Chunk&, std::byte* slice)> fill{};
-    /// Takes what this replica gets.
+    /// Takes this replica's part of the result.
     std::function<void(const Chunk&, std::byte* result)> take;
   };
 
-  /// Shared memory that it needs.
+  /// The shared memory it needs.
   static std::size_t bytes_needed(const HostPlan& plan);
 
-  /// All must outlive it, and the memory, the beginning of the segment's wire area, also what has
-  /// failed on the wire. `local` is this replica's index on its host; chunks have at most
-  /// `chunk_bytes` of float32 data.
+  /// All arguments must outlive it. It uses the beginning of the segment's wire area, which must
+  /// also outlive any failed transfer. `local` is this replica's index on its host; chunks have at
+  /// most `chunk_bytes` of float32 data.
   ChunkPipeline(NodeSegment& segment, const HostPlan& plan, HostExchange& exchange, HostSums& sums,
                 std::size_t local, std::size_t chunk_bytes);
 
-  /// Bytes of float32 data of a chunk where there are `bytes` in all: enough chunks to overlap,
-  /// none too small.
+  /// Bytes of float32 data per chunk for `bytes` in all: enough chunks to overlap, none too small.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t bytes) const;
 
-  /// The chunks of an all-reduce: one type each, slices as the plan shares them out. `pieces` must
-  /// outlive them.
+  /// The chunks of an all-reduce: one element type each, with slices as the plan shares them out.
+  /// `pieces` must outlive them.
   [[nodiscard]] std::vector<Chunk> cut(const Pieces& pieces) const;
 
-  /// Chunks of `step` bytes of `bytes` that replicas have each; host h's slice is `copies[h]` of
-  /// them one after another. Elements have `width` bytes.
+  /// Chunks of `step` bytes for replicas that have `bytes` each; host h's slice is `copies[h]` of
+  /// them, one after another. Elements have `width` bytes.
   static std::vector<Chunk> cut(std::size_t bytes, std::size_t step,
                                 std::span<const std::size_t> copies, std::size_t width = 1);
 
-  /// All replicas of all hosts run the same job, each with its own pieces, `fill` and `take`.
+  /// Runs a collective. All replicas of all hosts run the same job, each with its own pieces,
+  /// `fill` and `take`.
   /// Errors: those of HostExchange.
   Status run(const Job& job);
 
  private:
-  /// Where a chunk lies on its way.
+  /// The memory of a chunk in the pipeline.
   struct Slot {
     std::byte* sums;
     std::byte* received;

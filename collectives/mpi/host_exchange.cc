@@ -6,7 +6,7 @@
 namespace poprun::collectives {
 namespace {
 
-/// A host that waits for another gives it time to say first what it waits for itself.
+/// How long a host that waits for another lets that one first say what it is waiting for itself.
 std::chrono::milliseconds grace(std::chrono::milliseconds deadline) {
   return std::min(deadline / 4, std::chrono::milliseconds{5'000});
 }

@@ -12,17 +12,17 @@
 
 namespace poprun::collectives {
 
-/// One replica's part in what its host exchanges with others: the host's replicas meet, and the
-/// first replica of each process carries over the wire, for all of the process.
+/// One replica's part in the exchange between its host and others: the host's replicas meet, and
+/// the first replica of each process carries data over the wire for all replicas of that process.
 ///
-/// Errors, from any call: those of Rendezvous and HostWire. The first one of any replica is that of
-/// all replicas of the host.
+/// Errors, from any call: those of Rendezvous and HostWire. The first error of any replica is
+/// returned to all replicas of the host.
 ///
-/// Threads: belongs to one.
+/// Threads: belongs to one thread.
 class HostExchange {
  public:
-  /// `plan` and `rendezvous`, that of the host's replicas, must outlive it. `channel` as HostWire
-  /// takes it; `deadline` of each wait.
+  /// `plan` and `rendezvous`, where the host's replicas meet, must outlive it. `channel` is passed
+  /// to HostWire; `deadline` applies to each wait.
   HostExchange(std::shared_ptr<MpiLink> link, const HostPlan& plan, int channel,
                Rendezvous& rendezvous, bool carries, std::chrono::milliseconds deadline);
 
@@ -31,20 +31,20 @@ class HostExchange {
   /// Whether this replica speaks for its host.
   [[nodiscard]] bool leads() const { return carries_ && wire_.leads(); }
 
-  /// To post to. Requires: `carries`.
+  /// The wire to post to. Requires: this replica carries.
   [[nodiscard]] HostWire& wire() { return wire_; }
 
-  /// The rendezvous has opened a call; what follows belongs to it.
+  /// Notes that the rendezvous has opened a call, to which everything that follows belongs.
   void begin_call() { call_ = rendezvous_->call_name(); }
 
-  /// Waits for all replicas of the host, and longer than the deadline where they wait for the wire.
+  /// Waits for all replicas of the host, longer than the deadline while they wait for the wire.
   Status meet();
 
-  /// Waits for the oldest post, where this replica carries.
+  /// Waits for the oldest post if this replica carries.
   Status arrive();
 
-  /// Passes a call's outcome on, and tells the other hosts of a failure: every replica does, since
-  /// the one that carries may be the one that is missing.
+  /// Passes a call's outcome on and tells the other hosts of a failure. Every replica calls it,
+  /// since the one that carries may be the one that is missing.
   Status settle(Status status);
 
  private:
@@ -53,7 +53,7 @@ class HostExchange {
   bool carries_;
   std::chrono::milliseconds deadline_;
   std::string call_;   ///< "all-reduce 17".
-  bool told_ = false;  ///< That it has failed, to the other hosts.
+  bool told_ = false;  ///< Whether the other hosts know of the failure.
 };
 
 }  // namespace poprun::collectives

@@ -10,11 +10,11 @@
 
 namespace poprun::collectives {
 
-/// The two halves of a reduction over replicas of several hosts: what the replicas of each of a
-/// host's subtrees come to (a sum of kSumBytes an element, neither divided nor rounded), and what
-/// the sums of all hosts come to, up the canonical tree.
+/// The two halves of a reduction over replicas of several hosts: first the sum over each subtree of
+/// a host (kSumBytes per element, neither divided nor rounded), then the reduction of all hosts'
+/// sums along the canonical tree.
 ///
-/// Threads: belongs to one.
+/// Threads: belongs to one thread.
 class HostSums {
  public:
   /// `plan` must outlive it.
@@ -30,10 +30,10 @@ class HostSums {
     }
   }
 
-  /// Sums of a host: one a subtree.
+  /// Number of sums of `host`: one per subtree.
   [[nodiscard]] std::size_t count(std::size_t host) const { return plan_->subtrees[host].size(); }
 
-  /// Sums of the hosts before `host`, this one's left out.
+  /// Number of sums of the hosts before `host`, without this host's.
   [[nodiscard]] std::size_t others_before(std::size_t host) const {
     std::size_t sums = 0;
     for (std::size_t h = 0; h < host; ++h) {
@@ -42,13 +42,13 @@ class HostSums {
     return sums;
   }
 
-  /// sum = what the replicas of this host's subtree `s` come to. source_of(i) is where the elements
-  /// of the host's replica i are.
+  /// sum = the reduction over the replicas of this host's subtree `s`. source_of(i) is where the
+  /// elements of the host's replica i are.
   template <typename SourceOf>
   void reduce(Reduction reduction, ElementType type, std::size_t s, const SourceOf& source_of,
               std::byte* sum, std::size_t elements) {
     const std::vector<Subtree>& mine = plan_->subtrees[plan_->self];
-    std::size_t replica = 0;  // Subtrees of a host are in its order.
+    std::size_t replica = 0;  // A host's subtrees are in replica order.
     for (std::size_t before = 0; before < s; ++before) {
       replica += mine[before].count;
     }
@@ -59,7 +59,8 @@ class HostSums {
     reduce_subtree(reduction, type, sources_, sum, elements);
   }
 
-  /// target = what all replicas come to. sum_at(host, s) is where the sums of a host's subtree are.
+  /// target = the reduction over all replicas. sum_at(host, s) is where the sum of subtree s of a
+  /// host is.
   template <typename SumAt>
   void combine(Reduction reduction, ElementType type, const SumAt& sum_at, std::byte* target,
                std::size_t elements) {
@@ -81,9 +82,9 @@ class HostSums {
   }
 
   const HostPlan* plan_;
-  std::vector<Leaf> leaves_;               ///< All hosts', in the order of the tree.
-  std::vector<std::size_t> counts_;        ///< Replicas of each leaf.
-  std::vector<const std::byte*> sources_;  ///< Scratch of a call.
+  std::vector<Leaf> leaves_;               ///< The sums of all hosts, in tree order.
+  std::vector<std::size_t> counts_;        ///< Replicas per leaf.
+  std::vector<const std::byte*> sources_;  ///< Scratch space of a call.
 };
 
 }  // namespace poprun::collectives

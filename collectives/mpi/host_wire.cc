@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Open MPI looks at sockets in every eighth of the calls that let it progress.
+/// Open MPI polls its sockets on every eighth call into its progress engine.
 constexpr int kLooks = 8;
 
 constexpr int kYields = 4;
@@ -22,7 +22,7 @@ constexpr std::chrono::microseconds kShortestSleep{20};
 constexpr std::chrono::microseconds kLongestSleep{500};
 constexpr std::chrono::milliseconds kLastWords{300};
 
-/// Calls `done` until it is true or `limit` has come; yields first and sleeps then, the longer the
+/// Calls `done` until it is true or `limit` has passed. Yields at first, then sleeps, longer the
 /// longer it has waited.
 template <typename Done>
 bool poll(Clock::time_point limit, const Done& done) {
@@ -148,7 +148,7 @@ Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseco
   }
   std::vector<std::size_t> late;
   if (!ended) {
-    late = late_hosts(post);  // None where the last bytes came just now.
+    late = late_hosts(post);  // None if the last bytes came just now.
   }
   if (!stop && late.empty()) {
     posts_.pop_front();
@@ -190,14 +190,14 @@ bool HostWire::heard(Error& error) {
 
 /// Requires: the link's mutex is held.
 MPI_Request HostWire::send(const Notice& notice, int rank) {
-  // Left behind: MPI may still read it. Only a job in trouble sends any.
+  // Never freed: MPI may still read it. Only a failing job sends any.
   const auto* const copy = new Notice(notice);
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Isend(copy, sizeof(*copy), MPI_BYTE, rank, notice_tag(), link_->world(), &request);
   return request;  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks,clang-analyzer-optin.mpi.MPI-Checker)
 }
 
-/// Hosts whose processes owe bytes of a post, or do not take them.
+/// Hosts whose processes have not sent all bytes of a post, or have not received them.
 std::vector<std::size_t> HostWire::late_hosts(Post& post) const {
   const std::lock_guard lock(link_->mutex());
   std::vector<std::size_t> hosts;
@@ -236,7 +236,7 @@ std::vector<std::size_t> HostWire::replicas_of(std::span<const std::size_t> host
   return replicas;
 }
 
-/// The replicas of hosts that have not said that they wait.
+/// The replicas on those hosts that have not said that they wait.
 std::vector<std::size_t> HostWire::silent(std::span<const std::size_t> hosts) const {
   std::vector<std::size_t> silent;
   std::ranges::copy_if(hosts, std::back_inserter(silent), [this](std::size_t host) {

@@ -19,19 +19,19 @@
 
 namespace poprun::collectives {
 
-/// True once all requests are complete, false where they are not at `limit`. Looks at MPI's
-/// progress between short sleeps, since MPI's own waiting would burn a core that other ranks need.
+/// Returns true once all requests are complete, false if they are not by `limit`. Polls MPI between
+/// short sleeps, since waiting inside MPI would burn a core that other ranks need.
 bool complete(std::span<MPI_Request> requests, std::chrono::steady_clock::time_point limit);
 
-/// What one process carries between its host and the others. The processes of a host share the
-/// work: every transfer between two hosts is cut into as many lanes as the larger of them has
-/// processes, and lane i is carried by process i (modulo their number) on both.
+/// One process's share of the transfers between its host and the others. The processes of a host
+/// share the work: every transfer between two hosts is cut into as many lanes as the larger of the
+/// two has processes, and process i (modulo their number) carries lane i on both sides.
 ///
 ///   node0   process 0 ---- lane 0 ---- process 0   node1
 ///           process 1 ---- lane 1 ---- process 1
 ///           process 2 ---- lane 2 ---- process 0
 ///
-/// All processes of a host that call the same post the same transfers, and each carries its lanes.
+/// All processes of a host in a call post the same transfers, and each carries its own lanes.
 ///
 /// Threads: all calls from one thread. Other channels of the process may run on other threads.
 class HostWire {
@@ -39,23 +39,23 @@ class HostWire {
   using Clock = std::chrono::steady_clock;
 
   /// Largest message: Open MPI sends those below 64 KiB at once. A larger one waits for a reply,
-  /// and that for all that its sender is sending in turn: links would carry one direction at a
+  /// which queues behind everything its sender is sending, so links would carry one direction at a
   /// time.
   static constexpr std::size_t kMessageBytes = std::size_t{60} << 10U;
 
-  /// What goes to a host or comes from it.
+  /// Bytes to or from one host.
   struct Transfer {
     std::size_t host = 0;
     std::span<std::byte> bytes;  ///< Below 2 GiB.
   };
 
   enum class Carriers : std::uint8_t {
-    kAll,      ///< Every process its lanes.
-    kLeaders,  ///< The first process of each host alone.
+    kAll,      ///< Every process carries its lanes.
+    kLeaders,  ///< Only the first process of each host carries.
   };
 
-  /// `processes` of the channel in the order of their replicas, this one among them. All name the
-  /// same `channel`, which no other channel of the link has.
+  /// `processes` are those of the channel in replica order, including this one. All pass the same
+  /// `channel` number, which no other channel of the link uses.
   HostWire(std::shared_ptr<MpiLink> link, std::vector<Process> processes, int channel);
 
   HostWire(const HostWire&) = delete;
@@ -64,47 +64,47 @@ class HostWire {
 
   [[nodiscard]] bool leads() const { return lane_ == 0; }
 
-  /// Begins transfers; several posts may be under way. The bytes must stay until `wait` for them
-  /// succeeds.
-  /// Requires: both ends post the transfers between them in the same order, with equal sizes; from
-  /// leaders what is one message may be shorter than what it comes into.
+  /// Begins transfers; several posts may be under way. The bytes must stay valid until the `wait`
+  /// for them succeeds.
+  /// Requires: both ends post the transfers between them in the same order, with equal sizes;
+  /// between leaders, a single message may be shorter than its receive buffer.
   void post(std::span<const Transfer> outgoing, std::span<const Transfer> incoming,
             Carriers carriers = Carriers::kAll);
 
-  /// Waits for the oldest post that was not waited for. `call` begins the message of an error;
-  /// `while_waiting` is called all the time. Requires: there is one.
+  /// Waits for the oldest post that has not been waited for. `call` begins an error's message;
+  /// `while_waiting` is called regularly. Requires: there is such a post.
   ///
-  /// After `deadline`, counted from the last excuse that a replica of the job had (MpiLink), it
-  /// asks the hosts whose bytes are missing whether they wait too, and for `grace` listens to what
-  /// they answer, or why they give up; as long again where all of them do.
+  /// After `deadline`, counted from the last excuse of any replica (MpiLink), it asks the hosts
+  /// whose bytes are missing whether they are waiting too, and listens for `grace` to their
+  /// answers, or to why they give up; twice as long if all of them wait.
   ///
   /// Errors
-  ///   kInfrastructure   bytes are missing by then; names the replicas of the hosts that did not
+  ///   kInfrastructure   bytes are still missing then; names the replicas of the hosts that did not
   ///                     answer.
-  ///   any               what another host told by `tell`.
-  ///   The bytes must then stay until the process ends, and MPI_Finalize may not return: leave by
-  ///   exit.
+  ///   any               what another host sent by `tell`.
+  ///   After an error the bytes must stay valid until the process ends, and MPI_Finalize may not
+  ///   return: leave by exit.
   Status wait(std::chrono::milliseconds deadline, std::chrono::milliseconds grace,
               const std::string& call, const std::function<void()>& while_waiting);
 
-  /// Tells all other hosts why this one gives up, as far as they still listen. Where several
-  /// replicas of a process have a wire, each may, whichever carries.
+  /// Tells all other hosts that still listen why this one gives up. If several replicas of a
+  /// process have a wire, each may call it, whichever carries.
   void tell(const Error& error);
 
  private:
-  /// What processes tell one another beside the data.
+  /// A control message between processes.
   struct Notice {
     enum class Kind : std::uint8_t {
-      kGivesUp,  ///< By this error.
-      kAsks,     ///< Whether the other one waits too,
-      kWaits,    ///< and it does.
+      kGivesUp,  ///< The sender gives up, with this error.
+      kAsks,     ///< Asks whether the receiver is waiting too.
+      kWaits,    ///< The sender is waiting.
     } kind = Kind::kGivesUp;
     FlatError error{};
   };
 
   struct Post {
     std::vector<MPI_Request> requests;
-    std::vector<std::size_t> peers;  ///< Host of each request.
+    std::vector<std::size_t> peers;  ///< The host of each request.
   };
 
   [[nodiscard]] std::size_t lanes(std::size_t host, Carriers carriers) const;
@@ -122,10 +122,10 @@ class HostWire {
   std::vector<Process> processes_;
   int channel_;
   std::size_t self_ = 0;                            ///< Index of this process.
-  std::vector<std::vector<std::size_t>> carriers_;  ///< By host, indices of processes.
-  std::size_t lane_ = 0;      ///< This process's place among those of its host.
-  std::deque<Post> posts_;    ///< The oldest first.
-  std::vector<int> waiting_;  ///< Ranks that said so since we asked.
+  std::vector<std::vector<std::size_t>> carriers_;  ///< By host: indices of its processes.
+  std::size_t lane_ = 0;      ///< This process's position among those of its host.
+  std::deque<Post> posts_;    ///< Oldest first.
+  std::vector<int> waiting_;  ///< Ranks that said they wait since we asked.
 };
 
 }  // namespace poprun::collectives

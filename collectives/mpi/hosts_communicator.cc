@@ -26,7 +26,7 @@ std::vector<std::size_t> replicas_by_host(const HostPlan& plan) {
   return counts;
 }
 
-/// Bytes of so many copies, by host.
+/// By host: the size of `copies[h]` copies of `bytes`.
 std::vector<std::size_t> bytes_of(std::vector<std::size_t> copies, std::size_t bytes) {
   for (std::size_t& count : copies) {
     count *= bytes;
@@ -67,7 +67,7 @@ ReplicaId HostsCommunicator::self() const {
   return static_cast<ReplicaId>(plan_->replicas[plan_->self][options_.local]);
 }
 
-/// The leaders of the hosts exchange what their replicas have announced.
+/// Exchanges, between the hosts' leaders, what their replicas have announced.
 Status HostsCommunicator::agree(std::span<const Call> calls) {
   exchange_.begin_call();
   if (!exchange_.leads()) {
@@ -87,7 +87,7 @@ Status HostsCommunicator::open(const Call& call, Place place) {
   return exchange_.settle(node_.rendezvous().open(call, place));
 }
 
-/// The same with a payload, which must fit. After success all payloads have come.
+/// Opens a call with a payload, which must fit. After success all payloads have arrived.
 Status HostsCommunicator::open_with(const Payload& payload, const Call& call) {
   payload_ = &payload;
   Status status = open(call);
@@ -95,7 +95,7 @@ Status HostsCommunicator::open_with(const Payload& payload, const Call& call) {
   return status;
 }
 
-/// By host, of the sums of all its subtrees.
+/// By host: bytes of the sums of all its subtrees.
 std::vector<std::size_t> HostsCommunicator::sums_bytes(std::size_t count) const {
   std::vector<std::size_t> sums;
   for (std::size_t h = 0; h < hosts(); ++h) {
@@ -104,7 +104,7 @@ std::vector<std::size_t> HostsCommunicator::sums_bytes(std::size_t count) const 
   return bytes_of(std::move(sums), count * kSumBytes);
 }
 
-/// The sums of my host's subtrees, from what its replicas have mailed: [subtree, element].
+/// Computes the sums of my host's subtrees from its replicas' mailboxes: [subtree, element].
 void HostsCommunicator::pack_sums(Reduction reduction, const Pieces& mailed, std::byte* sums) {
   const std::vector<Piece> parts = mailed.parts({0, mailed.size()});
   for (std::size_t s = 0; s < sums_.count(plan_->self); ++s) {
@@ -152,8 +152,8 @@ Result<std::unique_ptr<Communicator>> HostsCommunicator::group(Group group) {
 
 Result<std::unique_ptr<Communicator>> HostsCommunicator::form_group(Group group, Members mine) {
   const auto plan = std::make_shared<const HostPlan>(plan_->among(mine.list()));
-  std::vector<std::size_t> members;  // Those on this host, by local index.
-  Bytes wire{0};                     // Enough for every group that has some here.
+  std::vector<std::size_t> members;  // The members on this host, by local index.
+  Bytes wire{0};                     // Enough for every group with a member here.
   for (std::size_t i = 0; i < locals(); ++i) {
     const std::size_t replica = plan_->replicas[plan_->self][i];
     if (mine.contains(replica)) {
@@ -178,7 +178,7 @@ Result<std::unique_ptr<Communicator>> HostsCommunicator::form_group(Group group,
                                                      .chunk_bytes = options_.chunk_bytes});
 }
 
-/// The first member of each group chooses a number.
+/// The first member of each group chooses its channel number.
 Result<int> HostsCommunicator::agree_on_channel(Members mine) {
   const std::size_t index = index_of(self());
   const int choice = index == mine.first ? link_->new_channel(plan_->numbers[index]) : 0;
@@ -216,7 +216,7 @@ Status HostsCommunicator::all_reduce(Reduction reduction, std::span<const Buffer
                                        .take = take}));
 }
 
-/// Part of every replica's shard of `data`, those of one host after those of another.
+/// Part `part` of every replica's shard of `data`, host after host.
 Pieces HostsCommunicator::pieces_of_shards(const Piece& data, Slice part) const {
   std::vector<Piece> pieces;
   for (const std::vector<std::size_t>& group : plan_->replicas) {
@@ -230,14 +230,14 @@ Pieces HostsCommunicator::pieces_of_shards(const Piece& data, Slice part) const 
   return Pieces{std::move(pieces)};
 }
 
-// A chunk is some elements of every replica's shard.
+// A chunk has some elements of every replica's shard.
 Status HostsCommunicator::reduce_scatter(Reduction reduction, ElementType type,
                                          std::span<const std::byte> data,
                                          std::span<std::byte> shard, std::string_view name) {
   POPRUN_CHECK(data.size() == shard.size() * size() && shard.size() % size_of(type) == 0);
   POPRUN_TRY(check_reduction(reduction, type));
   const Call call = call_of_reduce_scatter(reduction, type, data, name);
-  // NOLINTNEXTLINE: only read. An all-reduce's pieces are written, these are not.
+  // NOLINTNEXTLINE: only read here. Only an all-reduce writes to pieces.
   auto* const bytes = const_cast<std::byte*>(data.data());
   const std::size_t total = data.size() / size_of(type);
   if (const std::vector<std::size_t> payloads = sums_bytes(total); announcements_.fit(payloads)) {
@@ -323,7 +323,7 @@ Status HostsCommunicator::broadcast(std::span<std::byte> data, ReplicaId root,
   POPRUN_CHECK(index_of(root) < size());
   const Call call = call_of_broadcast(data, plan_->numbers[index_of(root)], name);
   const std::size_t source = index_of(root);
-  std::vector<std::size_t> copies;  // The root's host has one.
+  std::vector<std::size_t> copies;  // One on the root's host.
   for (const std::vector<std::size_t>& group : plan_->replicas) {
     copies.push_back(std::ranges::binary_search(group, source) ? 1 : 0);
   }

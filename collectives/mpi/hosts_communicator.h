@@ -23,30 +23,30 @@
 
 namespace poprun::collectives {
 
-/// `Communicator` for replicas on several hosts. Those of one host share memory, as
-/// NodeCommunicator has it; hosts exchange what their replicas come to together.
+/// `Communicator` for replicas on several hosts. The replicas of one host share memory, as in
+/// NodeCommunicator; the hosts exchange their replicas' sums.
 ///
-/// The first processes of the hosts tell one another what their replicas have announced. Where sums
-/// or shards are few bytes these go along, every host's to every host, and the call is over with
-/// that: one phase on the wire and two meetings. Many bytes go through the ChunkPipeline.
+/// The first process of each host tells the others what its replicas have announced. Small sums or
+/// shards travel with the announcement, from every host to every host, which completes the call:
+/// one phase on the wire and two meetings. Larger data goes through the ChunkPipeline.
 ///
-/// On H hosts with shares f of the elements, a host of S subtrees sends S (1 - f) of the data as
-/// sums and (H - 1) f as results. Where the replicas of each host are one subtree, as they are for
-/// 4 hosts of 4 replicas, S is 1, shares are equal, and that is 2 (H - 1) / H of the data, which is
-/// the least there is. Otherwise S is at most 2 log2 of its replicas where these are neighbours,
+/// On H hosts, a host with S subtrees and share f of the elements sends S (1 - f) of the data as
+/// sums and (H - 1) f as results. If the replicas of each host form one subtree, as with 4 hosts of
+/// 4 replicas, S is 1, the shares are equal, and the host sends 2 (H - 1) / H of the data, which is
+/// the minimum. Otherwise S is at most 2 log2 of the number of its replicas if they are neighbours,
 /// and hosts with more sums get larger shares: `shares_of`.
 class HostsCommunicator final : public Communicator {
  public:
   struct Options {
     std::size_t local = 0;           ///< Index among the replicas of the host.
-    std::size_t process_leader = 0;  ///< That of the process's first replica.
-    std::string among{};             ///< As in Rendezvous::Options.
-    std::shared_ptr<CallLog> log{};  ///< As in NodeCommunicator::Options.
+    std::size_t process_leader = 0;  ///< Local index of the process's first replica.
+    std::string among{};             ///< See Rendezvous::Options.
+    std::shared_ptr<CallLog> log{};  ///< See NodeCommunicator::Options.
     std::chrono::milliseconds deadline{0};
-    std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Float32 data; at most this.
+    std::size_t chunk_bytes = NodeSegment::kStagingBytes;  ///< Of float32 data; at most this.
   };
 
-  /// Memory that the host's segment needs for the wire.
+  /// The wire area that the host's segment needs.
   static Bytes wire_bytes(const HostPlan& plan);
 
   /// `segment` must outlive the communicator. `channel` is this channel's number on the link.

@@ -14,10 +14,10 @@ Result<std::shared_ptr<MpiLink>> MpiLink::create(std::size_t replicas, Clock::ti
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Comm_idup(MPI_COMM_WORLD, &link->world_, &request);
   if (!complete(std::span(&request, 1), limit)) {
-    // MPI writes into the object when the missing process comes after all.
+    // MPI would write into the object if the missing process came after all.
     static_cast<void>(link.release());
     return fail(ErrorCode::kInfrastructure,
-                "a process of the job went away during the start of the exchange");
+                "a process of the job exited while the exchange was starting");
   }
   return std::shared_ptr<MpiLink>(std::move(link));
 }

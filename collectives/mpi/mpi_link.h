@@ -14,18 +14,18 @@
 
 namespace poprun::collectives {
 
-/// A process's connection to the others, which all its channels share: MPI's communicator, the
-/// right to be inside MPI, and numbers that keep channels apart.
+/// A process's connection to the others, shared by all its channels: MPI's communicator, the lock
+/// for calling MPI, and the numbers that keep channels apart.
 ///
-/// Threads: from any, see `mutex`.
+/// Threads: any, see `mutex`.
 class MpiLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Collective over MPI_COMM_WORLD, for a job of `replicas`. `last_excuse`: of any of them.
+  /// Collective over MPI_COMM_WORLD, for a job of `replicas`. `last_excuse` of any of them.
   ///
   /// Errors
-  ///   kInfrastructure   not all processes came before `limit`.
+  ///   kInfrastructure   not all processes arrived before `limit`.
   static Result<std::shared_ptr<MpiLink>> create(std::size_t replicas, Clock::time_point limit,
                                                  LastExcuse last_excuse);
 
@@ -33,23 +33,23 @@ class MpiLink {
   MpiLink& operator=(const MpiLink&) = delete;
   ~MpiLink();
 
-  /// Held for each few calls of MPI, never while a thread sleeps.
+  /// Held for a few calls to MPI at a time, never while a thread sleeps.
   [[nodiscard]] std::mutex& mutex() { return mutex_; }
 
   [[nodiscard]] MPI_Comm world() const { return world_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] const LastExcuse& last_excuse() const { return last_excuse_; }
 
-  /// The channel of the job's replicas.
+  /// The channel of all replicas of the job.
   static constexpr int kAll = 0;
 
-  /// The number of a new channel, which no other call gives, in no process. Requires: `replica` is
-  /// one of this process.
+  /// A number for a new channel, unique over all calls in all processes. Requires: `replica` is one
+  /// of this process.
   [[nodiscard]] int new_channel(std::size_t replica) {
     return ++channels_ * static_cast<int>(replicas_) + static_cast<int>(replica);
   }
 
-  /// Says that transfers stay unfinished, so that MPI cannot take down the connection.
+  /// Notes that transfers stay unfinished, so that MPI cannot close the connection.
   void abandon() { abandoned_ = true; }
 
  private:

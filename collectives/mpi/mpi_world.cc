@@ -33,13 +33,13 @@ using collectives::NodeSegment;
 using collectives::Process;
 using Clock = std::chrono::steady_clock;
 
-/// What every process tells all others, once.
+/// What every process tells all others once.
 struct Introduction {
   std::uint64_t host = 0;
   std::uint64_t replicas = 0;
   std::uint64_t first = 0;
   std::uint64_t count = 0;
-  collectives::FileAddress memory{};  ///< The segment that the first process of a host offers.
+  collectives::FileAddress memory{};  ///< The segment that a host's first process offers.
   std::uint64_t nonce = 0;
 };
 
@@ -76,14 +76,15 @@ Status check_mpi() {
   return {};
 }
 
-/// What every process has to say, by rank; nothing from those that do not come before `limit`.
+/// Exchanges what every process has to say; by rank, with nothing from processes that do not arrive
+/// before `limit`.
 template <typename Words>
 std::vector<std::optional<Words>> gather(const Words& mine, Clock::time_point limit) {
   using Told = std::optional<Words>;
   static_assert(std::is_trivially_copyable_v<Told>);
   int processes = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
-  // On the heap, and left there after a timeout: MPI may still write into them.
+  // On the heap, and leaked after a timeout: MPI may still write into them.
   auto sent = std::make_unique<Told>(mine);
   auto all = std::make_unique<std::vector<Told>>(static_cast<std::size_t>(processes));
   MPI_Request request = MPI_REQUEST_NULL;
@@ -105,7 +106,7 @@ struct Limit {
 
 tl::unexpected<Error> late(std::span<const std::size_t> missing, const Limit& limit) {
   Error error = collectives::late_error("start of the exchange", missing, limit.deadline);
-  error.message += "; if they run, MPI does not reach them from here (--host-subnet)";
+  error.message += "; if they are running, MPI cannot reach them from here (see --host-subnet)";
   return tl::unexpected<Error>{std::move(error)};
 }
 
@@ -169,7 +170,7 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
   return processes;
 }
 
-/// What a host's first process makes for all of them.
+/// Makes the segment that a host's first process offers to all of them.
 Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Bytes wire,
                                            Introduction& mine) {
   POPRUN_ASSIGN(auto segment, NodeSegment::create(alone ? NodeSegment::Peers::kThreads
@@ -180,7 +181,7 @@ Result<std::unique_ptr<NodeSegment>> offer(bool alone, std::size_t replicas, Byt
   return segment;
 }
 
-/// Whether a process has its host's memory, else why not.
+/// Whether a process has its host's memory and, if not, why.
 struct Outcome {
   bool has_memory = true;
   FlatError error{};
@@ -190,7 +191,8 @@ Outcome outcome_of(const Result<std::unique_ptr<NodeSegment>>& segment) {
   return segment ? Outcome{} : Outcome{.has_memory = false, .error = FlatError(segment.error())};
 }
 
-/// The segment that the host's first process, `owner`, has in `offered`; nothing where it has none.
+/// Takes the segment that the host's first process, `owner`, made in `offered`; null if it made
+/// none.
 Result<std::unique_ptr<NodeSegment>> take(Result<std::unique_ptr<NodeSegment>> offered,
                                           const Introduction& owner, std::size_t replicas,
                                           Bytes wire) {
@@ -198,7 +200,7 @@ Result<std::unique_ptr<NodeSegment>> take(Result<std::unique_ptr<NodeSegment>> o
   return opens ? NodeSegment::open(owner.memory, owner.nonce, replicas, wire) : std::move(offered);
 }
 
-/// That all processes have taken their segment; else all fail for the same reason.
+/// Checks that all processes have their segment; otherwise all fail for the same reason.
 Status check_all_took(const Result<std::unique_ptr<NodeSegment>>& segment,
                       std::span<const Process> processes, const Limit& limit) {
   const std::vector<std::optional<Outcome>> outcomes = gather(outcome_of(segment), limit.end);
@@ -229,7 +231,8 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
   int processes = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &processes);
 
-  // Replica 0's process offers memory before it knows whether all can use it: one round trip less.
+  // Replica 0's process offers memory before it knows whether all can use it, which saves a round
+  // trip.
   Introduction mine{.host = options.host.value_or(host_number()),
                     .replicas = options.replicas,
                     .first = index_of(options.first),

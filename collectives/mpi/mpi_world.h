@@ -20,17 +20,17 @@ class NodeSegment;
 struct HostPlan;
 }  // namespace collectives
 
-/// The replicas of a job whose processes are those of MPI_COMM_WORLD. Each process owns a
+/// The replicas of a job that runs on the processes of MPI_COMM_WORLD. Each process owns a
 /// contiguous block of replicas, one thread each; blocks may differ in size.
 ///
-/// Where all processes are on one host, replicas exchange through shared memory and MPI serves only
-/// to find it. On several hosts the replicas of each share memory, and the first replica of each
-/// process carries between hosts by MPI. Results are bit for bit those of LocalWorld.
+/// If all processes are on one host, replicas exchange through shared memory and MPI only serves to
+/// find it. On several hosts, the replicas of each host share memory, and the first replica of each
+/// process carries data between hosts by MPI. Results equal those of LocalWorld bit for bit.
 ///
-/// Threads: create it and end it in one thread, between MPI_Init_thread (MPI_THREAD_SERIALIZED at
-/// least) and MPI_Finalize. Hand each communicator to one thread, and join them before the world
-/// ends; groups end before it too. While a collective runs no other thread of the process may call
-/// MPI on its own.
+/// Threads: create and destroy it in one thread, between MPI_Init_thread (at least
+/// MPI_THREAD_SERIALIZED) and MPI_Finalize. Hand each communicator to one thread, and join those
+/// threads before destroying the world; groups must not outlive it either. While a collective runs,
+/// no other thread of the process may call MPI itself.
 class MpiWorld {
  public:
   struct Options {
@@ -38,13 +38,13 @@ class MpiWorld {
     ReplicaId first{};                            ///< This process owns [first, first + local).
     std::size_t local = 1;                        ///< > 0.
     std::chrono::milliseconds deadline{120'000};  ///< For each wait for a peer, creation included;
-    /// but calls wait at least that long after a replica of the job last had an excuse, such as a
-    /// data server that does not answer it. Thread-safe; empty: nobody ever has one.
+    /// calls count it from the last time that a replica of the job had an excuse, such as a data
+    /// server that does not answer it. Thread-safe; empty if nobody ever has one.
     std::function<std::chrono::steady_clock::time_point()> last_excuse{};
-    /// Which host this process is on, as a number, instead of asking the machine. For tests that
-    /// play several hosts on one.
+    /// The host number of this process, instead of asking the machine. For tests that play several
+    /// hosts on one.
     std::optional<std::uint64_t> host;
-    /// Bytes of one replica's float32 data that cross between hosts at a time. At least 64 B a
+    /// Bytes of one replica's float32 data that cross between hosts at a time. At least 64 B per
     /// replica, at most 1 MiB.
     std::size_t chunk_bytes = std::size_t{1} << 19U;
   };
@@ -52,10 +52,11 @@ class MpiWorld {
   /// Collective over MPI_COMM_WORLD.
   ///
   /// Errors
-  ///   kHostResources    memory for the exchange could not be had; says why.
+  ///   kHostResources    memory for the exchange could not be allocated; says why.
   ///   kUnreachable      memory for the exchange could not be shared; says why.
-  ///   kInfrastructure   not all processes came before the deadline.
-  ///   kBug              the processes' blocks are not the job's replicas; MPI is not initialised.
+  ///   kInfrastructure   not all processes arrived before the deadline.
+  ///   kBug              the processes' blocks do not add up to the job's replicas, or MPI is not
+  ///                     initialised.
   static Result<std::unique_ptr<MpiWorld>> create(const Options& options);
 
   MpiWorld(const MpiWorld&) = delete;

@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstddef>
 
-/// The order in which values of replicas are combined, everywhere.
+/// The order in which the values of replicas are combined, everywhere.
 ///
 ///   sum[a, b) = sum[a, m) + sum[m, b),   m - a = the largest power of two strictly below b - a
 ///
@@ -12,8 +12,8 @@
 ///                   +---+---+       +---+
 ///                       +-----+-----+
 ///
-/// Aligned blocks of a power of two are whole subtrees, so any part of a job that holds one can sum
-/// it alone and nobody can tell from the result.
+/// Aligned blocks whose size is a power of two are whole subtrees, so any part of a job that holds
+/// one can sum it alone without changing the result.
 namespace poprun::collectives {
 
 /// How many of `count` neighbours form the left subtree. Requires: count >= 2.

@@ -15,7 +15,7 @@ struct Members {
     return first + index * stride;
   }
 
-  /// Which of them `replica` is. Requires: it is one of them.
+  /// The index of `replica` among the members. Requires: it is one of them.
   [[nodiscard]] constexpr std::size_t index_of(std::size_t replica) const {
     return (replica - first) / stride;
   }
@@ -35,15 +35,15 @@ struct Members {
   friend constexpr bool operator==(Members, Members) = default;
 };
 
-/// The group of `replica` where `size` neighbours are a group. Of 12 replicas by 4:
+/// The group of `replica` if every `size` neighbours form a group. 12 replicas in groups of 4:
 ///
 ///   0 1 2 3 | 4 5 6 7 | 8 9 10 11
 constexpr Members consecutive_members(std::size_t size, std::size_t replica) {
   return {replica / size * size, 1, size};
 }
 
-/// The group of `replica` where those with equal positions in blocks of total / size are a group.
-/// 12 replicas by 4:
+/// The group of `replica` if replicas with equal positions in blocks of total / size form a group.
+/// 12 replicas in groups of 4:
 ///
 ///   0 3 6 9 | 1 4 7 10 | 2 5 8 11
 ///

@@ -9,15 +9,15 @@
 
 namespace poprun::collectives {
 
-/// The share of an all-reduce's elements that each host combines, so that the busiest direction of
-/// any host's link carries the least. Host h of H brings sums[h] sums of every element. With the
-/// share f it carries, in vectors:
+/// The share of an all-reduce's elements that each host combines, chosen so that the busiest
+/// direction of any host's link carries as little as possible. Host h of H has sums[h] sums of
+/// every element. With share f, its link carries, in units of the whole vector:
 ///
 ///   sends      sums[h] (1 - f) + (H - 1) f     its sums to the others, its results to all of them
 ///   receives   (1 - f) + f (sum of the others' sums)
 ///
-///   sums 1 1 1 1   shares 1/4 each, 1.5 both ways: the least there is
-///   sums 2 1       shares 1 0, 1 both ways, where halves would take 1.5
+///   sums 1 1 1 1   shares 1/4 each, 1.5 both ways: the minimum
+///   sums 2 1       shares 1 0, 1 both ways, where equal shares would take 1.5
 ///
 /// Shares add up to 1. Equal everywhere for equal arguments. Requires: every sum > 0.
 inline std::vector<double> shares_of(std::span<const std::size_t> sums) {
@@ -28,14 +28,14 @@ inline std::vector<double> shares_of(std::span<const std::size_t> sums) {
   const auto hosts = static_cast<double>(sums.size());
   const auto total = static_cast<double>(std::accumulate(sums.begin(), sums.end(), std::size_t{0}));
   std::vector<Range> ranges(sums.size());
-  // Shares with which no host carries more than `load`, if there are any.
+  // Whether there are shares with which no host carries more than `load`.
   const auto fits = [&](double load) {
     double least = 0;
     double most = 0;
     for (std::size_t h = 0; h < sums.size(); ++h) {
       const auto mine = static_cast<double>(sums[h]);
       Range& range = ranges[h] = {};
-      // f * slope <= room, once for what it sends and once for what it receives.
+      // f * slope <= room, once for what the host sends and once for what it receives.
       for (const auto& [slope, room] :
            {std::pair{hosts - 1 - mine, load - mine}, std::pair{total - mine - 1, load - 1}}) {
         if (slope > 0) {
@@ -55,7 +55,7 @@ inline std::vector<double> shares_of(std::span<const std::size_t> sums) {
     return least <= 1 && most >= 1;
   };
   double below = 0;
-  double load = total;  // Fits whatever the shares are, since total >= hosts.
+  double load = total;  // Always fits, since total >= hosts.
   for (int i = 0; i < 50; ++i) {
     const double middle = (below + load) / 2;
     (fits(middle) ? load : below) = middle;

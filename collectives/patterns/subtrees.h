@@ -9,7 +9,7 @@
 
 namespace poprun::collectives {
 
-/// Replicas [first, first + count) that one node of the canonical tree sums.
+/// The replicas [first, first + count) that one node of the canonical tree sums.
 struct Subtree {
   std::size_t first = 0;
   std::size_t count = 0;
@@ -17,8 +17,8 @@ struct Subtree {
   friend bool operator==(Subtree, Subtree) = default;
 };
 
-/// The fewest subtrees of the canonical tree over [0, total) that hold these replicas and no other,
-/// ascending. Requires: `replicas` ascending, below `total`.
+/// The fewest subtrees of the canonical tree over [0, total) that hold these replicas and no
+/// others, ascending. Requires: `replicas` ascending, below `total`.
 ///
 ///   7 replicas, those of one host in brackets:   0 1 [2 3 4 5] 6   ->   [2 3] [4 5]
 inline std::vector<Subtree> subtrees_of(std::span<const std::size_t> replicas, std::size_t total) {

@@ -7,8 +7,8 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
 
-# ccache keeps nothing that includes a precompiled header unless told so. With paths taken from the
-# root of the source, a second clone finds what the first one compiled.
+# ccache caches nothing that includes a precompiled header unless told to. Paths relative to the
+# source root let a second clone reuse what the first one compiled.
 find_program(CCACHE ccache)
 if(CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env
@@ -29,9 +29,9 @@ find_package(nlohmann_json REQUIRED)
 pkg_check_modules(LIBZIP REQUIRED IMPORTED_TARGET libzip)
 find_library(DNNL_LIBRARY dnnl REQUIRED)
 
-# Flags of our own code. Rounding is part of the product's promise (equal bits on every placement),
-# so no contraction and no fast-math anywhere. Nobody reads the errno of a square root, and without
-# it loops that take one are vectorised; no result depends on it.
+# Flags for our own code. Rounding is part of the product's promise (equal bits for every
+# placement), so there is no contraction and no fast-math. Nobody reads errno after a square root,
+# and without errno loops with square roots are vectorised, which changes no result.
 add_library(poprun_flags INTERFACE)
 target_include_directories(poprun_flags INTERFACE "${PROJECT_SOURCE_DIR}")
 target_compile_options(poprun_flags INTERFACE
@@ -39,13 +39,13 @@ target_compile_options(poprun_flags INTERFACE
   -Wold-style-cast -Wswitch-enum -Werror
   # g++ 12 sees overlapping copies in every `"text" + std::string` (GCC bug 105329).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
-  # Behind a precompiled header it takes what it inlines of std::string for ours, and sees copies out
-  # of bounds there; the presets that go without one keep these warnings.
+  # After a precompiled header it takes inlined code of std::string for ours and sees out-of-bounds
+  # copies there. Presets without the header keep these warnings.
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<BOOL:${CMAKE_DISABLE_PRECOMPILE_HEADERS}>>>:-Wno-array-bounds>
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<NOT:$<BOOL:${CMAKE_DISABLE_PRECOMPILE_HEADERS}>>>:-Wno-stringop-overflow>)
 target_compile_definitions(poprun_flags INTERFACE POPRUN_VERSION="${PROJECT_VERSION}")
 target_link_libraries(poprun_flags INTERFACE fmt::fmt)
-# A step outside a container, a buffer or a stack frame ends the process.
+# An access outside a container, a buffer or a stack frame ends the process.
 target_compile_options(poprun_flags INTERFACE $<$<CONFIG:Release>:-fstack-protector-strong>)
 target_compile_definitions(poprun_flags INTERFACE
   $<$<CONFIG:Release>:_GLIBCXX_ASSERTIONS> $<$<CONFIG:Release>:_FORTIFY_SOURCE=2>)
@@ -63,13 +63,13 @@ if(POPRUN_TIDY)
   set(POPRUN_TIDY_COMMAND "${CLANG_TIDY};--quiet")
 endif()
 
-# Third-party headers that only some rooms may see (tests/unit/layers/layers.txt).
+# Third-party headers that only some rooms may include (tests/unit/layers/layers.txt).
 # Open MPI 4's <mpi.h> drags in its removed C++ bindings unless told not to.
 add_library(poprun_mpi INTERFACE)
 target_link_libraries(poprun_mpi INTERFACE MPI::MPI_C)
 target_compile_definitions(poprun_mpi INTERFACE OMPI_SKIP_MPICXX=1)
 
-# By name: CMake asks pkg-config a dozen questions, and each about gRPC takes it a second.
+# Linked by name: CMake asks pkg-config a dozen questions, and each one about gRPC takes a second.
 add_library(poprun_grpc INTERFACE)
 foreach(name grpc++ grpc gpr absl_synchronization)
   find_library(GRPC_LIBRARY_${name} ${name} REQUIRED)
@@ -79,7 +79,7 @@ endforeach()
 add_library(poprun_dnnl INTERFACE)
 target_link_libraries(poprun_dnnl INTERFACE "${DNNL_LIBRARY}")
 
-# libonnx's headers generate two schemas by these macros; Debian's library has this one.
+# These macros choose between two schemas in libonnx's headers; Debian's library has this one.
 find_library(ONNX_LIBRARY onnx REQUIRED)
 find_library(ONNX_PROTO_LIBRARY onnx_proto REQUIRED)
 add_library(poprun_onnx INTERFACE)
@@ -91,10 +91,10 @@ add_library(poprun_asio INTERFACE)
 target_compile_definitions(poprun_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED)
 target_link_libraries(poprun_asio INTERFACE Threads::Threads)
 
-# What most files include is compiled once: its object is that of replica/base, which every room
-# knows. Only headers of the standard library and of Debian, none of ours or generated ones, so that
-# a change rebuilds no more than its includers. Presets other than release compile without it: a
-# file includes what it uses.
+# Headers that most files include are compiled once, with replica/base, which every room knows. Only
+# headers of the standard library and of Debian, none of ours and no generated ones, so that a
+# change rebuilds only the files that include it. The other presets compile without it, which proves
+# that each file includes what it uses.
 set(POPRUN_PRECOMPILED_HEADERS
   <algorithm> <array> <cmath> <cstdint> <functional> <map> <memory> <optional> <span> <string>
   <string_view> <utility> <vector> <fmt/format.h> <google/protobuf/extension_set.h>
@@ -111,7 +111,8 @@ endfunction()
 
 # poprun_library(<folder/path> SOURCES ... [DEPS ...] [PRIVATE_DEPS ...])
 #
-# One folder, one target: `replica/ops` becomes poprun::replica_ops. Sources are relative to it.
+# One folder, one target: `replica/ops` becomes poprun::replica_ops. Sources are relative to the
+# folder.
 function(poprun_library folder)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "" "SOURCES;DEPS;PRIVATE_DEPS")
   string(REPLACE "/" "_" name "${folder}")
@@ -130,11 +131,11 @@ endfunction()
 
 # poprun_families(<folder> <out-sources> [WITH_HELPERS] [EXCLUDE <file or sub-folder>...])
 #
-# For folders where one file is one entry (an operator family, a model, a dataset): every *.cc except
-# registry.cc is one. Writes <folder>/families.inc into the build tree with a line
+# For folders in which each file is one entry (an operator family, a model, a dataset): every *.cc
+# except registry.cc. Writes <folder>/families.inc into the build tree with a line
 # `POPRUN_FAMILY(<file stem>)` each, which registry.cc expands (its target needs poprun_generated),
-# and sets <out-sources> to all *.cc. A new entry is one new file. WITH_HELPERS: sub-folders belong to
-# the folder too, and a file with a header of its name helps entries and is none.
+# and sets <out-sources> to all *.cc. A new entry is one new file. WITH_HELPERS: sub-folders count
+# too, and a file with a header of the same name is a helper and not an entry.
 add_library(poprun_generated INTERFACE)
 target_include_directories(poprun_generated INTERFACE "${PROJECT_BINARY_DIR}/generated")
 function(poprun_families folder out_sources)

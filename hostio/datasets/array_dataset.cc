@@ -386,6 +386,14 @@ class ArrayDataset final : public Dataset {
 
   [[nodiscard]] const proto::Dataset& description() const override { return description_; }
 
+  [[nodiscard]] std::uint64_t bytes() const override {
+    std::uint64_t bytes = 0;
+    for (const Part& part : parts_) {
+      bytes += part.train.size() + part.test.size();
+    }
+    return bytes;
+  }
+
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     const Part& part = parts_[static_cast<std::size_t>(tensor)];
     const auto& elements = sample.split == proto::SPLIT_TEST ? part.test : part.train;

@@ -42,7 +42,8 @@ struct ArrayFile {
   std::string name;          ///< "x_train".
   std::string place;         ///< In messages.
   Result<NpyHeader> header;  ///< An error matters only where the array is used.
-  std::function<Result<std::vector<std::byte>>()> data;  ///< All bytes behind the header.
+  /// All bytes behind the header. Requires: a header without error.
+  std::function<Result<std::vector<std::byte>>()> data;
 };
 
 /// Errors, of both functions

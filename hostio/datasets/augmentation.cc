@@ -53,6 +53,8 @@ class AugmentedImages final : public Dataset {
     return dataset_->description();
   }
 
+  [[nodiscard]] std::uint64_t bytes() const override { return dataset_->bytes(); }
+
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     if (tensor != 0 || sample.split != proto::SPLIT_TRAIN) {
       dataset_->read(sample, tensor, destination);

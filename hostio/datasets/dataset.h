@@ -37,6 +37,9 @@ class Dataset {
   /// Tensors, items per split, classes, normalisation.
   [[nodiscard]] virtual const proto::Dataset& description() const = 0;
 
+  /// Bytes of memory that it holds, up to what does not count.
+  [[nodiscard]] virtual std::uint64_t bytes() const = 0;
+
   /// Writes one tensor of one sample, row-major little-endian.
   /// Requires: sample.item < the split's items, tensor < description().tensors_size(), and
   /// destination.size() == sample_bytes of that tensor.
@@ -57,12 +60,14 @@ struct DatasetFamily {
 /// tokens, which are read once.
 ///
 /// Errors, of both functions
-///   kUsage  no family knows this source, lists those that exist; or a parameter is wrong.
-///   kData   a file is missing or damaged; names it and the remedy.
-Result<proto::Dataset> describe_dataset(std::string_view source);
+///   kUsage  no family knows this source, lists those that exist; a parameter is wrong; or `scope`
+///           does not admit a file.
+///   kData   a file is missing or damaged, or does not fit this host's memory; names it and the
+///           remedy.
+Result<proto::Dataset> describe_dataset(std::string_view source, const FileScope& scope = {});
 
 /// The whole dataset in memory. Cost: 0.4 s and 55 MB for fashion-mnist.
-Result<std::unique_ptr<Dataset>> load_dataset(std::string_view source);
+Result<std::unique_ptr<Dataset>> load_dataset(std::string_view source, const FileScope& scope = {});
 
 /// How sources look, for help: "fashion-mnist", "idx:DIR".
 std::vector<std::string> dataset_forms();

@@ -20,11 +20,11 @@ const DatasetFamily& idx() {
       .accepts = [](std::string_view text) { return text.starts_with(kPrefix); },
       .describe =
           [](const Source& source) {
-            return describe_image_files(source.text.substr(kPrefix.size()), kFacts);
+            return describe_image_files(source.text.substr(kPrefix.size()), kFacts, source.scope);
           },
       .load =
           [](const Source& source) {
-            return load_image_files(source.text.substr(kPrefix.size()), kFacts);
+            return load_image_files(source.text.substr(kPrefix.size()), kFacts, source.scope);
           },
   };
   return kFamily;

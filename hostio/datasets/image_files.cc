@@ -44,9 +44,9 @@ SplitFiles files_of(const fs::path& folder, const std::string& prefix) {
           .labels = existing(folder, prefix + "-labels-idx1-ubyte")};
 }
 
-Result<SplitShape> shape_of(const SplitFiles& files) {
-  POPRUN_ASSIGN(const IdxShape images, read_idx_shape(files.images));
-  POPRUN_ASSIGN(const IdxShape labels, read_idx_shape(files.labels));
+Result<SplitShape> shape_of(const SplitFiles& files, const FileScope& scope) {
+  POPRUN_ASSIGN(const IdxShape images, read_idx_shape(files.images, scope));
+  POPRUN_ASSIGN(const IdxShape labels, read_idx_shape(files.labels, scope));
   if (images.dims.size() != 3 || images.elements == 0) {
     return fail(ErrorCode::kData, fmt::format("{}: needed images [items, height, width], had [{}]",
                                               files.images.string(), fmt::join(images.dims, ", ")));
@@ -63,10 +63,11 @@ Result<SplitShape> shape_of(const SplitFiles& files) {
   return SplitShape{.items = images.dims[0], .height = images.dims[1], .width = images.dims[2]};
 }
 
-Result<std::uint32_t> classes_in(const SplitFiles& train, const SplitFiles& test) {
+Result<std::uint32_t> classes_in(const SplitFiles& train, const SplitFiles& test,
+                                 const FileScope& scope) {
   std::uint32_t classes = 0;
   for (const fs::path& file : {train.labels, test.labels}) {
-    POPRUN_ASSIGN(const IdxArray labels, read_idx(file));
+    POPRUN_ASSIGN(const IdxArray labels, read_idx(file, scope));
     for (const std::uint8_t label : labels.elements) {
       classes = std::max(classes, label + 1U);
     }
@@ -95,6 +96,11 @@ class ImageDataset final : public Dataset {
 
   [[nodiscard]] const proto::Dataset& description() const override { return description_; }
 
+  [[nodiscard]] std::uint64_t bytes() const override {
+    const auto of = [](const SplitArrays& a) { return a.images.size() + a.labels.size(); };
+    return of(train_) + of(test_);
+  }
+
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     const SplitArrays& arrays = sample.split == proto::SPLIT_TEST ? test_ : train_;
     const std::uint64_t item = sample.item;
@@ -117,9 +123,9 @@ class ImageDataset final : public Dataset {
 };
 
 Result<SplitArrays> load_split(const SplitFiles& files, const SplitShape& shape,
-                               std::uint32_t classes) {
-  POPRUN_ASSIGN(IdxArray images, read_idx(files.images));
-  POPRUN_ASSIGN(IdxArray labels, read_idx(files.labels));
+                               std::uint32_t classes, const FileScope& scope) {
+  POPRUN_ASSIGN(IdxArray images, read_idx(files.images, scope));
+  POPRUN_ASSIGN(IdxArray labels, read_idx(files.labels, scope));
   const std::uint64_t pixels = std::uint64_t{shape.items} * shape.height * shape.width;
   if (images.elements.size() != pixels || labels.elements.size() != shape.items) {
     return fail(ErrorCode::kData,
@@ -144,14 +150,16 @@ std::optional<fs::path> missing_image_file(const fs::path& folder) {
   return std::nullopt;
 }
 
-Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageFacts& facts) {
+Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageFacts& facts,
+                                            const FileScope& scope) {
+  POPRUN_TRY(scope.admits(folder));
   if (const auto missing = missing_image_file(folder)) {
     return fail(ErrorCode::kData, fmt::format("{} is missing", missing->string()));
   }
   const SplitFiles train_files = files_of(folder, "train");
   const SplitFiles test_files = files_of(folder, "t10k");
-  POPRUN_ASSIGN(const SplitShape train, shape_of(train_files));
-  POPRUN_ASSIGN(const SplitShape test, shape_of(test_files));
+  POPRUN_ASSIGN(const SplitShape train, shape_of(train_files, scope));
+  POPRUN_ASSIGN(const SplitShape test, shape_of(test_files, scope));
   if (test.height != train.height || test.width != train.width) {
     return fail(ErrorCode::kData,
                 fmt::format("{}: needed images of {} x {}, as in training, had {} x {}",
@@ -175,19 +183,20 @@ Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageF
   description.set_deviation(facts.deviation);
   std::uint32_t classes = facts.classes;
   if (classes == 0) {
-    POPRUN_ASSIGN(classes, classes_in(train_files, test_files));
+    POPRUN_ASSIGN(classes, classes_in(train_files, test_files, scope));
   }
   description.set_classes(classes);
   return description;
 }
 
-Result<std::unique_ptr<Dataset>> load_image_files(const fs::path& folder, const ImageFacts& facts) {
-  POPRUN_ASSIGN(proto::Dataset description, describe_image_files(folder, facts));
+Result<std::unique_ptr<Dataset>> load_image_files(const fs::path& folder, const ImageFacts& facts,
+                                                  const FileScope& scope) {
+  POPRUN_ASSIGN(proto::Dataset description, describe_image_files(folder, facts, scope));
   const auto load = [&](const std::string& prefix, std::uint64_t items) {
     const SplitShape shape = {.items = static_cast<std::uint32_t>(items),
                               .height = description.tensors(0).sample_shape(1),
                               .width = description.tensors(0).sample_shape(2)};
-    return load_split(files_of(folder, prefix), shape, description.classes());
+    return load_split(files_of(folder, prefix), shape, description.classes(), scope);
   };
   POPRUN_ASSIGN(SplitArrays train, load("train", description.train_items()));
   POPRUN_ASSIGN(SplitArrays test, load("t10k", description.test_items()));

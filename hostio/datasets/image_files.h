@@ -28,12 +28,13 @@ std::optional<std::filesystem::path> missing_image_file(const std::filesystem::p
 
 /// From headers alone, and the labels where `facts.classes` is 0.
 ///
-/// Errors, of both functions
+/// Errors, of both functions: those of OpenFile::open, and
 ///   kData  a file is missing, damaged, empty, or does not fit the others; names it.
 Result<proto::Dataset> describe_image_files(const std::filesystem::path& folder,
-                                            const ImageFacts& facts);
+                                            const ImageFacts& facts, const FileScope& scope = {});
 
 Result<std::unique_ptr<Dataset>> load_image_files(const std::filesystem::path& folder,
-                                                  const ImageFacts& facts);
+                                                  const ImageFacts& facts,
+                                                  const FileScope& scope = {});
 
 }  // namespace poprun::hostio

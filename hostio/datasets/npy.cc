@@ -26,18 +26,24 @@ constexpr std::string_view kSuffix = ".npy";
 using Arrays = std::vector<ArrayFile>;
 
 /// Adds the array called `name` in `file`.
-Status add_file(const std::string& name, const fs::path& file, Arrays& arrays) {
-  POPRUN_ASSIGN(const auto begin, read_bytes(file, kNpyPrefix));
-  Result<NpyHeader> header = parse_npy_header(begin, file.string());
-  const std::uint64_t at = header ? header->data_begin : 0;
-  arrays.push_back(
-      {.name = name, .place = file.string(), .header = std::move(header), .data = [file, at] {
-         return read_bytes(file, kWholeFile, at);
-       }});
+Status add_file(const std::string& name, const fs::path& file, const FileScope& scope,
+                Arrays& arrays) {
+  POPRUN_ASSIGN(const auto begin, read_bytes(file, scope, kNpyPrefix));
+  const Result<NpyHeader> header = parse_npy_header(begin, file.string());
+  arrays.push_back({.name = name,
+                    .place = file.string(),
+                    .header = header,
+                    .data = [file, scope, header]() -> Result<std::vector<std::byte>> {
+                      POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, scope));
+                      const std::uint64_t at = std::min(header->data_begin, opened.size());
+                      POPRUN_TRY(check_npy_size(*header, opened.size() - at, file.string()));
+                      return read_bytes(file, scope, header->bytes(), at);
+                    }});
   return {};
 }
 
-Result<Arrays> arrays_in_folder(const fs::path& folder) {
+Result<Arrays> arrays_in_folder(const fs::path& folder, const FileScope& scope) {
+  POPRUN_TRY(scope.admits(folder));
   std::vector<fs::path> files;
   std::error_code failed;
   for (const auto& entry : fs::directory_iterator(folder, failed)) {
@@ -53,12 +59,12 @@ Result<Arrays> arrays_in_folder(const fs::path& folder) {
   std::ranges::sort(files);
   Arrays arrays;
   for (const fs::path& file : files) {
-    POPRUN_TRY(add_file(file.stem().string(), file, arrays));
+    POPRUN_TRY(add_file(file.stem().string(), file, scope, arrays));
   }
   return arrays;
 }
 
-Result<Arrays> arrays_in_files(std::string_view list) {
+Result<Arrays> arrays_in_files(std::string_view list, const FileScope& scope) {
   Arrays arrays;
   while (!list.empty()) {
     const std::string_view entry = list.substr(0, list.find(','));
@@ -67,32 +73,37 @@ Result<Arrays> arrays_in_files(std::string_view list) {
     const bool named = equals != std::string_view::npos;
     const fs::path file = entry.substr(named ? equals + 1 : 0);
     POPRUN_TRY(add_file(named ? std::string{entry.substr(0, equals)} : file.stem().string(), file,
-                        arrays));
+                        scope, arrays));
   }
   return arrays;
 }
 
-Result<Arrays> arrays_in_archive(const fs::path& file) {
-  POPRUN_ASSIGN(const std::vector<ZipMember> members, zip_members(file));
+/// Adds the array in a member. What is inflated is bounded by the array's own header.
+Status add_member(const fs::path& file, const FileScope& scope, const ZipMember& member,
+                  Arrays& arrays) {
+  const std::string place = fmt::format("{}: {}", file.string(), member.name);
+  POPRUN_ASSIGN(const auto begin, read_member(file, scope, member, kNpyPrefix));
+  const Result<NpyHeader> header = parse_npy_header(begin, place);
+  arrays.push_back({.name = member.name.substr(0, member.name.size() - kSuffix.size()),
+                    .place = place,
+                    .header = header,
+                    .data = [=]() -> Result<std::vector<std::byte>> {
+                      const std::uint64_t at = std::min(header->data_begin, member.size);
+                      POPRUN_TRY(check_npy_size(*header, member.size - at, place));
+                      POPRUN_ASSIGN(std::vector<std::byte> bytes, read_member(file, scope, member));
+                      bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
+                      return bytes;
+                    }});
+  return {};
+}
+
+Result<Arrays> arrays_in_archive(const fs::path& file, const FileScope& scope) {
+  POPRUN_ASSIGN(const std::vector<ZipMember> members, zip_members(file, scope));
   Arrays arrays;
   for (const ZipMember& member : members) {
-    if (!member.name.ends_with(kSuffix)) {
-      continue;
+    if (member.name.ends_with(kSuffix)) {
+      POPRUN_TRY(add_member(file, scope, member, arrays));
     }
-    const std::string place = fmt::format("{}: {}", file.string(), member.name);
-    POPRUN_ASSIGN(const auto begin, read_member(file, member, kNpyPrefix));
-    Result<NpyHeader> header = parse_npy_header(begin, place);
-    const std::uint64_t at = header ? header->data_begin : 0;
-    arrays.push_back({.name = member.name.substr(0, member.name.size() - kSuffix.size()),
-                      .place = place,
-                      .header = std::move(header),
-                      .data = [file, member, at]() -> Result<std::vector<std::byte>> {
-                        POPRUN_ASSIGN(std::vector<std::byte> bytes, read_member(file, member));
-                        const std::uint64_t behind = std::min<std::uint64_t>(at, bytes.size());
-                        bytes.erase(bytes.begin(),
-                                    bytes.begin() + static_cast<std::ptrdiff_t>(behind));
-                        return bytes;
-                      }});
   }
   return arrays;
 }
@@ -100,13 +111,13 @@ Result<Arrays> arrays_in_archive(const fs::path& file) {
 Result<Arrays> arrays_of(const Source& source) {
   const std::string_view text = source.text;
   if (text.starts_with(kArchive)) {
-    return arrays_in_archive(text.substr(kArchive.size()));
+    return arrays_in_archive(text.substr(kArchive.size()), source.scope);
   }
   const std::string_view place = text.substr(kFiles.size());
   std::error_code ignored;
   const bool files = place.find(kSuffix) != std::string_view::npos;
-  return files && !fs::is_directory(place, ignored) ? arrays_in_files(place)
-                                                    : arrays_in_folder(place);
+  return files && !fs::is_directory(place, ignored) ? arrays_in_files(place, source.scope)
+                                                    : arrays_in_folder(place, source.scope);
 }
 
 }  // namespace

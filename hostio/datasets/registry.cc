@@ -3,10 +3,10 @@
 #include <string>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "hostio/datasets/augmentation.h"
 #include "hostio/datasets/dataset.h"
+#include "replica/base/nearest.h"
 
 namespace poprun::hostio {
 
@@ -52,8 +52,8 @@ Result<const DatasetFamily*> family_of(const Source& source) {
       return &family();
     }
   }
-  return fail(ErrorCode::kUsage, fmt::format("there is no dataset source \"{}\"; known are: {}",
-                                             source.text, fmt::join(dataset_forms(), ", ")));
+  return fail(ErrorCode::kUsage, fmt::format("unknown dataset source \"{}\"; {}", source.text,
+                                             suggestion(source.text, dataset_forms())));
 }
 
 }  // namespace
@@ -66,16 +66,18 @@ std::vector<std::string> dataset_forms() {
   return forms;
 }
 
-Result<proto::Dataset> describe_dataset(std::string_view text) {
-  POPRUN_ASSIGN(const Source source, Source::parse(text));
+Result<proto::Dataset> describe_dataset(std::string_view text, const FileScope& scope) {
+  POPRUN_ASSIGN(Source source, Source::parse(text));
+  source.scope = scope;
   POPRUN_ASSIGN(const DatasetFamily* family, family_of(source));
   POPRUN_ASSIGN(proto::Dataset description, family->describe(source));
   POPRUN_TRY(check_augmentation(augmentation_of(source), description));
   return description;
 }
 
-Result<std::unique_ptr<Dataset>> load_dataset(std::string_view text) {
-  POPRUN_ASSIGN(const Source source, Source::parse(text));
+Result<std::unique_ptr<Dataset>> load_dataset(std::string_view text, const FileScope& scope) {
+  POPRUN_ASSIGN(Source source, Source::parse(text));
+  source.scope = scope;
   POPRUN_ASSIGN(const DatasetFamily* family, family_of(source));
   POPRUN_ASSIGN(std::unique_ptr<Dataset> dataset, family->load(source));
   const std::string augmentation = augmentation_of(source);

@@ -30,10 +30,12 @@ Result<std::map<std::string, std::string, std::less<>>> parse_parameters(std::st
 Result<Source> Source::parse(std::string_view source) {
   const std::size_t mark = source.rfind('?');
   if (mark == std::string_view::npos) {
-    return Source{.text = std::string{source}, .parameters = {}};
+    return Source{.text = std::string{source}, .parameters = {}, .scope = {}};
   }
   POPRUN_ASSIGN(auto parameters, parse_parameters(source.substr(mark + 1), source));
-  return Source{.text = std::string{source.substr(0, mark)}, .parameters = std::move(parameters)};
+  return Source{.text = std::string{source.substr(0, mark)},
+                .parameters = std::move(parameters),
+                .scope = {}};
 }
 
 Result<std::uint64_t> integer_parameter(

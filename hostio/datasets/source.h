@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
 namespace poprun::hostio {
@@ -19,6 +20,7 @@ namespace poprun::hostio {
 struct Source {
   std::string text;
   std::map<std::string, std::string, std::less<>> parameters;
+  FileScope scope;  ///< Where its files may lie.
 
   /// Errors
   ///   kUsage  a parameter is not `key=value`.

@@ -8,6 +8,7 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/datasets/token_windows.h"
 #include "replica/base/random.h"
+#include "replica/base/text.h"
 
 /// Made-up data, for benchmarks and first tries. A function of the source alone.
 ///
@@ -40,7 +41,7 @@ Result<Parameters> parameters_of(const Source& source) {
     if (key != "items" && key != "seed" && key != (images ? "images" : "tokens") &&
         key != (images ? "classes" : "vocabulary")) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("{}: {} is not known here; known are: {}, items, "
+                  fmt::format("{}: {} is not known here; available: {}, items, "
                               "seed",
                               source.text, key, images ? "images, classes" : "tokens, vocabulary"));
     }
@@ -97,6 +98,8 @@ class SyntheticImages final : public Dataset {
 
   [[nodiscard]] const proto::Dataset& description() const override { return description_; }
 
+  [[nodiscard]] std::uint64_t bytes() const override { return 0; }  // Made as they are read.
+
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     const std::uint64_t key = sample.split == proto::SPLIT_TEST ? test_key_ : train_key_;
     const std::uint32_t label = philox(key, sample.item, 0)[0] % description_.classes();
@@ -140,7 +143,11 @@ Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
   tokens.width = 4;
   tokens.vocabulary = static_cast<std::uint32_t>(ids) - mask;
   tokens.specials = mask;
-  tokens.bytes.resize((items * length + 1) * 4);
+  const std::uint64_t bytes = (items * length + 1) * 4;
+  POPRUN_TRY(check_room(
+      fmt::format("{}: {} items of {} tokens", source.text, grouped(items), grouped(length)),
+      bytes));
+  tokens.bytes.resize(bytes);
   for (std::uint64_t i = 0; i < tokens.count(); ++i) {
     const auto id = static_cast<std::uint32_t>(philox(key, i / 4, 0)[i % 4] % tokens.vocabulary);
     std::memcpy(tokens.bytes.data() + i * 4, &id, sizeof(id));

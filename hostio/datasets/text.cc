@@ -9,7 +9,8 @@ namespace {
 constexpr std::string_view kPrefix = "text:";
 
 Result<Tokens> read_text(const Source& source) {
-  POPRUN_ASSIGN(std::vector<std::byte> bytes, read_bytes(source.text.substr(kPrefix.size())));
+  POPRUN_ASSIGN(std::vector<std::byte> bytes,
+                read_bytes(source.text.substr(kPrefix.size()), source.scope));
   return Tokens{.bytes = std::move(bytes), .width = 1, .vocabulary = 256, .specials = 1};
 }
 

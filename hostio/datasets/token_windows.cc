@@ -118,6 +118,8 @@ class TokenWindows final : public Dataset {
 
   [[nodiscard]] const proto::Dataset& description() const override { return description_; }
 
+  [[nodiscard]] std::uint64_t bytes() const override { return tokens_.bytes.size(); }
+
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     POPRUN_CHECK(destination.size() == sample_bytes(description_.tensors(tensor)));
     const std::vector<std::int32_t> values =

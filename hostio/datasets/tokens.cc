@@ -29,7 +29,7 @@ Result<Tokens> read_tokens(const Source& source) {
   const std::string_view prefix = source.text.starts_with(kShort) ? kShort : kLong;
   Tokens tokens;
   tokens.width = prefix == kShort ? 2 : 4;
-  POPRUN_ASSIGN(tokens.bytes, read_bytes(source.text.substr(prefix.size())));
+  POPRUN_ASSIGN(tokens.bytes, read_bytes(source.text.substr(prefix.size()), source.scope));
   if (tokens.bytes.size() % tokens.width != 0) {
     return fail(ErrorCode::kData,
                 fmt::format("{}: needed tokens of {} bytes, had {} bytes, which is no multiple",

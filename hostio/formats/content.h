@@ -10,6 +10,7 @@
 
 #include <zlib.h>
 
+#include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
 namespace poprun::hostio {
@@ -19,7 +20,8 @@ namespace poprun::hostio {
 /// memory grows with what is really there.
 ///
 /// Errors, of all members
-///   kData  the packed bytes are damaged or end too early; `name` is what they are in the message.
+///   kData  the packed bytes are damaged or end too early, or the inflated ones do not fit this
+///          host's memory; `name` is what they are in the message.
 class Content {
  public:
   /// `bytes` outlives the content.
@@ -38,6 +40,7 @@ class Content {
     std::size_t filled = 0;
     while (filled < count) {
       const std::uint64_t growth = std::max<std::uint64_t>(kFirstGrowth, 2 * filled);
+      POPRUN_TRY(check_room(name_, std::min(count, growth) - filled));
       bytes.resize(std::min(count, growth));
       POPRUN_ASSIGN(const std::size_t had,
                     read(std::as_writable_bytes(std::span(bytes)).subspan(filled)));

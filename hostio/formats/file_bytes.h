@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
 namespace poprun::hostio {
@@ -14,9 +15,9 @@ inline constexpr std::uint64_t kWholeFile = std::numeric_limits<std::uint64_t>::
 
 /// `most` bytes of the file from `offset` on, fewer where it ends before.
 ///
-/// Errors
-///   kData  it is no regular file or cannot be read; names it and the reason.
+/// Errors: those of OpenFile::open and check_room.
 Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file,
+                                          const FileScope& scope = {},
                                           std::uint64_t most = kWholeFile,
                                           std::uint64_t offset = 0);
 

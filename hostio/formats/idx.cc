@@ -91,13 +91,13 @@ Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view na
   return array;
 }
 
-Result<IdxShape> read_idx_shape(const std::filesystem::path& file) {
-  POPRUN_ASSIGN(const auto bytes, read_bytes(file, kHeaderPrefix));
+Result<IdxShape> read_idx_shape(const std::filesystem::path& file, const FileScope& scope) {
+  POPRUN_ASSIGN(const auto bytes, read_bytes(file, scope, kHeaderPrefix));
   return parse_idx_shape(bytes, file.string());
 }
 
-Result<IdxArray> read_idx(const std::filesystem::path& file) {
-  POPRUN_ASSIGN(const auto bytes, read_bytes(file));
+Result<IdxArray> read_idx(const std::filesystem::path& file, const FileScope& scope) {
+  POPRUN_ASSIGN(const auto bytes, read_bytes(file, scope));
   return parse_idx(bytes, file.string());
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
 /// IDX, the file format of MNIST and its relatives, plain or inside gzip.
@@ -49,9 +50,9 @@ Result<IdxShape> parse_idx_shape(std::span<const std::byte> bytes, std::string_v
 Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name);
 
 /// `parse_idx_shape` of the file's first bytes. Cost: one read of 64 KiB at most.
-Result<IdxShape> read_idx_shape(const std::filesystem::path& file);
+Result<IdxShape> read_idx_shape(const std::filesystem::path& file, const FileScope& scope = {});
 
 /// `parse_idx` of the file. Cost: inflates about 150 MB/s.
-Result<IdxArray> read_idx(const std::filesystem::path& file);
+Result<IdxArray> read_idx(const std::filesystem::path& file, const FileScope& scope = {});
 
 }  // namespace poprun::hostio

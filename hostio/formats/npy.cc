@@ -309,15 +309,19 @@ std::string dtype_of(const NpyHeader& header) {
                      8 * header.width);
 }
 
+Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_view name) {
+  if (bytes == header.bytes()) {
+    return {};
+  }
+  return fail(ErrorCode::kData,
+              fmt::format("{}: needed {} bytes for {} [{}], had {}; write the file anew", name,
+                          header.bytes(), dtype_of(header), fmt::join(header.shape, ", "), bytes));
+}
+
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
                                             const NpyTarget& target, std::string_view name) {
   using Element = NpyTarget::Element;
-  if (data.size() != header.bytes()) {
-    return fail(
-        ErrorCode::kData,
-        fmt::format("{}: needed {} bytes for {} [{}], had {}; write the file anew", name,
-                    header.bytes(), dtype_of(header), fmt::join(header.shape, ", "), data.size()));
-  }
+  POPRUN_TRY(check_npy_size(header, data.size(), name));
   POPRUN_CHECK(target.element != Element::kU8 || header.width == 1);
   if (is_target(header, target)) {
     return data;

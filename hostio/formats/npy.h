@@ -49,6 +49,13 @@ struct NpyTarget {
   double deviation = 1;        ///< > 0.
 };
 
+/// Whether an array's file, or its member of an archive, is as large as its header says: asked
+/// before anything is read or inflated. `bytes` stand behind the header.
+///
+/// Errors
+///   kData  it is larger or smaller.
+Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_view name);
+
 /// The elements in `data`, all bytes behind the header, row-major and little-endian.
 ///
 /// Errors

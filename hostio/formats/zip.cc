@@ -26,15 +26,18 @@ tl::unexpected<Error> damaged(const fs::path& archive, const std::string& what) 
               fmt::format("{}: not a zip archive that NumPy wrote: {}", archive.string(), what));
 }
 
-Result<Archive> open(const fs::path& file) {
+Result<Archive> open(const fs::path& file, const FileScope& scope) {
+  POPRUN_ASSIGN(OpenFile opened, OpenFile::open(file, scope));
   int code = 0;
-  Archive archive(zip_open(file.c_str(), ZIP_RDONLY, &code));
-  if (archive == nullptr) {
+  Archive archive(zip_fdopen(opened.descriptor(), 0, &code));
+  if (archive != nullptr) {
+    opened.release();  // The archive closes it.
+  } else {
     zip_error_t error{};
     zip_error_init_with_code(&error, code);
     const std::string reason = zip_error_strerror(&error);
     zip_error_fini(&error);
-    if (code == ZIP_ER_NOENT || code == ZIP_ER_OPEN || code == ZIP_ER_READ) {
+    if (code == ZIP_ER_OPEN || code == ZIP_ER_READ) {
       return fail(ErrorCode::kData, fmt::format("{}: cannot be read: {}", file.string(), reason));
     }
     return damaged(file, reason + "; is the file complete?");
@@ -61,13 +64,16 @@ Result<ZipMember> member_at(zip_t* archive, std::uint64_t index, const fs::path&
 }
 
 /// Up to `count` bytes; fewer where the member ends or is damaged.
-std::vector<std::byte> read_from(zip_file_t* member, std::uint64_t count) {
+Result<std::vector<std::byte>> read_from(zip_file_t* member, std::uint64_t count,
+                                         const std::string& name) {
   constexpr std::uint64_t kFirstGrowth = std::uint64_t{1} << 20;
   std::vector<std::byte> bytes;
   while (bytes.size() < count) {
     const std::size_t had = bytes.size();
     // Doubles, so that a size that is a lie costs no more than twice what is there.
-    bytes.resize(std::min<std::uint64_t>(count, std::max(kFirstGrowth, 2 * had)));
+    const auto size = std::min<std::uint64_t>(count, std::max(kFirstGrowth, 2 * had));
+    POPRUN_TRY(check_room(name, size - had));
+    bytes.resize(size);
     const zip_int64_t read = zip_fread(member, bytes.data() + had, bytes.size() - had);
     bytes.resize(had + static_cast<std::size_t>(std::max<zip_int64_t>(read, 0)));
     if (read <= 0) {
@@ -79,8 +85,8 @@ std::vector<std::byte> read_from(zip_file_t* member, std::uint64_t count) {
 
 }  // namespace
 
-Result<std::vector<ZipMember>> zip_members(const fs::path& file) {
-  POPRUN_ASSIGN(const Archive archive, open(file));
+Result<std::vector<ZipMember>> zip_members(const fs::path& file, const FileScope& scope) {
+  POPRUN_ASSIGN(const Archive archive, open(file, scope));
   std::vector<ZipMember> members;
   const auto count = static_cast<std::uint64_t>(zip_get_num_entries(archive.get(), 0));
   if (count > kMembersMax) {
@@ -93,16 +99,18 @@ Result<std::vector<ZipMember>> zip_members(const fs::path& file) {
   return members;
 }
 
-Result<std::vector<std::byte>> read_member(const fs::path& file, const ZipMember& member,
-                                           std::uint64_t most) {
-  POPRUN_ASSIGN(const Archive archive, open(file));
+Result<std::vector<std::byte>> read_member(const fs::path& file, const FileScope& scope,
+                                           const ZipMember& member, std::uint64_t most) {
+  POPRUN_ASSIGN(const Archive archive, open(file, scope));
   const Member open_member(zip_fopen_index(archive.get(), member.index, 0));
   if (open_member == nullptr) {
     return fail(ErrorCode::kData, fmt::format("{}: {}: {}; write the file anew", file.string(),
                                               member.name, zip_strerror(archive.get())));
   }
   const std::uint64_t count = std::min(member.size, most);
-  std::vector<std::byte> bytes = read_from(open_member.get(), count);
+  POPRUN_ASSIGN(
+      std::vector<std::byte> bytes,
+      read_from(open_member.get(), count, fmt::format("{}: {}", file.string(), member.name)));
   // Reading on at the end compares the checksum.
   std::byte behind{};
   const zip_int64_t more = count == member.size ? zip_fread(open_member.get(), &behind, 1) : 0;
@@ -111,7 +119,7 @@ Result<std::vector<std::byte>> read_member(const fs::path& file, const ZipMember
         ErrorCode::kData,
         fmt::format("{}: {}: needed {} bytes, had {} ({}); write the file anew", file.string(),
                     member.name, count, bytes.size(),
-                    more > 0 ? "and more behind them" : zip_file_strerror(open_member.get())));
+                    more > 0 ? "and more after them" : zip_file_strerror(open_member.get())));
   }
   return bytes;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
 /// Zip archives, as far as NumPy writes them: members stored or deflated, on one disk, with the
@@ -24,17 +25,18 @@ struct ZipMember {
 
 /// The members, in the order of the archive's directory.
 ///
-/// Errors
-///   kData  no file, not a zip archive, damaged, or of a kind that is not read.
-Result<std::vector<ZipMember>> zip_members(const std::filesystem::path& archive);
+/// Errors: those of OpenFile::open, and
+///   kData  not a zip archive, damaged, or of a kind that is not read.
+Result<std::vector<ZipMember>> zip_members(const std::filesystem::path& archive,
+                                           const FileScope& scope = {});
 
 /// The member's first `most` bytes, all where it has fewer. Its checksum is compared where it is
 /// read to the end.
 ///
-/// Errors
+/// Errors: those of OpenFile::open and check_room, and
 ///   kData  the archive or the member is damaged; names both.
 Result<std::vector<std::byte>> read_member(
-    const std::filesystem::path& archive, const ZipMember& member,
+    const std::filesystem::path& archive, const FileScope& scope, const ZipMember& member,
     std::uint64_t most = std::numeric_limits<std::uint64_t>::max());
 
 }  // namespace poprun::hostio

@@ -1,12 +1,42 @@
 #include "hostio/streams/dataset_store.h"
 
+#include <algorithm>
 #include <future>
+#include <new>
 
 #include <fmt/format.h>
 
-namespace poprun::hostio {
+#include "replica/base/text.h"
 
-DatasetStore::DatasetStore() : thread_([this] { run(); }) {}
+namespace poprun::hostio {
+namespace {
+
+/// Below gRPC's 4 MiB of a message that the client asks for.
+constexpr std::size_t kDescriptionBytesMax = std::size_t{1} << 20;
+
+/// What `find` says, or that its memory could not be had.
+template <typename Find>
+auto within_memory(const std::string& source, Find find) -> decltype(find()) {
+  try {
+    return find();
+  } catch (const std::bad_alloc&) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: this host has too little memory for it; use a smaller dataset or "
+                            "a host with more memory",
+                            source));
+  }
+}
+
+/// A source without its parameters.
+std::string text_of(const std::string& source) {
+  const Result<Source> parsed = Source::parse(source);
+  return parsed ? parsed->text : source;
+}
+
+}  // namespace
+
+DatasetStore::DatasetStore(StoreLimits limits)
+    : limits_(std::move(limits)), thread_([this] { run(); }) {}
 
 DatasetStore::~DatasetStore() {
   {
@@ -17,8 +47,29 @@ DatasetStore::~DatasetStore() {
   thread_.join();
 }
 
+FileScope DatasetStore::scope_of(const std::string& source) const {
+  const std::string text = text_of(source);
+  const bool named = std::ranges::any_of(
+      limits_.sources, [&](const std::string& allowed) { return text_of(allowed) == text; });
+  return named ? FileScope{} : limits_.files;
+}
+
+Result<proto::Dataset> DatasetStore::describe(const std::string& source) const {
+  POPRUN_ASSIGN(proto::Dataset description,
+                within_memory(source, [&] { return describe_dataset(source, scope_of(source)); }));
+  if (description.ByteSizeLong() > kDescriptionBytesMax) {
+    return fail(
+        ErrorCode::kData,
+        fmt::format("{}: the names and shapes of its {} arrays have {} B; needed at most {} "
+                    "B: use fewer arrays or shorter names",
+                    source, grouped(description.tensors_size()),
+                    grouped(description.ByteSizeLong()), grouped(kDescriptionBytesMax)));
+  }
+  return description;
+}
+
 void DatasetStore::load_then(const std::string& source, Done done) {
-  if (const Dataset* loaded = find(source)) {
+  if (const Loaded loaded = find(source)) {
     done(loaded);
     return;
   }
@@ -29,9 +80,9 @@ void DatasetStore::load_then(const std::string& source, Done done) {
   changed_.notify_all();
 }
 
-Result<const Dataset*> DatasetStore::load(const std::string& source) {
-  std::promise<Result<const Dataset*>> answer;
-  load_then(source, [&](const Result<const Dataset*>& loaded) { answer.set_value(loaded); });
+Result<DatasetStore::Loaded> DatasetStore::load(const std::string& source) {
+  std::promise<Result<Loaded>> answer;
+  load_then(source, [&](const Result<Loaded>& loaded) { answer.set_value(loaded); });
   return answer.get_future().get();
 }
 
@@ -51,26 +102,49 @@ void DatasetStore::run() {
   }
 }
 
-const Dataset* DatasetStore::find(const std::string& source) {
+DatasetStore::Loaded DatasetStore::find(const std::string& source) {
   const std::lock_guard lock(mutex_);
   const auto found = datasets_.find(source);
-  return found == datasets_.end() ? nullptr : found->second.get();
+  if (found == datasets_.end()) {
+    return nullptr;
+  }
+  found->second.used = ++requests_seen_;
+  return found->second.dataset;
 }
 
-Result<const Dataset*> DatasetStore::load_new(const std::string& source) {
-  if (const Dataset* loaded = find(source)) {
+Result<DatasetStore::Loaded> DatasetStore::load_new(const std::string& source) {
+  if (Loaded loaded = find(source)) {
     return loaded;
   }
-  // Only this thread adds datasets, so the number read here is still true below.
-  if (datasets_.size() >= kDatasetsMax) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("the data server holds {} datasets, the most it may; start another one "
-                            "for \"{}\"",
-                            kDatasetsMax, source));
-  }
-  POPRUN_ASSIGN(std::unique_ptr<Dataset> dataset, load_dataset(source));
+  POPRUN_ASSIGN(Loaded dataset, within_memory(source, [&]() -> Result<Loaded> {
+                  return load_dataset(source, scope_of(source));
+                }));
   const std::lock_guard lock(mutex_);
-  return (datasets_[source] = std::move(dataset)).get();
+  datasets_[source] = {dataset, ++requests_seen_};
+  make_room();
+  return dataset;
+}
+
+/// Under the lock. What somebody else holds stays.
+void DatasetStore::make_room() {
+  std::uint64_t bytes = 0;
+  for (const auto& [source, entry] : datasets_) {
+    bytes += entry.dataset->bytes();
+  }
+  while (bytes > limits_.bytes_max || datasets_.size() > limits_.datasets_max) {
+    auto oldest = datasets_.end();
+    for (auto at = datasets_.begin(); at != datasets_.end(); ++at) {
+      const bool idle = at->second.dataset.use_count() == 1;
+      if (idle && (oldest == datasets_.end() || at->second.used < oldest->second.used)) {
+        oldest = at;
+      }
+    }
+    if (oldest == datasets_.end()) {
+      return;
+    }
+    bytes -= oldest->second.dataset->bytes();
+    datasets_.erase(oldest);
+  }
 }
 
 }  // namespace poprun::hostio

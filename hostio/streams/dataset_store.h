@@ -1,57 +1,83 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "hostio/datasets/dataset.h"
 #include "replica/base/error.h"
 
 namespace poprun::hostio {
 
-/// The datasets of one server, each loaded once, at its first use, and kept until the store dies.
-/// A load that failed is tried again at the next request.
+/// What a server serves, and how much of it at once.
+struct StoreLimits {
+  FileScope files;                   ///< Of every source.
+  std::vector<std::string> sources;  ///< Whose files may lie anywhere, with or without parameters.
+  std::uint64_t bytes_max =
+      std::numeric_limits<std::uint64_t>::max();  ///< Of datasets that nobody reads from.
+  std::size_t datasets_max = 64;                  ///< Likewise.
+};
+
+/// The datasets of one server, each loaded at its first use and kept as long as there is room: the
+/// ones that were not asked for the longest go first, and never one that is being read from. A load
+/// that failed is tried again at the next request.
 ///
 /// Threads: any. Loads run one after another on the store's own thread, so that nobody who asks
 /// for a loaded dataset waits for one that is not.
 class DatasetStore {
  public:
-  /// Called once, with a dataset that lives as long as the store; never called when the store dies
-  /// first.
-  using Done = std::function<void(const Result<const Dataset*>&)>;
+  /// Shared, because a stream may go on reading from a dataset that the store has let go.
+  using Loaded = std::shared_ptr<const Dataset>;
+  /// Called once; never when the store dies first.
+  using Done = std::function<void(const Result<Loaded>&)>;
 
-  static constexpr std::size_t kDatasetsMax = 16;
-
-  DatasetStore();
+  explicit DatasetStore(StoreLimits limits = {});
   DatasetStore(const DatasetStore&) = delete;
   DatasetStore& operator=(const DatasetStore&) = delete;
 
   /// Waits for a load that is running; forgets those that have not begun.
   ~DatasetStore();
 
+  /// What the dataset holds, as describe_dataset finds it.
+  ///
+  /// Errors: those of describe_dataset, and kData, its description is larger than a message.
+  [[nodiscard]] Result<proto::Dataset> describe(const std::string& source) const;
+
   /// Hands the dataset to `done`: at once and on this thread where it is loaded, else later and on
   /// the store's thread. Never blocks. Whoever asks bounds the requests in the queue.
   ///
-  /// Errors: those of load_dataset, and kUsage when the store holds kDatasetsMax others.
+  /// Errors: those of load_dataset.
   void load_then(const std::string& source, Done done);
 
   /// The same for a caller that has time.
-  Result<const Dataset*> load(const std::string& source);
+  Result<Loaded> load(const std::string& source);
 
  private:
-  void run();
-  const Dataset* find(const std::string& source);
-  Result<const Dataset*> load_new(const std::string& source);
+  struct Entry {
+    Loaded dataset;
+    std::uint64_t used = 0;  ///< When it was last asked for, in requests.
+  };
 
+  void run();
+  Loaded find(const std::string& source);
+  Result<Loaded> load_new(const std::string& source);
+  void make_room();
+  [[nodiscard]] FileScope scope_of(const std::string& source) const;
+
+  const StoreLimits limits_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, std::unique_ptr<Dataset>> datasets_;
+  std::map<std::string, Entry> datasets_;
+  std::uint64_t requests_seen_ = 0;
   std::deque<std::pair<std::string, Done>> requests_;
   bool stopping_ = false;
   std::thread thread_;

@@ -12,12 +12,15 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"
+#include "replica/base/text.h"
+#include "replica/base/token.h"
 
 namespace poprun::hostio {
 namespace {
@@ -39,16 +42,6 @@ grpc::Status status_of(const Error& error) {
       break;
   }
   return {grpc::StatusCode::INTERNAL, error.message};
-}
-
-/// Takes the same time wherever the difference is, so that an answer's delay says nothing about the
-/// token.
-bool equal_in_constant_time(std::string_view given, std::string_view token) {
-  unsigned difference = given.size() == token.size() ? 0U : 1U;
-  for (std::size_t i = 0; i < given.size(); ++i) {
-    difference |= static_cast<unsigned>(given[i] ^ token[i % token.size()]);
-  }
-  return difference == 0;
 }
 
 /// One replica's stream. Lives until gRPC is done with it and the dataset store has answered, which
@@ -117,14 +110,14 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     sequence_ = open.first_sequence();
     credits_ = open.credits();
     datasets_.load_then(selection_.source(),
-                        [self = shared_from_this()](const Result<const Dataset*>& dataset) {
+                        [self = shared_from_this()](const Result<DatasetStore::Loaded>& dataset) {
                           self->begin(dataset);
                         });
   }
 
-  void begin(const Result<const Dataset*>& dataset) {
-    const Result<Sampler> sampler =
-        dataset.and_then([&](const Dataset* loaded) { return sampler_for(loaded->description()); });
+  void begin(const Result<DatasetStore::Loaded>& dataset) {
+    const Result<Sampler> sampler = dataset.and_then(
+        [&](const DatasetStore::Loaded& loaded) { return sampler_for(loaded->description()); });
     if (!sampler) {
       end(status_of(sampler.error()));
       return;
@@ -142,11 +135,11 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
                   Sampler::make(selection_, items_of(description, selection_.split())));
     const std::uint64_t bytes = batch_bytes(description, selection_.micro_batch_size());
     if (bytes > kBatchBytesMax) {
-      return fail(
-          ErrorCode::kUsage,
-          fmt::format("a micro-batch of {} samples of \"{}\" has {} bytes, a message holds "
-                      "{}; use a smaller micro-batch-size",
-                      selection_.micro_batch_size(), selection_.source(), bytes, kBatchBytesMax));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("a micro-batch of {} samples of \"{}\" has {}, a message of the host "
+                              "streams at most {}; use a smaller data.micro-batch-size",
+                              grouped(selection_.micro_batch_size()), selection_.source(),
+                              mebibytes_text(bytes), mebibytes_text(kBatchBytesMax)));
     }
     return sampler;
   }
@@ -198,7 +191,7 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   proto::Selection selection_;  ///< Constant once opened.
 
   std::mutex mutex_;  ///< Guards all below.
-  const Dataset* dataset_ = nullptr;
+  DatasetStore::Loaded dataset_;
   std::optional<Sampler> sampler_;
   std::uint64_t sequence_ = 0;
   std::uint64_t credits_ = 0;
@@ -221,11 +214,11 @@ class Service final : public ServiceBase {
                                      proto::Dataset* reply) override {
     grpc::Status status = admit(*context);
     if (status.ok()) {
-      Result<proto::Dataset> description = describe_dataset(request->source());
+      Result<proto::Dataset> description = datasets_.describe(request->source());
       if (description) {
         *reply = std::move(*description);
         // Whoever asks will pull soon: load meanwhile. An error shows again at the pull.
-        datasets_.load_then(request->source(), [](const Result<const Dataset*>&) {});
+        datasets_.load_then(request->source(), [](const Result<DatasetStore::Loaded>&) {});
       } else {
         status = status_of(description.error());
       }
@@ -247,7 +240,7 @@ class Service final : public ServiceBase {
     }
     const auto found = context.client_metadata().find(kTokenKey);
     if (found != context.client_metadata().end() &&
-        equal_in_constant_time({found->second.data(), found->second.size()}, token_)) {
+        equal_tokens({found->second.data(), found->second.size()}, token_)) {
       return grpc::Status::OK;
     }
     return {grpc::StatusCode::UNAUTHENTICATED,
@@ -291,6 +284,30 @@ Error why_not_listening(const ServerOptions& options) {
                       options.bind, options.port, std::strerror(reason))};
 }
 
+/// Whether only this host reaches the address. One that means nothing is found out by listening.
+bool is_loopback(std::string host) {
+  std::erase_if(host, [](char c) { return c == '[' || c == ']'; });
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) {
+    return true;
+  }
+  bool local = true;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    if (at->ai_family == AF_INET) {
+      const auto* address = reinterpret_cast<const sockaddr_in*>(at->ai_addr);  // NOLINT: its type.
+      local = local && ntohl(address->sin_addr.s_addr) >> 24U == IN_LOOPBACKNET;
+    } else if (at->ai_family == AF_INET6) {
+      const auto* address =
+          reinterpret_cast<const sockaddr_in6*>(at->ai_addr);  // NOLINT: likewise.
+      local = local && IN6_IS_ADDR_LOOPBACK(&address->sin6_addr);
+    }
+  }
+  freeaddrinfo(found);
+  return local;
+}
+
 class GrpcServer final : public Server {
  public:
   GrpcServer(const ServerOptions& options, DatasetStore& datasets)
@@ -331,6 +348,12 @@ class GrpcServer final : public Server {
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options,
                                               DatasetStore& datasets) {
+  if (options.token.empty() && !is_loopback(options.bind)) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--bind {} lets other hosts in, which needs a job token; set "
+                            "POPRUN_EMU_TOKEN or --token-file, or bind 127.0.0.1",
+                            options.bind));
+  }
   auto server = std::make_unique<GrpcServer>(options, datasets);
   if (!server->listening()) {
     return tl::unexpected(why_not_listening(options));

@@ -12,7 +12,7 @@ namespace poprun::hostio {
 struct ServerOptions {
   std::string bind = "127.0.0.1";  ///< Address of this host, or 0.0.0.0 or [::] for all.
   std::uint16_t port = 0;          ///< 0: any free one.
-  std::string token;               ///< Empty: calls need none.
+  std::string token;               ///< Empty: calls need none; only for an address of loopback.
 };
 
 /// The data server: proto/host_streams.proto beside gRPC's health service. It keeps no progress
@@ -25,7 +25,8 @@ class Server {
   ///
   /// Errors
   ///   kHostResources  the port is in use; names it and the remedy.
-  ///   kUsage          the address is none of this host.
+  ///   kUsage          the address is none of this host; or it is reached from other hosts, and
+  ///                   there is no token.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options,
                                                DatasetStore& datasets);
 

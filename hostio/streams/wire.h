@@ -13,9 +13,10 @@ namespace poprun::hostio {
 /// Metadata key of the job token.
 inline constexpr const char* kTokenKey = "poprun-token";
 
-/// Largest sum of tensor bytes in a batch. gRPC's own limit of 4 MiB a message is too small for a
-/// batch of large images; this one still bounds what a wrong Selection can cost.
-inline constexpr std::uint64_t kBatchBytesMax = std::uint64_t{64} << 20;
+/// Largest sum of tensor bytes in a batch: more than any IPU's memory holds, so that what does not
+/// fit is told as that, and below the 2 GiB of a gRPC message. It bounds what a wrong Selection can
+/// cost.
+inline constexpr std::uint64_t kBatchBytesMax = std::uint64_t{1} << 30;
 
 /// gRPC's message limit on the client: a batch and the few bytes around its tensors.
 inline constexpr int kMessageBytesMax = static_cast<int>(kBatchBytesMax) + 4096;

@@ -1,5 +1,6 @@
 #include "launcher/job/data_service.h"
 
+#include <array>
 #include <charconv>
 #include <csignal>
 #include <utility>
@@ -7,6 +8,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include "launcher/options/shell_words.h"
 #include "launcher/process/exit_text.h"
 
 namespace poprun::launcher {
@@ -30,6 +32,18 @@ std::string_view untagged(std::string_view line) {
              : line;
 }
 
+/// Why a data server ended, as far as its exit code tells.
+ErrorCode code_of(int status) {
+  constexpr std::array kTold = {ErrorCode::kUsage, ErrorCode::kData, ErrorCode::kBug,
+                                ErrorCode::kInfrastructure, ErrorCode::kOutOfMemory};
+  for (const ErrorCode code : kTold) {
+    if (WIFEXITED(status) && WEXITSTATUS(status) == exit_code_of(code)) {
+      return code;
+    }
+  }
+  return ErrorCode::kUnreachable;
+}
+
 }  // namespace
 
 DataService::DataService(asio::io_context& loop, Supervisor& supervisor, Console& console,
@@ -48,7 +62,8 @@ Status DataService::start() {
   }
   const std::string bind = setup_.local_only ? "127.0.0.1" : "0.0.0.0";
   const Child::Program program{setup_.program,
-                               {"poprun-emu-hostio", "--bind", bind, "--port", "0"},
+                               {"poprun-emu-hostio", "--bind", bind, "--port", "0", "--source",
+                                options_.config.data().source()},
                                {{"POPRUN_EMU_TOKEN", setup_.token}},
                                SIGKILL};
   return supervisor_.start_data_server(
@@ -89,16 +104,16 @@ void DataService::on_exit(int status) {
     return;
   }
   forget();
-  const bool told = WIFEXITED(status) && WEXITSTATUS(status) >= 64;
-  const Error error{told ? static_cast<ErrorCode>(WEXITSTATUS(status)) : ErrorCode::kUnreachable,
+  const Error error{code_of(status),
                     fmt::format("the data server {} before it was ready{}{}", exit_text(status),
                                 last_line_.empty() ? "" : ": ", untagged(last_line_))};
   events_.on_dataset(tl::unexpected<Error>{error});
 }
 
 std::string DataService::restart_command() const {
-  return fmt::format("{} --port {}{}", setup_.program, port_,
-                     setup_.local_only ? "" : " --bind 0.0.0.0");
+  return fmt::format("{} --port {}{} --source {}", setup_.program, port_,
+                     setup_.local_only ? "" : " --bind 0.0.0.0",
+                     quote_shell_word(options_.config.data().source()));
 }
 
 }  // namespace poprun::launcher

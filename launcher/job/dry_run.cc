@@ -1,5 +1,6 @@
 #include "launcher/job/dry_run.h"
 
+#include <functional>
 #include <string>
 
 #include <asio/io_context.hpp>
@@ -84,6 +85,7 @@ class Compilation {
       description.set_name(tensor.name);
       description.set_type(element_type(tensor.dtype));
       description.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+      description.set_digest(std::hash<std::string>{}(tensor.data));
     }
     const Status started = inquiry_.start({"poprun-emu-replica", "--compile"},
                                           job.SerializeAsString(), [this](int code) {

@@ -39,7 +39,7 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
                   .on_mpirun_exit = [this](int status) { on_mpirun_exit(status); },
                   .on_dataset = [this](const auto& served) { on_dataset(served); },
                   .on_data_server_exit = [this](int status) { on_data_server_exit(status); }}),
-      state_(placement, launched_at),
+      state_(placement, launched_at, options.cpu_isa),
       deadlines_(limits_of(options), launched_at),
       record_(options, placement, console) {}
 

@@ -1,5 +1,7 @@
 #include "launcher/mpi/mpirun.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cstdlib>
 
 #include <fmt/format.h>
@@ -12,7 +14,8 @@ namespace {
 /// Each only where the user has not set it. Without these, 16 ranks on 2 cores spin, a cut link
 /// hangs the job for eight minutes, and start-up probes networks that are not there. Values of
 /// oob_*: idle 5 s, then 3 probes 2 s apart.
-std::vector<Variable> mpi_settings(const Options& options, bool as_root) {
+std::vector<Variable> mpi_settings(const Options& options, const std::string& ssh_user,
+                                   bool as_root) {
   std::vector<Variable> settings = {
       {"OMPI_MCA_mpi_yield_when_idle", "1"},
       {"OMPI_MCA_hwloc_base_binding_policy", "none"},
@@ -27,6 +30,9 @@ std::vector<Variable> mpi_settings(const Options& options, bool as_root) {
       // Where it looks for ssh, and fails without, also where all ranks are local.
       {"PATH", "/usr/local/bin:/usr/bin:/bin"},
   };
+  if (!ssh_user.empty()) {
+    settings.emplace_back("OMPI_MCA_plm_rsh_args", "-l " + ssh_user);
+  }
   if (!options.host_subnet.empty()) {
     settings.emplace_back("OMPI_MCA_btl_tcp_if_include", options.host_subnet);
     settings.emplace_back("OMPI_MCA_oob_tcp_if_include", options.host_subnet);
@@ -46,7 +52,7 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
     --first_on_host;
   }
   const std::uint32_t local = placement.replicas_per_instance();
-  return {
+  std::vector<Variable> variables = {
       {"POPDIST_NUM_TOTAL_REPLICAS", std::to_string(placement.num_replicas)},
       {"POPDIST_NUM_IPUS_PER_REPLICA", std::to_string(placement.ipus_per_replica)},
       {"POPDIST_NUM_LOCAL_REPLICAS", std::to_string(local)},
@@ -57,6 +63,16 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
       // Part of the numerics' promise: one thread a replica, whatever the user's environment says.
       {"OMP_NUM_THREADS", "1"},
   };
+  if (!options.cpu_isa.empty()) {
+    std::string isa = options.cpu_isa;
+    std::ranges::transform(isa, isa.begin(), [](unsigned char c) { return std::toupper(c); });
+    variables.emplace_back("ONEDNN_MAX_CPU_ISA", isa);
+    if (options.cpu_isa == "sse41" || options.cpu_isa == "avx") {
+      // glibc's mathematics has variants for FMA, which no processor below AVX2 is sure to have.
+      variables.emplace_back("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2");
+    }
+  }
+  return variables;
 }
 
 }  // namespace
@@ -64,7 +80,7 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
 MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
                              const std::string& replica_program, bool as_root) {
   MpirunCommand command{.arguments = {"mpirun", "--tag-output"},
-                        .environment = mpi_settings(options, as_root),
+                        .environment = mpi_settings(options, placement.ssh_user, as_root),
                         .instances = {}};
   std::vector<std::string>& line = command.arguments;
   line.insert(line.end(), options.mpi_global_args.begin(), options.mpi_global_args.end());

@@ -75,8 +75,8 @@ Status check_model(Options& options) {
                             named ? "name" : model.sizes().begin()->first));
   }
   if (model.dropout() > 0) {
-    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: an ONNX model drops what its "
-                                               "Dropout nodes say; leave it out",
+    return fail(ErrorCode::kUsage, fmt::format("model.dropout = {}: an ONNX model takes its "
+                                               "dropout from its Dropout nodes; leave it out",
                                                model.dropout()));
   }
   model.set_name(std::filesystem::path(model.onnx()).filename().string());
@@ -138,6 +138,14 @@ Status check_inference(Options& options) {
   return {};
 }
 
+void note_partial_weights(Options& options) {
+  const proto::ModelConfig& model = options.config.model();
+  if (model.initial_weights_partial() && model.initial_weights().empty()) {
+    options.notes.push_back(
+        "model.initial-weights-partial = true has no effect without model.initial-weights");
+  }
+}
+
 /// The divisor of `number` that is next to `from`, below it (`step` -1) or above it (1).
 ///
 /// Requires: 1 <= from <= number.
@@ -193,6 +201,7 @@ Status check_together(Options& options) {
   scale_learning_rate(options);
   note_what_has_no_effect(options);
   POPRUN_TRY(check_inference(options));
+  note_partial_weights(options);
   if (!options.source_parameters.empty()) {
     options.config.mutable_data()->set_source(fmt::format(
         "{}?{}", options.config.data().source(), fmt::join(options.source_parameters, ",")));

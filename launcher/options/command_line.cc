@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <exception>
-#include <optional>
 #include <string_view>
 
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include "launcher/options/row_descriptions.h"
+#include "launcher/options/option_table.h"
 #include "launcher/options/suggestions.h"
 
 namespace poprun::launcher {
@@ -55,17 +53,22 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
       result.insert(result.end(), args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
       break;
     }
+    const std::size_t equals = std::min(argument.find('='), argument.size());
     if (argument == "-vv" || argument == "--vv") {
       result.emplace_back("--verbose=2");
-    } else if (const OptionRow* row = named_row(argument)) {
+    } else if (argument.starts_with("-np")) {
+      // Boost would read it as -n with the value p.
+      return fail(ErrorCode::kUsage, unknown_option(argument.substr(0, equals)));
+    } else if (const OptionRow* row = named_row(argument.substr(0, equals))) {
+      if (equals < argument.size()) {
+        result.push_back(fmt::format("--{}{}", row->name, argument.substr(equals)));
+        continue;
+      }
       const bool has_value = i + 1 < args.size() && is_value_of(*row, args[i + 1]);
       if (!has_value && row->arity != Arity::kFlag) {
         return fail(ErrorCode::kUsage, fmt::format("--{}: needs a value", row->name));
       }
       result.push_back(fmt::format("--{}={}", row->name, has_value ? args[++i] : "true"));
-    } else if (argument.size() > 2 && argument[0] == '-' && argument[1] != '-' &&
-               argument[2] == '=') {
-      result.push_back(argument.substr(0, 2) + argument.substr(3));
     } else {
       result.push_back(argument);
     }
@@ -73,29 +76,32 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
   return result;
 }
 
-Error unknown_option(const po::option& option) {
+/// Boost's view of the table; every value is text to it. A flag's value is joined to it by `=`.
+po::options_description described_options() {
+  po::options_description all;
+  for (const OptionRow& row : option_table()) {
+    const std::string names =
+        row.letter == 0 ? row.name : fmt::format("{},{}", row.name, row.letter);
+    if (row.arity == Arity::kFlag) {
+      all.add_options()(names.c_str(), new po::untyped_value(/*zero_tokens=*/false));
+    } else {
+      all.add_options()(names.c_str(), po::value<std::string>());
+    }
+  }
+  return all;
+}
+
+/// What was typed of an option that Boost does not know.
+std::string typed(const po::option& option) {
   const std::string given =
       option.original_tokens.empty() ? option.string_key : option.original_tokens[0];
-  const std::string name = given.substr(0, given.find('='));
-  const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
-  if (const std::optional<std::string> instead = why_refused(bare)) {
-    return {ErrorCode::kUsage, fmt::format("{} {}", name, *instead)};
-  }
-  const std::vector<std::string> meant = meant_by(bare);
-  return {ErrorCode::kUsage,
-          fmt::format("{}: unknown option; {}", name,
-                      meant.empty() ? "see poprun-emu --help"
-                                    : fmt::format("did you mean {}?", fmt::join(meant, " or ")))};
+  return given.substr(0, given.find('='));
 }
 
 }  // namespace
 
 Result<CommandLine> parse_command_line(std::span<const std::string> args) {
-  po::options_description all;
-  for (const Group group : {Group::kGeneral, Group::kPlacement, Group::kHosts, Group::kDataServer,
-                            Group::kOutput, Group::kTimeouts, Group::kJob, Group::kCompatibility}) {
-    all.add(described(group, "", /*for_help=*/false));
-  }
+  const po::options_description all = described_options();
   CommandLine result;
   POPRUN_ASSIGN(const std::vector<std::string> words, normalised(args));
   try {
@@ -111,7 +117,7 @@ Result<CommandLine> parse_command_line(std::span<const std::string> args) {
       name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
       const OptionRow* row = find_row(name);
       if (option.unregistered || row == nullptr) {
-        return tl::unexpected<Error>{unknown_option(option)};
+        return fail(ErrorCode::kUsage, unknown_option(typed(option)));
       }
       const std::string value = option.value.empty() ? "" : option.value[0];
       result.written.push_back({row, value, fmt::format("--{}", row->name), Origin::kCommandLine});

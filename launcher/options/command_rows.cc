@@ -1,108 +1,175 @@
+#include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "launcher/options/help.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/rows.h"
 
 namespace poprun::launcher {
 namespace {
 
+/// What --help takes: a section or all of them; or a boolean, as any flag.
+struct HelpTopic {
+  std::vector<std::string> choices = help_topics();
+
+  [[nodiscard]] Read<std::string> read(const std::string& text) const {
+    return parse_boolean(text) ? Read<std::string>{text} : Choice{choices}.read(text);
+  }
+};
+
+/// A row of the command line alone, still without what reads its value.
+OptionRow row(const char* section, const char* name, const char* placeholder, const char* fallback,
+              const std::string& help) {
+  return {.name = name,
+          .section = section,
+          .placeholder = placeholder,
+          .fallback = fallback,
+          .help = help,
+          .set = {}};
+}
+
+OptionRow flag(const char* section, const char* name, const char* help) {
+  OptionRow made = row(section, name, "", "", help);
+  made.arity = Arity::kFlag;
+  return made;
+}
+
+OptionRow many(Arity arity, OptionRow made) {
+  made.arity = arity;
+  return made;
+}
+
+OptionRow with_letter(char letter, OptionRow made) {
+  made.letter = letter;
+  return made;
+}
+
 Rows general() {
   // Questions are answered before any row is set.
   const auto nothing = [](Options&, const auto&) {};
-  return {{"help", 'h', Group::kGeneral, Arity::kFlag, "", "", "This text",
-           set(Boolean{}, into(&Options::help))},
-          {"version", 0, Group::kGeneral, Arity::kFlag, "", "", "The version",
-           set(Boolean{}, into(&Options::version))},
-          {"dry-run", 0, Group::kGeneral, Arity::kFlag, "", "",
-           "Show topology, resolved configuration, mpirun line and environment, compile the job "
-           "and show its figures; start no replica",
-           set(Boolean{}, into(&Options::dry_run))},
-          {"list-models", 0, Group::kGeneral, Arity::kFlag, "", "",
-           "Every built-in model with its parameters, work and sizes", set(Boolean{}, nothing)},
-          {"check-onnx", 0, Group::kGeneral, Arity::kValue, "DIR", "",
-           "Run every ONNX test case in or below DIR and compare with its outputs",
-           set(Text{}, nothing)},
-          {"verbose", 'v', Group::kGeneral, Arity::kFlag, "", "0",
-           "-v: what is started and mpirun's own lines; -vv: replicas' debug lines too, and with "
-           "--dry-run the job's graph after each pass of the compiler",
-           set(Verbosity{}, into(&Options::verbosity))},
-          {"debug", 0, Group::kGeneral, Arity::kFlag, "", "", "The same as -vv",
-           set(Boolean{}, [](Options& o, bool v) { o.verbosity = v ? 2 : o.verbosity; })}};
+  OptionRow help = flag("general", "help", "Show the common options, one section, or all");
+  help.placeholder = "SECTION";
+  OptionRow verbose = flag("general", "verbose",
+                           "-v also shows what is started and mpirun's own lines; -vv also shows "
+                           "the replicas' debug lines and, with --dry-run, the graph after each "
+                           "compiler pass");
+  verbose.fallback = "0";
+  return {with_letter('h', with_value(help, HelpTopic{}, nothing)),
+          with_value(flag("general", "version", "Show the version"), Boolean{}, nothing),
+          with_value(flag("general", "dry-run",
+                          "Show the topology, the resolved configuration, the mpirun command "
+                          "and the memory and time of the compiled job; start no replica"),
+                     Boolean{}, into(&Options::dry_run)),
+
+          with_value(flag("general", "list-models",
+                          "List the built-in models with their parameters, work and sizes"),
+                     Boolean{}, nothing),
+          with_value(row("general", "check-onnx", "DIR", "",
+                         "Run every ONNX test case in or below DIR and compare the outputs"),
+                     Text{}, nothing),
+          with_letter('v', with_value(verbose, Verbosity{}, into(&Options::verbosity))),
+          with_value(flag("general", "debug", "Same as -vv"), Boolean{},
+                     [](Options& o, bool v) { o.verbosity = v ? 2 : o.verbosity; })};
 }
 
 Rows placement() {
-  return {{"num-replicas", 'n', Group::kPlacement, Arity::kValue, "N", "1",
-           "Replicas of the whole job", set(Integer{1, 4096}, Field("topology.num-replicas"))},
-          {"num-instances", 0, Group::kPlacement, Arity::kValue, "N", "",
-           "Processes; replicas are divided evenly among them (default: one per replica)",
-           set(Integer{1, 4096}, Field("topology.num-instances"))},
-          {"ipus-per-replica", 0, Group::kPlacement, Arity::kValue, "N", "1", "IPUs of one replica",
-           set(Integer{1, 64}, Field("topology.ipus-per-replica"))},
-          {"print-topology", 0, Group::kPlacement, Arity::kFlag, "", "",
-           "Print which host, instance and replica is where",
-           set(Boolean{}, into(&Options::print_topology))}};
+  return {
+      with_letter('n', with_value(row("placement", "num-replicas", "N", "1",
+                                      "Number of replicas in the whole job"),
+                                  Integer{1, 4096}, Field("topology.num-replicas"))),
+      with_value(row("placement", "num-instances", "N", "",
+                     "Number of processes; the replicas are divided evenly among them "
+                     "(default: one process per replica)"),
+                 Integer{1, 4096}, Field("topology.num-instances")),
+      with_value(row("placement", "ipus-per-replica", "N", "1", "Number of IPUs per replica"),
+                 Integer{1, 64}, Field("topology.ipus-per-replica")),
+      with_value(flag("placement", "print-topology",
+                      "Show which host, IPU-Link domain, instance and replica is where, then run "
+                      "the job; without a train.cfg, show it and exit"),
+                 Boolean{}, into(&Options::print_topology))};
 }
 
 Rows hosts() {
-  return {{"host", 'H', Group::kHosts, Arity::kRepeated, "LIST", "",
-           "Hosts, as in node0,node1:4 or node[0-2,4]; `:4` is a number of slots",
-           set(Text{}, [](Options& o, const std::string& v) { o.host_lists.push_back(v); })},
-          {"hostfile", 0, Group::kHosts, Arity::kValue, "FILE", "",
-           "One host a line, optionally with slots=N; not together with --host",
-           set(Text{}, into(&Options::hostfile))},
-          {"host-subnet", 0, Group::kHosts, Arity::kValue, "CIDR", "",
-           "Network between the hosts, for example 10.1.0.0/16",
-           set(Text{}, into(&Options::host_subnet))},
-          {"mpi-global-args", 0, Group::kHosts, Arity::kArguments, "ARGS", "",
-           "Added to mpirun's options once", set(Words{}, add_words(&Options::mpi_global_args))},
-          {"mpi-local-args", 0, Group::kHosts, Arity::kArguments, "ARGS", "",
-           "Added to mpirun's options of every instance, for example \"-x NAME=VALUE\"",
-           set(Words{}, add_words(&Options::mpi_local_args))},
-          {"instance-mpi-local-args", 0, Group::kHosts, Arity::kArguments, "I:ARGS", "",
-           "Likewise, of instance I alone, behind those of every instance",
-           set(InstanceWords{}, [](Options& o, const auto& v) {
-             auto& words = o.instance_mpi_local_args[v.first];
-             words.insert(words.end(), v.second.begin(), v.second.end());
-           })}};
+  return {
+      with_letter(
+          'H',
+          with_value(many(Arity::kRepeated,
+                          row("hosts", "host", "LIST", "",
+                              "Hosts to run on, such as node0,node1:4 or node[0-2,4]; ':4' "
+                              "limits a host to 4 instances, 'user@node0' logs in as user")),
+                     Text{}, [](Options& o, const std::string& v) { o.host_lists.push_back(v); })),
+      with_value(row("hosts", "hostfile", "FILE", "",
+                     "File with a host per line in mpirun's format, such as 'node0 "
+                     "slots=4'; excludes --host"),
+                 Text{}, into(&Options::hostfile)),
+      with_value(row("hosts", "host-subnet", "CIDR", "",
+                     "Network over which the hosts talk to each other, such as 10.1.0.0/16"),
+                 Subnet{}, into(&Options::host_subnet)),
+      with_value(row("hosts", "cpu-isa", "NAME", "",
+                     fmt::format("Instruction set that every replica computes with, for hosts with "
+                                 "different processors: {} (default: the best of each processor, "
+                                 "which must then be the same on all hosts)",
+                                 fmt::join(cpu_isas(), ", "))),
+                 Choice{cpu_isas()}, into(&Options::cpu_isa)),
+      with_value(many(Arity::kArguments, row("hosts", "mpi-global-args", "ARGS", "",
+                                             "Extra mpirun arguments for the whole job, such as "
+                                             "\"--mca NAME VALUE\"")),
+                 Words{}, add_words(&Options::mpi_global_args)),
+      with_value(many(Arity::kArguments, row("hosts", "mpi-local-args", "ARGS", "",
+                                             "Extra mpirun arguments for every instance, such as "
+                                             "\"-x NAME=VALUE\"")),
+                 Words{}, add_words(&Options::mpi_local_args)),
+      with_value(many(Arity::kArguments,
+                      row("hosts", "instance-mpi-local-args", "I:ARGS", "",
+                          "Extra mpirun arguments for instance I only, after those for all")),
+                 InstanceWords{}, [](Options& o, const auto& v) {
+                   auto& words = o.instance_mpi_local_args[v.first];
+                   words.insert(words.end(), v.second.begin(), v.second.end());
+                 })};
 }
 
 Rows data_server() {
-  return {{"hostio-address", 0, Group::kDataServer, Arity::kValue, "HOST:PORT", "",
-           "A running poprun-emu-hostio (default: start one); its token is taken from the "
-           "environment variable POPRUN_EMU_TOKEN",
-           set(HostPort{}, into(&Options::hostio_address))},
-          {"hostio-timeout", 0, Group::kDataServer, Arity::kValue, "SECONDS", "60",
-           "How long to try to reach the data server",
-           set(Integer{1, 86400}, into(&Options::hostio_timeout_seconds))}};
+  return {with_value(row("data-server", "hostio-address", "HOST:PORT", "",
+                         "Use the poprun-emu-hostio that listens there instead of starting one; "
+                         "its token is read from the environment variable POPRUN_EMU_TOKEN"),
+                     HostPort{}, into(&Options::hostio_address)),
+          with_value(row("data-server", "hostio-timeout", "SECONDS", "60",
+                         "How long a replica tries to reach the data server"),
+                     Integer{1, 86400}, into(&Options::hostio_timeout_seconds))};
 }
 
 Rows output() {
-  return {{"output-dir", 0, Group::kOutput, Arity::kValue, "DIR", "poprun-emu-out",
-           "For weights.safetensors, metrics.csv, profile.json, logs/",
-           set(Text{}, into(&Options::output_dir))},
-          {"overwrite", 0, Group::kOutput, Arity::kFlag, "", "",
-           "Replace the results of an earlier run in --output-dir",
-           set(Boolean{}, into(&Options::overwrite))},
-          {"only-output-from-instance", 0, Group::kOutput, Arity::kValue, "I", "",
-           "Show the lines of this instance only, and of one that fails",
-           set(Integer{0, 4095}, into(&Options::only_output_from_instance))}};
+  return {with_value(row("output", "output-dir", "DIR", "poprun-emu-out",
+                         "Folder for weights.safetensors, metrics.csv, profile.json and "
+                         "logs/"),
+                     Text{}, into(&Options::output_dir)),
+          with_value(
+              flag("output", "overwrite", "Replace the results of an earlier run in --output-dir"),
+              Boolean{}, into(&Options::overwrite)),
+          with_value(row("output", "only-output-from-instance", "I", "",
+                         "Show only the output of this instance and of an instance that fails"),
+                     Integer{0, 4095}, into(&Options::only_output_from_instance))};
 }
 
 Rows timeouts() {
-  return {{"timeout", 0, Group::kTimeouts, Arity::kValue, "SECONDS", "0",
-           "End the job with code 75 after this time; 0: never",
-           set(Real{0, 1e8}, into(&Options::timeout_seconds))},
-          {"heartbeat-interval", 0, Group::kTimeouts, Arity::kValue, "SECONDS", "0.5",
-           "Between two heartbeats of an instance",
-           set(Real{0.05, 60}, into(&Options::heartbeat_interval_seconds))},
-          {"heartbeat-timeout", 0, Group::kTimeouts, Arity::kValue, "SECONDS", "30",
-           "An instance silent for this long is named and the job ended",
-           set(Real{0.5, 86400}, into(&Options::heartbeat_timeout_seconds))},
-          {"collective-timeout", 0, Group::kTimeouts, Arity::kValue, "SECONDS", "120",
-           "How long replicas wait for one another",
-           set(Integer{1, 86400}, into(&Options::collective_timeout_seconds))}};
+  return {with_value(row("timeouts", "timeout", "SECONDS", "0",
+                         "End the job with exit code 75 after this time; 0 means never"),
+                     Real{0, 1e8}, into(&Options::timeout_seconds)),
+          with_value(row("timeouts", "heartbeat-interval", "SECONDS", "0.5",
+                         "Time between two heartbeats of an instance"),
+                     Real{0.05, 60}, into(&Options::heartbeat_interval_seconds)),
+          with_value(row("timeouts", "heartbeat-timeout", "SECONDS", "30",
+                         "End the job when an instance has sent no heartbeat for this long"),
+                     Real{0.5, 86400}, into(&Options::heartbeat_timeout_seconds)),
+          with_value(row("timeouts", "collective-timeout", "SECONDS", "120",
+                         "How long replicas wait for each other"),
+                     Integer{1, 86400}, into(&Options::collective_timeout_seconds))};
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <string_view>
-
 #include <fmt/format.h>
 
 #include "launcher/options/option_values.h"
@@ -8,59 +6,51 @@
 namespace poprun::launcher {
 
 Rows compatibility_rows() {
-  constexpr const char* kHardware = "there is no IPU hardware to act on";
-  constexpr const char* kSync = "copy the programs to the hosts yourself";
-  const auto row = [](const char* name, Arity arity, const char* why) -> OptionRow {
-    const auto note = [=](Options& options, const auto&) {
-      options.notes.push_back(fmt::format("--{} has no effect here: {}", name, why));
-    };
-    const bool flag = arity == Arity::kFlag;
-    return {name,
-            0,
-            Group::kCompatibility,
-            arity,
-            flag ? "BOOL" : "X",
-            "",
-            "",
-            flag ? set(Boolean{}, note) : set(Text{}, note)};
+  const char* const hardware = "there is no IPU hardware to act on";
+  const char* const unbound = "processes are not bound; --mpi-global-args can bind them";
+  const char* const copying = "copy the programs to the hosts yourself";
+  struct Ignored {
+    const char* name;
+    bool is_flag;
+    const char* why;
   };
+  const Ignored all[] = {
+      {"vipu-server-host", false, hardware},
+      {"vipu-server-port", false, hardware},
+      {"vipu-server-timeout", false, hardware},
+      {"vipu-partition", false, hardware},
+      {"vipu-partition-attempts", false, hardware},
+      {"vipu-allocation", false, hardware},
+      {"vipu-cluster", false, hardware},
+      {"update-partition", true, hardware},
+      {"reset-partition", true, hardware},
+      {"remove-partition", true, hardware},
+      {"offline-mode", true, hardware},
+      {"sync-type", false, hardware},
+      {"num-ilds", false, "IPU-Link domains follow from --ipus-per-replica and the device"},
+      {"executable-cache-path", false, "compiling takes moments and is not cached"},
+      {"process-placement", false, unbound},
+      {"numa-aware", true, unbound},
+      {"allow-run-as-root", true, "root is always allowed"},
+      {"synchronise-python-venv", true, copying},
+      {"synchronise-poplar-sdk", true, copying},
+      {"distribute-ssh-key", true, copying}};
   Rows rows;
-  for (const char* name :
-       {"vipu-server-host", "vipu-server-port", "vipu-server-timeout", "vipu-partition",
-        "vipu-partition-attempts", "vipu-allocation", "vipu-cluster", "sync-type", "num-ilds"}) {
-    rows.push_back(row(name, Arity::kRepeated, kHardware));
-  }
-  rows.push_back(
-      row("executable-cache-path", Arity::kRepeated, "compiling takes moments and is not cached"));
-  rows.push_back(row("process-placement", Arity::kRepeated,
-                     "processes are not bound; --mpi-global-args can bind them"));
-  for (const char* name :
-       {"update-partition", "reset-partition", "remove-partition", "offline-mode"}) {
-    rows.push_back(row(name, Arity::kFlag, kHardware));
-  }
-  rows.push_back(
-      row("numa-aware", Arity::kFlag, "processes are not bound; --mpi-global-args can bind them"));
-  rows.push_back(row("allow-run-as-root", Arity::kFlag, "root is always allowed"));
-  for (const char* name :
-       {"synchronise-python-venv", "synchronise-poplar-sdk", "distribute-ssh-key"}) {
-    rows.push_back(row(name, Arity::kFlag, kSync));
+  for (const auto& [name, is_flag, why] : all) {
+    const auto note = [name = name, why = why](Options& options, const auto&) {
+      options.notes.push_back(fmt::format("--{} has no effect: {}", name, why));
+    };
+    OptionRow row{.name = name,
+                  .section = "poprun",
+                  .arity = is_flag ? Arity::kFlag : Arity::kRepeated,
+                  .placeholder = is_flag ? "" : "VALUE",
+                  .fallback = "",
+                  .help = fmt::format("No effect: {}", why),
+                  .set = {}};
+    rows.push_back(is_flag ? with_value(std::move(row), Boolean{}, note)
+                           : with_value(std::move(row), Text{}, note));
   }
   return rows;
-}
-
-std::optional<std::string> why_refused(std::string_view name) {
-  if (name == "import-config") {
-    return "is poprun's; here a job's settings stand in train.cfg and its placement on the command "
-           "line";
-  }
-  if (name == "export-config" || name == "overwrite-config") {
-    return "is poprun's; here --dry-run prints every resolved setting, in the form of a train.cfg";
-  }
-  if (name == "version-format") {
-    return "is poprun's; here --version prints one form, and profile.json of a run has the "
-           "libraries' versions";
-  }
-  return std::nullopt;
 }
 
 }  // namespace poprun::launcher

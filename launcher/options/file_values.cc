@@ -5,7 +5,6 @@
 #include <map>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "launcher/options/config_file.h"
 #include "launcher/options/suggestions.h"
@@ -19,7 +18,7 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
   std::vector<std::string> sections;
   std::string elsewhere;
   for (const OptionRow& row : option_table()) {
-    if (row.group != Group::kJob) {
+    if (!row.in_file()) {
       continue;
     }
     const std::size_t dot = row.name.find('.');
@@ -36,11 +35,8 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
     }
   }
   if (in_section.empty() && elsewhere.empty()) {
-    const std::string close = nearest(entry.section, sections);
-    return {ErrorCode::kUsage,
-            fmt::format("{}: unknown section [{}]; {}", place, entry.section,
-                        close.empty() ? fmt::format("known: [{}]", fmt::join(sections, "] ["))
-                                      : fmt::format("did you mean [{}]?", close))};
+    return {ErrorCode::kUsage, fmt::format("{}: unknown section [{}]; {}", place, entry.section,
+                                           suggestion(entry.section, sections))};
   }
   // Also of who wrote the section again, or another framework's name.
   const std::string key = entry.key.substr(entry.key.find('.') + 1);
@@ -48,10 +44,10 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
   const std::string close = !elsewhere.empty() ? elsewhere
                             : ours.starts_with(entry.section + ".")
                                 ? ours.substr(entry.section.size() + 1)
-                                : nearest(key, in_section);
+                                : "";
   return {ErrorCode::kUsage,
           fmt::format("{}: unknown key {} in [{}]; {}", place, entry.key, entry.section,
-                      close.empty() ? fmt::format("known: {}", fmt::join(in_section, ", "))
+                      close.empty() ? suggestion(key, in_section)
                                     : fmt::format("did you mean {}?", close))};
 }
 
@@ -64,7 +60,7 @@ Result<std::vector<Written>> written_in_file(const std::string& file, std::strin
   for (const ConfigEntry& entry : entries) {
     const std::string place = fmt::format("{}:{}", file, entry.line);
     const OptionRow* row = find_row(entry.section + "." + entry.key);
-    if (row == nullptr || row->group != Group::kJob) {
+    if (row == nullptr || !row->in_file()) {
       return tl::unexpected<Error>{unknown_key(place, entry)};
     }
     const auto [known, is_new] = first_line.emplace(row, entry.line);

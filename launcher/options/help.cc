@@ -1,53 +1,180 @@
 #include "launcher/options/help.h"
 
+#include <algorithm>
 #include <cstddef>
-#include <sstream>
-#include <utility>
-#include <vector>
+#include <iterator>
 
-#include "launcher/options/row_descriptions.h"
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "launcher/options/installed_files.h"
 
 namespace poprun::launcher {
 namespace {
 
-constexpr const char* kExitCodes = R"(
+constexpr std::size_t kWidth = 80;
+constexpr std::size_t kHelpColumn = 28;
 
-Exit codes: 0 done, 64 bad option or train.cfg, 65 bad data, 69 host or data server not reached,
-or no room for the job on this machine, 70 a bug, 75 something died or took too long (run again),
-86 the model does not fit, 129, 130 and 143 stopped by SIGHUP, SIGINT and SIGTERM; a replica's own
-exit code is passed on.
-)";
+/// What a first job needs, in the order in which it is shown.
+constexpr const char* kCommon[] = {"help",
+                                   "version",
+                                   "dry-run",
+                                   "list-models",
+                                   "verbose",
+                                   "num-replicas",
+                                   "num-instances",
+                                   "host",
+                                   "hostfile",
+                                   "output-dir",
+                                   "overwrite",
+                                   "model.name",
+                                   "model.onnx",
+                                   "model.initial-weights",
+                                   "model.precision",
+                                   "data.source",
+                                   "data.micro-batch-size",
+                                   "training.epochs",
+                                   "training.steps",
+                                   "training.optimizer",
+                                   "training.learning-rate",
+                                   "device.ipu"};
+
+/// `text` in lines of at most kWidth columns, broken at blanks, each behind `indent` blanks; the
+/// first one begins at column `at`.
+std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
+  std::string lines;
+  std::size_t column = at;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const bool begins = column == at && lines.empty();
+    if (!begins && column + 1 + end > kWidth) {
+      lines += fmt::format("\n{:{}}", "", indent);
+      column = indent;
+    } else if (!begins) {
+      lines += ' ';
+      ++column;
+    }
+    lines += text.substr(0, end);
+    column += end;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines + "\n";
+}
+
+/// A term and what it means, in two columns.
+std::string entry(const std::string& term, std::string_view meaning) {
+  const std::string names = "  " + term;
+  const bool fits = names.size() + 2 <= kHelpColumn;
+  return fmt::format("{}{}{:{}}{}", names, fits ? "" : "\n", "",
+                     kHelpColumn - (fits ? names.size() : 0),
+                     wrapped(meaning, kHelpColumn, kHelpColumn));
+}
+
+std::string entry_of(const OptionRow& row) {
+  return entry(names_of(row), described(row));
+}
+
+std::string section_text(const Section& section) {
+  std::string text = fmt::format("{}:\n", section.title);
+  for (const OptionRow& row : option_table()) {
+    if (row.section == section.name) {
+      text += entry_of(row);
+    }
+  }
+  return text + "\n";
+}
+
+std::string exit_code_text() {
+  std::string text = "Exit codes:\n";
+  for (const auto& [codes, meaning] : exit_codes()) {
+    text += entry(codes, meaning);
+  }
+  return text;
+}
+
+std::string introduction() {
+  return fmt::format(
+      "Usage: {}\n\n"
+      "Trains the model of train.cfg on emulated IPUs, as poprun would on a Pod.\n"
+      "Example: poprun-emu -n 16 train.cfg\n\n",
+      kUsageLine);
+}
+
+std::string common_text() {
+  std::string text = introduction() + "Common options:\n";
+  for (const char* name : kCommon) {
+    const OptionRow* row = find_row(name);
+    POPRUN_CHECK(row != nullptr);
+    text += entry_of(*row);
+  }
+  text += "\n" + wrapped(fmt::format("More: poprun-emu --help SECTION, where SECTION is {}.",
+                                     fmt::join(help_topics(), ", ")),
+                         0, 0);
+  text += wrapped(
+      "An option with a dot is also a key of train.cfg: --training.seed 7 is seed = 7 below "
+      "[training]. The command line wins.",
+      0, 0);
+  if (const std::string job = default_job(); !job.empty()) {
+    text +=
+        fmt::format("Default job:  {}\nExample jobs: {}\n", job, installed_folder() + "/examples");
+  }
+  return text;
+}
 
 }  // namespace
 
-const char* const kUsageLine =
-    "poprun-emu [options] train.cfg, for example: poprun-emu -n 16 train.cfg";
+const char* const kUsageLine = "poprun-emu [options] train.cfg";
 
-std::string help_text() {
-  std::ostringstream out;
-  out << "Usage: " << kUsageLine << "\n\n"
-      << "Trains the model of train.cfg on emulated IPUs, as poprun would on a Pod.\n\n";
-  const std::vector<std::pair<Group, const char*>> groups = {
-      {Group::kGeneral, "General"},
-      {Group::kPlacement, "Placement"},
-      {Group::kHosts, "Hosts and MPI"},
-      {Group::kDataServer, "Data server"},
-      {Group::kOutput, "Output"},
-      {Group::kTimeouts, "Timeouts"},
-      {Group::kJob,
-       "The job (in train.cfg: `[training]`, then `seed = 7`; the command line overrides it)"}};
-  for (const auto& [group, caption] : groups) {
-    out << described(group, caption, /*for_help=*/true) << "\n";
+std::vector<std::string> help_topics() {
+  std::vector<std::string> topics;
+  std::ranges::transform(sections(), std::back_inserter(topics), &Section::name);
+  topics.insert(topics.end(), {"exit-codes", "all"});
+  return topics;
+}
+
+std::string help_text(std::string_view topic) {
+  if (topic == "exit-codes") {
+    return exit_code_text();
   }
-  out << "Accepted without effect, for poprun's users:";
-  std::size_t place = 0;
-  for (const OptionRow& row : option_table()) {
-    if (row.group == Group::kCompatibility) {
-      out << (place++ % 4 == 0 ? "\n  --" : " --") << row.name;
+  std::string text = topic == "all" ? introduction() : "";
+  for (const Section& section : sections()) {
+    if (topic == "all" || topic == section.name) {
+      text += section_text(section);
     }
   }
-  out << kExitCodes;
-  return out.str();
+  if (text.empty()) {
+    return common_text();
+  }
+  return topic == "all" ? text + exit_code_text() : text.substr(0, text.size() - 1);
+}
+
+std::string names_of(const OptionRow& row) {
+  const std::string letter = row.letter == 0 ? "" : fmt::format("-{}, ", row.letter);
+  const bool optional = row.arity == Arity::kFlag;
+  const std::string value = row.placeholder.empty() ? ""
+                            : optional              ? fmt::format(" [{}]", row.placeholder)
+                                                    : " " + row.placeholder;
+  return fmt::format("{}--{}{}", letter, row.name, value);
+}
+
+std::string described(const OptionRow& row) {
+  const bool says_default = row.arity != Arity::kFlag && !row.fallback.empty();
+  return says_default ? fmt::format("{} (default: {})", row.help, row.fallback) : row.help;
+}
+
+const std::vector<ExitCode>& exit_codes() {
+  static const std::vector<ExitCode> all = {
+      {"0", "The job is done"},
+      {"64", "An option or a key of train.cfg is wrong"},
+      {"65", "The data is wrong"},
+      {"69",
+       "A host or the data server could not be reached, or this machine has no room for the job"},
+      {"70", "A bug in poprun-emu"},
+      {"75", "Something died or took too long; running the job again may help"},
+      {"86", "The model does not fit the memory of an IPU"},
+      {"129, 130, 143", "Stopped by SIGHUP, SIGINT or SIGTERM"},
+      {"other", "The exit code of a replica, passed on"}};
+  return all;
 }
 
 }  // namespace poprun::launcher

@@ -1,13 +1,34 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/options/option_table.h"
 
 namespace poprun::launcher {
 
-/// "poprun-emu [options] train.cfg, for example: ...".
+/// "poprun-emu [options] train.cfg".
 extern const char* const kUsageLine;
 
-/// --help: usage, the rows in groups with their defaults, exit codes.
-std::string help_text();
+/// What --help can be asked for: the sections of the table, "exit-codes" and "all".
+std::vector<std::string> help_topics();
+
+/// --help, at most 80 columns wide. `topic` is one of help_topics(), or empty for the common
+/// options.
+std::string help_text(std::string_view topic);
+
+/// How help names an option: "-n, --num-replicas N", "--dry-run", "--help [SECTION]".
+std::string names_of(const OptionRow& row);
+
+/// The help of a row with its default.
+std::string described(const OptionRow& row);
+
+struct ExitCode {
+  const char* codes;  ///< "64", or several.
+  const char* meaning;
+};
+
+const std::vector<ExitCode>& exit_codes();
 
 }  // namespace poprun::launcher

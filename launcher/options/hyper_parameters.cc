@@ -43,7 +43,7 @@ OptionRow row_of(const HyperParameter& own) {
     return std::nullopt;
   };
   return {.name = fmt::format("{}{}", kSection, own.name),
-          .group = Group::kJob,
+          .section = "training",
           .placeholder = own.range ? "X" : "BOOL",
           .fallback = own.fallback,
           .help = fmt::format("{} ({})", own.help, fmt::join(owners(own.name), ", ")),

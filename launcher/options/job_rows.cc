@@ -39,46 +39,52 @@ Rows model_sizes() {
     std::uint64_t most = 1ULL << 32;
   };
   const Size sizes[] = {
-      {"layers", "Blocks of a transformer", 1024},  // The compiler's time grows with their square.
-      {"hidden", "Features of a transformer's tokens",
-       1 << 20},  // Its square, in bytes, is a size.
-      {"heads", "Attention heads; must divide the hidden size"},
-      {"vocabulary", "Different tokens"},
-      {"sequence-length", "Most tokens of a sequence"},
-      {"classes", "Classes of a classifier"}};
+      // The compiler's time grows with the square of the layers; that of hidden, in bytes, is a
+      // size.
+      {"layers", "Number of layers; in a transformer, of blocks", 1024},
+      {"hidden", "Width of the hidden layers; in a transformer, of the embedding", 1 << 20},
+      {"heads", "Number of attention heads; must divide the hidden size"},
+      {"vocabulary", "Number of different tokens"},
+      {"sequence-length", "Longest sequence, in tokens"},
+      {"classes", "Number of classes"}};
   Rows rows;
   for (const auto& [name, help, most] : sizes) {
     const auto store = [name = name](Options& o, std::uint64_t v) {
       (*o.config.mutable_model()->mutable_sizes())[name] = static_cast<std::int64_t>(v);
     };
-    rows.push_back(job("model." + name, "N", "", help + " (default: the model's own)",
-                       Integer{1, most}, store));
+    rows.push_back(file_key("model." + name, "N", "", help + " (default: the model's own)",
+                            Integer{1, most}, store));
   }
   return rows;
 }
 
 Rows model() {
   return {
-      job("model.name", "NAME", "small-cnn", "Built-in model", Text{}),
-      job("model.precision", "NAME", "float",
-          "Weights, activations and gradients are stored in float (32 bits) or half (16 bits)",
-          Choice{{"float", "half"}}),
-      job("model.partials", "NAME", "float",
-          "Partial sums of products, with half precision: float or half",
-          Choice{{"float", "half"}}),
-      job("model.dropout", "X", "0",
-          "Share of elements dropped at random in training, where gpt2 and bert have dropout",
-          Real{0, 1, true, false}),
-      job("model.mode", "NAME", "training",
-          "training; or inference: the model's outputs for every test item, in order, to "
-          "outputs.npy",
-          Choice{{"training", "inference"}},
-          [](Options& o, const std::string& v) { o.config.set_inference(v == "inference"); }),
-      job("model.onnx", "FILE", "", "An ONNX model in the place of a built-in one", Text{}),
-      job("model.loss", "NAME", "",
-          "What an ONNX model is trained with: cross-entropy (default) or mean-squared-error",
-          Choice{{"cross-entropy", "mean-squared-error"}}),
-      job("model.initial-weights", "FILE", "", "Start from these weights (.safetensors)", Text{})};
+      file_key("model.name", "MODEL", "small-cnn", "Built-in model; see --list-models", Text{}),
+      file_key("model.precision", "NAME", "float",
+               "Type of weights, activations and gradients: float (32 bits) or half (16 "
+               "bits)",
+               Choice{{"float", "half"}}),
+      file_key("model.partials", "NAME", "float",
+               "With half precision, type of the partial sums of products: float or half",
+               Choice{{"float", "half"}}),
+      file_key("model.dropout", "X", "0",
+               "Fraction of the elements that gpt2 and bert drop at random during training",
+               Real{0, 1, true, false}),
+      file_key("model.mode", "NAME", "training",
+               "training, or inference: write the model's outputs for all test items, in order, "
+               "to outputs.npy",
+               Choice{{"training", "inference"}},
+               [](Options& o, const std::string& v) { o.config.set_inference(v == "inference"); }),
+      file_key("model.onnx", "FILE", "", "Use this ONNX model instead of a built-in one", Text{}),
+      file_key("model.loss", "NAME", "",
+               "Loss for an ONNX model: cross-entropy (default) or mean-squared-error",
+               Choice{{"cross-entropy", "mean-squared-error"}}),
+      file_key("model.initial-weights", "FILE", "",
+               "Start from the weights in this .safetensors file", Text{}),
+      file_key("model.initial-weights-partial", "BOOL", "false",
+               "Keep the initialisation of weights that this file lacks, such as a new head's",
+               Boolean{})};
 }
 
 Rows data() {
@@ -90,128 +96,144 @@ Rows data() {
     };
   };
   return {
-      job("data.source", "SOURCE", "fashion-mnist", "Dataset: " + one_of(hostio::dataset_forms()),
-          Text{}),
-      job("data.task", "NAME", "",
-          "What becomes of tokens: next-token (default), or masked-lm as BERT",
-          Choice{{"next-token", "masked-lm"}}, parameter("task")),
-      job("data.sequence-length", "N", "", "Tokens of one sample (default: 128)",
-          Integer{1, 1 << 16}, parameter("sequence-length")),
-      job("data.masks", "N", "",
-          "Mask slots of a masked-lm sample (default: 15 % of its tokens, rounded up)",
-          Integer{1, 1 << 16}, parameter("masks")),
-      job("data.mask-token", "ID", "",
-          "Token that masks (default: the first id that the data does not use)",
-          Integer{0, (1ULL << 31) - 3}, parameter("mask-token")),
-      job("data.channels", "NAME", "",
-          "Images of npz and npy: channels first [N,C,H,W] (default) or last [N,H,W,C]",
+      file_key("data.source", "SOURCE", "fashion-mnist",
+               fmt::format("Dataset: {}", fmt::join(hostio::dataset_forms(), ", ")), Text{}),
+      file_key("data.task", "NAME", "",
+               "Task for tokens: next-token (default), or masked-lm as in BERT",
+               Choice{{"next-token", "masked-lm"}}, parameter("task")),
+      file_key("data.sequence-length", "N", "", "Tokens per sample (default: 128)",
+               Integer{1, 1 << 16}, parameter("sequence-length")),
+      file_key("data.masks", "N", "",
+               "Masked positions per masked-lm sample (default: 15% of the tokens, rounded up)",
+               Integer{1, 1 << 16}, parameter("masks")),
+      file_key("data.mask-token", "ID", "",
+               "Id of the mask token (default: the first id that the data does not use)",
+               Integer{0, (1ULL << 31) - 3}, parameter("mask-token")),
+      file_key(
+          "data.channels", "NAME", "",
+          "Layout of npz and npy images: channels first, [N,C,H,W] (default), or last, [N,H,W,C]",
           Choice{{"first", "last"}}, parameter("channels")),
-      job("data.mean", "X", "",
-          "Mean of npz and npy images: of x / 255 (uint8, default 0.5), of x (floats, 0)",
-          Real{-1e9, 1e9}, parameter("mean")),
-      job("data.deviation", "X", "",
-          "Likewise, what they are divided by then (uint8, default 0.5; floats, 1)",
-          Real{0, 1e9, false}, parameter("deviation")),
-      job("data.augment", "NAME", "", "Training images: none (default), flip, crop or flip+crop",
-          Choice{{"none", "flip", "crop", "flip+crop"}}, parameter("augment")),
-      job("data.order", "NAME", "shuffled",
-          "Training items: shuffled anew in every epoch, or sequential, as the data has them",
+      file_key("data.mean", "X", "",
+               "Subtracted from npz and npy images, uint8 after division by 255 (default: 0.5 for "
+               "uint8, 0 for floats)",
+               Real{-1e9, 1e9}, parameter("mean")),
+      file_key("data.deviation", "X", "",
+               "What npz and npy images are then divided by (default: 0.5 for uint8, 1 for floats)",
+               Real{0, 1e9, false}, parameter("deviation")),
+      file_key("data.augment", "NAME", "",
+               "Augmentation of training images: none (default), flip, crop or flip+crop",
+               Choice{{"none", "flip", "crop", "flip+crop"}}, parameter("augment")),
+      file_key(
+          "data.order", "NAME", "shuffled",
+          "Order of the training items: shuffled anew in every epoch, or sequential, as stored",
           Choice{{"shuffled", "sequential"}},
           [](Options& o, const std::string& v) {
             o.config.mutable_data()->set_sequential(v == "sequential");
           }),
-      job("data.micro-batch-size", "N", "16", "Samples a replica computes at once",
-          Integer{1, 1 << 20}),
-      job("data.prefetch-batches", "N", "4", "Batches in flight to one replica", Integer{1, 1024})};
+      file_key("data.micro-batch-size", "N", "16", "Samples that a replica computes at once",
+               Integer{1, 1 << 20}),
+      file_key("data.prefetch-batches", "N", "4", "Batches in flight to each replica",
+               Integer{1, 1024})};
 }
 
 Rows training_schedule() {
   return {
-      job("training.epochs", "N", "6", "Passes over the training data", Integer{1, 1000000}),
-      job("training.steps", "N", "0",
-          "Stop after this many steps instead; 0: as many as the epochs need",
-          Integer{0, 1ULL << 48}),
-      job("training.optimizer", "NAME", "momentum", one_of(optimizer_names()),
-          Choice{optimizer_names()}),
-      job("training.learning-rate", "X", "0.05", "Step size", Real{0, 1e6, false}),
-      job("training.schedule", "NAME", "constant",
-          "Schedule of the learning rate: constant, linear or cosine (fall to zero over the run), "
-          "step (training.schedule-steps)",
+      file_key("training.epochs", "N", "6", "Passes over the training data", Integer{1, 1000000}),
+      file_key("training.steps", "N", "0",
+               "Number of training steps; 0 means as many as the epochs need",
+               Integer{0, 1ULL << 48}),
+      file_key("training.optimizer", "NAME", "momentum", "Optimiser: " + one_of(optimizer_names()),
+               Choice{optimizer_names()}),
+      file_key("training.learning-rate", "X", "0.05", "Learning rate", Real{0, 1e6, false}),
+      file_key(
+          "training.schedule", "NAME", "constant",
+          "Learning-rate schedule: constant, linear or cosine (both fall to zero over the run), or "
+          "step (falls every training.schedule-steps)",
           Choice{{"constant", "linear", "cosine", "step"}}),
-      job("training.warmup-steps", "N", "0",
-          "Steps over which the learning rate rises to its full value first",
-          Integer{0, 1ULL << 48}),
-      job("training.schedule-steps", "N", "0",
-          "Steps between two falls of the learning rate; for schedule step",
-          Integer{0, 1ULL << 48}),
-      job("training.schedule-decay", "X", "0.1",
-          "Factor of each fall of the learning rate; for schedule step", Real{0, 1, false}),
-      job("training.scale-learning-rate", "BASE_BATCH", "",
-          "The learning rate is for this global batch: multiply it by the job's global batch / "
-          "BASE_BATCH",
-          Integer{1, 1ULL << 32}, into(&Options::learning_rate_base_batch))};
+      file_key("training.warmup-steps", "N", "0",
+               "Steps over which the learning rate first rises to its full value",
+               Integer{0, 1ULL << 48}),
+      file_key("training.schedule-steps", "N", "0",
+               "Steps between two falls of the learning rate with schedule step",
+               Integer{0, 1ULL << 48}),
+      file_key("training.schedule-decay", "X", "0.1",
+               "Factor by which the learning rate falls with schedule step", Real{0, 1, false}),
+      file_key("training.scale-learning-rate", "BASE_BATCH", "",
+               "Multiply the learning rate by the global batch size / BASE_BATCH",
+               Integer{1, 1ULL << 32}, into(&Options::learning_rate_base_batch))};
 }
 
 Rows training_update() {
   return {
-      job("training.clip-norm", "X", "0",
-          "Largest norm of all gradients together, they are scaled down to it; 0: any",
-          Real{0, 1e12}),
-      job("training.gradient-bucket", "MIB", "0",
-          "Exchange gradients in buckets of this size while backward goes on; 0: all of them "
-          "together behind it",
-          Real{0, 1e6},
-          [](Options& o, double v) {
-            o.config.mutable_training()->set_gradient_bucket_bytes(
-                static_cast<std::uint64_t>(v * 0x1p20));
-          }),
-      job("training.weight-decay", "X", "0",
-          "Times the weight, added to the gradient, or to the update where the optimizer decouples "
-          "it",
+      file_key("training.clip-norm", "X", "0",
+               "Scale the gradients down to this global norm when it is exceeded; 0 means never",
+               Real{0, 1e12}),
+      file_key("training.gradient-bucket", "MIB", "0",
+               "Exchange gradients in buckets of this size during the backward pass; 0 means all "
+               "together after it",
+               Real{0, 1e6},
+               [](Options& o, double v) {
+                 o.config.mutable_training()->set_gradient_bucket_bytes(
+                     static_cast<std::uint64_t>(v * 0x1p20));
+               }),
+      file_key(
+          "training.weight-decay", "X", "0",
+          "Weight decay: added to the gradient, or to the update by optimisers that decouple it",
           Real{0, 1e6}),
-      job("training.gradient-accumulation", "N", "1", "Micro-batches of one replica in one step",
-          Integer{1, 1 << 20}),
-      job("training.loss-scaling", "X|auto", "",
-          "The loss is multiplied by X, so that small gradients do not vanish in half precision; "
-          "auto finds X and skips steps that overflow (default: auto with half precision, else 1)",
+      file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step",
+               Integer{1, 1 << 20}),
+      file_key(
+          "training.loss-scaling", "X|auto", "",
+          "Multiply the loss by X so that small gradients do not vanish in half precision; auto "
+          "finds X and skips steps that overflow (default: auto with half precision, else 1)",
           LossScale{}, into(&Options::loss_scaling)),
-      job("training.master-weights", "BOOL", "false",
-          "With half precision: the optimizer keeps float weights of its own", Boolean{}),
-      job("training.stochastic-rounding", "BOOL", "false",
-          "With half precision: round at random, so that the mean is kept", Boolean{}),
-      job("training.frozen", "REGEX", "", "Weights in whose name it has a match are not trained",
-          Regex{})};
+      file_key("training.master-weights", "BOOL", "false",
+               "With half precision, keep a float copy of the weights for the optimiser",
+               Boolean{}),
+      file_key("training.stochastic-rounding", "BOOL", "false",
+               "With half precision, round at random so that the mean is kept", Boolean{}),
+      file_key("training.frozen", "REGEX", "", "Do not train weights whose name matches REGEX",
+               Regex{})};
 }
 
 Rows training_run() {
-  return {job("training.check-finite", "BOOL", "true",
-              "Stop at the first operator that makes a NaN or an infinity, and name it", Boolean{}),
-          job("training.seed", "N", "42", "Seed of initial weights and shuffling",
-              Integer{0, std::numeric_limits<std::uint64_t>::max()}),
-          job("training.evaluate", "BOOL", "true", "Evaluate on the test data", Boolean{}),
-          job("training.evaluate-every-epochs", "N", "1", "0: only after the last step",
-              Integer{0, 1000000})};
+  return {file_key("training.check-finite", "BOOL", "true",
+                   "Stop at the first operator that produces a NaN or an infinity, and name it",
+                   Boolean{}),
+          file_key("training.seed", "N", "42", "Seed for initial weights, shuffling and dropout",
+                   Integer{0, std::numeric_limits<std::uint64_t>::max()}),
+          file_key("training.evaluate", "BOOL", "true", "Evaluate on the test data", Boolean{}),
+          file_key("training.evaluate-every-epochs", "N", "1",
+                   "Epochs between two evaluations; 0 means only after the last step",
+                   Integer{0, 1000000})};
 }
 
 Rows memory_device_report() {
-  return {job("memory.poison-dead", "BOOL", "false", "Debug: fill dead bytes with NaN", Boolean{}),
-          job("memory.available-memory-proportion", "X", "",
-              "Accepted; no effect yet, convolutions are not planned by memory in this version",
-              Real{0, 1},
-              [](Options& o, double v) {
-                o.notes.push_back(fmt::format(
-                    "available-memory-proportion = {} has no effect: this version has no "
-                    "convolution planner",
-                    v));
-              }),
-          job("device.ipu", "NAME", "mk2", one_of(device_names()), Choice{device_names()}),
-          {"report.dump-tensors", 0, Group::kJob, Arity::kRepeated, "REGEX@STEP", "",
-           "Write replica 0's tensors of training steps (REGEX@1,5) whose names match to "
-           "dump-step-N.safetensors",
-           set(Dumps{}, [](Options& o, const std::vector<proto::DumpRequest>& requests) {
-             auto& all = *o.config.mutable_report()->mutable_dump_tensors();
-             all.Add(requests.begin(), requests.end());
-           })}};
+  return {file_key("memory.poison-dead", "BOOL", "false",
+                   "For debugging: fill bytes with NaN once their tensor is dead", Boolean{}),
+          file_key("memory.available-memory-proportion", "X", "",
+                   "Accepted without effect: this version does not plan convolutions by memory",
+                   Real{0, 1},
+                   [](Options& o, double v) {
+                     o.notes.push_back(fmt::format(
+                         "available-memory-proportion = {} has no effect: this version has no "
+                         "convolution planner",
+                         v));
+                   }),
+          file_key("device.ipu", "NAME", "mk2", "IPU to emulate: " + one_of(device_names()),
+                   Choice{device_names()}),
+          with_value({.name = "report.dump-tensors",
+                      .section = "report",
+                      .arity = Arity::kRepeated,
+                      .placeholder = "REGEX@STEP",
+                      .fallback = "",
+                      .help = "Write replica 0's tensors whose name matches REGEX to "
+                              "dump-step-STEP.safetensors; several steps as in REGEX@1,5",
+                      .set = {}},
+                     Dumps{}, [](Options& o, const std::vector<proto::DumpRequest>& requests) {
+                       auto& all = *o.config.mutable_report()->mutable_dump_tensors();
+                       all.Add(requests.begin(), requests.end());
+                     })};
 }
 
 }  // namespace

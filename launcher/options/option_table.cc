@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "launcher/options/rows.h"
 
 namespace poprun::launcher {
@@ -11,8 +13,28 @@ std::span<const OptionRow> option_table() {
   return table;
 }
 
+std::span<const Section> sections() {
+  static const std::vector<Section> all = {{"general", "General"},
+                                           {"placement", "Placement"},
+                                           {"hosts", "Hosts and MPI"},
+                                           {"data-server", "Data server"},
+                                           {"output", "Output"},
+                                           {"timeouts", "Timeouts"},
+                                           {"model", "Model"},
+                                           {"data", "Data"},
+                                           {"training", "Training"},
+                                           {"memory", "Memory"},
+                                           {"device", "Device"},
+                                           {"report", "Report"},
+                                           {"poprun", "Accepted from poprun, without effect"}};
+  return all;
+}
+
 const OptionRow* find_row(std::string_view name) {
-  const auto row = std::ranges::find(option_table(), name, &OptionRow::name);
+  const std::string key_name = fmt::format("{}.name", name);
+  const auto row = std::ranges::find_if(option_table(), [&](const OptionRow& candidate) {
+    return candidate.name == name || candidate.name == key_name;
+  });
   return row == option_table().end() ? nullptr : &*row;
 }
 

@@ -6,6 +6,7 @@
 #include <regex>
 #include <sstream>
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <google/protobuf/stubs/common.h>
@@ -117,6 +118,17 @@ Read<std::pair<std::uint32_t, std::vector<std::string>>> InstanceWords::read(
   });
 }
 
+Read<std::string> Subnet::read(const std::string& text) const {
+  const std::size_t slash = text.find('/');
+  const std::optional<std::uint32_t> bits =
+      slash == std::string::npos ? std::nullopt : number<std::uint32_t>(text.substr(slash + 1));
+  in_addr address{};
+  if (!bits || *bits > 32 || inet_pton(AF_INET, text.substr(0, slash).c_str(), &address) != 1) {
+    return allowed("an IPv4 network with the length of its mask, as in 10.1.0.0/16");
+  }
+  return text;
+}
+
 Read<std::string> HostPort::read(const std::string& text) const {
   const std::size_t colon = text.rfind(':');
   const std::optional<std::uint16_t> port =
@@ -159,6 +171,17 @@ Read<std::vector<proto::DumpRequest>> Dumps::read(const std::string& text) const
     request.set_step(*step);
   }
   return requests;
+}
+
+std::vector<std::string> cpu_isas() {
+  return {"sse41",
+          "avx",
+          "avx2",
+          "avx2_vnni",
+          "avx512_core",
+          "avx512_core_vnni",
+          "avx512_core_bf16",
+          "avx512_core_amx"};
 }
 
 std::optional<bool> parse_boolean(std::string_view text) {

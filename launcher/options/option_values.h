@@ -75,6 +75,11 @@ struct InstanceWords {
       const std::string& text) const;
 };
 
+/// An IPv4 network, ADDRESS/BITS.
+struct Subnet {
+  [[nodiscard]] Read<std::string> read(const std::string& text) const;
+};
+
 struct HostPort {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
 };
@@ -88,6 +93,9 @@ struct LossScale {
 struct Dumps {
   [[nodiscard]] Read<std::vector<proto::DumpRequest>> read(const std::string& text) const;
 };
+
+/// The instruction sets that oneDNN can be held to, the least first, as --cpu-isa names them.
+std::vector<std::string> cpu_isas();
 
 /// poprun's booleans: yes no on off true false 1 0.
 std::optional<bool> parse_boolean(std::string_view text);

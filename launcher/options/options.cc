@@ -1,7 +1,9 @@
 #include "launcher/options/options.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,7 +14,9 @@
 #include "launcher/options/config_file.h"
 #include "launcher/options/file_values.h"
 #include "launcher/options/help.h"
+#include "launcher/options/installed_files.h"
 #include "launcher/options/option_values.h"
+#include "replica/base/nearest.h"
 
 namespace poprun::launcher {
 namespace {
@@ -60,16 +64,44 @@ Status give_values(Options& options, std::span<const Written> written) {
   return {};
 }
 
+/// Takes over what --help asks for. A word that is no file may be a section that was misspelt.
+Result<bool> asks_for_help(const CommandLine& line, Options& options) {
+  const auto help =
+      std::ranges::find_if(line.written, [](const Written& w) { return w.row->name == "help"; });
+  if (help == line.written.end()) {
+    return false;
+  }
+  const std::optional<bool> plain = parse_boolean(help->value);
+  if (plain == false) {
+    return false;
+  }
+  std::string topic = plain ? "" : help->value;
+  if (plain && line.positional.size() == 1 &&
+      line.positional[0].find_first_of("./") == std::string::npos) {
+    topic = line.positional[0];
+  }
+  const std::vector<std::string> topics = help_topics();
+  if (!topic.empty() && std::ranges::find(topics, topic) == topics.end()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--help {}: unknown section; {}", topic, suggestion(topic, topics)));
+  }
+  options.help = std::move(topic);
+  return true;
+}
+
 /// Takes over what asks for an answer instead of a job, and needs no train.cfg. True where it does.
-bool is_answered_without_job(const CommandLine& line, Options& options) {
+Result<bool> is_answered_without_job(const CommandLine& line, Options& options) {
   const auto asks_for = [&](std::string_view name) {
     return std::ranges::any_of(line.written, [&](const Written& w) {
       return w.row->name == name && parse_boolean(w.value).value_or(false);
     });
   };
-  options.help = asks_for("help");
-  options.version = !options.help && asks_for("version");
-  if (options.help || options.version) {
+  POPRUN_ASSIGN(const bool helps, asks_for_help(line, options));
+  if (helps) {
+    return true;
+  }
+  options.version = asks_for("version");
+  if (options.version) {
     return true;
   }
   const auto check_onnx = std::ranges::find_if(
@@ -82,20 +114,43 @@ bool is_answered_without_job(const CommandLine& line, Options& options) {
   return !options.question.empty();
 }
 
+/// Where a job lies that can be run as it is; empty where none is installed.
+std::string default_job_hint() {
+  const std::string job = default_job();
+  return job.empty() ? "" : fmt::format("; the default job is {}", job);
+}
+
 /// The one train.cfg that a command line names.
 Result<std::string> config_file_of(const CommandLine& line) {
-  if (line.positional.size() == 1) {
-    return line.positional[0];
+  if (line.positional.empty()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("no train.cfg was given{}; usage: {}", default_job_hint(), kUsageLine));
   }
-  const std::string given =
-      line.positional.empty()
-          ? "no train.cfg was given"
-          : fmt::format(
-                "one train.cfg is needed, {} were given: {}; it says what to run, no "
-                "program is given",
-                line.positional.size(), fmt::join(line.positional, " "));
+  const std::string& file = line.positional[0];
+  if (line.positional.size() > 1) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("one train.cfg is needed, {} were given: {}; it says what to run, no "
+                            "program is given; usage: {}",
+                            line.positional.size(), fmt::join(line.positional, " "), kUsageLine));
+  }
+  return file;
+}
+
+/// Errors: kUsage, says where an installed file of that name lies, or else the default job.
+Result<std::string> read_job(const std::string& file) {
+  const std::filesystem::path path(file);
+  std::error_code error;
+  if (std::filesystem::exists(path, error) || error) {
+    return read_config_file(file);
+  }
+  const std::string name = path.filename().string();
+  const std::string installed = installed_file(name);
+  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
   return fail(ErrorCode::kUsage,
-              fmt::format("{}; usage: {} (--help lists the options)", given, kUsageLine));
+              fmt::format("{} not found in {}{}", name, folder,
+                          installed.empty() || installed == default_job()
+                              ? default_job_hint()
+                              : fmt::format("; an example of that name is {}", installed)));
 }
 
 /// The command line, then the file by `read`, then both together.
@@ -103,16 +158,20 @@ template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(const CommandLine line, parse_command_line(args));
   Options options;
-  if (is_answered_without_job(line, options)) {
+  POPRUN_ASSIGN(const bool answered, is_answered_without_job(line, options));
+  if (answered) {
     return options;
   }
   // Before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4 train.cfg`).
+  Options alone;
   for (const Written& w : line.written) {
-    Options unused;
-    POPRUN_TRY(give_value(unused, w));
+    POPRUN_TRY(give_value(alone, w));
   }
-  POPRUN_ASSIGN(options.config_file, config_file_of(line));
-  POPRUN_ASSIGN(const std::string text, read(options.config_file));
+  std::string text;
+  if (!alone.print_topology || !line.positional.empty()) {
+    POPRUN_ASSIGN(options.config_file, config_file_of(line));
+    POPRUN_ASSIGN(text, read(options.config_file));
+  }
   POPRUN_ASSIGN(std::vector<Written> written, written_in_file(options.config_file, text));
   written.insert(written.end(), line.written.begin(), line.written.end());
   POPRUN_TRY(give_values(options, written));
@@ -135,7 +194,7 @@ const char* origin_text(Origin origin) {
 }  // namespace
 
 Result<Options> parse_options(std::span<const std::string> args) {
-  return parse(args, [](const std::string& path) { return read_config_file(path); });
+  return parse(args, read_job);
 }
 
 Result<Options> parse_options(std::span<const std::string> args, std::string_view config_text) {

@@ -31,11 +31,12 @@ struct Setting {
 struct Options {
   proto::RunConfig config;  ///< Without topology.instance_host.
 
-  std::string config_file;  ///< As given; empty only with help, version or a question.
+  std::string config_file;  ///< As given; empty only where no job is run.
   std::vector<std::string> host_lists;
   std::string hostfile;
   std::string host_subnet;
-  bool print_topology = false;
+  std::string cpu_isa;          ///< Every replica's; empty: the best of each host.
+  bool print_topology = false;  ///< Without a config_file: and nothing else.
   bool dry_run = false;
 
   std::string output_dir;
@@ -45,25 +46,25 @@ struct Options {
 
   std::vector<std::string> mpi_global_args;                                   ///< Split into words.
   std::vector<std::string> mpi_local_args;                                    ///< Split into words.
-  std::map<std::uint32_t, std::vector<std::string>> instance_mpi_local_args;  ///< Likewise.
+  std::map<std::uint32_t, std::vector<std::string>> instance_mpi_local_args;  ///< By instance, split into words.
 
   std::string hostio_address;                ///< Empty: start a data server.
   std::uint32_t hostio_timeout_seconds = 0;  ///< > 0 once parsed, like all below.
   double heartbeat_interval_seconds = 0;
   double heartbeat_timeout_seconds = 0;
   std::uint32_t collective_timeout_seconds = 0;
-  double timeout_seconds = 0;  ///< Of the whole job; 0: none.
+  double timeout_seconds = 0;  ///< Limit for the whole job; 0: none.
 
   /// The command that answers a question instead of running a job; see inquiry.h.
   std::vector<std::string> question;
-  bool help = false;
+  std::optional<std::string> help;  ///< The topic of --help; empty for the common options.
   bool version = false;
 
   std::vector<Setting> settings;  ///< Every row, in table order.
   /// What other keys of [data] ask of the source: "task=masked-lm", in table order.
   std::vector<std::string> source_parameters;
   std::optional<double> loss_scaling;          ///< As the configuration's; none: by the precision.
-  std::uint64_t learning_rate_base_batch = 0;  ///< Of training.scale-learning-rate; 0: as given.
+  std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: not scaled.
   std::vector<std::string> notes;  ///< What was decided, or has no effect. One line each.
 };
 

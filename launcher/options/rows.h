@@ -16,17 +16,20 @@ namespace poprun::launcher {
 
 using Rows = std::vector<OptionRow>;
 
-Rows command_rows();        ///< Of the command itself: placement, hosts, output, timeouts.
-Rows job_rows();            ///< Of the job, named `section.key`.
+Rows command_rows();        ///< The command's own: placement, hosts, output, timeouts.
+Rows job_rows();            ///< Keys of train.cfg, named `section.key`.
 Rows compatibility_rows();  ///< poprun's options for real Pods: nothing here can act on them.
 
 Rows joined(const std::vector<Rows>& parts);
 
-/// Reads a text as `kind` (option_values.h) does and gives the value to `store`.
+/// `row` with a value that is read as `kind` (option_values.h) does and given to `store`.
 template <typename Kind, typename Store>
-std::function<Refusal(Options&, const std::string&)> set(Kind kind, Store store) {
-  return [kind = std::move(kind), store = std::move(store)](Options& options,
-                                                            const std::string& text) -> Refusal {
+OptionRow with_value(OptionRow row, Kind kind, Store store) {
+  if constexpr (requires { kind.choices; }) {
+    row.choices = kind.choices;
+  }
+  row.set = [kind = std::move(kind), store = std::move(store)](Options& options,
+                                                               const std::string& text) -> Refusal {
     const auto value = kind.read(text);
     if (!value) {
       return value.error();
@@ -34,6 +37,7 @@ std::function<Refusal(Options&, const std::string&)> set(Kind kind, Store store)
     store(options, *value);
     return std::nullopt;
   };
+  return row;
 }
 
 template <typename T>
@@ -70,22 +74,24 @@ class Field {
   const google::protobuf::FieldDescriptor* field_;
 };
 
-/// A row `section.key` with one value, for the field of its name unless `store` does otherwise.
+/// A key of train.cfg, `section.key`, whose one value goes to the field of its name unless `store`
+/// does otherwise.
 template <typename Kind, typename Store>
-OptionRow job(const std::string& name, const char* placeholder, const char* fallback,
-              const std::string& help, Kind kind, Store store) {
-  return {.name = name,
-          .group = Group::kJob,
-          .placeholder = placeholder,
-          .fallback = fallback,
-          .help = help,
-          .set = set(std::move(kind), std::move(store))};
+OptionRow file_key(const std::string& name, const char* placeholder, const char* fallback,
+                   const std::string& help, Kind kind, Store store) {
+  return with_value({.name = name,
+                     .section = name.substr(0, name.find('.')),
+                     .placeholder = placeholder,
+                     .fallback = fallback,
+                     .help = help,
+                     .set = {}},
+                    std::move(kind), std::move(store));
 }
 
 template <typename Kind>
-OptionRow job(const std::string& name, const char* placeholder, const char* fallback,
-              const std::string& help, Kind kind) {
-  return job(name, placeholder, fallback, help, std::move(kind), Field(name));
+OptionRow file_key(const std::string& name, const char* placeholder, const char* fallback,
+                   const std::string& help, Kind kind) {
+  return file_key(name, placeholder, fallback, help, std::move(kind), Field(name));
 }
 
 }  // namespace poprun::launcher

@@ -4,14 +4,15 @@
 #include <string_view>
 #include <vector>
 
-/// What somebody may have meant who wrote a name that there is not.
+/// What a message says to somebody who wrote a name that does not exist.
 namespace poprun::launcher {
 
 /// What other launchers and frameworks call an option of ours, or nothing.
 std::string_view called_elsewhere(std::string_view typed);
 
-/// The options that may have been meant by `typed`: of that key, of a name or key nearly so, or of
-/// a name that ends so. `--seed` is --training.seed, `--batch-size` --data.micro-batch-size.
-std::vector<std::string> meant_by(std::string_view typed);
+/// The message about an unknown option, as it was `typed`: what to use instead where it is one of
+/// poprun, mpirun, torchrun or a framework, otherwise the options of that key, of a name or key
+/// nearly so, or of a name that ends so: `--seed` is --training.seed.
+std::string unknown_option(std::string_view typed);
 
 }  // namespace poprun::launcher

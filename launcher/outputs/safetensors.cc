@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "launcher/outputs/read_file.h"
+#include "replica/base/free_memory.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -162,38 +164,70 @@ Status sort_and_check_cover(std::vector<Entry>& entries, std::uint64_t data_byte
   return {};
 }
 
-Result<std::vector<Tensor>> parse(std::string_view bytes) {
-  if (bytes.size() < kLengthBytes) {
+/// Bytes of the header that a file of `file_bytes` begins with; `begin` has its first.
+Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_bytes) {
+  if (file_bytes < kLengthBytes || begin.size() < kLengthBytes) {
     return fail(ErrorCode::kData, fmt::format("it has {} B, a safetensors file has at least {} B",
-                                              bytes.size(), kLengthBytes));
+                                              file_bytes, kLengthBytes));
   }
-  std::uint64_t header_bytes = 0;
+  std::uint64_t length = 0;
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    header_bytes |= std::uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
+    length |= std::uint64_t{static_cast<unsigned char>(begin[i])} << (8 * i);
   }
-  bytes.remove_prefix(kLengthBytes);
-  if (header_bytes > bytes.size() || header_bytes > kHeaderBytesMax) {
+  if (length > file_bytes - kLengthBytes || length > kHeaderBytesMax) {
     return fail(ErrorCode::kData, fmt::format("its header should have {} B, but {} B follow; is "
                                               "the file cut off, or no safetensors file?",
-                                              header_bytes, bytes.size()));
+                                              length, file_bytes - kLengthBytes));
   }
-  POPRUN_ASSIGN(const Json header, parse_header(bytes.substr(0, header_bytes)));
-  const std::string_view data = bytes.substr(header_bytes);
+  return length;
+}
 
+/// The tensors that the header lists, which must fill the data from end to end.
+Result<std::vector<Entry>> parse_entries(std::string_view text, std::uint64_t data_bytes) {
+  POPRUN_ASSIGN(const Json header, parse_header(text));
   std::vector<Entry> entries;
   for (const auto& [name, object] : header.items()) {
     if (name != "__metadata__") {
-      POPRUN_ASSIGN(Entry entry, parse_entry(name, object, data.size()));
+      POPRUN_ASSIGN(Entry entry, parse_entry(name, object, data_bytes));
       entries.push_back(std::move(entry));
     }
   }
-  POPRUN_TRY(sort_and_check_cover(entries, data.size()));
+  POPRUN_TRY(sort_and_check_cover(entries, data_bytes));
+  return entries;
+}
+
+Result<std::vector<Tensor>> parse(std::string_view bytes) {
+  POPRUN_ASSIGN(const std::uint64_t length, header_length(bytes, bytes.size()));
+  const std::string_view data = bytes.substr(kLengthBytes + length);
+  POPRUN_ASSIGN(std::vector<Entry> entries,
+                parse_entries(bytes.substr(kLengthBytes, length), data.size()));
   std::vector<Tensor> tensors;
   for (Entry& entry : entries) {
     entry.tensor.data = data.substr(entry.begin, entry.end - entry.begin);
     tensors.push_back(std::move(entry.tensor));
   }
   return tensors;
+}
+
+/// Whether the file of that size is worth reading, by its header.
+Status check_header(const std::string& path, std::uint64_t file_bytes) {
+  POPRUN_ASSIGN(const std::string begin, read_file(path, kLengthBytes));
+  POPRUN_ASSIGN(const std::uint64_t length, header_length(begin, file_bytes));
+  POPRUN_ASSIGN(const std::string header, read_file(path, kLengthBytes + length));
+  POPRUN_TRY(parse_entries(std::string_view(header).substr(std::min(kLengthBytes, header.size())),
+                           file_bytes - kLengthBytes - length));
+  const auto memory = free_memory();
+  // The bytes of the file, and the tensors that are made of them.
+  if (memory && file_bytes > static_cast<std::uint64_t>(memory->bytes.count()) / 2) {
+    return fail(
+        ErrorCode::kHostResources,
+        fmt::format("reading it needs {} of memory, twice its size, {} are free ({}); use a "
+                    "smaller file or a host with more memory",
+                    mebibytes_text(2 * file_bytes),
+                    mebibytes_text(static_cast<std::uint64_t>(memory->bytes.count())),
+                    memory->source));
+  }
+  return {};
 }
 
 }  // namespace
@@ -248,7 +282,13 @@ Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string
 }
 
 Result<std::vector<Tensor>> read_safetensors(const std::string& path) {
-  POPRUN_ASSIGN(const std::string bytes, read_file(path));
+  if (const auto size = size_of_file(path)) {
+    if (const Status checked = check_header(path, *size); !checked) {
+      return fail(checked.error().code, fmt::format("{}: {}", path, checked.error().message));
+    }
+  }
+  POPRUN_ASSIGN(const std::string bytes,
+                read_file(path, std::numeric_limits<std::uint64_t>::max()));
   return parse_safetensors(path, bytes);
 }
 

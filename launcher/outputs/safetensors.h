@@ -45,10 +45,12 @@ std::string safetensors_header(std::span<const Tensor> tensors);
 ///   kData  `file`: what is wrong, and where.
 Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string_view bytes);
 
-/// `parse_safetensors` of the file at `path`.
+/// `parse_safetensors` of the file at `path`. The header of a regular file, and whether its tensors
+/// are what the file's size says, is looked at before any data is read.
 ///
 /// Errors
-///   kData  it is missing, unreadable, or damaged.
+///   kData           it is missing, unreadable, or damaged.
+///   kHostResources  it does not fit this host's memory.
 Result<std::vector<Tensor>> read_safetensors(const std::string& path);
 
 }  // namespace poprun::launcher

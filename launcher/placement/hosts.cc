@@ -4,7 +4,10 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <iterator>
 #include <optional>
+#include <regex>
+#include <sstream>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -60,8 +63,8 @@ Result<std::vector<std::string>> expand_numbers(std::string_view text) {
     const std::optional<std::uint32_t> to = integer(last);
     if (!from || !to || *from > *to || *to - *from >= kHostsMax) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("[{}] is no rising range of at most {} numbers, as in [0-2,4]", text,
-                              kHostsMax));
+                  fmt::format("[{}] is not a rising range of at most {} numbers such as [0-2,4]",
+                              text, kHostsMax));
     }
     for (std::uint32_t n = *from; n <= *to; ++n) {
       numbers.push_back(fmt::format("{:0{}}", n, first.size()));
@@ -70,38 +73,55 @@ Result<std::vector<std::string>> expand_numbers(std::string_view text) {
   return numbers;
 }
 
-Status add_hosts(std::string_view part, std::vector<Host>& hosts) {
-  const std::size_t open = part.find('[');
-  const std::size_t close = part.find(']');
-  const std::size_t colon = part.find(':', close == std::string_view::npos ? 0 : close);
-  const std::string_view names = part.substr(0, colon);
+/// What a list says about the hosts of one name, which may have a bracket.
+struct Entry {
+  std::string names;
   std::uint32_t slots = 0;
-  if (colon != std::string_view::npos) {
-    const std::optional<std::uint32_t> stated = integer(part.substr(colon + 1));
-    if (!stated || *stated == 0 || *stated > kSlotsMax) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}: slots after the colon must be an integer from 1 to {}", part,
-                              kSlotsMax));
-    }
-    slots = *stated;
+  std::string user;
+};
+
+std::optional<std::uint32_t> slots_in(std::string_view text) {
+  const std::optional<std::uint32_t> slots = integer(text);
+  return slots && *slots >= 1 && *slots <= kSlotsMax ? slots : std::nullopt;
+}
+
+/// `user@node[0-3]`.
+Entry entry_of(std::string_view text) {
+  const std::size_t at = text.find('@');
+  if (at == std::string_view::npos) {
+    return {.names = std::string(text), .slots = 0, .user = {}};
   }
+  return {.names = std::string(text.substr(at + 1)),
+          .slots = 0,
+          .user = std::string(text.substr(0, at))};
+}
+
+Status add_hosts(const Entry& entry, std::string_view written, std::vector<Host>& hosts) {
+  const std::string_view names = entry.names;
+  if (std::ranges::count(names, ':') > 1) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("'{}' is an IPv6 address, which is not supported; give the host's name "
+                            "or IPv4 address",
+                            names));
+  }
+  const std::size_t open = names.find('[');
+  const std::size_t close = names.find(']');
   std::vector<std::string> numbers = {""};
   std::string before(names);
   std::string after;
-  if (open != std::string_view::npos && close != std::string_view::npos && open < close &&
-      close < names.size()) {
+  if (open != std::string_view::npos && close != std::string_view::npos && open < close) {
     before = names.substr(0, open);
     after = names.substr(close + 1);
     POPRUN_ASSIGN(numbers, expand_numbers(names.substr(open + 1, close - open - 1)));
   }
   for (const std::string& number : numbers) {
-    Host host;
-    host.name = fmt::format("{}{}{}", before, number, after);
-    host.slots = slots;
-    if (!is_name(host.name)) {
-      return fail(
-          ErrorCode::kUsage,
-          fmt::format("'{}' is no host name; lists look like node0,node1:4 or node[0-2,4]", part));
+    const Host host{fmt::format("{}{}{}", before, number, after), entry.slots, entry.user};
+    if (!is_name(host.name) || (!host.user.empty() && !is_name(host.user)) ||
+        written.starts_with('@')) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("'{}' is not a host name; lists look like node0,node1:4 or "
+                              "node[0-2,4], with user@ in front where needed",
+                              written));
     }
     const bool known = std::ranges::find(hosts, host.name, &Host::name) != hosts.end();
     if (known || hosts.size() == kHostsMax) {
@@ -115,46 +135,86 @@ Status add_hosts(std::string_view part, std::vector<Host>& hosts) {
   return {};
 }
 
+/// A part of --host: `user@node[0-2]:4`.
+Status add_listed(std::string_view part, std::vector<Host>& hosts) {
+  const std::size_t close = part.find(']');
+  const std::size_t colon = part.find(':', close == std::string_view::npos ? 0 : close);
+  const bool has_slots =
+      colon != std::string_view::npos && part.find(':', colon + 1) == std::string_view::npos;
+  Entry entry = entry_of(has_slots ? part.substr(0, colon) : part);
+  if (has_slots) {
+    const std::optional<std::uint32_t> slots = slots_in(part.substr(colon + 1));
+    if (!slots) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: slots after the colon must be an integer from 1 to {}", part,
+                              kSlotsMax));
+    }
+    entry.slots = *slots;
+  }
+  return add_hosts(entry, part, hosts);
+}
+
+/// The words of a line without its comment; blanks around `=` do not separate.
+std::vector<std::string> words_of(std::string_view line) {
+  static const std::regex around_equals("[ \\t]*=[ \\t]*");
+  std::istringstream text(
+      std::regex_replace(std::string(line.substr(0, line.find('#'))), around_equals, "="));
+  return {std::istream_iterator<std::string>(text), {}};
+}
+
+/// A line of a hostfile.
+Status add_line(const std::vector<std::string>& words, std::vector<Host>& hosts) {
+  Entry entry = entry_of(words[0]);
+  std::uint32_t slots_max = kSlotsMax;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::size_t equals = std::min(words[i].find('='), words[i].size());
+    const std::string key = words[i].substr(0, equals);
+    const std::string value = words[i].substr(std::min(equals + 1, words[i].size()));
+    if (key == "username" && !value.empty()) {
+      entry.user = value;
+      continue;
+    }
+    const bool bounds = key == "max_slots" || key == "max-slots";
+    if (key != "slots" && !bounds) {
+      return fail(ErrorCode::kUsage, fmt::format("'{}' is not supported; a line is `[user@]HOST "
+                                                 "[slots=N] [max_slots=N]`",
+                                                 words[i]));
+    }
+    const std::optional<std::uint32_t> slots = slots_in(value);
+    if (!slots) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: {} must be an integer from 1 to {}", words[i], key, kSlotsMax));
+    }
+    (bounds ? slots_max : entry.slots) = *slots;
+  }
+  if (entry.slots > slots_max) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("slots={} is more than max_slots={}", entry.slots, slots_max));
+  }
+  if (entry.slots == 0 && slots_max < kSlotsMax) {
+    entry.slots = slots_max;
+  }
+  return add_hosts(entry, words[0], hosts);
+}
+
 }  // namespace
 
 Result<std::vector<Host>> parse_host_list(std::string_view text) {
   std::vector<Host> hosts;
   for (const std::string_view part : split_list(text)) {
-    POPRUN_TRY(add_hosts(part, hosts));
+    POPRUN_TRY(add_listed(part, hosts));
   }
   return hosts;
 }
 
 Result<std::vector<Host>> parse_hostfile(std::string_view file, std::string_view text) {
-  text = without_byte_order_mark(text);
+  std::istringstream lines{std::string(without_byte_order_mark(text))};
   std::vector<Host> hosts;
   std::size_t number = 0;
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    std::string_view line = text.substr(0, std::min(end, text.find('#')));
-    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+  for (std::string line; std::getline(lines, line);) {
     ++number;
-    std::vector<std::string> words;
-    while (true) {
-      const std::size_t first = line.find_first_not_of(" \t\r");
-      if (first == std::string_view::npos) {
-        break;
-      }
-      line = line.substr(first);
-      const std::size_t length = std::min(line.find_first_of(" \t\r"), line.size());
-      words.emplace_back(line.substr(0, length));
-      line = line.substr(length);
-    }
-    if (words.empty()) {
-      continue;
-    }
-    const bool has_slots = words.size() == 2 && words[1].starts_with("slots=");
-    if (words.size() > 2 || (words.size() == 2 && !has_slots)) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}:{}: a line is `HOST` or `HOST slots=N`", file, number));
-    }
-    const Status added =
-        add_hosts(has_slots ? words[0] + ":" + words[1].substr(6) : words[0], hosts);
+    const std::vector<std::string> words = words_of(line);
+    const Status added = words.empty() ? Status{} : add_line(words, hosts);
     if (!added) {
       return fail(ErrorCode::kUsage, fmt::format("{}:{}: {}", file, number, added.error().message));
     }

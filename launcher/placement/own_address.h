@@ -7,7 +7,13 @@
 namespace poprun::launcher {
 
 /// The address at which the hosts of `placement` reach this machine: 127.0.0.1 where all are local,
-/// otherwise that of the interface towards the first host that is not.
+/// otherwise that in --host-subnet, or of the interface towards the first host that is not local.
 std::string own_address(const Placement& placement);
+
+/// This machine's address in the network `subnet` (ADDRESS/BITS) of --host-subnet.
+///
+/// Errors
+///   kUsage  no interface has one; names the addresses there are.
+Result<std::string> own_address_in(const std::string& subnet);
 
 }  // namespace poprun::launcher

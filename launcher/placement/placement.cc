@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include "launcher/options/config_file.h"
+#include "launcher/placement/own_address.h"
+#include "replica/device/device.h"
 
 namespace poprun::launcher {
 namespace {
@@ -39,6 +41,29 @@ Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances,
   return shares;
 }
 
+/// The one user that the hosts other than this machine are entered as: mpirun takes one for all.
+Result<std::string> ssh_user_of(std::span<const Host> hosts) {
+  const Host* first = nullptr;
+  for (const Host& host : hosts) {
+    if (is_this_machine(host.name)) {
+      continue;
+    }
+    if (first != nullptr && host.user != first->user) {
+      const auto shown = [](const Host& h) {
+        return h.user.empty() ? fmt::format("{} without a user", h.name)
+                              : fmt::format("{}@{}", h.user, h.name);
+      };
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format("{} and {}: mpirun logs in as one user everywhere; give all hosts the "
+                      "same, or none and a `User` for each in ~/.ssh/config",
+                      shown(*first), shown(host)));
+    }
+    first = first == nullptr ? &host : first;
+  }
+  return first == nullptr ? "" : first->user;
+}
+
 }  // namespace
 
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts) {
@@ -51,6 +76,7 @@ Result<Placement> place(const proto::Topology& topology, std::span<const Host> h
   if (hosts.empty()) {
     hosts = this_machine;
   }
+  POPRUN_ASSIGN(placement.ssh_user, ssh_user_of(hosts));
   POPRUN_ASSIGN(const std::vector<std::uint32_t> shares,
                 instances_per_host(placement.num_instances, hosts));
   for (std::size_t h = 0; h < hosts.size(); ++h) {
@@ -74,7 +100,13 @@ Result<Placement> place(const Options& options) {
     POPRUN_ASSIGN(const std::string text, read_config_file(options.hostfile));
     POPRUN_ASSIGN(hosts, parse_hostfile(options.hostfile, text));
   }
-  return place(options.config.topology(), hosts);
+  POPRUN_ASSIGN(const Device device, find_device(options.config.device().ipu()));
+  POPRUN_ASSIGN(Placement placement, place(options.config.topology(), hosts));
+  placement.ipus_per_link_domain = device.ipus_per_link_domain;
+  if (!options.host_subnet.empty()) {
+    POPRUN_ASSIGN(placement.address_in_subnet, own_address_in(options.host_subnet));
+  }
+  return placement;
 }
 
 }  // namespace poprun::launcher

@@ -22,6 +22,9 @@ struct Placement {
   std::uint32_t ipus_per_replica = 0;
   std::vector<std::string> hosts;            ///< Those used, in order.
   std::vector<std::uint32_t> instance_host;  ///< [num_instances] index into hosts; never falls.
+  std::string ssh_user;                      ///< Who logs in on other hosts; empty: as ssh decides.
+  std::int64_t ipus_per_link_domain = 64;    ///< Largest IPU-Link domain of the device.
+  std::string address_in_subnet;             ///< This machine's, with --host-subnet.
   bool hosts_given = false;                  ///< False: all on this machine, without -H.
   bool all_local = false;                    ///< Every host is this machine.
 
@@ -39,13 +42,16 @@ struct Placement {
 /// `hosts` empty: this machine.
 ///
 /// Errors
-///   kUsage  too few slots: needed, had, remedy.
+///   kUsage  too few slots: needed, had, remedy; hosts with different users.
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts);
 
-/// `place` for the hosts that `options` names, reading its hostfile.
+/// `place` for the hosts and the device that `options` names, reading its hostfile.
+///
+/// Errors
+///   kUsage  also that this machine has no address in --host-subnet.
 Result<Placement> place(const Options& options);
 
-/// poprun's table of hosts, IPU-Link domains (64 IPUs each), instances and replicas.
+/// poprun's table of hosts, IPU-Link domains, instances and replicas.
 std::string topology_table(const Placement& placement);
 
 }  // namespace poprun::launcher

@@ -9,8 +9,6 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr std::uint32_t kIpusPerDomain = 64;
-
 /// A label over the replicas it owns.
 struct Cell {
   std::string label;
@@ -68,7 +66,8 @@ std::string topology_table(const Placement& placement) {
                }),
       make_row("ILDs", replicas,
                [&](std::uint32_t r) {
-                 return std::to_string(r * placement.ipus_per_replica / kIpusPerDomain);
+                 return std::to_string(std::int64_t{r} * placement.ipus_per_replica /
+                                       placement.ipus_per_link_domain);
                }),
       make_row("instances", replicas,
                [&](std::uint32_t r) { return std::to_string(placement.instance_of(r)); }),

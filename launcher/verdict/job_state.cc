@@ -1,8 +1,11 @@
 #include "launcher/verdict/job_state.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
+
+#include "launcher/verdict/same_numerics.h"
 
 namespace poprun::launcher {
 namespace {
@@ -23,8 +26,8 @@ ReplicaView view_of(const proto::ReplicaProgress& progress, double now) {
 
 }  // namespace
 
-JobState::JobState(const Placement& placement, double now)
-    : placement_(placement), instances_(placement.num_instances) {
+JobState::JobState(const Placement& placement, double now, std::string cpu_isa)
+    : placement_(placement), instances_(placement.num_instances), cpu_isa_(std::move(cpu_isa)) {
   for (std::uint32_t i = 0; i < placement.num_instances; ++i) {
     instances_[i].host = placement.host_of(i);
     instances_[i].last_sign = now;
@@ -49,6 +52,10 @@ Status JobState::join(const proto::JoinRequest& request, double now) {
                 fmt::format("instance {} is there already, on host {} with pid {}",
                             request.instance(), instance.host, instance.pid));
   }
+  if (!first_to_join_) {
+    first_to_join_ = request;
+  }
+  POPRUN_TRY(check_same_numerics(*first_to_join_, request, cpu_isa_));
   instance.joined = true;
   instance.host = request.host();
   instance.pid = request.pid();

@@ -38,10 +38,14 @@ struct InstanceView {
 /// post_mortem.h draws the conclusions.
 class JobState {
  public:
-  JobState(const Placement& placement, double now);
+  /// `cpu_isa`: what all instances must compute with; empty: the same.
+  JobState(const Placement& placement, double now, std::string cpu_isa = {});
 
   /// Errors
-  ///   kUnreachable  no such instance, one that is there already, or another version.
+  ///   kUnreachable    no such instance, one that is there already, or another version.
+  ///   kHostResources  it would compute with other bits than the first that joined, or cannot
+  ///   compute
+  ///                   with --cpu-isa.
   Status join(const proto::JoinRequest& request, double now);
   /// Once there is trouble it counts only from who had not been silent before it.
   void beat(const proto::Beat& beat, double now);
@@ -85,6 +89,8 @@ class JobState {
   std::optional<std::uint32_t> first_lost_;
   MpirunFindings mpirun_;
   PacketLosses losses_;
+  std::string cpu_isa_;
+  std::optional<proto::JoinRequest> first_to_join_;
 };
 
 }  // namespace poprun::launcher

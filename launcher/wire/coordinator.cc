@@ -15,6 +15,7 @@
 
 #include "launcher/wire/senders.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "replica/base/token.h"
 
 namespace poprun::launcher {
 namespace {
@@ -285,7 +286,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     }
     const auto given = context.client_metadata().find("poprun-token");
     return given != context.client_metadata().end() &&
-           std::string_view(given->second.data(), given->second.size()) == setup_.token;
+           equal_tokens({given->second.data(), given->second.size()}, setup_.token);
   }
 
   void send_wishes() {

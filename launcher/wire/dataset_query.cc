@@ -44,6 +44,10 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
   if (code == grpc::StatusCode::INVALID_ARGUMENT) {
     return {ErrorCode::kUsage, message};
   }
+  if (code == grpc::StatusCode::UNIMPLEMENTED) {
+    return {ErrorCode::kUsage,
+            fmt::format("the service at {} is no poprun-emu data server", question.address)};
+  }
   if (code == grpc::StatusCode::UNAUTHENTICATED) {
     return {ErrorCode::kUsage, fmt::format("the data server at {} wants another token: {}; set "
                                            "POPRUN_EMU_TOKEN to the one it was started with",

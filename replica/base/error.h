@@ -31,7 +31,7 @@ enum class ErrorCode : std::uint8_t {
   kOutOfMemory = 86,     ///< The model does not fit the emulated memory.
 };
 
-/// What a process that ends by such an error exits with (README has the table).
+/// What a process that ends by such an error exits with (launcher/verdict/README.md has the table).
 constexpr int exit_code_of(ErrorCode code) {
   return static_cast<int>(code == ErrorCode::kHostResources ? ErrorCode::kUnreachable : code);
 }

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 namespace poprun {
 namespace {
 
@@ -43,6 +46,12 @@ std::string nearest(std::string_view typed, std::span<const std::string> candida
     }
   }
   return best;
+}
+
+std::string suggestion(std::string_view typed, std::span<const std::string> candidates) {
+  const std::string close = nearest(typed, candidates);
+  return close.empty() ? fmt::format("available: {}", fmt::join(candidates, ", "))
+                       : fmt::format("did you mean {}?", close);
 }
 
 }  // namespace poprun

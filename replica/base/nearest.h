@@ -10,4 +10,8 @@ namespace poprun {
 /// replace, swap neighbours); empty when none is close. Ties go to the first.
 std::string nearest(std::string_view typed, std::span<const std::string> candidates);
 
+/// How a message about the unknown name `typed` ends: "did you mean mk2?" where a candidate is
+/// close, otherwise "available: bow, mk1, mk2".
+std::string suggestion(std::string_view typed, std::span<const std::string> candidates);
+
 }  // namespace poprun

@@ -52,13 +52,13 @@ Result<Program> plan_program(const CompileOptions& options) {
 Result<Program> compile_graph(const Graph& graph, const CompileOptions& options) {
   POPRUN_TRY(verify_operations(graph));
   POPRUN_ASSIGN(Program program, plan_graph(graph, options));
-  POPRUN_TRY(check_fits(program, options.micro_batch_size));
+  POPRUN_TRY(check_fits(program));
   return program;
 }
 
 Result<Program> compile(const CompileOptions& options) {
   POPRUN_ASSIGN(Program program, plan_program(options));
-  POPRUN_TRY(check_fits(program, options.micro_batch_size));
+  POPRUN_TRY(check_fits(program));
   return program;
 }
 

@@ -91,11 +91,11 @@ CoordinatorClient::CoordinatorClient(const InstanceEnvironment& environment, OnL
 
 CoordinatorClient::~CoordinatorClient() = default;
 
-Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds) {
+Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds,
+                                                 proto::JoinRequest request) {
   grpc::ClientContext context;
   connection_->prepare(context, timeout_seconds);
   context.set_wait_for_ready(true);
-  proto::JoinRequest request;
   request.set_instance(environment_.instance);
   request.set_host(machine_name());
   request.set_pid(static_cast<std::uint32_t>(getpid()));

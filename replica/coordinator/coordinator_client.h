@@ -60,12 +60,13 @@ class CoordinatorClient final : public ProgressSink {
   ~CoordinatorClient() override;
 
   /// Says where this instance runs and gets the job. Waits for the launcher's answer, which comes
-  /// when the dataset is known. The heartbeat begins with it.
+  /// when the dataset is known. The heartbeat begins with it. `request` has what the instance
+  /// computes with; the rest of it is filled in.
   ///
   /// Errors
   ///   kUnreachable     no answer in `timeout_seconds`; names the address.
   ///   kInfrastructure  the launcher refused; its message.
-  Result<proto::JoinReply> join(double timeout_seconds);
+  Result<proto::JoinReply> join(double timeout_seconds, proto::JoinRequest request = {});
 
   void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) override;
   [[nodiscard]] bool drain_requested() const override;

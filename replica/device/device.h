@@ -17,12 +17,12 @@ namespace poprun {
 /// One kind of chip with its links. One file in chips/ each.
 struct Device {
   std::string name;
-  double clock_hz = 0;  ///< Of a tile.
+  double clock_hz = 0;  ///< A tile's.
   std::int64_t tiles = 0;
   Bytes bytes_per_tile;
-  std::int64_t macs_per_cycle_f32 = 0;      ///< Of one tile's matrix unit.
-  std::int64_t macs_per_cycle_f16 = 0;      ///< Of float16 numbers, added in float32.
-  std::int64_t macs_per_cycle_f16_f16 = 0;  ///< Of float16 numbers, added in float16.
+  std::int64_t macs_per_cycle_f32 = 0;      ///< One tile's matrix unit.
+  std::int64_t macs_per_cycle_f16 = 0;      ///< Products of float16 numbers, summed in float32.
+  std::int64_t macs_per_cycle_f16_f16 = 0;  ///< Products of float16 numbers, summed in float16.
   std::int64_t vector_f32_per_cycle = 0;    ///< Elementwise float operations of one tile.
   std::int64_t vector_f16_per_cycle = 0;
   std::int64_t load_bytes_per_cycle = 0;      ///< Between a tile's memory and its registers.

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kScratchAlignment = 64;
 
-/// Adds the time it lives to a counter.
+/// Adds its lifetime to a counter.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds) : seconds_(seconds) {}
@@ -133,8 +133,8 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
     signature.outputs.push_back(types_.at(tensor));
     prepared.operands.outputs.push_back(images_->of(tensor).data());
   }
-  // What is updated in place, weights above all, is checked by who reads it: that costs no further
-  // pass over it. Steps that only move numbers make none that are not finite.
+  // Tensors updated in place, mostly weights, are checked by their readers, which saves a pass over
+  // them. Steps that only move numbers cannot make any that are not finite.
   for (const std::uint32_t tensor : execute.outputs()) {
     if (prepared.step->cost().flops() > 0 &&
         std::ranges::find(execute.inputs(), tensor) == execute.inputs().end()) {
@@ -142,6 +142,7 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
     }
   }
   prepared.operands.moment = &moment_;
+  prepared.operands.stray = &stray_;
   prepared.kernel = prepare_kernel(*op, signature);
   scratch_size_ = std::max(scratch_size_, prepared.kernel->scratch());
   return {};
@@ -150,7 +151,7 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
 Status Engine::prepare_action(Prepared& prepared) {
   const MachineOperation* operation = find_machine_operation(*prepared.step);
   if (operation == nullptr) {
-    return fail(ErrorCode::kBug, fmt::format("step {} of the Program does nothing that exists",
+    return fail(ErrorCode::kBug, fmt::format("step {} of the Program is of an unknown kind",
                                              prepared.step->number()));
   }
   POPRUN_ASSIGN(prepared.action, operation->prepare(*prepared.step, *this));
@@ -215,10 +216,13 @@ Status Engine::repeat(Prepared& prepared) {
 
 Status Engine::execute(Prepared& prepared) {
   prepared.kernel->run(prepared.operands);
+  const proto::Execute& step = prepared.step->execute();
+  if (stray_) {
+    return fail_stray(step);
+  }
   if (!options_.check_finite) {
     return {};
   }
-  const proto::Execute& step = prepared.step->execute();
   for (const std::uint32_t tensor : prepared.checked) {
     const auto found = find_not_finite(types_.at(tensor), images_->of(tensor));
     if (found && !(found->what == kInfinity && takes_extremes(step, types_.at(tensor).data))) {
@@ -232,6 +236,22 @@ Status Engine::execute(Prepared& prepared) {
     }
   }
   return {};
+}
+
+/// Operators that take indices take them as input 1, into input 0.
+Status Engine::fail_stray(const proto::Execute& step) const {
+  const auto name = [&](int input) {
+    const auto id = step.inputs(input);
+    return fmt::format("'{}' {}", program_.tensors(static_cast<int>(id)).name(),
+                       to_text(types_.at(id)));
+  };
+  return fail(ErrorCode::kData,
+              fmt::format("index {} in element {} of {} is out of range for {} '{}', which takes "
+                          "{} to {} of {}, in step {} on replica {}; repair the data, or the model "
+                          "that computes the index",
+                          stray_->index, stray_->element, name(1), step.operation(),
+                          program_.tensors(static_cast<int>(step.outputs(0))).name(), -stray_->size,
+                          stray_->size - 1, name(0), moment_.step + 1, moment_.replica));
 }
 
 HostTensor Engine::tensor(std::uint32_t id) const {
@@ -266,7 +286,7 @@ Status Engine::fail_not_finite(std::uint32_t tensor, const NotFinite& found,
                                std::string_view what) const {
   const proto::Tensor& named = program_.tensors(static_cast<int>(tensor));
   const char* remedy = named.role() == proto::ROLE_STREAM
-                           ? "the data has it; repair data.source"
+                           ? "the value comes from the data; repair data.source"
                            : "lower the learning rate, clip the gradients (training.clip-norm), or "
                              "with half precision scale the loss (training.loss-scaling = auto)";
   return fail(ErrorCode::kData,

@@ -20,7 +20,7 @@
 
 namespace poprun {
 
-/// Sees a Program run. Changes nothing: what it reads is the tensors' bytes between two steps.
+/// Watches a Program run. Changes nothing; may read tensors between steps.
 class StepObserver {
  public:
   StepObserver() = default;
@@ -28,53 +28,54 @@ class StepObserver {
   StepObserver& operator=(const StepObserver&) = delete;
   virtual ~StepObserver() = default;
 
-  /// Around each step; of steps that repeat only around the last time.
+  /// Called around each step; for repeated steps, only in the last round.
   virtual void before(const proto::Step& step) = 0;
   virtual void after(const proto::Step& step) = 0;
 
-  /// In the place of `after`, in any round of steps that repeat: the operator made a number that is
-  /// not finite, and the run ends here. What is live is as the operator left it.
+  /// Called instead of `after`, in any round, when an operator's result is not finite and the run
+  /// ends here. Live tensors are as the operator left them.
   virtual void broken_off(const proto::Step& step) = 0;
 };
 
 struct EngineOptions {
   std::uint64_t seed = 0;
   bool poison_dead =
-      false;  ///< Fill bytes with NaN before their tensor is born and once it is dead.
-  /// Stop at the first operator that makes a NaN, or an infinity of operands that have none.
+      false;  ///< Fill bytes with NaN before their tensor's life begins and after it ends.
+  /// Stop at the first operator that produces a NaN, or an infinity from finite operands.
   bool check_finite = true;
 };
 
-/// Seconds of wall time by what the replica did.
+/// Seconds of wall time by activity of the replica.
 struct WallSeconds {
   double compute = 0;
-  double exchange = 0;  ///< In collectives, waiting for peers included.
-  double host = 0;      ///< In stream steps, waiting for data included.
+  double exchange = 0;  ///< In collectives, including waiting for peers.
+  double host = 0;      ///< In stream steps, including waiting for data.
 };
 
-/// Runs a Program's functions on one replica: for each step the kernel or machine operation that it
-/// lists, on the addresses that it plans, and nothing else.
+/// Runs a Program's functions on one replica: for each step, the kernel or machine operation
+/// listed, at the planned addresses, and nothing else.
 ///
-/// Deterministic: the results are a function of (Program, seed, what the host writes). One thread.
+/// Deterministic: results are a function of (Program, seed, what the host writes). Single-threaded.
 class Engine final : private Machine {
  public:
   /// Allocates each IPU's memory through `communicator` (collective) and prepares every step.
-  /// `program`, `communicator` and `host` must outlive the engine. `activity` is told what the
-  /// replica is about to wait for.
+  /// `program`, `communicator` and `host` must outlive the engine. `activity` is called with what
+  /// the replica is about to wait for.
   ///
-  /// Errors: kHostResources, no memory for the arenas; kBug, the Program names what does not exist.
+  /// Errors: kHostResources, no memory for the arenas; kBug, the Program names something that does
+  /// not exist.
   static Result<std::unique_ptr<Engine>> create(const Program& program, Communicator& communicator,
                                                 HostIo& host, const EngineOptions& options,
                                                 std::function<void(std::string_view)> activity);
 
-  /// Number of the training step that runs next, from 0: random numbers are a function of it.
+  /// Sets the number of the next training step, from 0; random numbers are a function of it.
   void set_step(std::uint64_t step) { moment_.step = step; }
 
-  /// Lets gradients overflow or not, where a scaled loss has a way to deal with it.
+  /// Turns the check on or off; off while a loss scale handles overflowing gradients.
   void set_check_finite(bool check) { options_.check_finite = check; }
 
-  /// Runs one function to its end. Errors: those of the communicator and the host; kData, a number
-  /// that is not finite (EngineOptions::check_finite), with operator, tensor, step and replica.
+  /// Runs one function to its end. Errors: those of the communicator and the host; kData, a result
+  /// that is not finite (EngineOptions::check_finite), naming operator, tensor, step and replica.
   /// Requires: the Program has it.
   Status run(const std::string& function);
 
@@ -86,7 +87,7 @@ class Engine final : private Machine {
   /// High-water mark of each IPU's memory.
   [[nodiscard]] std::vector<Bytes> high_water() const { return memory_->high_water(); }
 
-  /// Who sees the steps from now on; null: nobody. Must outlive its time.
+  /// Sets who watches the steps from now on, or null. Must live until it is replaced.
   void set_observer(StepObserver* observer) { observer_ = observer; }
 
   /// A tensor's bytes, for inspection. Requires: the Program has it.
@@ -95,15 +96,15 @@ class Engine final : private Machine {
   }
 
  private:
-  /// A step ready to run: a kernel, a machine operation, or steps that repeat.
+  /// A step ready to run: a kernel, a machine operation, or repeated steps.
   struct Prepared {
     const proto::Step* step = nullptr;
     DeviceMemory::Reach reach;
     std::unique_ptr<Kernel> kernel;
     Operands operands;
-    std::vector<std::uint32_t> checked;  ///< Outputs that a NaN could come up in.
+    std::vector<std::uint32_t> checked;  ///< Outputs to check for NaN.
     std::unique_ptr<Action> action;
-    std::string activity;                    ///< What it waits for, where it may wait.
+    std::string activity;                    ///< What it waits for, if it may wait.
     double WallSeconds::*waiting = nullptr;  ///< Where an action's wall time goes.
     std::vector<Prepared> repeated;
   };
@@ -127,6 +128,7 @@ class Engine final : private Machine {
   Status run_step(Prepared& prepared);
   Status repeat(Prepared& prepared);
   Status execute(Prepared& prepared);
+  Status fail_stray(const proto::Execute& step) const;
 
   [[nodiscard]] HostTensor tensor(std::uint32_t id) const override;
   [[nodiscard]] Communicator& communicator() override { return communicator_; }
@@ -134,12 +136,12 @@ class Engine final : private Machine {
   [[nodiscard]] std::uint64_t seed() const override { return options_.seed; }
   Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) override;
 
-  /// Whether the tensor may hold infinities where its maker was given some: constants, and what is
-  /// computed on the way, but nothing that is streamed in or updated in place.
+  /// Whether the tensor may hold infinities that come from its operator's inputs: true for
+  /// constants and intermediate results, false for tensors streamed in or updated in place.
   [[nodiscard]] bool may_be_infinite(std::uint32_t tensor) const;
 
-  /// Whether an operator with a result of that type was given infinities to pass on, or numbers
-  /// that are as good as one: the masks of attention.
+  /// Whether an operator with a result of that type has infinities to pass on, or numbers as good
+  /// as infinite, such as attention masks.
   [[nodiscard]] bool takes_extremes(const proto::Execute& step, DataType result) const;
 
   Status fail_not_finite(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;
@@ -156,8 +158,9 @@ class Engine final : private Machine {
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.
   Moment moment_;
+  std::optional<StrayIndex> stray_;  ///< Of the operator that ran last.
   StepObserver* observer_ = nullptr;
-  bool last_round_ = true;  ///< Of the repeated steps under way.
+  bool last_round_ = true;  ///< Whether this is the last round of the running repeat.
   proto::Cost device_cost_;
   WallSeconds wall_;
 };

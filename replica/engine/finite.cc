@@ -14,7 +14,7 @@ constexpr std::uint32_t kExponent32 = 0x7F800000U;
 constexpr std::uint16_t kExponent16 = 0x7C00U;
 constexpr Half kLargest16 = 0x7BFFU;
 
-/// Largest exponent field of `n` numbers.
+/// The largest exponent field of `n` numbers.
 POPRUN_SIMD std::uint32_t largest_exponent(const std::uint32_t* bits, std::int64_t n) {
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < n; ++i) {
@@ -76,7 +76,7 @@ std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const
 }
 
 bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result) {
-  // Without their signs, floats are in the order of their bits.
+  // Without their signs, floats compare like their bits.
   const auto n = static_cast<std::size_t>(type.elements());
   if (type.data == DataType::kF32) {
     const std::uint32_t largest = std::bit_cast<std::uint32_t>(

@@ -12,19 +12,18 @@ namespace poprun {
 
 inline constexpr std::string_view kInfinity = "infinity";
 
-/// An element that is no number.
+/// An element that is NaN or infinite.
 struct NotFinite {
   std::string_view what;  ///< "NaN" or kInfinity.
-  std::int64_t element;   ///< As the elements lie.
+  std::int64_t element;   ///< Index in storage order.
 };
 
-/// The first of a float tensor's elements that is NaN, or else the first that is infinite; integers
-/// are always finite. Cost: one read of the bytes, several elements at a time; more where it finds
-/// something.
+/// The first NaN in a float tensor, or else its first infinite element; integers are always finite.
+/// Cost: one read of the bytes, several elements at a time; more if it finds something.
 std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const std::byte> bytes);
 
-/// Whether an element is infinite, or no smaller than the largest finite number of its own type or
-/// of type `result`: what masks are made of, and what no sum brings back.
+/// Whether an element is infinite, or at least as large as the largest finite number of its own
+/// type or of type `result`. Masks are made of such numbers, and no sum makes them small again.
 bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result);
 
 }  // namespace poprun

@@ -120,7 +120,8 @@ Result<Attributes> parse_attributes(std::string_view text) {
                            ? std::nullopt
                            : parse_value(word.substr(equals + 1));
     if (!value) {
-      return fail(ErrorCode::kUsage, fmt::format("'{}' is no attribute, such as pad=[1,1]", word));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("'{}' is not an attribute such as pad=[1,1]", word));
     }
     attributes.set(std::string{word.substr(0, equals)}, *value);
   }

@@ -11,13 +11,13 @@
 
 namespace poprun {
 
-using Attribute = std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>,
-                               std::vector<double>>;
+using Attribute =
+    std::variant<std::int64_t, double, std::string, std::vector<std::int64_t>, std::vector<double>>;
 
 /// An operation's parameters by name, in name order.
 ///
-/// The getters require that the attribute is there and of that type: operators' shape faces check
-/// what comes from outside, everything later may rely on it.
+/// The getters require that the attribute exists and has that type. The operators' shape faces
+/// check what comes from outside; everything later may rely on them.
 class Attributes {
  public:
   Attributes() = default;
@@ -40,12 +40,12 @@ class Attributes {
   std::map<std::string, Attribute> values_;
 };
 
-/// `bound=0.5 pad=[1,1] rank=2 layout="nhwc" values=[0.5,2.0]`. Reals always have a point or
-/// exponent, with all their digits, so that parsing gives back the same value and type; but for a
-/// list without elements, which is one of integers.
+/// `bound=0.5 pad=[1,1] rank=2 layout="nhwc" values=[0.5,2.0]`. Reals always have a point or an
+/// exponent, and all their digits, so that parsing returns the same value and type. An empty list
+/// is always one of integers.
 std::string to_text(const Attributes& attributes);
 
-/// The inverse. Errors: kUsage, names the text at fault.
+/// The inverse. Errors: kUsage, quotes the faulty text.
 Result<Attributes> parse_attributes(std::string_view text);
 
 }  // namespace poprun

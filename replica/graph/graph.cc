@@ -28,7 +28,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-/// Parses `parse_graph`'s lines one by one.
+/// Parses the lines of `parse_graph` one by one.
 class Parser {
  public:
   Status line(std::string_view text) {
@@ -58,7 +58,7 @@ class Parser {
     }
     const std::string name{trim(text.substr(0, colon))};
     if (graph.has(name)) {
-      return fail(ErrorCode::kUsage, fmt::format("tensor '{}' stands twice", name));
+      return fail(ErrorCode::kUsage, fmt::format("tensor '{}' is defined twice", name));
     }
     POPRUN_ASSIGN(TensorType type, parse_type(trim(text.substr(colon + 3, space - colon - 3))));
     for (const Role role :
@@ -69,7 +69,7 @@ class Parser {
         return {};
       }
     }
-    return fail(ErrorCode::kUsage, fmt::format("'{}' is no role", text.substr(space + 1)));
+    return fail(ErrorCode::kUsage, fmt::format("'{}' is not a role", text.substr(space + 1)));
   }
 
   Status repeat(std::string_view count) {
@@ -79,7 +79,7 @@ class Parser {
     std::int64_t value = 0;
     for (const char c : count) {
       if (c < '0' || c > '9' || value > 1'000'000'000) {
-        return fail(ErrorCode::kUsage, fmt::format("'{}' is no repeat count", count));
+        return fail(ErrorCode::kUsage, fmt::format("'{}' is not a repeat count", count));
       }
       value = value * 10 + (c - '0');
     }
@@ -94,7 +94,7 @@ class Parser {
       return fail(ErrorCode::kUsage, "expected: OUTPUTS = KIND(INPUTS) ATTRIBUTES");
     }
     if (graph.functions.empty() || graph.functions.back().regions.empty()) {
-      return fail(ErrorCode::kUsage, "an operation before any function and repeat");
+      return fail(ErrorCode::kUsage, "operation before any function and repeat");
     }
     Operation parsed;
     const std::string_view head = text.substr(0, open);
@@ -117,7 +117,7 @@ class Parser {
       const std::size_t comma = list.find(',');
       const std::string_view name = trim(list.substr(0, comma));
       if (!graph.has(name)) {
-        return fail(ErrorCode::kUsage, fmt::format("no tensor is called '{}'", name));
+        return fail(ErrorCode::kUsage, fmt::format("there is no tensor '{}'", name));
       }
       found.push_back(graph.find(name));
       list = comma == std::string_view::npos ? std::string_view{} : list.substr(comma + 1);
@@ -126,7 +126,7 @@ class Parser {
   }
 };
 
-/// Checks one function's operations against what is written so far.
+/// Checks one function's operations against the tensors written so far.
 Status verify_function(const Graph& graph, const Function& function, std::set<TensorId>& written) {
   for (const Region& region : function.regions) {
     for (const Operation& operation : region.operations) {

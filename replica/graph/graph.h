@@ -15,18 +15,18 @@
 
 /// A job as data: tensors, and functions made of operations on them.
 ///
-/// Operations run in the order in which they stand. A tensor is written once, except by operations
-/// that name it both as input and output: those update it in place. Some operations compute
-/// (replica/ops), others are the machine's (replica/machine): host streams, exchanges between
-/// replicas, setting variables up.
+/// Operations run in the order listed. A tensor is written once, except by operations that name it
+/// as both input and output: those update it in place. Some operations compute (replica/ops),
+/// others are the machine's (replica/machine): host streams, exchanges between replicas,
+/// initialisation of variables.
 namespace poprun {
 
-/// What a tensor is for, in reports. Decides nothing about its life: liveness does.
+/// What a tensor is for, in reports. Does not determine its life: liveness does.
 enum class Role : std::uint8_t {
   kActivation,
   kParameter,
   kOptimizerState,
-  kBuffer,  ///< Kept beside the parameters and not trained: running statistics.
+  kBuffer,  ///< Saved with the parameters but not trained: running statistics.
   kGradient,
   kStream,
   kMetric,
@@ -37,7 +37,7 @@ struct Tensor {
   std::string name;  ///< Unique in the graph.
   TensorType type;
   Role role = Role::kActivation;
-  bool keeps_f32 = false;  ///< Stays float32 in a job of half precision.
+  bool keeps_f32 = false;  ///< Stays float32 in a half precision job.
 };
 
 struct Operation {
@@ -59,7 +59,7 @@ struct Function {
   std::vector<Region> regions;
 };
 
-/// A region of a function. Stays the same, since functions and regions are only ever appended.
+/// A region of a function. Stays valid, since functions and regions are only ever appended.
 struct Place {
   std::size_t function = 0;
   std::size_t region = 0;
@@ -67,23 +67,23 @@ struct Place {
 
 class Graph {
  public:
-  /// Appends a function with a region for each repeat count; gives their places.
+  /// Appends a function with one region per repeat count; returns their places.
   std::vector<Place> add_function(std::string name, const std::vector<std::int64_t>& repeats);
 
   [[nodiscard]] Region& at(Place place);
   [[nodiscard]] const Region& at(Place place) const;
 
-  /// Where variables are set up: the one region of function "load". Requires: there is one.
+  /// Where variables are initialised: the single region of function "load". Requires: it exists.
   [[nodiscard]] Place load() const;
 
   /// Requires: no other tensor has that name.
   TensorId add_tensor(Tensor tensor);
 
-  /// The tensor of that name, or nothing found: `has` tells. Requires `has(name)`.
+  /// The tensor with that name. Requires: `has(name)`.
   [[nodiscard]] TensorId find(std::string_view name) const;
   [[nodiscard]] bool has(std::string_view name) const;
 
-  /// True where a tensor's name begins like this.
+  /// True if some tensor's name begins with `beginning`.
   [[nodiscard]] bool has_below(std::string_view beginning) const;
 
   [[nodiscard]] const Tensor& tensor(TensorId id) const { return tensors_.at(index_of(id)); }
@@ -93,7 +93,7 @@ class Graph {
   void set_data_type(TensorId id, DataType data) { tensors_.at(index_of(id)).type.data = data; }
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
 
-  /// What the tensors take together.
+  /// The total size of the tensors.
   [[nodiscard]] Bytes bytes(const std::vector<TensorId>& ids) const;
 
   std::vector<Function> functions;
@@ -108,7 +108,7 @@ class Graph {
 /// Errors: kBug, names function, operation and tensor.
 Status verify_graph(const Graph& graph);
 
-/// One line a tensor and an operation:
+/// One line per tensor and operation:
 ///
 ///   tensor w : f32[4,3] parameter       with keeps_f32: `parameter keeps-f32`
 ///   function train
@@ -116,7 +116,8 @@ Status verify_graph(const Graph& graph);
 ///   y = linear(x, w) bias=0
 std::string to_text(const Graph& graph);
 
-/// The inverse, with comments from # to the end of a line; checks syntax and names, not operators.
+/// The inverse. Allows comments from # to the end of a line; checks syntax and names, not
+/// operators.
 /// Errors: kUsage, with the line.
 Result<Graph> parse_graph(std::string_view text);
 

@@ -77,7 +77,7 @@ std::string to_text(const TensorType& type) {
 
 Result<TensorType> parse_type(std::string_view text) {
   const auto bad = [&] {
-    return fail(ErrorCode::kUsage, fmt::format("'{}' is no tensor type, such as f32[2,3]", text));
+    return fail(ErrorCode::kUsage, fmt::format("'{}' is not a tensor type such as f32[2,3]", text));
   };
   TensorType type;
   std::string_view rest = text;

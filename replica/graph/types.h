@@ -24,7 +24,7 @@ std::string_view element_name(DataType type);
 /// either layout.
 enum class Layout : std::uint8_t {
   kRowMajor,      ///< Last dimension fastest.
-  kChannelsLast,  ///< Rank 4 only: stored as [N, H, W, C]. What convolutions compute in.
+  kChannelsLast,  ///< Rank 4 only: stored as [N, H, W, C]. Convolutions compute in it.
 };
 
 using Shape = std::vector<std::int64_t>;
@@ -42,10 +42,10 @@ struct TensorType {
 /// `f32[16,32,28,28]{nhwc}`; row-major types have no suffix, scalars are `f32[]`.
 std::string to_text(const TensorType& type);
 
-/// The inverse. Errors: kUsage, names the text.
+/// The inverse. Errors: kUsage, quotes the text.
 Result<TensorType> parse_type(std::string_view text);
 
-/// A tensor's elements in row-major order: `bytes` themselves, or a copy in `storage`.
+/// A tensor's elements in row-major order: `bytes` itself, or a copy in `storage`.
 std::span<const std::byte> row_major(const TensorType& type, std::span<const std::byte> bytes,
                                      std::vector<std::byte>& storage);
 

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "replica/base/error.h"
+#include "replica/base/free_memory.h"
 #include "replica/base/units.h"
 #include "replica/program/program.h"
 
@@ -13,23 +13,13 @@
 /// step, without a word. A file system in memory that is too small does the same to Open MPI.
 namespace poprun {
 
-struct HostMemory {
-  Bytes free;
-  std::string source;  ///< Who says so: "MemAvailable and SwapFree of /proc/meminfo".
-};
-
-/// What this process may still take: the least of what the machine has and what the control groups
-/// (version 1 or 2) leave, file caches that can be dropped counted as free. Nothing where none of
-/// them tells. `root` is where proc and sys are, for tests.
-std::optional<HostMemory> free_memory(const std::string& root = "");
-
 /// What a replica touches of its arenas at least.
 Bytes memory_touched(const Program& program);
 
 /// Errors
 ///   kHostResources  `replicas` replicas on `host` need more than there is; names both, also as
 ///                   facts, and the remedy.
-Status check_host_memory(const HostMemory& memory, const std::string& host, std::uint32_t replicas,
+Status check_host_memory(const FreeMemory& memory, const std::string& host, std::uint32_t replicas,
                          Bytes each);
 
 /// Whether `folder` has room for what Open MPI touches there while `processes` processes find one

@@ -1,10 +1,9 @@
 #include "replica/instance/host_weights.h"
 
 #include <bit>
+#include <cstdint>
 #include <cstring>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <vector>
 
 #include "replica/base/half.h"
 #include "replica/program/host_contract.h"
@@ -13,61 +12,68 @@ namespace poprun {
 namespace {
 
 template <typename Stored, typename Convert>
-void append(std::string_view data, std::string& floats, Convert convert) {
+std::string converted(std::string_view data, Convert convert) {
+  std::string floats;
+  floats.reserve(data.size() / sizeof(Stored) * sizeof(float));
   for (std::size_t i = 0; i + sizeof(Stored) <= data.size(); i += sizeof(Stored)) {
     Stored stored{};
     std::memcpy(&stored, data.data() + i, sizeof(stored));
     const float value = convert(stored);
     floats.append(reinterpret_cast<const char*>(&value), sizeof(value));  // NOLINT: its bytes.
   }
+  return floats;
 }
 
 }  // namespace
 
-Status append_as_f32(std::string_view name, std::string_view type, std::string_view data,
-                     std::string& floats) {
+std::string as_f32(std::string_view type, std::string_view data) {
   if (type == "f32") {
-    floats += data;
-  } else if (type == "f16") {
-    append<Half>(data, floats, to_float);
-  } else if (type == "bf16") {
-    append<std::uint16_t>(data, floats, [](std::uint16_t bits) {
-      return std::bit_cast<float>(std::uint32_t{bits} << 16U);
-    });
-  } else if (type == "f64") {
-    append<double>(data, floats, [](double value) { return static_cast<float>(value); });
-  } else {
-    return fail(ErrorCode::kData,
-                fmt::format("model.initial-weights: '{}' has elements of type {}; weights are F32, "
-                            "F16, BF16 or F64",
-                            name, type));
+    return std::string{data};
   }
-  return {};
+  if (type == "f16") {
+    return converted<Half>(data, to_float);
+  }
+  if (type == "bf16") {
+    return converted<std::uint16_t>(
+        data, [](std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16U); });
+  }
+  POPRUN_CHECK(type == "f64");
+  return converted<double>(data, [](double value) { return static_cast<float>(value); });
 }
 
-Status check_initial_weights(const Program& program,
-                             const std::map<std::string, Shape, std::less<>>& file,
-                             bool model_has_weights) {
+WeightsPolicy weights_policy(const proto::RunConfig& config) {
+  return {.model_has_weights = !config.model().onnx().empty(),
+          .partial = config.model().initial_weights_partial()};
+}
+
+Result<WeightMatch> match_initial_weights(const Program& program, const FileTensors& file,
+                                          const WeightsPolicy& policy) {
+  std::vector<WantedWeight> wanted;
   for (const proto::Step& step : find_function(program, name_of(JobFunction::kLoad))->steps()) {
     if (!step.has_stream_in()) {
       continue;
     }
     for (const std::uint32_t id : step.stream_in().tensors()) {
       const proto::Tensor& tensor = program.tensors(static_cast<int>(id));
-      POPRUN_ASSIGN(const TensorType type, parse_type(tensor.type()));
-      const auto found = file.find(tensor.name());
-      const bool fits = found == file.end() ? model_has_weights : found->second == type.shape;
-      if (!fits) {
-        return fail(
-            ErrorCode::kData,
-            fmt::format("model.initial-weights: the model needs '{}' [{}], the file has {}",
-                        tensor.name(), fmt::join(type.shape, ","),
-                        found == file.end() ? "none of that name"
-                                            : fmt::format("[{}]", fmt::join(found->second, ","))));
+      if (tensor.role() != proto::ROLE_CONSTANT) {
+        POPRUN_ASSIGN(const TensorType type, parse_type(tensor.type()));
+        wanted.push_back({tensor.name(), type.shape});
       }
     }
   }
-  return {};
+  return match_weights(
+      wanted, file,
+      {.may_lack = policy.model_has_weights || policy.partial,
+       .otherwise = policy.model_has_weights ? "values of the ONNX file" : "initialisation"});
+}
+
+HostWeights weights_from(const FileTensors& file, const WeightMatch& match) {
+  HostWeights weights;
+  for (const auto& [weight, name] : match.sources) {
+    const auto& tensor = file.find(name)->second;
+    weights[weight] = as_f32(tensor.type, tensor.data);
+  }
+  return weights;
 }
 
 }  // namespace poprun

@@ -1,27 +1,34 @@
 #pragma once
 
-#include <functional>
-#include <map>
 #include <string>
 #include <string_view>
 
+#include "proto/run_config.pb.h"
 #include "replica/base/error.h"
-#include "replica/graph/types.h"
+#include "replica/instance/weight_names.h"
+#include "replica/loops/host_streams.h"
 #include "replica/program/program.h"
 
+/// The file of initial weights, as the Program takes it.
 namespace poprun {
 
-/// Appends the numbers in `data`, of the tensor `name` and its type ("f32", "f16", "bf16" or
-/// "f64"), to `floats` as float32 bytes. The first three keep their values.
-/// Errors: kData, another type, by name.
-Status append_as_f32(std::string_view name, std::string_view type, std::string_view data,
-                     std::string& floats);
+struct WeightsPolicy {
+  bool model_has_weights = false;  ///< An ONNX model: what the file lacks has the model's values.
+  bool partial = false;            ///< What the file lacks keeps its initialisation.
+};
+WeightsPolicy weights_policy(const proto::RunConfig& config);
 
-/// Whether the file of initial weights, given by its tensors' shapes, has what the Program reads
-/// from the host; where the model has weights of its own, it need not have all.
-/// Errors: kData, a tensor that is missing or has another shape.
-Status check_initial_weights(const Program& program,
-                             const std::map<std::string, Shape, std::less<>>& file,
-                             bool model_has_weights);
+/// Which of the file's tensors each weight has that the Program reads from the host.
+/// Errors: those of match_weights.
+Result<WeightMatch> match_initial_weights(const Program& program, const FileTensors& file,
+                                          const WeightsPolicy& policy);
+
+/// The matched weights as float32 bytes, by the model's names.
+/// Requires: the file's data, and a match of it.
+HostWeights weights_from(const FileTensors& file, const WeightMatch& match);
+
+/// The numbers in `data`, of the type ("f32", "f16", "bf16" or "f64"), as float32 bytes. The first
+/// three keep their values.
+std::string as_f32(std::string_view type, std::string_view data);
 
 }  // namespace poprun

@@ -13,6 +13,7 @@
 #include "replica/compiler/placement/out_of_memory.h"
 #include "replica/instance/host_weights.h"
 #include "replica/instance/job.h"
+#include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
 #include "replica/models/model.h"
 
@@ -104,17 +105,19 @@ Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelC
   return onnx_import::JobModel::parse(model.onnx(), bytes, model.loss());
 }
 
-Status check_weights_of(const proto::CompileQuestion& job, const Program& program) {
+/// Of the file of initial weights, where the configuration names one.
+Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program) {
   if (job.config().model().initial_weights().empty()) {
-    return {};
+    return WeightMatch{};
   }
-  std::map<std::string, Shape, std::less<>> shapes;
+  FileTensors file;
   for (const proto::TensorDescription& tensor : job.initial_weights()) {
-    std::string nothing;
-    POPRUN_TRY(append_as_f32(tensor.name(), tensor.type(), "", nothing));
-    shapes[tensor.name()].assign(tensor.shape().begin(), tensor.shape().end());
+    FileTensor& known = file[tensor.name()];
+    known.type = tensor.type();
+    known.shape.assign(tensor.shape().begin(), tensor.shape().end());
+    known.digest = tensor.digest();
   }
-  return check_initial_weights(program, shapes, !job.config().model().onnx().empty());
+  return match_initial_weights(program, file, weights_policy(job.config()));
 }
 
 void add_row(std::string& text, std::string_view name, const std::string& value) {
@@ -128,7 +131,7 @@ void describe_memory(const Program& program, std::string& text) {
             fmt::format("{} peak of {}, {} always live, planned", mebibytes_text(memory.peak()),
                         mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live())));
     if (memory.peak() > 0) {
-      add_row(text, "  most is live", "at " + worst_place(program, ipu));
+      add_row(text, "  peak", "at " + worst_place(program, ipu));
     }
   }
 }
@@ -152,9 +155,14 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   text += "# compiled\n";
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));
-  POPRUN_TRY(check_fits(program, options.micro_batch_size));
+  POPRUN_TRY(check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); }));
   POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
-  POPRUN_TRY(check_weights_of(job, program));
+  POPRUN_ASSIGN(const WeightMatch weights, match_weights_of(job, program));
+  if (!weights.absent.empty() && !weights_policy(config).model_has_weights) {
+    options.initialised_here = weights.absent;
+    options.after_pass = nullptr;
+    POPRUN_ASSIGN(program, plan_program(options));
+  }
   if (!config.inference()) {
     POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
     POPRUN_TRY(plan_dumps(program, training.dumps, training.total_steps));
@@ -172,6 +180,9 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
                   grouped(std::llround(shape.samples_per_step() / shape.device_step_seconds())),
                   program.device().name()));
   for (const std::string& note : program.notes()) {
+    row("note", note);
+  }
+  for (const std::string& note : weights.notes) {
     row("note", note);
   }
   return {};
@@ -212,11 +223,11 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   if (arguments.size() == 1 && arguments[0] == "--list-models") {
     return list_models();
   }
-  return {"",
-          fail(ErrorCode::kUsage,
-               fmt::format("'{}' is no question for poprun-emu-replica; there are: --list-models, "
-                           "--compile, --check-model",
-                           fmt::join(arguments, " ")))};
+  return {"", fail(ErrorCode::kUsage,
+                   fmt::format(
+                       "'{}' is not a question to poprun-emu-replica; available: --list-models, "
+                       "--compile, --check-model",
+                       fmt::join(arguments, " ")))};
 }
 
 }  // namespace poprun

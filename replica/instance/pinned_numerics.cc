@@ -18,9 +18,9 @@ constexpr const char* kDropped = "POPRUN_EMU_DROPPED";
 /// `OMP_NUM_THREADS=1` is what the launcher sets and nothing to drop.
 bool moves_bits(std::string_view variable) {
   constexpr std::array<std::string_view, 3> kFamilies = {"OMP_", "GOMP_", "KMP_"};
-  constexpr std::array<std::string_view, 5> kNames = {
+  constexpr std::array<std::string_view, 4> kNames = {
       "ONEDNN_DEFAULT_FPMATH_MODE=", "DNNL_DEFAULT_FPMATH_MODE=", "ONEDNN_CPU_ISA_HINTS=",
-      "DNNL_CPU_ISA_HINTS=", "GLIBC_TUNABLES="};
+      "DNNL_CPU_ISA_HINTS="};
   const auto begins = [variable](std::string_view name) { return variable.starts_with(name); };
   return variable != "OMP_NUM_THREADS=1" &&
          (std::ranges::any_of(kFamilies, begins) || std::ranges::any_of(kNames, begins));

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include "replica/base/nearest.h"
 
 namespace poprun {
 namespace {
@@ -51,8 +52,8 @@ Result<LearningRate> LearningRate::make(const ScheduleOptions& options) {
       names.push_back(name);
     }
     return fail(ErrorCode::kUsage,
-                fmt::format("training.schedule: no schedule is called '{}'; there are: {}",
-                            options.schedule, fmt::join(names, ", ")));
+                fmt::format("training.schedule: no schedule is called '{}'; {}", options.schedule,
+                            suggestion(options.schedule, names)));
   }
   if (options.schedule == "step" && options.decay_every == 0) {
     return fail(ErrorCode::kUsage,

@@ -102,9 +102,9 @@ Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTens
   if (found.empty()) {
     return fail(ErrorCode::kUsage,
                 fmt::format("report.dump-tensors: no tensor of a training step of {} matches '{}'; "
-                            "near are: {}",
+                            "did you mean {}?",
                             program.model(), request.pattern,
-                            fmt::join(nearest_names(program, uses, request.pattern), ", ")));
+                            fmt::join(nearest_names(program, uses, request.pattern), " or ")));
   }
   return found;
 }

@@ -17,7 +17,7 @@ struct Spelling {
   const char* text;
 };
 
-/// How graphs and Programs write a reduction.
+/// How graphs and Programs spell a reduction.
 constexpr std::array<Spelling, 3> kSpellings = {
     {{Reduction::kSum, "sum"}, {Reduction::kMean, "mean"}, {Reduction::kMax, "max"}}};
 
@@ -26,7 +26,7 @@ std::optional<Reduction> parse_reduction(std::string_view text) {
   return found == kSpellings.end() ? std::nullopt : std::optional(found->reduction);
 }
 
-/// What is summed over replicas as what; nothing for types that have no sum.
+/// The element type in which replicas exchange a tensor; none if it cannot be summed.
 std::optional<ElementType> element_type_of(DataType type) {
   switch (type) {
     case DataType::kF32:
@@ -86,7 +86,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   for (const TensorId id : operation.inputs) {
     if (!element_type_of(graph.tensor(id).type.data)) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("all_reduce of '{}': {} has no sum", graph.tensor(id).name,
+                  fmt::format("all_reduce of '{}': cannot sum {}", graph.tensor(id).name,
                               to_text(graph.tensor(id).type)));
     }
   }
@@ -121,17 +121,18 @@ StepTensors tensors(const proto::Step& step) {
 Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machine) {
   const std::optional<Reduction> reduction = parse_reduction(step.all_reduce().reduction());
   if (!reduction) {
-    return fail(ErrorCode::kBug, fmt::format("the Program reduces by '{}', which does not exist",
-                                             step.all_reduce().reduction()));
+    return fail(ErrorCode::kBug,
+                fmt::format("the Program names the reduction '{}', which does not exist",
+                            step.all_reduce().reduction()));
   }
   std::vector<Buffer> buffers;
   for (const std::uint32_t id : step.all_reduce().tensors()) {
     const HostTensor tensor = machine.tensor(id);
     const std::optional<ElementType> type = element_type_of(tensor.type.data);
     if (!type) {
-      return fail(
-          ErrorCode::kBug,
-          fmt::format("the Program reduces '{}' over replicas, which has no sum", tensor.name));
+      return fail(ErrorCode::kBug,
+                  fmt::format("the Program reduces '{}' over replicas, which cannot be summed",
+                              tensor.name));
     }
     buffers.push_back({*type, tensor.bytes, tensor.name});
   }

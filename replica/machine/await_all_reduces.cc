@@ -35,7 +35,7 @@ Status verify(const Graph& /*graph*/, const Operation& operation) {
   return {};
 }
 
-/// None of its own: what is left of the reductions by then is the timeline's to find.
+/// No time of its own: the timeline works out how much of the reductions is left.
 DeviceTime time(const Device& /*device*/, const ReplicaSystem& /*system*/, const Graph& /*graph*/,
                 const Operation& /*operation*/) {
   return {};

@@ -10,7 +10,7 @@
 
 namespace poprun {
 
-/// One tensor as the host sees it while a stream operation runs.
+/// A tensor as the host sees it while a stream operation runs.
 struct HostTensor {
   std::string_view name;
   const TensorType& type;

@@ -25,7 +25,7 @@ constexpr std::array<Spelling, 3> kSpellings = {{{Distribution::kConstant, "cons
                                                  {Distribution::kUniform, "uniform"},
                                                  {Distribution::kNormal, "normal"}}};
 
-/// The distribution that an operation's one attribute names, with a real number.
+/// The distribution named by the operation's single attribute, with its real value.
 std::optional<Initialiser> initialiser_of(const Attributes& attributes) {
   for (const auto& [distribution, name] : kSpellings) {
     const auto found = attributes.values().find(name);
@@ -38,7 +38,7 @@ std::optional<Initialiser> initialiser_of(const Attributes& attributes) {
   return std::nullopt;
 }
 
-/// Four normal numbers of deviation 1 from four uniform words (Box and Muller, "A note on the
+/// Four normal numbers with deviation 1 from four uniform words (Box and Muller, "A note on the
 /// generation of random normal deviates", 1958), in double.
 std::array<float, 4> normal_floats(const std::array<std::uint32_t, 4>& words) {
   std::array<float, 4> values{};
@@ -113,20 +113,22 @@ class InitialiseAction final : public Action {
 
 Status verify(const Graph& graph, const Operation& operation) {
   if (!operation.inputs.empty() || operation.outputs.size() != 1) {
-    return fail(ErrorCode::kUsage, "initialise takes no tensor and sets up one");
+    return fail(ErrorCode::kUsage, "initialise takes no input and has exactly one output");
   }
   const Tensor& tensor = graph.tensor(operation.outputs[0]);
   if (tensor.type.data == DataType::kU8) {
-    return fail(ErrorCode::kUsage, fmt::format("initialise sets up numbers; '{}' is {}",
-                                               tensor.name, to_text(tensor.type)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("initialise sets f32, f16 and i32 tensors; '{}' is {}", tensor.name,
+                            to_text(tensor.type)));
   }
   const std::optional<Initialiser> initialiser = initialiser_of(operation.attributes);
   const bool random = initialiser && initialiser->distribution != Distribution::kConstant;
   if (!initialiser || (random && tensor.type.data == DataType::kI32)) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("initialise of '{}' takes one of constant, uniform and normal, a real "
-                            "number, and of integers only constant; it has: {}",
-                            tensor.name, to_text(operation.attributes)));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("initialise of '{}' takes one of constant, uniform or normal, with a real "
+                    "number, and only constant for integers; it has: {}",
+                    tensor.name, to_text(operation.attributes)));
   }
   return {};
 }

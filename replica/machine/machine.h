@@ -14,23 +14,22 @@
 #include "replica/machine/host_io.h"
 #include "replica/ports/communicator.h"
 
-/// What a replica does beside computing: streams to and from the host, exchanges between replicas,
-/// setting variables up. One file of this folder is one machine operation with all its faces. To
-/// add one is to add a file, its value in operations.h and its message in proto/program.proto.
+/// What a replica does besides computing: streams to and from the host, exchanges between replicas,
+/// initialisation of variables. Each file of this folder is one machine operation with all its
+/// faces. To add one, add a file, its value in operations.h and its message in proto/program.proto.
 ///
-/// So a machine operation is written in three ways, and its file knows all of them: as a value
-/// (`AllReduce`), as an operation of a graph (`a = all_reduce(a) reduction="mean"`), and as a step
-/// of a Program.
+/// A machine operation has three forms, and its file knows all of them: a value (`AllReduce`), an
+/// operation of a graph (`a = all_reduce(a) reduction="mean"`) and a step of a Program.
 namespace poprun {
 
-/// What the operations of one replica run over.
+/// The system on which one replica's operations run.
 struct ReplicaSystem {
   std::int64_t replicas = 1;
   std::int64_t ipus_per_replica = 1;
 };
 
-/// What a step names, by index into the Program's tensors. What is exchanged is both read and
-/// written, and its value is the replicas' from the step on that ends the exchange.
+/// The tensors that a step names, as indices into the Program's tensors. Exchanged tensors are both
+/// read and written; they hold the exchanged value from the step that ends the exchange on.
 struct StepTensors {
   std::vector<std::uint32_t> reads = {};
   std::vector<std::uint32_t> writes = {};
@@ -46,19 +45,19 @@ class Machine {
   Machine& operator=(const Machine&) = delete;
   virtual ~Machine() = default;
 
-  /// A tensor's name, type and bytes, which stay where they are for the life of the machine.
+  /// A tensor's name, type and bytes. The bytes do not move during the life of the machine.
   [[nodiscard]] virtual HostTensor tensor(std::uint32_t id) const = 0;
   [[nodiscard]] virtual Communicator& communicator() = 0;
   [[nodiscard]] virtual HostIo& host() = 0;
   [[nodiscard]] virtual std::uint64_t seed() const = 0;
 
-  /// Errors: kData, the first of the tensors that is not finite and must be; `use` says who reads.
+  /// Errors: kData for the first tensor that must be finite and is not; `use` says who reads it.
   virtual Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) = 0;
 };
 
 enum class Waiting : std::uint8_t { kForReplicas, kForHost };
 
-/// A machine operation's step, prepared once and run every time.
+/// A machine operation's step, prepared once and run many times.
 class Action {
  public:
   Action() = default;
@@ -68,44 +67,44 @@ class Action {
 
   virtual Status run() = 0;
 
-  /// What the replica does meanwhile, for its heartbeat: "all-reduce of 8 tensors". Empty where it
+  /// What the replica is doing meanwhile, for its heartbeat: "all-reduce of 8 tensors". Empty if it
   /// waits for nobody.
   [[nodiscard]] virtual std::string activity() const = 0;
 };
 
 /// A machine operation with its faces.
 struct MachineOperation {
-  std::string_view kind;                ///< In graphs.
-  proto::Step::KindCase step;           ///< In Programs.
+  std::string_view kind;                ///< Its name in graphs.
+  proto::Step::KindCase step;           ///< Its step in Programs.
   Waiting waiting = Waiting::kForHost;  ///< What its wall time counts as.
 
-  /// Checks operands and attributes of one use. Errors: kUsage, what is wrong with which.
+  /// Checks operands and attributes of one use. Errors: kUsage, says which is wrong and why.
   Status (*verify)(const Graph&, const Operation&) = nullptr;
 
-  /// Device time of one execution by itself.
+  /// Device time of one execution on its own.
   DeviceTime (*time)(const Device&, const ReplicaSystem&, const Graph&, const Operation&) = nullptr;
 
-  /// Fills in everything of the step that is its own: not number, cost and releases.
+  /// Fills in the step, except for number, cost and releases.
   /// Requires: `verify` holds.
   void (*lower)(const Operation&, proto::Step&) = nullptr;
 
   StepTensors (*tensors)(const proto::Step&) = nullptr;
 
-  /// Errors: kBug, the step asks for what cannot be done.
+  /// Errors: kBug if the step asks for something impossible.
   Result<std::unique_ptr<Action>> (*prepare)(const proto::Step&, Machine&) = nullptr;
 };
 
-/// What a step itself names: also of one that executes an operator; those inside a repeat are its
-/// steps'.
+/// The tensors that a step itself names, including one that executes an operator. For a repeat,
+/// none: its inner steps name theirs.
 StepTensors tensors_of(const proto::Step& step);
 
 /// Every machine operation, sorted by kind.
 const std::vector<MachineOperation>& all_machine_operations();
 
-/// The machine operation of that kind, or null: then an operator of replica/ops may have it.
+/// The machine operation of that kind, or null, in which case it may be an operator of replica/ops.
 const MachineOperation* find_machine_operation(std::string_view kind);
 
-/// The machine operation of a Program's step, or null where it executes an operator or repeats.
+/// The machine operation of a Program's step, or null if the step executes an operator or repeats.
 const MachineOperation* find_machine_operation(const proto::Step& step);
 
 }  // namespace poprun

@@ -8,8 +8,8 @@
 #include "replica/graph/graph.h"
 #include "replica/ports/communicator.h"
 
-/// The machine's operations as values: what builds and rewrites graphs makes and looks for these.
-/// `operation()` is how one stands in a graph.
+/// The machine's operations as values, which code that builds and rewrites graphs creates and looks
+/// for. `operation()` returns the graph form.
 namespace poprun {
 
 enum class Distribution : std::uint8_t {
@@ -18,14 +18,14 @@ enum class Distribution : std::uint8_t {
   kNormal,    ///< Mean 0; the value is the standard deviation.
 };
 
-/// How a variable's elements are set before the first step. Random element i is a pure function of
-/// (job seed, tensor name, i).
+/// How a variable's elements are initialised before the first step. Random element i is a pure
+/// function of (job seed, tensor name, i).
 struct Initialiser {
   Distribution distribution = Distribution::kConstant;
   double value = 0;
 };
 
-/// `w = initialise() uniform=0.1`: the host sets a tensor up.
+/// `w = initialise() uniform=0.1`: initialises a tensor before the first step.
 struct Initialise {
   TensorId tensor;
   Initialiser initialiser;
@@ -52,7 +52,7 @@ struct StreamOut {
 };
 
 /// `a, b = all_reduce(a, b) reduction="mean"`: every tensor becomes its reduction over all
-/// replicas, in place, in one exchange. With `background=1` it only begins, and an AwaitAllReduces
+/// replicas, in place, in one exchange. With `background=1` it only begins; an AwaitAllReduces then
 /// names the same tensors before anything else does.
 struct AllReduce {
   Reduction reduction = Reduction::kSum;
@@ -61,12 +61,12 @@ struct AllReduce {
 
   [[nodiscard]] Operation operation() const;
 
-  /// The all-reduce that an operation is, if it is one. Requires: its `verify` face holds.
+  /// The operation as an AllReduce, if it is one. Requires: its `verify` face holds.
   static std::optional<AllReduce> from(const Operation& operation);
 };
 
-/// `a, b = await_all_reduces(a, b)`: waits until every all-reduce in the background is done. The
-/// tensors are those that they reduce.
+/// `a, b = await_all_reduces(a, b)`: waits until every background all-reduce is done. The tensors
+/// are those being reduced.
 struct AwaitAllReduces {
   std::vector<TensorId> tensors;
 

@@ -7,7 +7,7 @@
 
 #include "replica/graph/graph.h"
 
-/// A step's list of tensors, from a graph's operation and back.
+/// Converts between the tensor lists of steps and of graph operations.
 namespace poprun {
 
 inline void add_tensors(const std::vector<TensorId>& ids,

@@ -10,7 +10,7 @@
 #include "replica/machine/machine.h"
 #include "replica/machine/step_tensors.h"
 
-/// What stream_in and stream_out share.
+/// Code shared by stream_in and stream_out.
 namespace poprun {
 
 inline Status verify_stream(const Operation& operation) {

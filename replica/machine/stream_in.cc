@@ -30,7 +30,7 @@ class StreamInAction final : public Action {
 
 Status verify(const Graph& /*graph*/, const Operation& operation) {
   if (!operation.inputs.empty() || operation.outputs.empty()) {
-    return fail(ErrorCode::kUsage, "stream_in takes no tensor and writes at least one");
+    return fail(ErrorCode::kUsage, "stream_in takes no input and has at least one output");
   }
   return verify_stream(operation);
 }

@@ -35,7 +35,7 @@ class StreamOutAction final : public Action {
 
 Status verify(const Graph& /*graph*/, const Operation& operation) {
   if (!operation.outputs.empty() || operation.inputs.empty()) {
-    return fail(ErrorCode::kUsage, "stream_out takes at least one tensor and writes none");
+    return fail(ErrorCode::kUsage, "stream_out takes at least one input and has no output");
   }
   return verify_stream(operation);
 }

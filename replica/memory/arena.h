@@ -8,9 +8,9 @@
 
 namespace poprun {
 
-/// One IPU's In-Processor Memory: exactly the device's bytes, of which only touched pages cost this
-/// machine anything. Whoever gives the bytes (a Communicator, so that peers can read them) keeps
-/// them alive.
+/// One IPU's In-Processor Memory: exactly as many bytes as the device has. Only touched pages cost
+/// this machine anything. The provider of the bytes (a Communicator, so that peers can read them)
+/// keeps them alive.
 class Arena {
  public:
   explicit Arena(std::span<std::byte> bytes) : bytes_(bytes) {}
@@ -26,7 +26,7 @@ class Arena {
   /// The largest `end` ever in use.
   [[nodiscard]] Bytes high_water() const { return high_water_; }
 
-  /// Fills bytes with 0xFF: NaN to every float that reads them.
+  /// Fills bytes with 0xFF, which is NaN in every float format.
   void poison(Bytes offset, Bytes size) const;
 
  private:

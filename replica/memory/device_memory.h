@@ -9,28 +9,28 @@
 
 namespace poprun {
 
-/// The memories of one replica's IPUs as its Program uses them: which bytes are in use when, by the
-/// tensors' placements. Who reads or writes a tensor asks HostImages for its bytes.
+/// The memories of one replica's IPUs: which bytes are in use when, according to the tensors'
+/// placements. To read or write a tensor, ask HostImages for its bytes.
 class DeviceMemory {
  public:
   /// `arenas[i]` is the memory of IPU i; the Program must outlive this.
   DeviceMemory(const Program& program, std::vector<Arena> arenas)
       : program_(program), arenas_(std::move(arenas)) {}
 
-  /// By IPU: end of the highest of these tensors.
+  /// By IPU: the end of the highest of a set of tensors.
   using Reach = std::vector<Bytes>;
   [[nodiscard]] Reach reach_of(std::span<const std::uint32_t> tensors) const;
 
-  /// Notes that memory is in use so far.
+  /// Notes that memory is in use up to there.
   void use(const Reach& reach);
 
   /// Fills a tensor's bytes with NaN.
   void poison(std::uint32_t tensor) const;
 
-  /// Fills everything that the plan ever uses with NaN.
+  /// Fills all memory that the plan ever uses with NaN.
   void poison_planned() const;
 
-  /// The highest byte ever in use, by IPU.
+  /// By IPU: the end of the highest byte ever in use.
   [[nodiscard]] std::vector<Bytes> high_water() const;
 
   [[nodiscard]] const std::vector<Arena>& arenas() const { return arenas_; }

@@ -10,18 +10,19 @@
 
 namespace poprun {
 
-/// Which bytes of this machine hold a tensor for kernels, host and peers: its image, all elements
-/// in one piece. Where the tensor lies on the device is its Placement, and DeviceMemory's concern.
+/// Which bytes of this machine hold a tensor for kernels, host and peers: its image, with all
+/// elements in one piece. Where the tensor lies on the device is its Placement, which DeviceMemory
+/// handles.
 ///
-/// An image is the tensor's own place in its IPU's arena, so that law 2 is executed and not only
-/// planned: two tensors that the plan lets share bytes do overwrite each other.
+/// An image is the tensor's own place in its IPU's arena, so that law 2 is executed and not just
+/// planned: tensors that share bytes in the plan really do overwrite each other.
 class HostImages {
  public:
   /// Both must outlive this. `arenas[i]` is the memory of IPU i.
   HostImages(const Program& program, const std::vector<Arena>& arenas)
       : program_(program), arenas_(arenas) {}
 
-  /// Stays where it is. Requires: a step of the Program names the tensor.
+  /// The image of a tensor; it never moves. Requires: a step of the Program names the tensor.
   [[nodiscard]] std::span<std::byte> of(std::uint32_t tensor) const;
 
  private:

@@ -5,20 +5,22 @@
 #include "replica/models/model.h"
 
 /// BERT (Devlin et al., 2018) with its pretraining heads, masked language model and next sentence,
-/// with the parameter names and shapes of Hugging Face's BertForPreTraining. The decoder is the
-/// word embedding. Dropout where Hugging Face has it, of one rate; every token sees every other.
+/// and the parameter names and shapes of Hugging Face's BertForPreTraining. The decoder is tied to
+/// the word embedding. Dropout is where Hugging Face has it, with a single rate; every token sees
+/// every other.
 ///
 ///   tokens i32[B,T]
-///   labels i32[B,M]           what the masks hide; outside the vocabulary, as -1: does not count
-///   positions i32[B,M]        where the masks stand; without it M = T, a label for every token,
-///                             and attention_mask must be there
+///   labels i32[B,M]           the masked tokens; ids outside the vocabulary, such as -1, do not
+///                             count
+///   positions i32[B,M]        positions of the masks; without it M = T, a label for every token,
+///                             and attention_mask is required
 ///   segments i32[B,T]         0 or 1; without it all are 0
-///   attention_mask i32[B,T]   nobody sees tokens where it is 0; without it all are seen
-///   next_sentence i32[B]      0 or 1; -1: does not count; without it there is no such head, as in
+///   attention_mask i32[B,T]   tokens where it is 0 are hidden; without it none are
+///   next_sentence i32[B]      0 or 1; -1 does not count; without it there is no such head, as in
 ///                             Hugging Face's BertForMaskedLM
 ///
-/// The loss is the sum of both heads' means; correct, count and prediction are those of
-/// the masks.
+/// The loss is the sum of both heads' means; correct, count and prediction are those of the masked
+/// tokens.
 namespace poprun {
 namespace {
 
@@ -26,7 +28,7 @@ constexpr double kEpsilon = 1e-12;
 
 using Sizes = layers::TransformerSizes;
 
-/// The sum of three embeddings, normalised: [B,T,H].
+/// The normalised sum of three embeddings: [B,T,H].
 TensorId embeddings(Builder& builder, const Sizes& m, TensorId words, TensorId tokens,
                     const ModelInputs& inputs) {
   const std::string name = "bert.embeddings";
@@ -35,7 +37,7 @@ TensorId embeddings(Builder& builder, const Sizes& m, TensorId words, TensorId t
                                                   m.sequence_length, m.hidden);
   const TensorId types =
       layers::embedding_table(builder, name + ".token_type_embeddings.weight", 2, m.hidden);
-  // Where all tokens are of segment 0, its row goes to each of them.
+  // If all tokens belong to segment 0, each of them gets its row.
   const std::string typed = name + ".token_type_embeddings";
   const TensorId type = inputs.has("segments")
                             ? layers::embed(builder, typed, types, inputs.find(builder, "segments"))
@@ -50,7 +52,7 @@ TensorId embeddings(Builder& builder, const Sizes& m, TensorId words, TensorId t
   return layers::dropout(builder, name + ".dropout", x, m.dropout);
 }
 
-/// dense(y), added to x and normalised.
+/// dense(y) added to x, normalised.
 TensorId add_and_norm(Builder& builder, const std::string& name, TensorId x, TensorId y,
                       const Sizes& m) {
   y = layers::dense(builder, name + ".dense", y, {.features = m.hidden});
@@ -77,7 +79,7 @@ TensorId layer(Builder& builder, const std::string& name, TensorId x, const Size
   return add_and_norm(builder, name + ".output", x, y, m);
 }
 
-/// Of what the masks hide.
+/// The outputs of the masked language model head.
 ModelOutputs masked_tokens(Builder& builder, const Sizes& m, TensorId x, TensorId words,
                            const ModelInputs& inputs) {
   const std::string name = "cls.predictions";
@@ -95,7 +97,7 @@ ModelOutputs masked_tokens(Builder& builder, const Sizes& m, TensorId x, TensorI
   return layers::score(builder, logits, inputs, name + ".loss");
 }
 
-/// Loss of whether the second segment follows the first, told from the first token.
+/// The loss of predicting, from the first token, whether the second segment follows the first.
 TensorId next_sentence(Builder& builder, const Sizes& m, TensorId x, const ModelInputs& inputs) {
   const std::int64_t B = builder.type(x).shape[0];
   x = builder.add_one(
@@ -111,8 +113,8 @@ TensorId next_sentence(Builder& builder, const Sizes& m, TensorId x, const Model
                      {name + ".loss", name + ".correct", name + ".count"})[0];
 }
 
-/// Refuses labels that do not go with the tokens. Labels of every token alone are
-/// refused too: they look the same where they are the next tokens, which BERT would see.
+/// Refuses labels that do not match the tokens. Labels for every token without an attention mask
+/// are refused too: they could be next-token labels, which BERT would see.
 void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) {
   const TensorId labels = inputs.find(builder, "labels");
   if (!builder.status()) {
@@ -125,11 +127,12 @@ void check_labels(Builder& builder, const ModelInputs& inputs, TensorId tokens) 
   }
   const TensorType& needed = builder.type(beside);
   if (builder.type(labels) != needed) {
-    builder.refuse({ErrorCode::kUsage,
-                    fmt::format("data.source: the model needs labels {}, one a {}, the dataset has "
-                                "{}; is data.task = masked-lm?",
-                                to_text(needed), positions ? "position" : "token",
-                                to_text(builder.type(labels)))});
+    builder.refuse(
+        {ErrorCode::kUsage,
+         fmt::format("data.source: the model needs labels {}, one per {}, the dataset has "
+                     "{}; check that data.task = masked-lm",
+                     to_text(needed), positions ? "position" : "token",
+                     to_text(builder.type(labels)))});
   }
 }
 
@@ -138,7 +141,7 @@ void check_segments(Builder& builder, const ModelInputs& inputs, TensorId tokens
       builder.type(inputs.find(builder, "segments")) != builder.type(tokens)) {
     builder.refuse(
         {ErrorCode::kUsage,
-         fmt::format("data.source: the model needs segments {}, one a token, the dataset has {}",
+         fmt::format("data.source: the model needs segments {}, one per token, the dataset has {}",
                      to_text(builder.type(tokens)),
                      to_text(builder.type(inputs.find(builder, "segments"))))});
   }
@@ -173,7 +176,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   return outputs;
 }
 
-/// Devlin et al.'s vocabulary, longest sequences, and masks of those (max_predictions_per_seq).
+/// Devlin et al.'s vocabulary, longest sequence, and its number of masks (max_predictions_per_seq).
 Model bert(const std::string& name, std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
   constexpr std::int64_t kLength = 512;
   constexpr std::int64_t kMasks = 76;

@@ -8,11 +8,12 @@
 
 /// GPT-2 (Radford et al., "Language models are unsupervised multitask learners", 2019) as a
 /// language model, with the parameter names and shapes of Hugging Face's GPT2LMHeadModel. The
-/// output layer is the token embedding. Dropout where Hugging Face has it, of one rate.
+/// output layer is tied to the token embedding. Dropout is where Hugging Face has it, with a single
+/// rate.
 ///
 ///   tokens i32[B,T]
-///   labels i32[B,T]           the next token; outside the vocabulary, as -1: does not count
-///   attention_mask i32[B,T]   nobody sees tokens where it is 0; without it all are seen
+///   labels i32[B,T]           the next token; ids outside the vocabulary, such as -1, do not count
+///   attention_mask i32[B,T]   tokens where it is 0 are hidden; without it none are
 namespace poprun {
 namespace {
 
@@ -20,12 +21,12 @@ constexpr double kEpsilon = 1e-5;
 
 using Sizes = layers::TransformerSizes;
 
-/// Weights that feed the residual stream start smaller, by the number of additions to it.
+/// Initial deviation of weights that feed the residual stream: smaller the more additions it has.
 double residual_deviation(const Sizes& m) {
   return layers::kTransformerDeviation / std::sqrt(2.0 * static_cast<double>(m.layers));
 }
 
-/// What goes to the residual stream.
+/// The projection that is added to the residual stream.
 TensorId project(Builder& builder, const std::string& name, TensorId x, const Sizes& m) {
   x = layers::dense(
       builder, name + ".c_proj", x,
@@ -33,8 +34,8 @@ TensorId project(Builder& builder, const std::string& name, TensorId x, const Si
   return layers::dropout(builder, name + ".resid_dropout", x, m.dropout);
 }
 
-/// x [B,T,H] to [B,T,H]. Queries, keys and values come out of one product and are cut into heads in
-/// one transposition.
+/// x [B,T,H] to [B,T,H]. One product gives queries, keys and values, and one transposition cuts
+/// them into heads.
 TensorId self_attention(Builder& builder, const std::string& name, TensorId x, const Sizes& m,
                         std::optional<TensorId> mask) {
   const TensorId qkv =
@@ -83,10 +84,11 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const TensorId tokens = layers::tokens(builder, inputs, m);
   const TensorId labels = inputs.scored() ? inputs.find(builder, "labels") : tokens;
   if (builder.status() && builder.type(labels) != builder.type(tokens)) {
-    builder.refuse({ErrorCode::kUsage,
-                    fmt::format("data.source: the model needs labels {}, one a token, the dataset "
-                                "has {}; is data.task = next-token?",
-                                to_text(builder.type(tokens)), to_text(builder.type(labels)))});
+    builder.refuse(
+        {ErrorCode::kUsage,
+         fmt::format("data.source: the model needs labels {}, one per token, the dataset "
+                     "has {}; check that data.task = next-token",
+                     to_text(builder.type(tokens)), to_text(builder.type(labels)))});
   }
   if (!builder.status()) {
     return {};
@@ -111,7 +113,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   return layers::score(builder, logits, inputs, "loss");
 }
 
-/// Radford et al.'s context and vocabulary.
+/// GPT-2 with Radford et al.'s context and vocabulary.
 Model gpt2(const std::string& name, std::int64_t layers, std::int64_t hidden, std::int64_t heads) {
   constexpr std::int64_t kContext = 1024;
   return {.name = name,

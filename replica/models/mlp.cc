@@ -3,8 +3,8 @@
 #include "replica/models/layers/layers.h"
 #include "replica/models/model.h"
 
-/// Dense layers on flattened images: by default 784-1024-1024-10 on 28 x 28 images of ten classes,
-/// 1,863,690 parameters. Sizes: layers (hidden ones), hidden, classes.
+/// Dense layers on flattened images: by default 784-1024-1024-10 for 28 x 28 images and ten
+/// classes, 1,863,690 parameters. Sizes: layers (number of hidden layers), hidden, classes.
 namespace poprun {
 namespace {
 

@@ -10,10 +10,10 @@
 #include "replica/ops/builder/builder.h"
 #include "replica/ops/builder/model_outputs.h"
 
-/// Built-in models. One file of this folder is one model, in all its sizes.
+/// Built-in models. Each file of this folder is one model, in all its sizes.
 namespace poprun {
 
-/// What the host streams bring, and what the dataset says of them.
+/// The tensors that the host streams deliver, and the dataset's facts about them.
 struct ModelInputs {
   std::vector<std::string> names;  ///< "images", "labels".
   std::vector<TensorId> tensors;   ///< In the order of `names`.
@@ -21,22 +21,22 @@ struct ModelInputs {
   std::int64_t label_classes = 0;  ///< The largest label plus one.
   double mean = 0;                 ///< Normalisation of u8 images.
   double deviation = 1;
-  double dropout = 0;    ///< Where the model has dropout, in training.
-  bool half = false;     ///< Activations will be stored as float16.
-  bool training = true;  ///< False: built for evaluation, on the variables that training made.
-  std::map<std::string, std::int64_t> sizes;  ///< All of the model's: see sizes_of.
+  double dropout = 0;    ///< Dropout rate in training, for models that have dropout.
+  bool half = false;     ///< Whether activations will be stored as float16.
+  bool training = true;  ///< False: built for evaluation, on the variables made for training.
+  std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes, see sizes_of.
 
-  /// The size of that name. Requires: the model declares it.
+  /// The size with that name. Requires: the model declares it.
   [[nodiscard]] std::int64_t size(const std::string& name) const;
 
-  /// Whether the dataset has a tensor of that name.
+  /// Whether the dataset has a tensor with that name.
   [[nodiscard]] bool has(std::string_view name) const;
 
-  /// Whether outputs are compared with the dataset's "labels": training needs them, a forward pass
-  /// alone takes them where they are.
+  /// Whether outputs are compared with the dataset's "labels": training needs labels, a forward
+  /// pass alone uses them if present.
   [[nodiscard]] bool scored() const { return training || has("labels"); }
 
-  /// The tensor of that name; makes `builder` refuse (kUsage) where the dataset has none.
+  /// The tensor with that name; makes `builder` refuse (kUsage) if the dataset has none.
   [[nodiscard]] TensorId find(Builder& builder, std::string_view name) const;
 };
 
@@ -47,37 +47,37 @@ struct SampleTensor {
   Shape shape;  ///< Without the batch dimension.
 };
 
-/// Data of the kind that a model was published on, for figures of its work.
+/// Data like that a model was published with, for figures of its work.
 struct Sample {
   std::vector<SampleTensor> tensors;
   std::int64_t classes = 0;
 };
 
-/// In Model::sizes: what the data says, where the size is not given.
+/// In Model::sizes: if the size is not given, the data determines it.
 inline constexpr std::int64_t kOfData = 0;
 
 struct Model {
   std::string name;
   std::string description;  ///< One line.
 
-  /// Every size that may be given, with its value where it is not: what ModelInputs::size finds.
+  /// Every size that may be given, with its default; ModelInputs::size looks them up.
   std::map<std::string, std::int64_t> sizes;
 
-  Sample sample;  ///< For the sizes as they are above.
+  Sample sample;  ///< For the default sizes.
 
-  bool has_dropout = false;  ///< Looks at ModelInputs::dropout.
+  bool has_dropout = false;  ///< Whether it uses ModelInputs::dropout.
 
   ModelOutputs (*build)(Builder& builder, const ModelInputs& inputs) = nullptr;
 };
 
-/// Every model there is, sorted by name.
+/// All models, sorted by name.
 std::vector<Model> all_models();
 
-/// Errors: kUsage, lists the models there are.
+/// Errors: kUsage, lists the available models.
 Result<Model> find_model(std::string_view name);
 
 /// The model's sizes with the `given` ones in place of their defaults.
-/// Errors: kUsage, a size that the model does not have, with those it has.
+/// Errors: kUsage for a size that the model does not have; lists those it has.
 Result<std::map<std::string, std::int64_t>> sizes_of(
     const Model& model, const std::map<std::string, std::int64_t>& given);
 

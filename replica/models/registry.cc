@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/nearest.h"
 #include "replica/models/model.h"
 
 namespace poprun {
@@ -31,8 +32,8 @@ Result<Model> find_model(std::string_view name) {
     }
     names.push_back(model.name);
   }
-  return fail(ErrorCode::kUsage, fmt::format("model.name: no model is called '{}'; there are: {}",
-                                             name, fmt::join(names, ", ")));
+  return fail(ErrorCode::kUsage, fmt::format("model.name: no model is called '{}'; {}", name,
+                                             suggestion(name, names)));
 }
 
 Result<std::map<std::string, std::int64_t>> sizes_of(
@@ -61,16 +62,16 @@ Result<std::map<std::string, std::int64_t>> sizes_of(
 
 namespace {
 
-/// Where a tensor that the dataset lacks would come from.
+/// The remedy for a tensor that the dataset lacks.
 std::string_view remedy_for(std::string_view tensor) {
   if (tensor == "images") {
-    return "choose a source of images, as fashion-mnist";
+    return "choose a source of images, such as fashion-mnist";
   }
   if (tensor == "tokens") {
-    return "choose a source of tokens, as text:FILE";
+    return "choose a source of tokens, such as text:FILE";
   }
   if (tensor == "positions") {
-    return "set data.task = masked-lm, or bring attention_mask and a label for every token";
+    return "set data.task = masked-lm, or provide attention_mask and a label for every token";
   }
   return "add it to the data";
 }

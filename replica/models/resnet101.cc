@@ -1,6 +1,6 @@
 #include "replica/models/layers/resnet.h"
 
-/// torchvision's resnet101: 44,549,160 parameters on images of three channels and 1000 classes.
+/// torchvision's resnet101: 44,549,160 parameters for images of three channels and 1000 classes.
 namespace poprun {
 namespace {
 

@@ -1,6 +1,6 @@
 #include "replica/models/layers/resnet.h"
 
-/// torchvision's resnet18: 11,689,512 parameters on images of three channels and 1000 classes.
+/// torchvision's resnet18: 11,689,512 parameters for images of three channels and 1000 classes.
 namespace poprun {
 namespace {
 

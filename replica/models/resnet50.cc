@@ -1,6 +1,6 @@
 #include "replica/models/layers/resnet.h"
 
-/// torchvision's resnet50: 25,557,032 parameters on images of three channels and 1000 classes.
+/// torchvision's resnet50: 25,557,032 parameters for images of three channels and 1000 classes.
 namespace poprun {
 namespace {
 

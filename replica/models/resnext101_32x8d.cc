@@ -1,6 +1,6 @@
 #include "replica/models/layers/resnet.h"
 
-/// torchvision's resnext101_32x8d: 88,791,336 parameters on images of three channels and 1000
+/// torchvision's resnext101_32x8d: 88,791,336 parameters for images of three channels and 1000
 /// classes.
 namespace poprun {
 namespace {

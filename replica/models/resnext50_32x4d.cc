@@ -1,6 +1,6 @@
 #include "replica/models/layers/resnet.h"
 
-/// torchvision's resnext50_32x4d: 25,028,904 parameters on images of three channels and 1000
+/// torchvision's resnext50_32x4d: 25,028,904 parameters for images of three channels and 1000
 /// classes.
 namespace poprun {
 namespace {

@@ -1,7 +1,7 @@
 #include "replica/models/layers/layers.h"
 #include "replica/models/model.h"
 
-/// Two convolutions and two dense layers for small images: the default job. 421,642 parameters on
+/// Two convolutions and two dense layers for small images: the default job. 421,642 parameters for
 /// 28 x 28 images of one channel and ten classes.
 namespace poprun {
 namespace {

@@ -8,7 +8,7 @@
 #include "replica/graph/attributes.h"
 #include "replica/graph/types.h"
 
-/// What operators that move a window over images check.
+/// Checks shared by operators that move a window over images.
 namespace poprun {
 
 /// f32[N,C,H,W]{nhwc}.
@@ -17,7 +17,7 @@ inline bool is_image(const TensorType& type) {
          type.layout == Layout::kChannelsLast;
 }
 
-/// True where the attribute is there and has `count` integers, none below `least`.
+/// True if the attribute exists and has `count` integers, none below `least`.
 inline bool are_integers(const Attributes& attributes, const std::string& name, std::size_t count,
                          std::int64_t least) {
   return attributes.has(name) && attributes.integers(name).size() == count &&

@@ -15,35 +15,43 @@
 #include "replica/graph/graph.h"
 #include "replica/graph/types.h"
 
-/// Operators with their four faces: shape, gradient, work, numerics. One file of this folder is one
-/// family of operators; to add one is to add a file.
+/// Operators with their four faces: shape, gradient, work, numerics. Each file below this folder is
+/// one family of operators; to add one, add a file.
 namespace poprun {
 
-/// What an operator is used on.
+/// The types and attributes of one use of an operator.
 struct Signature {
   std::vector<TensorType> inputs;
   std::vector<TensorType> outputs;  ///< Empty while the shape face runs.
   Attributes attributes;
 };
 
-/// What an operation of a graph uses its operator on.
+/// The signature of an operation in a graph.
 Signature signature_of(const Graph& graph, const Operation& operation);
 
-/// When and where a kernel runs, for those that draw random numbers.
+/// When and where a kernel runs, for kernels that draw random numbers.
 struct Moment {
-  std::uint64_t seed = 0;         ///< Of the job.
+  std::uint64_t seed = 0;         ///< The job's seed.
   std::uint64_t step = 0;         ///< Training steps before this one.
-  std::uint32_t micro_batch = 0;  ///< Of the step.
+  std::uint32_t micro_batch = 0;  ///< Index within the step.
   std::uint32_t replica = 0;
 };
 
-/// Where one use's tensors lie: at multiples of 64 bytes. Addresses stay the same for the life of
+/// An index that is out of range.
+struct StrayIndex {
+  std::int64_t index = 0;
+  std::int64_t size = 0;     ///< Of the indexed dimension: -size to size - 1 are in range.
+  std::int64_t element = 0;  ///< Its place in the tensor of indices.
+};
+
+/// The addresses of one use's tensors, at multiples of 64 bytes. They stay the same for the life of
 /// an engine.
 struct Operands {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
   std::byte* scratch = nullptr;  ///< Kernel::scratch() bytes, 64-byte aligned, undefined contents.
   const Moment* moment = nullptr;
+  std::optional<StrayIndex>* stray = nullptr;  ///< Takes the first one of a run; null: nobody asks.
 
   [[nodiscard]] const float* input_f32(std::size_t i) const {
     return reinterpret_cast<const float*>(inputs[i]);  // NOLINT: bytes of an f32 tensor.
@@ -51,12 +59,17 @@ struct Operands {
   [[nodiscard]] float* output_f32(std::size_t i) const {
     return reinterpret_cast<float*>(outputs[i]);  // NOLINT: bytes of an f32 tensor.
   }
+  void report(const StrayIndex& found) const {
+    if (stray != nullptr && !*stray) {
+      *stray = found;
+    }
+  }
 };
 
 /// The numerics of one use, prepared once and run every step.
 ///
-/// Deterministic: the same operand bytes give the same result bytes, wherever they lie; some of
-/// oneDNN's sums depend on addresses modulo 64, which is always 0. One thread.
+/// Deterministic: the same operand bytes give the same result bytes at any address. (Some of
+/// oneDNN's sums depend on addresses modulo 64, which is always 0.) Single-threaded.
 class Kernel {
  public:
   Kernel() = default;
@@ -66,11 +79,12 @@ class Kernel {
 
   virtual void run(const Operands& operands) = 0;
 
-  /// Host bytes that `run` needs beside the operands. Not device memory: a CPU library's workspace.
+  /// Host bytes that `run` needs besides the operands. Not device memory, but a CPU library's
+  /// workspace.
   [[nodiscard]] virtual Bytes scratch() const { return Bytes{0}; }
 };
 
-/// A Kernel that is one function.
+/// A Kernel made from one function.
 template <typename Function>
 std::unique_ptr<Kernel> make_kernel(Function function) {
   class FunctionKernel final : public Kernel {
@@ -89,7 +103,7 @@ class Differentiator;
 struct Operator {
   std::string kind;
 
-  /// The outputs' types, or why the inputs and attributes do not fit (kUsage, names the operator,
+  /// The output types, or why the inputs and attributes do not fit (kUsage; names the operator,
   /// what it needs and what it got).
   Result<std::vector<TensorType>> (*shape)(const Signature&) = nullptr;
 
@@ -99,31 +113,31 @@ struct Operator {
 
   Work (*work)(const Signature&) = nullptr;
 
-  /// In float32. What is stored in float16 is widened for it and rounded behind it: prepare_kernel
-  /// in half/half_kernel.h.
+  /// Computes in float32. float16 tensors are widened before and rounded after: prepare_kernel in
+  /// half/half_kernel.h.
   std::unique_ptr<Kernel> (*numerics)(const Signature&) = nullptr;
 
-  /// For sums of products over one dimension: the axis of each input that they run over, kNoAxis
-  /// for an input that is added once (a bias, which may be left out). Empty where this use cannot
-  /// be cut along it. Null: never.
+  /// For sums of products over one dimension: the axis of each input that the sum runs over, or
+  /// kNoAxis for an input that is added once (an optional bias). Empty if this use cannot be cut
+  /// along it. Null: never.
   std::vector<std::int64_t> (*contraction)(const Signature&) = nullptr;
 
-  /// Outputs from this one on are statistics: float32 in any precision.
+  /// Outputs from this one on are statistics, which are float32 in any precision.
   std::size_t statistics_from = static_cast<std::size_t>(-1);
 };
 
 inline constexpr std::int64_t kNoAxis = -1;
 
-/// The gradient of operators that are constant but for jumps, as comparisons: none passes.
+/// The gradient face of piecewise constant operators such as comparisons: none passes.
 inline void flat(Differentiator& /*d*/) {}
 
-/// Every operator there is, sorted by kind.
+/// All operators, sorted by kind.
 const std::vector<Operator>& all_operators();
 
 /// The operator of that kind, or null.
 const Operator* find_operator(std::string_view kind);
 
-/// One operation as its operator's gradient face sees it.
+/// One operation, as its operator's gradient face sees it.
 class Differentiator {
  public:
   Differentiator() = default;
@@ -134,17 +148,17 @@ class Differentiator {
   [[nodiscard]] virtual const Operation& operation() const = 0;
   [[nodiscard]] virtual const TensorType& type(TensorId id) const = 0;
 
-  /// True where anything downstream wants the gradient of input i.
+  /// True if the gradient with respect to input i is needed.
   [[nodiscard]] virtual bool wants(std::size_t input) const = 0;
 
-  /// Gradient of the loss by output i: zeros where the loss does not depend on it.
+  /// The gradient of the loss with respect to output i; zeros if the loss does not depend on it.
   virtual TensorId output_gradient(std::size_t output) = 0;
 
   /// Adds a contribution to the gradient of input i.
   virtual void set_input_gradient(std::size_t input, TensorId gradient) = 0;
 
-  /// What other uses of input i have contributed so far, or nothing: for an operator that adds its
-  /// own to it. It is taken away, so the sum is to be set.
+  /// The gradient that other uses of input i have contributed so far, or nothing. For an operator
+  /// that adds its own contribution to it: the value is removed, so the operator must set the sum.
   virtual std::optional<TensorId> take_input_gradient(std::size_t input) = 0;
 
   /// Adds an operation. Output k is the gradient of this operation's input of_input[k].
@@ -153,14 +167,14 @@ class Differentiator {
                                     const std::vector<std::size_t>& of_input) = 0;
 };
 
-/// Name and version of the library behind the heavy numerics.
+/// Name and version of the library that computes the heavy numerics.
 std::string numerics_library_version();
 
 /// `{kind}: {what}` as a kUsage error, for shape faces.
 tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature,
                                   std::string_view needed);
 
-/// Work of an elementwise operator: every operand moved once, `flops` per output element.
+/// Work of an elementwise operator: every operand is moved once, with `flops` per output element.
 Work elementwise_work(const Signature& signature, std::int64_t flops);
 
 }  // namespace poprun

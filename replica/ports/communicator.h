@@ -16,11 +16,11 @@ namespace poprun {
 
 enum class Reduction : std::uint8_t { kSum, kMean, kMax };
 
-/// What the elements of an exchanged buffer are.
+/// The element type of an exchanged buffer.
 enum class ElementType : std::uint8_t {
   kF32,  ///< IEEE 754 binary32.
   kF16,  ///< IEEE 754 binary16 (replica/base/half.h).
-  kI32,  ///< Two's complement, sums wrap around.
+  kI32,  ///< Two's complement; sums wrap around.
 };
 
 /// Bytes of one element.
@@ -41,17 +41,17 @@ struct Buffer {
   }
 };
 
-/// How the replicas of a communicator are split into groups, as PopART's CommGroup has it. Every
-/// replica is in one group.
+/// How the replicas of a communicator are split into groups, like PopART's CommGroup. Every replica
+/// is in exactly one group.
 struct Group {
   enum class Kind : std::uint8_t {
     kAll,          ///< {0, 1, .. R - 1}
     kConsecutive,  ///< {0, 1, .. size - 1}, {size, .. 2 size - 1}, ..
-    kOrthogonal,   ///< {0, m, 2 m, ..}, {1, m + 1, 2 m + 1, ..}, .., m = R / size of them
+    kOrthogonal,   ///< {0, m, 2 m, ..}, {1, m + 1, 2 m + 1, ..}, ..; m = R / size groups
   };
 
   Kind kind = Kind::kAll;
-  std::size_t size = 0;  ///< Replicas of a group; divides R. Of kAll 0.
+  std::size_t size = 0;  ///< Replicas per group; divides R. 0 for kAll.
 
   static constexpr Group all() { return {}; }
   static constexpr Group consecutive(std::size_t size) { return {Kind::kConsecutive, size}; }
@@ -64,25 +64,25 @@ struct Group {
 /// MPI; the engine and its tests know only this file.
 ///
 /// Every call is collective: all replicas make the same calls in the same order with equal sizes
-/// and names. A name says in messages what is exchanged, and tells two calls of one size apart.
-/// Calls block, without spinning, at most for the deadline the implementation was made with. A
+/// and names. Names say in messages what is exchanged, and tell calls of equal size apart. Calls
+/// block without spinning, at most for the deadline the implementation was created with. A
 /// communicator belongs to one replica and one thread.
 ///
-/// Sums are bit-identical on every replica, and for every placement of the same replicas on
-/// processes and hosts: elementwise in float32 along the canonical tree over the replica index
-/// (collectives/patterns/canonical_tree.h). `kMean` divides once, at the end. Elements of kF16 are
-/// widened before and the result is rounded once, to nearest even, after everything else. A result
-/// that is NaN is the same NaN, whichever came in. Elements of kI32 have no mean.
+/// Sums are bit-identical on every replica and for every placement of the replicas on processes and
+/// hosts: they are taken elementwise, in float32, along the canonical tree over the replica index
+/// (collectives/patterns/canonical_tree.h). `kMean` divides once, at the end. kF16 elements are
+/// widened first, and the result is rounded once, to nearest even, at the very end. Every NaN
+/// result is the same NaN, whichever NaNs came in. kI32 elements have no mean.
 ///
 /// Errors, from any call
 ///   kInfrastructure   a peer did not arrive before the deadline; names the call, the missing
 ///                     replicas (also a fact) and the time waited. The communicator is unusable
 ///                     afterwards.
-///   kHostResources    memory for the exchange could not be had; names size and remedy.
+///   kHostResources    memory for the exchange could not be allocated; names size and remedy.
 ///   kUnreachable      a peer's memory could not be opened; says why.
-///   kBug              replicas made different calls; names who called what. All of them get it.
-///                     The communicator is unusable afterwards. Also a mean over kI32, which
-///                     harms nothing.
+///   kBug              replicas made different calls; names who called what. All replicas get this
+///                     error, and the communicator is unusable afterwards. Also returned for a mean
+///                     over kI32, which harms nothing.
 class Communicator {
  public:
   Communicator() = default;
@@ -95,60 +95,61 @@ class Communicator {
   [[nodiscard]] virtual ReplicaId self() const = 0;
   [[nodiscard]] virtual std::size_t size() const = 0;
 
-  /// `size` bytes of zeroed memory, page-aligned, that peers on this host can read, valid as long
-  /// as the communicator. Untouched pages cost nothing. Collectives on buffers inside it exchange
-  /// in place; on other buffers they copy.
+  /// `size` bytes of zeroed memory, page-aligned, that peers on this host can read, valid for the
+  /// life of the communicator. Untouched pages cost nothing. Collectives on buffers inside it
+  /// exchange in place; on other buffers they copy.
   ///
-  /// Requires: every replica asks for the same size, and passes the same positions to collectives.
+  /// Requires: every replica asks for the same size and passes the same positions to collectives.
   virtual Result<std::span<std::byte>> allocate(Bytes size) = 0;
 
-  /// Every element of every buffer becomes the reduction over all replicas, on every replica. One
-  /// exchange for all buffers together; they may differ in type. Requires: none overlap.
+  /// Replaces every element of every buffer by its reduction over all replicas, on every replica.
+  /// One exchange for all buffers, which may differ in type. Requires: buffers do not overlap.
   virtual Status all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
-  /// Begins an all_reduce and comes back. It goes on while this replica does other things, other
-  /// calls of the communicator included; nobody may touch the buffers or their names until
-  /// `await_all_reduces` has returned. Those begun are carried out one after another.
+  /// Begins an all_reduce and returns. The all_reduce continues while this replica does other
+  /// things, including other calls of the communicator. Nobody may touch the buffers or their names
+  /// until `await_all_reduces` has returned. Begun all_reduces run one after another.
   virtual Status begin_all_reduce(Reduction reduction, std::span<const Buffer> buffers) = 0;
 
-  /// Waits until all reductions begun are done. Errors: also theirs.
+  /// Waits until all begun all_reduces are done, and returns their errors too.
   virtual Status await_all_reduces() = 0;
 
-  /// `shard` becomes this replica's slice of the reduction of `data`, both of elements of `type`:
-  /// bytes [self * shard.size(), (self + 1) * shard.size()).
-  /// Requires: data.size() == shard.size() * size(); whole elements; `shard` is that part of `data`
-  /// or outside of it, for peers read the rest.
+  /// Writes this replica's slice of the reduction of `data` to `shard`: bytes [self * shard.size(),
+  /// (self + 1) * shard.size()). Both have elements of `type`.
+  /// Requires: data.size() == shard.size() * size(); whole elements; `shard` is exactly that part
+  /// of `data` or lies outside it, because peers read the rest.
   virtual Status reduce_scatter(Reduction reduction, ElementType type,
                                 std::span<const std::byte> data, std::span<std::byte> shard,
                                 std::string_view name = {}) = 0;
 
-  /// `all` becomes the concatenation of every replica's `mine`, in replica order.
-  /// Requires: all.size() == mine.size() * size(); `mine` is its place in `all` or outside of it.
+  /// Writes the concatenation of every replica's `mine` to `all`, in replica order.
+  /// Requires: all.size() == mine.size() * size(); `mine` is exactly its place in `all` or lies
+  /// outside it.
   virtual Status all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                             std::string_view name = {}) = 0;
 
-  /// `data` becomes `root`'s data on every replica.
+  /// Replaces `data` by `root`'s data on every replica.
   virtual Status broadcast(std::span<std::byte> data, ReplicaId root,
                            std::string_view name = {}) = 0;
 
   /// Returns once every replica has called it.
   virtual Status barrier() = 0;
 
-  /// A communicator over the replicas of this replica's group, with this contract in full: another
-  /// channel, which shares nothing with this one but memory. Groups of different replicas run at
-  /// the same time; a replica may use several communicators in turn, in one order on all replicas,
-  /// or each from a thread of its own at the same time. A failure of one leaves the others as they
-  /// are. Buffers that this communicator has allocated are exchanged in place by it too.
+  /// A communicator over this replica's group, with this same contract. It is a separate channel
+  /// that shares only memory with this one: groups run concurrently, and a failure of one does not
+  /// affect the others. A replica may use several communicators in turn, in the same order on all
+  /// replicas, or each from its own thread concurrently. The group also exchanges buffers allocated
+  /// from this communicator in place.
   ///
-  /// Collective over all replicas of this communicator; costs some microseconds and 1 MiB a
-  /// replica, for as long as the world of replicas lives, which it must not outlive.
+  /// Collective over all replicas of this communicator. Costs some microseconds, and 1 MiB per
+  /// replica for as long as the world of replicas lives, which the group must not outlive.
   ///
   /// Errors
-  ///   kUsage   `group.size` does not divide the replicas; harms nothing.
+  ///   kUsage   `group.size` does not divide the number of replicas; harms nothing.
   virtual Result<std::unique_ptr<Communicator>> group(Group group) = 0;
 
-  /// The last eight calls of this replica, on this communicator, that which it is a group of, and
-  /// their groups, for the report of a failure: the oldest first, a line each.
+  /// The last eight calls of this replica on this communicator, its groups, and the communicator
+  /// that it is a group of, for failure reports: oldest first, one line each.
   [[nodiscard]] virtual std::vector<std::string> recent_calls() const = 0;
 };
 

@@ -8,14 +8,14 @@
 
 namespace poprun {
 
-/// One batch as it came from the host: row-major little-endian bytes a tensor.
+/// One batch from the host: for each tensor its row-major little-endian bytes.
 struct HostBatch {
   std::uint64_t sequence = 0;
   std::vector<std::string> tensors;
 };
 
-/// A replica's side of one host stream: batches in order, without gaps, fetched ahead.
-/// `hostio/` implements it over gRPC. Belongs to one thread.
+/// A replica's side of one host stream: batches in order, without gaps, prefetched. `hostio/`
+/// implements it over gRPC. Belongs to one thread.
 class HostStream {
  public:
   HostStream() = default;
@@ -23,12 +23,13 @@ class HostStream {
   HostStream& operator=(const HostStream&) = delete;
   virtual ~HostStream() = default;
 
-  /// The next batch. Waits for it, through losses of the data server, for as long as the stream
-  /// was told to try.
+  /// The next batch. Waits for it, even across losses of the data server, for as long as the stream
+  /// was configured to try.
   ///
   /// Errors
-  ///   kUnreachable  no server answered in that time; says the address and for how long it tried.
-  ///   kData         the server refused: dataset missing or damaged; its message.
+  ///   kUnreachable  no server answered in that time; names the address and how long it tried.
+  ///   kData         the server refused, because the dataset is missing or damaged; has the
+  ///                 server's message.
   virtual Result<HostBatch> next() = 0;
 };
 

@@ -14,7 +14,7 @@ struct StepReport {
   std::uint64_t step = 0;   ///< From 1.
   std::uint32_t epoch = 0;  ///< From 1.
   double loss = 0;
-  double accuracy = 0;        ///< 0 to 1; -1 where the loss knows no right and wrong.
+  double accuracy = 0;        ///< 0 to 1; -1 if the loss has no accuracy.
   double wall_seconds = 0;    ///< Since the first step began.
   double device_seconds = 0;  ///< Device clock since the first step began.
 };
@@ -30,7 +30,7 @@ struct EvaluationReport {
   double device_seconds = 0;
 };
 
-/// Where replica 0 tells the job's results, in order. Belongs to one thread; may buffer.
+/// Where replica 0 reports the job's results, in order. Belongs to one thread; may buffer.
 class Reporter {
  public:
   Reporter() = default;
@@ -46,14 +46,14 @@ class Reporter {
   virtual void weights(std::string_view name, std::string_view type,
                        std::span<const std::int64_t> shape, std::span<const std::byte> data) = 0;
 
-  /// A tensor's value in training step `step`, before the report of that step. `type` is its
-  /// element's ("f32"), `data` row-major little-endian.
+  /// A tensor's value in training step `step`, sent before that step's report. `type` is the
+  /// element type ("f32"), `data` is row-major little-endian.
   virtual void dump(std::uint64_t step, std::string_view name, std::string_view type,
                     std::span<const std::int64_t> shape, std::span<const std::byte> data) = 0;
 };
 
-/// Where a replica is, for heartbeats and post-mortems. Called often, must be cheap and must not
-/// block. Implementations are thread-safe for different replicas.
+/// Where replicas say what they are doing, for heartbeats and post-mortems. Called often, so it
+/// must be cheap and must not block. Different replicas may call it concurrently.
 class ProgressSink {
  public:
   ProgressSink() = default;
@@ -61,10 +61,11 @@ class ProgressSink {
   ProgressSink& operator=(const ProgressSink&) = delete;
   virtual ~ProgressSink() = default;
 
-  /// `activity` is what the replica starts doing now, `step` how many training steps it has done.
+  /// `activity` is what the replica is starting to do, `step` how many training steps it has
+  /// completed.
   virtual void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) = 0;
 
-  /// True once the launcher asked the job to finish its step, save and leave.
+  /// True once the launcher has asked the job to finish its step, save and exit.
   [[nodiscard]] virtual bool drain_requested() const = 0;
 };
 

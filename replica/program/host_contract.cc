@@ -7,14 +7,14 @@
 namespace poprun {
 namespace {
 
-static_assert(sizeof(Metrics) == 3 * sizeof(float), "is copied from and to a tensor f32[3]");
+static_assert(sizeof(Metrics) == 3 * sizeof(float), "must match a tensor f32[3]");
 
 template <typename T>
 NamedBytes field(std::string_view name, T& value) {
   return {name, std::as_writable_bytes(std::span(&value, 1))};
 }
 
-/// Copies between each field and its tensor.
+/// Copies between the fields and their tensors.
 template <typename Copy>
 Status copy_by_name(JobStream stream, std::span<const NamedBytes> fields,
                     std::span<const NamedBytes> tensors, Copy copy) {

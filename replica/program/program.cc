@@ -17,14 +17,14 @@ const proto::Function* find_function(const Program& program, const std::string& 
 
 std::string bytes_text(std::int64_t bytes) {
   const auto value = static_cast<double>(bytes);
-  if (bytes >= 1'000'000'000) {
-    return fmt::format("{:.2f} GB ({} B)", value / 1e9, grouped(bytes));
+  if (value >= 0x1p30) {
+    return fmt::format("{:.2f} GiB ({} B)", value / 0x1p30, grouped(bytes));
   }
-  if (bytes >= 1'000'000) {
-    return fmt::format("{:.1f} MB ({} B)", value / 1e6, grouped(bytes));
+  if (value >= 0x1p20) {
+    return fmt::format("{:.1f} MiB ({} B)", value / 0x1p20, grouped(bytes));
   }
-  if (bytes >= 1'000) {
-    return fmt::format("{:.1f} kB ({} B)", value / 1e3, grouped(bytes));
+  if (value >= 0x1p10) {
+    return fmt::format("{:.1f} KiB ({} B)", value / 0x1p10, grouped(bytes));
   }
   return fmt::format("{} B", bytes);
 }

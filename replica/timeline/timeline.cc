@@ -57,7 +57,7 @@ class Walk {
     total_.set_link_cycles(total_.link_cycles() + on_tiles(step, Doing::kLink, length));
   }
 
-  /// The tiles are busy for so long; gives it back.
+  /// Keeps the tiles busy for `length` cycles and returns `length`.
   std::uint64_t on_tiles(const proto::Step& step, Doing doing, std::uint64_t length) {
     show(step, Lane::kTiles, doing, now_, cycles(length));
     now_ += cycles(length);
@@ -73,7 +73,7 @@ class Walk {
   const StretchVisitor& visit_;
   proto::Cost total_;
   Cycles now_;         ///< The tiles' clock.
-  Cycles links_free_;  ///< When the links have done what was begun.
+  Cycles links_free_;  ///< When the links will have finished what was begun.
   std::uint32_t micro_batch_ = 0;
 };
 

@@ -12,13 +12,13 @@
 ///   links  |                                         | all-reduce ..        |
 ///
 /// A step's parts follow one another on the tiles, in the order of the IPU's bulk-synchronous
-/// model; only what a step begins in the background passes beside them, on the links.
+/// model; only exchanges begun in the background run beside them, on the links.
 namespace poprun {
 
-/// What is busy during a stretch.
+/// Which part of the device is busy during a stretch.
 enum class Lane : std::uint8_t { kTiles, kLinks };
 
-/// What it does.
+/// What that part does.
 enum class Doing : std::uint8_t { kSync, kExchange, kCompute, kLink, kHost };
 
 /// One bar of the timeline.
@@ -28,22 +28,22 @@ struct Stretch {
   Doing doing = Doing::kCompute;
   Cycles begin;                   ///< Since the function was called.
   Cycles length;                  ///< > 0.
-  std::uint32_t micro_batch = 0;  ///< Round of the repeat that the step is in.
+  std::uint32_t micro_batch = 0;  ///< Round of the repeat that contains the step.
 };
 
 using StretchVisitor = std::function<void(const Stretch&)>;
 
-/// Walks one call of a function, shows each stretch to `visit` in the order of the steps, and gives
-/// the totals: cycles of the tiles by what they did, their wait for the links as link cycles, what
-/// the links did beside them as background cycles.
+/// Walks one call of a function, passes each stretch to `visit` in step order, and returns the
+/// totals: tile cycles by activity, the tiles' waiting for links as link cycles, and work of the
+/// links beside the tiles as background cycles.
 ///
-/// Cost: one visit a step and round.
+/// Cost: one visit per step and round.
 proto::Cost walk(const proto::Function& function, const StretchVisitor& visit = nullptr);
 
 /// total += cost, field by field.
 void add_cost(proto::Cost& total, const proto::Cost& cost);
 
-/// How long the tiles take for a cost.
+/// The tile cycles of a cost.
 Cycles total_cycles(const proto::Cost& cost);
 
 /// `total_cycles` as seconds on the Program's device.

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Training speed of bert-mini beside PyTorch DDP over gloo: same model, 16 processes, micro-batch 2, Adam.
+"""Training speed of bert-mini compared with PyTorch DDP over gloo: same model, 16 processes, micro-batch 2, Adam.
 
 bert-mini: 4 layers, hidden 256, 4 heads, vocabulary 8,192, sequences of 128 tokens, 20 of them masked. Both run in turn,
-several rounds, on this machine. Wall time. Prints also how much of the machine's peak the matrix products of the
+several rounds, on this machine. Wall time. Also prints how much of the machine's peak the matrix products of the
 forward and backward passes reach: oneDNN's sgemm of 1024 x 1024 matrices on every core at once (sgemm_peak).
 
-Exit code 0 when the job is fast enough, 1 when not or when something went wrong, 77 where python3-torch is missing.
+Exit code 0 if the job is fast enough, 1 if not or if something went wrong, 77 if python3-torch is missing.
 """
 import os
 import subprocess
@@ -19,7 +19,7 @@ PEAK_SECONDS = 3
 
 
 def training_flops_per_sample():
-    """Of the matrix products: forward, and twice as much backward. A product of n multiply-adds counts 2 n."""
+    """Work of the matrix products: forward, and twice as much backward. n multiply-adds count as 2 n."""
     layer = LENGTH * 12 * HIDDEN**2 + 2 * LENGTH**2 * HIDDEN
     heads = MASKS * (HIDDEN**2 + HIDDEN * VOCABULARY) + HIDDEN**2
     return 3 * 2 * (LAYERS * layer + heads)

@@ -5,17 +5,18 @@
     POPRUN_EMU_BUILD=build/release python3 tests/bench/collectives.py --hosts 4 --ranks 16 --rate 1gbit
     POPRUN_EMU_BUILD=build/release python3 tests/bench/collectives.py --ranks 12+4 --rate 1gbit
 
-With --hosts, or ranks of each host, hosts are namespaces (tests/multihost), and each can send `--rate`. Columns:
+With --hosts, or with ranks given per host, hosts are network namespaces (tests/multihost) that send at
+`--rate` each. Columns:
 
-    x MPI      Open MPI's time / ours, medians of 5 rounds in turns, both with mpi_yield_when_idle
-    x its CPU  our processor time / Open MPI's: what a busy machine leaves of the comparison
+    x MPI      Open MPI's time / ours, medians of 5 alternating rounds, both with mpi_yield_when_idle
+    x its CPU  our processor time / Open MPI's: the comparison that counts on a busy machine
     x memcpy   our time / that of all ranks copying their vector once, each byte read once and written once
     algbw      bytes of the vector / our time
-    busbw      algbw x 2 (R - 1) / R of R ranks, for an all-reduce; half of that for the others (nccl-tests)
-    wire       what the host that sent most sent, as its interface counts, / the least there is, which is
+    busbw      algbw x 2 (R - 1) / R for R ranks, for an all-reduce; half of that for the others (nccl-tests)
+    wire       bytes sent by the host that sent most, by its interface's count, / the minimum, which is
                (H - 1) / H of the vector on H hosts, and twice that for an all-reduce
-    of limit   time of that least at the full rate of the link / ours. Headers of TCP, IP and Ethernet take 66
-               of 1514 B of a packet, so 96 % is all there can be.
+    of limit   time for that minimum at the link's full rate / our time. Headers of TCP, IP and Ethernet take
+               66 of a packet's 1514 B, so 96 % is the most that is possible.
 
 Results are checked before anything is timed.
 """

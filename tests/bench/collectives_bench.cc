@@ -1,10 +1,10 @@
-// Our collectives against those of the Open MPI that carries them, in the same processes, in turns.
+// Our collectives against Open MPI's own, which carries ours, in the same processes, in turn.
 //
 //   mpirun -n 16 collectives_bench SMALLEST LARGEST [wire interface]
 //
-// Prints one JSON object a line, from rank 0: sizes in bytes of one replica's whole vector, times
-// in microseconds, algbw = size / time and busbw as nccl-tests defines them, so that numbers of
-// ranks compare. A wrong result ends the run with exit code 1.
+// Rank 0 prints one JSON object per line: sizes in bytes of one replica's whole vector, times in
+// microseconds, algbw = size / time, and busbw as nccl-tests defines it, so that different numbers
+// of ranks can be compared. A wrong result ends the run with exit code 1.
 
 #include <algorithm>
 #include <chrono>
@@ -60,7 +60,7 @@ double now_us() {
   return std::chrono::duration<double, std::micro>(time).count();
 }
 
-/// Bytes that this host has sent over an interface; 0 where it has none of that name.
+/// Bytes that this host has sent over an interface; 0 if it has none with that name.
 double bytes_sent(const std::string& interface) {
   std::ifstream file("/proc/net/dev");
   for (std::string line; !interface.empty() && std::getline(file, line);) {
@@ -79,7 +79,7 @@ double bytes_sent(const std::string& interface) {
   return 0;
 }
 
-/// Whole numbers, so that sums are exact in any order. A function of rank and index.
+/// A function of rank and index. Whole numbers, so that sums are exact in any order.
 float value(int rank, std::size_t index) {
   return static_cast<float>((rank + 1) * static_cast<int>(index % 7 + 1));
 }
@@ -122,7 +122,7 @@ class Bench {
     theirs();
     check(data, "our");
     check(other, "Open MPI's");
-    // Sums grow with each round; zeros stay what they are, and take as long.
+    // Sums would grow with each round; zeros do not, and take as long.
     std::ranges::fill(data, 0.0F);
     std::ranges::fill(other, 0.0F);
     report("all-reduce", count, 2.0 * (ranks_ - 1) / ranks_, ours, theirs);
@@ -179,7 +179,7 @@ class Bench {
  private:
   using Work = std::function<void()>;
 
-  /// Microseconds a call, of the slowest rank, over `calls` calls.
+  /// Microseconds per call on the slowest rank, over `calls` calls.
   double time(const Work& work, int calls) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double begin = now_us();

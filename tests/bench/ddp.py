@@ -1,4 +1,4 @@
-"""Training speed of one of our jobs beside the same model under PyTorch's DistributedDataParallel over gloo."""
+"""Training speed of one of our jobs and of the same model under PyTorch's DistributedDataParallel over gloo."""
 import argparse
 import dataclasses
 import json
@@ -14,15 +14,15 @@ PEERS = pathlib.Path(__file__).resolve().parent / "peers"
 
 @dataclasses.dataclass
 class Comparison:
-    """What is compared, in samples a second, and what the ratio has to be."""
+    """What is compared, in samples per second, and the required ratio."""
     title: str
     config: pathlib.Path
     peer: str                   # A file in peers/.
-    parameters: int             # Of both.
+    parameters: int             # The same for both.
     required_ratio: float
-    steps: int                  # Of ours in a round.
+    steps: int                  # Our steps per round.
     peer_steps: int
-    tokens_per_sample: int = 1  # 1: samples are counted.
+    tokens_per_sample: int = 1  # 1: counts samples.
 
 
 def free_port():
@@ -37,7 +37,7 @@ def peer_environment(rank, port):
 
 
 def run_peer(comparison, python, steps):
-    """Samples per second of DDP. All ranks are gone afterwards."""
+    """DDP's samples per second. All ranks have ended afterwards."""
     port = free_port()
     script = PEERS / comparison.peer
     others = [subprocess.Popen([python, script, str(steps)], env=peer_environment(rank, port),
@@ -50,7 +50,7 @@ def run_peer(comparison, python, steps):
             process.kill()
             process.wait()
     if result["parameters"] != comparison.parameters or result["replicas"] != job.REPLICAS:
-        job.fail(f"the peer trained another job: {result}")
+        job.fail(f"the peer trained a different job: {result}")
     job.check_learning("DDP", result["first_loss"], result["last_loss"])
     return result["samples_per_second"]
 
@@ -60,14 +60,14 @@ def run_ours(comparison, bin_folder, steps):
     profile, losses = job.run_job(bin_folder, comparison.config, steps)
     if int(profile["parameterCount"]) != comparison.parameters:
         job.fail(f"our model has {profile['parameterCount']} parameters, the peer's {comparison.parameters}")
-    # Each step sees other samples, so compare averages.
+    # Each step sees different samples, so compare averages.
     few = max(1, steps // 10)
     job.check_learning("poprun-emu", sum(losses[:few]) / few, sum(losses[-few:]) / few)
     return profile
 
 
 def check_blas(python):
-    """Debian's PyTorch multiplies with the system's BLAS; the reference one would make an easy peer of it."""
+    """Debian's PyTorch multiplies with the system's BLAS; the reference BLAS would make it an easy peer."""
     script = "import torch; print([line.split()[-1] for line in open('/proc/self/maps') if 'blas' in line])"
     libraries = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout
     if "openblas" not in libraries and "/blas/libblas" in libraries:
@@ -75,13 +75,13 @@ def check_blas(python):
 
 
 def compare(comparison, description, after_rounds=lambda bin_folder, samples_per_second: None):
-    """Runs the rounds, prints them, and gives the exit code. `after_rounds` may print more."""
+    """Runs the rounds, prints them, and returns the exit code. `after_rounds` may print more."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, default=job.ROOT / "build/release/bin", help="folder of the programs")
+    parser.add_argument("--bin", type=pathlib.Path, default=job.ROOT / "build/release/bin", help="folder of programs")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=comparison.steps, help="of ours in a round, at least 20")
-    parser.add_argument("--peer-steps", type=int, default=comparison.peer_steps, help="of the peer in a round")
-    parser.add_argument("--python", default="/usr/bin/python3", help="the one that has torch")
+    parser.add_argument("--steps", type=int, default=comparison.steps, help="our steps per round, at least 20")
+    parser.add_argument("--peer-steps", type=int, default=comparison.peer_steps, help="the peer's steps per round")
+    parser.add_argument("--python", default="/usr/bin/python3", help="an interpreter that has torch")
     options = parser.parse_args()
     if options.rounds < 1 or options.steps < 20 or options.peer_steps < 1:
         parser.error("needs at least 1 round, 20 steps and 1 peer step")

@@ -1,4 +1,4 @@
-"""What the benchmarks share: run our job once, check what it computed, give back its profile."""
+"""Shared by the benchmarks: runs our job once, checks what it computed, returns its profile."""
 import csv
 import json
 import math
@@ -26,13 +26,13 @@ def fail(reason):
 
 
 def run(command, deadline_seconds, **keywords):
-    """Standard output of `command`. Its process group is gone afterwards, whatever happens."""
+    """The standard output of `command`. Its process group has ended afterwards, whatever happens."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
                                text=True, start_new_session=True, **keywords)
     try:
         out, err = process.communicate(timeout=deadline_seconds)
     except subprocess.TimeoutExpired:
-        fail(f"no end after {deadline_seconds} s: {' '.join(map(str, command))}")
+        fail(f"still running after {deadline_seconds} s: {' '.join(map(str, command))}")
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
@@ -50,7 +50,7 @@ def find_bin(folder):
 
 
 def run_job(bin_folder, config, steps, deadline_seconds=300):
-    """Trains the job of a train.cfg for `steps` steps without evaluation. (profile.json, losses)"""
+    """Trains the job of a train.cfg for `steps` steps without evaluation; returns (profile.json, losses)."""
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder) / "run"
         run([bin_folder / "poprun-emu", "-n", str(REPLICAS), "--training.steps", str(steps),
@@ -66,13 +66,13 @@ def run_job(bin_folder, config, steps, deadline_seconds=300):
 
 
 def check_learning(who, first, last):
-    """A speed is worth printing only where the job learned."""
+    """A speed is worth printing only if the job learned."""
     if not (math.isfinite(first) and math.isfinite(last) and last < first):
         fail(f"{who}: the loss went from {first:.4f} to {last:.4f}; the speed of a wrong answer means nothing")
 
 
 def print_rounds(header, rows):
-    """A row of numbers a round, and their medians, which are returned."""
+    """Prints a row of numbers per round and their medians, and returns the medians."""
     print(f"{'round':>6}" + "".join(f"{name:>22}" for name in header))
     for number, row in enumerate(rows, 1):
         print(f"{number:>6}" + "".join(f"{value:>22.2f}" for value in row))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Do two builds compute the same? Runs a list of short jobs with each and compares sha256 of all that they computed.
+"""Do two builds compute the same? Runs a list of short jobs with each and compares the sha256 of all their results.
 
 A change that only moves code must not move a bit: every optimiser, precision, ONNX files, accumulation, gradient
-buckets, inference, and several placements are among the jobs. Prints a row a job. Exit code 0 when all are equal, 1 when
-one differs or fails, 77 where an ONNX model is missing and --onnx was asked for.
+buckets, inference, and several placements are among the jobs. Prints a row per job. Exit code 0 if all are equal, 1 if
+one differs or fails, 77 if --onnx was given and an ONNX model is missing.
 """
 import argparse
 import hashlib
@@ -22,7 +22,7 @@ TINY_GPT = ["deploy/examples/gpt2-text.cfg", "--model.layers=2", "--model.hidden
             "--model.sequence-length=32", "--data.sequence-length=32", "--training.steps=4", "--training.evaluate=false"]
 CNN = ["train.cfg", "--training.steps=12"]
 
-# Name: what comes behind `poprun-emu`. Paths are the repository's.
+# Name: arguments of `poprun-emu`. Paths are relative to the repository.
 JOBS = {
     "small-cnn, 1 instance": ["-n", "1", *CNN],
     "small-cnn, 4 replicas in 2 instances": ["-n", "4", "--num-instances", "2", *CNN],
@@ -54,7 +54,7 @@ RESULTS = ("weights.safetensors", "outputs.npy")
 
 
 def digest(bin_folder, arguments):
-    """sha256 of the results of one job."""
+    """The sha256 of one job's results."""
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder) / "run"
         job.run([bin_folder / "poprun-emu", *arguments, "--output-dir", output], 600, cwd=job.ROOT)
@@ -66,10 +66,10 @@ def digest(bin_folder, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("old", type=pathlib.Path, help="folder of the programs before a change, as build/release/bin")
-    parser.add_argument("new", type=pathlib.Path, help="folder of the programs after it")
+    parser.add_argument("old", type=pathlib.Path, help="programs before a change, such as build/release/bin")
+    parser.add_argument("new", type=pathlib.Path, help="programs after it")
     parser.add_argument("--onnx", type=pathlib.Path, help="folder with NAME/model.onnx of squeezenet and inception_v1")
-    parser.add_argument("--only", default="", help="jobs whose name contains this")
+    parser.add_argument("--only", default="", help="only jobs whose name contains this")
     options = parser.parse_args()
     jobs = dict(JOBS)
     if options.onnx:

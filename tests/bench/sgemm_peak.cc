@@ -1,7 +1,7 @@
 /// usage: sgemm_peak SECONDS
 ///
 /// Prints the GFLOP/s of oneDNN's sgemm on one thread: products of 1024 x 1024 matrices, the best
-/// of rounds of a tenth of a second. The answer is checked first.
+/// round of a tenth of a second. Checks the result first.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

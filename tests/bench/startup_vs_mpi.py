@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Start-up of the default job beside a bare MPI program of as many ranks that does nothing but MPI_Init.
+"""Start-up of the default job compared with a bare MPI program with equally many ranks that only calls MPI_Init.
 
 Both run in turn, several rounds, on this machine. Wall time: ours from the command to the beginning of the first step,
-by the launcher's own clock; the bare program's from mpirun's start to its end, MPI_Finalize included.
-Exit code 0 when start-up is quick enough, 1 when not or when something went wrong, 77 without mpicc.
+by the launcher's own clock; the bare program's from mpirun's start to its end, including MPI_Finalize.
+Exit code 0 if start-up is quick enough, 1 if not or if something went wrong, 77 without mpicc.
 """
 import argparse
 import os
@@ -23,7 +23,7 @@ int main(int argc, char** argv) {
   return MPI_Finalize();
 }
 """
-# What the launcher gives mpirun, so that the comparison is between programs and not between settings.
+# The launcher's own settings for mpirun, so that programs are compared and not settings.
 SETTINGS = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
@@ -52,7 +52,7 @@ def run_ours(bin_folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bin", type=pathlib.Path, default=job.ROOT / "build/release/bin", help="folder of the programs")
+    parser.add_argument("--bin", type=pathlib.Path, default=job.ROOT / "build/release/bin", help="folder of programs")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     if options.rounds < 1:
@@ -63,7 +63,7 @@ def main():
 
     with tempfile.TemporaryDirectory() as folder:
         program = build_bare_program(pathlib.Path(folder))
-        run_ours(bin_folder), run_bare(program)  # Reads the files into memory.
+        run_ours(bin_folder), run_bare(program)  # Brings the files into the page cache.
         rows = []
         for _ in range(options.rounds):
             ours, bare = run_ours(bin_folder), run_bare(program)

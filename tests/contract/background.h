@@ -9,10 +9,10 @@
 #include "tests/contract/sentence.h"
 #include "tests/contract/values.h"
 
-/// What reductions that go on in the background must do.
+/// How background reductions must behave.
 namespace poprun::contract {
 
-/// In allocated memory and elsewhere, around other calls, and again on the same channel.
+/// In allocated memory and elsewhere, around other calls, and twice on the same channel.
 inline void reductions_in_the_background_give_the_same_bits(Communicator& world) {
   constexpr std::size_t kPlaced = 300'011;
   const auto memory = world.allocate(Bytes{kPlaced * 4});
@@ -51,7 +51,8 @@ inline constexpr auto kBackground = std::to_array<Sentence>({
     {"AwaitingWhatWasNeverBegunIsDoneAtOnce", awaiting_what_was_never_begun_is_done_at_once},
 });
 
-/// All replicas learn by `await_all_reduces` that one came with another size; the world goes on.
+/// `await_all_reduces` tells all replicas that one came with a different size; the world still
+/// works.
 inline void a_different_reduction_in_the_background_is_told_by_await(Communicator& world) {
   if (world.size() == 1) {
     return;

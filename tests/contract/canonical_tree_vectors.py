@@ -32,7 +32,7 @@ def bits(kind, value):
 
 
 generator = random.Random(42)
-print("// By canonical_tree_vectors.py: {type, reduction, bits of each replica's element, bits of the result}.")
+print("// Made by canonical_tree_vectors.py: {type, reduction, bits of each replica's element, bits of the result}.")
 for count in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31):
     for kind, rounded, low, high in (("kF32", f32, -20, 20), ("kF16", f16, -14, 9)):
         for reduction in ("kSum", "kMean"):

@@ -10,10 +10,10 @@
 #include "tests/contract/sentence.h"
 
 /// What every Communicator must do, whatever carries the bytes. tests/unit/collectives runs these
-/// sentences over threads, tests/mpi over processes; a new transport is done when it passes.
+/// sentences on threads, tests/mpi on processes; a new transport is finished when it passes.
 namespace poprun::contract {
 
-/// What one channel must do: the world, and every group.
+/// What each single channel must do: the world and every group.
 inline std::vector<Sentence> channel_sentences() {
   std::vector<Sentence> sentences(kReductions.begin(), kReductions.end());
   sentences.insert(sentences.end(), kMovements.begin(), kMovements.end());
@@ -26,7 +26,7 @@ inline std::vector<Sentence> group_sentences() {
   return {kGroups.begin(), kGroups.end()};
 }
 
-/// These want a world with a deadline below a second or two and one replica a process.
+/// These need a world with a deadline below a second or two and one replica per process.
 inline std::vector<Sentence> failure_sentences() {
   std::vector<Sentence> sentences(kFailures.begin(), kFailures.end());
   sentences.insert(sentences.end(), kGroupFailures.begin(), kGroupFailures.end());

@@ -13,7 +13,7 @@
 /// How a Communicator must fail.
 namespace poprun::contract {
 
-// Sentences about failures want a world with a deadline below a second and one replica a process.
+// Sentences about failures need a world with a deadline below a second and one replica per process.
 
 inline void the_missing_replica_is_named(Communicator& world) {
   const std::size_t last = world.size() - 1;
@@ -75,7 +75,7 @@ inline void different_sizes_fail_on_all_replicas(Communicator& world) {
   expect_failure_of_sizes(world, 3, 4);
 }
 
-// Few bytes may take another way through a transport than many.
+// A transport may send few bytes by a different path than many.
 inline void few_bytes_among_many_fail_on_all_replicas(Communicator& world) {
   expect_failure_of_sizes(world, 300'000, 3'000);
 }
@@ -84,7 +84,8 @@ inline void many_bytes_among_few_fail_on_all_replicas(Communicator& world) {
   expect_failure_of_sizes(world, 3'000, 300'000);
 }
 
-// Equal bytes, other cut: whoever checked only the total would add the wrong elements.
+// Equal totals, cut differently: an implementation that checks only totals would add wrong
+// elements.
 inline void different_buffers_fail_on_all_replicas(Communicator& world) {
   if (world.size() == 1) {
     return;
@@ -116,7 +117,7 @@ inline void different_types_fail_on_all_replicas(Communicator& world) {
   EXPECT_THAT(status.error().message, testing::HasSubstr("types, sizes or positions"));
 }
 
-// Equal sizes: without names the tensors would be added to one another.
+// Equal sizes: without names, different tensors would be added up.
 inline void different_names_fail_on_all_replicas(Communicator& world) {
   if (world.size() == 1) {
     return;

@@ -17,10 +17,10 @@
 #include "tests/contract/sentence.h"
 #include "tests/contract/values.h"
 
-/// What groups of replicas must do, beside what every communicator must.
+/// What groups of replicas must do, besides what every communicator must.
 namespace poprun::contract {
 
-/// All ways to split replicas into equal groups.
+/// All ways to split the replicas into equal groups.
 inline std::vector<Group> all_splits(std::size_t replicas) {
   std::vector<Group> splits = {Group::all()};
   for (std::size_t size = 1; size <= replicas; ++size) {
@@ -32,7 +32,7 @@ inline std::vector<Group> all_splits(std::size_t replicas) {
   return splits;
 }
 
-/// One of each kind: of 16 replicas all, pairs, and eight with stride 2.
+/// One split of each kind; for 16 replicas: all, pairs, and groups of eight with stride 2.
 inline std::vector<Group> some_splits(std::size_t replicas) {
   std::size_t factor = 2;
   while (factor < replicas && replicas % factor != 0) {
@@ -42,7 +42,7 @@ inline std::vector<Group> some_splits(std::size_t replicas) {
   return {Group::all(), Group::consecutive(factor), Group::orthogonal(replicas / factor)};
 }
 
-/// The group of replica `self`, from the definition: who is in one group with it.
+/// The group of replica `self`, by definition: all replicas that share its group.
 inline std::vector<std::size_t> members_of(Group group, std::size_t replicas, std::size_t self) {
   std::vector<std::size_t> members;
   for (std::size_t r = 0; r < replicas; ++r) {
@@ -70,7 +70,7 @@ inline void expect_sum_over(std::span<const std::size_t> members, std::span<cons
   }
 }
 
-/// Who is in a channel, in its order, as its own all-gather says.
+/// The members of a channel, in its order, found by its own all-gather.
 inline std::vector<std::size_t> gathered_numbers(Communicator& channel, std::size_t number) {
   std::vector<std::size_t> numbers(channel.size());
   EXPECT_TRUE(channel.all_gather(std::as_bytes(std::span(&number, 1)),
@@ -78,7 +78,7 @@ inline std::vector<std::size_t> gathered_numbers(Communicator& channel, std::siz
   return numbers;
 }
 
-/// A sentence about one channel, in a consecutive and an orthogonal group.
+/// Runs a sentence about one channel in a consecutive and an orthogonal group.
 inline void in_some_groups(Communicator& world, const Sentence& sentence) {
   for (const Group split : some_splits(world.size())) {
     if (split.kind == Group::Kind::kAll) {
@@ -103,8 +103,8 @@ inline void groups_have_the_members_of_their_kind(Communicator& world) {
   }
 }
 
-// In the engine arenas come from the world, and the Program says in which group a tensor's
-// gradients are summed.
+// In the engine, arenas come from the world, and the Program says in which group gradients are
+// summed.
 inline void groups_exchange_the_worlds_memory(Communicator& world) {
   const auto memory = world.allocate(Bytes{250'000});
   ASSERT_TRUE(memory);
@@ -120,7 +120,7 @@ inline void groups_exchange_the_worlds_memory(Communicator& world) {
   }
 }
 
-// The replicas of the first group are done before those of the others begin.
+// The first group finishes before the others begin.
 inline void groups_run_independently(Communicator& world) {
   for (const Group split : some_splits(world.size())) {
     const auto group = world.group(split);
@@ -145,7 +145,7 @@ inline void groups_run_independently(Communicator& world) {
   }
 }
 
-// A thread for each of three channels, as buckets of gradients on their way beside the step.
+// One thread for each of three channels, like gradient buckets that travel during a step.
 inline void channels_run_on_threads_of_their_own(Communicator& world) {
   constexpr std::size_t kSize = 3'001;
   const auto memory = world.allocate(Bytes{3 * kSize * sizeof(float)});
@@ -186,7 +186,7 @@ inline void allocating_beside_a_running_channel_harms_nothing(Communicator& worl
   }
 }
 
-// Of 12 replicas {0 .. 5} and {6 .. 11}, then of each every second.
+// For 12 replicas: {0 .. 5} and {6 .. 11}, then every second replica of each.
 inline void groups_are_split_into_groups(Communicator& world) {
   const std::size_t n = world.size();
   const Group half = n % 2 == 0 ? Group::consecutive(n / 2) : Group::all();
@@ -247,7 +247,7 @@ inline std::string list_of(std::span<const std::size_t> numbers) {
   return text;
 }
 
-// Members with stride 2 or more, so that no range shortens the list.
+// Members have stride 2 or more, so that no range shortens the list.
 inline void the_missing_replica_of_a_group_is_named(Communicator& world) {
   const std::size_t n = world.size();
   if (n % 2 != 0 || n < 4) {
@@ -279,7 +279,7 @@ inline void a_failure_of_a_group_leaves_the_world_as_it_is(Communicator& world) 
   const std::vector<std::size_t> members = members_of(Group::orthogonal(n / 2), n, self_of(world));
   std::vector<std::byte> data(3);
 
-  // Numbers of the job, also of the root.
+  // Replica numbers are those of the job, also for the root.
   const Status status = self_of(world) == members.front()
                             ? (*group)->barrier()
                             : (*group)->broadcast(data, static_cast<ReplicaId>(n / 2 - 1));
@@ -296,7 +296,7 @@ inline void a_failure_of_a_group_leaves_the_world_as_it_is(Communicator& world) 
   EXPECT_TRUE(world.barrier());
 }
 
-// Where buffers were copied, positions would not matter.
+// If buffers were copied, their positions would not matter.
 inline void groups_exchange_the_worlds_memory_in_place(Communicator& world) {
   if (world.size() == 1) {
     return;
@@ -312,7 +312,7 @@ inline void groups_exchange_the_worlds_memory_in_place(Communicator& world) {
   EXPECT_THAT(status.error().message, testing::HasSubstr("positions of its buffers"));
 }
 
-// A failure in a group is looked for from the world.
+// A failure in a group must be visible from the world.
 inline void recent_calls_name_those_of_groups(Communicator& world) {
   const std::size_t n = world.size();
   if (n % 2 != 0 || n < 4) {

@@ -17,10 +17,10 @@
 
 namespace poprun::contract {
 
-/// A replica's part of a program of random collectives in random groups, which all replicas draw
-/// alike: kind, group, types, reduction, sizes (also 0, odd tails, more than a chunk), root, and
-/// whether a buffer lies in the world's memory, in the group's own, or outside of both. Results are
-/// compared with the canonical tree worked out element by element.
+/// A replica's part of a program of random collectives in random groups. All replicas draw the same
+/// program: kind, group, types, reduction, sizes (including 0, odd tails, more than a chunk), root,
+/// and whether a buffer is in the world's memory, in the group's own, or outside both. Results are
+/// compared with the canonical tree, computed element by element.
 class RandomProgram {
  public:
   explicit RandomProgram(std::uint64_t seed) : seed_(seed) {}
@@ -56,15 +56,15 @@ class RandomProgram {
  private:
   struct Channel {
     Communicator* communicator;
-    std::vector<std::size_t> members;  ///< Numbers in the job.
+    std::vector<std::size_t> members;  ///< Replica numbers in the job.
     std::span<std::byte> memory;
     std::unique_ptr<Communicator> owned{};
   };
 
   static constexpr std::size_t kMemory = 5'000'000;
-  static constexpr std::size_t kTable = 4'093;  ///< Values repeat after these.
+  static constexpr std::size_t kTable = 4'093;  ///< The values repeat with this period.
 
-  /// The world, every split of it, and splits of one group.
+  /// Opens the world, every split of it, and splits of one group.
   void open_channels(Communicator& world) {
     self_ = self_of(world);
     replicas_ = world.size();
@@ -109,14 +109,14 @@ class RandomProgram {
     }
   }
 
-  /// What replica `number` brings at index `i` of a buffer of the current call.
+  /// The value of replica `number` at index `i` of a buffer in the current call.
   [[nodiscard]] std::uint32_t value(std::size_t type, std::size_t number, std::size_t i) const {
     return tables_[(type * replicas_ + number) * kTable + (i + 31 * call_) % kTable];
   }
 
   std::size_t below(std::size_t limit) { return philox(seed_, call_, drawn_++)[0] % limit; }
 
-  /// Elements of a buffer, a hundredth of them of more than a chunk.
+  /// The number of elements of a buffer; one in a hundred is larger than a chunk.
   std::size_t draw_size() {
     switch (const std::size_t draw = below(100)) {
       case 0:
@@ -130,8 +130,8 @@ class RandomProgram {
   [[nodiscard]] std::size_t members() const { return channel_->members.size(); }
   [[nodiscard]] std::size_t index() const { return self_of(channel()); }
 
-  /// Bytes for `count` elements of a type somewhere; the `turn`th buffer of a call has a part of
-  /// each memory of its own.
+  /// Bytes for `count` elements in one of the memories; each buffer of a call, counted by `turn`,
+  /// has its own part of each memory.
   std::span<std::byte> place(std::size_t count, std::size_t width, std::size_t turn = 0,
                              std::size_t turns = 1) {
     const std::array<std::span<std::byte>, 3> memories = {channels_[0].memory, channel_->memory,
@@ -148,7 +148,7 @@ class RandomProgram {
     }
   }
 
-  /// Compares elements at up to 24 places with `expected(i)`.
+  /// Compares up to 24 elements with `expected(i)`.
   template <typename Expected>
   void compare(std::size_t type, std::span<const std::byte> bytes, const Expected& expected) const {
     const std::size_t width = size_of(kTypedValues[type].type);

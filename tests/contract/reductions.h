@@ -14,8 +14,8 @@
 /// What all-reduce and reduce-scatter must do.
 namespace poprun::contract {
 
-// Odd sizes, smaller and larger than the number of replicas, a line, a mailbox, a chunk of any
-// transport.
+// Odd sizes, smaller and larger than the number of replicas, a cache line, a mailbox, and any
+// transport's chunk.
 inline constexpr std::array<std::size_t, 8> kSizes = {0, 1, 2, 17, 1'000, 4'096, 4'097, 30'011};
 inline constexpr std::size_t kMoreThanAChunk = 600'011;
 inline void all_reduce_sums_over_replicas(Communicator& world) {
@@ -41,7 +41,7 @@ inline void all_reduce_takes_the_largest(Communicator& world) {
   EXPECT_EQ(data, (std::vector<float>{last, 0.0F, -1.0F, -7.5F}));
 }
 
-// Worked out by hand. 2^24 is where float32 stops to hold odd numbers.
+// Computed by hand. From 2^24 on, float32 cannot represent odd numbers.
 //   3 replicas   (0.1 + 2^24) - (2^24 - 1)  =  2^24 - (2^24 - 1)  =  1, and not 1.1
 //   7 replicas   ((2^24 + 1.5) + (0.75 - 3)) + ((1.1 + 2.2) - (2^24 - 3))  =  6; from left to
 //                right it would be 5, and a product with 1/7 for the mean would end in 70
@@ -101,8 +101,8 @@ inline void all_reduce_works_in_place_on_allocated_memory(Communicator& world) {
   }
 }
 
-// One region:  | 5 | gap | 40,000 | gap | 1 | empty |   and between them a buffer of another kind
-// of memory. What lies in the gaps stays.
+// One region:  | 5 | gap | 40,000 | gap | 1 | empty |   and between them a buffer in other memory.
+// The gaps stay unchanged.
 inline void all_reduce_takes_buffers_of_all_kinds_together(Communicator& world) {
   const auto memory = world.allocate(Bytes{400'000});
   ASSERT_TRUE(memory);
@@ -126,7 +126,7 @@ inline void all_reduce_takes_buffers_of_all_kinds_together(Communicator& world) 
             static_cast<std::ptrdiff_t>(region.size() - 5 - 40'000 - 1));
 }
 
-/// Sizes of a replica's shard.
+/// Sizes of a replica's shard, in elements.
 inline constexpr std::array<std::size_t, 4> kShards = {0, 1, 33, 40'000};
 
 inline void reduce_scatter_gives_each_replica_its_slice(Communicator& world) {
@@ -177,7 +177,7 @@ inline void all_reduce_takes_every_type(Communicator& world) {
   }
 }
 
-// Odd counts of halves before floats, in allocated memory and outside of it, more than a chunk.
+// Odd counts of halves before floats, in allocated memory and outside it, more than a chunk.
 inline void all_reduce_takes_buffers_of_all_types_together(Communicator& world) {
   constexpr std::array<std::size_t, 6> kCounts = {5, 300'001, 3, 1, 250'003, 77};
   const auto memory = world.allocate(Bytes{4'000'000});

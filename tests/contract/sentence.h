@@ -9,8 +9,8 @@
 
 namespace poprun::contract {
 
-/// One thing that a Communicator must do. Called once a replica, each from its own thread or
-/// process, on one fresh communicator.
+/// One thing that a Communicator must do. Called once per replica, each in its own thread or
+/// process, on a fresh communicator.
 struct Sentence {
   const char* name;
   void (*check)(Communicator& world);

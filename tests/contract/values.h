@@ -19,18 +19,19 @@
 #include "replica/base/random.h"
 #include "replica/ports/communicator.h"
 
-/// What the sentences of the contract let replicas bring, and what must come of it, from the
-/// definition of the canonical tree.
+/// The values that replicas contribute in the contract's sentences, and the expected results, by
+/// the definition of the canonical tree.
 namespace poprun::contract {
 
-/// Floats over 40 binades with both signs: sums depend on their order. A function of its arguments.
+/// Floats over 40 binades with both signs, so that sums depend on the order. A function of the
+/// arguments.
 inline float rough_value(std::size_t replica, std::size_t index) {
   const auto words = philox(42, replica, index);
   const float mantissa = unit_float(words[0]) - 0.5F;
   return std::ldexp(mantissa, static_cast<int>(words[1] % 40) - 20);
 }
 
-/// The canonical tree, from its definition (collectives/patterns/canonical_tree.h).
+/// The canonical tree, by its definition (collectives/patterns/canonical_tree.h).
 inline float tree_sum(const std::vector<float>& values) {
   if (values.size() == 1) {
     return values[0];
@@ -43,7 +44,7 @@ inline float tree_sum(const std::vector<float>& values) {
   return tree_sum({values.begin(), middle}) + tree_sum({middle, values.end()});
 }
 
-/// What reducing element `index` of everybody's rough values must give, to the bit.
+/// The exact result of reducing element `index` of all replicas' rough values.
 inline float rough_result(Reduction reduction, std::size_t replicas, std::size_t index) {
   std::vector<float> values;
   for (std::size_t r = 0; r < replicas; ++r) {
@@ -62,7 +63,7 @@ inline void fill_rough(std::size_t replica, std::span<float> data, std::size_t f
   }
 }
 
-/// Compares bits, at up to 500 places that include both ends.
+/// Compares the bits of up to 500 elements, including both ends.
 inline void expect_rough_result(Reduction reduction, std::size_t replicas,
                                 std::span<const float> data, std::size_t first = 0) {
   const std::size_t stride = 1 + data.size() / 400;
@@ -73,15 +74,15 @@ inline void expect_rough_result(Reduction reduction, std::size_t replicas,
         << "element " << i << " of " << data.size() << " is " << data[i];
   }
 }
-/// Elements of one type over the replicas, as the sentences about types use them: what replica r
-/// brings at index i, and what their reduction must be, both as bits.
+/// Test values of one element type: what replica r contributes at index i, and the expected
+/// reduction, both as bits.
 struct TypedValues {
   ElementType type;
   std::uint32_t (*value)(std::size_t replica, std::size_t index);
   std::uint32_t (*reduced)(Reduction reduction, std::span<const std::uint32_t> values);
 };
 
-/// Whatever NaN comes of two values, one NaN stands for it.
+/// Combines two values; any NaN result becomes the one canonical NaN.
 inline float combined(Reduction reduction, float a, float b) {
   const float both = reduction == Reduction::kMax ? (a > b ? a : b) : a + b;
   return std::isnan(both) ? std::numeric_limits<float>::quiet_NaN() : both;
@@ -104,8 +105,8 @@ inline float mean_or_sum(Reduction reduction, std::span<const float> values) {
   return reduction == Reduction::kMean ? total / static_cast<float>(values.size()) : total;
 }
 
-/// Mostly numbers; among them infinities of one sign and of both, NaN on one replica, and NaNs of
-/// different bits.
+/// Mostly numbers, and among them infinities of one sign and of both, NaN on one replica, and NaNs
+/// with different bits.
 inline float special_or(float number, std::size_t replica, std::size_t index) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   switch (index % 31) {
@@ -140,7 +141,7 @@ inline constexpr std::array<TypedValues, 3> kTypedValues = {{
        }
        return std::bit_cast<std::uint32_t>(mean_or_sum(reduction, floats));
      }},
-    // The largest are near 2^15, so that some sums overflow though no value does.
+    // The largest are near 2^15, so that some sums overflow although no value does.
     {ElementType::kF16,
      [](std::size_t replica, std::size_t index) {
        const auto words = philox(43, replica, index);
@@ -178,7 +179,7 @@ inline void fill_typed(const TypedValues& values, std::size_t replica, std::span
   }
 }
 
-/// Compares bits at up to 500 places that include both ends.
+/// Compares the bits of up to 500 elements, including both ends.
 inline void expect_typed_result(const TypedValues& values, Reduction reduction,
                                 std::size_t replicas, std::span<const std::byte> data,
                                 std::size_t first = 0) {

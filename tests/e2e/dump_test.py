@@ -73,11 +73,11 @@ class Dump(JobTest):
     def test_of_what_is_not_there_names_what_is_near(self):
         job = self.run_job("--report.dump-tensors", "fc2.wieght@1", config=CNN, code=64)
         self.assert_first_line(job, "no tensor of a training step of small-cnn matches "
-                               "'fc2.wieght'; near are: fc2")
+                               "'fc2.wieght'; did you mean fc2")
         late = self.run_job("--report.dump-tensors", "fc2@4", config=CNN, code=64)
         self.assert_first_line(late, "step 4 of 'fc2' is not one of the job's steps, 1 to 3")
         dry = self.run_job("--dry-run", "--report.dump-tensors", "fc3@1", config=CNN, code=64)
-        self.assert_first_line(dry, "'fc3'; near are")
+        self.assert_first_line(dry, "'fc3'; did you mean ")
         wrong = self.run_job("--report.dump-tensors", "fc2(@1", config=CNN, code=64)
         self.assert_first_line(wrong, "--report.dump-tensors = fc2(@1 is not allowed", "REGEX@STEP")
         both = self.run_job("--report.dump-tensors", "fc2@1", "--model.mode", "inference",
@@ -120,7 +120,7 @@ class Dump(JobTest):
             with self.subTest(instances=instances):
                 job = self.run_job("-n", 2, "--num-instances", instances, "--report.dump-tensors", ".@2", config=config,
                                    code=65)
-                self.assert_first_line(job, "NaN in element ", "in step 2 on replica 1: the data has it")
+                self.assert_first_line(job, "NaN in element ", "in step 2 on replica 1: the value comes from the data")
                 self.assertIn("  replica 0 did not send all of its dump\n", job.stderr)
                 tensors = self.dump(job, 2)
                 self.assertIn("fc1.weight.gradient", tensors)

@@ -144,7 +144,7 @@ class Memory(JobTest):
         if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
             self.skipTest("no private mounts here (unshare --mount needs CAP_SYS_ADMIN)")
         job = self.run_job("-n", 32, code=69, wrapper=small)
-        self.assert_first_line(job, "32 processes on host ", "in /dev/shm", "5.2 MB (5,242,880 B) are free", "--shm-size")
+        self.assert_first_line(job, "32 processes on host ", "in /dev/shm", "5.0 MiB (5,242,880 B) are free", "--shm-size")
         self.assert_gone(job)
         self.run_job("-n", 4, wrapper=small)
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """ARCHITECTURE's laws, through the real command: same bits for every placement, memory is real."""
+import pathlib
 import unittest
 
 from emulated_job import JobTest
@@ -73,12 +74,37 @@ class Environment(JobTest):
     def test_of_one_replica_never_changes_the_answer(self):
         reference = self.run_job("-n", 2, config=TRAIN)
         for variables in ("-x OMP_NUM_THREADS=2", "-x OMP_NUM_THREADS=2 -x OMP_DYNAMIC=true",
-                          "-x ONEDNN_DEFAULT_FPMATH_MODE=ANY -x GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA"):
+                          "-x ONEDNN_DEFAULT_FPMATH_MODE=ANY -x ONEDNN_CPU_ISA_HINTS=PREFER_YMM"):
             with self.subTest(variables=variables):
                 job = self.run_job("-n", 2, "--instance-mpi-local-args", f"1:{variables}", config=TRAIN)
                 self.assertEqual(job.weights_hash(), reference.weights_hash())
                 for variable in variables.replace("-x ", "").split():
                     self.assertIn(f"W {variable} is ignored: it would change the results", job.stderr)
+
+
+@unittest.skipUnless(" avx2 " in pathlib.Path("/proc/cpuinfo").read_text(), "needs more than one instruction set")
+class MixedMachines(JobTest):
+    """One machine, where oneDNN or the C library of instance 1 are held to less than the processor has."""
+
+    def test_are_refused_where_bits_would_depend_on_the_host(self):
+        job = self.run_job("-n", 2, "--instance-mpi-local-args", "1:-x ONEDNN_MAX_CPU_ISA=AVX", config=TRAIN, code=69)
+        self.assert_first_line(job, " computes with avx", "results would depend on where a replica runs",
+                               "use --cpu-isa avx or equal processors")
+        job = self.run_job("-n", 2, "--instance-mpi-local-args", "1:-x GLIBC_TUNABLES=glibc.cpu.hwcaps=-FMA,-AVX2",
+                           config=TRAIN, code=69)
+        self.assert_first_line(job, "the C libraries of hosts ", "--cpu-isa avx")
+
+    def test_give_one_answer_where_cpu_isa_fixes_a_common_set(self):
+        held = self.run_job("-n", 2, "--cpu-isa", "avx", config=TRAIN)
+        together = self.run_job("-n", 2, "--num-instances", 1, "--cpu-isa", "avx", config=TRAIN)
+        self.assertEqual(held.weights_hash(), together.weights_hash())
+        best = self.run_job("-n", 2, config=TRAIN)
+        self.assertNotEqual(held.weights_hash(), best.weights_hash())
+
+    def test_are_refused_without_the_chosen_set(self):
+        job = self.run_job("-n", 2, "--cpu-isa", "avx2", "--instance-mpi-local-args", "1:-x ONEDNN_MAX_CPU_ISA=SSE41",
+                           config=TRAIN, code=69)
+        self.assert_first_line(job, "computes with sse41, not with --cpu-isa avx2")
 
 
 class Memory(JobTest):
@@ -98,7 +124,7 @@ class Memory(JobTest):
     def test_a_model_that_does_not_fit_ends_with_86_and_a_table(self):
         job = self.run_job("-n", 2, "--data.micro-batch-size", 4000, code=86)
         self.assert_first_line(job, "out of memory", "In-Processor Memory", "940,572,672 B",
-                               "data.micro-batch-size")
+                               "it fits with data.micro-batch-size ", " and training.gradient-accumulation ")
         self.assertIn("not always live:", job.stderr)
         self.assertIn("always live:", job.stderr)
         self.assertIn("conv1", job.stderr)

@@ -11,6 +11,7 @@ import random
 import struct
 import subprocess
 import tempfile
+import time
 import unittest
 
 import npy_file
@@ -46,8 +47,43 @@ def value_info(name, dims):
     return field(1, name) + field(2, field(1, field(1, FLOAT) + field(2, shape)))
 
 
-def node(op, inputs, output):
-    return b"".join(field(1, i) for i in inputs) + field(2, output) + field(4, op)
+def node(op, inputs, *outputs, name="", domain="", attributes=()):
+    return (b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs)
+            + field(3, name) + field(4, op) + b"".join(field(5, a) for a in attributes)
+            + field(7, domain))
+
+
+def integer(name, value):
+    return field(1, name) + field(3, value) + field(20, 2)  # AttributeProto.INT
+
+
+def int64s(name, dims, values):
+    raw = struct.pack(f"<{len(values)}q", *values)
+    return b"".join(field(1, d) for d in dims) + field(2, 7) + field(8, name) + field(9, raw)
+
+
+def truth(name, value):
+    return field(2, 9) + field(8, name) + field(9, bytes([value]))  # TensorProto.BOOL
+
+
+def with_head(nodes, tensors, features, opset=13, imports=(), functions=(), outputs=True, ir=8):
+    """A model of images [N,1,8,8]: `nodes` make "features" [N,features], a dense layer of 4 ends it."""
+    rng = random.Random(5)
+    head = [rng.uniform(-0.2, 0.2) for _ in range(features * 4)]
+    graph = b"".join([
+        *(field(1, n) for n in nodes),
+        field(1, node("Gemm", ["features", "head.weight", "head.bias"], "logits")),
+        field(2, "export"),
+        *(field(5, t) for t in tensors),
+        field(5, tensor("head.weight", [features, 4], head)),
+        field(5, tensor("head.bias", [4], [0.0] * 4)),
+        field(11, value_info("image", ["N", 1, 8, 8])),
+        *([field(12, value_info("logits", ["N", 4]))] if outputs else []),
+    ])
+    domains = [("", opset), *imports]
+    return (field(1, ir) + field(7, graph)
+            + b"".join(field(8, field(1, d) + field(2, v)) for d, v in domains)
+            + b"".join(field(25, f) for f in functions))
 
 
 def classifier(pixels, classes, last="Softmax", opset=13):
@@ -160,6 +196,80 @@ class Training(JobTest):
         self.assert_refused(65, missing, "/nowhere/model.onnx", "No such file")
         config = self.config(classifier(64, 4)).replace("images=1x8x8", "images=3x9x9")
         self.assert_refused(64, config, "[N,1,8,8]", "[N,3,9,9]")
+
+    def test_a_file_without_outputs_is_refused(self):
+        model = with_head([node("Flatten", ["image"], "features")], [], 64, outputs=False)
+        job = self.assert_refused(65, self.config(model), "model.onnx", "no outputs")
+        self.assertEqual(job.stderr.count("\n"), 1, job.stderr)
+
+    def test_a_known_index_out_of_range_is_refused(self):
+        model = with_head(
+            [node("Flatten", ["image"], "flat"),
+             node("Gather", ["flat", "columns"], "features", name="pick",
+                  attributes=[integer("axis", 1)])],
+            [int64s("columns", [3], [0, 64, 5])], 3)
+        self.assert_refused(65, self.config(model), "Gather 'pick'",
+                            "index 64 in element 1 of 'columns'", "-64 to 63")
+
+    def test_an_index_of_the_data_out_of_range_ends_the_job(self):
+        model = with_head(
+            [node("Flatten", ["image"], "flat"),
+             node("ArgMax", ["flat"], "brightest", attributes=[integer("axis", 1)]),
+             node("Add", ["brightest", "sixty"], "place"),
+             node("GatherElements", ["flat", "place"], "features", name="pick",
+                  attributes=[integer("axis", 1)])],
+            [int64s("sixty", [1, 1], [60])], 1)
+        self.assert_refused(65, self.config(model), "is out of range for gather_elements",
+                            "'features'", "-64 to 63", "step 1")
+
+    def test_a_file_exported_in_training_mode_drops_in_training_alone(self):
+        dropout = [node("Flatten", ["image"], "flat"),
+                   node("Dropout", ["flat", "ratio", "mode"], "features", "mask")]
+        tensors = [tensor("ratio", [], [0.25]), truth("mode", 1)]
+        job = self.run_job("-n", 1, config=self.config(with_head(dropout, tensors, 64)))
+        self.assertIn("test", {row["split"] for row in job.metrics()})
+        plain = [node("Flatten", ["image"], "features")]
+        other = self.run_job("-n", 1, config=self.config(with_head(plain, [], 64)))
+        self.assertNotEqual(job.weights_hash(), other.weights_hash(), "nothing was dropped")
+
+    def test_functions_of_the_file_are_what_their_nodes_are(self):
+        """Two calls of a function, and the same model without one: the same bits."""
+        scale = [tensor("a", [64], [0.5] * 64), tensor("b", [64], [2.0] * 64)]
+        function = b"".join([
+            field(1, "Scale"), field(4, "x"), field(4, "s"), field(5, "y"), field(6, "slope"),
+            field(7, node("Mul", ["x", "s"], "t")),
+            field(7, node("LeakyRelu", ["t"], "y", attributes=[
+                field(1, "alpha") + field(21, "slope") + field(20, 1)])),
+            field(9, field(1, "") + field(2, 13)), field(10, "mine")])
+        slope = field(1, "slope") + varint(2 << 3 | 5) + struct.pack("<f", 0.1) + field(20, 1)
+        alpha = field(1, "alpha") + varint(2 << 3 | 5) + struct.pack("<f", 0.1) + field(20, 1)
+        calls = with_head(
+            [node("Flatten", ["image"], "flat"),
+             node("Scale", ["flat", "a"], "once", name="first", domain="mine", attributes=[slope]),
+             node("Scale", ["once", "b"], "features", name="second", domain="mine",
+                  attributes=[slope])],
+            scale, 64, imports=[("mine", 1)], functions=[function])
+        spelled_out = with_head(
+            [node("Flatten", ["image"], "flat"),
+             node("Mul", ["flat", "a"], "t1"),
+             node("LeakyRelu", ["t1"], "once", attributes=[alpha]),
+             node("Mul", ["once", "b"], "t2"),
+             node("LeakyRelu", ["t2"], "features", attributes=[alpha])], scale, 64)
+        job = self.run_job("-n", 1, config=self.config(calls))
+        other = self.run_job("-n", 1, config=self.config(spelled_out))
+        self.assertEqual(job.weights_hash(), other.weights_hash())
+
+    def test_a_file_beyond_any_limit_is_refused_by_its_size(self):
+        """Sparse files of 1 TB: neither is read."""
+        for key, name, parts in (("onnx", "huge.onnx", ["1,099,511,627,776", "2 GiB"]),
+                                 ("initial-weights", "huge.safetensors", ["huge.safetensors"])):
+            file = self.folder / name
+            with open(file, "wb") as f:
+                f.truncate(1 << 40)
+            config = f"[model]\n{key} = {file}\n[data]\nsource = fashion-mnist\n"
+            begin = time.monotonic()
+            self.assert_refused(65, config, *parts)
+            self.assertLess(time.monotonic() - begin, 10)
 
 
 class Cases(unittest.TestCase):

@@ -61,8 +61,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   for (const ZipMember& member : *members) {
-    const auto begin = poprun::hostio::read_member(archive, member, 100);
-    const auto whole = poprun::hostio::read_member(archive, member);
+    const auto begin = poprun::hostio::read_member(archive, {}, member, 100);
+    const auto whole = poprun::hostio::read_member(archive, {}, member);
     if (!whole) {
       check_error(whole.error());
       continue;

@@ -40,6 +40,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!imported) {
     POPRUN_CHECK(imported.error().code == ErrorCode::kUsage ||
                  imported.error().code == ErrorCode::kData);
+    POPRUN_CHECK(imported.error().message.find('\n') == std::string::npos);
+  } else {
+    POPRUN_CHECK(!imported->outputs.empty());
   }
   return 0;
 }
@@ -73,6 +76,13 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
     b.node(op, {"x", "s", "s"}, {"y"});
     add(b);
   }
+  for (const char* op : {"GatherElements", "GatherND", "ScatterElements", "ScatterND", "Dropout"}) {
+    OnnxBuilder b;
+    b.input("x", {2, 2}).output("y", {2, 2}).integers("i", {2, 2}, {0, 1, 1, 0});
+    b.weight("u", {2, 2}, {1, 2, 3, 4});
+    b.node(op, {"x", "i", "u"}, {"y"});
+    add(b);
+  }
   for (const char* equation : {"ij,jk->ik", "i...,...j", "ij,ij->", "ab,cd->dcba"}) {
     OnnxBuilder b;
     b.input("x", {2, 2}).output("y", {2, 2}).weight("w", {2, 2}, {1, 2, 3, 4});
@@ -97,5 +107,18 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
     *attribute.mutable_g() = branch.graph();
   }
   add(branches);
+  OnnxBuilder calls;
+  calls.input("x", {2, 2}).output("y", {2, 2});
+  auto& function = *calls.model.add_functions();
+  function.set_name("f");
+  function.add_input("a");
+  function.add_output("b");
+  auto& body = *function.add_node();
+  body.set_op_type("Relu");
+  body.add_input("a");
+  body.add_output("b");
+  calls.node("f", {"x"}, {"h"});
+  calls.node("f", {"h"}, {"y"});
+  add(calls);
   return seeds;
 }

@@ -1,7 +1,7 @@
-/// killed_rank CALL HOSTS VICTIM: a job whose ranks, one replica each, make one kind of collective
-/// until one of them is killed in the middle of it, with "start" before the first. The others print
-/// the error that they get, as "rank 0 after 2.1 s: MESSAGE", and leave. killed_rank_test.py reads
-/// that.
+/// killed_rank CALL HOSTS VICTIM: a job whose ranks, one replica each, repeat one kind of
+/// collective until one of them is killed in the middle of it, or with CALL "start" before the
+/// first one. The others print their error, as "rank 0 after 2.1 s: MESSAGE", and exit.
+/// killed_rank_test.py reads that.
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -24,13 +24,13 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kDeadline = 2s;
 
-/// The call in which the victim dies: it is in there already when the last rank comes late, so that
-/// everybody has entered and nobody will leave.
+/// The call in which the victim dies. The last rank arrives late, when the victim is already
+/// inside, so that everybody enters the call and nobody completes it.
 constexpr int kFatalCall = 4;
 constexpr auto kDeath = 150ms;
 constexpr auto kLateness = 300ms;
 
-/// More than several chunks a replica, in allocated memory.
+/// Many chunks per replica, in allocated memory.
 constexpr std::size_t kBytes = std::size_t{12} << 20U;
 
 Status call(Communicator& world, const std::string& kind, std::span<std::byte> memory) {
@@ -66,10 +66,10 @@ struct Arguments {
   const std::chrono::duration<double> waited = Clock::now() - entered;
   std::printf("rank %zu after %.1f s: %s\n", rank, waited.count(), error.message.c_str());
   std::fflush(stdout);
-  ::_exit(0);  // MPI_Finalize would wait for the dead.
+  ::_exit(0);  // MPI_Finalize would wait for the dead rank.
 }
 
-/// Calls until one fails.
+/// Makes calls until one fails.
 [[noreturn]] void run(const Arguments& arguments, std::size_t rank, std::size_t ranks) {
   if (arguments.kind == "start" && rank == arguments.victim) {
     ::kill(::getpid(), SIGKILL);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A rank dies by SIGKILL in the middle of a collective: all others say which, in time."""
+"""A rank dies by SIGKILL in the middle of a collective: all others say in time which one."""
 import os
 import re
 import subprocess
@@ -9,13 +9,13 @@ import unittest
 MPIEXEC, KILLED_RANK = sys.argv.pop(1), sys.argv.pop(1)
 
 RANKS = 4
-DEADLINE = 2.0  # Of killed_rank.
-BUSY = 10.0  # What a busy machine may take longer.
+DEADLINE = 2.0  # killed_rank's.
+BUSY = 10.0  # How much longer a busy machine may take.
 CALLS = ["all-reduce", "reduce-scatter", "all-gather", "broadcast", "barrier", "allocate"]
 
 
 def survivors(call, hosts, victim):
-    """What the ranks that are left say: {rank: (seconds, message)}."""
+    """What the surviving ranks say: {rank: (seconds, message)}."""
     done = subprocess.run(
         [MPIEXEC, "--oversubscribe", "--bind-to", "none", "--mca", "orte_enable_recovery", "1",
          "-n", str(RANKS), KILLED_RANK, call, str(hosts), str(victim)],
@@ -37,7 +37,7 @@ class KilledRank(unittest.TestCase):
                 self.assertEqual(len(messages), 1, found)
                 self.assertRegex(messages.pop(),
                                  rf"^{call} \d+: replica {victim} did not arrive within [0-9]+ m?s$")
-                # Half the deadline more is what hosts wait for one another's reasons.
+                # Hosts wait half the deadline longer for one another's reasons.
                 self.assertLess(max(seconds for seconds, _ in found.values()), 1.5 * DEADLINE + BUSY)
 
     def test_before_the_first_call_is_named_by_who_starts(self):

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <mpi.h>
 
-/// Runs the tests in all ranks in step. Rank 0 prints; the others print what fails on them. The
-/// exit code is the worst of all ranks.
+/// Runs the tests on all ranks in step. Rank 0 prints everything, the others only their failures.
+/// The exit code is the worst of all ranks.
 namespace {
 
 class FailurePrinter final : public ::testing::EmptyTestEventListener {

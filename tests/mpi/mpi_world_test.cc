@@ -26,12 +26,12 @@ using namespace std::chrono_literals;
 
 using contract::Sentence;
 
-/// How replicas lie on the processes of the job, and those on hosts.
+/// How replicas are placed on processes, and processes on hosts.
 struct Placement {
   const char* name;
-  std::size_t even;  ///< Replicas of a process with an even position.
+  std::size_t even;  ///< Replicas per process at even positions.
   std::size_t odd;
-  std::uint64_t hosts;    ///< 1: the machine is asked. Otherwise as `order` says.
+  std::uint64_t hosts;    ///< 1: ask the machine. Otherwise see `order`.
   bool reversed = false;  ///< The last rank owns replica 0.
   enum class Order : std::uint8_t {
     kTurns,      ///< 0 1 2 0 1 2 0
@@ -41,7 +41,7 @@ struct Placement {
   } order = Order::kTurns;
   std::size_t chunk_bytes = std::size_t{1} << 20U;
 
-  /// Of the process at a position.
+  /// The host of the process at `position`.
   [[nodiscard]] std::uint64_t host(std::size_t position, std::size_t processes) const {
     switch (order) {
       case Order::kTurns:
@@ -117,7 +117,8 @@ void run_mpi_world(const MpiWorld::Options& options,
       threads.emplace_back([&, id] { replica((*world)->communicator(id)); });
     }
   }
-  MPI_Barrier(MPI_COMM_WORLD);  // A replica may have left early; the next world needs all again.
+  MPI_Barrier(
+      MPI_COMM_WORLD);  // A replica may have left early, and the next world needs all of them.
 }
 
 using Parameter = std::tuple<Placement, Sentence>;
@@ -137,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Sentences, MpiWorldContract,
                                             ::testing::ValuesIn(contract::channel_sentences())),
                          name_of);
 
-/// Buffers of every type, with odd tails, in allocated memory and outside of it.
+/// Buffers of every type, with odd tails, in allocated memory and outside it.
 struct MixedBuffers {
   explicit MixedBuffers(Communicator& world) {
     constexpr std::array<std::size_t, 3> kCounts = {20'011, 6'007, 3'001};
@@ -169,8 +170,8 @@ struct MixedBuffers {
 class MpiWorldOnHosts
     : public ::testing::TestWithParam<std::tuple<std::uint64_t, Placement::Order>> {};
 
-// One or several replicas a process, chunks from the smallest to more than all data, with and
-// without a reduction in the background.
+// One or several replicas per process, chunks from the smallest to larger than all data, with and
+// without a background reduction.
 TEST_P(MpiWorldOnHosts, GivesTheSameBitsForAnyReplicasAndAnyChunks) {
   const auto [hosts, order] = GetParam();
   for (const Placement& placement :
@@ -178,12 +179,12 @@ TEST_P(MpiWorldOnHosts, GivesTheSameBitsForAnyReplicasAndAnyChunks) {
         Placement{"", 3, 1, hosts, true, order}}) {
     MpiWorld::Options options = options_of(placement, 60s);
     if (options.replicas > 32) {
-      continue;  // Only takes time.
+      continue;  // Would only take time.
     }
     for (const std::size_t chunk_bytes : {0U, 8'128U, 50'000U, 1U << 20U}) {
       options.chunk_bytes = std::max(chunk_bytes, 64 * options.replicas);
       SCOPED_TRACE(::testing::Message() << placement.even << " and " << placement.odd
-                                        << " replicas a process, chunks of " << chunk_bytes);
+                                        << " replicas per process, chunks of " << chunk_bytes);
       run_mpi_world(options, [](Communicator& world) {
         const MixedBuffers at_once(world);
         const MixedBuffers meanwhile(world);
@@ -266,8 +267,8 @@ TEST(MpiWorld, RefusesProcessesThatClaimTheSameReplicas) {
   EXPECT_THAT(world.error().message, ::testing::HasSubstr("expected some from 1"));
 }
 
-// The first replica of a process carries for the others between hosts; here it is the one that
-// does not come.
+// The first replica of a process carries data between hosts for the others; here it is the missing
+// one.
 TEST(MpiWorld, NamesToAllHostsTheReplicaThatCarriesForItsProcess) {
   if (processes() == 1) {
     GTEST_SKIP() << "needs two hosts";
@@ -288,7 +289,7 @@ TEST(MpiWorld, NamesToAllHostsTheReplicaThatCarriesForItsProcess) {
   });
 }
 
-/// While it lives, this process opens no further file.
+/// While it lives, this process can open no more files.
 class NoFiles {
  public:
   NoFiles() {
@@ -314,7 +315,7 @@ TEST(MpiWorld, SaysOnAllProcessesWhichOfThemCannotHaveTheMemory) {
   for (const std::uint64_t hosts : {1U, 2U}) {
     for (const int which : {0, 1, 2}) {
       MpiWorld::Options options = options_of({"", 1, 1, hosts}, 60s);
-      options.host = index_of(options.first) % hosts;  // To ask the machine takes a file.
+      options.host = index_of(options.first) % hosts;  // Asking the machine would take a file.
       const auto limited = rank() == which ? std::make_unique<NoFiles>() : nullptr;
 
       const auto world = MpiWorld::create(options);

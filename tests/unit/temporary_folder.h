@@ -14,7 +14,7 @@
 
 namespace poprun::testing {
 
-/// A folder of its own, gone with the object.
+/// A new folder that is removed with the object.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -31,7 +31,7 @@ class TemporaryFolder {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
-  /// Makes the folders that `name` lies in, too.
+  /// Writes a file; also creates the folders that contain it.
   [[nodiscard]] std::filesystem::path write(const std::string& name, std::string_view bytes) const {
     std::filesystem::create_directories((path_ / name).parent_path());
     std::ofstream(path_ / name, std::ios::binary) << bytes;
@@ -42,7 +42,7 @@ class TemporaryFolder {
     return write(name, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   }
 
-  /// Empty where there is no such file.
+  /// The file's contents; empty if it does not exist.
   [[nodiscard]] std::string read(const std::string& name) const {
     std::ostringstream bytes;
     bytes << std::ifstream(path_ / name, std::ios::binary).rdbuf();

@@ -121,8 +121,8 @@ class ReverseMode final : public Differentiator {
     const Operator* op = find_operator(current_->kind);
     if (op == nullptr || op->gradient == nullptr) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("operation '{}' ({}) stands between a parameter and the loss, and "
-                              "has no gradient",
+                  fmt::format("operation '{}' ({}) has no gradient, but the loss depends on a "
+                              "parameter through it",
                               builder_.graph().tensor(current_->outputs[0]).name, current_->kind));
     }
     op->gradient(*this);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,9 @@ struct CompileOptions {
   bool inference = false;   ///< No training: evaluation that puts out predictions.
   bool evaluate = true;
   bool initial_weights_from_host = false;
+
+  /// Parameters and buffers that keep their initialisers, though the host writes the others.
+  std::set<std::string, std::less<>> initialised_here;
 
   /// Shown the job's graph as each pass leaves it; may be empty.
   std::function<void(std::string_view pass, const Graph&)> after_pass = {};

@@ -4,8 +4,8 @@
 #include <iterator>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
+#include "replica/base/nearest.h"
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/program/host_contract.h"
 
@@ -18,9 +18,8 @@ Result<const Optimizer*> find(const std::string& name) {
   }
   std::vector<std::string> names;
   std::ranges::transform(all_optimizers(), std::back_inserter(names), &Optimizer::name);
-  return fail(ErrorCode::kUsage,
-              fmt::format("training.optimizer: no optimiser is called '{}'; there are: {}", name,
-                          fmt::join(names, ", ")));
+  return fail(ErrorCode::kUsage, fmt::format("training.optimizer: no optimiser is called '{}'; {}",
+                                             name, suggestion(name, names)));
 }
 
 /// What the rule's operator is told.
@@ -29,8 +28,8 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   for (const HyperParameter& own : optimizer.hyper_parameters) {
     const auto given = options.hyper_parameters.find(own.name);
     if (given == options.hyper_parameters.end()) {
-      return fail(ErrorCode::kUsage, fmt::format("training.{}: the optimizer {} needs it", own.name,
-                                                 optimizer.name()));
+      return fail(ErrorCode::kUsage, fmt::format("training.{} is missing; optimizer {} needs it",
+                                                 own.name, optimizer.name()));
     }
     if (own.range) {
       attributes.set(own.name, given->second);
@@ -40,7 +39,7 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   }
   for (const auto& [name, value] : options.hyper_parameters) {
     if (optimizer.find(name) == nullptr) {
-      return fail(ErrorCode::kUsage, fmt::format("training.{} = {}: the optimizer {} has none",
+      return fail(ErrorCode::kUsage, fmt::format("training.{} = {}: optimizer {} does not have it",
                                                  name, value, optimizer.name()));
     }
   }

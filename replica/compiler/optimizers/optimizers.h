@@ -29,7 +29,7 @@ struct StepScalars {
   /// What the loss was multiplied by, from the host. Gradients are divided by it; where one of them
   /// is not finite, nothing is updated.
   std::optional<TensorId> loss_scale = {};
-  std::optional<TensorId> factor = {};  ///< Of all gradients; made by add_gradient_factor.
+  std::optional<TensorId> factor = {};  ///< Scales all gradients; made by add_gradient_factor.
 };
 
 /// Appends what all gradients are multiplied by, where clipping or a scaled loss ask for one, and

@@ -25,8 +25,8 @@ Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::stri
   });
   if (frozen.empty() || frozen.size() == parameters.size()) {
     return fail(ErrorCode::kUsage,
-                fmt::format("training.frozen = {} matches {} of the model's {} weights, as '{}'; "
-                            "needed some of them",
+                fmt::format("training.frozen = {} matches {} of the model's {} weights, such as "
+                            "'{}'; it must match some, but not all",
                             text, frozen.empty() ? "none" : "all", parameters.size(),
                             graph.tensor(parameters.at(0)).name));
   }

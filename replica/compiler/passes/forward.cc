@@ -89,7 +89,7 @@ Status put_out(Builder& body, const CompileOptions& options, std::optional<Tenso
       body.type(*prediction).shape[0] != options.micro_batch_size) {
     return fail(ErrorCode::kUsage,
                 fmt::format("model.mode = inference needs an output of model {} with one row for "
-                            "each of {} samples, it has {}",
+                            "each of {} samples, had {}",
                             options.model, options.micro_batch_size,
                             prediction ? to_text(body.type(*prediction)) : "none"));
   }

@@ -2,8 +2,9 @@
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
-/// Lets the host write the weights instead of their initialisers. Constants that the model brought
-/// have none: an operator makes them.
+/// Lets the host write the weights instead of their initialisers, but for those of
+/// CompileOptions::initialised_here. Constants that the model brought have none: an operator makes
+/// them.
 namespace poprun {
 namespace {
 
@@ -13,7 +14,11 @@ bool applies(const CompileOptions& options) {
   return options.initial_weights_from_host;
 }
 
-Status run(const CompileOptions& /*options*/, Job& job) {
+bool stays(const CompileOptions& options, const Graph& graph, TensorId id) {
+  return options.initialised_here.contains(graph.tensor(id).name);
+}
+
+Status run(const CompileOptions& options, Job& job) {
   auto& operations = job.graph.at(job.graph.load()).operations;
   std::set<TensorId> initialised;
   for (const Operation& operation : operations) {
@@ -23,7 +28,9 @@ Status run(const CompileOptions& /*options*/, Job& job) {
   }
   StreamIn weights{name_of(JobStream::kWeights),
                    tensors_by_name(job.graph, {Role::kParameter, Role::kBuffer, Role::kConstant})};
-  std::erase_if(weights.tensors, [&](TensorId id) { return !initialised.contains(id); });
+  std::erase_if(weights.tensors, [&](TensorId id) {
+    return !initialised.contains(id) || stays(options, job.graph, id);
+  });
   if (weights.tensors.empty()) {
     return {};  // A model without any.
   }
@@ -36,9 +43,9 @@ Status run(const CompileOptions& /*options*/, Job& job) {
   return {};
 }
 
-/// The host writes every parameter and buffer, and nothing but weights and constants, before
-/// anything else is set up; whatever is set up is set up as often as it was.
-Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
+/// The host writes every parameter and buffer that does not stay, and nothing but weights and
+/// constants, before anything else is set up; whatever is set up is set up as often as it was.
+Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const auto& operations = graph.at(graph.load()).operations;
   std::set<TensorId> from_host;
@@ -50,7 +57,8 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     const TensorId id{t};
     const Role role = graph.tensor(id).role;
-    const bool weight = role == Role::kParameter || role == Role::kBuffer;
+    const bool weight = (role == Role::kParameter || role == Role::kBuffer) &&
+                        !options.initialised_here.contains(graph.tensor(id).name);
     if (from_host.contains(id) != weight && role != Role::kConstant) {
       return pass_bug(kName, graph, id,
                       weight ? "does not come from the host" : "comes from the host");

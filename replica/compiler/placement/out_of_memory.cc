@@ -73,43 +73,13 @@ std::string table(const std::vector<const proto::Tensor*>& live, bool always_liv
                      count, bytes_text(static_cast<std::int64_t>(total)), rows);
 }
 
-/// Bytes live at the worst step that do not grow with the micro-batch.
-double fixed_bytes(const std::vector<const proto::Tensor*>& live) {
-  std::uint64_t fixed = 0;
-  for (const proto::Tensor* tensor : live) {
-    const bool grows = !tensor->always_live() && (tensor->role() == proto::ROLE_ACTIVATION ||
-                                                  tensor->role() == proto::ROLE_STREAM);
-    fixed += grows ? 0 : tensor->bytes();
-  }
-  return static_cast<double>(fixed);
-}
-
-/// The largest micro-batch that fits if everything else shrinks in proportion.
-std::string remedy(const proto::IpuMemory& memory, const std::vector<const proto::Tensor*>& live,
-                   std::uint32_t micro_batch_size) {
-  const double fixed = fixed_bytes(live);
-  const double growing = static_cast<double>(memory.peak()) - fixed;
-  const double room = static_cast<double>(memory.capacity()) - fixed;
-  const auto fitting = static_cast<std::int64_t>(room / growing * micro_batch_size);
-  if (fitting < 1) {
-    return fmt::format(
-        "{} of it are weights, gradients and optimiser state, which no micro-batch size changes: a "
-        "smaller model is needed",
-        bytes_text(static_cast<std::int64_t>(fixed)));
-  }
-  return fmt::format(
-      "data.micro-batch-size {} instead of {} should fit; training.gradient-accumulation keeps the "
-      "batch",
-      fitting, micro_batch_size);
-}
-
 }  // namespace
 
 std::string worst_place(const Program& program, int ipu) {
   return place_of(program, program.memory(ipu).worst_step());
 }
 
-Status check_fits(const Program& program, std::uint32_t micro_batch_size) {
+Status check_fits(const Program& program, const std::function<std::string()>& advice) {
   for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
     const proto::IpuMemory& memory = program.memory(ipu);
     if (memory.peak() <= memory.capacity()) {
@@ -118,14 +88,14 @@ Status check_fits(const Program& program, std::uint32_t micro_batch_size) {
     const auto live = live_at(program, static_cast<std::uint32_t>(ipu), memory.worst_step());
     return fail(
         ErrorCode::kOutOfMemory,
-        fmt::format("out of memory: model {} needs {} of In-Processor Memory on IPU {}, an {} has "
-                    "{}; {}\n"
-                    "most is live at {}:\n{}{}",
+        fmt::format("out of memory: model {} needs {} of In-Processor Memory on IPU {}, {} has "
+                    "{}{}\n"
+                    "its peak is at {}:\n{}{}",
                     program.model(), bytes_text(static_cast<std::int64_t>(memory.peak())), ipu,
                     program.device().name(),
                     bytes_text(static_cast<std::int64_t>(memory.capacity())),
-                    remedy(memory, live, micro_batch_size), worst_place(program, ipu),
-                    table(live, true), table(live, false)),
+                    advice ? "; " + advice() : "", worst_place(program, ipu), table(live, true),
+                    table(live, false)),
         {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(memory.peak())},
                               .had = Bytes{static_cast<std::int64_t>(memory.capacity())}}});
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "replica/base/error.h"
@@ -11,9 +12,9 @@ namespace poprun {
 std::string worst_place(const Program& program, int ipu);
 
 /// Success where every IPU's plan fits its memory. Otherwise kOutOfMemory: a first line with what
-/// was needed, had (also as facts) and would help, then a table of what is live at the worst step,
-/// always-live apart from not-always-live, largest first. `micro_batch_size` is the present one,
-/// for the remedy.
-Status check_fits(const Program& program, std::uint32_t micro_batch_size);
+/// was needed and had (also as facts) and, where given, `advice`, which is asked only then; below
+/// it a table of what is live at the worst step, always-live apart from not-always-live, largest
+/// first.
+Status check_fits(const Program& program, const std::function<std::string()>& advice = {});
 
 }  // namespace poprun

@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+
+#include "replica/base/nearest.h"
 
 namespace poprun {
 namespace {
@@ -34,8 +35,8 @@ Result<Device> find_device(std::string_view name) {
       return std::move(device);
     }
   }
-  return fail(ErrorCode::kUsage, fmt::format("device.ipu: no IPU is called '{}'; there are: {}",
-                                             name, fmt::join(device_names(), ", ")));
+  return fail(ErrorCode::kUsage, fmt::format("device.ipu: no IPU is called '{}'; {}", name,
+                                             suggestion(name, device_names())));
 }
 
 }  // namespace poprun

@@ -7,7 +7,7 @@
 namespace poprun::layers {
 namespace {
 
-/// Rows of `width` elements to mean 0 and variance 1.
+/// Brings rows of `width` elements to mean 0 and variance 1.
 TensorId normalise_rows(Builder& builder, const std::string& name, TensorId rows,
                         std::int64_t width, double epsilon) {
   const auto constant = [&](double value, const std::string& suffix) {
@@ -18,7 +18,7 @@ TensorId normalise_rows(Builder& builder, const std::string& name, TensorId rows
                      {name + ".normalised", name + ".mean", name + ".variance"})[0];
 }
 
-/// True where x has channels that `groups` divides; otherwise the builder refuses it by name.
+/// True if x has channels that `groups` divides; otherwise the builder refuses, naming `name`.
 bool accept(Builder& builder, const std::string& name, TensorId x, std::int64_t groups) {
   if (!builder.status()) {
     return false;

@@ -20,7 +20,7 @@ TensorId parameter(Builder& builder, const std::string& name, Shape shape, std::
                           Role::kParameter, default_initialiser(fan_in));
 }
 
-/// Dimension `d` of x's shape; 1 where there is none, so that the shape face refuses it later.
+/// Dimension `d` of x's shape; 1 if there is none, so that the shape face refuses x later.
 std::int64_t dimension(const Builder& builder, TensorId x, std::size_t d) {
   const Shape& shape = builder.type(x).shape;
   return d < shape.size() ? shape[d] : 1;
@@ -81,15 +81,14 @@ ModelOutputs classify(Builder& builder, const std::string& name, TensorId x,
     builder.refuse(
         {ErrorCode::kUsage,
          fmt::format(
-             "data.source: the model needs labels {}, one an item, the dataset has {}; save "
+             "data.source: the model needs labels {}, one per item, the dataset has {}; save "
              "classes as integers, one-hot labels with argmax(axis=-1)",
              to_text(needed), to_text(builder.type(labels)))});
   }
   if (!scored && classes < 1) {
-    builder.refuse(
-        {ErrorCode::kUsage,
-         "model.classes: the dataset has no labels that tell how many classes there are; "
-         "set it to the number that the weights were trained for"});
+    builder.refuse({ErrorCode::kUsage,
+                    "model.classes: the dataset has no labels that tell the number of classes; "
+                    "set it to the number the weights were trained with"});
   } else if (classes < std::max<std::int64_t>(inputs.classes, 1)) {
     builder.refuse({ErrorCode::kUsage,
                     fmt::format("model.classes = {}: the dataset has labels up to {}; needed {} or "

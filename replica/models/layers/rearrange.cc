@@ -10,7 +10,8 @@
 namespace poprun::layers {
 namespace {
 
-/// x seen in `split`, its dimensions in the order `perm`, seen in `shape` with x's layout.
+/// x reshaped to `split`, its dimensions permuted by `perm`, then reshaped to `shape` in x's
+/// layout.
 TensorId rearrange(Builder& builder, const std::string& name, TensorId x, const Shape& split,
                    const Shape& perm, const Shape& shape) {
   const Layout layout = builder.type(x).layout;
@@ -65,7 +66,7 @@ TensorId tile(Builder& builder, const std::string& name, TensorId x, const Shape
   const Shape d = builder.type(x).shape;
   if (repeats.size() != d.size() ||
       std::ranges::any_of(repeats, [](std::int64_t r) { return r < 1; })) {
-    refuse(builder, name, "a number of repeats >= 1 for each dimension", x);
+    refuse(builder, name, "one number of repeats >= 1 per dimension", x);
     return x;
   }
   Shape apart, repeated, shape;

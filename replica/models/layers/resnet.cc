@@ -7,7 +7,7 @@
 namespace poprun::layers {
 namespace {
 
-/// A convolution without bias, normalised. Both are called as torchvision calls them.
+/// A convolution without bias, batch-normalised, with torchvision's names.
 TensorId normalised(Builder& builder, const std::string& convolution, const std::string& norm,
                     TensorId x, Convolution c, bool training) {
   c.bias = false;
@@ -15,7 +15,7 @@ TensorId normalised(Builder& builder, const std::string& convolution, const std:
   return batch_norm(builder, norm, conv2d(builder, convolution, x, c), training);
 }
 
-/// The end of a block: y added to x, or to a 1x1 convolution of x where sizes differ.
+/// The end of a block: y added to x, or to a 1x1 convolution of x if sizes differ.
 TensorId residual(Builder& builder, const std::string& name, const std::string& relu_name,
                   TensorId x, TensorId y, std::int64_t stride, bool training) {
   if (!builder.status()) {

@@ -15,7 +15,7 @@ TensorId parameter(Builder& builder, const std::string& name, Shape shape,
                           Role::kParameter, initialiser);
 }
 
-/// The last dimension; 1 where there is none, so that a shape face refuses it later.
+/// The last dimension; 1 if there is none, so that a shape face refuses x later.
 std::int64_t features_of(const Builder& builder, TensorId x) {
   const Shape& shape = builder.type(x).shape;
   return shape.empty() ? 1 : shape.back();
@@ -72,10 +72,11 @@ std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inpu
   }
   const TensorId kept = inputs.find(builder, "attention_mask");
   if (builder.type(kept) != builder.type(tokens)) {
-    builder.refuse({ErrorCode::kUsage,
-                    fmt::format("data.source: the model needs attention_mask {}, one a token, the "
-                                "dataset has {}",
-                                to_text(builder.type(tokens)), to_text(builder.type(kept)))});
+    builder.refuse(
+        {ErrorCode::kUsage,
+         fmt::format("data.source: the model needs attention_mask {}, one per token, the "
+                     "dataset has {}",
+                     to_text(builder.type(tokens)), to_text(builder.type(kept)))});
     return std::nullopt;
   }
   return builder.add_one("attention_mask", {kept}, {}, "attention_mask.scores");

@@ -204,7 +204,7 @@ Result<Constant> read_tensor(const Proto& tensor) {
   constant.element = tensor.data_type();
   constant.shape.assign(tensor.dims().begin(), tensor.dims().end());
   if (!constant.real() && !is_integer(constant.element) && constant.element != Proto::BOOL) {
-    return bad(fmt::format("elements of type {}; there are float, double, float16, integers, bool",
+    return bad(fmt::format("elements of type {}; available: float, double, float16, integers, bool",
                            element_name(constant.element)));
   }
   const auto elements = checked_elements(constant.shape);

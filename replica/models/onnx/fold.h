@@ -25,8 +25,8 @@ Constant concatenated(const std::vector<const Constant*>& parts, std::size_t axi
 /// Repeated to `shape`, to which x broadcasts.
 Constant expanded(const Constant& x, const Shape& shape);
 
-/// Rows of x along an axis by number; below zero from the end. Errors: kData, out of range.
-Result<Constant> gathered(const Constant& x, const Constant& indices, std::size_t axis);
+/// Rows of x along an axis by number; below zero from the end. Requires: numbers inside the axis.
+Constant gathered(const Constant& x, const Constant& indices, std::size_t axis);
 
 /// x with elements of another type: fractions are cut off, bools are 0 or 1.
 Constant cast(const Constant& x, Element element);

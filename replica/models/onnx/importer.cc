@@ -4,11 +4,13 @@
 #include <array>
 #include <exception>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <onnx/checker.h>
 
+#include "replica/models/onnx/functions.h"
 #include "replica/models/onnx/node.h"
 
 namespace poprun::onnx_import {
@@ -21,6 +23,13 @@ using ::onnx::NodeProto;
 /// The first line of a text.
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
+}
+
+/// Names are the file's, and may hold anything.
+Error on_one_line(Error error) {
+  std::ranges::replace_if(
+      error.message, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
+  return error;
 }
 
 std::string where(const NodeProto& node) {
@@ -73,7 +82,7 @@ Status check_operators(const GraphProto& graph) {
   }
   if (!missing.empty()) {
     return fail(ErrorCode::kUsage,
-                fmt::format("operators that are not supported: {}; there are: {}",
+                fmt::format("operators that are not supported: {}; available: {}",
                             fmt::join(missing, ", "), fmt::join(supported_operators(), ", ")));
   }
   return {};
@@ -196,7 +205,7 @@ Status translate(Node& node) {
   const bool branches = node.op() == "If";
   const Translator* translator = find_translator(node.op());
   if (translator == nullptr && !branches) {
-    return node.unsupported("an operator that is not there");
+    return node.unsupported("an unknown operator");
   }
   const std::size_t needed = branches ? 1 : translator->inputs;
   for (std::size_t i = 0; i < needed; ++i) {
@@ -269,38 +278,13 @@ Status take_outputs(const GraphProto& graph, Scope& scope, Imported& imported) {
   return {};
 }
 
-}  // namespace
-
-std::vector<std::string> supported_operators() {
-  std::vector<std::string> names(kOwn.begin(), kOwn.end());
-  for (const Translator& translator : all_translators()) {
-    names.push_back(translator.op);
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
-Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
-  auto proto = std::make_shared<ModelProto>();
-  if (!proto->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !proto->has_graph()) {
-    return fail(ErrorCode::kData,
-                fmt::format("{} B that are no ONNX model, or a damaged one", bytes.size()));
-  }
-  OnnxModel model;
-  POPRUN_ASSIGN(model.opset_, opset_of(*proto));
-  POPRUN_TRY(check(*proto));
-  POPRUN_TRY(check_operators(proto->graph()));
-  model.inputs_ = inputs_of(proto->graph());
-  model.proto_ = std::move(proto);
-  return model;
-}
-
-Result<Imported> import_model(Builder& builder, const OnnxModel& model,
+Result<Imported> import_graph(Builder& builder, const OnnxModel& model,
                               const ImportOptions& options) {
   Scope scope;
   scope.builder = &builder;
   scope.opset = model.opset();
   scope.training = options.training;
+  scope.as_written = options.as_written;
   scope.half = options.half;
   GraphProto const& graph = model.proto().graph();
   scope.read = values_read(graph);
@@ -323,6 +307,43 @@ Result<Imported> import_model(Builder& builder, const OnnxModel& model,
   imported.weights = std::move(scope.weights);
   imported.notes = std::move(scope.notes);
   return imported;
+}
+
+}  // namespace
+
+std::vector<std::string> supported_operators() {
+  std::vector<std::string> names(kOwn.begin(), kOwn.end());
+  for (const Translator& translator : all_translators()) {
+    names.push_back(translator.op);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
+  auto proto = std::make_shared<ModelProto>();
+  if (!proto->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !proto->has_graph()) {
+    return fail(ErrorCode::kData,
+                fmt::format("{} B that are no ONNX model, or a damaged one", bytes.size()));
+  }
+  OnnxModel model;
+  POPRUN_ASSIGN(model.opset_, opset_of(*proto));
+  if (proto->graph().output().empty()) {
+    return fail(ErrorCode::kData,
+                "its graph has no outputs; export the model with at least one output");
+  }
+  // The checker takes functions and unknown operators for experiments, and warns on its own.
+  POPRUN_TRY(expand_functions(*proto).map_error(on_one_line));
+  POPRUN_TRY(check_operators(proto->graph()).map_error(on_one_line));
+  POPRUN_TRY(check(*proto));
+  model.inputs_ = inputs_of(proto->graph());
+  model.proto_ = std::move(proto);
+  return model;
+}
+
+Result<Imported> import_model(Builder& builder, const OnnxModel& model,
+                              const ImportOptions& options) {
+  return import_graph(builder, model, options).map_error(on_one_line);
 }
 
 }  // namespace poprun::onnx_import

@@ -15,6 +15,7 @@
 ///
 ///   nodes/         translators: one file a family of ONNX operators, each lowered to ours
 ///   node.h         what a translator works with
+///   functions.h    a model's own functions, expanded before anything else
 ///   fold.h         shape arithmetic, computed while importing
 ///   constant.h     values that are known while importing
 ///
@@ -36,8 +37,9 @@ struct GraphInput {
 /// A parsed and checked file.
 class OnnxModel {
  public:
-  /// Errors: kData, no ONNX model or one that the checker of libonnx refuses; kUsage, an opset
-  /// newer than kNewestOpset, or operators that are not supported, with those that are.
+  /// Errors: kData, no ONNX model, one that the checker of libonnx refuses, or one without outputs;
+  /// kUsage, an opset newer than kNewestOpset, or operators that are not supported, with those that
+  /// are; those of expand_functions.
   static Result<OnnxModel> parse(std::string_view bytes);
 
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
@@ -59,6 +61,10 @@ struct ImportOptions {
 
   /// Batch normalisation with the statistics of the batch, dropout drops.
   bool training = false;
+
+  /// Nodes that the file has in training mode run in it outside of training too, as a test case
+  /// wants them. A job trains and evaluates whatever mode its file was exported in.
+  bool as_written = false;
 
   /// Constants beyond float16's range become its largest number, for a job in half precision.
   bool half = false;
@@ -86,7 +92,7 @@ struct Imported {
 Result<Imported> import_model(Builder& builder, const OnnxModel& model,
                               const ImportOptions& options);
 
-/// ONNX operators that there are translators for, sorted.
+/// Supported ONNX operators, sorted.
 std::vector<std::string> supported_operators();
 
 }  // namespace poprun::onnx_import

@@ -206,7 +206,7 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
 Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::string_view bytes,
                                                   const std::string& loss) {
   if (loss != kCrossEntropy && loss != kMeanSquaredError) {
-    return fail(ErrorCode::kUsage, fmt::format("model.loss = {}: there are {}, {}", loss,
+    return fail(ErrorCode::kUsage, fmt::format("model.loss = {}; available: {}, {}", loss,
                                                kCrossEntropy, kMeanSquaredError));
   }
   auto model = OnnxModel::parse(bytes);

@@ -33,7 +33,8 @@ struct Scope {
   Builder* builder = nullptr;
   std::int64_t opset = 0;
   bool training = false;
-  bool half = false;            ///< See ImportOptions.
+  bool as_written = false;  ///< See ImportOptions, as for `half`.
+  bool half = false;
   bool numbers_train = false;   ///< A stored real of one element is a weight, no constant.
   std::int64_t file_batch = 0;  ///< The batch size that the file was written for; 0: left open.
   std::int64_t batch = 0;       ///< That it is imported for.
@@ -90,6 +91,11 @@ class Node {
   Result<std::shared_ptr<const Constant>> constant(std::size_t i);
   Result<std::vector<std::int64_t>> integers_of(std::size_t i);
   Result<float> real_of(std::size_t i);  ///< Of an input of one element.
+
+  /// Whether indices that are known at import lie in what they count in: `sizes` has the size for
+  /// each of a row of indices in turn. Those that only the data tells are checked as they are used.
+  /// Errors: kData, one is out of range.
+  [[nodiscard]] Status check_indices(std::size_t i, const Shape& sizes) const;
 
   /// Input i on the device: as it lies; row-major; channels-last, of rank 4; as a variable.
   Result<TensorId> tensor(std::size_t i) { return materialise(i, Use::kOperand); }

@@ -10,7 +10,7 @@ Result<TensorId> image_of(Node& node) {
   const Shape s = node.shape(0);
   if (s.size() != 3 && s.size() != 4) {
     return node.unsupported(
-        fmt::format("an input of rank {}; there are sequences [N,C,L] and "
+        fmt::format("an input of rank {}; available: sequences [N,C,L] and "
                     "images [N,C,H,W]",
                     s.size()));
   }
@@ -53,7 +53,7 @@ Result<Window> window_of(Node& node, Shape kernel) {
     }
   } else if (automatic != "NOTSET") {
     return node.wrong(
-        fmt::format("auto_pad = {}; there are NOTSET, VALID, SAME_UPPER, SAME_LOWER", automatic));
+        fmt::format("auto_pad = {}; available: NOTSET, VALID, SAME_UPPER, SAME_LOWER", automatic));
   }
   return w;
 }

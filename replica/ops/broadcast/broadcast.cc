@@ -6,7 +6,7 @@
 namespace poprun {
 namespace {
 
-/// Elements to go in memory for a step of each logical dimension.
+/// Memory strides, in elements, of each logical dimension.
 Shape element_strides(const TensorType& type) {
   const Shape& d = type.shape;
   if (type.layout == Layout::kChannelsLast) {
@@ -19,7 +19,7 @@ Shape element_strides(const TensorType& type) {
   return strides;
 }
 
-/// Strides of `operand` by the dimensions of `whole`: 0 where it is repeated.
+/// Strides of `operand` along the dimensions of `whole`: 0 where it is repeated.
 Shape strides_within(const TensorType& operand, const TensorType& whole) {
   POPRUN_CHECK(operand.shape.size() <= whole.shape.size());
   const std::size_t missing = whole.shape.size() - operand.shape.size();
@@ -97,7 +97,7 @@ BroadcastLoops broadcast_loops(const TensorType& whole, const std::vector<Tensor
   }
 
   BroadcastLoops loops{{}, std::vector<Shape>(operands.size())};
-  std::vector<std::int64_t> outer(all.size(), 0);  // Strides of the loop added last.
+  std::vector<std::int64_t> outer(all.size(), 0);  // Strides of the most recently added loop.
   for (const std::size_t d : order) {
     const std::int64_t size = whole.shape[d];
     if (size == 1) {

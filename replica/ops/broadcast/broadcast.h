@@ -12,30 +12,31 @@
 /// missing is repeated (numpy.org/doc/stable/user/basics.broadcasting.html).
 namespace poprun {
 
-/// The shape that both broadcast to; nothing where they do not fit each other.
+/// The shape that both broadcast to; nothing if they are incompatible.
 std::optional<Shape> broadcast_shape(const Shape& a, const Shape& b);
 
-/// What an elementwise operator makes of `operands`: the shape they all broadcast to, channels-last
-/// where an operand is, with the first operand's type of elements. Nothing where they do not fit.
+/// The result type of an elementwise operator: the shape that all operands broadcast to,
+/// channels-last if any operand is, with the first operand's element type. Nothing if the shapes
+/// are incompatible.
 std::optional<TensorType> broadcast_type(const std::vector<TensorType>& operands);
 
-/// Sets the gradient of an input that was broadcast: `gradient`, of the result's type, summed over
-/// what was repeated.
+/// Sets the gradient of a broadcast input: `gradient`, which has the result's type, summed over the
+/// repeated dimensions.
 void set_broadcast_gradient(Differentiator& d, std::size_t input, TensorId gradient);
 
-/// Nested loops over all elements of a tensor in the order in which they lie in memory, and over
-/// the elements of other tensors that they meet.
+/// Nested loops over all elements of a tensor in memory order, together with the corresponding
+/// elements of other tensors.
 struct BroadcastLoops {
-  Shape sizes;                 ///< Outermost first; never empty, the last is the innermost row.
-  std::vector<Shape> strides;  ///< By operand: elements to go for a step of each loop, 0 to repeat.
+  Shape sizes;                 ///< Outermost first; never empty; the last one is the innermost row.
+  std::vector<Shape> strides;  ///< By operand: stride of each loop in elements, 0 to repeat.
 
-  /// Elements in one row, and how many rows there are.
+  /// Elements per row, and number of rows.
   [[nodiscard]] std::int64_t row() const { return sizes.back(); }
   [[nodiscard]] std::int64_t row_stride(std::size_t operand) const {
     return strides[operand].back();
   }
 
-  /// Calls visit(position of the row in the whole, offsets by operand), rows in order.
+  /// Calls visit(offset of the row in the whole, offsets by operand) for the rows in order.
   template <typename Visit>
   void for_each_row(Visit visit) const {
     Shape index(sizes.size() - 1, 0);
@@ -55,7 +56,7 @@ struct BroadcastLoops {
 };
 
 /// Loops over `whole` with `operands`, each of which broadcasts to whole's shape, in any layout.
-/// Loops that all tensors run through in one go are merged, so that equal types give one row.
+/// Merges loops that are contiguous in all tensors, so that equal types give a single row.
 BroadcastLoops broadcast_loops(const TensorType& whole, const std::vector<TensorType>& operands);
 
 }  // namespace poprun

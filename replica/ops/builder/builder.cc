@@ -9,14 +9,14 @@
 namespace poprun {
 namespace {
 
-/// "; did you mean 'gelu'?", or nothing where no operator is called nearly so.
+/// "; did you mean gelu?", or nothing if no operator has a similar name.
 std::string guess(const std::string& kind) {
   std::vector<std::string> kinds;
   for (const Operator& op : all_operators()) {
     kinds.push_back(op.kind);
   }
   const std::string close = nearest(kind, kinds);
-  return close.empty() ? "" : fmt::format("; did you mean '{}'?", close);
+  return close.empty() ? "" : fmt::format("; did you mean {}?", close);
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ std::optional<std::vector<TensorType>> Builder::checked(const std::string& kind,
   }
   const Operator* op = find_operator(kind);
   if (op == nullptr) {
-    blame(name, fmt::format("there is no operator '{}'{}", kind, guess(kind)));
+    blame(name, fmt::format("operator '{}' is not supported{}", kind, guess(kind)));
     return std::nullopt;
   }
   Signature signature{{}, {}, attributes};

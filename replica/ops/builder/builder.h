@@ -13,19 +13,19 @@ namespace poprun {
 
 /// Appends operations to one region of a graph, with output types from the operators' shape faces.
 ///
-/// The first error sticks: later calls do nothing and return an arbitrary id, and `status` tells.
-/// So models read like the network they describe, and are checked once, at the end.
+/// The first error sticks: later calls do nothing and return an arbitrary id, and `status` returns
+/// the error. So models read like the network they describe and are checked once, at the end.
 ///
-/// Errors, which name the tensor
+/// Errors; all name the tensor
 ///   as the operator's shape face   the operands do not fit
-///   kBug                           a mistake of the model's file: no such operator, another
-///                                  number of outputs, a name that is taken
+///   kBug                           a mistake in the model's source file: an unknown operator, the
+///                                  wrong number of outputs, a name already taken
 class Builder {
  public:
-  /// Appends at `place`. New tensors' names get `prefix`.
+  /// Appends at `place`. Names of new tensors get `prefix`.
   Builder(Graph& graph, Place place, std::string prefix);
 
-  /// Adds an operation with new outputs. Output k is called names[k].
+  /// Adds an operation with new outputs. Output k is named names[k].
   std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                             const std::vector<std::string>& names);
 
@@ -37,26 +37,27 @@ class Builder {
   void update(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
               std::vector<TensorId> updated);
 
-  /// A variable that outlives the function, by its full name (no prefix): the one there is, or a
-  /// new one, set up in the function "load". An existing one has that type and role.
+  /// A variable that outlives the function, by its full name (no prefix): the existing one, or a
+  /// new one that the function "load" initialises. An existing one must have that type and role.
   TensorId variable(const std::string& name, TensorType type, Role role, Initialiser initialiser);
 
-  /// A tensor f32 of `values`, row-major, that the model computes once, by its full name: the one
-  /// there is, or a new one, made in the function "load". It is float32 in half precision too.
-  /// Cost: the values stand in the Program as text, some ten bytes each.
+  /// A constant f32 tensor with row-major `values`, by its full name: the existing one, or a new
+  /// one that the function "load" computes. It is float32 even in half precision.
+  /// Cost: the Program holds the values as text, some ten bytes each.
   TensorId constant(const std::string& name, Shape shape, std::vector<double> values);
 
-  /// Lets a tensor of the model stay float32 in half precision; what is computed from it does not.
+  /// Keeps a tensor of the model in float32 in half precision; what is computed from it is not
+  /// kept.
   void keep_f32(TensorId id);
 
-  /// Tensors that the host writes here, from `stream`.
+  /// Tensors that the host writes from `stream` at this point.
   std::vector<TensorId> stream_in(const std::string& stream, const std::vector<std::string>& names,
                                   const std::vector<TensorType>& types);
 
-  /// Appends an operation as it is: one of the machine's (replica/machine).
+  /// Appends an operation unchanged: one of the machine's (replica/machine).
   void append(Operation operation);
 
-  /// True where a tensor has this name (behind the prefix), or this name with a point and more.
+  /// True if a tensor has this name (after the prefix), or a name that begins with it and a point.
   [[nodiscard]] bool is_taken(const std::string& name) const;
 
   [[nodiscard]] const TensorType& type(TensorId id) const { return graph_.tensor(id).type; }
@@ -66,21 +67,21 @@ class Builder {
   /// Operations of this region so far.
   [[nodiscard]] const std::vector<Operation>& operations() const;
 
-  /// Makes a sticking error; for models that cannot be built from what they are given.
+  /// Sets the sticky error; for models that cannot be built from their input.
   void refuse(Error error);
 
  private:
-  /// The outputs of a use of an operator, which is called `name` in errors; nothing where it is
+  /// The output types of one use of an operator, which errors call `name`; nothing if it is
   /// refused.
   std::optional<std::vector<TensorType>> checked(const std::string& kind,
                                                  const std::vector<TensorId>& inputs,
                                                  const Attributes& attributes,
                                                  const std::string& name);
 
-  /// Makes a sticking kBug.
+  /// Sets a sticky kBug.
   void blame(const std::string& name, const std::string& what);
 
-  /// The variable of that name that there is, where it is of that type and role.
+  /// The existing variable with that name, if it has that type and role.
   std::optional<TensorId> existing(const std::string& name, const TensorType& type, Role role);
 
   Graph& graph_;

@@ -6,12 +6,13 @@
 
 namespace poprun {
 
-/// What a model's forward pass ends in: scalars over the micro-batch, and what inference puts out.
+/// The results of a model's forward pass: scalars over the micro-batch, and the outputs of
+/// inference.
 struct ModelOutputs {
-  TensorId loss{};     ///< Mean over `count` items; what training lowers.
-  TensorId correct{};  ///< Items answered right; -`count` where the loss knows no right and wrong.
-  TensorId count{};    ///< Items that count: padding does not.
-  std::optional<TensorId> prediction = {};  ///< [micro-batch, ...], for classifiers logits.
+  TensorId loss{};     ///< Mean over `count` items; training minimises it.
+  TensorId correct{};  ///< Correctly answered items; -`count` if the loss has no accuracy.
+  TensorId count{};    ///< Items that count, that is, without padding.
+  std::optional<TensorId> prediction = {};  ///< [micro-batch, ...]; logits for classifiers.
   bool scored = true;  ///< False: there are no scalars, only a prediction. Never in training.
 };
 

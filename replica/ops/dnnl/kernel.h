@@ -6,28 +6,28 @@
 
 #include "replica/ops/operator.h"
 
-/// How operators use oneDNN: on user memory, with a caller's scratchpad, on one thread.
+/// How operators use oneDNN: on user memory, with the caller's scratchpad, on one thread.
 namespace poprun {
 
-/// The one CPU engine of oneDNN. Immutable; oneDNN caches compiled kernels behind it.
+/// oneDNN's CPU engine, shared by all. Immutable; oneDNN caches compiled kernels behind it.
 const dnnl::engine& dnnl_cpu();
 
-/// Memory descriptor of a tensor as it lies in device memory.
+/// Memory descriptor of a tensor as stored in device memory.
 dnnl::memory::desc dnnl_desc(const TensorType& type);
 
-/// The same, in the layout oneDNN likes best.
+/// The same tensor, with the layout left for oneDNN to choose.
 dnnl::memory::desc dnnl_desc_any(const TensorType& type);
 
-/// One oneDNN primitive between device tensors. Arguments that the primitive wants in another
-/// layout than they lie in are reordered through scratch, before or after.
+/// One oneDNN primitive between device tensors. Arguments that the primitive wants in a different
+/// layout are reordered through scratch, before or after.
 class DnnlKernel final : public Kernel {
  public:
   struct Argument {
     int dnnl_argument;  ///< DNNL_ARG_SRC, ...
     bool output;
     std::size_t operand;        ///< Index in Operands::inputs or outputs.
-    dnnl::memory::desc stored;  ///< As it lies in device memory.
-    dnnl::memory::desc wanted;  ///< As the primitive takes it.
+    dnnl::memory::desc stored;  ///< As stored in device memory.
+    dnnl::memory::desc wanted;  ///< As the primitive expects it.
   };
 
   /// `scratchpad` is the primitive's own need (scratchpad_mode::user).
@@ -42,8 +42,8 @@ class DnnlKernel final : public Kernel {
     bool output;
     std::size_t operand;
     dnnl::memory stored;
-    dnnl::memory wanted;          ///< Same as `stored` where no reorder is needed.
-    std::int64_t scratch_offset;  ///< Of `wanted`; negative where no reorder is needed.
+    dnnl::memory wanted;          ///< Same as `stored` if no reorder is needed.
+    std::int64_t scratch_offset;  ///< Offset of `wanted`; negative if no reorder is needed.
     dnnl::reorder reorder;
   };
 
@@ -58,7 +58,7 @@ class DnnlKernel final : public Kernel {
   Bytes scratch_;
 };
 
-/// Attributes every primitive of ours is made with.
+/// The attributes of all our primitives.
 dnnl::primitive_attr dnnl_attributes();
 
 }  // namespace poprun

@@ -9,7 +9,7 @@
 namespace poprun {
 
 /// Matrices as oneDNN sees them: dims [batch..., rows, columns] and strides in elements, so that
-/// bytes can be taken transposed or with their leading dimensions flattened without a copy.
+/// the bytes can be used transposed or with flattened leading dimensions without a copy.
 struct DnnlMatrix {
   dnnl::memory::dims dims;
   dnnl::memory::dims strides;
@@ -25,8 +25,8 @@ struct DnnlMatrix {
   }
 };
 
-/// c = scale * a b (+ bias, one value a column), with the operands where they lie: a is input 0, b
-/// input 1, bias input 2, c output 0. Batch dimensions of a and b that are 1 are repeated.
+/// c = scale * a b (+ bias, one value per column). a is input 0, b input 1, bias input 2, c output
+/// 0. Batch dimensions of a and b that are 1 are repeated.
 std::unique_ptr<Kernel> matmul_kernel(const DnnlMatrix& a, const DnnlMatrix& b, const DnnlMatrix& c,
                                       bool with_bias, float scale = 1);
 

@@ -3,22 +3,22 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
-/// Constants and sums in place.
+/// Constants and in-place sums.
 ///
 ///   fill() shape=[..] value=.  ->  f32, row-major, every element `value`
-///   constant() shape=[..] values=[..]  ->  f32, row-major, of these elements
-///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 where it is not zero, else -16,384: what is
-///                              added to scores [B,h,T,T] so that no token sees the others
-///   causal_mask() size=T   ->  f32[T,T], 0 where the column is not behind the row, else -16,384:
-///                              added to attention's scores, it leaves later tokens unseen
+///   constant() shape=[..] values=[..]  ->  f32, row-major, with these elements
+///   attention_mask(kept i32[B,T])  ->  f32[B,1,1,T], 0 where `kept` is not zero, else -16,384;
+///                                  added to attention scores [B,h,T,T], it hides the other tokens
+///   causal_mask() size=T   ->  f32[T,T], 0 where column <= row, else -16,384; added to attention
+///                          scores, it hides later tokens
 ///   accumulate(sum, x)     ->  sum, updated in place to sum + x; with mean=1 to the mean over the
 ///                              step's micro-batches so far, sum + (x - sum) / their number
 ///   accumulate_metrics(total f32[3], loss, correct, count)  ->  total, updated in place by
 ///                              [loss * count, correct, count]
 ///
-/// exp(-16,384 + score) is 0 beside any score that is kept, and the sum of two masks and a score is
-/// a number in half precision too, where the lowest is -65,504. A token that may see none at all
-/// weighs those that are masked by the attention mask alone, by their own scores: as with the
+/// exp(-16,384 + score) is 0 next to any visible score, and the sum of two masks and a score is
+/// finite even in half precision, where the lowest number is -65,504. If a token may see none at
+/// all, the tokens that only the attention mask hides are weighted by their scores, as with the
 /// -10,000 of BERT's first implementation.
 namespace poprun {
 namespace {

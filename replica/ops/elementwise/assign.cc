@@ -2,8 +2,8 @@
 
 #include "replica/ops/operator.h"
 
-/// assign(target, value)  ->  target in place: becomes value, elements as they lie. Where the two
-/// are stored in different precisions it converts.
+/// assign(target, value)  ->  target, in place: a copy of value in storage order. Converts if the
+/// two are stored in different precisions.
 namespace poprun {
 namespace {
 

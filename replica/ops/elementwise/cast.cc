@@ -4,16 +4,15 @@
 
 #include "replica/ops/operator.h"
 
-/// Between types of elements.
+/// Conversions between element types.
 ///
 ///   cast(x) to="f32" | "i32" | "u8"  ->  y, of x's shape and layout
 ///   one_hot(indices i32[...]) depth=. on=. off=.
 ///       ->  f32[...,depth], `on` at each index and `off` elsewhere
 ///
-/// Real numbers lose what is behind their point; what a type cannot hold becomes its nearest
-/// number, NaN 0. Integers beyond 2^24 round in f32. An index below zero counts from the end; one
-/// outside
-/// [-depth, depth) has `off` everywhere. No gradient passes either.
+/// Real numbers are truncated; values that a type cannot hold become the nearest one that it can,
+/// and NaN becomes 0. Integers beyond 2^24 are rounded in f32. A negative index counts from the
+/// end; one outside [-depth, depth) gives `off` everywhere. No gradient passes through either.
 namespace poprun {
 namespace {
 
@@ -36,7 +35,7 @@ Result<std::vector<TensorType>> cast_shape(const Signature& s) {
   return std::vector{y};
 }
 
-/// Every number of the three types is a double, exactly.
+/// A double holds every value of the three types exactly.
 template <typename To, typename From>
 To converted(From from) {
   const auto x = static_cast<double>(from);

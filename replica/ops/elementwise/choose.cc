@@ -3,14 +3,14 @@
 #include "replica/ops/broadcast/broadcast.h"
 #include "replica/ops/operator.h"
 
-/// Comparing elements, and choosing between them. A mask is f32, 1 where it holds and 0 elsewhere:
-/// "and" is mul, "or" is max, "not" is sub from 1.
+/// Comparisons of elements, and selection between them. A mask is f32, 1 where true and 0
+/// elsewhere: "and" is mul, "or" is max, "not" is subtraction from 1.
 ///
-///   equal(a, b), greater(a, b), greater_equal(a, b)  ->  mask, of two f32 or two i32 tensors
+///   equal(a, b), greater(a, b), greater_equal(a, b)  ->  mask; two f32 or two i32 tensors
 ///   where(mask, a, b)  ->  mask != 0 ? a : b, all f32
 ///
-/// Shapes broadcast and layouts mix as in add. Nothing compares with NaN. No gradient passes a
-/// comparison.
+/// Shapes broadcast and layouts mix as in add. Comparisons with NaN are false. No gradient passes
+/// through a comparison.
 namespace poprun {
 namespace {
 
@@ -98,7 +98,7 @@ std::unique_ptr<Kernel> where_numerics(const Signature& s) {
   });
 }
 
-/// dy where the input was chosen, 0 elsewhere.
+/// dy where the input was selected, 0 elsewhere.
 void where_gradient(Differentiator& d) {
   const TensorId mask = d.operation().inputs[0];
   const TensorId dy = d.output_gradient(0);

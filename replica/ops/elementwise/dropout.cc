@@ -8,14 +8,14 @@
 /// dropout(x) rate=. key="NAME"  ->  y, any shape and layout: each element is 0 with probability
 /// rate, otherwise x / (1 - rate).
 ///
-/// Which elements fall is a pure function of (job seed, NAME, step, micro-batch, replica, position
-/// of the element as it lies), so it depends on no order, and its gradient, which is the same
-/// operator with the same key on dy, finds it again instead of keeping it. The rate is taken to
-/// 1 / 65,536.
+/// Which elements are dropped is a pure function of (job seed, NAME, step, micro-batch, replica,
+/// storage position of the element). It does not depend on execution order, and the gradient, the
+/// same operator with the same key applied to dy, recomputes it instead of storing it. The rate is
+/// rounded to multiples of 1 / 65,536.
 namespace poprun {
 namespace {
 
-constexpr std::int64_t kPerDraw = 8;  ///< 16 bits of a draw for each element.
+constexpr std::int64_t kPerDraw = 8;  ///< Each element takes 16 bits of a draw.
 constexpr std::int64_t kBlock = 1024;
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -27,7 +27,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-/// The key of one run.
+/// The random key of one run.
 std::uint64_t key_of(const Moment& now, const std::string& name) {
   const auto words = philox(random_key(now.seed, name), now.step,
                             (std::uint64_t{now.replica} << 32U) | std::uint64_t{now.micro_batch});
@@ -63,7 +63,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
       });
 }
 
-/// A comparison and a product; random numbers come from the tile's own generator.
+/// A comparison and a product; random numbers come from the tile's hardware generator.
 Work work(const Signature& s) {
   return elementwise_work(s, 2);
 }

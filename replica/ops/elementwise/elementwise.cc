@@ -4,20 +4,21 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
-/// Arithmetic of two tensors, element by element.
+/// Elementwise arithmetic on two tensors.
 ///
 ///   add(a, b)  ->  a + b        sub(a, b)  ->  a - b
 ///   mul(a, b)  ->  a * b        div(a, b)  ->  a / b
-///   max(a, b), min(a, b)        the larger, the smaller; NaN where one of them is
+///   max(a, b), min(a, b)        the larger, the smaller; NaN if one of them is
 ///   pow(a, b)  ->  a^b          prelu(a, b)  ->  a > 0 ? a : a b
-///   mod(a, b), fmod(a, b)       what is left of a, with the sign of b (Python's %), of a (C's
+///   mod(a, b), fmod(a, b)       the remainder of a / b, with the sign of b (Python's %), of a (C's
 ///                               fmod); exact
 ///
-/// Shapes broadcast as NumPy's do; every operator may be used on any mixture of layouts. The result
-/// lies channels-last where an operand of its rank does, else row-major. Gradients are summed over
-/// what was repeated; where a = b, max and min give theirs to a. KIND_by_0 and KIND_by_1 of max,
-/// min, pow and prelu are their derivatives by a and b. That of a^b is 0 by a where b = 0, and by b
-/// where a = 0 and b >= 0. That of a remainder a - n b with the whole number n is -n by b.
+/// Shapes broadcast as in NumPy; layouts may be mixed. The result is channels-last if an operand of
+/// its rank is, else row-major. Gradients are summed over repeated dimensions; where a = b, max and
+/// min pass theirs to a. KIND_by_0 and KIND_by_1 are the derivatives of max, min, pow and prelu
+/// with respect to a and b. The derivative of a^b with respect to a is 0 where b = 0, and with
+/// respect to b is 0 where a = 0 and b >= 0. The derivative of a remainder a - n b, n an integer,
+/// with respect to b is -n.
 namespace poprun {
 namespace {
 
@@ -95,13 +96,13 @@ struct PreluBy1 {
   static float of(float a, float /*b*/) { return a > 0.0F ? 0.0F : a; }
 };
 
-/// The operands of one row: where it begins and how far apart its elements are.
+/// The operands of one row: where each begins and its stride.
 struct Row {
   const float* a;
   std::int64_t a_stride;
   const float* b;
   std::int64_t b_stride;
-  float* y;  ///< Elements lie side by side.
+  float* y;  ///< Contiguous elements.
   std::int64_t n;
 };
 
@@ -164,7 +165,7 @@ Work one_flop(const Signature& s) {
   return elementwise_work(s, 1);
 }
 
-/// A power is counted as a logarithm and an exponential.
+/// A power counts as a logarithm and an exponential.
 Work sixteen_flops(const Signature& s) {
   return elementwise_work(s, 16);
 }
@@ -223,7 +224,7 @@ void remainder_gradient(Differentiator& d) {
   }
 }
 
-/// The derivative by each input, times dy.
+/// The derivative with respect to each input, times dy.
 void gradient_by_partials(Differentiator& d) {
   const Operation& op = d.operation();
   const std::vector<TensorId> inputs = op.inputs;
@@ -242,7 +243,7 @@ void row_of(const Row& row) {
   compute<Function>(row);
 }
 
-/// A square, which is what most powers are, is a product.
+/// Squares, the most common powers, are products.
 template <>
 void row_of<Power>(const Row& r) {
   if (r.b_stride == 0 && *r.b == 2.0F) {

@@ -7,11 +7,11 @@
 
 #include "replica/ops/operator.h"
 
-/// Families of functions of one element, KIND(x) -> y and KIND_gradient(x, dy) -> dx of any shape
+/// Families of functions of one element, KIND(x) -> y and KIND_gradient(x, dy) -> dx in any shape
 /// and layout, from a constexpr table. A row has at least
 ///
 ///   const char* kind;
-///   std::int64_t flops;  ///< Of an element; a transcendental function is counted as eight.
+///   std::int64_t flops;  ///< Per element; a transcendental function counts as eight.
 ///
 /// and the family says how they are computed:
 ///

@@ -4,16 +4,16 @@
 
 #include "replica/ops/elementwise/function_table.h"
 
-/// Functions of one element (function_table.h) that oneDNN does not have, or not exactly.
+/// Functions of one element (function_table.h) that oneDNN lacks or does not compute exactly.
 ///
-/// Computed by the C library's functions except where it says otherwise. A function in steps (sign,
-/// floor, ceil, round) has the gradient 0. NaN stays NaN.
+/// Computed by the C library unless stated otherwise. Step functions (sign, floor, ceil, round)
+/// have the gradient 0. NaN stays NaN.
 namespace poprun {
 namespace {
 
 struct Parameter {
-  const char* name;  ///< Of the attribute; null where the function takes none.
-  float value;       ///< Where the attribute is left out.
+  const char* name;  ///< The attribute's name; null if the function takes none.
+  float value;       ///< Its default.
 };
 
 struct Function {
@@ -33,11 +33,12 @@ float zero(float /*x*/, float /*a*/, float /*b*/) {
   return 0;
 }
 
-/// erf(x), to 4e-7 of the result: x p(x^2) / q(x^2), the quotient of polynomials of degree 5 that
-/// is nearest to erf(x) / x on [0, 3.85], beyond which erf is 1 in float. Unlike the C library's it
-/// vectorises: exported models spell gelu with it.
+/// erf(x) with a relative error of 4e-7: x p(x^2) / q(x^2), where p / q is the quotient of
+/// polynomials of degree 5 that is closest to erf(x) / x on [0, 3.85]; beyond that erf is 1 in
+/// float. Unlike the C library's it vectorises, which matters because exported models spell gelu
+/// with erf.
 float error_function(float x, float /*a*/, float /*b*/) {
-  // One bound after the other: g++ does not vectorise a nested choice.
+  // One bound at a time: g++ does not vectorise nested conditionals.
   const float above = x < -3.85F ? -3.85F : x;
   const float c = above > 3.85F ? 3.85F : above;
   const float s = c * c;
@@ -65,7 +66,7 @@ constexpr std::array kFunctions = {
              2},
     Function{"floor", [](float x, float, float) { return std::floor(x); }, zero, 1},
     Function{"ceil", [](float x, float, float) { return std::ceil(x); }, zero, 1},
-    // To the nearest integer, halves to the even one.
+    // To the nearest integer, ties to even.
     Function{"round", [](float x, float, float) { return std::nearbyint(x); }, zero, 1},
     Function{"reciprocal", [](float x, float, float) { return 1 / x; },
              [](float x, float, float) { return -1 / (x * x); }, 4},
@@ -104,7 +105,7 @@ constexpr std::array kFunctions = {
                return (x > 0 ? x : x * 0) + std::log1p(std::exp(-std::abs(x)));
              },
              [](float x, float, float) { return 1 / (1 + std::exp(-x)); }, 16},
-    // x between min and max, whose derivative is 1, bounds included; max where min is above it
+    // x limited to [min, max]; derivative 1 there, bounds included; max if min > max
     Function{"clip",
              [](float x, float low, float high) {
                const float y = x < low ? low : x;
@@ -114,7 +115,7 @@ constexpr std::array kFunctions = {
              2,
              {"min", kLowest},
              {"max", kLargest}},
-    // alpha x + beta between 0 and 1
+    // alpha x + beta, limited to [0, 1]
     Function{"hard_sigmoid",
              [](float x, float a, float b) {
                const float y = a * x + b;
@@ -127,7 +128,7 @@ constexpr std::array kFunctions = {
              4,
              {"alpha", 0.2F},
              {"beta", 0.5F}},
-    // x / 6 times (x + 3 between 0 and 6)
+    // x / 6 times (x + 3 limited to [0, 6])
     Function{"hard_swish",
              [](float x, float, float) { return x < -3  ? 0.0F
                                                 : x > 3 ? x
@@ -149,7 +150,7 @@ constexpr std::array kFunctions = {
              [](float x, float a, float) { return x > 0 ? 1.0F : std::exp(x / a); },
              10,
              {"alpha", 1}},
-    // x behind +-lambd, moved by bias towards 0; 0 between
+    // x moved by bias towards 0 where |x| > lambd; 0 elsewhere
     Function{"shrink",
              [](float x, float bias, float lambd) {
                return x < -lambd ? x + bias : x > lambd ? x - bias : x * 0;

@@ -4,9 +4,9 @@
 #include "replica/ops/elementwise/function_table.h"
 #include "replica/ops/simd.h"
 
-/// Functions of one element (function_table.h): oneDNN computes both passes of each row from its
-/// algorithm, alpha and beta, vectorised; its exp, tanh and erf are polynomials exact to some 1e-6
-/// of the result.
+/// Functions of one element (function_table.h) that oneDNN computes, both passes, from each row's
+/// algorithm, alpha and beta, vectorised. Its exp, tanh and erf are polynomials with a relative
+/// error of some 1e-6.
 namespace poprun {
 namespace {
 
@@ -18,7 +18,7 @@ struct Function {
   float alpha;  ///< The attribute `alpha` overrides it where `takes_alpha`.
   float beta;
   bool takes_alpha;
-  float scale;  ///< Result and derivative are multiplied by it.
+  float scale;  ///< Factor of the result and of the derivative.
   std::int64_t flops;
 };
 
@@ -55,7 +55,7 @@ constexpr std::array kFunctions = {
     Function{"selu", algorithm::eltwise_elu, kSeluAlpha, 0, false, kSeluScale, 11},
 };
 
-/// Seen by oneDNN as one row of elements: the layout does not matter.
+/// One row of elements, as oneDNN sees it: the layout does not matter.
 dnnl::memory::desc row_of(const TensorType& type) {
   return {{type.elements()}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::a};
 }

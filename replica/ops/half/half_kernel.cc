@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kAlignment = 64;
 
-/// Eight elements to one draw: 16 bits of it each, of which 13 count.
+/// One draw serves eight elements: each takes 16 bits, of which 13 count.
 void round_at_random(const float* from, Half* to, std::int64_t n, std::uint64_t key) {
   for (std::int64_t i = 0; i < n; i += 8) {
     const auto words = philox(key, static_cast<std::uint64_t>(i / 8), 0);
@@ -30,7 +30,7 @@ POPRUN_SIMD void add(const float* __restrict from, float* __restrict to, std::in
   }
 }
 
-/// sum += what `values` are when stored in float16; changes `values` to that.
+/// Rounds `values` to float16 in place and adds them to `sum`.
 void add_rounded(float* values, float* sum, std::int64_t n) {
   constexpr std::int64_t kBlock = 1024;
   std::array<Half, kBlock> stored;
@@ -62,8 +62,8 @@ bool is_half(const TensorType& type) {
   return type.data == DataType::kF16;
 }
 
-/// A range of one dimension of a tensor, as its bytes lie: `outer` times `length` of `size` rows of
-/// `inner` elements, from row `begin` on. The whole tensor: 1, 1, 0, 1, elements.
+/// A range of one dimension of a tensor in storage order: `outer` times, `length` of `size` rows of
+/// `inner` elements, from row `begin` on. The whole tensor is 1, 1, 0, 1, elements.
 struct Slice {
   std::int64_t outer = 1;
   std::int64_t size = 1;
@@ -91,15 +91,15 @@ Slice slice_of(const TensorType& type, std::int64_t axis, std::int64_t begin, st
           .inner = product(stored.begin() + at + 1, stored.end())};
 }
 
-/// One run of the operator's own kernel: on everything, or on one piece of the sum.
+/// One run of the operator's own kernel, on everything or on one piece of the sum.
 struct Piece {
-  std::vector<std::size_t> inputs;  ///< Those that take part.
-  std::vector<Slice> slices;        ///< Of those inputs.
+  std::vector<std::size_t> inputs;  ///< Inputs that take part.
+  std::vector<Slice> slices;        ///< Slices of those inputs.
   std::unique_ptr<Kernel> kernel;
 };
 
-/// Where an operand's float32 form lies in scratch.
-constexpr std::int64_t kInPlace = -1;  ///< It needs none: it is not float16.
+/// Stands for the offset of an operand that has no float32 form in scratch.
+constexpr std::int64_t kInPlace = -1;  ///< It is not float16.
 
 class HalfKernel final : public Kernel {
  public:
@@ -189,6 +189,7 @@ class HalfKernel final : public Kernel {
     Operands own;
     own.scratch = operands.scratch + claimed_;
     own.moment = operands.moment;
+    own.stray = operands.stray;
     return own;
   }
 
@@ -215,7 +216,7 @@ class HalfKernel final : public Kernel {
     }
   }
 
-  /// An output that is updated in place is its input's wide form.
+  /// An output that is updated in place shares its input's float32 form.
   std::byte* wide_output(const Operands& operands, const Operands& own, std::size_t k) const {
     const auto same = std::ranges::find(operands.inputs, operands.outputs[k]);
     if (same == operands.inputs.end()) {
@@ -279,11 +280,11 @@ class HalfKernel final : public Kernel {
   }
 
   Signature signature_;
-  std::string stochastic_;  ///< Empty: to nearest.
+  std::string stochastic_;  ///< Empty: round to nearest.
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> inputs_;   ///< Offsets in scratch, or kInPlace.
-  std::vector<std::int64_t> outputs_;  ///< Likewise.
-  std::vector<std::int64_t> sums_;     ///< Of pieces.
+  std::vector<std::int64_t> outputs_;  ///< Offsets in scratch, or kInPlace.
+  std::vector<std::int64_t> sums_;     ///< Offsets of the pieces' sums.
   std::int64_t claimed_ = 0;
   Bytes own_scratch_;
 };

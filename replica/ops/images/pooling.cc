@@ -12,18 +12,18 @@
 ///   N  images    C  channels    H, W  input image    Y, X  output image
 ///
 ///   maxpool2d(x [N,C,H,W]{nhwc}) window=[.,.] stride=[.,.] pad=[top,left,bottom,right] ceil=0|1
-///       dilation=[.,.]  ->  y [N,C,Y,X]{nhwc};  -inf where a window has no element of the image
+///       dilation=[.,.]  ->  y [N,C,Y,X]{nhwc};  -inf if a window has no element of the image
 ///   avgpool2d(x) the same, without dilation and with count_pad=0|1  ->  y;  the mean over a
-///   window's elements inside the
-///       image, or with count_pad=1 inside the padded image, of which the padding is 0
+///       window's elements inside the image, or with count_pad=1 inside the zero-padded image
 ///
-/// Dilation d puts a window's elements d pixels apart (1 where left out); its reach is then
-/// (window - 1) d + 1, else the window. Y = (H + top + bottom - reach) / stride + 1, rounded down,
-/// or up with ceil=1 but without a last window that would begin behind the image: PyTorch's rule
-/// and ONNX's. Global pooling is a window as large as the image.
+/// Dilation d (default 1) puts a window's elements d pixels apart, so it spans reach = (window - 1)
+/// d + 1 pixels. Y = (H + top + bottom - reach) / stride + 1, rounded down, or with ceil=1 rounded
+/// up, but without a last window that would begin after the image: the rule of PyTorch and ONNX.
+/// Global pooling uses a window as large as the image.
 ///
-/// The gradient of a maximum goes to the first element of a window, in row-major order, that equals
-/// it. Like Graphcore's popnn, it finds that element again from x and y instead of keeping indices.
+/// The gradient of a maximum goes to the first element of the window, in row-major order, that
+/// equals it. Like Graphcore's popnn, the operator finds that element again from x and y instead of
+/// storing indices.
 namespace poprun {
 namespace {
 
@@ -37,7 +37,7 @@ Shape dilation_of(const Attributes& attributes) {
   return attributes.has("dilation") ? attributes.integers("dilation") : Shape{1, 1};
 }
 
-/// Pixels that a window spans along dimension d.
+/// The pixels that a window spans along dimension d.
 std::int64_t reach_of(const Attributes& attributes, std::size_t d) {
   return (attributes.integers("window")[d] - 1) * dilation_of(attributes)[d] + 1;
 }
@@ -47,7 +47,7 @@ constexpr std::string_view kNeeded =
     "stride=[.,.] >= 1, pad=[top,left,bottom,right] >= 0 and smaller than what the window spans, "
     "ceil=0|1";
 
-/// Output size along dimension d of the image, or nothing where the window does not fit.
+/// Output size along dimension d of the image, or nothing if the window does not fit.
 std::optional<std::int64_t> output_size(const Attributes& attributes, std::int64_t size,
                                         std::size_t d) {
   const std::int64_t window = reach_of(attributes, d);
@@ -81,12 +81,12 @@ Result<std::vector<TensorType>> pooled(std::string_view kind, const Signature& s
   return std::vector{y};
 }
 
-/// What one window covers along one dimension.
+/// The range that one window covers along one dimension.
 struct Range {
   std::int64_t begin;
-  std::int64_t end;     ///< Of its elements inside the image: empty with dilation only.
-  std::int64_t step;    ///< From one of them to the next.
-  std::int64_t padded;  ///< How many it has inside the padded image.
+  std::int64_t end;     ///< End of its elements inside the image; can be empty only with dilation.
+  std::int64_t step;    ///< Distance between its elements.
+  std::int64_t padded;  ///< Number of its elements inside the padded image.
 };
 
 struct Pooling {
@@ -108,7 +108,7 @@ struct Pooling {
   [[nodiscard]] Range rows(std::int64_t y) const { return range(y, 0, H); }
   [[nodiscard]] Range columns(std::int64_t x) const { return range(x, 1, W); }
 
-  /// Offset of the C channels of one pixel of the input, or of the output.
+  /// Offset of a pixel's C channels in the input, or in the output.
   [[nodiscard]] std::int64_t in(std::int64_t n, std::int64_t h, std::int64_t w) const {
     return ((n * H + h) * W + w) * C;
   }
@@ -126,7 +126,7 @@ struct Pooling {
   }
 };
 
-/// Calls visit(output offset, rows, columns, n) for every window, in the order of the outputs.
+/// Calls visit(output offset, rows, columns, n) for every window, in output order.
 template <typename Visit>
 void for_each_window(const Pooling& p, Visit visit) {
   for (std::int64_t n = 0; n < p.N; ++n) {
@@ -173,7 +173,7 @@ std::unique_ptr<Kernel> max_numerics(const Signature& s) {
   });
 }
 
-/// One operation for every element of every window, of `y`, the smaller image.
+/// One operation for every element of every window; `y` is the smaller image.
 Work work_of(const Signature& s, const TensorType& y) {
   Work work = elementwise_work(s, 0);
   const auto& window = s.attributes.integers("window");
@@ -194,8 +194,8 @@ Result<std::vector<TensorType>> max_gradient_shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-/// Channels whose maximum is this pixel, and was no earlier one, get the gradient. `open` is all
-/// ones where no earlier pixel of the window was the maximum.
+/// Passes the gradient to the channels whose maximum is this pixel and no earlier one. `open` is
+/// all ones for channels whose maximum has not been found in the window yet.
 POPRUN_SIMD void give_to_maximum(const float* __restrict x, const float* __restrict y,
                                  const float* __restrict dy, float* __restrict dx,
                                  std::uint32_t* __restrict open, std::int64_t C) {
@@ -252,8 +252,8 @@ Result<std::vector<TensorType>> average_shape(const Signature& s) {
   return pooled("avgpool2d", s, needed);
 }
 
-/// Calls visit(input offset, output offset, 1 / the number of elements that the window's mean
-/// counts) for every element of every window.
+/// Calls visit(input offset, output offset, 1 / number of elements that count in the window's mean)
+/// for every element of every window.
 template <typename Visit>
 void for_each_share(const Pooling& p, bool count_pad, Visit visit) {
   for_each_window(p, [&](std::int64_t o, const Range& rows, const Range& columns, std::int64_t n) {

@@ -8,13 +8,13 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
-/// Interpolation along one axis; images are resized along one after the other.
+/// Interpolation along one axis; images are resized one axis after the other.
 ///
-///   A  size of the axis    O  dimensions before it    R  dimensions behind it, as in memory
+///   A  size of the axis    O  dimensions before it    R  dimensions after it, in memory order
 ///
 ///   resize(x [O,A,R]) axis=. size=. scale=. mode=. coordinates=.  ->  y [O,size,R], of x's layout
 ///
-/// y[i] is taken from the place p of x, by `coordinates`:
+/// y[i] is read from position p of x, chosen by `coordinates`:
 ///
 ///   "half_pixel"            (i + 0.5) / scale - 0.5
 ///   "pytorch_half_pixel"    the same, and 0 where size = 1
@@ -22,20 +22,20 @@
 ///   "asymmetric"            i / scale
 ///   "align_corners"         i (A - 1) / (scale A - 1), and 0 where size = 1
 ///
-/// and by `mode`, with x continued by its first and last element:
+/// and by `mode`, with x extended by its first and last element:
 ///
-///   "nearest"  the element that p rounds to; rounding="round_prefer_floor" (halves down; the one
-///              where left out), "round_prefer_ceil", "floor", "ceil"
+///   "nearest"  the element that p rounds to; rounding="round_prefer_floor" (default; halves down),
+///              "round_prefer_ceil", "floor", "ceil"
 ///   "linear"   between the two elements around p
-///   "cubic"    by Keys' kernel over four elements, cubic_a=. (-0.75 where left out); with
-///              exclude_outside=1 those outside x have no weight and the others are scaled up
+///   "cubic"    Keys' kernel over four elements, cubic_a=. (default -0.75); with exclude_outside=1
+///              elements outside x have no weight and the others are scaled up
 ///
-/// scale is size / A where left out; where given, scale A need not be a whole number. These are
-/// ONNX's Resize (github.com/onnx/onnx/blob/main/docs/Operators.md#Resize) and its published cases.
+/// scale defaults to size / A; scale A need not be a whole number. This follows ONNX's Resize
+/// (github.com/onnx/onnx/blob/main/docs/Operators.md#Resize) and its published test cases.
 namespace poprun {
 namespace {
 
-/// Which elements of x make one of y, and by how much.
+/// One element of x that contributes to an element of y, and its weight.
 struct Tap {
   std::int64_t source;
   float weight;
@@ -47,7 +47,7 @@ double place_of(std::int64_t i, std::int64_t A, std::int64_t size, const Attribu
   const double scale = attributes.has("scale") ? attributes.real("scale")
                                                : static_cast<double>(size) / static_cast<double>(A);
   if (coordinates == "align_corners") {
-    // Not size / A * A, which may differ from size by a rounding that moves the last place.
+    // Not size / A * A, which may differ from size in the last place.
     const double length = attributes.has("scale")
                               ? attributes.real("scale") * static_cast<double>(A)
                               : static_cast<double>(size);
@@ -81,7 +81,7 @@ std::array<double, 4> cubic_weights(double t, double a) {
   return {far(1 + t), near(t), near(1 - t), far(2 - t)};
 }
 
-/// Taps around `place` before x is continued at its ends.
+/// Taps around `place`, before x is extended at its ends.
 std::vector<Tap> taps_at(double place, const Attributes& attributes) {
   const std::string& mode = attributes.text("mode");
   if (mode == "nearest") {
@@ -101,7 +101,7 @@ std::vector<Tap> taps_at(double place, const Attributes& attributes) {
   return taps;
 }
 
-/// By element of y, the same number each.
+/// The taps of each element of y; all elements have equally many.
 std::vector<std::vector<Tap>> plan(std::int64_t A, const Attributes& attributes) {
   const std::int64_t size = attributes.integer("size");
   const bool exclude =

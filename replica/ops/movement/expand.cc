@@ -8,7 +8,7 @@
 /// expand(x) shape=[..] layout="row-major" | "nhwc"  ->  y, x repeated to `shape` as NumPy
 /// broadcasts
 ///
-/// Any type of elements, any mixture of layouts. The gradient is `sum_to`.
+/// Any element type, any mixture of layouts. The gradient is `sum_to`.
 namespace poprun {
 namespace {
 
@@ -21,7 +21,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{*y};
 }
 
-/// Elements only move, so any type of T's size will do for them.
+/// Elements only move, so any type of T's size can stand for theirs.
 template <typename T>
 std::unique_ptr<Kernel> numerics_of(const Signature& s) {
   return make_kernel([loops = broadcast_loops(s.outputs[0], s.inputs)](const Operands& t) {

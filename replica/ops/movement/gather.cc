@@ -6,16 +6,17 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
-/// Rows of a tensor by their numbers: embeddings are gathered from their table on axis 0.
+/// Selects rows of a tensor by index; embeddings are gathered from their table on axis 0.
 ///
-///   S  batch dimensions, taken as one    O  dimensions before the axis    A  size of the axis
-///   P  indices of one batch item         R  dimensions behind the axis: one row
+///   S  batch dimensions, flattened       O  dimensions before the axis    A  size of the axis
+///   P  indices per batch item            R  dimensions after the axis: one row
 ///
-///   gather(x [S,O,A,R], indices i32[S,P]) axis=. batch_dims=.  ->  y [S,O,P,R]
+///   gather(x [S,O,A,R], indices i32[S,P]) axis=. batch_dims=. outside="zeros"  ->  y [S,O,P,R]
 ///
-/// x's first `batch_dims` dimensions (0 where left out, at most axis) go with those of the indices.
-/// An index below zero counts from the end, as NumPy's do. Indices come from data: one outside
-/// [-A, A) reads a row of zeros and receives no gradient, and nothing out of bounds is touched.
+/// x's first `batch_dims` dimensions (default 0, at most axis) correspond to those of the indices.
+/// A negative index counts from the end, as in NumPy. Indices come from data: one outside [-A, A)
+/// reads a row of zeros, receives no gradient, and is reported, which ends the job; with
+/// outside="zeros", for labels that do not count, it is not reported.
 namespace poprun {
 namespace {
 
@@ -46,7 +47,7 @@ Sizes sizes_of(const Shape& x, const Shape& indices, const Attributes& attribute
           .R = product(x, axis + 1, static_cast<std::int64_t>(x.size()))};
 }
 
-/// y's shape, where x and the indices fit.
+/// Sets y's shape if x and the indices fit.
 bool shape_of(const Shape& x, const TensorType& indices, const Attributes& attributes, Shape& y) {
   if (indices.data != DataType::kI32 || indices.layout != Layout::kRowMajor ||
       !attributes.has("axis")) {
@@ -77,17 +78,23 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{TensorType{DataType::kF32, y, {}}};
 }
 
-/// Calls visit(row of y, row of x) for every index, or visit(row of y, -1) where it is out of
-/// range.
+constexpr std::int64_t kOutside = -1;
+
+/// Calls visit(row of y, row of x or kOutside, place of the index) for every index.
 template <typename Visit>
 void for_each_index(const Sizes& z, const std::int32_t* indices, Visit visit) {
   for (std::int64_t so = 0; so < z.S * z.O; ++so) {
-    const std::int32_t* own = indices + so / z.O * z.P;
+    const std::int64_t first = so / z.O * z.P;
     for (std::int64_t p = 0; p < z.P; ++p) {
-      const std::int64_t index = own[p] < 0 ? own[p] + z.A : own[p];
-      visit(so * z.P + p, index < 0 || index >= z.A ? -1 : so * z.A + index);
+      const std::int64_t given = indices[first + p];
+      const std::int64_t index = given < 0 ? given + z.A : given;
+      visit(so * z.P + p, index < 0 || index >= z.A ? kOutside : so * z.A + index, first + p);
     }
   }
+}
+
+bool reports(const Attributes& attributes) {
+  return !attributes.has("outside") || attributes.text("outside") != "zeros";
 }
 
 const std::int32_t* indices_of(const Operands& t, std::size_t input) {
@@ -95,17 +102,21 @@ const std::int32_t* indices_of(const Operands& t, std::size_t input) {
 }
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
-  return make_kernel(
-      [z = sizes_of(s.inputs[0].shape, s.inputs[1].shape, s.attributes)](const Operands& t) {
-        const auto bytes = static_cast<std::size_t>(z.R) * sizeof(float);
-        for_each_index(z, indices_of(t, 1), [&](std::int64_t to, std::int64_t from) {
-          if (from < 0) {
-            std::fill_n(t.output_f32(0) + to * z.R, z.R, 0.0F);
-          } else {
-            std::memcpy(t.output_f32(0) + to * z.R, t.input_f32(0) + from * z.R, bytes);
-          }
-        });
-      });
+  return make_kernel([z = sizes_of(s.inputs[0].shape, s.inputs[1].shape, s.attributes),
+                      report = reports(s.attributes)](const Operands& t) {
+    const std::int32_t* indices = indices_of(t, 1);
+    const auto bytes = static_cast<std::size_t>(z.R) * sizeof(float);
+    for_each_index(z, indices, [&](std::int64_t to, std::int64_t from, std::int64_t at) {
+      if (from != kOutside) {
+        std::memcpy(t.output_f32(0) + to * z.R, t.input_f32(0) + from * z.R, bytes);
+        return;
+      }
+      std::fill_n(t.output_f32(0) + to * z.R, z.R, 0.0F);
+      if (report) {
+        t.report({.index = indices[at], .size = z.A, .element = at});
+      }
+    });
+  });
 }
 
 /// Rows move between tiles; the table does not.
@@ -117,9 +128,9 @@ Work work(const Signature& s) {
   return work;
 }
 
-/// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base with each
-/// row of dy added to the row it was gathered from, in the order of the indices. base may be left
-/// out and is then 0; it is what other uses of a table contribute, as a tied decoder.
+/// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with
+/// each row of dy added to the row it was gathered from, in index order. base defaults to 0; it
+/// holds the contributions of other uses of the table, such as a tied decoder.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||
@@ -147,8 +158,8 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
     } else {
       std::fill_n(t.output_f32(0), n, 0.0F);
     }
-    for_each_index(z, indices_of(t, 1), [&](std::int64_t from, std::int64_t to) {
-      if (to >= 0) {
+    for_each_index(z, indices_of(t, 1), [&](std::int64_t from, std::int64_t to, std::int64_t) {
+      if (to != kOutside) {
         add_row(t.input_f32(0) + from * z.R, t.output_f32(0) + to * z.R, z.R);
       }
     });

@@ -6,9 +6,10 @@
 
 /// pad(x) begin=[..] end=[..] mode="constant" | "reflect" | "edge" value=.  ->  y, of x's layout
 ///
-/// Elements before and behind each dimension; negative numbers cut elements off. They are `value`
-/// (0 where left out), or those of x mirrored at its first and last element, or its first and last
-/// element again: numpy.pad's modes. What is wider than x is mirrored again and again.
+/// begin and end count the elements added before and after each dimension; negative numbers cut
+/// elements off. Added elements are `value` (default 0), or x mirrored at its first and last
+/// element, or its first and last element repeated: numpy.pad's modes. Padding wider than x is
+/// mirrored repeatedly.
 ///
 /// The gradient of an element of x is the sum over all its copies, in y's order.
 namespace poprun {
@@ -18,7 +19,7 @@ enum class Mode : std::uint8_t { kConstant, kReflect, kEdge };
 
 constexpr std::int64_t kOutside = -1;
 
-/// The element of a dimension of n that lies at position i, i < 0 or i >= n included.
+/// The source element of position i in a dimension of size n, also for i < 0 and i >= n.
 std::int64_t source(std::int64_t i, std::int64_t n, Mode mode) {
   if (i >= 0 && i < n) {
     return i;
@@ -48,7 +49,7 @@ bool has_padding(const Attributes& attributes, std::size_t rank) {
          (mode == "constant" || mode == "reflect" || mode == "edge");
 }
 
-/// y's type, where every dimension keeps at least one element and there is something to copy.
+/// y's type, if every dimension keeps at least one element and there is something to copy.
 Result<std::vector<TensorType>> padded(std::string_view kind, const Signature& s,
                                        const TensorType& x) {
   const auto bad = [&] {
@@ -69,8 +70,8 @@ Result<std::vector<TensorType>> padded(std::string_view kind, const Signature& s
   return std::vector{y};
 }
 
-/// By dimension, in the order in which they lie in memory: where in x each position of y comes
-/// from, as an offset in elements, or kOutside.
+/// For each dimension, in memory order: the offset in x, in elements, of each position of y, or
+/// kOutside.
 class Sources {
  public:
   Sources(const TensorType& x, const TensorType& y, const Attributes& attributes) {

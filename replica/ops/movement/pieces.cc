@@ -4,20 +4,20 @@
 #include "replica/ops/axis/axis.h"
 #include "replica/ops/operator.h"
 
-/// Cutting tensors along one axis and putting them together. Any type of elements, any layout, the
-/// same for all tensors of an operation.
+/// Cuts tensors along one axis and joins them. Any element type and any layout, the same for all
+/// tensors of an operation.
 ///
-///   A  size of the axis    O  dimensions before it    R  dimensions behind it, all as in memory
+///   A  size of the axis    O  dimensions before it    R  dimensions after it, all in memory order
 ///
 ///   slice(x [O,A,R]) axis=. begin=. count=. step=.  ->  y [O,count,R]: begin, begin + step, ...
 ///   split(x [O,A,R]) axis=. sizes=[..]              ->  y0, y1, ..., side by side in x
 ///   concat(x0, x1, ...) axis=.                      ->  y, the inputs side by side
 ///
-/// step may be left out and is then 1; it may be negative.
+/// step defaults to 1 and may be negative.
 namespace poprun {
 namespace {
 
-/// The view in bytes.
+/// The axis view, in bytes.
 AxisView bytes_along(const TensorType& type, std::int64_t axis) {
   AxisView view = view_along(type, axis);
   view.R *= size_of(type.data).count();
@@ -62,7 +62,7 @@ Result<std::vector<TensorType>> slice_shape(const Signature& s) {
   return std::vector{resized(s.inputs[0], s.attributes.integer("axis"), Steps(s.attributes).count)};
 }
 
-/// Copies the rows of a slice: `many` has them `step` apart, `few` side by side.
+/// Copies the rows of a slice: in `many` they are `step` apart, in `few` contiguous.
 struct SliceCopy {
   AxisView a;
   Steps steps;
@@ -142,7 +142,7 @@ Result<std::vector<TensorType>> split_shape(const Signature& s) {
   return sum == size_along(s.inputs[0], axis) ? Result<std::vector<TensorType>>(outputs) : bad();
 }
 
-/// Where the pieces of `whole` lie: bytes of each in one run, and the number of runs.
+/// Where the pieces of `whole` are: each piece's bytes per run, and the number of runs.
 struct Runs {
   std::int64_t O;
   std::vector<std::size_t> bytes;
@@ -155,7 +155,7 @@ struct Runs {
     }
   }
 
-  /// Calls copy(offset in the whole, piece, offset in it, bytes), in the whole's order.
+  /// Calls copy(offset in the whole, piece, offset in the piece, bytes), in the whole's order.
   template <typename Copy>
   void each(Copy copy) const {
     std::size_t whole = 0;

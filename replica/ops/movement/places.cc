@@ -9,46 +9,53 @@
 #include "replica/ops/axis/axis.h"
 #include "replica/ops/operator.h"
 
-/// Elements or rows of a tensor by the places that indices name. Row-major; x and updates f32,
+/// Reads or writes elements or rows of a tensor at indexed places. Row-major; x and updates f32,
 /// indices i32.
 ///
-///   gather_elements(x, indices) axis=.  ->  y of indices' shape: the element of x at y's own
-///       coordinates, but at `indices` along the axis
-///   gather_nd(x, indices [...,q]) batch_dims=.  ->  y [..., rows of x behind q coordinates]: the
-///       last dimension of indices holds coordinates in x, behind `batch_dims` shared dimensions
+///   gather_elements(x, indices) axis=.  ->  y with the shape of indices: the element of x at y's
+///       own coordinates, but at `indices` along the axis
+///   gather_nd(x, indices [...,q]) batch_dims=.  ->  y [..., rows of x after q coordinates]: the
+///       last dimension of indices holds coordinates in x, after `batch_dims` shared dimensions
 ///   scatter_elements(x, indices, updates) axis=. reduction="none" | "add"
 ///   scatter_nd(x, indices, updates) batch_dims=. reduction="none" | "add"
-///       ->  x with the elements (rows) that a gather would take replaced by those of updates, or
-///           increased by them, in the updates' order
+///       ->  x, with the elements (rows) that a gather would read replaced by those of updates, or
+///           increased by them, in the order of updates
 ///
-/// An index below zero counts from the end. Indices come from data: a place outside x reads zeros,
-/// and updates of it are dropped. With "none", places that are named twice have the last update,
-/// and the gradient of each update is taken as if it were that one.
+/// A negative index counts from the end. Indices come from data: a place outside x reads zeros,
+/// updates to it are dropped, and its index is reported, which ends the job. With "none", a place
+/// that is named twice gets the last update, and the gradient treats each of its updates as the
+/// last one.
 namespace poprun {
 namespace {
 
-/// Where the P rows of R elements lie in x: each has a base, and q indices that step from it.
+/// Where the P rows of R elements are in x: each row has a base, and q indices that step from it.
 struct Places {
   std::int64_t R = 1;
   std::vector<std::int64_t> bases;    ///< [P]
-  std::vector<std::int64_t> sizes;    ///< [q], of the dimensions that indices run in.
+  std::vector<std::int64_t> sizes;    ///< [q], sizes of the indexed dimensions.
   std::vector<std::int64_t> strides;  ///< [q], in elements.
 
-  /// Calls visit(row of y or updates, offset in x, negative where it is outside).
+  /// Calls visit(row of y or updates, offset in x) for the indices, which are input 1, with a
+  /// negative offset for places outside x.
   template <typename Visit>
-  void for_each(const std::byte* operand, Visit visit) const {
-    const auto* indices = reinterpret_cast<const std::int32_t*>(operand);  // NOLINT: i32 tensor.
+  void for_each(const Operands& t, Visit visit) const {
+    const auto* indices =
+        reinterpret_cast<const std::int32_t*>(t.inputs[1]);  // NOLINT: i32 tensor.
     for (std::size_t p = 0; p < bases.size(); ++p) {
-      visit(static_cast<std::int64_t>(p), offset(p, indices + p * sizes.size()));
+      visit(static_cast<std::int64_t>(p), offset(p, indices, t));
     }
   }
 
  private:
-  [[nodiscard]] std::int64_t offset(std::size_t p, const std::int32_t* indices) const {
+  [[nodiscard]] std::int64_t offset(std::size_t p, const std::int32_t* indices,
+                                    const Operands& t) const {
     std::int64_t at = bases[p];
     for (std::size_t j = 0; j < sizes.size(); ++j) {
-      const std::int64_t index = indices[j] < 0 ? indices[j] + sizes[j] : indices[j];
+      const std::size_t element = p * sizes.size() + j;
+      const std::int64_t given = indices[element];
+      const std::int64_t index = given < 0 ? given + sizes[j] : given;
       if (index < 0 || index >= sizes[j]) {
+        t.report({.index = given, .size = sizes[j], .element = static_cast<std::int64_t>(element)});
         return -1;
       }
       at += index * strides[j];
@@ -65,7 +72,7 @@ Shape strides_of(const Shape& shape) {
   return strides;
 }
 
-/// The elements at an axis: none where x and the indices do not fit.
+/// Addressing of elements along an axis; none if x and the indices do not fit.
 struct Elements {
   static constexpr const char* kGather = "gather_elements";
   static constexpr const char* kScatter = "scatter_elements";
@@ -105,7 +112,7 @@ struct Elements {
   }
 };
 
-/// The rows behind coordinates.
+/// Addressing of rows by coordinates.
 struct Coordinates {
   static constexpr const char* kGather = "gather_nd";
   static constexpr const char* kScatter = "scatter_nd";
@@ -152,7 +159,7 @@ struct Coordinates {
   }
 };
 
-/// The shape of what x and indices (inputs 0 and 1) gather.
+/// The shape of what x and indices (inputs 0 and 1) select.
 template <typename Way>
 std::optional<TensorType> gathered(const Signature& s) {
   const bool fits = s.inputs.size() >= 2 && s.inputs[0].data == DataType::kF32 &&
@@ -175,7 +182,7 @@ template <typename Way>
 std::unique_ptr<Kernel> gather_numerics(const Signature& s) {
   return make_kernel(
       [places = Way::places(s.inputs[0], s.inputs[1], s.attributes)](const Operands& t) {
-        places.for_each(t.inputs[1], [&](std::int64_t row, std::int64_t from) {
+        places.for_each(t, [&](std::int64_t row, std::int64_t from) {
           float* y = t.output_f32(0) + row * places.R;
           if (from < 0) {
             std::fill_n(y, places.R, 0.0F);
@@ -216,7 +223,7 @@ std::unique_ptr<Kernel> scatter_numerics(const Signature& s) {
                       bytes = static_cast<std::size_t>(s.inputs[0].bytes().count()),
                       add = adds(s.attributes)](const Operands& t) {
     std::memcpy(t.outputs[0], t.inputs[0], bytes);
-    places.for_each(t.inputs[1], [&](std::int64_t row, std::int64_t to) {
+    places.for_each(t, [&](std::int64_t row, std::int64_t to) {
       if (to < 0) {
         return;
       }

@@ -5,7 +5,7 @@
 #include "replica/ops/shaped.h"
 
 /// reshape(x) shape=[..] layout="row-major" | "nhwc"  ->  y, the same elements in row-major logical
-/// order. Changes the layout in memory where the two differ: flattening an image kept as NHWC gives
+/// order. Changes the layout in memory if the two differ: flattening an image stored as NHWC gives
 /// features in the C, H, W order that frameworks' weights expect.
 namespace poprun {
 namespace {
@@ -28,7 +28,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
       std::memcpy(t.outputs[0], t.inputs[0], bytes);
     });
   }
-  // One reorder suffices where the shapes agree or one side is row-major: its bytes can be seen in
+  // One reorder suffices if the shapes agree or one side is row-major: its bytes can be viewed in
   // the other side's shape.
   POPRUN_CHECK(x.shape == y.shape || x.layout == Layout::kRowMajor ||
                y.layout == Layout::kRowMajor);

@@ -3,8 +3,8 @@
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/operator.h"
 
-/// transpose(x) perm=[..]  ->  y, whose dimension d is x's dimension perm[d]. Row-major, any type
-/// of elements, at most 12 dimensions (oneDNN's limit).
+/// transpose(x) perm=[..]  ->  y, whose dimension d is x's dimension perm[d]. Row-major, any
+/// element type, at most 12 dimensions (oneDNN's limit).
 namespace poprun {
 namespace {
 
@@ -32,7 +32,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
                                  : bad();
 }
 
-/// x's bytes seen in y's order of dimensions.
+/// x's bytes viewed in y's dimension order.
 dnnl::memory::desc seen_as(const Signature& s) {
   const dnnl::memory::desc x = dnnl_desc(s.inputs[0]);
   const auto strides = x.data.format_desc.blocking.strides;

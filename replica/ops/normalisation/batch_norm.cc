@@ -4,9 +4,9 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
-/// Batch normalisation: every channel to mean 0 and variance 1, then scaled and shifted.
+/// Batch normalisation: brings every channel to mean 0 and variance 1, then scales and shifts it.
 ///
-///   C  channels    M  elements of one channel: N images of H x W, or N rows
+///   C  channels    M  elements per channel: N images of H x W, or N rows
 ///
 ///   batch_norm_training(x, w [C], b [C]) eps=.  ->  y, mean [C], variance [C]
 ///   batch_norm_inference(x, w, b, mean, variance) eps=.  ->  y
@@ -16,9 +16,9 @@
 ///   y = (x - mean) / sqrt(variance + eps) * w + b,  x and y f32[N,C,H,W]{nhwc} or f32[N,C]
 ///   running = (1 - momentum) * running + momentum * (mean, or variance * M / (M - 1))
 ///
-/// This is torch.nn.BatchNorm2d: training normalises with the variance of the batch (divided by M)
-/// and remembers the unbiased one. Channel sums are added row by row, in double. The gradient of
-/// the training form goes through mean and variance, that of the inference form does not.
+/// This is torch.nn.BatchNorm2d: training normalises with the batch variance (divided by M) and
+/// records the unbiased one. Channel sums are taken row by row, in double. The gradient of the
+/// training form includes mean and variance; that of the inference form does not.
 namespace poprun {
 namespace {
 
@@ -26,7 +26,7 @@ TensorType channels(const TensorType& x) {
   return {DataType::kF32, {x.shape[1]}, Layout::kRowMajor};
 }
 
-/// In either form the C channels of one pixel or row lie side by side.
+/// In either form the C channels of a pixel or row are contiguous.
 bool has_channels_inside(const TensorType& x) {
   return x.data == DataType::kF32 &&
          ((x.shape.size() == 4 && x.layout == Layout::kChannelsLast) || x.shape.size() == 2);
@@ -37,7 +37,7 @@ std::int64_t rows_of(const TensorType& x) {
   return x.elements() / x.shape[1];
 }
 
-/// True where x is followed by `count` tensors f32[C], and eps is there.
+/// True if x is followed by `count` tensors f32[C] and eps is given.
 bool fits(const Signature& s, std::size_t count) {
   return s.inputs.size() == count + 1 && has_channels_inside(s.inputs[0]) &&
          s.inputs[0].elements() > 0 &&
@@ -46,7 +46,7 @@ bool fits(const Signature& s, std::size_t count) {
          s.attributes.has("eps") && s.attributes.real("eps") > 0;
 }
 
-/// Per-channel numbers of one run, in scratch.
+/// Per-channel values of one run, in scratch.
 struct Channels {
   double* sum;
   double* products;
@@ -64,7 +64,7 @@ struct Channels {
   static Bytes size(std::int64_t C) { return Bytes{C * 28}; }
 };
 
-/// A kernel that runs `run(operands, channels)` on scratch for C channels.
+/// A kernel that calls `run(operands, channels)` with scratch for C channels.
 template <typename Run>
 std::unique_ptr<Kernel> channel_kernel(std::int64_t C, Run run) {
   class ChannelKernel final : public Kernel {
@@ -131,7 +131,7 @@ std::unique_ptr<Kernel> training_numerics(const Signature& s) {
   });
 }
 
-/// Two reads of x: seven operations an element.
+/// Reads x twice, with seven operations per element.
 Work training_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.memory_traffic += s.inputs[0].bytes();
@@ -237,7 +237,7 @@ POPRUN_SIMD void combine(const float* __restrict x, const float* __restrict dy,
 }
 
 /// With r = 1 / sqrt(variance + eps) and X = (x - mean) r:  db = sum dy,  dw = sum dy X,
-/// dx = w r (dy - through * (db + X dw) / M), where through is 1 if x moves mean and variance.
+/// dx = w r (dy - through * (db + X dw) / M), where through is 1 if mean and variance depend on x.
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s, double through) {
   const std::int64_t C = s.inputs[0].shape[1];
   return channel_kernel(C, [C, M = rows_of(s.inputs[0]), eps = s.attributes.real("eps"), through](
@@ -267,7 +267,7 @@ std::unique_ptr<Kernel> inference_gradient_numerics(const Signature& s) {
   return gradient_numerics(s, 0.0);
 }
 
-/// Two reads of x and dy: nine operations an element.
+/// Reads x and dy twice, with nine operations per element.
 Work gradient_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.memory_traffic += s.inputs[0].bytes() * 2;

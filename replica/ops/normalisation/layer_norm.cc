@@ -3,12 +3,12 @@
 
 /// Layer normalisation (Ba, Kiros and Hinton, 2016) over the last dimension.
 ///
-///   B  rows: all dimensions but the last, taken as one    C  features
+///   B  rows: all dimensions but the last, flattened    C  features
 ///
 ///   layer_norm(x [...,C], w [C], b [C]) epsilon=.  ->  y, mean [B], variance [B]
 ///
 ///   y = (x - mean) / sqrt(variance + epsilon) * w + b, with the mean and the biased variance of
-///   each row. Both stay for the gradient.
+///   each row. The gradient uses both.
 namespace poprun {
 namespace {
 
@@ -94,7 +94,8 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
       dnnl::layer_normalization_backward(plan), plan.scratchpad_desc(),
       std::vector<DnnlKernel::Argument>{{DNNL_ARG_SRC, false, 0, rows, rows},
                                         {DNNL_ARG_SCALE, false, 1, w, w},
-                                        // Asked for, not read: the bias moves no gradient.
+                                        // Required but not read: the bias does not affect the
+                                        // gradient.
                                         {DNNL_ARG_SHIFT, false, 1, w, w},
                                         {DNNL_ARG_MEAN, false, 2, row, row},
                                         {DNNL_ARG_VARIANCE, false, 3, row, row},

@@ -10,24 +10,24 @@
 /// Local response normalisation across channels (Krizhevsky, Sutskever and Hinton, "ImageNet
 /// classification with deep convolutional neural networks", 2012, section 3.3).
 ///
-///   M  pixels: images, rows and columns, taken as one    C  channels, side by side in a pixel
+///   M  pixels: images, rows and columns, flattened    C  channels, contiguous in a pixel
 ///
 ///   lrn(x [N,C,H,W]{nhwc}) size=. alpha=. beta=. bias=.  ->  y
 ///
 ///   y[c] = x[c] / s[c]^beta,  s[c] = bias + alpha / size * sum of x[i]^2 over the window of c,
-///   i from c - (size - 1) / 2 to c + size / 2, both rounded down, as far as there are channels
+///   i from c - (size - 1) / 2 to c + size / 2, both rounded down, limited to existing channels
 ///
-/// ONNX's definition, and PyTorch's for odd sizes. oneDNN's takes an even size for the next smaller
-/// one, so it is not used. Window sums are added in the channels' order.
+/// This is ONNX's definition, and PyTorch's for odd sizes. oneDNN treats an even size as the next
+/// smaller one, so it is not used. Window sums are taken in channel order.
 ///
 ///   dx[c] = dy[c] s[c]^-beta - 2 alpha beta / size x[c] * sum of dy[i] x[i] s[i]^(-beta-1) over
-///           the i whose windows have c
+///           the i whose windows contain c
 namespace poprun {
 namespace {
 
 struct Lrn {
   std::int64_t M, C;
-  std::int64_t before, behind;  ///< Channels of a window beside its own.
+  std::int64_t before, behind;  ///< Channels of a window before and after its own.
   float share;                  ///< alpha / size
   float beta;
   float bias;
@@ -70,7 +70,7 @@ POPRUN_SIMD void window_sums(const float* __restrict values, std::int64_t C, std
   }
 }
 
-/// powers[c] = s[c]^-beta. AlexNet's 3/4 is two square roots, which vectorise.
+/// powers[c] = s[c]^-beta. AlexNet's beta, 3/4, takes two square roots, which vectorise.
 POPRUN_SIMD void powers(const float* __restrict s, std::int64_t C, float beta,
                         float* __restrict result) {
   if (beta == 0.75F) {
@@ -85,7 +85,7 @@ POPRUN_SIMD void powers(const float* __restrict s, std::int64_t C, float beta,
   }
 }
 
-/// Numbers of one pixel's channels.
+/// The values of one pixel's channels.
 struct Pixel {
   std::vector<float> terms, s, power;
 
@@ -119,7 +119,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
-/// A power is counted as sixteen.
+/// A power counts as sixteen operations.
 Work work(const Signature& s) {
   return elementwise_work(s, 20 + s.attributes.integer("size"));
 }
@@ -146,7 +146,7 @@ std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
           for (std::size_t c = 0; c < sums.size(); ++c) {
             pixel.terms[c] = dy[c] * x[c] * pixel.power[c] / pixel.s[c];
           }
-          // Channel i reads c where c lies in i's window: the window turned round.
+          // Channel i reads c if c is in i's window, that is, the mirrored window.
           window_sums(pixel.terms.data(), z.C, z.behind, z.before, sums.data());
           for (std::size_t c = 0; c < sums.size(); ++c) {
             dx[c] = dy[c] * pixel.power[c] - factor * x[c] * sums[c];

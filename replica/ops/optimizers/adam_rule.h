@@ -6,7 +6,7 @@
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/ops/optimizers/update_rule.h"
 
-/// What Adam and its relatives share. `step` counts updates from 1.
+/// Shared by Adam and its relatives. `step` counts updates from 1.
 ///
 ///   KIND(w, g, m, v, rate, step)   beta1=. beta2=. epsilon=.  ->  w, m, v
 ///
@@ -15,7 +15,7 @@
 ///   v = beta2 * v + (1 - beta2) * G * G      V = v / (1 - beta2^step)
 ///   u = M / (sqrt(V) + epsilon)
 ///
-/// and each file says how w follows. beta^step is computed in double.
+/// and each file says how w is updated. beta^step is computed in double.
 namespace poprun::adam_rule {
 
 /// The shape face.
@@ -29,7 +29,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector<TensorType>(3, s.inputs[0]);
 }
 
-/// The attributes, and what a step makes of them.
+/// The attributes, and the values derived from them for a step.
 struct Rule {
   std::int64_t n;
   float scale;
@@ -62,7 +62,7 @@ struct Rule {
         exact_beta2(s.attributes.real("beta2")) {}
 };
 
-/// What one step multiplies by: u = (m * m_factor) / (sqrt(v) * v_factor + epsilon).
+/// The factors of one step: u = (m * m_factor) / (sqrt(v) * v_factor + epsilon).
 struct Correction {
   float m_factor;
   float v_factor;
@@ -83,7 +83,7 @@ inline float direction(const Rule& rule, const Correction& by, float m, float v)
   return m * by.m_factor / (std::sqrt(v) * by.v_factor + rule.epsilon);
 }
 
-/// The numerics of a rule `update(rule, correction, rate, g, m, v, w)` of single elements.
+/// The numerics of a rule `update(rule, correction, rate, g, m, v, w)` on single elements.
 template <auto update>
 std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
@@ -94,24 +94,23 @@ std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   });
 }
 
-/// Flops per element; a square root and a division count one each.
+/// Flops per element; a square root and a division count as one each.
 inline Work elementwise_work(const Signature& s) {
   Work work = poprun::elementwise_work(s, 0);
   work.vector_flops = 15 * s.inputs[0].elements();
   return work;
 }
 
-/// The optimiser of a rule.
+/// The optimiser that uses a rule.
 inline Optimizer optimizer(Operator rule) {
   const HyperParameter::Range decay{0, 1, true, false};
-  return {
-      .rule = std::move(rule),
-      .states = {"m", "v"},
-      .counts_updates = true,
-      .hyper_parameters = {
-          {"beta1", "0.9", "Decay of the mean gradient", decay},
-          {"beta2", "0.999", "Decay of the mean squared gradient", decay},
-          {"epsilon", "1e-8", "Added to the root of the mean squared gradient", {{0, 1, false}}}}};
+  return {.rule = std::move(rule),
+          .states = {"m", "v"},
+          .counts_updates = true,
+          .hyper_parameters = {
+              {"beta1", "0.9", "Decay of the running mean of the gradient", decay},
+              {"beta2", "0.999", "Decay of the running mean of the squared gradient", decay},
+              {"epsilon", "1e-8", "Added to the denominator of the update", {{0, 1, false}}}}};
 }
 
 }  // namespace poprun::adam_rule

@@ -1,8 +1,8 @@
 #include "replica/ops/optimizers/adam_rule.h"
 #include "replica/ops/simd.h"
 
-/// Adam with weight decay beside the update (Loshchilov and Hutter, arXiv:1711.05101):
-/// torch.optim.AdamW's rule.
+/// Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101): torch.optim.AdamW's
+/// rule.
 ///
 ///   w -= rate * (u + weight_decay * w)
 namespace poprun {

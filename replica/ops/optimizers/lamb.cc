@@ -7,10 +7,9 @@
 /// with phi(z) = z).
 ///
 ///   U = u + weight_decay * w
-///   w -= rate * |w| / |U| * U, the quotient of norms over the whole tensor, 1 where one of them is
-///   0
+///   w -= rate * |w| / |U| * U, norms over the whole tensor; the quotient is 1 if one of them is 0
 ///
-/// Norms are added in double in kLanes interleaved sums, whatever the instruction set.
+/// Norms are summed in double in kLanes interleaved sums, whatever the instruction set.
 namespace poprun {
 namespace {
 
@@ -23,7 +22,7 @@ constexpr const char* kKind = "lamb";
 
 constexpr std::int64_t kLanes = 8;
 
-/// Squares of w and of U, lane by lane.
+/// Squared norms of w and of U, lane by lane.
 struct Norms {
   double w[kLanes] = {};
   double U[kLanes] = {};
@@ -85,7 +84,7 @@ std::unique_ptr<Kernel> lamb_numerics(const Signature& s) {
   });
 }
 
-/// Moments and norms, the trust ratio from all tiles, then w once more from m and v.
+/// Moments and norms; the trust ratio over all tiles; then w, computed again from m and v.
 Work lamb_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = 27 * s.inputs[0].elements();

@@ -8,7 +8,7 @@
 ///
 ///   G = scale * g + weight_decay * w
 ///   v = momentum * v + G
-///   w -= rate * v, with Nesterov w -= rate * (G + momentum * v)
+///   w -= rate * v, or with nesterov=1 w -= rate * (G + momentum * v)
 namespace poprun {
 namespace {
 
@@ -80,9 +80,9 @@ Optimizer momentum_optimizer() {
           .states = {"momentum"},
           .hyper_parameters = {{"momentum",
                                 "0.9",
-                                "Share of the last step that the next one keeps",
+                                "Fraction of the previous update that the next one keeps",
                                 {{0, 1, true, false}}},
-                               {"nesterov", "false", "Nesterov's form of momentum"}}};
+                               {"nesterov", "false", "Use Nesterov momentum"}}};
 }
 
 }  // namespace poprun

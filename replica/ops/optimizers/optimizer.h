@@ -7,15 +7,15 @@
 
 #include "replica/ops/operator.h"
 
-/// Optimisers. One file of this folder is one: what may be set, what state lies beside a parameter,
-/// and the operator that updates it. The compiler, the options and their help read this list.
+/// Optimisers. Each file of this folder is one optimiser: its hyper-parameters, its state per
+/// parameter, and the operator that updates a parameter. The compiler, the options and their help
+/// read this list.
 ///
-/// Nothing here needs oneDNN, so that the launcher may have the list.
+/// Nothing here needs oneDNN, so that the launcher can link the list.
 namespace poprun {
 
-/// What may be set of an optimiser: in train.cfg it is training.NAME, in the operator the attribute
-/// NAME. Optimisers that share a name mean one thing by it, with one range; each has its own
-/// default.
+/// A hyper-parameter of an optimiser: training.NAME in train.cfg, the attribute NAME of the
+/// operator. Optimisers that share a name share its meaning and range; each has its own default.
 struct HyperParameter {
   struct Range {
     double least;
@@ -28,25 +28,25 @@ struct HyperParameter {
   std::string name;
   std::string fallback;             ///< The default, as users write it: "1e-8", "false".
   std::string help;                 ///< One line.
-  std::optional<Range> range = {};  ///< Of a real; nothing: true or false, an attribute 1 or 0.
+  std::optional<Range> range = {};  ///< For a real; nothing: true or false, as attribute 1 or 0.
 };
 
 struct Optimizer {
-  Operator rule;  ///< As update_rule.h says; its kind is the optimiser's name.
-  std::vector<std::string> states = {};  ///< PARAMETER.STATE each, zero before the first step.
-  bool counts_updates = false;  ///< The rule takes the number of the update behind the rate.
+  Operator rule;                         ///< See update_rule.h; its kind is the optimiser's name.
+  std::vector<std::string> states = {};  ///< Each is a tensor PARAMETER.STATE, initially zero.
+  bool counts_updates = false;  ///< The rule takes the number of the update after the rate.
   std::vector<HyperParameter> hyper_parameters = {};
 
   [[nodiscard]] const std::string& name() const { return rule.kind; }
 
-  /// The hyper-parameter of that name, or null.
+  /// The hyper-parameter with that name, or null.
   [[nodiscard]] const HyperParameter* find(std::string_view hyper_parameter) const;
 };
 
-/// Every optimiser there is, sorted by name.
+/// All optimisers, sorted by name.
 const std::vector<Optimizer>& all_optimizers();
 
-/// The optimiser of that name, or null.
+/// The optimiser with that name, or null.
 const Optimizer* find_optimizer(std::string_view name);
 
 }  // namespace poprun

@@ -5,20 +5,21 @@
 
 #include "replica/ops/operator.h"
 
-/// What the operators of optimisers share. Each takes, and changes in place where marked *,
+/// Shared by the operators of optimisers. Each takes the following inputs and updates those marked
+/// * in place:
 ///
 ///   (w*, g, state*..., scalars f32[]... [, factor f32[]])
 ///       scale=. weight_decay=. and the rule's own attributes
 ///
-/// where w, g and every state tensor have one f32 type, and gives back w and the states. With
-/// `factor` (clip_factor) the gradient is multiplied by it too; where the factor is 0 nothing
+/// where w, g and every state tensor have the same f32 type. The outputs are w and the states. If
+/// `factor` (clip_factor) is given, the gradient is multiplied by it too; if it is 0, nothing
 /// changes.
 namespace poprun::update_rule {
 
 inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 
-/// True where the inputs are w, g, `states` more of their type and `scalars` scalars, and all
-/// attributes are there.
+/// True if the inputs are w, g, `states` more of their type and `scalars` scalars, and all
+/// attributes are given.
 inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
                  std::initializer_list<const char*> attributes) {
   const std::size_t tensors = 2 + states;
@@ -39,8 +40,8 @@ inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
   return s.attributes.has("scale") && s.attributes.has("weight_decay");
 }
 
-/// What gradients are multiplied by in this run: `scale`, and the factor where there is one behind
-/// the `own` inputs of the rule. 0: leave everything as it is.
+/// What gradients are multiplied by in this run: `scale`, times the factor if one follows the
+/// rule's `own` inputs. 0: leave everything unchanged.
 inline float scale_of(float scale, const Operands& t, std::size_t own) {
   return t.inputs.size() > own ? scale * *t.input_f32(own) : scale;
 }

@@ -12,16 +12,16 @@
 ///   H, W  input image               Y, X  output image   R, S  kernel
 ///
 ///   conv2d(x [N,C,H,W]{nhwc}, w [O,C/G,R,S], b [O]) stride=[.,.] pad=[top,left,bottom,right]
-///          dilation=[.,.] groups=G  ->  y [N,O,Y,X]{nhwc};  b may be left out
+///          dilation=[.,.] groups=G  ->  y [N,O,Y,X]{nhwc};  b is optional
 ///
 /// Output channels of group g read the input channels of group g; G = C is a depthwise convolution.
-/// Dilation d puts the kernel's taps d pixels apart. What models know as a convolution of sequences
-/// [N,C,L] is one of images [N,C,1,L] with R = 1.
+/// Dilation d puts the kernel's taps d pixels apart. A convolution of sequences [N,C,L] is one of
+/// images [N,C,1,L] with R = 1.
 ///
-/// Weights lie as frameworks keep them; oneDNN's blocked form of them is made anew in every step,
-/// since they change in every step. Where images are small and weights many, that costs more than
-/// the convolution; one with a 1x1 kernel that visits each pixel needs none: it is a product of
-/// matrices, pixels by channels.
+/// Weights are stored as in frameworks. They change in every step, so oneDNN's blocked form of them
+/// is made anew in every step, which costs more than the convolution if images are small and
+/// weights many. A 1x1 kernel that visits each pixel needs none: it is a product of matrices,
+/// pixels by channels.
 namespace poprun {
 namespace {
 
@@ -31,7 +31,7 @@ struct Geometry {
   memory::dims stride;
   memory::dims pad_begin;
   memory::dims pad_end;
-  memory::dims dilation;  ///< As oneDNN counts: pixels between two taps.
+  memory::dims dilation;  ///< oneDNN's count: pixels between two taps.
   std::int64_t groups;
 
   explicit Geometry(const Attributes& attributes)
@@ -64,7 +64,7 @@ bool fits(const Signature& s) {
          (s.inputs.size() == 2 || s.inputs[2] == TensorType{DataType::kF32, {w.shape[0]}, {}});
 }
 
-/// y's type, where the kernel is no larger than the padded image.
+/// y's type, if the kernel is no larger than the padded image.
 std::optional<TensorType> convolved(const TensorType& x, const TensorType& w,
                                     const Attributes& attributes) {
   const auto& stride = attributes.integers("stride");
@@ -93,7 +93,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return y ? Result<std::vector<TensorType>>(std::vector{*y}) : bad();
 }
 
-/// Weights as oneDNN sees them: [O,C,R,S], or [G,O/G,C/G,R,S] of the same bytes.
+/// Weights as oneDNN sees them: [O,C,R,S], or the same bytes as [G,O/G,C/G,R,S].
 TensorType weights_of(const TensorType& w, std::int64_t groups) {
   if (groups == 1) {
     return w;
@@ -106,7 +106,8 @@ memory::desc bias_desc(const TensorType& y) {
   return {{y.shape[1]}, memory::data_type::f32, memory::format_tag::x};
 }
 
-/// Forward as oneDNN plans it; the two backward passes take it as a hint. `w` is weights_of.
+/// oneDNN's plan of the forward pass; the two backward passes take it as a hint. `w` is the result
+/// of weights_of.
 dnnl::convolution_forward::primitive_desc plan_forward(const TensorType& x, const TensorType& w,
                                                        const TensorType& y, const Geometry& g,
                                                        bool with_bias) {
@@ -158,7 +159,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
                                       arguments);
 }
 
-/// Every pass multiplies each output pixel with each weight of its filter once.
+/// Every pass multiplies each output pixel by each weight of its filter once.
 std::int64_t macs(const TensorType& y, const TensorType& w) {
   return y.elements() * (w.elements() / w.shape[0]);
 }
@@ -180,7 +181,7 @@ Work work(const Signature& s) {
 
 /// conv2d_input_gradient(dy, w) input_shape=[N,C,H,W] and conv2d's attributes  ->  dx
 ///
-/// For its own sake this is a transposed convolution, so it has a gradient too.
+/// On its own this is a transposed convolution, so it has a gradient too.
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
   if (s.inputs.size() == 2 && are_integers(s.attributes, "input_shape", 4, 1)) {
     const TensorType x{DataType::kF32, s.attributes.integers("input_shape"), Layout::kChannelsLast};
@@ -218,8 +219,8 @@ Work input_gradient_work(const Signature& s) {
   return work_of(macs(s.inputs[0], s.inputs[1]), s, 0);
 }
 
-/// conv2d_weight_gradient(x, dy) kernel=[R,S] bias=0|1 and conv2d's attributes  ->  dw, and db
-/// where bias=1
+/// conv2d_weight_gradient(x, dy) kernel=[R,S] bias=0|1 and conv2d's attributes  ->  dw, and db if
+/// bias=1
 Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || !is_image(s.inputs[0]) || !is_image(s.inputs[1]) ||
       !has_geometry(s.attributes) || !are_integers(s.attributes, "kernel", 2, 1) ||
@@ -312,7 +313,7 @@ void gradient(Differentiator& d) {
   }
 }
 
-/// What the three passes sum over: input channels, output channels, images.
+/// The dimensions that the three passes sum over: input channels, output channels, images.
 std::vector<std::int64_t> contraction(const Signature& s) {
   return s.attributes.integer("groups") == 1 ? std::vector<std::int64_t>{1, 1, kNoAxis}
                                              : std::vector<std::int64_t>{};

@@ -6,12 +6,12 @@
 
 /// Dense layer.
 ///
-///   B  rows: all dimensions of x but the last, taken as one    I  input features
+///   B  rows: all dimensions of x but the last, flattened    I  input features
 ///   O  output features
 ///
 ///   linear(x [...,I], w [O,I], b [O])  ->  y [...,O] = x w^T + b
 ///
-/// Without b, y = x w^T. With input_major=1 the weight lies [I,O], as the Conv1D of GPT-2 has it.
+/// b is optional. With input_major=1 the weight is stored as [I,O], like the Conv1D of GPT-2.
 namespace poprun {
 namespace {
 
@@ -28,7 +28,7 @@ struct Sizes {
   std::int64_t O;
 };
 
-/// Of a weight of rank 2.
+/// The sizes of a rank 2 weight.
 Sizes sizes_of(const TensorType& w, const Attributes& attributes) {
   return input_major(attributes) ? Sizes{w.shape[0], w.shape[1]} : Sizes{w.shape[1], w.shape[0]};
 }
@@ -37,13 +37,13 @@ std::int64_t rows_of(const TensorType& type) {
   return type.shape.back() == 0 ? 0 : type.elements() / type.shape.back();
 }
 
-/// `type` with another last dimension.
+/// `type` with its last dimension replaced.
 TensorType with_features(TensorType type, std::int64_t features) {
   type.shape.back() = features;
   return type;
 }
 
-/// The weight as the matrix [I,O].
+/// The weight as a matrix [I,O].
 DnnlMatrix weight_matrix(const Sizes& sizes, const Attributes& attributes) {
   return input_major(attributes) ? DnnlMatrix::plain({sizes.I, sizes.O})
                                  : DnnlMatrix::plain({sizes.O, sizes.I}).transposed();
@@ -181,8 +181,8 @@ std::int64_t last_axis(const TensorType& type) {
   return static_cast<std::int64_t>(type.shape.size()) - 1;
 }
 
-/// What the three passes sum over: input features, output features, the first dimension of the
-/// rows.
+/// The dimensions that the three passes sum over: input features, output features, the first
+/// dimension of the rows.
 std::vector<std::int64_t> contraction(const Signature& s) {
   return {last_axis(s.inputs[0]), input_major(s.attributes) ? 0 : 1, kNoAxis};
 }

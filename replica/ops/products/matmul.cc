@@ -8,16 +8,16 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/shaped.h"
 
-/// Products of matrices, batched.
+/// Batched products of matrices.
 ///
-///   M  rows of the result    N  columns of the result    K  what is summed over
+///   M  rows of the result    N  columns of the result    K  terms of each sum
 ///
 ///   matmul(a [...,M,K], b [...,K,N]) transpose_a=0|1 transpose_b=0|1 scale=.
 ///       ->  c [...,M,N] = scale * a b
 ///
-/// With transpose_a a is [...,K,M], with transpose_b b is [...,N,K]; scale may be left out and is
-/// then 1. Leading dimensions broadcast as NumPy's do. A matrix b without leading dimensions is
-/// multiplied in one product, with a's leading dimensions taken as rows.
+/// With transpose_a=1 a is [...,K,M], with transpose_b=1 b is [...,N,K]; scale defaults to 1.
+/// Leading dimensions broadcast as in NumPy. If b has no leading dimensions, there is a single
+/// product, with a's leading dimensions flattened into rows.
 namespace poprun {
 namespace {
 
@@ -41,7 +41,7 @@ std::int64_t product(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>{});
 }
 
-/// Rows and columns as they take part, after any transposition.
+/// Rows and columns after any transposition.
 std::pair<std::int64_t, std::int64_t> matrix_of(const Shape& shape, bool transposed) {
   const std::int64_t rows = shape[shape.size() - 2];
   const std::int64_t columns = shape.back();
@@ -67,14 +67,14 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{TensorType{DataType::kF32, *c, {}}};
 }
 
-/// One operand with `batch` in the place of its leading dimensions.
+/// An operand with `batch` in place of its leading dimensions.
 DnnlMatrix matrices(const Shape& shape, bool transposed, Shape batch) {
   batch.insert(batch.end(), {shape[shape.size() - 2], shape.back()});
   const DnnlMatrix plain = DnnlMatrix::plain(std::move(batch));
   return transposed ? plain.transposed() : plain;
 }
 
-/// The leading dimensions of an operand, as many as the result has.
+/// The leading dimensions of an operand, padded to those of the result.
 Shape padded(const Shape& shape, std::size_t rank) {
   Shape batch = leading(shape);
   batch.insert(batch.begin(), rank - batch.size(), 1);
@@ -125,7 +125,7 @@ struct Factor {
   bool transposed;
 };
 
-/// Adds the gradient of `input` as the product of two factors, summed over what was broadcast.
+/// Adds the gradient of `input` as the product of two factors, summed over broadcast dimensions.
 void add_product(Differentiator& d, std::size_t input, const Factor& left, const Factor& right) {
   Attributes attributes{{"transpose_a", std::int64_t{left.transposed ? 1 : 0}},
                         {"transpose_b", std::int64_t{right.transposed ? 1 : 0}}};
@@ -158,7 +158,7 @@ void gradient(Differentiator& d) {
     return;
   }
   if (d.type(b).shape.size() == 2 && !transpose_a && !op.attributes.has("scale")) {
-    // One product over all rows, as the forward pass has it.
+    // One product over all rows, as in the forward pass.
     const Attributes attributes{{"bias", std::int64_t{0}},
                                 {"input_major", std::int64_t{transpose_b ? 0 : 1}}};
     d.set_input_gradient(1, d.add("linear_weight_gradient", {a, dc}, attributes, {1})[0]);

@@ -1,18 +1,19 @@
 #include <algorithm>
 #include <cmath>
 
-#include "replica/ops/simd.h"
 #include "replica/ops/optimizers/update_rule.h"
+#include "replica/ops/simd.h"
 
-/// What all gradients of a step are multiplied by.
+/// The factor by which all gradients of a step are multiplied.
 ///
 ///   clip_factor(g0, g1, ..., each f32)  scale=. max_norm=.  ->  factor f32[]
-///   loss_scale_factor(g0, g1, ..., loss_scale f32[])  the same; max_norm=0: any  ->  factor f32[]
+///   loss_scale_factor(g0, g1, ..., loss_scale f32[])  the same; max_norm=0: no limit  ->  factor
+///   f32[]
 ///
 /// factor = min(1, max_norm / (norm + 1e-6)), norm = scale * |all elements of all g|: the rule of
 /// torch.nn.utils.clip_grad_norm_. For gradients of a scaled loss both norm and factor are divided
-/// by loss_scale, and the factor is 0, which means to leave the weights alone, where an element is
-/// infinite or NaN. Added in double: each tensor in kLanes interleaved sums, the tensors in order,
+/// by loss_scale, and the factor is 0, which means leave the weights alone, if an element is
+/// infinite or NaN. Summed in double: each tensor in kLanes interleaved sums, the tensors in order,
 /// whatever the instruction set.
 namespace poprun {
 namespace {
@@ -61,7 +62,7 @@ POPRUN_SIMD double sum_of_squares(const float* g, std::int64_t n) {
   return sum;
 }
 
-/// The first `count` inputs' sizes.
+/// The sizes of the first `count` inputs.
 std::vector<std::int64_t> elements_of(const Signature& s, std::size_t count) {
   std::vector<std::int64_t> elements;
   for (std::size_t i = 0; i < count; ++i) {
@@ -70,7 +71,7 @@ std::vector<std::int64_t> elements_of(const Signature& s, std::size_t count) {
   return elements;
 }
 
-/// Length of the first inputs as one vector.
+/// The norm of the first inputs, taken as one vector.
 double norm_of(const std::vector<std::int64_t>& elements, const Operands& t) {
   double sum = 0;
   for (std::size_t i = 0; i < elements.size(); ++i) {

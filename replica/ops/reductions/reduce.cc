@@ -10,16 +10,16 @@
 /// Reductions over axes.
 ///
 ///   reduce_max(x), reduce_min(x), reduce_prod(x)  axes=[..]
-///       ->  y, of x's rank and layout; size 1 along the axes
+///       ->  y, with x's rank and layout; size 1 along the axes
 ///   arg_max(x), arg_min(x)  axis=. last=0|1
-///       ->  i32, of x's layout: where along the axis the extreme element is, the first of equal
-///       ones
-///           or with last=1 the last; size 1 along the axis
+///       ->  i32, with x's layout: the position along the axis of the extreme element, the first of
+///           equal ones, or with last=1 the last; size 1 along the axis
 ///
-/// A NaN makes the result NaN, and is what arg_max and arg_min find. Sums over axes are `sum_to`.
+/// A NaN makes the result NaN, and arg_max and arg_min return its position. Sums over axes are
+/// `sum_to`.
 ///
-/// The gradient of an extreme goes to the first element that equals it, in the order in which x
-/// lies in memory. That of a product is the product of all other elements, zeros among them.
+/// The gradient of an extreme goes to the first element that equals it, in memory order. That of a
+/// product is the product of all other elements, including zeros.
 namespace poprun {
 namespace {
 
@@ -98,7 +98,7 @@ Result<std::vector<TensorType>> gradient_shape(std::string_view kind, const Sign
   return std::vector{s.inputs[0]};
 }
 
-/// Calls visit(element of x, element of y that it was reduced to) in x's order.
+/// Calls visit(element of x, element of y that it is reduced to) in x's order.
 template <typename Visit>
 void for_each_element(const BroadcastLoops& loops, Visit visit) {
   loops.for_each_row([&](std::int64_t at, const Shape& offsets) {
@@ -123,9 +123,9 @@ std::unique_ptr<Kernel> extreme_gradient_numerics(const Signature& s) {
   });
 }
 
-/// What is multiplied into one element of y.
+/// The factors of one element of y.
 struct Factors {
-  double product = 1;  ///< Of those that are not zero.
+  double product = 1;  ///< The product of the factors that are not zero.
   std::int64_t zeros = 0;
 
   /// The product of all factors but x.

@@ -3,13 +3,13 @@
 #include "replica/ops/axis/axis.h"
 #include "replica/ops/operator.h"
 
-/// Running sums, in any layout, and triangles, row-major. f32.
+/// Running sums, in any layout, and triangles, row-major. f32 only.
 ///
 ///   cum_sum(x [O,A,R]) axis=. exclusive=0|1 reverse=0|1  ->  y, y[a] = x[0] + ... + x[a]
 ///   trilu(x [...,M,N]) upper=0|1 k=.  ->  y, x on one side of diagonal k and 0 on the other
 ///
-/// With exclusive=1 y[a] leaves x[a] out, with reverse=1 sums run from the end. Diagonal k is where
-/// the column is the row + k; it belongs to either triangle.
+/// With exclusive=1 y[a] excludes x[a]; with reverse=1 sums run from the end. Diagonal k is where
+/// column = row + k; it belongs to both triangles.
 namespace poprun {
 namespace {
 
@@ -49,7 +49,7 @@ Work one_flop(const Signature& s) {
   return elementwise_work(s, 1);
 }
 
-/// x[a] is in every sum from its own on: the sums of dy in the other direction.
+/// x[a] is in every sum from y[a] on, so the gradient is the sum of dy in the other direction.
 void cum_sum_gradient(Differentiator& d) {
   Attributes attributes = d.operation().attributes;
   attributes.set("reverse", 1 - attributes.integer("reverse"));

@@ -8,11 +8,11 @@
 
 /// sum_to(x) shape=[..] layout="row-major" | "nhwc" scale=.  ->  y
 ///
-/// The gradient of broadcasting (and `expand` is its own): x summed over the dimensions along which
-/// `shape` is repeated to give x's shape. Elements are added in double, in the order in which x
-/// lies in memory; sums along its rows in 16 interleaved parts first, whatever the CPU. Sums are
-/// multiplied by `scale`, which may be left out and is then 1, and rounded once: a mean that is
-/// stored in half precision exists where its sum would be infinite.
+/// The gradient of broadcasting (its own gradient is `expand`): x summed over the dimensions along
+/// which `shape` is repeated to give x's shape. Elements are summed in double, in memory order;
+/// sums along rows are taken in 16 interleaved parts first, whatever the CPU. Sums are multiplied
+/// by `scale` (default 1) and rounded once, so a mean stored in half precision is finite even if
+/// its sum would not be.
 namespace poprun {
 namespace {
 

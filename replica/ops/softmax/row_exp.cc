@@ -11,9 +11,9 @@ namespace {
 
 constexpr std::int64_t kLanes = 16;
 
-/// exp(x) for x <= 0, exact to 2 units in the last place; never below exp(-87). NaN stays NaN. Cody
-/// and Waite's reduction with the polynomial of Moshier's Cephes (expf.c), in a form that compilers
-/// vectorise.
+/// exp(x) for x <= 0, exact to 2 units in the last place; never below exp(-87). NaN stays NaN. Uses
+/// Cody and Waite's reduction with the polynomial of Moshier's Cephes (expf.c), in a form that
+/// compilers vectorise.
 [[gnu::always_inline]] inline float exp_of_negative(float x) {
   constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it rounds to an integer.
   x = x < -87.0F ? -87.0F : x;

@@ -2,14 +2,14 @@
 
 #include <cstdint>
 
-/// Exponentials of a row of logits around its largest, which softmaxes and their losses are made
-/// of. Sums are taken in 16 interleaved parts, the same on every CPU. NaN stays NaN.
+/// Exponentials of a row of logits relative to its largest, for softmaxes and their losses. Sums
+/// are taken in 16 interleaved parts, the same on every CPU. NaN stays NaN.
 namespace poprun {
 
-/// The largest of row[0, K) that is no NaN, where row[0] is none. Requires K >= 1.
+/// The largest of row[0, K), ignoring NaN unless it is row[0]. Requires: K >= 1.
 float largest_of(const float* row, std::int64_t K);
 
-/// The sum of exp(row[k] - largest), to some 1e-7 of it.
+/// The sum of exp(row[k] - largest), with a relative error of some 1e-7.
 double sum_of_exp(const float* row, std::int64_t K, float largest);
 
 /// y[k] = factor * exp(row[k] - largest).

@@ -4,16 +4,15 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/softmax/row_exp.h"
 
-/// Softmax over the last dimension, and its logarithm. Other dimensions are brought there with
-/// `transpose`.
+/// Softmax over the last dimension, and its logarithm. For other dimensions, use `transpose` first.
 ///
-///   B  rows: all dimensions but the last, taken as one    K  what is normalised over
+///   B  rows: all dimensions but the last, flattened    K  elements normalised together
 ///
 ///   softmax(x [...,K])      ->  y = exp(x) / sum(exp(x))    dx = y (dy - sum(dy y))
 ///   log_softmax(x [...,K])  ->  y = x - log(sum(exp(x)))    dx = dy - exp(y) sum(dy)
 ///
-/// Both are computed around the largest x of the row. oneDNN's logarithm is 1e-6 from the true one
-/// where a probability is near 1, so that of the sum is taken here, in double.
+/// Both are computed relative to the largest x of the row. oneDNN's logarithm is off by 1e-6 if a
+/// probability is near 1, so the logarithm of the sum is taken here, in double.
 namespace poprun {
 namespace {
 
@@ -29,7 +28,7 @@ struct LogSoftmax {
   static constexpr const char* kKind = "log_softmax";
 };
 
-/// Exponentials are counted as eight operations.
+/// An exponential counts as eight operations.
 constexpr std::int64_t kFlops = 12;
 
 bool is_rows(const TensorType& type) {

@@ -5,17 +5,17 @@
 #include "replica/ops/operator.h"
 #include "replica/ops/softmax/row_exp.h"
 
-/// Loss of a classifier, or of every position of a sequence.
+/// The loss of a classifier, or of every position of a sequence.
 ///
-///   B  rows: all dimensions but the last, taken as one    K  classes
+///   B  rows: all dimensions but the last, flattened    K  classes
 ///
 ///   softmax_cross_entropy(logits f32[...,K], labels i32[...])  ->  loss, correct, count, each
 ///   f32[]
 ///
-/// Labels come from data: rows whose label is not in [0, K), as padding and unmasked positions with
-/// their -1, do not count. loss is the mean over the `count` rows that do, `correct` how many of
-/// them have their largest logit at the label (the first of equals). Without such rows all three
-/// are 0. Rows are added in order, in double, rounded once.
+/// Labels come from data: rows whose label is not in [0, K), such as the -1 of padding and unmasked
+/// positions, do not count. `loss` is the mean over the `count` rows that do, `correct` the number
+/// of them whose largest logit (the first of equals) is at the label. Without such rows all three
+/// are 0. Rows are summed in order, in double, and rounded once.
 namespace poprun {
 namespace {
 
@@ -70,7 +70,7 @@ std::unique_ptr<Kernel> numerics(const Signature& s) {
   });
 }
 
-/// An exponential is counted as eight operations.
+/// An exponential counts as eight operations.
 Work work(const Signature& s) {
   Work work = elementwise_work(s, 0);
   work.vector_flops = s.inputs[0].elements() * 10;

@@ -104,6 +104,7 @@ Result<Graph> graph_of(const OnnxModel& model, const std::vector<Constant>& inpu
   graph.functions = {{"load", {{1, {}}}}, {"run", {{1, {}}}}};
   Builder builder(graph, {1, 0}, "");
   onnx_import::ImportOptions options;
+  options.as_written = true;
   std::vector<std::string> names;
   std::vector<TensorType> types;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -22,5 +22,11 @@ TEST(Nearest, GuessesNothingFarAway) {
   EXPECT_EQ(nearest(std::string(100000, 'x'), names), "");
 }
 
+TEST(Nearest, SuggestsOneNameOrListsAll) {
+  const std::vector<std::string> names = {"bow", "mk1", "mk2"};
+  EXPECT_EQ(suggestion("mk3", names), "did you mean mk1?");
+  EXPECT_EQ(suggestion("abacus", names), "available: bow, mk1, mk2");
+}
+
 }  // namespace
 }  // namespace poprun

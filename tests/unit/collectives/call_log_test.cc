@@ -43,7 +43,7 @@ TEST(CallLog, KeepsTheLastEight) {
   EXPECT_THAT(lines.back(), StartsWith("call 21: barrier"));
 }
 
-// A slow call of one channel, while another makes many.
+// A slow call on one channel while another channel makes many.
 TEST(CallLog, ForgetsACallThatEndsAfterEightOthersBegan) {
   CallLog log;
   const std::uint64_t slow = log.begin(1, kBarrierCall, " of replicas 0, 2");

@@ -134,7 +134,7 @@ TEST(LocalWorld, RefusesInPlaceExchangeAtDifferentPositions) {
   });
 }
 
-/// The parameters are the number of replicas and that of calls.
+/// The parameters are the numbers of replicas and of calls.
 class LocalRandomProgram : public ::testing::TestWithParam<std::tuple<std::size_t, std::size_t>> {};
 
 TEST_P(LocalRandomProgram, GivesTheBitsOfTheCanonicalTree) {

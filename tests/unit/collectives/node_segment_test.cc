@@ -92,7 +92,7 @@ TEST(NodeSegment, FindsBytesWhollyInsideOneReplicasPart) {
   EXPECT_EQ((*segment)->find(1, {base, 5'000}), Place{});
 }
 
-//  region 0, 4 replicas; a group of replicas 1 and 3, whose rooms are region 1
+//  region 0, 4 replicas; a group of replicas 1 and 3, whose rooms are in region 1
 TEST(NodeSegment, OfAGroupFindsWhatLiesInRegionsOfAll) {
   const auto segment = NodeSegment::create(kThreads, 4);
   ASSERT_TRUE(segment);

@@ -39,12 +39,12 @@ TEST(Subtrees, AreTheFewestThatHoldTheReplicas) {
   EXPECT_TRUE(subtrees({}, 6).empty());
 }
 
-/// What the busiest direction of a link carries, in vectors.
+/// The load of a link's busiest direction, in units of the whole vector.
 double load_of(const std::vector<std::size_t>& sums, const std::vector<double>& shares) {
   double load = 0;
   for (std::size_t h = 0; h < sums.size(); ++h) {
-    double sent = static_cast<double>(sums[h]) * (1 - shares[h]);  // Sums to who combines them.
-    double received = 1 - shares[h];                               // Results from there.
+    double sent = static_cast<double>(sums[h]) * (1 - shares[h]);  // Sums, to their combiners.
+    double received = 1 - shares[h];                               // Results, from them.
     for (std::size_t g = 0; g < sums.size(); ++g) {
       sent += g == h ? 0 : shares[h];
       received += g == h ? 0 : static_cast<double>(sums[g]) * shares[h];
@@ -94,7 +94,7 @@ TEST(Shares, LeaveNoLighterLoadOnAnyGridOfShares) {
   }
 }
 
-// The groups of PopART's documentation, of 12 replicas by 4.
+// The groups in PopART's documentation: 12 replicas in groups of 4.
 TEST(Members, OfConsecutiveGroupsAreNeighbours) {
   EXPECT_EQ(consecutive_members(4, 6).list(), (std::vector<std::size_t>{4, 5, 6, 7}));
   EXPECT_EQ(consecutive_members(1, 11).list(), (std::vector<std::size_t>{11}));
@@ -121,7 +121,7 @@ TEST(Members, KnowTheirOwnIndices) {
 }
 
 TEST(Slices, CutAtLines) {
-  // 400 bytes are 7 lines, the last one short:  3 lines | 2 lines | 2 lines
+  // 400 bytes are 7 cache lines, the last one short:  3 lines | 2 lines | 2 lines
   EXPECT_EQ(slice_of(400, 3, 0), (Slice{0, 192}));
   EXPECT_EQ(slice_of(400, 3, 1), (Slice{192, 320}));
   EXPECT_EQ(slice_of(400, 3, 2), (Slice{320, 400}));

@@ -35,7 +35,7 @@ TEST(Pieces, CopyAcrossTheEdgesOfBuffers) {
   EXPECT_EQ(c, (std::vector<float>{-5}));
 }
 
-//  given   h h h | f f | h | i        2 B a half, 4 B the others
+//  given   h h h | f f | h | i        a half has 2 B, the others 4 B
 //  taken   f f | i | h h h | h
 TEST(Pieces, TakeWideElementsFirst) {
   std::vector<std::uint16_t> first = {1, 2, 3};

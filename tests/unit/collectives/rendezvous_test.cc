@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kDeadline = 1s;
 
-/// Replicas 4, 5 and 6 of a job.
+/// The replicas 4, 5 and 6 of a job.
 class RendezvousOfThree : public ::testing::Test {
  protected:
   void SetUp() override {

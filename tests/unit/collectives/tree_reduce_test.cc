@@ -71,7 +71,7 @@ TEST_P(TreeReduce, TakesEveryTypeInPlaceAndElsewhere) {
   }
 }
 
-// The replicas lie on three hosts in turns of two, so that most subtrees hold one or two of them.
+// The replicas are dealt out to three hosts in pairs, so that most subtrees hold one or two.
 TEST_P(TreeReduce, GivesTheSameBitsInTwoSteps) {
   constexpr std::size_t kHosts = 3;
   std::vector<Subtree> subtrees;
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Sources, TreeReduce,
 struct Vector {
   ElementType type;
   Reduction reduction;
-  std::vector<std::uint32_t> values;  ///< Bits, one a replica.
+  std::vector<std::uint32_t> values;  ///< Bits, one per replica.
   std::uint32_t result;
 };
 

@@ -42,8 +42,8 @@ def render(folder):
     return list(yaml.safe_load_all(text))
 
 
-# Fields that our objects use. None: any value. A field that Kubernetes knows and this table lacks
-# is added here with its first use.
+# Fields that our objects use. None: any value. Add a field of Kubernetes here when it is first
+# used.
 ANY = None
 PROBE = {"grpc": {"port": ANY, "service": ANY}, "tcpSocket": {"port": ANY}, "periodSeconds": ANY,
          "timeoutSeconds": ANY, "failureThreshold": ANY}
@@ -103,7 +103,7 @@ def unknown_fields(value, schema, where):
 
 
 class Objects:
-    """The rendered objects by kind and name, and every pod template in them."""
+    """The rendered objects by kind and name, and their pod templates."""
 
     def __init__(self, documents):
         self.by_kind = {}
@@ -151,7 +151,7 @@ def check_names(objects):
     names = [name for named in objects.by_kind.values() for name in named]
     names += [f"{job}-launcher", f"{job}-worker-{objects.worker['replicas'] - 1}"]
     names += [container["name"] for _, container in objects.containers()]
-    return [f"name {name} is no DNS label of at most 63 characters" for name in names
+    return [f"name {name} is not a DNS label of at most 63 characters" for name in names
             if len(name) > 63 or not DNS_LABEL.fullmatch(name)]
 
 
@@ -169,7 +169,7 @@ def check_ports(objects):
             probe = container.get(kind, {})
             for way in ("grpc", "tcpSocket"):
                 if way in probe and probe[way]["port"] not in ports:
-                    found.append(f"{where}: {kind} asks port {probe[way]['port']}, which the container lacks")
+                    found.append(f"{where}: {kind} probes port {probe[way]['port']}, which the container lacks")
             if "grpc" in probe and not isinstance(probe["grpc"]["port"], int):
                 found.append(f"{where}: {kind} names its grpc port, which must be a number")
     hostio = objects.pods["hostio"]["spec"]["containers"][0]
@@ -247,12 +247,12 @@ def check_resources(objects):
         for side in ("requests", "limits"):
             for what, amount in container["resources"][side].items():
                 if not QUANTITY.fullmatch(str(amount)):
-                    found.append(f"{where}: {side}.{what} is {amount}, no quantity")
+                    found.append(f"{where}: {side}.{what} is {amount}, not a quantity")
     for container in objects.worker["template"]["spec"]["containers"]:
         if container["resources"]["requests"] != container["resources"]["limits"]:
             found.append("worker: requests differ from limits")
         if container["resources"]["limits"].get("cpu") != str(objects.job["spec"]["slotsPerWorker"]):
-            found.append("worker: cpu is not one a slot")
+            found.append("worker: cpu is not one per slot")
     shm = [volume for volume in objects.worker["template"]["spec"]["volumes"]
            if volume.get("emptyDir", {}).get("medium") == "Memory"]
     if not shm:
@@ -267,7 +267,7 @@ def matches(selector, labels):
 
 
 def check_network(objects):
-    """Who must talk can: for each pair the sender's egress and the receiver's ingress allow the port."""
+    """All pairs that must talk can: the sender's egress and the receiver's ingress allow the port."""
     labels = {pod: template["metadata"]["labels"] for pod, template in objects.pods.items()}
     policies = [policy["spec"] for policy in objects.by_kind["NetworkPolicy"].values()]
 
@@ -288,7 +288,7 @@ def check_network(objects):
         found.append("network: the data server is open beyond its port")
     service = objects.by_kind["Service"]["poprun-emu-hostio"]["spec"]["selector"]
     if not matches({"matchLabels": service}, labels["hostio"]) or matches({"matchLabels": service}, labels["worker"]):
-        found.append("service: selects other pods than the data server's")
+        found.append("service: selects pods other than the data server's")
     return found
 
 
@@ -334,7 +334,7 @@ def policy(objects, name):
     return objects.by_kind["NetworkPolicy"][name]["spec"]
 
 
-# A part of the complaint, and how to spoil the objects to get it.
+# Part of a complaint, and how to spoil the objects to provoke it.
 PLANTED = [
     ("unknown field readinessProb", lambda o: worker_container(o).update(readinessProb={})),
     ("unknown field prot", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(prot=1)),
@@ -342,9 +342,9 @@ PLANTED = [
     ("restartPolicy is Always", lambda o: o.worker.update(restartPolicy="Always")),
     ("workers have 20 slots", lambda o: o.worker.update(replicas=5)),
     ("replicas is not 1", lambda o: o.launcher.update(replicas=2)),
-    ("-worker-3 is no DNS label", lambda o: o.job["metadata"].update(name="n" * 55)),
+    ("-worker-3 is not a DNS label", lambda o: o.job["metadata"].update(name="n" * 55)),
     ("poprun-emu:latest is not tagged", lambda o: worker_container(o).update(image="poprun-emu:latest")),
-    ("asks port 2223", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(port=2223)),
+    ("probes port 2223", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(port=2223)),
     ("must be a number", lambda o: hostio_container(o)["livenessProbe"]["grpc"].update(port="grpc")),
     ("--port is 50052", lambda o: hostio_container(o)["args"].__setitem__(4, "50052")),
     ("is not the container's", lambda o: o.by_kind["Service"]["poprun-emu-hostio"]["spec"]["ports"][0].update(port=80)),
@@ -357,13 +357,13 @@ PLANTED = [
     ("is not on the results volume", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("/results/train"), "/r/t")),
     ("runs as root", lambda o: o.pods["worker"]["spec"]["securityContext"].update(runAsUser=0)),
     ("writable root", lambda o: worker_container(o)["securityContext"].update(readOnlyRootFilesystem=False)),
-    ("is 5cores, no quantity", lambda o: worker_container(o)["resources"]["limits"].update(cpu="5cores")),
+    ("is 5cores, not a quantity", lambda o: worker_container(o)["resources"]["limits"].update(cpu="5cores")),
     ("requests differ from limits", lambda o: worker_container(o)["resources"]["requests"].update(cpu="1")),
     ("for /dev/shm", lambda o: o.pods["worker"]["spec"]["volumes"][1]["emptyDir"].pop("medium")),
     ("launcher cannot reach hostio", lambda o: policy(o, "poprun-emu-job")["egress"].pop(1)),
     ("worker cannot reach worker", lambda o: policy(o, "poprun-emu-job")["ingress"].clear()),
     ("open beyond its port", lambda o: policy(o, "poprun-emu-hostio")["ingress"][0].pop("ports")),
-    ("selects other pods", lambda o: o.by_kind["Service"]["poprun-emu-hostio"]["spec"].update(selector={"a": "b"})),
+    ("selects pods other", lambda o: o.by_kind["Service"]["poprun-emu-hostio"]["spec"].update(selector={"a": "b"})),
     ("ssh: ports", lambda o: worker_container(o)["ports"][0].update(containerPort=22)),
     ("is not in sshAuthMountPath", lambda o: o.job["spec"].update(sshAuthMountPath="/root/.ssh")),
 ]
@@ -411,6 +411,13 @@ class Manifests(unittest.TestCase):
         self.assertEqual((BASE / "train.cfg").read_text(), (ROOT / "train.cfg").read_text(),
                          "after a change: cp train.cfg deploy/kubernetes/base/train.cfg")
 
+    def test_the_page_asks_for_an_operator_that_knows_every_field(self):
+        # launcherCreationPolicy came with 0.5 of the operator, in the same version of the API.
+        (spec,) = [document["spec"] for document in self.documents if document["kind"] == "MPIJob"]
+        self.assertIn("launcherCreationPolicy", spec)
+        page = (BASE.parent / "README.md").read_text()
+        self.assertRegex(page, r"mpi-operator\), 0\.5 or later")
+
     def test_an_overlay_sets_registry_token_and_configuration(self):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
@@ -431,8 +438,9 @@ class Manifests(unittest.TestCase):
             self.skipTest("no --bin")
         for container in (self.container("launcher"), self.container("hostio")):
             program, *args = container["args"]
-            # `-n [ --num-replicas ] arg` counts for both of its names.
-            known = subprocess.run([BIN / program, "--help"], check=True, timeout=20,
+            topic = ["all"] if program == "poprun-emu" else []
+            # `-n, --num-replicas N` counts for both names.
+            known = subprocess.run([BIN / program, "--help", *topic], check=True, timeout=20,
                                    stdout=subprocess.PIPE, text=True).stdout
             known = set(re.findall(r"(?<![\w-])--?[a-z][\w.-]*", known))
             for arg in args:

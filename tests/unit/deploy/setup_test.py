@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""deploy/setup against a machine made of stand-ins: what it installs, with what rights, and what it says."""
+"""deploy/setup on a fake machine: what it installs, with what rights, and what it says."""
 import os
 import pathlib
 import subprocess
@@ -9,7 +9,7 @@ import unittest
 
 SETUP = pathlib.Path(__file__).resolve().parents[3] / "deploy/setup"
 
-# Each notes its call. `installed` lists the packages; apt-get install adds what it is given.
+# Each tool records its calls. `installed` lists the packages; apt-get install adds its arguments.
 TOOLS = {
     "dpkg-query": """
 for package in "${@:3}"; do
@@ -115,6 +115,6 @@ class Setup(unittest.TestCase):
 if __name__ == "__main__":
     if subprocess.run("source /etc/os-release && [[ $ID $VERSION_ID == 'debian 12' ]]", shell=True,
                       executable="/bin/bash", stderr=subprocess.DEVNULL).returncode != 0:
-        print("setup_test: skipped, deploy/setup is for Debian 12 and this is another system")
+        print("setup_test: skipped, deploy/setup is for Debian 12 and this is a different system")
         sys.exit(77)
     unittest.main()

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/hostio/idx_bytes.h"
+#include "tests/unit/hostio/npy_bytes.h"
 
 namespace poprun::hostio {
 namespace {
@@ -30,9 +31,9 @@ TEST(DatasetStore, LoadsADatasetOnceForAllWhoAskAtTheSameTime) {
   const TemporaryFolder folder;
   write_dataset(folder);
   DatasetStore store;
-  std::vector<const Dataset*> loaded(8);
+  std::vector<DatasetStore::Loaded> loaded(8);
   std::vector<std::thread> threads;
-  for (const Dataset*& mine : loaded) {
+  for (DatasetStore::Loaded& mine : loaded) {
     threads.emplace_back([&] { mine = store.load(source_of(folder)).value(); });
   }
   for (std::thread& thread : threads) {
@@ -49,19 +50,67 @@ TEST(DatasetStore, TriesAFailedLoadAgain) {
   EXPECT_TRUE(store.load(source_of(folder)));
 }
 
-TEST(DatasetStore, RefusesMoreDatasetsThanItMayHold) {
-  const std::vector<TemporaryFolder> folders(DatasetStore::kDatasetsMax + 1);
-  DatasetStore store;
+TEST(DatasetStore, LetsGoOfTheDatasetThatWasNotAskedForTheLongest) {
+  const std::vector<TemporaryFolder> folders(4);
   for (const TemporaryFolder& folder : folders) {
     write_dataset(folder);
-    const auto loaded = store.load(source_of(folder));
-    if (&folder == &folders.back()) {
-      ASSERT_FALSE(loaded);
-      EXPECT_EQ(loaded.error().code, ErrorCode::kUsage);
-      EXPECT_THAT(loaded.error().message, HasSubstr("holds 16 datasets"));
-    } else {
-      EXPECT_TRUE(loaded);
-    }
+  }
+  DatasetStore store({.files = {}, .sources = {}, .datasets_max = 3});
+  std::vector<std::weak_ptr<const Dataset>> loaded;
+  for (std::size_t i = 0; i < 3; ++i) {
+    loaded.emplace_back(*store.load(source_of(folders[i])));
+  }
+  ASSERT_TRUE(store.load(source_of(folders[0])));
+
+  const auto last = store.load(source_of(folders[3]));
+
+  ASSERT_TRUE(last) << last.error().message;
+  EXPECT_FALSE(loaded[0].expired());
+  EXPECT_TRUE(loaded[1].expired());
+  EXPECT_FALSE(loaded[2].expired());
+}
+
+TEST(DatasetStore, BoundsTheMemoryOfWhatNobodyReads) {
+  const std::vector<TemporaryFolder> folders(3);
+  for (const TemporaryFolder& folder : folders) {
+    write_dataset(folder);
+  }
+  DatasetStore measure;
+  const std::uint64_t one = (*measure.load(source_of(folders[0])))->bytes();
+  ASSERT_GT(one, 0U);
+  DatasetStore store({.files = {}, .sources = {}, .bytes_max = 2 * one});
+  const auto held = store.load(source_of(folders[0]));
+  const std::weak_ptr<const Dataset> idle = *store.load(source_of(folders[1]));
+
+  ASSERT_TRUE(store.load(source_of(folders[2])));
+
+  EXPECT_TRUE(idle.expired());
+  EXPECT_EQ(*store.load(source_of(folders[0])), *held);
+}
+
+TEST(DatasetStore, RefusesADescriptionThatNoMessageHolds) {
+  const TemporaryFolder folder;
+  std::vector<std::pair<std::string, testing::Bytes>> members;
+  for (int i = 0; i < 200; ++i) {
+    members.emplace_back("a" + std::to_string(i) + std::string(6000, 'x') + ".npy",
+                         testing::npy_bytes("|u1", "(4, 2)", testing::Bytes(8)));
+  }
+  DatasetStore store;
+  const auto described =
+      store.describe("npz:" + folder.write("a.npz", testing::zip_bytes(members)).string());
+  ASSERT_FALSE(described);
+  EXPECT_EQ(described.error().code, ErrorCode::kData);
+  EXPECT_THAT(described.error().message, HasSubstr("of its 200 arrays have 1,2"));
+}
+
+TEST(DatasetStore, RefusesWhatNoMemoryHolds) {
+  DatasetStore store;
+  const std::string source =
+      "synthetic:tokens,vocabulary=50,items=16777216?sequence-length=65536";  // 4 TiB.
+  for (const Error& error : {store.describe(source).error(), store.load(source).error()}) {
+    EXPECT_EQ(error.code, ErrorCode::kData);
+    EXPECT_THAT(error.message,
+                HasSubstr("16,777,216 items of 65,536 tokens: needed 4194304.0 MiB"));
   }
 }
 

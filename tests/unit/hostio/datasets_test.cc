@@ -115,7 +115,7 @@ TEST(Datasets, ListsTheSourcesWhenOneIsUnknown) {
               AllOf(HasSubstr("\"minst\""), HasSubstr("fashion-mnist"), HasSubstr("idx:DIR")));
 }
 
-/// Points Fashion-MNIST at a folder of the test.
+/// Points Fashion-MNIST at the test's own folder.
 class FashionMnist : public ::testing::Test {
  protected:
   FashionMnist() { setenv("POPRUN_EMU_DATASETS", folder_.path().c_str(), 1); }

@@ -33,8 +33,8 @@ using testing::write_images;
 using Clock = std::chrono::steady_clock;
 using Batches = std::vector<std::vector<std::string>>;
 
-/// A TCP port that accepts connections, through the kernel, and never says a word: what a server
-/// under SIGSTOP looks like.
+/// A TCP port on which the kernel accepts connections and nobody ever answers, like a server under
+/// SIGSTOP.
 class SilentPort {
  public:
   SilentPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -67,7 +67,7 @@ class HostStreamTest : public ::testing::Test {
     restart();
   }
 
-  /// Another server, on the port of the one before.
+  /// Starts another server on the previous one's port.
   void restart() {
     server_.reset();
     store_ = std::make_unique<DatasetStore>();
@@ -161,7 +161,8 @@ TEST_F(HostStreamTest, PadsTheLastEvaluationBatchAndEnds) {
   EXPECT_THAT(beyond.error().message, HasSubstr("batch 2 was asked for"));
 }
 
-// The last credits meet a server that has ended the call already; the last batch must still arrive.
+// The last credits reach a server that has already ended the call; the last batch must still
+// arrive.
 TEST_F(HostStreamTest, BringsTheLastEvaluationBatchHoweverTheCallEnds) {
   HostStreamOptions narrow = options(proto::SPLIT_TEST);
   narrow.selection.set_replica_count(2);
@@ -332,11 +333,12 @@ TEST_F(HostStreamTest, RefusesASelectionThatCanNeverWork) {
 
 TEST_F(HostStreamTest, RefusesABatchThatNoMessageHolds) {
   HostStreamOptions bad = options(proto::SPLIT_TEST);
-  bad.selection.set_micro_batch_size(8'000'000);
+  bad.selection.set_micro_batch_size(120'000'000);
   const auto batch = open_host_stream(bad)->next();
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(batch.error().message, HasSubstr("has 80000000 bytes, a message holds 67108864"));
+  EXPECT_THAT(batch.error().message,
+              HasSubstr("at most 1024.0 MiB; use a smaller data.micro-batch-size"));
 }
 
 TEST_F(HostStreamTest, CarriesBatchesBeyondTheDefaultMessageLimit) {
@@ -349,7 +351,7 @@ TEST_F(HostStreamTest, CarriesBatchesBeyondTheDefaultMessageLimit) {
   EXPECT_EQ(batches[0][0].size(), 6'000'000U);
 }
 
-/// The protocol itself, by a client that counts.
+/// The protocol itself, tested by a counting client.
 class CreditTest : public HostStreamTest {
  protected:
   CreditTest() : stub_(grpc::CreateChannel(address(), grpc::InsecureChannelCredentials())) {
@@ -384,7 +386,7 @@ TEST_F(CreditTest, TheServerSendsNoMoreThanGranted) {
     ASSERT_TRUE(stream_->Read(&batch));
     EXPECT_EQ(batch.sequence(), sequence);
   }
-  EXPECT_FALSE(stream_->Read(&batch));  // The call's deadline comes, no sixth batch.
+  EXPECT_FALSE(stream_->Read(&batch));  // The call's deadline passes without a sixth batch.
   EXPECT_EQ(stream_->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
@@ -400,7 +402,7 @@ TEST_F(CreditTest, TheServerRefusesASecondOpen) {
 }
 
 TEST_F(HostStreamTest, FetchesAheadAsManyBatchesAsItMayAndNoMore) {
-  // With the server gone, what was fetched ahead is all that is left.
+  // With the server gone, only prefetched batches are left.
   HostStreamOptions ahead = options();
   ahead.prefetch_batches = 6;
   ahead.timeout = 800ms;
@@ -412,7 +414,7 @@ TEST_F(HostStreamTest, FetchesAheadAsManyBatchesAsItMayAndNoMore) {
   while (stream->next()) {
     ++left;
   }
-  // One was taken, so five or, with its credit granted again, six.
+  // One was taken, so five are left or, if its credit was granted again, six.
   EXPECT_GE(left, 5);
   EXPECT_LE(left, 6);
 }
@@ -428,10 +430,52 @@ TEST_F(HostStreamTest, NamesAPortThatIsInUse) {
 }
 
 TEST_F(HostStreamTest, NamesAnAddressThatIsNotOfThisHost) {
-  const auto server = Server::start({.bind = "192.0.2.1", .port = 0, .token = ""}, *store_);
+  const auto server = Server::start({.bind = "192.0.2.1", .port = 0, .token = "secret"}, *store_);
   ASSERT_FALSE(server);
   EXPECT_EQ(server.error().code, ErrorCode::kUsage);
   EXPECT_THAT(server.error().message, AllOf(HasSubstr("192.0.2.1"), HasSubstr("--bind")));
+}
+
+TEST_F(HostStreamTest, ListensBeyondThisHostWithATokenOnly) {
+  for (const char* all : {"0.0.0.0", "[::]", "192.0.2.1"}) {
+    const auto server = Server::start({.bind = all, .port = 0, .token = ""}, *store_);
+    ASSERT_FALSE(server) << all;
+    EXPECT_EQ(server.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(server.error().message, AllOf(HasSubstr(all), HasSubstr("POPRUN_EMU_TOKEN")));
+  }
+  for (const char* own : {"127.0.0.1", "127.0.0.2", "localhost"}) {
+    EXPECT_TRUE(Server::start({.bind = own, .port = 0, .token = ""}, *store_)) << own;
+  }
+  EXPECT_TRUE(Server::start({.bind = "0.0.0.0", .port = 0, .token = "secret"}, *store_));
+}
+
+TEST_F(HostStreamTest, ServesTheFilesAndSourcesThatItWasStartedForAlone) {
+  const TemporaryFolder other;
+  write_images(other, "train", 40, 0);
+  write_images(other, "t10k", 10, 50);
+  const std::string inside = "idx:" + folder_.path().string();
+  const std::string outside = "idx:" + other.path().string();
+  StoreLimits limits;
+  limits.files = *FileScope::below(folder_.path());
+  DatasetStore store(limits);
+  const auto server = Server::start({.bind = "127.0.0.1", .port = 0, .token = token_}, store);
+  ASSERT_TRUE(server);
+  const std::string address = fmt::format("127.0.0.1:{}", (*server)->port());
+  EXPECT_TRUE(describe(address, token_, inside, 10s));
+  const auto refused = describe(address, token_, outside, 10s);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(refused.error().message, AllOf(HasSubstr(other.path()), HasSubstr("--root")));
+
+  HostStreamOptions direct = options();
+  direct.address = address;
+  direct.selection.set_source(outside);
+  EXPECT_FALSE(open_host_stream(direct)->next()) << "without describing it first";
+
+  limits.sources = {outside};
+  DatasetStore named(limits);
+  EXPECT_TRUE(named.describe(outside + "?augment=flip"));
+  EXPECT_TRUE(named.load(outside + "?augment=flip"));
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "replica/base/error.h"
 #include "tests/unit/temporary_folder.h"
 
-/// IDX files made by hand, and a folder to put them in.
+/// Hand-made IDX files, and a folder for them.
 namespace poprun::hostio::testing {
 
 using poprun::testing::TemporaryFolder;
@@ -29,7 +29,7 @@ inline Bytes idx_bytes(const std::vector<std::uint32_t>& dims, const Bytes& elem
   return bytes;
 }
 
-/// What zlib makes of it; `window_bits` says with which header (zlib.h, deflateInit2).
+/// `plain` compressed by zlib; `window_bits` selects the header (zlib.h, deflateInit2).
 inline Bytes deflated(Bytes plain, int window_bits) {
   z_stream zlib{};
   POPRUN_CHECK(deflateInit2(&zlib, 6, Z_DEFLATED, window_bits, 8, Z_DEFAULT_STRATEGY) == Z_OK);
@@ -48,7 +48,7 @@ inline Bytes gzip(Bytes plain) {
   return deflated(std::move(plain), 15 + 16);
 }
 
-/// Item i's image is 2 x 3 pixels of value first + i, its label (first + i) % 5.
+/// Item i's image has 2 x 3 pixels of value first + i, its label is (first + i) % 5.
 inline void write_images(const TemporaryFolder& folder, const std::string& prefix,
                          std::uint32_t items, std::uint8_t first) {
   Bytes pixels;

@@ -47,7 +47,7 @@ class Language : public ::testing::Test {
 TEST_F(Language, CutsTextIntoWindowsWithTheNextByteAsLabel) {
   const auto dataset = load("text:" + file(100) + "?sequence-length=4");
 
-  // 95 bytes for training: 23 windows and the byte beyond the last one; 5 for tests: one.
+  // 95 bytes for training: 23 windows and the byte after the last one; 5 for tests: one window.
   EXPECT_EQ(dataset->description().train_items(), 23U);
   EXPECT_EQ(dataset->description().test_items(), 1U);
   EXPECT_EQ(dataset->description().classes(), 256U);
@@ -90,7 +90,7 @@ TEST_F(Language, MasksFifteenPercentOfAWindow) {
   const auto dataset =
       load("text:" + file(20'000) + "?task=masked-lm,sequence-length=100,masks=20");
   ASSERT_EQ(dataset->description().tensors_size(), 5);
-  std::vector<int> kinds(3);  // Mask, random, kept.
+  std::vector<int> kinds(3);  // Masked, random, kept.
   for (std::uint64_t item = 0; item < 190; ++item) {
     const Sample sample{.item = item, .seed = 7};
     const auto tokens = read(*dataset, sample, 0);
@@ -181,7 +181,7 @@ TEST(Augmentation, MovesAndMirrorsTrainingImagesOnly) {
   for (std::uint64_t item = 0; item < 64; ++item) {
     (*plain)->read({.item = item}, 0, a);
     (*moved)->read({.item = item, .seed = 3}, 0, b);
-    // The middle pixel of either plane moves at most 4 pixels each way, so all of them fit.
+    // The middle pixel of both planes moves at most 4 pixels each way, so it stays inside.
     bool found = false;
     for (int flip = 0; flip < 2; ++flip) {
       for (int dy = -4; dy <= 4; ++dy) {

@@ -10,7 +10,7 @@
 
 #include "tests/unit/hostio/idx_bytes.h"
 
-/// NumPy's files made by hand, from the descriptions in numpy/lib/format.py and APPNOTE.TXT.
+/// Hand-made NumPy files, by the descriptions in numpy/lib/format.py and APPNOTE.TXT.
 namespace poprun::hostio::testing {
 
 inline void append(Bytes& bytes, std::uint64_t value, int width) {
@@ -29,7 +29,7 @@ inline Bytes npy_with_header(const std::string& header, const Bytes& elements,
   return bytes;
 }
 
-/// `type` as "<f4", `shape` as "(2, 3)".
+/// `type` is like "<f4", `shape` like "(2, 3)".
 inline Bytes npy_bytes(const std::string& type, const std::string& shape, const Bytes& elements,
                        bool fortran = false) {
   return npy_with_header("{'descr': '" + type + "', 'fortran_order': " +
@@ -46,8 +46,8 @@ inline Bytes integers(const std::vector<std::int64_t>& values, int width) {
   return bytes;
 }
 
-/// An archive as np.savez writes it; `compressed` as np.savez_compressed does; `large` with the
-/// 64-bit fields that an archive beyond 4 GiB has.
+/// An archive like np.savez's; with `compressed`, like np.savez_compressed's; with `large`, with
+/// the 64-bit fields of an archive beyond 4 GiB.
 inline Bytes zip_bytes(const std::vector<std::pair<std::string, Bytes>>& members,
                        bool compressed = false, bool large = false) {
   Bytes archive;

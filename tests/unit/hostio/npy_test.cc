@@ -30,13 +30,13 @@ std::span<const std::byte> span_of(const Bytes& bytes) {
 template <typename T>
 std::vector<T> values_of(const std::vector<std::byte>& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
-  if (!values.empty()) {  // An empty vector's data may be null, which memcpy must not get.
+  if (!values.empty()) {  // An empty vector's data may be null, which memcpy does not allow.
     std::memcpy(values.data(), bytes.data(), bytes.size());
   }
   return values;
 }
 
-/// The whole way of one file.
+/// Reads one file from beginning to end.
 Result<std::vector<std::byte>> elements(const Bytes& file, const NpyTarget& target) {
   POPRUN_ASSIGN(const NpyHeader header, parse_npy_header(span_of(file), "a.npy"));
   const auto data = span_of(file).subspan(header.data_begin);
@@ -63,7 +63,7 @@ std::string complaint(const Bytes& file, const NpyTarget& target = {}) {
   return bytes.error().message;
 }
 
-// 1.0, -2.0, 0.5 as IEEE 754 has them.
+// 1.0, -2.0, 0.5 in IEEE 754.
 const Bytes kHalfs = {0x00, 0x3C, 0x00, 0xC0, 0x00, 0x38};
 const Bytes kSingles = {0, 0, 0x80, 0x3F, 0, 0, 0, 0xC0, 0, 0, 0, 0x3F};
 const Bytes kBigDoubles = {0x3F, 0xF0, 0, 0, 0,    0,    0, 0, 0xC0, 0, 0, 0,
@@ -97,7 +97,7 @@ TEST(Npy, TurnsFortranOrderIntoRows) {
 }
 
 TEST(Npy, TurnsChannelsLastIntoPlanes) {
-  // One image of one row, two pixels and three channels.
+  // One image with one row, two pixels and three channels.
   const auto bytes = elements(npy_bytes("|u1", "(1, 1, 2, 3)", {1, 2, 3, 4, 5, 6}),
                               {.element = Element::kU8, .channels_last = true});
   ASSERT_TRUE(bytes);
@@ -168,7 +168,7 @@ class Archive : public ::testing::Test {
     return npy_bytes("|u1", "(" + std::to_string(items) + ", 2, 3)", pixels);
   }
 
-  /// As np.savez(x_train=..., ...) writes them.
+  /// The members that np.savez(x_train=..., ...) writes.
   static std::vector<std::pair<std::string, Bytes>> keras() {
     return {{"x_train.npy", images(4, 0)},
             {"y_train.npy", npy_bytes("<i8", "(4,)", integers({3, 0, 1, 2}, 8))},
@@ -367,10 +367,18 @@ TEST_F(Archive, NamesDamage) {
   EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
               HasSubstr("is the file complete?"));
   bytes = zip_bytes(keras());
-  bytes[bytes.size() - 10] ^= 0x40;  // Size of the directory.
+  bytes[bytes.size() - 10] ^= 0x40;  // The directory's size.
   EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
               HasSubstr("not a zip archive"));
   EXPECT_THAT(complaint("npz:/nowhere/a.npz"), HasSubstr("No such file"));
+  const Bytes bomb(Bytes::size_type{16} << 20, 0);
+  Bytes images = testing::npy_bytes("|u1", "(10, 28, 28)", Bytes(7840));
+  images.insert(images.end(), bomb.begin(), bomb.end());
+  bytes = zip_bytes(
+      {{"x_train.npy", images}, {"y_train.npy", testing::npy_bytes("|u1", "(10,)", Bytes(10))}},
+      true);
+  EXPECT_THAT(complaint("npz:" + folder_.write("b.npz", bytes).string()),
+              HasSubstr("needed 7840 bytes for uint8 [10, 28, 28], had 16785056"));
 }
 
 TEST_F(Archive, MayAlsoBeAFolderOrSingleFiles) {

@@ -46,7 +46,7 @@ Items batch(const Job& job, proto::Split split, std::uint32_t replica, std::uint
   return items;
 }
 
-/// All items of one training step, in the order of the drawing in sampling.h.
+/// All items of one training step, in the order of the picture in sampling.h.
 Items global_batch(const Job& job, std::uint64_t step) {
   Items all;
   for (std::uint64_t m = 0; m < job.accumulation; ++m) {
@@ -75,13 +75,13 @@ TEST(Sampling, EvaluationDealsItemsInOrderAndPadsTheLastBatches) {
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 0), ElementsAre(2, 3));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 1), ElementsAre(4, 5));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 1), ElementsAre(6, Sampler::kPadding));
-  // Training items that are taken once are taken so, too.
+  // Training items are dealt the same way if taken once.
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 0), ElementsAre(2, 3));
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 1), ElementsAre(6, Sampler::kPadding));
 }
 
 TEST(Sampling, EvaluationGivesEveryReplicaAsManyBatches) {
-  // One item for three replicas: two of them get nothing but padding.
+  // One item for three replicas: two of them get only padding.
   const Job job = {.items = 1, .replicas = 3, .micro_batch = 2, .accumulation = 1};
   EXPECT_EQ(evaluation_batches(1, selection(job, proto::SPLIT_TEST)), 1U);
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 0), ElementsAre(0, Sampler::kPadding));
@@ -90,7 +90,7 @@ TEST(Sampling, EvaluationGivesEveryReplicaAsManyBatches) {
 }
 
 TEST(Sampling, TrainingCutsTheEpochAsDrawn) {
-  // 10 items, global batch 2 x 1 x 2: two steps an epoch, the last two positions are left out.
+  // 10 items, global batch 2 x 1 x 2: two steps per epoch, the last two positions are left out.
   const Job job = {.items = 10, .replicas = 2, .micro_batch = 1, .accumulation = 2};
   EXPECT_EQ(steps_per_epoch(10, selection(job, proto::SPLIT_TRAIN)), 2U);
   Items second_epoch = global_batch(job, 2);
@@ -103,7 +103,8 @@ TEST(Sampling, TrainingCutsTheEpochAsDrawn) {
 }
 
 TEST(Sampling, SequentialTrainingTakesItemsAsTheDataHasThem) {
-  // 2 replicas of 2 items, 2 micro-batches: 8 items a step, 17 in the data, the last left out.
+  // 2 replicas with 2 items each, 2 micro-batches: 8 items per step, 17 in the data, the last left
+  // out.
   proto::Selection wanted = selection(
       {.items = 17, .replicas = 2, .micro_batch = 2, .accumulation = 2}, proto::SPLIT_TRAIN, 1);
   wanted.set_sequential(true);
@@ -122,7 +123,7 @@ TEST(Sampling, SequentialTrainingTakesItemsAsTheDataHasThem) {
 }
 
 TEST(Sampling, StaysTheSameForEver) {
-  // Literal: a change here changes the result of every job ever run.
+  // Literal numbers: changing them changes the result of every job ever run.
   const Job job = {.items = 10, .replicas = 1, .micro_batch = 10, .accumulation = 1};
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 0), ElementsAre(3, 5, 8, 6, 0, 9, 4, 7, 2, 1));
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 1), ElementsAre(2, 8, 6, 7, 4, 5, 3, 9, 0, 1));
@@ -148,8 +149,8 @@ TEST(Sampling, EveryNumberOfItemsIsPermuted) {
 }
 
 TEST(Sampling, SpreadsItemsOverPositionsEvenly) {
-  // Over 6,000 epochs of 6 items each item stands at each place 1,000 times, give or take five
-  // standard deviations (29 each).
+  // Over 6,000 epochs of 6 items, each item is at each place 1,000 times, within five standard
+  // deviations (29 each).
   std::vector<std::vector<int>> counts(6, std::vector<int>(6));
   for (std::uint64_t epoch = 0; epoch < 6000; ++epoch) {
     for (std::uint64_t position = 0; position < 6; ++position) {

@@ -60,11 +60,28 @@ TEST(Mpirun, RunsAsRootOnlyWhereTheLauncherIsRoot) {
   EXPECT_THAT(compose({}, false).environment, Not(Contains(Pair("OMPI_ALLOW_RUN_AS_ROOT", "1"))));
 }
 
-TEST(Mpirun, KeepsBothNetworksToTheGivenSubnet) {
-  const MpirunCommand command = compose({"--host-subnet", "10.1.0.0/16"}, false);
+TEST(Mpirun, LogsInAsTheUserOfTheHosts) {
+  EXPECT_THAT(compose({"-H", "bob@a,bob@b", "-n", "2"}, false).environment,
+              Contains(Pair("OMPI_MCA_plm_rsh_args", "-l bob")));
+  EXPECT_THAT(compose({"-H", "a,b", "-n", "2"}, false).environment,
+              Not(Contains(Pair("OMPI_MCA_plm_rsh_args", ::testing::_))));
+}
 
-  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_btl_tcp_if_include", "10.1.0.0/16")));
-  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_oob_tcp_if_include", "10.1.0.0/16")));
+TEST(Mpirun, HoldsEveryInstanceToOneInstructionSet) {
+  const auto variables = [](const Args& args) { return compose(args, false).instances.at(0); };
+  EXPECT_THAT(variables({"--cpu-isa", "avx512_core"}),
+              ::testing::AllOf(Contains(Pair("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")),
+                               Not(Contains(Pair("GLIBC_TUNABLES", ::testing::_)))));
+  EXPECT_THAT(variables({"--cpu-isa", "sse41"}),
+              Contains(Pair("GLIBC_TUNABLES", "glibc.cpu.hwcaps=-FMA,-FMA4,-AVX2")));
+  EXPECT_THAT(variables({}), Not(Contains(Pair("ONEDNN_MAX_CPU_ISA", ::testing::_))));
+}
+
+TEST(Mpirun, KeepsBothNetworksToTheGivenSubnet) {
+  const MpirunCommand command = compose({"--host-subnet", "127.0.0.0/8"}, false);
+
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_btl_tcp_if_include", "127.0.0.0/8")));
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_oob_tcp_if_include", "127.0.0.0/8")));
 }
 
 }  // namespace

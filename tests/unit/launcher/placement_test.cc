@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include "launcher/placement/own_address.h"
+
 namespace poprun::launcher {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 proto::Topology topology(std::uint32_t replicas, std::uint32_t instances, std::uint32_t ipus = 1) {
   proto::Topology topology;
@@ -59,6 +63,34 @@ TEST(Placement, IsThisMachineWithoutHosts) {
   EXPECT_THAT(placement->hosts, ElementsAre(machine_name()));
 }
 
+TEST(Placement, EntersAllOtherHostsAsOneUser) {
+  const std::vector<Host> alike = {{"localhost"}, {"a", 0, "bob"}, {"b", 0, "bob"}};
+  const std::vector<Host> different = {{"a", 0, "bob"}, {"b"}};
+
+  EXPECT_EQ(place(topology(3, 3), alike)->ssh_user, "bob");
+  EXPECT_EQ(place(topology(2, 2), different).error().message,
+            "bob@a and b without a user: mpirun logs in as one user everywhere; give all hosts the "
+            "same, or none and a `User` for each in ~/.ssh/config");
+}
+
+TEST(Subnet, NeedsAnAddressOfThisMachine) {
+  EXPECT_EQ(own_address_in("127.0.0.0/8"), "127.0.0.1");
+  EXPECT_TRUE(own_address_in("0.0.0.0/0"));
+  const auto none = own_address_in("255.255.255.255/32");
+  ASSERT_FALSE(none);
+  EXPECT_THAT(none.error().message,
+              AllOf(StartsWith("--host-subnet = 255.255.255.255/32: " + machine_name() +
+                               " has no address in it; its addresses: "),
+                    HasSubstr("127.0.0.1")));
+}
+
+TEST(OwnAddress, IsTheOneInTheSubnet) {
+  Placement placement = *place(topology(2, 2), std::vector<Host>{{"a"}, {"b"}});
+  placement.address_in_subnet = "10.1.0.7";
+  EXPECT_EQ(own_address(placement), "10.1.0.7");
+  EXPECT_EQ(own_address(*place(topology(2, 2), {})), "127.0.0.1");
+}
+
 TEST(TopologyTable, LooksAsPoprunPrintsIt) {
   EXPECT_EQ(topology_table(*place(topology(8, 2), {})),
             R"( ===========================================
@@ -90,6 +122,12 @@ TEST(TopologyTable, WidensCellsForLongNamesAndShowsEveryDomain) {
 | replicas  |    0    |    1    |    2    |    3    |
  ---------------------------------------------------
 )");
+}
+
+TEST(TopologyTable, CountsDomainsAsLargeAsTheDevicesAre) {
+  Placement placement = *place(topology(4, 1), {});
+  placement.ipus_per_link_domain = 2;
+  EXPECT_THAT(topology_table(placement), HasSubstr("| ILDs      |   0   |   1   |"));
 }
 
 TEST(TopologyTable, OfOneReplicaHoldsItsTitle) {

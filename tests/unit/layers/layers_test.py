@@ -10,7 +10,7 @@ import unittest
 
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 ROOMS = ("launcher", "replica", "collectives", "hostio")
-COMMANDS = ("launcher", "replica")  # Their rows are for main.cc: every folder in them has its own.
+COMMANDS = ("launcher", "replica")  # Their rows are for main.cc: every folder below has its own row.
 INCLUDE = re.compile(r'^\s*#include\s+(?:"(?P<ours>[^"]+)"|(?P<theirs><[^>]+)>)', re.M)
 
 
@@ -32,12 +32,12 @@ def below(path, folder):
 
 
 def layer_of(path):
-    """The longest listed folder that holds `path`, or None."""
+    """The longest listed folder that contains `path`, or None."""
     return max((f for f in OURS if below(path, f)), key=len, default=None)
 
 
 def violations(path, text):
-    """What is wrong with the includes of the file `path`, as lines."""
+    """Complaints about the includes of the file `path`, one line each."""
     folder = str(pathlib.PurePosixPath(path).parent)
     layer = layer_of(folder)
     if layer is None or (layer in COMMANDS and layer != folder):
@@ -45,7 +45,7 @@ def violations(path, text):
         return
     for match in INCLUDE.finditer(text):
         if match["ours"]:
-            # Families and generated headers live in the folder of the same name.
+            # Families and generated headers are in the folder of the same name.
             target = str(pathlib.PurePosixPath(match["ours"]).parent)
             if not below(target, layer) and not any(below(target, f) for f in OURS[layer]):
                 yield f'{path}: {layer} may not include "{match["ours"]}"'

@@ -1,4 +1,4 @@
-/// Gradients that travel while backward goes on.
+/// Gradients that travel during backward.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ using testing::config;
 using testing::dataset;
 using ::testing::HasSubstr;
 
-/// Backward makes c, b and a; m is a metric. b is read once more after it is made.
+/// Backward computes c, b and a; m is a metric. b is read once more after it is computed.
 constexpr std::string_view kStep = R"(
     tensor x : f32[4] stream
     tensor a : f32[4] gradient
@@ -93,8 +93,8 @@ TEST(BackgroundExchange, HidesTheLinksTimeBehindCompute) {
 
   EXPECT_EQ(behind.background_cycles(), 0);
   EXPECT_EQ(behind.compute_cycles(), buckets.compute_cycles());
-  // One bucket is ready when backward is over: but for the metrics, which then go apart, its whole
-  // time is waited for.
+  // A single bucket is ready only when backward is over, so its whole time is waited for, besides
+  // that of the metrics, which are then exchanged separately.
   EXPECT_GE(together.link_cycles(), together.background_cycles());
   EXPECT_LT(buckets.link_cycles(), together.link_cycles());
   EXPECT_GT(buckets.background_cycles(), 0);

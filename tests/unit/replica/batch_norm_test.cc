@@ -34,7 +34,7 @@ TEST_P(BatchNorm, TrainingNormalisesWithTheStatisticsOfTheBatch) {
   const std::vector<TensorId> in = probe.operation().inputs;
   const std::vector<TensorId> out = probe.operation().outputs;
   for (float& value : runner.floats(in[0])) {
-    value += 5.0F;  // A mean that is large beside the deviation.
+    value += 5.0F;  // A mean that is large compared to the deviation.
   }
 
   runner.run(probe.operation());

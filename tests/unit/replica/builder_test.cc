@@ -1,4 +1,4 @@
-/// What Builder refuses: mistakes of a model's file, by the tensor they concern.
+/// What Builder refuses: mistakes in a model's source file, by the tensor they concern.
 
 #include "replica/ops/builder/builder.h"
 
@@ -7,7 +7,7 @@
 namespace poprun {
 namespace {
 
-/// A graph in which a model has begun.
+/// A graph with the beginning of a model.
 class Model : public ::testing::Test {
  protected:
   Model() {
@@ -29,13 +29,13 @@ class Model : public ::testing::Test {
 TEST_F(Model, WithAMisspeltOperatorIsToldTheTensorAndTheNearestOperator) {
   builder_.add_one("gelo", {x_}, {}, "block.act");
 
-  expect_bug("net/block.act: there is no operator 'gelo'; did you mean 'gelu'?");
+  expect_bug("net/block.act: operator 'gelo' is not supported; did you mean gelu?");
 }
 
 TEST_F(Model, WithAMisspeltUpdateIsToldToo) {
   builder_.update("assing", {x_, x_}, {}, {x_});
 
-  expect_bug("x: there is no operator 'assing'; did you mean 'assign'?");
+  expect_bug("x: operator 'assing' is not supported; did you mean assign?");
 }
 
 TEST_F(Model, ThatNamesTooFewOutputsIsToldTheirNumber) {
@@ -72,7 +72,7 @@ TEST_F(Model, GetsOnlyItsFirstErrorAndNoOperationBehindIt) {
   builder_.add_one("rellu", {x_}, {}, "z");
   builder_.keep_f32(builder_.constant("table", {1}, {0.5}));
 
-  expect_bug("net/y: there is no operator 'gelo'; did you mean 'gelu'?");
+  expect_bug("net/y: operator 'gelo' is not supported; did you mean gelu?");
   EXPECT_TRUE(builder_.operations().empty());
   EXPECT_FALSE(graph_.has("table"));
 }

@@ -46,7 +46,7 @@ TEST(Comparisons, GiveOneWhereTheyHold) {
   EXPECT_THAT(compare("greater_equal", DataType::kF32, a, b), ElementsAre(0, 1, 1, 0));
 }
 
-// These differ by one and are the same number in float.
+// These differ by one but are the same number in float.
 TEST(Comparisons, OfIntegersAreExactAndBroadcast) {
   const std::vector<std::int32_t> a = {16777216, 16777217, 16777218};
   const std::vector<std::int32_t> b = {16777217};
@@ -66,7 +66,7 @@ TEST(Comparisons, RefuseToMixTypes) {
 struct WhereCase {
   TensorType mask, a, b;
   std::vector<float> mask_values;
-  std::vector<float> expected;  ///< Of a = 1, 2, ... and b = -1, -2, ... in memory.
+  std::vector<float> expected;  ///< For a = 1, 2, ... and b = -1, -2, ... in memory.
 };
 
 class Where : public ::testing::TestWithParam<WhereCase> {

@@ -18,7 +18,8 @@ namespace poprun::testing {
 /// `differentiate` derives against central differences of L = sum(dy * y).
 class Composition {
  public:
-  /// What is composed: takes the inputs, which are also parameters called x0, x1, ..., gives y.
+  /// The composed function: takes the inputs, which are also parameters called x0, x1, ..., and
+  /// returns y.
   using Compose = std::function<TensorId(Builder&, const std::vector<TensorId>&)>;
 
   Composition(const std::vector<TensorType>& inputs, const Compose& compose) {
@@ -58,7 +59,7 @@ class Composition {
 
   void run_forward(GraphRunner& runner) { runner.run(forward_); }
 
-  /// Requires: every input is differentiated.
+  /// Requires: every input has a gradient.
   void expect_gradients(GraphRunner& runner, float h, double tolerance) {
     EXPECT_EQ(gradients_.size(), inputs_.size());
     runner.run(all_);

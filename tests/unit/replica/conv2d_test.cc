@@ -60,7 +60,7 @@ double naive_output(const ConvCase& c, std::span<const float> x, std::span<const
   return sum;
 }
 
-// A convolution is linear in each input, so central differences are exact but for rounding.
+// A convolution is linear in each input, so central differences are exact up to rounding.
 TEST_P(Conv2d, GradientAgreesWithDifferences) {
   Probe conv = probe(GetParam());
   GraphRunner runner(conv.graph());
@@ -90,7 +90,7 @@ TEST_P(Conv2d, ForwardAgreesWithTheDefinition) {
   }
 }
 
-/// The same geometry as a transposed convolution: x [N,O,Y,X] of its own to [N,C,H,W].
+/// The same geometry as a transposed convolution: from its own x [N,O,Y,X] to [N,C,H,W].
 Probe transposed(const ConvCase& c) {
   const Attributes attributes{
       {"stride", c.stride}, {"pad", c.pad}, {"dilation", c.dilation}, {"groups", c.groups}};
@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
         ConvCase{.x = {2, 3, 1, 11}, .w = {4, 3, 1, 3}, .stride = {1, 2}, .pad = {0, 2, 0, 0}},
         ConvCase{.x = {1, 2, 2, 2}, .w = {2, 2, 1, 1}, .stride = {2, 2}, .pad = {1, 1, 1, 1}}));
 
-/// What the shape face says of x [1,4,5,5] and w [6,2,3,3] with these attributes.
+/// The shape face's verdict on x [1,4,5,5] and w [6,2,3,3] with these attributes.
 Result<std::vector<TensorType>> shape_with(const std::string& name, Attribute value) {
   Attributes attributes = {{"stride", Shape{1, 1}},
                            {"pad", Shape{0, 0, 0, 0}},
@@ -176,7 +176,7 @@ Result<std::vector<TensorType>> shape_with(const std::string& name, Attribute va
 }
 
 TEST(Conv2dGradient, SumsABiasOverMillionsOfPixels) {
-  // A float32 sum of so many terms, one after the other, loses half of its digits.
+  // A sequential float32 sum of so many terms loses half of its digits.
   constexpr std::int64_t kSide = 1500;
   Graph graph;
   const TensorId x = graph.add_tensor({"x", image({2, 1, kSide, kSide}), Role::kActivation});

@@ -13,7 +13,7 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-/// Two IPUs of 64 bytes; tensor 0 lies at [0, 16) of IPU 0, tensor 1 at [32, 40) of IPU 1.
+/// Two IPUs with 64 bytes each; tensor 0 is at [0, 16) of IPU 0, tensor 1 at [32, 40) of IPU 1.
 class DeviceMemoryTest : public ::testing::Test {
  protected:
   DeviceMemoryTest() {

@@ -13,8 +13,8 @@ using ::testing::HasSubstr;
 
 struct Published {
   const char* name;
-  Bytes memory;   ///< Tiles x bytes a tile.
-  double tflops;  ///< Peak float32 rate of the datasheet: tiles x MAC x 2 x clock.
+  Bytes memory;   ///< Tiles x bytes per tile.
+  double tflops;  ///< The datasheet's peak float32 rate: tiles x MAC x 2 x clock.
   double tolerance;
 };
 constexpr std::array<Published, 3> kPublished = {{{"mk1", Bytes{318'767'104}, 31.1, 0.05},
@@ -61,8 +61,8 @@ TEST(Device, HasEveryNumber) {
 }
 
 TEST(Device, NamesTheOthersWhenItDoesNotExist) {
-  const std::string message = find_device("mk0").error().message;
-  EXPECT_THAT(message, HasSubstr("device.ipu: no IPU is called 'mk0'; there are: "));
+  const std::string message = find_device("abacus").error().message;
+  EXPECT_THAT(message, HasSubstr("device.ipu: no IPU is called 'abacus'; available: "));
   for (const std::string& name : device_names()) {
     EXPECT_THAT(message, HasSubstr(name));
   }
@@ -70,7 +70,8 @@ TEST(Device, NamesTheOthersWhenItDoesNotExist) {
 
 TEST(DeviceTime, OfWorkIsTheSlowerOfArithmeticAndMemory) {
   const Device mk2 = *find_device("mk2");
-  // 1472 tiles x 16 MAC a cycle: 1,000 cycles of arithmetic; 8 B a cycle and tile: 10 of memory.
+  // 1472 tiles x 16 MAC per cycle: 1,000 cycles of arithmetic; 8 B per cycle and tile: 10 of
+  // memory.
   const Work arithmetic{.macs = 1472LL * 16 * 1000,
                         .vector_flops = 0,
                         .memory_traffic = Bytes{1472LL * 8 * 10},

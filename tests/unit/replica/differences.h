@@ -11,7 +11,7 @@
 
 namespace poprun::testing {
 
-/// sum(a * b), added in double.
+/// sum(a * b), summed in double.
 inline double weighed_sum(std::span<const float> a, std::span<const float> b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -20,8 +20,8 @@ inline double weighed_sum(std::span<const float> a, std::span<const float> b) {
   return sum;
 }
 
-/// Compares a gradient with (L(x + h) - L(x - h)) / 2h, element by element. `loss()` is L of what
-/// x is now; `tolerance` is a share of the largest gradient, which is not 0.
+/// Compares a gradient with (L(x + h) - L(x - h)) / 2h, element by element. `loss()` returns L for
+/// the current x; `tolerance` is relative to the largest gradient, which must not be 0.
 template <typename Loss>
 void expect_differences(std::span<float> x, const std::vector<float>& gradient, Loss loss, float h,
                         double tolerance, const std::string& name) {

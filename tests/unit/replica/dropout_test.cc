@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kCount = 40'003;
 
-/// y of ones.
+/// The result of dropout on ones.
 std::vector<float> drop(double rate, const std::string& key, const Moment& moment) {
   Graph graph;
   const TensorId x = graph.add_tensor({"x", f32({kCount}), Role::kActivation});

@@ -19,12 +19,12 @@ using testing::Probe;
 
 struct BinaryCase {
   TensorType a, b;
-  std::vector<std::int64_t> a_at, b_at;  ///< Which elements meet in each element of the result.
+  std::vector<std::int64_t> a_at, b_at;  ///< The elements combined in each element of the result.
 };
 
 class Binary : public ::testing::TestWithParam<BinaryCase> {};
 
-/// Away from zero, so that a quotient is tame.
+/// Away from zero, so that quotients stay small.
 void fill_operands(Probe& probe, GraphRunner& runner) {
   probe.randomise(runner, 1.0F, 31);
   for (const TensorId id : probe.operation().inputs) {
@@ -86,7 +86,8 @@ INSTANTIATE_TEST_SUITE_P(
         BinaryCase{image({1, 2, 1, 2}), f32({1, 2, 1, 2}), {0, 1, 2, 3}, {0, 2, 1, 3}},
         BinaryCase{image({1, 2, 1, 2}), f32({2, 1, 1}), {0, 1, 2, 3}, {0, 1, 0, 1}}));
 
-// Every other element of a is below all of b, the rest are above: each operand is chosen somewhere.
+// Every other element of a is below all of b, the rest are above, so each operand is chosen
+// somewhere.
 TEST_P(Binary, GradientOfAChoiceAgreesWithDifferences) {
   for (const std::string kind : {"max", "min", "prelu"}) {
     Probe probe(kind, {GetParam().a, GetParam().b}, {}, 1);
@@ -123,7 +124,7 @@ struct Derivatives {
   float y, by_0, by_1;
 };
 
-/// KIND of one pair of numbers.
+/// The value and derivatives of KIND for one pair of numbers.
 Derivatives of_pair(const std::string& kind, float a, float b) {
   Probe probe(kind, {f32({1}), f32({})}, {}, 1);
   GraphRunner runner(probe.graph());
@@ -133,7 +134,7 @@ Derivatives of_pair(const std::string& kind, float a, float b) {
   runner.run(probe.graph().functions[1].regions[0].operations);
   const auto last = [&](std::string name) {
     if (!probe.graph().has(name)) {
-      return 1.0F;  // The output's gradient itself.
+      return 1.0F;  // The output's gradient.
     }
     while (probe.graph().has(name + "'")) {
       name += "'";
@@ -144,7 +145,8 @@ Derivatives of_pair(const std::string& kind, float a, float b) {
 }
 
 TEST(Remainder, TakesTheSignOfTheDivisorOrOfTheDividend) {
-  // -7 = -3 * 3 + 2 = -2 * 3 - 1; the derivative by the divisor is the whole number's opposite.
+  // -7 = -3 * 3 + 2 = -2 * 3 - 1; the derivative with respect to the divisor is minus the integer
+  // quotient.
   EXPECT_EQ(of_pair("mod", -7, 3).y, 2.0F);
   EXPECT_EQ(of_pair("mod", -7, 3).by_0, 1.0F);
   EXPECT_EQ(of_pair("mod", -7, 3).by_1, 3.0F);
@@ -200,8 +202,8 @@ TEST(SumTo, AddsWhatWasRepeated) {
 struct UnaryCase {
   std::string kind;
   double (*formula)(double);
-  float least;         ///< Of the arguments.
-  float step = 0.22F;  ///< From one argument to the next.
+  float least;         ///< The smallest argument.
+  float step = 0.22F;  ///< Distance between arguments.
 };
 
 class Unary : public ::testing::TestWithParam<UnaryCase> {
@@ -282,7 +284,7 @@ INSTANTIATE_TEST_SUITE_P(
         UnaryCase{"shrink", [](double x) { return x < -0.5 || x > 0.5 ? x : 0; }, -3.7F},
         UnaryCase{"clip", [](double x) { return x; }, -3.7F}));
 
-/// KIND of each of `x`, and its derivatives there.
+/// The values of KIND at each of `x`, and the derivatives there.
 std::pair<std::vector<float>, std::vector<float>> of_each(const std::string& kind,
                                                           const Attributes& attributes,
                                                           const std::vector<float>& x) {

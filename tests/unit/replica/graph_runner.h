@@ -11,8 +11,8 @@
 
 namespace poprun::testing {
 
-/// Runs operations by their kernels, every tensor in a buffer of its own: the plain program,
-/// without plan, arena or engine.
+/// Runs operations by their kernels, with each tensor in its own buffer: the plain program, without
+/// plan, arena or engine.
 class GraphRunner {
  public:
   explicit GraphRunner(const Graph& graph) : graph_(graph), buffers_(graph.tensors().size()) {
@@ -54,7 +54,7 @@ class GraphRunner {
     kernel->run(operands);
   }
 
-  Moment moment;  ///< Of the next run.
+  Moment moment;  ///< The moment of the next run.
 
   void run(const std::vector<Operation>& operations) {
     for (const Operation& operation : operations) {
@@ -63,7 +63,7 @@ class GraphRunner {
   }
 
  private:
-  /// Tensors lie as a plan puts them, at multiples of 64 bytes.
+  /// Tensors are at multiples of 64 bytes, as in a plan.
   struct alignas(64) Line {
     std::array<std::byte, 64> bytes{};
   };

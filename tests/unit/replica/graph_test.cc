@@ -39,15 +39,15 @@ TEST(GraphText, NamesTheLineAtFault) {
   const auto graph = parse_graph("tensor x : f32[2] stream\nfunction f\nrepeat 1\ny = relu(x)\n");
 
   ASSERT_FALSE(graph);
-  EXPECT_EQ(graph.error().message, "line 4: no tensor is called 'y'");
+  EXPECT_EQ(graph.error().message, "line 4: there is no tensor 'y'");
 }
 
 TEST(GraphText, RefusesWhatIsNoGraph) {
   EXPECT_THAT(parse_graph("tensor x : f33[2] stream").error().message, HasSubstr("f33[2]"));
   EXPECT_THAT(parse_graph("tensor x : f32[2] hero").error().message,
-              HasSubstr("'hero' is no role"));
+              HasSubstr("'hero' is not a role"));
   EXPECT_THAT(parse_graph("repeat 1").error().message, HasSubstr("before any function"));
-  EXPECT_THAT(parse_graph("function f\nrepeat x").error().message, HasSubstr("no repeat count"));
+  EXPECT_THAT(parse_graph("function f\nrepeat x").error().message, HasSubstr("not a repeat count"));
   EXPECT_FALSE(parse_graph("function f\nrepeat 1\nnonsense"));
   EXPECT_FALSE(parse_graph("tensor a : f32[] metric\ntensor a : f32[] metric"));
 }

@@ -1,4 +1,4 @@
-/// Half precision: what is stored is float16, what is computed is right up to its rounding.
+/// Half precision: stored values are float16, computed ones are correct up to rounding.
 
 #include <cmath>
 #include <limits>
@@ -28,7 +28,7 @@ using testing::Outcome;
 using testing::run;
 using testing::set_optimizer;
 
-/// One use of an operator on tensors of its own.
+/// One use of an operator, on its own tensors.
 class Use {
  public:
   Use(std::string kind, std::vector<TensorType> inputs, std::vector<TensorType> outputs,
@@ -48,7 +48,7 @@ class Use {
     operands_.moment = &moment;
   }
 
-  /// Output `k` is input `i`, updated in place.
+  /// Makes output `k` an in-place update of input `i`.
   void update_in_place(std::size_t k, std::size_t i) {
     operands_.outputs[k] = inputs_[i].get()->bytes;
   }
@@ -120,12 +120,12 @@ std::vector<float> random_halves(std::size_t count, std::uint32_t seed) {
   return values;
 }
 
-/// What a double rounds to, through float: twice rounded only where it is half a step off.
+/// A double rounded to half through float. The double rounding matters only at half a step.
 double rounded(double value) {
   return static_cast<double>(to_float(to_half(static_cast<float>(value))));
 }
 
-/// Distance of two halves around a value.
+/// The distance between neighbouring halves at a value.
 double step_at(double value) {
   return std::ldexp(1.0, std::max(std::ilogb(std::max(std::abs(value), 1e-9)), -14) - 10);
 }
@@ -155,7 +155,7 @@ TEST(HalfKernel, ComputesInFloatAndRoundsOnce) {
   }
 }
 
-/// A sum over channels in kPartials pieces, each rounded, and once more in the end.
+/// A sum over channels in kPartials pieces, each rounded, and rounded once more at the end.
 double sum_of_rounded_pieces(const std::vector<double>& products, double once) {
   const auto size = static_cast<std::int64_t>(products.size());
   double sum = 0;
@@ -176,7 +176,7 @@ TEST(HalfKernel, RoundsPartialSumsOfTheInputChannelsWhereAsked) {
   std::vector<double> products;
   double sum = 0.5;
   for (std::size_t i = 0; i < kIn; ++i) {
-    // Large pieces that nearly cancel: their roundings show.
+    // Large pieces nearly cancel, so that their rounding is visible.
     const double sign = i < kIn / 2 ? 1 : -1;
     products.push_back(40 * sign * std::abs(static_cast<double>(x[i])) *
                        std::abs(static_cast<double>(w[i])));
@@ -209,7 +209,7 @@ TEST(HalfKernel, RoundsPartialSumsOfTheInputChannelsWhereAsked) {
 }
 
 TEST(HalfKernel, CutsTheChannelsOfImages) {
-  // One pixel, so that a channels-last image is its channels: a convolution is a dense layer.
+  // With one pixel, a channels-last image is just its channels, and a convolution is a dense layer.
   constexpr std::int64_t kIn = 70;
   const TensorType image = f16({1, kIn, 1, 1}, Layout::kChannelsLast);
   const TensorType out = f16({1, 2, 1, 1}, Layout::kChannelsLast);
@@ -274,7 +274,7 @@ TEST(HalfKernel, RoundsAtRandomByNameStepAndElement) {
     EXPECT_TRUE(value == 1 || value == 1 + 0x1p-10);
     mean += value / kCount;
   }
-  // A quarter goes up: 1,000 of 4,000, deviation 27.
+  // A quarter is rounded up: 1,000 of 4,000, deviation 27.
   EXPECT_NEAR((mean - 1) / 0x1p-10, 0.25, 0.03);
   EXPECT_EQ(first, draw(7, 5, "w")) << "the same on every replica";
   EXPECT_NE(first, draw(8, 0, "w"));
@@ -306,13 +306,13 @@ TEST(HalfPrecision, StoresWeightsActivationsAndGradientsInTwoBytes) {
   EXPECT_EQ(types_of(*half, proto::ROLE_GRADIENT), std::set<std::string>{"f16"});
   EXPECT_EQ(types_of(*half, proto::ROLE_OPTIMIZER_STATE), std::set<std::string>{"f32"});
   EXPECT_EQ(half->parameter_count(), whole->parameter_count());
-  // Momentum stays float: 6 of 8 bytes a weight are left, and half of the activations.
+  // Momentum stays float: 6 of 8 bytes per weight remain, and half of the activations.
   EXPECT_LT(half->memory(0).peak(), whole->memory(0).peak() * 7 / 10);
   EXPECT_LT(total_cycles(walk(*find_function(*half, "train"))),
             total_cycles(walk(*find_function(*whole, "train"))));
 }
 
-/// Data of the kind that a model was published on.
+/// Data like that the model was published with.
 proto::Dataset dataset_of(const Model& model) {
   proto::Dataset data = dataset();
   data.clear_tensors();
@@ -328,7 +328,7 @@ proto::Dataset dataset_of(const Model& model) {
   return data;
 }
 
-/// Tensors that an operator puts out as statistics: named here, not taken from its description.
+/// Tensors that operators output as statistics: listed here, not taken from their descriptions.
 std::set<TensorId> statistics_in(const Graph& graph) {
   std::set<TensorId> found;
   for (const Function& function : graph.functions) {
@@ -407,7 +407,7 @@ TEST(HalfPrecision, FirstStepAgreesWithTheNaiveNetworkUpToRounding) {
       job.mutable_training()->set_loss_scaling(1024);
       job.mutable_training()->set_steps(1);
       set_optimizer(job, "sgd");
-      // Far enough for the rounding of the weights not to show.
+      // Far enough that the rounding of the weights is invisible.
       job.mutable_training()->set_learning_rate(kRate);
       proto::RunConfig nothing = job;
       nothing.mutable_training()->set_learning_rate(1e-30);
@@ -428,7 +428,7 @@ TEST(HalfPrecision, FirstStepAgreesWithTheNaiveNetworkUpToRounding) {
           error += (moved - gradient[i]) * (moved - gradient[i]);
           norm += gradient[i] * gradient[i];
         }
-        // One unit near zero that falls on the other side of its relu makes 5 % of a gradient.
+        // One unit near zero on the other side of its relu makes up 5 % of a gradient.
         EXPECT_LT(std::sqrt(error), 0.12 * std::sqrt(norm)) << name << " partials " << partials;
       }
     }
@@ -451,7 +451,7 @@ TEST(HalfPrecision, GivesEveryReplicaTheSameWeights) {
 }
 
 TEST(HalfPrecision, MasterWeightsKeepSmallUpdates) {
-  // Updates far below a half's step at 1: lost without a master copy, kept with one.
+  // Updates far below the distance of halves at 1 are lost without a master copy and kept with one.
   const auto moved = [](bool master) {
     proto::RunConfig job = half_config(1, 8);
     job.mutable_training()->set_master_weights(master);
@@ -473,8 +473,8 @@ TEST(HalfPrecision, MasterWeightsKeepSmallUpdates) {
   EXPECT_GT(moved(true), 2 * moved(false));
 }
 
-/// gpt2 on the made-up images' first bytes as tokens; `kept` is what its attention mask says of all
-/// of them, if it has one.
+/// gpt2 on the made-up images' first bytes as tokens; `kept` is the value of its whole attention
+/// mask, if it has one.
 testing::Forward tiny_gpt2(std::optional<double> kept) {
   return [kept](Builder& builder, const std::vector<TensorId>& inputs, bool training) {
     const Attributes to_integers{{"to", std::string{"i32"}}};
@@ -509,7 +509,7 @@ testing::Forward tiny_gpt2(std::optional<double> kept) {
 }
 
 TEST(HalfPrecision, MasksOfAttentionStayFinite) {
-  // Two masks meet above the diagonal, and where everything is masked nothing else is left.
+  // Two masks add up above the diagonal, and in the last case every token is masked.
   for (const auto kept : {std::optional<double>{}, std::optional{1.0}, std::optional{0.0}}) {
     double loss = 0;
     for (const std::string precision : {"float", "half"}) {
@@ -538,7 +538,7 @@ TEST(HalfPrecision, AutomaticLossScaleSkipsStepsThatOverflow) {
           [options = *compile_options(job, dataset())](
               Builder& builder, const std::vector<TensorId>& inputs, bool t) {
             ModelOutputs outputs = options.forward(builder, inputs, t);
-            // 2^12 times 2^6 is above every half.
+            // 2^12 times 2^6 is beyond the largest half.
             outputs.loss = builder.add_one(
                 "mul",
                 {outputs.loss,
@@ -603,7 +603,7 @@ TEST(Finite, AnExtremeIsAnInfinityOrTheLargestNumberThereIs) {
   EXPECT_FALSE(has_extreme(f16({1}), std::as_bytes(std::span(halves)), DataType::kF16));
 }
 
-/// What a job of one replica ends with.
+/// The error that ends a job with one replica.
 Error failure_of(const proto::RunConfig& job) {
   const auto program = compile(*compile_options(job, dataset()));
   EXPECT_TRUE(program);

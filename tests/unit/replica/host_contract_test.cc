@@ -1,4 +1,4 @@
-/// What a Program and its host agree on, and loops that keep to it.
+/// What a Program and its host agree on, and that the loops keep to it.
 
 #include "replica/program/host_contract.h"
 
@@ -92,7 +92,7 @@ TEST(HostContract, NamesATensorThatOnlyOneSideHas) {
             "host stream control: the Program's tensor 'drain' has 8 B, needed 4 B");
 }
 
-/// The tensors that function "train" of a Program has from, or gives to, a stream.
+/// The tensors that a Program's function "train" reads from or writes to a stream.
 google::protobuf::RepeatedField<std::uint32_t>& tensors_of_stream(Program& program,
                                                                   JobStream stream) {
   for (proto::Function& function : *program.mutable_functions()) {
@@ -157,7 +157,7 @@ TEST(TrainingLoop, RefusesAProgramThatLacksAField) {
               HasSubstr("no tensor 'train.metrics'"));
 }
 
-/// Keeps what is pushed.
+/// Records what is pushed.
 class Pushed final : public Outfeed {
  public:
   Status push(std::uint64_t batch, std::string_view type, std::span<const std::int64_t> shape,

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 
-/// A folder with the files of proc and sys that a case needs.
+/// A folder with the files of /proc and /sys that a case needs.
 class HostMemoryTest : public ::testing::Test {
  protected:
   void write(const std::string& path, const std::string& text) const {
@@ -40,11 +40,11 @@ TEST_F(HostMemoryTest, IsUnknownWhereNobodyTells) {
 TEST_F(HostMemoryTest, IsWhatTheMachineHasWithItsSwap) {
   machine();
   ASSERT_TRUE(free_memory(root_));
-  EXPECT_EQ(free_memory(root_)->free, Bytes{24 * kGiB});
+  EXPECT_EQ(free_memory(root_)->bytes, Bytes{24 * kGiB});
   EXPECT_THAT(free_memory(root_)->source, HasSubstr("MemAvailable"));
 }
 
-// The group has no limit, the one above it 8 GiB, of which 5 are taken, 2 of them by caches.
+// The group has no limit; the one above it has 8 GiB, of which 5 are taken, 2 of them by caches.
 TEST_F(HostMemoryTest, IsWhatTheTightestGroupOfVersion2Leaves) {
   machine();
   write("/proc/self/cgroup", "0::/pod/container\n");
@@ -55,7 +55,7 @@ TEST_F(HostMemoryTest, IsWhatTheTightestGroupOfVersion2Leaves) {
   write("/sys/fs/cgroup/pod/memory.stat",
         "anon 1\ninactive_file " + std::to_string(2 * kGiB) + "\n");
 
-  EXPECT_EQ(free_memory(root_)->free, Bytes{5 * kGiB});
+  EXPECT_EQ(free_memory(root_)->bytes, Bytes{5 * kGiB});
   EXPECT_EQ(free_memory(root_)->source, "memory.max of control group /pod");
 }
 
@@ -67,7 +67,7 @@ TEST_F(HostMemoryTest, IsWhatAGroupOfVersion1Leaves) {
   write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   write("/sys/fs/cgroup/memory/memory.usage_in_bytes", std::to_string(9 * kGiB) + "\n");
 
-  EXPECT_EQ(free_memory(root_)->free, Bytes{2 * kGiB});
+  EXPECT_EQ(free_memory(root_)->bytes, Bytes{2 * kGiB});
 }
 
 TEST_F(HostMemoryTest, IsFoundInAContainerWhoseGroupIsTheRoot) {
@@ -76,13 +76,13 @@ TEST_F(HostMemoryTest, IsFoundInAContainerWhoseGroupIsTheRoot) {
   write("/sys/fs/cgroup/memory.max", std::to_string(6 * kGiB) + "\n");
   write("/sys/fs/cgroup/memory.current", std::to_string(7 * kGiB) + "\n");
 
-  EXPECT_EQ(free_memory(root_)->free, Bytes{0});
+  EXPECT_EQ(free_memory(root_)->bytes, Bytes{0});
 }
 
 TEST(HostMemory, IsWhatThisMachineSays) {
   const auto memory = free_memory();
   ASSERT_TRUE(memory);
-  EXPECT_GT(memory->free, Bytes{0});
+  EXPECT_GT(memory->bytes, Bytes{0});
 }
 
 TEST(HostMemory, ASharedFolderThatIsNotThereIsNotOurs) {
@@ -100,7 +100,7 @@ TEST(HostMemory, RefusesAFolderThatIsTooSmall) {
 }
 
 TEST(HostMemory, RefusesWhatDoesNotFitWithBothSizesAndARemedy) {
-  const HostMemory memory{Bytes{4 * kGiB}, "memory.max of control group /job"};
+  const FreeMemory memory{Bytes{4 * kGiB}, "memory.max of control group /job"};
 
   EXPECT_TRUE(check_host_memory(memory, "node1", 4, Bytes{kGiB}));
   const Status refused = check_host_memory(memory, "node1", 5, Bytes{kGiB});

@@ -22,7 +22,7 @@ Answer ask(const std::string& question, const std::string& input = "") {
   return answer_inquiry({question}, stream);
 }
 
-/// Columns two and three of --list-models by model.
+/// Columns two and three of --list-models, by model.
 std::map<std::string, std::pair<std::string, std::string>> listed() {
   std::istringstream lines(ask("--list-models").text);
   std::map<std::string, std::pair<std::string, std::string>> rows;
@@ -88,7 +88,7 @@ TEST(Inquiry, SaysWhichMessageItNeeds) {
               HasSubstr("serialised ModelQuestion"));
 }
 
-/// A job as the launcher hands it over.
+/// A job as the launcher sends it.
 std::string serialised(const std::string& model, std::uint32_t micro_batch) {
   proto::CompileQuestion job;
   *job.mutable_config() = testing::config(4, micro_batch);
@@ -154,7 +154,8 @@ TEST(Compile, TellsOfInferenceWithoutTraining) {
   EXPECT_THAT(whole.text, HasSubstr("batches        16 of 64 samples\n")) << "all 1,000 items";
 }
 
-/// The answer for inference on data that has no tensor "labels" and one of `dimensions` a sample.
+/// The answer for inference on data without "labels" and with one tensor of `dimensions` per
+/// sample.
 Answer without_labels(const std::string& model, const std::string& tensor,
                       const std::string& element, const std::vector<std::uint32_t>& dimensions,
                       bool inference = true) {
@@ -190,7 +191,7 @@ TEST(Compile, NeedsLabelsForTrainingOnly) {
   }
 }
 
-/// The answer for small-cnn from weights of its own, `changed` beforehand.
+/// The answer for small-cnn with its own weights, after `change`.
 Answer with_weights(
     const std::function<void(google::protobuf::RepeatedPtrField<proto::TensorDescription>&)>&
         change) {
@@ -218,7 +219,7 @@ Answer with_weights(
 }
 
 TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
-  // In the order of names: the model's first is conv1.bias, its last fc2.weight.
+  // In name order: the model's first tensor is conv1.bias, its last fc2.weight.
   const auto refusal = [](const auto& change) {
     const Answer answer = with_weights(change);
     return answer.status ? "none" : answer.status.error().message;
@@ -227,7 +228,8 @@ TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
   EXPECT_EQ(
       refusal([](auto& tensors) { tensors.RemoveLast(); }),
       "model.initial-weights: the model needs 'fc2.weight' [10,128], the file has none of that "
-      "name");
+      "name (1 of 8 weights missing); available: a name that the model lacks; "
+      "model.initial-weights-partial = true keeps the initialisation of what is missing");
   EXPECT_EQ(refusal([](auto& tensors) { tensors.rbegin()->mutable_shape()->SwapElements(0, 1); }),
             "model.initial-weights: the model needs 'fc2.weight' [10,128], the file has [128,10]");
   EXPECT_THAT(refusal([](auto& tensors) { tensors.rbegin()->set_type("i64"); }),

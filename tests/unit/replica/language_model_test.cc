@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 const std::map<std::string, std::int64_t> kTiny = {
     {"layers", 2}, {"hidden", 8}, {"heads", 2}, {"vocabulary", 11}, {"sequence-length", 6}};
 
-/// A model on made-up inputs, two sequences of six tokens or what `T` says.
+/// A model on made-up inputs, two sequences of `T` tokens, by default six.
 class Built {
  public:
   explicit Built(const std::string& name, const std::map<std::string, std::int64_t>& sizes = {},
@@ -62,7 +62,7 @@ class Built {
   Status status;
 };
 
-// Of Hugging Face's GPT2LMHeadModel and BertForPreTraining.
+// The counts of Hugging Face's GPT2LMHeadModel and BertForPreTraining.
 TEST(LanguageModels, HaveTheirParameterCounts) {
   EXPECT_EQ(Built("gpt2").parameters(), 124'439'808);
   EXPECT_EQ(Built("gpt2-medium").parameters(), 354'823'168);
@@ -101,7 +101,7 @@ TEST(LanguageModels, DropWhereHuggingFaceDrops) {
     }
     return keys.size();
   };
-  // Behind the embeddings, and in each of two blocks behind softmax and both projections.
+  // After the embeddings, and in each of two blocks after softmax and both projections.
   EXPECT_EQ(dropouts("gpt2", 0.25), 1U + 2 * 3);
   EXPECT_EQ(dropouts("bert-base", 0.25), 1U + 2 * 3);
   EXPECT_EQ(dropouts("gpt2", 0), 0U);
@@ -138,7 +138,7 @@ TEST(Models, RefuseSizesThatTheyDoNotHave) {
   EXPECT_EQ(*sizes_of(*find_model("gpt2"), kTiny), kTiny);
 }
 
-/// Logits of a tiny model for given tokens, with parameters that are the same every time.
+/// The logits of a tiny model for given tokens, with the same parameters every time.
 std::vector<float> logits_of(const Built& built, const std::string& name,
                              const std::vector<std::int32_t>& tokens) {
   GraphRunner runner(built.graph);
@@ -161,7 +161,7 @@ TEST(Gpt2, SeesNoLaterToken) {
   const auto one = logits_of(built, "lm_head", {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6});
   const auto other = logits_of(built, "lm_head", {1, 2, 3, 9, 5, 6, 1, 2, 3, 4, 5, 6});
 
-  // Of the first sequence, positions 0, 1, 2 are equal and 3 is not; the second is equal.
+  // In the first sequence, positions 0, 1, 2 are equal and 3 is not; the second sequence is equal.
   const auto row = [](const std::vector<float>& logits, std::size_t position) {
     return std::vector<float>(logits.begin() + static_cast<std::ptrdiff_t>(position * 11),
                               logits.begin() + static_cast<std::ptrdiff_t>((position + 1) * 11));
@@ -181,7 +181,7 @@ TEST(Bert, SeesEveryTokenOfItsOwnSequence) {
       logits_of(built, "cls.predictions.decoder", {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6});
   const auto other =
       logits_of(built, "cls.predictions.decoder", {1, 2, 3, 4, 5, 9, 1, 2, 3, 4, 5, 6});
-  // Positions are all 0 here: three masks a sequence.
+  // Positions are all 0 here, with three masks per sequence.
   EXPECT_FALSE(std::equal(one.begin(), one.begin() + 33, other.begin()));
   EXPECT_TRUE(std::equal(one.begin() + 33, one.end(), other.begin() + 33));
 }

@@ -6,7 +6,7 @@
 namespace poprun {
 namespace {
 
-/// Text in, text out: `name [first, last]`, or `name always`, a line a tensor.
+/// Text in, text out: `name [first, last]` or `name always`, one line per tensor.
 std::string liveness_of(std::string_view text) {
   const auto graph = parse_graph(text);
   if (!graph) {

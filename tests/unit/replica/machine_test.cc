@@ -1,4 +1,4 @@
-/// Machine operations: every one has all its faces, and its three spellings agree.
+/// Machine operations: each has all its faces, and its three forms agree.
 
 #include "replica/machine/machine.h"
 
@@ -39,7 +39,7 @@ TEST(MachineOperations, AreAllStepsButExecuteAndRepeat) {
 constexpr std::string_view kTensors =
     "tensor a : f32[4] parameter\ntensor b : f32[4] gradient\nfunction f\nrepeat 1\n";
 
-/// A value as the text of a graph, having gone through it and back.
+/// A value as graph text, after a round trip through the text.
 template <typename Value>
 std::string text_of(const Value& value) {
   Graph graph = *parse_graph(kTensors);

@@ -1,5 +1,5 @@
 /// Products of matrices and the dense layer: forward against sums in double, gradients against
-/// central differences. Both are linear in each input, so differences are exact but for rounding.
+/// central differences. Both are linear in each input, so differences are exact up to rounding.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -104,7 +104,7 @@ TEST_P(MemoryPlanProperty, NoTwoLiveTensorsShareAByte) {
   EXPECT_TRUE(verify_plan(intervals_, plan_));
 }
 
-/// The lowest multiple of the alignment at which interval `i` shares no byte with any of `others`.
+/// The lowest multiple of the alignment at which interval `i` shares no bytes with `others`.
 Bytes lowest_offset(const std::vector<LiveInterval>& intervals, const MemoryPlan& plan,
                     std::size_t i, const std::vector<std::size_t>& others) {
   const auto fits = [&](Bytes offset) {

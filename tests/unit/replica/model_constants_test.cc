@@ -1,4 +1,4 @@
-/// What a model brings of its own, tables of constants, and what it keeps in float32.
+/// A model's own tables of constants, and what it keeps in float32.
 
 #include <algorithm>
 #include <cmath>
@@ -23,8 +23,8 @@ double frequency(std::int64_t pair) {
   return std::pow(10'000, -static_cast<double>(pair) / kPairs);
 }
 
-/// Rotary embedding's angles (Su et al., "RoFormer", arXiv:2104.09864), position times frequency,
-/// of a job in half precision: how far they are from those in float64.
+/// The angles of a rotary embedding (Su et al., "RoFormer", arXiv:2104.09864), position times
+/// frequency, in a half precision job: how far they are from those in float64.
 class RotaryAngles : public ::testing::Test {
  protected:
   RotaryAngles() { graph_.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}}; }
@@ -44,7 +44,7 @@ class RotaryAngles : public ::testing::Test {
                             {}, "angles");
   }
 
-  /// Of the tensor `angles`, in radians.
+  /// The largest error of the tensor `angles`, in radians.
   double largest_error(TensorId angles) {
     EXPECT_TRUE(builder_.status()) << builder_.status().error().message;
     use_half(graph_, {.half = true});

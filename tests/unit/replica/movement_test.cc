@@ -194,7 +194,7 @@ TEST(Concat, PutsInputsSideBySide) {
   probe.expect_gradients(runner, 0.5F, 1e-4);
 }
 
-// Only the last of three pieces reaches the loss: the others' gradients are zeros.
+// Only the last of three pieces reaches the loss; the others' gradients are zero.
 TEST(Split, GradientIsZeroForPiecesWithoutUse) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
@@ -215,7 +215,7 @@ TEST(Split, GradientIsZeroForPiecesWithoutUse) {
   runner.run(builder.operations());
 
   EXPECT_THAT(runner.floats(pieces[1]), ElementsAre(1, 2, 6, 7));
-  // The logits differ by one: p = e / (1 + e), of a mean over two rows.
+  // The logits differ by one: p = e / (1 + e), in a mean over two rows.
   const float p = 0.5F * 0.731058579F;
   EXPECT_THAT(runner.floats(gradients->at(0).gradient),
               ::testing::Pointwise(::testing::FloatNear(1e-6F),

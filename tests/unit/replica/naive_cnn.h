@@ -8,7 +8,7 @@
 
 #include "training_job.h"
 
-/// small-cnn once more, from its description alone: double precision, plain loops, no library.
+/// small-cnn again, written from its description alone: double precision, plain loops, no library.
 ///
 ///   N  images    every tensor row-major, images [N, C, H, W]
 namespace poprun::testing {
@@ -17,7 +17,7 @@ class NaiveCnn {
  public:
   using Tensor = std::vector<double>;
   std::map<std::string, Tensor> weights;    ///< By parameter name; set before `step`.
-  std::map<std::string, Tensor> gradients;  ///< Of the mean loss, after `step`.
+  std::map<std::string, Tensor> gradients;  ///< Gradients of the mean loss, after `step`.
   double loss = 0;
   int correct = 0;
 
@@ -49,7 +49,7 @@ class NaiveCnn {
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-  /// 3 x 3, padding 1, square images of side S.
+  /// A 3 x 3 convolution with padding 1 on square images of side S.
   Tensor conv(const Tensor& x, int N, int C, int S, int O, const std::string& name) {
     const Tensor& w = weights.at(name + ".weight");
     Tensor y(at(N * O * S * S));
@@ -114,7 +114,7 @@ class NaiveCnn {
     return dx;
   }
 
-  /// Index of the largest of the 2 x 2 elements of plane p around output (i, j).
+  /// The index of the largest of the 2 x 2 elements of plane p that output (i, j) covers.
   static int largest(const Tensor& x, int p, int S, int i, int j) {
     int best = -1;
     for (int k = 0; k < 4; ++k) {

@@ -7,7 +7,7 @@
 
 namespace poprun::testing {
 
-/// ONNX models as tests write them down.
+/// Builds ONNX models for tests.
 class OnnxBuilder {
  public:
   explicit OnnxBuilder(std::int64_t opset = 13) {
@@ -20,7 +20,7 @@ class OnnxBuilder {
 
   ::onnx::GraphProto& graph() { return *model.mutable_graph(); }
 
-  /// A dimension of -1 is left open.
+  /// A dimension of -1 is left undetermined.
   OnnxBuilder& input(const std::string& name, const std::vector<std::int64_t>& dims,
                      std::int32_t element = ::onnx::TensorProto::FLOAT) {
     add_info(*graph().add_input(), name, dims, element);

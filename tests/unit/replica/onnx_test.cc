@@ -1,4 +1,4 @@
-/// ONNX models built here, imported, compiled and run, against results worked out by hand.
+/// ONNX models built here, imported, compiled and run, against results computed by hand.
 
 #include <cmath>
 #include <cstring>
@@ -52,7 +52,7 @@ TEST(Onnx, APerceptronGivesWhatItsFormulaGives) {
 }
 
 TEST(Onnx, ShapeArithmeticIsKnownAtImport) {
-  // Reshape to [Shape(x)[0], -1], as exporters write a flattening.
+  // Reshape to [Shape(x)[0], -1], which is how exporters write a flattening.
   OnnxBuilder b;
   b.input("x", {-1, 2, 3}).output("y", {-1, 6});
   b.integers("zero", {}, {0}).integers("axes", {1}, {0}).integers("rest", {1}, {-1});
@@ -88,7 +88,7 @@ TEST(Onnx, ASliceWithAStepBelowZeroReverses) {
 
 constexpr std::int32_t kInt64 = ::onnx::TensorProto::INT64;
 
-/// The output of one node on integers x [2,3] and `more`, with what `set` adds to the node.
+/// The output of one node on integers x [2,3] and `more`, after `set` has completed the node.
 Constant of_integers(const std::string& op, const OnnxBuilder& more,
                      const std::vector<std::string>& inputs, const Shape& shape,
                      const std::function<void(::onnx::NodeProto&)>& set = nullptr) {
@@ -163,7 +163,7 @@ TEST(Onnx, AResponseOfAMatrixIsNormalisedOverItsColumns) {
 }
 
 TEST(Onnx, VolumesArePooled) {
-  // Depths 0 and 1 are 1 to 4 and 5 to 8; padding before them counts in no mean.
+  // Depths 0 and 1 are 1 to 4 and 5 to 8; padding before them does not count in any mean.
   for (const bool mean : {false, true}) {
     OnnxBuilder b;
     b.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 2, 1, 1});
@@ -178,7 +178,7 @@ TEST(Onnx, VolumesArePooled) {
 }
 
 TEST(Onnx, PaddingBehindTheLastWindowMayBeAsWideAsOne) {
-  OnnxBuilder b;  // How ceil_mode is spelled before opset 10.
+  OnnxBuilder b;  // This is how ceil_mode was spelled before opset 10.
   b.input("x", {1, 1, 4}).output("y", {1, 1, 2});
   auto& node = b.node("MaxPool", {"x"}, {"y"});
   OnnxBuilder::set_integers(node, "kernel_shape", {2});
@@ -198,19 +198,76 @@ TEST(Onnx, PlacesOfAConstantsElementsAreKnown) {
   EXPECT_THAT(y[0].all_integers(), ElementsAre(0, 1, 1, 2));
 }
 
+/// An operator on x [4,5] whose indices are known.
+OnnxBuilder indexed(const std::string& op, const std::vector<std::int64_t>& shape,
+                    const std::vector<std::int64_t>& indices) {
+  OnnxBuilder b(16);
+  b.input("x", {4, 5}).output("y", {});
+  b.integers("i", shape, indices);
+  const bool scatters = op.starts_with("Scatter");
+  if (scatters) {
+    b.weight("u", op == "ScatterND" ? std::vector<std::int64_t>{1, 5} : shape,
+             std::vector<float>(op == "ScatterND" ? 5 : 2, 1.0F));
+  }
+  b.node(op,
+         scatters ? std::vector<std::string>{"x", "i", "u"} : std::vector<std::string>{"x", "i"},
+         {"y"})
+      .set_name("node");
+  return b;
+}
+
+TEST(Onnx, KnownIndicesOutOfRangeAreRefusedWithNodeIndexAndRange) {
+  const std::vector<Constant> x = {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5})};
+  EXPECT_EQ(refusal(indexed("Gather", {2}, {0, 4}), x),
+            "Gather 'node': index 4 in element 1 of 'i' is out of range; needed -4 to 3");
+  EXPECT_EQ(refusal(indexed("Gather", {1}, {-5}), x),
+            "Gather 'node': index -5 in element 0 of 'i' is out of range; needed -4 to 3");
+  EXPECT_EQ(refusal(indexed("GatherElements", {1, 2}, {3, -6}), x),
+            "GatherElements 'node': index -6 in element 1 of 'i' is out of range; needed -4 to 3");
+  EXPECT_EQ(refusal(indexed("GatherND", {1, 2}, {3, 5}), x),
+            "GatherND 'node': index 5 in element 1 of 'i' is out of range; needed -5 to 4");
+  EXPECT_EQ(refusal(indexed("ScatterElements", {1, 2}, {0, 9}), x),
+            "ScatterElements 'node': index 9 in element 1 of 'i' is out of range; needed -4 to 3");
+  EXPECT_EQ(refusal(indexed("ScatterND", {1, 1}, {4}), x),
+            "ScatterND 'node': index 4 in element 0 of 'i' is out of range; needed -4 to 3");
+  for (const char* op : {"Gather", "GatherND", "ScatterND"}) {
+    EXPECT_EQ(refusal(indexed(op, {1, 1}, {-4}), x), "accepted") << op;
+  }
+}
+
+TEST(Onnx, AnIndexOfTheDataOutOfRangeEndsTheRun) {
+  OnnxBuilder b;
+  b.input("x", {4, 5}).input("i", {3}, ::onnx::TensorProto::INT64).output("y", {3, 5});
+  b.node("Gather", {"x", "i"}, {"y"});
+  const std::string why = refusal(b, {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5}),
+                                      Constant::of_integers({0, 3, 7}, {3})});
+  EXPECT_THAT(why, HasSubstr("index 7 in element 2 of 'i' i32[3] is out of range for gather 'y', "
+                             "which takes -4 to 3 of 'x' f32[4,5]"));
+}
+
+TEST(Onnx, AGraphWithoutOutputsIsRefusedAsData) {
+  OnnxBuilder b;
+  b.input("x", {2});
+  b.node("Relu", {"x"}, {"y"});
+  const auto model = OnnxModel::parse(b.bytes());
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code, ErrorCode::kData);
+  EXPECT_THAT(model.error().message, HasSubstr("no outputs"));
+}
+
 TEST(Onnx, WhatANodeCannotDoIsNamedWithWhatIsThere) {
   OnnxBuilder conv;
   conv.input("x", {1, 1, 2, 2, 2}).output("y", {1, 1, 2, 2, 2}).weight("w", {1, 1, 1, 1, 1}, {1});
   conv.node("Conv", {"x", "w"}, {"y"});
   EXPECT_THAT(refusal(conv, {Constant::of_reals(std::vector<float>(8), {1, 1, 2, 2, 2})}),
-              HasSubstr("Conv 'y': not supported: an input of rank 5; there are sequences"));
+              HasSubstr("Conv 'y': not supported: an input of rank 5; available: sequences"));
   OnnxBuilder pad(10);
   pad.input("x", {2}).output("y", {4});
   auto& node = pad.node("Pad", {"x"}, {"y"});
   OnnxBuilder::set_integers(node, "pads", {1, 1});
   OnnxBuilder::set_text(node, "mode", "wrap");
   EXPECT_THAT(refusal(pad, {Constant::of_reals({1, 2}, {2})}),
-              HasSubstr("Pad 'y': not supported: mode = wrap; there are constant, reflect, edge"));
+              HasSubstr("Pad 'y': not supported: mode = wrap; available: constant, reflect, edge"));
 }
 
 TEST(Onnx, AnOperatorThatIsMissingIsNamedWithThoseThatAreThere) {
@@ -220,7 +277,7 @@ TEST(Onnx, AnOperatorThatIsMissingIsNamedWithThoseThatAreThere) {
 
   const std::string why = refusal(b, {Constant::of_reals({1, 2}, {2})});
 
-  EXPECT_THAT(why, HasSubstr("not supported: Det; there are: Abs,"));
+  EXPECT_THAT(why, HasSubstr("not supported: Det; available: Abs,"));
 }
 
 TEST(Onnx, ANewerOpsetIsRefused) {
@@ -238,7 +295,7 @@ TEST(Onnx, BytesThatAreNoModelAreRefusedAsData) {
   EXPECT_EQ(model.error().code, ErrorCode::kData);
 }
 
-/// The job's model on a batch of three, as a graph.
+/// The graph of the job's model on a batch of three.
 struct Built {
   Graph graph;
   Status status;
@@ -338,7 +395,7 @@ TEST(OnnxJob, ABatchSizeWrittenIntoReshapesFollowsTheData) {
 }
 
 TEST(OnnxJob, TheMeanSquaredErrorIsFloatInHalfPrecision) {
-  // A half holds neither the label 3,001 nor as many rows.
+  // A half can represent neither the label 3,001 nor that many rows.
   constexpr std::int64_t kRows = 3001;
   OnnxBuilder b;
   b.input("x", {-1, 1}).output("y", {-1, 1});
@@ -365,7 +422,7 @@ TEST(OnnxJob, TheMeanSquaredErrorIsFloatInHalfPrecision) {
   EXPECT_EQ(runner.floats(graph.find("loss.count"))[0], 3001.0F);
 }
 
-/// A Dropout with a mask, and a matrix product.
+/// A Dropout with a mask output, and a matrix product.
 OnnxBuilder dropper() {
   OnnxBuilder b;
   b.input("x", {1, 2}).output("y", {1, 2});
@@ -375,17 +432,33 @@ OnnxBuilder dropper() {
   return b;
 }
 
-TEST(OnnxJob, ADropoutsMaskThatIsReadIsRefusedByName) {
+TEST(OnnxJob, ADropoutsMaskSaysWhatItDrops) {
   OnnxBuilder b = dropper();
   OnnxBuilder::set_integer(b.node("Cast", {"mask"}, {"kept"}), "to", ::onnx::TensorProto::FLOAT);
   b.node("Mul", {"x", "kept"}, {"product"});
   b.node("MatMul", {"product", "w"}, {"y"});
 
-  const Built built = build(b, "cross-entropy", {DataType::kF32, {3, 2}, {}});
+  constexpr std::int64_t kRows = 200;
+  Built built = build(b, "cross-entropy", {DataType::kF32, {kRows, 2}, {}});
+  ASSERT_TRUE(built.status) << built.status.error().message;
+  testing::GraphRunner runner(built.graph);
+  auto& operations = built.graph.functions[1].regions[0].operations;
+  std::ranges::fill(runner.floats(operations[0].outputs[0]), 3.0F);
+  const std::vector<std::int32_t> labels(kRows, 0);
+  std::memcpy(runner.bytes(operations[0].outputs[1]), labels.data(), kRows * 4);
+  operations.erase(operations.begin());
 
-  ASSERT_FALSE(built.status);
-  EXPECT_EQ(built.status.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(built.status.error().message, HasSubstr("mask 'mask' of a Dropout that drops"));
+  runner.run(operations);
+
+  const auto dropped = runner.floats(built.graph.find("dropped"));
+  const auto product = runner.floats(built.graph.find("product"));
+  int zeros = 0;
+  for (std::size_t i = 0; i < dropped.size(); ++i) {
+    EXPECT_EQ(product[i], dropped[i] == 0 ? 0 : 3) << i;
+    zeros += dropped[i] == 0 ? 1 : 0;
+  }
+  EXPECT_GT(zeros, 40);
+  EXPECT_LT(zeros, 160);
 }
 
 TEST(OnnxJob, DropoutDropsInTraining) {

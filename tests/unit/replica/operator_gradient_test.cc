@@ -1,7 +1,7 @@
-/// Every operator's gradient against central differences of its own forward pass, and the forward
-/// passes against a naive computation written here.
+/// Every operator's gradient against central differences of its own forward pass, and its forward
+/// pass against a naive computation in this file.
 ///
-/// The scalar that is differentiated is L = sum(dy * y) for a random dy, added in double.
+/// The differentiated scalar is L = sum(dy * y) for a random dy, summed in double.
 
 #include <cmath>
 #include <cstring>
@@ -74,7 +74,7 @@ TEST(Reshape, FlattensChannelsBeforePixels) {
   Probe probe("reshape", {image({1, 2, 1, 3})},
               {{"shape", Shape{1, 6}}, {"layout", std::string{"row-major"}}}, 1);
   GraphRunner runner(probe.graph());
-  // Stored as pixels of two channels: (0,10), (1,11), (2,12).
+  // Stored as pixels with two channels: (0,10), (1,11), (2,12).
   std::ranges::copy(std::vector{0.0F, 10.0F, 1.0F, 11.0F, 2.0F, 12.0F},
                     runner.floats(probe.operation().inputs[0]).begin());
 

@@ -1,5 +1,5 @@
-/// The update rules against hand arithmetic, and over 20 steps against themselves written in double
-/// from the formulas of the papers and of torch.optim.
+/// The update rules against hand arithmetic, and over 20 steps against a second version in double,
+/// written from the formulas of the papers and of torch.optim.
 
 #include "replica/ops/optimizers/optimizer.h"
 
@@ -56,7 +56,7 @@ std::vector<float> scalars_of(const std::string& kind, int step) {
   return scalars;
 }
 
-/// The rules once more, in double.
+/// The rules again, in double.
 struct Naive {
   std::vector<double> w;
   std::vector<double> m = std::vector<double>(w.size());
@@ -99,7 +99,7 @@ struct Naive {
 class UpdateRule : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(UpdateRule, FollowsItsFormulaOver20Steps) {
-  // 37 elements: whole vectors and a rest on every instruction set.
+  // 37 elements: whole vectors and a remainder on every instruction set.
   std::vector<float> weights(37);
   for (std::size_t i = 0; i < weights.size(); ++i) {
     weights[i] = static_cast<float>(std::sin(static_cast<double>(i) + 1));
@@ -137,7 +137,7 @@ TEST_P(UpdateRule, RefusesAGradientOfAnotherShape) {
 INSTANTIATE_TEST_SUITE_P(Rules, UpdateRule,
                          ::testing::Values("sgd", "momentum", "nesterov", "adam", "adamw", "lamb"));
 
-/// The operands of an optimiser's rule, as it declares them.
+/// The operands of an optimiser's rule, as declared.
 Signature declared_signature(const Optimizer& optimizer) {
   const std::size_t tensors = 2 + optimizer.states.size();
   Signature signature;
@@ -212,7 +212,7 @@ TEST(Adam, FirstStepIsTheRateInTheGradientsDirection) {
   runner.step({1000.0F, -0.125F}, {0.25F, 1.0F});
 
   EXPECT_NEAR(runner.weights()[0], -0.25, 1e-6);
-  EXPECT_NEAR(runner.weights()[1], 0.25, 1e-5);  // epsilon 1e-6 beside 0.0625.
+  EXPECT_NEAR(runner.weights()[1], 0.25, 1e-5);  // epsilon is 1e-6, small against 0.0625.
 }
 
 TEST(AdamW, DecaysTheWeightBesideTheUpdate) {

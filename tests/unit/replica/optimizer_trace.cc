@@ -1,5 +1,5 @@
-/// optimizer_trace KIND: weights after 20 steps of an update operator, one a line, for
-/// optimizer_torch_test.py, which names the setting.
+/// optimizer_trace KIND: prints the weights after 20 steps of an update operator, one per line, for
+/// optimizer_torch_test.py, which gives the settings.
 
 #include <cmath>
 #include <cstdio>

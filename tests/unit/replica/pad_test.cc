@@ -1,4 +1,4 @@
-/// Padding: forward against rows that numpy.pad gives, gradients against central differences.
+/// Padding: forward against results of numpy.pad, gradients against central differences.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ struct PadCase {
   std::string mode;
   Shape begin, end;
   Shape y;
-  std::vector<float> expected;  ///< Of x = 1, 2, 3, ... in memory; padding is 9.
+  std::vector<float> expected;  ///< For x = 1, 2, 3, ... in memory; padding is 9.
 };
 
 class Pad : public ::testing::TestWithParam<PadCase> {
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {0, 0, 1},
                 {2, 2, 3},
                 {1, 2, 2, 3, 4, 4, 1, 2, 2, 3, 4, 4}},
-        // Two channels over two pixels, pixel by pixel: one pixel before, one channel behind.
+        // Two channels over two pixels, pixel by pixel: one pixel before, one channel after.
         PadCase{image({1, 2, 1, 2}),
                 "constant",
                 {0, 0, 0, 1},

@@ -1,4 +1,4 @@
-/// Each pass as text in, text out, and each verifier on what a broken pass would leave behind.
+/// Each pass as text in, text out, and each verifier on graphs that a broken pass could leave.
 
 #include "replica/compiler/passes/passes.h"
 
@@ -17,8 +17,8 @@ const Pass& pass_of(std::string_view name) {
   return *std::ranges::find(all_passes(), name, &Pass::name);
 }
 
-/// A job on its way, read from its graph's text: "train" has the regions begin, micro-batch and
-/// update, and NAME.gradient or NAME.accumulator is parameter NAME's gradient.
+/// A partly built job, read from its graph's text: "train" has the regions begin, micro-batch and
+/// update, and NAME.gradient or NAME.accumulator is the gradient of parameter NAME.
 Job job_of(std::string_view text) {
   auto graph = parse_graph(text);
   EXPECT_TRUE(graph) << graph.error().message;
@@ -50,7 +50,7 @@ Job job_of(std::string_view text) {
   return job;
 }
 
-/// A pass's result: the graph behind the tensors that there were before, or why it is refused.
+/// A pass's result: the graph's text after the tensors that existed before, or why it is refused.
 std::string after(std::string_view name, std::string_view text, const CompileOptions& options) {
   const Job before = job_of(text);
   Job job = before;
@@ -74,7 +74,7 @@ std::string after(std::string_view name, std::string_view text, const CompileOpt
   return lines + graph.substr(graph.find("function train"));
 }
 
-/// What a pass's verifier says once `damage` was done to what the pass made.
+/// The verdict of a pass's verifier after `damage` to the pass's result.
 std::string verdict_on(std::string_view name, std::string_view text, const CompileOptions& options,
                        const std::function<void(Job&)>& damage) {
   const Job before = job_of(text);
@@ -90,14 +90,14 @@ std::vector<Operation>& operations(Job& job, Place place) {
   return job.graph.at(place).operations;
 }
 
-/// Takes an operation away by its kind.
+/// Removes an operation, by kind.
 void remove(Job& job, Place place, std::string_view kind) {
   EXPECT_EQ(std::erase_if(operations(job, place),
                           [&](const Operation& operation) { return operation.kind == kind; }),
             1);
 }
 
-/// Squares of w * x, summed: forward of a training step, and where a step is set up.
+/// The sum of the squares of w * x: the forward pass of a training step, and the step's beginning.
 constexpr std::string_view kForward = R"(
     tensor w : f32[2] parameter
     tensor x : f32[2] stream
@@ -121,7 +121,7 @@ constexpr std::string_view kForward = R"(
     repeat 1
 )";
 
-/// The same with a gradient and running statistics, before anything is done with them.
+/// The same with a gradient and running statistics that nothing uses yet.
 constexpr std::string_view kBackward = R"(
     tensor w : f32[2] parameter
     tensor v : f32[2] parameter
@@ -148,7 +148,7 @@ constexpr std::string_view kBackward = R"(
     repeat 1
 )";
 
-/// The same, exchanged.
+/// The same after the exchange.
 const std::string kExchangedAndReady =
     std::string{kBackward} +
     "w.gradient, running, train.metrics, drain = all_reduce(w.gradient, running, train.metrics, "
@@ -273,6 +273,22 @@ TEST(Passes, InitialWeightsComeFromTheHostBeforeAnythingElse) {
                                             "function train\n"));
 }
 
+TEST(Passes, InitialWeightsLeaveThoseThatAreInitialisedHere) {
+  const auto in_part = options_with([](CompileOptions& o) {
+    o.initial_weights_from_host = true;
+    o.initialised_here = {"v"};
+  });
+  const Job before = job_of(kBackward);
+  Job job = before;
+  ASSERT_TRUE(pass_of("initial-weights").run(in_part, job));
+  EXPECT_TRUE(pass_of("initial-weights").verify(in_part, before, job));
+  EXPECT_THAT(to_text(job.graph), HasSubstr("running, w = stream_in() stream=\"weights\"\nv = "));
+  EXPECT_FALSE(
+      pass_of("initial-weights")
+          .verify(options_with([](CompileOptions& o) { o.initial_weights_from_host = true; }),
+                  before, job));
+}
+
 TEST(Passes, InitialWeightsMustSetUpEachOnce) {
   const auto from_host =
       options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });
@@ -318,7 +334,7 @@ TEST(Passes, UpdateMustComeBehindTheExchange) {
               HasSubstr("'w' is updated before the exchange"));
 }
 
-/// A step whose exchange may begin early.
+/// A step whose exchange can begin early.
 constexpr std::string_view kExchanged = R"(
     tensor w : f32[4] parameter
     tensor x : f32[4] stream
@@ -357,7 +373,7 @@ TEST(Passes, NobodyMayUseAGradientWhileItTravels) {
               HasSubstr("a step reduces other tensors"));
 }
 
-/// What `verify_operations` says of a graph with one operation.
+/// The verdict of `verify_operations` on a graph with one operation.
 std::string verdict_on(std::string_view tensors, std::string_view operation) {
   const auto graph = parse_graph(std::string{tensors} +
                                  "\nfunction f\nrepeat 1\nx = stream_in() "
@@ -391,7 +407,7 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
             "");
   EXPECT_THAT(verdict_on("tensor x : f32[2] stream\ntensor i : i32[2] constant",
                          "i = initialise() normal=1.0"),
-              HasSubstr("of integers only constant"));
+              HasSubstr("only constant for integers"));
 }
 
 }  // namespace

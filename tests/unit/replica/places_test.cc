@@ -1,4 +1,4 @@
-/// Gathering and scattering by places: values of the published examples of ONNX and hand-made ones,
+/// Gathering and scattering by places: values against ONNX's published examples and hand-made ones,
 /// gradients against central differences.
 
 #include <cstring>
@@ -22,8 +22,8 @@ struct PlacesCase {
   std::int64_t number;  ///< axis, or batch_dims.
   std::vector<std::int32_t> index_values;
   Shape y;
-  std::vector<float> gathered;   ///< Of x = 1, 2, 3, ...
-  std::vector<float> scattered;  ///< Of -1, -2, -3, ... into x.
+  std::vector<float> gathered;   ///< For x = 1, 2, 3, ...
+  std::vector<float> scattered;  ///< For -1, -2, -3, ... into x.
   std::vector<float> added;      ///< The same, added.
 };
 
@@ -40,7 +40,7 @@ class PlacesTest : public ::testing::TestWithParam<PlacesCase> {
     return {what + "_" + c.way, inputs, attributes, 1};
   }
 
-  /// x, indices and updates as the case has them, dy at random.
+  /// Fills x, indices and updates from the case, and dy at random.
   static void fill(Probe& probe, GraphRunner& runner) {
     probe.randomise(runner, 1.0F, 121);
     const auto& inputs = probe.operation().inputs;

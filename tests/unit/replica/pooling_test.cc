@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
                  .ceil = true,
                  .count_pad = true,
                  .y = {4, 2}},
-        // The fourth row of windows would begin behind the image.
+        // The fourth row of windows would begin after the image.
         PoolCase{.x = {1, 1, 5, 5},
                  .window = {2, 2},
                  .stride = {3, 3},
@@ -179,7 +179,7 @@ TEST(Maxpool2d, PutsTheTapsOfADilatedWindowApart) {
   probe.expect_gradients(runner, 0.01F, 1e-3);
 }
 
-// A window of two taps four apart over three pixels: its second position meets none of them.
+// A window of two taps, four apart, over three pixels: its second position covers none of them.
 TEST(Maxpool2d, OfAWindowWithoutPixelsIsMinusInfinity) {
   Attributes attributes = attributes_of({.window = {1, 2}, .stride = {1, 1}, .pad = {0, 2, 0, 1}});
   attributes.set("dilation", Shape{1, 4});

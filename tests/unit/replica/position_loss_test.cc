@@ -26,7 +26,7 @@ class PositionLoss : public ::testing::TestWithParam<std::int64_t> {
     std::memcpy(runner_.bytes(probe_.operation().inputs[1]), labels_.data(), sizeof(labels_));
   }
 
-  /// Sixth label out of range: like padding, it does not count.
+  /// The sixth label is out of range: like padding, it does not count.
   std::array<std::int32_t, 6> labels_ = {0, -1,   static_cast<std::int32_t>(GetParam()) - 1,
                                          1, -100, static_cast<std::int32_t>(GetParam())};
   Probe probe_;

@@ -14,7 +14,7 @@
 
 /// Every operator's gradient against central differences of its own forward pass.
 ///
-/// The scalar that is differentiated is L = sum(dy * y) for a random dy, added in double.
+/// The differentiated scalar is L = sum(dy * y) for a random dy, summed in double.
 namespace poprun::testing {
 
 /// One operator on f32 inputs (and, for a loss, labels), differentiated by its gradient face.
@@ -60,14 +60,14 @@ class Probe final : public Differentiator {
     for (const std::size_t input : of_input) {
       std::string name = "g" + std::to_string(input);
       while (graph_.has(name)) {
-        name += "'";  // A gradient made in several operations.
+        name += "'";  // A gradient computed by several operations.
       }
       names.push_back(name);
     }
     return builder_.add(std::move(kind), std::move(inputs), std::move(attributes), names);
   }
 
-  /// As expect_differences, for every input.
+  /// Calls expect_differences for every input.
   void expect_gradients(GraphRunner& runner, float h, double tolerance) {
     run(runner);
     for (std::size_t input = 0; input < gradients_.size(); ++input) {
@@ -81,7 +81,7 @@ class Probe final : public Differentiator {
     }
   }
 
-  /// Forward and backward.
+  /// Runs forward and backward.
   void run(GraphRunner& runner) { runner.run(builder_.operations()); }
 
   void randomise(GraphRunner& runner, float spread, std::uint32_t seed) {
@@ -106,12 +106,12 @@ class Probe final : public Differentiator {
   [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] TensorId dy() const { return dy_.at(0); }
 
-  /// Gradient of L by output k; nothing for statistics, which have none.
+  /// The gradient of L with respect to output k; nothing for statistics.
   [[nodiscard]] std::optional<TensorId> dy(std::size_t k) const {
     return k < dy_.size() ? std::optional(dy_[k]) : std::nullopt;
   }
 
-  /// What the gradient face set for an input, if anything.
+  /// The gradient that the gradient face set for an input, if any.
   [[nodiscard]] std::optional<TensorId> gradient(std::size_t input) const {
     return gradients_[input];
   }
@@ -141,8 +141,7 @@ inline TensorType image(Shape shape) {
   return f32(std::move(shape), Layout::kChannelsLast);
 }
 
-/// Distinct values `gap` apart, none at zero, in random order: no kink within reach of the
-/// differences.
+/// Distinct values `gap` apart, none at zero, in random order, so that differences meet no kink.
 inline void distinct(std::span<float> values, float gap, std::uint32_t seed) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = gap * (static_cast<float>(i) - static_cast<float>(values.size()) / 2 + 0.25F);

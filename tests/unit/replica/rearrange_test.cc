@@ -42,8 +42,8 @@ float element(const TensorType& type, std::span<const float> values, std::int64_
 /// The parameter is the layout.
 class Blocks : public ::testing::TestWithParam<Layout> {
  protected:
-  /// Compares the blocks of a deep image x with those of a wide one y; `channel` is the place in x
-  /// of channel c and pixel (i, j) of a block.
+  /// Compares the blocks of a deep image x with those of a wide one y; `channel` maps channel c and
+  /// pixel (i, j) of a block to a channel of x.
   template <typename Channel>
   static void expect_blocks(const TensorType& deep, std::span<const float> x,
                             const TensorType& wide, std::span<const float> y, Channel channel) {
@@ -98,7 +98,7 @@ TEST_P(Blocks, SpaceGoesToDepth) {
 INSTANTIATE_TEST_SUITE_P(Layouts, Blocks,
                          ::testing::Values(Layout::kRowMajor, Layout::kChannelsLast));
 
-/// Every element's value is its logical place: 1000 n + 100 c + 10 h + w.
+/// Sets every element to its logical place: 1000 n + 100 c + 10 h + w.
 void number(const TensorType& type, std::span<float> values) {
   const Shape& d = type.shape;
   for (std::int64_t k = 0; k < type.elements(); ++k) {
@@ -154,7 +154,7 @@ TEST(ImagePieces, LieSideBySideInTheChannels) {
   concat.expect_gradients(runner, 0.5F, 1e-4);
 }
 
-// The first of two pieces reaches y: the other's gradient is zeros in an image's layout.
+// The first of two pieces reaches y; the other's gradient is zero, in an image's layout.
 TEST(ImagePieces, WithoutUseHaveZeroGradients) {
   Composition split({image({1, 3, 1, 2})}, [](Builder& builder, const std::vector<TensorId>& x) {
     return builder.add("split", {x[0]}, {{"axis", std::int64_t{1}}, {"sizes", Shape{2, 1}}},
@@ -200,7 +200,7 @@ TEST(Rearrange, RefusesWhatDoesNotDivideByName) {
 
 struct CumSumCase {
   std::int64_t axis, exclusive, reverse;
-  std::vector<float> expected;  ///< Of [[0, 1, 2], [3, 4, 5]].
+  std::vector<float> expected;  ///< For [[0, 1, 2], [3, 4, 5]].
 };
 
 TEST(CumSum, RunsEitherWayAlongAnyAxis) {
@@ -222,7 +222,7 @@ TEST(CumSum, RunsEitherWayAlongAnyAxis) {
 
 struct TriluCase {
   std::int64_t upper, k;
-  std::vector<float> expected;  ///< Of two matrices [[1, 1, 1], [1, 1, 1]].
+  std::vector<float> expected;  ///< For two matrices [[1, 1, 1], [1, 1, 1]].
 };
 
 TEST(Trilu, KeepsOneSideOfADiagonal) {
@@ -244,7 +244,7 @@ TEST(Trilu, KeepsOneSideOfADiagonal) {
   }
 }
 
-/// One operation on values of one type, its result as values of another.
+/// The result of one operation on values of one type, as values of another.
 template <typename To, typename From>
 std::vector<To> run(const std::string& kind, DataType data, const Attributes& attributes,
                     const std::vector<From>& x) {

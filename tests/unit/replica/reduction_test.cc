@@ -30,7 +30,7 @@ struct Case {
   Shape axes;
 };
 
-/// Position in memory of the element at logical `index`.
+/// The memory position of the element at logical `index`.
 std::size_t position(const TensorType& type, const Shape& index) {
   Shape order(type.shape.size());
   for (std::size_t d = 0; d < order.size(); ++d) {
@@ -64,7 +64,8 @@ void for_each_index(const Shape& shape, Visit visit) {
   }
 }
 
-/// The elements of x that meet in each element of the result, by the result's position in memory.
+/// The elements of x that contribute to each element of the result, by the result's memory
+/// position.
 std::vector<std::vector<double>> groups(const Case& c, std::span<const float> x) {
   TensorType y = c.x;
   for (const std::int64_t axis : c.axes) {
@@ -120,7 +121,7 @@ constexpr std::array kAll = {Reduction::kSum,      Reduction::kMean,      Reduct
                              Reduction::kL2,       Reduction::kSumSquare, Reduction::kLogSum,
                              Reduction::kLogSumExp};
 
-/// The parameter is what is reduced.
+/// The parameter is the case.
 class Reduce : public ::testing::TestWithParam<Case> {
  protected:
   static Composition composition(Reduction how, bool keep_dims) {
@@ -130,7 +131,7 @@ class Reduce : public ::testing::TestWithParam<Case> {
             }};
   }
 
-  /// Positive, so that logarithms are real; distinct, so that extremes are one element's.
+  /// Positive, so that logarithms are real; distinct, so that extremes are unique.
   static void fill(Composition& reduction, GraphRunner& runner) {
     reduction.randomise(runner, 1.0F, 61);
     const auto x = runner.floats(reduction.input(0));
@@ -178,7 +179,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Reduce,
                                            Case{image({2, 3, 1, 2}), {1}}));
 
 TEST(Reductions, SumsKeepTheirDigitsOverMillionsOfTerms) {
-  // Over rows, along rows, and both; equal terms are where float32 sums lose most.
+  // Over rows, along rows, and both; float32 sums lose most with equal terms.
   constexpr std::int64_t kMany = 3'000'000;
   for (const auto& [shape, axes] : {std::pair{Shape{kMany, 2}, Shape{0}},
                                     {Shape{2, kMany}, Shape{1}},
@@ -246,8 +247,8 @@ TEST(ReduceDimensions, BehindTheRankAreRefusedByName) {
             "mean: a reduction needs axes from 0 to 1; it got 0,2 of f32[3,7]");
 }
 
-// The first step fails and gives an arbitrary tensor, here of a lower rank: the steps behind it
-// must not look at it.
+// The first step fails and returns an arbitrary tensor, here of a lower rank, which later steps
+// must not look at.
 TEST(ReduceDimensions, OfIntegersAreRefusedByName) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}};
@@ -261,7 +262,7 @@ TEST(ReduceDimensions, OfIntegersAreRefusedByName) {
   EXPECT_EQ(builder.status().error().message.substr(0, 27), "norm.square: mul needs two ");
 }
 
-/// One reduction of four rows of three; the gradient of each row is 1.
+/// One reduction of four rows of three elements; each row's output gradient is 1.
 std::vector<float> gradient_of(const std::string& kind, const std::vector<float>& values) {
   Probe probe(kind, {f32({4, 3})}, {{"axes", Shape{1}}}, 1);
   GraphRunner runner(probe.graph());
@@ -327,7 +328,7 @@ TEST(ArgMax, FindsNaN) {
 
 struct ExpandCase {
   TensorType x, y;
-  std::vector<float> expected;  ///< Of x = 0, 1, 2, ... in memory.
+  std::vector<float> expected;  ///< For x = 0, 1, 2, ... in memory.
 };
 
 TEST(Expand, RepeatsAndSumToIsItsGradient) {

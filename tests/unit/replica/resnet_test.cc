@@ -1,5 +1,5 @@
-/// The ResNet family: parameters as torchvision has them, and a block's step against the definition
-/// in double.
+/// The ResNet family: torchvision's parameters, and a block's step against the definition in
+/// double.
 
 #include "replica/models/layers/resnet.h"
 
@@ -23,7 +23,7 @@ namespace {
 
 using testing::GraphRunner;
 
-/// The graph of a model's job on images of that sample shape.
+/// The graph of a model's job on images of the given shape.
 Graph job_of(const std::string& name, const Shape& image, std::int64_t classes) {
   Shape images = image;
   images.insert(images.begin(), 2);
@@ -77,7 +77,7 @@ TEST(ResNet, HasTorchvisionsNamesAndShapes) {
   EXPECT_EQ(shape("fc.weight"), "f32[1000,2048]");
   EXPECT_EQ(shape("fc.bias"), "f32[1000]");
   EXPECT_EQ(shape("layer4.0.conv2"), "f32[2,1024,7,7]{nhwc}") << "the stride is in the 3x3";
-  // 161 parameter tensors and 53 pairs of running statistics, as in its state dict.
+  // 161 parameter tensors and 53 pairs of running statistics, as in torchvision's state dict.
   EXPECT_EQ(std::ranges::count(graph.tensors(), Role::kParameter, &Tensor::role), 161);
   EXPECT_EQ(std::ranges::count(graph.tensors(), Role::kBuffer, &Tensor::role), 106);
   EXPECT_EQ(elements(job_of("resnet50", {3, 224, 224}, 1000), Role::kBuffer), 53'120);
@@ -104,7 +104,7 @@ struct Images {
   }
 };
 
-/// The forward pass of the network below from its definition alone: double, plain loops.
+/// The forward pass of the network below, by definition alone: double, plain loops.
 class NaiveNet {
  public:
   std::map<std::string, std::vector<double>> weights;
@@ -192,7 +192,7 @@ class NaiveNet {
   }
 };
 
-/// Stands for the groups where blocks are basic ones.
+/// Stands for the number of groups if blocks are basic ones.
 constexpr int kBasic = 0;
 
 /// Two blocks, the first with stride and shortcut; the parameter is the groups of their 3x3.
@@ -232,7 +232,7 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
     operations_ = builder.operations();
   }
 
-  /// Random values in the runner, and the same in the naive network.
+  /// Puts the same random values into the runner and the naive network.
   void fill(GraphRunner& runner) {
     std::mt19937 random(11);
     std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
@@ -251,7 +251,7 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
     weighing_ = planes(runner.floats(dy_), 16, 9);
   }
 
-  /// Channels-last values in row-major order.
+  /// Channels-last values, reordered to row-major.
   static std::vector<double> planes(std::span<const float> values, std::size_t C, std::size_t HW) {
     std::vector<double> result(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -263,7 +263,7 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
 
   double loss() { return naive_.run(images_, weighing_, GetParam()); }
 
-  /// (L(w + h) - L(w - h)) / 2h, for a step that meets no kink of relu.
+  /// (L(w + h) - L(w - h)) / 2h, with a step that crosses no kink of relu.
   double difference(double& w) {
     constexpr double kStep = 1e-7;
     const double kept = w;

@@ -28,7 +28,7 @@ struct LrnCase {
   double alpha, beta, bias;
 };
 
-/// The parameter is what is normalised over.
+/// The parameter is the case.
 class Lrn : public ::testing::TestWithParam<LrnCase> {
  protected:
   Lrn()
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(LrnCase{7, 5, 0.9, 0.75, 1.0}, LrnCase{6, 3, 0.5, 0.5, 2.0},
                       LrnCase{6, 4, 2.0, 0.75, 1.0}, LrnCase{5, 2, 2.0, 1.3, 0.7},
                       LrnCase{3, 1, 1.0, 0.75, 1.0},
-                      // Wider than there are channels.
+                      // Wider than the number of channels.
                       LrnCase{3, 9, 1.0, 0.75, 1.0}, LrnCase{40, 5, 1e-4, 0.75, 1.0}));
 
 struct GroupCase {
@@ -82,7 +82,7 @@ struct GroupCase {
   std::int64_t groups;
 };
 
-/// The parameter is what is normalised.
+/// The parameter is the case.
 class GroupNorm : public ::testing::TestWithParam<GroupCase> {
  protected:
   GroupNorm()
@@ -95,7 +95,7 @@ class GroupNorm : public ::testing::TestWithParam<GroupCase> {
     norm_.randomise(runner_, 1.0F, 92);
   }
 
-  /// Image and channel of the element at position k of x in memory.
+  /// Image and channel of the element at memory position k of x.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> place(std::int64_t k) const {
     const TensorType& x = GetParam().x;
     const std::int64_t pixels = x.elements() / x.shape[0] / C_;

@@ -21,7 +21,7 @@ using testing::f32;
 using testing::GraphRunner;
 using testing::OnnxBuilder;
 
-/// What one dimension of a convolution or a pooling does.
+/// The geometry of one dimension of a convolution or pooling.
 struct Window {
   std::int64_t stride = 1;
   std::int64_t pad_begin = 0;
@@ -158,7 +158,7 @@ struct PoolCase {
   Shape x;
   std::int64_t size;
   Window window = {};
-  std::int64_t L = 0;  ///< Of y, by PyTorch's rule.
+  std::int64_t L = 0;  ///< Length of y, by PyTorch's rule.
 };
 
 /// Maximum and mean of window i of row `row`.

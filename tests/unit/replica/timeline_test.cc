@@ -1,4 +1,4 @@
-/// Programs as steps with cycles, and when they run.
+/// When steps with given cycles run.
 
 #include "replica/timeline/timeline.h"
 
@@ -18,7 +18,7 @@ proto::Step& add_step(google::protobuf::RepeatedPtrField<proto::Step>& steps, st
   return step;
 }
 
-/// `step lane [begin, end)` a stretch.
+/// One line `step lane [begin, end)` per stretch.
 std::string timeline_of(const proto::Function& function) {
   std::string text;
   walk(function, [&](const Stretch& stretch) {

@@ -78,7 +78,7 @@ inline proto::RunConfig config(std::uint32_t replicas, std::uint32_t micro_batch
   return config;
 }
 
-/// Sample `index` of the made-up set: noise around a bright row that stands for the label.
+/// Sample `index` of the made-up set: noise around a bright row whose position is the label.
 inline std::pair<std::string, std::int32_t> sample(std::uint64_t index) {
   std::mt19937 random(static_cast<std::uint32_t>(index));
   const auto label = static_cast<std::int32_t>(random() % 10);
@@ -175,7 +175,7 @@ class Record final : public Reporter {
   std::map<std::uint64_t, std::map<std::string, Dumped>> dumps;
   std::vector<StepReport> steps;
   std::vector<EvaluationReport> evaluations;
-  std::map<std::string, std::vector<float>> tensors;  ///< Widened where they are float16.
+  std::map<std::string, std::vector<float>> tensors;  ///< float16 tensors are widened.
   std::map<std::string, std::string> types;
 };
 
@@ -229,7 +229,7 @@ inline Outcome run_program(const proto::RunConfig& config, Program program,
   return outcome;
 }
 
-/// Runs a job; with `forward` in the place of the configuration's model where it is given.
+/// Runs a job, with `forward` instead of the configuration's model if given.
 inline Outcome run(const proto::RunConfig& config, const HostWeights& initial = {},
                    std::uint64_t drain_at = ~std::uint64_t{0}, const Forward& forward = nullptr) {
   auto options = compile_options(config, dataset());

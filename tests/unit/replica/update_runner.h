@@ -8,10 +8,10 @@
 
 namespace poprun::testing {
 
-/// One weight tensor under one update operator, step after step.
+/// Applies one update operator to one weight tensor, step after step.
 class UpdateRunner {
  public:
-  /// `states` tensors beside the weight, zero at first. `scalars` after rate: those of each step.
+  /// `states` state tensors, zero at first. `scalars`: number of scalars after the rate.
   UpdateRunner(const std::string& kind, const Attributes& attributes, std::vector<float> weights,
                std::size_t states, std::size_t scalars)
       : count_(static_cast<std::int64_t>(weights.size())),
@@ -29,7 +29,7 @@ class UpdateRunner {
     std::ranges::copy(weights, runner_.floats(TensorId{0}).begin());
   }
 
-  /// One update. `scalars`: rate and what follows it.
+  /// One update. `scalars`: the rate and the scalars after it.
   void step(const std::vector<float>& gradient, const std::vector<float>& scalars) {
     std::ranges::copy(gradient, runner_.floats(TensorId{1}).begin());
     const std::size_t first = graph_.tensors().size() - scalars.size();
@@ -41,7 +41,7 @@ class UpdateRunner {
 
   [[nodiscard]] std::span<const float> weights() { return runner_.floats(TensorId{0}); }
 
-  /// What the shape face says of this use.
+  /// The shape face's verdict on this use.
   [[nodiscard]] Result<std::vector<TensorType>> shape() const {
     Signature signature{{}, {}, operation_.attributes};
     for (const Tensor& tensor : graph_.tensors()) {

@@ -184,10 +184,10 @@ Status convert(Node& node, Element to) {
   const bool narrow =
       to == Proto::INT8 || to == Proto::UINT8 || to == Proto::INT16 || to == Proto::UINT16;
   if (!known(from) || !known(to) || (to != from && narrow && is_integer(from))) {
-    return node.unsupported(
-        fmt::format("to = {} for {}; there are float, float16, double, bool, int32, int64, uint32, "
-                    "uint64, and narrower integers for reals and bools",
-                    element_name(to), element_name(from)));
+    return node.unsupported(fmt::format(
+        "to = {} for {}; available: float, float16, double, bool, int32, int64, uint32, "
+        "uint64, and narrower integers for reals and bools",
+        element_name(to), element_name(from)));
   }
   if (node.folds()) {
     node.set(0, cast(*node.value(0).constant, to));

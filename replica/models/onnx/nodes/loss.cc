@@ -54,12 +54,18 @@ Constant counting(std::int64_t C, std::int64_t ignored) {
   return Constant::of_reals(std::move(table), {size});
 }
 
+/// An element for each label; 0 for a label that is no class and does not count.
+Result<TensorId> gathered_by_label(Node& node, TensorId table, TensorId labels) {
+  return node.add("gather", {table, labels},
+                  {{"axis", std::int64_t{0}}, {"outside", std::string{"zeros"}}});
+}
+
 /// The weight of every position [P], or nothing where all are 1.
 Result<std::optional<TensorId>> weights_of(Node& node, TensorId labels, std::int64_t C) {
   std::optional<TensorId> weights;
   if (node.has(2)) {
     POPRUN_ASSIGN(const TensorId by_class, node.row_major(2));
-    POPRUN_ASSIGN(weights, node.add("gather", {by_class, labels}, {{"axis", std::int64_t{0}}}));
+    POPRUN_ASSIGN(weights, gathered_by_label(node, by_class, labels));
   }
   if (!node.has_attribute("ignore_index")) {
     return weights;
@@ -69,8 +75,7 @@ Result<std::optional<TensorId>> weights_of(Node& node, TensorId labels, std::int
     return node.unsupported(fmt::format("ignore_index = {} with {} classes", ignored, C));
   }
   POPRUN_ASSIGN(const TensorId table, node.device_constant(counting(C, ignored), "counting"));
-  POPRUN_ASSIGN(const TensorId counts,
-                node.add("gather", {table, labels}, {{"axis", std::int64_t{0}}}));
+  POPRUN_ASSIGN(const TensorId counts, gathered_by_label(node, table, labels));
   if (!weights) {
     return std::optional(counts);
   }
@@ -89,9 +94,10 @@ Status set_loss(Node& node, TensorId rows) {
   POPRUN_ASSIGN(TensorId labels, node.row_major(1));
   POPRUN_ASSIGN(labels, node.reshape(labels, {P}));
   POPRUN_ASSIGN(const TensorId columns, node.reshape(labels, {P, 1}));
-  POPRUN_ASSIGN(TensorId loss,
-                node.add("gather", {rows, columns},
-                         {{"axis", std::int64_t{1}}, {"batch_dims", std::int64_t{1}}}));
+  POPRUN_ASSIGN(TensorId loss, node.add("gather", {rows, columns},
+                                        {{"axis", std::int64_t{1}},
+                                         {"batch_dims", std::int64_t{1}},
+                                         {"outside", std::string{"zeros"}}}));
   POPRUN_ASSIGN(loss, node.reshape(loss, {P}));
   POPRUN_ASSIGN(loss, node.add("neg", {loss}));
   POPRUN_ASSIGN(const auto weights, weights_of(node, labels, C));
@@ -110,7 +116,7 @@ Status set_loss(Node& node, TensorId rows) {
   } else if (reduction == "mean") {
     POPRUN_ASSIGN(loss, reduced(node, Reduction::kMean, loss));
   } else {
-    return node.wrong(fmt::format("reduction = {}; there are none, sum, mean", reduction));
+    return node.wrong(fmt::format("reduction = {}; available: none, sum, mean", reduction));
   }
   node.set(0, loss);
   return {};

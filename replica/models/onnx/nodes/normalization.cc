@@ -65,7 +65,7 @@ Result<TensorId> batch_norm_training(Node& node, const std::vector<TensorId>& in
 
 Status batch_normalization(Node& node) {
   if (node.integer("spatial", 1) == 0) {
-    return node.unsupported("spatial = 0; there is 1, statistics of channels");
+    return node.unsupported("spatial = 0; only 1, statistics of each channel, is supported");
   }
   std::vector<TensorId> inputs;
   POPRUN_ASSIGN(const TensorId x, channels_of(node));
@@ -75,12 +75,15 @@ Status batch_normalization(Node& node) {
   POPRUN_ASSIGN(const TensorId variance, node.buffer(4));
   inputs = {x, w, b, mean, variance};
   const double eps = node.real("epsilon", 1e-5);
-  const bool training = node.scope().training || node.integer("training_mode", 0) != 0;
+  const bool training =
+      node.scope().training || (node.scope().as_written && node.integer("training_mode", 0) != 0);
   TensorId y{};
   if (training) {
     POPRUN_ASSIGN(y, batch_norm_training(node, inputs, eps));
   } else {
     POPRUN_ASSIGN(y, node.add("batch_norm_inference", inputs, {{"eps", eps}}));
+    node.pass(1, 3);  // Running statistics stay what they are.
+    node.pass(2, 4);
   }
   if (node.type(y).shape != node.shape(0)) {
     POPRUN_ASSIGN(y, node.reshape(y, node.shape(0)));
@@ -175,22 +178,34 @@ Result<double> dropout_ratio(Node& node) {
   return static_cast<double>(ratio);
 }
 
-/// In training it drops, whatever the file's training_mode, which is that of its own inference.
-/// Outside of training nothing is dropped; then the mask is all ones.
+/// What dropping makes of ones is 0 where it drops: the same key finds the same elements again.
+Status set_mask(Node& node, Layout layout, const Attributes& attributes) {
+  POPRUN_ASSIGN(TensorId ones, node.fill(node.shape(0), 1));
+  POPRUN_ASSIGN(ones, node.reshape(ones, node.shape(0), layout));
+  POPRUN_ASSIGN(const TensorId kept, node.add("dropout", {ones}, attributes));
+  POPRUN_ASSIGN(const TensorId zero, node.fill({}, 0));
+  POPRUN_ASSIGN(const TensorId dropped, node.add("equal", {kept, zero}));
+  POPRUN_ASSIGN(const TensorId one, node.fill({}, 1));
+  POPRUN_ASSIGN(const TensorId mask, node.add("sub", {one, dropped}));
+  node.set(1, mask, Proto::BOOL);
+  return {};
+}
+
+/// Drops in training and not outside of it, whatever the file's training_mode, which is the mode
+/// that the model was exported in. Where nothing is dropped, the mask is all ones.
 Status dropout(Node& node) {
   POPRUN_ASSIGN(const double ratio, dropout_ratio(node));
   if (node.scope().training && ratio > 0) {
-    if (node.wants_output(1)) {
-      return node.unsupported(fmt::format(
-          "mask '{}' of a Dropout that drops, which the model reads", node.proto().output(1)));
-    }
     POPRUN_ASSIGN(const TensorId x, node.tensor(0));
-    POPRUN_ASSIGN(const TensorId y,
-                  node.add("dropout", {x}, {{"rate", ratio}, {"key", node.proto().output(0)}}));
+    const Attributes attributes{{"rate", ratio}, {"key", node.proto().output(0)}};
+    POPRUN_ASSIGN(const TensorId y, node.add("dropout", {x}, attributes));
+    if (node.wants_output(1)) {
+      POPRUN_TRY(set_mask(node, node.type(x).layout, attributes));
+    }
     node.set(0, y);
     return {};
   }
-  if (node.has(2)) {
+  if (node.scope().as_written && node.has(2)) {
     POPRUN_ASSIGN(const float training, node.real_of(2));
     if (training != 0 && ratio != 0) {
       return node.unsupported("dropping outside of training");

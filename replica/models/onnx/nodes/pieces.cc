@@ -194,13 +194,10 @@ Status slice(Node& node) {
   return {};
 }
 
-/// One row of x by a number that is known: a slice, of any type of elements.
+/// One row of x by a number that is known and inside: a slice, of any type of elements.
 Status gather_one(Node& node, const Constant& index, std::size_t axis) {
   const Shape x = node.shape(0);
   const std::int64_t at = index.integer_at(0) + (index.integer_at(0) < 0 ? x[axis] : 0);
-  if (at < 0 || at >= x[axis]) {
-    return node.wrong(fmt::format("index {} into {} rows", index.integer_at(0), x[axis]));
-  }
   POPRUN_ASSIGN(TensorId y, node.row_major(0));
   POPRUN_ASSIGN(y, node.add("slice", {y},
                             {{"axis", static_cast<std::int64_t>(axis)},
@@ -220,10 +217,10 @@ Status gather(Node& node) {
   if (is_real(node.element(1))) {
     return node.wrong("indices of integers needed");
   }
+  POPRUN_TRY(node.check_indices(1, {node.shape(0)[axis]}));
   const Value& indices = node.value(1);
   if (node.folds()) {
-    POPRUN_ASSIGN(Constant y, gathered(*node.value(0).constant, *indices.constant, axis));
-    node.set(0, std::move(y));
+    node.set(0, gathered(*node.value(0).constant, *indices.constant, axis));
     return {};
   }
   if (indices.constant != nullptr && !indices.sample && indices.constant->elements() == 1) {
@@ -260,7 +257,7 @@ Status pad(Node& node) {
   if (mode == "constant") {
     attributes.set("value", value);
   } else if (mode != "reflect" && mode != "edge") {
-    return node.unsupported(fmt::format("mode = {}; there are constant, reflect, edge", mode));
+    return node.unsupported(fmt::format("mode = {}; available: constant, reflect, edge", mode));
   }
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   POPRUN_ASSIGN(const TensorId y, node.add_as_reals("pad", {x}, std::move(attributes)));

@@ -25,8 +25,8 @@ void cut_padding(const Shape& x, Window& w) {
 Result<Window> pooling_window(Node& node) {
   const Shape& x = node.shape(0);
   if (x.size() < 3 || x.size() > 5) {
-    return node.unsupported(
-        fmt::format("an input of rank {}; there are [N,C,L], [N,C,H,W] and [N,C,D,H,W]", x.size()));
+    return node.unsupported(fmt::format(
+        "an input of rank {}; available: [N,C,L], [N,C,H,W] and [N,C,D,H,W]", x.size()));
   }
   if (!node.has_attribute("kernel_shape")) {
     return node.wrong("no kernel_shape");

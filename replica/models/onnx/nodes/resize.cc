@@ -93,7 +93,7 @@ Status resize(Node& node) {
   const std::string coordinates = node.text("coordinate_transformation_mode", "half_pixel");
   if (coordinates == "tf_crop_and_resize") {
     return node.unsupported(fmt::format(
-        "coordinate_transformation_mode = {}; there are half_pixel, pytorch_half_pixel, "
+        "coordinate_transformation_mode = {}; available: half_pixel, pytorch_half_pixel, "
         "tf_half_pixel_for_nn, asymmetric, align_corners",
         coordinates));
   }

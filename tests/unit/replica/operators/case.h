@@ -9,12 +9,12 @@
 #include "replica/graph/types.h"
 #include "replica/ops/operator.h"
 
-/// What tests of an operator consist of: uses of it, and a definition of it in double precision
-/// that shares no code with the product. half_test.cc compares the operator in half precision with
-/// the definition, gradient_test.cc its gradient with differences of the definition.
+/// The material for tests of an operator: uses of it, and a definition in double precision that
+/// shares no code with the product. half_test.cc compares the operator in half precision with the
+/// definition, gradient_test.cc its gradient with differences of the definition.
 namespace poprun::testing {
 
-/// A tensor in double precision, row-major however it lies where the operator reads it.
+/// A tensor in double precision, row-major whatever the operator's layout.
 struct Array {
   Shape shape;
   std::vector<double> values;
@@ -24,7 +24,7 @@ struct Array {
   double& operator()(const Shape& index) { return values[offset(index)]; }
   double operator()(const Shape& index) const { return values[offset(index)]; }
 
-  /// The element that `index` of a larger shape meets by NumPy's broadcasting.
+  /// The element that `index` of a larger shape corresponds to by NumPy's broadcasting.
   [[nodiscard]] double broadcast(const Shape& index) const;
 
  private:
@@ -39,20 +39,21 @@ using Definition = std::function<Arrays(const Arrays&, const Attributes&)>;
 /// Calls visit(index) for every element, row-major.
 void for_each_index(const Shape& shape, const std::function<void(const Shape&)>& visit);
 
-/// Gradient of sum(dy * output 0) by input `by`: central differences of the definition.
+/// The gradient of sum(dy * output 0) with respect to input `by`, by central differences of the
+/// definition.
 Array slope(const Definition& definition, const Arrays& inputs, const Attributes& attributes,
             std::size_t by, const Array& dy);
 
-/// KIND_gradient(inputs..., dy) of a KIND(inputs...), by its first `count` inputs.
+/// KIND_gradient(inputs..., dy) of KIND(inputs...), with respect to its first `count` inputs.
 Definition gradient_of(Definition definition, std::size_t count = 1);
 
-/// One input of a case: drawn at random from [low, high], no two elements alike, or given. What is
-/// float32 in half precision, statistics and scalars, has no gradient.
+/// One input of a case: drawn at random from [low, high] with distinct elements, or given. Inputs
+/// that are float32 in half precision (statistics and scalars) have no gradient.
 struct Input {
   TensorType type;
   double low = -1;
   double high = 1;
-  std::vector<double> values = {};  ///< Given ones; empty: drawn.
+  std::vector<double> values = {};  ///< Given values; empty: drawn.
 };
 
 Input half(Shape shape, double low = -1, double high = 1);
@@ -63,15 +64,15 @@ Input indices(Shape shape, std::vector<double> values);           ///< int32.
 Input given(Input input, std::vector<double> values);
 
 /// How far float32 arithmetic may be from the definition before the result is rounded to half:
-/// `relative` of the result (the library's functions are exact to some 1e-6), and `terms` roundings
-/// of the largest result, where numbers are added up that cancel.
+/// `relative` to the result (the library's functions are exact to some 1e-6), plus `terms`
+/// roundings of the largest result, for sums in which numbers cancel.
 struct Error {
   double relative = 0x1p-19;
   double terms = 1;
 };
 constexpr Error kExact{0, 0};
 
-/// A power of two by which drawn float16 inputs are multiplied: results are then as usual, partly
+/// Powers of two by which drawn float16 inputs are multiplied, so that results are normal, partly
 /// subnormal, or partly infinite.
 using Scales = std::vector<double>;
 inline const Scales kUsual = {1};
@@ -85,19 +86,19 @@ struct Case {
   Error error = {};
   Scales scales = kUsual;
   std::vector<std::size_t> in_place = {};  ///< By output: the input that it updates.
-  bool differentiable = true;              ///< False: at these inputs there is no one gradient.
+  bool differentiable = true;              ///< False: the gradient is not unique at these inputs.
 };
 
 /// When and where cases run.
 inline constexpr Moment kMoment{.seed = 1, .step = 2, .micro_batch = 3, .replica = 4};
 
-/// Every case of cases/: a file there, NAME.cc, defines `std::vector<Case> NAME_cases()`.
+/// All cases of cases/: each file NAME.cc there defines `std::vector<Case> NAME_cases()`.
 const std::vector<Case>& all_cases();
 
-/// The case's inputs as drawn or given, those in float16 times `scale`.
+/// The case's inputs as drawn or given; drawn float16 inputs times `scale`.
 Arrays inputs_of(const Case& c, double scale);
 
-/// Writes an array to where a tensor of this type lies, and reads it back: what is stored of it.
+/// `put` writes an array as a tensor of this type; `get` reads back what was stored.
 void put(std::byte* to, const TensorType& type, const Array& array);
 Array get(const std::byte* from, const TensorType& type);
 

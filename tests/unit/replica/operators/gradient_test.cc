@@ -1,8 +1,8 @@
 /// Every operator's gradient against its definition in double, in all its cases.
 ///
-/// Compared is one number for each input x: how fast L = sum(dy * y) grows along a random direction
-/// v, once from the gradient that the operator's gradient face derives, sum(dx * v), and once from
-/// the definition, (L(x + h v) - L(x - h v)) / 2h.
+/// Compares one number per input x: how fast L = sum(dy * y) grows along a random direction v, once
+/// by the operator's gradient face, sum(dx * v), and once by the definition, (L(x + h v) - L(x - h
+/// v)) / 2h.
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,7 @@ double sum_of_products(const Array& a, const Array& b) {
   return sum;
 }
 
-/// A use of an operator in float32, on operands as they are stored.
+/// A use of an operator in float32, on operands as stored.
 class Use {
  public:
   explicit Use(const Case& c)
@@ -42,14 +42,14 @@ class Use {
     probe_.run(runner_);
   }
 
-  /// The gradient by input i as the operator derives it: zeros where it derives none.
+  /// The operator's gradient with respect to input i; zeros if it has none.
   [[nodiscard]] Array gradient(std::size_t i) {
     const std::optional<TensorId> gradient = probe_.gradient(i);
     return gradient ? stored(*gradient) : Array(inputs_[i].shape);
   }
 
-  /// Growth of L along `direction` of input i, by differences of the definition. Not finite where
-  /// the definition is not.
+  /// Growth of L along `direction` of input i, by differences of the definition. Not finite if the
+  /// definition is not.
   [[nodiscard]] double growth(std::size_t i, const Array& direction) {
     double largest = 0;
     for (const double x : inputs_[i].values) {

@@ -1,9 +1,9 @@
 /// Every operator in half precision, against its definition in double.
 ///
-/// What is asked of a result: it is a float32 computation of the definition on the stored inputs,
-/// rounded to float16 once. So it lies between the roundings of (exact - error) and (exact +
-/// error), where the error is that of float32 arithmetic (Case::error). This is tighter than any
-/// number of half steps, and says what saturates to infinity and what is subnormal.
+/// Requirement: a result is a float32 computation of the definition on the stored inputs, rounded
+/// to float16 once. So it lies between the roundings of (exact - error) and (exact + error), where
+/// error is that of float32 arithmetic (Case::error). This is tighter than any number of half
+/// steps, and determines what saturates to infinity and what is subnormal.
 
 #include "replica/base/half.h"
 
@@ -29,7 +29,7 @@ const std::map<std::string, std::string> kNeverHalf = {
     {"batch_norm_update", "running and batch statistics are float32 in any precision"},
 };
 
-/// An operand: 64-byte aligned, between bytes that nobody may touch.
+/// A 64-byte aligned operand between bytes that nobody may touch.
 class Buffer {
  public:
   explicit Buffer(Bytes size) : size_(static_cast<std::size_t>(size.count())) {
@@ -61,7 +61,7 @@ class Buffer {
 
 enum class Rounding { kNearest, kDown, kUp };
 
-/// A number of float16, from the format's definition.
+/// Rounds to float16, by the format's definition.
 double to_half_step(double value, Rounding rounding) {
   if (value == 0 || !std::isfinite(value)) {
     return value;
@@ -75,7 +75,7 @@ double to_half_step(double value, Rounding rounding) {
   return std::abs(rounded) > 65504 ? std::copysign(kInfinity, value) : rounded;
 }
 
-/// Where a stored result may lie.
+/// The range of allowed stored results.
 struct Interval {
   double low;
   double high;
@@ -100,7 +100,7 @@ struct Interval {
   }
 };
 
-/// What an output may be, element by element.
+/// The allowed values of an output, element by element.
 std::vector<Interval> intervals(const Array& exact, const Error& error, DataType type,
                                 bool at_random) {
   double largest = 0;
@@ -115,7 +115,7 @@ std::vector<Interval> intervals(const Array& exact, const Error& error, DataType
   return all;
 }
 
-/// The product of prepare_kernel and how it is used once.
+/// One use of a kernel made by prepare_kernel.
 class Use {
  public:
   Use(const Case& c, const Attributes& more, const Arrays& inputs) : case_(c) {
@@ -167,7 +167,7 @@ class Use {
     return output_buffer(k).copy();
   }
 
-  /// The inputs as they are stored.
+  /// The inputs as stored.
   [[nodiscard]] Arrays stored_inputs() {
     Arrays stored;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -177,7 +177,7 @@ class Use {
   }
 
  private:
-  /// The shape face's types in the precision that a half job gives them.
+  /// The shape face's types, in the precision of a half job.
   std::vector<TensorType> stored_types(const Operator& op) {
     Signature wide = signature_;
     for (TensorType& type : wide.inputs) {
@@ -220,8 +220,8 @@ void expect_within(const Array& got, const std::vector<Interval>& wanted, const 
   }
 }
 
-/// Runs a use whose results on these inputs are `exact`; once more where nothing is updated, for
-/// kernels keep no state.
+/// Runs a use whose exact results on these inputs are `exact`. If nothing is updated in place, runs
+/// it again, since kernels keep no state.
 void check(Use use, const Arrays& exact, const Error& error, bool at_random, bool again) {
   ASSERT_EQ(use.types().size(), exact.size());
   std::vector<std::vector<std::byte>> first;
@@ -255,8 +255,8 @@ Array cut(const Array& whole, std::int64_t axis, std::int64_t begin, std::int64_
   return part;
 }
 
-/// A sum of products in kPartials pieces, each rounded: the definition of each piece, rounded at
-/// both ends of what it may be, and the sums of those.
+/// Checks a sum of products in kPartials rounded pieces: takes each piece's definition, rounds both
+/// ends of its allowed range, and sums those.
 void check_partials(const Case& c, const std::vector<std::int64_t>& axes) {
   Use use(c, {{"partials", std::string{"half"}}}, inputs_of(c, 1));
   const Arrays whole = use.stored_inputs();

@@ -6,7 +6,7 @@
 #include "replica/ops/operator.h"
 #include "tests/unit/replica/operators/case.h"
 
-/// Operators of one element of each operand.
+/// Operators that work element by element.
 namespace poprun::testing {
 namespace {
 
@@ -43,7 +43,8 @@ Definition each2(const Function2& f) {
   };
 }
 
-/// A function of one element, where it is tested, and whether its values or slopes cancel.
+/// A function of one element, the range in which it is tested, and whether its values or slopes
+/// cancel.
 struct Row {
   std::string kind;
   Function of;
@@ -53,7 +54,7 @@ struct Row {
   double terms = 1;
 };
 
-/// Both passes of a function. 43 elements: no whole number of vectors.
+/// Adds both passes of a function. 43 elements are not a whole number of vectors.
 void add_function(std::vector<Case>& all, const Row& row, const Shape& shape) {
   const Definition definition = each(row.of);
   const Error error{.relative = 0x1p-18, .terms = row.terms};
@@ -79,7 +80,7 @@ std::vector<Row> functions() {
       {"ceil", [](double x) { return std::ceil(x); }},
       {"round", [](double x) { return std::nearbyint(x); }},
       {"reciprocal", [](double x) { return 1 / x; }, 0.1, 4},
-      {"reciprocal", [](double x) { return 1 / x; }, 1e-6, 4e-5},  // Infinite in half.
+      {"reciprocal", [](double x) { return 1 / x; }, 1e-6, 4e-5},  // Partly infinite in half.
       {"log", [](double x) { return std::log(x); }, 0.1, 4},
       {"erf", [](double x) { return std::erf(x); }},
       {"sin", [](double x) { return std::sin(x); }},
@@ -88,7 +89,7 @@ std::vector<Row> functions() {
       {"asin", [](double x) { return std::asin(x); }, -0.95, 0.95},
       {"acos", [](double x) { return std::acos(x); }, -0.95, 0.95},
       {"atan", [](double x) { return std::atan(x); }},
-      {"sinh", [](double x) { return std::sinh(x); }, -13, 13},  // Up to infinity.
+      {"sinh", [](double x) { return std::sinh(x); }, -13, 13},  // Results up to infinity.
       {"cosh", [](double x) { return std::cosh(x); }, -13, 13},
       {"asinh", [](double x) { return std::asinh(x); }},
       {"acosh", [](double x) { return std::acosh(x); }, 1.1, 4},
@@ -151,7 +152,7 @@ std::vector<Row> functions() {
   };
 }
 
-/// A function of two operands on every kind of broadcasting and mixture of layouts.
+/// Adds a function of two operands with every kind of broadcasting and mixture of layouts.
 void add_binary(std::vector<Case>& all, const std::string& kind, const Function2& f,
                 const Scales& scales, double low = -2, double high = 2) {
   const auto add = [&](const Input& a, const Input& b) {
@@ -164,7 +165,7 @@ void add_binary(std::vector<Case>& all, const std::string& kind, const Function2
   add(half({1, 3, 3, 5}, low, high), half_image({2, 3, 1, 1}, low, high));
 }
 
-/// dy times the derivative by operand k, which is what KIND_by_k computes.
+/// dy times the derivative with respect to operand k, as KIND_by_k computes it.
 Function2 derivative(const Function2& f, int k) {
   return [f, k](double a, double b) {
     const double h = 1e-5;
@@ -199,7 +200,7 @@ void add_binaries(std::vector<Case>& all) {
       all, "mod", [](double a, double b) { return a - b * std::floor(a / b); }, kUsual, -3, -0.25);
   with_partials(
       "pow", [](double a, double b) { return std::pow(a, b); }, 0.125, 3, kUsual);
-  // 300 squared is infinite; a square is computed in a way of its own.
+  // 300 squared is infinite; squares are computed separately.
   all.push_back(
       {"pow", {half({9}, -300, 300), given(half({}), {2})}, {}, each2([](double a, double b) {
          return std::pow(a, b);
@@ -215,7 +216,7 @@ Array choose(const Arrays& in) {
 }
 
 void add_choices(std::vector<Case>& all) {
-  // Drawn with the same numbers on both sides: some are equal.
+  // Both sides have the same numbers, so some are equal.
   const Input few = given(half({2, 3}), {1, 2, 3, 1, 2, 3});
   const Input more = given(half({3}), {1, 3, 2});
   const auto compare = [&](const std::string& kind, const Function2& f) {
@@ -257,7 +258,7 @@ void add_conversions(std::vector<Case>& all) {
   const Definition same = each([](double x) { return x; });
   all.push_back({"cast", {half({43})}, to_reals, same, kExact, kAll});
   all.push_back({"cast", {bytes({3}, {0, 17, 255})}, to_reals, same, kExact});
-  // Beyond 2,048 integers round, beyond 65,519 they are infinite.
+  // Integers are rounded beyond 2,048 and infinite beyond 65,519.
   all.push_back({"cast",
                  {indices({6}, {2049, 2051, -65519, 65520, 16777217, -3})},
                  to_reals,
@@ -306,7 +307,7 @@ void add_constants(std::vector<Case>& all) {
                  {.relative = 0x1p-24, .terms = 0}});
 }
 
-/// Which elements fall is dropout_test's question: here the float32 kernel says.
+/// dropout_test checks which elements are dropped; here the float32 kernel decides.
 Array dropped(const Array& x, const Attributes& a) {
   const TensorType type{DataType::kF32, x.shape, Layout::kRowMajor};
   struct alignas(64) Floats {

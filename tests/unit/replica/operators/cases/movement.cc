@@ -4,11 +4,11 @@
 
 #include "tests/unit/replica/operators/case.h"
 
-/// Operators that move elements: what was stored stays what it is, to the bit.
+/// Operators that move elements: every stored bit stays the same.
 namespace poprun::testing {
 namespace {
 
-/// An array of `shape` whose element at an index is in[0]'s at from(index).
+/// An array of `shape` whose element at `index` is in[0]'s element at from(index).
 Definition moved(const Shape& shape, const std::function<Shape(const Shape&)>& from) {
   return [shape, from](const Arrays& in, const Attributes&) {
     Array y(shape);
@@ -147,7 +147,8 @@ void add_padding(std::vector<Case>& all) {
   }
 }
 
-/// An index as the operators take it: from the end where negative, or none.
+/// Resolves an index as the operators do: a negative one counts from the end. False if out of
+/// range.
 bool resolve(double index, std::int64_t size, std::int64_t& to) {
   to = static_cast<std::int64_t>(index) + (index < 0 ? size : 0);
   return to >= 0 && to < size;
@@ -201,8 +202,8 @@ void add_gathers(std::vector<Case>& all) {
                  kAll});
 }
 
-/// Calls visit(element of x, index of updates) for every place of scatter_elements on axis 0 of a
-/// matrix, or of scatter_nd with whole coordinates of two and rows of x behind them.
+/// Call visit(element of x, index of updates) for every place: each_element for scatter_elements on
+/// axis 0 of a matrix, each_row for scatter_nd with two coordinates and rows of x after them.
 void each_element(const Arrays& in, const std::function<void(const Shape&, const Shape&)>& visit) {
   for_each_index(in[1].shape, [&](const Shape& i) {
     std::int64_t row = 0;
@@ -224,7 +225,7 @@ void each_row(const Arrays& in, const std::function<void(const Shape&, const Sha
 
 using EachPlace = void (*)(const Arrays&, const std::function<void(const Shape&, const Shape&)>&);
 
-/// Where places repeat, the last of several updates stays, and which has the gradient is open.
+/// If places repeat, the last update stays, and it is undefined which one has the gradient.
 void add_places(std::vector<Case>& all, const std::string& suffix, const Input& x,
                 const Input& places, bool repeat, const Shape& y_shape, EachPlace each_place,
                 Attributes a) {
@@ -256,7 +257,7 @@ void add_places(std::vector<Case>& all, const std::string& suffix, const Input& 
   }
 }
 
-/// Masks: nothing, or a number that halves have, so low that no score beside it counts.
+/// Masks: zero, or a number that halves can represent, so low that scores under it do not count.
 Definition mask_of(const Shape& shape,
                    const std::function<bool(const Arrays&, const Shape&)>& seen) {
   return [=](const Arrays& in, const Attributes&) {

@@ -9,7 +9,7 @@
 namespace poprun::testing {
 namespace {
 
-/// Mean and variance (of the population) of the elements that meet in group_of(index).
+/// Mean and population variance of the elements with equal group_of(index).
 struct Moments {
   Array mean;
   Array variance;
@@ -49,8 +49,8 @@ Arrays batch_norm_inference(const Arrays& in, const Attributes& a) {
   return {normalised(in[0], in[3], in[4], in[1], in[2], a.real("eps"))};
 }
 
-/// What the forward pass left: statistics of exactly these inputs. Definitions of gradients see the
-/// inputs as they are stored, statistics to float32, and find their own.
+/// The forward pass's statistics of exactly these inputs. The definitions of gradients see the
+/// inputs as stored, with statistics in float32, so they compute their own.
 Definition batch_norm_gradient(bool training) {
   return [training](const Arrays& in, const Attributes& a) {
     const Array b(in[1].shape);
@@ -64,7 +64,7 @@ Definition batch_norm_gradient(bool training) {
   };
 }
 
-/// Every element is given, so that the statistics can be: 2 channels of 3 rows.
+/// All elements are given, so that the statistics can be given too: 2 channels of 3 rows.
 const std::vector<double> kRows = {0.5, -1, 2, 3, -1.5, 0.25};
 
 void add_batch_norm(std::vector<Case>& all) {
@@ -87,7 +87,7 @@ void add_batch_norm(std::vector<Case>& all) {
                    {0x1p-20, 43},
                    kUsual});
   }
-  // Rows far from zero, as halves hold them: a variance of differences, not of squares.
+  // Rows far from zero, representable in half: needs a variance of differences, not of squares.
   all.push_back({"batch_norm_training",
                  {half({43, 5}, 900, 1100), w, b},
                  a,
@@ -107,7 +107,7 @@ void add_batch_norm(std::vector<Case>& all) {
                  {0x1p-20, 16}});
 }
 
-/// Over the last dimension; statistics by row.
+/// Layer normalisation over the last dimension; statistics by row.
 Arrays layer_norm(const Arrays& in, const Attributes& a) {
   const Array& x = in[0];
   const std::int64_t C = x.shape.back();
@@ -150,7 +150,7 @@ void add_layer_norm(std::vector<Case>& all) {
                  {0x1p-20, 16}});
 }
 
-/// Calls visit(row) with every row's elements, to be changed.
+/// Calls visit(row) with every row's elements, which it may change.
 Array each_row(const Array& x, const std::function<void(std::span<double>, std::size_t)>& visit) {
   Array y = x;
   const auto K = static_cast<std::size_t>(x.shape.back());
@@ -185,7 +185,7 @@ Arrays log_softmax(const Arrays& in, const Attributes&) {
   })};
 }
 
-/// From y as it is stored, which is what the operators read.
+/// Computed from the stored y, which is what the operators read.
 Arrays softmax_gradient(const Arrays& in, const Attributes&) {
   const auto K = static_cast<std::size_t>(in[0].shape.back());
   return {each_row(in[0], [&](std::span<double> row, std::size_t b) {

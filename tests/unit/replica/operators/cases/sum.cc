@@ -137,7 +137,7 @@ Arrays summed(const Arrays& in, const Attributes& a) {
   return {y};
 }
 
-/// Rows of a reduction: all elements that meet in one of y.
+/// Reduces, for each element of y, all elements of x that contribute to it.
 Arrays reduced(const Arrays& in, const Attributes& a,
                const std::function<double(double, double)>& f, double start) {
   Shape shape = in[0].shape;
@@ -226,7 +226,7 @@ void add_reductions(std::vector<Case>& all) {
   all.push_back({"reduce_min", {half({3, 2, 5})}, axes, smaller, kExact, kAll});
   all.push_back({"reduce_prod", {half({3, 2, 5}, 0.5, 4)}, axes, product, {0x1p-19, 1}});
   const Attributes last{{"axes", Shape{1}}};
-  // y is what half keeps of it: to the bit.
+  // y as stored in half, bit by bit.
   all.push_back(
       {"reduce_extreme_gradient",
        {given(half({2, 3}), {1, 3, 3, -2, -4, -2}), given(half({2, 1}), {3, -2}), half({2, 1})},

@@ -5,8 +5,8 @@
 
 #include "tests/unit/replica/operators/case.h"
 
-/// Operators that update in place, with half weights or float32 master weights, and what the
-/// gradients of a step are multiplied by.
+/// Operators that update in place, with half weights or float32 master weights, and the factors of
+/// a step's gradients.
 namespace poprun::testing {
 namespace {
 
@@ -17,12 +17,13 @@ struct Moments {
   double v;
 };
 
-/// An update rule: w, g and the states of an element give their new values. `by` has its scalars.
+/// An update rule on one element: maps w, g and the states to their new values. `by` has the
+/// scalars.
 using Rule = std::function<std::vector<double>(
     double w, double g, const std::vector<double>& states, const std::vector<double>& scalars)>;
 
-/// Applies a rule to (w, g, states..., scalars..., factor where there is one): a factor of 0
-/// changes nothing.
+/// Applies a rule to (w, g, states..., scalars..., optionally factor); a factor of 0 changes
+/// nothing.
 Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
   return [=](const Arrays& in, const Attributes& a) {
     Arrays out = {in[0]};
@@ -49,7 +50,7 @@ Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
   };
 }
 
-/// A rule on half weights and on master weights, without a factor, with one, and with 0.
+/// Adds a rule with half weights and with master weights, without a factor, with one, and with 0.
 void add_rule(std::vector<Case>& all, const std::string& kind, const Attributes& attributes,
               const std::vector<Input>& states, const std::vector<Input>& scalars,
               const Definition& definition) {
@@ -115,7 +116,7 @@ double direction(const Moments& now) {
   return m / (std::sqrt(v) + kEpsilon);
 }
 
-/// lamb: a rule of whole tensors.
+/// lamb, a rule on whole tensors.
 Arrays lamb(const Arrays& in, const Attributes& a) {
   Arrays directions = each(
       [](double w, double g, const std::vector<double>& states, const std::vector<double>&) {
@@ -165,7 +166,7 @@ void add_adam(std::vector<Case>& all) {
   add_rule(all, "lamb", a, states, scalars, lamb);
 }
 
-/// Length of all inputs but the last `scalars` as one vector.
+/// The norm of all inputs but the last `scalars`, taken as one vector.
 double norm_of(const Arrays& in, std::size_t scalars) {
   double sum = 0;
   for (std::size_t i = 0; i + scalars < in.size(); ++i) {

@@ -66,7 +66,7 @@ struct Convolution {
   Scales scales;
 };
 
-/// The three passes of one convolution, with and without bias.
+/// Adds the three passes of one convolution, with and without bias.
 void add_convolution(std::vector<Case>& all, const Convolution& c) {
   const Attributes a{
       {"stride", c.stride}, {"pad", c.pad}, {"dilation", c.dilation}, {"groups", c.groups}};
@@ -103,13 +103,13 @@ void add_convolutions(std::vector<Case>& all) {
   add_convolution(all, {{2, 3, 5, 7}, {5, 3, 3, 3}, {2, 1}, {1, 0, 1, 2}, {1, 1}, 1, kAll});
   add_convolution(all, {{1, 4, 7, 5}, {6, 2, 3, 2}, {1, 2}, {2, 1, 2, 0}, {2, 1}, 2, kAll});
   add_convolution(all, {{2, 5, 4, 4}, {5, 1, 3, 3}, {1, 1}, {1, 1, 1, 1}, {1, 1}, 5, kUsual});
-  // A product of matrices, long enough for partial sums of both channels.
+  // A matrix product, long enough for partial sums over both kinds of channels.
   add_convolution(all, {{1, 35, 3, 1}, {37, 35, 1, 1}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1, kUsual});
-  // And for those of the images.
+  // And long enough for partial sums over the images.
   add_convolution(all, {{33, 2, 3, 2}, {3, 2, 2, 2}, {1, 1}, {0, 0, 0, 0}, {1, 1}, 1, kUsual});
 }
 
-/// Calls visit(index of y, values in the window, how many places it has in the padded image).
+/// Calls visit(index of y, values in the window, number of its places in the padded image).
 void for_each_window(
     const Array& x, const Shape& y, const Attributes& a,
     const std::function<void(const Shape&, const std::vector<double>&, int)>& visit) {
@@ -132,7 +132,7 @@ void for_each_window(
   });
 }
 
-/// Pooling whose result is of shape y.
+/// Pooling with a result of shape y.
 Definition pooled(const Shape& y_shape, bool max) {
   return [=](const Arrays& in, const Attributes& a) {
     Array y(y_shape);
@@ -157,8 +157,8 @@ struct Pooling {
   Shape stride;
   Shape pad;
   std::int64_t ceil;
-  Shape dilation;  ///< Of a maximum.
-  Shape y;         ///< Of an image [2,3,7,5], by hand.
+  Shape dilation;  ///< For maximum pooling.
+  Shape y;         ///< Result shape for an image [2,3,7,5], computed by hand.
 };
 
 void add_pooling(std::vector<Case>& all, const Pooling& p, bool max) {
@@ -168,7 +168,7 @@ void add_pooling(std::vector<Case>& all, const Pooling& p, bool max) {
   if (max) {
     a.set("dilation", p.dilation);
     all.push_back({"maxpool2d", {half_image(x)}, a, definition, kExact, kAll});
-    Array image(x);  // No two elements alike, all of them halves.
+    Array image(x);  // Distinct elements, all representable in half.
     for (std::size_t i = 0; i < image.values.size(); ++i) {
       image.values[i] = (static_cast<double>(i * 97 % 211) - 104.5) / 64;
     }
@@ -206,7 +206,7 @@ Arrays response(const Arrays& in, const Attributes& a) {
   Array y(x.shape);
   for_each_index(x.shape, [&](const Shape& index) {
     double squares = 0;
-    for (Shape i = index; i[1] > 0;) {  // To the first channel of the window, at most.
+    for (Shape i = index; i[1] > 0;) {  // Down to the first channel of the window at most.
       --i[1];
       squares += index[1] - i[1] <= (size - 1) / 2 ? x(i) * x(i) : 0;
     }

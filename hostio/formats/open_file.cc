@@ -1,0 +1,130 @@
+#include "hostio/formats/open_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "replica/base/free_memory.h"
+#include "replica/base/text.h"
+
+namespace poprun::hostio {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Both canonical.
+bool is_below(const fs::path& file, const fs::path& root) {
+  return std::mismatch(root.begin(), root.end(), file.begin(), file.end()).first == root.end();
+}
+
+tl::unexpected<Error> unreadable(const fs::path& file, std::string_view why) {
+  return fail(ErrorCode::kData, fmt::format("{}: cannot be read: {}", file.string(), why));
+}
+
+/// Where the open file lies, links resolved.
+fs::path real_path(int descriptor) {
+  std::error_code failed;
+  return fs::read_symlink(fmt::format("/proc/self/fd/{}", descriptor), failed);
+}
+
+std::string_view kind_of(const struct stat& facts) {
+  return S_ISDIR(facts.st_mode)    ? "it is a folder"
+         : S_ISFIFO(facts.st_mode) ? "it is a pipe"
+                                   : "it is a device or a socket";
+}
+
+}  // namespace
+
+Result<FileScope> FileScope::below(const fs::path& root) {
+  std::error_code failed;
+  const fs::path real = fs::canonical(root, failed);
+  if (failed || !fs::is_directory(real, failed)) {
+    return fail(ErrorCode::kUsage, fmt::format("{}: needed a folder: {}", root.string(),
+                                               failed ? failed.message() : "it is none"));
+  }
+  FileScope scope;
+  scope.root_ = real;
+  return scope;
+}
+
+FileScope FileScope::nothing() {
+  FileScope scope;
+  scope.root_ = fs::path{};
+  return scope;
+}
+
+Status FileScope::admits(const fs::path& file) const {
+  if (!root_) {
+    return {};
+  }
+  std::error_code failed;
+  const fs::path real = fs::weakly_canonical(fs::absolute(file, failed), failed);
+  if (!failed && !root_->empty() && is_below(real, *root_)) {
+    return {};
+  }
+  return fail(
+      ErrorCode::kUsage,
+      fmt::format("{}: the data server does not serve this file; start it with --root and a "
+                  "folder above the file, or with --source and this job's data.source",
+                  file.string()));
+}
+
+Result<OpenFile> OpenFile::open(const fs::path& file, const FileScope& scope) {
+  POPRUN_TRY(scope.admits(file));
+  // Without O_NONBLOCK, opening a pipe waits for somebody to write.
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0) {
+    return unreadable(file, std::strerror(errno));
+  }
+  OpenFile opened(descriptor, 0);
+  struct stat facts {};
+  if (::fstat(descriptor, &facts) != 0) {
+    return unreadable(file, std::strerror(errno));
+  }
+  POPRUN_TRY(scope.admits(real_path(descriptor)));
+  if (!S_ISREG(facts.st_mode)) {
+    return unreadable(file, fmt::format("{}; needed a regular file", kind_of(facts)));
+  }
+  opened.size_ = static_cast<std::uint64_t>(facts.st_size);
+  return opened;
+}
+
+OpenFile::OpenFile(OpenFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), size_(other.size_) {}
+
+OpenFile::~OpenFile() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
+int OpenFile::release() {
+  return std::exchange(descriptor_, -1);
+}
+
+Status check_room(std::string_view what, std::uint64_t bytes) {
+  constexpr std::uint64_t kGranted = std::uint64_t{64} << 20;
+  if (bytes <= kGranted) {
+    return {};
+  }
+  const auto memory = free_memory();
+  if (!memory || bytes <= static_cast<std::uint64_t>(memory->bytes.count())) {
+    return {};
+  }
+  return fail(ErrorCode::kData,
+              fmt::format("{}: needed {} of memory, {} are free ({}); use a smaller dataset or a "
+                          "host with more memory",
+                          what, mebibytes_text(bytes),
+                          mebibytes_text(static_cast<std::uint64_t>(memory->bytes.count())),
+                          memory->source));
+}
+
+}  // namespace poprun::hostio

@@ -1,0 +1,118 @@
+#include "launcher/pages/bash_completion.h"
+
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "launcher/options/option_table.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// Candidates are whole words as typed, --option=value included. Bash itself takes a word apart at
+/// each character of COMP_WORDBREAKS, = and : among them, and wants the last part alone.
+constexpr const char* kScript = R"script(
+# Adds the candidates that begin with $value, $head in front of each.
+_poprun_emu_add() {
+  local candidate
+  while IFS= read -r candidate; do
+    COMPREPLY+=("$head$candidate")
+  done < <(compgen "$@" -- "$value")
+}
+
+# The values of a kind: what help shows in the place of the value.
+_poprun_emu_values() {
+  local kind=$1
+  case $kind in
+    FILE) compopt -o filenames; _poprun_emu_add -f ;;
+    DIR) compopt -o filenames; _poprun_emu_add -d ;;
+    BOOL) _poprun_emu_add -W 'true false' ;;
+    LIST) head+=${value%"${value##*,}"} value=${value##*,}; _poprun_emu_add -A hostname ;;
+    MODEL)
+      _poprun_emu_add -W "$("${COMP_WORDS[0]/#\~/$HOME}" --list-models 2>/dev/null | sed '1d; s/ .*//')" ;;
+    SOURCE)
+      if [[ $value == *:* ]]; then
+        head+=${value%%:*}: value=${value#*:}
+        compopt -o filenames; _poprun_emu_add -f
+      else
+        compopt -o nospace; _poprun_emu_add -W 'fashion-mnist idx: npz: npy: synthetic: text: tokens: tokens-u32:'
+      fi ;;
+  esac
+}
+
+_poprun_emu() {
+  local line=${COMP_LINE:0:COMP_POINT} word previous='' value head='' option=''
+  local -a words
+  word=${line##*[[:space:]]}
+  read -ra words <<<"${line%"$word"}"
+  ((${#words[@]} < 2)) || previous=${words[-1]}
+  COMPREPLY=()
+  value=$word
+  if [[ $word == --*=* ]]; then
+    option=${word%%=*} head=${word%%=*}= value=${word#*=}
+  elif [[ $previous == -* && $previous != *=* ]]; then
+    option=$previous
+  fi
+  _poprun_emu_option "$option"
+  if ((${#COMPREPLY[@]} == 0)) && [[ $head == '' ]]; then
+    if [[ $word == -* ]]; then
+      _poprun_emu_add -W "$_poprun_emu_options"
+    elif [[ $option == '' || $_poprun_emu_flags == *" $option "* ]]; then
+      compopt -o filenames
+      _poprun_emu_add -f -X '!*.cfg'
+      _poprun_emu_add -d
+    fi
+  fi
+  # What bash takes for words before the last one is not repeated.
+  local last=${COMP_WORDS[COMP_CWORD]} i
+  [[ $last == [=:] ]] && last=''
+  local before=${word%"$last"}
+  for i in "${!COMPREPLY[@]}"; do
+    COMPREPLY[i]=${COMPREPLY[i]#"$before"}
+  done
+}
+
+complete -F _poprun_emu poprun-emu
+)script";
+
+/// The line of a `case` for an option with values to offer, or nothing.
+std::string case_of(const OptionRow& row) {
+  const std::string pattern =
+      row.letter == 0 ? "--" + row.name : fmt::format("-{} | --{}", row.letter, row.name);
+  if (!row.choices.empty()) {
+    return fmt::format("    {}) _poprun_emu_add -W '{}' ;;\n", pattern,
+                       fmt::join(row.choices, " "));
+  }
+  return row.placeholder.empty()
+             ? ""
+             : fmt::format("    {}) _poprun_emu_values '{}' ;;\n", pattern, row.placeholder);
+}
+
+}  // namespace
+
+std::string bash_completion() {
+  std::vector<std::string> options;
+  std::vector<std::string> flags;
+  std::string cases;
+  for (const OptionRow& row : option_table()) {
+    options.push_back("--" + row.name);
+    if (row.arity == Arity::kFlag) {
+      flags.push_back("--" + row.name);
+      if (row.letter != 0) {
+        flags.push_back(fmt::format("-{}", row.letter));
+      }
+    }
+    cases += case_of(row);
+  }
+  return fmt::format(
+      "# Completion of poprun-emu for bash, generated from its option table.\n\n"
+      "_poprun_emu_options='{}'\n"
+      "_poprun_emu_flags=' {} '\n\n"
+      "# The values of an option.\n"
+      "_poprun_emu_option() {{\n  case $1 in\n    --model) _poprun_emu_values 'MODEL' ;;\n{}  "
+      "esac\n}}\n{}",
+      fmt::join(options, " "), fmt::join(flags, " "), cases, kScript);
+}
+
+}  // namespace poprun::launcher

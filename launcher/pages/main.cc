@@ -1,0 +1,18 @@
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "launcher/pages/bash_completion.h"
+#include "launcher/pages/manual_page.h"
+
+/// Run by the build: prints poprun-emu's manual page or its completion for bash.
+int main(int argc, char** argv) {
+  const std::string_view page = argc == 2 ? argv[1] : "";
+  if (page != "man" && page != "bash") {
+    fmt::print(stderr, "usage: poprun-emu-pages man|bash\n");
+    return 64;
+  }
+  fmt::print("{}",
+             page == "man" ? poprun::launcher::manual_page() : poprun::launcher::bash_completion());
+  return 0;
+}

@@ -1,0 +1,131 @@
+#include "launcher/pages/manual_page.h"
+
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "launcher/options/help.h"
+#include "launcher/options/option_table.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// `text` as groff prints it unchanged: a plain `-` would become a hyphen that cannot be copied,
+/// and a `.` or `'` that begins a line would be a request.
+std::string escaped(std::string_view text) {
+  std::string result = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
+  for (const char c : text) {
+    if (c == '\\') {
+      result += "\\e";
+    } else if (c == '-' || c == '\'') {
+      result += c == '-' ? "\\-" : "\\(aq";
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+std::string bold(std::string_view text) {
+  return fmt::format("\\fB{}\\fR", escaped(text));
+}
+
+/// An entry of a list of terms.
+std::string entry(const std::string& term, std::string_view meaning) {
+  return fmt::format(".TP\n{}\n{}.\n", term, escaped(meaning));
+}
+
+std::string entry_of(const OptionRow& row) {
+  std::string term = row.letter == 0 ? "" : bold(fmt::format("-{}", row.letter)) + ", ";
+  term += bold("--" + row.name);
+  if (!row.placeholder.empty()) {
+    const bool optional = row.arity == Arity::kFlag;
+    term += fmt::format("{}\\fI{}\\fR{}", optional ? " [" : " ", escaped(row.placeholder),
+                        optional ? "]" : "");
+  }
+  return entry(term, described(row));
+}
+
+constexpr const char* kBeforeOptions = R"(.SH NAME
+poprun\-emu \- train a model on emulated IPUs
+.SH SYNOPSIS
+.B poprun\-emu
+.RI [ options ]
+.I train.cfg
+.SH DESCRIPTION
+.B poprun\-emu
+runs a training job as Graphcore's
+.B poprun
+would on a Pod, on machines without IPUs.
+It starts one process per replica through
+.BR mpirun (1).
+Each process computes on the CPU with real numbers, keeps every tensor at its planned address in an
+emulated In\-Processor Memory, and reports how long each step would take on the chip.
+.PP
+.I train.cfg
+describes the job: a line
+.B [training]
+begins a section, and
+.B seed = 7
+below it sets a key.
+On the command line the same key is
+.BR "\-\-training.seed 7" ,
+which overrides the file.
+)";
+
+constexpr const char* kAfterOptions = R"(.SH ENVIRONMENT
+.TP
+.B POPRUN_EMU_TOKEN
+Token of the data server that
+.B \-\-hostio\-address
+names.
+.TP
+.B OMPI_MCA_*
+Open MPI's settings; they override those that
+.B poprun\-emu
+chooses.
+.SH FILES
+Below the prefix of the installation:
+.TP
+.I share/poprun\-emu/train.cfg
+The default job.
+.TP
+.I share/poprun\-emu/examples
+More jobs.
+.SH EXAMPLES
+.TP
+.B poprun\-emu \-n 16 train.cfg
+Train with 16 replicas on this machine.
+.TP
+.B poprun\-emu \-n 16 \-H node[0\-3] train.cfg
+Train with 16 replicas on four hosts.
+.TP
+.B poprun\-emu \-\-dry\-run \-\-model gpt2 train.cfg
+Show what a job of gpt2 would need.
+.SH SEE ALSO
+.BR mpirun (1)
+)";
+
+}  // namespace
+
+std::string manual_page() {
+  std::string page = fmt::format(
+      ".\\\" Generated from the option table.\n.TH POPRUN\\-EMU 1 \"\" \"poprun\\-emu "
+      "{}\" \"User Commands\"\n.nh\n.ad l\n{}.SH OPTIONS\n",
+      POPRUN_VERSION, kBeforeOptions);
+  for (const Section& section : sections()) {
+    page += fmt::format(".SS {}\n", section.title);
+    for (const OptionRow& row : option_table()) {
+      if (row.section == section.name) {
+        page += entry_of(row);
+      }
+    }
+  }
+  page += ".SH EXIT STATUS\n";
+  for (const auto& [codes, meaning] : exit_codes()) {
+    page += entry(bold(codes), meaning);
+  }
+  return page + kAfterOptions;
+}
+
+}  // namespace poprun::launcher

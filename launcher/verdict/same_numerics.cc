@@ -1,0 +1,65 @@
+#include "launcher/verdict/same_numerics.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace poprun::launcher {
+namespace {
+
+/// What oneDNN picks its kernels by.
+std::string isa_of(const proto::JoinRequest& request) {
+  return request.cpu_isas().empty() ? "" : *request.cpu_isas().rbegin();
+}
+
+bool has(const proto::JoinRequest& request, const std::string& isa) {
+  return std::ranges::find(request.cpu_isas(), isa) != request.cpu_isas().end();
+}
+
+std::string best_common(const proto::JoinRequest& a, const proto::JoinRequest& b) {
+  std::string best;
+  for (const std::string& isa : a.cpu_isas()) {
+    best = has(b, isa) ? isa : best;
+  }
+  return best;
+}
+
+}  // namespace
+
+Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinRequest& other,
+                           const std::string& cpu_isa) {
+  const std::string isa = isa_of(other);
+  if (!cpu_isa.empty() && isa != cpu_isa) {
+    return fail(
+        ErrorCode::kHostResources,
+        fmt::format("host {} computes with {}, not with --cpu-isa {}; {}", other.host(), isa,
+                    cpu_isa,
+                    has(other, cpu_isa) ? "remove ONEDNN_MAX_CPU_ISA from its environment"
+                                        : fmt::format("use --cpu-isa {}, or another host", isa)));
+  }
+  if (isa != isa_of(first)) {
+    return fail(
+        ErrorCode::kHostResources,
+        fmt::format("host {} computes with {}, host {} with {}: results would depend on where "
+                    "a replica runs; use --cpu-isa {} or equal processors",
+                    first.host(), isa_of(first), other.host(), isa, best_common(first, other)));
+  }
+  if (other.onednn_version() != first.onednn_version()) {
+    return fail(
+        ErrorCode::kHostResources,
+        fmt::format("host {} has oneDNN {}, host {} has {}; install the same version on all "
+                    "hosts",
+                    first.host(), first.onednn_version(), other.host(), other.onednn_version()));
+  }
+  if (other.libm_digest() != first.libm_digest()) {
+    return fail(
+        ErrorCode::kHostResources,
+        fmt::format("the C libraries of hosts {} and {} round exp, log, pow or sin "
+                    "differently; install the same glibc on all hosts, or use --cpu-isa avx "
+                    "where one processor has no FMA",
+                    first.host(), other.host()));
+  }
+  return {};
+}
+
+}  // namespace poprun::launcher

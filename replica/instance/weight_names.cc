@@ -1,0 +1,337 @@
+#include "replica/instance/weight_names.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "replica/base/nearest.h"
+#include "replica/base/text.h"
+
+namespace poprun {
+namespace {
+
+constexpr const char* kOption = "model.initial-weights";
+
+/// Names of one tensor in models that share it between the embedding and the head.
+constexpr std::array<std::string_view, 5> kEmbedding = {
+    "lm_head.weight", "wte.weight", "embed_tokens.weight", "word_embeddings.weight",
+    "predictions.decoder.weight"};
+constexpr std::array<std::string_view, 2> kHeadBias = {"predictions.bias",
+                                                       "predictions.decoder.bias"};
+
+/// What models compute themselves and Hugging Face's files may hold.
+constexpr std::array<std::string_view, 5> kBuffers = {
+    "position_ids", "token_type_ids", "masked_bias", "inv_freq", "num_batches_tracked"};
+
+/// Whether the name is `suffix`, or ends in its components.
+bool ends_in(std::string_view name, std::string_view suffix) {
+  return name.ends_with(suffix) &&
+         (name.size() == suffix.size() || name[name.size() - suffix.size() - 1] == '.');
+}
+
+bool any_ends(std::string_view name, std::span<const std::string_view> suffixes) {
+  return std::ranges::any_of(suffixes, [&](std::string_view s) { return ends_in(name, s); });
+}
+
+bool tied(std::string_view a, std::string_view b) {
+  return (any_ends(a, kEmbedding) && any_ends(b, kEmbedding)) ||
+         (any_ends(a, kHeadBias) && any_ends(b, kHeadBias));
+}
+
+/// "x.gamma" is "x.weight".
+std::string modern(const std::string& name) {
+  for (const auto& [old, now] : {std::pair{"gamma", "weight"}, std::pair{"beta", "bias"}}) {
+    if (ends_in(name, old)) {
+      return name.substr(0, name.size() - std::string_view(old).size()) + now;
+    }
+  }
+  return name;
+}
+
+bool is_buffer(const std::string& name, const FileTensor& tensor) {
+  const bool causal_mask = ends_in(name, "attn.bias") && tensor.shape.size() == 4;
+  return causal_mask || any_ends(name, kBuffers);
+}
+
+bool is_float(const FileTensor& tensor) {
+  constexpr std::array<std::string_view, 4> kFloats = {"f32", "f16", "bf16", "f64"};
+  return std::ranges::find(kFloats, tensor.type) != kFloats.end();
+}
+
+/// `prefix` is what the model's names have more than the file's, or less.
+struct PrefixRule {
+  bool add = false;
+  std::string prefix;
+
+  friend auto operator<=>(const PrefixRule&, const PrefixRule&) = default;
+};
+
+/// What a rule would match: weights by name, with the file's modern name.
+struct Matched {
+  std::map<std::string, std::string> names;
+  std::size_t fitting = 0;  ///< Whose shapes are equal.
+};
+
+class Matcher {
+ public:
+  Matcher(const std::vector<WantedWeight>& wanted, const FileTensors& file) : file_(file) {
+    for (const WantedWeight& weight : wanted) {
+      missing_[weight.name] = weight.shape;
+    }
+    count_ = missing_.size();
+    for (const auto& [name, tensor] : file) {
+      const std::string now = modern(name);
+      unused_[now == name || file.contains(now) ? name : now] = name;
+    }
+  }
+
+  Result<WeightMatch> match(const MatchOptions& options) {
+    match_own_names();
+    note_old_names();
+    while (match_prefix()) {
+    }
+    match_tied();
+    POPRUN_TRY(check_copies());
+    note_left_out();
+    POPRUN_TRY(check_missing(options));
+    POPRUN_TRY(check_fits());
+    return std::move(result_);
+  }
+
+ private:
+  void note(const std::string& text) {
+    result_.notes.push_back(fmt::format("{}: {}", kOption, text));
+  }
+
+  /// The weight has the file's tensor of that modern name.
+  void take(const std::string& weight, const std::string& now) {
+    shapes_[weight] = missing_.at(weight);
+    result_.sources[weight] = unused_.at(now);
+    unused_.erase(now);
+    missing_.erase(weight);
+  }
+
+  void match_own_names() {
+    for (const auto& [weight, shape] : std::map(missing_)) {
+      if (unused_.contains(weight)) {
+        take(weight, weight);
+      }
+    }
+  }
+
+  void note_old_names() {
+    std::size_t count = 0;
+    std::string example;
+    for (const auto& [name, tensor] : file_) {
+      if (modern(name) != name && !file_.contains(modern(name))) {
+        ++count;
+        example = example.empty() ? name : example;
+      }
+    }
+    if (count > 0) {
+      note(fmt::format("gamma and beta read as weight and bias in {}, for example '{}'",
+                       counted(count, "name"), example));
+    }
+  }
+
+  /// Every rule that matches something, with what it does.
+  [[nodiscard]] std::map<PrefixRule, Matched> rules() const {
+    std::map<PrefixRule, Matched> rules;
+    for (const auto& [weight, shape] : missing_) {
+      for (const auto& [now, name] : unused_) {
+        const bool add = weight.size() > now.size();
+        const std::string& whole = add ? weight : now;
+        const std::string& part = add ? now : weight;
+        if (whole.size() == part.size() || !ends_in(whole, part)) {
+          continue;
+        }
+        Matched& matched = rules[{add, whole.substr(0, whole.size() - part.size())}];
+        matched.names[weight] = now;
+        if (file_.at(name).shape == shape) {
+          ++matched.fitting;
+        }
+      }
+    }
+    return rules;
+  }
+
+  /// Applies the rule that fits most weights. False where none fits any, or two fit the same one
+  /// equally well.
+  bool match_prefix() {
+    const auto all = rules();
+    const auto fitting = [](const auto& rule) { return rule.second.fitting; };
+    const auto best = std::ranges::max_element(all, {}, fitting);
+    if (best == all.end() || best->second.fitting == 0) {
+      return false;
+    }
+    const bool ambiguous = std::ranges::any_of(all, [&](const auto& other) {
+      return other.first != best->first && fitting(other) == fitting(*best) &&
+             std::ranges::any_of(other.second.names, [&](const auto& pair) {
+               return best->second.names.contains(pair.first);
+             });
+    });
+    if (ambiguous) {
+      return false;
+    }
+    const auto& [rule, matched] = *best;
+    note(fmt::format("'{}' {} {} of the file, for example '{}'", rule.prefix,
+                     rule.add ? "put in front of" : "left off",
+                     counted(matched.names.size(), "name"),
+                     unused_.at(matched.names.begin()->second)));
+    for (const auto& [weight, now] : matched.names) {
+      take(weight, now);
+    }
+    return true;
+  }
+
+  /// Weights that the file has under the name of a twin.
+  void match_tied() {
+    for (const auto& [weight, shape] : std::map(missing_)) {
+      const auto twin =
+          std::ranges::find_if(unused_, [&, &weight = weight, &shape = shape](const auto& names) {
+            return tied(weight, names.first) && file_.at(names.second).shape == shape;
+          });
+      const auto taken =
+          std::ranges::find_if(shapes_, [&, &weight = weight, &shape = shape](const auto& known) {
+            return tied(weight, known.first) && known.second == shape;
+          });
+      if (twin == unused_.end() && taken == shapes_.end()) {
+        continue;
+      }
+      const std::string source =
+          twin != unused_.end() ? twin->second : result_.sources.at(taken->first);
+      note(fmt::format("'{}' is tied to '{}' and has its values", weight, source));
+      if (twin != unused_.end()) {
+        take(weight, twin->first);
+      } else {
+        result_.sources[weight] = source;
+        missing_.erase(weight);
+      }
+    }
+  }
+
+  [[nodiscard]] Status check_fits() const {
+    for (const auto& [weight, shape] : shapes_) {
+      const std::string& name = result_.sources.at(weight);
+      const FileTensor& tensor = file_.at(name);
+      const std::string called = name == weight ? "" : fmt::format(" as '{}'", name);
+      if (tensor.shape != shape) {
+        return fail(
+            ErrorCode::kData,
+            fmt::format("{}: the model needs '{}' [{}], the file has{} [{}]", kOption, weight,
+                        fmt::join(shape, ","), called, fmt::join(tensor.shape, ",")));
+      }
+      if (!is_float(tensor)) {
+        return fail(ErrorCode::kData,
+                    fmt::format("{}: '{}' has elements of type {}; weights are F32, F16, BF16 or "
+                                "F64",
+                                kOption, name, tensor.type));
+      }
+    }
+    return {};
+  }
+
+  /// What the file has twice, and the model once.
+  Status check_copies() {
+    for (const auto& [now, name] : std::map(unused_)) {
+      const FileTensor& copy = file_.at(name);
+      const auto first = std::ranges::find_if(shapes_, [&, &now = now](const auto& known) {
+        return tied(now, known.first) && known.second == copy.shape;
+      });
+      if (first == shapes_.end()) {
+        continue;
+      }
+      const std::string& source = result_.sources.at(first->first);
+      if (file_.at(source).digest != copy.digest || file_.at(source).type != copy.type) {
+        return fail(ErrorCode::kData,
+                    fmt::format("{}: '{}' and '{}' differ, and the model ties them; remove the one "
+                                "that is not to be used from the file",
+                                kOption, name, source));
+      }
+      note(fmt::format("'{}' equals '{}', to which the model ties it", name, source));
+      unused_.erase(now);
+    }
+    return {};
+  }
+
+  void note_left_out() {
+    std::vector<std::string> buffers;
+    std::vector<std::string> others;
+    for (const auto& [now, name] : unused_) {
+      (is_buffer(name, file_.at(name)) ? buffers : others).push_back(name);
+    }
+    for (const auto& [names, what] :
+         {std::pair{&buffers, "buffer"}, std::pair{&others, "tensor"}}) {
+      if (!names->empty()) {
+        note(fmt::format("{} left out, which the model {}, for example '{}'",
+                         counted(names->size(), what),
+                         names == &buffers ? "computes itself" : "does not have", names->front()));
+      }
+    }
+  }
+
+  Status check_missing(const MatchOptions& options) {
+    if (missing_.empty()) {
+      return {};
+    }
+    const auto& [name, shape] = *missing_.begin();
+    if (options.may_lack && !result_.sources.empty()) {
+      note(fmt::format("{} kept for {} that the file lacks, for example '{}'", options.otherwise,
+                       counted(missing_.size(), "weight"), name));
+      for (const auto& [weight, wanted] : missing_) {
+        result_.absent.insert(weight);
+      }
+      return {};
+    }
+    return fail(ErrorCode::kData,
+                fmt::format("{}: the model needs '{}' [{}], the file has none of that name ({} of "
+                            "{} missing){}{}",
+                            kOption, name, fmt::join(shape, ","), grouped(missing_.size()),
+                            counted(count_, "weight"), near(name),
+                            result_.sources.empty()
+                                ? ""
+                                : "; model.initial-weights-partial = true keeps the initialisation "
+                                  "of what is missing"));
+  }
+
+  /// What may have been meant.
+  [[nodiscard]] std::string near(const std::string& weight) const {
+    constexpr std::size_t kShown = 3;
+    std::vector<std::string> names;
+    for (const auto& [now, name] : unused_) {
+      names.push_back(name);
+    }
+    if (const std::string one = nearest(weight, names); !one.empty()) {
+      return fmt::format("; did you mean '{}' [{}]?", one, fmt::join(file_.at(one).shape, ","));
+    }
+    if (names.empty()) {
+      return "";
+    }
+    const std::size_t more = names.size() - std::min(names.size(), kShown);
+    names.resize(std::min(names.size(), kShown));
+    return fmt::format("; available: {}{}", fmt::join(names, ", "),
+                       more > 0 ? fmt::format(" and {} more", grouped(more)) : "");
+  }
+
+  const FileTensors& file_;
+  std::map<std::string, Shape> missing_;       ///< Weights without a tensor, with their shapes.
+  std::map<std::string, Shape> shapes_;        ///< Weights with one of their own, likewise.
+  std::map<std::string, std::string> unused_;  ///< Tensors that are no weight's, by modern name.
+  std::size_t count_ = 0;                      ///< Of the weights.
+  WeightMatch result_;
+};
+
+}  // namespace
+
+Result<WeightMatch> match_weights(const std::vector<WantedWeight>& wanted, const FileTensors& file,
+                                  const MatchOptions& options) {
+  return Matcher(wanted, file).match(options);
+}
+
+}  // namespace poprun

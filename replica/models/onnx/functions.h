@@ -1,0 +1,27 @@
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include "replica/base/error.h"
+
+namespace poprun::onnx_import {
+
+/// Most nodes that a model may have once its functions are expanded.
+inline constexpr int kMostNodes = 1 << 18;
+
+/// Replaces every call of one of the model's own functions, in the graph and in the branches of its
+/// nodes, by the function's nodes, and removes the functions. A function may call others.
+///
+///   y = Block<alpha=0.1>(x)            t'1 = Gemm(x, w')           names that a function makes get
+///   Block(a) => (b) {           ->     y   = LeakyRelu<0.1>(t'1)   the call's name in front
+///     t = Gemm(a, w); b = LeakyRelu<alpha=@alpha>(t) }
+///
+/// Names of nodes and values within a call begin with the call's own: "block1/hidden".
+///
+/// Errors
+///   kData   a function calls itself, or a call has more inputs or outputs than its function.
+///   kUsage  more than kMostNodes nodes, functions nested deeper than 64, or an operator that is
+///           not the same in the function's opset and the model's.
+Status expand_functions(::onnx::ModelProto& model);
+
+}  // namespace poprun::onnx_import

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""Files of initial weights with the names that Hugging Face's own have."""
+import struct
+import unittest
+
+import safetensors_file
+from emulated_job import JobTest
+
+SIZES = ("--model.layers", 1, "--model.hidden", 8, "--model.heads", 2, "--model.vocabulary", 60)
+# The smallest rate there is: what comes out is what went in.
+STILL = ("--training.steps", 1, "--training.learning-rate", "1e-30")
+CONFIG = """
+[model]
+name = {name}
+sequence-length = 16
+[data]
+source = synthetic:tokens,vocabulary=60,items=200
+sequence-length = 16
+{more}
+micro-batch-size = 2
+[training]
+steps = 2
+evaluate = false
+"""
+
+
+def ones(count):
+    return struct.pack(f"<{count}f", *([1.0] * count))
+
+
+def floats(data):
+    return struct.unpack(f"<{len(data) // 4}f", data)
+
+
+class HuggingFace(JobTest):
+    def weights_of(self, job):
+        return {name: (dtype, shape, bytes(data)) for name, (dtype, shape, data)
+                in safetensors_file.read(job.output_dir / "weights.safetensors").items()}
+
+    def notes(self, job):
+        lines = (job.stdout + job.stderr).splitlines()
+        return sorted(line[line.index("model.initial-weights: "):] for line in lines
+                      if "model.initial-weights: " in line)
+
+    def begin(self, name, more, tensors, *arguments, code=0):
+        """A job from these tensors, and the same as a dry run, which says the same."""
+        file = self.folder / f"{name}.safetensors"
+        safetensors_file.write(file, tensors)
+        config = CONFIG.format(name=name, more=more)
+        arguments = (*SIZES, *STILL, "--model.initial-weights", file, *arguments)
+        dry = self.run_job("-n", 1, "--dry-run", *arguments, config=config, code=code)
+        job = self.run_job("-n", 2, *arguments, config=config, code=code)
+        self.assertEqual(self.notes(job), self.notes(dry))
+        return job
+
+    def test_gpt2s_file_is_read_as_it_is(self):
+        trained = self.run_job("-n", 2, *SIZES, config=CONFIG.format(name="gpt2", more=""))
+        weights = self.weights_of(trained)
+        file = {name.removeprefix("transformer."): tensor for name, tensor in weights.items()}
+        file["h.0.attn.bias"] = ("F32", [1, 1, 16, 16], ones(256))
+        file["h.0.attn.masked_bias"] = ("F32", [], ones(1))
+        job = self.begin("gpt2", "", file)
+        self.assertEqual(self.weights_of(job), weights)
+        notes = self.notes(job)
+        self.assertEqual(len(notes), 2, job.stderr)
+        self.assertIn("'transformer.' put in front of 16 names", notes[0])
+        self.assertIn("2 buffers left out", notes[1])
+
+        with_head = dict(weights, **{"lm_head.weight": weights["transformer.wte.weight"]})
+        self.assertIn("equals 'transformer.wte.weight'",
+                      self.notes(self.begin("gpt2", "", with_head))[0])
+        dtype, shape, data = weights["transformer.wte.weight"]
+        other = dict(weights, **{"lm_head.weight": (dtype, shape, data[4:] + data[:4])})
+        refused = self.begin("gpt2", "", other, code=65)
+        self.assert_first_line(refused, "'lm_head.weight' and 'transformer.wte.weight' differ")
+
+    def test_berts_encoder_begins_a_model_whose_head_is_new(self):
+        more = "task = masked-lm"
+        trained = self.run_job("-n", 2, *SIZES, config=CONFIG.format(name="bert-base", more=more))
+        weights = self.weights_of(trained)
+        encoder = {}
+        for name, tensor in weights.items():
+            if name.startswith("bert."):
+                old = name.removeprefix("bert.")
+                if "LayerNorm" in old:
+                    old = old.replace(".weight", ".gamma").replace(".bias", ".beta")
+                encoder[old] = tensor
+        encoder["embeddings.position_ids"] = ("I64", [1, 16], bytes(128))
+        refused = self.begin("bert-base", more, encoder, code=65)
+        self.assert_first_line(refused, "'cls.predictions.bias'", "model.initial-weights-partial")
+
+        job = self.begin("bert-base", more, encoder, "--model.initial-weights-partial", "true")
+        after = self.weights_of(job)
+        for name, tensor in weights.items():
+            if name.startswith("bert."):
+                self.assertEqual(after[name], tensor, name)
+        fresh = self.weights_of(self.run_job(
+            "-n", 2, *SIZES, *STILL, config=CONFIG.format(name="bert-base", more=more)))
+        for name in weights:
+            if name.startswith("cls."):
+                for a, b in zip(floats(after[name][2]), floats(fresh[name][2])):
+                    self.assertAlmostEqual(a, b, delta=1e-20, msg=name)
+        text = "\n".join(self.notes(job))
+        for part in ("gamma and beta read as weight and bias in", "'bert.' put in front of",
+                     "1 buffer left out", "initialisation kept for"):
+            self.assertIn(part, text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,95 @@
+#include "hostio/formats/open_file.h"
+
+#include <filesystem>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "hostio/formats/file_bytes.h"
+#include "tests/unit/temporary_folder.h"
+
+namespace poprun::hostio {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+/// data/file, data/folder/file; secret beside data, and links from data to it.
+class FileScopeTest : public ::testing::Test {
+ protected:
+  FileScopeTest() {
+    (void)folder_.write("data/file", "served");
+    (void)folder_.write("data/folder/file", "served");
+    (void)folder_.write("secret", "not served");
+    (void)folder_.write("database/file", "not served");
+    fs::create_symlink(folder_.path() / "secret", data_ / "link");
+    fs::create_directory_symlink(folder_.path() / "database", data_ / "away");
+    fs::create_symlink("folder/file", data_ / "inside");
+  }
+
+  TemporaryFolder folder_;
+  fs::path data_ = folder_.path() / "data";
+};
+
+TEST_F(FileScopeTest, AdmitsWhatLiesBelowItsRoot) {
+  const FileScope scope = *FileScope::below(data_);
+  for (const char* file : {"file", "folder/file", "folder/../file", "inside"}) {
+    const auto bytes = read_bytes(data_ / file, scope);
+    ASSERT_TRUE(bytes) << file << bytes.error().message;
+    EXPECT_EQ(bytes->size(), 6U);
+  }
+}
+
+TEST_F(FileScopeTest, RefusesEveryWayOutOfItsRoot) {
+  const FileScope scope = *FileScope::below(data_);
+  for (const char* file :
+       {"../secret", "link", "away/file", "../database/file", "folder/../../secret"}) {
+    const auto bytes = read_bytes(data_ / file, scope);
+    ASSERT_FALSE(bytes) << file;
+    EXPECT_EQ(bytes.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(bytes.error().message, AllOf(HasSubstr(file), HasSubstr("--root")));
+  }
+  EXPECT_FALSE(read_bytes("/etc/passwd", scope));
+}
+
+TEST_F(FileScopeTest, TellsNothingOfWhatLiesOutside) {
+  const FileScope scope = *FileScope::below(data_);
+  EXPECT_EQ(read_bytes(folder_.path() / "secret", scope).error().code,
+            read_bytes(folder_.path() / "absent", scope).error().code);
+}
+
+TEST_F(FileScopeTest, MayBeNothingOrEverything) {
+  EXPECT_FALSE(read_bytes(data_ / "file", FileScope::nothing()));
+  EXPECT_TRUE(read_bytes(folder_.path() / "secret"));
+}
+
+TEST_F(FileScopeTest, NeedsAFolder) {
+  EXPECT_EQ(FileScope::below(data_ / "file").error().code, ErrorCode::kUsage);
+  EXPECT_THAT(FileScope::below(data_ / "absent").error().message, HasSubstr("No such file"));
+}
+
+TEST(OpenFile, RefusesPipesFoldersAndDevicesWithoutWaiting) {
+  const TemporaryFolder folder;
+  const fs::path pipe = folder.path() / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const auto why = [](const fs::path& file) { return read_bytes(file).error().message; };
+  EXPECT_THAT(why(pipe), HasSubstr("it is a pipe; needed a regular file"));
+  EXPECT_THAT(why(folder.path()), HasSubstr("it is a folder"));
+  EXPECT_THAT(why("/dev/zero"), HasSubstr("it is a device"));
+}
+
+TEST(OpenFile, ASparseFileOfATebibyteIsNotRead) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.write("huge", "");
+  fs::resize_file(file, std::uintmax_t{1} << 40);
+  const auto bytes = read_bytes(file);
+  ASSERT_FALSE(bytes);
+  EXPECT_EQ(bytes.error().code, ErrorCode::kData);
+  EXPECT_THAT(bytes.error().message, HasSubstr("needed 1048576.0 MiB of memory"));
+}
+
+}  // namespace
+}  // namespace poprun::hostio

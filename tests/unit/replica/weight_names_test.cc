@@ -1,0 +1,195 @@
+/// Files of weights as Hugging Face writes them: which tensor is which weight.
+
+#include "replica/instance/weight_names.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace poprun {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+/// Tensors that differ from one another.
+FileTensors file_of(const std::vector<WantedWeight>& tensors) {
+  FileTensors file;
+  std::uint64_t digest = 0;
+  for (const WantedWeight& tensor : tensors) {
+    file[tensor.name] = {.type = "f32", .shape = tensor.shape, .digest = ++digest};
+  }
+  return file;
+}
+
+WeightMatch matched(const std::vector<WantedWeight>& wanted, const FileTensors& file,
+                    const MatchOptions& options = {}) {
+  auto match = match_weights(wanted, file, options);
+  EXPECT_TRUE(match) << (match ? "" : match.error().message);
+  return match ? *match : WeightMatch{};
+}
+
+std::string refusal(const std::vector<WantedWeight>& wanted, const FileTensors& file,
+                    const MatchOptions& options = {}) {
+  const auto match = match_weights(wanted, file, options);
+  EXPECT_TRUE(match || match.error().code == ErrorCode::kData);
+  return match ? "accepted" : match.error().message;
+}
+
+const MatchOptions kPartial = {.may_lack = true, .otherwise = "initialisation"};
+
+/// Two layers' worth of names as the built-in gpt2 has them.
+const std::vector<WantedWeight> kGpt2 = {{"transformer.wte.weight", {50, 8}},
+                                         {"transformer.wpe.weight", {16, 8}},
+                                         {"transformer.h.0.ln_1.weight", {8}},
+                                         {"transformer.h.0.ln_1.bias", {8}},
+                                         {"transformer.h.0.attn.c_attn.weight", {8, 24}},
+                                         {"transformer.h.0.attn.c_attn.bias", {24}},
+                                         {"transformer.ln_f.weight", {8}}};
+
+TEST(WeightNames, OwnNamesNeedNoNote) {
+  const WeightMatch match = matched(kGpt2, file_of(kGpt2));
+  EXPECT_EQ(match.sources.size(), kGpt2.size());
+  EXPECT_THAT(match.notes, IsEmpty());
+}
+
+TEST(WeightNames, Gpt2sOwnFileHasNoPrefixAndHasBuffers) {
+  const FileTensors file = file_of({{"wte.weight", {50, 8}},
+                                    {"wpe.weight", {16, 8}},
+                                    {"h.0.ln_1.weight", {8}},
+                                    {"h.0.ln_1.bias", {8}},
+                                    {"h.0.attn.bias", {1, 1, 16, 16}},
+                                    {"h.0.attn.masked_bias", {}},
+                                    {"h.0.attn.c_attn.weight", {8, 24}},
+                                    {"h.0.attn.c_attn.bias", {24}},
+                                    {"ln_f.weight", {8}}});
+  const WeightMatch match = matched(kGpt2, file);
+  EXPECT_EQ(match.sources.at("transformer.h.0.attn.c_attn.bias"), "h.0.attn.c_attn.bias");
+  EXPECT_THAT(
+      match.notes,
+      ElementsAre("model.initial-weights: 'transformer.' put in front of 7 names of the file, for "
+                  "example 'h.0.attn.c_attn.bias'",
+                  "model.initial-weights: 2 buffers left out, which the model computes itself, for "
+                  "example 'h.0.attn.bias'"));
+}
+
+TEST(WeightNames, ATiedHeadMustEqualTheEmbedding) {
+  std::vector<WantedWeight> names = kGpt2;
+  names.push_back({"lm_head.weight", {50, 8}});
+  FileTensors file = file_of(names);
+  EXPECT_THAT(refusal(kGpt2, file),
+              HasSubstr("'lm_head.weight' and 'transformer.wte.weight' differ, and the model ties "
+                        "them"));
+  file["lm_head.weight"].digest = file["transformer.wte.weight"].digest;
+  EXPECT_THAT(matched(kGpt2, file).notes,
+              ElementsAre("model.initial-weights: 'lm_head.weight' equals "
+                          "'transformer.wte.weight', to which the model ties it"));
+}
+
+TEST(WeightNames, AHeadOfItsOwnTakesTheEmbeddingThatTheFileTiesItTo) {
+  std::vector<WantedWeight> wanted = kGpt2;
+  wanted.push_back({"lm_head.weight", {50, 8}});
+  const WeightMatch match = matched(wanted, file_of(kGpt2));
+  EXPECT_EQ(match.sources.at("lm_head.weight"), "transformer.wte.weight");
+  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: 'lm_head.weight' is tied to "
+                                       "'transformer.wte.weight' and has its values"));
+}
+
+const std::vector<WantedWeight> kBert = {
+    {"bert.embeddings.word_embeddings.weight", {50, 8}},
+    {"bert.embeddings.LayerNorm.weight", {8}},
+    {"bert.embeddings.LayerNorm.bias", {8}},
+    {"bert.encoder.layer.0.attention.self.query.weight", {8, 8}},
+    {"cls.predictions.bias", {50}},
+    {"cls.predictions.transform.LayerNorm.weight", {8}}};
+
+TEST(WeightNames, BertBaseUncasedHasGammaBetaAndATiedDecoder) {
+  FileTensors file = file_of({{"bert.embeddings.word_embeddings.weight", {50, 8}},
+                              {"bert.embeddings.LayerNorm.gamma", {8}},
+                              {"bert.embeddings.LayerNorm.beta", {8}},
+                              {"bert.embeddings.position_ids", {1, 16}},
+                              {"bert.encoder.layer.0.attention.self.query.weight", {8, 8}},
+                              {"bert.pooler.dense.weight", {8, 8}},
+                              {"cls.predictions.bias", {50}},
+                              {"cls.predictions.decoder.weight", {50, 8}},
+                              {"cls.predictions.transform.LayerNorm.gamma", {8}},
+                              {"cls.seq_relationship.weight", {2, 8}}});
+  file["bert.embeddings.position_ids"].type = "i64";
+  file["cls.predictions.decoder.weight"].digest =
+      file["bert.embeddings.word_embeddings.weight"].digest;
+  const WeightMatch match = matched(kBert, file);
+  EXPECT_EQ(match.sources.at("bert.embeddings.LayerNorm.bias"), "bert.embeddings.LayerNorm.beta");
+  EXPECT_THAT(
+      match.notes,
+      ElementsAre(
+          "model.initial-weights: gamma and beta read as weight and bias in 3 names, for example "
+          "'bert.embeddings.LayerNorm.beta'",
+          "model.initial-weights: 'cls.predictions.decoder.weight' equals "
+          "'bert.embeddings.word_embeddings.weight', to which the model ties it",
+          "model.initial-weights: 1 buffer left out, which the model computes itself, for example "
+          "'bert.embeddings.position_ids'",
+          "model.initial-weights: 2 tensors left out, which the model does not have, for example "
+          "'bert.pooler.dense.weight'"));
+}
+
+TEST(WeightNames, AbsentHeadsKeepTheirInitialisationWhereThatIsAskedFor) {
+  const FileTensors file = file_of({{"embeddings.word_embeddings.weight", {50, 8}},
+                                    {"embeddings.LayerNorm.weight", {8}},
+                                    {"embeddings.LayerNorm.bias", {8}},
+                                    {"encoder.layer.0.attention.self.query.weight", {8, 8}}});
+  EXPECT_THAT(refusal(kBert, file),
+              AllOf(HasSubstr("the model needs 'cls.predictions.bias' [50], the file has none of "
+                              "that name (2 of 6 weights missing)"),
+                    HasSubstr("model.initial-weights-partial = true")));
+  const WeightMatch match = matched(kBert, file, kPartial);
+  EXPECT_THAT(match.absent, UnorderedElementsAre("cls.predictions.bias",
+                                                 "cls.predictions.transform.LayerNorm.weight"));
+  EXPECT_THAT(match.notes,
+              ElementsAre("model.initial-weights: 'bert.' put in front of 4 names of the file, for "
+                          "example 'embeddings.LayerNorm.bias'",
+                          "model.initial-weights: initialisation kept for 2 weights that the file "
+                          "lacks, for example 'cls.predictions.bias'"));
+}
+
+TEST(WeightNames, APrefixThatTheModelLacksIsLeftOff) {
+  const WeightMatch match =
+      matched({{"fc.weight", {2, 3}}, {"fc.bias", {2}}},
+              file_of({{"module.fc.weight", {2, 3}}, {"module.fc.bias", {2}}}));
+  EXPECT_THAT(match.sources, UnorderedElementsAre(Pair("fc.weight", "module.fc.weight"),
+                                                  Pair("fc.bias", "module.fc.bias")));
+  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: 'module.' left off 2 names of the "
+                                       "file, for example 'module.fc.bias'"));
+}
+
+TEST(WeightNames, APrefixThatCouldBeEitherIsNotGuessed) {
+  EXPECT_THAT(
+      refusal({{"fc.weight", {2, 3}}}, file_of({{"a.fc.weight", {2, 3}}, {"b.fc.weight", {2, 3}}})),
+      HasSubstr("did you mean 'a.fc.weight' [2,3]?"));
+}
+
+TEST(WeightNames, AFileOfAnotherModelIsRefusedEvenInPart) {
+  EXPECT_THAT(refusal(kGpt2, file_of({{"conv1.weight", {2, 2}}, {"conv2.weight", {2}}}), kPartial),
+              HasSubstr("(7 of 7 weights missing); available: conv1.weight, conv2.weight"));
+}
+
+TEST(WeightNames, AMappedNameIsShownWithAShapeThatDiffers) {
+  FileTensors file = file_of({{"wte.weight", {60, 8}}, {"ln_f.weight", {8}}});
+  EXPECT_THAT(
+      refusal({{"transformer.wte.weight", {50, 8}}, {"transformer.ln_f.weight", {8}}}, file),
+      HasSubstr("the model needs 'transformer.wte.weight' [50,8], the file has as "
+                "'wte.weight' [60,8]"));
+}
+
+TEST(WeightNames, OnlyWeightsThatAreUsedMustBeFloats) {
+  FileTensors file = file_of({{"a", {2}}, {"steps", {1}}});
+  file["steps"].type = "i64";
+  EXPECT_EQ(refusal({{"a", {2}}}, file), "accepted");
+  file["a"].type = "i64";
+  EXPECT_THAT(refusal({{"a", {2}}}, file), HasSubstr("'a' has elements of type i64"));
+}
+
+}  // namespace
+}  // namespace poprun
