@@ -231,8 +231,13 @@ class PrefetchingStream final : public HostStream {
 
   Result<HostBatch> next() override {
     std::unique_lock lock(mutex_);
-    // The thread gives up after the timeout and says so here, so this wait ends.
-    changed_.wait(lock, [&] { return !batches_.empty() || failure_; });
+    const auto is_over = [&] { return !batches_.empty() || failure_; };
+    if (!is_over()) {
+      options_.on_wait(true);
+      // The thread gives up after the timeout and says so here, so this wait ends.
+      changed_.wait(lock, is_over);
+      options_.on_wait(false);
+    }
     if (batches_.empty()) {
       return tl::unexpected(*failure_);
     }
