@@ -77,10 +77,13 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   }
 
   void request_drain() {
-    draining_ = true;
-    for (HeartbeatReactor* heartbeat : heartbeats_) {
-      heartbeat->send_drain();
-    }
+    wish_.set_drain(true);
+    tell_wish();
+  }
+
+  void stop_after(std::uint64_t last_part) {
+    wish_.set_last_part(last_part);
+    tell_wish();
   }
 
   void close() {
@@ -194,6 +197,12 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     void OnReadDone(bool ok) override {
       asio::post(service_.loop_, [this, ok] { ok ? take_beat() : end(); });
     }
+    void OnWriteDone(bool /*ok*/) override {
+      asio::post(service_.loop_, [this] {
+        writing_ = false;
+        tell_wish();
+      });
+    }
     void OnCancel() override { cancelled_ = true; }
     // Only here it is known for sure whether the other side ended the call or died.
     void OnDone() override {
@@ -206,10 +215,12 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
       });
     }
 
-    void send_drain() {
-      if (!drain_sent_ && !ended_) {
-        drain_sent_ = true;
-        directive_.set_drain(true);
+    /// Sends the latest wish, where it is new.
+    void tell_wish() {
+      if (told_ != service_.wishes_ && !writing_ && !ended_) {
+        told_ = service_.wishes_;
+        writing_ = true;
+        directive_ = service_.wish_;
         StartWrite(&directive_);
       }
     }
@@ -220,9 +231,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
       instance_ = beat_.instance();
       service_.heartbeats_.insert(this);
       service_.events_.on_beat(beat_);
-      if (service_.draining_) {
-        send_drain();
-      }
+      tell_wish();
       StartRead(&beat_);
     }
 
@@ -236,7 +245,8 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     proto::Directive directive_;
     std::uint32_t instance_ = 0;
     bool known_ = false;
-    bool drain_sent_ = false;
+    std::uint32_t told_ = 0;  ///< How many of the service's wishes.
+    bool writing_ = false;
     bool ended_ = false;
     std::atomic<bool> cancelled_ = false;
   };
@@ -269,6 +279,13 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
            equal_tokens({given->second.data(), given->second.size()}, setup_.token);
   }
 
+  void tell_wish() {
+    ++wishes_;
+    for (HeartbeatReactor* heartbeat : heartbeats_) {
+      heartbeat->tell_wish();
+    }
+  }
+
   void answer(const PendingJoin& join) {
     *join.reply = *reply_;
     join.reply->set_seconds_since_launch(monotonic_seconds() - setup_.launched_at);
@@ -285,7 +302,8 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   std::vector<PendingJoin> pending_joins_;
   std::vector<grpc::ServerUnaryReactor*> failed_;  ///< Instances that wait to be let go.
   std::set<HeartbeatReactor*> heartbeats_;
-  bool draining_ = false;
+  proto::Directive wish_;
+  std::uint32_t wishes_ = 0;
   bool closed_ = false;
 
   std::unique_ptr<grpc::Server> server_;
@@ -317,6 +335,10 @@ void Coordinator::close() {
 
 void Coordinator::request_drain() {
   service_->request_drain();
+}
+
+void Coordinator::stop_after(std::uint64_t last_part) {
+  service_->stop_after(last_part);
 }
 
 void Coordinator::stop(std::function<void()> stopped) {

@@ -19,6 +19,7 @@
 ///                                                  \-> fail, wherever something goes wrong
 namespace poprun {
 
+class DrainGate;
 struct CoordinatorConnection;
 class Heartbeat;
 class ProgressBoard;
@@ -43,9 +44,8 @@ struct OnnxFile {
 ///   kUsage  a variable is missing or no number: the program was not started by poprun-emu.
 Result<InstanceEnvironment> read_instance_environment();
 
-/// `progress`, `drain_requested`, `report` and `fail` are thread-safe once `join` returned; the
-/// rest belongs to one thread. Progress costs about 50 ns and takes no lock that another replica
-/// takes.
+/// Those of ProgressSink, `report` and `fail` are thread-safe once `join` returned; the rest
+/// belongs to one thread. Progress costs about 50 ns and takes no lock that another replica takes.
 class CoordinatorClient final : public ProgressSink {
  public:
   using OnLost = std::function<void()>;
@@ -68,7 +68,8 @@ class CoordinatorClient final : public ProgressSink {
   Result<proto::JoinReply> join(double timeout_seconds, proto::JoinRequest request = {});
 
   void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) override;
-  [[nodiscard]] bool drain_requested() const override;
+  void operators(ReplicaId replica, std::uint64_t steps, double seconds) override;
+  [[nodiscard]] bool begin_part(ReplicaId replica) override;
 
   /// The initial weights, chunk by chunk, tensors in the launcher's order. No call where the job
   /// has none. Stops at the first error of `on_chunk` and returns it.
@@ -92,8 +93,8 @@ class CoordinatorClient final : public ProgressSink {
   ///   message.
   Status report(proto::ReportItem item);
 
-  /// Waits until the launcher has everything that was reported, and after the profile, on its disk.
-  /// Nothing where nothing was reported. Errors as `report`.
+  /// Waits until the launcher has everything that was reported; its disk is its own affair. Nothing
+  /// where nothing was reported. Errors as `report`.
   Status finish();
 
   /// Why this instance is about to exit, and the last collectives of the replica that failed.
@@ -111,6 +112,7 @@ class CoordinatorClient final : public ProgressSink {
   OnLost on_lost_;
   std::unique_ptr<CoordinatorConnection> connection_;
   std::unique_ptr<ProgressBoard> board_;
+  std::unique_ptr<DrainGate> gate_;
   std::unique_ptr<Heartbeat> heartbeat_;  ///< From join on.
   std::mutex reports_mutex_;  ///< For the first report: replicas of the instance may race to it.
   std::unique_ptr<ReportStream> reports_;  ///< From the first report on.

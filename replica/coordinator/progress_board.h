@@ -20,6 +20,10 @@ class ProgressBoard {
 
   /// Requires: the replica is one of this instance.
   void write(ReplicaId replica, std::uint64_t step, std::string_view activity);
+  /// The same in the step that it is in.
+  void write(ReplicaId replica, std::string_view activity);
+  /// Wall seconds in operators, over the replica's `steps` training steps so far.
+  void operators(ReplicaId replica, std::uint64_t steps, double seconds);
 
   [[nodiscard]] proto::Beat beat(std::uint32_t instance) const;
 
@@ -31,7 +35,10 @@ class ProgressBoard {
     std::uint64_t step = 0;
     std::string activity = "starting";
     Clock::time_point since = Clock::now();
+    proto::StepTimes times;
   };
+
+  Slot& slot_of(ReplicaId replica);
 
   std::uint32_t first_replica_;
   std::uint32_t replicas_;
