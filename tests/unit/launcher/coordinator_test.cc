@@ -30,7 +30,9 @@ class Events final : public CoordinatorEvents {
     note("join " + std::to_string(request.instance()));
     return request.instance() == 9 ? fail(ErrorCode::kUnreachable, "nine is too many") : Status{};
   }
-  void on_beat(const proto::Beat& beat) override { note("beat " + beat.replicas(0).activity()); }
+  void on_beat(const proto::Beat& beat) override {
+    note(beat.replicas(0).data_wait_seconds() > 0 ? "wait" : "beat " + beat.replicas(0).activity());
+  }
   void on_leave(std::uint32_t instance, bool orderly) override {
     note((orderly ? "left " : "lost ") + std::to_string(instance));
   }
@@ -169,6 +171,34 @@ TEST_F(CoordinatorTest, CarriesProgressUpAndADrainDown) {
   for (int i = 0; i < 1000 && !client.drain_requested(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+  EXPECT_TRUE(client.drain_requested());
+}
+
+TEST_F(CoordinatorTest, CarriesAWaitForDataUpAndItsExcuseDown) {
+  open();
+  CoordinatorClient client(environment(), [] {});
+  ASSERT_TRUE(client.join(10));
+  const auto excused_by = [&](std::chrono::steady_clock::time_point then) {
+    for (int i = 0; i < 1000 && client.last_excuse() < then; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return client.last_excuse() >= then;
+  };
+
+  client.waits_for_data(ReplicaId{3}, true);
+  EXPECT_TRUE(events_.saw("wait"));
+  EXPECT_EQ(client.last_excuse(), std::chrono::steady_clock::time_point{});
+  on_loop([this] { coordinator_->excuse(true); });
+  EXPECT_TRUE(excused_by(std::chrono::steady_clock::now()));
+  on_loop([this] {
+    coordinator_->request_drain();
+    coordinator_->excuse(false);
+  });
+  for (int i = 0; i < 1000 && client.last_excuse() + seconds(1) > std::chrono::steady_clock::now();
+       ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_LT(client.last_excuse(), std::chrono::steady_clock::now() - seconds(1));
   EXPECT_TRUE(client.drain_requested());
 }
 
