@@ -221,15 +221,15 @@ Verdict lost_node_verdict(const JobState& state, const std::string& node, double
             meanwhile(state, {}, now)};
   }
   const std::vector<std::uint32_t> replicas = replicas_of(state, instances);
-  const bool live =
-      still_beats(state, replicas, now, quiet) &&
-      std::ranges::none_of(instances, [&](std::uint32_t i) { return state.instances()[i].lost; });
+  const bool live = still_beats(state, replicas, now, quiet);
+  const bool hardly_reached = live && !state.losses().found(now).empty();
   Verdict verdict{
       kInfrastructure,
       fmt::format("host {} (replica{} {}) {}: mpirun lost the connection to it; its last heartbeat "
                   "came {:.1f} s ago",
                   node, replicas.size() == 1 ? "" : "s", number_ranges(replicas),
-                  live ? "is cut off from mpirun" : "is down or cut off", now - last_sign),
+                  hardly_reached ? "is cut off from mpirun" : "is down or cut off",
+                  now - last_sign),
       {},
       instances.front()};
   for (const std::string& did : what_they_did(state, replicas, now)) {
