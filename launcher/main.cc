@@ -108,6 +108,9 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     console.say(placement.error().message);
     return exit_code_of(placement.error().code);
   }
+  if (!options->dry_run) {
+    console.never_wait();  // A job goes on whatever becomes of its readers.
+  }
   for (const std::string& note : options->notes) {
     console.say(fmt::format("note: {}", note));
   }
@@ -131,6 +134,7 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   }
   Job job(*options, *placement, console, launched_at);
   const int code = job.run();
+  console.settle();
   limit_the_end(code);
   return code;
 }
@@ -156,6 +160,7 @@ int main(int argc, char** argv) {
   const double launched_at = poprun::launcher::monotonic_seconds();
   // A reader that goes away must not end the job, and gRPC's own words must not come before ours.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // A limit on files (ulimit -f) is told as a full disk is.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   return poprun::launcher::run_and_tell({argv + 1, argv + argc}, launched_at);
 }

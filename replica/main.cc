@@ -216,9 +216,9 @@ class Instance {
     WeightMatch match;
     if (!reply_.config().model().initial_weights().empty()) {
       const WeightsPolicy policy = weights_policy(reply_.config());
-      POPRUN_ASSIGN(const FileTensors file, receive_weights());
+      POPRUN_ASSIGN(FileTensors file, receive_weights());
       POPRUN_ASSIGN(match, match_initial_weights(program, file, policy));
-      for (auto& [name, bytes] : weights_from(file, match)) {
+      for (auto& [name, bytes] : weights_from(std::move(file), match)) {
         initial_weights_[name] = std::move(bytes);
       }
       if (!match.absent.empty() && !policy.model_has_weights) {

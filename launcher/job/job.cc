@@ -20,7 +20,8 @@ Deadlines::Limits limits_of(const Options& options) {
   return {.heartbeat_interval = options.heartbeat_interval_seconds,
           .heartbeat_timeout = options.heartbeat_timeout_seconds,
           .join_timeout = static_cast<double>(options.collective_timeout_seconds),
-          .job_timeout = options.timeout_seconds};
+          .job_timeout = options.timeout_seconds,
+          .drain_timeout = options.drain_timeout_seconds};
 }
 
 }  // namespace
@@ -41,6 +42,8 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
                   .on_data_server_exit = [this](int status) { on_data_server_exit(status); }}),
       state_(placement, launched_at, options.cpu_isa),
       deadlines_(limits_of(options), launched_at),
+      drain_point_(placement.num_instances),
+      stragglers_(placement.num_replicas),
       record_(options, placement, console) {}
 
 int Job::run() {
@@ -113,12 +116,7 @@ Status Job::on_join(const proto::JoinRequest& request) {
     give_error(joined.error());
     return joined;
   }
-  if (Status logged =
-          record_.begin_logs(request.instance(), state_.instances()[request.instance()]);
-      !logged) {
-    give_error(logged.error());
-    return logged;
-  }
+  record_.begin_logs(request.instance(), state_.instances()[request.instance()]);
   if (options_.verbosity > 0) {
     console_.say(fmt::format("{} joined after {:.2f} s", describe(state_, request.instance()),
                              monotonic_seconds() - launched_at_));
@@ -131,11 +129,16 @@ void Job::on_beat(const proto::Beat& beat) {
   if (data_waits_) {
     coordinator_->excuse(data_waits_->excuse(state_));
   }
+  stragglers_.beat(beat);
+  drain_point_.beat(beat);
+  tell_where_to_stop();
 }
 
 void Job::on_leave(std::uint32_t instance, bool orderly) {
   state_.leave(instance, orderly);
   deadlines_.left(monotonic_seconds());
+  drain_point_.left(instance);
+  tell_where_to_stop();
   if (!orderly) {
     trouble(Deadlines::Trouble::kLostTouch);
   }
@@ -170,21 +173,19 @@ Status Job::on_report_end() {
   if (phase_ == Phase::kStopping) {
     return {};
   }
-  Status written = record_.finish_report();
-  if (!written) {
-    give_error(written.error());
+  Status finished = record_.finish_report();
+  if (!finished) {
+    give_error(finished.error());
   } else if (awaits_dumps_) {
     decide();
   }
-  return written;
+  return finished;
 }
 
 void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   OutputRouter& output = record_.mpirun_output();
   const std::size_t held = output.held_lines();
-  if (const Status routed = output.take(line, is_stderr); !routed) {
-    give_error(routed.error());
-  }
+  output.take(line, is_stderr);
   if (output.held_lines() > held) {
     deadlines_.mpirun_line_held(monotonic_seconds());
   }
@@ -202,8 +203,8 @@ void Job::on_mpirun_exit(int status) {
     return;
   }
   const bool clean = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  if (clean && record_.results().complete()) {
-    stop(code_of_results(), false);
+  if (needs_nobody_ || (clean && record_.results().reported())) {
+    wait_for_files_alone();
     return;
   }
   if (state_.any_trouble()) {
@@ -215,7 +216,7 @@ void Job::on_mpirun_exit(int status) {
 }
 
 void Job::on_data_server_exit(int status) {
-  if (ending() || record_.results().complete()) {
+  if (ending() || record_.results().reported()) {
     return;
   }
   console_.say(fmt::format(
@@ -223,56 +224,9 @@ void Job::on_data_server_exit(int status) {
       exit_text(status), options_.hostio_timeout_seconds, processes_.restart_command()));
 }
 
-void Job::on_signal(int number) {
-  // A terminal that closes sends one, and its shell another.
-  const bool repeats = number == SIGHUP && signal_ == SIGHUP;
-  if (repeats || phase_ == Phase::kOver) {
-    return;
-  }
-  if (record_.results().complete() && !ending()) {
-    stop(code_of_results(), /*at_once=*/false);
-    return;
-  }
-  if (signal_ != 0 || phase_ != Phase::kRunning) {
-    // mpirun is left the moment it takes to clean up, once.
-    const bool stopping = phase_ == Phase::kStopping;
-    stop(stopping ? exit_code_ : 128 + number, /*at_once=*/stopping);
-    return;
-  }
-  signal_ = number;
-  if (record_.steps() == 0) {
-    console_.say(fmt::format("SIG{}: ending the job{}", sigabbrev_np(number),
-                             options_.config.inference()
-                                 ? "; outputs are kept only when all are there"
-                                 : ", which has not done a step yet"));
-    stop(128 + number, false);
-    return;
-  }
-  phase_ = Phase::kDraining;
-  const bool all_steps_done = record_.steps() == record_.total_steps();
-  deadlines_.draining(all_steps_done, monotonic_seconds());
-  if (all_steps_done) {
-    console_.say(
-        fmt::format("SIG{}: the training is done; waiting for its results, which a second signal "
-                    "gives up",
-                    sigabbrev_np(number)));
-    return;
-  }
-  console_.say(fmt::format(
-      "SIG{}: finishing the step and saving the weights, {} s at most; once more to end at once",
-      sigabbrev_np(number), Deadlines::kDrainSeconds));
-  coordinator_->request_drain();
-}
-
-/// The signal's code tells a script that training did not run to its end. Requires: the results are
-/// complete.
-int Job::code_of_results() const {
-  return signal_ != 0 && record_.results().profile().outcome().drained() ? 128 + signal_ : 0;
-}
-
 /// Something is wrong. Waits a little for the news that explain it.
 void Job::trouble(Deadlines::Trouble kind) {
-  if (ending()) {
+  if (ending() || needs_nobody_) {
     return;
   }
   const double now = monotonic_seconds();
@@ -301,12 +255,12 @@ void Job::decide() {
 }
 
 void Job::give_verdict(const Verdict& verdict) {
-  if (ending()) {
+  if (ending() || needs_nobody_) {
     return;
   }
-  if (record_.results().complete()) {  // Whatever broke then, nobody has to run the job again.
+  if (record_.results().reported()) {  // Whatever broke then, nobody has to run the job again.
     console_.say(fmt::format("note: the results are complete, but {}", verdict.first_line));
-    stop(code_of_results(), false);
+    wait_for_files_alone();
     return;
   }
   const double now = monotonic_seconds();

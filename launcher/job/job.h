@@ -19,15 +19,17 @@
 #include "launcher/screen/console.h"
 #include "launcher/verdict/data_waits.h"
 #include "launcher/verdict/deadlines.h"
+#include "launcher/verdict/drain_point.h"
 #include "launcher/verdict/job_state.h"
 #include "launcher/verdict/post_mortem.h"
+#include "launcher/verdict/stragglers.h"
 #include "launcher/wire/coordinator.h"
 #include "proto/coordinator.pb.h"
 
 namespace poprun::launcher {
 
 /// One job from the check of its outputs to its exit code. A single thread, the loop's, owns all of
-/// it; gRPC and child processes only post to it.
+/// it; gRPC, child processes and the thread that writes the results only post to it or are asked.
 ///
 ///   running --> draining --> stopping --> over
 ///      |  a signal   |  results safe, mpirun gone
@@ -64,6 +66,8 @@ class Job final : private CoordinatorEvents {
   void on_mpirun_exit(int status);
   void on_data_server_exit(int status);
   void on_signal(int number);
+  void drain(int number);
+  void tell_where_to_stop();
   [[nodiscard]] int code_of_results() const;
 
   // Time.
@@ -72,12 +76,18 @@ class Job final : private CoordinatorEvents {
   void wake();
   void do_what_is_due(double now);
   void end_drain();
+  void end_at_timeout(double now);
+  [[nodiscard]] std::string doing_now(double now) const;
 
   // Deciding and ending.
   void trouble(Deadlines::Trouble kind);
   void decide();
   [[nodiscard]] bool dumps_may_come() const;
   void give_verdict(const Verdict& verdict);
+  void wait_for_files_alone();
+  void look_after_results(double now);
+  void tell_of_straggler();
+  void give_results_up(const Error& error, std::string_view after);
   void give_error(const Error& error);
   void stop(int exit_code, bool at_once);
   void finish();
@@ -99,14 +109,19 @@ class Job final : private CoordinatorEvents {
   JobState state_;
   Deadlines deadlines_;
   std::optional<DataWaits> data_waits_;  ///< Once the data server's address is known.
+  DrainPoint drain_point_;
+  Stragglers stragglers_;
   JobRecord record_;
   std::unique_ptr<Coordinator> coordinator_;
 
   Phase phase_ = Phase::kRunning;
   int exit_code_ = 0;
   int signal_ = 0;             ///< The first one that asked us to end.
+  bool stop_told_ = false;     ///< The instances know where to stop.
+  bool no_room_told_ = false;  ///< The user knows that the results wait for room on the disk.
   bool awaits_dumps_ = false;  ///< Before it is decided.
   bool dataset_known_ = false;
+  bool needs_nobody_ = false;  ///< All results are here: only the disk is waited for.
 };
 
 }  // namespace poprun::launcher

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "launcher/job/job.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 
@@ -23,7 +24,7 @@ Deadlines::Facts Job::facts() const {
   return {.joining = dataset_known_ && !state_.all_joined(),
           .done = record_.results().complete() && state_.all_left(),
           .processes_run = processes_.any_run(),
-          .oldest_heartbeat = state_.oldest_heartbeat()};
+          .oldest_heartbeat = needs_nobody_ ? std::nullopt : state_.oldest_heartbeat()};
 }
 
 /// What came late because nobody listened is not the others' fault.
@@ -44,10 +45,12 @@ void Job::wake() {
   const double now = monotonic_seconds();
   notice_own_silence(now);
   if (phase_ != Phase::kStopping) {
-    if (const Status refreshed = record_.refresh(now); !refreshed) {
-      give_error(refreshed.error());
-      return;
+    if (phase_ == Phase::kDraining) {
+      record_.tell_stopping(doing_now(now), now);
     }
+    record_.refresh(now);
+    look_after_results(now);
+    tell_of_straggler();
     if (const auto news = data_waits_ ? data_waits_->news(state_) : std::nullopt) {
       console_.say(*news);
     }
@@ -78,9 +81,11 @@ void Job::do_what_is_due(double now) {
       return stop(code_of_results(), /*at_once=*/false);
     case Deadlines::Due::kDrainEnd:
       return end_drain();
+    case Deadlines::Due::kRoomEnd:
+      return give_results_up(*record_.results().save_failure(),
+                             fmt::format(", for {} s", Deadlines::kRoomSeconds));
     case Deadlines::Due::kJobTimeout:
-      return give_verdict(
-          timeout_verdict(state_, options_.timeout_seconds, record_.total_steps(), now));
+      return end_at_timeout(now);
     case Deadlines::Due::kKill:
       return processes_.kill();
     case Deadlines::Due::kFinish:
@@ -88,14 +93,29 @@ void Job::do_what_is_due(double now) {
   }
 }
 
-void Job::end_drain() {
-  if (record_.results().complete()) {
-    stop(code_of_results(), /*at_once=*/false);
+void Job::end_at_timeout(double now) {
+  if (const std::optional<Error> failure = record_.results().save_failure()) {
+    give_results_up(*failure, ", within the time of --timeout");
     return;
   }
-  console_.say(fmt::format("the job did not end its step within {} s; ending it without saving",
-                           Deadlines::kDrainSeconds));
-  stop(128 + signal_, /*at_once=*/false);
+  give_verdict(timeout_verdict(state_, options_.timeout_seconds, record_.total_steps(), now));
+}
+
+void Job::tell_of_straggler() {
+  const std::optional<Straggler> found = stragglers_.found();
+  if (!found) {
+    return;
+  }
+  const std::uint32_t instance = found->replica / placement_.replicas_per_instance();
+  const std::string others =
+      found->others > 0 ? fmt::format(", as are {}", counted(found->others, "other")) : "";
+  console_.say(fmt::format(
+      "note: replica {} (host {}) is {:.1f} times as slow as the median of the others{}: {} "
+      "against "
+      "{} in operators a step, over {} steps; all replicas wait for it at each exchange",
+      found->replica, state_.instances()[instance].host,
+      found->seconds_per_step / found->usual_seconds, others,
+      duration_text(found->seconds_per_step), duration_text(found->usual_seconds), found->steps));
 }
 
 }  // namespace poprun::launcher

@@ -1,6 +1,7 @@
 #include "launcher/job/record.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -26,13 +27,12 @@ Status JobRecord::take_folder() {
   return {};
 }
 
-Status JobRecord::begin_logs(std::uint32_t instance, const InstanceView& view) {
+void JobRecord::begin_logs(std::uint32_t instance, const InstanceView& view) {
   const std::uint32_t local = placement_.replicas_per_instance();
   for (std::uint32_t r = instance * local; r < (instance + 1) * local; ++r) {
-    POPRUN_TRY(logs_.write(r, fmt::format("# replica {}: instance {}, host {}, pid {}", r, instance,
-                                          view.host, view.pid)));
+    logs_.write(r, fmt::format("# replica {}: instance {}, host {}, pid {}", r, instance, view.host,
+                               view.pid));
   }
-  return {};
 }
 
 Status JobRecord::take(const proto::ReportItem& item, bool shows, double now) {
@@ -47,10 +47,26 @@ Status JobRecord::take(const proto::ReportItem& item, bool shows, double now) {
   return {};
 }
 
-Status JobRecord::refresh(double now) {
-  POPRUN_TRY(results_.flush());
+void JobRecord::refresh(double now) {
+  const Status results = results_.refresh(now);
+  const Status logs = logs_.flush();
+  tell_of_disk(results ? logs : results, now);
   display_.refresh(now);
-  return {};
+}
+
+void JobRecord::tell_of_disk(const Status& written, double now) {
+  constexpr double kBetweenNotesSeconds = 60;
+  if (written) {
+    if (std::exchange(disk_full_, false)) {
+      console_.say(fmt::format("note: the files in {} are written again", options_.output_dir));
+    }
+  } else if (!disk_full_ &&
+             now - disk_told_at_.value_or(-kBetweenNotesSeconds) >= kBetweenNotesSeconds) {
+    disk_full_ = true;
+    disk_told_at_ = now;
+    console_.say(fmt::format("note: {}; the job goes on, and what is due waits in memory",
+                             written.error().message));
+  }
 }
 
 void JobRecord::tell(const Verdict& verdict, const JobState& state, double now) {

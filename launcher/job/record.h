@@ -29,7 +29,7 @@ class JobRecord {
   Status take_folder();
 
   /// Every replica has a log, and its first line says where it ran.
-  Status begin_logs(std::uint32_t instance, const InstanceView& view);
+  void begin_logs(std::uint32_t instance, const InstanceView& view);
 
   /// An item of a report goes into its file, and to the screen while `shows` is true.
   Status take(const proto::ReportItem& item, bool shows, double now);
@@ -41,8 +41,11 @@ class JobRecord {
   OutputRouter& mpirun_output() { return router_; }
   [[nodiscard]] std::string logs_folder() const { return results_.path("logs"); }
 
-  /// Brings screen and files up to `now`.
-  Status refresh(double now);
+  /// The job was asked to stop, and is doing this now. Shown every now and then.
+  void tell_stopping(const std::string& doing, double now) { display_.stopping(doing, now); }
+
+  /// Brings screen and files up to `now`. A disk that takes nothing is told of, and tried again.
+  void refresh(double now);
 
   [[nodiscard]] std::uint64_t steps() const { return display_.progress().steps(); }
   [[nodiscard]] std::uint64_t total_steps() const { return display_.progress().total_steps(); }
@@ -56,6 +59,7 @@ class JobRecord {
 
  private:
   void write_failure(const Verdict& verdict, const JobState& state, double now);
+  void tell_of_disk(const Status& written, double now);
 
   const Options& options_;
   const Placement& placement_;
@@ -65,6 +69,8 @@ class JobRecord {
   JobResults results_;
   ReplicaLogs logs_;
   OutputRouter router_;
+  std::optional<double> disk_told_at_;  ///< When a full disk was last told of.
+  bool disk_full_ = false;
 };
 
 }  // namespace poprun::launcher

@@ -44,16 +44,18 @@ struct Options {
   std::int64_t only_output_from_instance = -1;  ///< -1: from all.
   std::uint32_t verbosity = 0;                  ///< 0, 1 (-v), 2 (-vv).
 
-  std::vector<std::string> mpi_global_args;                                   ///< Split into words.
-  std::vector<std::string> mpi_local_args;                                    ///< Split into words.
-  std::map<std::uint32_t, std::vector<std::string>> instance_mpi_local_args;  ///< By instance, split into words.
+  std::vector<std::string> mpi_global_args;  ///< Split into words.
+  std::vector<std::string> mpi_local_args;   ///< Split into words.
+  std::map<std::uint32_t, std::vector<std::string>>
+      instance_mpi_local_args;  ///< By instance, split into words.
 
   std::string hostio_address;                ///< Empty: start a data server.
   std::uint32_t hostio_timeout_seconds = 0;  ///< > 0 once parsed, like all below.
   double heartbeat_interval_seconds = 0;
   double heartbeat_timeout_seconds = 0;
   std::uint32_t collective_timeout_seconds = 0;
-  double timeout_seconds = 0;  ///< Limit for the whole job; 0: none.
+  double timeout_seconds = 0;        ///< Limit for the whole job; 0: none.
+  double drain_timeout_seconds = 0;  ///< From the signal that ends the job on; 0: none.
 
   /// The command that answers a question instead of running a job; see inquiry.h.
   std::vector<std::string> question;

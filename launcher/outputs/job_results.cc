@@ -7,7 +7,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "launcher/outputs/profile_json.h"
+
 namespace poprun::launcher {
+namespace {
+
+constexpr double kBetweenTriesSeconds = 1;
+
+}  // namespace
 
 JobResults::JobResults(std::string folder, const proto::RunConfig& config)
     : folder_(std::move(folder)), config_(config) {
@@ -21,15 +28,21 @@ std::string JobResults::path(std::string_view name) const {
 }
 
 Status JobResults::take(const proto::ReportItem& item) {
+  if (saving_) {
+    return fail(ErrorCode::kBug, "a report came after the profile, which is the last one");
+  }
   if (!item.has_shape() && !std::exchange(begun_, true)) {
     POPRUN_TRY(clear_results(folder_, config_.model().initial_weights()));
   }
   switch (item.kind_case()) {
     case proto::ReportItem::kStep:
-      POPRUN_TRY(append_metrics(metrics_row(item.step())));
-      return write_dump(item.step().step());
+      append_metrics(metrics_row(item.step()));
+      last_step_ = item.step().step();
+      static_cast<void>(write_dumps(last_step_));  // Those that fail are tried again.
+      return {};
     case proto::ReportItem::kEvaluation:
-      return append_metrics(metrics_row(item.evaluation()));
+      append_metrics(metrics_row(item.evaluation()));
+      return {};
     case proto::ReportItem::kWeights:
       return weights_.take(item.weights());
     case proto::ReportItem::kDumped:
@@ -53,13 +66,13 @@ Status JobResults::check_room_for(const proto::JobShape& shape) const {
   return config_.inference() ? Status{} : check_room(folder_, shape.parameter_count() * bytes);
 }
 
-Status JobResults::append_metrics(const std::string& row) {
+void JobResults::append_metrics(const std::string& row) {
   if (!metrics_) {
-    POPRUN_ASSIGN(metrics_, GrowingFile::open(path("metrics.csv")));
-    POPRUN_TRY(metrics_->append(metrics_header()));
+    metrics_.emplace(path("metrics.csv"));
+    metrics_->append(metrics_header());
   }
-  metrics_unflushed_ = true;
-  return metrics_->append(row);
+  metrics_wait_ = true;
+  metrics_->append(row);
 }
 
 Status JobResults::take_output(const proto::OutputPiece& piece) {
@@ -71,20 +84,32 @@ Status JobResults::take_output(const proto::OutputPiece& piece) {
   return outputs_->write(piece.offset(), piece.data());
 }
 
-/// The step is over: what was dumped of it is all there will be.
-Status JobResults::write_dump(std::uint64_t step) {
-  const auto dump = dumps_.find(step);
-  if (dump == dumps_.end()) {
-    return {};
+/// Steps up to this one are over: what was dumped of them is all there will be.
+Status JobResults::write_dumps(std::uint64_t up_to_step) {
+  while (!dumps_.empty() && dumps_.begin()->first <= up_to_step) {
+    const auto& [step, dump] = *dumps_.begin();
+    POPRUN_TRY(dump.write(path(fmt::format("dump-step-{}.safetensors", step))));
+    dumps_due_.erase(step);
+    dumps_.erase(dumps_.begin());
   }
-  Status written = dump->second.write(path(fmt::format("dump-step-{}.safetensors", step)));
-  dumps_.erase(dump);
-  dumps_due_.erase(step);
-  return written;
+  return {};
 }
 
-Status JobResults::flush() {
-  return std::exchange(metrics_unflushed_, false) ? metrics_->flush() : Status{};
+Status JobResults::refresh(double now) {
+  if (saving_) {
+    saving_->refresh(now);
+    return {};
+  }
+  if (metrics_wait_) {
+    POPRUN_TRY(metrics_->flush());
+    metrics_wait_ = false;
+  }
+  if (now - dumps_failed_at_ < kBetweenTriesSeconds) {
+    return {};
+  }
+  Status dumped = write_dumps(last_step_);
+  dumps_failed_at_ = dumped ? dumps_failed_at_ : now;
+  return dumped;
 }
 
 Status JobResults::finish() {
@@ -92,24 +117,30 @@ Status JobResults::finish() {
   if (!profile_) {
     return {};
   }
-  Status written = write_complete_files();
-  complete_ = written.has_value();
-  return written;
+  if (config_.inference() ? !outputs_ : !weights_.complete()) {
+    return fail(ErrorCode::kBug,
+                config_.inference() ? "no outputs came" : "weights: the last one is not complete");
+  }
+  saving_.emplace(
+      [this](const std::atomic<bool>& given_up) { return write_complete_files(given_up); });
+  return {};
 }
 
-Status JobResults::write_complete_files() {
+/// In the thread of `saving_`. What cannot be made again comes first.
+Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
   // Who removed the folder meanwhile does not lose the training, too.
   std::error_code unused;
   std::filesystem::create_directories(folder_, unused);
+  if (!main_file_written_) {
+    POPRUN_TRY(config_.inference() ? outputs_->finish()
+                                   : weights_.write(path("weights.safetensors"), &given_up));
+    main_file_written_ = true;
+  }
   if (metrics_) {
     POPRUN_TRY(metrics_->flush());
   }
-  if (config_.inference()) {
-    POPRUN_TRY(outputs_ ? outputs_->finish() : fail(ErrorCode::kBug, "no outputs came"));
-  } else {
-    POPRUN_TRY(weights_.write(path("weights.safetensors")));
-  }
-  return write_profile(path("profile.json"), *profile_);
+  POPRUN_ASSIGN(const std::string json, profile_json(*profile_));
+  return write_whole_file(path("profile.json"), {json}, &given_up);
 }
 
 std::uint64_t JobResults::items_written() const {
@@ -118,14 +149,19 @@ std::uint64_t JobResults::items_written() const {
 
 std::vector<std::string> JobResults::settle_dumps(std::optional<std::uint64_t> ended_after) {
   std::vector<std::string> lines;
-  while (!dumps_.empty()) {
+  if (const Status written = write_dumps(last_step_); !written) {
+    lines.push_back(written.error().message);
+  }
+  for (; !dumps_.empty(); dumps_.erase(dumps_.begin())) {
     const std::uint64_t step = dumps_.begin()->first;
     const std::size_t tensors = dumps_.begin()->second.keep_complete();
-    const Status written = write_dump(step);
-    lines.push_back(written ? fmt::format("dump-step-{}.safetensors has the {} tensors that step "
-                                          "{} made before it broke off",
-                                          step, tensors, step)
-                            : written.error().message);
+    const Status written =
+        dumps_.begin()->second.write(path(fmt::format("dump-step-{}.safetensors", step)));
+    dumps_due_.erase(step);
+    lines.push_back(!written ? written.error().message
+                             : fmt::format("dump-step-{}.safetensors has the {} tensors that step "
+                                           "{} made before it broke off",
+                                           step, tensors, step));
   }
   if (ended_after && !dumps_due_.empty()) {
     lines.push_back(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "launcher/outputs/npy.h"
 #include "launcher/outputs/result_files.h"
+#include "launcher/outputs/saving.h"
 #include "proto/coordinator.pb.h"
 #include "proto/profile.pb.h"
 #include "proto/run_config.pb.h"
@@ -17,9 +19,11 @@
 
 namespace poprun::launcher {
 
-/// What the instances of one job report, on its way into the files of result_files.h.
+/// What the instances of one job report, on its way into the files of result_files.h. A disk that
+/// takes nothing stops nobody: what is due waits in memory and is tried again.
 ///
-/// Errors, from any call: those of the files; kBug where the report contradicts itself.
+/// Errors, from any call: kBug where the report contradicts itself; of inference, kInfrastructure
+/// where outputs cannot be written.
 class JobResults {
  public:
   /// `config` must outlive this. `folder` need not be there before the first item comes.
@@ -28,19 +32,27 @@ class JobResults {
   [[nodiscard]] std::string path(std::string_view name) const;
 
   /// The first result clears those of an earlier run away: a job that never comes so far costs
-  /// nobody anything.
+  /// nobody anything. Errors: also kInfrastructure, there is no room for the weights to come, or an
+  /// earlier result cannot be removed.
   Status take(const proto::ReportItem& item);
 
-  /// The metrics taken so far are where others can read them.
-  Status flush();
+  /// To be called often, `now` in seconds of a clock that never jumps: brings what was taken so far
+  /// to where others can read it. Errors: kInfrastructure, the disk does not take it.
+  Status refresh(double now);
 
-  /// The report is over: writes weights or outputs, and the profile. Nothing where no profile came:
-  /// the report was another instance's, or broke off.
+  /// The report is over: begins to write weights or outputs, then the metrics that wait, then the
+  /// profile. Nothing where no profile came: the report was another instance's, or broke off.
   Status finish();
 
-  /// `finish` ran, and all files are complete on disk.
-  [[nodiscard]] bool complete() const { return complete_; }
-  /// Of the whole job. Requires: complete.
+  /// Everything of the job came: nothing is missing but the disk's word.
+  [[nodiscard]] bool reported() const { return saving_.has_value(); }
+  /// All files are complete on disk.
+  [[nodiscard]] bool complete() const { return saving_ && saving_->done(); }
+  /// Why they are not yet, where they were tried.
+  [[nodiscard]] std::optional<Error> save_failure() const {
+    return saving_ ? saving_->failure() : std::nullopt;
+  }
+  /// Of the whole job. Requires: reported.
   [[nodiscard]] const proto::Profile& profile() const { return *profile_; }
   /// In inference: how many items' outputs are written.
   [[nodiscard]] std::uint64_t items_written() const;
@@ -56,23 +68,26 @@ class JobResults {
 
  private:
   [[nodiscard]] Status check_room_for(const proto::JobShape& shape) const;
-  Status append_metrics(const std::string& row);
+  void append_metrics(const std::string& row);
   Status take_output(const proto::OutputPiece& piece);
-  Status write_dump(std::uint64_t step);
-  Status write_complete_files();
+  Status write_dumps(std::uint64_t up_to_step);
+  Status write_complete_files(const std::atomic<bool>& given_up);
 
   std::string folder_;
   const proto::RunConfig& config_;
   bool begun_ = false;                  ///< A first result came.
   std::optional<GrowingFile> metrics_;  ///< From the first row on.
-  bool metrics_unflushed_ = false;
+  bool metrics_wait_ = false;
   WeightsCollector weights_;
-  std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until it is complete.
-  std::set<std::uint64_t> dumps_due_;                ///< Steps whose dump is not written yet.
-  std::optional<NpyFile> outputs_;                   ///< From the first piece on.
+  std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until it is on the disk.
+  std::uint64_t last_step_ = 0;                      ///< That is over.
+  double dumps_failed_at_ = 0;
+  std::set<std::uint64_t> dumps_due_;  ///< Steps whose dump is not written yet.
+  std::optional<NpyFile> outputs_;     ///< From the first piece on.
   std::optional<proto::Profile> profile_;
   bool report_over_ = false;
-  bool complete_ = false;
+  bool main_file_written_ = false;
+  std::optional<Saving> saving_;  ///< The last member: its thread reads those above.
 };
 
 }  // namespace poprun::launcher

@@ -4,12 +4,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <google/protobuf/util/json_util.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -24,9 +24,31 @@ namespace fs = std::filesystem;
 constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metrics.csv",
                                     "profile.json"};
 
+constexpr std::size_t kPieceBytes = 16 << 20;  // Between two looks at whether it was given up.
+constexpr std::size_t kLogWaitingBytesMax = 64 << 10;
+
 Status cannot_write(const std::string& path, int reason) {
   return fail(ErrorCode::kInfrastructure,
               fmt::format("{} cannot be written: {}", path, std::strerror(reason)));
+}
+
+/// Bytes that this user may take of the disk of `folder`; nothing where it does not tell.
+std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
+  struct statvfs disk {};
+  const bool tells = statvfs(folder.c_str(), &disk) == 0 && disk.f_blocks > 0;
+  return tells ? std::optional(disk.f_bavail * disk.f_frsize) : std::nullopt;
+}
+
+/// The error of a file of `needed` bytes, with the room that there is where that is too little.
+Status with_room(Error error, const fs::path& path, std::uint64_t needed) {
+  const std::optional<std::uint64_t> free = free_bytes(path.parent_path());
+  if (free && *free < needed) {
+    error.message +=
+        fmt::format(", it needs {} and {} are free", mebibytes_text(needed), mebibytes_text(*free));
+    error.facts.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(needed)},
+                                    .had = Bytes{static_cast<std::int64_t>(*free)}};
+  }
+  return tl::unexpected<Error>{std::move(error)};
 }
 
 tl::unexpected<Error> cannot_make(const std::string& folder, const std::error_code& reason) {
@@ -47,7 +69,8 @@ Status try_to_write(const fs::path& folder) {
   return {};
 }
 
-Status write_and_sync(const std::string& path, const std::vector<std::string_view>& parts) {
+Status write_and_sync(const std::string& path, const std::vector<std::string_view>& parts,
+                      const std::atomic<bool>* given_up) {
   const int descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     return cannot_write(path, errno);
@@ -55,11 +78,12 @@ Status write_and_sync(const std::string& path, const std::vector<std::string_vie
   int reason = 0;
   for (std::string_view part : parts) {
     while (reason == 0 && !part.empty()) {
-      const ssize_t written = write(descriptor, part.data(), part.size());
+      const ssize_t written = write(descriptor, part.data(), std::min(part.size(), kPieceBytes));
       if (written < 0 && errno != EINTR) {
         reason = errno;
       }
       part.remove_prefix(written < 0 ? 0 : static_cast<std::size_t>(written));
+      reason = given_up != nullptr && *given_up ? ECANCELED : reason;
     }
   }
   if (reason == 0 && fsync(descriptor) != 0) {
@@ -139,11 +163,11 @@ OutputFolder::~OutputFolder() {
 }
 
 Status check_room(const std::string& folder, std::uint64_t bytes) {
-  struct statvfs disk {};
-  if (statvfs(folder.c_str(), &disk) != 0) {
+  const std::optional<std::uint64_t> available = free_bytes(folder);
+  if (!available) {
     return {};
   }
-  std::uint64_t free = disk.f_bfree * disk.f_frsize;
+  std::uint64_t free = *available;
   for (const char* result : kResults) {
     std::error_code error;
     const std::uintmax_t size = fs::file_size(fs::path(folder) / result, error);
@@ -180,38 +204,24 @@ Status clear_results(const std::string& folder, const std::string& kept) {
   return {};
 }
 
-Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts) {
+Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts,
+                        const std::atomic<bool>* given_up) {
   const std::string temporary = fmt::format("{}.part", path);
-  Status written = write_and_sync(temporary, parts);
+  std::uint64_t needed = 0;
+  for (const std::string_view part : parts) {
+    needed += part.size();
+  }
+  const std::optional<std::uint64_t> free = free_bytes(fs::path(path).parent_path());
+  Status written = free && *free < needed ? cannot_write(path, ENOSPC)
+                                          : write_and_sync(temporary, parts, given_up);
   if (written && std::rename(temporary.c_str(), path.c_str()) != 0) {
     written = cannot_write(path, errno);
   }
   if (!written) {
     unlink(temporary.c_str());
+    return with_room(written.error(), path, needed);
   }
   return written;
-}
-
-Result<GrowingFile> GrowingFile::open(const std::string& path) {
-  GrowingFile file;
-  file.path_ = path;
-  file.file_.reset(std::fopen(path.c_str(), "we"));
-  if (file.file_ == nullptr) {
-    return tl::unexpected<Error>{file.failed().error()};
-  }
-  return file;
-}
-
-Status GrowingFile::append(std::string_view text) {
-  return std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size() ? Status{} : failed();
-}
-
-Status GrowingFile::flush() {
-  return std::fflush(file_.get()) == 0 ? Status{} : failed();
-}
-
-Status GrowingFile::failed() const {
-  return cannot_write(path_, errno);
 }
 
 std::string metrics_header() {
@@ -261,7 +271,7 @@ std::size_t WeightsCollector::keep_complete() {
   return tensors_.size();
 }
 
-Status WeightsCollector::write(const std::string& path) const {
+Status WeightsCollector::write(const std::string& path, const std::atomic<bool>* given_up) const {
   if (open_) {
     return fail(ErrorCode::kBug,
                 fmt::format("weights: '{}' is not complete", tensors_.back().name));
@@ -271,19 +281,7 @@ Status WeightsCollector::write(const std::string& path) const {
   for (const Tensor& tensor : tensors_) {
     parts.emplace_back(tensor.data);
   }
-  return write_whole_file(path, parts);
-}
-
-Status write_profile(const std::string& path, const proto::Profile& profile) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  options.always_print_primitive_fields = true;
-  std::string json;
-  const auto status = google::protobuf::util::MessageToJsonString(profile, &json, options);
-  if (!status.ok()) {
-    return fail(ErrorCode::kBug, fmt::format("{}: {}", path, status.ToString()));
-  }
-  return write_whole_file(path, {json});
+  return write_whole_file(path, parts, given_up);
 }
 
 std::string ReplicaLogs::path(std::uint32_t replica) const {
@@ -291,17 +289,27 @@ std::string ReplicaLogs::path(std::uint32_t replica) const {
   return fmt::format("{}/replica-{:0{}}.log", folder_, replica, digits);
 }
 
-Status ReplicaLogs::write(std::uint32_t replica, std::string_view line) {
+void ReplicaLogs::write(std::uint32_t replica, std::string_view line) {
   if (files_.empty()) {
     remove_files(folder_, "replica-", ".log");
   }
   auto file = files_.find(replica);
   if (file == files_.end()) {
-    POPRUN_ASSIGN(GrowingFile opened, GrowingFile::open(path(replica)));
-    file = files_.emplace(replica, std::move(opened)).first;
+    file = files_.emplace(replica, GrowingFile(path(replica), kLogWaitingBytesMax)).first;
   }
-  POPRUN_TRY(file->second.append(fmt::format("{}\n", line)));
-  return file->second.flush();
+  file->second.append(fmt::format("{}\n", line));
+  waiting_ = !file->second.flush() || waiting_;
+}
+
+Status ReplicaLogs::flush() {
+  if (!waiting_) {
+    return {};
+  }
+  for (auto& [replica, file] : files_) {
+    POPRUN_TRY(file.flush());
+  }
+  waiting_ = false;
+  return {};
 }
 
 }  // namespace poprun::launcher

@@ -1,17 +1,16 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/safetensors.h"
 #include "proto/coordinator.pb.h"
-#include "proto/profile.pb.h"
 #include "replica/base/error.h"
 
 /// The files of a job:
@@ -24,8 +23,9 @@
 ///   DIR/failure.txt           of a job that failed: what each replica did; no earlier result
 ///   DIR/logs/replica-NN.log   what each replica wrote; no earlier result
 ///
-/// A write that fails (disk full) is kInfrastructure with the file's name, at the latest when the
-/// file is finished.
+/// A write that fails (disk full) is kInfrastructure with the file's name and, where room is short,
+/// what it needs and what there is. A file that was to be complete is absent then, and one that
+/// grows ends with a whole line.
 namespace poprun::launcher {
 
 /// The folder that a job writes to, and no other job of this machine as long as this lives.
@@ -49,8 +49,8 @@ class OutputFolder {
 };
 
 /// Errors
-///   kInfrastructure  the disk of `folder` has no room for `bytes` of weights, earlier results
-///                    not counted: they go first.
+///   kInfrastructure  the disk of `folder` has no room for `bytes` of weights that this user could
+///                    take, earlier results not counted: they go first.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
 /// Removes the results of an earlier run, and why it failed; not the file `kept`, which this job
@@ -61,24 +61,9 @@ Status check_room(const std::string& folder, std::uint64_t bytes);
 Status clear_results(const std::string& folder, const std::string& kept);
 
 /// Writes `parts` one after the other to `path`, so that the file is there whole or not at all.
-Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts);
-
-/// A file that grows.
-class GrowingFile {
- public:
-  static Result<GrowingFile> open(const std::string& path);
-  Status append(std::string_view text);
-  Status flush();
-
- private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  [[nodiscard]] Status failed() const;
-
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
-};
+/// Where `given_up` becomes true meanwhile, from another thread, not at all.
+Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts,
+                        const std::atomic<bool>* given_up = nullptr);
 
 std::string metrics_header();
 /// Floats with 9 digits, so that each float32 reads back exactly. An evaluation's split is "test".
@@ -97,17 +82,19 @@ class WeightsCollector {
   std::size_t keep_complete();
 
   /// Errors: kBug, the last tensor is not complete. Else as write_whole_file.
-  [[nodiscard]] Status write(const std::string& path) const;
+  [[nodiscard]] Status write(const std::string& path,
+                             const std::atomic<bool>* given_up = nullptr) const;
+
+  /// Whether the last tensor is complete.
+  [[nodiscard]] bool complete() const { return !open_; }
 
  private:
   std::vector<Tensor> tensors_;
   bool open_ = false;  ///< The last tensor expects more.
 };
 
-Status write_profile(const std::string& path, const proto::Profile& profile);
-
 /// One log a replica, opened when its first line comes. The very first removes those of an earlier
-/// run.
+/// run. While the disk is full a few lines of each wait, and the others are counted.
 class ReplicaLogs {
  public:
   ReplicaLogs(std::string folder, std::uint32_t replicas)
@@ -116,12 +103,17 @@ class ReplicaLogs {
   /// `FOLDER/replica-05.log`: enough digits that names sort.
   [[nodiscard]] std::string path(std::uint32_t replica) const;
 
-  Status write(std::uint32_t replica, std::string_view line);
+  void write(std::uint32_t replica, std::string_view line);
+
+  /// Lines that wait are tried again. Errors: kInfrastructure, the first log that cannot be
+  /// written.
+  Status flush();
 
  private:
   std::string folder_;
   std::uint32_t replicas_;
   std::map<std::uint32_t, GrowingFile> files_;  ///< By replica.
+  bool waiting_ = false;                        ///< A line of one.
 };
 
 }  // namespace poprun::launcher

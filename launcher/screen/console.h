@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
+#include <memory>
 #include <string_view>
 
+#include "launcher/screen/outlet.h"
 #include "replica/base/error.h"
 
 namespace poprun::launcher {
@@ -16,18 +17,22 @@ class Console {
   Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
-  ~Console();
 
   /// One line, or several with newlines between them.
-  void out(std::string_view text);
-  void err(std::string_view text);
+  void out(std::string_view text, Keep keep = Keep::kAlways);
+  void err(std::string_view text, Keep keep = Keep::kAlways);
+
+  /// From now on nothing here blocks (outlet.h) but `settle`.
+  void never_wait();
+  /// Returns once everything is written, or a reader has taken nothing for 10 s.
+  void settle();
 
   /// Errors
   ///   kInfrastructure  a line of `out` could not be written, though its reader is there; says why.
   [[nodiscard]] Status out_status() const;
 
   /// A line of the launcher itself, on standard error: `poprun-emu: text`.
-  void say(std::string_view text);
+  void say(std::string_view text, Keep keep = Keep::kAlways);
 
   [[nodiscard]] bool has_live_line() const { return is_terminal_; }
   /// Columns of the terminal, 80 where unknown.
@@ -36,13 +41,10 @@ class Console {
   void live(std::string_view text);
 
  private:
-  /// Returns errno, or 0.
-  int write(int descriptor, std::string_view text);
-  void clear_live();
-
   bool is_terminal_;
-  int out_failure_ = 0;  ///< errno of the first line of `out` that was lost.
-  std::string live_;     ///< What the live line shows now.
+  std::shared_ptr<Outlet> err_;
+  std::shared_ptr<Outlet>
+      out_;  ///< The same where both are one file, so that lines keep their order.
 };
 
 }  // namespace poprun::launcher

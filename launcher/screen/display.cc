@@ -51,14 +51,27 @@ void Display::show_evaluation(const proto::EvaluationMetrics& metrics) {
   }
 }
 
+void Display::stopping(const std::string& doing, double now) {
+  if (stopping_.empty()) {
+    shown_at_ = now;
+  }
+  stopping_ = fmt::format("stopping; {}", doing);
+}
+
 void Display::refresh(double now) {
   if (console_.has_live_line()) {
-    console_.live(progress_.line(console_.width() - 1));
+    const std::size_t width = console_.width() - 1;
+    console_.live(stopping_.empty() ? progress_.line(width) : stopping_.substr(0, width));
+  } else if (!stopping_.empty()) {
+    if (now - shown_at_ >= kPlainProgressSeconds) {
+      shown_at_ = now;
+      console_.say(stopping_, Keep::kIfRoom);
+    }
   } else if (progress_.done() > shown_done_ &&
              (shown_done_ == 0 || now - shown_at_ >= kPlainProgressSeconds)) {
     shown_at_ = now;
     shown_done_ = progress_.done();
-    console_.say(progress_.line(std::string::npos));
+    console_.say(progress_.line(std::string::npos), Keep::kIfRoom);
   }
 }
 

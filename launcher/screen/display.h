@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "launcher/screen/console.h"
 #include "launcher/screen/progress.h"
@@ -23,6 +24,9 @@ class Display {
     progress_.outputs(done, total, now);
   }
 
+  /// The job was asked to stop, and is doing this now: shown in the place of its progress.
+  void stopping(const std::string& doing, double now);
+
   /// To be called often. `now` is monotonic_seconds().
   void refresh(double now);
   /// The job is done: where no live line says so, where it really ended.
@@ -37,6 +41,7 @@ class Display {
   Console& console_;
   const proto::RunConfig& config_;
   Progress progress_;
+  std::string stopping_;          ///< What a job that was asked to stop is doing.
   double shown_at_ = 0;           ///< When a line was last shown.
   std::uint64_t shown_done_ = 0;  ///< Steps or items it told of.
 };

@@ -34,7 +34,7 @@ OutputRouter::OutputRouter(Console& console, ReplicaLogs& logs, const Placement&
       has_lines_(placement.num_instances, false),
       hidden_(placement.num_instances) {}
 
-Status OutputRouter::take(std::string_view line, bool is_stderr) {
+void OutputRouter::take(std::string_view line, bool is_stderr) {
   // Programs that draw progress bars rewrite a line with \r: its last state is what counts.
   while (line.ends_with('\r')) {
     line.remove_suffix(1);
@@ -44,9 +44,8 @@ Status OutputRouter::take(std::string_view line, bool is_stderr) {
     take_mpirun(*output.untagged);
   }
   for (const TaggedLine& tagged : output.lines) {
-    POPRUN_TRY(take_instance(tagged));
+    take_instance(tagged);
   }
-  return {};
 }
 
 void OutputRouter::take_mpirun(const std::string& line) {
@@ -62,9 +61,9 @@ void OutputRouter::release_mpirun_lines() {
   }
 }
 
-Status OutputRouter::take_instance(const TaggedLine& line) {
+void OutputRouter::take_instance(const TaggedLine& line) {
   if (line.rank >= placement_.num_instances) {
-    return {};
+    return;
   }
   const std::optional<ReplicaLine> source = parse_replica_line(line.text);
   const std::uint32_t replica = source && source->replica < placement_.num_replicas
@@ -74,7 +73,7 @@ Status OutputRouter::take_instance(const TaggedLine& line) {
   const std::string shown = screen_line(line, placement_);
   const bool chatter = source && source->level == 'I' && !setup_.show_info;
   if (is_shown(line.rank) && !chatter) {
-    line.is_stderr ? console_.err(shown) : console_.out(shown);
+    line.is_stderr ? console_.err(shown, Keep::kIfRoom) : console_.out(shown, Keep::kIfRoom);
   } else {
     std::deque<std::string>& hidden = hidden_[line.rank];
     hidden.push_back(shown);
@@ -82,7 +81,7 @@ Status OutputRouter::take_instance(const TaggedLine& line) {
       hidden.pop_front();
     }
   }
-  return logs_.write(replica, line.text);
+  logs_.write(replica, line.text);
 }
 
 std::vector<std::string> OutputRouter::hidden_lines(std::uint32_t instance) const {

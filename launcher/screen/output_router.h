@@ -26,8 +26,8 @@ class OutputRouter {
   /// All three must outlive this.
   OutputRouter(Console& console, ReplicaLogs& logs, const Placement& placement, Setup setup);
 
-  /// One line of mpirun's standard output or error. An error means that a log can't be written.
-  Status take(std::string_view line, bool is_stderr);
+  /// One line of mpirun's standard output or error.
+  void take(std::string_view line, bool is_stderr);
 
   /// Shows mpirun's own lines, where asked for. Until then they wait, so that the first cause of a
   /// failure can be said first.
@@ -46,7 +46,7 @@ class OutputRouter {
 
  private:
   void take_mpirun(const std::string& line);
-  Status take_instance(const TaggedLine& line);
+  void take_instance(const TaggedLine& line);
   [[nodiscard]] bool is_shown(std::uint32_t instance) const {
     return setup_.only_instance < 0 || setup_.only_instance == static_cast<std::int64_t>(instance);
   }

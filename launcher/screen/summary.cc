@@ -46,6 +46,14 @@ void add_results(Rows& rows, const proto::Profile& profile) {
   }
 }
 
+/// Seconds of one replica, or over all of them.
+std::string spread_text(const proto::Spread& spread, bool one) {
+  return one ? fmt::format("{:.2f} s", spread.mean())
+             : fmt::format("mean {:.2f} s, min {:.2f} s, max {:.2f} s (replica {}, host {})",
+                           spread.mean(), spread.min(), spread.max(), spread.max_replica(),
+                           spread.max_host());
+}
+
 void add_times(Rows& rows, const proto::Profile& profile) {
   const proto::WallTime& wall = profile.wall();
   const proto::DeviceTime& device = profile.device();
@@ -56,10 +64,10 @@ void add_times(Rows& rows, const proto::Profile& profile) {
                     fmt::format("{:.2f} s wall, {}",
                                 inference ? wall.evaluation_seconds() : wall.training_seconds(),
                                 rate(wall.samples_per_second())));
-  rows.emplace_back(
-      "  of it",
-      fmt::format("{:.2f} s operators, {:.2f} s exchange, {:.2f} s waiting for data",
-                  wall.compute_seconds(), wall.exchange_seconds(), wall.host_stream_seconds()));
+  const bool one = profile.config().topology().num_replicas() <= 1;
+  rows.emplace_back("  operators", spread_text(wall.compute_seconds(), one));
+  rows.emplace_back("  exchange", spread_text(wall.exchange_seconds(), one));
+  rows.emplace_back("  data", spread_text(wall.host_stream_seconds(), one));
   rows.emplace_back(
       inference ? "device batch" : "device step",
       fmt::format("{}, {} (device clock, {}, modelled)", duration_text(device.step_seconds()),

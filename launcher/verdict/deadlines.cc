@@ -1,7 +1,6 @@
 #include "launcher/verdict/deadlines.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace poprun::launcher {
@@ -47,10 +46,6 @@ void Deadlines::dump_came(double now) {
   }
 }
 
-void Deadlines::draining(bool all_steps_done, double now) {
-  drained_at_ = all_steps_done ? std::numeric_limits<double>::infinity() : now + kDrainSeconds;
-}
-
 Deadlines::Slept Deadlines::woke(double now) {
   const double seconds = now - std::exchange(woke_at_, now);
   return {.seconds = seconds,
@@ -76,8 +71,11 @@ std::vector<Deadlines::Timer> Deadlines::timers(const Facts& facts) const {
   if (facts.done) {
     timers.push_back({Due::kMpirunEnd, left_at_ + limits_.heartbeat_timeout});
   }
-  if (drained_at_) {
-    timers.push_back({Due::kDrainEnd, *drained_at_});
+  if (drained_at_ && limits_.drain_timeout > 0) {
+    timers.push_back({Due::kDrainEnd, *drained_at_ + limits_.drain_timeout});
+  }
+  if (no_room_at_) {
+    timers.push_back({Due::kRoomEnd, *no_room_at_ + kRoomSeconds});
   }
   if (limits_.job_timeout > 0) {
     timers.push_back({Due::kJobTimeout, launched_at_ + limits_.job_timeout});

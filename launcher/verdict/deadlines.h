@@ -17,6 +17,7 @@ class Deadlines {
     double heartbeat_timeout = 0;  ///< Also for mpirun to end once all instances have left.
     double join_timeout = 0;       ///< For all instances to join, from the launch on.
     double job_timeout = 0;        ///< For everything, from the launch on; 0: none.
+    double drain_timeout = 0;      ///< For a drained job to stop and save; 0: none.
   };
 
   /// Kinds of trouble, by how long news that explain it may take to come.
@@ -41,7 +42,8 @@ class Deadlines {
     kSilence,     ///< An instance gave no heartbeat for too long.
     kAbsence,     ///< An instance did not join.
     kMpirunEnd,   ///< The job is done, and mpirun goes on.
-    kDrainEnd,    ///< A drained job had its time to finish the step.
+    kDrainEnd,    ///< A drained job had its time to stop and save.
+    kRoomEnd,     ///< A full disk had its time to take the results.
     kJobTimeout,  ///< The job took longer than it may.
     kKill,        ///< Stopping: what did not end when it was asked has to be killed. Stays due.
     kFinish,      ///< Stopping: all ended, or there was time enough.
@@ -54,8 +56,8 @@ class Deadlines {
     bool is_worth_telling = false;
   };
 
-  /// For a drained job to finish its step and save.
-  static constexpr double kDrainSeconds = 3;
+  /// For a full disk to take the results of a job that is done.
+  static constexpr double kRoomSeconds = 600;
   /// Between two pieces of what replica 0 dumped.
   static constexpr double kDumpSeconds = 2;
 
@@ -69,8 +71,11 @@ class Deadlines {
   void judged() { judge_at_.reset(); }
   void mpirun_line_held(double now) { line_held_at_ = now; }
   void left(double now) { left_at_ = now; }
-  /// Asked to end: in its own time where all steps are done and only results are to come.
-  void draining(bool all_steps_done, double now);
+  /// Asked to end in order.
+  void draining(double now) { drained_at_ = now; }
+  /// The results cannot be written. The first time counts.
+  void no_room(double now) { no_room_at_ = no_room_at_.value_or(now); }
+  void results_written() { no_room_at_.reset(); }
   void stopping(double now) { stopping_since_ = now; }
   /// The loop woke, or looks at its clock before it judges.
   Slept woke(double now);
@@ -104,6 +109,7 @@ class Deadlines {
   double left_at_ = 0;  ///< When the last instance so far left.
   std::optional<double> judge_at_;
   std::optional<double> drained_at_;
+  std::optional<double> no_room_at_;
   std::optional<double> stopping_since_;
 };
 

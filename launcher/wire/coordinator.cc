@@ -78,15 +78,20 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   }
 
   void request_drain() {
-    wishes_.set_drain(true);
-    send_wishes();
+    wish_.set_drain(true);
+    tell_wish();
   }
 
   void excuse(bool excused) {
-    if (wishes_.excused() != excused) {
-      wishes_.set_excused(excused);
-      send_wishes();
+    if (wish_.excused() != excused) {
+      wish_.set_excused(excused);
+      tell_wish();
     }
+  }
+
+  void stop_after(std::uint64_t last_part) {
+    wish_.set_last_part(last_part);
+    tell_wish();
   }
 
   void close() {
@@ -204,12 +209,10 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     void OnReadDone(bool ok) override {
       asio::post(service_.loop_, [this, ok] { ok ? take_beat() : end(); });
     }
-    void OnWriteDone(bool ok) override {
-      asio::post(service_.loop_, [this, ok] {
+    void OnWriteDone(bool /*ok*/) override {
+      asio::post(service_.loop_, [this] {
         writing_ = false;
-        if (ok) {
-          send_wishes();
-        }
+        tell_wish();
       });
     }
     void OnCancel() override { cancelled_ = true; }
@@ -224,14 +227,12 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
       });
     }
 
-    /// What the launcher wants, where the instance does not know it yet.
-    void send_wishes() {
-      const proto::Directive& wishes = service_.wishes_;
-      const bool knows =
-          directive_.drain() == wishes.drain() && directive_.excused() == wishes.excused();
-      if (!knows && !writing_ && !ended_) {
+    /// Sends the latest wish, where it is new.
+    void tell_wish() {
+      if (told_ != service_.wishes_ && !writing_ && !ended_) {
+        told_ = service_.wishes_;
         writing_ = true;
-        directive_ = wishes;
+        directive_ = service_.wish_;
         StartWrite(&directive_);
       }
     }
@@ -242,7 +243,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
       instance_ = beat_.instance();
       service_.heartbeats_.insert(this);
       service_.events_.on_beat(beat_);
-      send_wishes();
+      tell_wish();
       StartRead(&beat_);
     }
 
@@ -256,6 +257,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     proto::Directive directive_;  ///< The last one sent.
     std::uint32_t instance_ = 0;
     bool known_ = false;
+    std::uint32_t told_ = 0;  ///< How many of the service's wishes.
     bool writing_ = false;
     bool ended_ = false;
     std::atomic<bool> cancelled_ = false;
@@ -289,9 +291,10 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
            equal_tokens({given->second.data(), given->second.size()}, setup_.token);
   }
 
-  void send_wishes() {
+  void tell_wish() {
+    ++wishes_;
     for (HeartbeatReactor* heartbeat : heartbeats_) {
-      heartbeat->send_wishes();
+      heartbeat->tell_wish();
     }
   }
 
@@ -311,7 +314,8 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   std::vector<PendingJoin> pending_joins_;
   std::vector<grpc::ServerUnaryReactor*> failed_;  ///< Instances that wait to be let go.
   std::set<HeartbeatReactor*> heartbeats_;
-  proto::Directive wishes_;
+  proto::Directive wish_;
+  std::uint32_t wishes_ = 0;
   bool closed_ = false;
 
   std::unique_ptr<grpc::Server> server_;
@@ -347,6 +351,10 @@ void Coordinator::request_drain() {
 
 void Coordinator::excuse(bool excused) {
   service_->excuse(excused);
+}
+
+void Coordinator::stop_after(std::uint64_t last_part) {
+  service_->stop_after(last_part);
 }
 
 void Coordinator::stop(std::function<void()> stopped) {

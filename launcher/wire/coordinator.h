@@ -70,8 +70,10 @@ class Coordinator {
   /// word. Lets instances go that have failed.
   void close();
 
-  /// Asks every instance to finish its step, save and leave, also those that beat later.
+  /// Asks every instance to hold before its next part, also those that beat later.
   void request_drain();
+  /// Asks every instance that holds to begin no part beyond this one, save and leave.
+  void stop_after(std::uint64_t last_part);
 
   /// Tells every instance whether a replica of the job waits for its data server, so that those who
   /// wait for that replica are patient.

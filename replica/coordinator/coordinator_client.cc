@@ -11,6 +11,7 @@
 
 #include "replica/base/log.h"
 #include "replica/coordinator/connection.h"
+#include "replica/coordinator/drain_gate.h"
 #include "replica/coordinator/heartbeat.h"
 #include "replica/coordinator/progress_board.h"
 #include "replica/coordinator/report_stream.h"
@@ -87,7 +88,8 @@ CoordinatorClient::CoordinatorClient(const InstanceEnvironment& environment, OnL
       connection_(
           std::make_unique<CoordinatorConnection>(environment.coordinator, environment.token)),
       board_(
-          std::make_unique<ProgressBoard>(environment.first_replica, environment.local_replicas)) {}
+          std::make_unique<ProgressBoard>(environment.first_replica, environment.local_replicas)),
+      gate_(std::make_unique<DrainGate>(environment.local_replicas)) {}
 
 CoordinatorClient::~CoordinatorClient() = default;
 
@@ -117,8 +119,8 @@ Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds,
                                     connection_->address, status.error_message()));
   }
   const std::chrono::milliseconds interval{reply.heartbeat_interval_ms()};
-  heartbeat_ =
-      std::make_unique<Heartbeat>(*connection_, *board_, environment_.instance, interval, on_lost_);
+  heartbeat_ = std::make_unique<Heartbeat>(*connection_, *board_, *gate_, environment_.instance,
+                                           interval, on_lost_);
   return reply;
 }
 
@@ -126,8 +128,15 @@ void CoordinatorClient::progress(ReplicaId replica, std::uint64_t step, std::str
   board_->write(replica, step, activity);
 }
 
-bool CoordinatorClient::drain_requested() const {
-  return heartbeat_ != nullptr && heartbeat_->drain_requested();
+void CoordinatorClient::operators(ReplicaId replica, std::uint64_t steps, double seconds) {
+  board_->operators(replica, steps, seconds);
+}
+
+bool CoordinatorClient::begin_part(ReplicaId replica) {
+  if (gate_->holds()) {
+    board_->write(replica, "waiting for the launcher to say where the job stops");
+  }
+  return gate_->begin_part(index_of(replica) - environment_.first_replica);
 }
 
 void CoordinatorClient::waits_for_data(ReplicaId replica, bool waits) {

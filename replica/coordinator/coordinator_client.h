@@ -20,6 +20,7 @@
 ///                                                  \-> fail, wherever something goes wrong
 namespace poprun {
 
+class DrainGate;
 struct CoordinatorConnection;
 class Heartbeat;
 class ProgressBoard;
@@ -45,8 +46,7 @@ struct OnnxFile {
 Result<InstanceEnvironment> read_instance_environment();
 
 /// `join`, `receive_...`, `finish` and `leave` belong to one thread; the rest is thread-safe once
-/// `join` returned. Progress costs about 50 ns and takes no lock that another replica
-/// takes.
+/// `join` returned. Progress costs about 50 ns and takes no lock that another replica takes.
 class CoordinatorClient final : public ProgressSink {
  public:
   using OnLost = std::function<void()>;
@@ -69,7 +69,8 @@ class CoordinatorClient final : public ProgressSink {
   Result<proto::JoinReply> join(double timeout_seconds, proto::JoinRequest request = {});
 
   void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) override;
-  [[nodiscard]] bool drain_requested() const override;
+  void operators(ReplicaId replica, std::uint64_t steps, double seconds) override;
+  [[nodiscard]] bool begin_part(ReplicaId replica) override;
 
   /// The replica begins to wait for its data server, or has what it waited for. The others learn of
   /// it through the launcher, within two heartbeats once it has waited for a second.
@@ -101,8 +102,8 @@ class CoordinatorClient final : public ProgressSink {
   ///   message.
   Status report(proto::ReportItem item);
 
-  /// Waits until the launcher has everything that was reported, and after the profile, on its disk.
-  /// Nothing where nothing was reported. Errors as `report`.
+  /// Waits until the launcher has everything that was reported; its disk is its own affair. Nothing
+  /// where nothing was reported. Errors as `report`.
   Status finish();
 
   /// Why this instance is about to exit, and the last collectives of the replica that failed.
@@ -120,6 +121,7 @@ class CoordinatorClient final : public ProgressSink {
   OnLost on_lost_;
   std::unique_ptr<CoordinatorConnection> connection_;
   std::unique_ptr<ProgressBoard> board_;
+  std::unique_ptr<DrainGate> gate_;
   std::unique_ptr<Heartbeat> heartbeat_;  ///< From join on.
   std::mutex reports_mutex_;  ///< For the first report: replicas of the instance may race to it.
   std::unique_ptr<ReportStream> reports_;  ///< From the first report on.

@@ -12,9 +12,13 @@ constexpr std::chrono::seconds kLeaveMax{2};
 }  // namespace
 
 Heartbeat::Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board,
-                     std::uint32_t instance, std::chrono::milliseconds interval,
+                     DrainGate& gate, std::uint32_t instance, std::chrono::milliseconds interval,
                      std::function<void()> on_lost)
-    : board_(board), instance_(instance), interval_(interval), on_lost_(std::move(on_lost)) {
+    : board_(board),
+      gate_(gate),
+      instance_(instance),
+      interval_(interval),
+      on_lost_(std::move(on_lost)) {
   connection.prepare(context_, 0);
   stream_ = connection.stub->Heartbeat(&context_);
   writer_ = std::thread([this] { write_beats(); });
@@ -52,12 +56,14 @@ void Heartbeat::write_beats() {
     for (proto::TcpLink& link : tcp_links()) {
       *beat.add_links() = std::move(link);
     }
+    gate_.tell(beat);
     const bool alive = stream_->Write(beat);
     lock.lock();
     if (!alive) {
       return;  // The reader sees the same end and reports it.
     }
-    changed_.wait_for(lock, interval_, [this] { return leaving_ || ended_; });
+    changed_.wait_for(lock, interval_, [this] { return leaving_ || ended_ || hurry_; });
+    hurry_ = false;
   }
   const bool orderly = !abandoned_;
   lock.unlock();
@@ -69,9 +75,12 @@ void Heartbeat::write_beats() {
 void Heartbeat::read_directives() {
   proto::Directive directive;
   while (stream_->Read(&directive)) {
-    if (directive.drain()) {
-      drain_ = true;
+    gate_.take(directive);
+    {
+      const std::lock_guard lock(mutex_);
+      hurry_ = true;
     }
+    changed_.notify_all();
     if (excused_ && !directive.excused()) {
       last_excuse_ = Clock::now();
     }

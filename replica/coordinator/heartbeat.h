@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -9,6 +8,7 @@
 #include <thread>
 
 #include "replica/coordinator/connection.h"
+#include "replica/coordinator/drain_gate.h"
 #include "replica/coordinator/progress_board.h"
 
 namespace poprun {
@@ -19,16 +19,14 @@ class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// `connection` and `board` must outlive this. `on_lost` is called once, from the reading thread,
-  /// when the stream ends without `leave`.
-  Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board,
+  /// `connection`, `board` and `gate`, which takes the launcher's wishes, must outlive this.
+  /// `on_lost` is called once, from the reading thread, when the stream ends without `leave`.
+  Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board, DrainGate& gate,
             std::uint32_t instance, std::chrono::milliseconds interval,
             std::function<void()> on_lost);
 
   /// Without `leave` before it, the launcher sees a death.
   ~Heartbeat();
-
-  [[nodiscard]] bool drain_requested() const { return drain_.load(std::memory_order_relaxed); }
 
   /// When the launcher last said that a replica of the job waits for its data server; the clock's
   /// beginning where it never did.
@@ -42,10 +40,10 @@ class Heartbeat {
   void read_directives();
 
   const ProgressBoard& board_;
+  DrainGate& gate_;
   std::uint32_t instance_;
   std::chrono::milliseconds interval_;
   std::function<void()> on_lost_;
-  std::atomic<bool> drain_ = false;
   std::atomic<bool> excused_ = false;                                 ///< Now,
   std::atomic<Clock::time_point> last_excuse_ = Clock::time_point{};  ///< or at last then.
   grpc::ClientContext context_;
@@ -54,6 +52,7 @@ class Heartbeat {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool leaving_ = false;    ///< Guarded by mutex_.
+  bool hurry_ = false;      ///< Guarded by mutex_: the next beat is due now.
   bool abandoned_ = false;  ///< Destroyed without leave().
   bool ended_ = false;      ///< Guarded by mutex_: the launcher closed its side, or is gone.
 

@@ -21,6 +21,10 @@ class ProgressBoard {
 
   /// Requires: the replica is one of this instance.
   void write(ReplicaId replica, std::uint64_t step, std::string_view activity);
+  /// The same in the step that it is in.
+  void write(ReplicaId replica, std::string_view activity);
+  /// Wall seconds in operators, over the replica's `steps` training steps so far.
+  void operators(ReplicaId replica, std::uint64_t steps, double seconds);
 
   /// The replica begins to wait for its data server, or has what it waited for.
   void waits_for_data(ReplicaId replica, bool waits);
@@ -39,9 +43,10 @@ class ProgressBoard {
     std::string activity = "starting";
     Clock::time_point since = Clock::now();
     std::optional<Clock::time_point> waits_for_data_since;
+    proto::StepTimes times;
   };
 
-  [[nodiscard]] Slot& slot(ReplicaId replica) const;
+  [[nodiscard]] Slot& slot_of(ReplicaId replica) const;
 
   std::uint32_t first_replica_;
   std::uint32_t replicas_;

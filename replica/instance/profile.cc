@@ -19,19 +19,35 @@ struct Figures {
   double host;
 };
 
-Result<Figures> mean_over_replicas(const Figures& mine, Communicator& communicator) {
+Result<std::vector<Figures>> figures_of_all(const Figures& mine, Communicator& communicator) {
   std::vector<Figures> all(communicator.size());
   POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(&mine, 1)),
                                      std::as_writable_bytes(std::span(all)), "wall times"));
-  const auto mean = [&all](double Figures::*field) {
-    double sum = 0;
-    for (const Figures& figures : all) {
-      sum += figures.*field;
-    }
-    return sum / static_cast<double>(all.size());
-  };
-  return Figures{mean(&Figures::startup), mean(&Figures::training), mean(&Figures::evaluation),
-                 mean(&Figures::compute), mean(&Figures::exchange), mean(&Figures::host)};
+  return all;
+}
+
+double mean_of(const std::vector<Figures>& all, double Figures::*field) {
+  double sum = 0;
+  for (const Figures& figures : all) {
+    sum += figures.*field;
+  }
+  return sum / static_cast<double>(all.size());
+}
+
+proto::Spread spread_of(const std::vector<Figures>& all, double Figures::*field,
+                        const proto::Topology& topology) {
+  const auto by_field = [field](const Figures& figures) { return figures.*field; };
+  const auto [min, max] = std::ranges::minmax_element(all, {}, by_field);
+  const auto replica = static_cast<std::uint32_t>(max - all.begin());
+  proto::Spread spread;
+  spread.set_min((*min).*field);
+  spread.set_mean(mean_of(all, field));
+  spread.set_max((*max).*field);
+  spread.set_max_replica(replica);
+  const std::uint32_t instances = static_cast<std::uint32_t>(topology.instance_host_size());
+  spread.set_max_host(
+      topology.instance_host(static_cast<int>(replica / (topology.num_replicas() / instances))));
+  return spread;
 }
 
 /// Largest high-water mark over the replicas, by IPU.
@@ -71,14 +87,16 @@ proto::Outcome outcome_of(const LoopResult& result) {
   return outcome;
 }
 
-proto::WallTime wall_of(const Figures& mean, double seconds, double samples) {
+proto::WallTime wall_of(const std::vector<Figures>& all, const proto::RunConfig& config,
+                        double samples) {
   proto::WallTime wall;
-  wall.set_startup_seconds(mean.startup);
-  wall.set_training_seconds(mean.training);
-  wall.set_evaluation_seconds(mean.evaluation);
-  wall.set_compute_seconds(mean.compute);
-  wall.set_exchange_seconds(mean.exchange);
-  wall.set_host_stream_seconds(mean.host);
+  wall.set_startup_seconds(mean_of(all, &Figures::startup));
+  wall.set_training_seconds(mean_of(all, &Figures::training));
+  wall.set_evaluation_seconds(mean_of(all, &Figures::evaluation));
+  *wall.mutable_compute_seconds() = spread_of(all, &Figures::compute, config.topology());
+  *wall.mutable_exchange_seconds() = spread_of(all, &Figures::exchange, config.topology());
+  *wall.mutable_host_stream_seconds() = spread_of(all, &Figures::host, config.topology());
+  const double seconds = config.inference() ? wall.evaluation_seconds() : wall.training_seconds();
   wall.set_samples_per_second(seconds > 0 ? samples / seconds : 0);
   return wall;
 }
@@ -103,13 +121,14 @@ proto::JobShape job_shape(const Program& program, const proto::RunConfig& config
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config,
                                     const JobLength& length, const LoopResult& result,
                                     double startup_seconds, Communicator& communicator) {
-  POPRUN_ASSIGN(const Figures mean, mean_over_replicas({.startup = startup_seconds,
-                                                        .training = result.training_seconds,
-                                                        .evaluation = result.evaluation_seconds,
-                                                        .compute = result.wall.compute,
-                                                        .exchange = result.wall.exchange,
-                                                        .host = result.wall.host},
-                                                       communicator));
+  POPRUN_ASSIGN(const std::vector<Figures> figures,
+                figures_of_all({.startup = startup_seconds,
+                                .training = result.training_seconds,
+                                .evaluation = result.evaluation_seconds,
+                                .compute = result.wall.compute,
+                                .exchange = result.wall.exchange,
+                                .host = result.wall.host},
+                               communicator));
   POPRUN_ASSIGN(const std::vector<std::int64_t> marks,
                 highest_marks(result.high_water, communicator));
 
@@ -132,10 +151,9 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
   device.set_samples_per_second(global_batch(config) / device.step_seconds());
   device.set_total_seconds(device_seconds(program, result.device_cost));
 
-  const double seconds = config.inference() ? mean.evaluation : mean.training;
   const auto samples = static_cast<double>(
       config.inference() ? length.test_items : result.steps * global_batch(config));
-  *profile.mutable_wall() = wall_of(mean, seconds, samples);
+  *profile.mutable_wall() = wall_of(figures, config, samples);
   *profile.mutable_outcome() = outcome_of(result);
   profile.mutable_outcome()->set_epochs(
       static_cast<std::uint32_t>(result.steps / length.steps_per_epoch));

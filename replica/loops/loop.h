@@ -36,8 +36,8 @@ struct LoopPorts {
 
 /// What one replica did and took.
 struct LoopResult {
-  std::uint64_t steps = 0;  ///< Training steps.
-  bool drained = false;
+  std::uint64_t steps = 0;          ///< Training steps.
+  bool drained = false;             ///< Stopped before its end, as it was asked to.
   std::uint64_t skipped_steps = 0;  ///< Without effect, since a gradient was not finite.
   double loss_scale = 0;            ///< The last one; 0 where the host does not scale the loss.
   StepReport last_step;

@@ -4,13 +4,20 @@
 #include "replica/timeline/timeline.h"
 
 namespace poprun {
+namespace {
+
+/// Replicas without a reporter wait for the one that saves no longer than these take.
+constexpr std::size_t kSavedTogetherBytes = 64 << 20;
+
+}  // namespace
 
 TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& options,
                            const LoopPorts& ports)
     : program_(program),
       options_(options),
       ports_(ports),
-      train_(ports.streams(JobStream::kTrain)) {
+      train_(ports.streams(JobStream::kTrain)),
+      statistics_(program) {
   if (options.scale_loss) {
     outcome_.gradient_factor.emplace(1.0F);
   }
@@ -25,6 +32,7 @@ Result<LoopResult> TrainingLoop::run() {
   result_.device_cost = engine->device_cost();
   result_.skipped_steps = loss_scale_.skipped();
   result_.loss_scale = options_.scale_loss ? loss_scale_.value() : 0;
+  ports_.progress.progress(ports_.communicator.self(), result_.steps, "saving the weights");
   POPRUN_TRY(engine->run(name_of(JobFunction::kSave)));
   result_.high_water = engine->high_water();
   ports_.progress.progress(ports_.communicator.self(), result_.steps, "finishing");
@@ -60,7 +68,14 @@ Status TrainingLoop::train_step(Engine& engine) {
   if (dump_) {
     dump_->begin(result_.steps + 1, engine);
   }
-  POPRUN_TRY(engine.run(name_of(JobFunction::kTrain)));
+  statistics_.take(engine);
+  const Status ran = engine.run(name_of(JobFunction::kTrain));
+  if (result_.drained) {
+    engine.set_observer(nullptr);
+    return {};
+  }
+  POPRUN_TRY(ran);
+  statistics_.forget();
   if (dump_) {
     dump_->end(engine);
   }
@@ -68,11 +83,17 @@ Status TrainingLoop::train_step(Engine& engine) {
     loss_scale_.after_step(outcome_.gradient_factor != 0.0F);
     engine.set_check_finite(options_.engine.check_finite);
   }
+  end_step(engine, before, begin);
+  return {};
+}
+
+void TrainingLoop::end_step(const Engine& engine, const WallSeconds& before, double begin) {
   result_.training_seconds += now_seconds() - begin;
   result_.wall.compute += engine.wall().compute - before.compute;
   result_.wall.exchange += engine.wall().exchange - before.exchange;
   result_.wall.host += engine.wall().host - before.host;
   ++result_.steps;
+  ports_.progress.operators(ports_.communicator.self(), result_.steps, result_.wall.compute);
 
   result_.last_step = {.step = result_.steps,
                        .epoch = epoch(),
@@ -83,8 +104,6 @@ Status TrainingLoop::train_step(Engine& engine) {
   if (ports_.reporter != nullptr) {
     ports_.reporter->step(result_.last_step);
   }
-  result_.drained = outcome_.drain > 0 && result_.steps < options_.total_steps;
-  return {};
 }
 
 bool TrainingLoop::evaluation_due(bool last) const {
@@ -98,7 +117,12 @@ bool TrainingLoop::evaluation_due(bool last) const {
 Status TrainingLoop::evaluate(Engine& engine) {
   const double begin = now_seconds();
   evaluation_.emplace(ports_.streams(JobStream::kTest), options_.evaluation_batches);
-  POPRUN_TRY(evaluation_->run(engine));
+  const Status ran = evaluation_->run(engine);
+  if (result_.drained) {
+    evaluation_.reset();
+    return {};
+  }
+  POPRUN_TRY(ran);
   EvaluationReport report = evaluation_->report();
   evaluation_.reset();
   result_.evaluation_seconds += now_seconds() - begin;
@@ -124,12 +148,14 @@ double TrainingLoop::seconds_since_first_step() const {
 
 Status TrainingLoop::write(const std::string& stream, std::span<const HostTensor> tensors) {
   if (stream == name_of(JobStream::kTrain)) {
+    POPRUN_TRY(begin_part());
     return write_batch(*train_, tensors);
   }
   if (stream == name_of(JobStream::kControl)) {
     return pack(JobStream::kControl, control().fields(), named_bytes(tensors));
   }
   if (stream == name_of(JobStream::kTest) && evaluation_) {
+    POPRUN_TRY(begin_part());
     return evaluation_->write_batch(tensors);
   }
   if (stream == name_of(JobStream::kWeights)) {
@@ -138,9 +164,17 @@ Status TrainingLoop::write(const std::string& stream, std::span<const HostTensor
   return refuse_stream(stream);
 }
 
+/// Ends the function under way where the job stops: `drained` says that this is no failure.
+Status TrainingLoop::begin_part() {
+  if (!ports_.progress.begin_part(ports_.communicator.self())) {
+    result_.drained = true;
+    return fail(ErrorCode::kInfrastructure, "the job was asked to stop here");
+  }
+  return {};
+}
+
 StepControl TrainingLoop::control() const {
   StepControl control{.learning_rate = static_cast<float>(options_.learning_rate.at(result_.steps)),
-                      .drain = ports_.progress.drain_requested() ? 1.0F : 0.0F,
                       .update = static_cast<float>(result_.steps - loss_scale_.skipped() + 1)};
   if (options_.scale_loss) {
     control.loss_scale = static_cast<float>(loss_scale_.value());
@@ -156,20 +190,25 @@ Status TrainingLoop::read(const std::string& stream, std::span<const HostTensor>
     return evaluation_->read_outcome(tensors);
   }
   if (stream == name_of(JobStream::kWeights)) {
-    save(tensors);
-    return {};
+    return save(tensors);
   }
   return refuse_stream(stream);
 }
 
-void TrainingLoop::save(std::span<const HostTensor> tensors) const {
-  if (ports_.reporter == nullptr) {
-    return;
-  }
+Status TrainingLoop::save(std::span<const HostTensor> tensors) const {
+  std::size_t together = 0;
   for (const HostTensor& tensor : tensors) {
-    ports_.reporter->weights(tensor.name, element_name(tensor.type.data), tensor.type.shape,
-                             tensor.bytes);
+    if (ports_.reporter != nullptr) {
+      ports_.reporter->weights(tensor.name, element_name(tensor.type.data), tensor.type.shape,
+                               statistics_.of(tensor.name, tensor.bytes));
+    }
+    together += tensor.bytes.size();
+    if (together >= kSavedTogetherBytes) {
+      together = 0;
+      POPRUN_TRY(ports_.communicator.barrier());
+    }
   }
+  return {};
 }
 
 }  // namespace poprun

@@ -13,6 +13,7 @@
 #include "replica/loops/learning_rate.h"
 #include "replica/loops/loop.h"
 #include "replica/loops/loss_scale.h"
+#include "replica/loops/statistics_backup.h"
 #include "replica/loops/tensor_dump.h"
 #include "replica/ports/host_stream.h"
 #include "replica/program/host_contract.h"
@@ -34,7 +35,9 @@ struct TrainingOptions {
 /// One replica's run of a training job: loads, trains, evaluates, saves, in lock-step with the
 /// others.
 ///
-/// Asked to drain (by the ProgressSink of any replica), all replicas stop after the same step.
+/// Asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch, or
+/// batch of an evaluation, and save the weights of the last step that all have completed: what a
+/// step or an evaluation did by then is dropped.
 class TrainingLoop final : private HostIo {
  public:
   /// `program` and what `ports` refers to must outlive the loop.
@@ -49,10 +52,12 @@ class TrainingLoop final : private HostIo {
   Status read(const std::string& stream, std::span<const HostTensor> tensors) override;
 
   [[nodiscard]] StepControl control() const;
-  void save(std::span<const HostTensor> tensors) const;
+  Status begin_part();
+  Status save(std::span<const HostTensor> tensors) const;
 
   Status plan_dump();
   Status train(Engine& engine);
+  void end_step(const Engine& engine, const WallSeconds& before, double begin);
   Status train_step(Engine& engine);
   Status evaluate(Engine& engine);
   [[nodiscard]] bool evaluation_due(bool last) const;
@@ -65,6 +70,7 @@ class TrainingLoop final : private HostIo {
   std::unique_ptr<HostStream> train_;
   std::optional<EvaluationPass> evaluation_;  ///< The one under way.
   StepOutcome outcome_;                       ///< The last step's.
+  StatisticsBackup statistics_;               ///< As the last whole step left them.
   LossScale loss_scale_;
   std::optional<TensorDump> dump_;  ///< Where one was asked for.
   LoopResult result_;

@@ -53,7 +53,8 @@ class Reporter {
 };
 
 /// Where replicas say what they are doing, for heartbeats and post-mortems. Called often, so it
-/// must be cheap and must not block. Different replicas may call it concurrently.
+/// must be cheap and, except for `begin_part`, must not block. Different replicas may call it
+/// concurrently.
 class ProgressSink {
  public:
   ProgressSink() = default;
@@ -65,8 +66,13 @@ class ProgressSink {
   /// completed.
   virtual void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) = 0;
 
-  /// True once the launcher has asked the job to finish its step, save and exit.
-  [[nodiscard]] virtual bool drain_requested() const = 0;
+  /// Wall seconds in operators, over all of the replica's `steps` training steps so far.
+  virtual void operators(ReplicaId replica, std::uint64_t steps, double seconds) = 0;
+
+  /// Asked before each part of a job, a micro-batch or a batch of an evaluation; parts come in the
+  /// same order on all replicas. False where a job that was asked to end stops: on all replicas
+  /// before the same part. Blocks only from that request on, until the launcher has heard from all.
+  [[nodiscard]] virtual bool begin_part(ReplicaId replica) = 0;
 };
 
 }  // namespace poprun

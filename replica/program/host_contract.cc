@@ -83,8 +83,7 @@ const char* name_of(JobStream stream) {
 }
 
 std::vector<NamedBytes> StepControl::fields() {
-  std::vector<NamedBytes> all = {field(kLearningRate, learning_rate), field(kDrain, drain),
-                                 field(kUpdate, update)};
+  std::vector<NamedBytes> all = {field(kLearningRate, learning_rate), field(kUpdate, update)};
   if (loss_scale) {
     all.push_back(field(kLossScale, *loss_scale));
   }
@@ -100,7 +99,7 @@ double Metrics::accuracy() const {
 }
 
 std::vector<NamedBytes> StepOutcome::fields() {
-  std::vector<NamedBytes> all = {field(kMetrics, metrics), field(StepControl::kDrain, drain)};
+  std::vector<NamedBytes> all = {field(kMetrics, metrics)};
   if (gradient_factor) {
     all.push_back(field(kGradientFactor, *gradient_factor));
   }

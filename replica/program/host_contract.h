@@ -47,12 +47,10 @@ struct NamedBytes {
 /// What the host sends before a training step. Each field is a tensor f32[].
 struct StepControl {
   static constexpr const char* kLearningRate = "learning-rate";
-  static constexpr const char* kDrain = "drain";
   static constexpr const char* kUpdate = "step";
   static constexpr const char* kLossScale = "loss-scale";
 
   float learning_rate = 0;
-  float drain = 0;  ///< 1 if this replica is asked to stop after the step, otherwise 0.
   /// Number of the update, from 1; steps without effect do not count. Exact up to 2^24, by when
   /// bias corrections have long converged.
   float update = 0;
@@ -80,7 +78,6 @@ struct StepOutcome {
   static constexpr const char* kGradientFactor = "gradient-factor";
 
   Metrics metrics = {};
-  float drain = 0;  ///< Mean over the replicas of StepControl::drain.
   /// If the host adjusts the loss scale: 0 if a gradient was not finite, in which case the step
   /// changed nothing.
   std::optional<float> gradient_factor = {};

@@ -11,8 +11,8 @@ class DefaultJob(JobTest):
         self.assertEqual(job.wait(900), 0, job.stderr)
         outcome = job.profile()["outcome"]
         self.assertGreaterEqual(outcome["testAccuracy"], 0.90)
-        self.assertEqual(outcome["testItems"], "10000")
-        self.assertEqual(job.profile()["parameterCount"], "421642")
+        self.assertEqual(outcome["testItems"], 10000)
+        self.assertEqual(job.profile()["parameterCount"], 421642)
         self.assertIn("test accuracy", job.stdout)
 
 

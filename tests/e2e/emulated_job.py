@@ -69,8 +69,11 @@ class Job:
         command = [*wrapper, str(BIN / "poprun-emu"), "--output-dir", str(self.output_dir),
                    *map(str, arguments), str(config_file)]
         with open(self.stdout_file, "wb") as out, open(self.stderr_file, "wb") as err:
-            self.process = subprocess.Popen(command, stdout=out, stderr=err, cwd=self.folder,
-                                            env=self.environment, stdin=subprocess.DEVNULL)
+            self.process = self.popen(command, stdout=out, stderr=err, cwd=self.folder, env=self.environment,
+                                      stdin=subprocess.DEVNULL)
+
+    def popen(self, command, **keywords):
+        return subprocess.Popen(command, **keywords)
 
     @property
     def stdout(self):

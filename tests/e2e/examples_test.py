@@ -17,7 +17,7 @@ class Examples(JobTest):
             with self.subTest(path.name):
                 job = self.run_job("-n", 2, "--training.steps", 2, "--training.evaluate", "false",
                                    config=path.read_text())
-                self.assertEqual(job.profile()["outcome"]["steps"], "2")
+                self.assertEqual(job.profile()["outcome"]["steps"], 2)
 
     def test_say_how_they_are_started(self):
         for path in EXAMPLES:

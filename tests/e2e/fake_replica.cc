@@ -70,8 +70,10 @@ class Fake {
     if (environment_.instance == 0 && !client_.report(shape)) {
       return 75;
     }
-    while (step < steps && (mode_ == "deaf" || !client_.drain_requested())) {
-      client_.progress(ReplicaId{environment_.first_replica}, ++step, "pretending");
+    const ReplicaId self{environment_.first_replica};
+    while (step < steps && (mode_ == "deaf" || client_.begin_part(self))) {
+      client_.progress(self, ++step, "pretending");
+      client_.operators(self, step, static_cast<double>(step) * (mode_ == "slow" ? 2.5 : 1));
       proto::ReportItem item;
       item.mutable_step()->set_step(step);
       if (environment_.instance == 0 && !client_.report(item)) {
@@ -79,7 +81,7 @@ class Fake {
       }
       usleep(10000);
     }
-    if (mode_ == "evaluates") {
+    if (mode_ == "evaluates" || mode_ == "saves-slowly") {
       sleep(5);
     }
     if (environment_.instance == 0 && mode_ != "no-profile") {

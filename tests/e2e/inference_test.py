@@ -106,7 +106,7 @@ class Outputs(JobTest):
                     for row, label in zip(expected, mlp.labels))
         self.assertEqual([row["split"] for row in single.metrics()], ["test"])
         self.assertAlmostEqual(float(single.metrics()[0]["accuracy"]), right / items, places=6)
-        self.assertEqual(single.profile()["outcome"]["testItems"], str(items))
+        self.assertEqual(single.profile()["outcome"]["testItems"], items)
         self.assertFalse((single.output_dir / "weights.safetensors").exists())
         self.assertNotIn("random", single.stderr)
         for replicas, instances in ((3, 3), (4, 2), (4, 1), (8, 8)):
@@ -140,7 +140,7 @@ class Outputs(JobTest):
                       "random", reference.stderr)
         shape, values = self.outputs(reference)
         self.assertEqual(shape[1:], (32, 257))
-        self.assertEqual(str(32 * shape[0]), reference.profile()["outcome"]["testItems"], "tokens")
+        self.assertEqual(32 * shape[0], reference.profile()["outcome"]["testItems"], "tokens")
         self.assertEqual(self.outputs(self.run_job("-n", 4, "--num-instances", 2, config=GPT2)),
                          (shape, values))
 

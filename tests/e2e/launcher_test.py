@@ -14,7 +14,7 @@ from emulated_job import JobTest
 
 FAKE = pathlib.Path(os.environ["POPRUN_EMU_FAKE_REPLICA"])
 LONG = "100000"
-UNDRAINED = "did not end its step within"
+UNDRAINED = "has not stopped within"
 
 
 class LauncherTest(JobTest):
@@ -46,7 +46,7 @@ class Ends(LauncherTest):
         job = self.fake("-n", 3)
         self.assertEqual(job.wait(20), 0, job.stderr)
         self.assertIn("steps          3\n", job.stdout)
-        self.assertEqual(job.profile()["outcome"]["steps"], "3")
+        self.assertEqual(job.profile()["outcome"]["steps"], 3)
         self.assertEqual([row["step"] for row in job.metrics()], ["1", "2", "3"])
         for replica in range(3):
             log = (job.output_dir / "logs" / f"replica-0{replica}.log").read_text()
@@ -64,6 +64,13 @@ class Ends(LauncherTest):
         job = self.fake("-n", 3, mode="dies-late", instance=0)
         self.ends(job, 0, "note: the results are complete, but replica 0 (instance 0, host ", "exited with code 9")
         self.assertIn("steps          3\n", job.stdout)
+
+    def test_well_and_names_a_replica_that_computes_slowly(self):
+        job = self.fake("-n", 4, "--heartbeat-interval", 0.05, mode="slow", instance=2, steps="200")
+        self.assertEqual(job.wait(20), 0, job.stderr)
+        self.assertRegex(job.stderr, r"note: replica 2 \(host \S+\) is 2\.5 times as slow as the median of the others: "
+                                     r"2\.50 s against 1\.00 s in operators a step, over \d+ steps; all replicas wait")
+        self.assertEqual(job.stderr.count("as slow as"), 1)
 
     def test_with_a_replicas_own_exit_code(self):
         job = self.fake("-n", 3, mode="exit", steps=LONG)
@@ -95,7 +102,7 @@ class Ends(LauncherTest):
             shell = ("sh", "-c", f'exec "$@" {stdout}', "sh")
             job = self.start("-n", 2, wrapper=shell, environment={"FAKE_STEPS": "3"})
             self.ends(job, 75, "standard output cannot be written: " + reason)
-            self.assertEqual(job.profile()["outcome"]["steps"], "3")
+            self.assertEqual(job.profile()["outcome"]["steps"], 3)
 
     def test_before_its_start_where_too_few_files_may_be_open(self):
         shell = ("sh", "-c", 'ulimit -n 70; exec "$@"', "sh")
@@ -133,10 +140,15 @@ class Signals(LauncherTest):
         self.assertNotIn(UNDRAINED, job.stderr)
         self.assertTrue((job.output_dir / "profile.json").exists())
 
-    def test_end_a_job_that_does_not_drain_within_five_seconds(self):
-        job = self.fake("-n", 3, mode="deaf", instance=0, steps=LONG)
+    def test_end_a_job_that_does_not_drain_within_the_drain_timeout(self):
+        job = self.fake("-n", 3, "--drain-timeout", 2, mode="deaf", instance=0, steps=LONG)
         self.assertEqual(self.stop(job, signal.SIGINT), 130, job.stderr)
-        self.assertIn(UNDRAINED, job.stderr)
+        self.assertIn(UNDRAINED + " 2 s, the limit of --drain-timeout (replica 0: pretending for ", job.stderr)
+
+    def test_wait_for_a_job_that_takes_long_to_drain(self):
+        job = self.fake("-n", 3, mode="saves-slowly", instance=0, steps=LONG)
+        self.assertEqual(self.stop(job, signal.SIGTERM), 143, job.stderr)
+        self.assertTrue((job.output_dir / "profile.json").exists())
 
     def test_given_twice_end_a_job_at_once(self):
         job = self.fake("-n", 3, mode="deaf", instance=0, steps=LONG)
@@ -146,7 +158,7 @@ class Signals(LauncherTest):
     def test_after_the_last_step_lose_nothing_and_are_no_failure(self):
         job = self.fake("-n", 2, mode="evaluates", instance=0)
         self.assertEqual(self.stop(job, signal.SIGINT), 0, job.stderr)
-        self.assertIn("SIGINT: the training is done; waiting for its results", job.stderr)
+        self.assertIn("SIGINT: the training is done; saving its weights", job.stderr)
         self.assertIn("steps          3\n", job.stdout)
         self.assertTrue((job.output_dir / "profile.json").exists())
 

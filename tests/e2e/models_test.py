@@ -69,7 +69,7 @@ class Training(JobTest):
     def test_resnet_takes_a_step_and_saves_its_running_statistics(self):
         job = self.run_job("-n", 2, "--model.name", "resnet50", "--training.steps", 1,
                            "--data.micro-batch-size", 4, "--training.learning-rate", 0.001)
-        self.assertEqual(job.profile()["outcome"]["steps"], "1")
+        self.assertEqual(job.profile()["outcome"]["steps"], 1)
         header = (job.output_dir / "weights.safetensors").read_bytes()[:100_000]
         self.assertIn(b"layer4.2.bn3.running_var", header)
 

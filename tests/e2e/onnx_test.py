@@ -178,7 +178,7 @@ class Training(JobTest):
                     sum(v * v for v in labels["test"]) / 14]
         for row, loss in zip(job.metrics(), expected, strict=True):
             self.assertAlmostEqual(float(row["loss"]), loss, delta=1e-5 * loss)
-        self.assertEqual(job.profile()["outcome"]["testItems"], "7")
+        self.assertEqual(job.profile()["outcome"]["testItems"], 7)
         self.assertEqual({row["accuracy"] for row in job.metrics()}, {""})
         self.assertNotIn("accuracy", job.stdout + job.stderr)
         self.assert_refused(64, config.replace("mean-squared-error", "cross-entropy"),

@@ -17,7 +17,6 @@ struct TrainingStep {
   Place update;       ///< Once, last.
 
   StepScalars scalars;  ///< `factor` from the pass "update" on.
-  TensorId drain;
   TensorId metrics;
   TensorId loss;
   std::vector<ParameterGradient> gradients = {};  ///< From the pass "differentiation" on.

@@ -4,8 +4,8 @@
 #include "replica/compiler/passes/pass.h"
 #include "replica/machine/operations.h"
 
-/// Gradients, running statistics, metrics and the request to drain become their means over the
-/// replicas, in one exchange before the update.
+/// Gradients, running statistics and metrics become their means over the replicas, in one exchange
+/// before the update.
 namespace poprun {
 namespace {
 
@@ -22,7 +22,7 @@ Status run(const CompileOptions& /*options*/, Job& job) {
     }
   }
   std::ranges::copy(tensors_by_name(job.graph, {Role::kBuffer}), std::back_inserter(exchanged));
-  exchanged.insert(exchanged.end(), {step.metrics, step.drain});
+  exchanged.push_back(step.metrics);
   job.graph.at(step.update)
       .operations.push_back(AllReduce{Reduction::kMean, false, std::move(exchanged)}.operation());
   return {};
@@ -39,7 +39,7 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
       averaged.insert(reduction->tensors.begin(), reduction->tensors.end());
     }
   }
-  std::set<TensorId> wanted{step.metrics, step.drain};
+  std::set<TensorId> wanted{step.metrics};
   for (const ParameterGradient& pair : step.gradients) {
     wanted.insert(pair.gradient);
   }

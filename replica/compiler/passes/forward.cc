@@ -57,7 +57,6 @@ void stream_control(Builder& begin, bool host_scales_loss, TrainingStep& step) {
   const Graph& graph = begin.graph();
   step.scalars.rate = graph.find(StepControl::kLearningRate);
   step.scalars.step = graph.find(StepControl::kUpdate);
-  step.drain = graph.find(StepControl::kDrain);
   if (host_scales_loss) {
     step.scalars.loss_scale = graph.find(StepControl::kLossScale);
   }
@@ -70,7 +69,6 @@ Status add_training(const CompileOptions& options, Job& job) {
                     .micro_batch = places[1],
                     .update = places[2],
                     .scalars = {},
-                    .drain = {},
                     .metrics = {},
                     .loss = {}};
   Builder begin(job.graph, step.begin, "");

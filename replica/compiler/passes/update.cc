@@ -20,7 +20,7 @@ Status run(const CompileOptions& options, Job& job) {
   }
   add_gradient_factor(update, optimizer, step.gradients, step.scalars);
   POPRUN_TRY(add_optimizer(update, optimizer, step.gradients, step.scalars));
-  std::vector<TensorId> told = {step.metrics, step.drain};
+  std::vector<TensorId> told = {step.metrics};
   if (step.scalars.loss_scale) {
     told.push_back(*step.scalars.factor);
   }

@@ -51,6 +51,7 @@ CONTAINER = {
     "name": ANY, "image": ANY, "args": ANY, "env": {"name": ANY, "valueFrom": {"secretKeyRef": {"name": ANY, "key": ANY}}},
     "ports": {"name": ANY, "containerPort": ANY},
     "startupProbe": PROBE, "readinessProbe": PROBE, "livenessProbe": PROBE,
+    "lifecycle": {"preStop": {"exec": {"command": ANY}}},
     "resources": {"requests": {"cpu": ANY, "memory": ANY}, "limits": {"cpu": ANY, "memory": ANY}},
     "securityContext": {"allowPrivilegeEscalation": ANY, "readOnlyRootFilesystem": ANY, "capabilities": {"drop": ANY}},
     "volumeMounts": {"name": ANY, "mountPath": ANY, "readOnly": ANY},
@@ -309,7 +310,21 @@ def check_ssh(objects):
     return found
 
 
-CHECKS = [check_fields, check_gang, check_names, check_images, check_ports, check_references, check_files,
+def check_end(objects):
+    """The launcher ends by itself before Kubernetes kills it, and the replicas live as long."""
+    grace = {pod: objects.pods[pod]["spec"]["terminationGracePeriodSeconds"] for pod in ("launcher", "worker")}
+    limit = int(value_of(launcher_args(objects), "--drain-timeout") or 0)
+    found = []
+    if not 0 < limit < grace["launcher"]:
+        found.append(f"launcher: --drain-timeout {limit} is not within its grace period of {grace['launcher']} s")
+    if grace["worker"] < grace["launcher"]:
+        found.append(f"worker: its grace period of {grace['worker']} s is shorter than the launcher's")
+    if "preStop" not in worker_container(objects).get("lifecycle", {}):
+        found.append("worker: ends its replicas at once when it is asked to end")
+    return found
+
+
+CHECKS = [check_end, check_fields, check_gang, check_names, check_images, check_ports, check_references, check_files,
           check_security, check_resources, check_network, check_ssh]
 
 
@@ -338,6 +353,9 @@ def policy(objects, name):
 PLANTED = [
     ("unknown field readinessProb", lambda o: worker_container(o).update(readinessProb={})),
     ("unknown field prot", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(prot=1)),
+    ("within its grace period of 20 s", lambda o: o.pods["launcher"]["spec"].update(terminationGracePeriodSeconds=20)),
+    ("period of 30 s is shorter", lambda o: o.pods["worker"]["spec"].update(terminationGracePeriodSeconds=30)),
+    ("ends its replicas at once", lambda o: worker_container(o).pop("lifecycle")),
     ("cleanPodPolicy is Runing", lambda o: o.job["spec"]["runPolicy"].update(cleanPodPolicy="Runing")),
     ("restartPolicy is Always", lambda o: o.worker.update(restartPolicy="Always")),
     ("workers have 20 slots", lambda o: o.worker.update(replicas=5)),

@@ -32,6 +32,9 @@ class Events final : public CoordinatorEvents {
   }
   void on_beat(const proto::Beat& beat) override {
     note(beat.replicas(0).data_wait_seconds() > 0 ? "wait" : "beat " + beat.replicas(0).activity());
+    if (beat.holds()) {
+      note("holds after part " + std::to_string(beat.replicas(0).parts()));
+    }
   }
   void on_leave(std::uint32_t instance, bool orderly) override {
     note((orderly ? "left " : "lost ") + std::to_string(instance));
@@ -159,19 +162,31 @@ TEST_F(CoordinatorTest, AnswersAJoinWhenTheDatasetIsKnown) {
   EXPECT_GT(reply->seconds_since_launch(), 0.05);
 }
 
-TEST_F(CoordinatorTest, CarriesProgressUpAndADrainDown) {
+TEST_F(CoordinatorTest, CarriesProgressUp) {
   open();
   CoordinatorClient client(environment(), [] {});
   ASSERT_TRUE(client.join(10));
 
   client.progress(ReplicaId{3}, 7, "conv1");
   EXPECT_TRUE(events_.saw("beat conv1"));
-  EXPECT_FALSE(client.drain_requested());
+}
+
+TEST_F(CoordinatorTest, HoldsADrainedReplicaUntilItIsToldWhereToStop) {
+  open();
+  CoordinatorClient client(environment(), [] {});
+  ASSERT_TRUE(client.join(10));
+  const ReplicaId self{3};
+  EXPECT_TRUE(client.begin_part(self));
+  EXPECT_TRUE(client.begin_part(self));
+
   on_loop([this] { coordinator_->request_drain(); });
-  for (int i = 0; i < 1000 && !client.drain_requested(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  EXPECT_TRUE(client.drain_requested());
+  ASSERT_TRUE(events_.saw("holds after part 2"));
+  auto third = std::async(std::launch::async, [&] { return client.begin_part(self); });
+  EXPECT_TRUE(events_.saw("beat waiting for the launcher to say where the job stops"));
+  on_loop([this] { coordinator_->stop_after(3); });
+
+  EXPECT_TRUE(third.get());
+  EXPECT_FALSE(client.begin_part(self));
 }
 
 TEST_F(CoordinatorTest, CarriesAWaitForDataUpAndItsExcuseDown) {
@@ -190,16 +205,12 @@ TEST_F(CoordinatorTest, CarriesAWaitForDataUpAndItsExcuseDown) {
   EXPECT_EQ(client.last_excuse(), std::chrono::steady_clock::time_point{});
   on_loop([this] { coordinator_->excuse(true); });
   EXPECT_TRUE(excused_by(std::chrono::steady_clock::now()));
-  on_loop([this] {
-    coordinator_->request_drain();
-    coordinator_->excuse(false);
-  });
+  on_loop([this] { coordinator_->excuse(false); });
   for (int i = 0; i < 1000 && client.last_excuse() + seconds(1) > std::chrono::steady_clock::now();
        ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_LT(client.last_excuse(), std::chrono::steady_clock::now() - seconds(1));
-  EXPECT_TRUE(client.drain_requested());
 }
 
 TEST_F(CoordinatorTest, TellsLeavingFromDying) {

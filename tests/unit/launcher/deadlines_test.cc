@@ -12,11 +12,12 @@ using Trouble = Deadlines::Trouble;
 constexpr double kLaunch = 1000;
 constexpr double kEpsilon = 1e-6;
 
-Deadlines deadlines(double job_timeout = 0) {
+Deadlines deadlines(double job_timeout = 0, double drain_timeout = 0) {
   return Deadlines({.heartbeat_interval = 0.5,
                     .heartbeat_timeout = 30,
                     .join_timeout = 120,
-                    .job_timeout = job_timeout},
+                    .job_timeout = job_timeout,
+                    .drain_timeout = drain_timeout},
                    kLaunch);
 }
 
@@ -46,17 +47,24 @@ TEST(Deadlines, MpirunEndsSoonAfterTheLastInstanceLeft) {
   EXPECT_EQ(d.due({}, kLaunch + 91), Due::kNothing) << "not all left, or results are missing";
 }
 
-TEST(Deadlines, ADrainedJobHasThreeSecondsForItsStep) {
-  Deadlines d = deadlines();
-  d.draining(/*all_steps_done=*/false, kLaunch + 10);
-  expect_due(d, {}, Due::kDrainEnd, kLaunch + 13);
+TEST(Deadlines, ADrainedJobHasTheTimeOfTheDrainTimeout) {
+  Deadlines d = deadlines(/*job_timeout=*/0, /*drain_timeout=*/30);
+  d.draining(kLaunch + 10);
+  expect_due(d, {}, Due::kDrainEnd, kLaunch + 40);
 }
 
-TEST(Deadlines, ADrainedJobWithoutStepsLeftHasTheTimeItsResultsNeed) {
+TEST(Deadlines, ADrainedJobHasAllTheTimeItNeedsWithoutADrainTimeout) {
   Deadlines d = deadlines();
-  d.draining(/*all_steps_done=*/true, kLaunch + 10);
+  d.draining(kLaunch + 10);
   EXPECT_EQ(d.due({}, kLaunch + 1e6), Due::kNothing);
   EXPECT_DOUBLE_EQ(d.next({}, kLaunch + 20), kLaunch + 20.1);
+}
+
+TEST(Deadlines, AFullDiskHasTenMinutesFromItsFirstRefusalOn) {
+  Deadlines d = deadlines();
+  d.no_room(kLaunch + 10);
+  d.no_room(kLaunch + 300);
+  expect_due(d, {}, Due::kRoomEnd, kLaunch + 610);
 }
 
 TEST(Deadlines, AJobEndsAtItsTimeout) {

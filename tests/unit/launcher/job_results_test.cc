@@ -1,6 +1,7 @@
 #include "launcher/outputs/job_results.h"
 
 #include <filesystem>
+#include <thread>
 
 #include <gmock/gmock.h>
 
@@ -56,6 +57,16 @@ class JobResultsTest : public ::testing::Test {
     return results_.take(item);
   }
 
+  /// The report is over, and everything is on the disk.
+  Status finish() {
+    POPRUN_TRY(results_.finish());
+    while (results_.reported() && !results_.complete() && !results_.save_failure()) {
+      (void)results_.refresh(/*now=*/0);
+      std::this_thread::yield();
+    }
+    return results_.save_failure() ? tl::unexpected<Error>{*results_.save_failure()} : Status{};
+  }
+
   testing::TemporaryFolder folder_;
   proto::RunConfig config_ = config_with_dumps();
   JobResults results_{folder_.path(), config_};
@@ -67,7 +78,7 @@ TEST_F(JobResultsTest, AreThereOnceTheReportIsOver) {
   EXPECT_FALSE(has("weights.safetensors"));
   EXPECT_FALSE(results_.complete());
 
-  ASSERT_TRUE(results_.finish());
+  ASSERT_TRUE(finish());
 
   EXPECT_TRUE(has("weights.safetensors"));
   EXPECT_TRUE(has("profile.json"));
@@ -86,7 +97,7 @@ TEST_F(JobResultsTest, OfAnEarlierRunStayUntilTheFirstNewOne) {
 
   ASSERT_TRUE(weight("w"));
   ASSERT_TRUE(profile());
-  ASSERT_TRUE(results_.finish());
+  ASSERT_TRUE(finish());
   EXPECT_TRUE(has("weights.safetensors"));
 }
 
@@ -96,7 +107,7 @@ TEST_F(JobResultsTest, AreWrittenAlsoWhereTheirFolderWasRemoved) {
   ASSERT_TRUE(profile());
   std::filesystem::remove_all(folder_.path());
 
-  ASSERT_TRUE(results_.finish());
+  ASSERT_TRUE(finish());
 
   EXPECT_TRUE(has("weights.safetensors"));
   EXPECT_TRUE(has("profile.json"));
@@ -119,7 +130,7 @@ TEST_F(JobResultsTest, ThatTheDiskCannotTakeAreRefusedBeforeTheFirstStep) {
 TEST_F(JobResultsTest, OfAReportThatBrokeOffAreNotWritten) {
   ASSERT_TRUE(weight("w"));
 
-  ASSERT_TRUE(results_.finish());
+  ASSERT_TRUE(finish());
 
   EXPECT_FALSE(has("weights.safetensors"));
   EXPECT_FALSE(results_.complete());
@@ -146,7 +157,7 @@ TEST_F(JobResultsTest, AwaitNoDumpsOfLaterSteps) {
 TEST_F(JobResultsTest, AwaitNoDumpsOfAReportThatIsOver) {
   ASSERT_TRUE(dump(1, "w"));
 
-  ASSERT_TRUE(results_.finish());
+  ASSERT_TRUE(finish());
 
   EXPECT_FALSE(results_.awaits_dumps(3));
 }
@@ -155,8 +166,9 @@ TEST_F(JobResultsTest, AreNotCompleteWithHalfAWeight) {
   ASSERT_TRUE(weight("w", /*last=*/false));
   ASSERT_TRUE(profile());
 
-  EXPECT_EQ(results_.finish().error().code, ErrorCode::kBug);
+  EXPECT_EQ(finish().error().code, ErrorCode::kBug);
 
+  EXPECT_FALSE(results_.reported());
   EXPECT_FALSE(has("profile.json"));
   EXPECT_FALSE(results_.complete());
 }
@@ -176,7 +188,7 @@ TEST_F(JobResultsTest, OfInferenceCountTheItemsWritten) {
   ASSERT_TRUE(profile());
   EXPECT_FALSE(has("outputs.npy"));
 
-  ASSERT_TRUE(results_.finish());
+  ASSERT_TRUE(finish());
 
   EXPECT_TRUE(has("outputs.npy"));
   EXPECT_FALSE(has("weights.safetensors"));
@@ -185,15 +197,15 @@ TEST_F(JobResultsTest, OfInferenceCountTheItemsWritten) {
 TEST_F(JobResultsTest, OfInferenceWithoutOutputsAreABug) {
   config_.set_inference(true);
   ASSERT_TRUE(profile());
-  EXPECT_EQ(results_.finish().error().message, "no outputs came");
+  EXPECT_EQ(finish().error().message, "no outputs came");
 }
 
 TEST_F(JobResultsTest, HaveMetricsWithOneHeader) {
-  ASSERT_TRUE(results_.flush());
+  ASSERT_TRUE(results_.refresh(0));
   EXPECT_FALSE(has("metrics.csv"));
   ASSERT_TRUE(end_step(1));
   ASSERT_TRUE(end_step(2));
-  ASSERT_TRUE(results_.flush());
+  ASSERT_TRUE(results_.refresh(0));
   EXPECT_EQ(folder_.read("metrics.csv"),
             metrics_header() + "1,0,train,0,0,0,0\n2,0,train,0,0,0,0\n");
 }
@@ -226,6 +238,39 @@ TEST_F(JobResultsTest, KeepTheWholeTensorsOfAStepThatBrokeOff) {
   const auto tensors = read_safetensors(results_.path("dump-step-1.safetensors"));
   ASSERT_TRUE(tensors);
   EXPECT_EQ(tensors->size(), 1U);
+}
+
+TEST_F(JobResultsTest, AreTriedAgainWhereTheyCannotBeWritten) {
+  ASSERT_TRUE(weight("w"));
+  ASSERT_TRUE(profile());
+  std::filesystem::create_directories(folder_.path() / "weights.safetensors" / "in the way");
+  const Status first = finish();
+  ASSERT_FALSE(first);
+  EXPECT_THAT(first.error().message, HasSubstr("weights.safetensors cannot be written: "));
+  EXPECT_FALSE(has("profile.json")) << "weights come first";
+
+  std::filesystem::remove_all(folder_.path() / "weights.safetensors");
+  for (double now = 1; !results_.complete(); now += 1) {
+    ASSERT_TRUE(results_.refresh(now));
+    std::this_thread::yield();
+  }
+  EXPECT_FALSE(results_.save_failure());
+  EXPECT_TRUE(has("weights.safetensors"));
+  EXPECT_TRUE(has("profile.json"));
+}
+
+TEST_F(JobResultsTest, OfDumpsAreTriedAgainWhereTheyCannotBeWritten) {
+  std::filesystem::create_directories(folder_.path() / "dump-step-1.safetensors" / "in the way");
+  ASSERT_TRUE(dump(1, "a"));
+  ASSERT_TRUE(end_step(1));
+  EXPECT_FALSE(results_.refresh(10));
+  EXPECT_TRUE(results_.refresh(10.5)) << "not ten times a second";
+  std::filesystem::remove_all(folder_.path() / "dump-step-1.safetensors");
+
+  ASSERT_TRUE(results_.refresh(11));
+
+  EXPECT_TRUE(read_safetensors(results_.path("dump-step-1.safetensors")));
+  EXPECT_FALSE(results_.awaits_dumps(2));
 }
 
 TEST_F(JobResultsTest, DoNotNameTheDumpsOfAJobThatNeverRan) {

@@ -95,6 +95,13 @@ proto::Profile profile() {
   profile.mutable_wall()->set_startup_seconds(0.9);
   profile.mutable_wall()->set_training_seconds(60.5);
   profile.mutable_wall()->set_samples_per_second(5940.4);
+  profile.mutable_config()->mutable_topology()->set_num_replicas(8);
+  proto::Spread& operators = *profile.mutable_wall()->mutable_compute_seconds();
+  operators.set_min(38.5);
+  operators.set_mean(40);
+  operators.set_max(52.25);
+  operators.set_max_replica(5);
+  operators.set_max_host("node1");
   profile.mutable_device()->set_step_seconds(115.2e-6);
   profile.mutable_device()->set_samples_per_second(555763);
   proto::IpuMemory& memory = *profile.add_planned_memory();
@@ -112,10 +119,18 @@ TEST(Summary, GivesEachFigureItsUnitAndClock) {
             "steps          1,404 in 6 epochs\n"
             "start-up       0.90 s wall, from command to first step\n"
             "training       60.50 s wall, 5,940 samples/s\n"
-            "  of it        0.00 s operators, 0.00 s exchange, 0.00 s waiting for data\n"
+            "  operators    mean 40.00 s, min 38.50 s, max 52.25 s (replica 5, host node1)\n"
+            "  exchange     mean 0.00 s, min 0.00 s, max 0.00 s (replica 0, host )\n"
+            "  data         mean 0.00 s, min 0.00 s, max 0.00 s (replica 0, host )\n"
             "device step    115.2 us, 555,763 samples/s (device clock, mk2, modelled)\n"
             "IPU memory     9.5 MiB peak of 897.0 MiB, 3.2 MiB always live\n"
             "results in     out\n");
+}
+
+TEST(Summary, GivesASingleFigureOfOneReplica) {
+  proto::Profile alone = profile();
+  alone.mutable_config()->mutable_topology()->set_num_replicas(1);
+  EXPECT_THAT(summary(alone, "out"), HasSubstr("  operators    40.00 s\n"));
 }
 
 TEST(Summary, SaysNothingOfATestThatDidNotRun) {

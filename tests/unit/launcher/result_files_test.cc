@@ -1,9 +1,13 @@
 #include "launcher/outputs/result_files.h"
 
+#include <atomic>
+#include <csignal>
 #include <filesystem>
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
+#include "launcher/outputs/profile_json.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace poprun::launcher {
@@ -95,8 +99,8 @@ TEST_F(ResultFiles, LogsOfAnEarlierRunGoWithTheFirstNewLineAndNothingElseDoes) {
   ReplicaLogs logs(path("logs"), /*replicas=*/4);
   EXPECT_EQ(get("logs/replica-07.log"), "old");
 
-  ASSERT_TRUE(logs.write(1, "new"));
-  ASSERT_TRUE(logs.write(2, "new"));
+  logs.write(1, "new");
+  logs.write(2, "new");
 
   EXPECT_FALSE(fs::exists(path("logs/replica-07.log")));
   EXPECT_EQ(get("logs/replica-01.log"), "new\n");
@@ -142,13 +146,77 @@ TEST_F(ResultFiles, AFullDiskIsAnErrorWithTheFilesName) {
   ASSERT_FALSE(written);
   EXPECT_EQ(written.error().code, ErrorCode::kInfrastructure);
 
-  auto file = GrowingFile::open("/dev/full");
-  ASSERT_TRUE(file);
-  EXPECT_TRUE(file->append("a"));
-  const Status flushed = file->flush();
+  GrowingFile file("/dev/full");
+  file.append("a\n");
+  const Status flushed = file.flush();
   ASSERT_FALSE(flushed);
   EXPECT_EQ(flushed.error().message, "/dev/full cannot be written: No space left on device");
   EXPECT_EQ(flushed.error().code, ErrorCode::kInfrastructure);
+}
+
+TEST_F(ResultFiles, ThatNeedMoreThanTheDiskHasAreRefusedBeforeAnythingIsWritten) {
+  const std::string huge(64 << 20, ' ');
+  const std::vector<std::string_view> parts(1 << 20, huge);  // 64 TiB.
+  const Status written = write_whole_file(path("huge"), parts);
+  ASSERT_FALSE(written);
+  EXPECT_THAT(written.error().message, HasSubstr("huge cannot be written: No space left on device, "
+                                                 "it needs 67108864.0 MiB and "));
+  EXPECT_EQ(written.error().facts.shortage->needed, Bytes{std::int64_t{64} << 40});
+  EXPECT_FALSE(fs::exists(path("huge.part")));
+}
+
+TEST_F(ResultFiles, ThatWereGivenUpAreNotThere) {
+  const std::atomic<bool> given_up = true;
+  EXPECT_FALSE(write_whole_file(path("x"), {"text"}, &given_up));
+  EXPECT_FALSE(fs::exists(path("x")));
+  EXPECT_FALSE(fs::exists(path("x.part")));
+}
+
+/// A limit on the size of files stands for a disk that fills in the middle of a line.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(ResultFiles, ThatGrowEndWithAWholeLineAndLoseNoneWhereTheDiskIsFullForAWhile) {
+  GrowingFile file(path("metrics.csv"));
+  {
+    const FileSizeLimit full(20);
+    file.append("one,1\ntwo,2\n");
+    ASSERT_TRUE(file.flush());
+    file.append("three,3\nfour,4\n");
+    ASSERT_FALSE(file.flush());
+    EXPECT_EQ(get("metrics.csv"), "one,1\ntwo,2\nthree,3\n");
+    file.append("five,5\n");
+    ASSERT_FALSE(file.flush());
+  }
+  ASSERT_TRUE(file.flush());
+  EXPECT_EQ(get("metrics.csv"), "one,1\ntwo,2\nthree,3\nfour,4\nfive,5\n");
+}
+
+TEST_F(ResultFiles, ThatGrowCountTheLinesThatTheyLeaveOut) {
+  GrowingFile file(path("replica-00.log"), /*waiting_bytes_max=*/8);
+  {
+    const FileSizeLimit full(0);
+    for (const char* line : {"one\n", "two\n", "three\n", "four\n"}) {
+      file.append(line);
+      ASSERT_FALSE(file.flush());
+    }
+  }
+  ASSERT_TRUE(file.flush());
+  EXPECT_EQ(get("replica-00.log"), "one\ntwo\n# 2 lines are missing here: the disk was full\n");
 }
 
 TEST_F(ResultFiles, TensorsWithoutTheirLastChunkAreLeftOut) {
@@ -211,9 +279,18 @@ TEST_F(ResultFiles, MetricsReadBackAsTheFloatsTheyWere) {
   EXPECT_EQ(metrics_row(evaluation), "7,2,test,0,,0,0\n") << "there is none";
 }
 
-TEST_F(ResultFiles, ProfileHasAllFieldsAlsoTheEmptyOnes) {
-  ASSERT_TRUE(write_profile(path("profile.json"), {}));
-  EXPECT_THAT(get("profile.json"), HasSubstr("\"parameterCount\": \"0\""));
+TEST_F(ResultFiles, ProfileHasAllFieldsAlsoTheEmptyOnesAndNumbersAsNumbers) {
+  EXPECT_THAT(*profile_json({}), HasSubstr("\"parameterCount\": 0,"));
+  proto::Profile profile;
+  profile.mutable_config()->mutable_training()->set_seed(18446744073709551615U);
+  profile.add_measured_peak_bytes(123);
+  profile.add_planned_memory()->set_peak(456);
+  profile.set_version("7");
+  const std::string json = *profile_json(profile);
+  EXPECT_THAT(json, HasSubstr("\"seed\": 18446744073709551615"));
+  EXPECT_THAT(json, HasSubstr("\"measuredPeakBytes\": [\n  123\n ]"));
+  EXPECT_THAT(json, HasSubstr("\"peak\": 456"));
+  EXPECT_THAT(json, HasSubstr("\"version\": \"7\""));
 }
 
 TEST_F(ResultFiles, LogsHaveNamesThatSort) {
@@ -224,10 +301,14 @@ TEST_F(ResultFiles, LogsHaveNamesThatSort) {
 
 TEST_F(ResultFiles, LogsTakeLinesAtOnce) {
   ReplicaLogs logs(folder_.path(), 1);
-  ASSERT_TRUE(logs.write(0, "one"));
-  ASSERT_TRUE(logs.write(0, "two"));
+  logs.write(0, "one");
+  logs.write(0, "two");
   EXPECT_EQ(get("replica-00.log"), "one\ntwo\n");
-  EXPECT_EQ(ReplicaLogs("/nowhere", 1).write(0, "y").error().code, ErrorCode::kInfrastructure);
+  EXPECT_TRUE(logs.flush());
+  ReplicaLogs nowhere("/nowhere", 1);
+  EXPECT_TRUE(nowhere.flush());
+  nowhere.write(0, "y");
+  EXPECT_EQ(nowhere.flush().error().code, ErrorCode::kInfrastructure);
 }
 
 }  // namespace

@@ -517,7 +517,7 @@ TEST(HalfPrecision, MasksOfAttentionStayFinite) {
       job.mutable_model()->set_precision(precision);
       job.mutable_training()->set_learning_rate(0.01);
 
-      const Outcome outcome = run(job, {}, ~std::uint64_t{0}, tiny_gpt2(kept));
+      const Outcome outcome = run(job, {}, testing::kToTheEnd, tiny_gpt2(kept));
 
       ASSERT_EQ(outcome.records[0].steps.size(), 3U) << precision << " " << kept.value_or(-1);
       const double now = outcome.records[0].steps[2].loss;
@@ -534,7 +534,7 @@ TEST(HalfPrecision, AutomaticLossScaleSkipsStepsThatOverflow) {
   job.mutable_training()->set_steps(40);
 
   const Outcome outcome =
-      run(job, {}, ~std::uint64_t{0},
+      run(job, {}, testing::kToTheEnd,
           [options = *compile_options(job, dataset())](
               Builder& builder, const std::vector<TensorId>& inputs, bool t) {
             ModelOutputs outputs = options.forward(builder, inputs, t);

@@ -42,28 +42,26 @@ class Tensors {
 };
 
 TEST(HostContract, BringsEachFieldToTheTensorOfItsNameAndBack) {
-  StepControl said{.learning_rate = 0.5F, .drain = 1, .update = 7, .loss_scale = 4096.0F};
-  Tensors tensors({{"loss-scale", 1}, {"step", 1}, {"learning-rate", 1}, {"drain", 1}});
+  StepControl said{.learning_rate = 0.5F, .update = 7, .loss_scale = 4096.0F};
+  Tensors tensors({{"loss-scale", 1}, {"step", 1}, {"learning-rate", 1}});
 
   ASSERT_TRUE(pack(JobStream::kControl, said.fields(), tensors.named()));
 
   EXPECT_THAT(tensors[0], ElementsAre(4096.0F));
   EXPECT_THAT(tensors[1], ElementsAre(7.0F));
   EXPECT_THAT(tensors[2], ElementsAre(0.5F));
-  EXPECT_THAT(tensors[3], ElementsAre(1.0F));
   StepControl heard{.loss_scale = 0.0F};
   ASSERT_TRUE(unpack(JobStream::kControl, heard.fields(), tensors.named()));
   EXPECT_EQ(heard.learning_rate, 0.5F);
-  EXPECT_EQ(heard.drain, 1.0F);
   EXPECT_EQ(heard.update, 7.0F);
   EXPECT_EQ(heard.loss_scale, 4096.0F);
 }
 
 TEST(HostContract, ReadsMetricsAsMeansOverTheItems) {
   StepOutcome said{.metrics = {.losses = 6, .correct = 1, .items = 4}, .gradient_factor = 0.25F};
-  Tensors tensors({{"gradient-factor", 1}, {"drain", 1}, {"train.metrics", 3}});
+  Tensors tensors({{"gradient-factor", 1}, {"train.metrics", 3}});
   ASSERT_TRUE(pack(JobStream::kStep, said.fields(), tensors.named()));
-  EXPECT_THAT(tensors[2], ElementsAre(6.0F, 1.0F, 4.0F));
+  EXPECT_THAT(tensors[1], ElementsAre(6.0F, 1.0F, 4.0F));
 
   StepOutcome heard{.gradient_factor = 0.0F};
   ASSERT_TRUE(unpack(JobStream::kStep, heard.fields(), tensors.named()));
@@ -76,20 +74,20 @@ TEST(HostContract, ReadsMetricsAsMeansOverTheItems) {
 
 TEST(HostContract, NamesATensorThatOnlyOneSideHas) {
   StepControl control;
-  Tensors too_few({{"learning-rate", 1}, {"step", 1}});
-  Tensors too_many({{"learning-rate", 1}, {"drain", 1}, {"step", 1}, {"loss-scale", 1}});
-  Tensors too_large({{"learning-rate", 1}, {"drain", 2}, {"step", 1}});
+  Tensors too_few({{"learning-rate", 1}});
+  Tensors too_many({{"learning-rate", 1}, {"step", 1}, {"loss-scale", 1}});
+  Tensors too_large({{"learning-rate", 1}, {"step", 2}});
 
   const auto error_with = [&control](Tensors& tensors) {
     return pack(JobStream::kControl, control.fields(), tensors.named()).error();
   };
 
   EXPECT_EQ(error_with(too_few).code, ErrorCode::kBug);
-  EXPECT_EQ(error_with(too_few).message, "host stream control: the Program has no tensor 'drain'");
+  EXPECT_EQ(error_with(too_few).message, "host stream control: the Program has no tensor 'step'");
   EXPECT_EQ(error_with(too_many).message,
             "host stream control: the host has nothing for the Program's tensor 'loss-scale'");
   EXPECT_EQ(error_with(too_large).message,
-            "host stream control: the Program's tensor 'drain' has 8 B, needed 4 B");
+            "host stream control: the Program's tensor 'step' has 8 B, needed 4 B");
 }
 
 /// The tensors that a Program's function "train" reads from or writes to a stream.
@@ -116,7 +114,7 @@ TEST(TrainingLoop, FindsTheFieldsOfItsStreamsInAnyOrder) {
   const Program program = *compile(*compile_options(job, dataset()));
   Program turned = program;
   for (const auto& [stream, fields] :
-       {std::pair{JobStream::kControl, 4}, std::pair{JobStream::kStep, 3}}) {
+       {std::pair{JobStream::kControl, 3}, std::pair{JobStream::kStep, 2}}) {
     auto& tensors = tensors_of_stream(turned, stream);
     ASSERT_EQ(tensors.size(), fields);
     std::reverse(tensors.begin(), tensors.end());

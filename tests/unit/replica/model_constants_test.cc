@@ -122,8 +122,8 @@ TensorId filled(Builder& builder) {
 TEST(AJob, TrainsAndEvaluatesWithTheModelsConstants) {
   const proto::RunConfig job = testing::config(2, 4);
 
-  const auto brought = testing::run(job, {}, ~std::uint64_t{0}, scaled_by(table));
-  const auto made = testing::run(job, {}, ~std::uint64_t{0}, scaled_by(filled));
+  const auto brought = testing::run(job, {}, testing::kToTheEnd, scaled_by(table));
+  const auto made = testing::run(job, {}, testing::kToTheEnd, scaled_by(filled));
 
   const auto& records = brought.records[0];
   EXPECT_EQ(records.tensors, made.records[0].tensors);
@@ -133,15 +133,15 @@ TEST(AJob, TrainsAndEvaluatesWithTheModelsConstants) {
 
 TEST(AJob, ThatStartsFromAFileOfWeightsHasTheModelsConstantsToo) {
   const proto::RunConfig job = testing::config(2, 4);
-  const auto first = testing::run(job, {}, ~std::uint64_t{0}, scaled_by(table));
+  const auto first = testing::run(job, {}, testing::kToTheEnd, scaled_by(table));
   HostWeights file;
   for (const auto& [name, values] : first.records[0].tensors) {
     const auto bytes = std::as_bytes(std::span(values));
     file[name].assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());  // NOLINT: bytes.
   }
 
-  const auto brought = testing::run(job, file, ~std::uint64_t{0}, scaled_by(table));
-  const auto made = testing::run(job, file, ~std::uint64_t{0}, scaled_by(filled));
+  const auto brought = testing::run(job, file, testing::kToTheEnd, scaled_by(table));
+  const auto made = testing::run(job, file, testing::kToTheEnd, scaled_by(filled));
 
   EXPECT_EQ(brought.records[0].tensors, made.records[0].tensors);
   EXPECT_NE(brought.records[0].tensors, first.records[0].tensors);

@@ -35,7 +35,6 @@ Job job_of(std::string_view text) {
                               .micro_batch = {index, 1},
                               .update = {index, 2},
                               .scalars = {.rate = find("learning-rate"), .step = find("step")},
-                              .drain = find("drain"),
                               .metrics = find("train.metrics"),
                               .loss = find("loss")};
   for (const TensorId id : tensors_by_name(job.graph, {Role::kParameter})) {
@@ -102,7 +101,6 @@ constexpr std::string_view kForward = R"(
     tensor w : f32[2] parameter
     tensor x : f32[2] stream
     tensor learning-rate : f32[] stream
-    tensor drain : f32[] stream
     tensor step : f32[] stream
     tensor train.metrics : f32[3] metric
     tensor y : f32[2] activation
@@ -112,7 +110,7 @@ constexpr std::string_view kForward = R"(
     w = initialise() constant=1.0
     function train
     repeat 1
-    learning-rate, drain, step = stream_in() stream="control"
+    learning-rate, step = stream_in() stream="control"
     train.metrics = fill() shape=[3] value=0.0
     repeat 1
     x = stream_in() stream="train"
@@ -128,7 +126,6 @@ constexpr std::string_view kBackward = R"(
     tensor running : f32[2] buffer
     tensor x : f32[2] stream
     tensor learning-rate : f32[] stream
-    tensor drain : f32[] stream
     tensor step : f32[] stream
     tensor train.metrics : f32[3] metric
     tensor loss : f32[] activation
@@ -140,7 +137,7 @@ constexpr std::string_view kBackward = R"(
     running = initialise() constant=0.0
     function train
     repeat 1
-    learning-rate, drain, step = stream_in() stream="control"
+    learning-rate, step = stream_in() stream="control"
     train.metrics = fill() shape=[3] value=0.0
     repeat 1
     x = stream_in() stream="train"
@@ -151,8 +148,8 @@ constexpr std::string_view kBackward = R"(
 /// The same after the exchange.
 const std::string kExchangedAndReady =
     std::string{kBackward} +
-    "w.gradient, running, train.metrics, drain = all_reduce(w.gradient, running, train.metrics, "
-    "drain) reduction=\"mean\"\n";
+    "w.gradient, running, train.metrics = all_reduce(w.gradient, running, train.metrics) "
+    "reduction=\"mean\"\n";
 
 CompileOptions options() {
   CompileOptions options;
@@ -196,7 +193,7 @@ TEST(Passes, AccumulationAddsEachGradientToASumOfItsOwn) {
             "w.accumulator : f32[2]\n"
             "function train\n"
             "repeat 1\n"
-            "learning-rate, drain, step = stream_in() stream=\"control\"\n"
+            "learning-rate, step = stream_in() stream=\"control\"\n"
             "train.metrics = fill() shape=[3] value=0.0\n"
             "w.accumulator = fill() shape=[2] value=0.0\n"
             "repeat 1\n"
@@ -216,11 +213,11 @@ TEST(Passes, AccumulationMustZeroAndAdd) {
               HasSubstr("'w.accumulator' does not take its gradient once"));
 }
 
-TEST(Passes, ExchangeAveragesGradientsStatisticsMetricsAndTheDrainRequest) {
+TEST(Passes, ExchangeAveragesGradientsStatisticsAndMetrics) {
   EXPECT_THAT(after("exchange", kBackward, options()),
               HasSubstr("repeat 1\n"
-                        "w.gradient, running, train.metrics, drain = all_reduce(w.gradient, "
-                        "running, train.metrics, drain) reduction=\"mean\"\n"));
+                        "w.gradient, running, train.metrics = all_reduce(w.gradient, "
+                        "running, train.metrics) reduction=\"mean\"\n"));
 }
 
 TEST(Passes, ExchangeMustLeaveNothingOutAndAverageNothingTwice) {
@@ -243,10 +240,10 @@ TEST(Passes, UpdateWritesTheTrainedParametersAndTellsTheHost) {
   EXPECT_EQ(after("update", kExchangedAndReady, options())
                 .substr(after("update", kExchangedAndReady, options()).rfind("repeat 1\n")),
             "repeat 1\n"
-            "w.gradient, running, train.metrics, drain = all_reduce(w.gradient, running, "
-            "train.metrics, drain) reduction=\"mean\"\n"
+            "w.gradient, running, train.metrics = all_reduce(w.gradient, running, "
+            "train.metrics) reduction=\"mean\"\n"
             "w = sgd(w, w.gradient, learning-rate) scale=1.0 weight_decay=0.0\n"
-            "stream_out(train.metrics, drain) stream=\"step\"\n");
+            "stream_out(train.metrics) stream=\"step\"\n");
 }
 
 TEST(Passes, UpdateMustWriteTrainedParametersOnceAndNoOthers) {

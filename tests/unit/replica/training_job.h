@@ -120,18 +120,21 @@ class SampleStream final : public HostStream {
   std::uint64_t sequence_ = 0;
 };
 
+inline constexpr std::uint64_t kToTheEnd = ~std::uint64_t{0};
+
+/// Stops its replica behind part `last_part`.
 class Progress final : public ProgressSink {
  public:
-  void progress(ReplicaId replica, std::uint64_t step, std::string_view /*activity*/) override {
-    if (replica == drained_by && step >= drain_at) {
-      drain = true;
-    }
-  }
-  [[nodiscard]] bool drain_requested() const override { return drain; }
+  explicit Progress(std::uint64_t last_part = kToTheEnd) : last_part_(last_part) {}
 
-  ReplicaId drained_by{0};
-  std::uint64_t drain_at = ~std::uint64_t{0};
-  std::atomic<bool> drain{false};
+  void progress(ReplicaId /*replica*/, std::uint64_t /*step*/,
+                std::string_view /*activity*/) override {}
+  void operators(ReplicaId /*replica*/, std::uint64_t /*steps*/, double /*seconds*/) override {}
+  [[nodiscard]] bool begin_part(ReplicaId /*replica*/) override { return parts_++ < last_part_; }
+
+ private:
+  std::uint64_t last_part_;
+  std::uint64_t parts_ = 0;
 };
 
 class Record final : public Reporter {
@@ -187,10 +190,9 @@ struct Outcome {
 
 using Forward = decltype(CompileOptions::forward);
 
-/// Runs a job's Program.
+/// Runs a job's Program, `last_part` at most of its micro-batches and batches of evaluation.
 inline Outcome run_program(const proto::RunConfig& config, Program program,
-                           const HostWeights& initial = {},
-                           std::uint64_t drain_at = ~std::uint64_t{0}) {
+                           const HostWeights& initial = {}, std::uint64_t last_part = kToTheEnd) {
   Outcome outcome;
   const std::uint32_t replicas = config.topology().num_replicas();
   outcome.program = std::move(program);
@@ -203,9 +205,7 @@ inline Outcome run_program(const proto::RunConfig& config, Program program,
   std::vector<std::thread> threads;
   for (std::uint32_t r = 0; r < replicas; ++r) {
     threads.emplace_back([&, r] {
-      Progress progress;
-      progress.drained_by = ReplicaId{replicas - 1};
-      progress.drain_at = drain_at;
+      Progress progress(last_part);
       const std::uint64_t micro = config.data().micro_batch_size();
       TrainingLoop loop(outcome.program, *training,
                         {.communicator = (*world)->communicator(ReplicaId{r}),
@@ -231,14 +231,14 @@ inline Outcome run_program(const proto::RunConfig& config, Program program,
 
 /// Runs a job, with `forward` instead of the configuration's model if given.
 inline Outcome run(const proto::RunConfig& config, const HostWeights& initial = {},
-                   std::uint64_t drain_at = ~std::uint64_t{0}, const Forward& forward = nullptr) {
+                   std::uint64_t last_part = kToTheEnd, const Forward& forward = nullptr) {
   auto options = compile_options(config, dataset());
   EXPECT_TRUE(options);
   options->initial_weights_from_host = !initial.empty();
   options->forward = forward ? forward : options->forward;
   auto program = compile(*options);
   EXPECT_TRUE(program) << program.error().message;
-  return run_program(config, std::move(*program), initial, drain_at);
+  return run_program(config, std::move(*program), initial, last_part);
 }
 
 }  // namespace poprun::testing

@@ -175,20 +175,6 @@ TEST(Training, AccumulationEqualsTheLargerMicroBatchUpToRounding) {
   EXPECT_EQ(b.records[0].steps.size(), 3U);
 }
 
-TEST(Training, DrainsAllReplicasAfterTheSameStep) {
-  proto::RunConfig job = config(3, 2);
-  job.mutable_training()->set_steps(50);
-
-  const Outcome outcome = run(job, {}, /*drain_at=*/4);
-
-  for (const LoopResult& result : outcome.results) {
-    EXPECT_TRUE(result.drained);
-    EXPECT_EQ(result.steps, outcome.results[0].steps);
-    EXPECT_LE(result.steps, 6U);
-  }
-  EXPECT_EQ(outcome.records[0].tensors.size(), 8U) << "the weights so far are saved";
-}
-
 TEST(Training, StartsFromGivenWeights) {
   proto::RunConfig job = config(2, 2);
   job.mutable_training()->set_steps(1);
@@ -220,8 +206,8 @@ TEST(Training, StartsFromNormalWeightsWhereTheModelSaysSo) {
   job.mutable_training()->set_steps(1);
   job.mutable_training()->set_learning_rate(1e-30);
 
-  const Outcome outcome = run(
-      job, {}, ~std::uint64_t{0}, [](Builder& builder, const std::vector<TensorId>& inputs, bool) {
+  const Outcome outcome =
+      run(job, {}, kToTheEnd, [](Builder& builder, const std::vector<TensorId>& inputs, bool) {
         TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
         x = layers::conv2d(
             builder, "conv", x,
@@ -265,7 +251,7 @@ TEST(Buffers, FollowTheMeanOfTheReplicasStatistics) {
   proto::RunConfig job = config(2, 3);
   job.mutable_training()->set_steps(1);
 
-  const Outcome outcome = run(job, {}, ~std::uint64_t{0}, normalising_model);
+  const Outcome outcome = run(job, {}, kToTheEnd, normalising_model);
 
   double mean = 0;
   double variance = 0;
@@ -292,7 +278,7 @@ TEST(Buffers, AreEqualOnAllReplicasAndNotTrained) {
   job.mutable_training()->set_gradient_accumulation(2);
   job.mutable_training()->set_weight_decay(0.1);
 
-  const Outcome outcome = run(job, {}, ~std::uint64_t{0}, normalising_model);
+  const Outcome outcome = run(job, {}, kToTheEnd, normalising_model);
 
   EXPECT_EQ(outcome.records[0].tensors, outcome.records[2].tensors);
   EXPECT_EQ(outcome.records[0].tensors.size(), 6U);
@@ -301,7 +287,7 @@ TEST(Buffers, AreEqualOnAllReplicasAndNotTrained) {
 
 TEST(Buffers, StartFromGivenWeights) {
   proto::RunConfig job = config(1, 4);
-  const Outcome first = run(job, {}, ~std::uint64_t{0}, normalising_model);
+  const Outcome first = run(job, {}, kToTheEnd, normalising_model);
   HostWeights weights;
   for (const auto& [name, values] : first.records[0].tensors) {
     weights[name].assign(reinterpret_cast<const char*>(values.data()),
@@ -309,12 +295,12 @@ TEST(Buffers, StartFromGivenWeights) {
   }
   job.mutable_training()->set_steps(1);
 
-  const Outcome second = run(job, weights, ~std::uint64_t{0}, normalising_model);
+  const Outcome second = run(job, weights, kToTheEnd, normalising_model);
 
   // One step from there: 0.9 of the given statistics and 0.1 of the first batch's, as in the first
   // run's first step.
   job.mutable_training()->set_steps(1);
-  const Outcome fresh = run(job, {}, ~std::uint64_t{0}, normalising_model);
+  const Outcome fresh = run(job, {}, kToTheEnd, normalising_model);
   EXPECT_NEAR(second.records[0].tensors.at("bn.running_mean")[0],
               0.9F * first.records[0].tensors.at("bn.running_mean")[0] +
                   fresh.records[0].tensors.at("bn.running_mean")[0],

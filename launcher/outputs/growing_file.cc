@@ -1,0 +1,93 @@
+#include "launcher/outputs/growing_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace poprun::launcher {
+namespace {
+
+Status cannot_write(const std::string& path, int reason) {
+  return fail(ErrorCode::kInfrastructure,
+              fmt::format("{} cannot be written: {}", path, std::strerror(reason)));
+}
+
+}  // namespace
+
+GrowingFile::GrowingFile(GrowingFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      waiting_bytes_max_(other.waiting_bytes_max_),
+      file_(std::exchange(other.file_, -1)),
+      size_(other.size_),
+      waiting_(std::move(other.waiting_)),
+      left_out_(other.left_out_) {}
+
+GrowingFile& GrowingFile::operator=(GrowingFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(waiting_bytes_max_, other.waiting_bytes_max_);
+  std::swap(file_, other.file_);
+  std::swap(size_, other.size_);
+  std::swap(waiting_, other.waiting_);
+  std::swap(left_out_, other.left_out_);
+  return *this;
+}
+
+GrowingFile::~GrowingFile() {
+  if (file_ >= 0) {
+    close(file_);
+  }
+}
+
+void GrowingFile::append(std::string_view lines) {
+  if (waiting_.size() + lines.size() > waiting_bytes_max_ && !waiting_.empty()) {
+    left_out_ += static_cast<std::uint64_t>(std::ranges::count(lines, '\n'));
+    return;
+  }
+  waiting_ += lines;
+}
+
+Status GrowingFile::flush() {
+  if (file_ < 0) {
+    POPRUN_TRY(open());
+  }
+  POPRUN_TRY(write_waiting());
+  if (left_out_ > 0) {
+    waiting_ = fmt::format("# {} lines are missing here: the disk was full\n", left_out_);
+    left_out_ = 0;
+  }
+  return write_waiting();
+}
+
+Status GrowingFile::open() {
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  return file_ < 0 ? cannot_write(path_, errno) : Status{};
+}
+
+Status GrowingFile::write_waiting() {
+  std::size_t written = 0;
+  int reason = 0;
+  while (written < waiting_.size() && reason == 0) {
+    const ssize_t bytes = pwrite(file_, waiting_.data() + written, waiting_.size() - written,
+                                 size_ + static_cast<off_t>(written));
+    if (bytes < 0 && errno != EINTR) {
+      reason = errno;
+    }
+    written += bytes < 0 ? 0 : static_cast<std::size_t>(bytes);
+  }
+  const std::size_t whole = waiting_.rfind('\n', written == 0 ? 0 : written - 1);
+  const std::size_t kept = written == 0 || whole == std::string::npos ? 0 : whole + 1;
+  size_ += static_cast<off_t>(kept);
+  waiting_.erase(0, kept);
+  if (reason != 0) {
+    static_cast<void>(ftruncate(file_, size_) == 0);  // Giving room back does not fail.
+    return cannot_write(path_, reason);
+  }
+  return {};
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "proto/coordinator.pb.h"
+
+namespace poprun::launcher {
+
+/// Where a job that was asked to drain stops: before the first part (a micro-batch, or a batch of
+/// an evaluation) that no replica has begun. Pure bookkeeping of what instances say.
+class DrainPoint {
+ public:
+  explicit DrainPoint(std::uint32_t instances) : instances_(instances) {}
+
+  void beat(const proto::Beat& beat);
+  /// The instance has ended its heartbeats: it is past every part.
+  void left(std::uint32_t instance);
+
+  /// The last part that anybody begins, once every instance holds or has left.
+  [[nodiscard]] std::optional<std::uint64_t> last_part() const;
+
+ private:
+  struct Instance {
+    bool settled = false;     ///< It holds, or has left.
+    std::uint64_t parts = 0;  ///< Begun by the replica that is furthest.
+  };
+  std::vector<Instance> instances_;
+};
+
+}  // namespace poprun::launcher

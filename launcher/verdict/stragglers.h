@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "proto/coordinator.pb.h"
+
+namespace poprun::launcher {
+
+/// A replica that computes more slowly than the others.
+struct Straggler {
+  std::uint32_t replica = 0;
+  std::uint32_t others = 0;     ///< Further replicas that are beyond the factor, too.
+  double seconds_per_step = 0;  ///< Wall, in operators.
+  double usual_seconds = 0;     ///< Median of the other replicas.
+  std::uint64_t steps = 0;      ///< Over which it was seen.
+};
+
+/// Finds the replica that all others wait for, from the times that heartbeats bring. Pure
+/// bookkeeping.
+///
+/// A busy machine slows everybody down in turn: only who is slowest in three stretches in a row,
+/// each of many steps and some seconds, and by a clear factor, is named.
+class Stragglers {
+ public:
+  /// The slowest needs this many times what is usual.
+  static constexpr double kFactor = 1.5;
+  static constexpr std::uint64_t kStretchSteps = 10;
+  static constexpr double kStretchSeconds = 3;  ///< In operators.
+  static constexpr int kStretches = 3;
+
+  explicit Stragglers(std::uint32_t replicas) : now_(replicas), mark_(replicas) {}
+
+  void beat(const proto::Beat& beat);
+
+  /// The first one that is found, once.
+  std::optional<Straggler> found();
+
+ private:
+  struct Times {
+    std::uint64_t steps = 0;
+    double seconds = 0;
+  };
+
+  [[nodiscard]] std::optional<Straggler> slowest_of_stretch() const;
+
+  std::vector<Times> now_;   ///< By replica.
+  std::vector<Times> mark_;  ///< Where the stretch began.
+  std::optional<Straggler> suspect_;
+  int stretches_ = 0;  ///< In a row, of the suspect.
+  bool told_ = false;
+};
+
+}  // namespace poprun::launcher

@@ -1,0 +1,39 @@
+#include "replica/coordinator/drain_gate.h"
+
+namespace poprun {
+
+bool DrainGate::begin_part(std::uint32_t local) {
+  std::unique_lock lock(mutex_);
+  decided_.wait(lock, [this] { return !holds_ || last_part_.has_value(); });
+  if (last_part_ && parts_.at(local) >= *last_part_) {
+    return false;
+  }
+  ++parts_.at(local);
+  return true;
+}
+
+void DrainGate::take(const proto::Directive& directive) {
+  {
+    const std::lock_guard lock(mutex_);
+    holds_ = holds_ || directive.drain();
+    if (directive.has_last_part()) {
+      last_part_ = directive.last_part();
+    }
+  }
+  decided_.notify_all();
+}
+
+bool DrainGate::holds() const {
+  const std::lock_guard lock(mutex_);
+  return holds_ && !last_part_;
+}
+
+void DrainGate::tell(proto::Beat& beat) const {
+  const std::lock_guard lock(mutex_);
+  beat.set_holds(holds_);
+  for (std::size_t local = 0; local < parts_.size(); ++local) {
+    beat.mutable_replicas(static_cast<int>(local))->set_parts(parts_[local]);
+  }
+}
+
+}  // namespace poprun

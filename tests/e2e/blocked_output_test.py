@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""A reader that stops reading stops neither the job nor its results."""
+import os
+import pty
+import subprocess
+import termios
+import threading
+import unittest
+
+from emulated_job import Job, JobTest, QUICK
+
+STEPS = QUICK.replace("steps = 5", "steps = 200")
+
+
+class Blocked(JobTest):
+    def start_on(self, descriptor, *arguments):
+        """A job whose standard output and error are the descriptor, which is then the job's alone."""
+
+        class OnDescriptor(Job):
+            def popen(self, command, **keywords):
+                return subprocess.Popen(command, **{**keywords, "stdout": descriptor, "stderr": descriptor})
+
+        folder = self.folder / "job"
+        folder.mkdir()
+        job = OnDescriptor(folder, "-n", 4, "-vv", "--heartbeat-timeout", 10, *arguments, config=STEPS)
+        self.addCleanup(job.end)
+        os.close(descriptor)
+        return job
+
+    def ends_with_results(self, job, reading, release):
+        """The results are there while nobody reads; then the reader gets the summary."""
+        job.wait_until(lambda: (job.output_dir / "profile.json").exists(), "results", 60)
+        self.assertEqual(len(job.metrics()), 200)
+        release()
+        text = bytearray()
+
+        def read_on():
+            try:
+                while data := os.read(reading, 65536):
+                    text.extend(data)
+            except OSError:  # What a terminal says at its end.
+                pass
+
+        reader = threading.Thread(target=read_on)
+        reader.start()
+        self.assertEqual(job.wait(30), 0)
+        reader.join()
+        self.assertIn(b"results in", text)
+        return text.decode(errors="replace")
+
+    def test_pipe_that_nobody_reads(self):
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        os.set_blocking(writing, False)
+        try:
+            while True:
+                os.write(writing, b"\n" * 4096)
+        except BlockingIOError:
+            os.set_blocking(writing, True)
+        job = self.start_on(writing, "--print-topology")
+        self.assertIn("200 steps done", self.ends_with_results(job, reading, lambda: None))
+
+    def test_terminal_that_was_stopped(self):
+        reading, terminal = pty.openpty()
+        self.addCleanup(os.close, reading)
+        keyboard = os.dup(terminal)
+        termios.tcflow(keyboard, termios.TCOOFF)  # As Ctrl-S does.
+
+        def go_on():
+            termios.tcflow(keyboard, termios.TCOON)
+            os.close(keyboard)
+
+        job = self.start_on(terminal)
+        self.ends_with_results(job, reading, go_on)
+
+    def test_reader_that_goes_away_after_the_first_line(self):
+        shell = ("bash", "-c", '"$@" 2>&1 | head -1; exit ${PIPESTATUS[0]}', "bash")
+        job = self.run_job("-n", 2, "-v", wrapper=shell)
+        self.assertEqual(len(job.metrics()), 5)
+        self.assertTrue(job.weights_hash())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""A signal ends a job early and keeps its training: the weights are those of the last whole step."""
+import signal
+import unittest
+
+from emulated_job import JobTest
+
+# Steps of many micro-batches, which change running statistics, and evaluations of 8,333 items: both take seconds.
+DEEP = """
+[model]
+name = resnet18
+[data]
+source = synthetic:images=3x32x32,classes=10,items=50000
+micro-batch-size = 4
+[training]
+gradient-accumulation = 32
+steps = 1
+evaluate = false
+"""
+
+
+class Drained(JobTest):
+    def stop_after_a_step(self, *arguments):
+        """The job, asked to end as soon as the metrics of a step are there."""
+        job = self.start("-n", 2, *arguments, config=DEEP)
+        job.wait_for_step(1)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143, job.stderr)
+        self.assertTrue(job.profile()["outcome"]["drained"])
+        self.assertEqual([row["split"] for row in job.metrics()], ["train"])
+        self.assert_gone(job)
+        return job
+
+    def test_in_a_step_or_an_evaluation_keeps_the_weights_of_the_last_whole_step(self):
+        whole = self.run_job("-n", 2, config=DEEP).weights_hash()
+
+        in_a_step = self.stop_after_a_step("--training.steps", 1000)
+        self.assertIn("SIGTERM: stopping at the next micro-batch and saving the weights; once more", in_a_step.stderr)
+        self.assertEqual(in_a_step.weights_hash(), whole)
+
+        in_an_evaluation = self.stop_after_a_step("--training.evaluate", "true", "--num-instances", 1)
+        self.assertIn("SIGTERM: the training is done; saving its weights, without waiting for an evaluation",
+                      in_an_evaluation.stderr)
+        self.assertEqual(in_an_evaluation.weights_hash(), whole)
+
+
+if __name__ == "__main__":
+    unittest.main()

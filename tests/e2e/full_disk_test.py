@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""A disk that is full does not cost the training: what is due waits, and is written once there is room."""
+import os
+import signal
+import subprocess
+import unittest
+
+from emulated_job import JobTest, QUICK
+
+LONG = QUICK.replace("steps = 5", "steps = 100000")
+
+
+class FullDisk(JobTest):
+    """The outputs lie on a disk of 8 MiB of their own."""
+
+    def start_on_disk(self, *arguments, config=LONG):
+        self.disk = self.folder / "disk"
+        self.disk.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", self.disk], capture_output=True,
+                                 check=False)
+        if mounted.returncode != 0:
+            self.skipTest("no mounts here (mount needs CAP_SYS_ADMIN)")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", self.disk], check=True)
+        job = self.start("-n", 2, "--output-dir", self.disk / "out", *arguments, config=config)
+        job.output_dir = self.disk / "out"
+        return job
+
+    def fill(self):
+        with open(self.disk / "filler", "wb", buffering=0) as filler:
+            for size in (1 << 20, 1 << 12):
+                try:
+                    while True:
+                        filler.write(b"x" * size)
+                except OSError:
+                    pass
+
+    def free(self):
+        os.unlink(self.disk / "filler")
+
+    def train_on_a_full_disk(self, job):
+        job.wait_for_step(3)
+        self.fill()
+        job.wait_until(lambda: "note: " in job.stderr, "note", 60)
+        self.assertRegex(job.stderr, "note: .*/(metrics.csv|replica-0.*) cannot be written: No space left on device; "
+                                     "the job goes on, and what is due waits in memory\n")
+
+    def assert_metrics_are_whole(self, job):
+        rows = (job.output_dir / "metrics.csv").read_text().splitlines(keepends=True)
+        self.assertTrue(all(row.endswith("\n") and row.count(",") == 6 for row in rows), rows[-1])
+        steps = [int(row.split(",")[0]) for row in rows[1:]]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+        return len(steps)
+
+    def test_in_training_loses_nothing(self):
+        job = self.start_on_disk()
+        self.train_on_a_full_disk(job)
+        written = self.assert_metrics_are_whole(job)
+        self.free()
+        job.wait_for_step(written + 3)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(30), 143, job.stderr)
+        self.assertEqual(self.assert_metrics_are_whole(job), job.profile()["outcome"]["steps"])
+        self.assertEqual(job.stderr.count("cannot be written"), 1, job.stderr)
+        self.assertIn("are written again", job.stderr)
+
+    def test_at_the_end_is_waited_for_and_named_with_what_is_needed(self):
+        job = self.start_on_disk()
+        self.train_on_a_full_disk(job)
+        job.process.send_signal(signal.SIGTERM)
+        told = "the job tries again for 600 s, then ends without it"
+        job.wait_until(lambda: told in job.stderr, "message", 60)
+        self.assertRegex(job.stderr, "weights.safetensors cannot be written: No space left on device, it needs 1.6 MiB "
+                                     "and 0.0 MiB are free; make room: " + told)
+        self.assertEqual(sorted(path.name for path in job.output_dir.iterdir()), ["logs", "metrics.csv"])
+        self.free()
+        self.assertEqual(job.wait(30), 143, job.stderr)
+        self.assertTrue(job.weights_hash())
+        self.assertEqual(self.assert_metrics_are_whole(job), job.profile()["outcome"]["steps"])
+
+    def test_at_the_end_that_stays_full_leaves_no_partial_result(self):
+        job = self.start_on_disk()
+        self.train_on_a_full_disk(job)
+        for _ in range(2):
+            job.process.send_signal(signal.SIGTERM)
+            job.wait_until(lambda: "make room" in job.stderr, "message", 60)
+        self.assertEqual(job.wait(30), 143, job.stderr)
+        self.assertEqual(sorted(path.name for path in job.output_dir.iterdir()), ["logs", "metrics.csv"])
+        self.assert_metrics_are_whole(job)
+        self.assert_gone(job)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,79 @@
+#include "replica/models/layers/layers.h"
+#include "tests/unit/replica/training_job.h"
+
+namespace poprun::testing {
+namespace {
+
+/// Normalised images and a classifier: running statistics change with every micro-batch.
+ModelOutputs normalising_model(Builder& builder, const std::vector<TensorId>& inputs,
+                               bool training) {
+  TensorId x = layers::normalize(builder, inputs[0], 0.25, 0.5);
+  x = layers::batch_norm(builder, "bn", x, training);
+  x = layers::linear(builder, "fc", layers::flatten(builder, "features", x), 10);
+  const auto outputs =
+      builder.add("softmax_cross_entropy", {x, inputs[1]}, {}, {"loss", "correct", "count"});
+  return {outputs[0], outputs[1], outputs[2]};
+}
+
+constexpr std::uint64_t kMicroBatches = 4;
+
+/// Steps of four micro-batches on three replicas.
+proto::RunConfig job_of(std::uint64_t steps) {
+  proto::RunConfig job = config(3, 2);
+  job.mutable_training()->set_steps(steps);
+  job.mutable_training()->set_gradient_accumulation(kMicroBatches);
+  job.mutable_training()->set_evaluate(false);
+  return job;
+}
+
+/// Stopped behind `parts`, the job leaves what one of two steps leaves at its end.
+void expect_the_weights_of_two_steps(proto::RunConfig job, std::uint64_t parts) {
+  const Outcome whole = run(job_of(2), {}, kToTheEnd, normalising_model);
+
+  const Outcome drained = run(job, {}, parts, normalising_model);
+
+  for (const LoopResult& result : drained.results) {
+    EXPECT_TRUE(result.drained);
+    EXPECT_EQ(result.steps, 2U);
+  }
+  EXPECT_EQ(drained.records[0].steps.size(), 2U);
+  EXPECT_EQ(drained.records[0].tensors, whole.records[0].tensors);
+  EXPECT_EQ(drained.records[0].tensors.size(), 6U);
+}
+
+TEST(Drain, InAStepKeepsTheWeightsAndStatisticsOfTheLastWholeStep) {
+  for (std::uint64_t done = 0; done < kMicroBatches; ++done) {
+    expect_the_weights_of_two_steps(job_of(50), 2 * kMicroBatches + done);
+  }
+}
+
+TEST(Drain, InAnEvaluationDropsItAndKeepsTheWeights) {
+  proto::RunConfig job = job_of(50);
+  job.mutable_training()->set_evaluate(true);
+  job.mutable_training()->set_evaluate_every_epochs(1);
+  job.mutable_data()->set_micro_batch_size(2);
+  const std::uint64_t steps = 64 / (3 * 2 * kMicroBatches);  // An epoch of the 64 items.
+  ASSERT_EQ(steps, 2U);
+
+  const Outcome drained = run(job, {}, 2 * kMicroBatches + 1, normalising_model);
+
+  EXPECT_TRUE(drained.results[0].drained);
+  EXPECT_TRUE(drained.records[0].evaluations.empty());
+  expect_the_weights_of_two_steps(job, 2 * kMicroBatches + 1);
+}
+
+TEST(Drain, AfterTheLastPartChangesNothing) {
+  const Outcome outcome = run(job_of(2), {}, 2 * kMicroBatches, normalising_model);
+
+  EXPECT_FALSE(outcome.results[0].drained);
+  EXPECT_EQ(outcome.results[0].steps, 2U);
+}
+
+TEST(Drain, LeavesNothingOfAHalfStepInPoisonedMemoryEither) {
+  proto::RunConfig job = job_of(50);
+  job.mutable_memory()->set_poison_dead(true);
+  expect_the_weights_of_two_steps(job, 2 * kMicroBatches + 3);
+}
+
+}  // namespace
+}  // namespace poprun::testing
