@@ -63,7 +63,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return fail(ErrorCode::kHostResources,
-                  fmt::format("no port on {} could be opened for the replicas", setup_.bind_host));
+                  fmt::format("cannot open a port on {} for the replicas", setup_.bind_host));
     }
     return {};
   }
