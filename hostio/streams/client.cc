@@ -66,7 +66,7 @@ std::optional<Error> final_error(const grpc::Status& status, const std::string& 
   }
   if (code == UNIMPLEMENTED) {
     return Error{ErrorCode::kUsage,
-                 fmt::format("the service at {} is no poprun-emu data server", address)};
+                 fmt::format("the service at {} is not a poprun-emu data server", address)};
   }
   return std::nullopt;
 }
@@ -306,7 +306,7 @@ class PrefetchingStream final : public HostStream {
         case PullCall::Event::kOver:
           return std::nullopt;
         case PullCall::Event::kSilence:
-          return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "it is silent");
+          return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "it does not respond");
         case PullCall::Event::kBatch:
           break;
       }
@@ -408,7 +408,7 @@ class PrefetchingStream final : public HostStream {
     if (lost_since_) {
       log::write(
           log::Level::kInfo, options_.log_source,
-          fmt::format("data server {} is back after {:.1f} s; going on with batch {}",
+          fmt::format("data server {} is back after {:.1f} s; continuing with batch {}",
                       options_.address, seconds(Clock::now() - *lost_since_), next_sequence_));
       lost_since_.reset();
     }
