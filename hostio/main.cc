@@ -18,6 +18,7 @@
 #include "hostio/streams/dataset_store.h"
 #include "hostio/streams/server.h"
 #include "replica/base/free_memory.h"
+#include "replica/base/host_limits.h"
 #include "replica/base/log.h"
 
 /// poprun-emu-hostio, the data server. Exit codes: replica/base/error.h.
@@ -27,6 +28,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
+constexpr std::size_t kThreads = 12;  // gRPC's, at most 10 seen on 2 cores; without one it hangs.
 
 struct Options {
   ServerOptions server;
@@ -186,6 +188,7 @@ Status preload(DatasetStore& datasets, const std::string& source) {
 }
 
 Status serve(const Options& options, const sigset_t& end_signals) {
+  POPRUN_TRY(check_room_for_threads(kThreads, kName));
   DatasetStore datasets(options.limits);
   for (const std::string& source : options.preload) {
     POPRUN_TRY(preload(datasets, source));
@@ -209,6 +212,7 @@ int run(int argc, char** argv) {
   // gRPC would report a port in use in its own words, before our one line.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
+  end_in_a_line_at_limits(kName);
   const Result<Options> options = parse_options(argc, argv);
   if (options && !options->answer.empty()) {
     print(options->answer);

@@ -17,11 +17,18 @@
 #include "launcher/placement/hosts.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
+#include "replica/base/host_limits.h"
 #include "replica/base/text.h"
 
 /// poprun-emu, the command. Exit codes: replica/base/error.h.
 namespace poprun::launcher {
 namespace {
+
+std::size_t local_instances(const Placement& placement) {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      placement.instance_host,
+      [&](std::uint32_t host) { return is_this_machine(placement.hosts[host]); }));
+}
 
 /// Shells allow few open files by default. Without enough, mpirun waits for ever.
 ///
@@ -30,11 +37,8 @@ namespace {
 Status allow_many_files(const Placement& placement) {
   constexpr rlim_t kBesides = 32;           // Measured: 22 of the launcher, 24 of mpirun,
   constexpr rlim_t kForALocalInstance = 4;  // and of mpirun 3 to 3.4 an instance here.
-  const auto local = std::ranges::count_if(placement.instance_host, [&](std::uint32_t host) {
-    return is_this_machine(placement.hosts[host]);
-  });
   const rlim_t needed =
-      kBesides + std::max(kForALocalInstance * static_cast<rlim_t>(local),
+      kBesides + std::max(kForALocalInstance * rlim_t{local_instances(placement)},
                           rlim_t{placement.num_instances} + placement.num_replicas);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
@@ -50,6 +54,18 @@ Status allow_many_files(const Placement& placement) {
     }
   }
   return {};
+}
+
+/// gRPC, mpirun and Open MPI in the replicas hang, abort or speak of something else where they get
+/// no thread. Errors: those of check_room_for_threads.
+Status allow_many_threads(const Placement& placement) {
+  constexpr std::size_t kBesides = 30;  // Measured: 11 of ours, 13 of the data server, 5 of mpirun;
+  constexpr std::size_t kForAnInstance = 12;  // an instance of 1 replica has 15, of 8 32.
+  constexpr std::size_t kForAReplica = 3;
+  const std::size_t local = local_instances(placement);
+  return check_room_for_threads(
+      kBesides + local * (kForAnInstance + kForAReplica * placement.replicas_per_instance()),
+      fmt::format("a job with {} here", counted(local, "instance")));
 }
 
 volatile std::sig_atomic_t code_at_the_end = 0;
@@ -109,6 +125,10 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     console.say(allowed.error().message);
     return exit_code_of(allowed.error().code);
   }
+  if (const Status allowed = allow_many_threads(*placement); !allowed) {
+    console.say(allowed.error().message);
+    return exit_code_of(allowed.error().code);
+  }
   if (options->print_topology || options->verbosity > 0) {
     console.out(topology_table(*placement));
   }
@@ -136,6 +156,7 @@ int run_and_tell(const std::vector<std::string>& args, double launched_at) {
 }  // namespace poprun::launcher
 
 int main(int argc, char** argv) {
+  poprun::end_in_a_line_at_limits("poprun-emu");
   const double launched_at = poprun::launcher::monotonic_seconds();
   // A reader that goes away must not end the job, and gRPC's own words must not come before ours.
   std::signal(SIGPIPE, SIG_IGN);

@@ -5,14 +5,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <functional>
 #include <future>
 #include <iostream>
 #include <mutex>
-#include <new>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -23,6 +20,7 @@
 #include "collectives/mpi/mpi_world.h"
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/client.h"
+#include "replica/base/host_limits.h"
 #include "replica/base/log.h"
 #include "replica/compiler/placement/out_of_memory.h"
 #include "replica/coordinator/coordinator_client.h"
@@ -33,6 +31,7 @@
 #include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"
 #include "replica/instance/memory_advice.h"
+#include "replica/instance/pinned_numerics.h"
 #include "replica/instance/profile.h"
 #include "replica/ops/dnnl/numerics.h"
 
@@ -40,6 +39,8 @@ namespace poprun {
 namespace {
 
 constexpr double kJoinTimeoutSeconds = 120;
+constexpr std::size_t kThreads = 11;  // gRPC's, Open MPI's and the heartbeat's.
+constexpr std::size_t kThreadsOfAReplica = 3;
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -75,11 +76,13 @@ class Instance {
                                     .first = ReplicaId{environment_.first_replica},
                                     .local = environment_.local_replicas,
                                     .deadline = collective_timeout(),
+                                    .last_excuse = [this] { return client_.last_excuse(); },
                                     .host = {}}));
     std::vector<std::thread> threads;
     for (std::uint32_t local = 0; local < environment_.local_replicas; ++local) {
       const ReplicaId self{environment_.first_replica + local};
       threads.emplace_back([this, self, &communicator = world->communicator(self)] {
+        pin_arithmetic();
         if (const Status status = run_replica(communicator); !status) {
           leave_with(self, status.error(), communicator.recent_calls());
         }
@@ -123,6 +126,10 @@ class Instance {
       reporter.send(std::move(item));
     }
     const std::string source = log::replica_source(index_of(communicator.self()), host_);
+    for (const std::string& variable : dropped_variables()) {
+      log::write(log::Level::kWarning, source,
+                 fmt::format("{} is ignored: it would change the results", variable));
+    }
     log::write(log::Level::kInfo, source,
                fmt::format("replica of {}, pid {}: {} steps of {}, {} of In-Processor Memory",
                            communicator.size(), ::getpid(), length.steps, program.model(),
@@ -209,9 +216,9 @@ class Instance {
     WeightMatch match;
     if (!reply_.config().model().initial_weights().empty()) {
       const WeightsPolicy policy = weights_policy(reply_.config());
-      POPRUN_ASSIGN(const FileTensors file, receive_weights());
+      POPRUN_ASSIGN(FileTensors file, receive_weights());
       POPRUN_ASSIGN(match, match_initial_weights(program, file, policy));
-      for (auto& [name, bytes] : weights_from(file, match)) {
+      for (auto& [name, bytes] : weights_from(std::move(file), match)) {
         initial_weights_[name] = std::move(bytes);
       }
       if (!match.absent.empty() && !policy.model_has_weights) {
@@ -272,7 +279,8 @@ class Instance {
          .first_sequence = 0,
          .prefetch_batches = reply_.config().data().prefetch_batches(),
          .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),
-         .log_source = log::replica_source(index_of(self), host_)});
+         .log_source = log::replica_source(index_of(self), host_),
+         .on_wait = [this, self](bool waits) { client_.waits_for_data(self, waits); }});
   }
 
   Result<std::unique_ptr<Outfeed>> open_outfeed(ReplicaId self) {
@@ -352,6 +360,13 @@ int run() {
     log::write(log::Level::kError, "", "poprun-emu-replica: " + environment.error().message);
     return exit_code_of(environment.error().code);
   }
+  if (const Status has_room = check_room_for_threads(
+          kThreads + kThreadsOfAReplica * environment->local_replicas, "poprun-emu-replica");
+      !has_room) {
+    log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),
+               has_room.error().message);
+    return exit_code_of(has_room.error().code);
+  }
   const char* level = std::getenv("POPRUN_EMU_LOG_LEVEL");
   log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug
                                                                         : log::Level::kInfo);
@@ -395,24 +410,6 @@ int run() {
   return 0;
 }
 
-/// A line instead of an abort for what the libraries throw where a host's limits end, in any
-/// thread.
-[[noreturn]] void end_on_exception() {
-  try {
-    std::rethrow_exception(std::current_exception());
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "this process got no more memory; look at ulimit -v\n");
-  } catch (const std::system_error& error) {
-    fmt::print(stderr,
-               "this process got no more threads or files ({}); look at ulimit -u, ulimit -n and "
-               "the control group's pids.max\n",
-               error.what());
-  } catch (...) {
-    std::abort();
-  }
-  ::_exit(exit_code_of(ErrorCode::kHostResources));
-}
-
 /// A question instead of a job.
 int answer(const std::vector<std::string>& arguments) {
   const Answer answer = answer_inquiry(arguments, std::cin);
@@ -428,6 +425,7 @@ int answer(const std::vector<std::string>& arguments) {
 }  // namespace poprun
 
 int main(int argc, char** argv) {
-  std::set_terminate(poprun::end_on_exception);
+  poprun::end_in_a_line_at_limits("poprun-emu-replica");
+  poprun::pin_environment(argv);
   return argc > 1 ? poprun::answer({argv + 1, argv + argc}) : poprun::run();
 }

@@ -74,6 +74,7 @@ NodeCommunicator::NodeCommunicator(NodeSegment& segment, const Options& options)
                    .among = options.among,
                    .self = options.self,
                    .deadline = options.deadline,
+                   .last_excuse = options.last_excuse,
                    .log = options_.log,
                    .agree = options.agree}),
       sources_(segment.replicas()),
@@ -379,7 +380,8 @@ NodeCommunicator::Options NodeCommunicator::options_among(
   Options options{.self = index_of_first_from(options_.self),
                   .process_leader = index_of_first_from(options_.process_leader),
                   .deadline = options_.deadline,
-                  .log = options_.log};
+                  .log = options_.log,
+                  .last_excuse = options_.last_excuse};
   for (const std::size_t member : members) {
     options.numbers.push_back(options_.numbers[member]);
   }

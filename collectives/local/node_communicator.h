@@ -54,6 +54,7 @@ class NodeCommunicator final : public Communicator {
     std::string among{};             ///< See Rendezvous::Options.
     std::shared_ptr<CallLog> log{};  ///< This replica's log; null: create one.
     std::function<Status(std::span<const Call>)> agree{};  ///< See Rendezvous::Options.
+    LastExcuse last_excuse{};                              ///< See Rendezvous::Options.
   };
 
   /// `segment` must outlive the communicator.

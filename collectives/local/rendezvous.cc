@@ -189,7 +189,8 @@ std::vector<std::size_t> Rendezvous::missing() const {
 }
 
 Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds patience) {
-  const Clock::time_point start = Clock::now();
+  Clock::time_point start = Clock::now();
+  const Clock::time_point yield_until = start + kYieldTime;
   std::chrono::milliseconds limit = options_.deadline;
   for (int look = 0;; ++look) {
     const std::uint32_t now = board_->word.load(std::memory_order_acquire);
@@ -199,11 +200,17 @@ Status Rendezvous::sleep_while(std::uint32_t word, std::chrono::milliseconds pat
     if ((now & kFailed) != 0) {
       return adopt_failure();
     }
-    if (look < kYields && Clock::now() < start + kYieldTime) {
+    if (look < kYields && Clock::now() < yield_until) {
       ::sched_yield();
       continue;
     }
     if (sleep_on(board_->word, now, start + limit)) {
+      continue;
+    }
+    if (const auto excused = options_.last_excuse ? options_.last_excuse() : start;
+        excused > start) {
+      start = excused;
+      limit = options_.deadline;
       continue;
     }
     if (limit >= options_.deadline + patience ||

@@ -17,6 +17,10 @@
 
 namespace poprun::collectives {
 
+/// When a replica of the job last had an excuse for being late, such as a data server that does not
+/// answer it. Deadlines count from then on. Thread-safe; empty if nobody ever has one.
+using LastExcuse = std::function<std::chrono::steady_clock::time_point()>;
+
 /// Where peers find a replica's contribution to a call. May differ between replicas.
 struct Place {
   std::int64_t owner = -1;  ///< Region of allocated memory, or process; -1: not in shared memory.
@@ -49,7 +53,8 @@ class Rendezvous {
     std::vector<std::size_t> numbers;  ///< Numbers of the replicas that meet here, for messages.
     std::string among;                 ///< Follows a call's number in messages; may be empty.
     std::size_t self = 0;              ///< Index among them.
-    std::chrono::milliseconds deadline{0};  ///< For each wait.
+    std::chrono::milliseconds deadline{0};  ///< For each wait,
+    LastExcuse last_excuse{};               ///< counted from the last excuse during it.
     std::shared_ptr<CallLog> log{};         ///< Records every call, unless null.
     /// Decides whether a call may begin when more replicas take part than meet here. Every replica
     /// calls it, with the announcements of all who meet here. If empty, all announcements must be

@@ -121,8 +121,8 @@ Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseco
   Post& post = posts_.front();
   Error told{};
   bool stop = false;
-  const auto ended_within = [&](std::chrono::milliseconds time) {
-    return poll(Clock::now() + time, [&] {
+  const auto ended_by = [&](Clock::time_point limit) {
+    return poll(limit, [&] {
       if (all_done(post.requests)) {
         return true;
       }
@@ -131,12 +131,18 @@ Status HostWire::wait(std::chrono::milliseconds deadline, std::chrono::milliseco
       return stop;
     });
   };
+  Clock::time_point begin = Clock::now();
+  bool ended = ended_by(begin + deadline);
+  const auto excused = [&] { return link_->last_excuse() ? link_->last_excuse()() : begin; };
+  while (!ended && excused() > begin) {
+    begin = excused();
+    ended = ended_by(begin + deadline);
+  }
   std::chrono::milliseconds waited = deadline;
-  bool ended = ended_within(deadline);
   std::vector<std::size_t> lost;
   for (int turn = 0; turn < 2 && !ended && lost.empty(); ++turn) {
     ask(post);
-    ended = ended_within(grace);
+    ended = ended_by(Clock::now() + grace);
     waited += grace;
     lost = silent(late_hosts(post));
   }

@@ -74,9 +74,9 @@ class HostWire {
   /// Waits for the oldest post that has not been waited for. `call` begins an error's message;
   /// `while_waiting` is called regularly. Requires: there is such a post.
   ///
-  /// After `deadline` it asks the hosts whose bytes are missing whether they are waiting too, and
-  /// listens for `grace` to their answers, or to why they give up; twice as long if all of them
-  /// wait.
+  /// After `deadline`, counted from the last excuse of any replica (MpiLink), it asks the hosts
+  /// whose bytes are missing whether they are waiting too, and listens for `grace` to their
+  /// answers, or to why they give up; twice as long if all of them wait.
   ///
   /// Errors
   ///   kInfrastructure   bytes are still missing then; names the replicas of the hosts that did not

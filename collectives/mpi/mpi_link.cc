@@ -1,13 +1,15 @@
 #include "collectives/mpi/mpi_link.h"
 
 #include <span>
+#include <utility>
 
 #include "collectives/mpi/host_wire.h"
 
 namespace poprun::collectives {
 
-Result<std::shared_ptr<MpiLink>> MpiLink::create(std::size_t replicas, Clock::time_point limit) {
-  std::unique_ptr<MpiLink> link(new MpiLink(replicas));
+Result<std::shared_ptr<MpiLink>> MpiLink::create(std::size_t replicas, Clock::time_point limit,
+                                                 LastExcuse last_excuse) {
+  std::unique_ptr<MpiLink> link(new MpiLink(replicas, std::move(last_excuse)));
   MPI_Comm_rank(MPI_COMM_WORLD, &link->rank_);
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Comm_idup(MPI_COMM_WORLD, &link->world_, &request);

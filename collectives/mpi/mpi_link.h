@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include <mpi.h>
 
+#include "collectives/local/rendezvous.h"
 #include "replica/base/error.h"
 
 namespace poprun::collectives {
@@ -20,11 +22,12 @@ class MpiLink {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Collective over MPI_COMM_WORLD, for a job of `replicas`.
+  /// Collective over MPI_COMM_WORLD, for a job of `replicas`. `last_excuse` of any of them.
   ///
   /// Errors
   ///   kInfrastructure   not all processes arrived before `limit`.
-  static Result<std::shared_ptr<MpiLink>> create(std::size_t replicas, Clock::time_point limit);
+  static Result<std::shared_ptr<MpiLink>> create(std::size_t replicas, Clock::time_point limit,
+                                                 LastExcuse last_excuse);
 
   MpiLink(const MpiLink&) = delete;
   MpiLink& operator=(const MpiLink&) = delete;
@@ -35,6 +38,7 @@ class MpiLink {
 
   [[nodiscard]] MPI_Comm world() const { return world_; }
   [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] const LastExcuse& last_excuse() const { return last_excuse_; }
 
   /// The channel of all replicas of the job.
   static constexpr int kAll = 0;
@@ -49,9 +53,11 @@ class MpiLink {
   void abandon() { abandoned_ = true; }
 
  private:
-  explicit MpiLink(std::size_t replicas) : replicas_(replicas) {}
+  MpiLink(std::size_t replicas, LastExcuse last_excuse)
+      : replicas_(replicas), last_excuse_(std::move(last_excuse)) {}
 
   std::size_t replicas_;
+  LastExcuse last_excuse_;
   std::mutex mutex_;
   MPI_Comm world_ = MPI_COMM_NULL;
   int rank_ = 0;

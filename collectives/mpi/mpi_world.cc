@@ -270,7 +270,7 @@ Result<std::unique_ptr<MpiWorld>> MpiWorld::create(const Options& options) {
   POPRUN_ASSIGN(all, introduce(mine, limit));
   segment = take(std::move(segment), all[rank_of(*first_here)], replicas, wire_bytes);
   POPRUN_TRY(check_all_took(segment, members, limit));
-  POPRUN_ASSIGN(auto link, MpiLink::create(options.replicas, limit.end));
+  POPRUN_ASSIGN(auto link, MpiLink::create(options.replicas, limit.end, options.last_excuse));
   world->speak_between_hosts(std::move(*segment), plan, link);
   return world;
 }
@@ -281,8 +281,10 @@ void MpiWorld::speak_on_one_host(std::unique_ptr<NodeSegment> segment) {
   const std::size_t first = index_of(options_.first);
   for (std::size_t i = 0; i < options_.local; ++i) {
     communicators_.push_back(std::make_unique<NodeCommunicator>(
-        *segment_, NodeCommunicator::Options{
-                       .self = first + i, .process_leader = first, .deadline = options_.deadline}));
+        *segment_, NodeCommunicator::Options{.self = first + i,
+                                             .process_leader = first,
+                                             .deadline = options_.deadline,
+                                             .last_excuse = options_.last_excuse}));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -36,7 +37,10 @@ class MpiWorld {
     std::size_t replicas = 1;                     ///< In the whole job.
     ReplicaId first{};                            ///< This process owns [first, first + local).
     std::size_t local = 1;                        ///< > 0.
-    std::chrono::milliseconds deadline{120'000};  ///< For each wait for a peer, creation included.
+    std::chrono::milliseconds deadline{120'000};  ///< For each wait for a peer, creation included;
+    /// calls count it from the last time that a replica of the job had an excuse, such as a data
+    /// server that does not answer it. Thread-safe; empty if nobody ever has one.
+    std::function<std::chrono::steady_clock::time_point()> last_excuse{};
     /// The host number of this process, instead of asking the machine. For tests that play several
     /// hosts on one.
     std::optional<std::uint64_t> host;

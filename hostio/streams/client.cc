@@ -71,11 +71,13 @@ std::optional<Error> final_error(const grpc::Status& status, const std::string& 
   return std::nullopt;
 }
 
-Error unreachable(const std::string& address, milliseconds timeout, const std::string& progress) {
+Error unreachable(const std::string& address, milliseconds timeout, const std::string& source,
+                  const std::string& progress) {
   return {ErrorCode::kUnreachable,
           fmt::format("data server {} did not answer for {:g} s{}; start it again with: "
-                      "poprun-emu-hostio --port {}",
-                      address, seconds(timeout), progress, address.substr(address.rfind(':') + 1)),
+                      "poprun-emu-hostio --port {} --source '{}'",
+                      address, seconds(timeout), progress, address.substr(address.rfind(':') + 1),
+                      source),
           {.address = address}};
 }
 
@@ -231,8 +233,13 @@ class PrefetchingStream final : public HostStream {
 
   Result<HostBatch> next() override {
     std::unique_lock lock(mutex_);
-    // The thread gives up after the timeout and says so here, so this wait ends.
-    changed_.wait(lock, [&] { return !batches_.empty() || failure_; });
+    const auto is_over = [&] { return !batches_.empty() || failure_; };
+    if (!is_over()) {
+      options_.on_wait(true);
+      // The thread gives up after the timeout and says so here, so this wait ends.
+      changed_.wait(lock, is_over);
+      options_.on_wait(false);
+    }
     if (batches_.empty()) {
       return tl::unexpected(*failure_);
     }
@@ -373,7 +380,7 @@ class PrefetchingStream final : public HostStream {
     if (Clock::now() - last_success_ < options_.timeout) {
       return std::nullopt;
     }
-    return unreachable(options_.address, options_.timeout,
+    return unreachable(options_.address, options_.timeout, options_.selection.source(),
                        next_sequence_ == options_.first_sequence
                            ? " (no batch yet)"
                            : fmt::format(" (last batch: {})", next_sequence_ - 1));
@@ -464,7 +471,7 @@ Result<proto::Dataset> describe(const std::string& address, const std::string& t
     }
     std::this_thread::sleep_until(std::min(Clock::now() + backoff, deadline));
   }
-  return tl::unexpected(unreachable(address, timeout, ""));
+  return tl::unexpected(unreachable(address, timeout, source, ""));
 }
 
 }  // namespace poprun::hostio

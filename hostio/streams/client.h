@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,8 @@ struct HostStreamOptions {
   std::uint32_t prefetch_batches = 4;  ///< > 0. Bounds batches under way plus batches kept here.
   std::chrono::milliseconds timeout{60'000};  ///< How long to try without a batch before giving up.
   std::string log_source;                     ///< Tag of its log lines (replica/base/log.h).
+  /// Called with true where next() begins to wait for a batch, with false where that ends.
+  std::function<void(bool waits)> on_wait = [](bool) {};
 };
 
 /// A stream that fetches ahead from now on, on a thread of its own. A lost server is sought again

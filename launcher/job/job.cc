@@ -9,6 +9,7 @@
 #include "launcher/job/inquiry.h"
 #include "launcher/job/join_reply.h"
 #include "launcher/process/exit_text.h"
+#include "launcher/verdict/replica_words.h"
 #include "launcher/wire/job_token.h"
 #include "proto/inquiry.pb.h"
 
@@ -99,6 +100,7 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
     return;
   }
   dataset_known_ = true;
+  data_waits_.emplace(served->address, options_.hostio_timeout_seconds);
   const bool no_test = served->dataset.test_items() == 0;
   if (no_test && options_.config.inference()) {
     console_.say("note: the data has no test part, so all its items are inferred");
@@ -127,6 +129,9 @@ void Job::on_beat(const proto::Beat& beat) {
   stragglers_.beat(beat);
   drain_point_.beat(beat);
   tell_where_to_stop();
+  if (data_waits_) {
+    coordinator_->excuse(data_waits_->excuse(state_));
+  }
 }
 
 void Job::on_leave(std::uint32_t instance, bool orderly) {
@@ -140,7 +145,7 @@ void Job::on_leave(std::uint32_t instance, bool orderly) {
 }
 
 void Job::on_failure(const proto::Failure& failure) {
-  state_.failure(failure);
+  state_.failure(failure, monotonic_seconds());
   const auto has_code = [&failure](ErrorCode code) {
     return failure.exit_code() == static_cast<std::uint32_t>(exit_code_of(code));
   };
@@ -179,14 +184,13 @@ Status Job::on_report_end() {
 
 void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   OutputRouter& output = record_.mpirun_output();
-  const bool knew = output.notices().rank_end().has_value();
   const std::size_t held = output.held_lines();
   output.take(line, is_stderr);
   if (output.held_lines() > held) {
     deadlines_.mpirun_line_held(monotonic_seconds());
   }
-  if (!knew && output.notices().rank_end()) {
-    state_.rank_end(*output.notices().rank_end());
+  if (output.notices().findings() != state_.mpirun()) {
+    state_.mpirun_found(output.notices().findings());
     trouble(Deadlines::Trouble::kCause);
   }
 }

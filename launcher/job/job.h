@@ -17,6 +17,7 @@
 #include "launcher/options/options.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
+#include "launcher/verdict/data_waits.h"
 #include "launcher/verdict/deadlines.h"
 #include "launcher/verdict/drain_point.h"
 #include "launcher/verdict/job_state.h"
@@ -109,6 +110,7 @@ class Job final : private CoordinatorEvents {
   Deadlines deadlines_;
   DrainPoint drain_point_;
   Stragglers stragglers_;
+  std::optional<DataWaits> data_waits_;  ///< Once the data server's address is known.
   JobRecord record_;
   std::unique_ptr<Coordinator> coordinator_;
 

@@ -51,6 +51,9 @@ void Job::wake() {
     record_.refresh(now);
     look_after_results(now);
     tell_of_straggler();
+    if (const auto news = data_waits_ ? data_waits_->news(state_) : std::nullopt) {
+      console_.say(*news);
+    }
     // mpirun's words on a failure may come before anything else of it: they wait for the first
     // cause.
     if (deadlines_.shows_mpirun_lines(now)) {

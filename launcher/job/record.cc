@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "launcher/screen/summary.h"
+#include "launcher/verdict/failure_report.h"
 
 namespace poprun::launcher {
 

@@ -123,14 +123,43 @@ void MpirunNotices::take(std::string_view line) {
   if (lines_.size() < kNoticesMax) {
     lines_.emplace_back(line);
   }
-  if (rank_end_) {
+  read_start_failure(line);
+  read_rank_end(line);
+  // "  Remote daemon: [[23813,0],2] on node node2", on which mpirun ends the job.
+  if (const std::size_t on = line.find(" on node ");
+      line.starts_with("Remote daemon:") && on != std::string_view::npos && !findings_.lost_node) {
+    findings_.lost_node = line.substr(on + std::string_view(" on node ").size());
+  }
+}
+
+/// "Executable: /x/replica" or "Working directory: /x" or "Error: system limit exceeded on ...",
+/// with "Node: node2" before or behind it.
+void MpirunNotices::read_start_failure(std::string_view line) {
+  const auto take_value = [line](std::string_view name, std::string& into) {
+    if (line.starts_with(name)) {
+      into = stripped(line.substr(name.size()));
+    }
+  };
+  take_value("Executable:", being_read_.lacks);
+  take_value("Working directory:", being_read_.lacks);
+  take_value("Error:", being_read_.problem);
+  take_value("Node:", being_read_.node);
+  const bool complete =
+      !being_read_.node.empty() && !(being_read_.lacks.empty() && being_read_.problem.empty());
+  if (complete && !findings_.start_failure) {
+    findings_.start_failure = being_read_;
+  }
+}
+
+void MpirunNotices::read_rank_end(std::string_view line) {
+  if (findings_.rank_end) {
     return;
   }
   // "mpirun noticed that process rank 5 with PID 0 on node n exited on signal 9 (Killed)."
   const std::optional<std::uint32_t> noticed = number_after(line, "noticed that process rank ");
   const std::optional<std::uint32_t> signal = number_after(line, "exited on signal ");
   if (noticed && signal) {
-    rank_end_ = RankEnd{*noticed, static_cast<int>(*signal), 0};
+    findings_.rank_end = RankEnd{*noticed, static_cast<int>(*signal), 0};
   }
   // "Process name: [[19389,1],5]" and on the next line "Exit code:    7"
   if (line.starts_with("Process name: [[")) {
@@ -138,7 +167,7 @@ void MpirunNotices::take(std::string_view line) {
   } else if (line.starts_with("Exit code:") && named_rank_) {
     std::string_view rest = stripped(line.substr(std::string_view("Exit code:").size()));
     if (const std::optional<std::uint32_t> code = take_number(rest)) {
-      rank_end_ = RankEnd{*named_rank_, 0, static_cast<int>(*code)};
+      findings_.rank_end = RankEnd{*named_rank_, 0, static_cast<int>(*code)};
     }
   }
 }
@@ -149,9 +178,11 @@ std::string MpirunNotices::essential() const {
         lines_, [&](const std::string& l) { return l.find(part) != std::string::npos; });
     return line == lines_.end() ? "" : *line;
   };
-  if (const std::string executable = line_with("Executable:"); !executable.empty()) {
-    return fmt::format("mpirun cannot execute {} ({}); is it installed there under the same path?",
-                       stripped(std::string_view(executable).substr(11)), line_with("Node:"));
+  if (const std::string orted = line_with("orted: "); !orted.empty()) {
+    return fmt::format(
+        "a host has no Open MPI in the PATH of shells that are not interactive; install the same "
+        "version on all hosts, on Debian: apt install openmpi-bin ({})",
+        orted);
   }
   for (const char* telling :
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused",

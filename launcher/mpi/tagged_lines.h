@@ -57,13 +57,30 @@ struct RankEnd {
   friend bool operator==(const RankEnd&, const RankEnd&) = default;
 };
 
+/// What mpirun says about a rank that it could not start.
+struct StartFailure {
+  std::string node;     ///< As mpirun calls the host.
+  std::string lacks;    ///< Path of the program or folder that could not be used there; else empty,
+  std::string problem;  ///< and this is what mpirun says.
+
+  friend bool operator==(const StartFailure&, const StartFailure&) = default;
+};
+
+/// What mpirun knows for certain of how the job failed.
+struct MpirunFindings {
+  std::optional<StartFailure> start_failure = {};
+  std::optional<RankEnd> rank_end = {};       ///< Of the rank that it noticed first.
+  std::optional<std::string> lost_node = {};  ///< The host whose daemon it can't reach any more.
+
+  friend bool operator==(const MpirunFindings&, const MpirunFindings&) = default;
+};
+
 /// Collects mpirun's own lines and finds in them why it failed.
 class MpirunNotices {
  public:
   void take(std::string_view line);
 
-  /// The rank that mpirun noticed first, if it named one.
-  [[nodiscard]] const std::optional<RankEnd>& rank_end() const { return rank_end_; }
+  [[nodiscard]] const MpirunFindings& findings() const { return findings_; }
 
   /// Why nothing could be started, in one line; empty if mpirun said nothing.
   [[nodiscard]] std::string essential() const;
@@ -74,8 +91,12 @@ class MpirunNotices {
  private:
   std::vector<std::string> lines_;  ///< The first 200, without rulers and empty lines.
   std::size_t first_notice_ = 0;    ///< How many of them are its first notice, between rulers.
-  std::optional<RankEnd> rank_end_;
+  MpirunFindings findings_;
+  StartFailure being_read_;
   std::optional<std::uint32_t> named_rank_;  ///< "Process name" was read, its exit code not yet.
+
+  void read_start_failure(std::string_view line);
+  void read_rank_end(std::string_view line);
 };
 
 }  // namespace poprun::launcher

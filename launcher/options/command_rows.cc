@@ -90,8 +90,8 @@ Rows placement() {
       with_value(row("placement", "ipus-per-replica", "N", "1", "Number of IPUs per replica"),
                  Integer{1, 64}, Field("topology.ipus-per-replica")),
       with_value(flag("placement", "print-topology",
-                      "Show which host, IPU-Link domain, instance and replica is where, then run "
-                      "the job; without a train.cfg, show it and exit"),
+                      "Show a table of hosts, IPU-Link domains, instances and replicas, then run "
+                      "the job; without a train.cfg, show the table only"),
                  Boolean{}, into(&Options::print_topology))};
 }
 
@@ -153,7 +153,7 @@ Rows output() {
               flag("output", "overwrite", "Replace the results of an earlier run in --output-dir"),
               Boolean{}, into(&Options::overwrite)),
           with_value(row("output", "only-output-from-instance", "I", "",
-                         "Show only the output of this instance and of an instance that fails"),
+                         "Show the output of instance I only, and of an instance that fails"),
                      Integer{0, 4095}, into(&Options::only_output_from_instance))};
 }
 

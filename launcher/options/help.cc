@@ -168,10 +168,11 @@ const std::vector<ExitCode>& exit_codes() {
       {"64", "An option or a key of train.cfg is wrong"},
       {"65", "The data is wrong"},
       {"69",
-       "A host or the data server could not be reached, or this machine has no room for the job"},
+       "A host or the data server could not be reached, this machine has no room for the job, or "
+       "hosts would not compute the same bits"},
       {"70", "A bug in poprun-emu"},
       {"75", "Something died or took too long; running the job again may help"},
-      {"86", "The model does not fit the memory of an IPU"},
+      {"86", "The model does not fit in the memory of an IPU"},
       {"129, 130, 143", "Stopped by SIGHUP, SIGINT or SIGTERM"},
       {"other", "The exit code of a replica, passed on"}};
   return all;

@@ -41,8 +41,8 @@ Rows model_sizes() {
   const Size sizes[] = {
       // The compiler's time grows with the square of the layers; that of hidden, in bytes, is a
       // size.
-      {"layers", "Number of layers; in a transformer, of blocks", 1024},
-      {"hidden", "Width of the hidden layers; in a transformer, of the embedding", 1 << 20},
+      {"layers", "Number of layers or, in a transformer, of blocks", 1024},
+      {"hidden", "Width of the hidden layers or, in a transformer, of the embeddings", 1 << 20},
       {"heads", "Number of attention heads; must divide the hidden size"},
       {"vocabulary", "Number of different tokens"},
       {"sequence-length", "Longest sequence, in tokens"},
@@ -72,8 +72,8 @@ Rows model() {
                "Fraction of the elements that gpt2 and bert drop at random during training",
                Real{0, 1, true, false}),
       file_key("model.mode", "NAME", "training",
-               "training, or inference: write the model's outputs for all test items, in order, "
-               "to outputs.npy",
+               "Mode: training, or inference, which writes the model's outputs for all test items, "
+               "in order, to outputs.npy",
                Choice{{"training", "inference"}},
                [](Options& o, const std::string& v) { o.config.set_inference(v == "inference"); }),
       file_key("model.onnx", "FILE", "", "Use this ONNX model instead of a built-in one", Text{}),
@@ -113,12 +113,13 @@ Rows data() {
           "data.channels", "NAME", "",
           "Layout of npz and npy images: channels first, [N,C,H,W] (default), or last, [N,H,W,C]",
           Choice{{"first", "last"}}, parameter("channels")),
-      file_key("data.mean", "X", "",
-               "Subtracted from npz and npy images, uint8 after division by 255 (default: 0.5 for "
-               "uint8, 0 for floats)",
-               Real{-1e9, 1e9}, parameter("mean")),
+      file_key(
+          "data.mean", "X", "",
+          "Mean to subtract from npz and npy images, from uint8 after division by 255 (default: "
+          "0.5 for uint8, 0 for floats)",
+          Real{-1e9, 1e9}, parameter("mean")),
       file_key("data.deviation", "X", "",
-               "What npz and npy images are then divided by (default: 0.5 for uint8, 1 for floats)",
+               "Standard deviation to divide these by (default: 0.5 for uint8, 1 for floats)",
                Real{0, 1e9, false}, parameter("deviation")),
       file_key("data.augment", "NAME", "",
                "Augmentation of training images: none (default), flip, crop or flip+crop",
@@ -154,10 +155,10 @@ Rows training_schedule() {
                "Steps over which the learning rate first rises to its full value",
                Integer{0, 1ULL << 48}),
       file_key("training.schedule-steps", "N", "0",
-               "Steps between two falls of the learning rate with schedule step",
+               "With schedule step, number of steps between two falls of the learning rate",
                Integer{0, 1ULL << 48}),
       file_key("training.schedule-decay", "X", "0.1",
-               "Factor by which the learning rate falls with schedule step", Real{0, 1, false}),
+               "With schedule step, factor for the learning rate at each fall", Real{0, 1, false}),
       file_key("training.scale-learning-rate", "BASE_BATCH", "",
                "Multiply the learning rate by the global batch size / BASE_BATCH",
                Integer{1, 1ULL << 32}, into(&Options::learning_rate_base_batch))};
@@ -178,7 +179,7 @@ Rows training_update() {
                }),
       file_key(
           "training.weight-decay", "X", "0",
-          "Weight decay: added to the gradient, or to the update by optimisers that decouple it",
+          "Weight decay, added to the gradient or, by optimisers that decouple it, to the update",
           Real{0, 1e6}),
       file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step",
                Integer{1, 1 << 20}),
@@ -239,7 +240,7 @@ Rows memory_device_report() {
 }  // namespace
 
 Rows job_rows() {
-  return joined({model_sizes(), model(), data(), training_schedule(), training_update(),
+  return joined({model(), model_sizes(), data(), training_schedule(), training_update(),
                  training_run(), hyper_parameter_rows(), memory_device_report()});
 }
 

@@ -1,6 +1,7 @@
 #include "launcher/placement/placement.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -64,6 +65,22 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts) {
   return first == nullptr ? "" : first->user;
 }
 
+/// mpirun has one place for ssh's arguments, which both would take.
+Status check_ssh_arguments(const std::string& user, const Options& options) {
+  const char* const name = "plm_rsh_args";
+  const bool given =
+      std::getenv("OMPI_MCA_plm_rsh_args") != nullptr ||
+      std::ranges::find(options.mpi_global_args, name) != options.mpi_global_args.end();
+  if (user.empty() || !given) {
+    return {};
+  }
+  return fail(
+      ErrorCode::kUsage,
+      fmt::format("{}@HOST and Open MPI's {} exclude each other; give hosts without a user, "
+                  "and add `-l {}` to {}",
+                  user, name, user, name));
+}
+
 }  // namespace
 
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts) {
@@ -102,6 +119,7 @@ Result<Placement> place(const Options& options) {
   }
   POPRUN_ASSIGN(const Device device, find_device(options.config.device().ipu()));
   POPRUN_ASSIGN(Placement placement, place(options.config.topology(), hosts));
+  POPRUN_TRY(check_ssh_arguments(placement.ssh_user, options));
   placement.ipus_per_link_domain = device.ipus_per_link_domain;
   if (!options.host_subnet.empty()) {
     POPRUN_ASSIGN(placement.address_in_subnet, own_address_in(options.host_subnet));

@@ -154,8 +154,11 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   auto out_pipe = std::make_shared<Pipe>(loop, out.read, std::move(on_stdout));
   auto err_pipe = std::make_shared<Pipe>(loop, err.read, std::move(on_stderr));
   if (pid < 0 || told == static_cast<ssize_t>(sizeof(reason))) {
-    return fail(ErrorCode::kHostResources,
-                fmt::format("{} cannot be started: {}", program.path, std::strerror(reason)));
+    return fail(
+        ErrorCode::kHostResources,
+        fmt::format(
+            "{} cannot be started: {}{}", program.path, std::strerror(reason),
+            reason == EAGAIN ? "; look at ulimit -u and the control group's pids.max" : ""));
   }
   setpgid(pid, pid);  // Also here, so that a signal sent right now finds the group.
   out_pipe->read();
@@ -164,10 +167,14 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
 }
 
 Child::Child(pid_t pid, std::shared_ptr<Pipe> out, std::shared_ptr<Pipe> err)
-    : pid_(pid), out_(std::move(out)), err_(std::move(err)) {}
+    : pid_(pid), out_(std::move(out)), err_(std::move(err)) {
+  POPRUN_CHECK(pid > 1);
+}
 
 void Child::signal(int number) const {
-  kill(-pid_, number);
+  if (!reaped_) {
+    killpg(pid_, number);
+  }
 }
 
 void Child::drain() {

@@ -44,8 +44,9 @@ class Child {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
 
-  /// To the whole process group.
+  /// To the whole process group, until the child is reaped: then its number may be another's.
   void signal(int number) const;
+  void reaped() { reaped_ = true; }
 
   /// Reads what is still in the pipes, without waiting for more.
   void drain();
@@ -70,11 +71,12 @@ class Child {
   Child(pid_t pid, std::shared_ptr<Pipe> out, std::shared_ptr<Pipe> err);
 
   pid_t pid_;
+  bool reaped_ = false;
   std::shared_ptr<Pipe> out_;
   std::shared_ptr<Pipe> err_;
 };
 
-/// The children of this process that are left, also those adopted from children that died.
+/// The children of this process that were not reaped, also those adopted from children that died.
 std::vector<pid_t> children_of_this_process();
 
 /// The parent of `pid`, 0 where there is no such process.

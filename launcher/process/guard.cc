@@ -3,23 +3,23 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <ctime>
+#include <limits>
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 namespace poprun::launcher {
 namespace {
 
-// For mpirun's end, 50 ms apart. Replicas that joined leave a dead launcher at once, and mpirun
-// ends with them; only one that is still starting has to be asked.
-constexpr int kLooksBeforeTerm = 60;
-constexpr int kLooks = 160;
-constexpr timespec kBetweenLooks{.tv_sec = 0, .tv_nsec = 50'000'000};
+// Replicas that joined leave a dead launcher at once, and mpirun ends with them; only one that is
+// still starting has to be asked.
+constexpr int kMillisecondsBeforeTerm = 3000;
+constexpr int kMillisecondsBeforeKill = 5000;
 
 /// The life of the guard. Only calls that are safe after the fork of a process with threads.
-[[noreturn]] void keep_watch(pid_t launcher, pid_t mpirun) {
+[[noreturn]] void keep_watch(pid_t launcher, const ProcessHandle& mpirun) {
   setsid();  // Whoever signals the launcher's group or closes its terminal does not mean us.
   prctl(PR_SET_NAME, "poprun-guard");
   sigset_t death;
@@ -27,33 +27,39 @@ constexpr timespec kBetweenLooks{.tv_sec = 0, .tv_nsec = 50'000'000};
   sigaddset(&death, SIGTERM);
   sigprocmask(SIG_BLOCK, &death, nullptr);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  closefrom(0);  // The launcher's sockets must close with it, or replicas do not see it die.
+  // The launcher's sockets must close with it, or replicas do not see it die.
+  const auto kept = static_cast<unsigned>(mpirun.descriptor());
+  close_range(0, kept - 1, 0);
+  close_range(kept + 1, std::numeric_limits<unsigned>::max(), 0);
   while (getppid() == launcher) {
     sigwaitinfo(&death, nullptr);
   }
-  for (int look = 0; look < kLooks && kill(mpirun, 0) == 0; ++look) {
-    if (look == kLooksBeforeTerm) {
-      kill(mpirun, SIGTERM);
+  pollfd end{.fd = mpirun.descriptor(), .events = POLLIN, .revents = 0};
+  if (poll(&end, 1, kMillisecondsBeforeTerm) == 0) {
+    mpirun.signal(SIGTERM);
+    if (poll(&end, 1, kMillisecondsBeforeKill) == 0) {
+      mpirun.signal(SIGKILL);
     }
-    nanosleep(&kBetweenLooks, nullptr);
   }
-  kill(mpirun, SIGKILL);
   _exit(0);
 }
 
 }  // namespace
 
-Result<pid_t> start_guard(pid_t mpirun) {
+Result<ProcessHandle> start_guard(pid_t mpirun) {
+  POPRUN_ASSIGN(const ProcessHandle watched, ProcessHandle::open(mpirun));
   const pid_t launcher = getpid();
   const pid_t guard = fork();
   if (guard == 0) {
-    keep_watch(launcher, mpirun);
+    keep_watch(launcher, watched);
   }
   if (guard < 0) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("no process to guard mpirun: {}", std::strerror(errno)));
+                fmt::format("no process to guard mpirun: {}; look at ulimit -u and the control "
+                            "group's pids.max",
+                            std::strerror(errno)));
   }
-  return guard;
+  return ProcessHandle::open(guard);
 }
 
 }  // namespace poprun::launcher

@@ -2,21 +2,22 @@
 
 #include <sys/types.h>
 
+#include "launcher/process/process_handle.h"
 #include "replica/base/error.h"
 
 namespace poprun::launcher {
 
 /// Starts a process that outlives this one, should it be killed, to end mpirun in order: within 3 s
-/// by itself, then with one SIGTERM, 5 s later with SIGKILL. Returns its pid; a child of this
-/// process, to be killed and reaped once mpirun has ended. Belongs to the thread that starts it
-/// (see Child).
+/// by itself, then with one SIGTERM, 5 s later with SIGKILL. A child of this process, to be killed
+/// and reaped once mpirun has ended. Belongs to the thread that starts it (see Child). Requires:
+/// `mpirun` is a child of this process that was not reaped.
 ///
 /// mpirun removes its folders and shared memory only when it is asked once. The kernel's own signal
 /// on the death of a parent (Child::Program::death_signal) comes once for each of its threads, and
 /// mpirun takes the second one for "at once, without cleaning up".
 ///
 /// Errors
-///   kHostResources  no process could be started; says why.
-Result<pid_t> start_guard(pid_t mpirun);
+///   kHostResources  no process could be started, or no descriptor was left; says why.
+Result<ProcessHandle> start_guard(pid_t mpirun);
 
 }  // namespace poprun::launcher

@@ -5,6 +5,7 @@
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "launcher/mpi/mpi_session.h"
 #include "launcher/process/guard.h"
@@ -20,7 +21,8 @@ Status Supervisor::start_mpirun(const Child::Program& program, Child::OnLine on_
                                 Child::OnLine on_stderr, OnExit on_exit) {
   POPRUN_TRY(
       start(mpirun_, program, std::move(on_stdout), std::move(on_stderr), std::move(on_exit)));
-  POPRUN_ASSIGN(guard_, start_guard(mpirun_.child->pid()));
+  POPRUN_ASSIGN(ProcessHandle guard, start_guard(mpirun_.child->pid()));
+  guard_.emplace(std::move(guard));
   return {};
 }
 
@@ -47,9 +49,7 @@ void Supervisor::terminate(std::span<const pid_t> replicas) {
   if (mpirun_.runs()) {
     for (const pid_t replica : replicas) {
       // The pid came over the wire: only mpirun's own children are ours to kill.
-      if (parent_of(replica) == mpirun_.child->pid()) {
-        kill(replica, SIGKILL);
-      }
+      signal_child_of(mpirun_.child->pid(), replica, SIGKILL);
     }
     mpirun_.child->signal(SIGTERM);
   }
@@ -70,7 +70,7 @@ void Supervisor::kill_all() {
   }
   // What mpirun leaves behind becomes our child, and is found in the next round.
   for (const pid_t child : children_of_this_process()) {
-    kill(child, SIGKILL);
+    signal_child_of(getpid(), child, SIGKILL);
   }
 }
 
@@ -89,15 +89,23 @@ void Supervisor::wait_for_exits() {
   });
 }
 
+void Supervisor::end_guard() {
+  if (guard_) {
+    guard_->signal(SIGKILL);
+    guard_->reap();
+    guard_.reset();
+  }
+}
+
 void Supervisor::reap() {
   int status = 0;
   for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
     for (Process* process : {&mpirun_, &data_server_, &inquiry_}) {
       if (process->runs() && process->child->pid() == pid) {
         process->ended = true;
+        process->child->reaped();
         if (process == &mpirun_) {
-          kill(guard_, SIGKILL);
-          waitpid(guard_, nullptr, 0);
+          end_guard();
         }
         process->child->drain();
         process->on_exit(status);

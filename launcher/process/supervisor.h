@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include <asio/io_context.hpp>
@@ -9,6 +10,7 @@
 #include <sys/types.h>
 
 #include "launcher/process/child.h"
+#include "launcher/process/process_handle.h"
 #include "replica/base/error.h"
 
 namespace poprun::launcher {
@@ -63,13 +65,14 @@ class Supervisor {
 
   void wait_for_exits();
   void reap();
+  void end_guard();
   Status start(Process& process, const Child::Program& program, Child::OnLine on_stdout,
                Child::OnLine on_stderr, OnExit on_exit);
 
   asio::io_context& loop_;
   asio::signal_set exits_;
   Process mpirun_;
-  pid_t guard_ = 0;  ///< Of mpirun; ours to kill as long as mpirun runs.
+  std::optional<ProcessHandle> guard_;  ///< Of mpirun, as long as mpirun runs.
   Process data_server_;
   Process inquiry_;
 };

@@ -10,8 +10,18 @@
 namespace poprun::launcher {
 namespace {
 
+/// Silent for longer, an instance was stopped: to end processes mpirun also wakes those.
+constexpr double kFreshSeconds = 2;
+
 bool is_there(const InstanceView& instance) {
   return instance.joined && !instance.left && !instance.lost;
+}
+
+ReplicaView view_of(const proto::ReplicaProgress& progress, double now) {
+  return {.step = progress.step(),
+          .activity = progress.activity(),
+          .since = now - progress.activity_seconds(),
+          .data_wait = progress.data_wait_seconds()};
 }
 
 }  // namespace
@@ -54,19 +64,33 @@ Status JobState::join(const proto::JoinRequest& request, double now) {
 }
 
 void JobState::beat(const proto::Beat& beat, double now) {
-  // Later ones would hide what was done when the trouble began: to end processes mpirun also wakes
-  // the one that was stopped.
-  if (beat.instance() >= instances_.size() || any_trouble()) {
+  if (beat.instance() >= instances_.size()) {
     return;
   }
   InstanceView& instance = instances_[beat.instance()];
+  losses_.take(instance.host, beat, now);
+  if (any_trouble() && now - instance.last_sign > kFreshSeconds) {
+    return;  // It would hide what was done when the trouble began.
+  }
   instance.last_sign = now;
   const std::uint32_t first = beat.instance() * placement_.replicas_per_instance();
   for (const proto::ReplicaProgress& progress : beat.replicas()) {
     if (progress.replica() >= first && progress.replica() - first < instance.replicas.size()) {
-      instance.replicas[progress.replica() - first] = {progress.step(), progress.activity(),
-                                                       now - progress.activity_seconds()};
+      ReplicaView& view = instance.replicas[progress.replica() - first];
+      if (!view.is_last) {
+        view = view_of(progress, now);
+      }
     }
+  }
+}
+
+void JobState::failure(const proto::Failure& failure, double now) {
+  failures_.push_back(failure);
+  const std::uint32_t local = placement_.replicas_per_instance();
+  if (failure.has_progress() && failure.replica() < placement_.num_replicas) {
+    ReplicaView& view = instances_[failure.replica() / local].replicas[failure.replica() % local];
+    view = view_of(failure.progress(), now);
+    view.is_last = true;
   }
 }
 
@@ -125,6 +149,28 @@ std::vector<std::uint32_t> JobState::silent(double now, double timeout) const {
     }
   }
   return silent;
+}
+
+std::vector<std::uint32_t> JobState::waiting_for_data(double least) const {
+  std::vector<std::uint32_t> waiting;
+  for (std::uint32_t r = 0; r < placement_.num_replicas; ++r) {
+    const InstanceView& instance = instances_[placement_.instance_of(r)];
+    const double wait = instance.replicas[r % placement_.replicas_per_instance()].data_wait;
+    if (is_there(instance) && wait > 0 && wait >= least) {
+      waiting.push_back(r);
+    }
+  }
+  return waiting;
+}
+
+double JobState::longest_data_wait() const {
+  double longest = 0;
+  for (const InstanceView& instance : instances_) {
+    for (const ReplicaView& replica : instance.replicas) {
+      longest = std::max(longest, is_there(instance) ? replica.data_wait : 0);
+    }
+  }
+  return longest;
 }
 
 }  // namespace poprun::launcher

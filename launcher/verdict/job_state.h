@@ -8,15 +8,18 @@
 
 #include "launcher/mpi/tagged_lines.h"
 #include "launcher/placement/placement.h"
+#include "launcher/verdict/packet_loss.h"
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
 
 namespace poprun::launcher {
 
 struct ReplicaView {
-  std::uint64_t step = 0;  ///< Training steps completed.
-  std::string activity;    ///< What it does now; empty before its first heartbeat.
-  double since = 0;        ///< When the activity began.
+  std::uint64_t step = 0;     ///< Training steps completed.
+  std::string activity = {};  ///< What it does now; empty before its first heartbeat.
+  double since = 0;           ///< When the activity began.
+  double data_wait = 0;       ///< For how long it had waited for the data server at its heartbeat.
+  bool is_last = false;       ///< It said so as it failed: nothing came after it.
 };
 
 /// An instance is expected, then joined, then gone: it left, or it is lost.
@@ -44,11 +47,11 @@ class JobState {
   ///   compute
   ///                   with --cpu-isa.
   Status join(const proto::JoinRequest& request, double now);
-  /// Counts until there is trouble.
+  /// Once there is trouble it counts only from who had not been silent before it.
   void beat(const proto::Beat& beat, double now);
   void leave(std::uint32_t instance, bool orderly);
-  void failure(const proto::Failure& failure) { failures_.push_back(failure); }
-  void rank_end(const RankEnd& end) { rank_end_ = end; }
+  void failure(const proto::Failure& failure, double now);
+  void mpirun_found(const MpirunFindings& findings) { mpirun_ = findings; }
   /// The launcher itself slept (Ctrl-Z, a blocked terminal): nobody was silent meanwhile.
   void forgive_silence(double now);
 
@@ -58,12 +61,14 @@ class JobState {
   [[nodiscard]] std::span<const proto::Failure> failures() const { return failures_; }
   /// The instance whose heartbeats broke off first, of those that had not said why.
   [[nodiscard]] std::optional<std::uint32_t> first_lost() const { return first_lost_; }
-  /// What mpirun noticed.
-  [[nodiscard]] const std::optional<RankEnd>& rank_end() const { return rank_end_; }
+  [[nodiscard]] const MpirunFindings& mpirun() const { return mpirun_; }
+  [[nodiscard]] const PacketLosses& losses() const { return losses_; }
 
   [[nodiscard]] bool all_joined() const;
   [[nodiscard]] bool all_left() const;
-  [[nodiscard]] bool any_trouble() const { return !failures_.empty() || first_lost_ || rank_end_; }
+  [[nodiscard]] bool any_trouble() const {
+    return !failures_.empty() || first_lost_ || mpirun_ != MpirunFindings{};
+  }
   /// The highest step any replica has done.
   [[nodiscard]] std::uint64_t step() const;
 
@@ -72,12 +77,18 @@ class JobState {
   /// The instances that gave no heartbeat for `timeout` seconds though they are there.
   [[nodiscard]] std::vector<std::uint32_t> silent(double now, double timeout) const;
 
+  /// The replicas that had waited for the data server for `least` seconds at their last heartbeats.
+  [[nodiscard]] std::vector<std::uint32_t> waiting_for_data(double least) const;
+  /// How long the one that waits longest had waited by then.
+  [[nodiscard]] double longest_data_wait() const;
+
  private:
   Placement placement_;
   std::vector<InstanceView> instances_;
   std::vector<proto::Failure> failures_;
   std::optional<std::uint32_t> first_lost_;
-  std::optional<RankEnd> rank_end_;
+  MpirunFindings mpirun_;
+  PacketLosses losses_;
   std::string cpu_isa_;
   std::optional<proto::JoinRequest> first_to_join_;
 };

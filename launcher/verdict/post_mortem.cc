@@ -2,19 +2,23 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 #include <sys/wait.h>
 
 #include "launcher/process/exit_text.h"
+#include "launcher/verdict/failure_report.h"
+#include "launcher/verdict/replica_words.h"
 
 namespace poprun::launcher {
 namespace {
 
 constexpr int kInfrastructure = exit_code_of(ErrorCode::kInfrastructure);
 constexpr int kCallsShown = 3;  ///< On the console; the file has all of them.
+constexpr double kInItSeconds =
+    1;  ///< Who beats this long after one waits in an exchange is in it.
 
 /// A signal, or the codes by which mpirun, its daemons and ssh tell of failures of their own (205,
 /// 254, 255) and shells of signals: running again can work.
@@ -35,85 +39,6 @@ bool is_cause(const proto::Failure& failure) {
   return failure.exit_code() != static_cast<std::uint32_t>(kInfrastructure);
 }
 
-/// Where an instance was, by its replica that is furthest behind.
-std::string where(const JobState& state, std::uint32_t instance) {
-  const InstanceView& view = state.instances()[instance];
-  if (!view.joined) {
-    return "before it joined the job";
-  }
-  const auto behind = std::ranges::min_element(view.replicas, {}, &ReplicaView::step);
-  return behind->activity.empty() ? fmt::format("at step {}", behind->step)
-                                  : fmt::format("at step {} ({})", behind->step, behind->activity);
-}
-
-/// Replicas at the same step and activity.
-struct Company {
-  std::vector<std::uint32_t> replicas;
-  double since = 0;      ///< When the last of them came to it.
-  double last_sign = 0;  ///< The oldest one of theirs.
-};
-
-using Companies = std::map<std::pair<std::uint64_t, std::string>, Company>;
-
-Companies companies_of(const JobState& state, std::span<const std::uint32_t> replicas) {
-  Companies companies;
-  const std::uint32_t local = state.placement().replicas_per_instance();
-  for (const std::uint32_t r : replicas) {
-    const InstanceView& instance = state.instances()[r / local];
-    const ReplicaView& replica = instance.replicas[r % local];
-    const auto [found, is_new] = companies.try_emplace(
-        {replica.step, replica.activity}, Company{{}, replica.since, instance.last_sign});
-    Company& company = found->second;
-    company.since = std::max(company.since, replica.since);
-    company.last_sign = std::min(company.last_sign, instance.last_sign);
-    company.replicas.push_back(r);
-  }
-  return companies;
-}
-
-/// `replica 3 was at step 4 (conv1) for 2.1 s`.
-std::string did(const Companies::value_type& company, double now) {
-  const auto& [place, its] = company;
-  const bool one = its.replicas.size() == 1;
-  const std::string who = fmt::format("replica{} {}", one ? "" : "s", number_ranges(its.replicas));
-  return place.second.empty()
-             ? who + " started up"
-             : fmt::format("{} {} at step {} ({}) for {:.1f} s", who, one ? "was" : "were",
-                           place.first, place.second, std::max(0.0, now - its.since));
-}
-
-std::vector<std::uint32_t> replicas_of(const JobState& state,
-                                       std::span<const std::uint32_t> instances) {
-  const std::uint32_t local = state.placement().replicas_per_instance();
-  std::vector<std::uint32_t> replicas;
-  for (const std::uint32_t instance : instances) {
-    for (std::uint32_t r = 0; r < local; ++r) {
-      replicas.push_back(instance * local + r);
-    }
-  }
-  return replicas;
-}
-
-/// `replica 5 (instance 5, host node1, pid 4711)`, `replicas 2, 3 (host node1)`. Requires: rising.
-std::string describe_replicas(const JobState& state, std::span<const std::uint32_t> replicas) {
-  const std::uint32_t local = state.placement().replicas_per_instance();
-  std::vector<std::string> hosts;
-  for (const std::uint32_t replica : replicas) {
-    const std::string& host = state.instances()[replica / local].host;
-    if (std::ranges::find(hosts, host) == hosts.end()) {
-      hosts.push_back(host);
-    }
-  }
-  const std::uint32_t first = replicas.front() / local;
-  const std::string where =
-      first == replicas.back() / local
-          ? fmt::format("instance {}, host {}, pid {}", first, hosts[0],
-                        state.instances()[first].pid)
-          : fmt::format("host{} {}", hosts.size() == 1 ? "" : "s", fmt::join(hosts, ", "));
-  return fmt::format("replica{} {} ({})", replicas.size() == 1 ? "" : "s", number_ranges(replicas),
-                     where);
-}
-
 /// The lines that follow the first one of a message.
 std::vector<std::string> lines_after_first(const std::string& message) {
   std::vector<std::string> lines;
@@ -130,37 +55,6 @@ void append(std::vector<std::string>& lines, std::vector<std::string> more) {
                std::make_move_iterator(more.end()));
 }
 
-/// The end of what an instance's replica exchanged.
-std::vector<std::string> last_calls(const proto::Failure& failure, int count) {
-  std::vector<std::string> lines;
-  const int calls = failure.recent_calls_size();
-  if (calls > 0) {
-    lines.push_back(fmt::format("  last exchanges of replica {}:", failure.replica()));
-  }
-  for (int i = std::max(0, calls - count); i < calls; ++i) {
-    lines.push_back("    " + failure.recent_calls(i));
-  }
-  return lines;
-}
-
-/// What a failure is about, a line each.
-std::vector<std::string> facts_of(const proto::Failure& failure) {
-  std::vector<std::string> lines;
-  if (failure.missing_size() > 0) {
-    const std::vector<std::uint32_t> missing{failure.missing().begin(), failure.missing().end()};
-    lines.push_back(fmt::format("  missing: replica{} {}", missing.size() == 1 ? "" : "s",
-                                number_ranges(missing)));
-  }
-  if (!failure.address().empty()) {
-    lines.push_back("  address: " + failure.address());
-  }
-  if (failure.has_needed_bytes()) {
-    lines.push_back(
-        fmt::format("  needed: {} B, had: {} B", failure.needed_bytes(), failure.had_bytes()));
-  }
-  return lines;
-}
-
 /// The replicas that one waited for in vain, as far as they belong to the job; rising.
 std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::Failure& failure) {
   std::vector<std::uint32_t> replicas;
@@ -170,34 +64,100 @@ std::vector<std::uint32_t> missed_replicas(const JobState& state, const proto::F
   return replicas;
 }
 
-/// A replica waited in vain: those that it waited for are to blame, and not itself.
+/// Half of what would be suspicious: heartbeats over a link that loses packets come late, over one
+/// that is cut they end.
+bool still_beats(const JobState& state, std::span<const std::uint32_t> replicas, double now,
+                 double quiet) {
+  return std::ranges::any_of(replicas, [&](std::uint32_t replica) {
+    const InstanceView& instance = state.instances()[state.placement().instance_of(replica)];
+    return now - instance.last_sign <= quiet / 2;
+  });
+}
+
+/// What is not certain of `accused` is the network's work where that loses packets, and the cause
+/// of it otherwise: packets to a dead host are lost, too.
+Verdict unless_network(const JobState& state, Verdict verdict, bool accused_live, double now) {
+  const std::vector<PacketLoss> losses = state.losses().found(now);
+  if (losses.empty()) {
+    return verdict;
+  }
+  if (!accused_live) {
+    verdict.more.push_back("  " + describe(losses));
+    return verdict;
+  }
+  verdict.more.insert(verdict.more.begin(), "  as a result: " + verdict.first_line);
+  verdict.first_line = describe(losses);
+  verdict.instance.reset();
+  return verdict;
+}
+
+/// Those of `missed` that wait in the same exchange as the replica that misses them, by heartbeats
+/// from after it began to wait.
+std::vector<std::uint32_t> waiting_too(const JobState& state, const proto::Failure& failure,
+                                       std::span<const std::uint32_t> missed) {
+  const auto view_of = [&](std::uint32_t replica) -> const ReplicaView& {
+    const std::uint32_t local = state.placement().replicas_per_instance();
+    return state.instances()[replica / local].replicas[replica % local];
+  };
+  std::vector<std::uint32_t> waiting;
+  if (failure.replica() >= state.placement().num_replicas) {
+    return waiting;
+  }
+  const ReplicaView& mine = view_of(failure.replica());
+  if (!mine.is_last) {
+    return waiting;
+  }
+  std::ranges::copy_if(missed, std::back_inserter(waiting), [&](std::uint32_t replica) {
+    const ReplicaView& its = view_of(replica);
+    const InstanceView& instance = state.instances()[state.placement().instance_of(replica)];
+    return its.step == mine.step && its.activity == mine.activity &&
+           instance.last_sign >= mine.since + kInItSeconds;
+  });
+  return waiting;
+}
+
+/// A replica waited in vain: those that it waited for are to blame, and not itself. Where all of
+/// them wait as it does, nobody is, and what is between them carries nothing.
 Verdict missed_verdict(const JobState& state, const proto::Failure& failure,
-                       const std::vector<std::uint32_t>& missed, double now) {
+                       std::vector<std::uint32_t> missed, double now, double quiet) {
+  const std::vector<std::uint32_t> waiting = waiting_too(state, failure, missed);
+  const bool nobody = waiting.size() == missed.size();
+  if (!nobody) {
+    std::erase_if(missed, [&](std::uint32_t r) { return std::ranges::count(waiting, r) > 0; });
+  }
   std::vector<std::uint32_t> instances;
   for (const std::uint32_t replica : missed) {
-    const std::uint32_t instance = replica / state.placement().replicas_per_instance();
+    const std::uint32_t instance = state.placement().instance_of(replica);
     if (instances.empty() || instances.back() != instance) {
       instances.push_back(instance);
     }
   }
   Verdict verdict;
   verdict.exit_code = static_cast<int>(failure.exit_code());
-  verdict.instance = instances.front();
-  verdict.first_line = fmt::format("{} {} missing: {}", describe_replicas(state, missed),
-                                   missed.size() == 1 ? "is" : "are", failure.message());
-  for (const auto& company : companies_of(state, missed)) {
-    verdict.more.push_back(fmt::format("  missing {}, and gave its last heartbeat {:.1f} s ago",
-                                       did(company, now), now - company.second.last_sign));
+  if (nobody) {
+    verdict.first_line = fmt::format(
+        "the exchange between {} and {} does not get on: {}; they wait in it, too",
+        describe(state, failure.instance()), describe_replicas(state, missed), failure.message());
+    verdict.more = meanwhile(state, {}, now);
+  } else {
+    verdict.instance = instances.front();
+    verdict.first_line = fmt::format(
+        "{} {} missing: {}", describe_replicas(state, missed),
+        missed.size() == 1 || are_whole_hosts(state, missed) ? "is" : "are", failure.message());
+    for (const std::string& did : what_they_did(state, missed, now)) {
+      verdict.more.push_back("  missing " + did);
+    }
+    append(verdict.more, meanwhile(state, instances, now));
   }
-  append(verdict.more, meanwhile(state, instances, now));
   append(verdict.more, last_calls(failure, kCallsShown));
-  return verdict;
+  return unless_network(state, std::move(verdict), still_beats(state, missed, now, quiet), now);
 }
 
 /// An instance's own words: the first line with who and where, the rest (a table) as it is.
-Verdict told_verdict(const JobState& state, const proto::Failure& failure, double now) {
+Verdict told_verdict(const JobState& state, const proto::Failure& failure, double now,
+                     double quiet) {
   if (const auto missed = missed_replicas(state, failure); !missed.empty()) {
-    return missed_verdict(state, failure, missed, now);
+    return missed_verdict(state, failure, missed, now, quiet);
   }
   Verdict verdict;
   verdict.exit_code = static_cast<int>(failure.exit_code());
@@ -206,50 +166,122 @@ Verdict told_verdict(const JobState& state, const proto::Failure& failure, doubl
   if (failure.instance() < state.instances().size() && !blames_the_request(failure.exit_code())) {
     verdict.instance = failure.instance();
     verdict.first_line = fmt::format("{} {}: {}", describe(state, failure.instance()),
-                                     where(state, failure.instance()), verdict.first_line);
+                                     where(state, failure.instance(), now), verdict.first_line);
     append(verdict.more, last_calls(failure, kCallsShown));
   }
-  return verdict;
+  return failure.address().empty()
+             ? verdict
+             : unless_network(state, std::move(verdict), /*accused_live=*/true, now);
 }
 
-Verdict noticed_verdict(const JobState& state, const RankEnd& end, double now) {
+/// By the part that names carry which were cut short: `node2` and `node2.cluster`.
+bool same_host(std::string_view one, std::string_view other) {
+  return one.substr(0, one.find('.')) == other.substr(0, other.find('.'));
+}
+
+Verdict start_verdict(const StartFailure& failure) {
+  return {
+      exit_code_of(ErrorCode::kUnreachable),
+      failure.lacks.empty()
+          ? fmt::format("no replica can be started on host {}: {}", failure.node, failure.problem)
+          : fmt::format("host {} has no {} that can be executed; install the same poprun-emu "
+                        "under the same path on every host",
+                        failure.node, failure.lacks)};
+}
+
+Verdict noticed_verdict(const JobState& state, const RankEnd& end, double now, double quiet) {
   const auto said = std::ranges::find(state.failures(), end.rank, &proto::Failure::instance);
   if (said != state.failures().end()) {
-    return told_verdict(state, *said, now);
+    return told_verdict(state, *said, now, quiet);
   }
   Verdict verdict;
   verdict.instance = end.rank;
   verdict.exit_code = end.exit_code == 0 ? kInfrastructure : end.exit_code;
-  verdict.first_line =
-      fmt::format("{} {} {}", describe(state, end.rank),
-                  exit_text(W_EXITCODE(end.exit_code, end.signal)), where(state, end.rank));
+  const bool lost_us = end.exit_code == kInfrastructure && state.instances()[end.rank].joined;
+  verdict.first_line = fmt::format(
+      "{} {} {}{}", describe(state, end.rank), exit_text(W_EXITCODE(end.exit_code, end.signal)),
+      where(state, end.rank, now), lost_us ? "; it could not reach poprun-emu any more" : "");
   verdict.more = meanwhile(state, std::span(&end.rank, 1), now);
-  return verdict;
+  return lost_us ? unless_network(state, std::move(verdict), /*accused_live=*/true, now) : verdict;
+}
+
+Verdict lost_node_verdict(const JobState& state, const std::string& node, double now,
+                          double quiet) {
+  std::vector<std::uint32_t> instances;
+  double last_sign = 0;
+  for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
+    const InstanceView& instance = state.instances()[i];
+    if (same_host(state.placement().host_of(i), node) || same_host(instance.host, node)) {
+      instances.push_back(i);
+      last_sign = std::max(last_sign, instance.last_sign);
+    }
+  }
+  if (instances.empty()) {
+    return {kInfrastructure, fmt::format("mpirun lost the connection to host {}", node),
+            meanwhile(state, {}, now)};
+  }
+  const std::vector<std::uint32_t> replicas = replicas_of(state, instances);
+  const bool live = still_beats(state, replicas, now, quiet);
+  const bool hardly_reached = live && !state.losses().found(now).empty();
+  Verdict verdict{
+      kInfrastructure,
+      fmt::format("host {} (replica{} {}) {}: mpirun lost the connection to it; its last heartbeat "
+                  "came {:.1f} s ago",
+                  node, replicas.size() == 1 ? "" : "s", number_ranges(replicas),
+                  hardly_reached ? "is cut off from mpirun" : "is down or cut off",
+                  now - last_sign),
+      {},
+      instances.front()};
+  for (const std::string& did : what_they_did(state, replicas, now)) {
+    verdict.more.push_back("  there " + did);
+  }
+  append(verdict.more, meanwhile(state, instances, now));
+  return unless_network(state, std::move(verdict), live, now);
+}
+
+/// Heartbeats broke off, and nobody said why: mpirun ends all others once it knows of one.
+Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
+  std::vector<std::uint32_t> lost;
+  for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
+    if (state.instances()[i].lost) {
+      lost.push_back(i);
+    }
+  }
+  Verdict verdict{kInfrastructure, "", meanwhile(state, lost, now), first};
+  verdict.first_line =
+      lost.size() == 1 ? fmt::format("{} died {}: its heartbeat connection broke",
+                                     describe(state, first), where(state, first, now))
+                       : fmt::format("the heartbeat connections of {} broke, that of {} first, {}",
+                                     describe_replicas(state, replicas_of(state, lost)),
+                                     describe(state, first), where(state, first, now));
+  return unless_network(state, std::move(verdict), /*accused_live=*/true, now);
 }
 
 }  // namespace
 
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet) {
+  const MpirunFindings& mpirun = state.mpirun();
   const auto cause = std::ranges::find_if(state.failures(), is_cause);
   if (cause != state.failures().end()) {
-    return told_verdict(state, *cause, now);
+    return told_verdict(state, *cause, now, quiet);
   }
-  if (state.rank_end() && state.rank_end()->rank < state.instances().size()) {
-    return noticed_verdict(state, *state.rank_end(), now);
+  if (mpirun.start_failure) {
+    return start_verdict(*mpirun.start_failure);
+  }
+  if (mpirun.rank_end && mpirun.rank_end->rank < state.instances().size()) {
+    return noticed_verdict(state, *mpirun.rank_end, now, quiet);
+  }
+  if (mpirun.lost_node) {
+    return lost_node_verdict(state, *mpirun.lost_node, now, quiet);
   }
   if (state.first_lost()) {
     // Where a host is cut off, mpirun ends the replicas on all others.
-    if (const auto silent = state.silent(now, quiet); !silent.empty()) {
-      return silence_verdict(state, silent, now);
-    }
-    const std::uint32_t lost = *state.first_lost();
-    return Verdict{kInfrastructure,
-                   fmt::format("{} died {}: its heartbeat connection broke", describe(state, lost),
-                               where(state, lost)),
-                   meanwhile(state, std::span(&lost, 1), now), lost};
+    const auto silent = state.silent(now, quiet);
+    return silent.empty() ? lost_verdict(state, *state.first_lost(), now)
+                          : silence_verdict(state, silent, now);
   }
   if (!state.failures().empty()) {
-    return told_verdict(state, state.failures().front(), now);
+    return told_verdict(state, state.failures().front(), now, quiet);
   }
   return std::nullopt;
 }
@@ -258,13 +290,21 @@ Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> in
                         double now) {
   const std::uint32_t longest = *std::ranges::min_element(
       instances, {}, [&](std::uint32_t i) { return state.instances()[i].last_sign; });
-  return {kInfrastructure,
-          fmt::format("{} gave no heartbeat for {:.1f} s {}; {} stopped, or {} host cut off?",
-                      describe_replicas(state, replicas_of(state, instances)),
-                      now - state.instances()[longest].last_sign, where(state, longest),
-                      instances.size() == 1 ? "is it" : "are they",
-                      instances.size() == 1 ? "its" : "their"),
-          meanwhile(state, instances, now), longest};
+  const std::vector<std::uint32_t> replicas = replicas_of(state, instances);
+  const bool one = instances.size() == 1;
+  const InstanceView& view = state.instances()[longest];
+  const auto behind = std::ranges::min_element(view.replicas, {}, &ReplicaView::step);
+  Verdict verdict{
+      kInfrastructure,
+      fmt::format("{} gave no heartbeat for {:.1f} s, since step {}{}; {}",
+                  describe_replicas(state, replicas), now - view.last_sign, behind->step,
+                  behind->activity.empty() ? "" : fmt::format(" ({})", behind->activity),
+                  are_whole_hosts(state, replicas)
+                      ? "is it down or cut off?"
+                      : fmt::format("{} stopped, or is {} host down or cut off?",
+                                    one ? "is it" : "are they", one ? "its" : "their")),
+      meanwhile(state, instances, now), longest};
+  return unless_network(state, std::move(verdict), /*accused_live=*/false, now);
 }
 
 Verdict absence_verdict(const JobState& state, double waited_seconds) {
@@ -285,12 +325,13 @@ Verdict absence_verdict(const JobState& state, double waited_seconds) {
 
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::uint64_t total_steps,
                         double now) {
-  return {kInfrastructure,
-          fmt::format(
-              "the job is not done after {} s, the limit of --timeout; it {}", limit_seconds,
-              state.step() == 0 ? "had not done a step yet"
-                                : fmt::format("was at step {} of {}", state.step(), total_steps)),
-          meanwhile(state, {}, now)};
+  return {
+      kInfrastructure,
+      fmt::format("the job is not done after {} s, the limit of --timeout; it {}", limit_seconds,
+                  state.step() == 0 ? "had not done a step yet"
+                                    : fmt::format("was at step {} of {} at its last heartbeats",
+                                                  state.step(), total_steps)),
+      meanwhile(state, {}, now)};
 }
 
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
@@ -305,86 +346,8 @@ Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& n
             "no replica could be started: " + (essential.empty() ? ended : essential)};
   }
   return {is_infrastructure(status) ? kInfrastructure : WEXITSTATUS(status),
-          fmt::format("{} at step {}{}{}", ended, state.step(), essential.empty() ? "" : ": ",
-                      essential)};
-}
-
-std::string describe(const JobState& state, std::uint32_t instance) {
-  const std::uint32_t local = state.placement().replicas_per_instance();
-  const std::uint32_t first = instance * local;
-  const InstanceView& view = state.instances()[instance];
-  const std::string who = local == 1 ? fmt::format("replica {}", first)
-                                     : fmt::format("replicas {}-{}", first, first + local - 1);
-  const std::string pid = view.joined ? fmt::format(", pid {}", view.pid) : "";
-  return fmt::format("{} (instance {}, host {}{})", who, instance, view.host, pid);
-}
-
-std::vector<std::string> meanwhile(const JobState& state, std::span<const std::uint32_t> except,
-                                   double now) {
-  constexpr std::size_t kCompaniesMax = 3;
-  std::vector<std::uint32_t> others;
-  for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
-    const InstanceView& instance = state.instances()[i];
-    // Also those that are lost meanwhile: mpirun ends all once it knows of the first.
-    if (std::ranges::find(except, i) == except.end() && instance.joined && !instance.left) {
-      others.push_back(i);
-    }
-  }
-  const Companies companies = companies_of(state, replicas_of(state, others));
-  std::vector<std::string> lines;
-  for (const auto& company : companies) {
-    if (lines.size() == kCompaniesMax) {
-      lines.push_back(
-          fmt::format("  and {} groups of replicas more", companies.size() - kCompaniesMax));
-      break;
-    }
-    lines.push_back("  meanwhile " + did(company, now));
-  }
-  return lines;
-}
-
-std::string failure_report(const JobState& state, const Verdict& verdict, double now) {
-  std::vector<std::string> lines = {verdict.first_line};
-  append(lines, verdict.more);
-  lines.emplace_back("\nwhat each replica did last:");
-  const std::uint32_t local = state.placement().replicas_per_instance();
-  for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
-    const InstanceView& instance = state.instances()[i];
-    const char* end = instance.left ? "left" : instance.lost ? "broke off" : "last heartbeat";
-    for (std::uint32_t r = i * local; instance.joined && r < (i + 1) * local; ++r) {
-      lines.push_back(fmt::format(
-          "  {}; host {}, pid {}, {}{}", did(*companies_of(state, std::span(&r, 1)).begin(), now),
-          instance.host, instance.pid, end,
-          instance.left || instance.lost ? ""
-                                         : fmt::format(" {:.1f} s ago", now - instance.last_sign)));
-    }
-    if (!instance.joined) {
-      lines.push_back(fmt::format("  instance {} on host {} did not join", i, instance.host));
-    }
-  }
-  for (const proto::Failure& failure : state.failures()) {
-    lines.push_back(fmt::format("\nreplica {} on host {} left with code {}: {}", failure.replica(),
-                                failure.host(), failure.exit_code(), failure.message()));
-    append(lines, facts_of(failure));
-    append(lines, last_calls(failure, failure.recent_calls_size()));
-  }
-  return fmt::format("{}\n", fmt::join(lines, "\n"));
-}
-
-std::string number_ranges(std::span<const std::uint32_t> numbers) {
-  std::string text;
-  for (std::size_t i = 0; i < numbers.size();) {
-    std::size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) {
-      ++last;
-    }
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", numbers[i]);
-    if (last > i) {
-      text += fmt::format("{}{}", last == i + 1 ? ", " : "-", numbers[last]);
-    }
-    i = last + 1;
-  }
-  return text;
+          fmt::format("{} at step {} or later{}{}", ended, state.step(),
+                      essential.empty() ? "" : ": ", essential)};
 }
 
 }  // namespace poprun::launcher

@@ -20,9 +20,15 @@ struct Verdict {
   std::optional<std::uint32_t> instance = {};  ///< The one to blame.
 };
 
-/// The first cause among what is known: an instance's own reason, else what mpirun noticed, else
-/// who is silent for `quiet` seconds while others' heartbeats break off, else these, else the peers
-/// that were missed. Nothing while there is no trouble.
+/// The first cause among what is known; nothing while there is no trouble. First what is certain:
+///
+///   an instance's own reason · what mpirun could not start · the rank whose end mpirun noticed
+///
+/// then what may be the work of others. Each of these names the network instead where packets are
+/// lost on it, and the accused still beat:
+///
+///   a host that mpirun lost · who is silent for `quiet` seconds while others' heartbeats break off
+///   · these · the peers that were missed, unless they wait in the same exchange themselves
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
 /// Over instances that are there and give no heartbeats. Requires: there are some.
@@ -40,20 +46,5 @@ Verdict timeout_verdict(const JobState& state, double limit_seconds, std::uint64
 /// mpirun said, `logs` where the replicas' are.
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
                        const std::string& logs);
-
-/// `replica 5 (instance 5, host node1, pid 4711)`.
-std::string describe(const JobState& state, std::uint32_t instance);
-
-/// What the replicas of all instances but some did: a line for each group of them at the same step
-/// and activity.
-std::vector<std::string> meanwhile(const JobState& state, std::span<const std::uint32_t> except,
-                                   double now);
-
-/// All that is known, for a file: the verdict, what each replica did and since when, and what
-/// instances said before they left, with their last collectives.
-std::string failure_report(const JobState& state, const Verdict& verdict, double now);
-
-/// `0-4, 6` from rising numbers.
-std::string number_ranges(std::span<const std::uint32_t> numbers);
 
 }  // namespace poprun::launcher

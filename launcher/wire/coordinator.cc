@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -86,6 +87,13 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     tell_wish();
   }
 
+  void excuse(bool excused) {
+    if (wish_.excused() != excused) {
+      wish_.set_excused(excused);
+      tell_wish();
+    }
+  }
+
   void close() {
     closed_ = true;
     for (const PendingJoin& join : std::exchange(pending_joins_, {})) {
@@ -96,13 +104,17 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     }
   }
 
-  void stop(std::function<void()> stopped) {
+  void stop(const std::function<void()>& stopped) {
     close();
     // Shutdown waits for calls whose ends need the loop, so it can't run on the loop.
-    stopper_ = std::thread([this, stopped = std::move(stopped)] {
-      server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+    try {
+      stopper_ = std::thread([this, stopped] {
+        server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+        asio::post(loop_, stopped);
+      });
+    } catch (const std::system_error&) {  // No thread left: the calls end with the process.
       asio::post(loop_, stopped);
-    });
+    }
   }
 
   ~Service() override {
@@ -197,10 +209,12 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     void OnReadDone(bool ok) override {
       asio::post(service_.loop_, [this, ok] { ok ? take_beat() : end(); });
     }
-    void OnWriteDone(bool /*ok*/) override {
-      asio::post(service_.loop_, [this] {
+    void OnWriteDone(bool ok) override {
+      asio::post(service_.loop_, [this, ok] {
         writing_ = false;
-        tell_wish();
+        if (ok) {
+          tell_wish();
+        }
       });
     }
     void OnCancel() override { cancelled_ = true; }
@@ -242,7 +256,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
 
     Service& service_;
     proto::Beat beat_;
-    proto::Directive directive_;
+    proto::Directive directive_;  ///< The last one sent.
     std::uint32_t instance_ = 0;
     bool known_ = false;
     std::uint32_t told_ = 0;  ///< How many of the service's wishes.
@@ -339,6 +353,10 @@ void Coordinator::request_drain() {
 
 void Coordinator::stop_after(std::uint64_t last_part) {
   service_->stop_after(last_part);
+}
+
+void Coordinator::excuse(bool excused) {
+  service_->excuse(excused);
 }
 
 void Coordinator::stop(std::function<void()> stopped) {

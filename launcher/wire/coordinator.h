@@ -75,6 +75,10 @@ class Coordinator {
   /// Asks every instance that holds to begin no part beyond this one, save and leave.
   void stop_after(std::uint64_t last_part);
 
+  /// Tells every instance whether a replica of the job waits for its data server, so that those who
+  /// wait for that replica are patient.
+  void excuse(bool excused);
+
   /// Ends all calls, then posts `stopped` to the loop, which must keep running until then.
   void stop(std::function<void()> stopped);
 

@@ -139,6 +139,14 @@ bool CoordinatorClient::begin_part(ReplicaId replica) {
   return gate_->begin_part(index_of(replica) - environment_.first_replica);
 }
 
+void CoordinatorClient::waits_for_data(ReplicaId replica, bool waits) {
+  board_->waits_for_data(replica, waits);
+}
+
+std::chrono::steady_clock::time_point CoordinatorClient::last_excuse() const {
+  return heartbeat_->last_excuse();
+}
+
 namespace {
 
 Error stopped_sending(std::string_view what, const std::string& why) {
@@ -220,6 +228,7 @@ void CoordinatorClient::fail(ReplicaId replica, const Error& error,
   failure.set_instance(environment_.instance);
   failure.set_replica(index_of(replica));
   failure.set_host(machine_name());
+  *failure.mutable_progress() = board_->progress(replica);
   failure.mutable_recent_calls()->Assign(recent_calls.begin(), recent_calls.end());
   grpc::ClientContext context;
   connection_->prepare(context, kFailSecondsMax);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -44,8 +45,8 @@ struct OnnxFile {
 ///   kUsage  a variable is missing or no number: the program was not started by poprun-emu.
 Result<InstanceEnvironment> read_instance_environment();
 
-/// Those of ProgressSink, `report` and `fail` are thread-safe once `join` returned; the rest
-/// belongs to one thread. Progress costs about 50 ns and takes no lock that another replica takes.
+/// `join`, `receive_...`, `finish` and `leave` belong to one thread; the rest is thread-safe once
+/// `join` returned. Progress costs about 50 ns and takes no lock that another replica takes.
 class CoordinatorClient final : public ProgressSink {
  public:
   using OnLost = std::function<void()>;
@@ -70,6 +71,14 @@ class CoordinatorClient final : public ProgressSink {
   void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) override;
   void operators(ReplicaId replica, std::uint64_t steps, double seconds) override;
   [[nodiscard]] bool begin_part(ReplicaId replica) override;
+
+  /// The replica begins to wait for its data server, or has what it waited for. The others learn of
+  /// it through the launcher, within two heartbeats once it has waited for a second.
+  void waits_for_data(ReplicaId replica, bool waits);
+
+  /// When a replica of the job last waited for its data server, as far as that is known here: who
+  /// waits for it in turn has to be patient. The clock's beginning where none ever did.
+  [[nodiscard]] std::chrono::steady_clock::time_point last_excuse() const;
 
   /// The initial weights, chunk by chunk, tensors in the launcher's order. No call where the job
   /// has none. Stops at the first error of `on_chunk` and returns it.

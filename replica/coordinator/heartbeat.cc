@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "replica/coordinator/tcp_links.h"
+
 namespace poprun {
 namespace {
 
@@ -35,6 +37,10 @@ Heartbeat::~Heartbeat() {
   reader_.join();
 }
 
+Heartbeat::Clock::time_point Heartbeat::last_excuse() const {
+  return excused_ ? Clock::now() : last_excuse_.load();
+}
+
 void Heartbeat::leave() {
   std::unique_lock lock(mutex_);
   leaving_ = true;
@@ -48,6 +54,9 @@ void Heartbeat::write_beats() {
     lock.unlock();
     proto::Beat beat = board_.beat(instance_);
     gate_.tell(beat);
+    for (proto::TcpLink& link : tcp_links()) {
+      *beat.add_links() = std::move(link);
+    }
     const bool alive = stream_->Write(beat);
     lock.lock();
     if (!alive) {
@@ -72,6 +81,10 @@ void Heartbeat::read_directives() {
       hurry_ = true;
     }
     changed_.notify_all();
+    if (excused_ && !directive.excused()) {
+      last_excuse_ = Clock::now();
+    }
+    excused_ = directive.excused();
   }
   bool lost = false;
   {

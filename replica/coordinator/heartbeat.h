@@ -17,6 +17,8 @@ namespace poprun {
 /// threads that sleep; a replica that hangs in a collective keeps beating and shows where it hangs.
 class Heartbeat {
  public:
+  using Clock = std::chrono::steady_clock;
+
   /// `connection`, `board` and `gate`, which takes the launcher's wishes, must outlive this.
   /// `on_lost` is called once, from the reading thread, when the stream ends without `leave`.
   Heartbeat(const CoordinatorConnection& connection, const ProgressBoard& board, DrainGate& gate,
@@ -25,6 +27,10 @@ class Heartbeat {
 
   /// Without `leave` before it, the launcher sees a death.
   ~Heartbeat();
+
+  /// When the launcher last said that a replica of the job waits for its data server; the clock's
+  /// beginning where it never did.
+  [[nodiscard]] Clock::time_point last_excuse() const;
 
   /// Closes the stream so that the launcher knows it as an orderly end. Waits 2 s at most. Once.
   void leave();
@@ -38,6 +44,8 @@ class Heartbeat {
   std::uint32_t instance_;
   std::chrono::milliseconds interval_;
   std::function<void()> on_lost_;
+  std::atomic<bool> excused_ = false;                                 ///< Now,
+  std::atomic<Clock::time_point> last_excuse_ = Clock::time_point{};  ///< or at last then.
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::Beat, proto::Directive>> stream_;
 

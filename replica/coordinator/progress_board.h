@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -25,7 +26,13 @@ class ProgressBoard {
   /// Wall seconds in operators, over the replica's `steps` training steps so far.
   void operators(ReplicaId replica, std::uint64_t steps, double seconds);
 
+  /// The replica begins to wait for its data server, or has what it waited for.
+  void waits_for_data(ReplicaId replica, bool waits);
+
   [[nodiscard]] proto::Beat beat(std::uint32_t instance) const;
+
+  /// What one of them does now.
+  [[nodiscard]] proto::ReplicaProgress progress(ReplicaId replica) const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -36,9 +43,10 @@ class ProgressBoard {
     std::string activity = "starting";
     Clock::time_point since = Clock::now();
     proto::StepTimes times;
+    std::optional<Clock::time_point> waits_for_data_since;
   };
 
-  Slot& slot_of(ReplicaId replica);
+  [[nodiscard]] Slot& slot(ReplicaId replica) const;
 
   std::uint32_t first_replica_;
   std::uint32_t replicas_;

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "replica/base/half.h"
@@ -26,9 +28,9 @@ std::string converted(std::string_view data, Convert convert) {
 
 }  // namespace
 
-std::string as_f32(std::string_view type, std::string_view data) {
+std::string as_f32(std::string_view type, std::string data) {
   if (type == "f32") {
-    return std::string{data};
+    return data;
   }
   if (type == "f16") {
     return converted<Half>(data, to_float);
@@ -67,11 +69,16 @@ Result<WeightMatch> match_initial_weights(const Program& program, const FileTens
        .otherwise = policy.model_has_weights ? "values of the ONNX file" : "initialisation"});
 }
 
-HostWeights weights_from(const FileTensors& file, const WeightMatch& match) {
+HostWeights weights_from(FileTensors file, const WeightMatch& match) {
+  std::map<std::string, std::size_t> uses;  // Tied weights share a tensor.
+  for (const auto& [weight, name] : match.sources) {
+    ++uses[name];
+  }
   HostWeights weights;
   for (const auto& [weight, name] : match.sources) {
-    const auto& tensor = file.find(name)->second;
-    weights[weight] = as_f32(tensor.type, tensor.data);
+    FileTensor& tensor = file.find(name)->second;
+    weights[weight] =
+        as_f32(tensor.type, --uses[name] > 0 ? tensor.data : std::exchange(tensor.data, {}));
   }
   return weights;
 }

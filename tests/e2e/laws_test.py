@@ -70,6 +70,18 @@ class Placement(JobTest):
         self.assertNotEqual(a.weights_hash(), b.weights_hash())
 
 
+class Environment(JobTest):
+    def test_of_one_replica_never_changes_the_answer(self):
+        reference = self.run_job("-n", 2, config=TRAIN)
+        for variables in ("-x OMP_NUM_THREADS=2", "-x OMP_NUM_THREADS=2 -x OMP_DYNAMIC=true",
+                          "-x ONEDNN_DEFAULT_FPMATH_MODE=ANY -x ONEDNN_CPU_ISA_HINTS=PREFER_YMM"):
+            with self.subTest(variables=variables):
+                job = self.run_job("-n", 2, "--instance-mpi-local-args", f"1:{variables}", config=TRAIN)
+                self.assertEqual(job.weights_hash(), reference.weights_hash())
+                for variable in variables.replace("-x ", "").split():
+                    self.assertIn(f"W {variable} is ignored: it would change the results", job.stderr)
+
+
 @unittest.skipUnless(" avx2 " in pathlib.Path("/proc/cpuinfo").read_text(), "needs more than one instruction set")
 class MixedMachines(JobTest):
     """One machine, where oneDNN or the C library of instance 1 are held to less than the processor has."""

@@ -90,6 +90,7 @@ class Cluster:
         run("ip", "link", "del", "br0")
         for name in self.names:
             subprocess.run(["ip", "link", "del", f"v-{name}"], stderr=subprocess.DEVNULL)
+        subprocess.run(["ip", "link", "del", "lost"], stderr=subprocess.DEVNULL)
 
     def address(self, name):
         return f"10.77.0.{10 + self.names.index(name)}"
@@ -140,6 +141,22 @@ class Cluster:
     def kill_host(self, name):
         """All processes of a host end at once, as when its power fails."""
         self.inits[name].kill()
+
+    def hide(self, name, folder):
+        """A host that has an empty folder where the others have programs."""
+        run(*self.command_on(name, "mount", "-t", "tmpfs", "none", folder))
+
+    def lose_packets(self, name, share):
+        """Drops packets from and to a host at random. Without netem, which not every kernel has: a filter picks
+        them, and they go to a link that ends nowhere."""
+        random_word, load, at_least, give = 4294963256, 32, 53, 6
+        pick = f"4,{load} 0 0 {random_word},{at_least} 1 0 {int(share * 2**32)},{give} 0 0 4294967295,{give} 0 0 0"
+        for device, inside in ((f"v-{name}", []), ("eth0", self.command_on(name))):
+            run(*inside, "ip", "link", "add", "lost", "type", "veth", "peer", "name", "nowhere")
+            run(*inside, "ip", "link", "set", "lost", "up")
+            run(*inside, "tc", "qdisc", "add", "dev", device, "clsact")
+            run(*inside, "tc", "filter", "add", "dev", device, "egress", "bpf", "bytecode", pick,
+                "action", "mirred", "egress", "redirect", "dev", "lost")
 
     def cut_link(self, name):
         run("ip", "link", "set", f"v-{name}", "down")

@@ -12,7 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
 
 import cluster
-from emulated_job import JobTest, QUICK
+from emulated_job import BIN, JobTest, QUICK
 
 LONG = QUICK.replace("steps = 5", "steps = 100000")
 BEFORE_HEARTBEAT_IS_MISSED = 25  # Seconds; --heartbeat-timeout is 30.
@@ -125,7 +125,34 @@ class Failure(ClusterTest):
         job = self.running_job(hosts)
         hosts.kill_host("node1")
         self.assert_ends(job, BEFORE_HEARTBEAT_IS_MISSED)
-        self.assert_first_line(job, "node1")
+        self.assert_first_line(job, "host node1 (replicas 2, 3) ")
+
+    def test_of_a_host_without_the_program_is_named(self):
+        hosts = self.cluster(3)
+        hosts.hide("node2", BIN)
+        job = self.run_on(hosts, "-n", 3, "-H", "node[0-2]", code=69)
+        self.assertRegex(job.stderr, rf"\Apoprun-emu: host node2 has no {BIN}/poprun-emu-replica that can be executed; install ")
+        self.assert_gone(job)
+
+    def test_of_a_remote_shell_is_named(self):
+        hosts = self.cluster(2)
+        shell = hosts.folder / "remote_shell"
+        for words, told in (("bash: line 1: orted: command not found", "Open MPI"),
+                            ("ssh: connect to host node1 port 22: Connection refused", "node1 port 22: Connection refused")):
+            shell.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 127\n")
+            job = self.run_on(hosts, "-n", 2, "-H", "node[0-1]", code=69)
+            self.assert_first_line(job, "no replica could be started", told)
+
+    def test_of_a_link_that_loses_packets_names_the_network_and_no_healthy_replica(self):
+        hosts = self.cluster(3)
+        job = self.start_on(hosts, "-n", 6, "-H", "node[0-2]", "--collective-timeout", 8, config=LONG)
+        job.wait_for_step(3)
+        hosts.lose_packets("node2", 0.3)
+        self.assertEqual(job.wait(60), 75, job.stderr)
+        first = next(line for line in job.stderr.splitlines() if "host node" in line or "the network" in line)
+        self.assertRegex(first, r"poprun-emu: (the network between .*node2.* loses packets: \d+ of \d+ segments|"
+                                r"the exchange between .*node2|host node2 \(replicas 4, 5\) )")
+        self.assert_gone(job)
 
     def test_of_a_link_names_who_fell_silent(self):
         hosts = self.cluster(2)
@@ -140,7 +167,7 @@ class Failure(ClusterTest):
         job = self.running_job(hosts, "--collective-timeout", 3)
         hosts.cut_link("node1")
         self.assertEqual(job.wait(BEFORE_HEARTBEAT_IS_MISSED), 75, job.stderr)
-        self.assert_blames_node1(job, "are missing: all-reduce ")
+        self.assert_blames_node1(job, "is missing: all-reduce ")
         # mpirun's daemon there has told of its replicas' end, and waits until TCP gives that up.
         deadline = time.monotonic() + 10
         while job.pids("poprun-emu-replica"):
@@ -149,7 +176,7 @@ class Failure(ClusterTest):
 
     def assert_blames_node1(self, job, what):
         first = next(line for line in job.stderr.splitlines() if "host node" in line)
-        self.assertTrue(first.startswith("poprun-emu: replicas 2, 3 (host node1) "), job.stderr)
+        self.assertTrue(first.startswith("poprun-emu: host node1 (replicas 2, 3) "), job.stderr)
         self.assertIn(what, first)
 
 

@@ -51,7 +51,9 @@ std::shared_ptr<const Constant> within_half(const std::shared_ptr<const Constant
 Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank) {
   const auto n = static_cast<std::int64_t>(rank);
   if (axis < -n || axis >= n) {
-    return fail(ErrorCode::kData, fmt::format("axis {} of a tensor of rank {}", axis, rank));
+    return fail(ErrorCode::kData,
+                fmt::format("axis {} is out of range for a tensor of rank {}; needed {} to {}",
+                            axis, rank, -n, n - 1));
   }
   return static_cast<std::size_t>(axis < 0 ? axis + n : axis);
 }
@@ -121,23 +123,6 @@ Result<std::shared_ptr<const Constant>> Node::constant(std::size_t i) {
                                    proto_.input(static_cast<int>(i))));
   }
   return value(i).constant;
-}
-
-Status Node::check_indices(std::size_t i, const Shape& sizes) const {
-  const Value& given = value(i);
-  if (given.constant == nullptr || given.sample || given.constant->real()) {
-    return {};
-  }
-  const Constant& indices = *given.constant;
-  for (std::int64_t n = 0; n < indices.elements(); ++n) {
-    const std::int64_t index = indices.integer_at(n);
-    const std::int64_t size = sizes[static_cast<std::size_t>(n) % sizes.size()];
-    if (index < -size || index >= size) {
-      return wrong(fmt::format("index {} in element {} of '{}' is out of range; needed {} to {}",
-                               index, n, given.name, -size, size - 1));
-    }
-  }
-  return {};
 }
 
 Result<std::vector<std::int64_t>> Node::integers_of(std::size_t i) {

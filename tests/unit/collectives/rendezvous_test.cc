@@ -1,5 +1,6 @@
 #include "collectives/local/rendezvous.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <thread>
@@ -27,12 +28,13 @@ class RendezvousOfThree : public ::testing::Test {
     Rendezvous::initialise(memory_.data(), 3);
   }
 
-  [[nodiscard]] Rendezvous handle(std::size_t self) const {
+  [[nodiscard]] Rendezvous handle(std::size_t self, LastExcuse last_excuse = {}) const {
     return Rendezvous({.memory = memory_.data(),
                        .numbers = {4, 5, 6},
                        .among = " of replicas 4-6",
                        .self = self,
                        .deadline = kDeadline,
+                       .last_excuse = std::move(last_excuse),
                        .agree = {}});
   }
 
@@ -63,6 +65,18 @@ TEST_F(RendezvousOfThree, WaitsLongerForWhoIsOnTheWay) {
   });
 
   EXPECT_TRUE(handle(1).wait(10s));
+}
+
+TEST_F(RendezvousOfThree, CountsTheDeadlineFromTheLastExcuse) {
+  const Clock::time_point begin = Clock::now();
+  const Clock::time_point end_of_excuse = begin + 3 * kDeadline / 2;
+  const LastExcuse excuse = [&] { return std::min(Clock::now(), end_of_excuse); };
+  std::jthread other([&] { EXPECT_FALSE(handle(0, excuse).wait()); });
+
+  EXPECT_FALSE(handle(1, excuse).wait());
+
+  EXPECT_GE(Clock::now(), end_of_excuse + kDeadline);
+  EXPECT_LT(Clock::now(), end_of_excuse + 3 * kDeadline);
 }
 
 TEST_F(RendezvousOfThree, DoesNotNameWhoIsOnTheWayBesideWhoIsNot) {

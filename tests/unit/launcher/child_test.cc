@@ -6,10 +6,12 @@
 
 #include <asio/post.hpp>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "launcher/process/exit_text.h"
+#include "launcher/process/process_handle.h"
 #include "launcher/process/supervisor.h"
 
 namespace poprun::launcher {
@@ -121,6 +123,63 @@ TEST_F(SupervisorTest, DoesNotKillProcessesThatAreNotMpirunsChildren) {
   supervisor_.terminate(ours);  // Would end this test if the pid were trusted.
   run();
   EXPECT_EQ(exit_text(status_), "was killed by signal 15 (SIGTERM)");
+}
+
+/// What a launcher does whose host has room for mpirun and no process more. The exit code: 0, as it
+/// should be.
+int launch_without_room_for_a_guard() {
+  constexpr uid_t kNobodyElse = 64987;
+  const rlimit two{.rlim_cur = 2, .rlim_max = 2};
+  if (setpgid(0, 0) != 0 || setrlimit(RLIMIT_NPROC, &two) != 0 || setuid(kNobodyElse) != 0) {
+    return 77;
+  }
+  asio::io_context loop;
+  Supervisor supervisor(loop);
+  const Status started = supervisor.start_mpirun(
+      {"/bin/sleep", {"sleep", "100"}, {}, SIGKILL}, [](auto) {}, [](auto) {},
+      [&](int /*status*/) { loop.stop(); });
+  if (started || started.error().code != ErrorCode::kHostResources) {
+    return 1;
+  }
+  supervisor.terminate({});
+  loop.run_for(kDeadline);
+  return supervisor.anything_runs() ? 2 : 0;
+}
+
+TEST(Guard, ThatCannotBeStartedCostsTheLauncherNothing) {
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    _exit(launch_without_room_for_a_guard());
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+    GTEST_SKIP() << "needs root, to become a user without processes";
+  }
+  EXPECT_EQ(exit_text(status), "exited with code 0");
+}
+
+TEST(ProcessHandle, IsNothingForNumbersThatMeanManyProcesses) {
+  for (const pid_t pid : {0, -1, -getpid()}) {
+    EXPECT_FALSE(ProcessHandle::open(pid)) << pid;
+    signal_child_of(getppid(), pid, SIGKILL);
+  }
+}
+
+TEST(ProcessHandle, ReachesNobodyOnceItsProcessHasEnded) {
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  const auto handle = ProcessHandle::open(child);
+  ASSERT_TRUE(handle);
+  signal_child_of(getppid(), child, SIGKILL);  // Not a child of that one.
+  handle->signal(0);
+  handle->signal(SIGTERM);
+  handle->reap();
+  handle->signal(SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), -1) << "it was reaped";
 }
 
 TEST(Child, ThatCannotBeStartedSaysWhy) {

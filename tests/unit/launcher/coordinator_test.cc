@@ -31,7 +31,7 @@ class Events final : public CoordinatorEvents {
     return request.instance() == 9 ? fail(ErrorCode::kUnreachable, "nine is too many") : Status{};
   }
   void on_beat(const proto::Beat& beat) override {
-    note("beat " + beat.replicas(0).activity());
+    note(beat.replicas(0).data_wait_seconds() > 0 ? "wait" : "beat " + beat.replicas(0).activity());
     if (beat.holds()) {
       note("holds after part " + std::to_string(beat.replicas(0).parts()));
     }
@@ -187,6 +187,35 @@ TEST_F(CoordinatorTest, HoldsADrainedReplicaUntilItIsToldWhereToStop) {
 
   EXPECT_TRUE(third.get());
   EXPECT_FALSE(client.begin_part(self));
+}
+
+TEST_F(CoordinatorTest, CarriesAWaitForDataUpAndItsExcuseDown) {
+  open();
+  CoordinatorClient client(environment(), [] {});
+  ASSERT_TRUE(client.join(10));
+  const auto excused_by = [&](std::chrono::steady_clock::time_point then) {
+    for (int i = 0; i < 1000 && client.last_excuse() < then; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return client.last_excuse() >= then;
+  };
+
+  client.waits_for_data(ReplicaId{3}, true);
+  EXPECT_TRUE(events_.saw("wait"));
+  EXPECT_EQ(client.last_excuse(), std::chrono::steady_clock::time_point{});
+  on_loop([this] { coordinator_->excuse(true); });
+  EXPECT_TRUE(excused_by(std::chrono::steady_clock::now()));
+  on_loop([this] {
+    coordinator_->request_drain();
+    coordinator_->stop_after(0);
+    coordinator_->excuse(false);
+  });
+  for (int i = 0; i < 1000 && client.last_excuse() + seconds(1) > std::chrono::steady_clock::now();
+       ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_LT(client.last_excuse(), std::chrono::steady_clock::now() - seconds(1));
+  EXPECT_FALSE(client.begin_part(ReplicaId{3}));
 }
 
 TEST_F(CoordinatorTest, TellsLeavingFromDying) {

@@ -86,7 +86,7 @@ TEST(Deadlines, OneSideOfAnExchangeWaitsForTheOthers) {
 TEST(Deadlines, ALostInstanceWaitsForMpirunsWord) {
   Deadlines d = deadlines();
   d.trouble(Trouble::kLostTouch, kLaunch + 10);
-  expect_due(d, {}, Due::kVerdict, kLaunch + 12.5);
+  expect_due(d, {}, Due::kVerdict, kLaunch + 15);
 }
 
 TEST(Deadlines, AVerdictWaitsForDumpsAsLongAsTheyCome) {
@@ -103,7 +103,7 @@ TEST(Deadlines, LaterTroubleCanHastenAVerdictAndNotDelayIt) {
   Deadlines d = deadlines();
   d.trouble(Trouble::kLostTouch, kLaunch + 10);
   d.trouble(Trouble::kLostTouch, kLaunch + 12);
-  expect_due(d, {}, Due::kVerdict, kLaunch + 12.5);
+  expect_due(d, {}, Due::kVerdict, kLaunch + 15);
   d.trouble(Trouble::kOneSide, kLaunch + 11);
   expect_due(d, {}, Due::kVerdict, kLaunch + 11.5);
 }

@@ -65,6 +65,12 @@ TEST(Mpirun, LogsInAsTheUserOfTheHosts) {
               Contains(Pair("OMPI_MCA_plm_rsh_args", "-l bob")));
   EXPECT_THAT(compose({"-H", "a,b", "-n", "2"}, false).environment,
               Not(Contains(Pair("OMPI_MCA_plm_rsh_args", ::testing::_))));
+  const Args both = {"-n",       "1", "-H", "bob@a", "--mpi-global-args=--mca plm_rsh_args -v",
+                     "train.cfg"};
+  EXPECT_EQ(
+      place(*parse_options(both, "")).error().message,
+      "bob@HOST and Open MPI's plm_rsh_args exclude each other; give hosts without a user, and "
+      "add `-l bob` to plm_rsh_args");
 }
 
 TEST(Mpirun, HoldsEveryInstanceToOneInstructionSet) {

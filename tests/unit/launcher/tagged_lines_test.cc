@@ -6,6 +6,7 @@ namespace poprun::launcher {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(TagReader, SplitsMpirunsTagFromTheLine) {
@@ -59,30 +60,50 @@ TEST(MpirunNotices, FindTheKilledRank) {
   notices.take("--------------------------------------");
   notices.take("Primary job  terminated normally, but 1 process returned");
   notices.take("a non-zero exit code. Per user-direction, the job has been aborted.");
-  EXPECT_EQ(notices.rank_end(), std::nullopt);
+  EXPECT_EQ(notices.findings().rank_end, std::nullopt);
   notices.take(
       "mpirun noticed that process rank 5 with PID 0 on node vm exited on signal 9 (Killed).");
-  EXPECT_EQ(notices.rank_end(), (RankEnd{5, 9, 0}));
+  EXPECT_EQ(notices.findings().rank_end, (RankEnd{5, 9, 0}));
 }
 
 TEST(MpirunNotices, FindTheRankThatExited) {
   MpirunNotices notices;
   notices.take("  Process name: [[19389,1],2]");
-  EXPECT_EQ(notices.rank_end(), std::nullopt);
+  EXPECT_EQ(notices.findings().rank_end, std::nullopt);
   notices.take("  Exit code:    7");
-  EXPECT_EQ(notices.rank_end(), (RankEnd{2, 0, 7}));
+  EXPECT_EQ(notices.findings().rank_end, (RankEnd{2, 0, 7}));
 }
 
-TEST(MpirunNotices, TellWhyNothingStarted) {
+TEST(MpirunNotices, FindWhatAHostCannotStart) {
   MpirunNotices missing;
   for (const char* line :
        {"----", "mpirun was unable to launch the specified application as it could not access",
         "or execute an executable:", "", "Executable: /x/replica", "Node: n1", "----"}) {
     missing.take(line);
   }
+  EXPECT_EQ(missing.findings().start_failure, (StartFailure{"n1", "/x/replica", ""}));
+
+  MpirunNotices full;
+  full.take("Error: system limit exceeded on number of processes that can be started");
+  full.take("Node: n2");
   EXPECT_EQ(
-      missing.essential(),
-      "mpirun cannot execute /x/replica (Node: n1); is it installed there under the same path?");
+      full.findings().start_failure,
+      (StartFailure{"n2", "", "system limit exceeded on number of processes that can be started"}));
+}
+
+TEST(MpirunNotices, FindTheHostThatWasLost) {
+  MpirunNotices notices;
+  notices.take("  HNP daemon   : [[23813,0],0] on node node0");
+  EXPECT_EQ(notices.findings(), MpirunFindings{});
+  notices.take("  Remote daemon: [[23813,0],2] on node node2");
+  EXPECT_EQ(notices.findings().lost_node, "node2");
+}
+
+TEST(MpirunNotices, TellWhyNothingStarted) {
+  MpirunNotices daemon;
+  daemon.take("bash: line 1: orted: command not found");
+  daemon.take("ORTE was unable to reliably start one or more daemons.");
+  EXPECT_THAT(daemon.essential(), HasSubstr("apt install openmpi-bin (bash: line 1: orted:"));
 
   MpirunNotices host;
   host.take("Warning: something");

@@ -235,6 +235,14 @@ TEST(Onnx, KnownIndicesOutOfRangeAreRefusedWithNodeIndexAndRange) {
   }
 }
 
+TEST(Onnx, AnAxisOutOfRangeIsRefusedWithTheRange) {
+  OnnxBuilder b;
+  b.input("x", {4, 5}).output("y", {}).integers("i", {1}, {0});
+  OnnxBuilder::set_integer(b.node("Gather", {"x", "i"}, {"y"}), "axis", 2);
+  EXPECT_EQ(refusal(b, {Constant::of_reals(std::vector<float>(20, 1.0F), {4, 5})}),
+            "Gather 'y': axis 2 is out of range for a tensor of rank 2; needed -2 to 1");
+}
+
 TEST(Onnx, AnIndexOfTheDataOutOfRangeEndsTheRun) {
   OnnxBuilder b;
   b.input("x", {4, 5}).input("i", {3}, ::onnx::TensorProto::INT64).output("y", {3, 5});

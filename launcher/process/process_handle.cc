@@ -1,0 +1,62 @@
+#include "launcher/process/process_handle.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+extern "C" {  // glibc 2.36 forgot it.
+#include <sys/pidfd.h>
+}
+
+#include "launcher/process/child.h"
+
+namespace poprun::launcher {
+
+Result<ProcessHandle> ProcessHandle::open(pid_t pid) {
+  const int descriptor = pid > 0 ? pidfd_open(pid, 0) : -1;
+  if (descriptor < 0) {
+    return fail(ErrorCode::kHostResources,
+                fmt::format("no descriptor for process {}: {}", pid,
+                            pid > 0 ? std::strerror(errno) : "there is none of that number"));
+  }
+  return ProcessHandle(descriptor);
+}
+
+ProcessHandle::ProcessHandle(ProcessHandle&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+ProcessHandle& ProcessHandle::operator=(ProcessHandle&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+ProcessHandle::~ProcessHandle() {
+  if (descriptor_ >= 0) {
+    close(descriptor_);
+  }
+}
+
+void ProcessHandle::signal(int number) const {
+  if (descriptor_ >= 0) {
+    pidfd_send_signal(descriptor_, number, nullptr, 0);
+  }
+}
+
+void ProcessHandle::reap() const {
+  siginfo_t end{};
+  if (descriptor_ >= 0) {
+    waitid(P_PIDFD, static_cast<id_t>(descriptor_), &end, WEXITED);
+  }
+}
+
+void signal_child_of(pid_t parent, pid_t pid, int number) {
+  // First the handle, then whose child it is: the number may change hands before, but not after.
+  if (const auto handle = ProcessHandle::open(pid); handle && parent_of(pid) == parent) {
+    handle->signal(number);
+  }
+}
+
+}  // namespace poprun::launcher

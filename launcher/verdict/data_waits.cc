@@ -1,0 +1,49 @@
+#include "launcher/verdict/data_waits.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "launcher/verdict/replica_words.h"
+
+namespace poprun::launcher {
+namespace {
+
+constexpr double kExcuseSeconds = 1;  // Less is no reason to be late.
+constexpr double kGiveUpSeconds = 5;  // For a replica to tell that it gives up.
+constexpr double kTellSeconds = 5;
+constexpr double kRepeatSeconds = 60;
+
+}  // namespace
+
+bool DataWaits::excuse(const JobState& state) const {
+  const double wait = state.longest_data_wait();
+  return wait >= kExcuseSeconds && wait <= limit_seconds_ + kGiveUpSeconds;
+}
+
+std::optional<std::string> DataWaits::news(const JobState& state) {
+  const double wait = state.longest_data_wait();
+  if (told_seconds_ > 0 && wait < kExcuseSeconds) {
+    return fmt::format(
+        "note: the data server {} answers again; it kept replicas waiting for {:.0f} s", address_,
+        std::exchange(told_seconds_, 0));
+  }
+  if (told_seconds_ > 0) {
+    const bool is_due = wait >= last_note_ + kRepeatSeconds;
+    told_seconds_ = wait;
+    if (!is_due) {
+      return std::nullopt;
+    }
+  } else if (wait < kTellSeconds) {
+    return std::nullopt;
+  }
+  last_note_ = told_seconds_ = wait;
+  const auto waiting = state.waiting_for_data(kExcuseSeconds);
+  return fmt::format(
+      "note: replica{} {} {} waiting for the data server {} for {:.0f} s; giving up after {:g} s "
+      "(--hostio-timeout)",
+      waiting.size() == 1 ? "" : "s", number_ranges(waiting),
+      waiting.size() == 1 ? "has been" : "have been", address_, wait, limit_seconds_);
+}
+
+}  // namespace poprun::launcher
