@@ -2,27 +2,41 @@
 """A reader that stops reading stops neither the job nor its results."""
 import os
 import pty
+import shutil
 import subprocess
 import termios
 import threading
 import unittest
 
-from emulated_job import Job, JobTest, QUICK
+from emulated_job import Job, QUICK
+from launcher_test import LauncherTest
 
 STEPS = QUICK.replace("steps = 5", "steps = 200")
 
 
-class Blocked(JobTest):
-    def start_on(self, descriptor, *arguments):
+def full_pipe():
+    """Both ends of a pipe that takes no more."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    try:
+        while True:
+            os.write(writing, b"\n" * 4096)
+    except BlockingIOError:
+        os.set_blocking(writing, True)
+    return reading, writing
+
+
+class OnDescriptor(LauncherTest):
+    def start_on(self, descriptor, *arguments, **keywords):
         """A job whose standard output and error are the descriptor, which is then the job's alone."""
 
-        class OnDescriptor(Job):
+        class Attached(Job):
             def popen(self, command, **keywords):
                 return subprocess.Popen(command, **{**keywords, "stdout": descriptor, "stderr": descriptor})
 
         folder = self.folder / "job"
         folder.mkdir()
-        job = OnDescriptor(folder, "-n", 4, "-vv", "--heartbeat-timeout", 10, *arguments, config=STEPS)
+        job = Attached(folder, "-n", 4, "--heartbeat-timeout", 10, *arguments, **keywords)
         self.addCleanup(job.end)
         os.close(descriptor)
         return job
@@ -30,7 +44,6 @@ class Blocked(JobTest):
     def ends_with_results(self, job, reading, release):
         """The results are there while nobody reads; then the reader gets the summary."""
         job.wait_until(lambda: (job.output_dir / "profile.json").exists(), "results", 60)
-        self.assertEqual(len(job.metrics()), 200)
         release()
         text = bytearray()
 
@@ -48,17 +61,18 @@ class Blocked(JobTest):
         self.assertIn(b"results in", text)
         return text.decode(errors="replace")
 
+
+class Blocked(OnDescriptor):
+    def setUp(self):
+        super().setUp()
+        shutil.copy(self.real / "poprun-emu-replica", self.bin)
+
     def test_pipe_that_nobody_reads(self):
-        reading, writing = os.pipe()
+        reading, writing = full_pipe()
         self.addCleanup(os.close, reading)
-        os.set_blocking(writing, False)
-        try:
-            while True:
-                os.write(writing, b"\n" * 4096)
-        except BlockingIOError:
-            os.set_blocking(writing, True)
-        job = self.start_on(writing, "--print-topology")
+        job = self.start_on(writing, "-vv", "--print-topology", config=STEPS)
         self.assertIn("200 steps done", self.ends_with_results(job, reading, lambda: None))
+        self.assertEqual(len(job.metrics()), 200)
 
     def test_terminal_that_was_stopped(self):
         reading, terminal = pty.openpty()
@@ -70,7 +84,7 @@ class Blocked(JobTest):
             termios.tcflow(keyboard, termios.TCOON)
             os.close(keyboard)
 
-        job = self.start_on(terminal)
+        job = self.start_on(terminal, "-vv", config=STEPS)
         self.ends_with_results(job, reading, go_on)
 
     def test_reader_that_goes_away_after_the_first_line(self):
@@ -78,6 +92,15 @@ class Blocked(JobTest):
         job = self.run_job("-n", 2, "-v", wrapper=shell)
         self.assertEqual(len(job.metrics()), 5)
         self.assertTrue(job.weights_hash())
+
+
+class Flooded(OnDescriptor):
+    def test_pipe_that_nobody_reads_leaves_lines_out_and_says_so(self):
+        reading, writing = full_pipe()
+        self.addCleanup(os.close, reading)
+        job = self.start_on(writing, environment={"FAKE_MODE": "floods", "FAKE_INSTANCE": "2", "FAKE_STEPS": "20"})
+        self.assertRegex(self.ends_with_results(job, reading, lambda: None), "poprun-emu: [0-9,]+ lines left out here")
+        self.assertGreater((job.output_dir / "logs" / "replica-02.log").stat().st_size, 12_000_000)
 
 
 if __name__ == "__main__":

@@ -57,6 +57,12 @@ class Fake {
     if (mode_ == "talk") {
       talk();
     }
+    if (mode_ == "floods") {
+      for (int line = 0; line < 200000; ++line) {
+        std::printf("%060d\n", line);
+      }
+      std::fflush(stdout);
+    }
     return train();
   }
 

@@ -88,6 +88,15 @@ class FullDisk(JobTest):
         self.assert_metrics_are_whole(job)
         self.assert_gone(job)
 
+    def test_at_the_end_until_the_jobs_time_is_up_is_named_and_ends_it_with_75(self):
+        job = self.start_on_disk("--timeout", 8, "--training.steps", 300)
+        self.train_on_a_full_disk(job)
+        self.assertEqual(job.wait(60), 75, job.stderr)
+        self.assertRegex(job.stderr, "weights.safetensors cannot be written: .*, within the time of --timeout; the job "
+                                     "ends without it\n")
+        self.assertEqual(sorted(path.name for path in job.output_dir.iterdir()), ["logs", "metrics.csv"])
+        self.assert_gone(job)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -27,9 +27,9 @@ class LauncherTest(JobTest):
         for name in ("poprun-emu", "poprun-emu-hostio"):
             shutil.copy(emulated_job.BIN / name, self.bin / name)
         shutil.copy(FAKE, self.bin / "poprun-emu-replica")
-        real = emulated_job.BIN
+        self.real = emulated_job.BIN
         emulated_job.BIN = self.bin
-        self.addCleanup(setattr, emulated_job, "BIN", real)
+        self.addCleanup(setattr, emulated_job, "BIN", self.real)
 
     def fake(self, *arguments, mode="", instance=1, steps="3", **environment):
         return self.start(*arguments, environment={"FAKE_MODE": mode, "FAKE_INSTANCE": str(instance),
