@@ -41,7 +41,7 @@ po::options_description described_options() {
   po::options_description network("Network");
   network.add_options()  //
       ("bind", po::value<std::string>()->value_name("ADDRESS")->default_value("127.0.0.1"),
-       "Address to listen on; 0.0.0.0 for all of this host's, which needs a token.")  //
+       "Address to listen on; 0.0.0.0 for all addresses of this host, which needs a token.")  //
       ("port", po::value<int>()->value_name("PORT")->default_value(50051),
        "Port to listen on; 0 for any free one.")  //
       ("token-file", po::value<std::string>()->value_name("FILE"),

@@ -247,8 +247,8 @@ Status set_tensor(const std::string& name, Tensor& tensor, const Tensors& tensor
                          : (test.kind == 'f') == (header.kind == 'f');
   if (!alike) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: needed elements as in training, {}, had {}", tensor.test->place,
-                            dtype_of(header), dtype_of(test)));
+                fmt::format("{}: needed the training part's sample shape, {}, had {}",
+                            tensor.test->place, dtype_of(header), dtype_of(test)));
   }
   return {};
 }

@@ -57,8 +57,8 @@ Result<SplitShape> shape_of(const SplitFiles& files, const FileScope& scope) {
   }
   if (labels.dims[0] != images.dims[0]) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: needed {} labels, as many as there are images beside it, had {}",
-                            files.labels.string(), images.dims[0], labels.dims[0]));
+                fmt::format("{}: needed {} labels, one per image, had {}", files.labels.string(),
+                            images.dims[0], labels.dims[0]));
   }
   return SplitShape{.items = images.dims[0], .height = images.dims[1], .width = images.dims[2]};
 }

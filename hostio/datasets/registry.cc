@@ -25,8 +25,8 @@ Status check_parameters(const DatasetFamily& family, const Source& source) {
   for (const auto& [key, value] : source.parameters) {
     if (key != kAugment && std::ranges::find(family.parameters, key) == family.parameters.end()) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("data.{} = {} means nothing to source \"{}\"; remove it", key, value,
-                              source.text));
+                  fmt::format("data.{} = {} is not a parameter of source \"{}\"; remove it", key,
+                              value, source.text));
     }
   }
   return {};

@@ -77,7 +77,7 @@ Result<Windows> windows_of(const Tokens& tokens, const Source& source, std::stri
   if (windows.train_items == 0 || windows.test_items == 0) {
     return fail(ErrorCode::kData,
                 fmt::format("{}: {} tokens, the last 5 % ({}) for tests, do not fill a sequence of "
-                            "{} in each part; lower data.sequence-length or bring more text",
+                            "{} in each part; lower data.sequence-length or use more text",
                             name, count, count - windows.train_tokens, windows.T));
   }
   return windows;

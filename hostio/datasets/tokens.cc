@@ -32,7 +32,7 @@ Result<Tokens> read_tokens(const Source& source) {
   POPRUN_ASSIGN(tokens.bytes, read_bytes(source.text.substr(prefix.size()), source.scope));
   if (tokens.bytes.size() % tokens.width != 0) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: needed tokens of {} bytes, had {} bytes, which is no multiple",
+                fmt::format("{}: needed tokens of {} bytes, had {} bytes, which is not a multiple",
                             source.text, tokens.width, tokens.bytes.size()));
   }
   const std::uint32_t largest = largest_id(tokens);
@@ -48,7 +48,7 @@ Result<Tokens> read_tokens(const Source& source) {
 
 const DatasetFamily& tokens() {
   static constexpr DatasetFamily kFamily = {
-      .form = "tokens:FILE (16 bits a token), tokens-u32:FILE",
+      .form = "tokens:FILE (16 bits per token), tokens-u32:FILE",
       .parameters = kTokenParameters,
       .accepts =
           [](std::string_view text) { return text.starts_with(kShort) || text.starts_with(kLong); },

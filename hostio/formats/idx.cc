@@ -50,8 +50,8 @@ Result<IdxShape> take_shape(Content& content, std::string_view name) {
     if (__builtin_mul_overflow(shape.elements, std::uint64_t{dim}, &shape.elements) ||
         shape.elements > kIdxElementsMax) {
       return fail(ErrorCode::kData,
-                  fmt::format("{}: dimensions {} hold more than {} elements, the most that is read",
-                              name, fmt::join(shape.dims, " x "), kIdxElementsMax));
+                  fmt::format("{}: dimensions {} hold more than {} elements, the limit", name,
+                              fmt::join(shape.dims, " x "), kIdxElementsMax));
     }
   }
   return shape;

@@ -110,7 +110,7 @@ class Literal {
 
 tl::unexpected<Error> damaged(std::string_view name) {
   return fail(ErrorCode::kData, fmt::format("{}: needed an array file of NumPy (.npy, versions 1 "
-                                            "to 3), had something else or a part of one",
+                                            "to 3), had something else or a truncated file",
                                             name));
 }
 
@@ -272,7 +272,7 @@ Result<NpyHeader> parse_npy_header(std::span<const std::byte> bytes, std::string
     if (key == "descr" && literal.skip('[')) {
       return fail(ErrorCode::kData,
                   fmt::format("{}: needed an array of numbers, had one of records; save each field "
-                              "as an array of its own",
+                              "as a separate array",
                               name));
     }
     if (key == "descr") {
@@ -314,7 +314,7 @@ Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_
     return {};
   }
   return fail(ErrorCode::kData,
-              fmt::format("{}: needed {} bytes for {} [{}], had {}; write the file anew", name,
+              fmt::format("{}: needed {} bytes for {} [{}], had {}; write the file again", name,
                           header.bytes(), dtype_of(header), fmt::join(header.shape, ", "), bytes));
 }
 

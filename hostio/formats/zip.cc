@@ -40,7 +40,7 @@ Result<Archive> open(const fs::path& file, const FileScope& scope) {
     if (code == ZIP_ER_OPEN || code == ZIP_ER_READ) {
       return fail(ErrorCode::kData, fmt::format("{}: cannot be read: {}", file.string(), reason));
     }
-    return damaged(file, reason + "; is the file complete?");
+    return damaged(file, reason + "; the file may be incomplete");
   }
   return archive;
 }
@@ -104,7 +104,7 @@ Result<std::vector<std::byte>> read_member(const fs::path& file, const FileScope
   POPRUN_ASSIGN(const Archive archive, open(file, scope));
   const Member open_member(zip_fopen_index(archive.get(), member.index, 0));
   if (open_member == nullptr) {
-    return fail(ErrorCode::kData, fmt::format("{}: {}: {}; write the file anew", file.string(),
+    return fail(ErrorCode::kData, fmt::format("{}: {}: {}; write the file again", file.string(),
                                               member.name, zip_strerror(archive.get())));
   }
   const std::uint64_t count = std::min(member.size, most);
@@ -117,7 +117,7 @@ Result<std::vector<std::byte>> read_member(const fs::path& file, const FileScope
   if (bytes.size() != count || more != 0) {
     return fail(
         ErrorCode::kData,
-        fmt::format("{}: {}: needed {} bytes, had {} ({}); write the file anew", file.string(),
+        fmt::format("{}: {}: needed {} bytes, had {} ({}); write the file again", file.string(),
                     member.name, count, bytes.size(),
                     more > 0 ? "and more after them" : zip_file_strerror(open_member.get())));
   }

@@ -66,16 +66,18 @@ std::optional<Error> final_error(const grpc::Status& status, const std::string& 
   }
   if (code == UNIMPLEMENTED) {
     return Error{ErrorCode::kUsage,
-                 fmt::format("the service at {} is no poprun-emu data server", address)};
+                 fmt::format("the service at {} is not a poprun-emu data server", address)};
   }
   return std::nullopt;
 }
 
-Error unreachable(const std::string& address, milliseconds timeout, const std::string& progress) {
+Error unreachable(const std::string& address, milliseconds timeout, const std::string& source,
+                  const std::string& progress) {
   return {ErrorCode::kUnreachable,
           fmt::format("data server {} did not answer for {:g} s{}; start it again with: "
-                      "poprun-emu-hostio --port {}",
-                      address, seconds(timeout), progress, address.substr(address.rfind(':') + 1)),
+                      "poprun-emu-hostio --port {} --source '{}'",
+                      address, seconds(timeout), progress, address.substr(address.rfind(':') + 1),
+                      source),
           {.address = address}};
 }
 
@@ -304,7 +306,7 @@ class PrefetchingStream final : public HostStream {
         case PullCall::Event::kOver:
           return std::nullopt;
         case PullCall::Event::kSilence:
-          return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "it is silent");
+          return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "it does not respond");
         case PullCall::Event::kBatch:
           break;
       }
@@ -378,7 +380,7 @@ class PrefetchingStream final : public HostStream {
     if (Clock::now() - last_success_ < options_.timeout) {
       return std::nullopt;
     }
-    return unreachable(options_.address, options_.timeout,
+    return unreachable(options_.address, options_.timeout, options_.selection.source(),
                        next_sequence_ == options_.first_sequence
                            ? " (no batch yet)"
                            : fmt::format(" (last batch: {})", next_sequence_ - 1));
@@ -406,7 +408,7 @@ class PrefetchingStream final : public HostStream {
     if (lost_since_) {
       log::write(
           log::Level::kInfo, options_.log_source,
-          fmt::format("data server {} is back after {:.1f} s; going on with batch {}",
+          fmt::format("data server {} is back after {:.1f} s; continuing with batch {}",
                       options_.address, seconds(Clock::now() - *lost_since_), next_sequence_));
       lost_since_.reset();
     }
@@ -469,7 +471,7 @@ Result<proto::Dataset> describe(const std::string& address, const std::string& t
     }
     std::this_thread::sleep_until(std::min(Clock::now() + backoff, deadline));
   }
-  return tl::unexpected(unreachable(address, timeout, ""));
+  return tl::unexpected(unreachable(address, timeout, source, ""));
 }
 
 }  // namespace poprun::hostio

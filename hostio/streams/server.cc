@@ -68,7 +68,7 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   void OnReadDone(bool ok) override {
     if (!ok) {
-      end({grpc::StatusCode::CANCELLED, "the client left"});
+      end({grpc::StatusCode::CANCELLED, "the client disconnected"});
       return;
     }
     proto::PullRequest request;
@@ -98,7 +98,7 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     if (ok) {
       advance();
     } else {
-      end({grpc::StatusCode::CANCELLED, "the client left"});
+      end({grpc::StatusCode::CANCELLED, "the client disconnected"});
     }
   }
 

@@ -126,12 +126,12 @@ Status Job::on_join(const proto::JoinRequest& request) {
 
 void Job::on_beat(const proto::Beat& beat) {
   state_.beat(beat, monotonic_seconds());
-  if (data_waits_) {
-    coordinator_->excuse(data_waits_->excuse(state_));
-  }
   stragglers_.beat(beat);
   drain_point_.beat(beat);
   tell_where_to_stop();
+  if (data_waits_) {
+    coordinator_->excuse(data_waits_->excuse(state_));
+  }
 }
 
 void Job::on_leave(std::uint32_t instance, bool orderly) {

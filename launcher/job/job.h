@@ -108,9 +108,9 @@ class Job final : private CoordinatorEvents {
   JobProcesses processes_;
   JobState state_;
   Deadlines deadlines_;
-  std::optional<DataWaits> data_waits_;  ///< Once the data server's address is known.
   DrainPoint drain_point_;
   Stragglers stragglers_;
+  std::optional<DataWaits> data_waits_;  ///< Once the data server's address is known.
   JobRecord record_;
   std::unique_ptr<Coordinator> coordinator_;
 

@@ -30,8 +30,8 @@ void Job::on_signal(int number) {
   if (record_.steps() == 0 && !record_.results().reported()) {
     console_.say(fmt::format("SIG{}: ending the job{}", sigabbrev_np(number),
                              options_.config.inference()
-                                 ? "; outputs are kept only when all are there"
-                                 : ", which has not done a step yet"));
+                                 ? "; outputs are kept only if they are complete"
+                                 : ", which has not completed a step yet"));
     stop(128 + number, false);
     return;
   }

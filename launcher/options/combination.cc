@@ -126,9 +126,10 @@ Status check_inference(Options& options) {
     return {};
   }
   if (options.config.report().dump_tensors_size() > 0) {
-    return fail(ErrorCode::kUsage,
-                "report.dump-tensors needs training steps, model.mode = inference has none; remove "
-                "one of the two");
+    return fail(
+        ErrorCode::kUsage,
+        "report.dump-tensors needs training steps, but model.mode = inference has none; remove "
+        "one of the two");
   }
   const proto::ModelConfig& model = options.config.model();
   if (model.initial_weights().empty() && model.onnx().empty()) {

@@ -161,6 +161,10 @@ Rows timeouts() {
   return {with_value(row("timeouts", "timeout", "SECONDS", "0",
                          "End the job with exit code 75 after this time; 0 means never"),
                      Real{0, 1e8}, into(&Options::timeout_seconds)),
+          with_value(row("timeouts", "drain-timeout", "SECONDS", "0",
+                         "After Ctrl-C or SIGTERM, end the job without its weights if it has not "
+                         "stopped and saved them within this time; 0 waits until a second signal"),
+                     Real{0, 1e8}, into(&Options::drain_timeout_seconds)),
           with_value(row("timeouts", "heartbeat-interval", "SECONDS", "0.5",
                          "Time between two heartbeats of an instance"),
                      Real{0.05, 60}, into(&Options::heartbeat_interval_seconds)),

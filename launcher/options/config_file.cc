@@ -86,8 +86,8 @@ Result<std::vector<ConfigEntry>> parse_config(std::string_view file, std::string
       return fail(
           ErrorCode::kUsage,
           fmt::format(
-              "{}: {} stands before any [section]; put it under one, for example [training]", place,
-              entry.key));
+              "{}: {} is before the first [section]; put it under one, for example [training]",
+              place, entry.key));
     }
     entry.line = number;
     entries.push_back(std::move(entry));
@@ -107,7 +107,7 @@ Result<std::string> read_config_file(const std::string& path) {
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kConfigBytesMax) {
     return fail(ErrorCode::kUsage,
-                fmt::format("{}: larger than {} B; is it a train.cfg?", path, kConfigBytesMax));
+                fmt::format("{}: larger than {} B, which no train.cfg is", path, kConfigBytesMax));
   }
   return text;
 }

@@ -66,7 +66,7 @@ Result<std::vector<Written>> written_in_file(const std::string& file, std::strin
     const auto [known, is_new] = first_line.emplace(row, entry.line);
     if (!is_new) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("{}: {} was already given in line {}; remove one of the two", place,
+                  fmt::format("{}: {} was already set in line {}; remove one of the two", place,
                               entry.key, known->second));
     }
     written.push_back({row, entry.value, place + ": " + entry.key, Origin::kFile});

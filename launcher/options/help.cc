@@ -166,7 +166,7 @@ const std::vector<ExitCode>& exit_codes() {
   static const std::vector<ExitCode> all = {
       {"0", "The job is done"},
       {"64", "An option or a key of train.cfg is wrong"},
-      {"65", "The data is wrong"},
+      {"65", "The input data or a file is wrong, or a number is not finite"},
       {"69",
        "A host or the data server could not be reached, this machine has no room for the job, or "
        "hosts would not compute the same bits"},

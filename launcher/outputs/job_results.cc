@@ -118,8 +118,8 @@ Status JobResults::finish() {
     return {};
   }
   if (config_.inference() ? !outputs_ : !weights_.complete()) {
-    return fail(ErrorCode::kBug,
-                config_.inference() ? "no outputs came" : "weights: the last one is not complete");
+    return fail(ErrorCode::kBug, config_.inference() ? "no outputs arrived"
+                                                     : "weights: the last one is not complete");
   }
   saving_.emplace(
       [this](const std::atomic<bool>& given_up) { return write_complete_files(given_up); });
@@ -160,7 +160,7 @@ std::vector<std::string> JobResults::settle_dumps(std::optional<std::uint64_t> e
     dumps_due_.erase(step);
     lines.push_back(!written ? written.error().message
                              : fmt::format("dump-step-{}.safetensors has the {} tensors that step "
-                                           "{} made before it broke off",
+                                           "{} computed before it ended",
                                            step, tensors, step));
   }
   if (ended_after && !dumps_due_.empty()) {

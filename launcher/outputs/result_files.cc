@@ -53,7 +53,7 @@ Status with_room(Error error, const fs::path& path, std::uint64_t needed) {
 
 tl::unexpected<Error> cannot_make(const std::string& folder, const std::error_code& reason) {
   return fail(ErrorCode::kUsage,
-              fmt::format("--output-dir {} cannot be made: {}", folder, reason.message()));
+              fmt::format("--output-dir {} cannot be created: {}", folder, reason.message()));
 }
 
 /// Permissions lie (root, read-only file systems): only making a file shows that one can.
@@ -61,7 +61,7 @@ Status try_to_write(const fs::path& folder) {
   const std::string probe = folder / fmt::format(".poprun-emu-{}", getpid());
   const int descriptor = open(probe.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
   if (descriptor < 0) {
-    return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: no file can be made in it: {}",
+    return fail(ErrorCode::kUsage, fmt::format("--output-dir {}: no file can be created in it: {}",
                                                folder.string(), std::strerror(errno)));
   }
   close(descriptor);
@@ -129,7 +129,7 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
   if (taken.lock_ >= 0 && flock(taken.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return fail(ErrorCode::kUsage,
                 fmt::format("--output-dir {}: another job is writing to it; choose another folder, "
-                            "or wait for its end",
+                            "or wait until it ends",
                             folder));
   }
   for (const char* result : kResults) {

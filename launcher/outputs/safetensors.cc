@@ -91,7 +91,7 @@ Result<Json> parse_header(std::string_view text) {
   };
   Json header = Json::parse(text, watch, /*allow_exceptions=*/false);
   if (header.is_discarded() || !header.is_object()) {
-    return fail(ErrorCode::kData, "its header is no JSON object");
+    return fail(ErrorCode::kData, "its header is not a JSON object");
   }
   std::ranges::sort(names);
   const auto twice = std::ranges::adjacent_find(names);
@@ -176,7 +176,7 @@ Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_b
   }
   if (length > file_bytes - kLengthBytes || length > kHeaderBytesMax) {
     return fail(ErrorCode::kData, fmt::format("its header should have {} B, but {} B follow; is "
-                                              "the file cut off, or no safetensors file?",
+                                              "the file cut off, or not a safetensors file at all?",
                                               length, file_bytes - kLengthBytes));
   }
   return length;

@@ -33,7 +33,7 @@ Result<PipeEnds> make_pipe() {
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("no pipe for a child process: {}", std::strerror(errno)));
+                fmt::format("cannot create a pipe for a child process: {}", std::strerror(errno)));
   }
   return PipeEnds{ends[0], ends[1]};
 }

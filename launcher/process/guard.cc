@@ -54,10 +54,12 @@ Result<ProcessHandle> start_guard(pid_t mpirun) {
     keep_watch(launcher, watched);
   }
   if (guard < 0) {
-    return fail(ErrorCode::kHostResources,
-                fmt::format("no process to guard mpirun: {}; look at ulimit -u and the control "
-                            "group's pids.max",
-                            std::strerror(errno)));
+    return fail(
+        ErrorCode::kHostResources,
+        fmt::format(
+            "cannot start the process that guards mpirun: {}; look at ulimit -u and the control "
+            "group's pids.max",
+            std::strerror(errno)));
   }
   return ProcessHandle::open(guard);
 }

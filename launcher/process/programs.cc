@@ -23,7 +23,7 @@ Result<std::string> beside_us(const char* name) {
   const fs::path path = own_folder() / name;
   if (access(path.c_str(), X_OK) != 0) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("{} is not executable or not there; poprun-emu, poprun-emu-replica and "
+                fmt::format("{} is missing or not executable; poprun-emu, poprun-emu-replica and "
                             "poprun-emu-hostio must be in one folder",
                             path.string()));
   }

@@ -29,11 +29,11 @@ void Display::show_shape(const proto::JobShape& shape) {
       config_.inference()
           ? fmt::format("inference, {} batches of {}", grouped(shape.total_steps()),
                         counted(shape.samples_per_step(), "sample"))
-          : fmt::format("{} of {} ({} an epoch)", counted(shape.total_steps(), "step"),
+          : fmt::format("{} of {} ({} per epoch)", counted(shape.total_steps(), "step"),
                         counted(shape.samples_per_step(), "sample"),
                         grouped(shape.steps_per_epoch()));
   console_.say(fmt::format(
-      "{} on {}: {} parameters, {}, {:.1f} of {:.1f} MiB an IPU", config_.model().name(),
+      "{} on {}: {} parameters, {}, {:.1f} of {:.1f} MiB per IPU", config_.model().name(),
       counted(config_.topology().num_replicas(), "replica"), grouped(shape.parameter_count()), work,
       to_mebibytes(shape.planned_peak_bytes()), to_mebibytes(shape.memory_capacity_bytes())));
   for (const std::string& note : shape.notes()) {

@@ -67,7 +67,7 @@ void add_times(Rows& rows, const proto::Profile& profile) {
   const bool one = profile.config().topology().num_replicas() <= 1;
   rows.emplace_back("  operators", spread_text(wall.compute_seconds(), one));
   rows.emplace_back("  exchange", spread_text(wall.exchange_seconds(), one));
-  rows.emplace_back("  data", spread_text(wall.host_stream_seconds(), one));
+  rows.emplace_back("  host streams", spread_text(wall.host_stream_seconds(), one));
   rows.emplace_back(
       inference ? "device batch" : "device step",
       fmt::format("{}, {} (device clock, {}, modelled)", duration_text(device.step_seconds()),

@@ -39,7 +39,7 @@ class Deadlines {
   enum class Due : std::uint8_t {
     kNothing,
     kVerdict,     ///< There was trouble, and its news had their time.
-    kSilence,     ///< An instance gave no heartbeat for too long.
+    kSilence,     ///< An instance sent no heartbeat for too long.
     kAbsence,     ///< An instance did not join.
     kMpirunEnd,   ///< The job is done, and mpirun goes on.
     kDrainEnd,    ///< A drained job had its time to stop and save.

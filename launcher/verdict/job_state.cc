@@ -49,7 +49,7 @@ Status JobState::join(const proto::JoinRequest& request, double now) {
   InstanceView& instance = instances_[request.instance()];
   if (instance.joined) {
     return fail(ErrorCode::kUnreachable,
-                fmt::format("instance {} is there already, on host {} with pid {}",
+                fmt::format("instance {} has already joined, on host {} with pid {}",
                             request.instance(), instance.host, instance.pid));
   }
   if (!first_to_join_) {

@@ -74,7 +74,7 @@ class JobState {
 
   /// The last heartbeat of whoever of those that are there is silent for longest.
   [[nodiscard]] std::optional<double> oldest_heartbeat() const;
-  /// The instances that gave no heartbeat for `timeout` seconds though they are there.
+  /// The instances that sent no heartbeat for `timeout` seconds though they are there.
   [[nodiscard]] std::vector<std::uint32_t> silent(double now, double timeout) const;
 
   /// The replicas that had waited for the data server for `least` seconds at their last heartbeats.

@@ -296,7 +296,7 @@ Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> in
   const auto behind = std::ranges::min_element(view.replicas, {}, &ReplicaView::step);
   Verdict verdict{
       kInfrastructure,
-      fmt::format("{} gave no heartbeat for {:.1f} s, since step {}{}; {}",
+      fmt::format("{} sent no heartbeat for {:.1f} s, since step {}{}; {}",
                   describe_replicas(state, replicas), now - view.last_sign, behind->step,
                   behind->activity.empty() ? "" : fmt::format(" ({})", behind->activity),
                   are_whole_hosts(state, replicas)
@@ -325,13 +325,13 @@ Verdict absence_verdict(const JobState& state, double waited_seconds) {
 
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::uint64_t total_steps,
                         double now) {
-  return {
-      kInfrastructure,
-      fmt::format("the job is not done after {} s, the limit of --timeout; it {}", limit_seconds,
-                  state.step() == 0 ? "had not done a step yet"
-                                    : fmt::format("was at step {} of {} at its last heartbeats",
-                                                  state.step(), total_steps)),
-      meanwhile(state, {}, now)};
+  return {kInfrastructure,
+          fmt::format("the job is not finished after {} s, the limit of --timeout; it {}",
+                      limit_seconds,
+                      state.step() == 0 ? "had not completed a step"
+                                        : fmt::format("was at step {} of {} at its last heartbeats",
+                                                      state.step(), total_steps)),
+          meanwhile(state, {}, now)};
 }
 
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,

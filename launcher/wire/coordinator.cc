@@ -63,7 +63,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return fail(ErrorCode::kHostResources,
-                  fmt::format("no port on {} could be opened for the replicas", setup_.bind_host));
+                  fmt::format("cannot open a port on {} for the replicas", setup_.bind_host));
     }
     return {};
   }
@@ -82,16 +82,16 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     tell_wish();
   }
 
+  void stop_after(std::uint64_t last_part) {
+    wish_.set_last_part(last_part);
+    tell_wish();
+  }
+
   void excuse(bool excused) {
     if (wish_.excused() != excused) {
       wish_.set_excused(excused);
       tell_wish();
     }
-  }
-
-  void stop_after(std::uint64_t last_part) {
-    wish_.set_last_part(last_part);
-    tell_wish();
   }
 
   void close() {
@@ -209,10 +209,12 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     void OnReadDone(bool ok) override {
       asio::post(service_.loop_, [this, ok] { ok ? take_beat() : end(); });
     }
-    void OnWriteDone(bool /*ok*/) override {
-      asio::post(service_.loop_, [this] {
+    void OnWriteDone(bool ok) override {
+      asio::post(service_.loop_, [this, ok] {
         writing_ = false;
-        tell_wish();
+        if (ok) {
+          tell_wish();
+        }
       });
     }
     void OnCancel() override { cancelled_ = true; }
@@ -349,12 +351,12 @@ void Coordinator::request_drain() {
   service_->request_drain();
 }
 
-void Coordinator::excuse(bool excused) {
-  service_->excuse(excused);
-}
-
 void Coordinator::stop_after(std::uint64_t last_part) {
   service_->stop_after(last_part);
+}
+
+void Coordinator::excuse(bool excused) {
+  service_->excuse(excused);
 }
 
 void Coordinator::stop(std::function<void()> stopped) {

@@ -46,18 +46,19 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
   }
   if (code == grpc::StatusCode::UNIMPLEMENTED) {
     return {ErrorCode::kUsage,
-            fmt::format("the service at {} is no poprun-emu data server", question.address)};
+            fmt::format("the service at {} is not a poprun-emu data server", question.address)};
   }
   if (code == grpc::StatusCode::UNAUTHENTICATED) {
-    return {ErrorCode::kUsage, fmt::format("the data server at {} wants another token: {}; set "
-                                           "POPRUN_EMU_TOKEN to the one it was started with",
-                                           question.address, message)};
+    return {ErrorCode::kUsage,
+            fmt::format("the data server at {} expects a different token: {}; set "
+                        "POPRUN_EMU_TOKEN to the one it was started with",
+                        question.address, message)};
   }
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED || code == grpc::StatusCode::UNAVAILABLE) {
     return {ErrorCode::kUnreachable,
             fmt::format("the data server at {} did not answer for {} s; {}", question.address,
                         question.timeout_seconds,
-                        resolves(question.address) ? "is poprun-emu-hostio running there?"
+                        resolves(question.address) ? "check that poprun-emu-hostio is running there"
                                                    : "its name does not resolve"),
             {.address = question.address}};
   }

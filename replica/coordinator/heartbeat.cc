@@ -53,10 +53,10 @@ void Heartbeat::write_beats() {
   while (!leaving_ && !ended_) {
     lock.unlock();
     proto::Beat beat = board_.beat(instance_);
+    gate_.tell(beat);
     for (proto::TcpLink& link : tcp_links()) {
       *beat.add_links() = std::move(link);
     }
-    gate_.tell(beat);
     const bool alive = stream_->Write(beat);
     lock.lock();
     if (!alive) {

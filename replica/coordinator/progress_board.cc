@@ -9,40 +9,40 @@ ProgressBoard::ProgressBoard(std::uint32_t first_replica, std::uint32_t replicas
       replicas_(replicas),
       slots_(std::make_unique<Slot[]>(replicas)) {}
 
-ProgressBoard::Slot& ProgressBoard::slot_of(ReplicaId replica) const {
+ProgressBoard::Slot& ProgressBoard::slot(ReplicaId replica) const {
   const std::uint32_t local = index_of(replica) - first_replica_;
   POPRUN_CHECK(local < replicas_);
   return slots_[local];
 }
 
 void ProgressBoard::write(ReplicaId replica, std::uint64_t step, std::string_view activity) {
-  Slot& slot = slot_of(replica);
+  Slot& mine = slot(replica);
   const Clock::time_point now = Clock::now();
-  const std::lock_guard lock(slot.mutex);
-  slot.step = step;
-  slot.activity.assign(activity);
-  slot.since = now;
-}
-
-void ProgressBoard::write(ReplicaId replica, std::string_view activity) {
-  Slot& slot = slot_of(replica);
-  const Clock::time_point now = Clock::now();
-  const std::lock_guard lock(slot.mutex);
-  slot.activity.assign(activity);
-  slot.since = now;
-}
-
-void ProgressBoard::operators(ReplicaId replica, std::uint64_t steps, double seconds) {
-  Slot& slot = slot_of(replica);
-  const std::lock_guard lock(slot.mutex);
-  slot.times.set_steps(steps);
-  slot.times.set_compute_seconds(seconds);
+  const std::lock_guard lock(mine.mutex);
+  mine.step = step;
+  mine.activity.assign(activity);
+  mine.since = now;
 }
 
 void ProgressBoard::waits_for_data(ReplicaId replica, bool waits) {
-  Slot& slot = slot_of(replica);
-  const std::lock_guard lock(slot.mutex);
-  slot.waits_for_data_since = waits ? std::optional(Clock::now()) : std::nullopt;
+  Slot& mine = slot(replica);
+  const std::lock_guard lock(mine.mutex);
+  mine.waits_for_data_since = waits ? std::optional(Clock::now()) : std::nullopt;
+}
+
+void ProgressBoard::write(ReplicaId replica, std::string_view activity) {
+  Slot& mine = slot(replica);
+  const Clock::time_point now = Clock::now();
+  const std::lock_guard lock(mine.mutex);
+  mine.activity.assign(activity);
+  mine.since = now;
+}
+
+void ProgressBoard::operators(ReplicaId replica, std::uint64_t steps, double seconds) {
+  Slot& mine = slot(replica);
+  const std::lock_guard lock(mine.mutex);
+  mine.times.set_steps(steps);
+  mine.times.set_compute_seconds(seconds);
 }
 
 proto::Beat ProgressBoard::beat(std::uint32_t instance) const {
@@ -59,15 +59,15 @@ proto::ReplicaProgress ProgressBoard::progress(ReplicaId replica) const {
     return std::chrono::duration<double>(now - then).count();
   };
   proto::ReplicaProgress progress;
-  const Slot& slot = slot_of(replica);
-  const std::lock_guard lock(slot.mutex);
+  const Slot& its = slot(replica);
+  const std::lock_guard lock(its.mutex);
   progress.set_replica(index_of(replica));
-  progress.set_step(slot.step);
-  progress.set_activity(slot.activity);
-  progress.set_activity_seconds(seconds_since(slot.since));
-  *progress.mutable_times() = slot.times;
-  if (slot.waits_for_data_since) {
-    progress.set_data_wait_seconds(seconds_since(*slot.waits_for_data_since));
+  progress.set_step(its.step);
+  progress.set_activity(its.activity);
+  progress.set_activity_seconds(seconds_since(its.since));
+  *progress.mutable_times() = its.times;
+  if (its.waits_for_data_since) {
+    progress.set_data_wait_seconds(seconds_since(*its.waits_for_data_since));
   }
   return progress;
 }

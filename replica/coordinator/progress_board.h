@@ -42,11 +42,11 @@ class ProgressBoard {
     std::uint64_t step = 0;
     std::string activity = "starting";
     Clock::time_point since = Clock::now();
-    std::optional<Clock::time_point> waits_for_data_since;
     proto::StepTimes times;
+    std::optional<Clock::time_point> waits_for_data_since;
   };
 
-  [[nodiscard]] Slot& slot_of(ReplicaId replica) const;
+  [[nodiscard]] Slot& slot(ReplicaId replica) const;
 
   std::uint32_t first_replica_;
   std::uint32_t replicas_;

@@ -169,7 +169,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   }
   const proto::JobShape shape = job_shape(program, config, length);
   const std::string an_epoch =
-      config.inference() ? "" : fmt::format(" ({} an epoch)", grouped(shape.steps_per_epoch()));
+      config.inference() ? "" : fmt::format(" ({} per epoch)", grouped(shape.steps_per_epoch()));
   row(config.inference() ? "batches" : "steps",
       fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(),
                   an_epoch));

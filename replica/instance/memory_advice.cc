@@ -194,7 +194,7 @@ std::string memory_advice(const Program& program, const proto::RunConfig& config
     return fmt::format("it fits with {}", fmt::join(fits, ", or with "));
   }
   const std::string nearest =
-      search.nearest() ? fmt::format("; {} comes nearest", shown(*search.nearest())) : "";
+      search.nearest() ? fmt::format("; {} comes closest", shown(*search.nearest())) : "";
   return fmt::format("a smaller model is needed{}", nearest);
 }
 

@@ -14,7 +14,7 @@ namespace poprun {
 /// What would make a job fit whose Program does not: options with the values that fit and the
 /// memory they need, each found by compiling the job with them. In this order: smaller
 /// micro-batches, half precision, shorter sequences, alone or together; where nothing fits, what
-/// comes nearest.
+/// comes closest.
 ///
 ///   "it fits with data.micro-batch-size 4 and training.gradient-accumulation 4 (812.3 MiB), or
 ///   with model.precision half (640.1 MiB)"

@@ -8,9 +8,10 @@
 namespace poprun {
 
 /// Libraries read their variables when they are loaded, before main: where there is one that moves
-/// bits (threads and schedules of OpenMP, lower precision and other kernels in oneDNN), this starts the program anew without it, as the same process.
-/// Otherwise returns at once. The instruction set (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) is not
-/// among them: --cpu-isa chooses it, and Join compares it. Call first in main.
+/// bits (threads and schedules of OpenMP, lower precision and other kernels in oneDNN), this starts
+/// the program anew without it, as the same process. Otherwise returns at once. The instruction set
+/// (ONEDNN_MAX_CPU_ISA, GLIBC_TUNABLES) is not among them: --cpu-isa chooses it, and Join compares
+/// it. Call first in main.
 void pin_environment(char** arguments);
 
 /// The variables that were dropped, `NAME=value` each, for a note.

@@ -16,9 +16,8 @@ namespace poprun {
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
                           const JobLength& length);
 
-/// After the last step. Collective: wall times are means and spreads over all replicas, memory marks
-/// maxima.
-/// `startup_seconds` is from the launcher's start to this replica's first step.
+/// After the last step. Collective: wall times are means and spreads over all replicas, memory
+/// marks maxima. `startup_seconds` is from the launcher's start to this replica's first step.
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config,
                                     const JobLength& length, const LoopResult& result,
                                     double startup_seconds, Communicator& communicator);

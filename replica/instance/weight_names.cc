@@ -180,9 +180,8 @@ class Matcher {
       return false;
     }
     const auto& [rule, matched] = *best;
-    note(fmt::format("'{}' {} {} of the file, for example '{}'", rule.prefix,
-                     rule.add ? "put in front of" : "left off",
-                     counted(matched.names.size(), "name"),
+    note(fmt::format("prefix '{}' {} {} of the file, for example '{}'", rule.prefix,
+                     rule.add ? "added to" : "removed from", counted(matched.names.size(), "name"),
                      unused_.at(matched.names.begin()->second)));
     for (const auto& [weight, now] : matched.names) {
       take(weight, now);
@@ -269,7 +268,7 @@ class Matcher {
     for (const auto& [names, what] :
          {std::pair{&buffers, "buffer"}, std::pair{&others, "tensor"}}) {
       if (!names->empty()) {
-        note(fmt::format("{} left out, which the model {}, for example '{}'",
+        note(fmt::format("ignored {} that the model {}, for example '{}'",
                          counted(names->size(), what),
                          names == &buffers ? "computes itself" : "does not have", names->front()));
       }

@@ -425,7 +425,7 @@ class Signals(JobTest):
             time.sleep(delay)
             job.process.send_signal(signal.SIGINT)
             self.assertEqual(job.wait(10), 130, job.stderr)
-            self.assertEqual(job.stderr, "poprun-emu: SIGINT: ending the job, which has not done a step yet\n")
+            self.assertEqual(job.stderr, "poprun-emu: SIGINT: ending the job, which has not completed a step yet\n")
             self.assert_gone(job)
 
     def test_sighup_of_a_closed_terminal_saves_the_weights(self):

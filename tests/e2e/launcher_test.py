@@ -180,7 +180,7 @@ class Signals(LauncherTest):
         job.wait_until(lambda: len(job.pids("poprun-emu-replica")) == 3, "replicas", 10)
         job.process.send_signal(signal.SIGTERM)
         self.assertEqual(job.wait(20), 143, job.stderr)
-        self.assertIn("which has not done a step yet", job.stderr)
+        self.assertIn("which has not completed a step yet", job.stderr)
         self.assert_gone(job)
 
 

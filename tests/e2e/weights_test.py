@@ -63,8 +63,8 @@ class HuggingFace(JobTest):
         self.assertEqual(self.weights_of(job), weights)
         notes = self.notes(job)
         self.assertEqual(len(notes), 2, job.stderr)
-        self.assertIn("'transformer.' put in front of 16 names", notes[0])
-        self.assertIn("2 buffers left out", notes[1])
+        self.assertIn("prefix 'transformer.' added to 16 names", notes[1])
+        self.assertIn("ignored 2 buffers", notes[0])
 
         with_head = dict(weights, **{"lm_head.weight": weights["transformer.wte.weight"]})
         self.assertIn("equals 'transformer.wte.weight'",
@@ -101,8 +101,8 @@ class HuggingFace(JobTest):
                 for a, b in zip(floats(after[name][2]), floats(fresh[name][2])):
                     self.assertAlmostEqual(a, b, delta=1e-20, msg=name)
         text = "\n".join(self.notes(job))
-        for part in ("gamma and beta read as weight and bias in", "'bert.' put in front of",
-                     "1 buffer left out", "initialisation kept for"):
+        for part in ("gamma and beta read as weight and bias in", "prefix 'bert.' added to",
+                     "ignored 1 buffer", "initialisation kept for"):
             self.assertIn(part, text)
 
 

@@ -16,6 +16,7 @@
 ///   nodes/         translators: one file a family of ONNX operators, each lowered to ours
 ///   node.h         what a translator works with
 ///   functions.h    a model's own functions, expanded before anything else
+///   indices.h      indices that are known are checked
 ///   fold.h         shape arithmetic, computed while importing
 ///   constant.h     values that are known while importing
 ///

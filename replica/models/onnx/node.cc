@@ -125,23 +125,6 @@ Result<std::shared_ptr<const Constant>> Node::constant(std::size_t i) {
   return value(i).constant;
 }
 
-Status Node::check_indices(std::size_t i, const Shape& sizes) const {
-  const Value& given = value(i);
-  if (given.constant == nullptr || given.sample || given.constant->real()) {
-    return {};
-  }
-  const Constant& indices = *given.constant;
-  for (std::int64_t n = 0; n < indices.elements(); ++n) {
-    const std::int64_t index = indices.integer_at(n);
-    const std::int64_t size = sizes[static_cast<std::size_t>(n) % sizes.size()];
-    if (index < -size || index >= size) {
-      return wrong(fmt::format("index {} in element {} of '{}' is out of range; needed {} to {}",
-                               index, n, given.name, -size, size - 1));
-    }
-  }
-  return {};
-}
-
 Result<std::vector<std::int64_t>> Node::integers_of(std::size_t i) {
   POPRUN_ASSIGN(const auto known, constant(i));
   if (known->real() || known->elements() > kMostFolded) {

@@ -92,11 +92,6 @@ class Node {
   Result<std::vector<std::int64_t>> integers_of(std::size_t i);
   Result<float> real_of(std::size_t i);  ///< Of an input of one element.
 
-  /// Whether indices that are known at import lie in what they count in: `sizes` has the size for
-  /// each of a row of indices in turn. Those that only the data tells are checked as they are used.
-  /// Errors: kData, one is out of range.
-  [[nodiscard]] Status check_indices(std::size_t i, const Shape& sizes) const;
-
   /// Input i on the device: as it lies; row-major; channels-last, of rank 4; as a variable.
   Result<TensorId> tensor(std::size_t i) { return materialise(i, Use::kOperand); }
   Result<TensorId> row_major(std::size_t i);

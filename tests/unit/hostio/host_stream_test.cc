@@ -276,7 +276,9 @@ TEST_F(HostStreamTest, DescribeGivesUpToo) {
       describe(fmt::format("127.0.0.1:{}", silent.port()), "", "fashion-mnist", 100ms);
   ASSERT_FALSE(dataset);
   EXPECT_EQ(dataset.error().code, ErrorCode::kUnreachable);
-  EXPECT_THAT(dataset.error().message, HasSubstr("did not answer for 0.1 s; start it again with"));
+  EXPECT_THAT(dataset.error().message,
+              AllOf(HasSubstr("did not answer for 0.1 s; start it again with"),
+                    HasSubstr("--source 'fashion-mnist'")));
 }
 
 TEST_F(HostStreamTest, IsDestroyedAtOnceWhateverTheServerDoes) {

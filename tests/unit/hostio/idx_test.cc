@@ -89,7 +89,7 @@ TEST(Idx, NamesWhatIsWrongWithAHeader) {
 
 TEST(Idx, RefusesDimensionsWhoseProductOverflows) {
   constexpr std::uint32_t kMost = 0xFFFFFFFF;
-  EXPECT_THAT(complaint(idx_bytes({kMost, kMost, kMost}, {1})), HasSubstr("the most that is read"));
+  EXPECT_THAT(complaint(idx_bytes({kMost, kMost, kMost}, {1})), HasSubstr("the limit"));
 }
 
 TEST(Idx, NeverAllocatesWhatOnlyTheHeaderClaims) {

@@ -167,7 +167,7 @@ TEST(Synthetic, SaysWhatItNeeds) {
   EXPECT_THAT(load_dataset("synthetic:images=1x2x3?task=masked-lm").error().message,
               HasSubstr("data.task is for tokens"));
   EXPECT_THAT(load_dataset("idx:/x?sequence-length=4").error().message,
-              HasSubstr("data.sequence-length = 4 means nothing to source"));
+              HasSubstr("data.sequence-length = 4 is not a parameter of source"));
 }
 
 TEST(Augmentation, MovesAndMirrorsTrainingImagesOnly) {

@@ -34,7 +34,7 @@ TEST(ConfigFile, ReadsSectionsKeysAndCommentsWithTheirLines) {
 
 TEST(ConfigFile, RefusesAKeyOutsideOfASection) {
   EXPECT_EQ(error_of("seed = 7\n"),
-            "train.cfg:1: seed stands before any [section]; put it under one, for example "
+            "train.cfg:1: seed is before the first [section]; put it under one, for example "
             "[training]");
 }
 

@@ -205,12 +205,17 @@ TEST_F(CoordinatorTest, CarriesAWaitForDataUpAndItsExcuseDown) {
   EXPECT_EQ(client.last_excuse(), std::chrono::steady_clock::time_point{});
   on_loop([this] { coordinator_->excuse(true); });
   EXPECT_TRUE(excused_by(std::chrono::steady_clock::now()));
-  on_loop([this] { coordinator_->excuse(false); });
+  on_loop([this] {
+    coordinator_->request_drain();
+    coordinator_->stop_after(0);
+    coordinator_->excuse(false);
+  });
   for (int i = 0; i < 1000 && client.last_excuse() + seconds(1) > std::chrono::steady_clock::now();
        ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_LT(client.last_excuse(), std::chrono::steady_clock::now() - seconds(1));
+  EXPECT_FALSE(client.begin_part(ReplicaId{3}));
 }
 
 TEST_F(CoordinatorTest, TellsLeavingFromDying) {

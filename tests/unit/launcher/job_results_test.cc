@@ -197,7 +197,7 @@ TEST_F(JobResultsTest, OfInferenceCountTheItemsWritten) {
 TEST_F(JobResultsTest, OfInferenceWithoutOutputsAreABug) {
   config_.set_inference(true);
   ASSERT_TRUE(profile());
-  EXPECT_EQ(finish().error().message, "no outputs came");
+  EXPECT_EQ(finish().error().message, "no outputs arrived");
 }
 
 TEST_F(JobResultsTest, HaveMetricsWithOneHeader) {
@@ -231,7 +231,7 @@ TEST_F(JobResultsTest, KeepTheWholeTensorsOfAStepThatBrokeOff) {
 
   EXPECT_THAT(
       results_.settle_dumps(/*ended_after=*/0),
-      ElementsAre("dump-step-1.safetensors has the 1 tensors that step 1 made before it broke off",
+      ElementsAre("dump-step-1.safetensors has the 1 tensors that step 1 computed before it ended",
                   "report.dump-tensors: the job ended after step 0, so there is no dump of step "
                   "3"));
 

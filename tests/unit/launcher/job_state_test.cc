@@ -332,7 +332,7 @@ TEST_F(PostMortem, FindsTheInstanceThatFellSilent) {
   const Verdict verdict = silence_verdict(state, state.silent(19, 3), 19.1);
 
   EXPECT_EQ(verdict.first_line,
-            "replica 2 (instance 2, host node1, pid 102) gave no heartbeat for 7.1 s, since step 8 "
+            "replica 2 (instance 2, host node1, pid 102) sent no heartbeat for 7.1 s, since step 8 "
             "(conv2); is it stopped, or is its host down or cut off?");
   EXPECT_THAT(verdict.more, ElementsAre(HasSubstr("replicas 0, 1 were at step 9")));
 }
@@ -361,7 +361,7 @@ TEST_F(PostMortem, NamesAllThatFellSilentTogether) {
   const Verdict verdict = silence_verdict(state, state.silent(31, 9), 31);
 
   EXPECT_EQ(verdict.first_line,
-            "host node1 (replicas 2, 3) gave no heartbeat for 11.0 s, since step 8 (conv2); is it "
+            "host node1 (replicas 2, 3) sent no heartbeat for 11.0 s, since step 8 (conv2); is it "
             "down or cut off?");
   EXPECT_THAT(verdict.more, ElementsAre(HasSubstr("replicas 0, 1 were at step 9")));
 }
@@ -376,7 +376,7 @@ TEST_F(PostMortem, ASilentHostIsTheCauseOfBrokenHeartbeatsElsewhere) {
   state.leave(1, false);
 
   EXPECT_THAT(name_cause(state, 31, 5)->first_line,
-              HasSubstr("host node1 (replicas 2, 3) gave no heartbeat for 11.0 s"));
+              HasSubstr("host node1 (replicas 2, 3) sent no heartbeat for 11.0 s"));
   EXPECT_THAT(name_cause(state, 31, 15)->first_line,
               HasSubstr("the heartbeat connections of host node0 (replicas 0, 1) broke, that of"));
 }

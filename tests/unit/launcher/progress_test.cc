@@ -121,7 +121,7 @@ TEST(Summary, GivesEachFigureItsUnitAndClock) {
             "training       60.50 s wall, 5,940 samples/s\n"
             "  operators    mean 40.00 s, min 38.50 s, max 52.25 s (replica 5, host node1)\n"
             "  exchange     mean 0.00 s, min 0.00 s, max 0.00 s (replica 0, host )\n"
-            "  data         mean 0.00 s, min 0.00 s, max 0.00 s (replica 0, host )\n"
+            "  host streams mean 0.00 s, min 0.00 s, max 0.00 s (replica 0, host )\n"
             "device step    115.2 us, 555,763 samples/s (device clock, mk2, modelled)\n"
             "IPU memory     9.5 MiB peak of 897.0 MiB, 3.2 MiB always live\n"
             "results in     out\n");

@@ -132,7 +132,7 @@ TEST_F(ResultFiles, FolderThatCannotBeMadeIsAUsageErrorWithTheReason) {
   const auto taken = OutputFolder::take(path("file/out"), false);
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(taken.error().message, HasSubstr("cannot be made: Not a directory"));
+  EXPECT_THAT(taken.error().message, HasSubstr("cannot be created: Not a directory"));
 }
 
 TEST_F(ResultFiles, AreWholeOrNotThere) {

@@ -75,8 +75,8 @@ TEST(Safetensors, SayWhichDamageTheyHave) {
   EXPECT_EQ(error_of("abc"), "w: it has 3 B, a safetensors file has at least 8 B");
   EXPECT_THAT(error_of(std::string(16, '\xFF')),
               HasSubstr("its header should have 18446744073709551615 B, but 8 B follow"));
-  EXPECT_EQ(error_of(file_with("[]", "")), "w: its header is no JSON object");
-  EXPECT_EQ(error_of(file_with("{", "")), "w: its header is no JSON object");
+  EXPECT_EQ(error_of(file_with("[]", "")), "w: its header is not a JSON object");
+  EXPECT_EQ(error_of(file_with("{", "")), "w: its header is not a JSON object");
   EXPECT_EQ(error_of(file_with(R"({"a":1})", "")), "w: tensor 'a' is not described by an object");
   EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"F99","shape":[1],"data_offsets":[0,1]}})", "x")),
             "w: tensor 'a' has no known dtype");

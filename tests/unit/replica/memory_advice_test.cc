@@ -85,7 +85,7 @@ TEST(MemoryAdvice, SaysWhatComesNearestWhereNothingFits) {
   const std::string text = advice(mlp(40'000), dataset());
   EXPECT_THAT(text, HasSubstr("a smaller model is needed; model.precision half and "
                               "data.micro-batch-size 1 and training.gradient-accumulation 4 ("));
-  EXPECT_THAT(text, HasSubstr(" MiB) comes nearest"));
+  EXPECT_THAT(text, HasSubstr(" MiB) comes closest"));
 }
 
 TEST(MemoryAdvice, OfInferenceHasNoAccumulation) {

@@ -70,9 +70,9 @@ TEST(WeightNames, Gpt2sOwnFileHasNoPrefixAndHasBuffers) {
   EXPECT_EQ(match.sources.at("transformer.h.0.attn.c_attn.bias"), "h.0.attn.c_attn.bias");
   EXPECT_THAT(
       match.notes,
-      ElementsAre("model.initial-weights: 'transformer.' put in front of 7 names of the file, for "
+      ElementsAre("model.initial-weights: prefix 'transformer.' added to 7 names of the file, for "
                   "example 'h.0.attn.c_attn.bias'",
-                  "model.initial-weights: 2 buffers left out, which the model computes itself, for "
+                  "model.initial-weights: ignored 2 buffers that the model computes itself, for "
                   "example 'h.0.attn.bias'"));
 }
 
@@ -129,9 +129,9 @@ TEST(WeightNames, BertBaseUncasedHasGammaBetaAndATiedDecoder) {
           "'bert.embeddings.LayerNorm.beta'",
           "model.initial-weights: 'cls.predictions.decoder.weight' equals "
           "'bert.embeddings.word_embeddings.weight', to which the model ties it",
-          "model.initial-weights: 1 buffer left out, which the model computes itself, for example "
+          "model.initial-weights: ignored 1 buffer that the model computes itself, for example "
           "'bert.embeddings.position_ids'",
-          "model.initial-weights: 2 tensors left out, which the model does not have, for example "
+          "model.initial-weights: ignored 2 tensors that the model does not have, for example "
           "'bert.pooler.dense.weight'"));
 }
 
@@ -148,7 +148,7 @@ TEST(WeightNames, AbsentHeadsKeepTheirInitialisationWhereThatIsAskedFor) {
   EXPECT_THAT(match.absent, UnorderedElementsAre("cls.predictions.bias",
                                                  "cls.predictions.transform.LayerNorm.weight"));
   EXPECT_THAT(match.notes,
-              ElementsAre("model.initial-weights: 'bert.' put in front of 4 names of the file, for "
+              ElementsAre("model.initial-weights: prefix 'bert.' added to 4 names of the file, for "
                           "example 'embeddings.LayerNorm.bias'",
                           "model.initial-weights: initialisation kept for 2 weights that the file "
                           "lacks, for example 'cls.predictions.bias'"));
@@ -160,8 +160,9 @@ TEST(WeightNames, APrefixThatTheModelLacksIsLeftOff) {
               file_of({{"module.fc.weight", {2, 3}}, {"module.fc.bias", {2}}}));
   EXPECT_THAT(match.sources, UnorderedElementsAre(Pair("fc.weight", "module.fc.weight"),
                                                   Pair("fc.bias", "module.fc.bias")));
-  EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: 'module.' left off 2 names of the "
-                                       "file, for example 'module.fc.bias'"));
+  EXPECT_THAT(match.notes,
+              ElementsAre("model.initial-weights: prefix 'module.' removed from 2 names of the "
+                          "file, for example 'module.fc.bias'"));
 }
 
 TEST(WeightNames, APrefixThatCouldBeEitherIsNotGuessed) {

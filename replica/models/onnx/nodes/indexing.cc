@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/models/onnx/indices.h"
 #include "replica/models/onnx/node.h"
 
 /// What goes by positions: OneHot, CumSum, Trilu, NonZero, and elements gathered or scattered one
@@ -105,30 +106,8 @@ Status non_zero(Node& node) {
   return {};
 }
 
-/// The axis of elements, with indices along it that are inside where they are known.
-Result<std::size_t> checked_axis(Node& node) {
-  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), node.shape(0).size()));
-  POPRUN_TRY(node.check_indices(1, {node.shape(0)[axis]}));
-  return axis;
-}
-
-/// The same for coordinates, behind `batch_dims` shared dimensions.
-Status check_coordinates(Node& node, std::int64_t batch_dims) {
-  const Shape x = node.shape(0);
-  const Shape indices = node.shape(1);
-  const auto rank = static_cast<std::int64_t>(x.size());
-  const std::int64_t q = indices.empty() ? 0 : indices.back();
-  if (batch_dims < 0 || q < 1 || batch_dims + q > rank) {
-    return node.wrong(
-        fmt::format("coordinates of {} numbers behind {} shared dimensions for a "
-                    "tensor of rank {}",
-                    q, batch_dims, rank));
-  }
-  return node.check_indices(1, {x.begin() + batch_dims, x.begin() + batch_dims + q});
-}
-
 Status gather_elements(Node& node) {
-  POPRUN_ASSIGN(const std::size_t axis, checked_axis(node));
+  POPRUN_ASSIGN(const std::size_t axis, indexed_axis(node));
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
   POPRUN_ASSIGN(const TensorId indices, node.row_major(1));
   POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId reals) {
@@ -170,7 +149,7 @@ Status scatter(Node& node, const std::string& kind, Attributes attributes) {
 }
 
 Status scatter_elements(Node& node) {
-  POPRUN_ASSIGN(const std::size_t axis, checked_axis(node));
+  POPRUN_ASSIGN(const std::size_t axis, indexed_axis(node));
   return scatter(node, "scatter_elements", {{"axis", static_cast<std::int64_t>(axis)}});
 }
 

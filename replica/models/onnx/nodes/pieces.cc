@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "replica/models/onnx/fold.h"
+#include "replica/models/onnx/indices.h"
 #include "replica/models/onnx/node.h"
 
 /// Cutting tensors and putting them together: Concat, Split, Slice, Gather, Pad.
@@ -213,11 +214,10 @@ Status gather_one(Node& node, const Constant& index, std::size_t axis) {
 }
 
 Status gather(Node& node) {
-  POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 0), node.shape(0).size()));
   if (is_real(node.element(1))) {
     return node.wrong("indices of integers needed");
   }
-  POPRUN_TRY(node.check_indices(1, {node.shape(0)[axis]}));
+  POPRUN_ASSIGN(const std::size_t axis, indexed_axis(node));
   const Value& indices = node.value(1);
   if (node.folds()) {
     node.set(0, gathered(*node.value(0).constant, *indices.constant, axis));
