@@ -105,7 +105,7 @@ TEST(Compile, TellsWhatTheProgramIs) {
   const Answer answer = ask("--compile", serialised("small-cnn", 16));
   ASSERT_TRUE(answer.status) << answer.status.error().message;
   for (const char* part : {"parameters     421,642\n", "operators      ",
-                           "steps          30 of 64 samples (15 an epoch)\n", " of 897.0 MiB, ",
+                           "steps          30 of 64 samples (15 per epoch)\n", " of 897.0 MiB, ",
                            "at step ", "device step ", "(device clock, mk2, modelled)\n",
                            "note           the model occupies 1 of 2 IPUs"}) {
     EXPECT_THAT(answer.text, HasSubstr(part));
