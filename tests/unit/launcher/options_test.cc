@@ -431,7 +431,7 @@ TEST(Options, AWrongValueInTheFileIsAnErrorEvenWhenOverridden) {
 
 TEST(Options, AKeyGivenTwiceInTheFileIsAnError) {
   EXPECT_EQ(error_of({}, "[training]\nseed = 1\nepochs = 2\nseed = 3\n"),
-            "train.cfg:4: seed was already given in line 2; remove one of the two");
+            "train.cfg:4: seed was already set in line 2; remove one of the two");
 }
 
 TEST(Options, TheLastOfTwoOnTheCommandLineWins) {
