@@ -95,7 +95,7 @@ class Ends(LauncherTest):
 
     def test_when_its_time_is_up(self):
         job = self.fake("-n", 3, "--timeout", 2, steps=LONG)
-        self.ends(job, 75, "not done after 2 s, the limit of --timeout", "at step")
+        self.ends(job, 75, "not finished after 2 s, the limit of --timeout", "at step")
 
     def test_badly_where_the_summary_cannot_be_written_and_keeps_the_results(self):
         for stdout, reason in (("> /dev/full", "No space left on device"), (">&-", "Bad file descriptor")):
@@ -121,7 +121,7 @@ class Ends(LauncherTest):
 
     def test_with_the_missing_program(self):
         (self.bin / "poprun-emu-replica").unlink()
-        self.ends(self.fake("-n", 2), 69, "poprun-emu-replica", "not there")
+        self.ends(self.fake("-n", 2), 69, "poprun-emu-replica", "is missing or not executable")
 
 
 class Signals(LauncherTest):
