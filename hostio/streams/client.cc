@@ -73,12 +73,12 @@ std::optional<Error> final_error(const grpc::Status& status, const std::string& 
 
 Error unreachable(const std::string& address, milliseconds timeout, const std::string& source,
                   const std::string& progress) {
-  return {ErrorCode::kUnreachable,
-          fmt::format("data server {} did not answer for {:g} s{}; start it again with: "
-                      "poprun-emu-hostio --port {} --source '{}'",
-                      address, seconds(timeout), progress, address.substr(address.rfind(':') + 1),
-                      source),
-          {.address = address}};
+  return {
+      ErrorCode::kUnreachable,
+      fmt::format("data server {} did not answer for {:g} s{}; check that poprun-emu-hostio runs "
+                  "there and serves '{}', or raise --hostio-timeout",
+                  address, seconds(timeout), progress, source),
+      {.address = address}};
 }
 
 /// One Pull call on a channel of its own. Belongs to one thread, except cancel().

@@ -170,7 +170,8 @@ Rows training_update() {
                "Scale the gradients down to this global norm when it is exceeded; 0 means never",
                Real{0, 1e12}),
       file_key("training.gradient-bucket", "MIB", "0",
-               "Exchange gradients in buckets of this size during the backward pass; 0 means all "
+               "Exchange gradients in buckets of at least this size during the backward pass; 0 "
+               "means all "
                "together after it",
                Real{0, 1e6},
                [](Options& o, double v) {

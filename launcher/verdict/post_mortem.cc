@@ -136,7 +136,7 @@ Verdict missed_verdict(const JobState& state, const proto::Failure& failure,
   verdict.exit_code = static_cast<int>(failure.exit_code());
   if (nobody) {
     verdict.first_line = fmt::format(
-        "the exchange between {} and {} does not get on: {}; they wait in it, too",
+        "the exchange between {} and {} makes no progress: {}; they wait in it, too",
         describe(state, failure.instance()), describe_replicas(state, missed), failure.message());
     verdict.more = meanwhile(state, {}, now);
   } else {

@@ -277,7 +277,7 @@ TEST_F(HostStreamTest, DescribeGivesUpToo) {
   ASSERT_FALSE(dataset);
   EXPECT_EQ(dataset.error().code, ErrorCode::kUnreachable);
   EXPECT_THAT(dataset.error().message,
-              AllOf(HasSubstr("did not answer for 0.1 s; start it again with"),
+              AllOf(HasSubstr("did not answer for 0.1 s; check that poprun-emu-hostio runs"),
                     HasSubstr("--source 'fashion-mnist'")));
 }
 

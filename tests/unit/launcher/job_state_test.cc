@@ -182,10 +182,11 @@ TEST_F(PostMortem, BlamesNobodyWhoWaitsInTheSameExchange) {
   const auto verdict = name_cause(state, 22.5, 5);
 
   EXPECT_EQ(verdict->instance, std::nullopt);
-  EXPECT_EQ(verdict->first_line,
-            "the exchange between replica 3 (instance 3, host node1, pid 103) and host node0 "
-            "(replicas 0, 1) does not get on: all-reduce 7: replicas 0-1 did not arrive within 20 "
-            "s; they wait in it, too");
+  EXPECT_EQ(
+      verdict->first_line,
+      "the exchange between replica 3 (instance 3, host node1, pid 103) and host node0 "
+      "(replicas 0, 1) makes no progress: all-reduce 7: replicas 0-1 did not arrive within 20 "
+      "s; they wait in it, too");
 
   // One that is not there is another matter.
   JobState other = joined();
