@@ -118,7 +118,7 @@ class Memory(JobTest):
         profile = self.run_job("-n", 2, config=TRAIN).profile()
         planned = profile["plannedMemory"][0]
         self.assertEqual(planned["peak"], profile["measuredPeakBytes"][0])
-        self.assertEqual(planned["capacity"], str(638_976 * 1_472))
+        self.assertEqual(planned["capacity"], 638_976 * 1_472)
         self.assertGreaterEqual(int(planned["peak"]), int(planned["lowerBound"]))
 
     def test_a_model_that_does_not_fit_ends_with_86_and_a_table(self):
@@ -136,7 +136,7 @@ class Evaluation(JobTest):
             with self.subTest(replicas=replicas):
                 profile = self.run_job("-n", replicas, "--training.steps", 1,
                                        config=TRAIN).profile()
-                self.assertEqual(profile["outcome"]["testItems"], "10000")
+                self.assertEqual(profile["outcome"]["testItems"], 10000)
 
 
 class InitialWeights(JobTest):

@@ -252,7 +252,7 @@ TEST_F(HostStreamTest, GivesUpOnAServerThatIsGoneForGood) {
   EXPECT_THAT(batch.error().message,
               AllOf(HasSubstr("data server " + address() + " did not answer for 0.6 s"),
                     HasSubstr("(last batch: "),
-                    HasSubstr(fmt::format("poprun-emu-hostio --port {}", port_))));
+                    HasSubstr("check that poprun-emu-hostio runs there")));
   EXPECT_LT(Clock::now() - start, 5s);
   EXPECT_GE(Clock::now() - start, 500ms);
 }
@@ -278,7 +278,7 @@ TEST_F(HostStreamTest, DescribeGivesUpToo) {
   EXPECT_EQ(dataset.error().code, ErrorCode::kUnreachable);
   EXPECT_THAT(dataset.error().message,
               AllOf(HasSubstr("did not answer for 0.1 s; check that poprun-emu-hostio runs"),
-                    HasSubstr("--source 'fashion-mnist'")));
+                    HasSubstr("serves 'fashion-mnist'")));
 }
 
 TEST_F(HostStreamTest, IsDestroyedAtOnceWhateverTheServerDoes) {
