@@ -41,7 +41,7 @@ po::options_description described_options() {
   po::options_description network("Network");
   network.add_options()  //
       ("bind", po::value<std::string>()->value_name("ADDRESS")->default_value("127.0.0.1"),
-       "Address to listen on; 0.0.0.0 for all addresses of this host, which needs a token.")  //
+       "Address to listen on; 0.0.0.0 for all addresses of this host (requires a token).")  //
       ("port", po::value<int>()->value_name("PORT")->default_value(50051),
        "Port to listen on; 0 for any free one.")  //
       ("token-file", po::value<std::string>()->value_name("FILE"),
@@ -56,7 +56,7 @@ po::options_description described_options() {
        "Serve this dataset wherever its files are: a source as in train.cfg. May be given several "
        "times.")  //
       ("preload", po::value<std::vector<std::string>>()->value_name("SOURCE")->composing(),
-       "Like --source; load it before listening, and fail if that fails.");
+       "Like --source, but load it before listening; exit if that fails.");
   po::options_description information("Information");
   information.add_options()               //
       ("help,h", "Print this and exit.")  //

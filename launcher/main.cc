@@ -45,12 +45,13 @@ Status allow_many_files(const Placement& placement) {
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     if (files.rlim_max < needed) {
-      return fail(ErrorCode::kHostResources,
-                  fmt::format("{} in {} need {} open files, the limit is {}; raise it (ulimit -n "
-                              "{}), or lower --num-instances",
-                              counted(placement.num_replicas, "replica"),
-                              counted(placement.num_instances, "instance"), needed, files.rlim_max,
-                              needed));
+      return fail(
+          ErrorCode::kHostResources,
+          fmt::format("{} in {} need {} open files, but the limit is {}; raise it (ulimit -n "
+                      "{}), or lower --num-instances",
+                      counted(placement.num_replicas, "replica"),
+                      counted(placement.num_instances, "instance"), needed, files.rlim_max,
+                      needed));
     }
   }
   return {};

@@ -131,7 +131,7 @@ class Instance {
                  fmt::format("{} is ignored: it would change the results", variable));
     }
     log::write(log::Level::kInfo, source,
-               fmt::format("replica of {}, pid {}: {} steps of {}, {} of In-Processor Memory",
+               fmt::format("one of {} replicas, pid {}: {} steps of {}, {} of In-Processor Memory",
                            communicator.size(), ::getpid(), length.steps, program.model(),
                            bytes_text(static_cast<std::int64_t>(program.memory(0).peak()))));
     POPRUN_ASSIGN(
@@ -387,7 +387,7 @@ int run() {
     if (mpi.wait_for(limit) != std::future_status::ready) {
       leave(client, ReplicaId{environment->first_replica},
             {ErrorCode::kInfrastructure,
-             fmt::format("MPI_Init did not end within {} s after this instance had joined the job; "
+             fmt::format("MPI_Init did not end within {} s after this instance joined the job; "
                          "it waits for all others, over the network between the hosts "
                          "(--host-subnet)",
                          limit.count())});

@@ -73,7 +73,7 @@ Result<std::unique_ptr<NodeSegment>> NodeSegment::create(Peers peers, std::size_
                                          : SharedMemory::create_for_processes(size));
   std::uint64_t nonce = 0;
   if (::getentropy(&nonce, sizeof(nonce)) != 0) {
-    return fail(ErrorCode::kHostResources, "the system has no random numbers (getentropy)");
+    return fail(ErrorCode::kHostResources, "the system provides no random numbers (getentropy)");
   }
   std::memcpy(memory.data(), &nonce, sizeof(nonce));
   std::unique_ptr<NodeSegment> segment(new NodeSegment(peers, replicas, wire, std::move(memory)));
@@ -89,8 +89,8 @@ Result<std::unique_ptr<NodeSegment>> NodeSegment::open(FileAddress address, std:
   if (segment->nonce() != nonce) {
     return fail(ErrorCode::kUnreachable,
                 "process " + std::to_string(address.process) +
-                    " is not the peer that offered its memory; processes of one host must run in "
-                    "one pid namespace");
+                    " is not the peer that offered its memory; processes on one host must run in "
+                    "the same pid namespace");
   }
   return segment;
 }

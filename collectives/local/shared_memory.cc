@@ -56,14 +56,14 @@ Result<SharedMemory> SharedMemory::open(FileAddress address, Bytes size) {
     const bool lacks = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
     return fail(lacks ? ErrorCode::kHostResources : ErrorCode::kUnreachable,
                 failed("opening " + path, size) +
-                    "; processes of one host must run as one user in one pid namespace");
+                    "; processes on one host must run as one user in the same pid namespace");
   }
   struct stat status {};
   if (::fstat(memory.file_, &status) != 0 || status.st_size != size.count()) {
     return fail(ErrorCode::kUnreachable,
-                path + " holds " + std::to_string(status.st_size) + " B, the peer's memory has " +
-                    std::to_string(size.count()) +
-                    " B; check that the processes are in one pid namespace");
+                path + " holds " + std::to_string(status.st_size) +
+                    " B, but the peer's memory has" + std::to_string(size.count()) +
+                    " B; check that the processes are in the same pid namespace");
   }
   POPRUN_TRY(memory.map(size, MAP_SHARED));
   memory.close_file();

@@ -70,7 +70,7 @@ Status check_mpi() {
   }
   if (level < MPI_THREAD_SERIALIZED) {
     return fail(ErrorCode::kBug,
-                "MpiWorld needs MPI_Init_thread with MPI_THREAD_SERIALIZED, has level " +
+                "MpiWorld needs MPI_Init_thread with MPI_THREAD_SERIALIZED, but got level" +
                     std::to_string(level));
   }
   return {};
@@ -136,7 +136,7 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
     if (all[rank].replicas != replicas) {
       return fail(ErrorCode::kBug, "rank " + std::to_string(rank) + " has a job of " +
                                        std::to_string(all[rank].replicas) +
-                                       " replicas, this one of " + std::to_string(replicas));
+                                       " replicas, but this one of " + std::to_string(replicas));
     }
     processes.push_back({.rank = static_cast<int>(rank), .host = 0, .replicas = {}});
   }
@@ -165,7 +165,7 @@ Result<std::vector<Process>> processes_of(std::span<const Introduction> all, std
   }
   if (next != replicas) {
     return fail(ErrorCode::kBug, "the processes own " + std::to_string(next) +
-                                     " replicas, the job has " + std::to_string(replicas));
+                                     " replicas, but the job has " + std::to_string(replicas));
   }
   return processes;
 }

@@ -93,7 +93,7 @@ Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source
     Tensor& tensor = tensors[place.tensor];
     const ArrayFile*& slot = place.part == Place::Part::kTest ? tensor.test : tensor.train;
     if (slot != nullptr) {
-      return fail(ErrorCode::kData, fmt::format("{}: {} and {} are both \"{}\"; rename one",
+      return fail(ErrorCode::kData, fmt::format("{}: {} and {} both stand for \"{}\"; rename one",
                                                 source.text, slot->name, array.name, place.tensor));
     }
     slot = &array;
@@ -105,8 +105,8 @@ Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source
   });
   if (tensors.empty() || !complete) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: needed arrays like x_train, y_train, x_test, y_test, or without "
-                            "parts like images, labels; had {}",
+                fmt::format("{}: needed arrays like x_train, y_train, x_test, y_test, or, without "
+                            "a test part, images, labels; had {}",
                             source.text,
                             names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "))));
   }
@@ -276,14 +276,14 @@ Status check_class(std::string_view name, const Tensor& tensor, const std::strin
     return {};
   }
   if (name == "tokens") {
-    return fail(ErrorCode::kData, fmt::format("{}: needed tokens from 0 on, had {}; pad with any "
+    return fail(ErrorCode::kData, fmt::format("{}: needed tokens >= 0, had {}; pad with any "
                                               "token and say so in attention_mask",
                                               place, value));
   }
   if (tensor.sample_shape.empty()) {
-    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a label from 0 on, had {}; "
-                                              "number the classes from 0 and leave items without "
-                                              "one out",
+    return fail(ErrorCode::kData, fmt::format("{}: item {}: needed a label >= 0, had {}; "
+                                              "number the classes from 0 and leave out items "
+                                              "without a label",
                                               place, at, value));
   }
   return {};

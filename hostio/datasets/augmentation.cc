@@ -96,7 +96,7 @@ Status check_augmentation(const std::string& name, const proto::Dataset& descrip
   const proto::StreamTensor& first = description.tensors(0);
   if (name != "none" && (first.name() != "images" || first.sample_shape_size() != 3)) {
     return fail(ErrorCode::kUsage,
-                fmt::format("data.augment = {} needs images [C, H, W], the dataset has {} [{}]",
+                fmt::format("data.augment = {} needs images [C, H, W], but the dataset has {} [{}]",
                             name, first.name(), fmt::join(first.sample_shape(), ", ")));
   }
   return {};

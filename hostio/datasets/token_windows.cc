@@ -39,7 +39,7 @@ Result<bool> masked_task(const Source& source) {
   if (task == "next-token" &&
       (source.parameters.contains("masks") || source.parameters.contains("mask-token"))) {
     return fail(ErrorCode::kUsage,
-                "data.masks and data.mask-token need data.task = masked-lm, had next-token");
+                "data.masks and data.mask-token need data.task = masked-lm, but it is next-token");
   }
   return task == "masked-lm";
 }

@@ -32,7 +32,7 @@ Result<Tokens> read_tokens(const Source& source) {
   POPRUN_ASSIGN(tokens.bytes, read_bytes(source.text.substr(prefix.size()), source.scope));
   if (tokens.bytes.size() % tokens.width != 0) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: needed tokens of {} bytes, had {} bytes, which is not a multiple",
+                fmt::format("{}: needed a multiple of {} bytes, the size of a token, had {} bytes",
                             source.text, tokens.width, tokens.bytes.size()));
   }
   const std::uint32_t largest = largest_id(tokens);

@@ -109,7 +109,7 @@ class Literal {
 };
 
 tl::unexpected<Error> damaged(std::string_view name) {
-  return fail(ErrorCode::kData, fmt::format("{}: needed an array file of NumPy (.npy, versions 1 "
+  return fail(ErrorCode::kData, fmt::format("{}: needed a NumPy array file (.npy, versions 1 "
                                             "to 3), had something else or a truncated file",
                                             name));
 }
@@ -153,7 +153,7 @@ Status take_type(std::string_view type, NpyHeader& header, std::string_view name
       rest.find(' ') != std::string_view::npos) {
     return fail(ErrorCode::kData,
                 fmt::format("{}: needed bool, integers, float16, float32 or float64, had \"{}\"; "
-                            "save it with astype() of one of them",
+                            "convert it to one of these with astype()",
                             name, printable(type)));
   }
   header.big_endian = type.front() == '>';

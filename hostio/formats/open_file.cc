@@ -48,7 +48,7 @@ Result<FileScope> FileScope::below(const fs::path& root) {
   const fs::path real = fs::canonical(root, failed);
   if (failed || !fs::is_directory(real, failed)) {
     return fail(ErrorCode::kUsage, fmt::format("{}: needed a folder: {}", root.string(),
-                                               failed ? failed.message() : "it is none"));
+                                               failed ? failed.message() : "it is not one"));
   }
   FileScope scope;
   scope.root_ = real;
@@ -72,7 +72,7 @@ Status FileScope::admits(const fs::path& file) const {
   }
   return fail(
       ErrorCode::kUsage,
-      fmt::format("{}: the data server does not serve this file; start it with --root and a "
+      fmt::format("{}: the data server does not serve this file; start it with --root set to a "
                   "folder above the file, or with --source and this job's data.source",
                   file.string()));
 }
@@ -119,12 +119,13 @@ Status check_room(std::string_view what, std::uint64_t bytes) {
   if (!memory || bytes <= static_cast<std::uint64_t>(memory->bytes.count())) {
     return {};
   }
-  return fail(ErrorCode::kData,
-              fmt::format("{}: needed {} of memory, {} are free ({}); use a smaller dataset or a "
-                          "host with more memory",
-                          what, mebibytes_text(bytes),
-                          mebibytes_text(static_cast<std::uint64_t>(memory->bytes.count())),
-                          memory->source));
+  return fail(
+      ErrorCode::kData,
+      fmt::format("{}: needed {} of memory, but only {} is free ({}); use a smaller dataset or a "
+                  "host with more memory",
+                  what, mebibytes_text(bytes),
+                  mebibytes_text(static_cast<std::uint64_t>(memory->bytes.count())),
+                  memory->source));
 }
 
 }  // namespace poprun::hostio

@@ -311,9 +311,9 @@ class PrefetchingStream final : public HostStream {
           break;
       }
       if (batch.sequence() != next_sequence_) {
-        return grpc::Status(
-            grpc::StatusCode::INTERNAL,
-            fmt::format("batch {} came where {} was due", batch.sequence(), next_sequence_));
+        return grpc::Status(grpc::StatusCode::INTERNAL,
+                            fmt::format("batch {} arrived where {} was expected", batch.sequence(),
+                                        next_sequence_));
       }
       heard = last_success_ = Clock::now();
       note_back();
@@ -370,9 +370,10 @@ class PrefetchingStream final : public HostStream {
   /// Why the stream ends, if it does.
   std::optional<Error> verdict(const grpc::Status& status) const {
     if (status.ok()) {
-      return Error{ErrorCode::kBug,
-                   fmt::format("batch {} was asked for, the stream of replica {} ends before it",
-                               next_sequence_, options_.selection.replica())};
+      return Error{
+          ErrorCode::kBug,
+          fmt::format("batch {} was requested, but the stream of replica {} ends before it",
+                      next_sequence_, options_.selection.replica())};
     }
     if (std::optional<Error> error = final_error(status, options_.address)) {
       return error;

@@ -58,12 +58,11 @@ Result<proto::Dataset> DatasetStore::describe(const std::string& source) const {
   POPRUN_ASSIGN(proto::Dataset description,
                 within_memory(source, [&] { return describe_dataset(source, scope_of(source)); }));
   if (description.ByteSizeLong() > kDescriptionBytesMax) {
-    return fail(
-        ErrorCode::kData,
-        fmt::format("{}: the names and shapes of its {} arrays have {} B; needed at most {} "
-                    "B: use fewer arrays or shorter names",
-                    source, grouped(description.tensors_size()),
-                    grouped(description.ByteSizeLong()), grouped(kDescriptionBytesMax)));
+    return fail(ErrorCode::kData,
+                fmt::format("{}: the names and shapes of its {} arrays take {} B; the limit is {} "
+                            "B: use fewer arrays or shorter names",
+                            source, grouped(description.tensors_size()),
+                            grouped(description.ByteSizeLong()), grouped(kDescriptionBytesMax)));
   }
   return description;
 }

@@ -136,8 +136,8 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     const std::uint64_t bytes = batch_bytes(description, selection_.micro_batch_size());
     if (bytes > kBatchBytesMax) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("a micro-batch of {} samples of \"{}\" has {}, a message of the host "
-                              "streams at most {}; use a smaller data.micro-batch-size",
+                  fmt::format("a micro-batch of {} samples of \"{}\" takes {}, but a host stream "
+                              "message holds at most {}; use a smaller data.micro-batch-size",
                               grouped(selection_.micro_batch_size()), selection_.source(),
                               mebibytes_text(bytes), mebibytes_text(kBatchBytesMax)));
     }
@@ -245,8 +245,8 @@ class Service final : public ServiceBase {
     }
     return {grpc::StatusCode::UNAUTHENTICATED,
             found == context.client_metadata().end()
-                ? "the data server needs the job's token, the call had none"
-                : "the data server was started with another token than this job's"};
+                ? "the data server needs the job's token, but the call had none"
+                : "the data server was started with a different token from this job's"};
   }
 
   const std::string token_;

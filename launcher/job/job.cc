@@ -103,7 +103,7 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
   data_waits_.emplace(served->address, options_.hostio_timeout_seconds);
   const bool no_test = served->dataset.test_items() == 0;
   if (no_test && options_.config.inference()) {
-    console_.say("note: the data has no test part, so all its items are inferred");
+    console_.say("note: the data has no test part, so inference runs on all its items");
   } else if (no_test && options_.config.training().evaluate()) {
     console_.say("note: the data has no test part, so nothing is evaluated");
   }
@@ -220,7 +220,7 @@ void Job::on_data_server_exit(int status) {
     return;
   }
   console_.say(fmt::format(
-      "the data server {}; replicas keep trying for {} s and lose nothing if it comes back: {}",
+      "the data server {}; replicas keep trying for {} s and lose nothing if you restart it: {}",
       exit_text(status), options_.hostio_timeout_seconds, processes_.restart_command()));
 }
 

@@ -35,8 +35,8 @@ void Job::notice_own_silence(double now) {
   }
   if (slept.is_worth_telling) {
     console_.say(fmt::format(
-        "note: poprun-emu itself did not run for {:.0f} s (stopped, or the machine asleep); "
-        "replicas take a launcher that is silent for long for dead",
+        "note: poprun-emu itself did not run for {:.0f} s (it was stopped, or the machine slept); "
+        "replicas assume that a launcher silent for too long has died",
         slept.seconds));
   }
 }
@@ -83,7 +83,7 @@ void Job::do_what_is_due(double now) {
       return end_drain();
     case Deadlines::Due::kRoomEnd:
       return give_results_up(*record_.results().save_failure(),
-                             fmt::format(", for {} s", Deadlines::kRoomSeconds));
+                             fmt::format(" (tried for {} s)", Deadlines::kRoomSeconds));
     case Deadlines::Due::kJobTimeout:
       return end_at_timeout(now);
     case Deadlines::Due::kKill:
@@ -95,7 +95,7 @@ void Job::do_what_is_due(double now) {
 
 void Job::end_at_timeout(double now) {
   if (const std::optional<Error> failure = record_.results().save_failure()) {
-    give_results_up(*failure, ", within the time of --timeout");
+    give_results_up(*failure, " before --timeout expired");
     return;
   }
   give_verdict(timeout_verdict(state_, options_.timeout_seconds, record_.total_steps(), now));
@@ -112,7 +112,7 @@ void Job::tell_of_straggler() {
   console_.say(fmt::format(
       "note: replica {} (host {}) is {:.1f} times as slow as the median of the others{}: {} "
       "against "
-      "{} in operators a step, over {} steps; all replicas wait for it at each exchange",
+      "{} in operators per step, over {} steps; all replicas wait for it at each exchange",
       found->replica, state_.instances()[instance].host,
       found->seconds_per_step / found->usual_seconds, others,
       duration_text(found->seconds_per_step), duration_text(found->usual_seconds), found->steps));

@@ -48,7 +48,7 @@ void Job::drain(int number) {
       options_.drain_timeout_seconds > 0
           ? fmt::format(", {} s at most (--drain-timeout)", options_.drain_timeout_seconds)
           : "";
-  console_.say(fmt::format("SIG{}: {}{}; once more to end at once, without the weights",
+  console_.say(fmt::format("SIG{}: {}{}; send it again to end at once, without the weights",
                            sigabbrev_np(number),
                            needs_nobody_ ? "the training is done, and its results are being written"
                            : trained ? "the training is done; saving its weights, without waiting "
@@ -80,7 +80,7 @@ void Job::end_drain() {
     return;
   }
   if (const std::optional<Error> failure = record_.results().save_failure()) {
-    give_results_up(*failure, ", within the time of --drain-timeout");
+    give_results_up(*failure, " before --drain-timeout expired");
     return;
   }
   console_.say(fmt::format(

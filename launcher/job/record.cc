@@ -58,13 +58,13 @@ void JobRecord::tell_of_disk(const Status& written, double now) {
   constexpr double kBetweenNotesSeconds = 60;
   if (written) {
     if (std::exchange(disk_full_, false)) {
-      console_.say(fmt::format("note: the files in {} are written again", options_.output_dir));
+      console_.say(fmt::format("note: the files in {} can be written again", options_.output_dir));
     }
   } else if (!disk_full_ &&
              now - disk_told_at_.value_or(-kBetweenNotesSeconds) >= kBetweenNotesSeconds) {
     disk_full_ = true;
     disk_told_at_ = now;
-    console_.say(fmt::format("note: {}; the job goes on, and what is due waits in memory",
+    console_.say(fmt::format("note: {}; the job goes on, and unwritten results wait in memory",
                              written.error().message));
   }
 }

@@ -61,12 +61,13 @@ Status check_room_for_mpi_session(std::uint32_t instances) {
   if (free >= needed) {
     return {};
   }
-  return fail(ErrorCode::kHostResources,
-              fmt::format("Open MPI needs {} in {} for its start, {} are free; make room, or name "
-                          "another folder by TMPDIR",
-                          mebibytes_text(static_cast<std::uint64_t>(needed.count())), folder,
-                          mebibytes_text(static_cast<std::uint64_t>(free.count()))),
-              {.shortage = Shortage{.needed = needed, .had = free}});
+  return fail(
+      ErrorCode::kHostResources,
+      fmt::format("Open MPI needs {} in {} to start, but only {} is free; make room, or set "
+                  "TMPDIR to another folder",
+                  mebibytes_text(static_cast<std::uint64_t>(needed.count())), folder,
+                  mebibytes_text(static_cast<std::uint64_t>(free.count()))),
+      {.shortage = Shortage{.needed = needed, .had = free}});
 }
 
 void remove_mpi_session(pid_t mpirun) {

@@ -180,7 +180,7 @@ std::string MpirunNotices::essential() const {
   };
   if (const std::string orted = line_with("orted: "); !orted.empty()) {
     return fmt::format(
-        "a host has no Open MPI in the PATH of shells that are not interactive; install the same "
+        "a host has no Open MPI in the PATH of non-interactive shells; install the same "
         "version on all hosts, on Debian: apt install openmpi-bin ({})",
         orted);
   }

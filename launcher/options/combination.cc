@@ -25,7 +25,7 @@ Status resolve_precision(Options& options) {
   for (const auto& [what, given] : need_half) {
     if (given && !half) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("{} needs model.precision = half, had float", what));
+                  fmt::format("{} needs model.precision = half, but it is float", what));
     }
   }
   training.set_loss_scaling(options.loss_scaling.value_or(half ? 0.0 : 1.0));
@@ -71,7 +71,7 @@ Status check_model(Options& options) {
   } else if (name.origin != Origin::kDefault || !model.sizes().empty()) {
     const bool named = name.origin != Origin::kDefault;
     return fail(ErrorCode::kUsage,
-                fmt::format("model.onnx and model.{} exclude each other; give one of them",
+                fmt::format("model.onnx and model.{} cannot be combined; give only one of them",
                             named ? "name" : model.sizes().begin()->first));
   }
   if (model.dropout() > 0) {
@@ -174,14 +174,14 @@ Status resolve_instances(Options& options) {
     return fail(
         ErrorCode::kUsage,
         fmt::format("--num-replicas = {} is not divisible by --num-instances = {}; every instance "
-                    "has the same number of replicas: {} or {} instances do",
+                    "has the same number of replicas; use {} or {} instances",
                     replicas, instances, divisor(replicas, instances, -1),
                     divisor(replicas, instances, 1)));
   }
   if (!options.instance_mpi_local_args.empty() &&
       options.instance_mpi_local_args.rbegin()->first >= instances) {
     return fail(ErrorCode::kUsage,
-                fmt::format("--instance-mpi-local-args: there is no instance {}, instances are 0 "
+                fmt::format("--instance-mpi-local-args: there is no instance {}; instances are 0 "
                             "to {}",
                             options.instance_mpi_local_args.rbegin()->first, instances - 1));
   }
@@ -209,7 +209,8 @@ Status check_together(Options& options) {
   }
   POPRUN_TRY(resolve_instances(options));
   if (!options.host_lists.empty() && !options.hostfile.empty()) {
-    return fail(ErrorCode::kUsage, "--host and --hostfile exclude each other; give one of them");
+    return fail(ErrorCode::kUsage,
+                "--host and --hostfile cannot be combined; give only one of them");
   }
   if (options.heartbeat_timeout_seconds < 2 * options.heartbeat_interval_seconds) {
     return fail(ErrorCode::kUsage,

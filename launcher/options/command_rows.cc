@@ -106,7 +106,7 @@ Rows hosts() {
                      Text{}, [](Options& o, const std::string& v) { o.host_lists.push_back(v); })),
       with_value(row("hosts", "hostfile", "FILE", "",
                      "File with a host per line in mpirun's format, such as 'node0 "
-                     "slots=4'; excludes --host"),
+                     "slots=4'; cannot be combined with --host"),
                  Text{}, into(&Options::hostfile)),
       with_value(row("hosts", "host-subnet", "CIDR", "",
                      "Network over which the hosts talk to each other, such as 10.1.0.0/16"),
@@ -153,7 +153,7 @@ Rows output() {
               flag("output", "overwrite", "Replace the results of an earlier run in --output-dir"),
               Boolean{}, into(&Options::overwrite)),
           with_value(row("output", "only-output-from-instance", "I", "",
-                         "Show the output of instance I only, and of an instance that fails"),
+                         "Show only the output of instance I and of any instance that fails"),
                      Integer{0, 4095}, into(&Options::only_output_from_instance))};
 }
 

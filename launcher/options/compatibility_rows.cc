@@ -28,7 +28,7 @@ Rows compatibility_rows() {
       {"offline-mode", true, hardware},
       {"sync-type", false, hardware},
       {"num-ilds", false, "IPU-Link domains follow from --ipus-per-replica and the device"},
-      {"executable-cache-path", false, "compiling takes moments and is not cached"},
+      {"executable-cache-path", false, "compiling is fast and is not cached"},
       {"process-placement", false, unbound},
       {"numa-aware", true, unbound},
       {"allow-run-as-root", true, "root is always allowed"},

@@ -106,8 +106,8 @@ Result<std::string> read_config_file(const std::string& path) {
   }
   text.resize(static_cast<std::size_t>(file.gcount()));
   if (text.size() > kConfigBytesMax) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{}: larger than {} B, which no train.cfg is", path, kConfigBytesMax));
+    return fail(ErrorCode::kUsage, fmt::format("{}: larger than {} B, the limit for a train.cfg",
+                                               path, kConfigBytesMax));
   }
   return text;
 }

@@ -86,7 +86,7 @@ Status resolve_hyper_parameters(Options& options) {
     const bool is_flag = !find_optimizer(with.front())->find(name)->range;
     if (is_flag && values.at(name) != 0) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("{} = true needs training.optimizer = {}, had {}", setting.name,
+                  fmt::format("{} = true needs training.optimizer = {}, but it is {}", setting.name,
                               fmt::join(with, " or "), training.optimizer()));
     }
     if (!is_flag && given && !options.config.inference()) {

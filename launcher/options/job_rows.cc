@@ -83,7 +83,7 @@ Rows model() {
       file_key("model.initial-weights", "FILE", "",
                "Start from the weights in this .safetensors file", Text{}),
       file_key("model.initial-weights-partial", "BOOL", "false",
-               "Keep the initialisation of weights that this file lacks, such as a new head's",
+               "Keep the initialisation of weights that the file lacks, such as a new head's",
                Boolean{})};
 }
 
@@ -113,13 +113,13 @@ Rows data() {
           "data.channels", "NAME", "",
           "Layout of npz and npy images: channels first, [N,C,H,W] (default), or last, [N,H,W,C]",
           Choice{{"first", "last"}}, parameter("channels")),
-      file_key(
-          "data.mean", "X", "",
-          "Mean to subtract from npz and npy images, from uint8 after division by 255 (default: "
-          "0.5 for uint8, 0 for floats)",
-          Real{-1e9, 1e9}, parameter("mean")),
+      file_key("data.mean", "X", "",
+               "Mean to subtract from npz and npy images; uint8 is divided by 255 first (default: "
+               "0.5 for uint8, 0 for floats)",
+               Real{-1e9, 1e9}, parameter("mean")),
       file_key("data.deviation", "X", "",
-               "Standard deviation to divide these by (default: 0.5 for uint8, 1 for floats)",
+               "Standard deviation to divide npz and npy images by (default: 0.5 for uint8, 1 for "
+               "floats)",
                Real{0, 1e9, false}, parameter("deviation")),
       file_key("data.augment", "NAME", "",
                "Augmentation of training images: none (default), flip, crop or flip+crop",
@@ -158,7 +158,8 @@ Rows training_schedule() {
                "With schedule step, number of steps between two falls of the learning rate",
                Integer{0, 1ULL << 48}),
       file_key("training.schedule-decay", "X", "0.1",
-               "With schedule step, factor for the learning rate at each fall", Real{0, 1, false}),
+               "With schedule step, factor applied to the learning rate at each fall",
+               Real{0, 1, false}),
       file_key("training.scale-learning-rate", "BASE_BATCH", "",
                "Multiply the learning rate by the global batch size / BASE_BATCH",
                Integer{1, 1ULL << 32}, into(&Options::learning_rate_base_batch))};
@@ -172,7 +173,7 @@ Rows training_update() {
       file_key("training.gradient-bucket", "MIB", "0",
                "Exchange gradients in buckets of at least this size during the backward pass; 0 "
                "means all "
-               "together after it",
+               "once after it",
                Real{0, 1e6},
                [](Options& o, double v) {
                  o.config.mutable_training()->set_gradient_bucket_bytes(
@@ -193,7 +194,8 @@ Rows training_update() {
                "With half precision, keep a float copy of the weights for the optimiser",
                Boolean{}),
       file_key("training.stochastic-rounding", "BOOL", "false",
-               "With half precision, round at random so that the mean is kept", Boolean{}),
+               "With half precision, round up or down at random so that the mean is preserved",
+               Boolean{}),
       file_key("training.frozen", "REGEX", "", "Do not train weights whose name matches REGEX",
                Regex{})};
 }

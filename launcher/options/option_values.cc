@@ -124,7 +124,7 @@ Read<std::string> Subnet::read(const std::string& text) const {
       slash == std::string::npos ? std::nullopt : number<std::uint32_t>(text.substr(slash + 1));
   in_addr address{};
   if (!bits || *bits > 32 || inet_pton(AF_INET, text.substr(0, slash).c_str(), &address) != 1) {
-    return allowed("an IPv4 network with the length of its mask, as in 10.1.0.0/16");
+    return allowed("an IPv4 network with its prefix length, as in 10.1.0.0/16");
   }
   return text;
 }
@@ -151,7 +151,7 @@ Read<double> LossScale::read(const std::string& text) const {
 }
 
 Read<std::vector<proto::DumpRequest>> Dumps::read(const std::string& text) const {
-  const char* form = "REGEX@STEP or REGEX@STEP,STEP,..., steps from 1";
+  const char* form = "REGEX@STEP or REGEX@STEP,STEP,..., with steps from 1";
   const std::size_t at = text.rfind('@');
   if (at == std::string::npos || at == 0) {
     return allowed(form);

@@ -128,10 +128,12 @@ Result<std::string> config_file_of(const CommandLine& line) {
   }
   const std::string& file = line.positional[0];
   if (line.positional.size() > 1) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("one train.cfg is needed, {} were given: {}; it says what to run, no "
-                            "program is given; usage: {}",
-                            line.positional.size(), fmt::join(line.positional, " "), kUsageLine));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format(
+            "exactly one train.cfg is needed, but {} were given: {}; it says what to run, so no "
+            "program is named; usage: {}",
+            line.positional.size(), fmt::join(line.positional, " "), kUsageLine));
   }
   return file;
 }

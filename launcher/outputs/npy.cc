@@ -102,8 +102,8 @@ Status NpyFile::write_at(std::uint64_t place, std::string_view data) {
 
 Status NpyFile::finish() {
   if (bytes_written_ != data_bytes_) {
-    return fail(ErrorCode::kBug, fmt::format("{}: {} B of outputs came, {} B are needed", path_,
-                                             bytes_written_, data_bytes_));
+    return fail(ErrorCode::kBug, fmt::format("{}: {} B of outputs arrived, but {} B are needed",
+                                             path_, bytes_written_, data_bytes_));
   }
   if (fsync(fileno(file_.get())) != 0 || std::rename(temporary().c_str(), path_.c_str()) != 0) {
     return failed();

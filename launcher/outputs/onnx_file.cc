@@ -15,8 +15,8 @@ Result<OnnxFile> read_onnx_file(const std::string& path) {
   };
   constexpr std::uint64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (const auto size = size_of_file(path); size > kMost) {
-    return bad(fmt::format("{}: has {} B; needed at most 2 GiB, the limit of an ONNX file", path,
-                           grouped(*size)));
+    return bad(
+        fmt::format("{}: is {} B long; an ONNX file can have at most 2 GiB", path, grouped(*size)));
   }
   Result<std::string> bytes = read_file(path, kMost + 1);
   if (!bytes) {
@@ -26,7 +26,7 @@ Result<OnnxFile> read_onnx_file(const std::string& path) {
     return bad(path + ": is empty");
   }
   if (bytes->size() > kMost) {
-    return bad(path + ": has more than 2 GiB, the limit of an ONNX file");
+    return bad(path + ": is larger than 2 GiB, the limit for an ONNX file");
   }
   return OnnxFile{path, *std::move(bytes)};
 }

@@ -43,8 +43,8 @@ std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
 Status with_room(Error error, const fs::path& path, std::uint64_t needed) {
   const std::optional<std::uint64_t> free = free_bytes(path.parent_path());
   if (free && *free < needed) {
-    error.message +=
-        fmt::format(", it needs {} and {} are free", mebibytes_text(needed), mebibytes_text(*free));
+    error.message += fmt::format("; it needs {}, but only {} is free", mebibytes_text(needed),
+                                 mebibytes_text(*free));
     error.facts.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(needed)},
                                     .had = Bytes{static_cast<std::int64_t>(*free)}};
   }
@@ -135,7 +135,7 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
   for (const char* result : kResults) {
     if (!overwrite && fs::exists(path / result, error)) {
       return fail(ErrorCode::kUsage, fmt::format("--output-dir {} holds the results of an earlier "
-                                                 "run ({}); choose another folder, or give "
+                                                 "run ({}); choose another folder, or add "
                                                  "--overwrite to replace them",
                                                  folder, result));
     }
@@ -177,7 +177,7 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
     return {};
   }
   return fail(ErrorCode::kInfrastructure,
-              fmt::format("--output-dir {}: the weights need {}, its disk has {} "
+              fmt::format("--output-dir {}: the weights need {}, but its disk has {} "
                           "free; make room, or choose another folder",
                           folder, mebibytes_text(bytes), mebibytes_text(free)),
               {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)},
@@ -243,7 +243,7 @@ Status WeightsCollector::take(const proto::TensorChunk& chunk) {
   }
   Tensor& tensor = tensors_.back();
   if (tensor.name != chunk.name()) {
-    return fail(ErrorCode::kBug, fmt::format("weights: a chunk of '{}' came inside '{}'",
+    return fail(ErrorCode::kBug, fmt::format("weights: a chunk of '{}' arrived inside '{}'",
                                              chunk.name(), tensor.name));
   }
   tensor.data += chunk.data();
@@ -258,7 +258,7 @@ Status WeightsCollector::take(const proto::TensorChunk& chunk) {
   if (bytes != tensor.data.size() || element_bytes(tensor.dtype) == 0) {
     return fail(
         ErrorCode::kBug,
-        fmt::format("weights: '{}' {} [{}] needs {} B, {} B came", tensor.name, chunk.type(),
+        fmt::format("weights: '{}' {} [{}] needs {} B, but {} B arrived", tensor.name, chunk.type(),
                     fmt::join(tensor.shape, ", "), bytes, tensor.data.size()));
   }
   return {};

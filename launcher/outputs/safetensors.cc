@@ -133,7 +133,7 @@ Result<Entry> parse_entry(const std::string& name, const Json& object, std::uint
   if (!needed || *needed != entry.end - entry.begin) {
     return fail(
         ErrorCode::kData,
-        fmt::format("tensor '{}' of {} [{}] needs {} B, its data_offsets span {} B", name,
+        fmt::format("tensor '{}' of {} [{}] needs {} B, but its data_offsets span {} B", name,
                     entry.tensor.dtype, fmt::join(*shape, ", "),
                     needed ? std::to_string(*needed) : "more than 2^64", entry.end - entry.begin));
   }
@@ -167,8 +167,9 @@ Status sort_and_check_cover(std::vector<Entry>& entries, std::uint64_t data_byte
 /// Bytes of the header that a file of `file_bytes` begins with; `begin` has its first.
 Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes || begin.size() < kLengthBytes) {
-    return fail(ErrorCode::kData, fmt::format("it has {} B, a safetensors file has at least {} B",
-                                              file_bytes, kLengthBytes));
+    return fail(ErrorCode::kData,
+                fmt::format("it is {} B long, but a safetensors file has at least {} B", file_bytes,
+                            kLengthBytes));
   }
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
@@ -221,11 +222,11 @@ Status check_header(const std::string& path, std::uint64_t file_bytes) {
   if (memory && file_bytes > static_cast<std::uint64_t>(memory->bytes.count()) / 2) {
     return fail(
         ErrorCode::kHostResources,
-        fmt::format("reading it needs {} of memory, twice its size, {} are free ({}); use a "
-                    "smaller file or a host with more memory",
-                    mebibytes_text(2 * file_bytes),
-                    mebibytes_text(static_cast<std::uint64_t>(memory->bytes.count())),
-                    memory->source));
+        fmt::format(
+            "reading it needs {} of memory, twice its size, but only {} is free ({}); use a "
+            "smaller file or a host with more memory",
+            mebibytes_text(2 * file_bytes),
+            mebibytes_text(static_cast<std::uint64_t>(memory->bytes.count())), memory->source));
   }
   return {};
 }

@@ -59,7 +59,7 @@ runs a training job as Graphcore's
 would on a Pod, on machines without IPUs.
 It starts one process per replica through
 .BR mpirun (1).
-Each process computes on the CPU with real numbers, keeps every tensor at its planned address in an
+Each process computes the actual numbers on the CPU, keeps every tensor at its planned address in an
 emulated In\-Processor Memory, and reports how long each step would take on the chip.
 .PP
 .I train.cfg
@@ -85,7 +85,7 @@ Open MPI's settings; they override those that
 .B poprun\-emu
 chooses.
 .SH FILES
-Below the prefix of the installation:
+Below the installation prefix:
 .TP
 .I share/poprun\-emu/train.cfg
 The default job.
@@ -101,7 +101,7 @@ Train with 16 replicas on this machine.
 Train with 16 replicas on four hosts.
 .TP
 .B poprun\-emu \-\-dry\-run \-\-model gpt2 train.cfg
-Show what a job of gpt2 would need.
+Show what a gpt2 job would need.
 .SH SEE ALSO
 .BR mpirun (1)
 )";

@@ -33,11 +33,12 @@ Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances,
     left -= shares[h];
   }
   if (left > 0) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{} instances need {} slots, the {} listed hosts have {}; list more "
-                            "hosts or slots, leave "
-                            "slots out to spread evenly, or lower --num-instances",
-                            instances, instances, hosts.size(), had));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("{} instances need {} slots, but the {} listed hosts have {}; list more "
+                    "hosts or slots, omit "
+                    "the slots to spread evenly, or lower --num-instances",
+                    instances, instances, hosts.size(), had));
   }
   return shares;
 }
@@ -57,7 +58,7 @@ Result<std::string> ssh_user_of(std::span<const Host> hosts) {
       return fail(
           ErrorCode::kUsage,
           fmt::format("{} and {}: mpirun logs in as one user everywhere; give all hosts the "
-                      "same, or none and a `User` for each in ~/.ssh/config",
+                      "same user, or none and set `User` for each in ~/.ssh/config",
                       shown(*first), shown(host)));
     }
     first = first == nullptr ? &host : first;
@@ -76,7 +77,7 @@ Status check_ssh_arguments(const std::string& user, const Options& options) {
   }
   return fail(
       ErrorCode::kUsage,
-      fmt::format("{}@HOST and Open MPI's {} exclude each other; give hosts without a user, "
+      fmt::format("{}@HOST and Open MPI's {} cannot be combined; give hosts without a user, "
                   "and add `-l {}` to {}",
                   user, name, user, name));
 }

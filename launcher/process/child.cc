@@ -130,7 +130,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   const int in = readable_text(program.input);
   if (in < 0) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("no {} B of memory for the input of {}: {}", program.input.size(),
+                fmt::format("cannot allocate {} B for the input of {}: {}", program.input.size(),
                             program.path, std::strerror(errno)));
   }
   std::vector<std::string> argument_texts = program.arguments;
@@ -156,9 +156,8 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   if (pid < 0 || told == static_cast<ssize_t>(sizeof(reason))) {
     return fail(
         ErrorCode::kHostResources,
-        fmt::format(
-            "{} cannot be started: {}{}", program.path, std::strerror(reason),
-            reason == EAGAIN ? "; look at ulimit -u and the control group's pids.max" : ""));
+        fmt::format("{} cannot be started: {}{}", program.path, std::strerror(reason),
+                    reason == EAGAIN ? "; check ulimit -u and the control group's pids.max" : ""));
   }
   setpgid(pid, pid);  // Also here, so that a signal sent right now finds the group.
   out_pipe->read();

@@ -57,7 +57,7 @@ Result<ProcessHandle> start_guard(pid_t mpirun) {
     return fail(
         ErrorCode::kHostResources,
         fmt::format(
-            "cannot start the process that guards mpirun: {}; look at ulimit -u and the control "
+            "cannot start the process that guards mpirun: {}; check ulimit -u and the control "
             "group's pids.max",
             std::strerror(errno)));
   }

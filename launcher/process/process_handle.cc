@@ -20,7 +20,7 @@ Result<ProcessHandle> ProcessHandle::open(pid_t pid) {
   if (descriptor < 0) {
     return fail(ErrorCode::kHostResources,
                 fmt::format("no descriptor for process {}: {}", pid,
-                            pid > 0 ? std::strerror(errno) : "there is none of that number"));
+                            pid > 0 ? std::strerror(errno) : "no process has that number"));
   }
   return ProcessHandle(descriptor);
 }

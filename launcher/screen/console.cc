@@ -58,8 +58,8 @@ Status Console::out_status() const {
   return failure == 0
              ? Status{}
              : fail(ErrorCode::kInfrastructure,
-                    fmt::format("standard output cannot be written: {}; what it should have said "
-                                "is lost, written files are not",
+                    fmt::format("standard output cannot be written: {}; its remaining lines "
+                                "are lost, but no files are",
                                 std::strerror(failure)));
 }
 

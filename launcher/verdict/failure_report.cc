@@ -55,7 +55,7 @@ std::string failure_report(const JobState& state, const Verdict& verdict, double
   const std::uint32_t local = state.placement().replicas_per_instance();
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
     const InstanceView& instance = state.instances()[i];
-    const char* end = instance.left ? ", left" : instance.lost ? ", broke off" : "";
+    const char* end = instance.left ? ", exited" : instance.lost ? ", connection lost" : "";
     for (std::uint32_t r = i * local; instance.joined && r < (i + 1) * local; ++r) {
       lines.push_back(fmt::format("  {}; host {}, pid {}{}",
                                   what_they_did(state, std::span(&r, 1), now).front(),
@@ -69,8 +69,9 @@ std::string failure_report(const JobState& state, const Verdict& verdict, double
     lines.push_back("\n" + describe(losses));
   }
   for (const proto::Failure& failure : state.failures()) {
-    lines.push_back(fmt::format("\nreplica {} on host {} left with code {}: {}", failure.replica(),
-                                failure.host(), failure.exit_code(), failure.message()));
+    lines.push_back(fmt::format("\nreplica {} on host {} failed with code {}: {}",
+                                failure.replica(), failure.host(), failure.exit_code(),
+                                failure.message()));
     append(lines, facts_of(failure));
     append(lines, last_calls(failure, failure.recent_calls_size()));
   }

@@ -37,13 +37,13 @@ JobState::JobState(const Placement& placement, double now, std::string cpu_isa)
 
 Status JobState::join(const proto::JoinRequest& request, double now) {
   if (request.instance() >= instances_.size()) {
-    return fail(ErrorCode::kUnreachable, fmt::format("instance {} does not exist, the job has {}",
+    return fail(ErrorCode::kUnreachable, fmt::format("instance {} does not exist; the job has {}",
                                                      request.instance(), instances_.size()));
   }
   if (request.version() != POPRUN_VERSION) {
     return fail(ErrorCode::kUnreachable,
-                fmt::format("poprun-emu-replica on host {} is version {}, poprun-emu is {}; "
-                            "install the same on all hosts",
+                fmt::format("poprun-emu-replica on host {} is version {}, but poprun-emu is {}; "
+                            "install the same version on all hosts",
                             request.host(), request.version(), POPRUN_VERSION));
   }
   InstanceView& instance = instances_[request.instance()];

@@ -94,14 +94,14 @@ std::string describe(const std::vector<PacketLoss>& losses) {
     for (const PacketLoss& loss : losses) {
       pairs.push_back(fmt::format("{} and {}", loss.from, loss.to));
     }
-    return fmt::format("the network between {} loses packets: {}", fmt::join(pairs, ", and "),
+    return fmt::format("the network between {} is losing packets: {}", fmt::join(pairs, ", and "),
                        count);
   }
   std::vector<std::string> others;
   for (const PacketLoss& loss : losses) {
     others.push_back(loss.from == *host ? loss.to : loss.from);
   }
-  return fmt::format("the network between {} and {} loses packets: {}", *host,
+  return fmt::format("the network between {} and {} is losing packets: {}", *host,
                      fmt::join(others, ", "), count);
 }
 

@@ -184,8 +184,8 @@ Verdict start_verdict(const StartFailure& failure) {
       exit_code_of(ErrorCode::kUnreachable),
       failure.lacks.empty()
           ? fmt::format("no replica can be started on host {}: {}", failure.node, failure.problem)
-          : fmt::format("host {} has no {} that can be executed; install the same poprun-emu "
-                        "under the same path on every host",
+          : fmt::format("host {} has no executable {}; install the same poprun-emu "
+                        "at the same path on every host",
                         failure.node, failure.lacks)};
 }
 
@@ -315,12 +315,13 @@ Verdict absence_verdict(const JobState& state, double waited_seconds) {
     }
   }
   POPRUN_CHECK(!absent.empty());
-  return {kInfrastructure,
-          fmt::format("instance{} {} did not join within {:.0f} s; the first of them on host {}",
-                      absent.size() == 1 ? "" : "s", number_ranges(absent), waited_seconds,
-                      state.instances()[absent.front()].host),
-          {},
-          absent.front()};
+  return {
+      kInfrastructure,
+      fmt::format("instance{} {} did not join within {:.0f} s; the first missing one is on host {}",
+                  absent.size() == 1 ? "" : "s", number_ranges(absent), waited_seconds,
+                  state.instances()[absent.front()].host),
+      {},
+      absent.front()};
 }
 
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::uint64_t total_steps,

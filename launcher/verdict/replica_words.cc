@@ -50,7 +50,7 @@ std::string did(const Groups::value_type& entry, double now) {
   const auto& [key, group] = entry;
   const auto& [is_exact, exact_step, activity] = key;
   if (activity.empty()) {
-    return numbered(group.replicas) + " started up";
+    return numbered(group.replicas) + " had only started up";
   }
   const bool one = group.replicas.size() == 1;
   const std::string who = fmt::format("{} {}", numbered(group.replicas), one ? "was" : "were");

@@ -15,13 +15,14 @@ void add_notes(const CompileOptions& options, Program& program) {
   if (options.gradient_bucket > Bytes{0} && options.gradient_accumulation > 1) {
     program.add_notes(
         "training.gradient-bucket has no effect with training.gradient-accumulation: gradients are "
-        "complete only behind the last micro-batch");
+        "complete only after the last micro-batch");
   }
   if (options.ipus_per_replica > 1) {
-    program.add_notes(fmt::format(
-        "the model occupies 1 of {} IPUs of each replica: this version does not split a model over "
-        "IPUs",
-        options.ipus_per_replica));
+    program.add_notes(
+        fmt::format("the model uses only 1 of the {} IPUs of each replica: this version does not "
+                    "split a model over "
+                    "IPUs",
+                    options.ipus_per_replica));
   }
 }
 

@@ -72,11 +72,10 @@ Result<InstanceEnvironment> read_instance_environment() {
   POPRUN_ASSIGN(environment.local_replicas, integer_variable("POPDIST_NUM_LOCAL_REPLICAS"));
   if (environment.local_replicas == 0 ||
       environment.first_replica % environment.local_replicas != 0) {
-    return fail(
-        ErrorCode::kUsage,
-        fmt::format(
-            "POPDIST_REPLICA_INDEX_OFFSET = {} is no multiple of POPDIST_NUM_LOCAL_REPLICAS = {}",
-            environment.first_replica, environment.local_replicas));
+    return fail(ErrorCode::kUsage,
+                fmt::format("POPDIST_REPLICA_INDEX_OFFSET = {} is not a multiple of "
+                            "POPDIST_NUM_LOCAL_REPLICAS = {}",
+                            environment.first_replica, environment.local_replicas));
   }
   environment.instance = environment.first_replica / environment.local_replicas;
   return environment;
@@ -238,7 +237,7 @@ void CoordinatorClient::fail(ReplicaId replica, const Error& error,
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     log::write(
         log::Level::kError, log::replica_source(index_of(replica), failure.host()),
-        fmt::format("the launcher at {} did not let this instance go for {} s; it leaves: {}",
+        fmt::format("the launcher at {} did not release this instance within {} s; it exits: {}",
                     connection_->address, kFailSecondsMax, error.message));
   }
 }

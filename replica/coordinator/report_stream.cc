@@ -42,8 +42,8 @@ Status ReportStream::send(proto::ReportItem item) {
   }
   if (!in_time) {
     return fail(ErrorCode::kInfrastructure,
-                fmt::format("the launcher took no report for {} s; {} B wait", kWaitMax.count(),
-                            queued_bytes_));
+                fmt::format("the launcher accepted no report for {} s; {} B are waiting",
+                            kWaitMax.count(), queued_bytes_));
   }
   queue_.push_back(std::move(item));
   queued_bytes_ += bytes;

@@ -232,7 +232,7 @@ Status Engine::execute(Prepared& prepared) {
       POPRUN_TRY(
           check_finite({step.inputs().data(), static_cast<std::size_t>(step.inputs().size())},
                        "read by " + step.operation()));
-      return fail_not_finite(tensor, *found, "made by " + step.operation());
+      return fail_not_finite(tensor, *found, "produced by " + step.operation());
     }
   }
   return {};
@@ -247,7 +247,7 @@ Status Engine::fail_stray(const proto::Execute& step) const {
   };
   return fail(ErrorCode::kData,
               fmt::format("index {} in element {} of {} is out of range for {} '{}', which takes "
-                          "{} to {} of {}, in step {} on replica {}; repair the data, or the model "
+                          "{} to {} of {}, in step {} on replica {}; fix the data, or the model "
                           "that computes the index",
                           stray_->index, stray_->element, name(1), step.operation(),
                           program_.tensors(static_cast<int>(step.outputs(0))).name(), -stray_->size,
@@ -286,7 +286,7 @@ Status Engine::fail_not_finite(std::uint32_t tensor, const NotFinite& found,
                                std::string_view what) const {
   const proto::Tensor& named = program_.tensors(static_cast<int>(tensor));
   const char* remedy = named.role() == proto::ROLE_STREAM
-                           ? "the value comes from the data; repair data.source"
+                           ? "the value comes from the data; fix data.source"
                            : "lower the learning rate, clip the gradients (training.clip-norm), or "
                              "with half precision scale the loss (training.loss-scaling = auto)";
   return fail(ErrorCode::kData,

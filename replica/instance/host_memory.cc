@@ -21,7 +21,7 @@ Status check_host_memory(const FreeMemory& memory, const std::string& host, std:
   }
   return fail(ErrorCode::kHostResources,
               fmt::format("{} replicas on host {} need {} of its memory for their tensors, "
-                          "{} are free ({}); use more hosts (-H), fewer replicas or a "
+                          "but only {} is free ({}); use more hosts (-H), fewer replicas or a "
                           "smaller data.micro-batch-size, or raise that limit",
                           replicas, host, bytes_text(needed), bytes_text(memory.bytes.count()),
                           memory.source),
@@ -42,10 +42,11 @@ Status check_shared_folder(const std::string& folder, const std::string& host,
   }
   return fail(
       ErrorCode::kHostResources,
-      fmt::format("{} processes on host {} need {} in {} for Open MPI, {} are free; mount a "
-                  "larger one (docker run --shm-size), remove vader_segment.* that killed "
-                  "jobs left there, or use fewer processes (--num-instances)",
-                  processes, host, bytes_text(needed), folder, bytes_text(free)),
+      fmt::format(
+          "{} processes on host {} need {} in {} for Open MPI, but only {} is free; mount a "
+          "larger one (docker run --shm-size), remove any vader_segment.* files that killed "
+          "jobs left there, or use fewer processes (--num-instances)",
+          processes, host, bytes_text(needed), folder, bytes_text(free)),
       {.shortage = Shortage{.needed = Bytes{needed}, .had = Bytes{free}}});
 }
 

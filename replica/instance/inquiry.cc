@@ -225,7 +225,7 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   }
   return {"", fail(ErrorCode::kUsage,
                    fmt::format(
-                       "'{}' is not a question to poprun-emu-replica; available: --list-models, "
+                       "'{}' is not a question for poprun-emu-replica; available: --list-models, "
                        "--compile, --check-model",
                        fmt::join(arguments, " ")))};
 }

@@ -205,7 +205,7 @@ class Matcher {
       }
       const std::string source =
           twin != unused_.end() ? twin->second : result_.sources.at(taken->first);
-      note(fmt::format("'{}' is tied to '{}' and has its values", weight, source));
+      note(fmt::format("'{}' is tied to '{}' and takes its values", weight, source));
       if (twin != unused_.end()) {
         take(weight, twin->first);
       } else {
@@ -219,11 +219,11 @@ class Matcher {
     for (const auto& [weight, shape] : shapes_) {
       const std::string& name = result_.sources.at(weight);
       const FileTensor& tensor = file_.at(name);
-      const std::string called = name == weight ? "" : fmt::format(" as '{}'", name);
+      const std::string called = name == weight ? "" : fmt::format(" '{}'", name);
       if (tensor.shape != shape) {
         return fail(
             ErrorCode::kData,
-            fmt::format("{}: the model needs '{}' [{}], the file has{} [{}]", kOption, weight,
+            fmt::format("{}: the model needs '{}' [{}], but the file has{} [{}]", kOption, weight,
                         fmt::join(shape, ","), called, fmt::join(tensor.shape, ",")));
       }
       if (!is_float(tensor)) {
@@ -248,10 +248,11 @@ class Matcher {
       }
       const std::string& source = result_.sources.at(first->first);
       if (file_.at(source).digest != copy.digest || file_.at(source).type != copy.type) {
-        return fail(ErrorCode::kData,
-                    fmt::format("{}: '{}' and '{}' differ, and the model ties them; remove the one "
-                                "that is not to be used from the file",
-                                kOption, name, source));
+        return fail(
+            ErrorCode::kData,
+            fmt::format("{}: '{}' and '{}' differ, but the model ties them; remove from the "
+                        "file the one that should not be used",
+                        kOption, name, source));
       }
       note(fmt::format("'{}' equals '{}', to which the model ties it", name, source));
       unused_.erase(now);
@@ -288,15 +289,16 @@ class Matcher {
       }
       return {};
     }
-    return fail(ErrorCode::kData,
-                fmt::format("{}: the model needs '{}' [{}], the file has none of that name ({} of "
-                            "{} missing){}{}",
-                            kOption, name, fmt::join(shape, ","), grouped(missing_.size()),
-                            counted(count_, "weight"), near(name),
-                            result_.sources.empty()
-                                ? ""
-                                : "; model.initial-weights-partial = true keeps the initialisation "
-                                  "of what is missing"));
+    return fail(
+        ErrorCode::kData,
+        fmt::format("{}: the model needs '{}' [{}], but the file has none of that name ({} of "
+                    "{} missing){}{}",
+                    kOption, name, fmt::join(shape, ","), grouped(missing_.size()),
+                    counted(count_, "weight"), near(name),
+                    result_.sources.empty()
+                        ? ""
+                        : "; model.initial-weights-partial = true keeps the initialisation "
+                          "of what is missing"));
   }
 
   /// What may have been meant.

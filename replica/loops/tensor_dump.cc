@@ -96,7 +96,7 @@ Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTens
     }
   } catch (const std::regex_error& error) {
     return fail(ErrorCode::kUsage,
-                fmt::format("report.dump-tensors: '{}' is no regular expression: {}",
+                fmt::format("report.dump-tensors: '{}' is not a regular expression: {}",
                             request.pattern, error.what()));
   }
   if (found.empty()) {

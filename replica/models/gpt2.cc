@@ -86,7 +86,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   if (builder.status() && builder.type(labels) != builder.type(tokens)) {
     builder.refuse(
         {ErrorCode::kUsage,
-         fmt::format("data.source: the model needs labels {}, one per token, the dataset "
+         fmt::format("data.source: the model needs labels {}, one per token, but the dataset "
                      "has {}; check that data.task = next-token",
                      to_text(builder.type(tokens)), to_text(builder.type(labels)))});
   }

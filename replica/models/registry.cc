@@ -91,9 +91,9 @@ bool ModelInputs::has(std::string_view name) const {
 TensorId ModelInputs::find(Builder& builder, std::string_view name) const {
   const auto found = std::ranges::find(names, name);
   if (found == names.end()) {
-    builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the model needs {}, the dataset has {}; {}",
-                                        name, fmt::join(names, ", "), remedy_for(name))});
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the model needs {}, but the dataset has {}; {}", name,
+                                fmt::join(names, ", "), remedy_for(name))});
     return TensorId{0};
   }
   return tensors[static_cast<std::size_t>(found - names.begin())];

@@ -42,7 +42,7 @@ class FullDisk(JobTest):
         self.fill()
         job.wait_until(lambda: "note: " in job.stderr, "note", 60)
         self.assertRegex(job.stderr, "note: .*/(metrics.csv|replica-0.*) cannot be written: No space left on device; "
-                                     "the job goes on, and what is due waits in memory\n")
+                                     "the job goes on, and unwritten results wait in memory\n")
 
     def assert_metrics_are_whole(self, job):
         rows = (job.output_dir / "metrics.csv").read_text().splitlines(keepends=True)
@@ -61,7 +61,7 @@ class FullDisk(JobTest):
         self.assertEqual(job.wait(30), 143, job.stderr)
         self.assertEqual(self.assert_metrics_are_whole(job), job.profile()["outcome"]["steps"])
         self.assertEqual(job.stderr.count("cannot be written"), 1, job.stderr)
-        self.assertIn("are written again", job.stderr)
+        self.assertIn("can be written again", job.stderr)
 
     def test_at_the_end_is_waited_for_and_named_with_what_is_needed(self):
         job = self.start_on_disk()
@@ -69,7 +69,7 @@ class FullDisk(JobTest):
         job.process.send_signal(signal.SIGTERM)
         told = "the job tries again for 600 s, then ends without it"
         job.wait_until(lambda: told in job.stderr, "message", 60)
-        self.assertRegex(job.stderr, "weights.safetensors cannot be written: No space left on device, it needs 1.6 MiB "
+        self.assertRegex(job.stderr, "weights.safetensors cannot be written: No space left on device; it needs 1.6 MiB "
                                      "and 0.0 MiB are free; make room: " + told)
         self.assertEqual(sorted(path.name for path in job.output_dir.iterdir()), ["logs", "metrics.csv"])
         self.free()
@@ -92,7 +92,7 @@ class FullDisk(JobTest):
         job = self.start_on_disk("--timeout", 8, "--training.steps", 300)
         self.train_on_a_full_disk(job)
         self.assertEqual(job.wait(60), 75, job.stderr)
-        self.assertRegex(job.stderr, "weights.safetensors cannot be written: .*, within the time of --timeout; the job "
+        self.assertRegex(job.stderr, "weights.safetensors cannot be written: .*before --timeout expired; the job "
                                      "ends without it\n")
         self.assertEqual(sorted(path.name for path in job.output_dir.iterdir()), ["logs", "metrics.csv"])
         self.assert_gone(job)

@@ -124,7 +124,7 @@ class Outputs(JobTest):
         config = config.replace(f"idx:{self.folder}", f"npy:{self.folder}/images.npy")
         job = self.run_job("-n", 2, "--model.classes", CLASSES, config=config)
         self.assertEqual(self.outputs(job), labelled)
-        self.assertIn("the data has no test part, so all its items are inferred", job.stderr)
+        self.assertIn("the data has no test part, so inference runs on all its items", job.stderr)
         self.assertRegex(job.stderr, "poprun-emu: [0-9]+ of 23 items")
         self.assertNotIn("test accuracy", job.stdout)
         self.assertEqual(job.metrics(), [])
@@ -132,7 +132,7 @@ class Outputs(JobTest):
         self.assert_first_line(unknown, "model.classes: the dataset has no labels")
         training = self.run_job("-n", 2, "--model.mode", "training", "--model.classes", CLASSES,
                                 config=config, code=64)
-        self.assert_first_line(training, "the model needs labels, the dataset has images")
+        self.assert_first_line(training, "the model needs labels, but the dataset has images")
 
     def test_of_sequences_stream_and_stay_in_order(self):
         reference = self.run_job("-n", 1, config=GPT2)

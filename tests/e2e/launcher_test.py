@@ -69,7 +69,7 @@ class Ends(LauncherTest):
         job = self.fake("-n", 4, "--heartbeat-interval", 0.05, mode="slow", instance=2, steps="200")
         self.assertEqual(job.wait(20), 0, job.stderr)
         self.assertRegex(job.stderr, r"note: replica 2 \(host \S+\) is 2\.5 times as slow as the median of the others: "
-                                     r"2\.50 s against 1\.00 s in operators a step, over \d+ steps; all replicas wait")
+                                     r"2\.50 s against 1\.00 s in operators per step, over \d+ steps; all replicas wait")
         self.assertEqual(job.stderr.count("as slow as"), 1)
 
     def test_with_a_replicas_own_exit_code(self):
@@ -107,7 +107,7 @@ class Ends(LauncherTest):
     def test_before_its_start_where_too_few_files_may_be_open(self):
         shell = ("sh", "-c", 'ulimit -n 70; exec "$@"', "sh")
         job = self.start("-n", 16, wrapper=shell)
-        self.ends(job, 69, "16 replicas in 16 instances need 96 open files, the limit is 70", "ulimit -n 96")
+        self.ends(job, 69, "16 replicas in 16 instances need 96 open files, but the limit is 70", "ulimit -n 96")
 
     def test_well_where_nobody_reads_the_summary(self):
         shell = ("bash", "-c", '"$@" | true; exit ${PIPESTATUS[0]}', "bash")

@@ -97,7 +97,7 @@ class Arrays(JobTest):
     def test_that_are_not_numbers_are_blamed_and_not_the_learning_rate(self):
         config = MLP.replace("synthetic:images=1x8x8,classes=4,items=1000", f"npz:{self.archive(math.nan)}")
         job = self.run_job("-n", 2, config=config, code=65)
-        self.assert_first_line(job, "NaN in element ", "'images'", "the value comes from the data; repair data.source")
+        self.assert_first_line(job, "NaN in element ", "'images'", "the value comes from the data; fix data.source")
         self.assertNotIn("learning rate", job.stderr)
 
 

@@ -250,7 +250,8 @@ TEST(MpiWorld, RefusesBlocksThatAreNotTheJobsReplicas) {
   ASSERT_FALSE(world);
   EXPECT_EQ(world.error().code, ErrorCode::kBug);
   EXPECT_EQ(world.error().message, "the processes own " + std::to_string(processes()) +
-                                       " replicas, the job has " + std::to_string(processes() + 1));
+                                       " replicas, but the job has " +
+                                       std::to_string(processes() + 1));
 }
 
 TEST(MpiWorld, RefusesProcessesThatClaimTheSameReplicas) {

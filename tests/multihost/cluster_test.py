@@ -131,7 +131,7 @@ class Failure(ClusterTest):
         hosts = self.cluster(3)
         hosts.hide("node2", BIN)
         job = self.run_on(hosts, "-n", 3, "-H", "node[0-2]", code=69)
-        self.assertRegex(job.stderr, rf"\Apoprun-emu: host node2 has no {BIN}/poprun-emu-replica that can be executed; install ")
+        self.assertRegex(job.stderr, rf"\Apoprun-emu: host node2 has no executable {BIN}/poprun-emu-replica; install ")
         self.assert_gone(job)
 
     def test_of_a_remote_shell_is_named(self):
@@ -150,7 +150,7 @@ class Failure(ClusterTest):
         hosts.lose_packets("node2", 0.3)
         self.assertEqual(job.wait(60), 75, job.stderr)
         first = next(line for line in job.stderr.splitlines() if "host node" in line or "the network" in line)
-        self.assertRegex(first, r"poprun-emu: (the network between .*node2.* loses packets: \d+ of \d+ segments|"
+        self.assertRegex(first, r"poprun-emu: (the network between .*node2.* is losing packets: \d+ of \d+ segments|"
                                 r"the exchange between .*node2|host node2 \(replicas 4, 5\) )")
         self.assert_gone(job)
 

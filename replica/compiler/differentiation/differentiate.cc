@@ -176,10 +176,10 @@ Result<std::vector<ParameterGradient>> differentiate(Builder& builder, TensorId 
   POPRUN_TRY(reverse.run(loss, scale));
   std::vector<ParameterGradient> gradients = reverse.parameter_gradients();
   if (gradients.empty()) {
-    return fail(
-        ErrorCode::kUsage,
-        "the loss has no slope by any weight: integers, comparisons or frozen weights stand "
-        "before it");
+    return fail(ErrorCode::kUsage,
+                "the loss has no gradient with respect to any weight: integers, comparisons or "
+                "frozen weights "
+                "are in the way");
   }
   for (const ParameterGradient& pair : gradients) {
     builder.graph().set_role(pair.gradient, Role::kGradient);

@@ -28,7 +28,7 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   for (const HyperParameter& own : optimizer.hyper_parameters) {
     const auto given = options.hyper_parameters.find(own.name);
     if (given == options.hyper_parameters.end()) {
-      return fail(ErrorCode::kUsage, fmt::format("training.{} is missing; optimizer {} needs it",
+      return fail(ErrorCode::kUsage, fmt::format("training.{} is missing; optimiser {} needs it",
                                                  own.name, optimizer.name()));
     }
     if (own.range) {
@@ -39,8 +39,9 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   }
   for (const auto& [name, value] : options.hyper_parameters) {
     if (optimizer.find(name) == nullptr) {
-      return fail(ErrorCode::kUsage, fmt::format("training.{} = {}: optimizer {} does not have it",
-                                                 name, value, optimizer.name()));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("training.{} = {}: optimiser {} has no such parameter", name, value,
+                              optimizer.name()));
     }
   }
   return attributes;

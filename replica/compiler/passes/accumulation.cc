@@ -41,12 +41,12 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     const auto& adds = body.of(sum);
     if (zeroes.size() != 1 || zeroes[0]->kind != "fill" ||
         zeroes[0]->attributes.real("value") != 0) {
-      return pass_bug(kName, graph, sum, "does not begin the step as zero");
+      return pass_bug(kName, graph, sum, "is not zero at the start of the step");
     }
     if (adds.size() != 1 || adds[0]->kind != "accumulate" ||
         adds[0]->inputs != std::vector{sum, gradient} ||
         (adds[0]->attributes.integer("mean") != 0) != options.precision.half) {
-      return pass_bug(kName, graph, sum, "does not take its gradient once a micro-batch");
+      return pass_bug(kName, graph, sum, "does not take its gradient exactly once per micro-batch");
     }
   }
   return {};

@@ -42,7 +42,7 @@ std::map<std::pair<TensorId, Reduction>, int> reductions(const Job& job) {
 Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   if (reductions(before) != reductions(after)) {
-    return fail(ErrorCode::kBug, "pass background-exchange: a step reduces other tensors");
+    return fail(ErrorCode::kBug, "pass background-exchange: a step reduces different tensors");
   }
   std::set<TensorId> travelling;
   for (const Place place : {after.training->micro_batch, after.training->update}) {

@@ -63,7 +63,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
   const std::vector<Operation>& all = graph.at(place).operations;
   if (all.size() < forward.size() ||
       !std::equal(forward.begin(), forward.end(), all.begin(), same)) {
-    return pass_bug(kName, graph, after.training->loss, "has another forward pass");
+    return pass_bug(kName, graph, after.training->loss, "has a different forward pass");
   }
   const Writers made(graph, place);
   const auto is_of_before = [&before](TensorId id) {
@@ -74,14 +74,15 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
   for (const auto& [parameter, gradient] : after.training->gradients) {
     const std::string& name = graph.tensor(parameter).name;
     if (!seen.insert(parameter).second || graph.tensor(parameter).role != Role::kParameter) {
-      return pass_bug(kName, graph, parameter, "is no parameter, or has two gradients");
+      return pass_bug(kName, graph, parameter, "is not a parameter, or has two gradients");
     }
     if (!options.frozen.empty() && std::regex_search(name, frozen)) {
       return pass_bug(kName, graph, parameter, "is frozen and has a gradient");
     }
     if (graph.tensor(gradient).type != graph.tensor(parameter).type || is_of_before(gradient) ||
         made.of(gradient).empty()) {
-      return pass_bug(kName, graph, gradient, "is not made by backward in its parameter's type");
+      return pass_bug(kName, graph, gradient,
+                      "is not produced by the backward pass in its parameter's type");
     }
   }
   return {};

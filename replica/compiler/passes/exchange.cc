@@ -51,8 +51,9 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     if (averaged.count(TensorId{t}) != wanted.count(TensorId{t})) {
       return pass_bug(kName, graph, TensorId{t},
-                      wanted.contains(TensorId{t}) ? "is not averaged over the replicas once"
-                                                   : "is averaged over the replicas");
+                      wanted.contains(TensorId{t})
+                          ? "is not averaged over the replicas exactly once"
+                          : "is averaged over the replicas");
     }
   }
   return {};

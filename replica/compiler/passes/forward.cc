@@ -133,12 +133,12 @@ Status run(const CompileOptions& options, Job& job) {
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   if (after.training && !graph.tensor(after.training->loss).type.shape.empty()) {
-    return pass_bug(kName, graph, after.training->loss, "is the loss, and no scalar");
+    return pass_bug(kName, graph, after.training->loss, "is the loss, but not a scalar");
   }
   const Writers setup(graph, graph.load());
   for (const TensorId id : tensors_by_name(graph, {Role::kParameter, Role::kBuffer})) {
     if (setup.of(id).size() != 1) {
-      return pass_bug(kName, graph, id, "is not set up once");
+      return pass_bug(kName, graph, id, "is not set up exactly once");
     }
   }
   return {};

@@ -64,7 +64,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
                       weight ? "does not come from the host" : "comes from the host");
     }
     if (now.of(id).size() != then.of(id).size()) {
-      return pass_bug(kName, graph, id, "is set up another number of times");
+      return pass_bug(kName, graph, id, "is set up a different number of times");
     }
   }
   return {};

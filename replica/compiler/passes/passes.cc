@@ -42,8 +42,9 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
   for (std::size_t k = 0; k < types.size(); ++k) {
     const Tensor& output = graph.tensor(operation.outputs[k]);
     if (widened(output.type) != types[k]) {
-      return fail(ErrorCode::kBug, fmt::format("'{}' is {}, and it gives {}", output.name,
-                                               to_text(output.type), to_text(types[k])));
+      return fail(ErrorCode::kBug,
+                  fmt::format("'{}' is {}, but the operation gives {}", output.name,
+                              to_text(output.type), to_text(types[k])));
     }
   }
   return {};

@@ -51,9 +51,9 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
   for (const TensorId id : tensors_by_name(graph, {Role::kParameter})) {
     if (update.of(id).size() != trained.count(id) || !begin.of(id).empty() ||
         !body.of(id).empty()) {
-      return pass_bug(
-          kName, graph, id,
-          trained.contains(id) ? "is not updated once a step" : "is not trained and is written");
+      return pass_bug(kName, graph, id,
+                      trained.contains(id) ? "is not updated exactly once per step"
+                                           : "is not trained, yet is written");
     }
   }
   return {};

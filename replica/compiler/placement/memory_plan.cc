@@ -197,7 +197,7 @@ struct Event {
 
 Status verify_plan(std::span<const LiveInterval> intervals, const MemoryPlan& plan) {
   if (plan.offsets.size() != intervals.size()) {
-    return plan_bug("not one offset an interval");
+    return plan_bug("not exactly one offset per interval");
   }
   std::vector<Event> events;
   std::int64_t peak = 0;

@@ -88,7 +88,7 @@ Status check_fits(const Program& program, const std::function<std::string()>& ad
     const auto live = live_at(program, static_cast<std::uint32_t>(ipu), memory.worst_step());
     return fail(
         ErrorCode::kOutOfMemory,
-        fmt::format("out of memory: model {} needs {} of In-Processor Memory on IPU {}, {} has "
+        fmt::format("out of memory: model {} needs {} of In-Processor Memory on IPU {}, but {} has "
                     "{}{}\n"
                     "its peak is at {}:\n{}{}",
                     program.model(), bytes_text(static_cast<std::int64_t>(memory.peak())), ipu,

@@ -58,10 +58,11 @@ TensorId images(Builder& builder, const ModelInputs& inputs, const ImageNeeds& n
   if (!fits || type.data == DataType::kI32) {
     builder.refuse(
         {ErrorCode::kUsage,
-         fmt::format("data.source: the model needs images u8 or f32[N,C,H,W]{}, the dataset has {}",
-                     needs.planes ? fmt::format(" of at least {0} x {0} pixels", needs.least_size)
-                                  : " or features [N,F]",
-                     to_text(type))});
+         fmt::format(
+             "data.source: the model needs images u8 or f32[N,C,H,W]{}, but the dataset has {}",
+             needs.planes ? fmt::format(" of at least {0} x {0} pixels", needs.least_size)
+                          : " or features [N,F]",
+             to_text(type))});
     return images;
   }
   return normalize(builder, images, inputs.mean, inputs.deviation);
@@ -81,13 +82,13 @@ ModelOutputs classify(Builder& builder, const std::string& name, TensorId x,
     builder.refuse(
         {ErrorCode::kUsage,
          fmt::format(
-             "data.source: the model needs labels {}, one per item, the dataset has {}; save "
+             "data.source: the model needs labels {}, one per item, but the dataset has {}; save "
              "classes as integers, one-hot labels with argmax(axis=-1)",
              to_text(needed), to_text(builder.type(labels)))});
   }
   if (!scored && classes < 1) {
     builder.refuse({ErrorCode::kUsage,
-                    "model.classes: the dataset has no labels that tell the number of classes; "
+                    "model.classes: the dataset has no labels to infer the number of classes from; "
                     "set it to the number the weights were trained with"});
   } else if (classes < std::max<std::int64_t>(inputs.classes, 1)) {
     builder.refuse({ErrorCode::kUsage,

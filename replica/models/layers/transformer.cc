@@ -44,23 +44,24 @@ TensorId tokens(Builder& builder, const ModelInputs& inputs, const TransformerSi
   }
   const TensorType& type = builder.type(tokens);
   if (type.data != DataType::kI32 || type.shape.size() != 2) {
-    builder.refuse({ErrorCode::kUsage,
-                    fmt::format("data.source: the model needs tokens i32[B,T], the dataset has {}",
-                                to_text(type))});
+    builder.refuse(
+        {ErrorCode::kUsage,
+         fmt::format("data.source: the model needs tokens i32[B,T], but the dataset has {}",
+                     to_text(type))});
   } else if (type.shape[1] > sizes.sequence_length) {
     builder.refuse(
         {ErrorCode::kUsage,
          fmt::format(
-             "data.source: the dataset has sequences of {0} tokens, the model has positions "
+             "data.source: the dataset has sequences of {0} tokens, but the model has positions "
              "for {1}; set model.sequence-length = {0} or shorten the sequences "
              "(data.sequence-length)",
              type.shape[1], sizes.sequence_length)});
   }
   if (inputs.classes > sizes.vocabulary) {
-    builder.refuse(
-        {ErrorCode::kUsage, fmt::format("data.source: the dataset has tokens up to {}, the model's "
-                                        "vocabulary is {}; set model.vocabulary = {} or more",
-                                        inputs.classes - 1, sizes.vocabulary, inputs.classes)});
+    builder.refuse({ErrorCode::kUsage,
+                    fmt::format("data.source: the dataset has tokens up to {}, but the model's "
+                                "vocabulary is {}; set model.vocabulary = {} or more",
+                                inputs.classes - 1, sizes.vocabulary, inputs.classes)});
   }
   return tokens;
 }
@@ -74,7 +75,7 @@ std::optional<TensorId> attention_mask(Builder& builder, const ModelInputs& inpu
   if (builder.type(kept) != builder.type(tokens)) {
     builder.refuse(
         {ErrorCode::kUsage,
-         fmt::format("data.source: the model needs attention_mask {}, one per token, the "
+         fmt::format("data.source: the model needs attention_mask {}, one per token, but the "
                      "dataset has {}",
                      to_text(builder.type(tokens)), to_text(builder.type(kept)))});
     return std::nullopt;

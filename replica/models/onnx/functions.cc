@@ -102,10 +102,11 @@ class Expansion {
       }
       if (call.opset != opset_ && copy.domain().empty() &&
           since(copy, call.opset) != since(copy, opset_)) {
-        return fail(ErrorCode::kUsage,
-                    fmt::format("{} '{}': not supported: a function of opset {} in a model of "
-                                "opset {}, which has another {}; export both with one opset",
-                                copy.op_type(), copy.name(), call.opset, opset_, copy.op_type()));
+        return fail(
+            ErrorCode::kUsage,
+            fmt::format("{} '{}': not supported: a function of opset {} in a model of "
+                        "opset {}, which has a different {}; export both with the same opset",
+                        copy.op_type(), copy.name(), call.opset, opset_, copy.op_type()));
       }
       *to.Add() = std::move(copy);
     }
@@ -167,14 +168,16 @@ class Expansion {
       return fail(ErrorCode::kData, fmt::format("function '{}' calls itself", function.name()));
     }
     if (under_way_.size() > kDeepest) {
-      return fail(ErrorCode::kUsage, fmt::format("function '{}' is nested deeper than {} functions",
-                                                 function.name(), kDeepest));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("function '{}' is nested more than {} functions deep",
+                              function.name(), kDeepest));
     }
     if (node.input_size() > function.input_size() || node.output_size() > function.output_size()) {
-      return fail(ErrorCode::kData,
-                  fmt::format("function '{}' has {} and {}, a call {} and {}", function.name(),
-                              inputs(function.input_size()), outputs(function.output_size()),
-                              inputs(node.input_size()), outputs(node.output_size())));
+      return fail(
+          ErrorCode::kData,
+          fmt::format("function '{}' has {} and {}, but a call has {} and {}", function.name(),
+                      inputs(function.input_size()), outputs(function.output_size()),
+                      inputs(node.input_size()), outputs(node.output_size())));
     }
     const Call call = call_of(node, function);
     POPRUN_TRY(expand(call, function.node(), to));

@@ -60,8 +60,8 @@ Result<std::int64_t> opset_of(const ModelProto& model) {
   }
   if (opset > kNewestOpset) {
     return fail(ErrorCode::kUsage,
-                fmt::format("opset {} is newer than {}, the newest that is known; export the model "
-                            "with that one",
+                fmt::format("opset {} is newer than {}, the newest supported; export the model "
+                            "with that opset",
                             opset, kNewestOpset));
   }
   return opset;
@@ -168,7 +168,7 @@ Status translate(Scope& scope, const NodeProto& proto);
 Status translate_branch(Node& node) {
   POPRUN_ASSIGN(const auto condition, node.constant(0));
   if (condition->real() || condition->elements() != 1) {
-    return node.wrong("a condition needed, of one bool");
+    return node.wrong("needs a condition of one bool");
   }
   const GraphProto& branch =
       node.graph_attribute(condition->integer_at(0) != 0 ? "then_branch" : "else_branch");
@@ -193,8 +193,8 @@ Status translate(Node& node) {
   }
   for (std::size_t i = 0; i < node.inputs(); ++i) {
     if (node.has(i) && !node.scope().values.contains(node.proto().input(static_cast<int>(i)))) {
-      return node.wrong(
-          fmt::format("'{}' is made by no earlier node", node.proto().input(static_cast<int>(i))));
+      return node.wrong(fmt::format("'{}' is not produced by any earlier node",
+                                    node.proto().input(static_cast<int>(i))));
     }
   }
   if (node.op() == "Constant") {
@@ -210,7 +210,7 @@ Status translate(Node& node) {
   const std::size_t needed = branches ? 1 : translator->inputs;
   for (std::size_t i = 0; i < needed; ++i) {
     if (!node.has(i)) {
-      return node.wrong(fmt::format("it needs {} inputs", needed));
+      return node.wrong(fmt::format("needs {} inputs", needed));
     }
   }
   return branches ? translate_branch(node) : translator->translate(node);
@@ -266,7 +266,8 @@ Status take_outputs(const GraphProto& graph, Scope& scope, Imported& imported) {
   NodeProto reader;
   for (const auto& output : graph.output()) {
     if (!scope.values.contains(output.name())) {
-      return fail(ErrorCode::kData, fmt::format("output '{}' is made by no node", output.name()));
+      return fail(ErrorCode::kData,
+                  fmt::format("output '{}' is not produced by any node", output.name()));
     }
     reader.Clear();
     reader.add_input(output.name());
@@ -297,7 +298,7 @@ Result<Imported> import_graph(Builder& builder, const OnnxModel& model,
         &proto == dropped && node.has(0) && scope.values.contains(proto.input(0))) {
       node.pass(0, 0);
       scope.notes.push_back(
-          fmt::format("the last {} is left out: the loss takes what goes into it", where(proto)));
+          fmt::format("the last {} is left out: the loss takes its input instead", where(proto)));
       continue;
     }
     POPRUN_TRY(translate(scope, proto));
@@ -324,7 +325,7 @@ Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
   auto proto = std::make_shared<ModelProto>();
   if (!proto->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())) || !proto->has_graph()) {
     return fail(ErrorCode::kData,
-                fmt::format("{} B that are no ONNX model, or a damaged one", bytes.size()));
+                fmt::format("not an ONNX model, or a damaged one ({} B)", bytes.size()));
   }
   OnnxModel model;
   POPRUN_ASSIGN(model.opset_, opset_of(*proto));

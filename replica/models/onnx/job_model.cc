@@ -93,11 +93,12 @@ Shape without_pixels(Shape shape) {
 Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, TensorId output,
                                    TensorId labels, std::int64_t classes) {
   if (builder.type(labels).data != DataType::kI32) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("model.loss = {} needs labels i32, the dataset has {}; save classes as "
-                            "integers, one-hot labels with argmax(axis=-1), or learn numbers with "
-                            "model.loss = {}",
-                            kCrossEntropy, to_text(builder.type(labels)), kMeanSquaredError));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("model.loss = {} needs labels i32, but the dataset has {}; save classes as "
+                    "integers, one-hot labels with argmax(axis=-1), or learn numbers with "
+                    "model.loss = {}",
+                    kCrossEntropy, to_text(builder.type(labels)), kMeanSquaredError));
   }
   Shape shape = builder.type(output).shape;
   TensorId logits = output;
@@ -109,7 +110,7 @@ Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, Te
     logits = output = reshape(builder, name + ".logits", output, shape);
   }
   if (classes > 0 && !shape.empty() && shape.back() < classes) {
-    return fail(ErrorCode::kUsage, fmt::format("the model gives {} classes, the dataset has {}",
+    return fail(ErrorCode::kUsage, fmt::format("the model gives {} classes, but the dataset has {}",
                                                shape.back(), classes));
   }
   const auto y = builder.add("softmax_cross_entropy", {logits, labels}, {},
@@ -176,7 +177,7 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
     targets = classes_as_targets(builder, name, y, labels, N, D);
   } else {
     return fail(ErrorCode::kUsage,
-                fmt::format("model.loss = {}: the model gives {}, the labels are {}",
+                fmt::format("model.loss = {}: the model gives {}, but the labels are {}",
                             kMeanSquaredError, to_text(builder.type(output)), to_text(given)));
   }
   using layers::Reduction;
@@ -220,7 +221,7 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
                                     const ModelInputs& given) const {
   const auto stream = stream_for(input, given, model_.inputs().size() == 1);
   if (!stream) {
-    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}', the dataset gives {}",
+    return fail(ErrorCode::kUsage, fmt::format("the model takes '{}', but the dataset gives {}",
                                                input.name, fmt::join(given.names, ", ")));
   }
   TensorType type = builder.type(*stream);
@@ -231,13 +232,14 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
     type.shape.erase(type.shape.begin() + 1);
   }
   if (input.has_shape && !fits(input.dims, type.shape)) {
-    return fail(ErrorCode::kUsage, fmt::format("model takes '{}' {}, dataset gives {}", input.name,
-                                               shape_text(input.dims), shape_text(type.shape)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("the model takes '{}' {}, but the dataset gives {}", input.name,
+                            shape_text(input.dims), shape_text(type.shape)));
   }
   const bool image = type.data == DataType::kU8 && type.shape.size() == 4;
   if (is_real(input.element) != (image || type.data == DataType::kF32)) {
     return fail(ErrorCode::kUsage,
-                fmt::format("model takes '{}' as {}, dataset gives {}", input.name,
+                fmt::format("the model takes '{}' as {}, but the dataset gives {}", input.name,
                             element_name(input.element), to_text(type)));
   }
   return image      ? builder.add_one("normalize", {*stream},

@@ -218,7 +218,7 @@ Result<TensorId> Node::constant_tensor(Value v) {
     if (within != v.constant) {
       scope_.notes.push_back(
           fmt::format("model.precision = half: elements of the constant '{}' "
-                      "that no half can hold are 65,504 with their sign",
+                      "beyond half's range become 65,504 with their sign",
                       v.name));
       v.constant = within;
     }
@@ -401,7 +401,7 @@ void Node::pass(std::size_t k, std::size_t i) {
 Status Node::take(std::size_t k, const std::string& name) {
   const auto found = scope_.values.find(name);
   if (found == scope_.values.end()) {
-    return wrong(fmt::format("'{}' is made by no node", name));
+    return wrong(fmt::format("'{}' is not produced by any node", name));
   }
   const Value value = found->second;
   if (wants_output(k)) {

@@ -137,7 +137,7 @@ std::string read_file(const std::filesystem::path& path) {
 Result<Constant> read_value(const std::filesystem::path& path) {
   ::onnx::TensorProto tensor;
   if (!tensor.ParseFromString(read_file(path))) {
-    return fail(ErrorCode::kData, fmt::format("{} is no tensor", path.string()));
+    return fail(ErrorCode::kData, fmt::format("{} is not a tensor", path.string()));
   }
   return onnx_import::read_tensor(tensor);
 }
@@ -159,7 +159,7 @@ Result<std::vector<Constant>> read_values(const std::filesystem::path& folder,
 /// The input of a network that comes without one: arange(n) / n.
 Result<Constant> arange_input(const OnnxModel& model) {
   if (model.inputs().size() != 1) {
-    return fail(ErrorCode::kData, "a network with one input needed");
+    return fail(ErrorCode::kData, "needs a network with one input");
   }
   const Shape& shape = model.inputs()[0].dims;
   POPRUN_ASSIGN(const std::int64_t n, onnx_import::checked_elements(shape));
@@ -298,7 +298,7 @@ std::vector<std::filesystem::path> cases_below(const std::string& directory) {
 Result<std::vector<Constant>> run_onnx(const OnnxModel& model, const std::vector<Constant>& inputs,
                                        const std::string& device) {
   if (inputs.size() != model.inputs().size()) {
-    return fail(ErrorCode::kData, fmt::format("the model takes {} inputs, {} were given",
+    return fail(ErrorCode::kData, fmt::format("the model takes {} inputs, but {} were given",
                                               model.inputs().size(), inputs.size()));
   }
   Imported imported;
@@ -326,7 +326,7 @@ Status check_onnx(const std::string& directory,
   const auto cases = cases_below(directory);
   if (cases.empty()) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: no folder with a model.onnx is there or below", directory));
+                fmt::format("{}: no model.onnx in this folder or below", directory));
   }
   std::size_t passed = 0;
   std::size_t failed = 0;

@@ -80,7 +80,7 @@ TEST_F(Language, RefusesHalfATokenAndWrongParameters) {
   EXPECT_THAT(load_dataset("text:" + path + "?sequence-length=0").error().message,
               HasSubstr("sequence-length = 0 is not an integer from 1"));
   EXPECT_THAT(load_dataset("text:" + file(8000) + "?augment=flip").error().message,
-              HasSubstr("needs images [C, H, W], the dataset has tokens [128]"));
+              HasSubstr("needs images [C, H, W], but the dataset has tokens [128]"));
   EXPECT_THAT(load_dataset("text:" + file(100)).error().message,
               HasSubstr("100 tokens, the last 5 % (5) for tests, do not fill a sequence of 128"));
   EXPECT_EQ(load_dataset("text:/nowhere").error().code, ErrorCode::kData);

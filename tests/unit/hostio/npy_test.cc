@@ -351,7 +351,7 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   members = keras();
   members[1].second = npy_bytes("<i8", "(4,)", integers({1, 0, -1, 1}, 8));
   EXPECT_THAT(complaint(source(members)),
-              HasSubstr("y_train.npy: item 2: needed a label from 0 on, had -1"));
+              HasSubstr("y_train.npy: item 2: needed a label >= 0, had -1"));
   members = keras();
   members.emplace_back("images_train.npy", images(4, 0));
   EXPECT_THAT(complaint(source(members)), HasSubstr("x_train and images_train are both"));

@@ -142,8 +142,8 @@ TEST_F(PostMortem, WhatMpirunCannotStartIsTheCauseOfBrokenHeartbeats) {
 
   EXPECT_EQ(name_cause(state, 21, kQuiet)->exit_code, 69);
   EXPECT_EQ(name_cause(state, 21, kQuiet)->first_line,
-            "host node1 has no /x/poprun-emu-replica that can be executed; install the same "
-            "poprun-emu under the same path on every host");
+            "host node1 has no executable /x/poprun-emu-replica; install the same "
+            "poprun-emu at the same path on every host");
 }
 
 TEST_F(PostMortem, NamesTheHostThatMpirunLost) {
@@ -235,9 +235,10 @@ TEST_F(PostMortem, NamesTheNetworkThatLosesPacketsAndNotWhoIsMissed) {
 
   const auto verdict = name_cause(state, 22, 5);
 
-  EXPECT_EQ(verdict->first_line,
-            "the network between node0 and node1 loses packets: 12 of 30 segments had to be sent "
-            "again in the last 2 s");
+  EXPECT_EQ(
+      verdict->first_line,
+      "the network between node0 and node1 is losing packets: 12 of 30 segments had to be sent "
+      "again in the last 2 s");
   EXPECT_THAT(verdict->more[0], StartsWith("  as a result: replica 0 (instance 0, host node0"));
   EXPECT_EQ(verdict->instance, std::nullopt);
 }
@@ -252,9 +253,10 @@ TEST_F(PostMortem, ABusyNetworkIsNoCause) {
 TEST(PacketLosses, NameTheHostThatTheyHaveInCommon) {
   const std::vector<PacketLoss> losses = {{"node0", "node2", 50, 20, 9},
                                           {"node2", "node1", 40, 10, 12}};
-  EXPECT_EQ(describe(losses),
-            "the network between node2 and node0, node1 loses packets: 30 of 90 segments had to be "
-            "sent again in the last 12 s");
+  EXPECT_EQ(
+      describe(losses),
+      "the network between node2 and node0, node1 is losing packets: 30 of 90 segments had to be "
+      "sent again in the last 12 s");
 }
 
 TEST_F(PostMortem, ExcusesThoseWhoWaitForAReplicaThatWaitsForData) {
@@ -478,15 +480,15 @@ TEST_F(PostMortem, ReportsEveryReplicaAndEveryonesExchanges) {
       "first\n  more\n\nwhat each replica did last:\n"
       "  replica 0 was at step 9 or later (all-reduce of 8 tensors for 1.0 s at its last "
       "heartbeat, 1.0 s ago); host node0, pid 100\n"
-      "  replica 1 started up; host node0, pid 101, left\n"
+      "  replica 1 had only started up; host node0, pid 101, exited\n"
       "  replica 2 was at step 8 or later (conv2 for 1.0 s at its last heartbeat, 2.0 s ago); "
       "host node1, pid 102\n"
-      "  replica 3 started up; host node1, pid 103, broke off\n\n"
-      "replica 0 on host node0 left with code 70: call 17 differs\n"
+      "  replica 3 had only started up; host node1, pid 103, connection lost\n\n"
+      "replica 0 on host node0 failed with code 70: call 17 differs\n"
       "  last exchanges of replica 0:\n    call 16: barrier\n    call 17: all-reduce\n\n"
-      "replica 2 on host node1 left with code 69: too little memory\n"
+      "replica 2 on host node1 failed with code 69: too little memory\n"
       "  needed: 7000 B, had: 5000 B\n\n"
-      "replica 3 on host node1 left with code 69: nobody answers\n"
+      "replica 3 on host node1 failed with code 69: nobody answers\n"
       "  missing: replicas 0, 1\n  address: node0:5000\n");
 }
 
@@ -505,7 +507,7 @@ TEST_F(PostMortem, ListsWhoDidNotCome) {
   ASSERT_TRUE(state.join(request(0), 1));
 
   EXPECT_EQ(absence_verdict(state, 60).first_line,
-            "instances 1, 2 did not join within 60 s; the first of them on host node1");
+            "instances 1, 2 did not join within 60 s; the first missing one is on host node1");
   state.mpirun_found({.rank_end = RankEnd{2, 9, 0}});
   EXPECT_EQ(name_cause(state, 2, kQuiet)->first_line,
             "replica 2 (instance 2, host node2) was killed by signal 9 (SIGKILL) before it joined "
@@ -559,7 +561,7 @@ TEST_F(PostMortem, OfACleanEndWithoutResultsPointsToTheLogs) {
 TEST_F(PostMortem, RefusesInstancesThatDoNotBelongToTheJob) {
   JobState state = joined();
   EXPECT_THAT(state.join(request(4), 11).error().message,
-              HasSubstr("instance 4 does not exist, the job has 4"));
+              HasSubstr("instance 4 does not exist; the job has 4"));
   EXPECT_THAT(state.join(request(1), 11).error().message,
               HasSubstr("instance 1 has already joined"));
   proto::JoinRequest old = request(2);

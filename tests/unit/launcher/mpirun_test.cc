@@ -69,7 +69,7 @@ TEST(Mpirun, LogsInAsTheUserOfTheHosts) {
                      "train.cfg"};
   EXPECT_EQ(
       place(*parse_options(both, "")).error().message,
-      "bob@HOST and Open MPI's plm_rsh_args exclude each other; give hosts without a user, and "
+      "bob@HOST and Open MPI's plm_rsh_args cannot be combined; give hosts without a user, and "
       "add `-l bob` to plm_rsh_args");
 }
 

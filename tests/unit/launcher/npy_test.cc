@@ -59,7 +59,7 @@ TEST_F(Npy, WithAMissingPieceIsNotThere) {
     ASSERT_TRUE(file && file->write(0, "aaaaaaaa"));
     const Status finished = file->finish();
     ASSERT_FALSE(finished);
-    EXPECT_THAT(finished.error().message, HasSubstr("8 B of outputs came, 24 B are needed"));
+    EXPECT_THAT(finished.error().message, HasSubstr("8 B of outputs arrived, but 24 B are needed"));
   }
   EXPECT_EQ(files(), 0U);
 }

@@ -106,7 +106,7 @@ TEST(Options, ResolvedConfigurationOfAnOnnxJobIsATrainCfgToo) {
 
 TEST(Options, OfHalfPrecisionNeedIt) {
   EXPECT_EQ(parse({"--model.partials", "half"}).error().message,
-            "model.partials = half needs model.precision = half, had float");
+            "model.partials = half needs model.precision = half, but it is float");
   EXPECT_FALSE(parse({"--training.master-weights", "true"}));
   EXPECT_EQ(parse({"--model.precision", "half"})->config.training().loss_scaling(), 0);
   EXPECT_EQ(parse({})->config.training().loss_scaling(), 1);
@@ -205,7 +205,7 @@ TEST(Options, OfOneInstanceAreItsOwn) {
               ElementsAre(Pair(1U, ElementsAre("-x", "A=1", "--report-bindings")),
                           Pair(3U, ElementsAre("-x", "B=1 2"))));
   EXPECT_EQ(error_of({"-n", "2", "--instance-mpi-local-args", "2:-x A=1"}),
-            "--instance-mpi-local-args: there is no instance 2, instances are 0 to 1");
+            "--instance-mpi-local-args: there is no instance 2; instances are 0 to 1");
   EXPECT_EQ(error_of({"--instance-mpi-local-args", "-x A=1"}),
             "--instance-mpi-local-args = -x A=1 is not allowed; allowed: INSTANCE:ARGS, as in "
             "0:\"-x NAME=VALUE\"");
@@ -377,7 +377,7 @@ TEST(Options, OfASubnetHaveItsMask) {
   for (const char* wrong : {"10.1.0.0", "10.1.0.0/", "10.1.0.0/33", "10.1/16", "eth0", "::1/64"}) {
     EXPECT_EQ(error_of({"--host-subnet", wrong}),
               std::string("--host-subnet = ") + wrong +
-                  " is not allowed; allowed: an IPv4 network with the length of its mask, as in "
+                  " is not allowed; allowed: an IPv4 network with its prefix length, as in "
                   "10.1.0.0/16");
   }
 }
@@ -400,7 +400,7 @@ TEST(Options, WrongValuesSayWhatIsAllowed) {
   EXPECT_EQ(error_of({"-n", "3x"}),
             "--num-replicas = 3x is not allowed; allowed: an integer from 1 to 4096");
   EXPECT_EQ(error_of({}, "[training]\noptimizer = adam\nnesterov = true\n"),
-            "training.nesterov = true needs training.optimizer = momentum, had adam");
+            "training.nesterov = true needs training.optimizer = momentum, but it is adam");
   EXPECT_EQ(error_of({}, "[training]\nlearning-rate = fast\n"),
             "train.cfg:2: learning-rate = fast is not allowed; allowed: a number above 0, at most "
             "1000000");

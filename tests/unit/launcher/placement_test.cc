@@ -48,10 +48,11 @@ TEST(Placement, SaysHowManySlotsAreMissing) {
 
   ASSERT_FALSE(placement);
   EXPECT_EQ(placement.error().code, ErrorCode::kUsage);
-  EXPECT_EQ(placement.error().message,
-            "8 instances need 8 slots, the 2 listed hosts have 3; list more hosts or slots, leave "
-            "slots out to spread "
-            "evenly, or lower --num-instances");
+  EXPECT_EQ(
+      placement.error().message,
+      "8 instances need 8 slots, but the 2 listed hosts have 3; list more hosts or slots, omit "
+      "slots out to spread "
+      "evenly, or lower --num-instances");
 }
 
 TEST(Placement, IsThisMachineWithoutHosts) {
@@ -70,7 +71,7 @@ TEST(Placement, EntersAllOtherHostsAsOneUser) {
   EXPECT_EQ(place(topology(3, 3), alike)->ssh_user, "bob");
   EXPECT_EQ(place(topology(2, 2), different).error().message,
             "bob@a and b without a user: mpirun logs in as one user everywhere; give all hosts the "
-            "same, or none and a `User` for each in ~/.ssh/config");
+            "same user, or none and set `User` for each in ~/.ssh/config");
 }
 
 TEST(Subnet, NeedsAnAddressOfThisMachine) {

@@ -255,11 +255,11 @@ TEST_F(ResultFiles, WeightsAreEqualBytesForEqualChunks) {
 TEST_F(ResultFiles, WeightsThatDoNotFitTheirShapeAreABug) {
   WeightsCollector wrong_size;
   EXPECT_EQ(wrong_size.take(chunk("a", "1234", true)).error().message,
-            "weights: 'a' f32 [2] needs 8 B, 4 B came");
+            "weights: 'a' f32 [2] needs 8 B, but 4 B arrived");
   WeightsCollector mixed;
   ASSERT_TRUE(mixed.take(chunk("a", "1234", false)));
   EXPECT_EQ(mixed.take(chunk("b", "1234", true)).error().message,
-            "weights: a chunk of 'b' came inside 'a'");
+            "weights: a chunk of 'b' arrived inside 'a'");
   EXPECT_EQ(mixed.write(path("w")).error().code, ErrorCode::kBug);
 }
 

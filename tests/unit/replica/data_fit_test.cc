@@ -62,9 +62,9 @@ TEST(DataFit, ClassifiersSayWhichImagesTheyNeed) {
               HasSubstr("has u8[4,1,3,9]"));
   EXPECT_THAT(complaint("mlp", {{{"images", "i32[4,20]"}, {"labels", "i32[4]"}}, 10, {}}),
               AllOf(HasSubstr("or features [N,F]"), HasSubstr("has i32[4,20]")));
-  EXPECT_THAT(
-      complaint("mlp", {{{"tokens", "i32[4,20]"}, {"labels", "i32[4,20]"}}, 10, {}}),
-      AllOf(HasSubstr("needs images, the dataset has tokens, labels"), HasSubstr("fashion-mnist")));
+  EXPECT_THAT(complaint("mlp", {{{"tokens", "i32[4,20]"}, {"labels", "i32[4,20]"}}, 10, {}}),
+              AllOf(HasSubstr("needs images, but the dataset has tokens, labels"),
+                    HasSubstr("fashion-mnist")));
 }
 
 TEST(DataFit, ClassifiersSayWhichLabelsTheyNeed) {
@@ -72,7 +72,7 @@ TEST(DataFit, ClassifiersSayWhichLabelsTheyNeed) {
     EXPECT_THAT(complaint(name, {{{"images", "u8[4,1,8,8]"}, {"labels", "i32[4,10]"}}, 10, {}}),
                 AllOf(HasSubstr("needs labels i32[4], one per item"), HasSubstr("has i32[4,10]")));
     EXPECT_THAT(complaint(name, {{{"images", "u8[4,1,8,8]"}}, 10, {}}),
-                HasSubstr("needs labels, the dataset has images"));
+                HasSubstr("needs labels, but the dataset has images"));
     EXPECT_THAT(
         complaint(name, {{{"images", "u8[4,1,8,8]"}, {"labels", "i32[4]"}}, 10, {{"classes", 9}}}),
         AllOf(HasSubstr("model.classes = 9"), HasSubstr("labels up to 9")));
@@ -105,7 +105,7 @@ TEST(DataFit, LanguageModelsSayWhichTaskTheyNeed) {
   EXPECT_THAT(complaint("gpt2", {{{"images", "u8[4,1,8,8]"}, {"labels", "i32[4]"}}, 10, kTiny}),
               AllOf(HasSubstr("needs tokens"), HasSubstr("text:FILE")));
   EXPECT_THAT(complaint("gpt2", {{{"tokens", "f32[2,6]"}, {"labels", "i32[2,6]"}}, 50, kTiny}),
-              HasSubstr("needs tokens i32[B,T], the dataset has f32[2,6]"));
+              HasSubstr("needs tokens i32[B,T], but the dataset has f32[2,6]"));
 }
 
 }  // namespace

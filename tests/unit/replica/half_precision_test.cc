@@ -633,7 +633,7 @@ TEST(Finite, StopsTheJobWithOperatorTensorStepAndReplica) {
   EXPECT_EQ(error.code, ErrorCode::kData);
   EXPECT_THAT(error.message, HasSubstr("infinity in element"));
   EXPECT_THAT(error.message,
-              HasSubstr("made by softmax_cross_entropy_gradient in step 1 on replica 0"));
+              HasSubstr("produced by softmax_cross_entropy_gradient in step 1 on replica 0"));
 }
 
 TEST(Finite, WeightsThatAnUpdateSpoiledAreNamedByWhoReadsThem) {

@@ -107,7 +107,7 @@ TEST(Compile, TellsWhatTheProgramIs) {
   for (const char* part : {"parameters     421,642\n", "operators      ",
                            "steps          30 of 64 samples (15 per epoch)\n", " of 897.0 MiB, ",
                            "at step ", "device step ", "(device clock, mk2, modelled)\n",
-                           "note           the model occupies 1 of 2 IPUs"}) {
+                           "note           the model uses only 1 of the 2 IPUs"}) {
     EXPECT_THAT(answer.text, HasSubstr(part));
   }
 }
@@ -227,11 +227,12 @@ TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
   EXPECT_EQ(refusal([](auto& /*tensors*/) {}), "none");
   EXPECT_EQ(
       refusal([](auto& tensors) { tensors.RemoveLast(); }),
-      "model.initial-weights: the model needs 'fc2.weight' [10,128], the file has none of that "
+      "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has none of that "
       "name (1 of 8 weights missing); available: a name that the model lacks; "
       "model.initial-weights-partial = true keeps the initialisation of what is missing");
-  EXPECT_EQ(refusal([](auto& tensors) { tensors.rbegin()->mutable_shape()->SwapElements(0, 1); }),
-            "model.initial-weights: the model needs 'fc2.weight' [10,128], the file has [128,10]");
+  EXPECT_EQ(
+      refusal([](auto& tensors) { tensors.rbegin()->mutable_shape()->SwapElements(0, 1); }),
+      "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has [128,10]");
   EXPECT_THAT(refusal([](auto& tensors) { tensors.rbegin()->set_type("i64"); }),
               HasSubstr("'fc2.weight' has elements of type i64"));
 }

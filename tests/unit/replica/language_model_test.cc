@@ -112,7 +112,7 @@ TEST(LanguageModels, RefuseSequencesLongerThanTheirPositions) {
     const Built built(name, kTiny, 7);
     ASSERT_FALSE(built.status);
     EXPECT_THAT(built.status.error().message,
-                HasSubstr("sequences of 7 tokens, the model has positions for 6; set "
+                HasSubstr("sequences of 7 tokens, but the model has positions for 6; set "
                           "model.sequence-length = 7"));
   }
 }

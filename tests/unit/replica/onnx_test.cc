@@ -385,7 +385,7 @@ TEST(OnnxJob, DataOfAnotherShapeAreRefusedWithBothShapes) {
   ASSERT_FALSE(built.status);
   EXPECT_EQ(built.status.error().code, ErrorCode::kUsage);
   EXPECT_THAT(built.status.error().message,
-              HasSubstr("model takes 'x' [N,2], dataset gives [N,5]"));
+              HasSubstr("the model takes 'x' [N,2], but the dataset gives [N,5]"));
 }
 
 TEST(OnnxJob, ABatchSizeWrittenIntoReshapesFollowsTheData) {

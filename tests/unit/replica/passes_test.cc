@@ -176,7 +176,7 @@ TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
               operations(job, job.training->micro_batch)[1].inputs[1]);
   };
   EXPECT_THAT(verdict_on("differentiation", kForward, options(), swap_inputs),
-              HasSubstr("'loss' has another forward pass"));
+              HasSubstr("'loss' has a different forward pass"));
 }
 
 TEST(Passes, DifferentiationMustMakeGradientsOfTheRightType) {
@@ -184,7 +184,7 @@ TEST(Passes, DifferentiationMustMakeGradientsOfTheRightType) {
     job.training->gradients[0].gradient = job.training->loss;
   };
   EXPECT_THAT(verdict_on("differentiation", kForward, options(), take_another),
-              HasSubstr("'loss' is not made by backward in its parameter's type"));
+              HasSubstr("'loss' is not produced by the backward pass in its parameter's type"));
 }
 
 TEST(Passes, AccumulationAddsEachGradientToASumOfItsOwn) {
@@ -207,7 +207,7 @@ TEST(Passes, AccumulationMustZeroAndAdd) {
   const auto accumulated = options_with([](CompileOptions& o) { o.gradient_accumulation = 4; });
   EXPECT_THAT(verdict_on("accumulation", kBackward, accumulated,
                          [](Job& job) { operations(job, job.training->begin).pop_back(); }),
-              HasSubstr("'w.accumulator' does not begin the step as zero"));
+              HasSubstr("'w.accumulator' is not zero at the start of the step"));
   EXPECT_THAT(verdict_on("accumulation", kBackward, accumulated,
                          [](Job& job) { remove(job, job.training->micro_batch, "accumulate"); }),
               HasSubstr("'w.accumulator' does not take its gradient once"));
@@ -227,13 +227,13 @@ TEST(Passes, ExchangeMustLeaveNothingOutAndAverageNothingTwice) {
                            exchange.inputs.erase(exchange.inputs.begin() + 1);
                            exchange.outputs.erase(exchange.outputs.begin() + 1);
                          }),
-              HasSubstr("'running' is not averaged over the replicas once"));
+              HasSubstr("'running' is not averaged over the replicas exactly once"));
   EXPECT_THAT(verdict_on("exchange", kBackward, options(),
                          [](Job& job) {
                            auto& update = operations(job, job.training->update);
                            update.push_back(Operation{update[0]});
                          }),
-              HasSubstr("is not averaged over the replicas once"));
+              HasSubstr("is not averaged over the replicas exactly once"));
 }
 
 TEST(Passes, UpdateWritesTheTrainedParametersAndTellsTheHost) {
@@ -249,13 +249,13 @@ TEST(Passes, UpdateWritesTheTrainedParametersAndTellsTheHost) {
 TEST(Passes, UpdateMustWriteTrainedParametersOnceAndNoOthers) {
   EXPECT_THAT(verdict_on("update", kExchangedAndReady, options(),
                          [](Job& job) { remove(job, job.training->update, "sgd"); }),
-              HasSubstr("'w' is not updated once a step"));
+              HasSubstr("'w' is not updated exactly once per step"));
   EXPECT_THAT(verdict_on("update", kExchangedAndReady, options(),
                          [](Job& job) {
                            operations(job, job.training->update)[0].outputs = {job.graph.find("w"),
                                                                                job.graph.find("v")};
                          }),
-              HasSubstr("'v' is not trained and is written"));
+              HasSubstr("'v' is not trained, yet is written"));
 }
 
 TEST(Passes, InitialWeightsComeFromTheHostBeforeAnythingElse) {
@@ -367,7 +367,7 @@ TEST(Passes, NobodyMayUseAGradientWhileItTravels) {
               HasSubstr("'w.gradient' is used while it travels, by stream_out"));
   EXPECT_THAT(verdict_on("background-exchange", kExchanged, buckets,
                          [](Job& job) { remove(job, job.training->micro_batch, "all_reduce"); }),
-              HasSubstr("a step reduces other tensors"));
+              HasSubstr("a step reduces different tensors"));
 }
 
 /// The verdict of `verify_operations` on a graph with one operation.
@@ -386,7 +386,7 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
       "tensor x : f32[2] stream\ntensor y : f32[2] activation\ntensor z : f32[3] activation";
   EXPECT_EQ(verdict_on(kTensors, "y = relu(x)"), "");
   EXPECT_THAT(verdict_on(kTensors, "z = relu(x)"),
-              HasSubstr("function f: relu: 'z' is f32[3], and it gives f32[2]"));
+              HasSubstr("function f: relu: 'z' is f32[3], but the operation gives f32[2]"));
   EXPECT_THAT(verdict_on(kTensors, "y = rellu(x)"), HasSubstr("rellu: no such operation"));
   EXPECT_THAT(verdict_on(kTensors, "y = relu(z)"), HasSubstr("reads before anything writes 'z'"));
   EXPECT_THAT(verdict_on(kTensors, "x = all_reduce(x) reduction=\"least\""),

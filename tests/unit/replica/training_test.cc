@@ -124,12 +124,12 @@ TEST(Training, RefusesHyperParametersThatTheOptimiserLacksAndMissesThoseItHas) {
   proto::RunConfig job = config(1, 4);
   job.mutable_training()->set_optimizer("sgd");
   EXPECT_EQ(compile(*compile_options(job, dataset())).error().message,
-            "training.momentum = 0.9: optimizer sgd does not have it");
+            "training.momentum = 0.9: optimiser sgd has no such parameter");
 
   job = config(1, 4);
   job.mutable_training()->mutable_hyper_parameters()->erase("nesterov");
   EXPECT_EQ(compile(*compile_options(job, dataset())).error().message,
-            "training.nesterov is missing; optimizer momentum needs it");
+            "training.nesterov is missing; optimiser momentum needs it");
 }
 
 TEST(Training, CountsEachTestItemOnce) {

@@ -95,7 +95,7 @@ TEST(WeightNames, AHeadOfItsOwnTakesTheEmbeddingThatTheFileTiesItTo) {
   const WeightMatch match = matched(wanted, file_of(kGpt2));
   EXPECT_EQ(match.sources.at("lm_head.weight"), "transformer.wte.weight");
   EXPECT_THAT(match.notes, ElementsAre("model.initial-weights: 'lm_head.weight' is tied to "
-                                       "'transformer.wte.weight' and has its values"));
+                                       "'transformer.wte.weight' and takes its values"));
 }
 
 const std::vector<WantedWeight> kBert = {
@@ -140,10 +140,11 @@ TEST(WeightNames, AbsentHeadsKeepTheirInitialisationWhereThatIsAskedFor) {
                                     {"embeddings.LayerNorm.weight", {8}},
                                     {"embeddings.LayerNorm.bias", {8}},
                                     {"encoder.layer.0.attention.self.query.weight", {8, 8}}});
-  EXPECT_THAT(refusal(kBert, file),
-              AllOf(HasSubstr("the model needs 'cls.predictions.bias' [50], the file has none of "
-                              "that name (2 of 6 weights missing)"),
-                    HasSubstr("model.initial-weights-partial = true")));
+  EXPECT_THAT(
+      refusal(kBert, file),
+      AllOf(HasSubstr("the model needs 'cls.predictions.bias' [50], but the file has none of "
+                      "that name (2 of 6 weights missing)"),
+            HasSubstr("model.initial-weights-partial = true")));
   const WeightMatch match = matched(kBert, file, kPartial);
   EXPECT_THAT(match.absent, UnorderedElementsAre("cls.predictions.bias",
                                                  "cls.predictions.transform.LayerNorm.weight"));
@@ -180,7 +181,7 @@ TEST(WeightNames, AMappedNameIsShownWithAShapeThatDiffers) {
   FileTensors file = file_of({{"wte.weight", {60, 8}}, {"ln_f.weight", {8}}});
   EXPECT_THAT(
       refusal({{"transformer.wte.weight", {50, 8}}, {"transformer.ln_f.weight", {8}}}, file),
-      HasSubstr("the model needs 'transformer.wte.weight' [50,8], the file has as "
+      HasSubstr("the model needs 'transformer.wte.weight' [50,8], but the file has as "
                 "'wte.weight' [60,8]"));
 }
 

@@ -186,7 +186,7 @@ Status convert(Node& node, Element to) {
   if (!known(from) || !known(to) || (to != from && narrow && is_integer(from))) {
     return node.unsupported(fmt::format(
         "to = {} for {}; available: float, float16, double, bool, int32, int64, uint32, "
-        "uint64, and narrower integers for reals and bools",
+        "uint64, and narrower integers from reals and bools",
         element_name(to), element_name(from)));
   }
   if (node.folds()) {

@@ -17,7 +17,7 @@ Status one_hot(Node& node) {
   POPRUN_ASSIGN(const float depth, node.real_of(1));
   POPRUN_ASSIGN(const auto values, node.constant(2));
   if (values->elements() != 2 || !(depth >= 1) || depth > static_cast<float>(kMostFolded)) {
-    return node.wrong("a depth >= 1 and two values needed");
+    return node.wrong("needs a depth >= 1 and two values");
   }
   const auto value = [&](std::int64_t i) {
     return values->real() ? static_cast<double>(values->real_at(i))
@@ -48,7 +48,7 @@ Status one_hot(Node& node) {
 Status cum_sum(Node& node) {
   POPRUN_ASSIGN(const auto given, node.integers_of(1));
   if (given.size() != 1) {
-    return node.wrong("one axis needed");
+    return node.wrong("needs one axis");
   }
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(given[0], node.shape(0).size()));
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
@@ -67,7 +67,7 @@ Status trilu(Node& node) {
   if (node.has(1)) {
     POPRUN_ASSIGN(const auto given, node.integers_of(1));
     if (given.size() != 1) {
-      return node.wrong("one k needed");
+      return node.wrong("needs one k");
     }
     k = given[0];
   }
@@ -83,7 +83,7 @@ Status trilu(Node& node) {
 /// Where a constant is not zero, one column each: older exporters count with it.
 Status non_zero(Node& node) {
   if (!node.folds()) {
-    return node.unsupported("positions that only data tell");
+    return node.unsupported("positions known only from the data");
   }
   const Constant& x = *node.value(0).constant;
   std::vector<std::int64_t> found;

@@ -89,7 +89,7 @@ Status set_loss(Node& node, TensorId rows) {
   const std::int64_t P = node.type(rows).shape[0];
   const Shape shape = node.shape(1);
   if (checked_elements(shape) != P || is_real(node.element(1))) {
-    return node.wrong("labels [N,...] of integers for inputs [N,C,...] needed");
+    return node.wrong("needs integer labels [N,...] for inputs [N,C,...]");
   }
   POPRUN_ASSIGN(TensorId labels, node.row_major(1));
   POPRUN_ASSIGN(labels, node.reshape(labels, {P}));
@@ -124,7 +124,7 @@ Status set_loss(Node& node, TensorId rows) {
 
 Result<TensorId> input_rows(Node& node) {
   if (node.shape(0).size() < 2) {
-    return node.wrong("inputs [N,C,...] needed");
+    return node.wrong("needs inputs [N,C,...]");
   }
   POPRUN_ASSIGN(const TensorId x, node.row_major(0));
   return rows_of(node, x);

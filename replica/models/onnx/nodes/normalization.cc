@@ -109,7 +109,7 @@ Status layer_normalization(Node& node) {
       continue;
     }
     if (node.shape(i) != normalised) {
-      return node.unsupported("a scale or bias of another shape than what is normalised");
+      return node.unsupported("a scale or bias whose shape differs from what is normalised");
     }
     POPRUN_ASSIGN(const TensorId w, node.weight(i));
     POPRUN_ASSIGN(const TensorId flat, node.reshape(w, {C}));
@@ -142,7 +142,7 @@ Status instance_normalization(Node& node) {
   POPRUN_ASSIGN(const TensorId b, node.weight(2));
   const Shape& shape = node.shape(0);
   if (shape.size() < 3) {
-    return node.wrong("[N,C,...] needed");
+    return node.wrong("needs [N,C,...]");
   }
   const TensorId y = layers::group_norm(node.builder(), node.free_name(), x, w, b, shape[1],
                                         node.real("epsilon", 1e-5));

@@ -21,7 +21,7 @@ Status concat(Node& node) {
       shape[axis] = node.shape(0)[axis];
     }
     if (shape != node.shape(0) || is_real(node.element(i)) != is_real(node.element(0))) {
-      return node.wrong("inputs that differ along the axis only needed");
+      return node.wrong("needs inputs that differ along the axis only");
     }
   }
   if (node.folds()) {
@@ -81,7 +81,7 @@ Status split(Node& node) {
     sum += size;
   }
   if (sizes.size() != node.outputs() || sum != node.shape(0)[axis]) {
-    return node.wrong("parts that fill the axis, one for each output, needed");
+    return node.wrong("needs parts that fill the axis, one for each output");
   }
   if (node.folds()) {
     const auto x = node.value(0).constant;
@@ -138,7 +138,7 @@ Result<Bounds> bounds_of(Node& node) {
   POPRUN_ASSIGN(const auto axes, node.integers_from("axes", 3));
   POPRUN_ASSIGN(const auto steps, node.integers_from("steps", 4));
   if (!starts || !ends) {
-    return node.wrong("starts and ends needed");
+    return node.wrong("needs starts and ends");
   }
   Bounds bounds{*starts, *ends, axes.value_or(Shape{}), steps.value_or(Shape{})};
   if (!axes) {
@@ -151,7 +151,7 @@ Result<Bounds> bounds_of(Node& node) {
   }
   if (bounds.ends.size() != bounds.starts.size() || bounds.axes.size() != bounds.starts.size() ||
       bounds.steps.size() != bounds.starts.size()) {
-    return node.wrong("as many starts as ends, axes and steps needed");
+    return node.wrong("needs as many starts as ends, axes and steps");
   }
   return bounds;
 }
@@ -215,7 +215,7 @@ Status gather_one(Node& node, const Constant& index, std::size_t axis) {
 
 Status gather(Node& node) {
   if (is_real(node.element(1))) {
-    return node.wrong("indices of integers needed");
+    return node.wrong("needs integer indices");
   }
   POPRUN_ASSIGN(const std::size_t axis, indexed_axis(node));
   const Value& indices = node.value(1);
@@ -243,7 +243,7 @@ Status pad(Node& node) {
                 node.integers_from(node.has_attribute("paddings") ? "paddings" : "pads", 1));
   if (!pads || pads->size() != 2 * rank ||
       std::ranges::any_of(*pads, [](auto p) { return p < -kMostElements || p > kMostElements; })) {
-    return node.wrong(fmt::format("{} pads needed", 2 * rank));
+    return node.wrong(fmt::format("needs {} pads", 2 * rank));
   }
   double value = node.real("value", 0);
   if (node.has(2)) {

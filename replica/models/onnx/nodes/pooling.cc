@@ -104,7 +104,7 @@ Status average_pool(Node& node) {
 Status global(Node& node, const std::string& kind) {
   const Shape shape = node.shape(0);
   if (shape.size() < 3) {
-    return node.wrong("[N,C,...] needed");
+    return node.wrong("needs [N,C,...]");
   }
   TensorId x{};
   if (shape.size() == 4) {

@@ -18,7 +18,7 @@ struct Target {
 Result<std::vector<Target>> by_scales(Node& node, const std::vector<float>& scales) {
   const Shape x = node.shape(0);
   if (scales.size() != x.size()) {
-    return node.wrong("a scale for each dimension needed");
+    return node.wrong("needs a scale for each dimension");
   }
   std::vector<Target> targets;
   for (std::size_t d = 0; d < x.size(); ++d) {
@@ -35,7 +35,7 @@ Result<std::vector<Target>> by_scales(Node& node, const std::vector<float>& scal
 Result<std::vector<float>> scales_of(Node& node, std::size_t i) {
   POPRUN_ASSIGN(const auto scales, node.constant(i));
   if (!scales->real() || scales->elements() > 16) {
-    return node.wrong("a list of scales needed");
+    return node.wrong("needs a list of scales");
   }
   std::vector<float> values;
   for (std::int64_t k = 0; k < scales->elements(); ++k) {
@@ -47,7 +47,7 @@ Result<std::vector<float>> scales_of(Node& node, std::size_t i) {
 Result<std::vector<Target>> by_sizes(Node& node, std::size_t i) {
   POPRUN_ASSIGN(const auto sizes, node.integers_of(i));
   if (sizes.size() != node.shape(0).size()) {
-    return node.wrong("a size for each dimension needed");
+    return node.wrong("needs a size for each dimension");
   }
   std::vector<Target> targets;
   for (const std::int64_t size : sizes) {

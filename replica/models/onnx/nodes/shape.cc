@@ -23,7 +23,7 @@ Status set_reshaped(Node& node, Shape shape) {
   POPRUN_ASSIGN(const std::int64_t elements, checked_elements(shape));
   if (node.folds()) {
     if (elements != node.value(0).constant->elements()) {
-      return node.wrong("a shape of another number of elements");
+      return node.wrong("a shape with a different number of elements");
     }
     node.set(0, reshaped(*node.value(0).constant, std::move(shape)));
     return {};
@@ -129,7 +129,7 @@ Status unsqueeze(Node& node) {
   for (const std::int64_t given : *axes) {
     POPRUN_ASSIGN(const std::size_t axis, normal_axis(given, added.size()));
     if (added[axis]) {
-      return node.wrong("an axis twice");
+      return node.wrong("an axis is listed twice");
     }
     added[axis] = true;
   }
@@ -214,7 +214,7 @@ Status tile(Node& node) {
     POPRUN_ASSIGN(const auto tiles, node.integers_of(1));
     POPRUN_ASSIGN(const auto axes, node.integers_of(2));
     if (tiles.size() != 1 || axes.size() != 1) {
-      return node.wrong("one number of tiles and one axis");
+      return node.wrong("needs one number of tiles and one axis");
     }
     POPRUN_ASSIGN(const std::size_t axis, normal_axis(axes[0], x.size()));
     repeats.assign(x.size(), 1);
@@ -224,7 +224,7 @@ Status tile(Node& node) {
   }
   if (repeats.size() != x.size() ||
       std::ranges::any_of(repeats, [](auto r) { return r < 1 || r > kMostElements; })) {
-    return node.wrong("a number of repeats >= 1 for each dimension");
+    return node.wrong("needs a number of repeats >= 1 for each dimension");
   }
   Shape ones;
   Shape wide;
@@ -271,7 +271,7 @@ Status constant_of_shape(Node& node) {
   if (const auto* value = node.tensor_attribute("value"); value != nullptr) {
     POPRUN_ASSIGN(constant, read_tensor(*value));
     if (constant.elements() != 1) {
-      return node.wrong("a value of one element needed");
+      return node.wrong("needs a value of one element");
     }
   }
   constant.shape = shape;
@@ -294,14 +294,14 @@ Status range(Node& node) {
   POPRUN_ASSIGN(const auto limit, node.constant(1));
   POPRUN_ASSIGN(const auto delta, node.constant(2));
   if (start->elements() != 1 || limit->elements() != 1 || delta->elements() != 1) {
-    return node.wrong("scalars needed");
+    return node.wrong("needs scalars");
   }
   const auto value = [](const Constant& c) {
     return c.real() ? static_cast<double>(c.real_at(0)) : static_cast<double>(c.integer_at(0));
   };
   const double count = std::ceil((value(*limit) - value(*start)) / value(*delta));
   if (!(count <= static_cast<double>(kMostFolded))) {
-    return node.unsupported("a range of more elements than are computed at import");
+    return node.unsupported("a range with more elements than are computed on import");
   }
   const auto n = static_cast<std::int64_t>(std::max(count, 0.0));
   Constant y =
@@ -316,7 +316,7 @@ Status range(Node& node) {
 Status eye_like(Node& node) {
   const Shape& x = node.shape(0);
   if (x.size() != 2) {
-    return node.wrong("a matrix needed");
+    return node.wrong("needs a matrix");
   }
   POPRUN_ASSIGN(const std::int64_t elements, checked_elements(x));
   if (elements > kMostFolded) {
