@@ -100,7 +100,7 @@ TEST(DatasetStore, RefusesADescriptionThatNoMessageHolds) {
       store.describe("npz:" + folder.write("a.npz", testing::zip_bytes(members)).string());
   ASSERT_FALSE(described);
   EXPECT_EQ(described.error().code, ErrorCode::kData);
-  EXPECT_THAT(described.error().message, HasSubstr("of its 200 arrays have 1,2"));
+  EXPECT_THAT(described.error().message, HasSubstr("of its 200 arrays take 1,2"));
 }
 
 TEST(DatasetStore, RefusesWhatNoMemoryHolds) {

@@ -138,10 +138,11 @@ TEST(Npy, RefusesDamagedHeaders) {
         "{'descr': '<f4', 'fortran_order': No, 'shape': (1,)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
         "{'descr': '<f4', 'fortran_order': False, 'shape': (1", "{'descr': '<f4'"}) {
-    EXPECT_THAT(complaint(npy_with_header(header, Bytes(4))), HasSubstr("needed an array file"))
+    EXPECT_THAT(complaint(npy_with_header(header, Bytes(4))),
+                HasSubstr("needed a NumPy array file"))
         << header;
   }
-  EXPECT_THAT(complaint({1, 2, 3}), HasSubstr("needed an array file"));
+  EXPECT_THAT(complaint({1, 2, 3}), HasSubstr("needed a NumPy array file"));
   EXPECT_THAT(complaint(npy_bytes("<f4", "(4294967296, 4294967296)", {})), HasSubstr("larger"));
 }
 
@@ -354,7 +355,7 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
               HasSubstr("y_train.npy: item 2: needed a label >= 0, had -1"));
   members = keras();
   members.emplace_back("images_train.npy", images(4, 0));
-  EXPECT_THAT(complaint(source(members)), HasSubstr("x_train and images_train are both"));
+  EXPECT_THAT(complaint(source(members)), HasSubstr("x_train and images_train both stand for"));
 }
 
 TEST_F(Archive, NamesDamage) {

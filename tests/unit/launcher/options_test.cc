@@ -253,9 +253,9 @@ TEST(Options, OfAModelOnTheCommandLineReplaceTheFilesModel) {
   EXPECT_THAT(onnx->notes,
               ElementsAre("model.onnx = m.onnx replaces the file's model.name = gpt2"));
   EXPECT_THAT(error_of({"--model.onnx", "m.onnx", "--model.name", "gpt2"}),
-              HasSubstr("exclude each other"));
+              HasSubstr("cannot be combined"));
   EXPECT_THAT(error_of({}, "[model]\nname = gpt2\nonnx = m.onnx\n"),
-              HasSubstr("exclude each other"));
+              HasSubstr("cannot be combined"));
 }
 
 TEST(Options, OfModelSizesHaveBoundsThatCanBeCompiled) {
@@ -441,10 +441,10 @@ TEST(Options, TheLastOfTwoOnTheCommandLineWins) {
 TEST(Options, AreCheckedAgainstEachOther) {
   EXPECT_EQ(error_of({"-n", "4", "--num-instances", "3"}),
             "--num-replicas = 4 is not divisible by --num-instances = 3; every instance has the "
-            "same number of replicas: 2 or 4 instances do");
+            "same number of replicas; use 2 or 4 instances");
   EXPECT_THAT(error_of({"-n", "4", "--num-instances", "8"}),
               HasSubstr("--num-instances = 8 is more than --num-replicas = 4"));
-  EXPECT_THAT(error_of({"-H", "a", "--hostfile", "b"}), HasSubstr("exclude each other"));
+  EXPECT_THAT(error_of({"-H", "a", "--hostfile", "b"}), HasSubstr("cannot be combined"));
   EXPECT_EQ(error_of({"-n", "4", "--only-output-from-instance", "4"}),
             "--only-output-from-instance = 4, but instances are 0 to 3");
   EXPECT_THAT(error_of({"--heartbeat-interval", "5", "--heartbeat-timeout", "6"}),

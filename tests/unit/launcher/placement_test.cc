@@ -51,8 +51,7 @@ TEST(Placement, SaysHowManySlotsAreMissing) {
   EXPECT_EQ(
       placement.error().message,
       "8 instances need 8 slots, but the 2 listed hosts have 3; list more hosts or slots, omit "
-      "slots out to spread "
-      "evenly, or lower --num-instances");
+      "the slots to spread evenly, or lower --num-instances");
 }
 
 TEST(Placement, IsThisMachineWithoutHosts) {

@@ -159,8 +159,8 @@ TEST_F(ResultFiles, ThatNeedMoreThanTheDiskHasAreRefusedBeforeAnythingIsWritten)
   const std::vector<std::string_view> parts(1 << 20, huge);  // 64 TiB.
   const Status written = write_whole_file(path("huge"), parts);
   ASSERT_FALSE(written);
-  EXPECT_THAT(written.error().message, HasSubstr("huge cannot be written: No space left on device, "
-                                                 "it needs 67108864.0 MiB and "));
+  EXPECT_THAT(written.error().message, HasSubstr("huge cannot be written: No space left on device; "
+                                                 "it needs 67108864.0 MiB, but only "));
   EXPECT_EQ(written.error().facts.shortage->needed, Bytes{std::int64_t{64} << 40});
   EXPECT_FALSE(fs::exists(path("huge.part")));
 }

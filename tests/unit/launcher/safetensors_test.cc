@@ -97,7 +97,7 @@ TEST(Safetensors, AShapeThatOverflowsIsNoSmallTensor) {
   EXPECT_THAT(
       error_of(file_with(
           R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", "")),
-      HasSubstr("needs more than 2^64 B, its data_offsets span 0 B"));
+      HasSubstr("needs more than 2^64 B, but its data_offsets span 0 B"));
 }
 
 TEST(Safetensors, TensorsMayNotOverlapNorLeaveHoles) {

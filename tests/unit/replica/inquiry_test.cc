@@ -250,7 +250,8 @@ TEST(CheckModel, RefusesWhatCannotBeImportedWithItsFile) {
   const Answer bad = ask("--check-model", question.SerializeAsString());
   ASSERT_FALSE(bad.status);
   EXPECT_EQ(bad.status.error().code, ErrorCode::kData);
-  EXPECT_THAT(bad.status.error().message, HasSubstr("model.onnx test.onnx: 8 B that are no ONNX"));
+  EXPECT_THAT(bad.status.error().message,
+              HasSubstr("model.onnx test.onnx: not an ONNX model, or a damaged one (8 B)"));
 }
 
 TEST(Compile, RefusesDataThatTheModelDoesNotTake) {

@@ -210,7 +210,7 @@ TEST(OnnxFunctions, AnOperatorOfAnotherOpsetThanTheModelsIsRefused) {
   node(old, "Dropout", {"t"}, {"b"});
   call(b, "Old", {"x"}, {"y"});
   EXPECT_THAT(refusal(b), HasSubstr("a function of opset 6 in a model of opset 13, which has "
-                                    "another Neg"));
+                                    "a different Neg"));
 }
 
 }  // namespace

@@ -210,7 +210,7 @@ TEST(Passes, AccumulationMustZeroAndAdd) {
               HasSubstr("'w.accumulator' is not zero at the start of the step"));
   EXPECT_THAT(verdict_on("accumulation", kBackward, accumulated,
                          [](Job& job) { remove(job, job.training->micro_batch, "accumulate"); }),
-              HasSubstr("'w.accumulator' does not take its gradient once"));
+              HasSubstr("'w.accumulator' does not take its gradient exactly once"));
 }
 
 TEST(Passes, ExchangeAveragesGradientsStatisticsAndMetrics) {

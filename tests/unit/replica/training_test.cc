@@ -463,7 +463,7 @@ TEST(Compile, SaysThatFurtherIpusStayEmpty) {
   const auto program = compile(*compile_options(job, dataset()));
 
   ASSERT_EQ(program->notes_size(), 1);
-  EXPECT_THAT(program->notes(0), HasSubstr("1 of 2 IPUs"));
+  EXPECT_THAT(program->notes(0), HasSubstr("1 of the 2 IPUs"));
 }
 
 /// Dumps everything of step 2.

@@ -81,7 +81,7 @@ TEST(WeightNames, ATiedHeadMustEqualTheEmbedding) {
   names.push_back({"lm_head.weight", {50, 8}});
   FileTensors file = file_of(names);
   EXPECT_THAT(refusal(kGpt2, file),
-              HasSubstr("'lm_head.weight' and 'transformer.wte.weight' differ, and the model ties "
+              HasSubstr("'lm_head.weight' and 'transformer.wte.weight' differ, but the model ties "
                         "them"));
   file["lm_head.weight"].digest = file["transformer.wte.weight"].digest;
   EXPECT_THAT(matched(kGpt2, file).notes,
@@ -181,7 +181,7 @@ TEST(WeightNames, AMappedNameIsShownWithAShapeThatDiffers) {
   FileTensors file = file_of({{"wte.weight", {60, 8}}, {"ln_f.weight", {8}}});
   EXPECT_THAT(
       refusal({{"transformer.wte.weight", {50, 8}}, {"transformer.ln_f.weight", {8}}}, file),
-      HasSubstr("the model needs 'transformer.wte.weight' [50,8], but the file has as "
+      HasSubstr("the model needs 'transformer.wte.weight' [50,8], but the file has "
                 "'wte.weight' [60,8]"));
 }
 
