@@ -136,7 +136,7 @@ class Memory(JobTest):
         job = self.run_job("-n", replicas, "--num-instances", 1, "--model.name", "mlp", code=69,
                            config=QUICK.replace("micro-batch-size = 4", "micro-batch-size = 24576")
                            .replace("source = fashion-mnist", "source = synthetic:images=1x28x28,classes=10,items=100000000"))
-        self.assert_first_line(job, f"{replicas} replicas on host ", " for their tensors", "are free (", "-H")
+        self.assert_first_line(job, f"{replicas} replicas on host ", " for their tensors", "is free (", "-H")
         self.assert_gone(job)
 
     def test_too_small_for_open_mpi_is_named_before_training(self):
@@ -144,7 +144,7 @@ class Memory(JobTest):
         if subprocess.run([*small, "true"], capture_output=True, check=False).returncode != 0:
             self.skipTest("no private mounts here (unshare --mount needs CAP_SYS_ADMIN)")
         job = self.run_job("-n", 32, code=69, wrapper=small)
-        self.assert_first_line(job, "32 processes on host ", "in /dev/shm", "5.0 MiB (5,242,880 B) are free", "--shm-size")
+        self.assert_first_line(job, "32 processes on host ", "in /dev/shm", "5.0 MiB (5,242,880 B) is free", "--shm-size")
         self.assert_gone(job)
         self.run_job("-n", 4, wrapper=small)
 
