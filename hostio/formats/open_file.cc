@@ -125,7 +125,9 @@ Status check_room(std::string_view what, std::uint64_t bytes) {
                   "host with more memory",
                   what, mebibytes_text(bytes),
                   mebibytes_text(static_cast<std::uint64_t>(memory->bytes.count())),
-                  memory->source));
+                  memory->source),
+      {.shortage =
+           Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)}, .had = memory->bytes}});
 }
 
 }  // namespace poprun::hostio

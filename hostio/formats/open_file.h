@@ -67,7 +67,7 @@ class OpenFile {
 /// Whether this host has memory for `bytes` more. A few are always taken for granted.
 ///
 /// Errors
-///   kData  it has not; `what` needs them.
+///   kData  it has not, with the shortage; `what` needs them.
 Status check_room(std::string_view what, std::uint64_t bytes);
 
 }  // namespace poprun::hostio

@@ -23,7 +23,8 @@ auto within_memory(const std::string& source, Find find) -> decltype(find()) {
     return fail(ErrorCode::kData,
                 fmt::format("{}: this host has too little memory for it; use a smaller dataset or "
                             "a host with more memory",
-                            source));
+                            source),
+                {.shortage = Shortage{}});
   }
 }
 
@@ -115,22 +116,38 @@ Result<DatasetStore::Loaded> DatasetStore::load_new(const std::string& source) {
   if (Loaded loaded = find(source)) {
     return loaded;
   }
-  POPRUN_ASSIGN(Loaded dataset, within_memory(source, [&]() -> Result<Loaded> {
-                  return load_dataset(source, scope_of(source));
-                }));
+  const auto read = [&] {
+    return within_memory(
+        source, [&]() -> Result<Loaded> { return load_dataset(source, scope_of(source)); });
+  };
+  Result<Loaded> dataset = read();
+  if (!dataset && dataset.error().facts.shortage && let_idle_go()) {
+    dataset = read();
+  }
+  if (!dataset) {
+    return dataset;
+  }
   const std::lock_guard lock(mutex_);
-  datasets_[source] = {dataset, ++requests_seen_};
-  make_room();
+  datasets_[source] = {*dataset, ++requests_seen_};
+  make_room(limits_.bytes_max, limits_.datasets_max);
   return dataset;
 }
 
+/// Whether there were any.
+bool DatasetStore::let_idle_go() {
+  const std::lock_guard lock(mutex_);
+  const std::size_t had = datasets_.size();
+  make_room(0, 0);
+  return datasets_.size() < had;
+}
+
 /// Under the lock. What somebody else holds stays.
-void DatasetStore::make_room() {
+void DatasetStore::make_room(std::uint64_t bytes_max, std::size_t datasets_max) {
   std::uint64_t bytes = 0;
   for (const auto& [source, entry] : datasets_) {
     bytes += entry.dataset->bytes();
   }
-  while (bytes > limits_.bytes_max || datasets_.size() > limits_.datasets_max) {
+  while (bytes > bytes_max || datasets_.size() > datasets_max) {
     auto oldest = datasets_.end();
     for (auto at = datasets_.begin(); at != datasets_.end(); ++at) {
       const bool idle = at->second.dataset.use_count() == 1;

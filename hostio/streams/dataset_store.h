@@ -28,8 +28,9 @@ struct StoreLimits {
 };
 
 /// The datasets of one server, each loaded at its first use and kept as long as there is room: the
-/// ones that were not asked for the longest go first, and never one that is being read from. A load
-/// that failed is tried again at the next request.
+/// ones that were not asked for the longest go first, and never one that is being read from. All
+/// that nobody reads from go where a load lacks memory. A load that failed is tried again at the
+/// next request.
 ///
 /// Threads: any. Loads run one after another on the store's own thread, so that nobody who asks
 /// for a loaded dataset waits for one that is not.
@@ -70,7 +71,8 @@ class DatasetStore {
   void run();
   Loaded find(const std::string& source);
   Result<Loaded> load_new(const std::string& source);
-  void make_room();
+  bool let_idle_go();
+  void make_room(std::uint64_t bytes_max, std::size_t datasets_max);
   [[nodiscard]] FileScope scope_of(const std::string& source) const;
 
   const StoreLimits limits_;

@@ -253,19 +253,27 @@ class Service final : public ServiceBase {
   DatasetStore& datasets_;
 };
 
+std::string without_brackets(std::string host) {
+  std::erase_if(host, [](char c) { return c == '[' || c == ']'; });
+  return host;
+}
+
+Error not_an_address(const std::string& bind, int code) {
+  return {ErrorCode::kUsage, fmt::format("cannot listen on {}: {}; choose an address of this host "
+                                         "with --bind",
+                                         bind, gai_strerror(code))};
+}
+
 /// gRPC does not say why it could not listen, so a plain socket tries the same.
 Error why_not_listening(const ServerOptions& options) {
-  std::string host = options.bind;
-  std::erase_if(host, [](char c) { return c == '[' || c == ']'; });
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE;
   addrinfo* found = nullptr;
-  const int code = getaddrinfo(host.c_str(), std::to_string(options.port).c_str(), &hints, &found);
+  const int code = getaddrinfo(without_brackets(options.bind).c_str(),
+                               std::to_string(options.port).c_str(), &hints, &found);
   if (code != 0) {
-    return {ErrorCode::kUsage, fmt::format("cannot listen on {}: {}; choose an address of this "
-                                           "host with --bind",
-                                           options.bind, gai_strerror(code))};
+    return not_an_address(options.bind, code);
   }
   const int probe = socket(found->ai_family, SOCK_STREAM, 0);
   const int on = 1;
@@ -284,14 +292,14 @@ Error why_not_listening(const ServerOptions& options) {
                       options.bind, options.port, std::strerror(reason))};
 }
 
-/// Whether only this host reaches the address. One that means nothing is found out by listening.
-bool is_loopback(std::string host) {
-  std::erase_if(host, [](char c) { return c == '[' || c == ']'; });
+/// Whether only this host reaches the address.
+Result<bool> is_loopback(const std::string& bind) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) {
-    return true;
+  if (const int code = getaddrinfo(without_brackets(bind).c_str(), nullptr, &hints, &found);
+      code != 0) {
+    return tl::unexpected(not_an_address(bind, code));
   }
   bool local = true;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
@@ -348,7 +356,8 @@ class GrpcServer final : public Server {
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options,
                                               DatasetStore& datasets) {
-  if (options.token.empty() && !is_loopback(options.bind)) {
+  POPRUN_ASSIGN(const bool local, is_loopback(options.bind));
+  if (options.token.empty() && !local) {
     return fail(ErrorCode::kUsage,
                 fmt::format("--bind {} lets other hosts in, which needs a job token; set "
                             "POPRUN_EMU_TOKEN or --token-file, or bind 127.0.0.1",

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <utility>
 
+#include <asio/signal_set.hpp>
 #include <fmt/format.h>
 #include <sys/wait.h>
 
@@ -39,6 +40,14 @@ int ask(const std::vector<std::string>& command, const std::string& input, Conso
   Supervisor supervisor(loop);
   Inquiry inquiry(supervisor, console);
   int exit_code = 0;
+  asio::signal_set signals(loop, SIGINT, SIGTERM, SIGHUP);
+  signals.async_wait([&](const asio::error_code& error, int number) {
+    if (!error) {
+      supervisor.kill_all();
+      exit_code = 128 + number;
+      loop.stop();
+    }
+  });
   const Status started = inquiry.start(command, input, [&](int code) {
     exit_code = code;
     loop.stop();

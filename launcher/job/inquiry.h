@@ -37,7 +37,8 @@ class Inquiry {
   bool complained_ = false;
 };
 
-/// The whole of an inquiry; returns the exit code for the shell.
+/// The whole of an inquiry; returns the exit code for the shell. A signal ends it with 128 + its
+/// number.
 int ask(const std::vector<std::string>& command, const std::string& input, Console& console);
 
 }  // namespace poprun::launcher

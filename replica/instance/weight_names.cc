@@ -78,6 +78,15 @@ struct Matched {
   std::size_t fitting = 0;  ///< Whose shapes are equal.
 };
 
+/// Whether both give a tensor to one weight, or one tensor to a weight each.
+bool share_a_name(const Matched& a, const Matched& b) {
+  return std::ranges::any_of(a.names, [&](const auto& mine) {
+    return std::ranges::any_of(b.names, [&](const auto& other) {
+      return mine.first == other.first || mine.second == other.second;
+    });
+  });
+}
+
 class Matcher {
  public:
   Matcher(const std::vector<WantedWeight>& wanted, const FileTensors& file) : file_(file) {
@@ -87,13 +96,16 @@ class Matcher {
     count_ = missing_.size();
     for (const auto& [name, tensor] : file) {
       const std::string now = modern(name);
-      unused_[now == name || file.contains(now) ? name : now] = name;
+      unused_[file.contains(now) || wants(name) ? name : now] = name;
+      if (!is_buffer(name, tensor)) {
+        ++tensors_;
+      }
     }
   }
 
   Result<WeightMatch> match(const MatchOptions& options) {
-    match_own_names();
     note_old_names();
+    match_own_names();
     while (match_prefix()) {
     }
     match_tied();
@@ -107,6 +119,14 @@ class Matcher {
  private:
   void note(const std::string& text) {
     result_.notes.push_back(fmt::format("{}: {}", kOption, text));
+  }
+
+  /// Whether a weight has the file's name, with or without a prefix: layer scale is a gamma, too.
+  [[nodiscard]] bool wants(const std::string& name) const {
+    return missing_.contains(name) || std::ranges::any_of(missing_, [&](const auto& weight) {
+             return !file_.contains(weight.first) &&
+                    (ends_in(weight.first, name) || ends_in(name, weight.first));
+           });
   }
 
   /// The weight has the file's tensor of that modern name.
@@ -128,8 +148,8 @@ class Matcher {
   void note_old_names() {
     std::size_t count = 0;
     std::string example;
-    for (const auto& [name, tensor] : file_) {
-      if (modern(name) != name && !file_.contains(modern(name))) {
+    for (const auto& [now, name] : unused_) {
+      if (now != name) {
         ++count;
         example = example.empty() ? name : example;
       }
@@ -161,22 +181,25 @@ class Matcher {
     return rules;
   }
 
-  /// Applies the rule that fits most weights. False where none fits any, or two fit the same one
-  /// equally well.
+  /// Applies the rule that fits most weights. False where none fits half of the model or of the
+  /// file, which a prefix of the whole would, or two claim the same name equally well.
   bool match_prefix() {
     const auto all = rules();
     const auto fitting = [](const auto& rule) { return rule.second.fitting; };
     const auto best = std::ranges::max_element(all, {}, fitting);
-    if (best == all.end() || best->second.fitting == 0) {
+    if (best == all.end() || best->second.fitting == 0 ||
+        2 * best->second.fitting < std::min(count_, tensors_)) {
       return false;
     }
-    const bool ambiguous = std::ranges::any_of(all, [&](const auto& other) {
+    const auto rival = std::ranges::find_if(all, [&](const auto& other) {
       return other.first != best->first && fitting(other) == fitting(*best) &&
-             std::ranges::any_of(other.second.names, [&](const auto& pair) {
-               return best->second.names.contains(pair.first);
-             });
+             share_a_name(other.second, best->second);
     });
-    if (ambiguous) {
+    if (rival != all.end()) {
+      note(
+          fmt::format("prefixes '{}' and '{}' fit the names of the file equally well, so neither "
+                      "is used",
+                      best->first.prefix, rival->first.prefix));
       return false;
     }
     const auto& [rule, matched] = *best;
@@ -325,6 +348,7 @@ class Matcher {
   std::map<std::string, Shape> shapes_;        ///< Weights with one of their own, likewise.
   std::map<std::string, std::string> unused_;  ///< Tensors that are no weight's, by modern name.
   std::size_t count_ = 0;                      ///< Of the weights.
+  std::size_t tensors_ = 0;                    ///< Of the file that are no buffers.
   WeightMatch result_;
 };
 

@@ -41,8 +41,9 @@ struct MatchOptions {
 /// The file's tensor for each weight:
 ///
 ///   by its own name
-///   gamma, beta      are weight, bias
-///   a prefix         that all these names have more or less than the model's: "transformer."
+///   gamma, beta      are weight, bias, unless the model has such a name itself
+///   a prefix         that half of the model's or the file's names have more or less than the
+///                    other's: "transformer."; none where two fit equally well
 ///   tied weights     lm_head.weight is the token embedding; a second copy must equal the first
 ///
 /// Shapes must be equal. Buffers and tensors that the model lacks are left out.

@@ -77,6 +77,29 @@ struct Call {
   }
 };
 
+/// What FunctionProto of later ONNX versions has, and ours keeps as fields that it does not know.
+Status check_known(const FunctionProto& function) {
+  constexpr int kAttributeDefaults = 11;
+  constexpr int kValueInfo = 12;
+  constexpr int kOverload = 13;
+  constexpr int kMetadata = 14;
+  const auto& fields = function.unknown_fields();
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const int number = fields.field(i).number();
+    if (number == kValueInfo || number == kMetadata) {  // They change no result.
+      continue;
+    }
+    const std::string what = number == kAttributeDefaults ? "defaults of attributes"
+                             : number == kOverload        ? "an overload"
+                                                          : fmt::format("field {}", number);
+    return fail(ErrorCode::kUsage,
+                fmt::format("function '{}': not supported: {}; export the model with its functions "
+                            "inlined",
+                            function.name(), what));
+  }
+  return {};
+}
+
 class Expansion {
  public:
   explicit Expansion(const ModelProto& model) : opset_(opset_of(model.opset_import())) {
@@ -90,15 +113,10 @@ class Expansion {
     for (const NodeProto& node : from) {
       POPRUN_ASSIGN(NodeProto copy, renamed(call, node));
       const auto found = functions_.find({copy.domain(), copy.op_type()});
+      POPRUN_TRY(count_one());
       if (found != functions_.end()) {
         POPRUN_TRY(inline_call(copy, *found->second, to));
         continue;
-      }
-      if (++nodes_ > kMostNodes) {
-        return fail(ErrorCode::kUsage,
-                    fmt::format("its functions expand to more than {} nodes, the most that is "
-                                "supported",
-                                kMostNodes));
       }
       if (call.opset != opset_ && copy.domain().empty() &&
           since(copy, call.opset) != since(copy, opset_)) {
@@ -114,6 +132,17 @@ class Expansion {
   }
 
  private:
+  /// A node that is made, or a call: calls multiply even where functions have no nodes.
+  Status count_one() {
+    if (++nodes_ > kMostNodes) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("its functions expand to more than {} nodes and calls, the most that "
+                              "is supported",
+                              kMostNodes));
+    }
+    return {};
+  }
+
   /// The node as the call means it.
   Result<NodeProto> renamed(const Call& call, const NodeProto& node) {
     NodeProto copy = node;
@@ -181,7 +210,7 @@ class Expansion {
     }
     const Call call = call_of(node, function);
     POPRUN_TRY(expand(call, function.node(), to));
-    add_passed_on(node, function, call, to);
+    POPRUN_TRY(add_passed_on(node, function, call, to));
     under_way_.erase(&function);
     return {};
   }
@@ -206,11 +235,12 @@ class Expansion {
   }
 
   /// Outputs of the function that are its inputs: no node of it makes them.
-  static void add_passed_on(const NodeProto& node, const FunctionProto& function, const Call& call,
-                            Nodes& to) {
+  Status add_passed_on(const NodeProto& node, const FunctionProto& function, const Call& call,
+                       Nodes& to) {
     const std::set<std::string> inputs(function.input().begin(), function.input().end());
     for (int k = 0; k < node.output_size(); ++k) {
       if (inputs.contains(function.output(k)) && !node.output(k).empty()) {
+        POPRUN_TRY(count_one());
         NodeProto& identity = *to.Add();
         identity.set_op_type("Identity");
         identity.set_name(call.prefix + function.output(k));
@@ -218,6 +248,7 @@ class Expansion {
         identity.add_output(node.output(k));
       }
     }
+    return {};
   }
 
   /// "name/", with a number where a value's name already begins so.
@@ -238,7 +269,7 @@ class Expansion {
   std::map<std::pair<std::string, std::string>, const FunctionProto*> functions_;
   std::set<std::string> taken_;  ///< Names of values, and prefixes of calls.
   std::set<const FunctionProto*> under_way_;
-  int nodes_ = 0;
+  int nodes_ = 0;  ///< With the calls.
 };
 
 }  // namespace
@@ -246,6 +277,9 @@ class Expansion {
 Status expand_functions(ModelProto& model) {
   if (model.functions().empty()) {
     return {};
+  }
+  for (const FunctionProto& function : model.functions()) {
+    POPRUN_TRY(check_known(function));
   }
   Nodes nodes;
   const Call graph{

@@ -6,7 +6,7 @@
 
 namespace poprun::onnx_import {
 
-/// Most nodes that a model may have once its functions are expanded.
+/// Most nodes that a model may have once its functions are expanded, with the calls.
 inline constexpr int kMostNodes = 1 << 18;
 
 /// Replaces every call of one of the model's own functions, in the graph and in the branches of its
@@ -20,8 +20,9 @@ inline constexpr int kMostNodes = 1 << 18;
 ///
 /// Errors
 ///   kData   a function calls itself, or a call has more inputs or outputs than its function.
-///   kUsage  more than kMostNodes nodes, functions nested deeper than 64, or an operator that is
-///           not the same in the function's opset and the model's.
+///   kUsage  more than kMostNodes nodes and calls, functions nested deeper than 64, an operator
+///           that is not the same in the function's opset and the model's, or a function with
+///           defaults of attributes or an overload, even where nothing calls it.
 Status expand_functions(::onnx::ModelProto& model);
 
 }  // namespace poprun::onnx_import

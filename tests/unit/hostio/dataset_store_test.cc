@@ -18,6 +18,9 @@ using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 using testing::write_images;
 
+constexpr const char* kFourTebibytes =
+    "synthetic:tokens,vocabulary=50,items=16777216?sequence-length=65536";
+
 void write_dataset(const TemporaryFolder& folder) {
   write_images(folder, "train", 4, 0);
   write_images(folder, "t10k", 4, 0);
@@ -88,6 +91,22 @@ TEST(DatasetStore, BoundsTheMemoryOfWhatNobodyReads) {
   EXPECT_EQ(*store.load(source_of(folders[0])), *held);
 }
 
+TEST(DatasetStore, LetsGoOfWhatNobodyReadsWhereALoadLacksMemory) {
+  const std::vector<TemporaryFolder> folders(2);
+  for (const TemporaryFolder& folder : folders) {
+    write_dataset(folder);
+  }
+  DatasetStore store;
+  const auto held = store.load(source_of(folders[0]));
+  const std::weak_ptr<const Dataset> idle = *store.load(source_of(folders[1]));
+
+  EXPECT_FALSE(store.load("idx:/nowhere"));
+  EXPECT_FALSE(idle.expired());
+  EXPECT_FALSE(store.load(kFourTebibytes));
+  EXPECT_TRUE(idle.expired());
+  EXPECT_EQ(*store.load(source_of(folders[0])), *held);
+}
+
 TEST(DatasetStore, RefusesADescriptionThatNoMessageHolds) {
   const TemporaryFolder folder;
   std::vector<std::pair<std::string, testing::Bytes>> members;
@@ -105,9 +124,8 @@ TEST(DatasetStore, RefusesADescriptionThatNoMessageHolds) {
 
 TEST(DatasetStore, RefusesWhatNoMemoryHolds) {
   DatasetStore store;
-  const std::string source =
-      "synthetic:tokens,vocabulary=50,items=16777216?sequence-length=65536";  // 4 TiB.
-  for (const Error& error : {store.describe(source).error(), store.load(source).error()}) {
+  for (const Error& error :
+       {store.describe(kFourTebibytes).error(), store.load(kFourTebibytes).error()}) {
     EXPECT_EQ(error.code, ErrorCode::kData);
     EXPECT_THAT(error.message,
                 HasSubstr("16,777,216 items of 65,536 tokens: needed 4194304.0 MiB"));

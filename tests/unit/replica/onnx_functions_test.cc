@@ -194,6 +194,31 @@ TEST(OnnxFunctions, CallsThatMultiplyBeyondAnyModelAreRefused) {
   EXPECT_THAT(refusal(b), HasSubstr("more than 262144 nodes"));
 }
 
+TEST(OnnxFunctions, CallsThatMultiplyAndMakeNoNodesAreRefusedToo) {
+  OnnxBuilder b = model();
+  function(b, "f0", {"a"}, {"a"});
+  for (int depth = 1; depth < 40; ++depth) {
+    auto& twice = function(b, "f" + std::to_string(depth), {"a"}, {"a"});
+    const std::string below = "f" + std::to_string(depth - 1);
+    node(twice, below, {"a"}, {}, kDomain);
+    node(twice, below, {"a"}, {}, kDomain);
+  }
+  call(b, "f39", {"x"}, {"y"});
+  EXPECT_THAT(refusal(b), HasSubstr("more than 262144 nodes and calls"));
+}
+
+TEST(OnnxFunctions, WhatLaterVersionsOfOnnxGiveAFunctionIsNotDropped) {
+  for (const auto& [number, what] : {std::pair{11, "defaults of attributes"},
+                                     std::pair{12, "accepted"}, std::pair{13, "an overload"}}) {
+    OnnxBuilder b = model();
+    auto& later = function(b, "Later", {"a"}, {"b"});
+    node(later, "Neg", {"a"}, {"b"});
+    later.mutable_unknown_fields()->AddLengthDelimited(number, "x");
+    call(b, "Later", {"x"}, {"y"});
+    EXPECT_THAT(refusal(b), HasSubstr(what));
+  }
+}
+
 TEST(OnnxFunctions, TooManyInputsAreRefusedByTheFunctionsName) {
   OnnxBuilder b = model();
   node(function(b, "One", {"a"}, {"b"}), "Neg", {"a"}, {"b"});

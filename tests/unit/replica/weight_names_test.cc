@@ -172,6 +172,48 @@ TEST(WeightNames, APrefixThatCouldBeEitherIsNotGuessed) {
       HasSubstr("did you mean 'a.fc.weight' [2,3]?"));
 }
 
+TEST(WeightNames, AModelsOwnGammaIsNotAnOldName) {
+  const std::vector<WantedWeight> wanted = {{"blocks.0.gamma", {8}},
+                                            {"blocks.0.norm.beta", {8}},
+                                            {"blocks.0.norm.weight", {8}},
+                                            {"head.bias", {4}}};
+  const WeightMatch own = matched(wanted, file_of(wanted), kPartial);
+  EXPECT_EQ(own.sources.at("blocks.0.gamma"), "blocks.0.gamma");
+  EXPECT_THAT(own.absent, IsEmpty());
+  EXPECT_THAT(own.notes, IsEmpty());
+
+  const WeightMatch mapped = matched(wanted,
+                                     file_of({{"model.blocks.0.gamma", {8}},
+                                              {"model.blocks.0.norm.beta", {8}},
+                                              {"model.blocks.0.norm.gamma", {8}},
+                                              {"model.head.beta", {4}}}),
+                                     kPartial);
+  EXPECT_THAT(mapped.sources,
+              UnorderedElementsAre(Pair("blocks.0.gamma", "model.blocks.0.gamma"),
+                                   Pair("blocks.0.norm.beta", "model.blocks.0.norm.beta"),
+                                   Pair("blocks.0.norm.weight", "model.blocks.0.norm.gamma"),
+                                   Pair("head.bias", "model.head.beta")));
+}
+
+TEST(WeightNames, ATensorThatTwoPrefixesClaimIsNotGuessed) {
+  const WeightMatch match =
+      matched({{"decoder.layer.0.weight", {2, 3}},
+               {"encoder.layer.0.weight", {2, 3}},
+               {"head.weight", {2}}},
+              file_of({{"layer.0.weight", {2, 3}}, {"head.weight", {2}}}), kPartial);
+  EXPECT_THAT(match.sources, UnorderedElementsAre(Pair("head.weight", "head.weight")));
+  EXPECT_THAT(match.notes[0], HasSubstr("prefixes 'decoder.' and 'encoder.' fit the names of the "
+                                        "file equally well, so neither is used"));
+}
+
+TEST(WeightNames, OneNameThatEndsLikeAnotherIsNoPrefixOfTheWhole) {
+  const std::vector<WantedWeight> wanted = {
+      {"a", {2}}, {"b", {2}}, {"c", {2}}, {"auxiliary.head.weight", {2}}};
+  const WeightMatch match = matched(
+      wanted, file_of({{"a", {2}}, {"b", {2}}, {"c", {2}}, {"head.weight", {2}}}), kPartial);
+  EXPECT_THAT(match.absent, UnorderedElementsAre("auxiliary.head.weight"));
+}
+
 TEST(WeightNames, AFileOfAnotherModelIsRefusedEvenInPart) {
   EXPECT_THAT(refusal(kGpt2, file_of({{"conv1.weight", {2, 2}}, {"conv2.weight", {2}}}), kPartial),
               HasSubstr("(7 of 7 weights missing); available: conv1.weight, conv2.weight"));
