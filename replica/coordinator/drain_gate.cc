@@ -12,6 +12,11 @@ bool DrainGate::begin_part(std::uint32_t local) {
   return true;
 }
 
+bool DrainGate::stops(std::uint32_t local) const {
+  const std::lock_guard lock(mutex_);
+  return last_part_ && parts_.at(local) >= *last_part_;
+}
+
 void DrainGate::take(const proto::Directive& directive) {
   {
     const std::lock_guard lock(mutex_);

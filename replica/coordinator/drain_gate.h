@@ -28,6 +28,9 @@ class DrainGate {
   /// silent and ends this process.
   [[nodiscard]] bool begin_part(std::uint32_t local);
 
+  /// Whether the replica needs no more data: the job stops before its next part.
+  [[nodiscard]] bool stops(std::uint32_t local) const;
+
   /// What the launcher asks for.
   void take(const proto::Directive& directive);
 

@@ -52,6 +52,7 @@ class TrainingLoop final : private HostIo {
   Status read(const std::string& stream, std::span<const HostTensor> tensors) override;
 
   [[nodiscard]] StepControl control() const;
+  std::unique_ptr<HostStream> open_parts(JobStream stream);
   Status begin_part();
   Status save(std::span<const HostTensor> tensors) const;
 

@@ -69,8 +69,8 @@ class ProgressSink {
   /// Wall seconds in operators, over all of the replica's `steps` training steps so far.
   virtual void operators(ReplicaId replica, std::uint64_t steps, double seconds) = 0;
 
-  /// Asked before each part of a job, a micro-batch or a batch of an evaluation; parts come in the
-  /// same order on all replicas. False where a job that was asked to end stops: on all replicas
+  /// Asked before each part of a job, a micro-batch or a batch of an evaluation, once its data is
+  /// there; parts come in the same order on all replicas. False where a job that was asked to end stops: on all replicas
   /// before the same part. Blocks only from that request on, until the launcher has heard from all.
   [[nodiscard]] virtual bool begin_part(ReplicaId replica) = 0;
 };
