@@ -90,6 +90,7 @@ Status TrainingLoop::train_step(Engine& engine) {
     dump_->begin(result_.steps + 1, engine);
   }
   statistics_.take(engine);
+  ports_.progress.begin_parts(ports_.communicator.self(), options_.micro_batches);
   const Status ran = engine.run(name_of(JobFunction::kTrain));
   if (result_.drained) {
     engine.set_observer(nullptr);
@@ -137,6 +138,7 @@ bool TrainingLoop::evaluation_due(bool last) const {
 
 Status TrainingLoop::evaluate(Engine& engine) {
   const double begin = now_seconds();
+  ports_.progress.begin_parts(ports_.communicator.self(), options_.evaluation_batches);
   evaluation_.emplace(open_parts(JobStream::kTest), options_.evaluation_batches);
   const Status ran = evaluation_->run(engine);
   if (result_.drained) {

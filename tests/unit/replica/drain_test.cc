@@ -81,9 +81,8 @@ class AskedToStop final : public ProgressSink {
   void progress(ReplicaId /*replica*/, std::uint64_t /*step*/,
                 std::string_view /*activity*/) override {}
   void operators(ReplicaId /*replica*/, std::uint64_t /*steps*/, double /*seconds*/) override {}
-  [[nodiscard]] bool begin_part(ReplicaId /*replica*/) override {
-    return !asked_ && ++begun_ != 0;
-  }
+  void begin_parts(ReplicaId /*replica*/, std::uint64_t /*parts*/) override {}
+  [[nodiscard]] bool begin_part(ReplicaId /*replica*/) override { return !asked_ && ++begun_ != 0; }
   void ask() { asked_ = true; }
   [[nodiscard]] std::uint64_t begun() const { return begun_; }
 
