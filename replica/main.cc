@@ -46,12 +46,6 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
 /// Tells the launcher why, and ends the process once it may go: MPI's own end would wait for the
 /// others.
 [[noreturn]] void leave(CoordinatorClient& client, ReplicaId self, const Error& error,
@@ -68,7 +62,7 @@ class Instance {
         client_(client),
         reply_(std::move(reply)),
         launched_at_(joined_at - reply_.seconds_since_launch()),
-        host_(host_name()) {}
+        host_(machine_name()) {}
 
   Status run() {
     POPRUN_ASSIGN(const std::unique_ptr<MpiWorld> world,
@@ -208,8 +202,11 @@ class Instance {
     POPRUN_ASSIGN(CompileOptions options,
                   compile_options(reply_.config(), reply_.dataset(), onnx_));
     POPRUN_ASSIGN(Program program, plan_program(options));
-    POPRUN_TRY(check_fits(
-        program, [&] { return memory_advice(program, reply_.config(), reply_.dataset(), onnx_); }));
+    POPRUN_TRY(check_fits(program, [&] {
+      // The others wait for the Program meanwhile.
+      const auto until = std::chrono::steady_clock::now() + collective_timeout() / 4;
+      return memory_advice(program, reply_.config(), reply_.dataset(), onnx_, until);
+    }));
     if (onnx_ != nullptr) {
       POPRUN_ASSIGN(initial_weights_, onnx_->weights());
     }
@@ -280,7 +277,8 @@ class Instance {
          .prefetch_batches = reply_.config().data().prefetch_batches(),
          .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),
          .log_source = log::replica_source(index_of(self), host_),
-         .on_wait = [this, self](bool waits) { client_.waits_for_data(self, waits); }});
+         .on_wait = [this, self](bool waits) { client_.waits_for_data(self, waits); },
+         .is_needed = [this, self] { return !client_.stops(self); }});
   }
 
   Result<std::unique_ptr<Outfeed>> open_outfeed(ReplicaId self) {
@@ -340,7 +338,7 @@ Status check_room_for_mpi() {
     return {};
   }
   const std::string folder = variable("OMPI_MCA_btl_vader_backing_directory");
-  return check_shared_folder(folder.empty() ? "/dev/shm" : folder, host_name(),
+  return check_shared_folder(folder.empty() ? "/dev/shm" : folder, machine_name(),
                              static_cast<std::uint32_t>(processes));
 }
 
@@ -363,7 +361,7 @@ int run() {
   if (const Status has_room = check_room_for_threads(
           kThreads + kThreadsOfAReplica * environment->local_replicas, "poprun-emu-replica");
       !has_room) {
-    log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),
+    log::write(log::Level::kError, log::replica_source(environment->first_replica, machine_name()),
                has_room.error().message);
     return exit_code_of(has_room.error().code);
   }
@@ -379,7 +377,8 @@ int run() {
     auto reply = client.join(kJoinTimeoutSeconds, join_request());
     joined_at = now_seconds();
     if (!reply) {
-      log::write(log::Level::kError, log::replica_source(environment->first_replica, host_name()),
+      log::write(log::Level::kError,
+                 log::replica_source(environment->first_replica, machine_name()),
                  reply.error().message);
       ::_exit(exit_code_of(reply.error().code));
     }

@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBackoffFirst{50};
 constexpr milliseconds kBackoffMost{1000};
+constexpr milliseconds kBetweenQuestions{100};  // Whether a batch is still needed.
 
 /// A channel that shares no state with earlier ones, so that a server that is back is found at
 /// once, and that never asks a web proxy.
@@ -237,11 +238,13 @@ class PrefetchingStream final : public HostStream {
     if (!is_over()) {
       options_.on_wait(true);
       // The thread gives up after the timeout and says so here, so this wait ends.
-      changed_.wait(lock, is_over);
+      while (!changed_.wait_for(lock, kBetweenQuestions, is_over) && options_.is_needed()) {
+      }
       options_.on_wait(false);
     }
     if (batches_.empty()) {
-      return tl::unexpected(*failure_);
+      return tl::unexpected(failure_.value_or(
+          Error{ErrorCode::kInfrastructure, "the job stops before the batch that is missing"}));
     }
     HostBatch batch = std::move(batches_.front());
     batches_.pop_front();

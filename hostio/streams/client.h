@@ -23,6 +23,8 @@ struct HostStreamOptions {
   std::string log_source;                     ///< Tag of its log lines (replica/base/log.h).
   /// Called with true where next() begins to wait for a batch, with false where that ends.
   std::function<void(bool waits)> on_wait = [](bool) {};
+  /// Asked ten times a second while next() waits. False ends that wait with kInfrastructure.
+  std::function<bool()> is_needed = [] { return true; };
 };
 
 /// A stream that fetches ahead from now on, on a thread of its own. A lost server is sought again

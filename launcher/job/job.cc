@@ -243,14 +243,13 @@ bool Job::dumps_may_come() const {
 }
 
 void Job::decide() {
+  deadlines_.judged();
   if (std::optional<Verdict> verdict =
           name_cause(state_, monotonic_seconds(), deadlines_.quiet_seconds())) {
     if (awaits_dumps_ && dumps_may_come()) {
       verdict->more.emplace_back("  replica 0 did not send all of its dump");
     }
     give_verdict(*verdict);
-  } else {
-    deadlines_.judged();
   }
 }
 

@@ -126,8 +126,9 @@ void Job::look_after_results(double now) {
     give_results_up(*failure, "");
   } else if (!std::exchange(no_room_told_, true)) {
     deadlines_.no_room(now);
-    console_.say(fmt::format("{}; make room: the job tries again for {} s, then ends without it",
-                             failure->message, Deadlines::kRoomSeconds));
+    console_.say(fmt::format("{}; {}the job tries again for {} s, then ends without it",
+                             failure->message, failure->facts.shortage ? "make room: " : "",
+                             Deadlines::kRoomSeconds));
   }
 }
 

@@ -10,14 +10,15 @@
 #include <unistd.h>
 
 namespace poprun::launcher {
-namespace {
 
 Status cannot_write(const std::string& path, int reason) {
-  return fail(ErrorCode::kInfrastructure,
-              fmt::format("{} cannot be written: {}", path, std::strerror(reason)));
+  Error error{ErrorCode::kInfrastructure,
+              fmt::format("{} cannot be written: {}", path, std::strerror(reason))};
+  if (reason == ENOSPC || reason == EDQUOT) {
+    error.facts.shortage.emplace();
+  }
+  return tl::unexpected<Error>{std::move(error)};
 }
-
-}  // namespace
 
 GrowingFile::GrowingFile(GrowingFile&& other) noexcept
     : path_(std::move(other.path_)),

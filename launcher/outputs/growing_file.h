@@ -9,6 +9,10 @@
 
 namespace poprun::launcher {
 
+/// The error of a file that does not take bytes, for errno `reason`. It has a shortage, of unknown
+/// size, where the disk or a quota is full.
+Status cannot_write(const std::string& path, int reason);
+
 /// A file of lines that grows. Where the disk is full its lines wait in memory, and the file ends
 /// with a whole one all the same.
 class GrowingFile {

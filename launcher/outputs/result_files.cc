@@ -27,11 +27,6 @@ constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metri
 constexpr std::size_t kPieceBytes = 16 << 20;  // Between two looks at whether it was given up.
 constexpr std::size_t kLogWaitingBytesMax = 64 << 10;
 
-Status cannot_write(const std::string& path, int reason) {
-  return fail(ErrorCode::kInfrastructure,
-              fmt::format("{} cannot be written: {}", path, std::strerror(reason)));
-}
-
 /// Bytes that this user may take of the disk of `folder`; nothing where it does not tell.
 std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
   struct statvfs disk {};
@@ -47,6 +42,8 @@ Status with_room(Error error, const fs::path& path, std::uint64_t needed) {
                                  mebibytes_text(*free));
     error.facts.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(needed)},
                                     .had = Bytes{static_cast<std::int64_t>(*free)}};
+  } else if (error.facts.shortage) {
+    error.facts.shortage->needed = Bytes{static_cast<std::int64_t>(needed)};
   }
   return tl::unexpected<Error>{std::move(error)};
 }
@@ -305,11 +302,13 @@ Status ReplicaLogs::flush() {
   if (!waiting_) {
     return {};
   }
+  Status first;
   for (auto& [replica, file] : files_) {
-    POPRUN_TRY(file.flush());
+    const Status flushed = file.flush();
+    first = first ? flushed : first;
   }
-  waiting_ = false;
-  return {};
+  waiting_ = !first;
+  return first;
 }
 
 }  // namespace poprun::launcher

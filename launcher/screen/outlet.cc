@@ -50,10 +50,11 @@ struct Outlet::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Line> lines;
-  std::size_t bytes = 0;      ///< Of `lines`.
-  std::uint64_t dropped = 0;  ///< Lines, since the last that was written.
-  std::string live;           ///< What the live line should show,
-  std::string shown;          ///< and what it shows.
+  std::size_t bytes = 0;        ///< Of `lines`.
+  std::uint64_t dropped = 0;    ///< Lines, since the last that was written,
+  int dropped_descriptor = -1;  ///< and where the last of them would have gone.
+  std::string live;             ///< What the live line should show,
+  std::string shown;            ///< and what it shows.
   int live_descriptor = -1;
   std::uint64_t writes = 0;     ///< That came back.
   std::map<int, int> failures;  ///< By descriptor.
@@ -64,12 +65,13 @@ struct Outlet::State {
 
   [[nodiscard]] bool settled() const { return lines.empty() && dropped == 0 && live == shown; }
 
-  /// Lets go what may go first, the oldest first.
+  /// Lets go what may go first, the oldest first. One line stays, however long.
   void make_room() {
-    while (bytes > kWaitingBytesMax && !lines.empty()) {
+    while (bytes > kWaitingBytesMax && lines.size() > 1) {
       auto victim = std::ranges::find(lines, Keep::kIfRoom, &Line::keep);
       victim = victim == lines.end() ? lines.begin() : victim;
       bytes -= victim->text.size();
+      dropped_descriptor = victim->descriptor;
       lines.erase(victim);
       ++dropped;
     }
@@ -84,14 +86,12 @@ struct Outlet::State {
       shown = live;
     } else {
       shown.clear();
-      if (!lines.empty()) {
-        descriptor = lines.front().descriptor;
-      }
       if (const std::uint64_t count = std::exchange(dropped, 0); count > 0) {
+        descriptor = dropped_descriptor;
         text += fmt::format("poprun-emu: {} left out here, since nobody read them in time\n",
                             counted(count, "line"));
-      }
-      if (!lines.empty()) {
+      } else {
+        descriptor = lines.front().descriptor;
         text += lines.front().text;
         bytes -= lines.front().text.size();
         lines.pop_front();

@@ -1,5 +1,6 @@
 #include "launcher/verdict/data_waits.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +15,15 @@ constexpr double kGiveUpSeconds = 5;  // For a replica to tell that it gives up.
 constexpr double kTellSeconds = 5;
 constexpr double kRepeatSeconds = 60;
 
+/// Its wait ended, but not with data.
+bool gave_up(const JobState& state, std::uint32_t replica) {
+  const std::uint32_t instance = state.placement().instance_of(replica);
+  const InstanceView& view = state.instances()[instance];
+  return view.left || view.lost ||
+         std::ranges::find(state.failures(), instance, &proto::Failure::instance) !=
+             state.failures().end();
+}
+
 }  // namespace
 
 bool DataWaits::excuse(const JobState& state) const {
@@ -24,10 +34,15 @@ bool DataWaits::excuse(const JobState& state) const {
 std::optional<std::string> DataWaits::news(const JobState& state) {
   const double wait = state.longest_data_wait();
   if (told_seconds_ > 0 && wait < kExcuseSeconds) {
+    const double waited = std::exchange(told_seconds_, 0);
+    if (std::ranges::any_of(waiting_, [&](std::uint32_t r) { return gave_up(state, r); })) {
+      return std::nullopt;
+    }
     return fmt::format(
         "note: the data server {} answers again; it kept replicas waiting for {:.0f} s", address_,
-        std::exchange(told_seconds_, 0));
+        waited);
   }
+  waiting_ = state.waiting_for_data(kExcuseSeconds);
   if (told_seconds_ > 0) {
     const bool is_due = wait >= last_note_ + kRepeatSeconds;
     told_seconds_ = wait;
@@ -38,12 +53,11 @@ std::optional<std::string> DataWaits::news(const JobState& state) {
     return std::nullopt;
   }
   last_note_ = told_seconds_ = wait;
-  const auto waiting = state.waiting_for_data(kExcuseSeconds);
   return fmt::format(
       "note: replica{} {} {} waiting for the data server {} for {:.0f} s; giving up after {:g} s "
       "(--hostio-timeout)",
-      waiting.size() == 1 ? "" : "s", number_ranges(waiting),
-      waiting.size() == 1 ? "has been" : "have been", address_, wait, limit_seconds_);
+      waiting_.size() == 1 ? "" : "s", number_ranges(waiting_),
+      waiting_.size() == 1 ? "has been" : "have been", address_, wait, limit_seconds_);
 }
 
 }  // namespace poprun::launcher

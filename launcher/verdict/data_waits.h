@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "launcher/verdict/job_state.h"
 
@@ -20,8 +22,8 @@ class DataWaits {
   /// Whether somebody waits for long enough to keep others waiting, and not longer than it may.
   [[nodiscard]] bool excuse(const JobState& state) const;
 
-  /// What the user should know now: that replicas wait, soon and then once a minute, and that it is
-  /// over.
+  /// What the user should know now: that replicas wait, soon and then once a minute, and that the
+  /// server answers again. Nothing where one of them gave up: its failure says it all.
   std::optional<std::string> news(const JobState& state);
 
  private:
@@ -29,6 +31,7 @@ class DataWaits {
   double limit_seconds_;
   double told_seconds_ = 0;  ///< How long it has been waited, where the user knows of it; else 0.
   double last_note_ = 0;     ///< What was said last.
+  std::vector<std::uint32_t> waiting_;  ///< Replicas, while any waits for long.
 };
 
 }  // namespace poprun::launcher

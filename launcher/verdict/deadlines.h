@@ -49,7 +49,7 @@ class Deadlines {
     kFinish,      ///< Stopping: all ended, or there was time enough.
   };
 
-  /// Did the launcher itself not run (Ctrl-Z, a blocked terminal, the machine asleep)?
+  /// Did the launcher itself not run (Ctrl-Z, the machine asleep)?
   struct Slept {
     double seconds = 0;
     bool excuses_silence = false;  ///< What came late is not the others' fault.
@@ -67,7 +67,7 @@ class Deadlines {
   void trouble(Trouble kind, double now);
   /// A verdict that is to come waits for the next piece.
   void dump_came(double now);
-  /// There was no trouble after all.
+  /// The trouble so far has its verdict, or was none after all.
   void judged() { judge_at_.reset(); }
   void mpirun_line_held(double now) { line_held_at_ = now; }
   void left(double now) { left_at_ = now; }

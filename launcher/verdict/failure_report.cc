@@ -11,11 +11,6 @@
 namespace poprun::launcher {
 namespace {
 
-void append(std::vector<std::string>& lines, std::vector<std::string> more) {
-  lines.insert(lines.end(), std::make_move_iterator(more.begin()),
-               std::make_move_iterator(more.end()));
-}
-
 /// What a failure is about, a line each.
 std::vector<std::string> facts_of(const proto::Failure& failure) {
   std::vector<std::string> lines;
@@ -35,6 +30,11 @@ std::vector<std::string> facts_of(const proto::Failure& failure) {
 }
 
 }  // namespace
+
+void append(std::vector<std::string>& lines, std::vector<std::string> more) {
+  lines.insert(lines.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+}
 
 std::vector<std::string> last_calls(const proto::Failure& failure, int count) {
   std::vector<std::string> lines;

@@ -52,7 +52,7 @@ class JobState {
   void leave(std::uint32_t instance, bool orderly);
   void failure(const proto::Failure& failure, double now);
   void mpirun_found(const MpirunFindings& findings) { mpirun_ = findings; }
-  /// The launcher itself slept (Ctrl-Z, a blocked terminal): nobody was silent meanwhile.
+  /// The launcher itself slept (Ctrl-Z, the machine asleep): nobody was silent meanwhile.
   void forgive_silence(double now);
 
   [[nodiscard]] const Placement& placement() const { return placement_; }

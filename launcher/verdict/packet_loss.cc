@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -39,13 +40,12 @@ void PacketLosses::take(const std::string& host, const proto::Beat& beat, double
     hosts_[link.local()] = host;
     const auto [before, is_new] =
         last_.try_emplace({beat.instance(), link.local(), link.peer()}, link);
-    // Counters fall where a connection ends.
-    const auto grown = [](std::uint64_t from, std::uint64_t to) {
-      return to > from ? to - from : 0;
-    };
-    const std::uint64_t again = grown(before->second.retransmits(), link.retransmits());
-    const std::uint64_t sent = grown(before->second.segments(), link.segments());
-    before->second = link;
+    const proto::TcpLink last = std::exchange(before->second, link);
+    if (link.segments() < last.segments() || link.retransmits() < last.retransmits()) {
+      continue;  // A connection ended and took its counts with it: nothing can be compared.
+    }
+    const std::uint64_t again = link.retransmits() - last.retransmits();
+    const std::uint64_t sent = link.segments() - last.segments();
     if (again > 0 && again * kOneIn >= sent) {
       losses_.push_back({now, host, link.peer(), std::max(sent, again), again});
     }

@@ -1,7 +1,6 @@
 #include "launcher/verdict/post_mortem.h"
 
 #include <algorithm>
-#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -48,11 +47,6 @@ std::vector<std::string> lines_after_first(const std::string& message) {
     begin = next;
   }
   return lines;
-}
-
-void append(std::vector<std::string>& lines, std::vector<std::string> more) {
-  lines.insert(lines.end(), std::make_move_iterator(more.begin()),
-               std::make_move_iterator(more.end()));
 }
 
 /// The replicas that one waited for in vain, as far as they belong to the job; rising.

@@ -50,12 +50,12 @@ proto::Failure failure_of(const Error& error) {
   return failure;
 }
 
+}  // namespace
+
 std::string machine_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
-
-}  // namespace
 
 Result<InstanceEnvironment> read_instance_environment() {
   InstanceEnvironment environment;
@@ -131,11 +131,19 @@ void CoordinatorClient::operators(ReplicaId replica, std::uint64_t steps, double
   board_->operators(replica, steps, seconds);
 }
 
+void CoordinatorClient::begin_parts(ReplicaId replica, std::uint64_t parts) {
+  gate_->begin_parts(index_of(replica) - environment_.first_replica, parts);
+}
+
 bool CoordinatorClient::begin_part(ReplicaId replica) {
   if (gate_->holds()) {
     board_->write(replica, "waiting for the launcher to say where the job stops");
   }
   return gate_->begin_part(index_of(replica) - environment_.first_replica);
+}
+
+bool CoordinatorClient::stops(ReplicaId replica) const {
+  return gate_->stops(index_of(replica) - environment_.first_replica);
 }
 
 void CoordinatorClient::waits_for_data(ReplicaId replica, bool waits) {

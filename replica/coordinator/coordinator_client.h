@@ -35,6 +35,9 @@ struct InstanceEnvironment {
   std::uint32_t local_replicas = 1;  ///< POPDIST_NUM_LOCAL_REPLICAS.
 };
 
+/// What the kernel calls this host.
+std::string machine_name();
+
 /// An ONNX model as its file has it.
 struct OnnxFile {
   std::string name;
@@ -70,7 +73,10 @@ class CoordinatorClient final : public ProgressSink {
 
   void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) override;
   void operators(ReplicaId replica, std::uint64_t steps, double seconds) override;
+  void begin_parts(ReplicaId replica, std::uint64_t parts) override;
   [[nodiscard]] bool begin_part(ReplicaId replica) override;
+  /// Whether the launcher said that the job stops before the replica's next part.
+  [[nodiscard]] bool stops(ReplicaId replica) const;
 
   /// The replica begins to wait for its data server, or has what it waited for. The others learn of
   /// it through the launcher, within two heartbeats once it has waited for a second.

@@ -1,5 +1,6 @@
 #include "replica/coordinator/heartbeat.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "replica/coordinator/tcp_links.h"
@@ -8,6 +9,7 @@ namespace poprun {
 namespace {
 
 constexpr std::chrono::seconds kLeaveMax{2};
+constexpr std::chrono::seconds kDataWait{1};  // Others must hear of it before they lose patience.
 
 }  // namespace
 
@@ -62,14 +64,22 @@ void Heartbeat::write_beats() {
     if (!alive) {
       return;  // The reader sees the same end and reports it.
     }
-    changed_.wait_for(lock, interval_, [this] { return leaving_ || ended_ || hurry_; });
-    hurry_ = false;
+    wait_for_next_beat(lock);
   }
   const bool orderly = !abandoned_;
   lock.unlock();
   if (orderly) {
     stream_->WritesDone();  // Without leave() the launcher must see a loss.
   }
+}
+
+void Heartbeat::wait_for_next_beat(std::unique_lock<std::mutex>& lock) {
+  const Clock::time_point due = Clock::now() + interval_;
+  const auto is_due = [&] { return leaving_ || ended_ || hurry_ || Clock::now() >= due; };
+  while (!changed_.wait_until(lock, std::min(due, Clock::now() + kDataWait), is_due) &&
+         !board_.waits_for_data(kDataWait)) {
+  }
+  hurry_ = false;
 }
 
 void Heartbeat::read_directives() {

@@ -13,8 +13,9 @@
 
 namespace poprun {
 
-/// The heartbeat of one instance: a beat now and every interval up, the launcher's wishes down. Two
-/// threads that sleep; a replica that hangs in a collective keeps beating and shows where it hangs.
+/// The heartbeat of one instance: a beat now and every interval up, and every second where a
+/// replica waits for its data server; the launcher's wishes down. Two threads that sleep; a replica
+/// that hangs in a collective keeps beating and shows where it hangs.
 class Heartbeat {
  public:
   using Clock = std::chrono::steady_clock;
@@ -37,6 +38,7 @@ class Heartbeat {
 
  private:
   void write_beats();
+  void wait_for_next_beat(std::unique_lock<std::mutex>& lock);
   void read_directives();
 
   const ProgressBoard& board_;

@@ -1,5 +1,7 @@
 #include "replica/coordinator/progress_board.h"
 
+#include <algorithm>
+
 #include "replica/base/error.h"
 
 namespace poprun {
@@ -43,6 +45,14 @@ void ProgressBoard::operators(ReplicaId replica, std::uint64_t steps, double sec
   const std::lock_guard lock(mine.mutex);
   mine.times.set_steps(steps);
   mine.times.set_compute_seconds(seconds);
+}
+
+bool ProgressBoard::waits_for_data(std::chrono::seconds least) const {
+  const Clock::time_point then = Clock::now() - least;
+  return std::any_of(slots_.get(), slots_.get() + replicas_, [then](const Slot& slot) {
+    const std::lock_guard lock(slot.mutex);
+    return slot.waits_for_data_since && *slot.waits_for_data_since <= then;
+  });
 }
 
 proto::Beat ProgressBoard::beat(std::uint32_t instance) const {

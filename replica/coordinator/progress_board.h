@@ -29,6 +29,9 @@ class ProgressBoard {
   /// The replica begins to wait for its data server, or has what it waited for.
   void waits_for_data(ReplicaId replica, bool waits);
 
+  /// Whether one of them has waited for its data server for so long.
+  [[nodiscard]] bool waits_for_data(std::chrono::seconds least) const;
+
   [[nodiscard]] proto::Beat beat(std::uint32_t instance) const;
 
   /// What one of them does now.

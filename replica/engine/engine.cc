@@ -13,6 +13,7 @@ namespace poprun {
 namespace {
 
 constexpr std::int64_t kScratchAlignment = 64;
+constexpr std::string_view kComputing = "computing";  // From one wait to the next.
 
 /// Adds its lifetime to a counter.
 class Stopwatch {
@@ -198,7 +199,11 @@ Status Engine::run_step(Prepared& prepared) {
   }
   if (prepared.action) {
     const Stopwatch stopwatch(wall_.*prepared.waiting);
-    return prepared.action->run();
+    POPRUN_TRY(prepared.action->run());
+    if (!prepared.activity.empty()) {
+      activity_(kComputing);
+    }
+    return {};
   }
   return repeat(prepared);
 }

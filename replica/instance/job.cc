@@ -138,6 +138,7 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
   TrainingOptions options;
   options.total_steps = length.steps;
   options.steps_per_epoch = length.steps_per_epoch;
+  options.micro_batches = config.training().gradient_accumulation();
   options.evaluation_batches = length.test_batches;
   const proto::TrainingConfig& training = config.training();
   options.evaluate_every_epochs = training.evaluate_every_epochs();

@@ -15,6 +15,8 @@
 namespace poprun {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::size_t kTrialsMax = 24;
 constexpr std::size_t kOperatorsMax = 200'000;  // Compiled in all; some 20 s.
 constexpr std::uint32_t kShortestSequence = 16;
@@ -92,8 +94,10 @@ std::vector<std::uint32_t> divisors(std::uint32_t number) {
 
 class Search {
  public:
-  Search(const Program& program, std::shared_ptr<onnx_import::JobModel> onnx)
+  Search(const Program& program, std::shared_ptr<onnx_import::JobModel> onnx,
+         Clock::time_point until)
       : onnx_(std::move(onnx)),
+        until_(until),
         capacity_(program.memory(0).capacity()),
         trials_left_(std::clamp<std::size_t>(
             kOperatorsMax / std::max<std::size_t>(1, program.operator_count()), 1, kTrialsMax)) {}
@@ -119,7 +123,8 @@ class Search {
 
   /// The job where it fits.
   std::optional<Trial> fitting(Job job) {
-    if (trials_left_ == 0) {
+    if (trials_left_ == 0 || Clock::now() >= until_) {
+      has_tried_all_ = false;
       return std::nullopt;
     }
     --trials_left_;
@@ -143,11 +148,14 @@ class Search {
   }
 
   [[nodiscard]] const std::optional<Trial>& nearest() const { return nearest_; }
+  [[nodiscard]] bool has_tried_all() const { return has_tried_all_; }
 
  private:
   std::shared_ptr<onnx_import::JobModel> onnx_;
+  Clock::time_point until_;
   std::uint64_t capacity_;
   std::size_t trials_left_;
+  bool has_tried_all_ = true;
   std::optional<Trial> nearest_;  ///< The smallest that does not fit.
 };
 
@@ -171,8 +179,9 @@ std::string shown(const Trial& trial) {
 
 std::string memory_advice(const Program& program, const proto::RunConfig& config,
                           const proto::Dataset& dataset,
-                          const std::shared_ptr<onnx_import::JobModel>& onnx) {
-  Search search(program, onnx);
+                          const std::shared_ptr<onnx_import::JobModel>& onnx,
+                          Clock::time_point until) {
+  Search search(program, onnx, until);
   const Job job{config, dataset, {}};
   const bool is_half = config.model().precision() == "half";
   std::vector<std::string> fits;
@@ -195,7 +204,8 @@ std::string memory_advice(const Program& program, const proto::RunConfig& config
   }
   const std::string nearest =
       search.nearest() ? fmt::format("; {} comes closest", shown(*search.nearest())) : "";
-  return fmt::format("a smaller model is needed{}", nearest);
+  return fmt::format("a smaller model {} needed{}", search.has_tried_all() ? "is" : "may be",
+                     nearest);
 }
 
 }  // namespace poprun

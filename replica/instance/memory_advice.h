@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,9 +20,11 @@ namespace poprun {
 ///   "it fits with data.micro-batch-size 4 and training.gradient-accumulation 4 (812.3 MiB), or
 ///   with model.precision half (640.1 MiB)"
 ///
-/// Deterministic. Cost: some 20 compilations at most, fewer of a large Program.
-std::string memory_advice(const Program& program, const proto::RunConfig& config,
-                          const proto::Dataset& dataset,
-                          const std::shared_ptr<onnx_import::JobModel>& onnx);
+/// Deterministic, except where `until` ends the search: it says what it has found by then, and
+/// nothing of what it has not tried. Cost: some 20 compilations at most, fewer of a large Program.
+std::string memory_advice(
+    const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
+    const std::shared_ptr<onnx_import::JobModel>& onnx,
+    std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
 
 }  // namespace poprun

@@ -4,9 +4,11 @@
 #include <array>
 #include <cfenv>
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 #include <string_view>
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 namespace poprun {
@@ -29,6 +31,8 @@ bool moves_bits(std::string_view variable) {
 }  // namespace
 
 void pin_environment(char** arguments) {
+  // Where it starts anew it would be called `exe`.
+  prctl(PR_SET_NAME, std::filesystem::path(arguments[0]).filename().c_str());
   std::string dropped;
   std::vector<char*> kept;
   for (char** variable = environ; *variable != nullptr; ++variable) {
@@ -44,7 +48,10 @@ void pin_environment(char** arguments) {
   }
   std::string one_thread = "OMP_NUM_THREADS=1";
   std::string told = std::string(kDropped) + '=' + dropped;
-  std::erase_if(kept, [&](std::string_view variable) { return variable == one_thread; });
+  const std::string told_before = std::string(kDropped) + '=';
+  std::erase_if(kept, [&](std::string_view variable) {
+    return variable == one_thread || variable.starts_with(told_before);
+  });
   kept.insert(kept.end(), {one_thread.data(), told.data(), nullptr});
   execve("/proc/self/exe", arguments, kept.data());
   // Without /proc: as good as it can be.

@@ -1,5 +1,8 @@
 #include "replica/loops/training_loop.h"
 
+#include <functional>
+#include <utility>
+
 #include "replica/graph/types.h"
 #include "replica/timeline/timeline.h"
 
@@ -9,6 +12,24 @@ namespace {
 /// Replicas without a reporter wait for the one that saves no longer than these take.
 constexpr std::size_t kSavedTogetherBytes = 64 << 20;
 
+/// A stream whose batches are the parts of a job. A part begins once its batch is here: nobody is
+/// kept from draining by one that never comes.
+class Parts final : public HostStream {
+ public:
+  Parts(std::unique_ptr<HostStream> source, std::function<Status()> begin)
+      : source_(std::move(source)), begin_(std::move(begin)) {}
+
+  Result<HostBatch> next() override {
+    Result<HostBatch> batch = source_->next();
+    POPRUN_TRY(begin_());
+    return batch;
+  }
+
+ private:
+  std::unique_ptr<HostStream> source_;
+  std::function<Status()> begin_;
+};
+
 }  // namespace
 
 TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& options,
@@ -16,7 +37,7 @@ TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& option
     : program_(program),
       options_(options),
       ports_(ports),
-      train_(ports.streams(JobStream::kTrain)),
+      train_(open_parts(JobStream::kTrain)),
       statistics_(program) {
   if (options.scale_loss) {
     outcome_.gradient_factor.emplace(1.0F);
@@ -69,6 +90,7 @@ Status TrainingLoop::train_step(Engine& engine) {
     dump_->begin(result_.steps + 1, engine);
   }
   statistics_.take(engine);
+  ports_.progress.begin_parts(ports_.communicator.self(), options_.micro_batches);
   const Status ran = engine.run(name_of(JobFunction::kTrain));
   if (result_.drained) {
     engine.set_observer(nullptr);
@@ -116,7 +138,8 @@ bool TrainingLoop::evaluation_due(bool last) const {
 
 Status TrainingLoop::evaluate(Engine& engine) {
   const double begin = now_seconds();
-  evaluation_.emplace(ports_.streams(JobStream::kTest), options_.evaluation_batches);
+  ports_.progress.begin_parts(ports_.communicator.self(), options_.evaluation_batches);
+  evaluation_.emplace(open_parts(JobStream::kTest), options_.evaluation_batches);
   const Status ran = evaluation_->run(engine);
   if (result_.drained) {
     evaluation_.reset();
@@ -148,20 +171,22 @@ double TrainingLoop::seconds_since_first_step() const {
 
 Status TrainingLoop::write(const std::string& stream, std::span<const HostTensor> tensors) {
   if (stream == name_of(JobStream::kTrain)) {
-    POPRUN_TRY(begin_part());
     return write_batch(*train_, tensors);
   }
   if (stream == name_of(JobStream::kControl)) {
     return pack(JobStream::kControl, control().fields(), named_bytes(tensors));
   }
   if (stream == name_of(JobStream::kTest) && evaluation_) {
-    POPRUN_TRY(begin_part());
     return evaluation_->write_batch(tensors);
   }
   if (stream == name_of(JobStream::kWeights)) {
     return write_weights(ports_.initial_weights, ports_.communicator, tensors);
   }
   return refuse_stream(stream);
+}
+
+std::unique_ptr<HostStream> TrainingLoop::open_parts(JobStream stream) {
+  return std::make_unique<Parts>(ports_.streams(stream), [this] { return begin_part(); });
 }
 
 /// Ends the function under way where the job stops: `drained` says that this is no failure.

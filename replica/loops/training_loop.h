@@ -24,6 +24,7 @@ namespace poprun {
 struct TrainingOptions {
   std::uint64_t total_steps = 0;
   std::uint64_t steps_per_epoch = 0;        ///< > 0.
+  std::uint64_t micro_batches = 1;          ///< In a step; > 0.
   std::uint64_t evaluation_batches = 0;     ///< This replica's, a whole test set; 0: none.
   std::uint32_t evaluate_every_epochs = 1;  ///< 0: only after the last step.
   LearningRate learning_rate;
@@ -52,6 +53,7 @@ class TrainingLoop final : private HostIo {
   Status read(const std::string& stream, std::span<const HostTensor> tensors) override;
 
   [[nodiscard]] StepControl control() const;
+  std::unique_ptr<HostStream> open_parts(JobStream stream);
   Status begin_part();
   Status save(std::span<const HostTensor> tensors) const;
 

@@ -69,9 +69,14 @@ class ProgressSink {
   /// Wall seconds in operators, over all of the replica's `steps` training steps so far.
   virtual void operators(ReplicaId replica, std::uint64_t steps, double seconds) = 0;
 
-  /// Asked before each part of a job, a micro-batch or a batch of an evaluation; parts come in the
-  /// same order on all replicas. False where a job that was asked to end stops: on all replicas
-  /// before the same part. Blocks only from that request on, until the launcher has heard from all.
+  /// The next `parts` count together: all are exchanged behind the last of them alone, and a job
+  /// that stops before it drops them all.
+  virtual void begin_parts(ReplicaId replica, std::uint64_t parts) = 0;
+
+  /// Asked before each part of a job, a micro-batch or a batch of an evaluation, once its data is
+  /// there; parts come in the same order on all replicas. False where a job that was asked to end
+  /// stops: on all replicas before the same exchange. Blocks only from that request on, until the
+  /// launcher has heard from all.
   [[nodiscard]] virtual bool begin_part(ReplicaId replica) = 0;
 };
 

@@ -4,6 +4,7 @@ import signal
 import unittest
 
 from emulated_job import JobTest
+from failures_test import free_port, start_server
 
 # Steps of many micro-batches, which change running statistics, and evaluations of 8,333 items: both take seconds.
 DEEP = """
@@ -42,6 +43,19 @@ class Drained(JobTest):
         self.assertIn("SIGTERM: the training is done; saving its weights, without waiting for an evaluation",
                       in_an_evaluation.stderr)
         self.assertEqual(in_an_evaluation.weights_hash(), whole)
+
+    def test_without_its_data_server_keeps_the_weights_of_the_last_whole_step(self):
+        port = free_port()
+        server = start_server(self, port)
+        job = self.start("-n", 2, "--hostio-address", f"127.0.0.1:{port}", "--training.steps", 1000, config=DEEP)
+        job.wait_for_step(1)
+        server.kill()
+        job.wait_until(lambda: "waiting for the data server" in job.stderr, "note", 30)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(20), 143, job.stderr)
+        self.assertTrue(job.profile()["outcome"]["drained"])
+        self.assertTrue(job.weights_hash())
+        self.assert_gone(job)
 
 
 if __name__ == "__main__":

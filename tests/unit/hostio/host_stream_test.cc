@@ -270,6 +270,24 @@ TEST_F(HostStreamTest, GivesUpOnAServerThatAcceptsAndNeverAnswers) {
   EXPECT_LT(Clock::now() - start, 5s);
 }
 
+TEST_F(HostStreamTest, EndsAWaitThatNobodyNeedsAnyMore) {
+  const SilentPort silent;
+  HostStreamOptions stopped = options();
+  stopped.address = fmt::format("127.0.0.1:{}", silent.port());
+  std::vector<bool> waits;
+  stopped.on_wait = [&](bool begins) { waits.push_back(begins); };
+  int questions = 0;
+  stopped.is_needed = [&] { return ++questions < 3; };
+
+  const auto begin = Clock::now();
+  const auto batch = open_host_stream(stopped)->next();
+
+  ASSERT_FALSE(batch);
+  EXPECT_EQ(batch.error().code, ErrorCode::kInfrastructure);
+  EXPECT_LT(Clock::now() - begin, 5s);
+  EXPECT_EQ(waits, (std::vector<bool>{true, false}));
+}
+
 TEST_F(HostStreamTest, DescribeGivesUpToo) {
   const SilentPort silent;
   const auto dataset =

@@ -121,10 +121,10 @@ class CoordinatorTest : public ::testing::Test {
     done.get_future().wait();
   }
 
-  void open() {
+  void open(std::uint32_t heartbeat_interval_ms = 20) {
     proto::JoinReply reply;
     reply.mutable_config()->mutable_model()->set_name("small-cnn");
-    reply.set_heartbeat_interval_ms(20);
+    reply.set_heartbeat_interval_ms(heartbeat_interval_ms);
     on_loop([&] { coordinator_->open(reply); });
   }
 
@@ -187,6 +187,32 @@ TEST_F(CoordinatorTest, HoldsADrainedReplicaUntilItIsToldWhereToStop) {
 
   EXPECT_TRUE(third.get());
   EXPECT_FALSE(client.begin_part(self));
+}
+
+TEST_F(CoordinatorTest, StopsAReplicaInAStepThatTheJobDoesNotComplete) {
+  open();
+  CoordinatorClient client(environment(), [] {});
+  ASSERT_TRUE(client.join(10));
+  const ReplicaId self{3};
+  client.begin_parts(self, 4);
+  EXPECT_TRUE(client.begin_part(self));
+  EXPECT_FALSE(client.stops(self));
+
+  on_loop([this] { coordinator_->request_drain(); });
+  ASSERT_TRUE(events_.saw("holds after part 1"));
+  on_loop([this] { coordinator_->stop_after(3); });
+
+  EXPECT_FALSE(client.begin_part(self)) << "part 4, which the others do not begin, ends the step";
+  EXPECT_TRUE(client.stops(self));
+}
+
+TEST_F(CoordinatorTest, BeatsAtOnceWhereAReplicaWaitsForData) {
+  open(/*heartbeat_interval_ms=*/3'600'000);
+  CoordinatorClient client(environment(), [] {});
+  ASSERT_TRUE(client.join(10));
+  ASSERT_TRUE(events_.saw("beat starting"));
+  client.waits_for_data(ReplicaId{3}, true);
+  EXPECT_TRUE(events_.saw("wait"));
 }
 
 TEST_F(CoordinatorTest, CarriesAWaitForDataUpAndItsExcuseDown) {

@@ -250,6 +250,16 @@ TEST_F(PostMortem, ABusyNetworkIsNoCause) {
   EXPECT_THAT(state.losses().found(21), IsEmpty());
 }
 
+TEST_F(PostMortem, AConnectionThatEndsIsNoLoss) {
+  JobState state = joined();
+  beat_link(state, 0, "10.0.0.1", "10.0.0.2", 1'000'000, 5, 18);
+  beat_link(state, 0, "10.0.0.1", "10.0.0.2", 400'000, 15, 20);
+  beat_link(state, 0, "10.0.0.1", "10.0.0.2", 410'000, 3, 21);
+  EXPECT_THAT(state.losses().found(21), IsEmpty());
+  beat_link(state, 0, "10.0.0.1", "10.0.0.2", 410'010, 13, 22);
+  EXPECT_THAT(state.losses().found(22), ::testing::SizeIs(1)) << "compared with what was left";
+}
+
 TEST(PacketLosses, NameTheHostThatTheyHaveInCommon) {
   const std::vector<PacketLoss> losses = {{"node0", "node2", 50, 20, 9},
                                           {"node2", "node1", 40, 10, 12}};
@@ -294,6 +304,28 @@ TEST_F(PostMortem, ExcusesThoseWhoWaitForAReplicaThatWaitsForData) {
   EXPECT_EQ(waits.news(state), std::nullopt);
   wait(700, 800);  // It should have given up long ago.
   EXPECT_FALSE(waits.excuse(state));
+}
+
+TEST_F(PostMortem, ADataServerDoesNotAnswerAgainWhereAReplicaThatWaitedIsGone) {
+  for (const bool said_why : {false, true}) {
+    JobState state = joined();
+    DataWaits waits("node0:4000", 600);
+    proto::Beat beat;
+    beat.set_instance(1);
+    beat.add_replicas()->set_replica(1);
+    beat.mutable_replicas(0)->set_data_wait_seconds(10);
+    state.beat(beat, 20);
+    EXPECT_NE(waits.news(state), std::nullopt);
+    if (said_why) {
+      state.failure(failure(1, 69, "data server node0:4000 did not answer for 600 s"), 21);
+      beat.mutable_replicas(0)->set_data_wait_seconds(0);
+      state.beat(beat, 21);
+    } else {
+      state.leave(1, false);
+    }
+    EXPECT_EQ(waits.news(state), std::nullopt);
+    EXPECT_EQ(waits.news(state), std::nullopt);
+  }
 }
 
 TEST_F(PostMortem, ABadRequestIsNotAReplicasFault) {

@@ -81,6 +81,40 @@ TEST_F(OutletTest, BoundsAlsoWhatShouldStay) {
   EXPECT_THAT(all, HasSubstr("lines left out here"));
 }
 
+TEST_F(OutletTest, SaysThatLinesAreMissingWhereTheyWouldHaveGone) {
+  std::array<int, 2> other{};
+  ASSERT_EQ(pipe(other.data()), 0);
+  Outlet outlet;
+  outlet.never_wait();
+  for (std::size_t k = 0; k < 2 * Outlet::kWaitingBytesMax / 1024; ++k) {
+    outlet.write(ends_[1], std::string(1023, '.'), Keep::kIfRoom);
+  }
+  outlet.write(other[1], "kept", Keep::kAlways);
+  std::string all;
+  std::thread reader([&] { all = read_all(); });
+  outlet.settle();
+  close(ends_[1]);
+  close(other[1]);
+  reader.join();
+  std::array<char, 64> heard{};
+  EXPECT_EQ(read(other[0], heard.data(), heard.size()), 5);
+  EXPECT_STREQ(heard.data(), "kept\n");
+  EXPECT_THAT(all, HasSubstr("lines left out here"));
+  close(other[0]);
+}
+
+TEST_F(OutletTest, KeepsOneLineHoweverLongItIs) {
+  Outlet outlet;
+  outlet.never_wait();
+  std::string all;
+  std::thread reader([&] { all = read_all(); });
+  outlet.write(ends_[1], std::string(2 * Outlet::kWaitingBytesMax, '.'), Keep::kIfRoom);
+  outlet.settle();
+  close(ends_[1]);
+  reader.join();
+  EXPECT_EQ(all.size(), 2 * Outlet::kWaitingBytesMax + 1);
+}
+
 TEST_F(OutletTest, KeepsTheLatestLiveLineBelowTheOthers) {
   Outlet outlet;
   outlet.live(ends_[1], "step 1");

@@ -154,6 +154,27 @@ TEST_F(ResultFiles, AFullDiskIsAnErrorWithTheFilesName) {
   EXPECT_EQ(flushed.error().code, ErrorCode::kInfrastructure);
 }
 
+TEST_F(ResultFiles, SayWhetherRoomWouldHelp) {
+  GrowingFile full("/dev/full");
+  full.append("a\n");
+  EXPECT_TRUE(full.flush().error().facts.shortage);
+  EXPECT_FALSE(write_whole_file("/nowhere/x", {"text"}).error().facts.shortage);
+}
+
+TEST_F(ResultFiles, LogsAreWrittenThoughOneOfThemCannotBe) {
+  fs::create_directories(path("replica-00.log") + "/in the way");
+  fs::create_directories(path("replica-01.log") + "/in the way");
+  ReplicaLogs logs(folder_.path(), 2);
+  logs.write(0, "zero");
+  logs.write(1, "one");
+  fs::remove_all(path("replica-01.log"));
+  EXPECT_THAT(logs.flush().error().message, HasSubstr("replica-00.log cannot be written"));
+  EXPECT_EQ(get("replica-01.log"), "one\n");
+  fs::remove_all(path("replica-00.log"));
+  EXPECT_TRUE(logs.flush());
+  EXPECT_EQ(get("replica-00.log"), "zero\n");
+}
+
 TEST_F(ResultFiles, ThatNeedMoreThanTheDiskHasAreRefusedBeforeAnythingIsWritten) {
   const std::string huge(64 << 20, ' ');
   const std::vector<std::string_view> parts(1 << 20, huge);  // 64 TiB.

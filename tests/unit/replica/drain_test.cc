@@ -75,5 +75,68 @@ TEST(Drain, LeavesNothingOfAHalfStepInPoisonedMemoryEither) {
   expect_the_weights_of_two_steps(job, 2 * kMicroBatches + 3);
 }
 
+/// Asked to stop behind the parts that have begun.
+class AskedToStop final : public ProgressSink {
+ public:
+  void progress(ReplicaId /*replica*/, std::uint64_t /*step*/,
+                std::string_view /*activity*/) override {}
+  void operators(ReplicaId /*replica*/, std::uint64_t /*steps*/, double /*seconds*/) override {}
+  void begin_parts(ReplicaId /*replica*/, std::uint64_t /*parts*/) override {}
+  [[nodiscard]] bool begin_part(ReplicaId /*replica*/) override { return !asked_ && ++begun_ != 0; }
+  void ask() { asked_ = true; }
+  [[nodiscard]] std::uint64_t begun() const { return begun_; }
+
+ private:
+  bool asked_ = false;
+  std::uint64_t begun_ = 0;
+};
+
+/// The job is asked to stop while it waits for a batch that never comes.
+class DyingStream final : public HostStream {
+ public:
+  DyingStream(std::uint64_t batches, AskedToStop& progress)
+      : source_(0, 64, 0, 1, 2), left_(batches), progress_(progress) {}
+
+  Result<HostBatch> next() override {
+    if (left_ > 0) {
+      --left_;
+      return source_.next();
+    }
+    progress_.ask();
+    return fail(ErrorCode::kUnreachable, "data server 127.0.0.1:1 did not answer");
+  }
+
+ private:
+  SampleStream source_;
+  std::uint64_t left_;
+  AskedToStop& progress_;
+};
+
+TEST(Drain, NeedsNoBatchForAPartThatHasNotBegun) {
+  proto::RunConfig job = job_of(50);
+  job.mutable_topology()->set_num_replicas(1);
+  const Program program = *plan_program(*compile_options(job, dataset()));
+  const auto world = LocalWorld::create({.replicas = 1});
+  AskedToStop progress;
+  Record record;
+  const HostWeights none;
+  TrainingLoop loop(program, *training_options(job, dataset()),
+                    {.communicator = (*world)->communicator(ReplicaId{0}),
+                     .progress = progress,
+                     .reporter = &record,
+                     .initial_weights = none,
+                     .streams = [&](JobStream) {
+                       return std::make_unique<DyingStream>(kMicroBatches + 1, progress);
+                     }});
+
+  const auto result = loop.run();
+
+  ASSERT_TRUE(result) << result.error().message;
+  EXPECT_TRUE(result->drained);
+  EXPECT_EQ(result->steps, 1U);
+  EXPECT_EQ(progress.begun(), kMicroBatches + 1);
+  EXPECT_FALSE(record.tensors.empty());
+}
+
 }  // namespace
 }  // namespace poprun::testing

@@ -52,6 +52,13 @@ TEST(MemoryAdvice, NamesTheLargestMicroBatchThatFitsAndKeepsTheBatch) {
   EXPECT_GT(peak(job, dataset()), kCapacity) << text;
 }
 
+TEST(MemoryAdvice, SaysNothingOfWhatItHadNoTimeToTry) {
+  const proto::RunConfig job = config(1, 16'384);
+  EXPECT_EQ(memory_advice(*plan_program(*compile_options(job, dataset())), job, dataset(), nullptr,
+                          std::chrono::steady_clock::now()),
+            "a smaller model may be needed");
+}
+
 TEST(MemoryAdvice, NamesHalfPrecisionWhereOnlyTheWeightsAreTooLarge) {
   proto::RunConfig job = mlp(9'000);
   const std::string text = advice(job, dataset());

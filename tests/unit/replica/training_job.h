@@ -130,6 +130,7 @@ class Progress final : public ProgressSink {
   void progress(ReplicaId /*replica*/, std::uint64_t /*step*/,
                 std::string_view /*activity*/) override {}
   void operators(ReplicaId /*replica*/, std::uint64_t /*steps*/, double /*seconds*/) override {}
+  void begin_parts(ReplicaId /*replica*/, std::uint64_t /*parts*/) override {}
   [[nodiscard]] bool begin_part(ReplicaId /*replica*/) override { return parts_++ < last_part_; }
 
  private:
