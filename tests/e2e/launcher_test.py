@@ -204,7 +204,7 @@ class DataServer(LauncherTest):
         job.wait_until(lambda: "data server" in job.stderr, "a line", 5)
         self.assert_first_line(job, "the data server was killed by signal 9 (SIGKILL)", "60 s",
                                "poprun-emu-hostio --port ")
-        command = re.search(r"comes back: (.*)", job.stderr)[1]
+        command = re.search(r"if you restart it: (.*)", job.stderr)[1]
         again = subprocess.Popen(["bash", "-c", "exec " + command], env=job.environment,
                                  stdout=subprocess.PIPE)
         self.addCleanup(again.wait)

@@ -187,7 +187,7 @@ class Training(JobTest):
         self.assert_refused(65, config, "y_train.npy: item 7", "had nan")
 
     def test_what_cannot_be_trained_is_refused_in_a_line(self):
-        bad = self.assert_refused(65, self.config(b"no model"), "model.onnx", "no ONNX model")
+        bad = self.assert_refused(65, self.config(b"no model"), "model.onnx", "not an ONNX model")
         self.assertFalse(bad.output_dir.exists(), "refused before anything starts")
         missing = self.assert_refused(64, self.config(classifier(64, 4, last="Det")), "Det")
         self.assertFalse(missing.output_dir.exists())

@@ -434,7 +434,7 @@ TEST(InstanceEnvironment, IsReadFromPoprunsVariables) {
   EXPECT_THAT(read_instance_environment().error().message,
               HasSubstr("POPDIST_NUM_LOCAL_REPLICAS is 'four'"));
   setenv("POPDIST_NUM_LOCAL_REPLICAS", "4", 1);
-  EXPECT_THAT(read_instance_environment().error().message, HasSubstr("no multiple"));
+  EXPECT_THAT(read_instance_environment().error().message, HasSubstr("not a multiple"));
   unsetenv("POPRUN_EMU_COORDINATOR");
   EXPECT_EQ(read_instance_environment().error().code, ErrorCode::kUsage);
 }
