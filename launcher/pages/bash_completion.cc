@@ -1,10 +1,13 @@
 #include "launcher/pages/bash_completion.h"
 
+#include <algorithm>
+#include <regex>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "hostio/datasets/dataset.h"
 #include "launcher/options/option_table.h"
 
 namespace poprun::launcher {
@@ -36,7 +39,7 @@ _poprun_emu_values() {
         head+=${value%%:*}: value=${value#*:}
         compopt -o filenames; _poprun_emu_add -f
       else
-        compopt -o nospace; _poprun_emu_add -W 'fashion-mnist idx: npz: npy: synthetic: text: tokens: tokens-u32:'
+        compopt -o nospace; _poprun_emu_add -W "$_poprun_emu_sources"
       fi ;;
   esac
 }
@@ -89,6 +92,27 @@ std::string case_of(const OptionRow& row) {
              : fmt::format("    {}) _poprun_emu_values '{}' ;;\n", pattern, row.placeholder);
 }
 
+/// How sources begin: "fashion-mnist", "idx:". A form may name several: "npy:DIR, npy:NAME=FILE".
+std::vector<std::string> beginnings_of_sources() {
+  static const std::regex kPrefix("[a-z0-9-]+:");
+  std::vector<std::string> beginnings;
+  const auto add = [&](const std::string& text) {
+    if (std::ranges::find(beginnings, text) == beginnings.end()) {
+      beginnings.push_back(text);
+    }
+  };
+  for (const std::string& form : hostio::dataset_forms()) {
+    std::sregex_iterator match(form.begin(), form.end(), kPrefix);
+    if (match == std::sregex_iterator()) {
+      add(form);
+    }
+    for (; match != std::sregex_iterator(); ++match) {
+      add(match->str());
+    }
+  }
+  return beginnings;
+}
+
 }  // namespace
 
 std::string bash_completion() {
@@ -108,11 +132,13 @@ std::string bash_completion() {
   return fmt::format(
       "# Completion of poprun-emu for bash, generated from its option table.\n\n"
       "_poprun_emu_options='{}'\n"
-      "_poprun_emu_flags=' {} '\n\n"
+      "_poprun_emu_flags=' {} '\n"
+      "_poprun_emu_sources='{}'\n\n"
       "# The values of an option.\n"
       "_poprun_emu_option() {{\n  case $1 in\n    --model) _poprun_emu_values 'MODEL' ;;\n{}  "
       "esac\n}}\n{}",
-      fmt::join(options, " "), fmt::join(flags, " "), cases, kScript);
+      fmt::join(options, " "), fmt::join(flags, " "), fmt::join(beginnings_of_sources(), " "),
+      cases, kScript);
 }
 
 }  // namespace poprun::launcher

@@ -150,6 +150,10 @@ poprun-emu() {{ if [[ $1 == --list-models ]]; then command poprun-emu "$@"; else
 
     def test_offers_datasets_and_their_files(self):
         self.assertEqual(self.completions("--data.source te"), ["--data.source", "text:"])
+        _, told = self.run_emu("--help", "data")
+        forms = re.search(r"Dataset: (.*?) \(default: ", " ".join(told.split()))[1]
+        self.assertEqual(set(self.completions("--data.source ")[1:]),
+                         {"fashion-mnist", *re.findall(r"([a-z0-9-]+:)[A-Za-z]", forms)})
         self.assertEqual(self.completions("--data.source text:job.t"), ["--data.source", "text:job.txt"])
 
     def test_offers_jobs(self):
