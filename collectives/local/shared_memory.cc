@@ -62,7 +62,7 @@ Result<SharedMemory> SharedMemory::open(FileAddress address, Bytes size) {
   if (::fstat(memory.file_, &status) != 0 || status.st_size != size.count()) {
     return fail(ErrorCode::kUnreachable,
                 path + " holds " + std::to_string(status.st_size) +
-                    " B, but the peer's memory has" + std::to_string(size.count()) +
+                    " B, but the peer's memory has " + std::to_string(size.count()) +
                     " B; check that the processes are in the same pid namespace");
   }
   POPRUN_TRY(memory.map(size, MAP_SHARED));

@@ -70,7 +70,7 @@ Status check_mpi() {
   }
   if (level < MPI_THREAD_SERIALIZED) {
     return fail(ErrorCode::kBug,
-                "MpiWorld needs MPI_Init_thread with MPI_THREAD_SERIALIZED, but got level" +
+                "MpiWorld needs MPI_Init_thread with MPI_THREAD_SERIALIZED, but got level " +
                     std::to_string(level));
   }
   return {};
