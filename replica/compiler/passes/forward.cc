@@ -99,7 +99,8 @@ Status add_evaluation(const CompileOptions& options, Graph& graph) {
   Builder begin(graph, add_function(graph, JobFunction::kEvaluateBegin, {1})[0], "");
   const TensorId metrics = add_metrics(begin, EvaluationOutcome::kMetrics);
 
-  Builder body(graph, add_function(graph, JobFunction::kEvaluate, {1})[0], "evaluate/");
+  Builder body(graph, add_function(graph, JobFunction::kEvaluate, {1})[0],
+               std::string{kEvaluationPrefix});
   const ModelOutputs outputs = add_model(body, options, JobStream::kTest, metrics, false);
   POPRUN_TRY(body.status());
   if (options.inference) {
