@@ -158,12 +158,8 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
   return options;
 }
 
-Result<InferenceOptions> inference_options(const proto::RunConfig& config,
-                                           const proto::Dataset& dataset) {
-  POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
-  return InferenceOptions{
-      .batches = length.test_batches,
-      .engine = {.seed = config.training().seed(), .poison_dead = config.memory().poison_dead()}};
+EngineOptions inference_options(const proto::RunConfig& config) {
+  return {.seed = config.training().seed(), .poison_dead = config.memory().poison_dead()};
 }
 
 std::uint64_t inference_items(const proto::Dataset& dataset) {

@@ -38,6 +38,7 @@ TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& option
       options_(options),
       ports_(ports),
       train_(open_parts(JobStream::kTrain)),
+      batches_(program, JobStream::kTrain, *train_),
       statistics_(program) {
   if (options.scale_loss) {
     outcome_.gradient_factor.emplace(1.0F);
@@ -90,6 +91,7 @@ Status TrainingLoop::train_step(Engine& engine) {
     dump_->begin(result_.steps + 1, engine);
   }
   statistics_.take(engine);
+  batches_.begin();
   ports_.progress.begin_parts(ports_.communicator.self(), options_.micro_batches);
   const Status ran = engine.run(name_of(JobFunction::kTrain));
   if (result_.drained) {
@@ -139,7 +141,7 @@ bool TrainingLoop::evaluation_due(bool last) const {
 Status TrainingLoop::evaluate(Engine& engine) {
   const double begin = now_seconds();
   ports_.progress.begin_parts(ports_.communicator.self(), options_.evaluation_batches);
-  evaluation_.emplace(open_parts(JobStream::kTest), options_.evaluation_batches);
+  evaluation_.emplace(program_, open_parts(JobStream::kTest));
   const Status ran = evaluation_->run(engine);
   if (result_.drained) {
     evaluation_.reset();
@@ -169,18 +171,18 @@ double TrainingLoop::seconds_since_first_step() const {
   return now_seconds() - result_.first_step_began;
 }
 
-Status TrainingLoop::write(const std::string& stream, std::span<const HostTensor> tensors) {
+Status TrainingLoop::write(const std::string& stream, const StreamPart& part) {
   if (stream == name_of(JobStream::kTrain)) {
-    return write_batch(*train_, tensors);
+    return batches_.write(part);
   }
   if (stream == name_of(JobStream::kControl)) {
-    return pack(JobStream::kControl, control().fields(), named_bytes(tensors));
+    return pack(JobStream::kControl, control().fields(), named_bytes(part.tensors));
   }
   if (stream == name_of(JobStream::kTest) && evaluation_) {
-    return evaluation_->write_batch(tensors);
+    return evaluation_->write_batch(part);
   }
   if (stream == name_of(JobStream::kWeights)) {
-    return write_weights(ports_.initial_weights, ports_.communicator, tensors);
+    return write_weights(ports_.initial_weights, ports_.communicator, part.tensors);
   }
   return refuse_stream(stream);
 }
@@ -207,15 +209,15 @@ StepControl TrainingLoop::control() const {
   return control;
 }
 
-Status TrainingLoop::read(const std::string& stream, std::span<const HostTensor> tensors) {
+Status TrainingLoop::read(const std::string& stream, const StreamPart& part) {
   if (stream == name_of(JobStream::kStep)) {
-    return unpack(JobStream::kStep, outcome_.fields(), named_bytes(tensors));
+    return unpack(JobStream::kStep, outcome_.fields(), named_bytes(part.tensors));
   }
   if (stream == name_of(JobStream::kEvaluation) && evaluation_) {
-    return evaluation_->read_outcome(tensors);
+    return evaluation_->read_outcome(part.tensors);
   }
   if (stream == name_of(JobStream::kWeights)) {
-    return save(tensors);
+    return save(part.tensors);
   }
   return refuse_stream(stream);
 }
