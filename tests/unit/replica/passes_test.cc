@@ -22,7 +22,8 @@ const Pass& pass_of(std::string_view name) {
 Job job_of(std::string_view text) {
   auto graph = parse_graph(text);
   EXPECT_TRUE(graph) << graph.error().message;
-  Job job{.graph = *graph, .training = {}};
+  Job job;
+  job.graph = *graph;
   const auto train = std::ranges::find(job.graph.functions, "train", &Function::name);
   if (train == job.graph.functions.end()) {
     return job;
