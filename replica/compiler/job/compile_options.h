@@ -37,9 +37,8 @@ struct PipelineOptions {
   /// "none", "standard", "layer", "pipeline" or "all"; empty: "pipeline" if there are several
   /// stages and the schedule is not sequential, else "none".
   std::string recomputation = {};
-  std::string recomputation_checkpoints =
-      {};                             ///< ECMAScript: tensors kept in any mode; empty: none.
-  std::string recompute = {};         ///< Likewise, tensors recomputed in any mode.
+  std::string recomputation_checkpoints = {};  ///< Regex of tensors kept in any mode; empty: none.
+  std::string recompute = {};                  ///< Likewise, of tensors recomputed in any mode.
   double recomputation_memory = 0.9;  ///< Goal of "standard", as a proportion of an IPU's memory.
 };
 
@@ -65,6 +64,8 @@ struct CompileOptions {
   double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says.
   bool inference = false;   ///< No training: evaluation that puts out predictions.
   bool evaluate = true;
+  std::int64_t evaluation_batches = 1;  ///< In one run of function "evaluate"; > 0.
+  PipelineOptions pipeline;
   bool initial_weights_from_host = false;
 
   /// Parameters and buffers that keep their initialisers, though the host writes the others.

@@ -15,19 +15,23 @@ namespace poprun {
 /// Where and what a training step is, for the passes that add to it.
 struct TrainingStep {
   Place begin;        ///< Once, first: what the host says, and what micro-batches add to.
-  Place micro_batch;  ///< Forward and backward of each micro-batch.
+  Place micro_batch;  ///< Forward and backward of each micro-batch; up to the pass "pipeline".
   Place update;       ///< Once, last.
 
   StepScalars scalars;  ///< `factor` from the pass "update" on.
   TensorId metrics;
   TensorId loss;
-  std::vector<ParameterGradient> gradients = {};  ///< From the pass "differentiation" on.
+
+  /// From the pass "differentiation" on. One for each use of a parameter, last use first, until the
+  /// pass "exchange" adds those of one parameter.
+  std::vector<ParameterGradient> gradients = {};
 };
 
 /// A job's graph on its way through the passes.
 struct Job {
   Graph graph;
   std::optional<TrainingStep> training;  ///< Nothing in inference.
+  std::optional<Place> evaluation;       ///< Forward of each batch; up to the pass "pipeline".
 
   /// By stage, its IPU. More than one stage only from the pass "stages" on.
   std::vector<std::uint32_t> ipu_of_stage = {0};

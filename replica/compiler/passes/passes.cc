@@ -15,6 +15,7 @@ Pass update_pass();
 Pass initial_weights_pass();
 Pass precision_pass();
 Pass background_exchange_pass();
+Pass pipeline_pass();
 
 namespace {
 
@@ -57,7 +58,8 @@ const std::vector<Pass>& all_passes() {
   static const std::vector<Pass> kAll = {
       forward_pass(),         stages_pass(),    differentiation_pass(),
       accumulation_pass(),    exchange_pass(),  update_pass(),
-      initial_weights_pass(), precision_pass(), background_exchange_pass()};
+      initial_weights_pass(), precision_pass(), background_exchange_pass(),
+      pipeline_pass()};
   return kAll;
 }
 

@@ -14,7 +14,6 @@
 #include "replica/compiler/stages/cuts.h"
 #include "replica/compiler/stages/weights.h"
 #include "replica/ops/optimizers/optimizer.h"
-#include "replica/program/host_contract.h"
 
 /// Gives every operation of the forward passes its pipeline stage, and every stage its IPU.
 namespace poprun {
@@ -28,12 +27,8 @@ std::vector<ForwardPass> forward_passes(const CompileOptions& options, const Job
   if (job.training) {
     passes.push_back({job.graph, job.training->micro_batch, "", options.model});
   }
-  const std::vector<Function>& functions = job.graph.functions;
-  const auto evaluate =
-      std::ranges::find(functions, name_of(JobFunction::kEvaluate), &Function::name);
-  if (evaluate != functions.end()) {
-    const auto index = static_cast<std::size_t>(evaluate - functions.begin());
-    passes.push_back({job.graph, {index, 0}, kEvaluationPrefix, options.model});
+  if (job.evaluation) {
+    passes.push_back({job.graph, *job.evaluation, kEvaluationPrefix, options.model});
   }
   return passes;
 }

@@ -75,13 +75,15 @@ constexpr std::string_view kModel = R"(
 Job job_of(std::string_view text) {
   auto graph = parse_graph(text);
   EXPECT_TRUE(graph) << graph.error().message;
-  Job job{.graph = *graph, .training = {}};
+  Job job;
+  job.graph = *graph;
   job.training = TrainingStep{.begin = {1, 0},
                               .micro_batch = {1, 1},
                               .update = {1, 2},
                               .scalars = {},
                               .metrics = job.graph.find("train.metrics"),
                               .loss = job.graph.find("loss")};
+  job.evaluation = Place{2, 0};
   return job;
 }
 
