@@ -65,7 +65,6 @@ struct CompileOptions {
   bool inference = false;   ///< No training: evaluation that puts out predictions.
   bool evaluate = true;
   std::int64_t evaluation_batches = 1;  ///< In one run of function "evaluate"; > 0.
-  PipelineOptions pipeline;
   bool initial_weights_from_host = false;
 
   /// Parameters and buffers that keep their initialisers, though the host writes the others.
