@@ -155,6 +155,11 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   text += "# compiled\n";
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));
+  const proto::BatchSizes sizes = batch_sizes(config);
+  row("batch sizes",
+      fmt::format("compute {}, micro {}, replica {}, global {} samples",
+                  grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
+                  grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
   POPRUN_TRY(check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); }));
   POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
   POPRUN_ASSIGN(const WeightMatch weights, match_weights_of(job, program));

@@ -187,9 +187,4 @@ proto::Selection selection_of(const proto::RunConfig& config, const proto::Datas
   return selection;
 }
 
-std::uint32_t global_batch(const proto::RunConfig& config) {
-  return config.topology().num_replicas() * config.data().micro_batch_size() *
-         (config.inference() ? 1 : config.training().gradient_accumulation());
-}
-
 }  // namespace poprun

@@ -103,12 +103,24 @@ proto::WallTime wall_of(const std::vector<Figures>& all, const proto::RunConfig&
 
 }  // namespace
 
+proto::BatchSizes batch_sizes(const proto::RunConfig& config) {
+  const std::uint64_t micro = config.data().micro_batch_size();
+  const std::uint64_t replica =
+      micro * (config.inference() ? 1 : config.training().gradient_accumulation());
+  proto::BatchSizes sizes;
+  sizes.set_compute_batch_size(micro);
+  sizes.set_micro_batch_size(micro);
+  sizes.set_replica_batch_size(replica);
+  sizes.set_global_batch_size(replica * config.topology().num_replicas());
+  return sizes;
+}
+
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
                           const JobLength& length) {
   proto::JobShape shape;
   shape.set_total_steps(config.inference() ? length.test_batches : length.steps);
   shape.set_steps_per_epoch(length.steps_per_epoch);
-  shape.set_samples_per_step(global_batch(config));
+  shape.set_samples_per_step(static_cast<std::uint32_t>(batch_sizes(config).global_batch_size()));
   shape.set_parameter_count(program.parameter_count());
   shape.set_operator_count(program.operator_count());
   *shape.mutable_notes() = program.notes();
@@ -148,11 +160,13 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
   device.set_clock_hz(program.device().clock_hz());
   *device.mutable_step_cost() = step_cost(program);
   device.set_step_seconds(device_seconds(program, device.step_cost()));
-  device.set_samples_per_second(global_batch(config) / device.step_seconds());
+  *profile.mutable_batch_sizes() = batch_sizes(config);
+  const std::uint64_t global_batch = profile.batch_sizes().global_batch_size();
+  device.set_samples_per_second(static_cast<double>(global_batch) / device.step_seconds());
   device.set_total_seconds(device_seconds(program, result.device_cost));
 
-  const auto samples = static_cast<double>(
-      config.inference() ? length.test_items : result.steps * global_batch(config));
+  const auto samples =
+      static_cast<double>(config.inference() ? length.test_items : result.steps * global_batch);
   *profile.mutable_wall() = wall_of(figures, config, samples);
   *profile.mutable_outcome() = outcome_of(result);
   profile.mutable_outcome()->set_epochs(

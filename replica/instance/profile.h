@@ -12,6 +12,9 @@
 /// What a run was and took, for the launcher.
 namespace poprun {
 
+/// The four batch sizes of Graphcore's glossary.
+proto::BatchSizes batch_sizes(const proto::RunConfig& config);
+
 /// Before the first step.
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
                           const JobLength& length);
