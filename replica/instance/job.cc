@@ -26,6 +26,15 @@ Result<std::vector<StreamedTensor>> streamed_tensors(const proto::Dataset& datas
   return tensors;
 }
 
+AccumulationKind accumulation_kind(const proto::TrainingConfig& training, bool half) {
+  const std::string& kind = training.gradient_accumulation_kind();
+  if (kind == "sum") {
+    return AccumulationKind::kSum;
+  }
+  return kind == "running-mean" || (kind.empty() && half) ? AccumulationKind::kRunningMean
+                                                          : AccumulationKind::kMean;
+}
+
 using Build = std::function<ModelOutputs(Builder&, const ModelInputs&)>;
 
 /// The built-in model of that name, with the sizes that it takes.
@@ -85,6 +94,9 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.ipus_per_replica = config.topology().ipus_per_replica();
   options.micro_batch_size = config.data().micro_batch_size();
   options.gradient_accumulation = config.training().gradient_accumulation();
+  options.accumulation_kind = accumulation_kind(config.training(), half);
+  options.float_accumulators = config.training().accumulator_precision() == "float";
+  options.gradients_summed = config.training().gradient_reduction() == "sum";
   options.frozen = config.training().frozen();
   options.optimizer = {.name = config.training().optimizer(),
                        .hyper_parameters = {config.training().hyper_parameters().begin(),
