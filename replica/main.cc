@@ -263,9 +263,8 @@ class Instance {
       POPRUN_ASSIGN(const TrainingOptions options, training_options(config, reply_.dataset()));
       return TrainingLoop(program, options, ports).run();
     }
-    POPRUN_ASSIGN(const InferenceOptions options, inference_options(config, reply_.dataset()));
     POPRUN_ASSIGN(const std::unique_ptr<Outfeed> outfeed, open_outfeed(ports.communicator.self()));
-    return InferenceLoop(program, options, ports, *outfeed).run();
+    return InferenceLoop(program, inference_options(config), ports, *outfeed).run();
   }
 
   std::unique_ptr<HostStream> open_stream(ReplicaId self, JobStream stream) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 namespace poprun {
 namespace {
@@ -37,6 +39,17 @@ DeviceTime ring_all_reduce(const Device& device, Bytes bytes, std::int64_t n,
   return time;
 }
 
+/// IPU-Links to the partner of a pair, for each that leads to the next pair.
+constexpr double kPairLinks = 2;
+
+/// The next IPU on the way.
+std::uint32_t next_hop(std::uint32_t at, std::uint32_t to) {
+  if (at % 2 != to % 2) {
+    return at ^ 1U;
+  }
+  return at < to ? at + 2 : at - 2;
+}
+
 }  // namespace
 
 DeviceTime time_of_work(const Device& device, const Work& work) {
@@ -61,6 +74,33 @@ DeviceTime time_of_host_copy(const Device& device, Bytes bytes) {
   DeviceTime time;
   time.host = cycles_at(device, bytes, device.host_bytes_per_second);
   time.sync = device.link_sync_cycles;
+  return time;
+}
+
+DeviceTime time_of_copy(const Device& device, const std::vector<LinkTransfer>& transfers) {
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Bytes> carried;  // By link and direction.
+  std::map<std::uint32_t, Bytes> local;                              // By IPU.
+  for (const LinkTransfer& transfer : transfers) {
+    if (transfer.from == transfer.to) {
+      local[transfer.from] += transfer.bytes;
+    }
+    for (std::uint32_t at = transfer.from; at != transfer.to;) {
+      const std::uint32_t next = next_hop(at, transfer.to);
+      carried[{at, next}] += transfer.bytes;
+      at = next;
+    }
+  }
+  DeviceTime time;
+  for (const auto& [ipu, bytes] : local) {
+    Work work;
+    work.memory_traffic = bytes * 2;
+    time.compute = std::max(time.compute, time_of_work(device, work).compute);
+  }
+  for (const auto& [link, bytes] : carried) {
+    const double links = link.first / 2 == link.second / 2 ? kPairLinks : 1;
+    time.link = std::max(time.link, cycles_at(device, bytes, links * device.link_bytes_per_second));
+  }
+  time.sync = carried.empty() ? device.sync_cycles : device.link_sync_cycles;
   return time;
 }
 

@@ -83,6 +83,18 @@ DeviceTime time_of_work(const Device& device, const Work& work);
 /// Time of `bytes` between the host and one IPU.
 DeviceTime time_of_host_copy(const Device& device, Bytes bytes);
 
+/// Bytes from one IPU of a replica to another, or within one.
+struct LinkTransfer {
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  Bytes bytes;
+};
+
+/// Time of transfers that begin together: of the link that carries most. IPUs 2k and 2k + 1 are
+/// pairs, with twice the links that lead to the next pair; a transfer crosses its pair first and
+/// then goes from pair to pair (ipu.md 1.3) [D]. Transfers within an IPU are copied by its tiles.
+DeviceTime time_of_copy(const Device& device, const std::vector<LinkTransfer>& transfers);
+
 /// Time of an all-reduce of `bytes` over `replicas` of `ipus_per_replica` each: a ring
 /// reduce-scatter and a ring all-gather, n - 1 steps of bytes / n each, over IPU-Links; beyond one
 /// IPU-Link domain hierarchical, with the domains' shards all-reduced over GW-Links (ipu.md 1.4).

@@ -80,13 +80,29 @@ Status Engine::prepare() {
   }
   for (const proto::Function& function : program_.functions()) {
     POPRUN_ASSIGN(std::vector<Prepared> steps, prepare_steps(function.steps()));
-    functions_[function.name()] = {std::move(steps), walk(function)};
+    functions_[function.name()] = {std::move(steps), walk(program_, function).length};
+  }
+  for (const proto::Function& function : program_.functions()) {
+    find_last_calls(function.steps(), 1);
   }
   scratch_.resize(static_cast<std::size_t>(scratch_size_.count() + kScratchAlignment));
   for (auto& [name, function] : functions_) {
     bind_scratch(function.steps);
   }
   return {};
+}
+
+void Engine::find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
+                             std::uint32_t rounds) {
+  for (const proto::Step& step : steps) {
+    if (step.has_repeat()) {
+      find_last_calls(step.repeat().steps(), step.repeat().count());
+    } else if (const auto callee = functions_.find(step.call().function());
+               step.has_call() && callee != functions_.end()) {
+      callee->second.last_micro_batch =
+          std::max(callee->second.last_micro_batch, step.call().micro_batch() + rounds - 1);
+    }
+  }
 }
 
 void Engine::bind_scratch(std::vector<Prepared>& steps) {
@@ -157,22 +173,36 @@ Status Engine::prepare_action(Prepared& prepared) {
   }
   POPRUN_ASSIGN(prepared.action, operation->prepare(*prepared.step, *this));
   prepared.activity = prepared.action->activity();
-  prepared.waiting =
-      operation->waiting == Waiting::kForReplicas ? &WallSeconds::exchange : &WallSeconds::host;
+  switch (operation->spends) {
+    case Spends::kWaitingForReplicas:
+      prepared.time = &WallSeconds::exchange;
+      break;
+    case Spends::kWaitingForHost:
+      prepared.time = &WallSeconds::host;
+      break;
+    case Spends::kComputing:
+      prepared.time = &WallSeconds::compute;
+      break;
+    case Spends::kNothing:
+      break;
+  }
   return {};
 }
 
 Status Engine::run(const std::string& function) {
   const auto found = functions_.find(function);
   POPRUN_CHECK(found != functions_.end());
+  moment_.micro_batch = 0;
+  round_ = 0;
+  last_ = true;
   POPRUN_TRY(run_steps(found->second.steps));
-  add_cost(device_cost_, found->second.cost);
+  device_time_ += found->second.device_time;
   return {};
 }
 
 Status Engine::run_steps(std::vector<Prepared>& steps) {
   for (Prepared& prepared : steps) {
-    const bool observed = observer_ != nullptr && last_round_;
+    const bool observed = observer_ != nullptr && last_;
     if (observed) {
       observer_->before(*prepared.step);
     }
@@ -197,25 +227,42 @@ Status Engine::run_step(Prepared& prepared) {
     const Stopwatch stopwatch(wall_.compute);
     return execute(prepared);
   }
-  if (prepared.action) {
-    const Stopwatch stopwatch(wall_.*prepared.waiting);
-    POPRUN_TRY(prepared.action->run());
-    if (!prepared.activity.empty()) {
-      activity_(kComputing);
-    }
-    return {};
+  if (!prepared.action) {
+    return repeat(prepared);
   }
-  return repeat(prepared);
+  if (prepared.time == nullptr) {
+    return prepared.action->run();
+  }
+  const Stopwatch stopwatch(wall_.*prepared.time);
+  POPRUN_TRY(prepared.action->run());
+  if (!prepared.activity.empty()) {
+    activity_(kComputing);
+  }
+  return {};
 }
 
 Status Engine::repeat(Prepared& prepared) {
   const std::uint32_t rounds = prepared.step->repeat().count();
-  for (std::uint32_t round = 0; round < rounds; ++round) {
-    moment_.micro_batch = round;
-    last_round_ = round + 1 == rounds;
+  for (round_ = 0; round_ < rounds; ++round_) {
+    last_ = round_ + 1 == rounds;
     POPRUN_TRY(run_steps(prepared.repeated));
   }
+  round_ = 0;
+  return {};
+}
+
+Status Engine::call(const std::string& function, std::uint32_t micro_batch) {
+  const auto callee = functions_.find(function);
+  if (callee == functions_.end()) {
+    return fail(ErrorCode::kBug,
+                fmt::format("the Program calls '{}', which does not exist", function));
+  }
+  const bool caller_is_last = last_;
+  moment_.micro_batch = micro_batch + round_;
+  last_ = moment_.micro_batch == callee->second.last_micro_batch;
+  POPRUN_TRY(run_steps(callee->second.steps));
   moment_.micro_batch = 0;
+  last_ = caller_is_last;
   return {};
 }
 
@@ -301,7 +348,7 @@ Status Engine::fail_not_finite(std::uint32_t tensor, const NotFinite& found,
 }
 
 void Engine::reset_clocks() {
-  device_cost_.Clear();
+  device_time_ = {};
   wall_ = {};
 }
 

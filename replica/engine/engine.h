@@ -28,7 +28,7 @@ class StepObserver {
   StepObserver& operator=(const StepObserver&) = delete;
   virtual ~StepObserver() = default;
 
-  /// Called around each step; for repeated steps, only in the last round.
+  /// Called around each step; for steps that are repeated or called, only the last time.
   virtual void before(const proto::Step& step) = 0;
   virtual void after(const proto::Step& step) = 0;
 
@@ -80,7 +80,7 @@ class Engine final : private Machine {
   Status run(const std::string& function);
 
   /// Device clock since the engine was made, or since `reset_clocks`.
-  [[nodiscard]] const proto::Cost& device_cost() const { return device_cost_; }
+  [[nodiscard]] Cycles device_time() const { return device_time_; }
   [[nodiscard]] const WallSeconds& wall() const { return wall_; }
   void reset_clocks();
 
@@ -104,13 +104,14 @@ class Engine final : private Machine {
     Operands operands;
     std::vector<std::uint32_t> checked;  ///< Outputs to check for NaN.
     std::unique_ptr<Action> action;
-    std::string activity;                    ///< What it waits for, if it may wait.
-    double WallSeconds::*waiting = nullptr;  ///< Where an action's wall time goes.
+    std::string activity;                 ///< What it waits for, if it may wait.
+    double WallSeconds::*time = nullptr;  ///< Where an action's wall time goes; null: nowhere.
     std::vector<Prepared> repeated;
   };
   struct PreparedFunction {
     std::vector<Prepared> steps;
-    proto::Cost cost;
+    Cycles device_time;
+    std::uint32_t last_micro_batch = 0;  ///< The highest index that it is called with.
   };
 
   Engine(const Program& program, Communicator& communicator, HostIo& host, EngineOptions options,
@@ -123,6 +124,8 @@ class Engine final : private Machine {
   Status prepare_execute(const proto::Execute& execute, Prepared& prepared);
   Status prepare_action(Prepared& prepared);
   void bind_scratch(std::vector<Prepared>& steps);
+  void find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
+                       std::uint32_t rounds);
 
   Status run_steps(std::vector<Prepared>& steps);
   Status run_step(Prepared& prepared);
@@ -134,6 +137,8 @@ class Engine final : private Machine {
   [[nodiscard]] Communicator& communicator() override { return communicator_; }
   [[nodiscard]] HostIo& host() override { return host_; }
   [[nodiscard]] std::uint64_t seed() const override { return options_.seed; }
+  [[nodiscard]] std::uint32_t micro_batch() const override { return moment_.micro_batch; }
+  Status call(const std::string& function, std::uint32_t micro_batch) override;
   Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) override;
 
   /// Whether the tensor may hold infinities that come from its operator's inputs: true for
@@ -160,8 +165,9 @@ class Engine final : private Machine {
   Moment moment_;
   std::optional<StrayIndex> stray_;  ///< Of the operator that ran last.
   StepObserver* observer_ = nullptr;
-  bool last_round_ = true;  ///< Whether this is the last round of the running repeat.
-  proto::Cost device_cost_;
+  std::uint32_t round_ = 0;  ///< Of the running repeat.
+  bool last_ = true;         ///< Whether the running steps do not run again in this function.
+  Cycles device_time_;
   WallSeconds wall_;
 };
 

@@ -11,6 +11,9 @@ namespace {
 
 constexpr std::string_view kLoad = "load";
 constexpr std::string_view kKeepsF32 = " keeps-f32";
+constexpr std::string_view kIpu = " ipu=";
+constexpr std::string_view kUncounted = " uncounted";
+constexpr std::array<std::string_view, 3> kDirections = {"forward", "recomputed", "backward"};
 
 std::string names(const Graph& graph, const std::vector<TensorId>& ids) {
   std::string text;
@@ -35,6 +38,9 @@ class Parser {
     if (text.starts_with("tensor ")) {
       return tensor(text.substr(7));
     }
+    if (text.starts_with("layer ")) {
+      return layer(text.substr(6));
+    }
     if (text.starts_with("function ")) {
       graph.functions.push_back({std::string{trim(text.substr(9))}, {}});
       return {};
@@ -48,7 +54,19 @@ class Parser {
   Graph graph;
 
  private:
+  Status layer(std::string_view text) {
+    const bool counted = !text.ends_with(kUncounted);
+    text.remove_suffix(counted ? 0 : kUncounted.size());
+    graph.layers.push_back({std::string{trim(text)}, counted});
+    return {};
+  }
+
   Status tensor(std::string_view text) {
+    std::int64_t ipu = 0;
+    if (const std::size_t at = text.rfind(kIpu); at != std::string_view::npos) {
+      POPRUN_ASSIGN(ipu, number(text.substr(at + kIpu.size()), "an IPU"));
+      text = text.substr(0, at);
+    }
     const bool keeps_f32 = text.ends_with(kKeepsF32);
     text.remove_suffix(keeps_f32 ? kKeepsF32.size() : 0);
     const std::size_t colon = text.find(" : ");
@@ -65,7 +83,7 @@ class Parser {
          {Role::kActivation, Role::kParameter, Role::kOptimizerState, Role::kBuffer,
           Role::kGradient, Role::kStream, Role::kMetric, Role::kConstant}) {
       if (to_text(role) == text.substr(space + 1)) {
-        graph.add_tensor({name, std::move(type), role, keeps_f32});
+        graph.add_tensor({name, std::move(type), role, keeps_f32, static_cast<std::uint32_t>(ipu)});
         return {};
       }
     }
@@ -76,18 +94,54 @@ class Parser {
     if (graph.functions.empty()) {
       return fail(ErrorCode::kUsage, "repeat before any function");
     }
-    std::int64_t value = 0;
-    for (const char c : count) {
-      if (c < '0' || c > '9' || value > 1'000'000'000) {
-        return fail(ErrorCode::kUsage, fmt::format("'{}' is not a repeat count", count));
-      }
-      value = value * 10 + (c - '0');
-    }
+    POPRUN_ASSIGN(const std::int64_t value, number(count, "a repeat count"));
     graph.functions.back().regions.push_back({value, {}});
     return {};
   }
 
+  static Result<std::int64_t> number(std::string_view text, std::string_view what) {
+    std::int64_t value = 0;
+    for (const char c : text) {
+      if (c < '0' || c > '9' || value > 1'000'000'000) {
+        return fail(ErrorCode::kUsage, fmt::format("'{}' is not {}", text, what));
+      }
+      value = value * 10 + (c - '0');
+    }
+    return value;
+  }
+
+  /// `layer:stage:direction`
+  [[nodiscard]] Result<Origin> origin(std::string_view text) const {
+    const std::size_t last = text.rfind(':');
+    const std::size_t first =
+        last == std::string_view::npos || last == 0 ? last : text.rfind(':', last - 1);
+    if (first == std::string_view::npos) {
+      return fail(ErrorCode::kUsage, "expected: @LAYER:STAGE:DIRECTION OPERATION");
+    }
+    Origin origin;
+    const std::string_view name = text.substr(0, first);
+    const auto layer = std::ranges::find(graph.layers, name, &Layer::name);
+    const auto* const direction = std::ranges::find(kDirections, text.substr(last + 1));
+    if ((!name.empty() && layer == graph.layers.end()) || direction == kDirections.end()) {
+      return fail(ErrorCode::kUsage, fmt::format("'{}' is no origin", text));
+    }
+    POPRUN_ASSIGN(const std::int64_t stage,
+                  number(text.substr(first + 1, last - first - 1), "a stage"));
+    if (!name.empty()) {
+      origin.layer = static_cast<std::int32_t>(layer - graph.layers.begin());
+    }
+    origin.stage = static_cast<std::uint32_t>(stage);
+    origin.direction = static_cast<Direction>(direction - kDirections.begin());
+    return origin;
+  }
+
   Status operation(std::string_view text) {
+    Operation parsed;
+    if (text.starts_with('@')) {
+      const std::size_t end = text.find(' ');
+      POPRUN_ASSIGN(parsed.origin, origin(text.substr(1, end - 1)));
+      text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    }
     const std::size_t open = text.find('(');
     const std::size_t close = text.find(')');
     if (open == std::string_view::npos || close == std::string_view::npos || close < open) {
@@ -96,7 +150,6 @@ class Parser {
     if (graph.functions.empty() || graph.functions.back().regions.empty()) {
       return fail(ErrorCode::kUsage, "operation before any function and repeat");
     }
-    Operation parsed;
     const std::string_view head = text.substr(0, open);
     const std::size_t equals = head.find('=');
     if (equals != std::string_view::npos) {
@@ -126,28 +179,68 @@ class Parser {
   }
 };
 
-/// Checks one function's operations against the tensors written so far.
-Status verify_function(const Graph& graph, const Function& function, std::set<TensorId>& written) {
-  for (const Region& region : function.regions) {
-    for (const Operation& operation : region.operations) {
-      const auto bug = [&](std::string_view what, TensorId id) {
-        return fail(ErrorCode::kBug, fmt::format("function {}: {} {} '{}'", function.name,
-                                                 operation.kind, what, graph.tensor(id).name));
-      };
-      for (const TensorId id : operation.inputs) {
-        if (!written.contains(id)) {
-          return bug("reads before anything writes", id);
-        }
-      }
-      for (const TensorId id : operation.outputs) {
-        const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
-        if (!written.insert(id).second && !updates && !operation.inputs.empty()) {
-          return bug("writes a second time", id);
-        }
+/// Follows the operations as they run, through calls, and checks them against the tensors written
+/// so far.
+class Verifier {
+ public:
+  explicit Verifier(const Graph& graph) : graph_(graph), writers_(graph.tensors().size()) {}
+
+  Status function(const Function& function) {
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        POPRUN_TRY(check(function, operation));
       }
     }
+    return {};
   }
-  return {};
+
+ private:
+  Status check(const Function& function, const Operation& operation) {
+    const auto bug = [&](std::string_view what, TensorId id) {
+      return fail(ErrorCode::kBug, fmt::format("function {}: {} {} '{}'", function.name,
+                                               operation.kind, what, graph_.tensor(id).name));
+    };
+    for (const TensorId id : operation.inputs) {
+      if (writers_[index_of(id)] == nullptr) {
+        return bug("reads before anything writes", id);
+      }
+    }
+    for (const TensorId id : operation.outputs) {
+      const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
+      const Operation*& writer = writers_[index_of(id)];
+      if (writer != nullptr && writer != &operation && !updates && !operation.inputs.empty()) {
+        return bug("writes a second time", id);
+      }
+      writer = writer == nullptr ? &operation : writer;
+    }
+    const std::optional<Call> called = Call::from(operation);
+    return called ? call(function, called->function) : Status{};
+  }
+
+  /// A function's operations stay as they are when they run again, so once is enough.
+  Status call(const Function& caller, const std::string& name) {
+    const Function* callee = find_function(graph_, name);
+    if (callee == nullptr || callee == &caller) {
+      return fail(
+          ErrorCode::kBug,
+          fmt::format("function {}: calls '{}', which is not another function", caller.name, name));
+    }
+    return called_.insert(callee).second ? function(*callee) : Status{};
+  }
+
+  const Graph& graph_;
+  std::vector<const Operation*> writers_;  ///< By tensor: the first one, or null.
+  std::set<const Function*> called_;
+};
+
+std::string to_text(const Graph& graph, const Origin& origin) {
+  if (origin == Origin{}) {
+    return {};
+  }
+  return fmt::format(
+      "@{}:{}:{} ",
+      origin.layer == kNoLayer ? "" : graph.layers.at(static_cast<std::size_t>(origin.layer)).name,
+      origin.stage, kDirections.at(static_cast<std::size_t>(origin.direction)));
 }
 
 }  // namespace
@@ -221,19 +314,61 @@ TensorId Graph::find(std::string_view name) const {
   return found->second;
 }
 
-Status verify_graph(const Graph& graph) {
-  std::set<TensorId> written;
+Operation Call::operation() const {
+  return {std::string{kKind}, {}, {}, {{"function", function}, {"micro_batch", micro_batch}}};
+}
+
+std::optional<Call> Call::from(const Operation& operation) {
+  const auto& values = operation.attributes.values();
+  const auto function = values.find("function");
+  const auto index = values.find("micro_batch");
+  if (operation.kind != kKind || function == values.end() || index == values.end() ||
+      !std::holds_alternative<std::string>(function->second) ||
+      !std::holds_alternative<std::int64_t>(index->second)) {
+    return std::nullopt;
+  }
+  return Call{std::get<std::string>(function->second), std::get<std::int64_t>(index->second)};
+}
+
+const Function* find_function(const Graph& graph, std::string_view name) {
+  const auto found = std::ranges::find(graph.functions, name, &Function::name);
+  return found != graph.functions.end() ? &*found : nullptr;
+}
+
+std::set<std::string> called_functions(const Graph& graph) {
+  std::set<std::string> names;
   for (const Function& function : graph.functions) {
-    POPRUN_TRY(verify_function(graph, function, written));
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        if (const std::optional<Call> call = Call::from(operation)) {
+          names.insert(call->function);
+        }
+      }
+    }
+  }
+  return names;
+}
+
+Status verify_graph(const Graph& graph) {
+  const std::set<std::string> called = called_functions(graph);
+  Verifier verifier(graph);
+  for (const Function& function : graph.functions) {
+    if (!called.contains(function.name)) {
+      POPRUN_TRY(verifier.function(function));
+    }
   }
   return {};
 }
 
 std::string to_text(const Graph& graph) {
   std::string text;
+  for (const Layer& layer : graph.layers) {
+    text += fmt::format("layer {}{}\n", layer.name, layer.counted ? "" : kUncounted);
+  }
   for (const Tensor& tensor : graph.tensors()) {
-    text += fmt::format("tensor {} : {} {}{}\n", tensor.name, to_text(tensor.type),
-                        to_text(tensor.role), tensor.keeps_f32 ? kKeepsF32 : "");
+    text += fmt::format("tensor {} : {} {}{}{}\n", tensor.name, to_text(tensor.type),
+                        to_text(tensor.role), tensor.keeps_f32 ? kKeepsF32 : "",
+                        tensor.ipu == 0 ? "" : fmt::format("{}{}", kIpu, tensor.ipu));
   }
   for (const Function& function : graph.functions) {
     text += fmt::format("function {}\n", function.name);
@@ -243,7 +378,8 @@ std::string to_text(const Graph& graph) {
         const std::string outputs = names(graph, operation.outputs);
         const std::string attributes = to_text(operation.attributes);
         text +=
-            fmt::format("{}{}{}({}){}{}\n", outputs, outputs.empty() ? "" : " = ", operation.kind,
+            fmt::format("{}{}{}{}({}){}{}\n", to_text(graph, operation.origin), outputs,
+                        outputs.empty() ? "" : " = ", operation.kind,
                         names(graph, operation.inputs), attributes.empty() ? "" : " ", attributes);
       }
     }

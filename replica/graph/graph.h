@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,8 +19,8 @@
 ///
 /// Operations run in the order listed. A tensor is written once, except by operations that name it
 /// as both input and output: those update it in place. Some operations compute (replica/ops),
-/// others are the machine's (replica/machine): host streams, exchanges between replicas,
-/// initialisation of variables.
+/// others are the machine's (replica/machine): host streams, exchanges between IPUs and replicas,
+/// initialisation of variables, calls.
 namespace poprun {
 
 /// What a tensor is for, in reports. Does not determine its life: liveness does.
@@ -38,6 +40,25 @@ struct Tensor {
   TensorType type;
   Role role = Role::kActivation;
   bool keeps_f32 = false;  ///< Stays float32 in a half precision job.
+  std::uint32_t ipu = 0;   ///< Its home: the IPU of the replica in whose memory it lies.
+};
+
+/// Which way an operation of a micro-batch belongs to.
+enum class Direction : std::uint8_t {
+  kForward,
+  kRecomputed,  ///< A clone of a forward operation, on the way back.
+  kBackward,
+};
+
+inline constexpr std::int32_t kNoLayer = -1;
+
+/// The part of the model that an operation comes from. Gradients and clones inherit it.
+struct Origin {
+  std::int32_t layer = kNoLayer;  ///< Index into Graph::layers.
+  std::uint32_t stage = 0;        ///< Pipeline stage.
+  Direction direction = Direction::kForward;
+
+  friend bool operator==(const Origin&, const Origin&) = default;
 };
 
 struct Operation {
@@ -45,6 +66,17 @@ struct Operation {
   std::vector<TensorId> inputs;
   std::vector<TensorId> outputs;
   Attributes attributes;
+  Origin origin = {};
+};
+
+/// A layer of the model, a place where it can be cut.
+struct Layer {
+  std::string name;  ///< Unique in the graph.
+  /// True for the blocks that people count when they spread a model ("24 layers"); false for what
+  /// is before and behind them, such as embeddings and heads.
+  bool counted = true;
+
+  friend bool operator==(const Layer&, const Layer&) = default;
 };
 
 /// Operations that run `repeat` times in a row.
@@ -53,10 +85,25 @@ struct Region {
   std::vector<Operation> operations;
 };
 
-/// What the host can ask a replica to run.
+/// What the host can ask a replica to run, or other functions call.
 struct Function {
   std::string name;
   std::vector<Region> regions;
+};
+
+/// `call() function="forward.0" micro_batch=3`: runs another function once. Within it, operations
+/// that ask for the micro-batch index get `micro_batch` plus the round of the region that repeats
+/// the call. It reads and writes what the function does.
+struct Call {
+  static constexpr std::string_view kKind = "call";
+
+  std::string function;
+  std::int64_t micro_batch = 0;
+
+  [[nodiscard]] Operation operation() const;
+
+  /// The operation as a Call, if it is one and has these attributes.
+  static std::optional<Call> from(const Operation& operation);
 };
 
 /// A region of a function. Stays valid, since functions and regions are only ever appended.
@@ -91,29 +138,42 @@ class Graph {
   void set_role(TensorId id, Role role) { tensors_.at(index_of(id)).role = role; }
   void keep_f32(TensorId id) { tensors_.at(index_of(id)).keeps_f32 = true; }
   void set_data_type(TensorId id, DataType data) { tensors_.at(index_of(id)).type.data = data; }
+  void set_ipu(TensorId id, std::uint32_t ipu) { tensors_.at(index_of(id)).ipu = ipu; }
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
 
   /// The total size of the tensors.
   [[nodiscard]] Bytes bytes(const std::vector<TensorId>& ids) const;
 
   std::vector<Function> functions;
+  std::vector<Layer> layers;  ///< In the order of the forward pass.
 
  private:
   std::vector<Tensor> tensors_;
   std::map<std::string, TensorId, std::less<>> by_name_;
 };
 
+/// The function with that name, or null.
+const Function* find_function(const Graph& graph, std::string_view name);
+
+/// The names of the functions that others call; the host runs the rest.
+std::set<std::string> called_functions(const Graph& graph);
+
 /// Checks what every pass may rely on: names and ids in range, every tensor written before it is
-/// read (in its function, or in an earlier one), written once unless updated in place.
+/// read (in its function, in one that is called before, or in an earlier one), written by one
+/// operation only, unless others update it in place.
 /// Errors: kBug, names function, operation and tensor.
 Status verify_graph(const Graph& graph);
 
 /// One line per tensor and operation:
 ///
-///   tensor w : f32[4,3] parameter       with keeps_f32: `parameter keeps-f32`
+///   layer conv1                            one that is not counted: `layer embeddings uncounted`
+///   tensor w : f32[4,3] parameter ipu=1    with keeps_f32: `parameter keeps-f32`
 ///   function train
 ///   repeat 2
-///   y = linear(x, w) bias=0
+///   @conv1:1:forward y = linear(x, w) bias=0
+///
+/// An operation's origin (layer, which may be empty, stage, direction) is left out where it is
+/// `{}`, and a tensor's IPU where it is 0.
 std::string to_text(const Graph& graph);
 
 /// The inverse. Allows comments from # to the end of a line; checks syntax and names, not

@@ -113,6 +113,9 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.loss_scaling = config.training().loss_scaling();
   options.inference = config.inference();
   options.evaluate = config.training().evaluate();
+  POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
+  options.evaluation_batches =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(length.test_batches));
   options.initial_weights_from_host = onnx != nullptr || !config.model().initial_weights().empty();
   return options;
 }
@@ -170,12 +173,8 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
   return options;
 }
 
-Result<InferenceOptions> inference_options(const proto::RunConfig& config,
-                                           const proto::Dataset& dataset) {
-  POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
-  return InferenceOptions{
-      .batches = length.test_batches,
-      .engine = {.seed = config.training().seed(), .poison_dead = config.memory().poison_dead()}};
+EngineOptions inference_options(const proto::RunConfig& config) {
+  return {.seed = config.training().seed(), .poison_dead = config.memory().poison_dead()};
 }
 
 std::uint64_t inference_items(const proto::Dataset& dataset) {

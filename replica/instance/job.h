@@ -38,8 +38,7 @@ Result<JobLength> job_length(const proto::RunConfig& config, const proto::Datase
 /// What the loop of such a job takes. Errors: those of `job_length`; kUsage, no such schedule.
 Result<TrainingOptions> training_options(const proto::RunConfig& config,
                                          const proto::Dataset& dataset);
-Result<InferenceOptions> inference_options(const proto::RunConfig& config,
-                                           const proto::Dataset& dataset);
+EngineOptions inference_options(const proto::RunConfig& config);
 
 /// Items that inference runs over: the test part, or where there is none the training items.
 std::uint64_t inference_items(const proto::Dataset& dataset);

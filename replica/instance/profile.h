@@ -15,6 +15,10 @@ namespace poprun {
 /// The four batch sizes of Graphcore's glossary.
 proto::BatchSizes batch_sizes(const proto::RunConfig& config);
 
+/// Device time of a step. `total_seconds` is left unset: it is for who ran the Program.
+proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config,
+                              const JobLength& length);
+
 /// Before the first step.
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
                           const JobLength& length);

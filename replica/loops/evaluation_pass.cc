@@ -8,14 +8,8 @@ namespace poprun {
 
 Status EvaluationPass::run(Engine& engine) {
   POPRUN_TRY(engine.run(name_of(JobFunction::kEvaluateBegin)));
-  for (batch_ = 0; batch_ < batches_; ++batch_) {
-    POPRUN_TRY(engine.run(name_of(JobFunction::kEvaluate)));
-  }
+  POPRUN_TRY(engine.run(name_of(JobFunction::kEvaluate)));
   return engine.run(name_of(JobFunction::kEvaluateEnd));
-}
-
-Status EvaluationPass::write_batch(std::span<const HostTensor> tensors) {
-  return poprun::write_batch(*test_, tensors);
 }
 
 Status EvaluationPass::read_outcome(std::span<const HostTensor> tensors) {

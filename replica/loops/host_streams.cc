@@ -37,24 +37,6 @@ std::vector<NamedBytes> named_bytes(std::span<const HostTensor> tensors) {
   return named;
 }
 
-Status write_batch(HostStream& source, std::span<const HostTensor> tensors) {
-  POPRUN_ASSIGN(const HostBatch batch, source.next());
-  for (std::size_t k = 0; k < tensors.size(); ++k) {
-    if (batch.tensors.size() != tensors.size() ||
-        batch.tensors[k].size() != tensors[k].bytes.size()) {
-      return fail(
-          ErrorCode::kData,
-          fmt::format("batch {} of the data server: tensor '{}' has {} B, but the model takes "
-                      "{} B ({})",
-                      batch.sequence, tensors[k].name,
-                      k < batch.tensors.size() ? batch.tensors[k].size() : 0,
-                      tensors[k].bytes.size(), to_text(tensors[k].type)));
-    }
-    copy_bytes(batch.tensors[k], tensors[k].bytes);
-  }
-  return {};
-}
-
 Status write_weights(const HostWeights& weights, Communicator& communicator,
                      std::span<const HostTensor> tensors) {
   for (const HostTensor& tensor : tensors) {

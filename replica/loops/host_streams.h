@@ -9,7 +9,6 @@
 #include "replica/base/error.h"
 #include "replica/engine/engine.h"
 #include "replica/ports/communicator.h"
-#include "replica/ports/host_stream.h"
 #include "replica/program/host_contract.h"
 
 /// The host's side of streams, as every loop plays it.
@@ -20,9 +19,6 @@ using HostWeights = std::map<std::string, std::string, std::less<>>;
 
 /// The tensors of a stream for `pack` and `unpack`.
 std::vector<NamedBytes> named_bytes(std::span<const HostTensor> tensors);
-
-/// The next batch of the stream. Errors: kData, it is not of the tensors' sizes; those of `next`.
-Status write_batch(HostStream& source, std::span<const HostTensor> tensors);
 
 /// Replica 0's weights on every replica, rounded where a tensor is float16. Collective.
 /// Requires: on replica 0, `weights` has every tensor.

@@ -38,6 +38,7 @@ TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& option
       options_(options),
       ports_(ports),
       train_(open_parts(JobStream::kTrain)),
+      batches_(program, JobStream::kTrain, *train_),
       statistics_(program) {
   if (options.scale_loss) {
     outcome_.gradient_factor.emplace(1.0F);
@@ -50,7 +51,7 @@ Result<LoopResult> TrainingLoop::run() {
                 load_engine(program_, ports_, *this, options_.engine, result_.steps));
   result_.first_step_began = now_seconds();
   POPRUN_TRY(train(*engine));
-  result_.device_cost = engine->device_cost();
+  result_.device_time = engine->device_time();
   result_.skipped_steps = loss_scale_.skipped();
   result_.loss_scale = options_.scale_loss ? loss_scale_.value() : 0;
   ports_.progress.progress(ports_.communicator.self(), result_.steps, "saving the weights");
@@ -90,6 +91,7 @@ Status TrainingLoop::train_step(Engine& engine) {
     dump_->begin(result_.steps + 1, engine);
   }
   statistics_.take(engine);
+  batches_.begin();
   ports_.progress.begin_parts(ports_.communicator.self(), options_.micro_batches);
   const Status ran = engine.run(name_of(JobFunction::kTrain));
   if (result_.drained) {
@@ -122,7 +124,7 @@ void TrainingLoop::end_step(const Engine& engine, const WallSeconds& before, dou
                        .loss = outcome_.metrics.loss(),
                        .accuracy = outcome_.metrics.accuracy(),
                        .wall_seconds = seconds_since_first_step(),
-                       .device_seconds = device_seconds(program_, engine.device_cost())};
+                       .device_seconds = device_seconds(program_, engine.device_time())};
   if (ports_.reporter != nullptr) {
     ports_.reporter->step(result_.last_step);
   }
@@ -139,7 +141,7 @@ bool TrainingLoop::evaluation_due(bool last) const {
 Status TrainingLoop::evaluate(Engine& engine) {
   const double begin = now_seconds();
   ports_.progress.begin_parts(ports_.communicator.self(), options_.evaluation_batches);
-  evaluation_.emplace(open_parts(JobStream::kTest), options_.evaluation_batches);
+  evaluation_.emplace(program_, open_parts(JobStream::kTest));
   const Status ran = evaluation_->run(engine);
   if (result_.drained) {
     evaluation_.reset();
@@ -152,7 +154,7 @@ Status TrainingLoop::evaluate(Engine& engine) {
   report.step = result_.steps;
   report.epoch = epoch();
   report.wall_seconds = seconds_since_first_step();
-  report.device_seconds = device_seconds(program_, engine.device_cost());
+  report.device_seconds = device_seconds(program_, engine.device_time());
   result_.last_evaluation = report;
   if (ports_.reporter != nullptr && report.items > 0) {
     ports_.reporter->evaluation(report);
@@ -169,18 +171,18 @@ double TrainingLoop::seconds_since_first_step() const {
   return now_seconds() - result_.first_step_began;
 }
 
-Status TrainingLoop::write(const std::string& stream, std::span<const HostTensor> tensors) {
+Status TrainingLoop::write(const std::string& stream, const StreamPart& part) {
   if (stream == name_of(JobStream::kTrain)) {
-    return write_batch(*train_, tensors);
+    return batches_.write(part);
   }
   if (stream == name_of(JobStream::kControl)) {
-    return pack(JobStream::kControl, control().fields(), named_bytes(tensors));
+    return pack(JobStream::kControl, control().fields(), named_bytes(part.tensors));
   }
   if (stream == name_of(JobStream::kTest) && evaluation_) {
-    return evaluation_->write_batch(tensors);
+    return evaluation_->write_batch(part);
   }
   if (stream == name_of(JobStream::kWeights)) {
-    return write_weights(ports_.initial_weights, ports_.communicator, tensors);
+    return write_weights(ports_.initial_weights, ports_.communicator, part.tensors);
   }
   return refuse_stream(stream);
 }
@@ -207,15 +209,15 @@ StepControl TrainingLoop::control() const {
   return control;
 }
 
-Status TrainingLoop::read(const std::string& stream, std::span<const HostTensor> tensors) {
+Status TrainingLoop::read(const std::string& stream, const StreamPart& part) {
   if (stream == name_of(JobStream::kStep)) {
-    return unpack(JobStream::kStep, outcome_.fields(), named_bytes(tensors));
+    return unpack(JobStream::kStep, outcome_.fields(), named_bytes(part.tensors));
   }
   if (stream == name_of(JobStream::kEvaluation) && evaluation_) {
-    return evaluation_->read_outcome(tensors);
+    return evaluation_->read_outcome(part.tensors);
   }
   if (stream == name_of(JobStream::kWeights)) {
-    return save(tensors);
+    return save(part.tensors);
   }
   return refuse_stream(stream);
 }

@@ -9,6 +9,7 @@
 
 #include "replica/base/error.h"
 #include "replica/engine/engine.h"
+#include "replica/loops/batch_window.h"
 #include "replica/loops/evaluation_pass.h"
 #include "replica/loops/learning_rate.h"
 #include "replica/loops/loop.h"
@@ -49,8 +50,8 @@ class TrainingLoop final : private HostIo {
   Result<LoopResult> run();
 
  private:
-  Status write(const std::string& stream, std::span<const HostTensor> tensors) override;
-  Status read(const std::string& stream, std::span<const HostTensor> tensors) override;
+  Status write(const std::string& stream, const StreamPart& part) override;
+  Status read(const std::string& stream, const StreamPart& part) override;
 
   [[nodiscard]] StepControl control() const;
   std::unique_ptr<HostStream> open_parts(JobStream stream);
@@ -70,6 +71,7 @@ class TrainingLoop final : private HostIo {
   TrainingOptions options_;
   LoopPorts ports_;
   std::unique_ptr<HostStream> train_;
+  BatchWindow batches_;                       ///< Of `train_`.
   std::optional<EvaluationPass> evaluation_;  ///< The one under way.
   StepOutcome outcome_;                       ///< The last step's.
   StatisticsBackup statistics_;               ///< As the last whole step left them.

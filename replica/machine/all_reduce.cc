@@ -162,7 +162,7 @@ std::optional<AllReduce> AllReduce::from(const Operation& operation) {
 MachineOperation all_reduce_operation() {
   return {.kind = kKind,
           .step = proto::Step::kAllReduce,
-          .waiting = Waiting::kForReplicas,
+          .spends = Spends::kWaitingForReplicas,
           .verify = verify,
           .time = time,
           .lower = lower,

@@ -69,7 +69,7 @@ bool AwaitAllReduces::is(const Operation& operation) {
 MachineOperation await_all_reduces_operation() {
   return {.kind = kKind,
           .step = proto::Step::kAwaitAllReduces,
-          .waiting = Waiting::kForReplicas,
+          .spends = Spends::kWaitingForReplicas,
           .verify = verify,
           .time = time,
           .lower = lower,

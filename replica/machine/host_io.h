@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,14 @@ struct HostTensor {
   std::span<std::byte> bytes;
 };
 
+/// What a stream operation asks of the host.
+struct StreamPart {
+  std::uint64_t micro_batch = 0;  ///< Index since the host began to run the function.
+  std::span<const HostTensor> tensors;
+  /// In streams that come in: which tensor of the batch each of them is. Empty: all, in order.
+  std::span<const std::uint32_t> fields = {};
+};
+
 /// The host's side of the Program's streams.
 class HostIo {
  public:
@@ -25,11 +34,11 @@ class HostIo {
   HostIo& operator=(const HostIo&) = delete;
   virtual ~HostIo() = default;
 
-  /// Writes every tensor of a stream into the replica.
-  virtual Status write(const std::string& stream, std::span<const HostTensor> tensors) = 0;
+  /// Writes tensors of a stream into the replica.
+  virtual Status write(const std::string& stream, const StreamPart& part) = 0;
 
   /// Reads every tensor of a stream from the replica.
-  virtual Status read(const std::string& stream, std::span<const HostTensor> tensors) = 0;
+  virtual Status read(const std::string& stream, const StreamPart& part) = 0;
 };
 
 }  // namespace poprun

@@ -178,6 +178,7 @@ bool Initialise::is(const Operation& operation) {
 MachineOperation initialise_operation() {
   return {.kind = kKind,
           .step = proto::Step::kInitialise,
+          .spends = Spends::kWaitingForHost,
           .verify = verify,
           .time = time,
           .lower = lower,

@@ -50,12 +50,23 @@ class Machine {
   [[nodiscard]] virtual Communicator& communicator() = 0;
   [[nodiscard]] virtual HostIo& host() = 0;
   [[nodiscard]] virtual std::uint64_t seed() const = 0;
+  [[nodiscard]] virtual std::uint32_t micro_batch() const = 0;
+
+  /// Runs a function of the Program with a micro-batch index, to which the round of the running
+  /// repeat is added.
+  virtual Status call(const std::string& function, std::uint32_t micro_batch) = 0;
 
   /// Errors: kData for the first tensor that must be finite and is not; `use` says who reads it.
   virtual Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) = 0;
 };
 
-enum class Waiting : std::uint8_t { kForReplicas, kForHost };
+/// What the wall time of a machine operation counts as.
+enum class Spends : std::uint8_t {
+  kWaitingForReplicas,
+  kWaitingForHost,
+  kComputing,
+  kNothing,  ///< The steps that it runs spend theirs.
+};
 
 /// A machine operation's step, prepared once and run many times.
 class Action {
@@ -74,9 +85,9 @@ class Action {
 
 /// A machine operation with its faces.
 struct MachineOperation {
-  std::string_view kind;                ///< Its name in graphs.
-  proto::Step::KindCase step;           ///< Its step in Programs.
-  Waiting waiting = Waiting::kForHost;  ///< What its wall time counts as.
+  std::string_view kind;       ///< Its name in graphs.
+  proto::Step::KindCase step;  ///< Its step in Programs.
+  Spends spends = Spends::kComputing;
 
   /// Checks operands and attributes of one use. Errors: kUsage, says which is wrong and why.
   Status (*verify)(const Graph&, const Operation&) = nullptr;

@@ -34,12 +34,16 @@ struct Initialise {
   static bool is(const Operation& operation);
 };
 
-/// `a, b = stream_in() stream="train"`: the host writes the next batch of a stream.
+/// `a, b = stream_in() stream="train"`: the host writes a batch of a stream: of its batches since
+/// the host began to run the function, the one whose number is the micro-batch index. With
+/// `fields=[2,0]`, the tensors are these of the batch.
 struct StreamIn {
   std::string stream;
   std::vector<TensorId> tensors;
+  std::vector<std::int64_t> fields = {};  ///< By tensor; empty: all of the batch, in its order.
 
   [[nodiscard]] Operation operation() const;
+  static std::optional<StreamIn> from(const Operation& operation);
   static bool is(const Operation& operation);
 };
 
@@ -73,5 +77,38 @@ struct AwaitAllReduces {
   [[nodiscard]] Operation operation() const;
   static bool is(const Operation& operation);
 };
+
+/// `a@1, b@1 = copy(a, b)`: each output becomes equal to its input, all in one exchange. The only
+/// operation that moves bytes between IPUs.
+struct Copy {
+  std::vector<TensorId> from_tensors;
+  std::vector<TensorId> to_tensors;
+
+  [[nodiscard]] Operation operation() const;
+  static bool is(const Operation& operation);
+};
+
+/// `s = stash(x)`: x becomes entry `micro-batch index mod length` of s, which keeps its others and
+/// holds `length` tensors like x: s is `[length, ...]` of x's shape, row-major, its entries in x's
+/// own layout.
+struct Stash {
+  TensorId stash;
+  TensorId tensor;
+
+  [[nodiscard]] Operation operation() const;
+  static bool is(const Operation& operation);
+};
+
+/// `x = restore(s)`: x becomes entry `micro-batch index mod length` of s.
+struct Restore {
+  TensorId stash;
+  TensorId tensor;
+
+  [[nodiscard]] Operation operation() const;
+  static bool is(const Operation& operation);
+};
+
+/// The type of a stash of `length` tensors of that type.
+TensorType stash_type(const TensorType& type, std::int64_t length);
 
 }  // namespace poprun

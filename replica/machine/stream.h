@@ -14,11 +14,10 @@
 namespace poprun {
 
 inline Status verify_stream(const Operation& operation) {
-  const auto& values = operation.attributes.values();
-  const auto found = values.find("stream");
-  if (values.size() != 1 || found == values.end() ||
+  const auto found = operation.attributes.values().find("stream");
+  if (found == operation.attributes.values().end() ||
       !std::holds_alternative<std::string>(found->second)) {
-    return fail(ErrorCode::kUsage, operation.kind + " takes stream=\"NAME\" and nothing else");
+    return fail(ErrorCode::kUsage, operation.kind + " needs stream=\"NAME\"");
   }
   return {};
 }

@@ -8,15 +8,19 @@ namespace poprun {
 namespace {
 
 constexpr std::string_view kKind = "stream_in";
+constexpr const char* kFields = "fields";
 
 class StreamInAction final : public Action {
  public:
   StreamInAction(const proto::StreamIn& step, Machine& machine)
       : stream_(step.stream()),
         tensors_(host_tensors(step.tensors(), machine)),
-        host_(machine.host()) {}
+        fields_(ids_of(step.fields())),
+        machine_(machine) {}
 
-  Status run() override { return host_.write(stream_, tensors_); }
+  Status run() override {
+    return machine_.host().write(stream_, {machine_.micro_batch(), tensors_, fields_});
+  }
 
   [[nodiscard]] std::string activity() const override {
     return fmt::format("read of host stream {}", stream_);
@@ -25,14 +29,22 @@ class StreamInAction final : public Action {
  private:
   const std::string& stream_;
   std::vector<HostTensor> tensors_;
-  HostIo& host_;
+  std::vector<std::uint32_t> fields_;
+  Machine& machine_;
 };
 
 Status verify(const Graph& /*graph*/, const Operation& operation) {
   if (!operation.inputs.empty() || operation.outputs.empty()) {
     return fail(ErrorCode::kUsage, "stream_in takes no input and has at least one output");
   }
-  return verify_stream(operation);
+  POPRUN_TRY(verify_stream(operation));
+  const bool has_fields = operation.attributes.has(kFields);
+  if (operation.attributes.values().size() != (has_fields ? 2U : 1U) ||
+      (has_fields && operation.attributes.integers(kFields).size() != operation.outputs.size())) {
+    return fail(ErrorCode::kUsage,
+                "stream_in takes stream and fields, a number for each output, and nothing else");
+  }
+  return {};
 }
 
 DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
@@ -43,6 +55,10 @@ DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Gra
 void lower(const Operation& operation, proto::Step& step) {
   step.mutable_stream_in()->set_stream(stream_of(operation));
   add_tensors(operation.outputs, *step.mutable_stream_in()->mutable_tensors());
+  const StreamIn value = *StreamIn::from(operation);
+  for (const std::int64_t field : value.fields) {
+    step.mutable_stream_in()->add_fields(static_cast<std::uint32_t>(field));
+  }
 }
 
 StepTensors tensors(const proto::Step& step) {
@@ -56,7 +72,20 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 }  // namespace
 
 Operation StreamIn::operation() const {
-  return {std::string{kKind}, {}, tensors, {{"stream", stream}}};
+  Attributes attributes{{"stream", stream}};
+  if (!fields.empty()) {
+    attributes.set(kFields, fields);
+  }
+  return {std::string{kKind}, {}, tensors, std::move(attributes)};
+}
+
+std::optional<StreamIn> StreamIn::from(const Operation& operation) {
+  if (operation.kind != kKind) {
+    return std::nullopt;
+  }
+  return StreamIn{stream_of(operation), operation.outputs,
+                  operation.attributes.has(kFields) ? operation.attributes.integers(kFields)
+                                                    : std::vector<std::int64_t>{}};
 }
 
 bool StreamIn::is(const Operation& operation) {
@@ -66,6 +95,7 @@ bool StreamIn::is(const Operation& operation) {
 MachineOperation stream_in_operation() {
   return {.kind = kKind,
           .step = proto::Step::kStreamIn,
+          .spends = Spends::kWaitingForHost,
           .verify = verify,
           .time = time,
           .lower = lower,

@@ -19,7 +19,7 @@ class StreamOutAction final : public Action {
 
   Status run() override {
     POPRUN_TRY(machine_.check_finite(ids_, "read by the host"));
-    return machine_.host().read(stream_, tensors_);
+    return machine_.host().read(stream_, {machine_.micro_batch(), tensors_});
   }
 
   [[nodiscard]] std::string activity() const override {
@@ -36,6 +36,9 @@ class StreamOutAction final : public Action {
 Status verify(const Graph& /*graph*/, const Operation& operation) {
   if (!operation.outputs.empty() || operation.inputs.empty()) {
     return fail(ErrorCode::kUsage, "stream_out takes at least one input and has no output");
+  }
+  if (operation.attributes.values().size() > 1) {
+    return fail(ErrorCode::kUsage, "stream_out takes stream and nothing else");
   }
   return verify_stream(operation);
 }
@@ -67,6 +70,7 @@ Operation StreamOut::operation() const {
 MachineOperation stream_out_operation() {
   return {.kind = kKind,
           .step = proto::Step::kStreamOut,
+          .spends = Spends::kWaitingForHost,
           .verify = verify,
           .time = time,
           .lower = lower,

@@ -48,10 +48,12 @@ void put_behind_gradients(std::vector<Operation>& operations, std::vector<Operat
   std::vector<Operation> ordered;
   for (Operation& operation : operations) {
     const std::vector<TensorId> outputs = operation.outputs;
+    const Origin origin = operation.origin;
     ordered.push_back(std::move(operation));
     for (const TensorId output : outputs) {
       const auto [begin, end] = by_gradient.equal_range(output);
       for (auto it = begin; it != end; ++it) {
+        it->second.origin = origin;
         ordered.push_back(std::move(it->second));
       }
       by_gradient.erase(begin, end);

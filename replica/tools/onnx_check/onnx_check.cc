@@ -31,8 +31,8 @@ class OneRun final : public HostIo {
   OneRun(const Weights& weights, std::map<std::string, Constant> inputs)
       : weights_(weights), inputs_(std::move(inputs)) {}
 
-  Status write(const std::string& stream, std::span<const HostTensor> tensors) override {
-    for (const HostTensor& tensor : tensors) {
+  Status write(const std::string& stream, const StreamPart& part) override {
+    for (const HostTensor& tensor : part.tensors) {
       const std::string name{tensor.name};
       const Constant& value = stream == "weights" ? *weights_.at(name) : inputs_.at(name);
       POPRUN_ASSIGN(const std::string bytes, onnx_import::device_bytes(value, tensor.type.data));
@@ -42,8 +42,8 @@ class OneRun final : public HostIo {
     return {};
   }
 
-  Status read(const std::string& /*stream*/, std::span<const HostTensor> tensors) override {
-    for (const HostTensor& tensor : tensors) {
+  Status read(const std::string& /*stream*/, const StreamPart& part) override {
+    for (const HostTensor& tensor : part.tensors) {
       const auto n = static_cast<std::size_t>(tensor.type.elements());
       Constant value;
       value.shape = tensor.type.shape;

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string_view>
+
+#include "replica/base/error.h"
+#include "replica/machine/host_io.h"
+#include "replica/ports/host_stream.h"
+#include "replica/program/host_contract.h"
+#include "replica/program/program.h"
+
+namespace poprun {
+
+/// Batches of a host stream between their arrival and the last step that takes a tensor of them.
+///
+/// Pipeline stages take their tensors of a batch in different cycles: the first stage is some
+/// batches ahead of the last one.
+class BatchWindow {
+ public:
+  /// `source` must outlive this.
+  BatchWindow(const Program& program, JobStream stream, HostStream& source);
+
+  /// The host begins to run a function: the next batch has index 0.
+  void begin();
+
+  /// Copies tensors of batch `part.micro_batch`. Errors: kData, it is not of the tensors' sizes;
+  /// those of HostStream::next. Requires: the batch has not been taken entirely.
+  Status write(const StreamPart& part);
+
+ private:
+  struct Entry {
+    HostBatch batch;
+    std::size_t readers;  ///< Steps that have yet to take their part.
+  };
+
+  HostStream& source_;
+  std::size_t readers_ = 0;  ///< Steps that take a part of each batch.
+  std::uint64_t first_ = 0;  ///< Index of the oldest batch in the window.
+  std::deque<Entry> window_;
+};
+
+}  // namespace poprun

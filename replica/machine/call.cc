@@ -1,0 +1,67 @@
+#include <fmt/format.h>
+
+#include "replica/machine/machine.h"
+
+namespace poprun {
+namespace {
+
+class CallAction final : public Action {
+ public:
+  CallAction(const proto::Call& step, Machine& machine) : step_(step), machine_(machine) {}
+
+  Status run() override { return machine_.call(step_.function(), step_.micro_batch()); }
+
+  [[nodiscard]] std::string activity() const override { return {}; }
+
+ private:
+  const proto::Call& step_;
+  Machine& machine_;
+};
+
+Status verify(const Graph& graph, const Operation& operation) {
+  const std::optional<Call> call = Call::from(operation);
+  if (!call || !operation.inputs.empty() || !operation.outputs.empty() ||
+      operation.attributes.values().size() != 2 || call->micro_batch < 0 ||
+      find_function(graph, call->function) == nullptr) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("call takes function=\"NAME\", one of the graph, and "
+                            "micro_batch=NUMBER, from 0 on; it has: {}",
+                            to_text(operation.attributes)));
+  }
+  return {};
+}
+
+/// No time of its own: the timeline follows it.
+DeviceTime time(const Device& /*device*/, const ReplicaSystem& /*system*/, const Graph& /*graph*/,
+                const Operation& /*operation*/) {
+  return {};
+}
+
+void lower(const Operation& operation, proto::Step& step) {
+  const Call value = *Call::from(operation);
+  step.mutable_call()->set_function(value.function);
+  step.mutable_call()->set_micro_batch(static_cast<std::uint32_t>(value.micro_batch));
+}
+
+StepTensors tensors(const proto::Step& /*step*/) {
+  return {};
+}
+
+Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machine) {
+  return std::make_unique<CallAction>(step.call(), machine);
+}
+
+}  // namespace
+
+MachineOperation call_operation() {
+  return {.kind = Call::kKind,
+          .step = proto::Step::kCall,
+          .spends = Spends::kNothing,
+          .verify = verify,
+          .time = time,
+          .lower = lower,
+          .tensors = tensors,
+          .prepare = prepare};
+}
+
+}  // namespace poprun
