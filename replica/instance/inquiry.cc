@@ -198,6 +198,11 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   text += "# compiled\n";
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));
+  const proto::BatchSizes sizes = batch_sizes(config);
+  row("batch sizes",
+      fmt::format("compute {}, micro {}, replica {}, global {} samples",
+                  grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
+                  grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
   const Result<JobLength> measured = job_length(config, dataset);
   if (const Status fits =
           check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); });

@@ -43,6 +43,15 @@ Result<std::uint64_t> test_batches(const proto::RunConfig& config, const proto::
   return hostio::evaluation_batches(items, selection_of(config, dataset, JobStream::kTest, 0));
 }
 
+AccumulationKind accumulation_kind(const proto::TrainingConfig& training, bool half) {
+  const std::string& kind = training.gradient_accumulation_kind();
+  if (kind == "sum") {
+    return AccumulationKind::kSum;
+  }
+  return kind == "running-mean" || (kind.empty() && half) ? AccumulationKind::kRunningMean
+                                                          : AccumulationKind::kMean;
+}
+
 using Build = std::function<ModelOutputs(Builder&, const ModelInputs&)>;
 
 /// The built-in model of that name, with the sizes that it takes.
@@ -102,6 +111,9 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.ipus_per_replica = config.topology().ipus_per_replica();
   options.micro_batch_size = config.data().micro_batch_size();
   options.gradient_accumulation = config.training().gradient_accumulation();
+  options.accumulation_kind = accumulation_kind(config.training(), half);
+  options.float_accumulators = config.training().accumulator_precision() == "float";
+  options.gradients_summed = config.training().gradient_reduction() == "sum";
   options.frozen = config.training().frozen();
   options.optimizer = {.name = config.training().optimizer(),
                        .hyper_parameters = {config.training().hyper_parameters().begin(),
@@ -196,11 +208,6 @@ proto::Selection selection_of(const proto::RunConfig& config, const proto::Datas
   selection.set_micro_batches_per_step(
       stream == JobStream::kTrain ? config.training().gradient_accumulation() : 1);
   return selection;
-}
-
-std::uint32_t global_batch(const proto::RunConfig& config) {
-  return config.topology().num_replicas() * config.data().micro_batch_size() *
-         (config.inference() ? 1 : config.training().gradient_accumulation());
 }
 
 }  // namespace poprun
