@@ -10,6 +10,7 @@ namespace poprun {
 namespace {
 
 constexpr std::string_view kLoad = "load";
+constexpr std::string_view kCopy = "copy";
 constexpr std::string_view kKeepsF32 = " keeps-f32";
 constexpr std::string_view kIpu = " ipu=";
 constexpr std::string_view kUncounted = " uncounted";
@@ -208,7 +209,9 @@ class Verifier {
     for (const TensorId id : operation.outputs) {
       const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
       const Operation*& writer = writers_[index_of(id)];
-      if (writer != nullptr && writer != &operation && !updates && !operation.inputs.empty()) {
+      // Cycles of a pipeline copy into the same tensors, one behind the other.
+      const bool again = writer == &operation || operation.kind == kCopy;
+      if (writer != nullptr && !again && !updates && !operation.inputs.empty()) {
         return bug("writes a second time", id);
       }
       writer = writer == nullptr ? &operation : writer;
