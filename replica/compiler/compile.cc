@@ -28,11 +28,15 @@ void add_notes(const CompileOptions& options, Program& program) {
 
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   const Liveness liveness = compute_liveness(graph);
-  const MemoryClaims claims = claims_of(graph, liveness);
-  const MemoryPlan plan = plan_memory(claims.intervals);
-  POPRUN_TRY(verify_plan(claims.intervals, plan));
-  Program program = lower(graph, liveness, claims, plan, options.device,
-                          {options.replicas, options.ipus_per_replica});
+  std::vector<IpuPlan> plans;
+  for (std::uint32_t ipu = 0; ipu < options.ipus_per_replica; ++ipu) {
+    MemoryClaims claims = claims_of(graph, liveness, ipu);
+    MemoryPlan plan = plan_memory(claims.claims);
+    POPRUN_TRY(verify_plan(claims.claims, plan));
+    plans.push_back({std::move(claims), std::move(plan)});
+  }
+  Program program =
+      lower(graph, liveness, plans, options.device, {options.replicas, options.ipus_per_replica});
   program.set_model(options.model);
   add_notes(options, program);
   return program;

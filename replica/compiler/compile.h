@@ -14,10 +14,12 @@ namespace poprun {
 ///                   update; stream "step" out. With loss_scaling 0 they have the loss scale and
 ///                   the gradient factor
 ///   evaluate_begin, evaluate, evaluate_end
-///                   stream "test" in for every call of evaluate; "evaluation" out
+///                   stream "test" in for every batch, all of them in one call of evaluate;
+///                   "evaluation" out
 ///   save            stream "weights" out: parameters and buffers in name order
 ///
-/// Inference has no train and no save; its evaluate also sends the prediction out, as "outputs".
+/// Inference has no train and no save; its evaluate also sends each batch's prediction out, as
+/// "outputs".
 ///
 /// Buffers (running statistics) follow each replica's own micro-batches, and the step's exchange
 /// replaces them by their mean over the replicas. So all replicas hold equal ones between steps,

@@ -233,21 +233,6 @@ class Verifier {
   std::set<const Function*> called_;
 };
 
-/// Functions that others call.
-std::set<std::string> callees(const Graph& graph) {
-  std::set<std::string> names;
-  for (const Function& function : graph.functions) {
-    for (const Region& region : function.regions) {
-      for (const Operation& operation : region.operations) {
-        if (const std::optional<Call> call = Call::from(operation)) {
-          names.insert(call->function);
-        }
-      }
-    }
-  }
-  return names;
-}
-
 std::string to_text(const Graph& graph, const Origin& origin) {
   if (origin == Origin{}) {
     return {};
@@ -350,8 +335,22 @@ const Function* find_function(const Graph& graph, std::string_view name) {
   return found != graph.functions.end() ? &*found : nullptr;
 }
 
+std::set<std::string> called_functions(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Function& function : graph.functions) {
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        if (const std::optional<Call> call = Call::from(operation)) {
+          names.insert(call->function);
+        }
+      }
+    }
+  }
+  return names;
+}
+
 Status verify_graph(const Graph& graph) {
-  const std::set<std::string> called = callees(graph);
+  const std::set<std::string> called = called_functions(graph);
   Verifier verifier(graph);
   for (const Function& function : graph.functions) {
     if (!called.contains(function.name)) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -153,6 +154,9 @@ class Graph {
 
 /// The function with that name, or null.
 const Function* find_function(const Graph& graph, std::string_view name);
+
+/// The names of the functions that others call; the host runs the rest.
+std::set<std::string> called_functions(const Graph& graph);
 
 /// Checks what every pass may rely on: names and ids in range, every tensor written before it is
 /// read (in its function, in one that is called before, or in an earlier one), written by one

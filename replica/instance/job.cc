@@ -101,6 +101,9 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.loss_scaling = config.training().loss_scaling();
   options.inference = config.inference();
   options.evaluate = config.training().evaluate();
+  POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
+  options.evaluation_batches =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(length.test_batches));
   options.initial_weights_from_host = onnx != nullptr || !config.model().initial_weights().empty();
   return options;
 }

@@ -190,8 +190,7 @@ void TensorDump::after(const proto::Step& step) {
 void TensorDump::broken_off(const proto::Step& step) {
   const auto report_living = [&](const DumpEntry& entry) {
     const proto::Tensor& tensor = program_.tensors(static_cast<int>(entry.tensor));
-    if (tensor.first_step() <= step.number() && step.number() <= tensor.last_step() &&
-        !reported_.contains(entry.name)) {
+    if (lives_at(tensor, step.number()) && !reported_.contains(entry.name)) {
       report({entry});
     }
   };

@@ -155,6 +155,7 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
     check_labels(builder, inputs, tokens);
   }
   check_segments(builder, inputs, tokens);
+  builder.layer("bert.embeddings", /*counted=*/false);
   const std::optional<TensorId> mask = layers::attention_mask(builder, inputs, tokens);
   if (!builder.status()) {
     return {};
@@ -163,8 +164,11 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
                                                  m.vocabulary, m.hidden);
   TensorId x = embeddings(builder, m, words, tokens, inputs);
   for (std::int64_t l = 0; l < m.layers; ++l) {
-    x = layer(builder, fmt::format("bert.encoder.layer.{}", l), x, m, mask);
+    const std::string name = fmt::format("bert.encoder.layer.{}", l);
+    builder.layer(name);
+    x = layer(builder, name, x, m, mask);
   }
+  builder.layer("cls", /*counted=*/false);
   ModelOutputs outputs = masked_tokens(builder, m, x, words, inputs);
   if (!builder.status()) {
     return {};

@@ -93,8 +93,9 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   if (!builder.status()) {
     return {};
   }
-  const std::optional<TensorId> mask = layers::attention_mask(builder, inputs, tokens);
   const std::string name = "transformer";
+  builder.layer(name + ".wte", /*counted=*/false);
+  const std::optional<TensorId> mask = layers::attention_mask(builder, inputs, tokens);
   const std::int64_t T = builder.type(tokens).shape[1];
   const TensorId wte =
       layers::embedding_table(builder, name + ".wte.weight", m.vocabulary, m.hidden);
@@ -105,9 +106,12 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
                                 layers::positions(builder, name + ".wpe", wpe, T)},
                                {}, name + ".embedded");
   x = layers::dropout(builder, name + ".drop", x, m.dropout);
-  for (std::int64_t layer = 0; layer < m.layers; ++layer) {
-    x = block(builder, fmt::format("{}.h.{}", name, layer), x, m, mask);
+  for (std::int64_t l = 0; l < m.layers; ++l) {
+    const std::string layer = fmt::format("{}.h.{}", name, l);
+    builder.layer(layer);
+    x = block(builder, layer, x, m, mask);
   }
+  builder.layer("lm_head", /*counted=*/false);
   x = layers::layer_norm(builder, name + ".ln_f", x, kEpsilon);
   const TensorId logits = builder.add_one("linear", {x, wte}, {}, "lm_head");
   return layers::score(builder, logits, inputs, "loss");

@@ -12,13 +12,18 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   const std::int64_t hidden_layers = inputs.size("layers");
   const std::int64_t hidden = inputs.size("hidden");
 
+  builder.layer("fc1");
   TensorId x = layers::images(builder, inputs, {.planes = false});
   x = layers::flatten(builder, "features", x);
   for (std::int64_t layer = 1; layer <= hidden_layers; ++layer) {
-    x = layers::linear(builder, fmt::format("fc{}", layer), x, hidden);
+    const std::string name = fmt::format("fc{}", layer);
+    builder.layer(name);
+    x = layers::linear(builder, name, x, hidden);
     x = layers::relu(builder, fmt::format("relu{}", layer), x);
   }
-  return layers::classify(builder, fmt::format("fc{}", hidden_layers + 1), x, inputs);
+  const std::string classifier = fmt::format("fc{}", hidden_layers + 1);
+  builder.layer(classifier);
+  return layers::classify(builder, classifier, x, inputs);
 }
 
 }  // namespace

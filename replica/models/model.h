@@ -67,6 +67,8 @@ struct Model {
 
   bool has_dropout = false;  ///< Whether it uses ModelInputs::dropout.
 
+  /// Appends the forward pass. All its operations belong to layers (Builder::layer), named in their
+  /// order: the places where the model can be cut into stages.
   ModelOutputs (*build)(Builder& builder, const ModelInputs& inputs) = nullptr;
 };
 

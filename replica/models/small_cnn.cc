@@ -7,16 +7,20 @@ namespace poprun {
 namespace {
 
 ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
+  builder.layer("conv1");
   TensorId x = layers::images(builder, inputs, {.least_size = 4});
   x = layers::conv2d(builder, "conv1", x, {.channels = 32, .kernel = 3, .pad = 1});
   x = layers::relu(builder, "relu1", x);
   x = layers::maxpool2d(builder, "pool1", x, 2);
+  builder.layer("conv2");
   x = layers::conv2d(builder, "conv2", x, {.channels = 64, .kernel = 3, .pad = 1});
   x = layers::relu(builder, "relu2", x);
   x = layers::maxpool2d(builder, "pool2", x, 2);
+  builder.layer("fc1");
   x = layers::flatten(builder, "features", x);
   x = layers::linear(builder, "fc1", x, 128);
   x = layers::relu(builder, "relu3", x);
+  builder.layer("fc2");
   return layers::classify(builder, "fc2", x, inputs);
 }
 

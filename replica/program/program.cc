@@ -1,5 +1,7 @@
 #include "replica/program/program.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
@@ -13,6 +15,12 @@ const proto::Function* find_function(const Program& program, const std::string& 
     }
   }
   return nullptr;
+}
+
+bool lives_at(const proto::Tensor& tensor, std::uint32_t step) {
+  return std::ranges::any_of(tensor.lives(), [step](const proto::Span& span) {
+    return span.first() <= step && step <= span.last();
+  });
 }
 
 std::string bytes_text(std::int64_t bytes) {

@@ -17,6 +17,9 @@ using Program = proto::Program;
 /// The function with that name, or null.
 const proto::Function* find_function(const Program& program, const std::string& name);
 
+/// Whether a tensor lives at the step with that number.
+bool lives_at(const proto::Tensor& tensor, std::uint32_t step);
+
 /// Bytes for people to read, with the exact number: "11.8 MiB (12,345,678 B)".
 std::string bytes_text(std::int64_t bytes);
 

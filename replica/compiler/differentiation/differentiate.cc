@@ -125,6 +125,9 @@ class ReverseMode final : public Differentiator {
                               "parameter through it",
                               builder_.graph().tensor(current_->outputs[0]).name, current_->kind));
     }
+    builder_.set_origin({.layer = current_->origin.layer,
+                         .stage = current_->origin.stage,
+                         .direction = Direction::kBackward});
     op->gradient(*this);
     return builder_.status();
   }

@@ -23,6 +23,11 @@ struct StreamedTensor {
   TensorType type;  ///< With the micro-batch dimension.
 };
 
+/// How the model is spread over the IPUs of a replica.
+struct PipelineOptions {
+  std::string schedule = "grouped";  ///< Or "interleaved" or "sequential".
+};
+
 /// Everything a Program depends on.
 struct CompileOptions {
   std::string model;  ///< For reports.
@@ -44,6 +49,8 @@ struct CompileOptions {
   double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says.
   bool inference = false;   ///< No training: evaluation that puts out predictions.
   bool evaluate = true;
+  std::int64_t evaluation_batches = 1;  ///< In one run of function "evaluate"; > 0.
+  PipelineOptions pipeline;
   bool initial_weights_from_host = false;
 
   /// Parameters and buffers that keep their initialisers, though the host writes the others.

@@ -13,7 +13,7 @@ namespace poprun {
 /// Where and what a training step is, for the passes that add to it.
 struct TrainingStep {
   Place begin;        ///< Once, first: what the host says, and what micro-batches add to.
-  Place micro_batch;  ///< Forward and backward of each micro-batch.
+  Place micro_batch;  ///< Forward and backward of each micro-batch; up to the pass "pipeline".
   Place update;       ///< Once, last.
 
   StepScalars scalars;  ///< `factor` from the pass "update" on.
@@ -26,6 +26,8 @@ struct TrainingStep {
 struct Job {
   Graph graph;
   std::optional<TrainingStep> training;  ///< Nothing in inference.
+  std::optional<Place> evaluation;       ///< Forward of each batch; up to the pass "pipeline".
+  std::vector<std::uint32_t> ipu_of_stage = {0};
 };
 
 /// Tensors of these roles, sorted by name.

@@ -7,35 +7,51 @@
 
 namespace poprun {
 
+/// Steps from `first` to `last`, both included.
+struct Span {
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;
+
+  friend bool operator==(const Span&, const Span&) = default;
+};
+
 /// When a tensor's bytes matter.
 ///
 ///   Steps are numbered through all functions in order: one number an operation, and one behind the
-///   last operation of a region that repeats.
+///   last operation of a region that repeats. A function that is called has its numbers where it is
+///   listed, so a tensor that is made in one function and read in another has several spans.
 ///
-///     train, repeat 1      0  g0 = fill            g0 [0, 5]: its region repeats behind it
-///            repeat 4      1  x = stream_in        x  [1, 2]
-///                          2  y = relu x           y  [2, 3]
-///                          3  g0 = accumulate g0 y
-///                          4  (the repeat itself)
-///            repeat 1      5  w = sgd w g0         w  always live: load wrote it
+///     train, repeat 1      0  g0 = fill            g0 [0, 2] [4, 7]
+///            repeat 4      1  call body
+///                          2  (the repeat itself)
+///            repeat 1      3  w = sgd w g0         w  always live: load wrote it
+///     body,  repeat 1      4  x = stream_in        x  [4, 5]
+///                          5  y = relu x           y  [5, 6]
+///                          6  g0 = accumulate g0 y
 struct Life {
-  std::uint32_t first = 0;
-  std::uint32_t last = 0;    ///< Inclusive; >= first.
-  bool always_live = false;  ///< Then first and last span the whole run.
-  bool used = false;         ///< False for tensors that no operation names.
+  std::vector<Span> spans;   ///< Rising, with gaps between them; empty if no operation names it.
+  bool always_live = false;  ///< Then one span, the whole run.
 };
 
 struct Liveness {
   std::vector<Life> lives;  ///< By tensor.
+  /// By step: tensors, rising, whose value ends there wherever the step is called from.
+  std::vector<std::vector<std::uint32_t>> deaths;
   std::uint32_t step_count = 0;
 };
 
-/// A tensor is always live when it carries a value from one call of a function to another: when
-/// more than one function names it, or the first operation of a function to name it reads it.
-/// Otherwise it lives from its first to its last use; a use inside a repeated region of what was
-/// made before that region counts until the region's end.
+/// A tensor is always live when it carries a value from one function that the host runs to another:
+/// when more than one of them, with what they call, names it, or the first operation to name it
+/// reads it. Otherwise it lives from each operation that writes it, and does not update it, to the
+/// last one that reads that value, in the order in which operations run: through calls and rounds.
+/// A stash lives from its first entry to its last use.
 ///
-/// Requires: verify_graph(graph) holds.
+/// Two tensors that live at the same time share a step, wherever the function at that step was
+/// called from. Cost: operations as they run, times tensors / 64; of a region that repeats, three
+/// rounds run, since what a round leaves to later ones is all the same.
+///
+/// Requires: verify_graph(graph) holds; a tensor that is not updated in place is read at most one
+/// round behind the one that wrote it.
 Liveness compute_liveness(const Graph& graph);
 
 }  // namespace poprun

@@ -1,6 +1,8 @@
 #include "replica/compiler/lowering/lower.h"
 
-#include <map>
+#include <optional>
+#include <set>
+#include <string>
 
 #include "replica/compiler/cost/cost.h"
 #include "replica/machine/machine.h"
@@ -45,17 +47,13 @@ class Lowering {
  public:
   Lowering(const Graph& graph, const Liveness& liveness, const Device& device,
            const ReplicaSystem& system)
-      : graph_(graph), device_(device), system_(system) {
-    for (std::uint32_t t = 0; t < liveness.lives.size(); ++t) {
-      const Life& life = liveness.lives[t];
-      if (life.used && !life.always_live) {
-        dying_[life.last].push_back(t);
-      }
-    }
-  }
+      : graph_(graph), liveness_(liveness), device_(device), system_(system) {}
 
   void function(const Function& source, proto::Function& target) {
     target.set_name(source.name);
+    if (const std::optional<proto::Part> part = part_of(source)) {
+      *target.mutable_part() = *part;
+    }
     for (const Region& region : source.regions) {
       if (region.repeat == 1) {
         operations(region, *target.mutable_steps());
@@ -72,6 +70,26 @@ class Lowering {
   [[nodiscard]] std::uint64_t executes() const { return executes_; }
 
  private:
+  /// What a function that others call is of the model.
+  [[nodiscard]] std::optional<proto::Part> part_of(const Function& function) const {
+    if (!called_.contains(function.name)) {
+      return std::nullopt;
+    }
+    proto::Part part;
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        part.set_stage(operation.origin.stage);
+        part.set_backward(part.backward() || operation.origin.direction != Direction::kForward);
+        part.set_recomputes(part.recomputes() ||
+                            operation.origin.direction == Direction::kRecomputed);
+        if (!operation.outputs.empty()) {
+          part.set_ipu(graph_.tensor(operation.outputs[0]).ipu);
+        }
+      }
+    }
+    return part;
+  }
+
   void operations(const Region& region, google::protobuf::RepeatedPtrField<proto::Step>& steps) {
     for (const Operation& operation : region.operations) {
       proto::Step& step = *steps.Add();
@@ -84,9 +102,8 @@ class Lowering {
   /// Numbers a step and lists what dies there.
   void finish(proto::Step& step) {
     step.set_number(number_);
-    if (const auto dying = dying_.find(number_); dying != dying_.end()) {
-      step.mutable_releases()->Add(dying->second.begin(), dying->second.end());
-    }
+    const std::vector<std::uint32_t>& dying = liveness_.deaths[number_];
+    step.mutable_releases()->Add(dying.begin(), dying.end());
     ++number_;
   }
 
@@ -105,9 +122,10 @@ class Lowering {
   }
 
   const Graph& graph_;
+  const Liveness& liveness_;
   const Device& device_;
   const ReplicaSystem& system_;
-  std::map<std::uint32_t, std::vector<std::uint32_t>> dying_;  ///< Tensors by last step.
+  std::set<std::string> called_ = called_functions(graph_);
   std::uint32_t number_ = 0;
   std::uint64_t executes_ = 0;
 };
@@ -122,28 +140,49 @@ void list_tensors(const Graph& graph, const Liveness& liveness, Program& program
     target.set_role(role_of(source.role));
     target.set_bytes(static_cast<std::uint64_t>(source.type.bytes().count()));
     target.set_always_live(life.always_live);
-    target.set_first_step(life.first);
-    target.set_last_step(life.last);
+    target.mutable_placement()->set_ipu(source.ipu);
+    for (const Span& span : life.spans) {
+      proto::Span& lives = *target.add_lives();
+      lives.set_first(span.first);
+      lives.set_last(span.last);
+    }
   }
+}
+
+/// One IPU's tensors and its memory.
+void place_tensors(const IpuPlan& ipu, Program& program) {
+  proto::IpuMemory& memory = *program.add_memory();
+  memory.set_peak(static_cast<std::uint64_t>(ipu.plan.peak.count()));
+  memory.set_lower_bound(static_cast<std::uint64_t>(ipu.plan.lower_bound.count()));
+  memory.set_worst_step(ipu.plan.worst_step);
+  Bytes always_live;
+  for (std::size_t i = 0; i < ipu.claims.claims.size(); ++i) {
+    proto::Tensor& tensor =
+        *program.mutable_tensors(static_cast<int>(index_of(ipu.claims.tensor[i])));
+    tensor.mutable_placement()->set_offset(static_cast<std::uint64_t>(ipu.plan.offsets[i].count()));
+    if (tensor.always_live()) {
+      always_live += ipu.claims.claims[i].size;
+    }
+  }
+  memory.set_always_live(static_cast<std::uint64_t>(always_live.count()));
 }
 
 }  // namespace
 
-MemoryClaims claims_of(const Graph& graph, const Liveness& liveness) {
+MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu) {
   MemoryClaims claims;
   for (std::uint32_t t = 0; t < liveness.lives.size(); ++t) {
-    const Life& life = liveness.lives[t];
-    if (life.used) {
-      const TensorId id{t};
-      claims.intervals.push_back({life.first, life.last, graph.tensor(id).type.bytes()});
-      claims.tensor.push_back(id);
+    const Tensor& tensor = graph.tensors()[t];
+    if (tensor.ipu == ipu && !liveness.lives[t].spans.empty()) {
+      claims.claims.push_back({liveness.lives[t].spans, tensor.type.bytes()});
+      claims.tensor.push_back(TensorId{t});
     }
   }
   return claims;
 }
 
-Program lower(const Graph& graph, const Liveness& liveness, const MemoryClaims& claims,
-              const MemoryPlan& plan, const Device& device, const ReplicaSystem& system) {
+Program lower(const Graph& graph, const Liveness& liveness, const std::vector<IpuPlan>& plans,
+              const Device& device, const ReplicaSystem& system) {
   Program program;
   program.mutable_device()->set_name(device.name);
   program.mutable_device()->set_clock_hz(device.clock_hz);
@@ -153,29 +192,17 @@ Program lower(const Graph& graph, const Liveness& liveness, const MemoryClaims& 
   program.set_ipus(static_cast<std::uint32_t>(system.ipus_per_replica));
 
   list_tensors(graph, liveness, program);
-  proto::IpuMemory& memory = *program.add_memory();
-  memory.set_capacity(static_cast<std::uint64_t>(device.capacity().count()));
-  memory.set_peak(static_cast<std::uint64_t>(plan.peak.count()));
-  memory.set_lower_bound(static_cast<std::uint64_t>(plan.lower_bound.count()));
-  memory.set_worst_step(plan.worst_step);
-  Bytes always_live;
-  for (std::size_t i = 0; i < claims.intervals.size(); ++i) {
-    proto::Tensor& tensor = *program.mutable_tensors(static_cast<int>(index_of(claims.tensor[i])));
-    tensor.mutable_placement()->set_offset(static_cast<std::uint64_t>(plan.offsets[i].count()));
-    if (tensor.always_live()) {
-      always_live += claims.intervals[i].size;
-    }
-    if (tensor.role() == proto::ROLE_PARAMETER) {
-      program.set_parameter_count(
-          program.parameter_count() +
-          static_cast<std::uint64_t>(graph.tensor(claims.tensor[i]).type.elements()));
+  for (const IpuPlan& plan : plans) {
+    place_tensors(plan, program);
+    program.mutable_memory()->rbegin()->set_capacity(
+        static_cast<std::uint64_t>(device.capacity().count()));
+  }
+  for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
+    if (graph.tensors()[t].role == Role::kParameter && !liveness.lives[t].spans.empty()) {
+      program.set_parameter_count(program.parameter_count() +
+                                  static_cast<std::uint64_t>(graph.tensors()[t].type.elements()));
     }
   }
-  memory.set_always_live(static_cast<std::uint64_t>(always_live.count()));
-  for (std::int64_t ipu = 1; ipu < system.ipus_per_replica; ++ipu) {
-    program.add_memory()->set_capacity(static_cast<std::uint64_t>(device.capacity().count()));
-  }
-
   Lowering lowering(graph, liveness, device, system);
   for (const Function& function : graph.functions) {
     lowering.function(function, *program.add_functions());

@@ -9,18 +9,24 @@
 
 namespace poprun {
 
-/// Every tensor's claim on memory, in tensor order; unused tensors have none. `tensor[i]` is whose
-/// claim `intervals[i]` is.
+/// What the tensors at home on one IPU claim of its memory, in tensor order; unused tensors claim
+/// nothing. `tensor[i]` is whose claim `claims[i]` is.
 struct MemoryClaims {
-  std::vector<LiveInterval> intervals;
+  std::vector<Claim> claims;
   std::vector<TensorId> tensor;
 };
 
-MemoryClaims claims_of(const Graph& graph, const Liveness& liveness);
+MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu);
 
-/// Writes a graph with its plans down as a Program: one step an operation, with its device time and
-/// the tensors that die there. Step numbers are liveness'.
-Program lower(const Graph& graph, const Liveness& liveness, const MemoryClaims& claims,
-              const MemoryPlan& plan, const Device& device, const ReplicaSystem& system);
+/// The claims on one IPU's memory, and where they are met.
+struct IpuPlan {
+  MemoryClaims claims;
+  MemoryPlan plan;
+};
+
+/// Writes a graph with its plans, one for each IPU of a replica, down as a Program: one step an
+/// operation, with its device time and the tensors that die there. Step numbers are liveness'.
+Program lower(const Graph& graph, const Liveness& liveness, const std::vector<IpuPlan>& plans,
+              const Device& device, const ReplicaSystem& system);
 
 }  // namespace poprun

@@ -40,6 +40,9 @@ Status run(const CompileOptions& options, Job& job) {
   if (step.scalars.loss_scale) {
     scale = *step.scalars.loss_scale;
   } else {
+    Origin origin = Writers(job.graph, step.micro_batch).of(step.loss).front()->origin;
+    origin.direction = Direction::kBackward;
+    body.set_origin(origin);
     scale = body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}},
                          job.graph.tensor(step.loss).name + ".gradient");
     job.graph.set_role(scale, Role::kMetric);

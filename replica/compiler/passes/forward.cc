@@ -95,11 +95,13 @@ Status put_out(Builder& body, const CompileOptions& options, std::optional<Tenso
   return {};
 }
 
-Status add_evaluation(const CompileOptions& options, Graph& graph) {
+Status add_evaluation(const CompileOptions& options, Job& job) {
+  Graph& graph = job.graph;
   Builder begin(graph, add_function(graph, JobFunction::kEvaluateBegin, {1})[0], "");
   const TensorId metrics = add_metrics(begin, EvaluationOutcome::kMetrics);
 
-  Builder body(graph, add_function(graph, JobFunction::kEvaluate, {1})[0], "evaluate/");
+  job.evaluation = add_function(graph, JobFunction::kEvaluate, {options.evaluation_batches})[0];
+  Builder body(graph, *job.evaluation, "evaluate/");
   const ModelOutputs outputs = add_model(body, options, JobStream::kTest, metrics, false);
   POPRUN_TRY(body.status());
   if (options.inference) {
@@ -118,7 +120,7 @@ Status run(const CompileOptions& options, Job& job) {
     POPRUN_TRY(add_training(options, job));
   }
   if (options.evaluate || options.inference) {
-    POPRUN_TRY(add_evaluation(options, job.graph));
+    POPRUN_TRY(add_evaluation(options, job));
   }
   StreamOut weights{name_of(JobStream::kWeights),
                     tensors_by_name(job.graph, {Role::kParameter, Role::kBuffer})};

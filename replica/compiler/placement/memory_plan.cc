@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <map>
 #include <numeric>
 
@@ -37,7 +38,7 @@ class Ranges {
   std::map<Bytes, Bytes> end_by_begin_;
 };
 
-/// Which addresses are taken at which steps: a tree whose leaves are the steps. An interval is
+/// Which addresses are taken at which steps: a tree whose leaves are the steps. A span is
 /// stored at the few nodes that its steps are made of, where what lies side by side for equal times
 /// becomes one range; so a query looks at O(log steps) nodes, and at few ranges of each.
 class TakenAddresses {
@@ -46,8 +47,8 @@ class TakenAddresses {
     nodes_.resize(2 * std::size_t{leaves_});
   }
 
-  void take(const LiveInterval& interval, Bytes begin, Bytes end) {
-    visit(interval, [&](Node& node, bool inside) {
+  void take(const Claim& claim, Bytes begin, Bytes end) {
+    visit(claim, [&](Node& node, bool inside) {
       node.sometimes.add(begin, end);
       if (inside) {
         node.always.add(begin, end);
@@ -55,10 +56,10 @@ class TakenAddresses {
     });
   }
 
-  /// Lowest offset with `size` bytes above it that are free for the interval's whole life.
-  [[nodiscard]] Bytes lowest_gap(const LiveInterval& interval, Bytes size) {
+  /// Lowest offset with `size` bytes above it that are free for the claim's whole life.
+  [[nodiscard]] Bytes lowest_gap(const Claim& claim, Bytes size) {
     std::vector<const Ranges*> taken;
-    visit(interval, [&taken](Node& node, bool inside) {
+    visit(claim, [&taken](Node& node, bool inside) {
       taken.push_back(inside ? &node.sometimes : &node.always);
     });
     Bytes candidate{0};
@@ -75,27 +76,29 @@ class TakenAddresses {
 
  private:
   struct Node {
-    Ranges always;     ///< Taken by intervals that hold all the node's steps, and not its parent's.
-    Ranges sometimes;  ///< Taken by intervals stored at the node or below.
+    Ranges always;     ///< Taken by spans that hold all the node's steps, and not its parent's.
+    Ranges sometimes;  ///< Taken by spans stored at the node or below.
   };
 
-  /// Calls call(node, whether all its steps are the interval's) for the nodes that share a step
-  /// with the interval, but for those below one that is inside it.
+  /// Calls call(node, whether all its steps are the span's) for each of the claim's spans and the
+  /// nodes that share a step with it, but for those below one that is inside it.
   template <typename Call>
-  void visit(const LiveInterval& interval, Call call) {
-    visit(interval, 1, 0, leaves_, call);
+  void visit(const Claim& claim, Call call) {
+    for (const Span& span : claim.spans) {
+      visit(span, 1, 0, leaves_, call);
+    }
   }
   template <typename Call>
-  void visit(const LiveInterval& interval, std::size_t node, std::uint32_t first,
-             std::uint32_t steps, Call& call) {
-    if (interval.last < first || first + steps <= interval.first) {
+  void visit(const Span& span, std::size_t node, std::uint32_t first, std::uint32_t steps,
+             Call& call) {
+    if (span.last < first || first + steps <= span.first) {
       return;
     }
-    const bool inside = interval.first <= first && first + steps - 1 <= interval.last;
+    const bool inside = span.first <= first && first + steps - 1 <= span.last;
     call(nodes_[node], inside);
     if (!inside) {
-      visit(interval, 2 * node, first, steps / 2, call);
-      visit(interval, 2 * node + 1, first + steps / 2, steps / 2, call);
+      visit(span, 2 * node, first, steps / 2, call);
+      visit(span, 2 * node + 1, first + steps / 2, steps / 2, call);
     }
   }
 
@@ -103,16 +106,24 @@ class TakenAddresses {
   std::vector<Node> nodes_;  ///< nodes_[1] is the root, the halves of nodes_[n] are at 2n, 2n + 1.
 };
 
-std::vector<std::size_t> placement_order(std::span<const LiveInterval> intervals) {
-  std::vector<std::size_t> order(intervals.size());
+std::uint32_t steps_of(const Claim& claim) {
+  std::uint32_t steps = 0;
+  for (const Span& span : claim.spans) {
+    steps += span.last - span.first + 1;
+  }
+  return steps;
+}
+
+std::vector<std::size_t> placement_order(std::span<const Claim> claims) {
+  std::vector<std::size_t> order(claims.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto steps = [&](std::size_t i) { return intervals[i].last - intervals[i].first; };
-  const std::uint32_t run =
-      intervals.empty() ? 0 : steps(*std::ranges::max_element(order, {}, steps));
+  std::vector<std::uint32_t> steps;
+  std::ranges::transform(claims, std::back_inserter(steps), steps_of);
+  const std::uint32_t run = steps.empty() ? 0 : *std::ranges::max_element(steps);
   std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
     // What lives for the whole run goes to the bottom, the rest by size.
     const auto key = [&](std::size_t i) {
-      return std::tuple{steps(i) != run, -intervals[i].size.count(), intervals[i].first, i};
+      return std::tuple{steps[i] != run, -claims[i].size.count(), claims[i].spans[0].first, i};
     };
     return key(a) < key(b);
   });
@@ -120,11 +131,13 @@ std::vector<std::size_t> placement_order(std::span<const LiveInterval> intervals
 }
 
 /// Fills in lower_bound and worst_step.
-void bound_plan(std::span<const LiveInterval> intervals, MemoryPlan& plan) {
+void bound_plan(std::span<const Claim> claims, MemoryPlan& plan) {
   std::map<std::uint32_t, Bytes> change;
-  for (const LiveInterval& interval : intervals) {
-    change[interval.first] += interval.size;
-    change[interval.last + 1] += Bytes{0} - interval.size;
+  for (const Claim& claim : claims) {
+    for (const Span& span : claim.spans) {
+      change[span.first] += claim.size;
+      change[span.last + 1] += Bytes{0} - claim.size;
+    }
   }
   Bytes live;
   for (const auto& [step, bytes] : change) {
@@ -138,21 +151,21 @@ void bound_plan(std::span<const LiveInterval> intervals, MemoryPlan& plan) {
 
 }  // namespace
 
-MemoryPlan plan_memory(std::span<const LiveInterval> intervals) {
+MemoryPlan plan_memory(std::span<const Claim> claims) {
   MemoryPlan plan;
-  plan.offsets.resize(intervals.size());
-  bound_plan(intervals, plan);
+  plan.offsets.resize(claims.size());
+  bound_plan(claims, plan);
   std::uint32_t steps = 1;
-  for (const LiveInterval& interval : intervals) {
-    steps = std::max(steps, interval.last + 1);
+  for (const Claim& claim : claims) {
+    steps = std::max(steps, claim.spans.back().last + 1);
   }
   TakenAddresses taken(steps);
-  for (const std::size_t i : placement_order(intervals)) {
-    const Bytes size = align_up(intervals[i].size, kTensorAlignment);
-    const Bytes offset = taken.lowest_gap(intervals[i], size);
-    taken.take(intervals[i], offset, offset + size);
+  for (const std::size_t i : placement_order(claims)) {
+    const Bytes size = align_up(claims[i].size, kTensorAlignment);
+    const Bytes offset = taken.lowest_gap(claims[i], size);
+    taken.take(claims[i], offset, offset + size);
     plan.offsets[i] = offset;
-    plan.peak = std::max(plan.peak, offset + intervals[i].size);
+    plan.peak = std::max(plan.peak, offset + claims[i].size);
   }
   return plan;
 }
@@ -163,10 +176,10 @@ tl::unexpected<Error> plan_bug(std::string what) {
   return fail(ErrorCode::kBug, "memory plan: " + std::move(what));
 }
 
-/// Live intervals by address, while a sweep goes over the steps.
+/// Live claims by address, while a sweep goes over the steps.
 class LiveSet {
  public:
-  /// False where the interval shares a byte with a live one.
+  /// False if it shares a byte with a live one.
   bool add(std::int64_t begin, std::int64_t size) {
     const auto [entry, fresh] = end_by_begin_.emplace(begin, begin + size);
     const auto next = std::next(entry);
@@ -189,37 +202,39 @@ class LiveSet {
 struct Event {
   std::uint32_t step;
   bool birth;  ///< Deaths of a step come before its births.
-  std::size_t interval;
+  std::size_t claim;
   friend auto operator<=>(const Event&, const Event&) = default;
 };
 
 }  // namespace
 
-Status verify_plan(std::span<const LiveInterval> intervals, const MemoryPlan& plan) {
-  if (plan.offsets.size() != intervals.size()) {
-    return plan_bug("not exactly one offset per interval");
+Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan) {
+  if (plan.offsets.size() != claims.size()) {
+    return plan_bug("not exactly one offset per claim");
   }
   std::vector<Event> events;
   std::int64_t peak = 0;
-  for (std::size_t i = 0; i < intervals.size(); ++i) {
+  for (std::size_t i = 0; i < claims.size(); ++i) {
     const std::int64_t offset = plan.offsets[i].count();
     if (offset < 0 || offset % 64 != 0) {
-      return plan_bug(fmt::format("offset {} of interval {} is not aligned", offset, i));
+      return plan_bug(fmt::format("offset {} of claim {} is not aligned", offset, i));
     }
-    peak = std::max(peak, offset + intervals[i].size.count());
-    events.push_back({intervals[i].first, true, i});
-    events.push_back({intervals[i].last + 1, false, i});
+    peak = std::max(peak, offset + claims[i].size.count());
+    for (const Span& span : claims[i].spans) {
+      events.push_back({span.first, true, i});
+      events.push_back({span.last + 1, false, i});
+    }
   }
   std::ranges::sort(events);
   LiveSet live;
   std::int64_t most = 0;
   for (const Event& event : events) {
-    const std::int64_t offset = plan.offsets[event.interval].count();
+    const std::int64_t offset = plan.offsets[event.claim].count();
     if (!event.birth) {
       live.remove(offset);
-    } else if (!live.add(offset, intervals[event.interval].size.count())) {
-      return plan_bug(fmt::format("interval {} shares bytes with another at step {}",
-                                  event.interval, event.step));
+    } else if (!live.add(offset, claims[event.claim].size.count())) {
+      return plan_bug(
+          fmt::format("claim {} shares bytes with another at step {}", event.claim, event.step));
     }
     most = std::max(most, live.bytes());
   }

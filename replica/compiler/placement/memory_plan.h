@@ -6,6 +6,7 @@
 
 #include "replica/base/error.h"
 #include "replica/base/units.h"
+#include "replica/compiler/liveness/liveness.h"
 
 /// Decides where every tensor lives inside one memory.
 ///
@@ -15,17 +16,18 @@
 ///     | +-+---+--+--+----+      overlap; it is good when the skyline (`peak`) is close to the
 ///     | |  A     |  C    |      tallest column of live bytes (`lower_bound`).
 ///     +-+--------+-------+--> step
+///
+/// A tensor whose life has gaps has a box for each span, all at one offset.
 namespace poprun {
 
-/// One tensor's claim: `size` bytes from before step `first` until after step `last`.
-struct LiveInterval {
-  std::uint32_t first;
-  std::uint32_t last;  ///< Inclusive; >= first.
-  Bytes size;          ///< > 0, before alignment.
+/// One tensor's claim: `size` bytes from before the first step of each span until after its last.
+struct Claim {
+  std::vector<Span> spans;  ///< Rising, without overlaps; at least one.
+  Bytes size;               ///< > 0, before alignment.
 };
 
 struct MemoryPlan {
-  std::vector<Bytes> offsets;    ///< offsets[i] places intervals[i].
+  std::vector<Bytes> offsets;    ///< offsets[i] places claims[i].
   Bytes peak;                    ///< End of the highest tensor.
   Bytes lower_bound;             ///< Most bytes live at one step; no plan has a lower peak.
   std::uint32_t worst_step = 0;  ///< The first step at which they are.
@@ -37,14 +39,14 @@ inline constexpr Bytes kTensorAlignment{64};
 /// Places the longest-lived tensors first, the larger first among equals, each at the lowest offset
 /// that is free for its whole life.
 ///
-/// Deterministic: equal inputs give equal plans on every machine. About n log^2 n in intervals, as
+/// Deterministic: equal inputs give equal plans on every machine. About n log^2 n in spans, as
 /// long as blocks that live together lie side by side and leave few gaps; n^2 where they do not.
 /// Whether the plan fits a memory is the caller's question.
-MemoryPlan plan_memory(std::span<const LiveInterval> intervals);
+MemoryPlan plan_memory(std::span<const Claim> claims);
 
 /// Re-derives from scratch that no two tensors share a byte at the same step, that offsets are
 /// aligned, and that peak and lower bound are what they say. Shares no code with `plan_memory`.
-/// Errors: kBug, names the two intervals and the step.
-Status verify_plan(std::span<const LiveInterval> intervals, const MemoryPlan& plan);
+/// Errors: kBug, names the claim and the step.
+Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan);
 
 }  // namespace poprun

@@ -42,8 +42,7 @@ std::vector<const proto::Tensor*> live_at(const Program& program, std::uint32_t 
                                           std::uint32_t step) {
   std::vector<const proto::Tensor*> live;
   for (const proto::Tensor& tensor : program.tensors()) {
-    if (tensor.placement().ipu() == ipu && tensor.first_step() <= step &&
-        step <= tensor.last_step()) {
+    if (tensor.placement().ipu() == ipu && lives_at(tensor, step)) {
       live.push_back(&tensor);
     }
   }

@@ -61,6 +61,7 @@ TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::
 }
 
 ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& network) {
+  builder.layer("conv1");
   TensorId x = images(builder, inputs, {});
   x = normalised(builder, "conv1", "bn1", x, {.channels = 64, .kernel = 7, .stride = 2, .pad = 3},
                  inputs.training);
@@ -72,11 +73,13 @@ ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& n
     for (std::int64_t block = 0; block < network.blocks[stage]; ++block) {
       const std::int64_t stride = block == 0 && stage > 0 ? 2 : 1;
       const std::string name = fmt::format("layer{}.{}", stage + 1, block);
+      builder.layer(name);
       x = network.bottlenecks ? bottleneck(builder, name, x, width, 256 * scale, stride,
                                            network.groups, inputs.training)
                               : basic_block(builder, name, x, 64 * scale, stride, inputs.training);
     }
   }
+  builder.layer("fc");
   x = flatten(builder, "features", global_average(builder, "avgpool", x));
   return classify(builder, "fc", x, inputs);
 }

@@ -1,5 +1,7 @@
 #include "replica/ops/builder/builder.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "replica/base/nearest.h"
@@ -30,6 +32,17 @@ const std::vector<Operation>& Builder::operations() const {
 
 void Builder::append(Operation operation) {
   graph_.at(place_).operations.push_back(std::move(operation));
+}
+
+void Builder::layer(const std::string& name, bool counted) {
+  std::vector<Layer>& layers = graph_.layers;
+  const auto found = std::ranges::find(layers, name, &Layer::name);
+  origin_ = {.layer = static_cast<std::int32_t>(found - layers.begin())};
+  if (found == layers.end()) {
+    layers.push_back({name, counted});
+  } else if (found->counted != counted) {
+    blame(name, "is a counted layer in one place and an uncounted one in another");
+  }
 }
 
 bool Builder::is_taken(const std::string& name) const {
@@ -90,7 +103,7 @@ std::vector<TensorId> Builder::add(std::string kind, std::vector<TensorId> input
     }
     outputs[k] = graph_.add_tensor({name, (*types)[k], Role::kActivation});
   }
-  append({std::move(kind), std::move(inputs), outputs, std::move(attributes)});
+  append({std::move(kind), std::move(inputs), outputs, std::move(attributes), origin_});
   return outputs;
 }
 
@@ -103,7 +116,8 @@ void Builder::update(std::string kind, std::vector<TensorId> inputs, Attributes 
                      std::vector<TensorId> updated) {
   const std::string name = status_ ? graph_.tensor(updated.front()).name : "";
   if (checked(kind, inputs, attributes, name)) {
-    append({std::move(kind), std::move(inputs), std::move(updated), std::move(attributes)});
+    append(
+        {std::move(kind), std::move(inputs), std::move(updated), std::move(attributes), origin_});
   }
 }
 

@@ -25,6 +25,14 @@ class Builder {
   /// Appends at `place`. Names of new tensors get `prefix`.
   Builder(Graph& graph, Place place, std::string prefix);
 
+  /// Operations added from here on belong to the model's layer with that name (no prefix): the
+  /// existing one, or a new one behind the others. So a model names its layers in the order of its
+  /// forward pass, and its evaluation has the same ones.
+  void layer(const std::string& name, bool counted = true);
+
+  /// Operations added from here on have this origin.
+  void set_origin(const Origin& origin) { origin_ = origin; }
+
   /// Adds an operation with new outputs. Output k is named names[k].
   std::vector<TensorId> add(std::string kind, std::vector<TensorId> inputs, Attributes attributes,
                             const std::vector<std::string>& names);
@@ -54,7 +62,7 @@ class Builder {
   std::vector<TensorId> stream_in(const std::string& stream, const std::vector<std::string>& names,
                                   const std::vector<TensorType>& types);
 
-  /// Appends an operation unchanged: one of the machine's (replica/machine).
+  /// Appends an operation unchanged, its origin too: one of the machine's (replica/machine).
   void append(Operation operation);
 
   /// True if a tensor has this name (after the prefix), or a name that begins with it and a point.
@@ -87,6 +95,7 @@ class Builder {
   Graph& graph_;
   Place place_;
   std::string prefix_;
+  Origin origin_;
   Status status_;
 };
 

@@ -77,5 +77,29 @@ TEST_F(Model, GetsOnlyItsFirstErrorAndNoOperationBehindIt) {
   EXPECT_FALSE(graph_.has("table"));
 }
 
+TEST_F(Model, GivesOperationsTheLayerThatWasNamedLast) {
+  builder_.layer("embeddings", /*counted=*/false);
+  builder_.add_one("relu", {x_}, {}, "a");
+  builder_.layer("block");
+  builder_.add_one("relu", {x_}, {}, "b");
+  Builder again(graph_, {1, 0}, "again/");
+  again.layer("block");
+  again.add_one("relu", {x_}, {}, "b");
+
+  EXPECT_EQ(graph_.layers, (std::vector<Layer>{{"embeddings", false}, {"block", true}}));
+  std::vector<std::int32_t> layers;
+  for (const Operation& operation : builder_.operations()) {
+    layers.push_back(operation.origin.layer);
+  }
+  EXPECT_EQ(layers, (std::vector<std::int32_t>{0, 1, 1}));
+}
+
+TEST_F(Model, WithALayerThatIsCountedInPlacesIsToldIt) {
+  builder_.layer("block");
+  builder_.layer("block", /*counted=*/false);
+
+  expect_bug("block: is a counted layer in one place and an uncounted one in another");
+}
+
 }  // namespace
 }  // namespace poprun

@@ -166,8 +166,20 @@ CompileOptions options_with(const std::function<void(CompileOptions&)>& change) 
 TEST(Passes, DifferentiationAppendsTheBackwardPass) {
   EXPECT_THAT(after("differentiation", kForward, options()),
               HasSubstr("loss = sum_to(y) layout=\"row-major\" shape=[]\n"
-                        "loss.gradient = fill() shape=[] value=1.0\n"));
+                        "@:0:backward loss.gradient = fill() shape=[] value=1.0\n"));
   EXPECT_THAT(after("differentiation", kForward, options()), HasSubstr("w.gradient = "));
+}
+
+TEST(Passes, DifferentiationGivesGradientsTheLayerAndStageOfWhatTheyBelongTo) {
+  std::string forward = "layer dense\nlayer classifier\n" + std::string{kForward};
+  forward.replace(forward.find("y = mul"), 1, "@dense:0:forward y");
+  forward.replace(forward.find("loss = sum_to"), 4, "@classifier:1:forward loss");
+
+  const std::string text = after("differentiation", forward, options());
+
+  EXPECT_THAT(text, HasSubstr("@classifier:1:backward loss.gradient = fill"));
+  EXPECT_THAT(text, HasSubstr("@classifier:1:backward y.gradient = "));
+  EXPECT_THAT(text, HasSubstr("@dense:0:backward w.gradient = "));
 }
 
 TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {

@@ -1,0 +1,117 @@
+#include "replica/compiler/pipeline/pipeline.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "replica/compiler/passes/pass.h"
+#include "replica/machine/machine.h"
+#include "replica/machine/operations.h"
+
+/// Cuts training step and evaluation into the parts of a pipeline, and calls them in the order of
+/// its schedule. The plain job is a pipeline of one stage.
+namespace poprun {
+namespace {
+
+constexpr std::string_view kName = "pipeline";
+
+Status run(const CompileOptions& options, Job& job) {
+  POPRUN_ASSIGN(const Schedule schedule, parse_schedule(options.pipeline.schedule));
+  return make_pipeline(job, schedule);
+}
+
+bool computes(const Operation& operation) {
+  return find_machine_operation(operation.kind) == nullptr;
+}
+
+/// Operations that compute, by kind and attributes.
+std::map<std::string, int> work_of(const Graph& graph) {
+  std::map<std::string, int> work;
+  for (const Function& function : graph.functions) {
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        if (computes(operation)) {
+          ++work[operation.kind + " " + to_text(operation.attributes)];
+        }
+      }
+    }
+  }
+  return work;
+}
+
+Status on_one_ipu(const Graph& graph, const Operation& operation) {
+  for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
+    for (const TensorId id : *tensors) {
+      if (graph.tensor(id).ipu != graph.tensor(operation.outputs[0]).ipu) {
+        return pass_bug(
+            kName, graph, id,
+            fmt::format("is on IPU {}, but {} of '{}' runs on IPU {}", graph.tensor(id).ipu,
+                        operation.kind, graph.tensor(operation.outputs[0]).name,
+                        graph.tensor(operation.outputs[0]).ipu));
+      }
+    }
+  }
+  return {};
+}
+
+/// How often a host function calls another, and whether with rising micro-batches from 0.
+Status verify_calls(const Function& function, std::int64_t micro_batches) {
+  std::map<std::string, std::int64_t> next;
+  for (const Region& region : function.regions) {
+    for (const Operation& operation : region.operations) {
+      const std::optional<Call> call = Call::from(operation);
+      if (!call) {
+        continue;
+      }
+      if (call->micro_batch != next[call->function]) {
+        return fail(
+            ErrorCode::kBug,
+            fmt::format("pass {}: {} calls {} with micro-batch {} after {}", kName, function.name,
+                        call->function, call->micro_batch, next[call->function] - 1));
+      }
+      next[call->function] += region.repeat;
+    }
+  }
+  for (const auto& [name, count] : next) {
+    if (count != micro_batches) {
+      return fail(ErrorCode::kBug, fmt::format("pass {}: {} calls {} {} times, not {}", kName,
+                                               function.name, name, count, micro_batches));
+    }
+  }
+  return {};
+}
+
+/// Every operation is there as often as before and runs on one IPU, and every part is called once
+/// for each micro-batch, in order. That values reach the right ones is for equivalence to prove.
+Status verify(const CompileOptions& options, const Job& before, const Job& after) {
+  if (work_of(before.graph) != work_of(after.graph)) {
+    return fail(ErrorCode::kBug, fmt::format("pass {}: adds or drops operations", kName));
+  }
+  for (const Function& function : after.graph.functions) {
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        if (computes(operation)) {
+          POPRUN_TRY(on_one_ipu(after.graph, operation));
+        }
+      }
+    }
+  }
+  if (after.training) {
+    POPRUN_TRY(verify_calls(after.graph.functions.at(after.training->begin.function),
+                            options.gradient_accumulation));
+  }
+  if (after.evaluation) {
+    POPRUN_TRY(verify_calls(after.graph.functions.at(after.evaluation->function),
+                            options.evaluation_batches));
+  }
+  return {};
+}
+
+}  // namespace
+
+Pass pipeline_pass() {
+  return {kName, always, run, verify};
+}
+
+}  // namespace poprun

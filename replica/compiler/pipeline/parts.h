@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "replica/compiler/pipeline/homes.h"
+#include "replica/graph/graph.h"
+#include "replica/machine/operations.h"
+
+namespace poprun {
+
+/// Operations of one micro-batch, cut into the parts of a pipeline.
+///
+/// Parts are numbered in the order in which values flow: the forward parts of stages 0 to n - 1,
+/// then the backward parts of stages n - 1 to 0.
+///
+///   - A tensor that a later part on the same way reads is copied from part to part behind each
+///     cycle: `x@stage2`.
+///   - A tensor of a forward part that the backward part of its stage reads is kept in a stash of
+///     the stage's length: `x.stash`, and `x.restored` where it is read. With length 1, the
+///     backward part reads the tensor itself.
+///   - What the host streams in goes to each stage that reads it, in its own cycle.
+///   - A variable of another IPU has a replica (Homes).
+class Parts {
+ public:
+  /// `stash_lengths` by stage; empty if there are no backward parts.
+  Parts(Graph& graph, Homes& homes, std::vector<std::uint32_t> ipu_of_stage,
+        std::vector<std::int64_t> stash_lengths)
+      : graph_(graph),
+        homes_(homes),
+        ipu_of_stage_(std::move(ipu_of_stage)),
+        lengths_(std::move(stash_lengths)),
+        parts_(ipu_of_stage_.size() * (lengths_.empty() ? 1 : 2)),
+        streams_(ipu_of_stage_.size()) {}
+
+  /// Takes the operations in their order. Errors: kUsage, an operation updates a variable that lies
+  /// on another IPU; kBug, an operation reads what a later part makes.
+  Status take(const std::vector<Operation>& operations);
+
+  /// The operations of a part.
+  [[nodiscard]] std::vector<Operation> operations_of(std::size_t part) const;
+
+  /// What moves to the next part behind a cycle in which this one ran.
+  [[nodiscard]] const Copy& crossing(std::size_t part) const { return parts_[part].crossing; }
+
+ private:
+  struct Part {
+    std::vector<Operation> operations;
+    /// What follows that many operations.
+    std::map<std::size_t, std::vector<Operation>> stashes;
+    Copy crossing;
+  };
+  /// A tensor as a part sees it.
+  struct Local {
+    TensorId tensor;
+    std::size_t behind = 0;  ///< There once that many operations of the part have run.
+  };
+  /// Tensors that the host streams to a stage, by their place in the batch.
+  struct Streams {
+    std::string name;
+    std::map<std::int64_t, TensorId> tensors;
+  };
+
+  [[nodiscard]] std::size_t stages() const { return ipu_of_stage_.size(); }
+  [[nodiscard]] std::size_t part_of(const Operation& operation) const;
+  [[nodiscard]] std::size_t stage_of(std::size_t part) const {
+    return part < stages() ? part : 2 * stages() - 1 - part;
+  }
+  [[nodiscard]] std::uint32_t ipu_of(std::size_t part) const {
+    return ipu_of_stage_[stage_of(part)];
+  }
+  [[nodiscard]] Origin origin_of(std::size_t part) const;
+
+  void take_stream(const StreamIn& stream);
+  Status take_operation(const Operation& operation);
+  Result<TensorId> local(TensorId tensor, std::size_t part);
+  Local streamed(TensorId tensor, std::size_t part);
+  Local moved(TensorId tensor, std::size_t part);
+  Local kept(TensorId tensor, std::size_t part);
+  void finish_streams();
+
+  Graph& graph_;
+  Homes& homes_;
+  std::vector<std::uint32_t> ipu_of_stage_;
+  std::vector<std::int64_t> lengths_;
+  std::vector<Part> parts_;
+  std::vector<Streams> streams_;             ///< By stage.
+  std::map<TensorId, std::size_t> made_in_;  ///< Parts, by tensor that one makes.
+  std::map<TensorId, std::pair<std::string, std::int64_t>> fields_;  ///< Streams and places.
+  std::map<std::pair<TensorId, std::size_t>, Local> locals_;         ///< By tensor and part.
+};
+
+}  // namespace poprun

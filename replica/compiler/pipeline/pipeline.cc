@@ -1,0 +1,262 @@
+#include "replica/compiler/pipeline/pipeline.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "replica/compiler/pipeline/parts.h"
+#include "replica/machine/machine.h"
+
+namespace poprun {
+namespace {
+
+std::size_t part_of(const Slot& slot, std::size_t stages) {
+  return slot.part == Part::kForward ? slot.stage : 2 * stages - 1 - slot.stage;
+}
+
+/// The calls of one cycle, and the Copy at its end.
+void add_cycle(const Cycle& cycle, const Parts& parts, const std::vector<std::string>& names,
+               std::size_t stages, std::vector<Operation>& operations) {
+  Copy copy;
+  for (const Slot& slot : cycle.slots) {
+    const std::size_t part = part_of(slot, stages);
+    operations.push_back(Call{names[part], slot.micro_batch}.operation());
+    const Copy& crossing = parts.crossing(part);
+    copy.from_tensors.insert(copy.from_tensors.end(), crossing.from_tensors.begin(),
+                             crossing.from_tensors.end());
+    copy.to_tensors.insert(copy.to_tensors.end(), crossing.to_tensors.begin(),
+                           crossing.to_tensors.end());
+  }
+  if (!copy.from_tensors.empty()) {
+    operations.push_back(copy.operation());
+  }
+}
+
+/// Functions for the parts, and regions that call them in the timetable's order.
+std::vector<Region> add_parts(Graph& graph, const Parts& parts, const Timetable& timetable,
+                              std::string_view forward) {
+  const std::size_t stages = timetable.ipu_of_stage.size();
+  std::vector<std::string> names;
+  for (std::size_t part = 0; part < stages * (timetable.training ? 2 : 1); ++part) {
+    names.push_back(part < stages ? fmt::format("{}.{}", forward, part)
+                                  : fmt::format("backward.{}", 2 * stages - 1 - part));
+    const Place place = graph.add_function(names.back(), {1})[0];
+    graph.at(place).operations = parts.operations_of(part);
+  }
+  std::vector<Region> regions;
+  for (const Run& run : timetable.runs) {
+    Region& region = regions.emplace_back();
+    region.repeat = run.repeat;
+    for (const Cycle& cycle : run.cycles) {
+      add_cycle(cycle, parts, names, stages, region.operations);
+    }
+  }
+  return regions;
+}
+
+std::set<TensorId> written_in(const Region& region) {
+  std::set<TensorId> written;
+  for (const Operation& operation : region.operations) {
+    written.insert(operation.outputs.begin(), operation.outputs.end());
+  }
+  return written;
+}
+
+bool computes(const Operation& operation) {
+  return find_machine_operation(operation.kind) == nullptr;
+}
+
+/// Operations that are in no part: gives their tensors homes, and lets each read its own IPU.
+class Rest {
+ public:
+  Rest(Graph& graph, Homes& homes) : graph_(graph), homes_(homes) {}
+
+  /// Tensors without a home get it where the operation that makes them is.
+  void settle(const Region& region) {
+    for (const Operation& operation : region.operations) {
+      const std::uint32_t ipu = ipu_of(operation);
+      std::ranges::for_each(operation.outputs, [&](TensorId id) { homes_.settle(id, ipu); });
+    }
+  }
+
+  /// Each operation that computes reads tensors of its IPU, and each exchange is one IPU's. What
+  /// this region or `body` writes is copied where the region first needs it; other variables have
+  /// replicas.
+  void localise(Region& region, const std::set<TensorId>& body) {
+    std::set<TensorId> changes = written_in(region);
+    changes.insert(body.begin(), body.end());
+    brought_.clear();
+    std::vector<Operation> operations;
+    for (Operation& operation : region.operations) {
+      if (const std::optional<AllReduce> reduction = AllReduce::from(operation);
+          reduction && !reduction->in_background) {
+        split(*reduction, operations);
+        continue;
+      }
+      if (computes(operation)) {
+        gather(region, changes, operation, operations);
+      }
+      operations.push_back(operation);
+    }
+    region.operations = std::move(operations);
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t ipu_of(const Operation& operation) const {
+    for (const auto* tensors : {&operation.outputs, &operation.inputs}) {
+      for (const TensorId id : *tensors) {
+        if (const std::optional<std::uint32_t> home = homes_.of(id)) {
+          return *home;
+        }
+      }
+    }
+    return 0;
+  }
+
+  void split(const AllReduce& reduction, std::vector<Operation>& operations) {
+    std::map<std::uint32_t, AllReduce> by_ipu;
+    for (const TensorId id : reduction.tensors) {
+      AllReduce& part = by_ipu[homes_.of(id).value_or(0)];
+      part.reduction = reduction.reduction;
+      part.tensors.push_back(id);
+    }
+    for (const auto& [ipu, part] : by_ipu) {
+      operations.push_back(part.operation());
+    }
+  }
+
+  /// Lets an operation read its IPU's tensors; one copy brings what it lacks.
+  void gather(const Region& region, const std::set<TensorId>& changes, Operation& operation,
+              std::vector<Operation>& operations) {
+    const std::uint32_t ipu = ipu_of(operation);
+    Copy copy;
+    for (TensorId& input : operation.inputs) {
+      if (!changes.contains(input)) {
+        input = homes_.on(input, ipu);
+      } else if (homes_.of(input) != ipu) {
+        bring(region, input, copy);
+        input = brought_.at({input, ipu});
+      }
+    }
+    if (!copy.from_tensors.empty()) {
+      operations.push_back(copy.operation());
+    }
+  }
+
+  /// To every IPU that reads it in the region.
+  void bring(const Region& region, TensorId tensor, Copy& copy) {
+    for (const Operation& reader : region.operations) {
+      const std::uint32_t ipu = ipu_of(reader);
+      const bool reads = std::ranges::find(reader.inputs, tensor) != reader.inputs.end();
+      if (!reads || !computes(reader) || homes_.of(tensor) == ipu ||
+          brought_.contains({tensor, ipu})) {
+        continue;
+      }
+      const TensorId copied = homes_.add(fmt::format("{}@ipu{}", graph_.tensor(tensor).name, ipu),
+                                         graph_.tensor(tensor).type, tensor, ipu);
+      brought_[{tensor, ipu}] = copied;
+      copy.from_tensors.push_back(tensor);
+      copy.to_tensors.push_back(copied);
+    }
+  }
+
+  Graph& graph_;
+  Homes& homes_;
+  std::map<std::pair<TensorId, std::uint32_t>, TensorId> brought_;  ///< By tensor and IPU.
+};
+
+/// Behind a region that writes variables, their replicas are copied.
+void refresh(const std::vector<Homes::Replica>& replicas, Region& region) {
+  const std::set<TensorId> written = written_in(region);
+  Copy copy;
+  for (const auto& [variable, replica] : replicas) {
+    if (written.contains(variable)) {
+      copy.from_tensors.push_back(variable);
+      copy.to_tensors.push_back(replica);
+    }
+  }
+  if (!copy.from_tensors.empty()) {
+    region.operations.push_back(copy.operation());
+  }
+}
+
+/// Cuts the training step's micro-batch into parts. Returns what the parts write.
+Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& homes) {
+  TrainingStep& step = *job.training;
+  const Region body = job.graph.at(step.micro_batch);
+  const auto stages = static_cast<std::uint32_t>(job.ipu_of_stage.size());
+  std::vector<std::int64_t> lengths;
+  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+    lengths.push_back(stash_length(schedule, stages, stage, body.repeat));
+  }
+  Parts parts(job.graph, homes, job.ipu_of_stage, lengths);
+  POPRUN_TRY(parts.take(body.operations));
+  const std::vector<Region> cycles = add_parts(
+      job.graph, parts, make_timetable(schedule, job.ipu_of_stage, body.repeat, true), "forward");
+  std::vector<Region>& train = job.graph.functions.at(step.micro_batch.function).regions;
+  train.erase(train.begin() + 1);
+  train.insert(train.begin() + 1, cycles.begin(), cycles.end());
+  step.update.region = train.size() - 1;
+  for (const ParameterGradient& pair : step.gradients) {
+    homes.settle(pair.parameter, 0);
+    homes.settle(pair.gradient, *homes.of(pair.parameter));
+  }
+  return written_in(body);
+}
+
+Status cut_evaluation(Job& job, Schedule schedule, Homes& homes) {
+  const Region body = job.graph.at(*job.evaluation);
+  Parts parts(job.graph, homes, job.ipu_of_stage, {});
+  POPRUN_TRY(parts.take(body.operations));
+  const Schedule forward =
+      schedule == Schedule::kSequential ? Schedule::kSequential : Schedule::kGrouped;
+  std::vector<Region> cycles = add_parts(
+      job.graph, parts, make_timetable(forward, job.ipu_of_stage, body.repeat, false), "evaluate");
+  job.graph.functions.at(job.evaluation->function).regions = std::move(cycles);
+  return {};
+}
+
+}  // namespace
+
+Status make_pipeline(Job& job, Schedule schedule) {
+  Graph& graph = job.graph;
+  Homes homes(graph);
+  std::set<TensorId> body;
+  if (job.training) {
+    POPRUN_ASSIGN(body, cut_training(job, schedule, homes));
+  }
+  if (job.evaluation) {
+    POPRUN_TRY(cut_evaluation(job, schedule, homes));
+  }
+  const std::set<std::string> called = called_functions(graph);
+  std::vector<Region*> regions;
+  for (Function& function : graph.functions) {
+    if (!called.contains(function.name)) {
+      std::ranges::transform(function.regions, std::back_inserter(regions),
+                             [](Region& region) { return &region; });
+    }
+  }
+  // State lies where the update, the last region to name it, changes its parameter.
+  Rest rest(graph, homes);
+  std::for_each(regions.rbegin(), regions.rend(), [&](Region* region) { rest.settle(*region); });
+  for (Region* region : regions) {
+    rest.localise(*region, body);
+  }
+  for (const auto& [variable, replica] : homes.replicas()) {
+    if (body.contains(variable)) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("'{}' changes in every micro-batch, but stages on two IPUs read it; "
+                              "put them into one stage",
+                              graph.tensor(variable).name));
+    }
+  }
+  for (Region* region : regions) {
+    refresh(homes.replicas(), *region);
+  }
+  return {};
+}
+
+}  // namespace poprun

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "replica/base/error.h"
+
+/// In which order the stages of a pipeline work on a step's micro-batches.
+///
+///   grouped, 3 stages on 3 IPUs, 6 micro-batches; A = forward, G = backward, one column a cycle:
+///
+///     IPU 0 | A1   A2   A3   A4   A5G1 A6G2 G3   G4   G5   G6
+///     IPU 1 |      A1   A2   A3G1 A4G2 A5G3 A6G4 G5   G6
+///     IPU 2 |           A1G1 A2G2 A3G3 A4G4 A5G5 A6G6
+///           |    ramp-up         | steady  |    ramp-down
+namespace poprun {
+
+enum class Schedule : std::uint8_t {
+  kSequential,   ///< One part of one micro-batch at a time: sharding without a pipeline.
+  kGrouped,      ///< Each cycle of an IPU holds a forward and a backward part.
+  kInterleaved,  ///< Cycles of an IPU alternate between forward and backward parts.
+};
+
+/// "sequential", "grouped" or "interleaved".
+std::string_view name_of(Schedule schedule);
+
+/// The inverse of `name_of`. Errors: kUsage, lists the names.
+Result<Schedule> parse_schedule(std::string_view name);
+
+/// Half of a stage.
+enum class Part : std::uint8_t { kForward, kBackward };
+
+/// One call: a part of a stage works on one micro-batch.
+struct Slot {
+  std::uint32_t ipu = 0;
+  std::uint32_t stage = 0;
+  Part part = Part::kForward;
+  std::int64_t micro_batch = 0;  ///< From 0.
+
+  friend bool operator==(const Slot&, const Slot&) = default;
+};
+
+/// Slots between two synchronisations. What crosses from stage to stage moves at the cycle's end.
+struct Cycle {
+  /// By IPU, then forward before backward; forward parts by rising stage, backward parts by falling
+  /// stage. Executing them in this order meets every dependency within the cycle, on IPUs with
+  /// several stages too.
+  std::vector<Slot> slots;  ///< Never empty.
+};
+
+/// Cycles that repeat with micro-batches that are higher by one in each round.
+struct Run {
+  std::int64_t repeat = 1;    ///< > 0.
+  std::vector<Cycle> cycles;  ///< Of round 0.
+};
+
+/// One step, or one pass over the test set.
+struct Timetable {
+  Schedule schedule = Schedule::kSequential;
+  std::vector<std::uint32_t> ipu_of_stage;
+  std::int64_t micro_batches = 0;
+  bool training = false;
+  std::vector<Run> runs;  ///< In order of execution.
+};
+
+/// The table of `micro_batches` passing through n stages, where stage s works on ipu_of_stage[s];
+/// without training, forward parts only. Cycle in which micro-batch i is worked on (all from 0):
+///
+///                  forward of stage s    backward of stage s
+///     sequential   2ni + s               2ni + 2n-1-s
+///     grouped        i + s                 i + 2n-2-s
+///     interleaved   2i + s                2i + 2n-1-s
+///
+///     without training: sequential ni + s, otherwise i + s
+///
+/// A part works in the cycle behind the one whose result it needs, but for grouped's last stage,
+/// whose backward part follows its forward part within the cycle.
+///
+/// At most three runs: ramp-up, steady state and ramp-down, of O(n) cycles each; everything is
+/// unrolled where no two rounds are alike. Cost: O(n²), whatever the number of micro-batches.
+///
+/// Requires: at least one stage and one micro-batch.
+Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage,
+                         std::int64_t micro_batches, bool training);
+
+/// Most micro-batches at once whose forward part of `stage` has begun and whose backward part has
+/// not ended: how many versions of an activation of that stage must be kept. 1 without a stash.
+///
+/// Requires: stage < stages, micro_batches > 0.
+std::int64_t stash_length(Schedule schedule, std::uint32_t stages, std::uint32_t stage,
+                          std::int64_t micro_batches);
+
+}  // namespace poprun
