@@ -74,6 +74,7 @@ class Compilation {
     *job.mutable_config() = options_.config;
     *job.mutable_dataset() = served->dataset;
     job.set_show_graphs(options_.verbosity > 1);
+    job.set_show_schedule(options_.verbosity > 0);
     auto inputs = read_inputs(options_.config.model());
     if (!inputs) {
       end_with(inputs.error());

@@ -32,10 +32,12 @@ void Display::show_shape(const proto::JobShape& shape) {
           : fmt::format("{} of {} ({} per epoch)", counted(shape.total_steps(), "step"),
                         counted(shape.samples_per_step(), "sample"),
                         grouped(shape.steps_per_epoch()));
-  console_.say(fmt::format(
-      "{} on {}: {} parameters, {}, {:.1f} of {:.1f} MiB per IPU", config_.model().name(),
-      counted(config_.topology().num_replicas(), "replica"), grouped(shape.parameter_count()), work,
-      to_mebibytes(shape.planned_peak_bytes()), to_mebibytes(shape.memory_capacity_bytes())));
+  const char* where = config_.topology().ipus_per_replica() > 1 ? "on the fullest IPU" : "per IPU";
+  console_.say(
+      fmt::format("{} on {}: {} parameters, {}, {:.1f} of {:.1f} MiB {}", config_.model().name(),
+                  counted(config_.topology().num_replicas(), "replica"),
+                  grouped(shape.parameter_count()), work, to_mebibytes(shape.planned_peak_bytes()),
+                  to_mebibytes(shape.memory_capacity_bytes()), where));
   for (const std::string& note : shape.notes()) {
     console_.say(fmt::format("note: {}", note));
   }

@@ -72,6 +72,16 @@ void add_times(Rows& rows, const proto::Profile& profile) {
       inference ? "device batch" : "device step",
       fmt::format("{}, {} (device clock, {}, modelled)", duration_text(device.step_seconds()),
                   rate(device.samples_per_second()), profile.config().device().ipu()));
+  if (device.ipus_size() > 1) {
+    rows.emplace_back("utilisation", fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(),
+                                                 device.ipus_size()));
+  }
+  for (int ipu = 0; ipu < device.ipus_size() && device.ipus_size() > 1; ++ipu) {
+    rows.emplace_back(
+        fmt::format("IPU {} time", ipu),
+        fmt::format("{} busy, {} idle", duration_text(device.ipus(ipu).busy_seconds()),
+                    duration_text(device.ipus(ipu).idle_seconds())));
+  }
 }
 
 void add_memory(Rows& rows, const proto::Profile& profile) {

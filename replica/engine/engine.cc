@@ -80,7 +80,7 @@ Status Engine::prepare() {
   }
   for (const proto::Function& function : program_.functions()) {
     POPRUN_ASSIGN(std::vector<Prepared> steps, prepare_steps(function.steps()));
-    functions_[function.name()] = {std::move(steps), walk(function)};
+    functions_[function.name()] = {std::move(steps), walk(program_, function).length};
   }
   for (const proto::Function& function : program_.functions()) {
     find_last_calls(function.steps(), 1);
@@ -196,7 +196,7 @@ Status Engine::run(const std::string& function) {
   round_ = 0;
   last_ = true;
   POPRUN_TRY(run_steps(found->second.steps));
-  add_cost(device_cost_, found->second.cost);
+  device_time_ += found->second.device_time;
   return {};
 }
 
@@ -348,7 +348,7 @@ Status Engine::fail_not_finite(std::uint32_t tensor, const NotFinite& found,
 }
 
 void Engine::reset_clocks() {
-  device_cost_.Clear();
+  device_time_ = {};
   wall_ = {};
 }
 

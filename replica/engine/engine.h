@@ -80,7 +80,7 @@ class Engine final : private Machine {
   Status run(const std::string& function);
 
   /// Device clock since the engine was made, or since `reset_clocks`.
-  [[nodiscard]] const proto::Cost& device_cost() const { return device_cost_; }
+  [[nodiscard]] Cycles device_time() const { return device_time_; }
   [[nodiscard]] const WallSeconds& wall() const { return wall_; }
   void reset_clocks();
 
@@ -110,7 +110,7 @@ class Engine final : private Machine {
   };
   struct PreparedFunction {
     std::vector<Prepared> steps;
-    proto::Cost cost;
+    Cycles device_time;
     std::uint32_t last_micro_batch = 0;  ///< The highest index that it is called with.
   };
 
@@ -167,7 +167,7 @@ class Engine final : private Machine {
   StepObserver* observer_ = nullptr;
   std::uint32_t round_ = 0;  ///< Of the running repeat.
   bool last_ = true;         ///< Whether the running steps do not run again in this function.
-  proto::Cost device_cost_;
+  Cycles device_time_;
   WallSeconds wall_;
 };
 

@@ -16,6 +16,7 @@
 #include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
 #include "replica/models/model.h"
+#include "replica/timeline/picture.h"
 
 namespace poprun {
 namespace {
@@ -136,6 +137,34 @@ void describe_memory(const Program& program, std::string& text) {
   }
 }
 
+void describe_time(const proto::DeviceTime& device, bool inference, const std::string& chip,
+                   std::string& text) {
+  add_row(text, inference ? "device batch" : "device step",
+          fmt::format("{}, {} samples/s (device clock, {}, modelled)",
+                      duration_text(device.step_seconds()),
+                      grouped(std::llround(device.samples_per_second())), chip));
+  if (device.ipus_size() == 1) {
+    return;
+  }
+  add_row(text, "utilisation",
+          fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(), device.ipus_size()));
+  for (int ipu = 0; ipu < device.ipus_size(); ++ipu) {
+    add_row(text, fmt::format("IPU {} time", ipu),
+            fmt::format("{} busy, {} idle", duration_text(device.ipus(ipu).busy_seconds()),
+                        duration_text(device.ipus(ipu).idle_seconds())));
+  }
+}
+
+void describe_schedule(const Program& program, JobFunction function, std::string& text) {
+  const std::string rows = picture(program, *find_function(program, name_of(function)));
+  if (program.ipus() > 1 && !rows.empty()) {
+    text += fmt::format(
+        "# schedule by cycle: A forward, G backward, R recomputation, U update, with the number of "
+        "the micro-batch\n{}",
+        rows);
+  }
+}
+
 /// Appends the Program's figures to `text`; what came before an error stays.
 Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   const proto::RunConfig& config = job.config();
@@ -155,7 +184,6 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   text += "# compiled\n";
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));
-  POPRUN_TRY(check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); }));
   POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
   POPRUN_ASSIGN(const WeightMatch weights, match_weights_of(job, program));
   if (!weights.absent.empty() && !weights_policy(config).model_has_weights) {
@@ -174,18 +202,19 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
       fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(),
                   an_epoch));
   describe_memory(program, text);
-  row(config.inference() ? "device batch" : "device step",
-      fmt::format("{}, {} samples/s (device clock, {}, modelled)",
-                  duration_text(shape.device_step_seconds()),
-                  grouped(std::llround(shape.samples_per_step() / shape.device_step_seconds())),
-                  program.device().name()));
+  describe_time(device_time(program, config, length), config.inference(), program.device().name(),
+                text);
   for (const std::string& note : program.notes()) {
     row("note", note);
   }
   for (const std::string& note : weights.notes) {
     row("note", note);
   }
-  return {};
+  if (job.show_schedule()) {
+    describe_schedule(program, config.inference() ? JobFunction::kEvaluate : JobFunction::kTrain,
+                      text);
+  }
+  return check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); });
 }
 
 template <typename Question>

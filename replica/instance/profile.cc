@@ -66,11 +66,6 @@ Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
   return mine;
 }
 
-proto::Cost step_cost(const Program& program) {
-  const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
-  return walk(train != nullptr ? *train : *find_function(program, name_of(JobFunction::kEvaluate)));
-}
-
 proto::Outcome outcome_of(const LoopResult& result) {
   proto::Outcome outcome;
   outcome.set_steps(result.steps);
@@ -101,7 +96,35 @@ proto::WallTime wall_of(const std::vector<Figures>& all, const proto::RunConfig&
   return wall;
 }
 
+/// The largest planned peak.
+const proto::IpuMemory& fullest(const Program& program) {
+  return *std::ranges::max_element(program.memory(), {}, &proto::IpuMemory::peak);
+}
+
 }  // namespace
+
+proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config,
+                              const JobLength& length) {
+  const bool inference = config.inference();
+  const JobFunction function = inference ? JobFunction::kEvaluate : JobFunction::kTrain;
+  const CallTime call = walk(program, *find_function(program, name_of(function)));
+  const std::uint64_t steps = inference ? std::max<std::uint64_t>(length.test_batches, 1) : 1;
+  const auto seconds = [&](Cycles cycles) {
+    return device_seconds(program, cycles) / static_cast<double>(steps);
+  };
+  proto::DeviceTime device;
+  device.set_clock_hz(program.device().clock_hz());
+  device.set_step_seconds(seconds(call.length));
+  device.set_samples_per_second(global_batch(config) / device.step_seconds());
+  device.set_utilisation(call.utilisation());
+  for (std::size_t ipu = 0; ipu < call.busy.size(); ++ipu) {
+    add_cost(*device.mutable_step_cost(), call.busy[ipu]);
+    proto::IpuTime& time = *device.add_ipus();
+    time.set_busy_seconds(seconds(call.busy_cycles(ipu)));
+    time.set_idle_seconds(seconds(call.idle_cycles(ipu)));
+  }
+  return device;
+}
 
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
                           const JobLength& length) {
@@ -112,9 +135,8 @@ proto::JobShape job_shape(const Program& program, const proto::RunConfig& config
   shape.set_parameter_count(program.parameter_count());
   shape.set_operator_count(program.operator_count());
   *shape.mutable_notes() = program.notes();
-  shape.set_planned_peak_bytes(program.memory(0).peak());
-  shape.set_memory_capacity_bytes(program.memory(0).capacity());
-  shape.set_device_step_seconds(device_seconds(program, step_cost(program)));
+  shape.set_planned_peak_bytes(fullest(program).peak());
+  shape.set_memory_capacity_bytes(fullest(program).capacity());
   return shape;
 }
 
@@ -144,12 +166,8 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
     profile.add_measured_peak_bytes(static_cast<std::uint64_t>(mark));
   }
 
-  proto::DeviceTime& device = *profile.mutable_device();
-  device.set_clock_hz(program.device().clock_hz());
-  *device.mutable_step_cost() = step_cost(program);
-  device.set_step_seconds(device_seconds(program, device.step_cost()));
-  device.set_samples_per_second(global_batch(config) / device.step_seconds());
-  device.set_total_seconds(device_seconds(program, result.device_cost));
+  *profile.mutable_device() = device_time(program, config, length);
+  profile.mutable_device()->set_total_seconds(device_seconds(program, result.device_time));
 
   const auto samples = static_cast<double>(
       config.inference() ? length.test_items : result.steps * global_batch(config));

@@ -12,6 +12,10 @@
 /// What a run was and took, for the launcher.
 namespace poprun {
 
+/// Device time of a step. `total_seconds` is left unset: it is for who ran the Program.
+proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config,
+                              const JobLength& length);
+
 /// Before the first step.
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
                           const JobLength& length);

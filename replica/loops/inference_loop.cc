@@ -22,12 +22,12 @@ Result<LoopResult> InferenceLoop::run() {
   result.first_step_began = now_seconds();
   POPRUN_TRY(pass_.run(*engine));
   result.evaluation_seconds = now_seconds() - result.first_step_began;
-  result.device_cost = engine->device_cost();
+  result.device_time = engine->device_time();
   result.wall = engine->wall();
   result.high_water = engine->high_water();
   result.last_evaluation = pass_.report();
   result.last_evaluation.wall_seconds = result.evaluation_seconds;
-  result.last_evaluation.device_seconds = device_seconds(program_, result.device_cost);
+  result.last_evaluation.device_seconds = device_seconds(program_, result.device_time);
   if (ports_.reporter != nullptr && result.last_evaluation.items > 0) {
     ports_.reporter->evaluation(result.last_evaluation);
   }

@@ -45,7 +45,7 @@ struct LoopResult {
   double training_seconds = 0;       ///< Wall, in training steps. Inference has evaluation only.
   double evaluation_seconds = 0;
   WallSeconds wall;               ///< In training steps; in inference in all batches.
-  proto::Cost device_cost;        ///< Everything after function "load", but for "save".
+  Cycles device_time;             ///< Everything after function "load", but for "save".
   std::vector<Bytes> high_water;  ///< By IPU.
   double first_step_began = 0;    ///< Seconds of the steady clock.
 };

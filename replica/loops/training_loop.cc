@@ -51,7 +51,7 @@ Result<LoopResult> TrainingLoop::run() {
                 load_engine(program_, ports_, *this, options_.engine, result_.steps));
   result_.first_step_began = now_seconds();
   POPRUN_TRY(train(*engine));
-  result_.device_cost = engine->device_cost();
+  result_.device_time = engine->device_time();
   result_.skipped_steps = loss_scale_.skipped();
   result_.loss_scale = options_.scale_loss ? loss_scale_.value() : 0;
   ports_.progress.progress(ports_.communicator.self(), result_.steps, "saving the weights");
@@ -124,7 +124,7 @@ void TrainingLoop::end_step(const Engine& engine, const WallSeconds& before, dou
                        .loss = outcome_.metrics.loss(),
                        .accuracy = outcome_.metrics.accuracy(),
                        .wall_seconds = seconds_since_first_step(),
-                       .device_seconds = device_seconds(program_, engine.device_cost())};
+                       .device_seconds = device_seconds(program_, engine.device_time())};
   if (ports_.reporter != nullptr) {
     ports_.reporter->step(result_.last_step);
   }
@@ -154,7 +154,7 @@ Status TrainingLoop::evaluate(Engine& engine) {
   report.step = result_.steps;
   report.epoch = epoch();
   report.wall_seconds = seconds_since_first_step();
-  report.device_seconds = device_seconds(program_, engine.device_cost());
+  report.device_seconds = device_seconds(program_, engine.device_time());
   result_.last_evaluation = report;
   if (ports_.reporter != nullptr && report.items > 0) {
     ports_.reporter->evaluation(report);

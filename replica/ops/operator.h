@@ -161,8 +161,9 @@ class Differentiator {
   /// Adds a contribution to the gradient of input i.
   virtual void set_input_gradient(std::size_t input, TensorId gradient) = 0;
 
-  /// The gradient that other uses of input i have contributed so far, or nothing. For an operator
-  /// that adds its own contribution to it: the value is removed, so the operator must set the sum.
+  /// The gradient that other uses of input i have contributed so far, or nothing; nothing for a
+  /// parameter, whose uses have separate gradients. For an operator that adds its own contribution
+  /// to it: the value is removed, so the operator must set the sum.
   virtual std::optional<TensorId> take_input_gradient(std::size_t input) = 0;
 
   /// Adds an operation. Output k is the gradient of this operation's input of_input[k].

@@ -1,98 +1,235 @@
 #include "replica/timeline/timeline.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include "replica/machine/machine.h"
 
 namespace poprun {
 namespace {
+
+using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
 
 constexpr Cycles cycles(std::uint64_t count) {
   return Cycles{static_cast<std::int64_t>(count)};
 }
 
+/// Rising.
+std::vector<std::uint32_t> ipus_of(const Program& program, const proto::Step& step) {
+  std::vector<std::uint32_t> ipus;
+  const StepTensors tensors = tensors_of(step);
+  for (const auto* list :
+       {&tensors.reads, &tensors.writes, &tensors.begins_exchange, &tensors.ends_exchange}) {
+    for (const std::uint32_t tensor : *list) {
+      ipus.push_back(program.tensors(static_cast<int>(tensor)).placement().ipu());
+    }
+  }
+  std::ranges::sort(ipus);
+  ipus.erase(std::ranges::unique(ipus).begin(), ipus.end());
+  return ipus.empty() ? std::vector<std::uint32_t>{0} : ipus;
+}
+
+struct Clock {
+  Cycles tiles;
+  Cycles links;  ///< When they will have finished what was begun.
+  proto::Cost busy;
+  bool took_part = false;  ///< In the round that is being walked.
+
+  /// When the links can begin something.
+  [[nodiscard]] Cycles links_ready() const { return std::max(tiles, links); }
+};
+
 class Walk {
  public:
-  explicit Walk(const StretchVisitor& visit) : visit_(visit) {}
+  Walk(const Program& program, const StretchVisitor& visit)
+      : program_(program), visit_(visit), clocks_(std::max(program.ipus(), 1U)) {}
 
-  void steps(const google::protobuf::RepeatedPtrField<proto::Step>& steps) {
+  void function(const proto::Function& function) {
+    const proto::Function* caller = std::exchange(function_, &function);
+    steps(function.steps());
+    function_ = caller;
+  }
+
+  [[nodiscard]] CallTime result() const {
+    CallTime time;
+    for (const Clock& clock : clocks_) {
+      time.length = std::max(time.length, clock.tiles);
+      time.busy.push_back(clock.busy);
+    }
+    return time;
+  }
+
+ private:
+  void steps(const Steps& steps) {
     for (const proto::Step& step : steps) {
       if (step.has_repeat()) {
-        for (std::uint32_t round = 0; round < step.repeat().count(); ++round) {
-          micro_batch_ = round;
-          this->steps(step.repeat().steps());
-        }
-        micro_batch_ = 0;
+        repeat(step.repeat());
+      } else if (step.has_call()) {
+        call(step.call());
       } else {
         one(step);
       }
     }
   }
 
-  [[nodiscard]] const proto::Cost& total() const { return total_; }
-
- private:
-  void one(const proto::Step& step) {
-    const proto::Cost& cost = step.cost();
-    total_.set_flops(total_.flops() + cost.flops());
-    total_.set_sync_cycles(total_.sync_cycles() + on_tiles(step, Doing::kSync, cost.sync_cycles()));
-    total_.set_exchange_cycles(total_.exchange_cycles() +
-                               on_tiles(step, Doing::kExchange, cost.exchange_cycles()));
-    total_.set_compute_cycles(total_.compute_cycles() +
-                              on_tiles(step, Doing::kCompute, cost.compute_cycles()));
-    total_.set_host_cycles(total_.host_cycles() + on_tiles(step, Doing::kHost, cost.host_cycles()));
-    links(step);
+  void call(const proto::Call& call) {
+    const proto::Function* callee = find_function(program_, call.function());
+    POPRUN_CHECK(callee != nullptr);
+    micro_batch_ += call.micro_batch();
+    function(*callee);
+    micro_batch_ -= call.micro_batch();
   }
 
-  void links(const proto::Step& step) {
-    std::uint64_t length = step.cost().link_cycles();
+  /// What a round does depends on the distances between the clocks only. So, once a round has moved
+  /// the clocks of all its IPUs by the same time, all later ones do.
+  void repeat(const proto::Repeat& repeat) {
+    const std::uint64_t first = micro_batch_;
+    for (std::uint32_t round = 0; round < repeat.count(); ++round) {
+      const std::optional<Cycles> advance = one_round(repeat.steps());
+      ++micro_batch_;
+      if (advance && count_ == 1 && round + 1 < repeat.count()) {
+        equal_rounds(repeat.steps(), repeat.count() - round - 1, *advance);
+        break;
+      }
+    }
+    micro_batch_ = first;
+  }
+
+  /// Returns by how much the round moved the clocks of its IPUs, where that is the same for all.
+  std::optional<Cycles> one_round(const Steps& round) {
+    const std::vector<Clock> before = clocks_;
+    for (Clock& clock : clocks_) {
+      clock.took_part = false;
+    }
+    steps(round);
+    std::optional<Cycles> advance;
+    bool same = true;
+    for (std::size_t ipu = 0; ipu < clocks_.size(); ++ipu) {
+      if (clocks_[ipu].took_part) {
+        const Cycles tiles = clocks_[ipu].tiles - before[ipu].tiles;
+        const Cycles links = clocks_[ipu].links_ready() - before[ipu].links_ready();
+        same = same && links == tiles && advance.value_or(tiles) == tiles;
+        advance = tiles;
+      }
+      clocks_[ipu].took_part |= before[ipu].took_part;
+    }
+    return same ? advance : std::nullopt;
+  }
+
+  /// Walks `count` rounds as one. Each moves the clocks by `advance`.
+  void equal_rounds(const Steps& round, std::uint32_t count, Cycles advance) {
+    std::vector<Cycles> begin;
+    for (const Clock& clock : clocks_) {
+      begin.push_back(clock.tiles);
+    }
+    count_ = count;
+    distance_ = advance;
+    steps(round);
+    count_ = 1;
+    distance_ = Cycles{};
+    for (std::size_t ipu = 0; ipu < clocks_.size(); ++ipu) {
+      if (clocks_[ipu].tiles != begin[ipu]) {
+        clocks_[ipu].tiles += advance * (count - 1);
+        clocks_[ipu].links += advance * (count - 1);
+      }
+    }
+  }
+
+  void one(const proto::Step& step) {
+    const std::vector<std::uint32_t> ipus = ipus_of(program_, step);
+    Cycles ready;
+    for (const std::uint32_t ipu : ipus) {
+      ready = std::max(ready, clocks_.at(ipu).tiles);
+    }
+    for (const std::uint32_t ipu : ipus) {
+      clocks_[ipu].tiles = ready;
+      clocks_[ipu].took_part = true;
+      on_ipu(step, ipu);
+    }
+  }
+
+  void on_ipu(const proto::Step& step, std::uint32_t ipu) {
+    const proto::Cost& cost = step.cost();
+    proto::Cost spent;
+    spent.set_flops(cost.flops());
+    spent.set_sync_cycles(on_tiles(step, ipu, Doing::kSync, cost.sync_cycles()));
+    spent.set_exchange_cycles(on_tiles(step, ipu, Doing::kExchange, cost.exchange_cycles()));
+    spent.set_compute_cycles(on_tiles(step, ipu, Doing::kCompute, cost.compute_cycles()));
+    spent.set_host_cycles(on_tiles(step, ipu, Doing::kHost, cost.host_cycles()));
+    Clock& clock = clocks_[ipu];
     if (step.links() == proto::LINKS_BACKGROUND) {
-      links_free_ = std::max(now_, links_free_);
-      show(step, Lane::kLinks, Doing::kLink, links_free_, cycles(length));
-      links_free_ += cycles(length);
-      total_.set_background_cycles(total_.background_cycles() + length);
-      return;
+      show(step, ipu, Lane::kLinks, Doing::kLink, clock.links_ready(), cycles(cost.link_cycles()));
+      clock.links = clock.links_ready() + cycles(cost.link_cycles());
+      spent.set_background_cycles(cost.link_cycles());
+    } else {
+      const Cycles length = step.links() == proto::LINKS_AWAITED ? clock.links_ready() - clock.tiles
+                                                                 : cycles(cost.link_cycles());
+      spent.set_link_cycles(
+          on_tiles(step, ipu, Doing::kLink, static_cast<std::uint64_t>(length.count())));
     }
-    if (step.links() == proto::LINKS_AWAITED) {
-      length = static_cast<std::uint64_t>((std::max(now_, links_free_) - now_).count());
-    }
-    total_.set_link_cycles(total_.link_cycles() + on_tiles(step, Doing::kLink, length));
+    add_cost(clock.busy, spent, count_);
   }
 
   /// Keeps the tiles busy for `length` cycles and returns `length`.
-  std::uint64_t on_tiles(const proto::Step& step, Doing doing, std::uint64_t length) {
-    show(step, Lane::kTiles, doing, now_, cycles(length));
-    now_ += cycles(length);
+  std::uint64_t on_tiles(const proto::Step& step, std::uint32_t ipu, Doing doing,
+                         std::uint64_t length) {
+    show(step, ipu, Lane::kTiles, doing, clocks_[ipu].tiles, cycles(length));
+    clocks_[ipu].tiles += cycles(length);
     return length;
   }
 
-  void show(const proto::Step& step, Lane lane, Doing doing, Cycles begin, Cycles length) const {
+  void show(const proto::Step& step, std::uint32_t ipu, Lane lane, Doing doing, Cycles begin,
+            Cycles length) const {
     if (visit_ && length > Cycles{0}) {
-      visit_({step, lane, doing, begin, length, micro_batch_});
+      visit_({*function_, step, ipu, lane, doing, begin, length, micro_batch_, count_, distance_});
     }
   }
 
+  const Program& program_;
   const StretchVisitor& visit_;
-  proto::Cost total_;
-  Cycles now_;         ///< The tiles' clock.
-  Cycles links_free_;  ///< When the links will have finished what was begun.
-  std::uint32_t micro_batch_ = 0;
+  std::vector<Clock> clocks_;  ///< By IPU.
+  const proto::Function* function_ = nullptr;
+  std::uint64_t micro_batch_ = 0;
+  std::uint32_t count_ = 1;  ///< Rounds that are being walked as one,
+  Cycles distance_;          ///< and how long each takes.
 };
 
 }  // namespace
 
-proto::Cost walk(const proto::Function& function, const StretchVisitor& visit) {
-  Walk walk(visit);
-  walk.steps(function.steps());
-  return walk.total();
+Cycles CallTime::busy_cycles(std::size_t ipu) const {
+  return total_cycles(busy.at(ipu));
 }
 
-void add_cost(proto::Cost& total, const proto::Cost& cost) {
-  total.set_compute_cycles(total.compute_cycles() + cost.compute_cycles());
-  total.set_exchange_cycles(total.exchange_cycles() + cost.exchange_cycles());
-  total.set_link_cycles(total.link_cycles() + cost.link_cycles());
-  total.set_host_cycles(total.host_cycles() + cost.host_cycles());
-  total.set_sync_cycles(total.sync_cycles() + cost.sync_cycles());
-  total.set_flops(total.flops() + cost.flops());
-  total.set_background_cycles(total.background_cycles() + cost.background_cycles());
+Cycles CallTime::idle_cycles(std::size_t ipu) const {
+  return length - busy_cycles(ipu);
+}
+
+double CallTime::utilisation() const {
+  const Cycles all = length * static_cast<std::int64_t>(busy.size());
+  Cycles used;
+  for (const proto::Cost& cost : busy) {
+    used += total_cycles(cost);
+  }
+  return all > Cycles{} ? static_cast<double>(used.count()) / static_cast<double>(all.count()) : 1;
+}
+
+CallTime walk(const Program& program, const proto::Function& function,
+              const StretchVisitor& visit) {
+  Walk walk(program, visit);
+  walk.function(function);
+  return walk.result();
+}
+
+void add_cost(proto::Cost& total, const proto::Cost& cost, std::uint64_t times) {
+  total.set_compute_cycles(total.compute_cycles() + cost.compute_cycles() * times);
+  total.set_exchange_cycles(total.exchange_cycles() + cost.exchange_cycles() * times);
+  total.set_link_cycles(total.link_cycles() + cost.link_cycles() * times);
+  total.set_host_cycles(total.host_cycles() + cost.host_cycles() * times);
+  total.set_sync_cycles(total.sync_cycles() + cost.sync_cycles() * times);
+  total.set_flops(total.flops() + cost.flops() * times);
+  total.set_background_cycles(total.background_cycles() + cost.background_cycles() * times);
 }
 
 Cycles total_cycles(const proto::Cost& cost) {
@@ -100,8 +237,8 @@ Cycles total_cycles(const proto::Cost& cost) {
                 cost.host_cycles() + cost.sync_cycles());
 }
 
-double device_seconds(const Program& program, const proto::Cost& cost) {
-  return static_cast<double>(total_cycles(cost).count()) / program.device().clock_hz();
+double device_seconds(const Program& program, Cycles cycles) {
+  return static_cast<double>(cycles.count()) / program.device().clock_hz();
 }
 
 }  // namespace poprun

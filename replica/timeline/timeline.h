@@ -2,51 +2,74 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "replica/base/units.h"
 #include "replica/program/program.h"
 
 /// When a Program's steps run on the device. Deterministic: cycles, never a host clock.
 ///
-///   tiles  | sync exchange compute | sync .. | begin |  compute ..   | wait |
-///   links  |                                         | all-reduce ..        |
+///   IPU 0  tiles  | sync exchange compute | copy | begin |  compute ..   | await |
+///          links                                         | all-reduce ..         |
+///   IPU 1  tiles  | compute | idle        | copy | compute ..
 ///
-/// A step's parts follow one another on the tiles, in the order of the IPU's bulk-synchronous
-/// model; only exchanges begun in the background run beside them, on the links.
+/// Each IPU has a clock of its own. A step runs on the IPUs that its tensors are on; its parts
+/// follow one another on their tiles, in the order of the IPU's bulk-synchronous model. A step on
+/// several IPUs, such as a copy from one to another, begins when the last of them is ready. Only
+/// exchanges begun in the background run beside the steps, on the links.
 namespace poprun {
 
-/// Which part of the device is busy during a stretch.
+/// Which part of an IPU is busy during a stretch.
 enum class Lane : std::uint8_t { kTiles, kLinks };
 
 /// What that part does.
 enum class Doing : std::uint8_t { kSync, kExchange, kCompute, kLink, kHost };
 
-/// One bar of the timeline.
+/// One bar of the timeline, or equal ones at equal distances: rounds of a repeat that take equal
+/// time are one stretch.
 struct Stretch {
+  const proto::Function& function;  ///< What contains the step: that which is walked, or a callee.
   const proto::Step& step;
+  std::uint32_t ipu = 0;
   Lane lane = Lane::kTiles;
   Doing doing = Doing::kCompute;
-  Cycles begin;                   ///< Since the function was called.
+  Cycles begin;                   ///< Since the walked function was called.
   Cycles length;                  ///< > 0.
-  std::uint32_t micro_batch = 0;  ///< Round of the repeat that contains the step.
+  std::uint64_t micro_batch = 0;  ///< Round of the repeat, plus the index of the call.
+  std::uint64_t count = 1;        ///< Bars; each has a micro-batch higher by one,
+  Cycles distance;                ///< and begins that much later.
 };
 
 using StretchVisitor = std::function<void(const Stretch&)>;
 
-/// Walks one call of a function, passes each stretch to `visit` in step order, and returns the
-/// totals: tile cycles by activity, the tiles' waiting for links as link cycles, and work of the
-/// links beside the tiles as background cycles.
-///
-/// Cost: one visit per step and round.
-proto::Cost walk(const proto::Function& function, const StretchVisitor& visit = nullptr);
+/// What one call of a function takes.
+struct CallTime {
+  Cycles length;                  ///< Until the last IPU has finished.
+  std::vector<proto::Cost> busy;  ///< By IPU: all that it does, but for waiting for other IPUs.
 
-/// total += cost, field by field.
-void add_cost(proto::Cost& total, const proto::Cost& cost);
+  [[nodiscard]] Cycles busy_cycles(std::size_t ipu) const;
+  [[nodiscard]] Cycles idle_cycles(std::size_t ipu) const;
+
+  /// Busy proportion of all IPUs' cycles, from 0 to 1.
+  [[nodiscard]] double utilisation() const;
+};
+
+/// Walks one call of a function of the Program, with everything that it calls, and passes each
+/// stretch to `visit` in the order of the steps. Work of the tiles is counted by activity, waiting
+/// for links as link cycles, and work of the links beside the tiles as background cycles.
+///
+/// Cost: one visit per step and round, until a round takes every IPU as far as the one before:
+/// since all rounds from there on are equal, the rest is one visit per step.
+CallTime walk(const Program& program, const proto::Function& function,
+              const StretchVisitor& visit = nullptr);
+
+/// total += cost * times, field by field.
+void add_cost(proto::Cost& total, const proto::Cost& cost, std::uint64_t times = 1);
 
 /// The tile cycles of a cost.
 Cycles total_cycles(const proto::Cost& cost);
 
-/// `total_cycles` as seconds on the Program's device.
-double device_seconds(const Program& program, const proto::Cost& cost);
+/// Cycles as seconds on the Program's device.
+double device_seconds(const Program& program, Cycles cycles);
 
 }  // namespace poprun

@@ -57,13 +57,13 @@ class ReverseMode final : public Differentiator {
 
   [[nodiscard]] std::vector<ParameterGradient> parameter_gradients() const {
     std::vector<ParameterGradient> found;
-    const Graph& graph = builder_.graph();
-    for (const auto& [tensor, gradient] : gradients_) {
-      if (graph.tensor(tensor).role == Role::kParameter) {
-        found.push_back({tensor, gradient});
+    for (const auto& [parameter, uses] : by_use_) {
+      for (const Use& use : uses) {
+        found.push_back({parameter, use.gradient});
       }
     }
-    std::ranges::sort(found, {}, [&graph](const ParameterGradient& p) -> const std::string& {
+    const Graph& graph = builder_.graph();
+    std::ranges::stable_sort(found, {}, [&graph](const ParameterGradient& p) -> const std::string& {
       return graph.tensor(p.parameter).name;
     });
     return found;
@@ -90,15 +90,20 @@ class ReverseMode final : public Differentiator {
       return;
     }
     const TensorId tensor = current_->inputs[input];
-    const auto [entry, first] = gradients_.try_emplace(tensor, gradient);
-    if (!first) {
-      entry->second = builder_.add_one("add", {entry->second, gradient}, {}, name_of(tensor));
+    if (TensorId* so_far = gradient_so_far(tensor)) {
+      *so_far = builder_.add_one("add", {*so_far, gradient}, {}, name_of(tensor));
+    } else if (is_parameter(tensor)) {
+      by_use_[tensor].push_back({current_, gradient});
+    } else {
+      gradients_.emplace(tensor, gradient);
     }
   }
 
+  /// What other uses of a parameter have contributed stays theirs.
   std::optional<TensorId> take_input_gradient(std::size_t input) override {
-    const auto found = gradients_.find(current_->inputs[input]);
-    if (!wants(input) || found == gradients_.end()) {
+    const TensorId tensor = current_->inputs[input];
+    const auto found = gradients_.find(tensor);
+    if (!wants(input) || is_parameter(tensor) || found == gradients_.end()) {
       return std::nullopt;
     }
     const TensorId gradient = found->second;
@@ -117,6 +122,27 @@ class ReverseMode final : public Differentiator {
   }
 
  private:
+  /// The gradient by a parameter of one operation that names it.
+  struct Use {
+    const Operation* operation;
+    TensorId gradient;
+  };
+
+  [[nodiscard]] bool is_parameter(TensorId tensor) const {
+    return builder_.graph().tensor(tensor).role == Role::kParameter;
+  }
+
+  /// What the next contribution to a tensor's gradient is added to, or null: for a parameter what
+  /// the same operation has contributed, for any other tensor what all have.
+  TensorId* gradient_so_far(TensorId tensor) {
+    if (is_parameter(tensor)) {
+      std::vector<Use>& uses = by_use_[tensor];
+      return uses.empty() || uses.back().operation != current_ ? nullptr : &uses.back().gradient;
+    }
+    const auto found = gradients_.find(tensor);
+    return found == gradients_.end() ? nullptr : &found->second;
+  }
+
   Status visit() {
     const Operator* op = find_operator(current_->kind);
     if (op == nullptr || op->gradient == nullptr) {
@@ -133,13 +159,21 @@ class ReverseMode final : public Differentiator {
   }
 
   /// Where a gradient has several contributions, their sum is called `x.gradient`, not the first.
+  /// That of a parameter's last use is, until the uses are added.
   void name_totals() {
-    Graph& graph = builder_.graph();
     for (const auto& [tensor, gradient] : gradients_) {
-      const std::string name = graph.tensor(tensor).name + ".gradient";
-      if (graph.tensor(gradient).name.starts_with(name + ".")) {
-        graph.swap_names(gradient, graph.find(name));
-      }
+      name_total(tensor, gradient);
+    }
+    for (const auto& [parameter, uses] : by_use_) {
+      name_total(parameter, uses.front().gradient);
+    }
+  }
+
+  void name_total(TensorId tensor, TensorId gradient) {
+    Graph& graph = builder_.graph();
+    const std::string name = graph.tensor(tensor).name + ".gradient";
+    if (graph.tensor(gradient).name.starts_with(name + ".")) {
+      graph.swap_names(gradient, graph.find(name));
     }
   }
 
@@ -157,16 +191,17 @@ class ReverseMode final : public Differentiator {
 
   /// `conv1.weight.gradient`, and with a number behind for further contributions.
   std::string name_of(TensorId tensor) {
-    const int use = uses_[tensor]++;
+    const int contribution = contributions_[tensor]++;
     return fmt::format("{}.gradient{}", builder_.graph().tensor(tensor).name,
-                       use == 0 ? "" : fmt::format(".{}", use));
+                       contribution == 0 ? "" : fmt::format(".{}", contribution));
   }
 
   Builder& builder_;
   std::vector<Operation> forward_;
   std::set<TensorId> dependent_;
-  std::map<TensorId, TensorId> gradients_;
-  std::map<TensorId, int> uses_;
+  std::map<TensorId, TensorId> gradients_;       ///< By every tensor but parameters.
+  std::map<TensorId, std::vector<Use>> by_use_;  ///< By parameters, last use first.
+  std::map<TensorId, int> contributions_;
   const Operation* current_ = nullptr;
 };
 
@@ -181,8 +216,7 @@ Result<std::vector<ParameterGradient>> differentiate(Builder& builder, TensorId 
   if (gradients.empty()) {
     return fail(ErrorCode::kUsage,
                 "the loss has no gradient with respect to any weight: integers, comparisons or "
-                "frozen weights "
-                "are in the way");
+                "frozen weights are in the way");
   }
   for (const ParameterGradient& pair : gradients) {
     builder.graph().set_role(pair.gradient, Role::kGradient);

@@ -8,19 +8,24 @@
 
 namespace poprun {
 
-/// A parameter and the tensor that holds the loss's gradient by it.
+/// A parameter and the tensor that holds the loss's gradient with respect to it, or the part of
+/// that gradient that one use of the parameter contributes.
 struct ParameterGradient {
   TensorId parameter;
   TensorId gradient;
 };
 
 /// Appends to `builder`'s region the operations that compute the gradient of `loss` (f32[], made in
-/// that region) by every parameter it depends on that is not `frozen`, times `scale` (f32[]):
-/// reverse mode, by the operators' own rules, in reverse order of the forward operations.
-/// Contributions of several uses are added in that order.
+/// that region) with respect to every parameter that it depends on and that is not `frozen`, times
+/// `scale` (f32[]): reverse mode, by the operators' own rules, in reverse order of the forward
+/// operations.
 ///
-/// Returns the gradients sorted by parameter name.
-/// Errors: kUsage, an operation on the way to a parameter that has no gradient, by name; kBug, the
+/// A use of a parameter is a forward operation that names it. Each use has a gradient of its own,
+/// so that wherever and however often backward runs, a parameter's gradient is the same sum of the
+/// same terms. For any other tensor the contributions are added as they come.
+///
+/// Returns the gradients sorted by parameter name, those of one parameter last use first.
+/// Errors: kUsage, an operation on the way to a parameter that has no gradient, by name, or the
 /// loss depends on no such parameter.
 Result<std::vector<ParameterGradient>> differentiate(Builder& builder, TensorId loss,
                                                      TensorId scale,

@@ -19,7 +19,10 @@ struct TrainingStep {
   StepScalars scalars;  ///< `factor` from the pass "update" on.
   TensorId metrics;
   TensorId loss;
-  std::vector<ParameterGradient> gradients = {};  ///< From the pass "differentiation" on.
+
+  /// From the pass "differentiation" on. One for each use of a parameter, last use first, until the
+  /// pass "exchange" adds those of one parameter.
+  std::vector<ParameterGradient> gradients = {};
 };
 
 /// A job's graph on its way through the passes.

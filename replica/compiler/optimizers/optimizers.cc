@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -83,21 +85,38 @@ void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& 
   }
 }
 
+/// One for each parameter. Parameters that share a gradient share its sum.
+std::vector<TensorId> add_sums_of_squares(Builder& builder,
+                                          const std::vector<ParameterGradient>& gradients) {
+  std::map<TensorId, TensorId> by_gradient;
+  std::vector<TensorId> sums;
+  for (const auto& [parameter, gradient] : gradients) {
+    if (!by_gradient.contains(gradient)) {
+      const std::string name = builder.graph().tensor(gradient).name + ".sum-of-squares";
+      const TensorId sum = builder.add_one("sum_of_squares", {gradient}, {}, name);
+      builder.graph().set_role(sum, Role::kMetric);
+      by_gradient.emplace(gradient, sum);
+    }
+    sums.push_back(by_gradient.at(gradient));
+  }
+  return sums;
+}
+
 }  // namespace
 
 void add_gradient_factor(Builder& builder, const OptimizerOptions& options,
                          const std::vector<ParameterGradient>& gradients, StepScalars& scalars) {
-  std::vector<TensorId> tensors;
-  std::ranges::transform(gradients, std::back_inserter(tensors), &ParameterGradient::gradient);
-  const Attributes attributes{{"scale", options.gradient_scale}, {"max_norm", options.clip_norm}};
-  if (scalars.loss_scale) {
-    tensors.push_back(*scalars.loss_scale);
-    scalars.factor =
-        builder.add_one("loss_scale_factor", tensors, attributes, StepOutcome::kGradientFactor);
-  } else if (options.clip_norm > 0) {
-    scalars.factor =
-        builder.add_one("clip_factor", tensors, attributes, StepOutcome::kGradientFactor);
+  if (!scalars.loss_scale && options.clip_norm == 0) {
+    return;
   }
+  std::vector<TensorId> inputs = add_sums_of_squares(builder, gradients);
+  const Attributes attributes{{"scale", options.gradient_scale}, {"max_norm", options.clip_norm}};
+  std::string kind = "clip_factor";
+  if (scalars.loss_scale) {
+    kind = "loss_scale_factor";
+    inputs.push_back(*scalars.loss_scale);
+  }
+  scalars.factor = builder.add_one(kind, inputs, attributes, StepOutcome::kGradientFactor);
 }
 
 Status add_optimizer(Builder& builder, const OptimizerOptions& options,

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <regex>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -57,8 +59,19 @@ bool same(const Operation& a, const Operation& b) {
          a.attributes == b.attributes;
 }
 
+/// The number of operations that name each tensor.
+std::map<TensorId, std::size_t> count_uses(const std::vector<Operation>& operations) {
+  std::map<TensorId, std::size_t> uses;
+  for (const Operation& operation : operations) {
+    for (const TensorId id : std::set(operation.inputs.begin(), operation.inputs.end())) {
+      ++uses[id];
+    }
+  }
+  return uses;
+}
+
 /// The forward pass is as it was, and every gradient has its parameter's type, was made behind it,
-/// and is of another parameter, none of them frozen.
+/// and is of a parameter that is not frozen and has no more gradients than uses.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const Place place = after.training->micro_batch;
@@ -73,11 +86,12 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     return index_of(id) < before.graph.tensors().size();
   };
   const std::regex frozen(options.frozen);
-  std::set<TensorId> seen;
+  std::map<TensorId, std::size_t> uses = count_uses(forward);
   for (const auto& [parameter, gradient] : after.training->gradients) {
     const std::string& name = graph.tensor(parameter).name;
-    if (!seen.insert(parameter).second || graph.tensor(parameter).role != Role::kParameter) {
-      return pass_bug(kName, graph, parameter, "is not a parameter, or has two gradients");
+    if (graph.tensor(parameter).role != Role::kParameter || uses[parameter]-- == 0) {
+      return pass_bug(kName, graph, parameter,
+                      "is not a parameter, or has more gradients than uses");
     }
     if (!options.frozen.empty() && std::regex_search(name, frozen)) {
       return pass_bug(kName, graph, parameter, "is frozen and has a gradient");

@@ -130,7 +130,7 @@ Work work(const Signature& s) {
 
 /// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with
 /// each row of dy added to the row it was gathered from, in index order. base defaults to 0; it
-/// holds the contributions of other uses of the table, such as a tied decoder.
+/// holds the contributions of other uses of x, if x is not a parameter.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||

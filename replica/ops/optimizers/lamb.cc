@@ -1,6 +1,9 @@
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "replica/ops/optimizers/adam_rule.h"
+#include "replica/ops/optimizers/square_sum.h"
 #include "replica/ops/simd.h"
 
 /// LAMB (You et al., "Large batch optimization for deep learning", arXiv:1904.00962, algorithm 2
@@ -9,7 +12,8 @@
 ///   U = u + weight_decay * w
 ///   w -= rate * |w| / |U| * U, norms over the whole tensor; the quotient is 1 if one of them is 0
 ///
-/// Norms are summed in double in kLanes interleaved sums, whatever the instruction set.
+/// U is computed in float32, element by element, and the norms are exact sums of squares, rounded
+/// once to double: pieces of a tensor give the same norms as the whole.
 namespace poprun {
 namespace {
 
@@ -20,31 +24,15 @@ using adam_rule::update_moments;
 
 constexpr const char* kKind = "lamb";
 
-constexpr std::int64_t kLanes = 8;
+constexpr std::int64_t kBlock = 1024;  ///< Elements whose U is held for its norm.
 
-/// Squared norms of w and of U, lane by lane.
-struct Norms {
-  double w[kLanes] = {};
-  double U[kLanes] = {};
-};
-
-POPRUN_SIMD void lamb_moments(const Rule& rule, const Correction& by, const float* __restrict g,
-                              const float* __restrict w, float* __restrict m, float* __restrict v,
-                              Norms& norms) {
-  const std::int64_t whole = rule.n / kLanes * kLanes;
-  const auto add = [&](std::int64_t i, std::int64_t lane) {
+/// Updates the moments of `n` elements, and computes their U.
+POPRUN_SIMD void lamb_moments(const Rule& rule, const Correction& by, std::int64_t n,
+                              const float* __restrict g, const float* __restrict w,
+                              float* __restrict m, float* __restrict v, float* __restrict U) {
+  for (std::int64_t i = 0; i < n; ++i) {
     update_moments(rule, rule.scale * g[i], m[i], v[i]);
-    const double U = direction(rule, by, m[i], v[i]) + rule.weight_decay * w[i];
-    norms.w[lane] += static_cast<double>(w[i]) * static_cast<double>(w[i]);
-    norms.U[lane] += U * U;
-  };
-  for (std::int64_t i = 0; i < whole; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      add(i + lane, lane);
-    }
-  }
-  for (std::int64_t i = whole; i < rule.n; ++i) {
-    add(i, i - whole);
+    U[i] = direction(rule, by, m[i], v[i]) + rule.weight_decay * w[i];
   }
 }
 
@@ -57,13 +45,8 @@ POPRUN_SIMD void lamb_apply(const Rule& rule, const Correction& by, float rate,
   }
 }
 
-double trust_ratio(const Norms& norms) {
-  double w = 0;
-  double U = 0;
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-    w += norms.w[lane];
-    U += norms.U[lane];
-  }
+/// |w| / |U|, from their squares.
+double trust_ratio(double w, double U) {
   return w > 0 && U > 0 ? std::sqrt(w) / std::sqrt(U) : 1.0;
 }
 
@@ -74,13 +57,21 @@ std::unique_ptr<Kernel> lamb_numerics(const Signature& s) {
       return;
     }
     const Correction by(rule, *t.input_f32(5));
+    const float* g = t.input_f32(1);
     float* w = t.output_f32(0);
     float* m = t.output_f32(1);
     float* v = t.output_f32(2);
-    Norms norms;
-    lamb_moments(now, by, t.input_f32(1), w, m, v, norms);
-    const auto rate = static_cast<float>(*t.input_f32(4) * trust_ratio(norms));
-    lamb_apply(rule, by, rate, m, v, w);
+    SquareSum w_squares;
+    SquareSum U_squares;
+    std::array<float, kBlock> U;
+    for (std::int64_t i = 0; i < rule.n; i += kBlock) {
+      const std::int64_t n = std::min(kBlock, rule.n - i);
+      lamb_moments(now, by, n, g + i, w + i, m + i, v + i, U.data());
+      w_squares.add(w + i, n);
+      U_squares.add(U.data(), n);
+    }
+    const double ratio = trust_ratio(w_squares.value(), U_squares.value());
+    lamb_apply(rule, by, static_cast<float>(*t.input_f32(4) * ratio), m, v, w);
   });
 }
 

@@ -127,6 +127,19 @@ TEST(Summary, GivesEachFigureItsUnitAndClock) {
             "results in     out\n");
 }
 
+TEST(Summary, GivesEachIpuItsTime) {
+  proto::Profile two = profile();
+  two.mutable_device()->set_utilisation(0.7504);
+  for (const double busy : {0.0001152, 0.0000577}) {
+    proto::IpuTime& time = *two.mutable_device()->add_ipus();
+    time.set_busy_seconds(busy);
+    time.set_idle_seconds(0.0001152 - busy);
+  }
+  EXPECT_THAT(summary(two, "out"), HasSubstr("\nutilisation    75.0 % of 2 IPUs\n"
+                                             "IPU 0 time     115.2 us busy, 0.0 us idle\n"
+                                             "IPU 1 time     57.7 us busy, 57.5 us idle\n"));
+}
+
 TEST(Summary, GivesASingleFigureOfOneReplica) {
   proto::Profile alone = profile();
   alone.mutable_config()->mutable_topology()->set_num_replicas(1);

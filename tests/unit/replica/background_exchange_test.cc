@@ -83,7 +83,8 @@ TEST(BackgroundExchange, ChangesNoBitOfATrainingJob) {
 proto::Cost cost_of_training(std::uint64_t bucket) {
   proto::RunConfig job = config(16, 64);
   job.mutable_training()->set_gradient_bucket_bytes(bucket);
-  return walk(*find_function(*compile(*compile_options(job, dataset())), "train"));
+  const Result<Program> program = compile(*compile_options(job, dataset()));
+  return walk(*program, *find_function(*program, "train")).busy.at(0);
 }
 
 TEST(BackgroundExchange, HidesTheLinksTimeBehindCompute) {

@@ -121,5 +121,60 @@ TEST(TensorType, ComesOutInRowMajorOrder) {
   EXPECT_EQ(row_major(flat, stored, storage).data(), stored.data());
 }
 
+TEST(GraphText, SaysWhereTensorsAndOperationsBelong) {
+  const std::string text =
+      "layer embeddings uncounted\n"
+      "layer block.0\n"
+      "tensor x : f32[4] stream\n"
+      "tensor y : f32[4] activation ipu=3\n"
+      "tensor w : f32[4] parameter keeps-f32 ipu=1\n"
+      "function train\n"
+      "repeat 1\n"
+      "@embeddings:0:forward x = stream_in() stream=\"s\"\n"
+      "@block.0:3:forward y = relu(x)\n"
+      "@:2:backward w = relu(y)\n"
+      "@block.0:0:recomputed relu(y)\n";
+
+  const auto graph = parse_graph(text);
+
+  ASSERT_TRUE(graph) << graph.error().message;
+  EXPECT_EQ(to_text(*graph), text);
+  EXPECT_FALSE(graph->layers[0].counted);
+  EXPECT_EQ(graph->tensors()[1].ipu, 3U);
+  const Origin& origin = graph->functions[0].regions[0].operations[1].origin;
+  EXPECT_EQ(origin, (Origin{1, 3, Direction::kForward}));
+}
+
+TEST(GraphText, RefusesOriginsThatDoNotExist) {
+  const std::string head = "layer a\ntensor x : f32[4] stream\nfunction f\nrepeat 1\n";
+  for (const char* origin : {"@b:0:forward", "@a:x:forward", "@a:0:sideways", "@a"}) {
+    const auto graph = parse_graph(head + origin + " x = stream_in() stream=\"s\"\n");
+    EXPECT_FALSE(graph) << origin;
+  }
+}
+
+TEST(VerifyGraph, FollowsCalls) {
+  const std::string text =
+      "tensor x : f32[4] activation\n"
+      "tensor y : f32[4] activation\n"
+      "function train\nrepeat 2\n"
+      "call() function=\"make\" micro_batch=0\n"
+      "call() function=\"read\" micro_batch=0\n"
+      "function read\nrepeat 1\ny = relu(x)\n"
+      "function make\nrepeat 1\nx = stream_in() stream=\"s\"\n";
+  EXPECT_TRUE(verify_graph(*parse_graph(text)));
+
+  Graph swapped = *parse_graph(text);
+  std::swap(swapped.functions[0].regions[0].operations[0],
+            swapped.functions[0].regions[0].operations[1]);
+  EXPECT_EQ(verify_graph(swapped).error().message,
+            "function read: relu reads before anything writes 'x'");
+
+  Graph nobody = *parse_graph(text);
+  nobody.functions[1].name = "other";
+  EXPECT_EQ(verify_graph(nobody).error().message,
+            "function train: calls 'read', which is not another function");
+}
+
 }  // namespace
 }  // namespace poprun

@@ -175,14 +175,13 @@ TEST(InferenceLoop, PushesEachBatchOnceAndCountsTheItems) {
   proto::RunConfig job = config(1, 4);
   job.set_inference(true);
   const Program program = *compile(*compile_options(job, dataset()));
-  const auto options = inference_options(job, dataset());
   auto world = LocalWorld::create({.replicas = 1});
-  ASSERT_TRUE(options && world);
+  ASSERT_TRUE(world);
   testing::Progress progress;
   testing::Record record;
   const HostWeights none;
   Pushed pushed;
-  InferenceLoop loop(program, *options,
+  InferenceLoop loop(program, inference_options(job),
                      {.communicator = (*world)->communicator(ReplicaId{0}),
                       .progress = progress,
                       .reporter = &record,

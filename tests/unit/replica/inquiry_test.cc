@@ -131,8 +131,20 @@ TEST(Compile, ShowsTheGraphAfterEachPassWhereItIsAskedFor) {
   EXPECT_THAT(text, HasSubstr("= momentum(conv1.weight, conv1.weight.gradient, "));
 }
 
+TEST(Compile, TellsWhatEachIpuDoes) {
+  const std::string text = ask("--compile", serialised("small-cnn", 16)).text;
+
+  EXPECT_THAT(text, HasSubstr("\nutilisation    "));
+  EXPECT_THAT(text, HasSubstr(" % of 2 IPUs\nIPU 0 time     "));
+  EXPECT_THAT(text, HasSubstr(" busy, "));
+  EXPECT_THAT(text, HasSubstr("\nIPU 1 time     "));
+}
+
 TEST(Compile, CountsWhatDoesNotFit) {
   const Answer answer = ask("--compile", serialised("resnet50", 1000));
+  EXPECT_THAT(answer.text, HasSubstr("\nIPU 0 memory   "));
+  EXPECT_THAT(answer.text, HasSubstr("\ndevice step    "));
+  EXPECT_THAT(answer.text, HasSubstr("\nutilisation    "));
   EXPECT_THAT(answer.text, HasSubstr("parameters     23,522,250\n"));
   ASSERT_FALSE(answer.status);
   EXPECT_EQ(answer.status.error().code, ErrorCode::kOutOfMemory);

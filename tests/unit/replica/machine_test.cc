@@ -37,7 +37,8 @@ TEST(MachineOperations, AreAllStepsButExecuteAndRepeat) {
 }
 
 constexpr std::string_view kTensors =
-    "tensor a : f32[4] parameter\ntensor b : f32[4] gradient\nfunction f\nrepeat 1\n";
+    "tensor a : f32[4] parameter\ntensor b : f32[4] gradient\ntensor s : f32[3,4] activation\n"
+    "function f\nrepeat 1\n";
 
 /// A value as graph text, after a round trip through the text.
 template <typename Value>
@@ -65,6 +66,28 @@ TEST(MachineOperations, StandInGraphsAsTheirHeadersSay) {
   EXPECT_EQ(text_of(AllReduce{Reduction::kMax, true, {b}}),
             "b = all_reduce(b) background=1 reduction=\"max\"");
   EXPECT_EQ(text_of(AwaitAllReduces{{a, b}}), "a, b = await_all_reduces(a, b)");
+  EXPECT_EQ(text_of(StreamIn{"train", {a, b}, {2, 0}}),
+            "a, b = stream_in() fields=[2,0] stream=\"train\"");
+  EXPECT_EQ(text_of(Call{"f", 3}), "call() function=\"f\" micro_batch=3");
+  EXPECT_EQ(text_of(Copy{{a}, {b}}), "b = copy(a)");
+  const TensorId stash{2};
+  EXPECT_EQ(text_of(Stash{stash, a}), "s = stash(a)");
+  EXPECT_EQ(text_of(Restore{stash, b}), "b = restore(s)");
+}
+
+TEST(MachineOperations, RefuseCopiesAndStashesOfOtherTypes) {
+  const Graph graph = *parse_graph(
+      "tensor a : f32[4] activation\ntensor i : i32[4] activation\n"
+      "tensor s : f32[3,4] activation\ntensor t : f32[3,5] activation\n");
+  const auto refuses = [&](const Operation& operation) {
+    return !find_machine_operation(operation.kind)->verify(graph, operation);
+  };
+  const TensorId a{0};
+  EXPECT_FALSE(refuses(Stash{TensorId{2}, a}.operation()));
+  EXPECT_TRUE(refuses(Copy{{a}, {TensorId{1}}}.operation()));
+  EXPECT_TRUE(refuses(Stash{TensorId{3}, a}.operation()));
+  EXPECT_TRUE(refuses(Restore{a, TensorId{2}}.operation()));
+  EXPECT_TRUE(refuses(Call{"g", 0}.operation()));
 }
 
 /// The step that an operation becomes.

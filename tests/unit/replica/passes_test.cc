@@ -18,11 +18,13 @@ const Pass& pass_of(std::string_view name) {
 }
 
 /// A partly built job, read from its graph's text: "train" has the regions begin, micro-batch and
-/// update, and NAME.gradient or NAME.accumulator is the gradient of parameter NAME.
+/// update, and NAME.gradient or NAME.accumulator is the gradient of parameter NAME, with .1 that of
+/// another use.
 Job job_of(std::string_view text) {
   auto graph = parse_graph(text);
   EXPECT_TRUE(graph) << graph.error().message;
-  Job job{.graph = *graph, .training = {}};
+  Job job;
+  job.graph = *graph;
   const auto train = std::ranges::find(job.graph.functions, "train", &Function::name);
   if (train == job.graph.functions.end()) {
     return job;
@@ -42,6 +44,9 @@ Job job_of(std::string_view text) {
       const std::string name = job.graph.tensor(id).name + suffix;
       if (job.graph.has(name)) {
         job.training->gradients.push_back({id, job.graph.find(name)});
+        if (job.graph.has(name + ".1")) {
+          job.training->gradients.push_back({id, job.graph.find(name + ".1")});
+        }
         break;
       }
     }
@@ -151,6 +156,34 @@ const std::string kExchangedAndReady =
     "w.gradient, running, train.metrics = all_reduce(w.gradient, running, train.metrics) "
     "reduction=\"mean\"\n";
 
+/// A parameter that two operations use, and the gradients of both uses.
+constexpr std::string_view kTied = R"(
+    tensor w : f32[2] parameter
+    tensor x : f32[2] stream
+    tensor learning-rate : f32[] stream
+    tensor step : f32[] stream
+    tensor train.metrics : f32[3] metric
+    tensor loss : f32[] activation
+    tensor y : f32[2] activation
+    tensor x.gradient : f32[2] activation
+    tensor w.gradient : f32[2] gradient
+    tensor w.gradient.1 : f32[2] gradient
+    function load
+    repeat 1
+    w = initialise() uniform=0.5
+    function train
+    repeat 1
+    learning-rate, step = stream_in() stream="control"
+    train.metrics = fill() shape=[3] value=0.0
+    repeat 1
+    x = stream_in() stream="train"
+    y = mul(x, w)
+    w.gradient = mul(x, y)
+    x.gradient = mul(w.gradient, y)
+    w.gradient.1 = mul(x.gradient, x)
+    repeat 1
+)";
+
 CompileOptions options() {
   CompileOptions options;
   options.optimizer.name = "sgd";
@@ -180,6 +213,52 @@ TEST(Passes, DifferentiationGivesGradientsTheLayerAndStageOfWhatTheyBelongTo) {
   EXPECT_THAT(text, HasSubstr("@classifier:1:backward loss.gradient = fill"));
   EXPECT_THAT(text, HasSubstr("@classifier:1:backward y.gradient = "));
   EXPECT_THAT(text, HasSubstr("@dense:0:backward w.gradient = "));
+}
+
+/// The sum of the elements of (w * x) * w, and of those of w * w.
+constexpr std::string_view kUsedThrice = R"(
+    tensor w : f32[2] parameter
+    tensor x : f32[2] stream
+    tensor learning-rate : f32[] stream
+    tensor step : f32[] stream
+    tensor train.metrics : f32[3] metric
+    tensor y : f32[2] activation
+    tensor z : f32[2] activation
+    tensor v : f32[2] activation
+    tensor u : f32[2] activation
+    tensor loss : f32[] activation
+    function load
+    repeat 1
+    w = initialise() constant=1.0
+    function train
+    repeat 1
+    learning-rate, step = stream_in() stream="control"
+    train.metrics = fill() shape=[3] value=0.0
+    repeat 1
+    x = stream_in() stream="train"
+    y = mul(x, w)
+    z = mul(y, w)
+    v = mul(w, w)
+    u = add(z, v)
+    loss = sum_to(u) layout="row-major" shape=[]
+    repeat 1
+)";
+
+TEST(Passes, DifferentiationKeepsTheUsesOfAParameterApart) {
+  const Job before = job_of(kUsedThrice);
+  Job job = before;
+  ASSERT_TRUE(pass_of("differentiation").run(options(), job));
+  ASSERT_TRUE(pass_of("differentiation").verify(options(), before, job));
+  std::vector<std::string> names;
+  for (const auto& [parameter, gradient] : job.training->gradients) {
+    EXPECT_EQ(job.graph.tensor(parameter).name, "w");
+    names.push_back(job.graph.tensor(gradient).name);
+  }
+  // mul(w, w) is one use with two contributions; its sum has the plain name.
+  EXPECT_EQ(names, (std::vector<std::string>{"w.gradient", "w.gradient.3", "w.gradient.4"}));
+  const std::string text = to_text(job.graph);
+  EXPECT_THAT(text, HasSubstr("w.gradient = add("));
+  EXPECT_THAT(text, HasSubstr("w.gradient.4 = mul("));
 }
 
 TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
@@ -215,6 +294,29 @@ TEST(Passes, AccumulationAddsEachGradientToASumOfItsOwn) {
             "repeat 1\n");
 }
 
+TEST(Passes, AccumulationTakesAGradientAsSoonAsItIsMade) {
+  const std::string text = after(
+      "accumulation", kTied, options_with([](CompileOptions& o) { o.gradient_accumulation = 4; }));
+  EXPECT_THAT(text, HasSubstr("w.accumulator = fill() shape=[2] value=0.0\n"
+                              "w.accumulator.1 = fill() shape=[2] value=0.0\n"));
+  EXPECT_THAT(text,
+              HasSubstr("w.gradient = mul(x, y)\n"
+                        "w.accumulator = accumulate(w.accumulator, w.gradient) mean=0\n"
+                        "x.gradient = mul(w.gradient, y)\n"
+                        "w.gradient.1 = mul(x.gradient, x)\n"
+                        "w.accumulator.1 = accumulate(w.accumulator.1, w.gradient.1) mean=0\n"));
+}
+
+TEST(Passes, AccumulationMustNotLetGradientsWait) {
+  const auto accumulated = options_with([](CompileOptions& o) { o.gradient_accumulation = 4; });
+  EXPECT_THAT(verdict_on("accumulation", kTied, accumulated,
+                         [](Job& job) {
+                           auto& body = operations(job, job.training->micro_batch);
+                           std::rotate(body.begin() + 3, body.begin() + 4, body.end());
+                         }),
+              HasSubstr("'w.accumulator' does not take its gradient as soon as that is made"));
+}
+
 TEST(Passes, AccumulationMustZeroAndAdd) {
   const auto accumulated = options_with([](CompileOptions& o) { o.gradient_accumulation = 4; });
   EXPECT_THAT(verdict_on("accumulation", kBackward, accumulated,
@@ -230,6 +332,24 @@ TEST(Passes, ExchangeAveragesGradientsStatisticsAndMetrics) {
               HasSubstr("repeat 1\n"
                         "w.gradient, running, train.metrics = all_reduce(w.gradient, "
                         "running, train.metrics) reduction=\"mean\"\n"));
+}
+
+TEST(Passes, ExchangeAddsTheUsesOfAParameterBeforeThem) {
+  EXPECT_THAT(after("exchange", kTied, options()),
+              HasSubstr("w.gradient.1 = mul(x.gradient, x)\n"
+                        "repeat 1\n"
+                        "w.gradient = add(w.gradient.2, w.gradient.1)\n"
+                        "w.gradient, train.metrics = all_reduce(w.gradient, train.metrics) "
+                        "reduction=\"mean\"\n"));
+}
+
+TEST(Passes, ExchangeMustAddTheUsesInOrder) {
+  EXPECT_THAT(verdict_on("exchange", kTied, options(),
+                         [](Job& job) {
+                           Operation& add = operations(job, job.training->update)[0];
+                           std::swap(add.inputs[0], add.inputs[1]);
+                         }),
+              HasSubstr("'w.gradient' is not the sum of the gradients of its parameter's uses"));
 }
 
 TEST(Passes, ExchangeMustLeaveNothingOutAndAverageNothingTwice) {

@@ -166,42 +166,77 @@ void add_adam(std::vector<Case>& all) {
   add_rule(all, "lamb", a, states, scalars, lamb);
 }
 
-/// The norm of all inputs but the last `scalars`, taken as one vector.
+constexpr std::size_t kDigits = 38;
+constexpr double kUnit = 0x1p-298;
+
+/// The limbs of a sum of squares that is exact in double, and of `infinite` and `nans` elements.
+std::vector<double> limbs_of(double sum, double infinite = 0, double nans = 0) {
+  std::vector<double> limbs;
+  for (std::size_t k = 0; k < kDigits; ++k) {
+    const double place = std::ldexp(kUnit, static_cast<int>(16 * k));
+    limbs.push_back(std::fmod(std::floor(sum / place), 65536));
+  }
+  limbs.insert(limbs.end(), {infinite, 0, nans, 0});
+  return limbs;
+}
+
+Arrays sum_of_squares(const Arrays& in, const Attributes& /*a*/) {
+  double sum = 0;
+  double infinite = 0;
+  double nans = 0;
+  for (const double g : in[0].values) {
+    sum += std::isfinite(g) ? g * g : 0;
+    infinite += std::isinf(g) ? 1 : 0;
+    nans += std::isnan(g) ? 1 : 0;
+  }
+  Array y({42});
+  y.values = limbs_of(sum, infinite, nans);
+  return {y};
+}
+
+/// The norm that all inputs but the last `scalars` describe.
 double norm_of(const Arrays& in, std::size_t scalars) {
   double sum = 0;
   for (std::size_t i = 0; i + scalars < in.size(); ++i) {
-    for (const double g : in[i].values) {
-      sum += g * g;
+    for (std::size_t k = 0; k < kDigits; ++k) {
+      sum += std::ldexp(in[i].values[k] * kUnit, static_cast<int>(16 * k));
     }
+    sum = in[i].values[kDigits] > 0 ? std::numeric_limits<double>::infinity() : sum;
+    sum = in[i].values[kDigits + 2] > 0 ? std::nan("") : sum;
   }
   return std::sqrt(sum);
 }
 
 void add_factors(std::vector<Case>& all) {
+  const double inf = std::numeric_limits<double>::infinity();
+  // Few enough elements for a double to hold the sum of their squares.
+  all.push_back({"sum_of_squares", {half({2, 3}, 0.25, 1)}, {}, sum_of_squares, kExact});
+  all.push_back({"sum_of_squares",
+                 {given(half({7}), {65504, -2, 0, inf, std::nan(""), 0x1p-8, -inf})},
+                 {},
+                 sum_of_squares,
+                 kExact});
   const Attributes a{{"scale", 0.5}, {"max_norm", 0.75}};
+  const auto sum = [](const std::vector<double>& limbs) { return indices({42}, limbs); };
   all.push_back({"clip_factor",
-                 {half({kCount}), half({3, 5})},
+                 {sum(limbs_of(2.25)), sum(limbs_of(4))},
                  a,
                  [](const Arrays& in, const Attributes&) {
                    return Arrays{Array({}, std::min(1.0, 0.75 / (0.5 * norm_of(in, 0) + 1e-6)))};
                  },
-                 {0x1p-22, 1},
-                 kAll});
+                 {0x1p-22, 1}});
   const Definition by_loss_scale = [](const Arrays& in, const Attributes&) {
     const double scale = in.back().values[0];
     const double norm = 0.5 * norm_of(in, 1) / scale;
     return Arrays{
         Array({}, std::isfinite(norm) ? std::min(1.0, 0.75 / (norm + 1e-6)) / scale : 0.0)};
   };
-  const double inf = std::numeric_limits<double>::infinity();
-  for (const Input& g : {half({5}), given(half({5}), {1, 2, -inf, 3, 4}),
-                         given(half({5}), {1, 2, 3, 4, std::nan("")})}) {
+  for (const auto& limbs : {limbs_of(2.25), limbs_of(1e6), limbs_of(2.25, 1), limbs_of(1, 0, 3)}) {
     all.push_back({"loss_scale_factor",
-                   {half({kCount}), g, scalar(64)},
+                   {sum(limbs_of(30)), sum(limbs), scalar(64)},
                    a,
                    by_loss_scale,
-                   {0x1p-22, 1},
-                   kAll});
+                   {0x1p-22, 1}});
   }
 }
 

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace poprun {
+
+/// The exact sum of the squares of float32 numbers. Norms over tensors (clipping, loss scaling,
+/// LAMB) are made of it, so that they do not depend on the order of the elements, nor on how a
+/// tensor is cut into pieces and its pieces are spread.
+///
+/// The square of a float32 number is a multiple of 2^-298 below 2^256, so the sum is an integer
+/// number of 2^-298. As a tensor it is an i32[kLimbs] that can be added elementwise, also by an
+/// integer all-reduce:
+///
+///   limbs 0 .. 37    the integer's digits to base 2^16, lowest first: up to 2^54 elements
+///   limbs 38 .. 39   infinite elements, likewise
+///   limbs 40 .. 41   NaNs, likewise
+///
+/// Sums of up to 2^15 such tensors have digits beyond 2^16, but no limb that overflows.
+///
+/// Determinism: the same elements give the same limbs, in any order and in any pieces.
+/// Cost: about as much as a sum in double, since whole blocks are summed in double without error.
+class SquareSum {
+ public:
+  static constexpr std::int64_t kLimbs = 42;
+
+  /// Adds the squares of `n` numbers.
+  void add(const float* values, std::int64_t n);
+
+  /// Adds a sum, in kLimbs limbs.
+  void add(const std::int32_t* limbs);
+
+  /// Writes the kLimbs limbs of the sum, each below 2^16.
+  void store(std::int32_t* limbs) const;
+
+  /// The sum, rounded once, to nearest even; NaN or infinite if an element is.
+  [[nodiscard]] double value() const;
+
+ private:
+  static constexpr int kLowest = -298;  ///< log2 of the unit.
+  static constexpr std::size_t kDigits = 38;
+  static constexpr int kDigitBits = 16;
+  static constexpr std::int64_t kDigitMask = (1 << kDigitBits) - 1;
+
+  void add_block(const float* values, std::int64_t n);
+  void add_units(std::int64_t count, int unit);
+  void carry();
+  [[nodiscard]] std::uint64_t digit(std::ptrdiff_t k) const;
+
+  /// To base 2^16, lowest first. Larger or negative only until carry().
+  std::array<std::int64_t, kDigits> digits_{};
+  std::int64_t infinities_ = 0;
+  std::int64_t nans_ = 0;
+};
+
+}  // namespace poprun
