@@ -104,7 +104,7 @@ class Comparison {
                                             : "what another tensor of the plain job did before",
                                       where),
                           {},
-                          {}};
+                          value};
       }
     }
     return std::nullopt;
@@ -230,8 +230,10 @@ Status explain(FlatGraph plain, FlatGraph rewritten, const Difference& found) {
   const auto again = comparison.run();
   const Difference& shown = again && *again ? **again : found;
   std::string why;
-  if (again && *again && shown.wanted && shown.got) {
-    why = ": " + explain_difference(plain_history, *shown.wanted, rewritten_history, *shown.got);
+  if (again && *again && shown.got) {
+    why = ": " + (shown.wanted ? explain_difference(plain_history, *shown.wanted, rewritten_history,
+                                                    *shown.got)
+                               : plain_history.name(*shown.got));
   }
   return fail(ErrorCode::kBug, "equivalence: " + shown.what + why);
 }
