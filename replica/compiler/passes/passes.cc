@@ -1,7 +1,10 @@
 #include "replica/compiler/passes/passes.h"
 
+#include <optional>
+
 #include <fmt/format.h>
 
+#include "replica/compiler/equivalence/equivalence.h"
 #include "replica/machine/machine.h"
 
 namespace poprun {
@@ -18,6 +21,8 @@ Pass background_exchange_pass();
 Pass pipeline_pass();
 
 namespace {
+
+constexpr std::string_view kLastOfArithmetic = "precision";
 
 /// float16 is how a tensor is stored; operators know float32.
 TensorType widened(TensorType type) {
@@ -80,7 +85,13 @@ Status verify_operations(const Graph& graph) {
 
 Result<Job> run_passes(const CompileOptions& options) {
   Job job;
+  std::optional<Graph> plain;  // As "precision" leaves it.
+  bool settled = false;
   for (const Pass& pass : all_passes()) {
+    if (settled && !plain) {
+      plain = job.graph;
+    }
+    settled = settled || pass.name == kLastOfArithmetic;
     if (!pass.applies(options)) {
       continue;
     }
@@ -93,6 +104,11 @@ Result<Job> run_passes(const CompileOptions& options) {
       return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
     }
     POPRUN_TRY(pass.verify(options, before, job));
+    if (plain) {
+      if (const Status status = verify_equivalence(*plain, job.graph); !status) {
+        return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
+      }
+    }
   }
   return job;
 }
