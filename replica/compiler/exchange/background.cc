@@ -72,8 +72,10 @@ void exchange_in_background(Graph& graph, Place backward, Place update, Bytes bu
   updates.insert(rest.tensors.empty() ? updates.erase(exchange) : exchange, travelling.operation());
   std::vector<Operation>& operations = graph.at(backward).operations;
   for (auto b = buckets.rbegin(); b != buckets.rend(); ++b) {
+    Operation begins = AllReduce{rest.reduction, true, b->gradients}.operation();
+    begins.origin = operations[b->ready].origin;
     operations.insert(operations.begin() + static_cast<std::ptrdiff_t>(b->ready) + 1,
-                      AllReduce{rest.reduction, true, b->gradients}.operation());
+                      std::move(begins));
   }
 }
 
