@@ -50,8 +50,10 @@ Result<Graph> build_job(const CompileOptions& options) {
 }
 
 Result<Program> plan_program(const CompileOptions& options) {
-  POPRUN_ASSIGN(const Graph graph, build_job(options));
-  return plan_graph(graph, options);
+  POPRUN_ASSIGN(const Job job, run_passes(options));
+  POPRUN_ASSIGN(Program program, plan_graph(job.graph, options));
+  program.mutable_notes()->Add(job.notes.begin(), job.notes.end());
+  return program;
 }
 
 Result<Program> compile_graph(const Graph& graph, const CompileOptions& options) {

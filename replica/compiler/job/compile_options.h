@@ -26,6 +26,14 @@ struct StreamedTensor {
 /// How the model is spread over the IPUs of a replica.
 struct PipelineOptions {
   std::string schedule = "grouped";  ///< Or "interleaved" or "sequential".
+
+  /// "none", "standard", "layer", "pipeline" or "all"; empty: "pipeline" if there are several
+  /// stages and the schedule is not sequential, else "none".
+  std::string recomputation = {};
+  std::string recomputation_checkpoints =
+      {};                             ///< ECMAScript: tensors kept in any mode; empty: none.
+  std::string recompute = {};         ///< Likewise, tensors recomputed in any mode.
+  double recomputation_memory = 0.9;  ///< Goal of "standard", as a proportion of an IPU's memory.
 };
 
 /// Everything a Program depends on.

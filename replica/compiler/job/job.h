@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "replica/compiler/differentiation/differentiate.h"
@@ -31,6 +32,8 @@ struct Job {
   std::optional<TrainingStep> training;  ///< Nothing in inference.
   std::optional<Place> evaluation;       ///< Forward of each batch; up to the pass "pipeline".
   std::vector<std::uint32_t> ipu_of_stage = {0};
+
+  std::vector<std::string> notes = {};  ///< What passes decided, for people. One line each.
 };
 
 /// Tensors of these roles, sorted by name.

@@ -14,6 +14,7 @@ Pass update_pass();
 Pass initial_weights_pass();
 Pass precision_pass();
 Pass background_exchange_pass();
+Pass recomputation_pass();
 Pass pipeline_pass();
 
 namespace {
@@ -55,9 +56,9 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
 
 const std::vector<Pass>& all_passes() {
   static const std::vector<Pass> kAll = {
-      forward_pass(), differentiation_pass(), accumulation_pass(), exchange_pass(),
-      update_pass(),  initial_weights_pass(), precision_pass(),    background_exchange_pass(),
-      pipeline_pass()};
+      forward_pass(),       differentiation_pass(), accumulation_pass(), exchange_pass(),
+      update_pass(),        initial_weights_pass(), precision_pass(),    background_exchange_pass(),
+      recomputation_pass(), pipeline_pass()};
   return kAll;
 }
 
