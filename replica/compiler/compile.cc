@@ -1,7 +1,5 @@
 #include "replica/compiler/compile.h"
 
-#include <fmt/format.h>
-
 #include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/lowering/lower.h"
 #include "replica/compiler/passes/passes.h"
@@ -16,13 +14,6 @@ void add_notes(const CompileOptions& options, Program& program) {
     program.add_notes(
         "training.gradient-bucket has no effect with training.gradient-accumulation: gradients are "
         "complete only after the last micro-batch");
-  }
-  if (options.ipus_per_replica > 1) {
-    program.add_notes(
-        fmt::format("the model uses only 1 of the {} IPUs of each replica: this version does not "
-                    "split a model over "
-                    "IPUs",
-                    options.ipus_per_replica));
   }
 }
 
