@@ -18,6 +18,7 @@ Pass update_pass();
 Pass initial_weights_pass();
 Pass precision_pass();
 Pass background_exchange_pass();
+Pass recomputation_pass();
 Pass pipeline_pass();
 
 namespace {
@@ -64,7 +65,7 @@ const std::vector<Pass>& all_passes() {
       forward_pass(),         stages_pass(),    differentiation_pass(),
       accumulation_pass(),    exchange_pass(),  update_pass(),
       initial_weights_pass(), precision_pass(), background_exchange_pass(),
-      pipeline_pass()};
+      recomputation_pass(),   pipeline_pass()};
   return kAll;
 }
 
