@@ -20,6 +20,7 @@ std::span<const Section> sections() {
                                            {"data-server", "Data server"},
                                            {"output", "Output"},
                                            {"timeouts", "Timeouts"},
+                                           {"check", "Subcommand check"},
                                            {"model", "Model"},
                                            {"data", "Data"},
                                            {"training", "Training"},

@@ -106,6 +106,27 @@ Read<std::vector<std::string>> Words::read(const std::string& text) const {
   return *std::move(words);
 }
 
+Read<std::vector<std::int64_t>> Integers::read(const std::string& text) const {
+  constexpr std::size_t kMost = 256;
+  std::string blanks = text;
+  std::ranges::replace(blanks, ',', ' ');
+  std::vector<std::int64_t> values;
+  std::istringstream words(blanks);
+  for (std::string word; words >> word;) {
+    const std::optional<std::int64_t> value = number<std::int64_t>(word);
+    if (!value || *value < least || *value > most || values.size() == kMost) {
+      values.clear();
+      break;
+    }
+    values.push_back(*value);
+  }
+  if (values.empty()) {
+    return allowed(
+        fmt::format("up to {} integers from {} to {}, separated by blanks", kMost, least, most));
+  }
+  return values;
+}
+
 Read<std::pair<std::uint32_t, std::vector<std::string>>> InstanceWords::read(
     const std::string& text) const {
   const std::size_t colon = text.find(':');

@@ -69,6 +69,14 @@ struct Words {
   [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const;
 };
 
+/// Some integers, separated by blanks or commas.
+struct Integers {
+  std::int64_t least;
+  std::int64_t most;
+
+  [[nodiscard]] Read<std::vector<std::int64_t>> read(const std::string& text) const;
+};
+
 /// INSTANCE:WORDS.
 struct InstanceWords {
   [[nodiscard]] Read<std::pair<std::uint32_t, std::vector<std::string>>> read(
