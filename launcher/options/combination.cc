@@ -21,6 +21,7 @@ Status resolve_precision(Options& options) {
   const std::pair<const char*, bool> need_half[] = {
       {"model.partials = half", options.config.model().partials() == "half"},
       {"training.master-weights = true", training.master_weights()},
+      {"training.accumulator-precision = half", training.accumulator_precision() == "half"},
       {"training.stochastic-rounding = true", training.stochastic_rounding()}};
   for (const auto& [what, given] : need_half) {
     if (given && !half) {
@@ -29,6 +30,23 @@ Status resolve_precision(Options& options) {
     }
   }
   training.set_loss_scaling(options.loss_scaling.value_or(half ? 0.0 : 1.0));
+  return {};
+}
+
+/// Sums grow with the batch by themselves: scaling the learning rate, too, would count it twice.
+Status check_learning_rate_scaling(const Options& options) {
+  const proto::TrainingConfig& training = options.config.training();
+  const std::pair<const char*, bool> sums[] = {
+      {"training.gradient-accumulation-kind", training.gradient_accumulation_kind() == "sum"},
+      {"training.gradient-reduction", training.gradient_reduction() == "sum"}};
+  for (const auto& [name, is_sum] : sums) {
+    if (is_sum && options.learning_rate_base_batch > 0) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("training.scale-learning-rate = {} needs gradients that are means, "
+                              "but {} is sum; remove one of the two",
+                              options.learning_rate_base_batch, name));
+    }
+  }
   return {};
 }
 
@@ -96,6 +114,7 @@ void note_what_has_no_effect(Options& options) {
   }
   const proto::TrainingConfig& training = options.config.training();
   const bool falls = training.schedule() == "step";
+  const bool accumulates = training.gradient_accumulation() > 1;
   // A file that gives both is read by itself: its steps count.
   const bool asked_for_epochs =
       setting_of(options, "training.epochs").origin == Origin::kCommandLine;
@@ -107,6 +126,8 @@ void note_what_has_no_effect(Options& options) {
   for (const auto& [name, has_effect, because] :
        {Case{"training.schedule-steps", falls, "training.schedule"},
         Case{"training.schedule-decay", falls, "training.schedule"},
+        Case{"training.gradient-accumulation-kind", accumulates, "training.gradient-accumulation"},
+        Case{"training.accumulator-precision", accumulates, "training.gradient-accumulation"},
         Case{"training.epochs", training.steps() == 0 || !asked_for_epochs, "training.steps"}}) {
     const Setting& setting = setting_of(options, name);
     if (!has_effect && setting.origin != Origin::kDefault) {
@@ -228,6 +249,7 @@ Status check_together(Options& options) {
   POPRUN_TRY(check_model(options));
   POPRUN_TRY(resolve_hyper_parameters(options));
   POPRUN_TRY(resolve_precision(options));
+  POPRUN_TRY(check_learning_rate_scaling(options));
   scale_learning_rate(options);
   note_what_has_no_effect(options);
   POPRUN_TRY(check_inference(options));

@@ -131,8 +131,8 @@ Rows data() {
           [](Options& o, const std::string& v) {
             o.config.mutable_data()->set_sequential(v == "sequential");
           }),
-      file_key("data.micro-batch-size", "N", "16", "Samples that a replica computes at once",
-               Integer{1, 1 << 20}),
+      file_key("data.micro-batch-size", "N", "16",
+               "Samples in one forward and backward pass of a replica", Integer{1, 1 << 20}),
       file_key("data.prefetch-batches", "N", "4", "Batches in flight to each replica",
                Integer{1, 1024})};
 }
@@ -185,6 +185,17 @@ Rows training_update() {
           Real{0, 1e6}),
       file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step",
                Integer{1, 1 << 20}),
+      file_key("training.gradient-accumulation-kind", "NAME", "",
+               "What gradient accumulators hold: mean (a sum that the update divides by the number "
+               "of micro-batches), running-mean, or sum (never divided) (default: mean, with half "
+               "precision running-mean)",
+               Choice{{"sum", "mean", "running-mean"}}),
+      file_key("training.accumulator-precision", "NAME", "",
+               "Precision of gradient accumulators: float or half (default: that of the gradients)",
+               Choice{{"float", "half"}}),
+      file_key("training.gradient-reduction", "NAME", "mean",
+               "Reduce gradients over the replicas to their mean or to their sum",
+               Choice{{"mean", "sum"}}),
       file_key(
           "training.loss-scaling", "X|auto", "",
           "Multiply the loss by X so that small gradients do not vanish in half precision; auto "

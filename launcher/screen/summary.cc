@@ -40,6 +40,12 @@ void add_results(Rows& rows, const proto::Profile& profile) {
       "steps", fmt::format("{}{}{}", grouped(outcome.steps()),
                            outcome.epochs() > 0 ? " in " + counted(outcome.epochs(), "epoch") : "",
                            outcome.drained() ? ", stopped early on request" : ""));
+  const proto::BatchSizes& sizes = profile.batch_sizes();
+  rows.emplace_back(
+      "batch sizes",
+      fmt::format("compute {}, micro {}, replica {}, global {} samples",
+                  grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
+                  grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
   if (outcome.loss_scale() > 0) {
     rows.emplace_back("loss scale", fmt::format("{:g}, {} steps skipped", outcome.loss_scale(),
                                                 grouped(outcome.skipped_steps())));

@@ -137,12 +137,13 @@ void describe_memory(const Program& program, std::string& text) {
   }
 }
 
-void describe_time(const proto::DeviceTime& device, bool inference, const std::string& chip,
+void describe_time(const Program& program, const proto::RunConfig& config, const JobLength& length,
                    std::string& text) {
-  add_row(text, inference ? "device batch" : "device step",
+  const proto::DeviceTime device = device_time(program, config, length);
+  add_row(text, config.inference() ? "device batch" : "device step",
           fmt::format("{}, {} samples/s (device clock, {}, modelled)",
                       duration_text(device.step_seconds()),
-                      grouped(std::llround(device.samples_per_second())), chip));
+                      grouped(std::llround(device.samples_per_second())), program.device().name()));
   if (device.ipus_size() == 1) {
     return;
   }
@@ -155,13 +156,26 @@ void describe_time(const proto::DeviceTime& device, bool inference, const std::s
   }
 }
 
-void describe_schedule(const Program& program, JobFunction function, std::string& text) {
-  const std::string rows = picture(program, *find_function(program, name_of(function)));
-  if (program.ipus() > 1 && !rows.empty()) {
+/// Where it is asked for, and there are IPUs to share the work.
+void describe_schedule(const Program& program, const proto::CompileQuestion& job,
+                       std::string& text) {
+  if (job.show_schedule() && program.ipus() > 1) {
+    const JobFunction function =
+        job.config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain;
     text += fmt::format(
         "# schedule by cycle: A forward, G backward, R recomputation, U update, with the number of "
         "the micro-batch\n{}",
-        rows);
+        picture(program, *find_function(program, name_of(function))));
+  }
+}
+
+/// Time and schedule of a job whose length is known.
+void describe_device(const Program& program, const proto::CompileQuestion& job,
+                     const Result<JobLength>& length, std::string& text) {
+  describe_memory(program, text);
+  if (length) {
+    describe_time(program, job.config(), *length, text);
+    describe_schedule(program, job, text);
   }
 }
 
@@ -184,7 +198,19 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   text += "# compiled\n";
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));
-  POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
+  const proto::BatchSizes sizes = batch_sizes(config);
+  row("batch sizes",
+      fmt::format("compute {}, micro {}, replica {}, global {} samples",
+                  grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
+                  grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
+  const Result<JobLength> measured = job_length(config, dataset);
+  if (const Status fits =
+          check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); });
+      !fits) {
+    describe_device(program, job, measured, text);
+    return fits;
+  }
+  POPRUN_ASSIGN(const JobLength length, measured);
   POPRUN_ASSIGN(const WeightMatch weights, match_weights_of(job, program));
   if (!weights.absent.empty() && !weights_policy(config).model_has_weights) {
     options.initialised_here = weights.absent;
@@ -201,20 +227,14 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   row(config.inference() ? "batches" : "steps",
       fmt::format("{} of {} samples{}", grouped(shape.total_steps()), shape.samples_per_step(),
                   an_epoch));
-  describe_memory(program, text);
-  describe_time(device_time(program, config, length), config.inference(), program.device().name(),
-                text);
   for (const std::string& note : program.notes()) {
     row("note", note);
   }
   for (const std::string& note : weights.notes) {
     row("note", note);
   }
-  if (job.show_schedule()) {
-    describe_schedule(program, config.inference() ? JobFunction::kEvaluate : JobFunction::kTrain,
-                      text);
-  }
-  return check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); });
+  describe_device(program, job, length, text);
+  return {};
 }
 
 template <typename Question>

@@ -26,6 +26,32 @@ Result<std::vector<StreamedTensor>> streamed_tensors(const proto::Dataset& datas
   return tensors;
 }
 
+/// In each evaluation, or in inference; 0: there is none.
+std::uint64_t test_items(const proto::RunConfig& config, const proto::Dataset& dataset) {
+  if (config.inference()) {
+    return inference_items(dataset);
+  }
+  return config.training().evaluate() ? dataset.test_items() : 0;
+}
+
+/// Each replica's batches of them.
+Result<std::uint64_t> test_batches(const proto::RunConfig& config, const proto::Dataset& dataset) {
+  const std::uint64_t items = test_items(config, dataset);
+  if (items == 0) {
+    return 0;
+  }
+  return hostio::evaluation_batches(items, selection_of(config, dataset, JobStream::kTest, 0));
+}
+
+AccumulationKind accumulation_kind(const proto::TrainingConfig& training, bool half) {
+  const std::string& kind = training.gradient_accumulation_kind();
+  if (kind == "sum") {
+    return AccumulationKind::kSum;
+  }
+  return kind == "running-mean" || (kind.empty() && half) ? AccumulationKind::kRunningMean
+                                                          : AccumulationKind::kMean;
+}
+
 using Build = std::function<ModelOutputs(Builder&, const ModelInputs&)>;
 
 /// The built-in model of that name, with the sizes that it takes.
@@ -85,6 +111,9 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.ipus_per_replica = config.topology().ipus_per_replica();
   options.micro_batch_size = config.data().micro_batch_size();
   options.gradient_accumulation = config.training().gradient_accumulation();
+  options.accumulation_kind = accumulation_kind(config.training(), half);
+  options.float_accumulators = config.training().accumulator_precision() == "float";
+  options.gradients_summed = config.training().gradient_reduction() == "sum";
   options.frozen = config.training().frozen();
   options.optimizer = {.name = config.training().optimizer(),
                        .hyper_parameters = {config.training().hyper_parameters().begin(),
@@ -101,9 +130,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.loss_scaling = config.training().loss_scaling();
   options.inference = config.inference();
   options.evaluate = config.training().evaluate();
-  POPRUN_ASSIGN(const JobLength length, job_length(config, dataset));
-  options.evaluation_batches =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(length.test_batches));
+  POPRUN_ASSIGN(const std::uint64_t batches, test_batches(config, dataset));
+  options.evaluation_batches = std::max<std::int64_t>(1, static_cast<std::int64_t>(batches));
   options.initial_weights_from_host = onnx != nullptr || !config.model().initial_weights().empty();
   return options;
 }
@@ -126,12 +154,8 @@ Result<JobLength> job_length(const proto::RunConfig& config, const proto::Datase
     length.steps =
         training.steps() > 0 ? training.steps() : training.epochs() * length.steps_per_epoch;
   }
-  if (config.inference() || config.training().evaluate()) {
-    length.test_items = config.inference() ? inference_items(dataset) : dataset.test_items();
-    POPRUN_ASSIGN(length.test_batches,
-                  hostio::evaluation_batches(length.test_items,
-                                             selection_of(config, dataset, JobStream::kTest, 0)));
-  }
+  length.test_items = test_items(config, dataset);
+  POPRUN_ASSIGN(length.test_batches, test_batches(config, dataset));
   return length;
 }
 
@@ -184,11 +208,6 @@ proto::Selection selection_of(const proto::RunConfig& config, const proto::Datas
   selection.set_micro_batches_per_step(
       stream == JobStream::kTrain ? config.training().gradient_accumulation() : 1);
   return selection;
-}
-
-std::uint32_t global_batch(const proto::RunConfig& config) {
-  return config.topology().num_replicas() * config.data().micro_batch_size() *
-         (config.inference() ? 1 : config.training().gradient_accumulation());
 }
 
 }  // namespace poprun

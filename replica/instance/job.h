@@ -47,7 +47,4 @@ std::uint64_t inference_items(const proto::Dataset& dataset);
 proto::Selection selection_of(const proto::RunConfig& config, const proto::Dataset& dataset,
                               JobStream stream, std::uint32_t replica);
 
-/// Samples of all replicas in one step of training, or one batch each of inference.
-std::uint32_t global_batch(const proto::RunConfig& config);
-
 }  // namespace poprun

@@ -103,6 +103,18 @@ const proto::IpuMemory& fullest(const Program& program) {
 
 }  // namespace
 
+proto::BatchSizes batch_sizes(const proto::RunConfig& config) {
+  const std::uint64_t micro = config.data().micro_batch_size();
+  const std::uint64_t replica =
+      micro * (config.inference() ? 1 : config.training().gradient_accumulation());
+  proto::BatchSizes sizes;
+  sizes.set_compute_batch_size(micro);
+  sizes.set_micro_batch_size(micro);
+  sizes.set_replica_batch_size(replica);
+  sizes.set_global_batch_size(replica * config.topology().num_replicas());
+  return sizes;
+}
+
 proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config,
                               const JobLength& length) {
   const bool inference = config.inference();
@@ -115,7 +127,8 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
   proto::DeviceTime device;
   device.set_clock_hz(program.device().clock_hz());
   device.set_step_seconds(seconds(call.length));
-  device.set_samples_per_second(global_batch(config) / device.step_seconds());
+  device.set_samples_per_second(static_cast<double>(batch_sizes(config).global_batch_size()) /
+                                device.step_seconds());
   device.set_utilisation(call.utilisation());
   for (std::size_t ipu = 0; ipu < call.busy.size(); ++ipu) {
     add_cost(*device.mutable_step_cost(), call.busy[ipu]);
@@ -131,7 +144,7 @@ proto::JobShape job_shape(const Program& program, const proto::RunConfig& config
   proto::JobShape shape;
   shape.set_total_steps(config.inference() ? length.test_batches : length.steps);
   shape.set_steps_per_epoch(length.steps_per_epoch);
-  shape.set_samples_per_step(global_batch(config));
+  shape.set_samples_per_step(static_cast<std::uint32_t>(batch_sizes(config).global_batch_size()));
   shape.set_parameter_count(program.parameter_count());
   shape.set_operator_count(program.operator_count());
   *shape.mutable_notes() = program.notes();
@@ -166,11 +179,13 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
     profile.add_measured_peak_bytes(static_cast<std::uint64_t>(mark));
   }
 
+  *profile.mutable_batch_sizes() = batch_sizes(config);
   *profile.mutable_device() = device_time(program, config, length);
   profile.mutable_device()->set_total_seconds(device_seconds(program, result.device_time));
 
   const auto samples = static_cast<double>(
-      config.inference() ? length.test_items : result.steps * global_batch(config));
+      config.inference() ? length.test_items
+                         : result.steps * profile.batch_sizes().global_batch_size());
   *profile.mutable_wall() = wall_of(figures, config, samples);
   *profile.mutable_outcome() = outcome_of(result);
   profile.mutable_outcome()->set_epochs(

@@ -12,6 +12,9 @@
 /// What a run was and took, for the launcher.
 namespace poprun {
 
+/// The four batch sizes of Graphcore's glossary.
+proto::BatchSizes batch_sizes(const proto::RunConfig& config);
+
 /// Device time of a step. `total_seconds` is left unset: it is for who ran the Program.
 proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config,
                               const JobLength& length);

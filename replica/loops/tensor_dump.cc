@@ -29,10 +29,14 @@ struct Uses {
 
 using UsesByTensor = std::map<std::uint32_t, Uses>;
 
-void find_uses(const google::protobuf::RepeatedPtrField<proto::Step>& steps, UsesByTensor& uses) {
+void find_uses(const Program& program,
+               const google::protobuf::RepeatedPtrField<proto::Step>& steps, UsesByTensor& uses) {
   for (const proto::Step& step : steps) {
     if (step.has_repeat()) {
-      find_uses(step.repeat().steps(), uses);
+      find_uses(program, step.repeat().steps(), uses);
+    }
+    if (step.has_call()) {
+      find_uses(program, find_function(program, step.call().function())->steps(), uses);
     }
     const StepTensors tensors = tensors_of(step);
     for (const std::uint32_t tensor : tensors.reads) {
@@ -131,7 +135,7 @@ Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program,
   UsesByTensor uses;
   if (const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
       train != nullptr) {
-    find_uses(train->steps(), uses);
+    find_uses(program, train->steps(), uses);
   }
   std::map<std::uint64_t, std::set<std::uint32_t>> tensors;
   for (const DumpRequest& request : requests) {

@@ -69,11 +69,13 @@ void exchange_in_background(Graph& graph, Place backward, Place update, Bytes bu
   const std::set<TensorId> away(travelling.tensors.begin(), travelling.tensors.end());
   std::erase_if(rest.tensors, [&away](TensorId id) { return away.contains(id); });
   *exchange = rest.operation();
-  updates.insert(exchange, travelling.operation());
+  updates.insert(rest.tensors.empty() ? updates.erase(exchange) : exchange, travelling.operation());
   std::vector<Operation>& operations = graph.at(backward).operations;
   for (auto b = buckets.rbegin(); b != buckets.rend(); ++b) {
+    Operation begins = AllReduce{rest.reduction, true, b->gradients}.operation();
+    begins.origin = operations[b->ready].origin;
     operations.insert(operations.begin() + static_cast<std::ptrdiff_t>(b->ready) + 1,
-                      AllReduce{rest.reduction, true, b->gradients}.operation());
+                      std::move(begins));
   }
 }
 

@@ -18,7 +18,8 @@ namespace poprun {
 ///
 /// Changes no sum: a bucket's elements are reduced as they were before.
 ///
-/// Requires: bucket > 0; `update` has one all_reduce, and `backward` does not repeat.
+/// Requires: bucket > 0; the first all_reduce in `update` is that of the gradients, and `backward`
+/// does not repeat.
 void exchange_in_background(Graph& graph, Place backward, Place update, Bytes bucket);
 
 }  // namespace poprun

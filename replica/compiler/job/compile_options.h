@@ -23,6 +23,14 @@ struct StreamedTensor {
   TensorType type;  ///< With the micro-batch dimension.
 };
 
+/// What a gradient accumulator holds at the end of a step.
+enum class AccumulationKind : std::uint8_t {
+  kSum,          ///< The sum over the micro-batches, with which the optimiser works.
+  kMean,         ///< The sum; the update divides it by their number.
+  kRunningMean,  ///< The mean, kept so after each micro-batch: it cannot overflow in half
+                 ///< precision.
+};
+
 /// How the model is spread over the IPUs of a replica.
 struct PipelineOptions {
   std::string schedule = "grouped";  ///< Or "interleaved" or "sequential".
@@ -42,6 +50,9 @@ struct CompileOptions {
   std::int64_t ipus_per_replica = 1;
   std::uint32_t micro_batch_size = 1;
   std::int64_t gradient_accumulation = 1;
+  AccumulationKind accumulation_kind = AccumulationKind::kMean;
+  bool float_accumulators = false;  ///< In half precision; otherwise they are half.
+  bool gradients_summed = false;    ///< Over the replicas; otherwise their mean is taken.
   std::string frozen;          ///< Parameters whose names it matches (ECMAScript) are not trained.
   OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
   PrecisionOptions precision;

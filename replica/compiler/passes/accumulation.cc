@@ -7,7 +7,7 @@
 #include "replica/compiler/passes/pass.h"
 
 /// Replaces each gradient, one for each use of a parameter, by an accumulator over the step's
-/// micro-batches: their sum, or in half precision their running mean, which neither overflows nor
+/// micro-batches: their sum, or their running mean, which in half precision neither overflows nor
 /// loses the last of many terms.
 ///
 ///   w.gradient = linear_weight_gradient(..)
@@ -23,6 +23,10 @@ constexpr std::string_view kAccumulate = "accumulate";
 
 bool applies(const CompileOptions& options) {
   return in_training(options) && options.gradient_accumulation > 1;
+}
+
+bool keeps_mean(const CompileOptions& options) {
+  return options.accumulation_kind == AccumulationKind::kRunningMean;
 }
 
 /// `w.accumulator`; those of further uses are numbered.
@@ -61,13 +65,16 @@ void put_behind_gradients(std::vector<Operation>& operations, std::vector<Operat
 Status run(const CompileOptions& options, Job& job) {
   TrainingStep& step = *job.training;
   Builder begin(job.graph, step.begin, "");
-  const Attributes attributes{{"mean", std::int64_t{options.precision.half ? 1 : 0}}};
+  const Attributes attributes{{"mean", std::int64_t{keeps_mean(options) ? 1 : 0}}};
   std::vector<Operation> accumulates;
   for (ParameterGradient& pair : step.gradients) {
     const TensorId sum =
         begin.add_one("fill", {}, {{"shape", begin.type(pair.parameter).shape}, {"value", 0.0}},
                       accumulator_name(job.graph, pair.parameter));
     job.graph.set_role(sum, Role::kGradient);
+    if (options.float_accumulators) {
+      job.graph.keep_f32(sum);
+    }
     accumulates.push_back({std::string{kAccumulate}, {sum, pair.gradient}, {sum}, attributes});
     pair.gradient = sum;
   }
@@ -113,8 +120,11 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     const auto adds = accumulations(region, sum);
     if (adds.size() != 1 || adds[0].second->kind != kAccumulate ||
         adds[0].second->inputs != std::vector{sum, gradient} ||
-        (adds[0].second->attributes.integer("mean") != 0) != options.precision.half) {
+        (adds[0].second->attributes.integer("mean") != 0) != keeps_mean(options)) {
       return pass_bug(kName, graph, sum, "does not take its gradient exactly once per micro-batch");
+    }
+    if (graph.tensor(sum).keeps_f32 != options.float_accumulators) {
+      return pass_bug(kName, graph, sum, "is stored in the wrong precision");
     }
     if (!is_directly_behind(region, adds[0].first, gradient)) {
       return pass_bug(kName, graph, sum, "does not take its gradient as soon as that is made");

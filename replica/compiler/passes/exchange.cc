@@ -7,8 +7,8 @@
 #include "replica/compiler/passes/pass.h"
 #include "replica/machine/operations.h"
 
-/// The gradients of a parameter's uses are added, last use first; then gradients, running
-/// statistics and metrics become their means over the replicas, in one exchange before the update.
+/// The gradients of a parameter's uses are added, last use first; then gradients become their mean
+/// or sum over the replicas, and running statistics and metrics their means, before the update.
 namespace poprun {
 namespace {
 
@@ -27,6 +27,9 @@ TensorId add_uses(Builder& update, const std::vector<TensorId>& uses) {
     }
     sum = update.add_one("add", {sum, *use}, {}, fmt::format("{}.{}", name, number));
     graph.set_role(sum, Role::kGradient);
+    if (graph.tensor(*use).keeps_f32) {
+      graph.keep_f32(sum);
+    }
   }
   graph.swap_names(sum, uses[0]);
   return sum;
@@ -47,7 +50,7 @@ std::vector<ParameterGradient> totals(Builder& update, const std::vector<Paramet
   return found;
 }
 
-Status run(const CompileOptions& /*options*/, Job& job) {
+Status run(const CompileOptions& options, Job& job) {
   TrainingStep& step = *job.training;
   Builder update(job.graph, step.update, "");
   step.gradients = totals(update, step.gradients);
@@ -58,6 +61,10 @@ Status run(const CompileOptions& /*options*/, Job& job) {
     if (seen.insert(pair.gradient).second) {
       exchanged.push_back(pair.gradient);
     }
+  }
+  if (options.gradients_summed) {
+    update.append(AllReduce{Reduction::kSum, false, std::move(exchanged)}.operation());
+    exchanged.clear();
   }
   std::ranges::copy(tensors_by_name(job.graph, {Role::kBuffer}), std::back_inserter(exchanged));
   exchanged.push_back(step.metrics);
@@ -101,33 +108,37 @@ Status verify_totals(const Job& before, const Job& after) {
   return {};
 }
 
-/// Everything that replicas must agree on is averaged over them, once, and nothing else is.
-Status verify(const CompileOptions& /*options*/, const Job& before, const Job& after) {
+/// Everything that replicas must agree on is reduced over them as it must be, once, and nothing
+/// else is.
+Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   POPRUN_TRY(verify_totals(before, after));
   const Graph& graph = after.graph;
   const TrainingStep& step = *after.training;
-  std::multiset<TensorId> averaged;
+  std::map<TensorId, std::vector<Reduction>> reduced;
   for (const Operation& operation : graph.at(step.update).operations) {
-    const auto reduction = AllReduce::from(operation);
-    if (reduction && reduction->reduction == Reduction::kMean) {
-      averaged.insert(reduction->tensors.begin(), reduction->tensors.end());
+    if (const auto exchange = AllReduce::from(operation)) {
+      for (const TensorId id : exchange->tensors) {
+        reduced[id].push_back(exchange->reduction);
+      }
     }
   }
-  std::set<TensorId> wanted{step.metrics};
+  std::map<TensorId, std::vector<Reduction>> wanted{{step.metrics, {Reduction::kMean}}};
   for (const ParameterGradient& pair : step.gradients) {
-    wanted.insert(pair.gradient);
+    wanted[pair.gradient] = {options.gradients_summed ? Reduction::kSum : Reduction::kMean};
   }
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     if (graph.tensors()[t].role == Role::kBuffer) {
-      wanted.insert(TensorId{t});
+      wanted[TensorId{t}] = {Reduction::kMean};
     }
   }
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
-    if (averaged.count(TensorId{t}) != wanted.count(TensorId{t})) {
-      return pass_bug(kName, graph, TensorId{t},
-                      wanted.contains(TensorId{t})
-                          ? "is not averaged over the replicas exactly once"
-                          : "is averaged over the replicas");
+    const TensorId id{t};
+    if (reduced[id] != wanted[id]) {
+      const bool sum = wanted[id] == std::vector{Reduction::kSum};
+      return pass_bug(kName, graph, id,
+                      wanted[id].empty() ? "is reduced over the replicas"
+                      : sum              ? "is not summed over the replicas exactly once"
+                                         : "is not averaged over the replicas exactly once");
     }
   }
   return {};

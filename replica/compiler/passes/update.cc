@@ -12,8 +12,9 @@ Status run(const CompileOptions& options, Job& job) {
   TrainingStep& step = *job.training;
   Builder update(job.graph, step.update, "");
   OptimizerOptions optimizer = options.optimizer;
-  optimizer.gradient_scale =
-      options.precision.half ? 1.0 : 1.0 / static_cast<double>(options.gradient_accumulation);
+  if (options.accumulation_kind == AccumulationKind::kMean) {
+    optimizer.gradient_scale = 1.0 / static_cast<double>(options.gradient_accumulation);
+  }
   optimizer.master_weights = options.precision.master_weights;
   if (!step.scalars.loss_scale) {
     optimizer.gradient_scale /= options.loss_scaling;

@@ -1,11 +1,11 @@
 #include "replica/ops/optimizers/square_sum.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <span>
 
 #include "replica/ops/simd.h"
 
@@ -15,77 +15,103 @@ namespace {
 constexpr std::int64_t kLanes = 8;
 constexpr std::int64_t kBlock = 1024;  ///< Elements that are summed at a time.
 
-/// Multiples of a unit below 2^44 units, of which a lane adds kBlock / kLanes = 2^7, have sums
-/// below 2^51 units: exact in double, in any order.
-constexpr int kUnitsBits = 44;
+/// Multiples of a unit below 2^46 units, of which a lane adds kBlock / kLanes = 2^7, have sums up
+/// to 2^53 units: exact in double, in any order.
+constexpr int kUnitsBits = 46;
 
 // Compilers turn operations on these into what the instruction set has.
 using Floats __attribute__((vector_size(kLanes * sizeof(float)))) = float;
 using Doubles __attribute__((vector_size(kLanes * sizeof(double)))) = double;
+using Bits __attribute__((vector_size(kLanes * sizeof(double)))) = std::uint64_t;
 
-struct alignas(64) Block {
-  double values[kBlock];
-};
-
-/// What a pass over a block finds.
-struct Found {
-  double sum = 0;   ///< Exact.
-  double most = 0;  ///< The largest absolute value that is left.
-};
-
-double largest(const Doubles& lanes) {
-  double most = 0;
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-    most = std::max(most, lanes[lane]);
+/// The bits of the largest absolute value; those of a number that is not finite are larger still.
+POPRUN_SIMD std::uint32_t largest_bits(const float* x, std::int64_t n) {
+  std::uint32_t largest = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(x[i]) & 0x7FFFFFFFU;
+    largest = bits > largest ? bits : largest;
   }
-  return most;
+  return largest;
 }
 
-/// The squares of `vectors` times kLanes numbers, which are exact in double, and the largest of
-/// them; NaN if one is not finite.
-POPRUN_SIMD double square(const float* x, std::int64_t vectors, double* __restrict squares) {
-  Doubles most{};
-  Doubles zero{};
+/// The sum of the lanes, which are multiples of 2^unit, in units.
+std::int64_t total(const Doubles& lanes, int unit) {
+  const Doubles counts = lanes * std::ldexp(1.0, -unit);
+  std::int64_t sum = 0;
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+    sum += static_cast<std::int64_t>(counts[lane]);
+  }
+  return sum;
+}
+
+/// Adding this to a double leaves no bits below 2^unit.
+double shift_of(int unit) {
+  return std::ldexp(1.5, unit + 52);
+}
+
+/// Whether one of the values is not 0.
+bool any(const Bits& bits) {
+  std::uint64_t set = 0;
+  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+    set |= bits[lane];
+  }
+  return set << 1U != 0;  // -0 is 0.
+}
+
+/// What is taken from the values of a block, in exact sums.
+struct Taken {
+  std::int64_t high;  ///< In the first unit.
+  std::int64_t low;   ///< In the second.
+  bool all;           ///< Nothing is left.
+};
+
+/// Takes from the square of each of `vectors` times kLanes numbers, which is exact in double, the
+/// nearest multiple of 2^high, from the rest that of 2^low, and leaves what remains in `rests`.
+///
+/// Requires: squares below 2^(high + kUnitsBits), high <= low + kUnitsBits.
+POPRUN_SIMD Taken square(int high, int low, const float* x, std::int64_t vectors,
+                         double* __restrict rests) {
+  const Doubles high_shift = shift_of(high) - Doubles{};
+  const Doubles low_shift = shift_of(low) - Doubles{};
+  Doubles high_sum{};
+  Doubles low_sum{};
+  Bits left{};
   for (std::int64_t v = 0; v < vectors; ++v) {
     Floats single;
     std::memcpy(&single, x + v * kLanes, sizeof single);
     const Doubles wide = __builtin_convertvector(single, Doubles);
     const Doubles p = wide * wide;
-    std::memcpy(squares + v * kLanes, &p, sizeof p);
-    most = p > most ? p : most;
-    zero += p - p;
+    const Doubles near = (p + high_shift) - high_shift;
+    const Doubles rest = p - near;
+    const Doubles rest_near = (rest + low_shift) - low_shift;
+    const Doubles remains = rest - rest_near;
+    std::memcpy(rests + v * kLanes, &remains, sizeof remains);
+    high_sum += near;
+    low_sum += rest_near;
+    Bits bits;
+    std::memcpy(&bits, &remains, sizeof bits);
+    left |= bits;
   }
-  double finite = 0;
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-    finite += zero[lane];
-  }
-  return finite + largest(most);
+  return {total(high_sum, high), total(low_sum, low), !any(left)};
 }
 
-/// Takes from each value the nearest multiple of 2^unit, and leaves the rest. The sum is that of
-/// what was taken, in units.
-///
-/// Requires: absolute values below 2^(unit + kUnitsBits).
-POPRUN_SIMD Found take(int unit, std::int64_t vectors, double* __restrict values) {
-  // Adding 1.5 * 2^52 units leaves no bits below the unit.
-  const Doubles shift = std::ldexp(1.5, unit + 52) - Doubles{};
-  Doubles taken{};
-  Doubles most{};
+/// Likewise for what remains: takes the nearest multiples of 2^low.
+POPRUN_SIMD Taken take(int low, std::int64_t vectors, double* __restrict rests) {
+  const Doubles shift = shift_of(low) - Doubles{};
+  Doubles sum{};
+  Bits left{};
   for (std::int64_t v = 0; v < vectors; ++v) {
-    Doubles value;
-    std::memcpy(&value, values + v * kLanes, sizeof value);
-    const Doubles near = (value + shift) - shift;
-    const Doubles rest = value - near;
-    std::memcpy(values + v * kLanes, &rest, sizeof rest);
-    taken += near;
-    const Doubles size = rest < Doubles{} ? -rest : rest;
-    most = size > most ? size : most;
+    Doubles rest;
+    std::memcpy(&rest, rests + v * kLanes, sizeof rest);
+    const Doubles near = (rest + shift) - shift;
+    const Doubles remains = rest - near;
+    std::memcpy(rests + v * kLanes, &remains, sizeof remains);
+    sum += near;
+    Bits bits;
+    std::memcpy(&bits, &remains, sizeof bits);
+    left |= bits;
   }
-  double sum = 0;
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-    sum += taken[lane];
-  }
-  return {std::ldexp(sum, -unit), largest(most)};
+  return {0, total(sum, low), !any(left)};
 }
 
 }  // namespace
@@ -98,28 +124,32 @@ void SquareSum::add(const float* values, std::int64_t n) {
 }
 
 void SquareSum::add_block(const float* values, std::int64_t n) {
-  alignas(64) float padded[kBlock];
+  alignas(64) std::array<float, kBlock> own;
+  std::uint32_t largest = largest_bits(values, n);
+  const bool finite = std::isfinite(std::bit_cast<float>(largest));
+  if (!finite || n % kLanes != 0) {
+    own.fill(0);
+    std::copy_if(values, values + n, own.begin(), [](float x) { return std::isfinite(x); });
+    nans_ += std::count_if(values, values + n, [](float x) { return std::isnan(x); });
+    infinities_ += std::count_if(values, values + n, [](float x) { return std::isinf(x); });
+    values = own.data();
+    largest = largest_bits(values, n);
+  }
+  if (largest == 0) {
+    return;
+  }
+  alignas(64) std::array<double, kBlock> rests;
   const std::int64_t vectors = (n + kLanes - 1) / kLanes;
-  if (n % kLanes != 0) {
-    std::fill(std::copy_n(values, n, padded), padded + vectors * kLanes, 0.0F);
-    values = padded;
-  }
-  Block block;
-  double most = square(values, vectors, block.values);
-  if (!std::isfinite(most)) {
-    most = 0;
-    for (double& p : std::span(block.values, static_cast<std::size_t>(vectors * kLanes))) {
-      nans_ += std::isnan(p) ? 1 : 0;
-      infinities_ += std::isinf(p) ? 1 : 0;
-      p = std::isfinite(p) ? p : 0.0;
-      most = std::max(most, p);
-    }
-  }
-  while (most > 0) {
-    const int unit = std::max(std::ilogb(most) + 1 - kUnitsBits, kLowest);
-    const Found found = take(unit, vectors, block.values);
-    add_units(static_cast<std::int64_t>(found.sum), unit);
-    most = found.most;
+  const int top = 2 * (std::ilogb(std::bit_cast<float>(largest)) + 1);
+  const int high = std::max(top - kUnitsBits, kLowest);
+  int low = std::max(high - kUnitsBits, kLowest);
+  Taken taken = square(high, low, values, vectors, rests.data());
+  add_units(taken.high, high);
+  add_units(taken.low, low);
+  while (!taken.all) {
+    low = std::max(low - kUnitsBits, kLowest);
+    taken = take(low, vectors, rests.data());
+    add_units(taken.low, low);
   }
 }
 

@@ -104,7 +104,30 @@ TEST(Options, ResolvedConfigurationOfAnOnnxJobIsATrainCfgToo) {
   EXPECT_TRUE(MessageDifferencer::Equals(again->config, options->config));
 }
 
+TEST(Options, OfSumsOfGradientsRefuseALearningRateThatGrowsWithTheBatch) {
+  EXPECT_EQ(
+      error_of({"--training.scale-learning-rate", "32", "--training.gradient-reduction", "sum"}),
+      "training.scale-learning-rate = 32 needs gradients that are means, but "
+      "training.gradient-reduction is sum; remove one of the two");
+  EXPECT_THAT(error_of({"--training.scale-learning-rate", "32",
+                        "--training.gradient-accumulation-kind", "sum"}),
+              HasSubstr("but training.gradient-accumulation-kind is sum"));
+}
+
+TEST(Options, OfAccumulatorsNeedAccumulation) {
+  const auto notes = [](Args args) { return parse(std::move(args))->notes; };
+  EXPECT_THAT(notes({"--training.gradient-accumulation-kind", "sum"}),
+              ElementsAre("training.gradient-accumulation-kind = sum has no effect with "
+                          "training.gradient-accumulation = 1"));
+  EXPECT_THAT(notes({"--training.accumulator-precision", "float"}), SizeIs(1));
+  EXPECT_THAT(
+      notes({"--training.accumulator-precision", "float", "--training.gradient-accumulation", "2"}),
+      IsEmpty());
+}
+
 TEST(Options, OfHalfPrecisionNeedIt) {
+  EXPECT_EQ(error_of({"--training.accumulator-precision", "half"}),
+            "training.accumulator-precision = half needs model.precision = half, but it is float");
   EXPECT_EQ(parse({"--model.partials", "half"}).error().message,
             "model.partials = half needs model.precision = half, but it is float");
   EXPECT_FALSE(parse({"--training.master-weights", "true"}));

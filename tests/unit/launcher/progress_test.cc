@@ -102,6 +102,11 @@ proto::Profile profile() {
   operators.set_max(52.25);
   operators.set_max_replica(5);
   operators.set_max_host("node1");
+  proto::BatchSizes& sizes = *profile.mutable_batch_sizes();
+  sizes.set_compute_batch_size(16);
+  sizes.set_micro_batch_size(16);
+  sizes.set_replica_batch_size(64);
+  sizes.set_global_batch_size(512);
   profile.mutable_device()->set_step_seconds(115.2e-6);
   profile.mutable_device()->set_samples_per_second(555763);
   proto::IpuMemory& memory = *profile.add_planned_memory();
@@ -117,6 +122,7 @@ TEST(Summary, GivesEachFigureItsUnitAndClock) {
             "test loss      0.2412\n"
             "final loss     0.2500 (last training step)\n"
             "steps          1,404 in 6 epochs\n"
+            "batch sizes    compute 16, micro 16, replica 64, global 512 samples\n"
             "start-up       0.90 s wall, from command to first step\n"
             "training       60.50 s wall, 5,940 samples/s\n"
             "  operators    mean 40.00 s, min 38.50 s, max 52.25 s (replica 5, host node1)\n"

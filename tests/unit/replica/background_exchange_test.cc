@@ -66,6 +66,21 @@ TEST(BackgroundExchange, FillsABucketToItsSizeAtLeast) {
   EXPECT_THAT(text, HasSubstr("b = all_reduce(b) background=1"));
 }
 
+TEST(BackgroundExchange, LeavesNoEmptyExchangeWhereGradientsAreExchangedAlone) {
+  std::string step{kStep};
+  const std::string together = "a, b, c, m = all_reduce(a, b, c, m) reduction=\"mean\"\n";
+  step.replace(step.find(together), together.size(),
+               "a, b, c = all_reduce(a, b, c) reduction=\"sum\"\n"
+               "m = all_reduce(m) reduction=\"mean\"\n");
+  Graph graph = *parse_graph(step);
+  exchange_in_background(graph, {0, 1}, {0, 2}, Bytes{1000});
+  const std::string text = to_text(graph);
+  EXPECT_THAT(text, HasSubstr("c, a, b = all_reduce(c, a, b) background=1 reduction=\"sum\"\n"
+                              "repeat 1\n"
+                              "c, a, b = await_all_reduces(c, a, b)\n"
+                              "m = all_reduce(m) reduction=\"mean\"\n"));
+}
+
 TEST(BackgroundExchange, ChangesNoBitOfATrainingJob) {
   for (const std::uint32_t replicas : {1U, 3U, 4U}) {
     const testing::Outcome together = testing::run(config(replicas, 2));

@@ -141,7 +141,10 @@ TEST(Compile, TellsWhatEachIpuDoes) {
 }
 
 TEST(Compile, CountsWhatDoesNotFit) {
-  const Answer answer = ask("--compile", serialised("resnet50", 1000));
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised("resnet50", 1000));
+  job.mutable_dataset()->set_train_items(10'000);
+  const Answer answer = ask("--compile", job.SerializeAsString());
   EXPECT_THAT(answer.text, HasSubstr("\nIPU 0 memory   "));
   EXPECT_THAT(answer.text, HasSubstr("\ndevice step    "));
   EXPECT_THAT(answer.text, HasSubstr("\nutilisation    "));

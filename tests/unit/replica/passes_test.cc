@@ -352,6 +352,57 @@ TEST(Passes, ExchangeMustAddTheUsesInOrder) {
               HasSubstr("'w.gradient' is not the sum of the gradients of its parameter's uses"));
 }
 
+TEST(Passes, AccumulatorsAndTheirSumCanStayFloat) {
+  const auto precise = options_with([](CompileOptions& o) {
+    o.gradient_accumulation = 4;
+    o.float_accumulators = true;
+  });
+  Job job = job_of(kTied);
+  for (const char* name : {"accumulation", "exchange"}) {
+    const Job before = job;
+    ASSERT_TRUE(pass_of(name).run(precise, job));
+    const Status status = pass_of(name).verify(precise, before, job);
+    ASSERT_TRUE(status) << status.error().message;
+  }
+  for (const char* name : {"w.accumulator", "w.accumulator.1", "w.accumulator.2"}) {
+    EXPECT_TRUE(job.graph.tensor(job.graph.find(name)).keeps_f32) << name;
+  }
+}
+
+TEST(Passes, AccumulationKeepsTheRunningMeanWhereAsked) {
+  EXPECT_THAT(after("accumulation", kBackward, options_with([](CompileOptions& o) {
+                      o.gradient_accumulation = 4;
+                      o.accumulation_kind = AccumulationKind::kRunningMean;
+                    })),
+              HasSubstr("accumulate(w.accumulator, w.gradient) mean=1\n"));
+}
+
+TEST(Passes, UpdateDividesOnlyASumThatStandsForAMean) {
+  const auto scale_of = [](AccumulationKind kind) {
+    return after("update", kExchangedAndReady, options_with([kind](CompileOptions& o) {
+                   o.gradient_accumulation = 4;
+                   o.accumulation_kind = kind;
+                 }));
+  };
+  EXPECT_THAT(scale_of(AccumulationKind::kMean), HasSubstr("scale=0.25"));
+  EXPECT_THAT(scale_of(AccumulationKind::kSum), HasSubstr("scale=1.0"));
+  EXPECT_THAT(scale_of(AccumulationKind::kRunningMean), HasSubstr("scale=1.0"));
+}
+
+TEST(Passes, ExchangeSumsGradientsAndAveragesTheRestWhereAsked) {
+  const auto summed = options_with([](CompileOptions& o) { o.gradients_summed = true; });
+  EXPECT_THAT(after("exchange", kBackward, summed),
+              HasSubstr("w.gradient = all_reduce(w.gradient) reduction=\"sum\"\n"
+                        "running, train.metrics = all_reduce(running, train.metrics) "
+                        "reduction=\"mean\"\n"));
+  EXPECT_THAT(verdict_on("exchange", kBackward, summed,
+                         [](Job& job) {
+                           auto& update = operations(job, job.training->update);
+                           update[0].attributes = update[1].attributes;
+                         }),
+              HasSubstr("'w.gradient' is not summed over the replicas exactly once"));
+}
+
 TEST(Passes, ExchangeMustLeaveNothingOutAndAverageNothingTwice) {
   EXPECT_THAT(verdict_on("exchange", kBackward, options(),
                          [](Job& job) {

@@ -92,14 +92,22 @@ Natural exact_sum_of(const std::vector<float>& values) {
   return sum;
 }
 
-/// Numbers of every size, denormal ones too: any bits that are finite, or gradients.
-std::vector<float> numbers(std::uint32_t seed, std::size_t count, bool any_bits) {
+enum class Kind {
+  kAnyBits,    ///< Numbers of every size, denormal ones too.
+  kGradients,  ///< From a normal distribution.
+  kAlike,      ///< All just below 2: their sum has more bits than any of them.
+};
+
+std::vector<float> numbers(std::uint32_t seed, std::size_t count, Kind kind) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, 0.01F);
+  std::uniform_real_distribution<float> alike(1.99F, 2);
   std::vector<float> values;
   while (values.size() < count) {
-    const float x =
-        any_bits ? std::bit_cast<float>(static_cast<std::uint32_t>(random())) : normal(random);
+    const float x = kind == Kind::kAnyBits
+                        ? std::bit_cast<float>(static_cast<std::uint32_t>(random()))
+                    : kind == Kind::kGradients ? normal(random)
+                                               : alike(random);
     if (std::isfinite(x)) {
       values.push_back(x);
     }
@@ -109,8 +117,8 @@ std::vector<float> numbers(std::uint32_t seed, std::size_t count, bool any_bits)
 
 TEST(SquareSum, IsExact) {
   for (std::uint32_t seed = 0; seed < 60; ++seed) {
-    for (const bool any_bits : {false, true}) {
-      const std::vector<float> values = numbers(seed, 1 + seed * seed, any_bits);
+    for (const Kind kind : {Kind::kAnyBits, Kind::kGradients, Kind::kAlike}) {
+      const std::vector<float> values = numbers(seed, 1 + seed * seed, kind);
       const Natural exact = exact_sum_of(values);
       EXPECT_EQ(limbs_of(sum_of(values)), exact.limbs()) << seed;
       EXPECT_EQ(sum_of(values).value(), exact.rounded()) << seed;
@@ -119,7 +127,7 @@ TEST(SquareSum, IsExact) {
 }
 
 TEST(SquareSum, DoesNotDependOnTheOrder) {
-  std::vector<float> values = numbers(1, 5000, true);
+  std::vector<float> values = numbers(1, 5000, Kind::kAnyBits);
   const Limbs reference = limbs_of(sum_of(values));
   std::mt19937 random(2);
   for (int i = 0; i < 20; ++i) {
@@ -131,7 +139,7 @@ TEST(SquareSum, DoesNotDependOnTheOrder) {
 }
 
 TEST(SquareSum, DoesNotDependOnTheCut) {
-  const std::vector<float> values = numbers(3, 9000, false);
+  const std::vector<float> values = numbers(3, 9000, Kind::kGradients);
   const Limbs reference = limbs_of(sum_of(values));
   std::mt19937 random(4);
   for (int i = 0; i < 20; ++i) {

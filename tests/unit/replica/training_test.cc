@@ -315,7 +315,7 @@ TEST(Buffers, AreReadAndNotWrittenInEvaluation) {
   ASSERT_TRUE(program) << program.error().message;
 
   std::vector<std::string> operations;
-  for (const proto::Step& step : find_function(*program, "evaluate")->steps()) {
+  for (const proto::Step& step : find_function(*program, "evaluate.0")->steps()) {
     operations.push_back(step.execute().operation());
   }
 
