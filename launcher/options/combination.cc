@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "launcher/options/hyper_parameters.h"
+#include "launcher/options/pipeline.h"
 
 namespace poprun::launcher {
 namespace {
@@ -258,6 +259,7 @@ Status check_together(Options& options) {
     options.config.mutable_data()->set_source(fmt::format(
         "{}?{}", options.config.data().source(), fmt::join(options.source_parameters, ",")));
   }
+  POPRUN_TRY(check_pipeline(options));
   POPRUN_TRY(resolve_instances(options));
   if (!options.host_lists.empty() && !options.hostfile.empty()) {
     return fail(ErrorCode::kUsage,

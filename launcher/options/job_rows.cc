@@ -11,6 +11,7 @@
 #include "hostio/datasets/dataset.h"
 #include "launcher/options/hyper_parameters.h"
 #include "launcher/options/option_values.h"
+#include "launcher/options/pipeline.h"
 #include "launcher/options/rows.h"
 #include "replica/device/device.h"
 #include "replica/ops/optimizers/optimizer.h"
@@ -255,7 +256,7 @@ Rows memory_device_report() {
 
 Rows job_rows() {
   return joined({model(), model_sizes(), data(), training_schedule(), training_update(),
-                 training_run(), hyper_parameter_rows(), memory_device_report()});
+                 training_run(), hyper_parameter_rows(), pipeline_rows(), memory_device_report()});
 }
 
 }  // namespace poprun::launcher

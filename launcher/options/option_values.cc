@@ -106,6 +106,16 @@ Read<std::vector<std::string>> Words::read(const std::string& text) const {
   return *std::move(words);
 }
 
+Read<std::vector<std::string>> Names::read(const std::string& text) const {
+  Read<std::vector<std::string>> names = Words{}.read(text);
+  for (std::size_t k = 0; names && k < names->size(); ++k) {
+    if (const Read<std::string> name = Text{}.read((*names)[k]); !name) {
+      return allowed(fmt::format("names separated by blanks, each of {}", name.error()));
+    }
+  }
+  return names;
+}
+
 Read<std::vector<std::int64_t>> Integers::read(const std::string& text) const {
   constexpr std::size_t kMost = 256;
   std::string blanks = text;
@@ -125,6 +135,19 @@ Read<std::vector<std::int64_t>> Integers::read(const std::string& text) const {
         fmt::format("up to {} integers from {} to {}, separated by blanks", kMost, least, most));
   }
   return values;
+}
+
+Read<std::vector<std::int64_t>> LayersPerIpu::read(const std::string& text) const {
+  if (text == "balanced") {
+    return {};
+  }
+  Read<std::vector<std::int64_t>> layers = Integers{-1, 1 << 16}.read(text);
+  if (!layers || std::ranges::count(*layers, -1) > 1) {
+    return allowed(
+        "balanced, or a number of layers for each stage, as in 3 7 7 7; one of them may "
+        "be -1, which takes the rest");
+  }
+  return layers;
 }
 
 Read<std::pair<std::uint32_t, std::vector<std::string>>> InstanceWords::read(

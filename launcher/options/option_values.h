@@ -69,11 +69,21 @@ struct Words {
   [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const;
 };
 
+/// As Words, each a Text.
+struct Names {
+  [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const;
+};
+
 /// Some integers, separated by blanks or commas.
 struct Integers {
   std::int64_t least;
   std::int64_t most;
 
+  [[nodiscard]] Read<std::vector<std::int64_t>> read(const std::string& text) const;
+};
+
+/// A number of layers for each stage, one of which may be -1; or `balanced`, which reads as none.
+struct LayersPerIpu {
   [[nodiscard]] Read<std::vector<std::int64_t>> read(const std::string& text) const;
 };
 

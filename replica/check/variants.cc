@@ -34,6 +34,9 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
   proto::RunConfig config = job;
   config.mutable_topology()->set_ipus_per_replica(variant.ipus);
   proto::PipelineConfig& pipeline = *config.mutable_pipeline();
+  if (!job.has_pipeline()) {
+    pipeline.set_recomputation_memory(0.9);
+  }
   if (variant.ipus != job.topology().ipus_per_replica()) {
     pipeline.clear_layers_per_ipu();
     pipeline.clear_split();

@@ -1,7 +1,5 @@
 #include "replica/compiler/compile.h"
 
-#include <fmt/format.h>
-
 #include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/lowering/lower.h"
 #include "replica/compiler/passes/passes.h"
@@ -16,13 +14,6 @@ void add_notes(const CompileOptions& options, Program& program) {
     program.add_notes(
         "training.gradient-bucket has no effect with training.gradient-accumulation: gradients are "
         "complete only after the last micro-batch");
-  }
-  if (options.ipus_per_replica > 1) {
-    program.add_notes(
-        fmt::format("the model uses only 1 of the {} IPUs of each replica: this version does not "
-                    "split a model over "
-                    "IPUs",
-                    options.ipus_per_replica));
   }
 }
 
@@ -50,8 +41,10 @@ Result<Graph> build_job(const CompileOptions& options) {
 }
 
 Result<Program> plan_program(const CompileOptions& options) {
-  POPRUN_ASSIGN(const Graph graph, build_job(options));
-  return plan_graph(graph, options);
+  POPRUN_ASSIGN(const Job job, run_passes(options));
+  POPRUN_ASSIGN(Program program, plan_graph(job.graph, options));
+  program.mutable_notes()->Add(job.notes.begin(), job.notes.end());
+  return program;
 }
 
 Result<Program> compile_graph(const Graph& graph, const CompileOptions& options) {

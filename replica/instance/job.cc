@@ -52,6 +52,22 @@ AccumulationKind accumulation_kind(const proto::TrainingConfig& training, bool h
                                                           : AccumulationKind::kMean;
 }
 
+/// The defaults for a job that says nothing about it.
+PipelineOptions pipeline_options(const proto::RunConfig& job) {
+  if (!job.has_pipeline()) {
+    return {};
+  }
+  const proto::PipelineConfig& config = job.pipeline();
+  return {.layers_per_ipu = {config.layers_per_ipu().begin(), config.layers_per_ipu().end()},
+          .split = {config.split().begin(), config.split().end()},
+          .device_mapping = {config.device_mapping().begin(), config.device_mapping().end()},
+          .schedule = config.schedule(),
+          .recomputation = config.recomputation(),
+          .recomputation_checkpoints = config.recomputation_checkpoints(),
+          .recompute = config.recompute(),
+          .recomputation_memory = config.recomputation_memory()};
+}
+
 using Build = std::function<ModelOutputs(Builder&, const ModelInputs&)>;
 
 /// The built-in model of that name, with the sizes that it takes.
@@ -109,6 +125,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   };
   options.replicas = config.topology().num_replicas();
   options.ipus_per_replica = config.topology().ipus_per_replica();
+  options.pipeline = pipeline_options(config);
   options.micro_batch_size = config.data().micro_batch_size();
   options.gradient_accumulation = config.training().gradient_accumulation();
   options.accumulation_kind = accumulation_kind(config.training(), half);

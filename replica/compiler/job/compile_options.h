@@ -33,7 +33,21 @@ enum class AccumulationKind : std::uint8_t {
 
 /// How the model is spread over the IPUs of a replica.
 struct PipelineOptions {
+  /// Counted layers of each stage; one may be -1 and takes the rest. Empty: see `split`.
+  std::vector<std::int64_t> layers_per_ipu = {};
+  /// Layers or tensors of the forward pass; each begins the next stage. If this is empty, too, the
+  /// stages are balanced: one on each IPU.
+  std::vector<std::string> split = {};
+  std::vector<std::uint32_t> device_mapping = {};  ///< IPU of each stage; empty: stage s on IPU s.
+
   std::string schedule = "grouped";  ///< Or "interleaved" or "sequential".
+
+  /// "none", "standard", "layer", "pipeline" or "all"; empty: "pipeline" if there are several
+  /// stages and the schedule is not sequential, else "none".
+  std::string recomputation = {};
+  std::string recomputation_checkpoints = {};  ///< Regex of tensors kept in any mode; empty: none.
+  std::string recompute = {};                  ///< Likewise, of tensors recomputed in any mode.
+  double recomputation_memory = 0.9;  ///< Goal of "standard", as a proportion of an IPU's memory.
 };
 
 /// Everything a Program depends on.
@@ -48,6 +62,7 @@ struct CompileOptions {
   Device device;
   std::int64_t replicas = 1;
   std::int64_t ipus_per_replica = 1;
+  PipelineOptions pipeline;
   std::uint32_t micro_batch_size = 1;
   std::int64_t gradient_accumulation = 1;
   AccumulationKind accumulation_kind = AccumulationKind::kMean;
@@ -61,7 +76,6 @@ struct CompileOptions {
   bool inference = false;   ///< No training: evaluation that puts out predictions.
   bool evaluate = true;
   std::int64_t evaluation_batches = 1;  ///< In one run of function "evaluate"; > 0.
-  PipelineOptions pipeline;
   bool initial_weights_from_host = false;
 
   /// Parameters and buffers that keep their initialisers, though the host writes the others.

@@ -2,6 +2,8 @@
 
 #include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "replica/compiler/differentiation/differentiate.h"
@@ -30,8 +32,15 @@ struct Job {
   Graph graph;
   std::optional<TrainingStep> training;  ///< Nothing in inference.
   std::optional<Place> evaluation;       ///< Forward of each batch; up to the pass "pipeline".
+
+  /// By stage, its IPU. More than one stage only from the pass "stages" on.
   std::vector<std::uint32_t> ipu_of_stage = {0};
+
+  std::vector<std::string> notes = {};  ///< What passes decided, for people. One line each.
 };
+
+/// What the names of evaluation's tensors begin with.
+inline constexpr std::string_view kEvaluationPrefix = "evaluate/";
 
 /// Tensors of these roles, sorted by name.
 std::vector<TensorId> tensors_by_name(const Graph& graph, const std::set<Role>& roles);

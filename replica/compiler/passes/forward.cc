@@ -101,7 +101,7 @@ Status add_evaluation(const CompileOptions& options, Job& job) {
   const TensorId metrics = add_metrics(begin, EvaluationOutcome::kMetrics);
 
   job.evaluation = add_function(graph, JobFunction::kEvaluate, {options.evaluation_batches})[0];
-  Builder body(graph, *job.evaluation, "evaluate/");
+  Builder body(graph, *job.evaluation, std::string{kEvaluationPrefix});
   const ModelOutputs outputs = add_model(body, options, JobStream::kTest, metrics, false);
   POPRUN_TRY(body.status());
   if (options.inference) {

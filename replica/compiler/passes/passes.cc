@@ -7,6 +7,7 @@
 namespace poprun {
 
 Pass forward_pass();
+Pass stages_pass();
 Pass differentiation_pass();
 Pass accumulation_pass();
 Pass exchange_pass();
@@ -55,8 +56,9 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
 
 const std::vector<Pass>& all_passes() {
   static const std::vector<Pass> kAll = {
-      forward_pass(), differentiation_pass(), accumulation_pass(), exchange_pass(),
-      update_pass(),  initial_weights_pass(), precision_pass(),    background_exchange_pass(),
+      forward_pass(),         stages_pass(),    differentiation_pass(),
+      accumulation_pass(),    exchange_pass(),  update_pass(),
+      initial_weights_pass(), precision_pass(), background_exchange_pass(),
       pipeline_pass()};
   return kAll;
 }

@@ -293,7 +293,14 @@ Result<Imported> import_graph(Builder& builder, const OnnxModel& model,
   scope.numbers_train = model.proto().producer_name() == "pytorch";
   POPRUN_TRY(add_inputs(model, options, scope));
   const NodeProto* dropped = options.logits ? last_softmax(graph) : nullptr;
-  for (const NodeProto& proto : graph.node()) {
+  Imported imported;
+  const std::size_t first = builder.operations().size();
+  const auto operations_are_of = [&](int node) {
+    imported.node_of_operation.resize(builder.operations().size() - first,
+                                      static_cast<std::size_t>(node));
+  };
+  for (int k = 0; k < graph.node_size(); ++k) {
+    const NodeProto& proto = graph.node(k);
     if (Node node(scope, proto);
         &proto == dropped && node.has(0) && scope.values.contains(proto.input(0))) {
       node.pass(0, 0);
@@ -302,9 +309,10 @@ Result<Imported> import_graph(Builder& builder, const OnnxModel& model,
       continue;
     }
     POPRUN_TRY(translate(scope, proto));
+    operations_are_of(k);
   }
-  Imported imported;
   POPRUN_TRY(take_outputs(graph, scope, imported));
+  operations_are_of(graph.node_size() - 1);
   imported.weights = std::move(scope.weights);
   imported.notes = std::move(scope.notes);
   return imported;

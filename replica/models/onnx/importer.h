@@ -86,6 +86,10 @@ struct Imported {
   /// First values of the variables that the import made, by name. Shared with the model's values.
   std::map<std::string, std::shared_ptr<const Constant>> weights;
   std::vector<std::string> notes;
+
+  /// By operation that the import appended, the node it comes from: an index into GraphProto::node,
+  /// which never falls.
+  std::vector<std::size_t> node_of_operation;
 };
 
 /// Appends the model to `builder`. Errors: kUsage, something that is not supported; kData, a model

@@ -1,8 +1,10 @@
 #include "replica/models/onnx/job_model.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <optional>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -249,17 +251,39 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
                     : *stream;
 }
 
+void JobModel::mark_layers(Builder& builder, std::size_t first, std::size_t first_imported,
+                           const Imported& imported) {
+  const std::vector<std::size_t>& nodes = imported.node_of_operation;
+  if (layers_.empty()) {
+    std::vector<TensorId> outputs;
+    std::ranges::transform(imported.outputs, std::back_inserter(outputs), &ImportedOutput::tensor);
+    layers_ = narrowest_cuts({.graph = builder.graph(),
+                              .operations = std::span(builder.operations()).subspan(first_imported),
+                              .node = nodes,
+                              .outputs = outputs},
+                             model_.proto().graph());
+  }
+  for (const Piece& layer : layers_) {
+    const auto begin = std::ranges::lower_bound(nodes, layer.node) - nodes.begin();
+    builder.layer_from(layer.node == 0 ? first : first_imported + static_cast<std::size_t>(begin),
+                       layer.name);
+  }
+}
+
 Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& inputs) {
   ImportOptions options;
   options.training = inputs.training;
   options.half = inputs.half;
   options.logits = loss_ == kCrossEntropy;
+  const std::size_t first = builder.operations().size();
   for (const GraphInput& input : model_.inputs()) {
     POPRUN_ASSIGN(const TensorId tensor, input_of(builder, input, inputs));
     options.inputs.push_back(tensor);
   }
   POPRUN_TRY(builder.status());
+  const std::size_t first_imported = builder.operations().size();
   POPRUN_ASSIGN(const Imported imported, import_model(builder, model_, options));
+  mark_layers(builder, first, first_imported, imported);
   weights_.insert(imported.weights.begin(), imported.weights.end());
   for (const std::string& note : imported.notes) {
     if (std::ranges::find(notes_, note) == notes_.end()) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "replica/models/model.h"
+#include "replica/models/onnx/cuts.h"
 #include "replica/models/onnx/importer.h"
 
 namespace poprun::onnx_import {
@@ -48,6 +49,9 @@ class JobModel {
   JobModel(std::string file, OnnxModel model, std::string loss)
       : file_(std::move(file)), model_(std::move(model)), loss_(std::move(loss)) {}
 
+  /// Gives the operations from `first` on their layers, those of nodes from `first_imported` on.
+  void mark_layers(Builder& builder, std::size_t first, std::size_t first_imported,
+                   const Imported& imported);
   Result<ModelOutputs> try_build(Builder& builder, const ModelInputs& inputs);
   [[nodiscard]] Result<TensorId> input_of(Builder& builder, const GraphInput& input,
                                           const ModelInputs& given) const;
@@ -57,6 +61,7 @@ class JobModel {
   std::string loss_;
   std::map<std::string, std::shared_ptr<const Constant>> weights_;
   std::vector<std::string> notes_;
+  std::vector<Piece> layers_;  ///< Those of the first build are those of all.
 };
 
 }  // namespace poprun::onnx_import

@@ -45,6 +45,14 @@ void Builder::layer(const std::string& name, bool counted) {
   }
 }
 
+void Builder::layer_from(std::size_t first, const std::string& name) {
+  layer(name);
+  std::vector<Operation>& operations = graph_.at(place_).operations;
+  for (std::size_t k = first; k < operations.size(); ++k) {
+    operations[k].origin = origin_;
+  }
+}
+
 bool Builder::is_taken(const std::string& name) const {
   return graph_.has(prefix_ + name) || graph_.has_below(prefix_ + name + ".");
 }

@@ -30,6 +30,9 @@ class Builder {
   /// forward pass, and its evaluation has the same ones.
   void layer(const std::string& name, bool counted = true);
 
+  /// `layer`, for the operations of this region from `first` on too (an index into `operations()`).
+  void layer_from(std::size_t first, const std::string& name);
+
   /// Operations added from here on have this origin.
   void set_origin(const Origin& origin) { origin_ = origin; }
 

@@ -358,9 +358,9 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
             "train.cfg:2: unknown section [trainig]; did you mean training?");
   EXPECT_EQ(error_of({}, "[device]\nquantum = 3\n"),
             "train.cfg:2: unknown key quantum in [device]; available: ipu");
-  EXPECT_EQ(error_of({}, "[pipelines]\nstages = 3\n"),
-            "train.cfg:2: unknown section [pipelines]; available: model, data, training, memory, "
-            "device, report");
+  EXPECT_EQ(error_of({}, "[network]\nstages = 3\n"),
+            "train.cfg:2: unknown section [network]; available: model, data, training, pipeline, "
+            "memory, device, report");
 }
 
 TEST(Options, OfOtherLaunchersAreAnswered) {

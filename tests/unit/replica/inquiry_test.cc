@@ -107,7 +107,8 @@ TEST(Compile, TellsWhatTheProgramIs) {
   for (const char* part : {"parameters     421,642\n", "operators      ",
                            "steps          30 of 64 samples (15 per epoch)\n", " of 897.0 MiB, ",
                            "at step ", "device step ", "(device clock, mk2, modelled)\n",
-                           "note           the model uses only 1 of the 2 IPUs"}) {
+                           "note           pipeline.layers-per-ipu = balanced means ",
+                           "note           stage 1 on IPU 1: "}) {
     EXPECT_THAT(answer.text, HasSubstr(part));
   }
 }
@@ -121,8 +122,8 @@ TEST(Compile, ShowsTheGraphAfterEachPassWhereItIsAskedFor) {
   const std::string text = ask("--compile", job.SerializeAsString()).text;
 
   std::size_t last = 0;
-  for (const char* pass : {"forward", "differentiation", "exchange", "update"}) {
-    const std::size_t found = text.find(fmt::format("# graph after pass {}\ntensor ", pass));
+  for (const char* pass : {"forward", "stages", "differentiation", "exchange", "update"}) {
+    const std::size_t found = text.find(fmt::format("# graph after pass {}\nlayer ", pass));
     ASSERT_NE(found, std::string::npos) << pass;
     EXPECT_GE(found, last) << pass;
     last = found;

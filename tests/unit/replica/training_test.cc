@@ -456,14 +456,18 @@ TEST(Compile, IsDeterministic) {
   EXPECT_EQ(a->SerializeAsString(), b->SerializeAsString());
 }
 
-TEST(Compile, SaysThatFurtherIpusStayEmpty) {
+TEST(Compile, SaysWhatEachIpuHolds) {
   proto::RunConfig job = config(1, 4);
   job.mutable_topology()->set_ipus_per_replica(2);
+  job.mutable_pipeline()->add_layers_per_ipu(3);
+  job.mutable_pipeline()->add_layers_per_ipu(1);
 
   const auto program = compile(*compile_options(job, dataset()));
 
-  ASSERT_EQ(program->notes_size(), 1);
-  EXPECT_THAT(program->notes(0), HasSubstr("1 of the 2 IPUs"));
+  ASSERT_TRUE(program) << program.error().message;
+  EXPECT_THAT(program->notes(), ::testing::ElementsAre(
+                                    "stage 0 on IPU 0: conv1 to fc1 (3 layers), 420,352 parameters",
+                                    "stage 1 on IPU 1: fc2, 1,290 parameters"));
 }
 
 /// Dumps everything of step 2.

@@ -1,0 +1,187 @@
+#include "launcher/options/pipeline.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "launcher/options/option_values.h"
+#include "launcher/options/rows.h"
+#include "replica/base/text.h"
+
+namespace poprun::launcher {
+namespace {
+
+constexpr std::string_view kLayers = "pipeline.layers-per-ipu";
+constexpr std::string_view kSplit = "pipeline.split";
+constexpr std::string_view kMapping = "pipeline.device-mapping";
+
+Setting& setting_of(Options& options, std::string_view name) {
+  return *std::ranges::find(options.settings, name, &Setting::name);
+}
+
+/// "pipeline.split = conv2 fc1".
+std::string shown(Options& options, std::string_view name) {
+  return fmt::format("{} = {}", name, setting_of(options, name).text);
+}
+
+/// Both say where to cut. The command line's wins over the file's.
+Status choose_cuts(Options& options) {
+  proto::PipelineConfig& pipeline = *options.config.mutable_pipeline();
+  Setting& layers = setting_of(options, kLayers);
+  Setting& split = setting_of(options, kSplit);
+  if (pipeline.split().empty() || layers.origin == Origin::kDefault) {
+    return {};
+  }
+  if (layers.origin == split.origin) {
+    return fail(ErrorCode::kUsage, fmt::format("{} and {} cannot be combined; give only one of "
+                                               "them",
+                                               kLayers, kSplit));
+  }
+  const bool layers_win = layers.origin == Origin::kCommandLine;
+  options.notes.push_back(layers_win
+                              ? fmt::format("{} replaces the file's {}", shown(options, kLayers),
+                                            shown(options, kSplit))
+                              : fmt::format("{} replaces the file's {}", shown(options, kSplit),
+                                            shown(options, kLayers)));
+  (layers_win ? split : layers).text.clear();
+  if (layers_win) {
+    pipeline.clear_split();
+  } else {
+    pipeline.clear_layers_per_ipu();
+  }
+  return {};
+}
+
+/// The number of stages, if it does not depend on the model.
+std::optional<int> stages_of(const proto::PipelineConfig& pipeline) {
+  return !pipeline.split().empty()            ? std::optional(pipeline.split_size() + 1)
+         : !pipeline.layers_per_ipu().empty() ? std::optional(pipeline.layers_per_ipu_size())
+                                              : std::nullopt;
+}
+
+Status check_mapping(Options& options) {
+  const proto::PipelineConfig& pipeline = options.config.pipeline();
+  const auto& mapping = pipeline.device_mapping();
+  const std::uint32_t ipus = options.config.topology().ipus_per_replica();
+  const std::uint32_t highest = *std::max_element(mapping.begin(), mapping.end());
+  if (highest >= ipus) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: a replica of --ipus-per-replica = {} has no IPU {}; IPUs count "
+                            "from 0; set --ipus-per-replica {} or use lower numbers",
+                            shown(options, kMapping), ipus, highest, highest + 1));
+  }
+  const std::optional<int> stages = stages_of(pipeline);
+  if (stages && *stages != mapping.size()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} names {}, but {} has {}; give the IPU of each stage",
+                            shown(options, kMapping), counted(mapping.size(), "IPU"),
+                            shown(options, pipeline.split().empty() ? kLayers : kSplit),
+                            counted(*stages, "stage")));
+  }
+  const std::set<std::uint32_t> distinct(mapping.begin(), mapping.end());
+  if (!stages && static_cast<int>(distinct.size()) < mapping.size()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} names an IPU twice, but balanced stages have one each; give the "
+                            "layers of each stage with {}",
+                            shown(options, kMapping), kLayers));
+  }
+  return {};
+}
+
+/// Without a mapping every stage has an IPU of its own.
+Status check_ipus(Options& options) {
+  const proto::PipelineConfig& pipeline = options.config.pipeline();
+  const std::uint32_t ipus = options.config.topology().ipus_per_replica();
+  const int stages = stages_of(pipeline).value_or(1);
+  if (static_cast<std::uint32_t>(stages) > ipus) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: {} need {} IPUs, but --ipus-per-replica = {}; set "
+                            "--ipus-per-replica {}, or let stages share IPUs with {}",
+                            shown(options, pipeline.split().empty() ? kLayers : kSplit),
+                            counted(stages, "stage"), stages, ipus, stages, kMapping));
+  }
+  return {};
+}
+
+void note_what_has_no_effect(Options& options) {
+  const proto::PipelineConfig& pipeline = options.config.pipeline();
+  const bool one_stage = stages_of(pipeline).value_or(
+                             static_cast<int>(options.config.topology().ipus_per_replica())) == 1;
+  const auto note = [&](std::string_view name, bool has_effect, std::string_view because) {
+    if (!has_effect && setting_of(options, name).origin != Origin::kDefault) {
+      options.notes.push_back(fmt::format("{} has no effect {}", shown(options, name), because));
+    }
+  };
+  note("pipeline.schedule", !one_stage, "with a single stage");
+  for (const char* name : {"pipeline.recomputation", "pipeline.recomputation-checkpoints",
+                           "pipeline.recompute", "pipeline.recomputation-memory"}) {
+    note(name, !options.config.inference(), "in inference");
+  }
+  note("pipeline.recomputation-memory",
+       options.config.inference() || pipeline.recomputation() == "standard",
+       "without pipeline.recomputation = standard");
+}
+
+}  // namespace
+
+std::vector<OptionRow> pipeline_rows() {
+  return {
+      file_key("pipeline.layers-per-ipu", "LIST|balanced", "balanced",
+               "Layers of each stage, as in 3 7 7 7; one entry may be -1 and takes the rest. "
+               "Embeddings and heads are not counted: they belong to the first and the last stage. "
+               "balanced evens out device time, as far as the memory allows",
+               LayersPerIpu{},
+               [](Options& o, const std::vector<std::int64_t>& layers) {
+                 auto& field = *o.config.mutable_pipeline()->mutable_layers_per_ipu();
+                 field.Assign(layers.begin(), layers.end());
+               }),
+      file_key("pipeline.split", "NAMES", "",
+               "Instead of layers-per-ipu: layers or tensors with which the second and each "
+               "further stage begins, separated by blanks",
+               Names{},
+               [](Options& o, const std::vector<std::string>& names) {
+                 auto& field = *o.config.mutable_pipeline()->mutable_split();
+                 field.Assign(names.begin(), names.end());
+               }),
+      file_key("pipeline.device-mapping", "LIST", "",
+               "IPU of each stage, as in 0 1 2 3 0, where the first and the last stage share one "
+               "(default: stage 0 on IPU 0, stage 1 on IPU 1 ...)",
+               Integers{0, 63},
+               [](Options& o, const std::vector<std::int64_t>& ipus) {
+                 auto& field = *o.config.mutable_pipeline()->mutable_device_mapping();
+                 field.Assign(ipus.begin(), ipus.end());
+               }),
+      file_key("pipeline.schedule", "NAME", "grouped",
+               "Order of the micro-batches: grouped (all stages forward and backward in each "
+               "cycle), interleaved (forward and backward alternate; fewer activations are "
+               "stored), or sequential (one stage at a time, no pipeline)",
+               Choice{{"grouped", "interleaved", "sequential"}}),
+      file_key("pipeline.recomputation", "NAME", "",
+               "What the backward pass computes again instead of storing it: none, standard "
+               "(chooses checkpoints within recomputation-memory), layer (stores the inputs of "
+               "layers), pipeline (stores the inputs of stages) or all (default: pipeline if there "
+               "are several stages and the schedule is not sequential, else none)",
+               Choice{{"none", "standard", "layer", "pipeline", "all"}}),
+      file_key("pipeline.recomputation-checkpoints", "REGEX", "",
+               "Store tensors whose name matches REGEX, whatever the mode", Regex{}),
+      file_key("pipeline.recompute", "REGEX", "",
+               "Recompute tensors whose name matches REGEX, whatever the mode", Regex{}),
+      file_key("pipeline.recomputation-memory", "X", "0.9",
+               "With recomputation standard, the part of an IPU's memory to stay within",
+               Real{0, 1, false})};
+}
+
+Status check_pipeline(Options& options) {
+  POPRUN_TRY(choose_cuts(options));
+  const bool mapped = !options.config.pipeline().device_mapping().empty();
+  POPRUN_TRY(mapped ? check_mapping(options) : check_ipus(options));
+  note_what_has_no_effect(options);
+  return {};
+}
+
+}  // namespace poprun::launcher

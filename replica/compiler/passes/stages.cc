@@ -1,0 +1,272 @@
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "replica/base/text.h"
+#include "replica/compiler/passes/pass.h"
+#include "replica/compiler/stages/assignment.h"
+#include "replica/compiler/stages/balance.h"
+#include "replica/compiler/stages/cuts.h"
+#include "replica/compiler/stages/weights.h"
+#include "replica/ops/optimizers/optimizer.h"
+
+/// Gives every operation of the forward passes its pipeline stage, and every stage its IPU.
+namespace poprun {
+namespace {
+
+constexpr std::string_view kName = "stages";
+
+/// Training's forward pass, then evaluation's; inference has evaluation's alone.
+std::vector<ForwardPass> forward_passes(const CompileOptions& options, const Job& job) {
+  std::vector<ForwardPass> passes;
+  if (job.training) {
+    passes.push_back({job.graph, job.training->micro_batch, "", options.model});
+  }
+  if (job.evaluation) {
+    passes.push_back({job.graph, *job.evaluation, kEvaluationPrefix, options.model});
+  }
+  return passes;
+}
+
+LayerUse use_of(const CompileOptions& options) {
+  const Optimizer* optimizer = find_optimizer(options.optimizer.name);
+  const std::int64_t states =
+      optimizer == nullptr ? 0 : static_cast<std::int64_t>(optimizer->states.size());
+  const std::int64_t masters = options.precision.master_weights ? 1 : 0;
+  return {.device = options.device,
+          .training = !options.inference,
+          .half = options.precision.half,
+          .half_partials = options.precision.half_partials,
+          .states = states + masters};
+}
+
+/// Counted layers of each stage that begins with whole layers: "3 7 7 7".
+std::string counts_text(const std::vector<Layer>& layers, const std::vector<Cut>& cuts) {
+  std::vector<std::int64_t> counts(cuts.size() + 1, 0);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const Cut layer{static_cast<std::int32_t>(l)};
+    const auto stage = std::ranges::upper_bound(cuts, layer) - cuts.begin();
+    counts[static_cast<std::size_t>(stage)] += layers[l].counted ? 1 : 0;
+  }
+  return fmt::format("{}", fmt::join(counts, " "));
+}
+
+Result<std::vector<Cut>> balanced_cuts(const CompileOptions& options, const ForwardPass& forward,
+                                       Job& job) {
+  const std::vector<std::uint32_t>& mapping = options.pipeline.device_mapping;
+  const std::vector<Layer>& layers = job.graph.layers;
+  const std::size_t wanted =
+      mapping.empty() ? static_cast<std::size_t>(options.ipus_per_replica) : mapping.size();
+  if (wanted > layers.size() && !mapping.empty()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("pipeline.device-mapping = {}: {} stages, but {} has {}; leave out "
+                            "entries; layers: {}",
+                            fmt::join(mapping, " "), mapping.size(), options.model,
+                            counted(layers.size(), "layer"), abbreviated(names_of(layers))));
+  }
+  std::vector<Cut> cuts;
+  if (wanted > 1 && layers.size() > 1) {
+    for (const std::size_t layer :
+         balance(layer_weights(forward, use_of(options)), std::min(wanted, layers.size()),
+                 options.device.capacity())) {
+      cuts.push_back({static_cast<std::int32_t>(layer)});
+    }
+    job.notes.push_back(fmt::format("pipeline.layers-per-ipu = balanced means {} for this job",
+                                    counts_text(layers, cuts)));
+  }
+  return cuts;
+}
+
+Result<std::vector<Cut>> cuts_of(const CompileOptions& options, const ForwardPass& forward,
+                                 Job& job) {
+  const PipelineOptions& pipeline = options.pipeline;
+  return !pipeline.layers_per_ipu.empty() ? cuts_by_counts(forward, pipeline.layers_per_ipu)
+         : !pipeline.split.empty()        ? cuts_by_names(forward, pipeline.split)
+                                          : balanced_cuts(options, forward, job);
+}
+
+std::vector<std::uint32_t> ipus_of(const PipelineOptions& pipeline, std::size_t stages) {
+  std::vector<std::uint32_t> ipus = pipeline.device_mapping;
+  if (ipus.empty()) {
+    ipus.resize(stages);
+    std::iota(ipus.begin(), ipus.end(), 0U);
+  }
+  return ipus;
+}
+
+/// "conv1", "conv1, conv2", "conv1 to fc1 (3 layers)".
+std::string span_text(const std::vector<std::string>& layers) {
+  return layers.size() <= 2
+             ? fmt::format("{}", fmt::join(layers, ", "))
+             : fmt::format("{} to {} ({} layers)", layers.front(), layers.back(), layers.size());
+}
+
+/// A line for each stage: its IPU, its layers, and the parameters that it is the first to use.
+void note_stages(const ForwardPass& forward, Job& job) {
+  struct Stage {
+    std::vector<std::int32_t> layers;
+    std::int64_t parameters = 0;
+  };
+  std::vector<Stage> stages(job.ipu_of_stage.size());
+  std::set<TensorId> seen;
+  for (const Operation& operation : forward.operations()) {
+    Stage& stage = stages.at(operation.origin.stage);
+    const std::int32_t layer = operation.origin.layer;
+    if (layer != kNoLayer && std::ranges::find(stage.layers, layer) == stage.layers.end()) {
+      stage.layers.push_back(layer);
+    }
+    for (const TensorId id : operation.inputs) {
+      const Tensor& tensor = job.graph.tensor(id);
+      const bool owns = tensor.role == Role::kParameter && seen.insert(id).second;
+      stage.parameters += owns ? tensor.type.elements() : 0;
+    }
+  }
+  for (std::size_t s = 0; s < stages.size(); ++s) {
+    std::vector<std::string> names;
+    std::ranges::transform(stages[s].layers, std::back_inserter(names), [&](std::int32_t layer) {
+      return job.graph.layers.at(static_cast<std::size_t>(layer)).name;
+    });
+    job.notes.push_back(fmt::format("stage {} on IPU {}: {}, {} parameters", s, job.ipu_of_stage[s],
+                                    span_text(names), grouped(stages[s].parameters)));
+  }
+}
+
+void note_unused_ipus(const CompileOptions& options, Job& job) {
+  const std::set<std::uint32_t> used(job.ipu_of_stage.begin(), job.ipu_of_stage.end());
+  if (static_cast<std::int64_t>(used.size()) < options.ipus_per_replica) {
+    job.notes.push_back(fmt::format(
+        "the model uses only {} of the {} IPUs of each replica: it has "
+        "{} in {}",
+        used.size(), options.ipus_per_replica, counted(job.graph.layers.size(), "layer"),
+        counted(job.ipu_of_stage.size(), "stage")));
+  }
+}
+
+Status run(const CompileOptions& options, Job& job) {
+  const std::vector<ForwardPass> passes = forward_passes(options, job);
+  const ForwardPass& model = passes.at(0);
+  POPRUN_ASSIGN(const std::vector<Cut> cuts, cuts_of(options, model, job));
+  job.ipu_of_stage = ipus_of(options.pipeline, cuts.size() + 1);
+  const Positions positions = positions_in(model);
+  for (const ForwardPass& forward : passes) {
+    POPRUN_TRY(assign_stages(job.graph, forward, positions, cuts));
+  }
+  POPRUN_TRY(check_no_stage_is_empty(model, cuts.size() + 1));
+  if (job.ipu_of_stage.size() > 1) {
+    note_stages(model, job);
+  }
+  note_unused_ipus(options, job);
+  return {};
+}
+
+tl::unexpected<Error> bug(const std::string& what) {
+  return fail(ErrorCode::kBug, fmt::format("pass {}: {}", kName, what));
+}
+
+bool differ_only_in_stage(const Operation& a, const Operation& b) {
+  return a.kind == b.kind && a.inputs == b.inputs && a.outputs == b.outputs &&
+         a.attributes == b.attributes && a.origin.layer == b.origin.layer &&
+         a.origin.direction == b.origin.direction;
+}
+
+bool differ_only_in_stage(const Region& a, const Region& b) {
+  return a.repeat == b.repeat &&
+         std::ranges::equal(a.operations, b.operations, [](const Operation& x, const Operation& y) {
+           return differ_only_in_stage(x, y);
+         });
+}
+
+/// Operations are the same ones but for their stages, which exist.
+Status verify_operations_stay(const Job& before, const Job& after) {
+  for (std::size_t f = 0; f < before.graph.functions.size(); ++f) {
+    const Function& function = after.graph.functions.at(f);
+    if (!std::ranges::equal(
+            before.graph.functions[f].regions, function.regions,
+            [](const Region& a, const Region& b) { return differ_only_in_stage(a, b); })) {
+      return bug(fmt::format("changes more of {} than stages", function.name));
+    }
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        if (operation.origin.stage >= after.ipu_of_stage.size()) {
+          return bug(fmt::format("{} is in stage {} of {}", operation.kind, operation.origin.stage,
+                                 after.ipu_of_stage.size()));
+        }
+      }
+    }
+  }
+  return {};
+}
+
+/// No operation reads what a later stage writes.
+Status verify_flow(const Job& job) {
+  for (const Function& function : job.graph.functions) {
+    for (const Region& region : function.regions) {
+      std::map<TensorId, std::uint32_t> written_in;
+      for (const Operation& operation : region.operations) {
+        for (const TensorId id : operation.inputs) {
+          const auto writer = written_in.find(id);
+          if (writer != written_in.end() && writer->second > operation.origin.stage) {
+            return pass_bug(kName, job.graph, id,
+                            fmt::format("is made in stage {} and read in stage {}", writer->second,
+                                        operation.origin.stage));
+          }
+        }
+        for (const TensorId id : operation.outputs) {
+          written_in[id] = operation.origin.stage;
+        }
+      }
+    }
+  }
+  return {};
+}
+
+/// A stage's entry of layers_per_ipu is the number of its counted layers.
+Status verify_counts(const CompileOptions& options, const Job& job) {
+  const std::vector<std::int64_t>& wanted = options.pipeline.layers_per_ipu;
+  if (wanted.empty()) {
+    return {};
+  }
+  std::map<std::uint32_t, std::set<std::int32_t>> layers;
+  for (const Operation& operation :
+       job.graph.at(forward_passes(options, job).at(0).place).operations) {
+    const std::int32_t layer = operation.origin.layer;
+    if (layer != kNoLayer && job.graph.layers.at(static_cast<std::size_t>(layer)).counted) {
+      layers[operation.origin.stage].insert(layer);
+    }
+  }
+  for (std::size_t s = 0; s < wanted.size(); ++s) {
+    const auto had = static_cast<std::int64_t>(layers[static_cast<std::uint32_t>(s)].size());
+    if (wanted[s] >= 0 && wanted[s] != had) {
+      return bug(fmt::format("stage {} has {} layers, not {}", s, had, wanted[s]));
+    }
+  }
+  return {};
+}
+
+Status verify(const CompileOptions& options, const Job& before, const Job& after) {
+  const std::vector<std::uint32_t>& mapping = options.pipeline.device_mapping;
+  if (!mapping.empty() && after.ipu_of_stage != mapping) {
+    return bug("stages are not on the IPUs of device-mapping");
+  }
+  for (const std::uint32_t ipu : after.ipu_of_stage) {
+    if (ipu >= options.ipus_per_replica) {
+      return bug(fmt::format("IPU {} does not exist", ipu));
+    }
+  }
+  POPRUN_TRY(verify_operations_stay(before, after));
+  POPRUN_TRY(verify_counts(options, after));
+  return verify_flow(after);
+}
+
+}  // namespace
+
+Pass stages_pass() {
+  return {kName, always, run, verify};
+}
+
+}  // namespace poprun

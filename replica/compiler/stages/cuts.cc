@@ -1,0 +1,192 @@
+#include "replica/compiler/stages/cuts.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "replica/base/nearest.h"
+#include "replica/base/text.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::int64_t kRest = -1;
+
+std::vector<std::int32_t> counted_layers(const Graph& graph) {
+  std::vector<std::int32_t> indices;
+  for (std::size_t l = 0; l < graph.layers.size(); ++l) {
+    if (graph.layers[l].counted) {
+      indices.push_back(static_cast<std::int32_t>(l));
+    }
+  }
+  return indices;
+}
+
+/// What has gone wrong with these entries, and the layers that there are.
+tl::unexpected<Error> wrong_counts(const ForwardPass& forward,
+                                   std::span<const std::int64_t> entries, const std::string& what) {
+  std::vector<std::string> names;
+  for (const std::int32_t layer : counted_layers(forward.graph)) {
+    names.push_back(forward.graph.layers[static_cast<std::size_t>(layer)].name);
+  }
+  return fail(ErrorCode::kUsage,
+              fmt::format("pipeline.layers-per-ipu = {}: {}; layers: {}", fmt::join(entries, " "),
+                          what, names.empty() ? "none" : abbreviated(names)));
+}
+
+/// The entries with -1 replaced by the rest.
+Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward,
+                                           std::span<const std::int64_t> entries,
+                                           std::int64_t layers) {
+  std::vector<std::int64_t> counts(entries.begin(), entries.end());
+  const auto rest = std::ranges::find(counts, kRest);
+  const std::int64_t sum =
+      std::accumulate(counts.begin(), counts.end(), std::int64_t{rest == counts.end() ? 0 : 1});
+  if (rest != counts.end() && std::ranges::count(counts, kRest) > 1) {
+    return wrong_counts(forward, entries, "only one entry may be -1, which takes the rest");
+  }
+  const std::string had =
+      fmt::format("{} has {}", forward.model, counted(static_cast<std::uint64_t>(layers), "layer"));
+  if (rest == counts.end() && sum != layers) {
+    return wrong_counts(forward, entries,
+                        fmt::format("{}, but the entries add up to {}; let one of them be -1, "
+                                    "which takes the rest",
+                                    had, sum));
+  }
+  if (sum > layers) {
+    return wrong_counts(
+        forward, entries,
+        fmt::format("{}, but the entries besides -1 add up to {}; lower them", had, sum));
+  }
+  if (rest != counts.end()) {
+    *rest = layers - sum;
+  }
+  return counts;
+}
+
+/// The layer with which a stage begins that has `before` counted layers before it.
+std::int32_t first_layer(std::span<const std::int32_t> counted, std::size_t before) {
+  return before < counted.size() ? counted[before] : counted.back() + 1;
+}
+
+/// The operation that writes a tensor of the forward pass, by the name it has in the model.
+std::optional<Cut> writer_of(const ForwardPass& forward, const std::string& name) {
+  const std::string full = fmt::format("{}{}", forward.prefix, name);
+  if (!forward.graph.has(full)) {
+    return std::nullopt;
+  }
+  const TensorId id = forward.graph.find(full);
+  const std::vector<Operation>& operations = forward.operations();
+  const auto writer = std::ranges::find_if(operations, [id](const Operation& operation) {
+    return operation.origin.layer != kNoLayer &&
+           std::ranges::find(operation.outputs, id) != operation.outputs.end();
+  });
+  if (writer == operations.end()) {
+    return std::nullopt;
+  }
+  return Cut{writer->origin.layer, static_cast<std::size_t>(writer - operations.begin())};
+}
+
+/// Every name that a stage may begin with: layers, then tensors.
+std::vector<std::string> candidates(const ForwardPass& forward) {
+  std::vector<std::string> names = names_of(forward.graph.layers);
+  for (const Operation& operation : forward.operations()) {
+    for (const TensorId id : operation.outputs) {
+      const std::string_view name = forward.graph.tensor(id).name;
+      if (operation.origin.layer != kNoLayer && name.starts_with(forward.prefix)) {
+        names.emplace_back(name.substr(forward.prefix.size()));
+      }
+    }
+  }
+  return names;
+}
+
+Result<Cut> cut_at(const ForwardPass& forward, const std::string& name) {
+  const std::vector<Layer>& layers = forward.graph.layers;
+  const auto layer = std::ranges::find(layers, name, &Layer::name);
+  if (layer != layers.end()) {
+    return Cut{static_cast<std::int32_t>(layer - layers.begin())};
+  }
+  if (const std::optional<Cut> writer = writer_of(forward, name)) {
+    return *writer;
+  }
+  const std::string close = nearest(name, candidates(forward));
+  return fail(
+      ErrorCode::kUsage,
+      fmt::format("pipeline.split: {} has no layer '{}', and its forward pass makes no such "
+                  "tensor; {}",
+                  forward.model, name,
+                  close.empty() ? fmt::format("layers: {}", abbreviated(names_of(layers)))
+                                : fmt::format("did you mean {}?", close)));
+}
+
+}  // namespace
+
+Result<std::vector<Cut>> cuts_by_counts(const ForwardPass& forward,
+                                        std::span<const std::int64_t> layers_per_ipu) {
+  const std::vector<std::int32_t> counted = counted_layers(forward.graph);
+  POPRUN_ASSIGN(const std::vector<std::int64_t> counts,
+                resolved(forward, layers_per_ipu, static_cast<std::int64_t>(counted.size())));
+  std::vector<Cut> cuts;
+  std::int32_t begin = 0;  // Of the stage in question; its successor's shows whether it is empty.
+  std::size_t before = 0;
+  for (std::size_t stage = 0; stage < counts.size(); ++stage) {
+    before += static_cast<std::size_t>(counts[stage]);
+    const bool is_last = stage + 1 == counts.size();
+    const auto end = is_last || counted.empty()
+                         ? static_cast<std::int32_t>(forward.graph.layers.size())
+                         : first_layer(counted, before);
+    if (end == begin) {
+      return wrong_counts(
+          forward, layers_per_ipu,
+          fmt::format("stage {} would be empty; an entry may be 0 only for a first stage of "
+                      "embeddings or a last stage of heads",
+                      stage));
+    }
+    begin = end;
+    if (!is_last) {
+      cuts.push_back({begin});
+    }
+  }
+  return cuts;
+}
+
+Result<std::vector<Cut>> cuts_by_names(const ForwardPass& forward,
+                                       std::span<const std::string> names) {
+  std::vector<Cut> cuts;
+  for (std::size_t k = 0; k < names.size(); ++k) {
+    POPRUN_ASSIGN(const Cut cut, cut_at(forward, names[k]));
+    if (k > 0 && cut <= cuts.back()) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("pipeline.split: '{}' does not come behind '{}' in {}; name the "
+                              "beginnings in the order of the forward pass; layers: {}",
+                              names[k], names[k - 1], forward.model,
+                              abbreviated(names_of(forward.graph.layers))));
+    }
+    cuts.push_back(cut);
+  }
+  return cuts;
+}
+
+std::string abbreviated(std::span<const std::string> names) {
+  constexpr std::size_t kAtMost = 8;
+  constexpr std::size_t kFirst = 4;
+  constexpr std::size_t kLast = 2;
+  if (names.size() <= kAtMost) {
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
+  return fmt::format("{}, ..., {} ({} in all)", fmt::join(names.first(kFirst), ", "),
+                     fmt::join(names.last(kLast), ", "), names.size());
+}
+
+std::vector<std::string> names_of(std::span<const Layer> layers) {
+  std::vector<std::string> names;
+  std::ranges::transform(layers, std::back_inserter(names), &Layer::name);
+  return names;
+}
+
+}  // namespace poprun

@@ -1,0 +1,106 @@
+/// Balanced stages, against every way there is.
+
+#include "replica/compiler/stages/balance.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace poprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+LayerWeight weight(std::int64_t cycles, std::int64_t bytes = 0) {
+  return {Cycles{cycles}, Bytes{bytes}};
+}
+
+constexpr Bytes kPlenty{1'000'000};
+
+TEST(Balance, GivesEveryStageAsManyEqualLayers) {
+  const std::vector<LayerWeight> layers(8, weight(5));
+  EXPECT_THAT(balance(layers, 4, kPlenty), ElementsAre(2, 4, 6));
+  EXPECT_THAT(balance(layers, 1, kPlenty), IsEmpty());
+}
+
+TEST(Balance, KeepsTheSlowestStageFast) {
+  const std::vector<LayerWeight> layers = {weight(1), weight(1), weight(1), weight(9)};
+  EXPECT_THAT(balance(layers, 2, kPlenty), ElementsAre(3));
+}
+
+TEST(Balance, TakesASlowerCutWhereTheFasterOneDoesNotFit) {
+  const std::vector<LayerWeight> layers = {weight(1, 60), weight(1, 60), weight(1, 10),
+                                           weight(9, 10)};
+  EXPECT_THAT(balance(layers, 2, Bytes{100}), ElementsAre(1));
+}
+
+TEST(Balance, SpreadsTheBytesWhereNothingFits) {
+  const std::vector<LayerWeight> layers = {weight(9, 200), weight(1, 200), weight(1, 200),
+                                           weight(1, 200)};
+  EXPECT_THAT(balance(layers, 2, Bytes{100}), ElementsAre(2));
+}
+
+/// Largest excess, cycles and bytes of any stage.
+using Goodness = std::array<std::int64_t, 3>;
+
+Goodness goodness(const std::vector<LayerWeight>& layers, std::vector<std::size_t> begins,
+                  Bytes capacity) {
+  Goodness worst{};
+  begins.insert(begins.begin(), 0);
+  begins.push_back(layers.size());
+  for (std::size_t s = 0; s + 1 < begins.size(); ++s) {
+    LayerWeight sum;
+    for (std::size_t l = begins[s]; l < begins[s + 1]; ++l) {
+      sum.cycles += layers[l].cycles;
+      sum.bytes += layers[l].bytes;
+    }
+    worst[0] = std::max(worst[0], (sum.bytes - capacity).count());
+    worst[1] = std::max(worst[1], sum.cycles.count());
+    worst[2] = std::max(worst[2], sum.bytes.count());
+  }
+  return worst;
+}
+
+/// Every way to cut: subsets of the places between layers.
+Goodness best_of_all(const std::vector<LayerWeight>& layers, std::size_t stages, Bytes capacity) {
+  Goodness best{INT64_MAX, INT64_MAX, INT64_MAX};
+  for (std::uint32_t places = 0; places < 1U << (layers.size() - 1); ++places) {
+    std::vector<std::size_t> begins;
+    for (std::size_t l = 1; l < layers.size(); ++l) {
+      if ((places >> (l - 1) & 1U) != 0) {
+        begins.push_back(l);
+      }
+    }
+    if (begins.size() + 1 == stages) {
+      best = std::min(best, goodness(layers, begins, capacity));
+    }
+  }
+  return best;
+}
+
+TEST(Balance, IsAsGoodAsTheBestOfAllWays) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 300; ++round) {
+    const std::size_t count = 1 + random() % 9;
+    const std::size_t stages = 1 + random() % count;
+    std::vector<LayerWeight> layers;
+    for (std::size_t l = 0; l < count; ++l) {
+      layers.push_back(weight(random() % 20, random() % 20));
+    }
+    const Bytes capacity{static_cast<std::int64_t>(random() % 60)};
+
+    const std::vector<std::size_t> begins = balance(layers, stages, capacity);
+
+    ASSERT_EQ(begins.size(), stages - 1);
+    ASSERT_EQ(goodness(layers, begins, capacity), best_of_all(layers, stages, capacity))
+        << "round " << round;
+  }
+}
+
+}  // namespace
+}  // namespace poprun
