@@ -15,8 +15,7 @@ namespace poprun {
 
 Result<Program> Compilation::job() {
   POPRUN_TRY(receive_model());
-  POPRUN_ASSIGN(CompileOptions options,
-                compile_options(reply_.config(), reply_.dataset(), onnx_));
+  POPRUN_ASSIGN(CompileOptions options, compile_options(reply_.config(), reply_.dataset(), onnx_));
   POPRUN_ASSIGN(Program program, plan_program(options));
   POPRUN_TRY(check_fits(program, [&] {
     // The others wait for the Program meanwhile.
@@ -46,9 +45,8 @@ Result<CheckedVariants> Compilation::variants() {
 }
 
 Result<Program> Compilation::variant(const Variant& variant) {
-  POPRUN_ASSIGN(
-      CompileOptions options,
-      compile_options(config_of(variant, reply_.config()), reply_.dataset(), onnx_));
+  POPRUN_ASSIGN(CompileOptions options,
+                compile_options(config_of(variant, reply_.config()), reply_.dataset(), onnx_));
   options.initialised_here = initialised_here_;
   options.evaluation_batches =
       std::min(options.evaluation_batches, static_cast<std::int64_t>(kCheckedBatches));

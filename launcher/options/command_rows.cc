@@ -184,8 +184,7 @@ Rows check() {
                      "Numbers of IPUs per replica to spread the model over, as in 2,4 (default: "
                      "--ipus-per-replica, or 2, 3 and 4 if that is 1, as far as the model has "
                      "layers)"),
-                 Integers{2, 64},
-                 [](Options& o, const std::vector<std::int64_t>& ipus) {
+                 Integers{2, 64}, [](Options& o, const std::vector<std::int64_t>& ipus) {
                    o.check_ipus.assign(ipus.begin(), ipus.end());
                  })};
 }

@@ -104,10 +104,9 @@ std::string introduction() {
 /// What begins the section of a subcommand; nothing for other sections.
 std::string subcommand_introduction(std::string_view section) {
   const auto row = std::ranges::find(subcommands(), section, &SubcommandRow::name);
-  return row == subcommands().end()
-             ? ""
-             : fmt::format("Usage: {}\n\n{}\n", usage_line(row->subcommand),
-                           wrapped(row->meaning + ".", 0, 0));
+  return row == subcommands().end() ? ""
+                                    : fmt::format("Usage: {}\n\n{}\n", usage_line(row->subcommand),
+                                                  wrapped(row->meaning + ".", 0, 0));
 }
 
 std::string subcommand_text() {

@@ -69,8 +69,8 @@ struct Options {
   std::vector<Setting> settings;  ///< Every row, in table order.
   /// What other keys of [data] ask of the source: "task=masked-lm", in table order.
   std::vector<std::string> source_parameters;
-  std::uint32_t check_steps = 0;          ///< For Subcommand::kCheck, as in CheckConfig.
-  std::vector<std::uint32_t> check_ipus;  ///< Likewise.
+  std::uint32_t check_steps = 0;               ///< For Subcommand::kCheck, as in CheckConfig.
+  std::vector<std::uint32_t> check_ipus;       ///< Likewise.
   std::optional<double> loss_scaling;          ///< As the configuration's; none: by the precision.
   std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: not scaled.
   std::vector<std::string> notes;  ///< What was decided, or has no effect. One line each.

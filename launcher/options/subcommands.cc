@@ -39,9 +39,9 @@ Status check_subcommand(Subcommand subcommand, std::span<const Written> written)
   for (const Written& w : written) {
     const auto owner = std::ranges::find(subcommands(), w.row->section, &SubcommandRow::name);
     if (owner != subcommands().end() && owner->subcommand != subcommand) {
-      return fail(ErrorCode::kUsage, fmt::format("{} belongs to the subcommand {}; usage: {}",
-                                                 w.place, owner->name,
-                                                 usage_line(owner->subcommand)));
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{} belongs to the subcommand {}; usage: {}", w.place, owner->name,
+                              usage_line(owner->subcommand)));
     }
   }
   return {};

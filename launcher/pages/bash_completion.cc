@@ -143,8 +143,8 @@ std::string bash_completion() {
       "# The values of an option.\n"
       "_poprun_emu_option() {{\n  case $1 in\n    --model) _poprun_emu_values 'MODEL' ;;\n{}  "
       "esac\n}}\n{}",
-      fmt::join(options, " "), fmt::join(flags, " "), fmt::join(names, " "), fmt::join(beginnings_of_sources(), " "),
-      cases, kScript);
+      fmt::join(options, " "), fmt::join(flags, " "), fmt::join(names, " "),
+      fmt::join(beginnings_of_sources(), " "), cases, kScript);
 }
 
 }  // namespace poprun::launcher

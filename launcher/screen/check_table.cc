@@ -60,9 +60,9 @@ std::string check_result(const proto::CheckReport& report, const std::string& re
   const std::uint64_t equal = count(report, proto::CheckedRun::EQUAL);
   const std::uint64_t different = count(report, proto::CheckedRun::DIFFERENT);
   const std::uint64_t proven = count(report, proto::CheckedRun::PROVEN);
-  std::string text = fmt::format("{} of {} equal to the reference in every bit, over {}", equal,
-                                 counted(equal + different, "run"),
-                                 counted(report.plan().steps(), "step"));
+  std::string text =
+      fmt::format("{} of {} equal to the reference in every bit, over {}", equal,
+                  counted(equal + different, "run"), counted(report.plan().steps(), "step"));
   if (different > 0) {
     text += fmt::format("; {} DIFFERENT, which is a bug in poprun-emu", different);
   }

@@ -7,8 +7,9 @@
 /// What `poprun-emu check` shows, a line a run, as they end:
 ///
 ///   IPUs  split    schedule     recomputation  peak/IPU  device/step   util.  wall/step  result
-///      1  4        -            none           11.8 MiB     1.234 ms   100 %   0.0123 s  the reference
-///      2  2 2      grouped      pipeline        6.1 MiB     0.800 ms    77 %   0.0140 s  equal
+///      1  4        -            none           11.8 MiB     1.234 ms   100 %   0.0123 s  the
+///      reference 2  2 2      grouped      pipeline        6.1 MiB     0.800 ms    77 %   0.0140 s
+///      equal
 namespace poprun::launcher {
 
 std::string check_heading();

@@ -220,10 +220,9 @@ class Check {
     const ReplicaId who{static_cast<std::uint32_t>(worst - steps.begin())};
     run.set_verdict(proto::CheckedRun::DIFFERENT);
     POPRUN_ASSIGN(std::string origin, trace(compiled, *worst, who));
-    std::string detail =
-        mine ? fmt::format("step {}, replica {}: {}{}", mine->step, index_of(who), mine->name,
-                           origin)
-             : "";
+    std::string detail = mine ? fmt::format("step {}, replica {}: {}{}", mine->step, index_of(who),
+                                            mine->name, origin)
+                              : "";
     POPRUN_TRY(share_bytes(detail, who, ports_.communicator, "what differs"));
     run.set_detail(detail);
     return run;
@@ -239,8 +238,7 @@ class Check {
     options.evaluation_batches = 0;
     POPRUN_TRY(run_once(reference_->program, reference_->variant, options,
                         watches ? &reference : nullptr));
-    POPRUN_TRY(
-        run_once(compiled.program, compiled.variant, options, watches ? &other : nullptr));
+    POPRUN_TRY(run_once(compiled.program, compiled.variant, options, watches ? &other : nullptr));
     const std::optional<std::string> found = reference.first_difference(other);
     return found ? fmt::format("; the first value that differs is {}", *found) : std::string();
   }
@@ -255,15 +253,15 @@ class Check {
                               const TrainingOptions& options, StepWatcher* watcher) {
     POPRUN_TRY(allocate(program));
     RunProgress progress(ports_.progress, to_text(variant));
-    Result<LoopResult> result =
-        TrainingLoop(program, options, {.communicator = ports_.communicator,
-                                        .progress = progress,
-                                        .reporter = nullptr,
-                                        .initial_weights = ports_.initial_weights,
-                                        .streams = ports_.streams,
-                                        .memory = memory_,
-                                        .watcher = watcher})
-            .run();
+    Result<LoopResult> result = TrainingLoop(program, options,
+                                             {.communicator = ports_.communicator,
+                                              .progress = progress,
+                                              .reporter = nullptr,
+                                              .initial_weights = ports_.initial_weights,
+                                              .streams = ports_.streams,
+                                              .memory = memory_,
+                                              .watcher = watcher})
+                                    .run();
     if (!result) {
       result.error().message += fmt::format(" (checking {})", to_text(variant));
     }

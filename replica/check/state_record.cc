@@ -16,8 +16,7 @@ bool lives_on(const proto::Tensor& tensor) {
 }  // namespace
 
 std::uint64_t digest_of(std::span<const std::byte> bytes) {
-  return std::hash<std::string_view>{}(
-      {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return std::hash<std::string_view>{}({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 void StateRecord::begin(std::uint64_t /*step*/, Engine& /*engine*/) {
@@ -32,8 +31,7 @@ void StateRecord::end(const StepReport& report, Engine& engine) {
   for (int t = 0; t < program_.tensors_size(); ++t) {
     const proto::Tensor& tensor = program_.tensors(t);
     if (lives_on(tensor)) {
-      digests["'" + tensor.name() + "'"] =
-          digest_of(engine.inspect(static_cast<std::uint32_t>(t)));
+      digests["'" + tensor.name() + "'"] = digest_of(engine.inspect(static_cast<std::uint32_t>(t)));
     }
   }
 }

@@ -50,11 +50,10 @@ std::string operation_text(const proto::Step& step) {
 }
 
 std::string place_text(const proto::Function& function) {
-  return function.has_part()
-             ? fmt::format("{} part of stage {} on IPU {}",
-                           function.part().backward() ? "backward" : "forward",
-                           function.part().stage(), function.part().ipu())
-             : fmt::format("function '{}'", function.name());
+  return function.has_part() ? fmt::format("{} part of stage {} on IPU {}",
+                                           function.part().backward() ? "backward" : "forward",
+                                           function.part().stage(), function.part().ipu())
+                             : fmt::format("function '{}'", function.name());
 }
 
 }  // namespace
@@ -100,8 +99,7 @@ std::optional<std::string> ValueTrace::first_difference(const ValueTrace& other)
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> times;
     for (const Value& value : trace.values_) {
       const std::uint32_t time = times[{value.tensor, value.micro_batch}]++;
-      const std::string& name =
-          trace.program_.tensors(static_cast<int>(value.tensor)).name();
+      const std::string& name = trace.program_.tensors(static_cast<int>(value.tensor)).name();
       if (!visit(Key{name, value.micro_batch, time}, value)) {
         return;
       }
@@ -126,10 +124,10 @@ std::optional<std::string> ValueTrace::first_difference(const ValueTrace& other)
 std::string ValueTrace::text_of(const Value& value) const {
   const auto [function, step] = find_step(program_, value.step);
   const std::string& name = program_.tensors(static_cast<int>(value.tensor)).name();
-  return step == nullptr ? fmt::format("'{}'", name)
-                         : fmt::format("'{}' of {} in micro-batch {}, {}", name,
-                                       operation_text(*step), value.micro_batch + 1,
-                                       place_text(*function));
+  return step == nullptr
+             ? fmt::format("'{}'", name)
+             : fmt::format("'{}' of {} in micro-batch {}, {}", name, operation_text(*step),
+                           value.micro_batch + 1, place_text(*function));
 }
 
 }  // namespace poprun

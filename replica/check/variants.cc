@@ -51,10 +51,9 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
 }
 
 std::string to_text(const Variant& variant) {
-  return variant.ipus == 1
-             ? fmt::format("1 IPU, recomputation {}", variant.recomputation)
-             : fmt::format("{} IPUs, {}, recomputation {}", variant.ipus, variant.schedule,
-                           variant.recomputation);
+  return variant.ipus == 1 ? fmt::format("1 IPU, recomputation {}", variant.recomputation)
+                           : fmt::format("{} IPUs, {}, recomputation {}", variant.ipus,
+                                         variant.schedule, variant.recomputation);
 }
 
 }  // namespace poprun

@@ -18,7 +18,7 @@ namespace {
 
 /// What each stage of a job holds.
 struct Stages {
-  std::vector<std::string> layers;  ///< All the model's.
+  std::vector<std::string> layers;   ///< All the model's.
   std::vector<std::int64_t> counts;  ///< Counted layers, by stage.
 };
 
@@ -67,13 +67,12 @@ Result<CheckedVariants> check_variants(const proto::RunConfig& config,
                                        const std::shared_ptr<onnx_import::JobModel>& onnx) {
   CheckedVariants checked;
   const auto& asked = config.check().ipus();
-  const std::vector<std::uint32_t> wanted = asked.empty()
-                                                ? default_ipus(config)
-                                                : std::vector(asked.begin(), asked.end());
+  const std::vector<std::uint32_t> wanted =
+      asked.empty() ? default_ipus(config) : std::vector(asked.begin(), asked.end());
   POPRUN_ASSIGN(const Stages plain, stages_on(1, config, dataset, onnx));
-  const std::string has = fmt::format("{} has {} ({})", config.model().name(),
-                                      counted(plain.layers.size(), "layer"),
-                                      fmt::join(plain.layers, ", "));
+  const std::string has =
+      fmt::format("{} has {} ({})", config.model().name(), counted(plain.layers.size(), "layer"),
+                  fmt::join(plain.layers, ", "));
   std::vector<Spread> spreads;
   for (const std::uint32_t ipus : wanted) {
     POPRUN_ASSIGN(const Stages stages, stages_on(ipus, config, dataset, onnx));
