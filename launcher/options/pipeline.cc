@@ -58,24 +58,29 @@ Status choose_cuts(Options& options) {
 }
 
 /// The number of stages, if it does not depend on the model.
-std::optional<int> stages_of(const proto::PipelineConfig& pipeline) {
-  return !pipeline.split().empty()            ? std::optional(pipeline.split_size() + 1)
-         : !pipeline.layers_per_ipu().empty() ? std::optional(pipeline.layers_per_ipu_size())
-                                              : std::nullopt;
+std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
+  if (!pipeline.split().empty()) {
+    return static_cast<std::uint32_t>(pipeline.split_size()) + 1;
+  }
+  if (!pipeline.layers_per_ipu().empty()) {
+    return static_cast<std::uint32_t>(pipeline.layers_per_ipu_size());
+  }
+  return std::nullopt;
 }
 
 Status check_mapping(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
-  const auto& mapping = pipeline.device_mapping();
+  const std::vector<std::uint32_t> mapping(pipeline.device_mapping().begin(),
+                                           pipeline.device_mapping().end());
   const std::uint32_t ipus = options.config.topology().ipus_per_replica();
-  const std::uint32_t highest = *std::max_element(mapping.begin(), mapping.end());
+  const std::uint32_t highest = *std::ranges::max_element(mapping);
   if (highest >= ipus) {
     return fail(ErrorCode::kUsage,
                 fmt::format("{}: a replica of --ipus-per-replica = {} has no IPU {}; IPUs count "
                             "from 0; set --ipus-per-replica {} or use lower numbers",
                             shown(options, kMapping), ipus, highest, highest + 1));
   }
-  const std::optional<int> stages = stages_of(pipeline);
+  const std::optional<std::uint32_t> stages = stages_of(pipeline);
   if (stages && *stages != mapping.size()) {
     return fail(ErrorCode::kUsage,
                 fmt::format("{} names {}, but {} has {}; give the IPU of each stage",
@@ -84,7 +89,7 @@ Status check_mapping(Options& options) {
                             counted(*stages, "stage")));
   }
   const std::set<std::uint32_t> distinct(mapping.begin(), mapping.end());
-  if (!stages && static_cast<int>(distinct.size()) < mapping.size()) {
+  if (!stages && distinct.size() < mapping.size()) {
     return fail(ErrorCode::kUsage,
                 fmt::format("{} names an IPU twice, but balanced stages have one each; give the "
                             "layers of each stage with {}",
@@ -97,8 +102,8 @@ Status check_mapping(Options& options) {
 Status check_ipus(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   const std::uint32_t ipus = options.config.topology().ipus_per_replica();
-  const int stages = stages_of(pipeline).value_or(1);
-  if (static_cast<std::uint32_t>(stages) > ipus) {
+  const std::uint32_t stages = stages_of(pipeline).value_or(1);
+  if (stages > ipus) {
     return fail(ErrorCode::kUsage,
                 fmt::format("{}: {} need {} IPUs, but --ipus-per-replica = {}; set "
                             "--ipus-per-replica {}, or let stages share IPUs with {}",
@@ -110,8 +115,8 @@ Status check_ipus(Options& options) {
 
 void note_what_has_no_effect(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
-  const bool one_stage = stages_of(pipeline).value_or(
-                             static_cast<int>(options.config.topology().ipus_per_replica())) == 1;
+  const std::uint32_t ipus = options.config.topology().ipus_per_replica();
+  const bool one_stage = stages_of(pipeline).value_or(ipus) == 1;
   const auto note = [&](std::string_view name, bool has_effect, std::string_view because) {
     if (!has_effect && setting_of(options, name).origin != Origin::kDefault) {
       options.notes.push_back(fmt::format("{} has no effect {}", shown(options, name), because));

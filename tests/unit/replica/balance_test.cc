@@ -84,15 +84,16 @@ Goodness best_of_all(const std::vector<LayerWeight>& layers, std::size_t stages,
 }
 
 TEST(Balance, IsAsGoodAsTheBestOfAllWays) {
-  std::mt19937 random(7);
+  std::mt19937 engine(7);
+  const auto random = [&engine] { return static_cast<std::int64_t>(engine()); };
   for (int round = 0; round < 300; ++round) {
-    const std::size_t count = 1 + random() % 9;
-    const std::size_t stages = 1 + random() % count;
+    const std::size_t count = 1 + engine() % 9;
+    const std::size_t stages = 1 + engine() % count;
     std::vector<LayerWeight> layers;
     for (std::size_t l = 0; l < count; ++l) {
       layers.push_back(weight(random() % 20, random() % 20));
     }
-    const Bytes capacity{static_cast<std::int64_t>(random() % 60)};
+    const Bytes capacity{random() % 60};
 
     const std::vector<std::size_t> begins = balance(layers, stages, capacity);
 

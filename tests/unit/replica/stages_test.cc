@@ -247,8 +247,8 @@ TEST(Stages, RefuseToBeEmpty) {
 }
 
 TEST(Stages, RefuseNamesThatTheModelLacks) {
-  EXPECT_EQ(training(with_split({"dropt"})),
-            "pipeline.split: net has no layer 'dropt', and its forward pass makes no such tensor; "
+  EXPECT_EQ(training(with_split({"droped"})),
+            "pipeline.split: net has no layer 'droped', and its forward pass makes no such tensor; "
             "did you mean dropped?");
   EXPECT_EQ(training(with_split({"conv17"})),
             "pipeline.split: net has no layer 'conv17', and its forward pass makes no such tensor; "
