@@ -74,7 +74,7 @@ void Job::tell_where_to_stop() {
 /// changes an answer is a bug of ours. Requires: the results are complete.
 int Job::code_of_results() const {
   if (options_.config.has_check()) {
-    return all_equal(record_.results().check()) ? 0 : exit_code_of(ErrorCode::kBug);
+    return check_exit_code(record_.results().check());
   }
   return signal_ != 0 && record_.results().profile().outcome().drained() ? 128 + signal_ : 0;
 }

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/error.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -52,8 +53,12 @@ std::string check_row(const proto::CheckedRun& run) {
       result_of(run));
 }
 
-bool all_equal(const proto::CheckReport& report) {
-  return count(report, proto::CheckedRun::DIFFERENT) == 0;
+int check_exit_code(const proto::CheckReport& report) {
+  if (count(report, proto::CheckedRun::DIFFERENT) > 0) {
+    return exit_code_of(ErrorCode::kBug);
+  }
+  return count(report, proto::CheckedRun::REFERENCE) > 0 ? 0
+                                                         : exit_code_of(ErrorCode::kOutOfMemory);
 }
 
 std::string check_result(const proto::CheckReport& report, const std::string& result_folder) {

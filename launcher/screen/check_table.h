@@ -15,8 +15,9 @@ namespace poprun::launcher {
 std::string check_heading();
 std::string check_row(const proto::CheckedRun& run);
 
-/// Whether no run differs from the reference.
-bool all_equal(const proto::CheckReport& report);
+/// 0 if all executed runs are equal; of a run that differs that of a bug of ours; where none fits,
+/// that of a job that does not fit.
+int check_exit_code(const proto::CheckReport& report);
 
 /// The last words: how many runs were equal, and what the others were.
 std::string check_result(const proto::CheckReport& report, const std::string& result_folder);

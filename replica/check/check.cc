@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -182,13 +183,17 @@ class Check {
     }
     Program bare = compiled.program;
     bare.clear_notes();
-    const auto [same, is_new] = executed_.try_emplace(bare.SerializeAsString(), compiled.variant);
-    if (!is_new) {
-      run.set_verdict(proto::CheckedRun::EQUAL);
-      run.set_detail(fmt::format("the Program of {}", to_text(same->second)));
+    const std::string bytes = bare.SerializeAsString();
+    const std::uint64_t digest = digest_of(std::as_bytes(std::span(bytes)));
+    if (const auto same = executed_.find(digest); same != executed_.end()) {
+      run.set_verdict(same->second.is_equal ? proto::CheckedRun::EQUAL
+                                            : proto::CheckedRun::DIFFERENT);
+      run.set_detail(fmt::format("the Program of {}", to_text(same->second.variant)));
       return run;
     }
-    return reference_ ? compare(compiled, std::move(run)) : refer(compiled, std::move(run));
+    POPRUN_ASSIGN(run, reference_ ? compare(compiled, run) : refer(compiled, run));
+    executed_[digest] = {compiled.variant, run.verdict() != proto::CheckedRun::DIFFERENT};
+    return run;
   }
 
   Result<proto::CheckedRun> refer(const Compiled& compiled, proto::CheckedRun run) {
@@ -284,15 +289,20 @@ class Check {
     std::vector<StateDigests> steps;
   };
 
+  struct Executed {
+    Variant variant;
+    bool is_equal = true;
+  };
+
   const CheckPorts& ports_;
   TrainingOptions options_;
   std::vector<Variant> variants_;  ///< Replica 0's alone.
   std::size_t ipus_ = 1;           ///< The most that a variant has.
   std::vector<std::span<std::byte>> memory_;
   std::optional<Reference> reference_;
-  /// By Programs that ran, without their notes. A variant that compiles to one of them, such as
-  /// recomputation within memory that nothing exceeds, need not run.
-  std::map<std::string, Variant> executed_;
+  /// By digests of Programs that ran, without their notes. A variant that compiles to one of them,
+  /// such as recomputation where the memory suffices without, need not run.
+  std::map<std::uint64_t, Executed> executed_;
 };
 
 }  // namespace

@@ -49,11 +49,13 @@ std::string operation_text(const proto::Step& step) {
   return std::string(operation == nullptr ? "step" : operation->kind);
 }
 
-std::string place_text(const proto::Function& function) {
-  return function.has_part() ? fmt::format("{} part of stage {} on IPU {}",
-                                           function.part().backward() ? "backward" : "forward",
-                                           function.part().stage(), function.part().ipu())
-                             : fmt::format("function '{}'", function.name());
+std::string place_text(const proto::Function& function, std::uint32_t micro_batch) {
+  if (!function.has_part()) {
+    return fmt::format("function '{}'", function.name());
+  }
+  return fmt::format("micro-batch {}, {} part of stage {} on IPU {}", micro_batch + 1,
+                     function.part().backward() ? "backward" : "forward", function.part().stage(),
+                     function.part().ipu());
 }
 
 }  // namespace
@@ -124,10 +126,9 @@ std::optional<std::string> ValueTrace::first_difference(const ValueTrace& other)
 std::string ValueTrace::text_of(const Value& value) const {
   const auto [function, step] = find_step(program_, value.step);
   const std::string& name = program_.tensors(static_cast<int>(value.tensor)).name();
-  return step == nullptr
-             ? fmt::format("'{}'", name)
-             : fmt::format("'{}' of {} in micro-batch {}, {}", name, operation_text(*step),
-                           value.micro_batch + 1, place_text(*function));
+  return step == nullptr ? fmt::format("'{}'", name)
+                         : fmt::format("'{}' of {} in {}", name, operation_text(*step),
+                                       place_text(*function, value.micro_batch));
 }
 
 }  // namespace poprun

@@ -37,7 +37,7 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
   if (!job.has_pipeline()) {
     pipeline.set_recomputation_memory(0.9);
   }
-  if (variant.ipus != job.topology().ipus_per_replica()) {
+  if (variant.ipus == 1 || variant.ipus != job.topology().ipus_per_replica()) {
     pipeline.clear_layers_per_ipu();
     pipeline.clear_split();
     pipeline.clear_device_mapping();

@@ -34,8 +34,8 @@ struct Spread {
 /// recomputation, then on each of `spreads` every schedule with every recomputation.
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads);
 
-/// The job as `variant` runs it. The job's own cuts and device mapping are kept where they are for
-/// as many IPUs; otherwise the stages are balanced.
+/// The job as `variant` runs it. Several IPUs keep the job's own cuts and device mapping if it has
+/// as many; otherwise the stages are balanced. One IPU has one stage.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);
 
 /// "2 IPUs, grouped, recomputation layer".

@@ -57,14 +57,21 @@ TEST(CheckResult, CountsWhatWasExecuted) {
   *report.add_runs() = run(2, proto::CheckedRun::EQUAL);
   *report.add_runs() = run(2, proto::CheckedRun::PROVEN);
 
-  EXPECT_TRUE(all_equal(report));
+  EXPECT_EQ(check_exit_code(report), 0);
   EXPECT_THAT(check_result(report, "out"),
               StartsWith("1 of 1 run equal to the reference in every bit, over 3 steps; 1 proven"));
 
   *report.add_runs() = run(2, proto::CheckedRun::DIFFERENT);
-  EXPECT_FALSE(all_equal(report));
+  EXPECT_EQ(check_exit_code(report), 70);
   EXPECT_THAT(check_result(report, "out"), HasSubstr("1 of 2 runs equal"));
   EXPECT_THAT(check_result(report, "out"), HasSubstr("1 DIFFERENT, which is a bug"));
+}
+
+TEST(CheckResult, OfNothingThatFitsIsThatOfAJobThatDoesNot) {
+  proto::CheckReport report;
+  *report.add_runs() = run(1, proto::CheckedRun::PROVEN);
+
+  EXPECT_EQ(check_exit_code(report), 86);
 }
 
 }  // namespace
