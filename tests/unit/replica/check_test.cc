@@ -4,6 +4,7 @@
 
 #include "replica/check/state_record.h"
 #include "replica/instance/check_variants.h"
+#include "tests/unit/replica/onnx_models.h"
 #include "tests/unit/replica/training_job.h"
 
 namespace poprun {
@@ -221,16 +222,38 @@ TEST(CheckVariants, GoAsFarAsTheModelHasLayers) {
             "one; use lower numbers");
 }
 
-TEST(CheckVariants, NeedAModelThatCanBeCut) {
+TEST(CheckVariants, LeaveOutIpusThatWouldHaveNoLayer) {
   proto::RunConfig config = job(1);
   config.mutable_model()->set_name("mlp");
   (*config.mutable_model()->mutable_sizes())["layers"] = 1;
 
   const auto checked = check_variants(config, testing::dataset(), nullptr);
 
+  ASSERT_TRUE(checked) << checked.error().message;
+  EXPECT_EQ(checked->variants.back().ipus, 2U);
+  EXPECT_THAT(
+      checked->notes,
+      ElementsAre("no runs on 3 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one",
+                  "no runs on 4 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one"));
+}
+
+TEST(CheckVariants, NeedAModelThatCanBeCut) {
+  testing::OnnxBuilder file;
+  file.input("image", {-1, 1, 28, 28}).output("logits", {-1, 10});
+  file.node("Flatten", {"image"}, {"features"}).set_name("/Flatten");
+  file.weight("fc.weight", {784, 10}, std::vector<float>(7840, 0.5F));
+  file.node("MatMul", {"features", "fc.weight"}, {"logits"}).set_name("/fc/MatMul");
+  proto::RunConfig config = job(1);
+  config.mutable_model()->set_name("net.onnx");
+
+  const auto checked = check_variants(
+      config, testing::dataset(),
+      *onnx_import::JobModel::parse("net.onnx", file.model.SerializeAsString(), "cross-entropy"));
+
   ASSERT_FALSE(checked);
   EXPECT_EQ(checked.error().code, ErrorCode::kUsage);
-  EXPECT_THAT(checked.error().message, HasSubstr("check needs a model that can be spread"));
+  EXPECT_EQ(checked.error().message,
+            "check needs a model that can be spread over IPUs, but net.onnx has 1 layer (fc)");
 }
 
 }  // namespace
