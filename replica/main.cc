@@ -22,17 +22,17 @@
 #include "hostio/streams/client.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/log.h"
-#include "replica/compiler/placement/out_of_memory.h"
+#include "replica/check/check.h"
+#include "replica/compilation.h"
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_outfeed.h"
 #include "replica/coordinator/launcher_reporter.h"
 #include "replica/instance/host_memory.h"
-#include "replica/instance/host_weights.h"
 #include "replica/instance/inquiry.h"
 #include "replica/instance/job.h"
-#include "replica/instance/memory_advice.h"
 #include "replica/instance/pinned_numerics.h"
 #include "replica/instance/profile.h"
+#include "replica/loops/share.h"
 #include "replica/ops/dnnl/numerics.h"
 
 namespace poprun {
@@ -61,6 +61,7 @@ class Instance {
       : environment_(environment),
         client_(client),
         reply_(std::move(reply)),
+        compilation_(client, reply_),
         launched_at_(joined_at - reply_.seconds_since_launch()),
         host_(machine_name()) {}
 
@@ -108,6 +109,9 @@ class Instance {
   }
 
   Status run_replica(Communicator& communicator) {
+    if (reply_.config().has_check()) {
+      return check_job(communicator);
+    }
     const bool first = communicator.self() == ReplicaId{0};
     POPRUN_ASSIGN(const Program program, share_program(communicator));
     POPRUN_TRY(check_memory(program, communicator.self()));
@@ -133,7 +137,7 @@ class Instance {
         run_loop(program, {.communicator = communicator,
                            .progress = client_,
                            .reporter = first ? &reporter : nullptr,
-                           .initial_weights = first ? initial_weights_ : none,
+                           .initial_weights = first ? compilation_.initial_weights() : none,
                            .streams = [this, self = communicator.self()](JobStream stream) {
                              return open_stream(self, stream);
                            }}));
@@ -158,6 +162,30 @@ class Instance {
     return communicator.barrier();
   }
 
+  Status check_job(Communicator& communicator) {
+    const ReplicaId self = communicator.self();
+    const HostWeights none;
+    LauncherReporter reporter(client_);
+    POPRUN_ASSIGN(TrainingOptions options, training_options(reply_.config(), reply_.dataset()));
+    options.total_steps = reply_.config().check().steps();
+    options.evaluation_batches = std::min(options.evaluation_batches, kCheckedBatches);
+    POPRUN_TRY(run_check(
+        {.communicator = communicator,
+         .progress = client_,
+         .streams = [this, self](JobStream stream) { return open_stream(self, stream); },
+         .initial_weights = self == ReplicaId{0} ? compilation_.initial_weights() : none,
+         .check_host = [this, self](const Program& program) { return check_memory(program, self); },
+         .variants = [this] { return compilation_.variants(); },
+         .compile = [this](const Variant& variant) { return compilation_.variant(variant); },
+         .report = [&](proto::ReportItem item) { reporter.send(std::move(item)); }},
+        options));
+    if (self == ReplicaId{0}) {
+      POPRUN_TRY(reporter.status());
+      POPRUN_TRY(client_.finish());
+    }
+    return communicator.barrier();
+  }
+
   /// The first replica of a host speaks for it. Nobody touches an arena before all have passed.
   Status check_memory(const Program& program, ReplicaId self) const {
     const auto& hosts = reply_.config().topology().instance_host();
@@ -178,83 +206,17 @@ class Instance {
     std::string bytes;
     if (communicator.self() == ReplicaId{0}) {
       client_.progress(communicator.self(), 0, "compiling the Program");
-      POPRUN_ASSIGN(const Program program, compile_job());
+      POPRUN_ASSIGN(const Program program, compilation_.job());
       bytes = program.SerializeAsString();
     } else {
       client_.progress(communicator.self(), 0, "waiting for the Program of replica 0");
     }
-    std::uint64_t size = bytes.size();
-    POPRUN_TRY(communicator.broadcast(std::as_writable_bytes(std::span(&size, 1)), ReplicaId{0},
-                                      "size of the Program"));
-    bytes.resize(size);
-    POPRUN_TRY(
-        communicator.broadcast(std::as_writable_bytes(std::span(bytes)), ReplicaId{0}, "Program"));
+    POPRUN_TRY(share_bytes(bytes, ReplicaId{0}, communicator, "the Program"));
     Program program;
     if (!program.ParseFromString(bytes)) {
       return fail(ErrorCode::kBug, fmt::format("the Program of {} B does not parse", bytes.size()));
     }
     return program;
-  }
-
-  /// The Program, with its notes; sets `initial_weights_`.
-  Result<Program> compile_job() {
-    POPRUN_TRY(receive_model());
-    POPRUN_ASSIGN(CompileOptions options,
-                  compile_options(reply_.config(), reply_.dataset(), onnx_));
-    POPRUN_ASSIGN(Program program, plan_program(options));
-    POPRUN_TRY(check_fits(program, [&] {
-      // The others wait for the Program meanwhile.
-      const auto until = std::chrono::steady_clock::now() + collective_timeout() / 4;
-      return memory_advice(program, reply_.config(), reply_.dataset(), onnx_, until);
-    }));
-    if (onnx_ != nullptr) {
-      POPRUN_ASSIGN(initial_weights_, onnx_->weights());
-    }
-    WeightMatch match;
-    if (!reply_.config().model().initial_weights().empty()) {
-      const WeightsPolicy policy = weights_policy(reply_.config());
-      POPRUN_ASSIGN(FileTensors file, receive_weights());
-      POPRUN_ASSIGN(match, match_initial_weights(program, file, policy));
-      for (auto& [name, bytes] : weights_from(std::move(file), match)) {
-        initial_weights_[name] = std::move(bytes);
-      }
-      if (!match.absent.empty() && !policy.model_has_weights) {
-        options.initialised_here = match.absent;
-        POPRUN_ASSIGN(program, plan_program(options));
-      }
-    }
-    add_notes(onnx_.get(), program);
-    for (const std::string& note : match.notes) {
-      program.add_notes(note);
-    }
-    return program;
-  }
-
-  /// Sets `onnx_` where the configuration names such a file.
-  Status receive_model() {
-    const proto::ModelConfig& model = reply_.config().model();
-    if (model.onnx().empty()) {
-      return {};
-    }
-    POPRUN_ASSIGN(const OnnxFile file, client_.receive_model());
-    POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, model.loss()));
-    return {};
-  }
-
-  /// The file of initial weights, as it is stored.
-  Result<FileTensors> receive_weights() {
-    FileTensors file;
-    POPRUN_TRY(client_.receive_weights([&](const proto::TensorChunk& chunk) -> Status {
-      FileTensor& tensor = file[chunk.name()];
-      tensor.type = chunk.type();
-      tensor.shape.assign(chunk.shape().begin(), chunk.shape().end());
-      tensor.data += chunk.data();
-      return {};
-    }));
-    for (auto& [name, tensor] : file) {
-      tensor.digest = std::hash<std::string>{}(tensor.data);
-    }
-    return file;
   }
 
   Result<LoopResult> run_loop(const Program& program, const LoopPorts& ports) {
@@ -317,9 +279,8 @@ class Instance {
   const InstanceEnvironment& environment_;
   CoordinatorClient& client_;
   proto::JoinReply reply_;
-  std::shared_ptr<onnx_import::JobModel> onnx_;  ///< Replica 0's alone.
-  HostWeights initial_weights_;                  ///< Likewise.
-  double launched_at_;                           ///< On this process's steady clock.
+  Compilation compilation_;  ///< Replica 0's alone.
+  double launched_at_;       ///< On this process's steady clock.
   std::string host_;
 };
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "launcher/job/job.h"
+#include "launcher/screen/check_table.h"
 
 namespace poprun::launcher {
 
@@ -29,7 +30,8 @@ void Job::on_signal(int number) {
   signal_ = number;
   if (record_.steps() == 0 && !record_.results().reported()) {
     console_.say(fmt::format("SIG{}: ending the job{}", sigabbrev_np(number),
-                             options_.config.inference()
+                             options_.config.has_check() ? ""
+                             : options_.config.inference()
                                  ? "; outputs are kept only if they are complete"
                                  : ", which has not completed a step yet"));
     stop(128 + number, false);
@@ -68,9 +70,12 @@ void Job::tell_where_to_stop() {
   }
 }
 
-/// The signal's code tells a script that training did not run to its end. Requires: the results are
-/// complete.
+/// The signal's code tells a script that training did not run to its end, and a technique that
+/// changes an answer is a bug of ours. Requires: the results are complete.
 int Job::code_of_results() const {
+  if (options_.config.has_check()) {
+    return check_exit_code(record_.results().check());
+  }
   return signal_ != 0 && record_.results().profile().outcome().drained() ? 128 + signal_ : 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/screen/check_table.h"
 #include "launcher/screen/summary.h"
 #include "launcher/verdict/failure_report.h"
 
@@ -105,10 +106,15 @@ void JobRecord::close(bool ended_early) {
        results_.settle_dumps(ran ? std::optional(steps()) : std::nullopt)) {
     console_.say(line);
   }
-  if (results_.complete()) {
-    display_.end();
-    console_.out(summary(results_.profile(), options_.output_dir));
+  if (!results_.complete()) {
+    return;
   }
+  if (options_.config.has_check()) {
+    console_.out(check_result(results_.check(), options_.output_dir));
+    return;
+  }
+  display_.end();
+  console_.out(summary(results_.profile(), options_.output_dir));
 }
 
 }  // namespace poprun::launcher

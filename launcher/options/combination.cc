@@ -221,9 +221,38 @@ Status resolve_instances(Options& options) {
   return {};
 }
 
+/// The check runs steps of the job, and leaves results of earlier jobs alone.
+Status resolve_check(Options& options) {
+  if (options.subcommand != Subcommand::kCheck) {
+    return {};
+  }
+  if (options.config.inference()) {
+    return fail(ErrorCode::kUsage,
+                "check compares training steps, but model.mode = inference has none");
+  }
+  if (options.dry_run) {
+    return fail(ErrorCode::kUsage,
+                "--dry-run starts no replica, but check runs the job; give only one of them");
+  }
+  proto::CheckConfig& check = *options.config.mutable_check();
+  check.set_steps(options.check_steps);
+  check.mutable_ipus()->Assign(options.check_ipus.begin(), options.check_ipus.end());
+  if (options.config.report().dump_tensors_size() > 0) {
+    options.config.mutable_report()->clear_dump_tensors();
+    options.notes.emplace_back("report.dump-tensors has no effect with check");
+  }
+  Setting& folder = setting_of(options, "output-dir");
+  if (folder.origin == Origin::kDefault) {
+    folder.text = "poprun-emu-check";
+    options.output_dir = folder.text;
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_together(Options& options) {
+  POPRUN_TRY(resolve_check(options));
   POPRUN_TRY(check_model(options));
   POPRUN_TRY(resolve_hyper_parameters(options));
   POPRUN_TRY(resolve_precision(options));

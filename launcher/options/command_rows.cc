@@ -176,10 +176,23 @@ Rows timeouts() {
                      Integer{1, 86400}, into(&Options::collective_timeout_seconds))};
 }
 
+Rows check() {
+  return {
+      with_value(row("check", "check-steps", "N", "3", "Training steps of each run"),
+                 Integer{1, 1000}, into(&Options::check_steps)),
+      with_value(row("check", "check-ipus", "LIST", "",
+                     "Numbers of IPUs per replica to spread the model over, as in 2,4 (default: "
+                     "--ipus-per-replica, or 2, 3 and 4 if that is 1, as far as the model has "
+                     "layers)"),
+                 Integers{2, 64}, [](Options& o, const std::vector<std::int64_t>& ipus) {
+                   o.check_ipus.assign(ipus.begin(), ipus.end());
+                 })};
+}
+
 }  // namespace
 
 Rows command_rows() {
-  return joined({general(), placement(), hosts(), data_server(), output(), timeouts()});
+  return joined({general(), placement(), hosts(), data_server(), output(), timeouts(), check()});
 }
 
 }  // namespace poprun::launcher

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "launcher/options/installed_files.h"
+#include "launcher/options/subcommands.h"
 
 namespace poprun::launcher {
 namespace {
@@ -97,11 +98,27 @@ std::string introduction() {
       "Usage: {}\n\n"
       "Trains the model of train.cfg on emulated IPUs, as poprun would on a Pod.\n"
       "Example: poprun-emu -n 16 train.cfg\n\n",
-      kUsageLine);
+      usage_line(Subcommand::kRun));
+}
+
+/// What begins the section of a subcommand; nothing for other sections.
+std::string subcommand_introduction(std::string_view section) {
+  const auto row = std::ranges::find(subcommands(), section, &SubcommandRow::name);
+  return row == subcommands().end() ? ""
+                                    : fmt::format("Usage: {}\n\n{}\n", usage_line(row->subcommand),
+                                                  wrapped(row->meaning + ".", 0, 0));
+}
+
+std::string subcommand_text() {
+  std::string text = "Subcommands (before train.cfg):\n";
+  for (const SubcommandRow& row : subcommands()) {
+    text += entry(row.name, row.meaning);
+  }
+  return text + "\n";
 }
 
 std::string common_text() {
-  std::string text = introduction() + "Common options:\n";
+  std::string text = introduction() + subcommand_text() + "Common options:\n";
   for (const char* name : kCommon) {
     const OptionRow* row = find_row(name);
     POPRUN_CHECK(row != nullptr);
@@ -123,8 +140,6 @@ std::string common_text() {
 
 }  // namespace
 
-const char* const kUsageLine = "poprun-emu [options] train.cfg";
-
 std::vector<std::string> help_topics() {
   std::vector<std::string> topics;
   std::ranges::transform(sections(), std::back_inserter(topics), &Section::name);
@@ -136,10 +151,12 @@ std::string help_text(std::string_view topic) {
   if (topic == "exit-codes") {
     return exit_code_text();
   }
-  std::string text = topic == "all" ? introduction() : "";
+  std::string text = topic == "all" ? introduction() + subcommand_text() : "";
   for (const Section& section : sections()) {
-    if (topic == "all" || topic == section.name) {
+    if (topic == "all") {
       text += section_text(section);
+    } else if (topic == section.name) {
+      text += subcommand_introduction(topic) + section_text(section);
     }
   }
   if (text.empty()) {

@@ -8,9 +8,6 @@
 
 namespace poprun::launcher {
 
-/// "poprun-emu [options] train.cfg".
-extern const char* const kUsageLine;
-
 /// What --help can be asked for: the sections of the table, "exit-codes" and "all".
 std::vector<std::string> help_topics();
 

@@ -14,14 +14,21 @@ std::span<const OptionRow> option_table() {
 }
 
 std::span<const Section> sections() {
-  static const std::vector<Section> all = {
-      {"general", "General"},     {"placement", "Placement"},
-      {"hosts", "Hosts and MPI"}, {"data-server", "Data server"},
-      {"output", "Output"},       {"timeouts", "Timeouts"},
-      {"model", "Model"},         {"data", "Data"},
-      {"training", "Training"},   {"pipeline", "Pipeline"},
-      {"memory", "Memory"},       {"device", "Device"},
-      {"report", "Report"},       {"poprun", "Accepted from poprun, without effect"}};
+  static const std::vector<Section> all = {{"general", "General"},
+                                           {"placement", "Placement"},
+                                           {"hosts", "Hosts and MPI"},
+                                           {"data-server", "Data server"},
+                                           {"output", "Output"},
+                                           {"timeouts", "Timeouts"},
+                                           {"check", "Subcommand check"},
+                                           {"model", "Model"},
+                                           {"data", "Data"},
+                                           {"training", "Training"},
+                                           {"pipeline", "Pipeline"},
+                                           {"memory", "Memory"},
+                                           {"device", "Device"},
+                                           {"report", "Report"},
+                                           {"poprun", "Accepted from poprun, without effect"}};
   return all;
 }
 

@@ -16,6 +16,7 @@
 #include "launcher/options/help.h"
 #include "launcher/options/installed_files.h"
 #include "launcher/options/option_values.h"
+#include "launcher/options/subcommands.h"
 #include "replica/base/nearest.h"
 
 namespace poprun::launcher {
@@ -121,10 +122,10 @@ std::string default_job_hint() {
 }
 
 /// The one train.cfg that a command line names.
-Result<std::string> config_file_of(const CommandLine& line) {
+Result<std::string> config_file_of(const CommandLine& line, Subcommand subcommand) {
   if (line.positional.empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("no train.cfg was given{}; usage: {}", default_job_hint(), kUsageLine));
+    return fail(ErrorCode::kUsage, fmt::format("no train.cfg was given{}; usage: {}",
+                                               default_job_hint(), usage_line(subcommand)));
   }
   const std::string& file = line.positional[0];
   if (line.positional.size() > 1) {
@@ -133,7 +134,7 @@ Result<std::string> config_file_of(const CommandLine& line) {
         fmt::format(
             "exactly one train.cfg is needed, but {} were given: {}; it says what to run, so no "
             "program is named; usage: {}",
-            line.positional.size(), fmt::join(line.positional, " "), kUsageLine));
+            line.positional.size(), fmt::join(line.positional, " "), usage_line(subcommand)));
   }
   return file;
 }
@@ -158,12 +159,14 @@ Result<std::string> read_job(const std::string& file) {
 /// The command line, then the file by `read`, then both together.
 template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
-  POPRUN_ASSIGN(const CommandLine line, parse_command_line(args));
+  POPRUN_ASSIGN(CommandLine line, parse_command_line(args));
   Options options;
   POPRUN_ASSIGN(const bool answered, is_answered_without_job(line, options));
   if (answered) {
     return options;
   }
+  options.subcommand = take_subcommand(line.positional);
+  POPRUN_TRY(check_subcommand(options.subcommand, line.written));
   // Before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4 train.cfg`).
   Options alone;
   for (const Written& w : line.written) {
@@ -171,7 +174,7 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   }
   std::string text;
   if (!alone.print_topology || !line.positional.empty()) {
-    POPRUN_ASSIGN(options.config_file, config_file_of(line));
+    POPRUN_ASSIGN(options.config_file, config_file_of(line, options.subcommand));
     POPRUN_ASSIGN(text, read(options.config_file));
   }
   POPRUN_ASSIGN(std::vector<Written> written, written_in_file(options.config_file, text));

@@ -20,6 +20,9 @@ namespace poprun::launcher {
 
 enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
 
+/// What to do with the job; subcommands.h has their words.
+enum class Subcommand : std::uint8_t { kRun, kCheck };
+
 /// One row's value as the user would write it, and who wrote it. For --dry-run.
 struct Setting {
   std::string name;  ///< "training.seed", "num-replicas".
@@ -29,6 +32,7 @@ struct Setting {
 
 /// The request, each value checked for itself and against the others. Not yet placed on hosts.
 struct Options {
+  Subcommand subcommand = Subcommand::kRun;
   proto::RunConfig config;  ///< Without topology.instance_host.
 
   std::string config_file;  ///< As given; empty only where no job is run.
@@ -65,6 +69,8 @@ struct Options {
   std::vector<Setting> settings;  ///< Every row, in table order.
   /// What other keys of [data] ask of the source: "task=masked-lm", in table order.
   std::vector<std::string> source_parameters;
+  std::uint32_t check_steps = 0;               ///< For Subcommand::kCheck, as in CheckConfig.
+  std::vector<std::uint32_t> check_ipus;       ///< Likewise.
   std::optional<double> loss_scaling;          ///< As the configuration's; none: by the precision.
   std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: not scaled.
   std::vector<std::string> notes;  ///< What was decided, or has no effect. One line each.

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "launcher/outputs/profile_json.h"
+#include "launcher/outputs/message_json.h"
 
 namespace poprun::launcher {
 namespace {
@@ -31,7 +31,7 @@ Status JobResults::take(const proto::ReportItem& item) {
   if (saving_) {
     return fail(ErrorCode::kBug, "a report came after the profile, which is the last one");
   }
-  if (!item.has_shape() && !std::exchange(begun_, true)) {
+  if (!item.has_shape() && !config_.has_check() && !std::exchange(begun_, true)) {
     POPRUN_TRY(clear_results(folder_, config_.model().initial_weights()));
   }
   switch (item.kind_case()) {
@@ -54,10 +54,37 @@ Status JobResults::take(const proto::ReportItem& item) {
       return {};
     case proto::ReportItem::kShape:
       return check_room_for(item.shape());
+    case proto::ReportItem::kCheckPlan:
+      begin_check(item.check_plan());
+      return {};
+    case proto::ReportItem::kCheckedRun:
+      *check_.add_runs() = item.checked_run();
+      return {};
     case proto::ReportItem::KIND_NOT_SET:
       return {};
   }
   return {};
+}
+
+/// Of an earlier check nothing must be taken for this one's.
+void JobResults::begin_check(const proto::CheckPlan& plan) {
+  check_.set_version(POPRUN_VERSION);
+  *check_.mutable_config() = config_;
+  *check_.mutable_plan() = plan;
+  std::error_code unused;
+  std::filesystem::remove(path("check.json"), unused);
+  std::filesystem::remove(path("failure.txt"), unused);
+}
+
+/// Nothing to write where runs are missing: the report broke off.
+void JobResults::finish_check() {
+  if (check_.runs_size() == 0 || check_.runs_size() < static_cast<int>(check_.plan().runs())) {
+    return;
+  }
+  saving_.emplace([this](const std::atomic<bool>& given_up) -> Status {
+    POPRUN_ASSIGN(const std::string json, message_json(check_));
+    return write_whole_file(path("check.json"), {json}, &given_up);
+  });
 }
 
 /// Better now than after the last step.
@@ -114,6 +141,10 @@ Status JobResults::refresh(double now) {
 
 Status JobResults::finish() {
   report_over_ = true;
+  if (config_.has_check()) {
+    finish_check();
+    return {};
+  }
   if (!profile_) {
     return {};
   }
@@ -139,7 +170,7 @@ Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
   if (metrics_) {
     POPRUN_TRY(metrics_->flush());
   }
-  POPRUN_ASSIGN(const std::string json, profile_json(*profile_));
+  POPRUN_ASSIGN(const std::string json, message_json(*profile_));
   return write_whole_file(path("profile.json"), {json}, &given_up);
 }
 

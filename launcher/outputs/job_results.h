@@ -52,8 +52,10 @@ class JobResults {
   [[nodiscard]] std::optional<Error> save_failure() const {
     return saving_ ? saving_->failure() : std::nullopt;
   }
-  /// Of the whole job. Requires: reported.
+  /// Of the whole job. Requires: reported, and the job is no check.
   [[nodiscard]] const proto::Profile& profile() const { return *profile_; }
+  /// What a check found so far.
+  [[nodiscard]] const proto::CheckReport& check() const { return check_; }
   /// In inference: how many items' outputs are written.
   [[nodiscard]] std::uint64_t items_written() const;
 
@@ -70,6 +72,8 @@ class JobResults {
   [[nodiscard]] Status check_room_for(const proto::JobShape& shape) const;
   void append_metrics(const std::string& row);
   Status take_output(const proto::OutputPiece& piece);
+  void begin_check(const proto::CheckPlan& plan);
+  void finish_check();
   Status write_dumps(std::uint64_t up_to_step);
   Status write_complete_files(const std::atomic<bool>& given_up);
 
@@ -85,6 +89,7 @@ class JobResults {
   std::set<std::uint64_t> dumps_due_;  ///< Steps whose dump is not written yet.
   std::optional<NpyFile> outputs_;     ///< From the first piece on.
   std::optional<proto::Profile> profile_;
+  proto::CheckReport check_;
   bool report_over_ = false;
   bool main_file_written_ = false;
   std::optional<Saving> saving_;  ///< The last member: its thread reads those above.

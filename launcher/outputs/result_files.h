@@ -20,7 +20,8 @@
 ///   DIR/dump-step-N.safetensors  tensors of a training step, or of as much of it as ran
 ///   DIR/metrics.csv           one row a step and evaluation, growing
 ///   DIR/profile.json          the Profile message, complete or absent
-///   DIR/failure.txt           of a job that failed: what each replica did; no earlier result
+///   DIR/check.json            what a check found, complete or absent; a check leaves the above
+///   alone DIR/failure.txt           of a job that failed: what each replica did; no earlier result
 ///   DIR/logs/replica-NN.log   what each replica wrote; no earlier result
 ///
 /// A write that fails (disk full) is kInfrastructure with the file's name and, where room is short,

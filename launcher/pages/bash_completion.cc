@@ -1,6 +1,7 @@
 #include "launcher/pages/bash_completion.h"
 
 #include <algorithm>
+#include <iterator>
 #include <regex>
 #include <vector>
 
@@ -9,6 +10,7 @@
 
 #include "hostio/datasets/dataset.h"
 #include "launcher/options/option_table.h"
+#include "launcher/options/subcommands.h"
 
 namespace poprun::launcher {
 namespace {
@@ -65,6 +67,7 @@ _poprun_emu() {
       compopt -o filenames
       _poprun_emu_add -f -X '!*.cfg'
       _poprun_emu_add -d
+      ((${#words[@]} != 1)) || _poprun_emu_add -W "$_poprun_emu_subcommands"
     fi
   fi
   # What bash takes for words before the last one is not repeated.
@@ -119,6 +122,8 @@ std::string bash_completion() {
   std::vector<std::string> options;
   std::vector<std::string> flags;
   std::string cases;
+  std::vector<std::string> names;
+  std::ranges::transform(subcommands(), std::back_inserter(names), &SubcommandRow::name);
   for (const OptionRow& row : option_table()) {
     options.push_back("--" + row.name);
     if (row.arity == Arity::kFlag) {
@@ -133,12 +138,13 @@ std::string bash_completion() {
       "# Completion of poprun-emu for bash, generated from its option table.\n\n"
       "_poprun_emu_options='{}'\n"
       "_poprun_emu_flags=' {} '\n"
+      "_poprun_emu_subcommands='{}'\n"
       "_poprun_emu_sources='{}'\n\n"
       "# The values of an option.\n"
       "_poprun_emu_option() {{\n  case $1 in\n    --model) _poprun_emu_values 'MODEL' ;;\n{}  "
       "esac\n}}\n{}",
-      fmt::join(options, " "), fmt::join(flags, " "), fmt::join(beginnings_of_sources(), " "),
-      cases, kScript);
+      fmt::join(options, " "), fmt::join(flags, " "), fmt::join(names, " "),
+      fmt::join(beginnings_of_sources(), " "), cases, kScript);
 }
 
 }  // namespace poprun::launcher

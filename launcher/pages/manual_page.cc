@@ -6,6 +6,7 @@
 
 #include "launcher/options/help.h"
 #include "launcher/options/option_table.h"
+#include "launcher/options/subcommands.h"
 
 namespace poprun::launcher {
 namespace {
@@ -50,6 +51,7 @@ constexpr const char* kBeforeOptions = R"(.SH NAME
 poprun\-emu \- train a model on emulated IPUs
 .SH SYNOPSIS
 .B poprun\-emu
+.RI [ subcommand ]
 .RI [ options ]
 .I train.cfg
 .SH DESCRIPTION
@@ -111,8 +113,13 @@ Show what a gpt2 job would need.
 std::string manual_page() {
   std::string page = fmt::format(
       ".\\\" Generated from the option table.\n.TH POPRUN\\-EMU 1 \"\" \"poprun\\-emu "
-      "{}\" \"User Commands\"\n.nh\n.ad l\n{}.SH OPTIONS\n",
+      "{}\" \"User Commands\"\n.nh\n.ad l\n{}",
       POPRUN_VERSION, kBeforeOptions);
+  page += ".SH SUBCOMMANDS\nWithout one, the job runs.\n";
+  for (const SubcommandRow& row : subcommands()) {
+    page += entry(bold(row.name), row.meaning);
+  }
+  page += ".SH OPTIONS\n";
   for (const Section& section : sections()) {
     page += fmt::format(".SS {}\n", section.title);
     for (const OptionRow& row : option_table()) {

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/screen/check_table.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -20,7 +21,23 @@ void Display::take(const proto::ReportItem& item) {
     progress_.step(item.step());
   } else if (item.has_evaluation()) {
     show_evaluation(item.evaluation());
+  } else if (item.has_check_plan()) {
+    show_check_plan(item.check_plan());
+  } else if (item.has_checked_run()) {
+    console_.out(check_row(item.checked_run()));
+    ++runs_checked_;
   }
+}
+
+void Display::show_check_plan(const proto::CheckPlan& plan) {
+  runs_ = plan.runs();
+  console_.say(fmt::format("checking {} on {}: {}, {} each", config_.model().name(),
+                           counted(config_.topology().num_replicas(), "replica"),
+                           counted(plan.runs(), "run"), counted(plan.steps(), "step")));
+  for (const std::string& note : plan.notes()) {
+    console_.say(fmt::format("note: {}", note));
+  }
+  console_.out(check_heading());
 }
 
 void Display::show_shape(const proto::JobShape& shape) {
@@ -63,7 +80,9 @@ void Display::stopping(const std::string& doing, double now) {
 void Display::refresh(double now) {
   if (console_.has_live_line()) {
     const std::size_t width = console_.width() - 1;
-    console_.live(stopping_.empty() ? progress_.line(width) : stopping_.substr(0, width));
+    const std::string done = runs_ > 0 ? fmt::format("{} of {} runs checked", runs_checked_, runs_)
+                                       : progress_.line(width);
+    console_.live((stopping_.empty() ? done : stopping_).substr(0, width));
   } else if (!stopping_.empty()) {
     if (now - shown_at_ >= kPlainProgressSeconds) {
       shown_at_ = now;

@@ -37,6 +37,7 @@ class Display {
  private:
   void show_shape(const proto::JobShape& shape);
   void show_evaluation(const proto::EvaluationMetrics& metrics);
+  void show_check_plan(const proto::CheckPlan& plan);
 
   Console& console_;
   const proto::RunConfig& config_;
@@ -44,6 +45,8 @@ class Display {
   std::string stopping_;          ///< What a job that was asked to stop is doing.
   double shown_at_ = 0;           ///< When a line was last shown.
   std::uint64_t shown_done_ = 0;  ///< Steps or items it told of.
+  std::uint32_t runs_ = 0;        ///< In a check; 0 before its plan is known.
+  std::uint32_t runs_checked_ = 0;
 };
 
 }  // namespace poprun::launcher

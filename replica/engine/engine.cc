@@ -50,19 +50,25 @@ Engine::Engine(const Program& program, Communicator& communicator, HostIo& host,
 
 Result<std::unique_ptr<Engine>> Engine::create(const Program& program, Communicator& communicator,
                                                HostIo& host, const EngineOptions& options,
-                                               std::function<void(std::string_view)> activity) {
+                                               std::function<void(std::string_view)> activity,
+                                               std::span<const std::span<std::byte>> memory) {
   std::unique_ptr<Engine> engine(
       new Engine(program, communicator, host, options, std::move(activity)));
-  POPRUN_TRY(engine->allocate());
+  POPRUN_TRY(engine->allocate(memory));
   POPRUN_TRY(engine->prepare());
   return engine;
 }
 
-Status Engine::allocate() {
+Status Engine::allocate(std::span<const std::span<std::byte>> memory) {
   std::vector<Arena> arenas;
-  for (const proto::IpuMemory& memory : program_.memory()) {
+  for (const proto::IpuMemory& ipu : program_.memory()) {
+    if (!memory.empty()) {
+      POPRUN_CHECK(arenas.size() < memory.size() && memory[arenas.size()].size() == ipu.capacity());
+      arenas.emplace_back(memory[arenas.size()]);
+      continue;
+    }
     POPRUN_ASSIGN(const std::span<std::byte> bytes,
-                  communicator_.allocate(Bytes{static_cast<std::int64_t>(memory.capacity())}));
+                  communicator_.allocate(Bytes{static_cast<std::int64_t>(ipu.capacity())}));
     arenas.emplace_back(bytes);
   }
   memory_ = std::make_unique<DeviceMemory>(program_, std::move(arenas));
@@ -202,7 +208,7 @@ Status Engine::run(const std::string& function) {
 
 Status Engine::run_steps(std::vector<Prepared>& steps) {
   for (Prepared& prepared : steps) {
-    const bool observed = observer_ != nullptr && last_;
+    const bool observed = observer_ != nullptr && (last_ || observer_->sees_every_round());
     if (observed) {
       observer_->before(*prepared.step);
     }

@@ -28,13 +28,16 @@ class StepObserver {
   StepObserver& operator=(const StepObserver&) = delete;
   virtual ~StepObserver() = default;
 
-  /// Called around each step; for steps that are repeated or called, only the last time.
+  /// Called around each step; for steps that are repeated or called, only the last time unless
+  /// `sees_every_round`.
   virtual void before(const proto::Step& step) = 0;
   virtual void after(const proto::Step& step) = 0;
 
   /// Called instead of `after`, in any round, when an operator's result is not finite and the run
   /// ends here. Live tensors are as the operator left them.
   virtual void broken_off(const proto::Step& step) = 0;
+
+  [[nodiscard]] virtual bool sees_every_round() const { return false; }
 };
 
 struct EngineOptions {
@@ -58,15 +61,19 @@ struct WallSeconds {
 /// Deterministic: results are a function of (Program, seed, what the host writes). Single-threaded.
 class Engine final : private Machine {
  public:
-  /// Allocates each IPU's memory through `communicator` (collective) and prepares every step.
-  /// `program`, `communicator` and `host` must outlive the engine. `activity` is called with what
-  /// the replica is about to wait for.
+  /// Allocates each IPU's memory through `communicator` (collective), unless `memory` has it, and
+  /// prepares every step. `program`, `communicator` and `host` must outlive the engine. `activity`
+  /// is called with what the replica is about to wait for.
+  ///
+  /// `memory[i]`, of the capacity of IPU i, is from `communicator`. What an earlier engine left in
+  /// it does not matter.
   ///
   /// Errors: kHostResources, no memory for the arenas; kBug, the Program names something that does
   /// not exist.
   static Result<std::unique_ptr<Engine>> create(const Program& program, Communicator& communicator,
                                                 HostIo& host, const EngineOptions& options,
-                                                std::function<void(std::string_view)> activity);
+                                                std::function<void(std::string_view)> activity,
+                                                std::span<const std::span<std::byte>> memory = {});
 
   /// Sets the number of the next training step, from 0; random numbers are a function of it.
   void set_step(std::uint64_t step) { moment_.step = step; }
@@ -95,6 +102,9 @@ class Engine final : private Machine {
     return images_->of(tensor);
   }
 
+  /// Index of the micro-batch that the running step belongs to; 0 outside of micro-batches.
+  [[nodiscard]] std::uint32_t micro_batch() const override { return moment_.micro_batch; }
+
  private:
   /// A step ready to run: a kernel, a machine operation, or repeated steps.
   struct Prepared {
@@ -117,7 +127,7 @@ class Engine final : private Machine {
   Engine(const Program& program, Communicator& communicator, HostIo& host, EngineOptions options,
          std::function<void(std::string_view)> activity);
 
-  Status allocate();
+  Status allocate(std::span<const std::span<std::byte>> memory);
   Status prepare();
   Result<std::vector<Prepared>> prepare_steps(
       const google::protobuf::RepeatedPtrField<proto::Step>& steps);
@@ -137,7 +147,6 @@ class Engine final : private Machine {
   [[nodiscard]] Communicator& communicator() override { return communicator_; }
   [[nodiscard]] HostIo& host() override { return host_; }
   [[nodiscard]] std::uint64_t seed() const override { return options_.seed; }
-  [[nodiscard]] std::uint32_t micro_batch() const override { return moment_.micro_batch; }
   Status call(const std::string& function, std::uint32_t micro_batch) override;
   Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) override;
 

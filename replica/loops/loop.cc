@@ -15,7 +15,7 @@ Result<std::unique_ptr<Engine>> load_engine(const Program& program, const LoopPo
                      &step](std::string_view activity) { progress.progress(self, step, activity); };
   tell("preparing the engine");
   POPRUN_ASSIGN(std::unique_ptr<Engine> engine,
-                Engine::create(program, ports.communicator, host, options, tell));
+                Engine::create(program, ports.communicator, host, options, tell, ports.memory));
   POPRUN_TRY(engine->run(name_of(JobFunction::kLoad)));
   engine->reset_clocks();
   return engine;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "replica/base/error.h"
@@ -21,6 +23,19 @@ namespace poprun {
 /// This replica's stream kTrain or kTest, from its first batch.
 using StreamFactory = std::function<std::unique_ptr<HostStream>(JobStream)>;
 
+/// Looks on while a training loop runs.
+class StepWatcher {
+ public:
+  StepWatcher() = default;
+  StepWatcher(const StepWatcher&) = delete;
+  StepWatcher& operator=(const StepWatcher&) = delete;
+  virtual ~StepWatcher() = default;
+
+  /// Around each training step `step`, from 1. May set the engine's observer for it.
+  virtual void begin(std::uint64_t step, Engine& engine) = 0;
+  virtual void end(const StepReport& report, Engine& engine) = 0;
+};
+
 /// What a loop needs beside its Program. All that is referred to must outlive the loop.
 struct LoopPorts {
   Communicator& communicator;
@@ -32,6 +47,8 @@ struct LoopPorts {
   /// A loop asks for the first stream that it needs in its constructor, so that batches travel
   /// while the engine is prepared.
   StreamFactory streams;
+  std::span<const std::span<std::byte>> memory = {};  ///< As Engine::create's.
+  StepWatcher* watcher = nullptr;                     ///< Null for none.
 };
 
 /// What one replica did and took.

@@ -90,6 +90,9 @@ Status TrainingLoop::train_step(Engine& engine) {
   if (dump_) {
     dump_->begin(result_.steps + 1, engine);
   }
+  if (ports_.watcher != nullptr) {
+    ports_.watcher->begin(result_.steps + 1, engine);
+  }
   statistics_.take(engine);
   batches_.begin();
   ports_.progress.begin_parts(ports_.communicator.self(), options_.micro_batches);
@@ -111,7 +114,7 @@ Status TrainingLoop::train_step(Engine& engine) {
   return {};
 }
 
-void TrainingLoop::end_step(const Engine& engine, const WallSeconds& before, double begin) {
+void TrainingLoop::end_step(Engine& engine, const WallSeconds& before, double begin) {
   result_.training_seconds += now_seconds() - begin;
   result_.wall.compute += engine.wall().compute - before.compute;
   result_.wall.exchange += engine.wall().exchange - before.exchange;
@@ -127,6 +130,9 @@ void TrainingLoop::end_step(const Engine& engine, const WallSeconds& before, dou
                        .device_seconds = device_seconds(program_, engine.device_time())};
   if (ports_.reporter != nullptr) {
     ports_.reporter->step(result_.last_step);
+  }
+  if (ports_.watcher != nullptr) {
+    ports_.watcher->end(result_.last_step, engine);
   }
 }
 

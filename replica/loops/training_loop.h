@@ -60,7 +60,7 @@ class TrainingLoop final : private HostIo {
 
   Status plan_dump();
   Status train(Engine& engine);
-  void end_step(const Engine& engine, const WallSeconds& before, double begin);
+  void end_step(Engine& engine, const WallSeconds& before, double begin);
   Status train_step(Engine& engine);
   Status evaluate(Engine& engine);
   [[nodiscard]] bool evaluation_due(bool last) const;

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
-#include "launcher/outputs/profile_json.h"
+#include "launcher/outputs/message_json.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace poprun::launcher {
@@ -301,13 +301,13 @@ TEST_F(ResultFiles, MetricsReadBackAsTheFloatsTheyWere) {
 }
 
 TEST_F(ResultFiles, ProfileHasAllFieldsAlsoTheEmptyOnesAndNumbersAsNumbers) {
-  EXPECT_THAT(*profile_json({}), HasSubstr("\"parameterCount\": 0,"));
+  EXPECT_THAT(*message_json(proto::Profile{}), HasSubstr("\"parameterCount\": 0,"));
   proto::Profile profile;
   profile.mutable_config()->mutable_training()->set_seed(18446744073709551615U);
   profile.add_measured_peak_bytes(123);
   profile.add_planned_memory()->set_peak(456);
   profile.set_version("7");
-  const std::string json = *profile_json(profile);
+  const std::string json = *message_json(profile);
   EXPECT_THAT(json, HasSubstr("\"seed\": 18446744073709551615"));
   EXPECT_THAT(json, HasSubstr("\"measuredPeakBytes\": [\n  123\n ]"));
   EXPECT_THAT(json, HasSubstr("\"peak\": 456"));

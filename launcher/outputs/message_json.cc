@@ -1,4 +1,4 @@
-#include "launcher/outputs/profile_json.h"
+#include "launcher/outputs/message_json.h"
 
 #include <google/protobuf/util/json_util.h>
 #include <nlohmann/json.hpp>
@@ -45,11 +45,11 @@ void put_numbers(const google::protobuf::Descriptor& type, Json& object) {
 
 }  // namespace
 
-Result<std::string> profile_json(const proto::Profile& profile) {
+Result<std::string> message_json(const google::protobuf::Message& message) {
   google::protobuf::util::JsonPrintOptions options;
   options.always_print_primitive_fields = true;
   std::string text;
-  const auto status = google::protobuf::util::MessageToJsonString(profile, &text, options);
+  const auto status = google::protobuf::util::MessageToJsonString(message, &text, options);
   if (!status.ok()) {
     return fail(ErrorCode::kBug, status.ToString());
   }
@@ -57,7 +57,7 @@ Result<std::string> profile_json(const proto::Profile& profile) {
   if (json.is_discarded()) {
     return fail(ErrorCode::kBug, "Protobuf's JSON does not parse");
   }
-  put_numbers(*proto::Profile::descriptor(), json);
+  put_numbers(*message.GetDescriptor(), json);
   return json.dump(1) + "\n";
 }
 

@@ -2,7 +2,8 @@
 
 #include <string>
 
-#include "proto/profile.pb.h"
+#include <google/protobuf/message.h>
+
 #include "replica/base/error.h"
 
 namespace poprun::launcher {
@@ -11,6 +12,6 @@ namespace poprun::launcher {
 /// own JSON has those of 64 bits as strings.
 ///
 /// Errors: kBug, it cannot be written so.
-Result<std::string> profile_json(const proto::Profile& profile);
+Result<std::string> message_json(const google::protobuf::Message& message);
 
 }  // namespace poprun::launcher

@@ -1,0 +1,314 @@
+#include "replica/check/check.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "replica/check/state_record.h"
+#include "replica/check/value_trace.h"
+#include "replica/loops/share.h"
+#include "replica/timeline/timeline.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::uint64_t kNoStep = std::numeric_limits<std::uint64_t>::max();
+
+/// Tells the job's progress which run it belongs to. A check ends at once where a job drains, and
+/// its runs say nothing about the speed of a replica.
+class RunProgress final : public ProgressSink {
+ public:
+  RunProgress(ProgressSink& job, std::string run) : job_(job), run_(std::move(run)) {}
+
+  void progress(ReplicaId replica, std::uint64_t step, std::string_view activity) override {
+    job_.progress(replica, step, fmt::format("{}: {}", run_, activity));
+  }
+  void operators(ReplicaId /*replica*/, std::uint64_t /*steps*/, double /*seconds*/) override {}
+  void begin_parts(ReplicaId /*replica*/, std::uint64_t /*parts*/) override {}
+  [[nodiscard]] bool begin_part(ReplicaId /*replica*/) override { return true; }
+
+ private:
+  ProgressSink& job_;
+  std::string run_;
+};
+
+bool fits(const Program& program) {
+  return std::ranges::all_of(program.memory(), [](const proto::IpuMemory& memory) {
+    return memory.peak() <= memory.capacity();
+  });
+}
+
+/// What is known of a variant before it runs.
+proto::CheckedRun describe(const Variant& variant) {
+  proto::CheckedRun run;
+  run.set_ipus(variant.ipus);
+  run.set_split(variant.split);
+  run.set_schedule(variant.schedule);
+  run.set_recomputation(variant.recomputation);
+  return run;
+}
+
+void add_figures(const Program& program, proto::CheckedRun& run) {
+  for (const proto::IpuMemory& memory : program.memory()) {
+    run.set_peak_bytes(std::max(run.peak_bytes(), memory.peak()));
+    run.set_capacity_bytes(memory.capacity());
+  }
+  const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
+  if (train != nullptr) {
+    const CallTime time = walk(program, *train);
+    run.set_device_step_seconds(device_seconds(program, time.length));
+    run.set_utilisation(time.utilisation());
+  }
+}
+
+/// A variant as replica 0 compiled it.
+struct Compiled {
+  Variant variant;
+  proto::CheckedRun run;
+  Program program;  ///< Empty if the verdict is known already.
+};
+
+class Check {
+ public:
+  Check(const CheckPorts& ports, TrainingOptions options)
+      : ports_(ports), options_(std::move(options)) {
+    options_.dumps.clear();
+    options_.evaluate_every_epochs = 0;
+  }
+
+  Status run() {
+    POPRUN_ASSIGN(const std::size_t runs, share_plan());
+    for (std::size_t k = 0; k < runs; ++k) {
+      POPRUN_ASSIGN(const Compiled compiled, share_variant(k));
+      POPRUN_ASSIGN(const proto::CheckedRun run, check(compiled));
+      if (first()) {
+        proto::ReportItem item;
+        *item.mutable_checked_run() = run;
+        ports_.report(std::move(item));
+      }
+    }
+    return {};
+  }
+
+ private:
+  [[nodiscard]] bool first() const { return ports_.communicator.self() == ReplicaId{0}; }
+
+  void tell(const std::string& activity) {
+    ports_.progress.progress(ports_.communicator.self(), 0, activity);
+  }
+
+  /// Returns the number of runs.
+  Result<std::size_t> share_plan() {
+    proto::CheckPlan plan;
+    if (first()) {
+      tell("planning the check");
+      POPRUN_ASSIGN(CheckedVariants planned, ports_.variants());
+      variants_ = std::move(planned.variants);
+      plan.set_runs(static_cast<std::uint32_t>(variants_.size()));
+      plan.set_steps(static_cast<std::uint32_t>(options_.total_steps));
+      for (const Variant& variant : variants_) {
+        plan.set_ipus(std::max(plan.ipus(), variant.ipus));
+      }
+      plan.mutable_notes()->Assign(planned.notes.begin(), planned.notes.end());
+      proto::ReportItem item;
+      *item.mutable_check_plan() = plan;
+      ports_.report(std::move(item));
+    } else {
+      tell("waiting for the plan of replica 0");
+    }
+    std::string bytes = plan.SerializeAsString();
+    POPRUN_TRY(share_bytes(bytes, ReplicaId{0}, ports_.communicator, "plan of the check"));
+    if (!plan.ParseFromString(bytes)) {
+      return fail(ErrorCode::kBug, "the plan of the check does not parse");
+    }
+    ipus_ = plan.ipus();
+    return static_cast<std::size_t>(plan.runs());
+  }
+
+  /// Replica 0 compiles; everyone gets the same bytes.
+  Result<Compiled> share_variant(std::size_t index) {
+    Compiled compiled;
+    std::string run;
+    std::string program;
+    if (first()) {
+      compiled.variant = variants_[index];
+      tell(fmt::format("compiling the Program for {}", to_text(compiled.variant)));
+      compile(compiled);
+      run = compiled.run.SerializeAsString();
+      program = compiled.program.SerializeAsString();
+    } else {
+      tell("waiting for the next Program of replica 0");
+    }
+    POPRUN_TRY(share_bytes(run, ReplicaId{0}, ports_.communicator, "variant"));
+    POPRUN_TRY(share_bytes(program, ReplicaId{0}, ports_.communicator, "Program"));
+    if (!compiled.run.ParseFromString(run) || !compiled.program.ParseFromString(program)) {
+      return fail(ErrorCode::kBug,
+                  fmt::format("the Program of {} B does not parse", program.size()));
+    }
+    compiled.variant = {compiled.run.ipus(), compiled.run.split(), compiled.run.schedule(),
+                        compiled.run.recomputation()};
+    return compiled;
+  }
+
+  /// A combination that the compiler refuses is no failure of the check, and one that its verifiers
+  /// find wrong is what the check is for.
+  void compile(Compiled& compiled) const {
+    compiled.run = describe(compiled.variant);
+    Result<Program> program = ports_.compile(compiled.variant);
+    if (program) {
+      compiled.program = *std::move(program);
+      add_figures(compiled.program, compiled.run);
+      return;
+    }
+    compiled.run.set_verdict(program.error().code == ErrorCode::kBug
+                                 ? proto::CheckedRun::DIFFERENT
+                                 : proto::CheckedRun::NOT_APPLICABLE);
+    compiled.run.set_detail(program.error().message);
+  }
+
+  Result<proto::CheckedRun> check(const Compiled& compiled) {
+    proto::CheckedRun run = compiled.run;
+    if (run.verdict() != proto::CheckedRun::UNSPECIFIED) {
+      return run;
+    }
+    if (!fits(compiled.program)) {
+      run.set_verdict(proto::CheckedRun::PROVEN);
+      run.set_detail("does not fit in the memory of an IPU");
+      return run;
+    }
+    Program bare = compiled.program;
+    bare.clear_notes();
+    const std::string bytes = bare.SerializeAsString();
+    const std::uint64_t digest = digest_of(std::as_bytes(std::span(bytes)));
+    if (const auto same = executed_.find(digest); same != executed_.end()) {
+      run.set_verdict(same->second.is_equal ? proto::CheckedRun::EQUAL
+                                            : proto::CheckedRun::DIFFERENT);
+      run.set_detail(fmt::format("the Program of {}", to_text(same->second.variant)));
+      return run;
+    }
+    POPRUN_ASSIGN(run, reference_ ? compare(compiled, run) : refer(compiled, run));
+    executed_[digest] = {compiled.variant, run.verdict() != proto::CheckedRun::DIFFERENT};
+    return run;
+  }
+
+  Result<proto::CheckedRun> refer(const Compiled& compiled, proto::CheckedRun run) {
+    POPRUN_TRY(ports_.check_host(compiled.program));
+    reference_.emplace(Reference{compiled.program, compiled.variant, {}});
+    StateRecord record(reference_->program);
+    POPRUN_TRY(make_record(reference_->program, compiled.variant, record));
+    reference_->steps.assign(record.steps().begin(), record.steps().end());
+    run.set_verdict(proto::CheckedRun::REFERENCE);
+    run.set_wall_step_seconds(record.step_seconds());
+    return run;
+  }
+
+  Result<proto::CheckedRun> compare(const Compiled& compiled, proto::CheckedRun run) {
+    StateRecord record(compiled.program);
+    POPRUN_TRY(make_record(compiled.program, compiled.variant, record));
+    run.set_wall_step_seconds(record.step_seconds());
+    const std::optional<StateDifference> mine = first_difference(reference_->steps, record.steps());
+    std::uint64_t step = mine ? mine->step : kNoStep;
+    std::vector<std::uint64_t> steps(ports_.communicator.size());
+    POPRUN_TRY(ports_.communicator.all_gather(std::as_bytes(std::span(&step, 1)),
+                                              std::as_writable_bytes(std::span(steps)),
+                                              "first steps that differ"));
+    const auto worst = std::ranges::min_element(steps);
+    if (*worst == kNoStep) {
+      run.set_verdict(proto::CheckedRun::EQUAL);
+      return run;
+    }
+    const ReplicaId who{static_cast<std::uint32_t>(worst - steps.begin())};
+    run.set_verdict(proto::CheckedRun::DIFFERENT);
+    POPRUN_ASSIGN(std::string origin, trace(compiled, *worst, who));
+    std::string detail = mine ? fmt::format("step {}, replica {}: {}{}", mine->step, index_of(who),
+                                            mine->name, origin)
+                              : "";
+    POPRUN_TRY(share_bytes(detail, who, ports_.communicator, "what differs"));
+    run.set_detail(detail);
+    return run;
+  }
+
+  /// Where replica `who` computes another value in step `step`; empty on the others.
+  Result<std::string> trace(const Compiled& compiled, std::uint64_t step, ReplicaId who) {
+    ValueTrace reference(reference_->program, step);
+    ValueTrace other(compiled.program, step);
+    const bool watches = ports_.communicator.self() == who;
+    TrainingOptions options = options_;
+    options.total_steps = step;
+    options.evaluation_batches = 0;
+    POPRUN_TRY(run_once(reference_->program, reference_->variant, options,
+                        watches ? &reference : nullptr));
+    POPRUN_TRY(run_once(compiled.program, compiled.variant, options, watches ? &other : nullptr));
+    const std::optional<std::string> found = reference.first_difference(other);
+    return found ? fmt::format("; the first value that differs is {}", *found) : std::string();
+  }
+
+  Status make_record(const Program& program, const Variant& variant, StateRecord& record) {
+    POPRUN_ASSIGN(const LoopResult result, run_once(program, variant, options_, &record));
+    record.add(result.last_evaluation);
+    return {};
+  }
+
+  Result<LoopResult> run_once(const Program& program, const Variant& variant,
+                              const TrainingOptions& options, StepWatcher* watcher) {
+    POPRUN_TRY(allocate(program));
+    RunProgress progress(ports_.progress, to_text(variant));
+    Result<LoopResult> result = TrainingLoop(program, options,
+                                             {.communicator = ports_.communicator,
+                                              .progress = progress,
+                                              .reporter = nullptr,
+                                              .initial_weights = ports_.initial_weights,
+                                              .streams = ports_.streams,
+                                              .memory = memory_,
+                                              .watcher = watcher})
+                                    .run();
+    if (!result) {
+      result.error().message += fmt::format(" (checking {})", to_text(variant));
+    }
+    return result;
+  }
+
+  /// Memory of a communicator lives as long as it does.
+  Status allocate(const Program& program) {
+    const Bytes capacity{static_cast<std::int64_t>(program.memory(0).capacity())};
+    while (memory_.size() < ipus_) {
+      POPRUN_ASSIGN(const std::span<std::byte> bytes, ports_.communicator.allocate(capacity));
+      memory_.push_back(bytes);
+    }
+    return {};
+  }
+
+  struct Reference {
+    Program program;
+    Variant variant;
+    std::vector<StateDigests> steps;
+  };
+
+  struct Executed {
+    Variant variant;
+    bool is_equal = true;
+  };
+
+  const CheckPorts& ports_;
+  TrainingOptions options_;
+  std::vector<Variant> variants_;  ///< Replica 0's alone.
+  std::size_t ipus_ = 1;           ///< The most that a variant has.
+  std::vector<std::span<std::byte>> memory_;
+  std::optional<Reference> reference_;
+  /// By digests of Programs that ran, without their notes. A variant that compiles to one of them,
+  /// such as recomputation where the memory suffices without, need not run.
+  std::map<std::uint64_t, Executed> executed_;
+};
+
+}  // namespace
+
+Status run_check(const CheckPorts& ports, TrainingOptions options) {
+  return Check(ports, std::move(options)).run();
+}
+
+}  // namespace poprun

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "proto/check.pb.h"
+#include "proto/coordinator.pb.h"
+#include "replica/base/error.h"
+#include "replica/check/variants.h"
+#include "replica/loops/loop.h"
+#include "replica/loops/training_loop.h"
+#include "replica/program/program.h"
+
+namespace poprun {
+
+/// Batches of the evaluation behind the last step, at most: enough for every stage to be busy.
+inline constexpr std::uint64_t kCheckedBatches = 8;
+
+/// What is going to be compared.
+struct CheckedVariants {
+  std::vector<Variant> variants;
+  std::vector<std::string> notes;  ///< What was left out, and why.
+};
+
+/// What a replica needs for a check. All that is referred to must outlive it.
+struct CheckPorts {
+  Communicator& communicator;
+  ProgressSink& progress;
+  StreamFactory streams;
+  const HostWeights& initial_weights;  ///< As LoopPorts'; complete once `variants` was called.
+
+  /// Whether this machine has the memory that a Program touches; called on every replica.
+  std::function<Status(const Program&)> check_host;
+
+  // Called on replica 0 only; `compile` for one variant after another. A Program that does not fit
+  // its memory is no error.
+  std::function<Result<CheckedVariants>()> variants;
+  std::function<Result<Program>(const Variant&)> compile;
+  std::function<void(proto::ReportItem)> report;
+};
+
+/// One replica's part of a check: runs the same few steps of a job as every variant, in lock-step
+/// with the other replicas, and reports a CheckPlan and a CheckedRun for each variant.
+///
+/// The first variant that fits the memory of its IPUs is the reference. Every replica compares the
+/// state after each step of the others with that of its own reference run. Where one differs, both
+/// runs are repeated up to that step, and the values that the step computed are compared in the
+/// order of the reference: the first one that differs is reported, from the lowest replica that saw
+/// the difference first.
+///
+/// All runs use the same memory, one arena for each IPU.
+///
+/// `options` are the job's, with as many steps as each run has; an evaluation behind the last one
+/// is compared, too. Dumps and drains are no part of a check.
+///
+/// Errors: those of `variants`, communicator, host streams and engine. That a variant differs is
+/// none.
+Status run_check(const CheckPorts& ports, TrainingOptions options);
+
+}  // namespace poprun

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "replica/loops/loop.h"
+#include "replica/program/program.h"
+
+/// What a run leaves behind after each step, as digests: to compare runs of one job without keeping
+/// their weights.
+namespace poprun {
+
+/// By name: 64-bit digests of the bytes of weights, running statistics and optimiser state, and of
+/// loss and accuracy.
+using StateDigests = std::map<std::string, std::uint64_t, std::less<>>;
+
+/// Records the state after each step of a training loop.
+class StateRecord final : public StepWatcher {
+ public:
+  /// `program` must outlive this.
+  explicit StateRecord(const Program& program) : program_(program) {}
+
+  /// Adds the outcome of an evaluation to the state after the last step.
+  void add(const EvaluationReport& evaluation);
+
+  [[nodiscard]] std::span<const StateDigests> steps() const { return steps_; }
+
+  /// Mean wall seconds of a step. The first one, which touches all memory, counts only if there is
+  /// no other.
+  [[nodiscard]] double step_seconds() const;
+
+ private:
+  void begin(std::uint64_t step, Engine& engine) override;
+  void end(const StepReport& report, Engine& engine) override;
+
+  const Program& program_;
+  std::vector<StateDigests> steps_;
+  std::vector<double> seconds_;  ///< By step.
+  double began_ = 0;
+};
+
+/// The first state that is not as in the reference.
+struct StateDifference {
+  std::uint64_t step = 0;  ///< From 1.
+  std::string name;        ///< The first in name order.
+};
+
+/// What only `other` has does not count: a variable may have replicas on several IPUs.
+std::optional<StateDifference> first_difference(std::span<const StateDigests> reference,
+                                                std::span<const StateDigests> other);
+
+/// Of a tensor's bytes, for comparisons within a process.
+std::uint64_t digest_of(std::span<const std::byte> bytes);
+
+}  // namespace poprun

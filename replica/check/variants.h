@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "proto/run_config.pb.h"
+
+/// The ways to run one job that must give the same bits.
+namespace poprun {
+
+/// One of them.
+struct Variant {
+  std::uint32_t ipus = 1;
+  std::string split;          ///< For people: counted layers of each stage, "3 7 7 7".
+  std::string schedule;       ///< As in PipelineConfig.
+  std::string recomputation;  ///< Likewise.
+
+  friend bool operator==(const Variant&, const Variant&) = default;
+};
+
+/// How many IPUs the check spreads a model over, if `check.ipus` does not say: those of a job that
+/// has several, else 2, 3 and 4.
+std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job);
+
+/// A replica of so many IPUs, and what its stages hold.
+struct Spread {
+  std::uint32_t ipus = 1;
+  std::string split;
+};
+
+/// The plain variant, which has one IPU and recomputes nothing, then on one IPU every
+/// recomputation, then on each of `spreads` every schedule with every recomputation.
+std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads);
+
+/// The job as `variant` runs it. Several IPUs keep the job's own cuts and device mapping if it has
+/// as many; otherwise the stages are balanced. One IPU has one stage.
+proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);
+
+/// "2 IPUs, grouped, recomputation layer".
+std::string to_text(const Variant& variant);
+
+}  // namespace poprun

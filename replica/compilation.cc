@@ -1,0 +1,104 @@
+#include "replica/compilation.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <iterator>
+#include <utility>
+
+#include "replica/compiler/placement/out_of_memory.h"
+#include "replica/instance/check_variants.h"
+#include "replica/instance/job.h"
+#include "replica/instance/memory_advice.h"
+
+namespace poprun {
+
+Result<Program> Compilation::job() {
+  POPRUN_TRY(receive_model());
+  POPRUN_ASSIGN(CompileOptions options, compile_options(reply_.config(), reply_.dataset(), onnx_));
+  POPRUN_ASSIGN(Program program, plan_program(options));
+  POPRUN_TRY(check_fits(program, [&] {
+    // The others wait for the Program meanwhile.
+    const auto until = std::chrono::steady_clock::now() +
+                       std::chrono::seconds(reply_.collective_timeout_seconds()) / 4;
+    return memory_advice(program, reply_.config(), reply_.dataset(), onnx_, until);
+  }));
+  POPRUN_ASSIGN(const WeightMatch match, take_weights(program));
+  if (!initialised_here_.empty()) {
+    options.initialised_here = initialised_here_;
+    POPRUN_ASSIGN(program, plan_program(options));
+  }
+  add_notes(onnx_.get(), program);
+  for (const std::string& note : match.notes) {
+    program.add_notes(note);
+  }
+  return program;
+}
+
+Result<CheckedVariants> Compilation::variants() {
+  POPRUN_TRY(receive_model());
+  POPRUN_ASSIGN(CheckedVariants checked, check_variants(reply_.config(), reply_.dataset(), onnx_));
+  POPRUN_ASSIGN(const Program program, variant(checked.variants.front()));
+  POPRUN_ASSIGN(WeightMatch match, take_weights(program));
+  std::ranges::move(match.notes, std::back_inserter(checked.notes));
+  return checked;
+}
+
+Result<Program> Compilation::variant(const Variant& variant) {
+  POPRUN_ASSIGN(CompileOptions options,
+                compile_options(config_of(variant, reply_.config()), reply_.dataset(), onnx_));
+  options.initialised_here = initialised_here_;
+  options.evaluation_batches =
+      std::min(options.evaluation_batches, static_cast<std::int64_t>(kCheckedBatches));
+  return plan_program(options);
+}
+
+/// Sets `onnx_` where the configuration names such a file.
+Status Compilation::receive_model() {
+  const proto::ModelConfig& model = reply_.config().model();
+  if (model.onnx().empty()) {
+    return {};
+  }
+  POPRUN_ASSIGN(const OnnxFile file, client_.receive_model());
+  POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, model.loss()));
+  return {};
+}
+
+/// Sets `initial_weights_`, and `initialised_here_` where a file lacks some.
+Result<WeightMatch> Compilation::take_weights(const Program& program) {
+  if (onnx_ != nullptr) {
+    POPRUN_ASSIGN(initial_weights_, onnx_->weights());
+  }
+  WeightMatch match;
+  if (reply_.config().model().initial_weights().empty()) {
+    return match;
+  }
+  const WeightsPolicy policy = weights_policy(reply_.config());
+  POPRUN_ASSIGN(FileTensors file, receive_weights());
+  POPRUN_ASSIGN(match, match_initial_weights(program, file, policy));
+  for (auto& [name, bytes] : weights_from(std::move(file), match)) {
+    initial_weights_[name] = std::move(bytes);
+  }
+  if (!policy.model_has_weights) {
+    initialised_here_ = match.absent;
+  }
+  return match;
+}
+
+/// The file of initial weights, as it is stored.
+Result<FileTensors> Compilation::receive_weights() {
+  FileTensors file;
+  POPRUN_TRY(client_.receive_weights([&](const proto::TensorChunk& chunk) -> Status {
+    FileTensor& tensor = file[chunk.name()];
+    tensor.type = chunk.type();
+    tensor.shape.assign(chunk.shape().begin(), chunk.shape().end());
+    tensor.data += chunk.data();
+    return {};
+  }));
+  for (auto& [name, tensor] : file) {
+    tensor.digest = std::hash<std::string>{}(tensor.data);
+  }
+  return file;
+}
+
+}  // namespace poprun

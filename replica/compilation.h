@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+
+#include "proto/coordinator.pb.h"
+#include "replica/base/error.h"
+#include "replica/check/check.h"
+#include "replica/coordinator/coordinator_client.h"
+#include "replica/instance/host_weights.h"
+#include "replica/models/onnx/job_model.h"
+#include "replica/program/program.h"
+
+namespace poprun {
+
+/// How replica 0 compiles the Programs of its job: with the model and the weights that it gets from
+/// the launcher, each asked for once.
+class Compilation {
+ public:
+  /// Both must outlive this.
+  Compilation(CoordinatorClient& client, const proto::JoinReply& reply)
+      : client_(client), reply_(reply) {}
+
+  /// The job's Program, with its notes. Errors: also kOutOfMemory, with advice.
+  Result<Program> job();
+
+  /// What `poprun-emu check` compares, and the Program of each, whether it fits or not.
+  Result<CheckedVariants> variants();
+  Result<Program> variant(const Variant& variant);
+
+  /// All that the Programs read from the host, from `job` or `variants` on.
+  [[nodiscard]] const HostWeights& initial_weights() const { return initial_weights_; }
+
+ private:
+  Status receive_model();
+  Result<FileTensors> receive_weights();
+  Result<WeightMatch> take_weights(const Program& program);
+
+  CoordinatorClient& client_;
+  const proto::JoinReply& reply_;
+  std::shared_ptr<onnx_import::JobModel> onnx_;
+  HostWeights initial_weights_;
+  std::set<std::string, std::less<>> initialised_here_;  ///< As CompileOptions'.
+};
+
+}  // namespace poprun

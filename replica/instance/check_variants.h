@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+
+#include "proto/host_streams.pb.h"
+#include "proto/run_config.pb.h"
+#include "replica/base/error.h"
+#include "replica/check/check.h"
+#include "replica/models/onnx/job_model.h"
+
+namespace poprun {
+
+/// The variants of a job that `poprun-emu check` compares, on the numbers of IPUs that its
+/// configuration asks for, or else as far as the model has layers. Costs a build of the job for
+/// each number.
+///
+/// Errors: kUsage, the model cannot be spread over so many IPUs, or over any; names its layers.
+/// Those of `compile_options` and `build_job`.
+Result<CheckedVariants> check_variants(const proto::RunConfig& config,
+                                       const proto::Dataset& dataset,
+                                       const std::shared_ptr<onnx_import::JobModel>& onnx);
+
+}  // namespace poprun

@@ -1,0 +1,260 @@
+#include "replica/check/check.h"
+
+#include <gmock/gmock.h>
+
+#include "replica/check/state_record.h"
+#include "replica/instance/check_variants.h"
+#include "tests/unit/replica/onnx_models.h"
+#include "tests/unit/replica/training_job.h"
+
+namespace poprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+/// Two micro-batches a step, so that a pipeline has something to fill.
+proto::RunConfig job(std::uint32_t replicas) {
+  proto::RunConfig config = testing::config(replicas, 4);
+  config.mutable_training()->set_gradient_accumulation(2);
+  config.mutable_check()->set_steps(2);
+  return config;
+}
+
+/// Changes the Program of a variant as a bug of the compiler could; nothing by default.
+using Fault = std::function<void(const Variant&, Program&)>;
+
+struct Checked {
+  proto::CheckPlan plan;
+  std::vector<proto::CheckedRun> runs;
+};
+
+/// A check on replicas that are threads, of the first variants of `config`'s on 2 IPUs.
+Checked check(
+    const proto::RunConfig& config, std::vector<Variant> variants,
+    const Fault& fault = [](const Variant&, Program&) {}) {
+  Checked checked;
+  const std::uint32_t replicas = config.topology().num_replicas();
+  auto world = LocalWorld::create({.replicas = replicas});
+  EXPECT_TRUE(world);
+  std::vector<std::thread> threads;
+  for (std::uint32_t r = 0; r < replicas; ++r) {
+    threads.emplace_back([&, r] {
+      testing::Progress progress;
+      const HostWeights none;
+      TrainingOptions options = *training_options(config, testing::dataset());
+      options.total_steps = config.check().steps();
+      const Status status = run_check(
+          {.communicator = (*world)->communicator(ReplicaId{r}),
+           .progress = progress,
+           .streams =
+               [&, r](JobStream stream) {
+                 const bool train = stream == JobStream::kTrain;
+                 return std::make_unique<testing::SampleStream>(
+                     train ? 0 : 1'000'000, train ? ~std::uint64_t{0} : 24, r, replicas, 4);
+               },
+           .initial_weights = none,
+           .check_host = [](const Program&) { return Status{}; },
+           .variants =
+               [&] {
+                 return Result<CheckedVariants>({variants, {}});
+               },
+           .compile = [&](const Variant& variant) -> Result<Program> {
+             POPRUN_ASSIGN(const CompileOptions compile,
+                           compile_options(config_of(variant, config), testing::dataset()));
+             POPRUN_ASSIGN(Program program, plan_program(compile));
+             fault(variant, program);
+             return program;
+           },
+           .report =
+               [&](const proto::ReportItem& item) {
+                 if (item.has_check_plan()) {
+                   checked.plan = item.check_plan();
+                 } else {
+                   checked.runs.push_back(item.checked_run());
+                 }
+               }},
+          options);
+      EXPECT_TRUE(status) << status.error().message;
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return checked;
+}
+
+const Variant kPlain{1, "4", "sequential", "none"};
+const Variant kGrouped{2, "2 2", "grouped", "none"};
+const Variant kInterleaved{2, "2 2", "interleaved", "none"};
+
+TEST(Check, FindsEverySchedulesBitsEqualToThePlainOnes) {
+  const Checked checked = check(job(2), {kPlain, kGrouped, kInterleaved});
+
+  EXPECT_EQ(checked.plan.runs(), 3U);
+  EXPECT_EQ(checked.plan.steps(), 2U);
+  ASSERT_THAT(checked.runs, SizeIs(3));
+  EXPECT_EQ(checked.runs[0].verdict(), proto::CheckedRun::REFERENCE);
+  for (std::size_t k = 1; k < 3; ++k) {
+    const proto::CheckedRun& run = checked.runs[k];
+    EXPECT_EQ(run.verdict(), proto::CheckedRun::EQUAL) << run.DebugString();
+    EXPECT_LT(run.utilisation(), 1);
+    EXPECT_GT(run.wall_step_seconds(), 0);
+    EXPECT_LT(run.peak_bytes(), checked.runs[0].peak_bytes());
+  }
+}
+
+/// Makes the first step of a part that executes `operation` execute another one.
+bool replace_operation(Program& program, const std::string& operation, const std::string& other) {
+  for (proto::Function& function : *program.mutable_functions()) {
+    for (proto::Step& step : *function.mutable_steps()) {
+      if (function.has_part() && step.execute().operation() == operation) {
+        step.mutable_execute()->set_operation(other);
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+TEST(Check, NamesTheFirstValueThatAPlantedFaultChanges) {
+  const Checked checked =
+      check(job(2), {kPlain, kGrouped, kInterleaved}, [](const Variant& variant, Program& program) {
+        if (variant == kGrouped) {
+          EXPECT_TRUE(replace_operation(program, "relu", "tanh"));
+        }
+      });
+
+  ASSERT_THAT(checked.runs, SizeIs(3));
+  EXPECT_EQ(checked.runs[1].verdict(), proto::CheckedRun::DIFFERENT);
+  EXPECT_THAT(checked.runs[1].detail(), HasSubstr("step 1, replica 0: "));
+  EXPECT_THAT(checked.runs[1].detail(),
+              HasSubstr("the first value that differs is 'relu1' of tanh in micro-batch 1, forward "
+                        "part of stage 0 on IPU 0"));
+  EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
+}
+
+TEST(Check, DoesNotRunAProgramThatItHasRun) {
+  const Variant standard{2, "2 2", "grouped", "standard"};
+
+  const Checked checked =
+      check(job(1), {kPlain, kGrouped, standard}, [&](const Variant& variant, Program& program) {
+        if (variant == standard) {
+          program =
+              *plan_program(*compile_options(config_of(kGrouped, job(1)), testing::dataset()));
+        }
+      });
+
+  ASSERT_THAT(checked.runs, SizeIs(3));
+  EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
+  EXPECT_EQ(checked.runs[2].detail(), "the Program of 2 IPUs, grouped, recomputation none");
+  EXPECT_EQ(checked.runs[2].wall_step_seconds(), 0);
+}
+
+TEST(Check, TakesTheFirstVariantThatFitsForItsReference) {
+  const Checked checked =
+      check(job(1), {kPlain, kGrouped, kInterleaved}, [](const Variant& variant, Program& program) {
+        if (variant == kPlain) {
+          program.mutable_memory(0)->set_peak(program.memory(0).capacity() + 1);
+        }
+      });
+
+  ASSERT_THAT(checked.runs, SizeIs(3));
+  EXPECT_EQ(checked.runs[0].verdict(), proto::CheckedRun::PROVEN);
+  EXPECT_EQ(checked.runs[0].peak_bytes(), checked.runs[0].capacity_bytes() + 1);
+  EXPECT_EQ(checked.runs[1].verdict(), proto::CheckedRun::REFERENCE);
+  EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
+}
+
+TEST(StateDifference, IsTheFirstStepsFirstName) {
+  const std::vector<StateDigests> reference = {{{"a", 1}, {"b", 2}}, {{"a", 3}, {"b", 4}}};
+  std::vector<StateDigests> other = reference;
+  other[0]["a@1"] = 7;
+  EXPECT_FALSE(first_difference(reference, other));
+
+  other[1]["b"] = 5;
+  ASSERT_TRUE(first_difference(reference, other));
+  EXPECT_EQ(first_difference(reference, other)->step, 2U);
+  EXPECT_EQ(first_difference(reference, other)->name, "b");
+
+  other[0].erase("a");
+  EXPECT_EQ(first_difference(reference, other)->name, "a");
+}
+
+TEST(Variants, AreEveryScheduleWithEveryRecomputation) {
+  const std::vector<Spread> spreads = {{2, "2 2"}, {4, "1 1 1 1"}};
+
+  const std::vector<Variant> variants = all_variants("4", spreads);
+
+  ASSERT_THAT(variants, SizeIs(5 + 2 * 15));
+  EXPECT_EQ(variants[0], kPlain);
+  EXPECT_EQ(to_text(variants[0]), "1 IPU, recomputation none");
+  EXPECT_EQ(to_text(variants.back()), "4 IPUs, interleaved, recomputation all");
+}
+
+TEST(Variants, KeepTheJobsCutsOnItsNumberOfIpus) {
+  proto::RunConfig config = job(1);
+  config.mutable_topology()->set_ipus_per_replica(2);
+  config.mutable_pipeline()->add_layers_per_ipu(1);
+  config.mutable_pipeline()->add_layers_per_ipu(3);
+
+  EXPECT_THAT(default_ipus(config), ElementsAre(2));
+  EXPECT_EQ(config_of(kGrouped, config).pipeline().layers_per_ipu_size(), 2);
+  EXPECT_THAT(config_of(kPlain, config).pipeline().layers_per_ipu(), IsEmpty());
+  EXPECT_EQ(config_of(kPlain, config).topology().ipus_per_replica(), 1U);
+  EXPECT_EQ(config_of(kInterleaved, config).pipeline().schedule(), "interleaved");
+}
+
+TEST(CheckVariants, GoAsFarAsTheModelHasLayers) {
+  const auto checked = check_variants(job(1), testing::dataset(), nullptr);
+
+  ASSERT_TRUE(checked) << checked.error().message;
+  EXPECT_THAT(checked->variants, SizeIs(5 + 3 * 15));
+  EXPECT_EQ(checked->variants.back().split, "1 1 1 1");
+  EXPECT_THAT(checked->notes, IsEmpty());
+
+  proto::RunConfig five = job(1);
+  five.mutable_check()->add_ipus(5);
+  EXPECT_EQ(check_variants(five, testing::dataset(), nullptr).error().message,
+            "--check-ipus = 5: small-cnn has 4 layers (conv1, conv2, fc1, fc2), and each IPU needs "
+            "one; use lower numbers");
+}
+
+TEST(CheckVariants, LeaveOutIpusThatWouldHaveNoLayer) {
+  proto::RunConfig config = job(1);
+  config.mutable_model()->set_name("mlp");
+  (*config.mutable_model()->mutable_sizes())["layers"] = 1;
+
+  const auto checked = check_variants(config, testing::dataset(), nullptr);
+
+  ASSERT_TRUE(checked) << checked.error().message;
+  EXPECT_EQ(checked->variants.back().ipus, 2U);
+  EXPECT_THAT(
+      checked->notes,
+      ElementsAre("no runs on 3 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one",
+                  "no runs on 4 IPUs: mlp has 2 layers (fc1, fc2), and each IPU needs one"));
+}
+
+TEST(CheckVariants, NeedAModelThatCanBeCut) {
+  testing::OnnxBuilder file;
+  file.input("image", {-1, 1, 28, 28}).output("logits", {-1, 10});
+  file.node("Flatten", {"image"}, {"features"}).set_name("/Flatten");
+  file.weight("fc.weight", {784, 10}, std::vector<float>(7840, 0.5F));
+  file.node("MatMul", {"features", "fc.weight"}, {"logits"}).set_name("/fc/MatMul");
+  proto::RunConfig config = job(1);
+  config.mutable_model()->set_name("net.onnx");
+
+  const auto checked = check_variants(
+      config, testing::dataset(),
+      *onnx_import::JobModel::parse("net.onnx", file.model.SerializeAsString(), "cross-entropy"));
+
+  ASSERT_FALSE(checked);
+  EXPECT_EQ(checked.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(checked.error().message,
+            "check needs a model that can be spread over IPUs, but net.onnx has 1 layer (fc)");
+}
+
+}  // namespace
+}  // namespace poprun
