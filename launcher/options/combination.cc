@@ -98,6 +98,12 @@ Status check_model(Options& options) {
                                                "dropout from its Dropout nodes; leave it out",
                                                model.dropout()));
   }
+  if (model.normalisation() != "batch") {
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.normalisation = {}: an ONNX model has the normalisation of its "
+                            "nodes; leave it out",
+                            model.normalisation()));
+  }
   model.set_name(std::filesystem::path(model.onnx()).filename().string());
   // Not what --dry-run should show: it is not asked for a built-in model.
   name.text.clear();

@@ -72,6 +72,10 @@ Rows model() {
       file_key("model.dropout", "X", "0",
                "Fraction of the elements that gpt2 and bert drop at random during training",
                Real{0, 1, true, false}),
+      file_key("model.normalisation", "NAME", "batch",
+               "Normalisation in ResNets: batch, or in its place group (32 groups of channels), "
+               "layer (all channels) or instance (each channel), which look at one image at a time",
+               Choice{{"batch", "group", "layer", "instance"}}),
       file_key("model.mode", "NAME", "training",
                "Mode: training, or inference, which writes the model's outputs for all test items, "
                "in order, to outputs.npy",

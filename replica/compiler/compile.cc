@@ -2,6 +2,7 @@
 
 #include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/lowering/lower.h"
+#include "replica/compiler/occupancy/occupancy.h"
 #include "replica/compiler/passes/passes.h"
 #include "replica/compiler/placement/memory_plan.h"
 #include "replica/compiler/placement/out_of_memory.h"
@@ -28,6 +29,7 @@ Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   }
   Program program =
       lower(graph, liveness, plans, options.device, {options.replicas, options.ipus_per_replica});
+  POPRUN_TRY(verify_memory(program));
   program.set_model(options.model);
   add_notes(options, program);
   return program;

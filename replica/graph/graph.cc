@@ -10,6 +10,7 @@ namespace poprun {
 namespace {
 
 constexpr std::string_view kLoad = "load";
+constexpr std::string_view kCopy = "copy";  // As machine/operations.h spells it.
 constexpr std::string_view kKeepsF32 = " keeps-f32";
 constexpr std::string_view kIpu = " ipu=";
 constexpr std::string_view kUncounted = " uncounted";
@@ -208,7 +209,9 @@ class Verifier {
     for (const TensorId id : operation.outputs) {
       const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
       const Operation*& writer = writers_[index_of(id)];
-      if (writer != nullptr && writer != &operation && !updates && !operation.inputs.empty()) {
+      const bool copies = operation.kind == kCopy && (writer == nullptr || writer->kind == kCopy);
+      if (writer != nullptr && writer != &operation && !updates && !copies &&
+          !operation.inputs.empty()) {
         return bug("writes a second time", id);
       }
       writer = writer == nullptr ? &operation : writer;

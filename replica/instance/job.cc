@@ -68,6 +68,10 @@ PipelineOptions pipeline_options(const proto::RunConfig& job) {
           .recomputation_memory = config.recomputation_memory()};
 }
 
+std::string normalisation_of(const proto::ModelConfig& model) {
+  return model.normalisation().empty() ? "batch" : model.normalisation();
+}
+
 using Build = std::function<ModelOutputs(Builder&, const ModelInputs&)>;
 
 /// The built-in model of that name, with the sizes that it takes.
@@ -78,6 +82,12 @@ Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, B
     return fail(ErrorCode::kUsage,
                 fmt::format("model.dropout = {}: {} has no dropout; leave it out", config.dropout(),
                             model.name));
+  }
+  if (normalisation_of(config) != "batch" && !model.has_batch_norm) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("model.normalisation = {}: {} has no batch normalisation to replace; "
+                            "leave it out",
+                            config.normalisation(), model.name));
   }
   POPRUN_ASSIGN(sizes, sizes_of(model, {config.sizes().begin(), config.sizes().end()}));
   options.model = model.name;
@@ -105,7 +115,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
   const double dropout = config.model().dropout();
   const bool half = config.model().precision() == "half";
-  options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs](
+  options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs,
+                     normalisation = normalisation_of(config.model())](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
     ModelInputs given{
         .names = {},
@@ -116,6 +127,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
         .deviation = static_cast<double>(dataset.deviation()),
         .dropout = dropout,
         .half = half,
+        .normalisation = normalisation,
         .training = training,
         .sizes = sizes};
     for (const StreamedTensor& input : inputs) {

@@ -29,8 +29,8 @@ struct Uses {
 
 using UsesByTensor = std::map<std::uint32_t, Uses>;
 
-void find_uses(const Program& program,
-               const google::protobuf::RepeatedPtrField<proto::Step>& steps, UsesByTensor& uses) {
+void find_uses(const Program& program, const google::protobuf::RepeatedPtrField<proto::Step>& steps,
+               UsesByTensor& uses) {
   for (const proto::Step& step : steps) {
     if (step.has_repeat()) {
       find_uses(program, step.repeat().steps(), uses);
@@ -53,6 +53,14 @@ void find_uses(const Program& program,
       uses[tensor].exchanged = step.number();
     }
   }
+}
+
+/// True for what the compiler adds beside a model's tensor: clones in the backward pass, stashes,
+/// and copies on other stages and IPUs.
+bool is_copy(std::string_view name) {
+  return name.ends_with(".recomputed") || name.ends_with(".stash") || name.ends_with(".restored") ||
+         name.find("@stage") != std::string_view::npos ||
+         name.find("@ipu") != std::string_view::npos;
 }
 
 /// Length of the longest text that both have.
@@ -137,6 +145,9 @@ Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program,
       train != nullptr) {
     find_uses(program, train->steps(), uses);
   }
+  std::erase_if(uses, [&program](const auto& use) {
+    return is_copy(program.tensors(static_cast<int>(use.first)).name());
+  });
   std::map<std::uint64_t, std::set<std::uint32_t>> tensors;
   for (const DumpRequest& request : requests) {
     if (request.step < 1 || request.step > total_steps) {

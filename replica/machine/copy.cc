@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -42,6 +43,11 @@ Status verify(const Graph& graph, const Operation& operation) {
     if (from.type != to.type) {
       return fail(ErrorCode::kUsage, fmt::format("copy of '{}' {} to '{}' {}", from.name,
                                                  to_text(from.type), to.name, to_text(to.type)));
+    }
+    const auto written = operation.outputs.begin() + static_cast<std::ptrdiff_t>(k);
+    if (std::find(operation.outputs.begin(), written, operation.inputs[k]) != written) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("copy of '{}' behind the copy that overwrites it", from.name));
     }
   }
   return {};

@@ -53,6 +53,7 @@ struct StreamOut {
   std::vector<TensorId> tensors;
 
   [[nodiscard]] Operation operation() const;
+  static bool is(const Operation& operation);
 };
 
 /// `a, b = all_reduce(a, b) reduction="mean"`: every tensor becomes its reduction over all
@@ -78,8 +79,9 @@ struct AwaitAllReduces {
   static bool is(const Operation& operation);
 };
 
-/// `a@1, b@1 = copy(a, b)`: each output becomes equal to its input, all in one exchange. The only
-/// operation that moves bytes between IPUs.
+/// `a@1, b@1 = copy(a, b)`: each output becomes equal to its input, all in one exchange. One that
+/// is also an input comes behind the copy of what it held. The only operation that moves bytes
+/// between IPUs.
 struct Copy {
   std::vector<TensorId> from_tensors;
   std::vector<TensorId> to_tensors;

@@ -67,6 +67,10 @@ Operation StreamOut::operation() const {
   return {std::string{kKind}, tensors, {}, {{"stream", stream}}};
 }
 
+bool StreamOut::is(const Operation& operation) {
+  return operation.kind == kKind;
+}
+
 MachineOperation stream_out_operation() {
   return {.kind = kKind,
           .step = proto::Step::kStreamOut,

@@ -21,8 +21,10 @@ struct ModelInputs {
   std::int64_t label_classes = 0;  ///< The largest label plus one.
   double mean = 0;                 ///< Normalisation of u8 images.
   double deviation = 1;
-  double dropout = 0;    ///< Dropout rate in training, for models that have dropout.
-  bool half = false;     ///< Whether activations will be stored as float16.
+  double dropout = 0;  ///< Dropout rate in training, for models that have dropout.
+  bool half = false;   ///< Whether activations will be stored as float16.
+  /// "batch", "group", "layer" or "instance": what replaces batch normalisation.
+  std::string normalisation = "batch";
   bool training = true;  ///< False: built for evaluation, on the variables made for training.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes, see sizes_of.
 
@@ -65,7 +67,8 @@ struct Model {
 
   Sample sample;  ///< For the default sizes.
 
-  bool has_dropout = false;  ///< Whether it uses ModelInputs::dropout.
+  bool has_dropout = false;     ///< Whether it uses ModelInputs::dropout.
+  bool has_batch_norm = false;  ///< Whether it uses ModelInputs::normalisation.
 
   /// Appends the forward pass. All its operations belong to layers (Builder::layer), named in their
   /// order: the places where the model can be cut into stages.

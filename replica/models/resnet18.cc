@@ -15,6 +15,7 @@ std::vector<Model> resnet18_models() {
            .description = "18 layers in basic blocks of two batch-normalised 3x3 convolutions",
            .sizes = {{"classes", kOfData}},
            .sample = layers::imagenet_sample(),
+           .has_batch_norm = true,
            .build = build}};
 }
 

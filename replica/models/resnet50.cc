@@ -16,6 +16,7 @@ std::vector<Model> resnet50_models() {
                "50 layers in bottleneck blocks of batch-normalised convolutions, stride in the 3x3",
            .sizes = {{"classes", kOfData}},
            .sample = layers::imagenet_sample(),
+           .has_batch_norm = true,
            .build = build}};
 }
 

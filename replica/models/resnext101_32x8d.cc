@@ -17,6 +17,7 @@ std::vector<Model> resnext101_32x8d_models() {
            .description = "resnet101 with 32 groups of 8 channels in its 3x3 convolutions",
            .sizes = {{"classes", kOfData}},
            .sample = layers::imagenet_sample(),
+           .has_batch_norm = true,
            .build = build}};
 }
 

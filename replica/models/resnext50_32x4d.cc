@@ -17,6 +17,7 @@ std::vector<Model> resnext50_32x4d_models() {
            .description = "resnet50 with 32 groups of 4 channels in its 3x3 convolutions",
            .sizes = {{"classes", kOfData}},
            .sample = layers::imagenet_sample(),
+           .has_batch_norm = true,
            .build = build}};
 }
 

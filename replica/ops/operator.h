@@ -124,6 +124,10 @@ struct Operator {
 
   /// Outputs from this one on are statistics, which are float32 in any precision.
   std::size_t statistics_from = static_cast<std::size_t>(-1);
+
+  /// Whether the numerics read Operands::moment: then equal operands in different micro-batches do
+  /// not give equal results.
+  bool reads_moment = false;
 };
 
 inline constexpr std::int64_t kNoAxis = -1;

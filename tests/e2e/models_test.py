@@ -133,6 +133,15 @@ class DryRun(JobTest):
         self.assertIn(f"operators      {int(profile['operatorCount']):,}\n", plan.stdout)
         peak = int(profile["plannedMemory"][0]["peak"]) / 2**20
         self.assertIn(f"IPU 0 memory   {peak:.1f} MiB peak of ", plan.stdout)
+        self.assertEqual(profile["device"]["ipus"],
+                         [{"busySeconds": profile["device"]["stepSeconds"], "idleSeconds": 0.0}])
+
+    def test_tells_what_each_ipu_does(self):
+        plan = self.run_job("-n", 2, "--ipus-per-replica", 2, "--dry-run", "-v", config=GPT2)
+        self.assertRegex(plan.stdout, r"\nutilisation    \d+\.\d % of 2 IPUs\n"
+                                      r"IPU 0 time     .+ busy, .+ idle\n"
+                                      r"IPU 1 time     .+ busy, .+ idle\n")
+        self.assertRegex(plan.stdout, r"\n# schedule by cycle: .+\nIPU 0 \| A1")
 
     def test_counts_a_model_that_does_not_fit_and_ends_with_86(self):
         job = self.run_job("-n", 2, "--dry-run", "--model.name", "gpt2-xl", "--model.layers", 48,

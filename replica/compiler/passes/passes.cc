@@ -1,7 +1,10 @@
 #include "replica/compiler/passes/passes.h"
 
+#include <optional>
+
 #include <fmt/format.h>
 
+#include "replica/compiler/equivalence/equivalence.h"
 #include "replica/machine/machine.h"
 
 namespace poprun {
@@ -15,9 +18,12 @@ Pass update_pass();
 Pass initial_weights_pass();
 Pass precision_pass();
 Pass background_exchange_pass();
+Pass recomputation_pass();
 Pass pipeline_pass();
 
 namespace {
+
+constexpr std::string_view kLastOfArithmetic = "precision";
 
 /// float16 is how a tensor is stored; operators know float32.
 TensorType widened(TensorType type) {
@@ -59,7 +65,7 @@ const std::vector<Pass>& all_passes() {
       forward_pass(),         stages_pass(),    differentiation_pass(),
       accumulation_pass(),    exchange_pass(),  update_pass(),
       initial_weights_pass(), precision_pass(), background_exchange_pass(),
-      pipeline_pass()};
+      recomputation_pass(),   pipeline_pass()};
   return kAll;
 }
 
@@ -80,7 +86,13 @@ Status verify_operations(const Graph& graph) {
 
 Result<Job> run_passes(const CompileOptions& options) {
   Job job;
+  std::optional<Graph> plain;  // As "precision" leaves it.
+  bool settled = false;
   for (const Pass& pass : all_passes()) {
+    if (settled && !plain) {
+      plain = job.graph;
+    }
+    settled = settled || pass.name == kLastOfArithmetic;
     if (!pass.applies(options)) {
       continue;
     }
@@ -93,6 +105,11 @@ Result<Job> run_passes(const CompileOptions& options) {
       return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
     }
     POPRUN_TRY(pass.verify(options, before, job));
+    if (plain) {
+      if (const Status status = verify_equivalence(*plain, job.graph); !status) {
+        return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
+      }
+    }
   }
   return job;
 }

@@ -7,7 +7,8 @@
 namespace poprun {
 
 /// Every pass, in the order in which they run. From behind "precision" on the arithmetic is
-/// settled: later passes may move work, and change no bit of a result.
+/// settled: later passes may move work, and change no bit of a result. `verify_equivalence` with
+/// the graph as it was then runs behind each of them.
 const std::vector<Pass>& all_passes();
 
 /// Runs the passes that apply to `options` on an empty job, each with its verifier and

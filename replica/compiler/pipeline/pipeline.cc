@@ -1,6 +1,7 @@
 #include "replica/compiler/pipeline/pipeline.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <set>
@@ -17,13 +18,18 @@ std::size_t part_of(const Slot& slot, std::size_t stages) {
   return slot.part == Part::kForward ? slot.stage : 2 * stages - 1 - slot.stage;
 }
 
-/// The calls of one cycle, and the Copy at its end.
+/// The calls of one cycle, and the Copy at its end. What crosses several parts moves on before the
+/// next micro-batch's takes its place, so later parts come first.
 void add_cycle(const Cycle& cycle, const Parts& parts, const std::vector<std::string>& names,
                std::size_t stages, std::vector<Operation>& operations) {
-  Copy copy;
+  std::set<std::size_t, std::greater<>> ran;
   for (const Slot& slot : cycle.slots) {
     const std::size_t part = part_of(slot, stages);
     operations.push_back(Call{names[part], slot.micro_batch}.operation());
+    ran.insert(part);
+  }
+  Copy copy;
+  for (const std::size_t part : ran) {
     const Copy& crossing = parts.crossing(part);
     copy.from_tensors.insert(copy.from_tensors.end(), crossing.from_tensors.begin(),
                              crossing.from_tensors.end());

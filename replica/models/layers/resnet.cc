@@ -1,29 +1,47 @@
 #include "replica/models/layers/resnet.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
+#include "replica/models/layers/group_norm.h"
 #include "replica/models/layers/layers.h"
 
 namespace poprun::layers {
 namespace {
 
-/// A convolution without bias, batch-normalised, with torchvision's names.
+/// Groups of channels (Wu and He, "Group normalization", 2018).
+constexpr std::int64_t kGroups = 32;
+
+TensorId normalise(Builder& builder, const std::string& name, TensorId x,
+                   const Normalisation& normalisation) {
+  if (!builder.status() || normalisation.kind == "batch") {
+    return batch_norm(builder, name, x, normalisation.training);
+  }
+  const std::int64_t channels = builder.type(x).shape[1];
+  return group_norm(builder, name, x,
+                    normalisation.kind == "group"   ? std::min(kGroups, channels)
+                    : normalisation.kind == "layer" ? 1
+                                                    : channels);
+}
+
+/// A convolution without bias, normalised, with torchvision's names.
 TensorId normalised(Builder& builder, const std::string& convolution, const std::string& norm,
-                    TensorId x, Convolution c, bool training) {
+                    TensorId x, Convolution c, const Normalisation& normalisation) {
   c.bias = false;
   c.kaiming_normal = true;
-  return batch_norm(builder, norm, conv2d(builder, convolution, x, c), training);
+  return normalise(builder, norm, conv2d(builder, convolution, x, c), normalisation);
 }
 
 /// The end of a block: y added to x, or to a 1x1 convolution of x if sizes differ.
 TensorId residual(Builder& builder, const std::string& name, const std::string& relu_name,
-                  TensorId x, TensorId y, std::int64_t stride, bool training) {
+                  TensorId x, TensorId y, std::int64_t stride, const Normalisation& normalisation) {
   if (!builder.status()) {
     return y;
   }
   if (builder.type(x) != builder.type(y)) {
     x = normalised(builder, name + ".downsample.0", name + ".downsample.1", x,
-                   {.channels = builder.type(y).shape[1], .stride = stride}, training);
+                   {.channels = builder.type(y).shape[1], .stride = stride}, normalisation);
   }
   return relu(builder, name + relu_name, add(builder, name + ".add", y, x));
 }
@@ -36,35 +54,36 @@ Sample imagenet_sample() {
 }
 
 TensorId basic_block(Builder& builder, const std::string& name, TensorId x, std::int64_t channels,
-                     std::int64_t stride, bool training) {
+                     std::int64_t stride, const Normalisation& normalisation) {
   TensorId y =
       normalised(builder, name + ".conv1", name + ".bn1", x,
-                 {.channels = channels, .kernel = 3, .stride = stride, .pad = 1}, training);
+                 {.channels = channels, .kernel = 3, .stride = stride, .pad = 1}, normalisation);
   y = relu(builder, name + ".relu1", y);
   y = normalised(builder, name + ".conv2", name + ".bn2", y,
-                 {.channels = channels, .kernel = 3, .pad = 1}, training);
-  return residual(builder, name, ".relu2", x, y, stride, training);
+                 {.channels = channels, .kernel = 3, .pad = 1}, normalisation);
+  return residual(builder, name, ".relu2", x, y, stride, normalisation);
 }
 
 TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::int64_t width,
                     std::int64_t channels, std::int64_t stride, std::int64_t groups,
-                    bool training) {
+                    const Normalisation& normalisation) {
   TensorId y =
-      normalised(builder, name + ".conv1", name + ".bn1", x, {.channels = width}, training);
+      normalised(builder, name + ".conv1", name + ".bn1", x, {.channels = width}, normalisation);
   y = relu(builder, name + ".relu1", y);
   y = normalised(builder, name + ".conv2", name + ".bn2", y,
                  {.channels = width, .kernel = 3, .stride = stride, .pad = 1, .groups = groups},
-                 training);
+                 normalisation);
   y = relu(builder, name + ".relu2", y);
-  y = normalised(builder, name + ".conv3", name + ".bn3", y, {.channels = channels}, training);
-  return residual(builder, name, ".relu3", x, y, stride, training);
+  y = normalised(builder, name + ".conv3", name + ".bn3", y, {.channels = channels}, normalisation);
+  return residual(builder, name, ".relu3", x, y, stride, normalisation);
 }
 
 ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& network) {
+  const Normalisation normalisation{inputs.normalisation, inputs.training};
   builder.layer("conv1");
   TensorId x = images(builder, inputs, {});
   x = normalised(builder, "conv1", "bn1", x, {.channels = 64, .kernel = 7, .stride = 2, .pad = 3},
-                 inputs.training);
+                 normalisation);
   x = relu(builder, "relu", x);
   x = maxpool2d(builder, "maxpool", x, 3, 2, 1);
   for (std::size_t stage = 0; stage < network.blocks.size(); ++stage) {
@@ -75,8 +94,8 @@ ModelOutputs resnet(Builder& builder, const ModelInputs& inputs, const ResNet& n
       const std::string name = fmt::format("layer{}.{}", stage + 1, block);
       builder.layer(name);
       x = network.bottlenecks ? bottleneck(builder, name, x, width, 256 * scale, stride,
-                                           network.groups, inputs.training)
-                              : basic_block(builder, name, x, 64 * scale, stride, inputs.training);
+                                           network.groups, normalisation)
+                              : basic_block(builder, name, x, 64 * scale, stride, normalisation);
     }
   }
   builder.layer("fc");

@@ -2,10 +2,18 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "replica/models/model.h"
 
 namespace poprun::layers {
+
+/// How blocks are normalised.
+struct Normalisation {
+  std::string kind = "batch";  ///< "group" (32 groups of channels), "layer" (one), "instance" (each
+                               ///< channel); their parameters are called as batch normalisation's.
+  bool training = true;        ///< For batch normalisation: with the batch's own statistics.
+};
 
 /// The parameters of one network of the family.
 struct ResNet {
@@ -19,15 +27,16 @@ struct ResNet {
 Sample imagenet_sample();
 
 /// A bottleneck block like torchvision's `Bottleneck`: 1x1, 3x3 with the stride ("v1.5") and the
-/// groups, 1x1 to `channels`, each batch-normalised; added to x, or to a 1x1 convolution of x if
+/// groups, 1x1 to `channels`, each normalised; added to x, or to a 1x1 convolution of x if
 /// sizes differ. Parameters are called NAME.conv1.weight ... NAME.downsample.1.bias.
 TensorId bottleneck(Builder& builder, const std::string& name, TensorId x, std::int64_t width,
-                    std::int64_t channels, std::int64_t stride, std::int64_t groups, bool training);
+                    std::int64_t channels, std::int64_t stride, std::int64_t groups,
+                    const Normalisation& normalisation);
 
 /// A basic block like torchvision's `BasicBlock`: 3x3 with the stride, 3x3, both to `channels` and
-/// batch-normalised; added to x as in a bottleneck.
+/// normalised; added to x as in a bottleneck.
 TensorId basic_block(Builder& builder, const std::string& name, TensorId x, std::int64_t channels,
-                     std::int64_t stride, bool training);
+                     std::int64_t stride, const Normalisation& normalisation);
 
 /// He, Zhang, Ren, Sun, "Deep residual learning for image recognition", CVPR 2016, and Xie et al.,
 /// "Aggregated residual transformations for deep neural networks", CVPR 2017, with torchvision's

@@ -157,7 +157,11 @@ std::unique_ptr<Kernel> metrics_numerics(const Signature& /*s*/) {
 }  // namespace
 
 std::vector<Operator> arithmetic_operators() {
-  return {{"accumulate", same_types, nullptr, sum_work, sum_numerics},
+  return {{.kind = "accumulate",
+           .shape = same_types,
+           .work = sum_work,
+           .numerics = sum_numerics,
+           .reads_moment = true},
           {"attention_mask", attention_mask_shape, nullptr, fill_work, attention_mask_numerics},
           {"causal_mask", causal_mask_shape, nullptr, fill_work, causal_mask_numerics},
           {"constant", constant_shape, nullptr, fill_work, constant_numerics},

@@ -76,7 +76,12 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> dropout_operators() {
-  return {{"dropout", shape, gradient, work, numerics}};
+  return {{.kind = "dropout",
+           .shape = shape,
+           .gradient = gradient,
+           .work = work,
+           .numerics = numerics,
+           .reads_moment = true}};
 }
 
 }  // namespace poprun

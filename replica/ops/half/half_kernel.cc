@@ -98,14 +98,16 @@ struct Piece {
   std::unique_ptr<Kernel> kernel;
 };
 
+constexpr const char* kStochastic = "stochastic";
+
 /// Stands for the offset of an operand that has no float32 form in scratch.
 constexpr std::int64_t kInPlace = -1;  ///< It is not float16.
 
 class HalfKernel final : public Kernel {
  public:
   HalfKernel(const Operator& op, const Signature& signature) : signature_(signature) {
-    if (signature.attributes.has("stochastic")) {
-      stochastic_ = signature.attributes.text("stochastic");
+    if (signature.attributes.has(kStochastic)) {
+      stochastic_ = signature.attributes.text(kStochastic);
     }
     cut(op);
     for (const TensorType& type : signature.inputs) {
@@ -290,6 +292,10 @@ class HalfKernel final : public Kernel {
 };
 
 }  // namespace
+
+bool reads_moment(const Operator& op, const Attributes& attributes) {
+  return op.reads_moment || attributes.has(kStochastic);
+}
 
 std::unique_ptr<Kernel> prepare_kernel(const Operator& op, const Signature& signature) {
   const bool half = std::ranges::any_of(signature.inputs, is_half) ||

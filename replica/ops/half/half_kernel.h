@@ -23,6 +23,9 @@ namespace poprun {
 /// Cost: one pass over every float16 operand, and 4 bytes of scratch for each of its elements.
 std::unique_ptr<Kernel> prepare_kernel(const Operator& op, const Signature& signature);
 
+/// Whether the results of a use depend on Moment: its operator's do, or it rounds at random.
+bool reads_moment(const Operator& op, const Attributes& attributes);
+
 constexpr std::int64_t kPartials = 4;
 constexpr std::int64_t kLeastPartial = 16;  ///< Input channels per block of a matrix unit.
 

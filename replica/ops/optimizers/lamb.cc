@@ -24,7 +24,7 @@ using adam_rule::update_moments;
 
 constexpr const char* kKind = "lamb";
 
-constexpr std::int64_t kBlock = 1024;  ///< Elements whose U is held for its norm.
+constexpr std::int64_t kBlock = 4096;  ///< Elements whose U is held for its norm.
 
 /// Updates the moments of `n` elements, and computes their U.
 POPRUN_SIMD void lamb_moments(const Rule& rule, const Correction& by, std::int64_t n,

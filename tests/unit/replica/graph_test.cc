@@ -99,6 +99,16 @@ TEST(VerifyGraph, RefusesASecondWriteThatIsNoUpdate) {
   EXPECT_THAT(verify_graph(*graph).error().message, HasSubstr("writes a second time 'b'"));
 }
 
+TEST(VerifyGraph, AllowsSeveralCopiesToOneTensor) {
+  const std::string text =
+      "tensor a : f32[2] activation\ntensor b : f32[2] activation\n"
+      "function f\nrepeat 1\na = fill() value=0.0\nb = copy(a)\nrepeat 2\nb = copy(a)\n";
+
+  EXPECT_TRUE(verify_graph(*parse_graph(text)));
+  EXPECT_THAT(verify_graph(*parse_graph(text + "b = relu(a)\n")).error().message,
+              HasSubstr("writes a second time 'b'"));
+}
+
 TEST(TensorType, ComesOutInRowMajorOrder) {
   // Two images of two channels, 1 x 3 pixels: bytes are named image, channel, pixel.
   const TensorType type{DataType::kU8, {2, 2, 1, 3}, Layout::kChannelsLast};

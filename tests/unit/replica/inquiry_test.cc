@@ -141,6 +141,29 @@ TEST(Compile, TellsWhatEachIpuDoes) {
   EXPECT_THAT(text, HasSubstr("\nIPU 1 time     "));
 }
 
+TEST(Compile, DrawsTheScheduleOfThePublishedExample) {
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised("small-cnn", 4));
+  job.mutable_config()->mutable_training()->set_gradient_accumulation(12);
+  job.mutable_config()->mutable_topology()->set_num_replicas(1);
+  job.mutable_config()->mutable_topology()->set_ipus_per_replica(3);
+  job.mutable_config()->mutable_pipeline()->set_schedule("grouped");
+  job.mutable_config()->mutable_pipeline()->set_recomputation("none");
+  const auto schedule = [&job] {
+    const std::string text = ask("--compile", job.SerializeAsString()).text;
+    return text.substr(std::min(text.find("\nIPU 0 |"), text.size()));
+  };
+  EXPECT_EQ(schedule(), "");
+  job.set_show_schedule(true);
+
+  EXPECT_EQ(
+      schedule(),
+      "\nIPU 0 | A1 A2 A3   A4   A5G1 A6G2 A7G3 A8G4 A9G5 A10G6 A11G7 A12G8  G9     G10    G11 G12 "
+      "U\n"
+      "IPU 1 |    A1 A2   A3G1 A4G2 A5G3 A6G4 A7G5 A8G6 A9G7  A10G8 A11G9  A12G10 G11    G12 U\n"
+      "IPU 2 |       A1G1 A2G2 A3G3 A4G4 A5G5 A6G6 A7G7 A8G8  A9G9  A10G10 A11G11 A12G12 U\n");
+}
+
 TEST(Compile, CountsWhatDoesNotFit) {
   proto::CompileQuestion job;
   job.ParseFromString(serialised("resnet50", 1000));

@@ -75,6 +75,17 @@ TEST(MachineOperations, StandInGraphsAsTheirHeadersSay) {
   EXPECT_EQ(text_of(Restore{stash, b}), "b = restore(s)");
 }
 
+TEST(MachineOperations, ACopyReadsNothingThatItHasOverwritten) {
+  const Graph graph = *parse_graph(kTensors);
+  const TensorId a{0};
+  const TensorId b{1};
+  const auto verify = find_machine_operation("copy")->verify;
+  EXPECT_TRUE(verify(graph, Copy{{a, b}, {a, a}}.operation()));
+  const Status status = verify(graph, Copy{{a, b}, {b, a}}.operation());
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().message, "copy of 'b' behind the copy that overwrites it");
+}
+
 TEST(MachineOperations, RefuseCopiesAndStashesOfOtherTypes) {
   const Graph graph = *parse_graph(
       "tensor a : f32[4] activation\ntensor i : i32[4] activation\n"

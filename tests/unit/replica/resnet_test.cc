@@ -50,6 +50,26 @@ std::int64_t elements(const Graph& graph, Role role) {
   return total;
 }
 
+TEST(ResNet, KeepsItsParametersWithoutBatchNormalisation) {
+  const Model model = *find_model("resnet18");
+  for (const char* kind : {"group", "layer", "instance"}) {
+    Graph graph;
+    graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
+    Builder builder(graph, {1, 0}, "");
+    const TensorId images =
+        graph.add_tensor({"images", {DataType::kU8, {2, 3, 64, 64}, {}}, Role::kStream});
+    const TensorId labels = graph.add_tensor({"labels", {DataType::kI32, {2}, {}}, Role::kStream});
+    model.build(builder, {.names = {"images", "labels"},
+                          .tensors = {images, labels},
+                          .classes = 1000,
+                          .normalisation = kind,
+                          .sizes = model.sizes});
+    ASSERT_TRUE(builder.status()) << builder.status().error().message;
+    EXPECT_EQ(elements(graph, Role::kParameter), 11'689'512) << kind;
+    EXPECT_EQ(elements(graph, Role::kBuffer), 0) << kind;
+  }
+}
+
 TEST(ResNet, HasTorchvisionsParameterCounts) {
   const std::map<std::string, std::int64_t> counts = {{"resnet18", 11'689'512},
                                                       {"resnet50", 25'557'032},
@@ -209,8 +229,8 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
         {"dy", {DataType::kF32, {kN, 16, 3, 3}, Layout::kChannelsLast}, Role::kStream});
     const auto block = [&](const std::string& name, TensorId x, std::int64_t stride) {
       return GetParam() == kBasic
-                 ? layers::basic_block(builder, name, x, 16, stride, true)
-                 : layers::bottleneck(builder, name, x, 8, 16, stride, GetParam(), true);
+                 ? layers::basic_block(builder, name, x, 16, stride, {})
+                 : layers::bottleneck(builder, name, x, 8, 16, stride, GetParam(), {});
     };
     const TensorId y = block("b1", block("b0", x_, 2), 1);
     // sum(dy * y) as a linear layer of one row, weighed by dy.

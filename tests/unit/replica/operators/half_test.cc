@@ -138,7 +138,7 @@ class Use {
     }
   }
 
-  void run() {
+  void run(const Moment& moment = kMoment) {
     Buffer scratch(kernel_->scratch());
     Operands operands;
     for (Buffer& input : inputs_) {
@@ -148,7 +148,7 @@ class Use {
       operands.outputs.push_back(output_buffer(k).bytes());
     }
     operands.scratch = scratch.bytes();
-    operands.moment = &kMoment;
+    operands.moment = &moment;
     kernel_->run(operands);
     EXPECT_TRUE(scratch.is_intact_around());
     for (Buffer& input : inputs_) {
@@ -324,6 +324,38 @@ TEST_P(HalfOperator, ComputesInFloatAndRoundsOnce) {
       }
     }
   }
+}
+
+/// The bytes of every output of a use that runs at that moment.
+std::vector<std::vector<std::byte>> results_at(const Moment& moment, const Case& c,
+                                               const Attributes& more) {
+  Use use(c, more, inputs_of(c, 1));
+  use.run(moment);
+  std::vector<std::vector<std::byte>> results;
+  for (std::size_t k = 0; k < use.types().size(); ++k) {
+    results.push_back(use.output_bytes(k));
+  }
+  return results;
+}
+
+/// Of equal operands, operators that say nothing of the moment make equal results at any.
+TEST_P(HalfOperator, DependsOnTheMomentOnlyIfItSaysSo) {
+  const Operator& op = *find_operator(GetParam());
+  bool depends = false;
+  for (const Case& c : all_cases()) {
+    if (c.kind != GetParam()) {
+      continue;
+    }
+    const auto results = results_at(kMoment, c, {});
+    for (const Moment& other : {Moment{.seed = 1, .step = 2, .micro_batch = 9, .replica = 4},
+                                Moment{.seed = 1, .step = 8, .micro_batch = 3, .replica = 4},
+                                Moment{.seed = 1, .step = 2, .micro_batch = 3, .replica = 7}}) {
+      depends = depends || results_at(other, c, {}) != results;
+    }
+  }
+  EXPECT_EQ(depends, op.reads_moment) << op.kind;
+  EXPECT_EQ(reads_moment(op, {}), op.reads_moment);
+  EXPECT_TRUE(reads_moment(op, {{"stochastic", std::string{"t"}}}));
 }
 
 std::set<std::string> kinds_with_cases() {

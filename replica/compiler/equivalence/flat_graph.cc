@@ -1,0 +1,204 @@
+#include "replica/compiler/equivalence/flat_graph.h"
+
+#include <algorithm>
+#include <map>
+
+#include <fmt/format.h>
+
+#include "replica/machine/operations.h"
+#include "replica/ops/half/half_kernel.h"
+
+namespace poprun {
+namespace {
+
+void add(NumberBuilder& builder, const Attribute& value) {
+  builder.add(std::uint64_t{value.index()});
+  std::visit(
+      [&builder](const auto& v) {
+        using Value = std::decay_t<decltype(v)>;
+        if constexpr (std::is_arithmetic_v<Value> || std::is_same_v<Value, std::string>) {
+          builder.add(v);
+        } else {
+          builder.add(std::uint64_t{v.size()});
+          for (const auto& element : v) {
+            builder.add(element);
+          }
+        }
+      },
+      value);
+}
+
+void add_type(NumberBuilder& builder, const TensorType& type) {
+  builder.add(static_cast<std::uint64_t>(type.data));
+  builder.add(static_cast<std::uint64_t>(type.layout));
+  for (const std::int64_t size : type.shape) {
+    builder.add(size);
+  }
+}
+
+/// Attributes of streams and exchanges that do not change what becomes of each of their tensors.
+bool is_about_others(Effect effect, const std::string& attribute) {
+  return (effect == Effect::kReduces && attribute == "background") ||
+         (effect == Effect::kStreamsIn && attribute == "fields");
+}
+
+Number what_is(const Graph& graph, const Operation& operation, Effect effect) {
+  NumberBuilder builder;
+  builder.add(operation.kind);
+  for (const auto& [name, value] : operation.attributes.values()) {
+    if (!is_about_others(effect, name)) {
+      builder.add(name);
+      add(builder, value);
+    }
+  }
+  if (effect == Effect::kStreamsOut) {
+    for (const TensorId id : operation.inputs) {
+      builder.add(graph.tensor(id).name);
+    }
+  }
+  if (effect == Effect::kComputes) {
+    for (const TensorId id : operation.outputs) {
+      add_type(builder, graph.tensor(id).type);
+    }
+    if (Initialise::is(operation)) {
+      builder.add(graph.tensor(operation.outputs[0]).name);
+    }
+  }
+  return builder.number();
+}
+
+Effect effect_of(const Operation& operation) {
+  if (Copy::is(operation) || AwaitAllReduces::is(operation)) {
+    return Effect::kMoves;
+  }
+  if (Stash::is(operation)) {
+    return Effect::kStashes;
+  }
+  if (Restore::is(operation)) {
+    return Effect::kRestores;
+  }
+  if (StreamIn::is(operation)) {
+    return Effect::kStreamsIn;
+  }
+  if (StreamOut::is(operation)) {
+    return Effect::kStreamsOut;
+  }
+  if (operation.kind == Call::kKind) {
+    return Effect::kCalls;
+  }
+  return AllReduce::from(operation) ? Effect::kReduces : Effect::kComputes;
+}
+
+class Flattening {
+ public:
+  explicit Flattening(const Graph& graph) {
+    flat_.graph = &graph;
+    flat_.slots = static_cast<std::uint32_t>(graph.tensors().size());
+    flat_.stash_of.assign(flat_.slots, kNoStash);
+  }
+
+  Result<FlatGraph> run() {
+    for (const Function& function : flat_.graph->functions) {
+      numbers_[function.name] = static_cast<std::uint32_t>(flat_.functions.size());
+      flat_.functions.push_back({function.name, false, {}});
+    }
+    for (std::uint32_t f = 0; f < flat_.functions.size(); ++f) {
+      for (const Region& region : flat_.graph->functions[f].regions) {
+        const auto begin = static_cast<std::uint32_t>(flat_.operations.size());
+        for (const Operation& operation : region.operations) {
+          POPRUN_TRY(add_operation(f, operation));
+        }
+        const auto end = static_cast<std::uint32_t>(flat_.operations.size());
+        flat_.functions[f].regions.push_back({region.repeat, begin, end});
+      }
+    }
+    return std::move(flat_);
+  }
+
+ private:
+  Status add_operation(std::uint32_t function, const Operation& operation) {
+    FlatOperation flat;
+    flat.effect = effect_of(operation);
+    flat.what = what_is(*flat_.graph, operation, flat.effect);
+    flat.function = function;
+    flat.source = &operation;
+    flat.inputs = static_cast<std::uint32_t>(flat_.ids.size());
+    flat.input_count = static_cast<std::uint32_t>(operation.inputs.size());
+    flat.output_count = static_cast<std::uint32_t>(operation.outputs.size());
+    for (const auto* ids : {&operation.inputs, &operation.outputs}) {
+      for (const TensorId id : *ids) {
+        flat_.ids.push_back(index_of(id));
+      }
+    }
+    const Operator* op = find_operator(operation.kind);
+    flat.reads_moment = op != nullptr && reads_moment(*op, operation.attributes);
+    flat.in_place = std::ranges::any_of(operation.outputs, [&operation](TensorId id) {
+      return std::ranges::find(operation.inputs, id) != operation.inputs.end();
+    });
+    if (flat.effect == Effect::kCalls) {
+      POPRUN_TRY(find_callee(operation, flat));
+    } else if (flat.effect == Effect::kStreamsIn) {
+      add_parts(operation, flat);
+    } else if (flat.effect == Effect::kStashes) {
+      add_stash(operation.outputs[0]);
+    } else if (flat.effect == Effect::kRestores) {
+      add_stash(operation.inputs[0]);
+    }
+    flat_.operations.push_back(flat);
+    return {};
+  }
+
+  Status find_callee(const Operation& operation, FlatOperation& flat) {
+    const std::optional<Call> call = Call::from(operation);
+    const auto callee = call ? numbers_.find(call->function) : numbers_.end();
+    if (callee == numbers_.end()) {
+      return fail(ErrorCode::kBug, fmt::format("equivalence: a call of no function: {}",
+                                               to_text(operation.attributes)));
+    }
+    flat.callee = callee->second;
+    flat.micro_batch = call->micro_batch;
+    flat_.functions[flat.callee].called = true;
+    flat_.has_calls = true;
+    return {};
+  }
+
+  void add_parts(const Operation& operation, FlatOperation& flat) {
+    const StreamIn stream = *StreamIn::from(operation);
+    flat.parts = static_cast<std::uint32_t>(flat_.parts.size());
+    for (std::size_t k = 0; k < stream.tensors.size(); ++k) {
+      NumberBuilder builder(flat.what);
+      builder.add(stream.fields.empty() ? static_cast<std::int64_t>(k) : stream.fields[k]);
+      add_type(builder, flat_.graph->tensor(stream.tensors[k]).type);
+      flat_.parts.push_back(builder.number());
+    }
+  }
+
+  void add_stash(TensorId id) {
+    const std::uint32_t tensor = index_of(id);
+    if (flat_.stash_of[tensor] == kNoStash) {
+      const auto length = static_cast<std::uint32_t>(flat_.graph->tensor(id).type.shape.at(0));
+      flat_.stash_of[tensor] = static_cast<std::uint32_t>(flat_.stashes.size());
+      flat_.stashes.push_back({tensor, flat_.slots, length});
+      flat_.slots += length;
+    }
+  }
+
+  FlatGraph flat_;
+  std::map<std::string, std::uint32_t> numbers_;  ///< Of functions.
+};
+
+}  // namespace
+
+const std::string& FlatGraph::slot_name(std::uint32_t slot) const {
+  if (slot < stash_of.size()) {
+    return name(slot);
+  }
+  const auto behind = std::ranges::upper_bound(stashes, slot, {}, &FlatStash::begin);
+  return name((behind - 1)->tensor);
+}
+
+Result<FlatGraph> flatten(const Graph& graph) {
+  return Flattening(graph).run();
+}
+
+}  // namespace poprun

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/compiler/equivalence/number.h"
+#include "replica/graph/graph.h"
+
+namespace poprun {
+
+/// What an operation does to values.
+enum class Effect : std::uint8_t {
+  kComputes,    ///< Its outputs are new values, of what it is and its inputs.
+  kReduces,     ///< Each output is a new value, of the input in its place.
+  kStreamsIn,   ///< Its outputs are the host's.
+  kStreamsOut,  ///< The host reads its inputs.
+  kMoves,       ///< Each output is the input in its place.
+  kStashes,
+  kRestores,
+  kCalls,
+};
+
+struct FlatOperation {
+  Effect effect = Effect::kComputes;
+  bool reads_moment = false;  ///< Equal inputs in two micro-batches make two values.
+  bool in_place = false;      ///< Some output is an input.
+  /// All but its inputs: kind, attributes, how its outputs are stored. Of an all-reduce or stream:
+  /// what holds for each of its tensors.
+  Number what;
+  std::uint32_t inputs = 0;  ///< Begin of its ids in FlatGraph::ids; the outputs' come behind.
+  std::uint32_t input_count = 0;
+  std::uint32_t output_count = 0;
+  std::uint32_t function = 0;    ///< The function that it is in; of calls, see `callee`.
+  std::uint32_t callee = 0;      ///< Of calls.
+  std::int64_t micro_batch = 0;  ///< Of calls.
+  std::uint32_t parts = 0;       ///< Of streams from the host: begin in FlatGraph::parts.
+  const Operation* source = nullptr;
+};
+
+struct FlatRegion {
+  std::int64_t repeat = 1;
+  std::uint32_t begin = 0;  ///< Into FlatGraph::operations.
+  std::uint32_t end = 0;
+};
+
+struct FlatFunction {
+  std::string name;
+  bool called = false;  ///< By others; the host runs those that are not.
+  std::vector<FlatRegion> regions;
+};
+
+/// The entries of a stash. Values are kept in slots: one a tensor, then one an entry.
+struct FlatStash {
+  std::uint32_t tensor = 0;
+  std::uint32_t begin = 0;  ///< Slot of entry 0.
+  std::uint32_t length = 0;
+};
+
+inline constexpr std::uint32_t kNoStash = ~std::uint32_t{0};
+
+/// A graph as arrays of ids, to be followed operation by operation.
+struct FlatGraph {
+  const Graph* graph = nullptr;
+  bool has_calls = false;
+  std::vector<FlatFunction> functions;  ///< As in the graph.
+  std::vector<FlatOperation> operations;
+  std::vector<std::uint32_t> ids;
+  std::vector<Number> parts;  ///< What each output of a stream from the host is of its record.
+  std::vector<FlatStash> stashes;
+  std::vector<std::uint32_t> stash_of;  ///< By tensor: into `stashes`, or kNoStash.
+  std::uint32_t slots = 0;
+
+  [[nodiscard]] std::span<const std::uint32_t> inputs(const FlatOperation& o) const {
+    return {ids.data() + o.inputs, o.input_count};
+  }
+  [[nodiscard]] std::span<const std::uint32_t> outputs(const FlatOperation& o) const {
+    return {ids.data() + o.inputs + o.input_count, o.output_count};
+  }
+  [[nodiscard]] const std::string& name(std::uint32_t tensor) const {
+    return graph->tensors()[tensor].name;
+  }
+  /// The tensor that a slot is, or the stash whose entry it is.
+  [[nodiscard]] const std::string& slot_name(std::uint32_t slot) const;
+};
+
+/// The graph must outlive the result.
+/// Requires: every operation's `verify` face holds. Errors: kBug, a call of no function.
+Result<FlatGraph> flatten(const Graph& graph);
+
+}  // namespace poprun

@@ -1,0 +1,383 @@
+#include "replica/compiler/equivalence/interpreter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "replica/compiler/equivalence/history.h"
+
+namespace poprun {
+
+Interpreter::Interpreter(const FlatGraph& graph, History* history)
+    : graph_(graph), history_(history), slots_(graph.slots), used_(graph.stashes.size()) {
+  for (std::uint32_t k = 0; k < graph.stashes.size(); ++k) {
+    stash_slots_.insert(stash_slots_.end(), graph.stashes[k].length, k);
+  }
+}
+
+Status Interpreter::run(std::uint32_t function, bool counts) {
+  counts_ = counts;
+  sent_.clear();
+  carried_.clear();
+  named_.assign(slots_.size(), char{0});
+  for (const FlatRegion& region : graph_.functions[function].regions) {
+    if (!run_region(region)) {
+      return fail(ErrorCode::kBug, "equivalence: " + fault_);
+    }
+  }
+  settle();
+  ++runs_;
+  return {};
+}
+
+bool Interpreter::run_region(const FlatRegion& region) {
+  std::optional<Round> last;
+  for (std::int64_t r = 0; r < region.repeat; ++r) {
+    const bool counts = counts_ && !graph_.has_calls && region.repeat > 1;
+    const Instant now{graph_.has_calls ? 0 : r, counts, r, runs_};
+    const bool may_end = counts_ && history_ == nullptr && region.repeat > 3;
+    Round round{may_end ? slots_ : std::vector<Value>{}, {}, false};
+    digest_ = NumberBuilder();
+    sent_in_round_.clear();
+    std::ranges::fill(used_, char{0});
+    if (!run_round(region, now)) {
+      return false;
+    }
+    if (!may_end) {
+      continue;
+    }
+    round.digest = digest_.number();
+    round.sends_twice =
+        std::ranges::any_of(sent_in_round_, [](const auto& entry) { return entry.second > 1; });
+    if (last && last->digest == round.digest && !round.sends_twice &&
+        pass_over(round.begin, region.repeat - r - 1)) {
+      return true;
+    }
+    last = std::move(round);
+  }
+  return true;
+}
+
+bool Interpreter::run_round(const FlatRegion& region, const Instant& now) {
+  for (std::uint32_t o = region.begin; o < region.end; ++o) {
+    if (!step(graph_.operations[o], now)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Interpreter::step(const FlatOperation& operation, const Instant& now) {
+  switch (operation.effect) {
+    case Effect::kComputes:
+      return compute(operation, now);
+    case Effect::kReduces:
+      return reduce(operation, now);
+    case Effect::kMoves:
+      return move(operation, now);
+    case Effect::kStashes:
+    case Effect::kRestores:
+      return move_entry(operation, now);
+    case Effect::kStreamsIn:
+      return stream_in(operation, now);
+    case Effect::kStreamsOut:
+      return stream_out(operation, now);
+    case Effect::kCalls:
+      break;
+  }
+  const Instant inside{operation.micro_batch + now.round, counts_, now.round, now.run};
+  for (const FlatRegion& region : graph_.functions[operation.callee].regions) {
+    for (std::int64_t r = 0; r < region.repeat; ++r) {
+      if (!run_round(region, inside)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool Interpreter::readable(const FlatOperation& operation, const Instant& now) {
+  for (const std::uint32_t id : graph_.inputs(operation)) {
+    if (!slots_[id].exists()) {
+      fault_ = fmt::format("{} reads '{}', which nothing has written",
+                           describe(graph_, operation, now), graph_.name(id));
+      return false;
+    }
+    note_read(id);
+  }
+  return true;
+}
+
+void Interpreter::note_read(std::uint32_t slot) {
+  if (named_[slot] == 0) {
+    named_[slot] = 1;
+    carried_.emplace_back(slot, slots_[slot]);
+  }
+}
+
+void Interpreter::put(std::uint32_t slot, const Value& value, const Instant& now) {
+  slots_[slot] = value;
+  named_[slot] = 1;
+  if (history_ != nullptr && slot < graph_.stash_of.size()) {
+    history_->hold(slot, value);
+  }
+  if (value.length > 0) {
+    digest_.add(value.start).add(value.update).add(std::uint64_t{value.place});
+  } else {
+    digest_.add(value.number);
+  }
+  digest_.add(value.shift == kFixed ? kFixed : now.round - value.shift);
+}
+
+std::uint32_t Interpreter::record(const FlatOperation& operation, const Instant& now) {
+  if (history_ == nullptr) {
+    return 0;
+  }
+  std::vector<Value> inputs;
+  for (const std::uint32_t id : graph_.inputs(operation)) {
+    inputs.push_back(slots_[id]);
+  }
+  return history_->add({&operation, now, std::move(inputs)});
+}
+
+Interpreter::Term Interpreter::term(const FlatOperation& operation, const Instant& now,
+                                    bool without_updated) const {
+  const auto outputs = graph_.outputs(operation);
+  const auto skips = [&](std::uint32_t id) {
+    return without_updated && std::ranges::find(outputs, id) != outputs.end();
+  };
+  std::int64_t shift = operation.reads_moment && now.counts ? now.index : kFixed;
+  for (const std::uint32_t id : graph_.inputs(operation)) {
+    shift = skips(id) ? shift : std::max(shift, slots_[id].shift);
+  }
+  NumberBuilder builder(operation.what);
+  for (const std::uint32_t id : graph_.inputs(operation)) {
+    if (skips(id)) {
+      builder.add(std::int64_t{std::ranges::find(outputs, id) - outputs.begin()});
+    } else {
+      add_seen_from(builder, shift, slots_[id]);
+    }
+  }
+  if (operation.reads_moment) {
+    builder.add(std::uint64_t{now.run}).add(std::uint64_t{now.counts});
+    builder.add(now.counts ? shift - now.index : now.index);
+  }
+  return {builder.number(), shift};
+}
+
+bool Interpreter::compute(const FlatOperation& operation, const Instant& now) {
+  if (!readable(operation, now)) {
+    return false;
+  }
+  if (operation.in_place && update(operation, now)) {
+    return true;
+  }
+  const Term made = term(operation, now, false);
+  const std::uint32_t evaluation = record(operation, now);
+  const auto outputs = graph_.outputs(operation);
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    Value value;
+    value.number = NumberBuilder(made.number).add(std::uint64_t{k}).number();
+    value.shift = made.shift;
+    value.evaluation = evaluation;
+    put(outputs[k], value, now);
+  }
+  return true;
+}
+
+/// Makes or goes on with a chain. False: what is updated depends on the micro-batch already, so the
+/// result is a value like others.
+bool Interpreter::update(const FlatOperation& operation, const Instant& now) {
+  const auto outputs = graph_.outputs(operation);
+  const Term by = term(operation, now, true);
+  const Value* first = nullptr;
+  NumberBuilder starts(Number{1, 1});
+  bool fixed = true;
+  bool goes_on = true;
+  for (const std::uint32_t id : graph_.inputs(operation)) {
+    const auto place = std::ranges::find(outputs, id) - outputs.begin();
+    if (place == std::ssize(outputs)) {
+      continue;
+    }
+    const Value& v = slots_[id];
+    first = first == nullptr ? &v : first;
+    goes_on = goes_on && v.length > 0 && v.place == static_cast<std::uint32_t>(place) &&
+              v.start == first->start && v.length == first->length && v.update == by.number &&
+              (v.shift == kFixed ? by.shift == kFixed : v.shift + 1 == by.shift);
+    fixed = fixed && v.shift == kFixed;
+    starts.add(v.number);
+  }
+  if (!goes_on && !fixed) {
+    return false;
+  }
+  Value value;
+  value.start = goes_on ? first->start : starts.number();
+  value.length = goes_on ? first->length + 1 : 1;
+  value.update = by.number;
+  value.shift = by.shift;
+  value.evaluation = record(operation, now);
+  digest_.add(std::uint64_t{goes_on});
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    value.place = static_cast<std::uint32_t>(k);
+    value.number = chain_number(value);
+    put(outputs[k], value, now);
+  }
+  return true;
+}
+
+bool Interpreter::reduce(const FlatOperation& operation, const Instant& now) {
+  if (!readable(operation, now)) {
+    return false;
+  }
+  const auto inputs = graph_.inputs(operation);
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    const Value& input = slots_[inputs[k]];
+    Value value;
+    value.number = NumberBuilder(operation.what).add(input.number).number();
+    value.shift = input.shift;
+    value.evaluation = history_ == nullptr ? 0 : history_->add({&operation, now, {input}, k});
+    put(graph_.outputs(operation)[k], value, now);
+  }
+  return true;
+}
+
+/// One after the other, as the engine copies them.
+bool Interpreter::move(const FlatOperation& operation, const Instant& now) {
+  if (!readable(operation, now)) {
+    return false;
+  }
+  const auto outputs = graph_.outputs(operation);
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    put(outputs[k], Value{slots_[graph_.inputs(operation)[k]]}, now);
+  }
+  return true;
+}
+
+bool Interpreter::move_entry(const FlatOperation& operation, const Instant& now) {
+  const bool restores = operation.effect == Effect::kRestores;
+  const std::uint32_t input = graph_.inputs(operation)[0];
+  const std::uint32_t output = graph_.outputs(operation)[0];
+  const std::uint32_t number = graph_.stash_of[restores ? input : output];
+  const FlatStash& stash = graph_.stashes[number];
+  const std::int64_t index = now.index % stash.length;
+  const std::uint32_t entry = stash.begin + static_cast<std::uint32_t>(index);
+  used_[number] = 1;
+  const std::uint32_t from = restores ? entry : input;
+  if (!slots_[from].exists()) {
+    fault_ = restores ? fmt::format("{} reads entry {} of '{}', which nothing has written",
+                                    describe(graph_, operation, now), index, graph_.name(input))
+                      : fmt::format("{} reads '{}', which nothing has written",
+                                    describe(graph_, operation, now), graph_.name(input));
+    return false;
+  }
+  note_read(from);
+  put(restores ? output : entry, Value{slots_[from]}, now);
+  return true;
+}
+
+bool Interpreter::stream_in(const FlatOperation& operation, const Instant& now) {
+  const std::uint32_t evaluation = record(operation, now);
+  const auto outputs = graph_.outputs(operation);
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    NumberBuilder builder(graph_.parts[operation.parts + k]);
+    builder.add(std::uint64_t{now.run}).add(now.counts ? kFixed : now.index);
+    Value value;
+    value.number = builder.number();
+    value.shift = now.counts ? now.index : kFixed;
+    value.evaluation = evaluation;
+    put(outputs[k], value, now);
+  }
+  return true;
+}
+
+bool Interpreter::stream_out(const FlatOperation& operation, const Instant& now) {
+  if (!readable(operation, now)) {
+    return false;
+  }
+  NumberBuilder builder(operation.what);
+  Sent sent;
+  for (const std::uint32_t id : graph_.inputs(operation)) {
+    add_seen_from(builder, now.counts ? now.index : 0, slots_[id]);
+    if (history_ != nullptr) {
+      sent.values.push_back(slots_[id]);
+    }
+  }
+  sent.what = builder.number();
+  sent.index = now.index;
+  digest_.add(sent.what).add(now.round - now.index);
+  const std::string& stream = operation.source->attributes.text("stream");
+  ++sent_in_round_[stream];
+  std::vector<Sent>& list = sent_[stream];
+  if (history_ == nullptr && !list.empty() && list.back().what == sent.what &&
+      list.back().index + list.back().count == sent.index) {
+    ++list.back().count;
+  } else {
+    list.push_back(std::move(sent));
+  }
+  return true;
+}
+
+std::uint32_t Interpreter::slot_before(std::uint32_t slot) const {
+  const std::size_t tensors = graph_.stash_of.size();
+  if (slot < tensors || used_[stash_slots_[slot - tensors]] == 0) {
+    return slot;
+  }
+  const FlatStash& stash = graph_.stashes[stash_slots_[slot - tensors]];
+  return slot == stash.begin ? slot + stash.length - 1 : slot - 1;
+}
+
+bool Interpreter::pass_over(const std::vector<Value>& before, std::int64_t rounds) {
+  std::vector<Advance> advances(slots_.size());
+  for (std::uint32_t s = 0; s < slots_.size(); ++s) {
+    // What micro-batch i does with an entry, micro-batch i + 1 does with the next.
+    const auto advance = advance_of(before[slot_before(s)], slots_[s]);
+    if (!advance || advance->shift < 0 || advance->shift > 1 || advance->length < 0) {
+      return false;
+    }
+    advances[s] = *advance;
+  }
+  std::vector<Value> after(slots_.size());
+  for (std::uint32_t s = 0; s < slots_.size(); ++s) {
+    std::uint32_t to = s;
+    if (slot_before(s) != s) {
+      const FlatStash& stash = graph_.stashes[stash_slots_[s - graph_.stash_of.size()]];
+      to = stash.begin +
+           static_cast<std::uint32_t>((s - stash.begin + rounds) % std::int64_t{stash.length});
+    }
+    after[to] = advanced(slots_[s], advances[s], rounds);
+  }
+  slots_ = std::move(after);
+  for (const auto& [stream, count] : sent_in_round_) {
+    sent_[stream].back().count += rounds;
+  }
+  return true;
+}
+
+/// Between two functions all values are fixed: another function counts its own micro-batches.
+void Interpreter::settle() {
+  for (std::uint32_t s = 0; s < slots_.size(); ++s) {
+    Value& v = slots_[s];
+    if (v.shift != kFixed) {
+      v.number = NumberBuilder(v.number).add(v.shift).number();
+      v.shift = kFixed;
+      if (history_ != nullptr && s < graph_.stash_of.size()) {
+        history_->hold(s, v);
+      }
+    }
+    v.length = 0;
+  }
+}
+
+std::string describe(const FlatGraph& graph, const FlatOperation& operation, const Instant& now) {
+  const std::string& function = graph.functions[operation.function].name;
+  const bool has_output = operation.output_count > 0;
+  const std::uint32_t stage = operation.source->origin.stage;
+  return fmt::format(
+      "{}{}: {}{}{}", now.counts ? fmt::format("micro-batch {} of ", now.index) : std::string{},
+      function, operation.source->kind,
+      has_output ? fmt::format(" '{}'", graph.name(graph.outputs(operation)[0])) : std::string{},
+      stage > 0 ? fmt::format(" of stage {}", stage) : std::string{});
+}
+
+}  // namespace poprun

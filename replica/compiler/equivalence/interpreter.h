@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/compiler/equivalence/flat_graph.h"
+#include "replica/compiler/equivalence/value.h"
+
+namespace poprun {
+
+class History;
+
+/// When an operation runs.
+struct Instant {
+  std::int64_t index = 0;  ///< Of the micro-batch.
+  bool counts = false;     ///< Whether values are numbered relative to the index.
+  std::int64_t round = 0;  ///< Of the host function's region.
+  std::uint32_t run = 0;   ///< Functions that the host ran before.
+};
+
+/// Records that the host read from one stream: `count` in a row, with micro-batch indices from
+/// `index` on, that are the same but for the micro-batch.
+struct Sent {
+  Number what;
+  std::int64_t index = 0;
+  std::int64_t count = 1;
+  std::vector<Value> values = {};  ///< Of the first; kept only with a History.
+
+  friend bool operator==(const Sent& a, const Sent& b) {
+    return a.what == b.what && a.index == b.index && a.count == b.count;
+  }
+};
+
+/// Follows a graph's operations as the engine runs them and numbers every value.
+///
+/// An operation's micro-batch index is that of the call. In a graph without calls, as jobs are
+/// before the pass "pipeline", it is the round of the region.
+///
+/// Cost: some 50 ns an operation. A region stops as soon as its rounds are known to go on as they
+/// do: when every tensor and every entry of a stash holds what it held a round before, one
+/// micro-batch further, and both rounds made the same values, seen from their own micro-batch. What
+/// an operation makes is a function of how far its operands are behind it, so by induction all
+/// rounds to come are shifts of this one, too.
+class Interpreter {
+ public:
+  /// `history`, if any, is told every evaluation; then no round is passed over.
+  explicit Interpreter(const FlatGraph& graph, History* history = nullptr);
+
+  /// Runs a function as the host does. With `counts`, values of its micro-batches are numbered
+  /// relative to them. Errors: kBug, an operation reads what nothing has written.
+  Status run(std::uint32_t function, bool counts);
+
+  [[nodiscard]] const Value& value(TensorId id) const { return slots_[index_of(id)]; }
+
+  /// What the last function read of what an earlier one wrote: slots, as they were.
+  using Carried = std::vector<std::pair<std::uint32_t, Value>>;
+  [[nodiscard]] const Carried& carried() const { return carried_; }
+
+  /// What the host read while the last function ran, by stream.
+  using Streams = std::map<std::string, std::vector<Sent>, std::less<>>;
+  [[nodiscard]] const Streams& sent() const { return sent_; }
+
+ private:
+  /// What a round did, to compare it with the next.
+  struct Round {
+    std::vector<Value> begin;  ///< The slots before it.
+    Number digest;             ///< Of what was made in it, seen from it.
+    bool sends_twice = false;  ///< More than one record to one stream.
+  };
+
+  /// What an operation makes: a number as seen from `shift`.
+  struct Term {
+    Number number;
+    std::int64_t shift = kFixed;
+  };
+
+  bool run_region(const FlatRegion& region);
+  bool run_round(const FlatRegion& region, const Instant& now);
+  bool step(const FlatOperation& operation, const Instant& now);
+  bool compute(const FlatOperation& operation, const Instant& now);
+  bool update(const FlatOperation& operation, const Instant& now);
+  bool reduce(const FlatOperation& operation, const Instant& now);
+  bool move(const FlatOperation& operation, const Instant& now);
+  bool move_entry(const FlatOperation& operation, const Instant& now);
+  bool stream_in(const FlatOperation& operation, const Instant& now);
+  bool stream_out(const FlatOperation& operation, const Instant& now);
+
+  [[nodiscard]] Term term(const FlatOperation& operation, const Instant& now,
+                          bool without_updated) const;
+  bool readable(const FlatOperation& operation, const Instant& now);
+  void note_read(std::uint32_t slot);
+  void put(std::uint32_t slot, const Value& value, const Instant& now);
+  std::uint32_t record(const FlatOperation& operation, const Instant& now);
+
+  /// Whether every slot holds what it held before the last round, further on; then lets `rounds`
+  /// more like it pass.
+  bool pass_over(const std::vector<Value>& before, std::int64_t rounds);
+  [[nodiscard]] std::uint32_t slot_before(std::uint32_t slot) const;
+  void settle();
+
+  const FlatGraph& graph_;
+  History* history_;
+  bool counts_ = false;
+  std::uint32_t runs_ = 0;
+  std::vector<Value> slots_;
+  std::vector<std::uint32_t> stash_slots_;  ///< By entry's slot, less the tensors: its stash.
+  std::vector<char> used_;                  ///< By stash: in this round.
+  std::vector<char> named_;                 ///< By slot: in this function.
+  Carried carried_;
+  NumberBuilder digest_;
+  Streams sent_;
+  std::map<std::string, int, std::less<>> sent_in_round_;
+  std::string fault_;
+};
+
+/// "micro-batch 3 of backward.1: relu_gradient 'dx' of stage 1"
+std::string describe(const FlatGraph& graph, const FlatOperation& operation, const Instant& now);
+
+}  // namespace poprun

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include "replica/compiler/equivalence/number.h"
+
+namespace poprun {
+
+/// The shift of values that depend on no micro-batch.
+inline constexpr std::int64_t kFixed = std::numeric_limits<std::int64_t>::min();
+
+/// What a tensor holds. Two values are equal if number and shift are.
+///
+/// A value that depends on micro-batches is numbered relative to the last of them, its shift: the
+/// same computation one micro-batch later has the same number, and a shift one higher.
+///
+///   micro-batch            3                4
+///   x = stream_in()        (a, 3)           (a, 4)
+///   y = relu(x)            (b, 3)           (b, 4)
+///   g = accumulate(g, y)   (c, 3): g0       (d, 4): g0
+///                          updated by u     updated by u
+///                          4 times          5 times
+///
+/// A tensor that operations update in place is a chain: a start, and how often it was updated, each
+/// time by the same operation on the same operands, but one micro-batch further.
+struct Value {
+  Number number;
+  std::int64_t shift = kFixed;
+
+  Number start;
+  Number update;
+  std::int64_t length = 0;       ///< Updates; 0: not a chain.
+  std::uint32_t place = 0;       ///< Which output of the updates.
+  std::uint32_t evaluation = 0;  ///< Of the operation that made it, in a History.
+
+  [[nodiscard]] bool exists() const { return number.exists(); }
+  [[nodiscard]] bool equals(const Value& other) const {
+    return number == other.number && shift == other.shift;
+  }
+};
+
+/// The number of a chain.
+inline Number chain_number(const Value& v) {
+  return NumberBuilder(v.start).add(v.update).add(v.length).add(std::uint64_t{v.place}).number();
+}
+
+/// How a value changes from one round of a region to the next.
+struct Advance {
+  std::int64_t shift = 0;
+  std::int64_t length = 0;
+};
+
+/// Nothing if it becomes another value than the same one, later.
+inline std::optional<Advance> advance_of(const Value& before, const Value& now) {
+  if (!before.exists() || !now.exists()) {
+    return before.exists() == now.exists() ? std::optional(Advance{}) : std::nullopt;
+  }
+  const bool chains = before.length > 0 && now.length > 0;
+  const bool same =
+      chains ? before.start == now.start && before.update == now.update && before.place == now.place
+             : before.number == now.number;
+  if (!same || (before.shift == kFixed) != (now.shift == kFixed)) {
+    return std::nullopt;
+  }
+  return Advance{now.shift == kFixed ? 0 : now.shift - before.shift,
+                 chains ? now.length - before.length : 0};
+}
+
+/// The value after `rounds` more.
+inline Value advanced(Value value, const Advance& by, std::int64_t rounds) {
+  value.shift += value.shift == kFixed ? 0 : by.shift * rounds;
+  if (by.length != 0) {
+    value.length += by.length * rounds;
+    value.number = chain_number(value);
+  }
+  return value;
+}
+
+/// A number as seen from micro-batch `from`: equal for equal values that far behind it.
+inline void add_seen_from(NumberBuilder& builder, std::int64_t from, const Value& value) {
+  builder.add(value.number);
+  builder.add(value.shift == kFixed ? kFixed : from - value.shift);
+}
+
+}  // namespace poprun

@@ -1,0 +1,340 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "replica/compiler/cost/cost.h"
+#include "replica/compiler/passes/pass.h"
+#include "replica/compiler/pipeline/schedule.h"
+#include "replica/compiler/recomputation/checkpoints.h"
+#include "replica/compiler/recomputation/clones.h"
+#include "replica/compiler/recomputation/standard.h"
+#include "replica/machine/machine.h"
+
+/// Keeps fewer activations for the backward pass, which recomputes the others.
+namespace poprun {
+namespace {
+
+constexpr std::string_view kName = "recomputation";
+constexpr std::string_view kSuffix = ".recomputed";
+
+bool applies(const CompileOptions& options) {
+  const PipelineOptions& pipeline = options.pipeline;
+  return in_training(options) &&
+         (pipeline.recomputation != name_of(Recomputation::kNone) ||
+          !pipeline.recomputation_checkpoints.empty() || !pipeline.recompute.empty());
+}
+
+/// What the job asks for, or its default. Errors: kUsage, no such mode.
+Result<RecomputationOptions> asked_for(const PipelineOptions& pipeline, std::size_t stages) {
+  RecomputationOptions asked{.checkpoints = pipeline.recomputation_checkpoints,
+                             .recompute = pipeline.recompute,
+                             .memory = pipeline.recomputation_memory};
+  if (!pipeline.recomputation.empty()) {
+    POPRUN_ASSIGN(asked.mode, parse_recomputation(pipeline.recomputation));
+  } else if (stages > 1 && pipeline.schedule != name_of(Schedule::kSequential)) {
+    asked.mode = Recomputation::kPipeline;
+  }
+  return asked;
+}
+
+/// Errors: kUsage, no such schedule.
+Result<StandardGoal> goal_of(const CompileOptions& options, const Job& job, double proportion) {
+  POPRUN_ASSIGN(const Schedule schedule, parse_schedule(options.pipeline.schedule));
+  StandardGoal goal{.ipu_of_stage = job.ipu_of_stage,
+                    .stash_lengths = {},
+                    .work = {},
+                    .capacity = options.device.capacity(),
+                    .proportion = proportion};
+  const auto stages = static_cast<std::uint32_t>(job.ipu_of_stage.size());
+  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+    goal.stash_lengths.push_back(
+        stash_length(schedule, stages, stage, options.gradient_accumulation));
+  }
+  const MicroBatch micro_batch(job.graph, job.training->micro_batch);
+  for (MicroBatch::Index i = 0; i < micro_batch.backward(); ++i) {
+    const DeviceTime time =
+        cost_of_operation(options.device, {options.replicas, options.ipus_per_replica}, job.graph,
+                          micro_batch.operations()[i]);
+    goal.work.push_back(time.total().count());
+  }
+  return goal;
+}
+
+Status run(const CompileOptions& options, Job& job) {
+  POPRUN_ASSIGN(const RecomputationOptions asked,
+                asked_for(options.pipeline, job.ipu_of_stage.size()));
+  const Place place = job.training->micro_batch;
+  const MicroBatch micro_batch(job.graph, place);
+  POPRUN_ASSIGN(const ChosenByName chosen, choose_by_name(job.graph, micro_batch, asked));
+  std::vector<bool> kept;
+  if (asked.mode == Recomputation::kStandard) {
+    POPRUN_ASSIGN(const StandardGoal goal, goal_of(options, job, asked.memory));
+    const StandardChoice choice =
+        choose_standard(job.graph, micro_batch, job.graph.at(job.training->update), chosen, goal);
+    job.notes.push_back(note_of(choice, goal));
+    kept = choice.kept;
+  } else {
+    kept = kept_by(asked.mode, micro_batch, job.graph.tensors().size());
+    chosen.apply_to(kept);
+  }
+  const ClonePlan plan = plan_clones(micro_batch, kept);
+  if (std::ranges::any_of(plan, [](const auto& clones) { return !clones.empty(); })) {
+    return insert_clones(job.graph, place, plan, kept);
+  }
+  if (asked.mode != Recomputation::kStandard &&
+      (!options.pipeline.recomputation.empty() || !asked.checkpoints.empty())) {
+    job.notes.push_back(note_of_no_effect(asked.mode, micro_batch));
+  }
+  return {};
+}
+
+bool equal_but_inputs(const Operation& a, const Operation& b) {
+  return a.kind == b.kind && a.outputs == b.outputs && a.attributes == b.attributes &&
+         a.origin == b.origin;
+}
+
+bool equal(const Operation& a, const Operation& b) {
+  return equal_but_inputs(a, b) && a.inputs == b.inputs;
+}
+
+std::optional<std::regex> pattern_of(const std::string& text) {
+  return text.empty() ? std::nullopt : std::optional<std::regex>(text);
+}
+
+/// Walks through the rewritten micro-batch beside the one before.
+class Verifier {
+ public:
+  Verifier(const RecomputationOptions& asked, const Job& before, const Job& after)
+      : mode_(asked.mode),
+        checkpoints_(pattern_of(asked.checkpoints)),
+        recompute_(pattern_of(asked.recompute)),
+        before_(before.graph),
+        after_(after.graph),
+        place_(before.training->micro_batch),
+        writers_(before.graph, place_) {
+    for (const Operation& operation : before_.at(place_).operations) {
+      note_uses(operation);
+    }
+  }
+
+  Status run() {
+    POPRUN_TRY(nothing_else_changed());
+    const std::vector<Operation>& was = before_.at(place_).operations;
+    auto original = was.begin();
+    bool backward = false;
+    for (const Operation& operation : after_.at(place_).operations) {
+      if (operation.origin.direction == Direction::kRecomputed) {
+        POPRUN_TRY(check_clone(operation));
+        continue;
+      }
+      if (original == was.end() || !equal_but_inputs(operation, *original)) {
+        return bug(operation, "is a different operation");
+      }
+      backward = backward || operation.origin.direction == Direction::kBackward;
+      POPRUN_TRY(check_inputs(operation, *original, backward));
+      ++original;
+    }
+    return original == was.end() ? Status{} : bug(*original, "is missing");
+  }
+
+ private:
+  [[nodiscard]] tl::unexpected<Error> bug(const Operation& operation, std::string_view what) const {
+    const std::string name =
+        operation.outputs.empty() ? "" : " '" + after_.tensor(operation.outputs[0]).name + "'";
+    return fail(ErrorCode::kBug,
+                fmt::format("pass {}: {}{} {}", kName, operation.kind, name, what));
+  }
+
+  void note_uses(const Operation& operation) {
+    if (operation.origin.direction == Direction::kForward && !backward_) {
+      last_stage_ = std::max(last_stage_, operation.origin.stage);
+      last_layer_ = operation.origin.layer == kNoLayer ? last_layer_ : operation.origin.layer;
+      for (const TensorId id : operation.inputs) {
+        readers_[id].insert({operation.origin.stage, operation.origin.layer});
+      }
+    }
+    backward_ = backward_ || operation.origin.direction == Direction::kBackward;
+    for (const TensorId id : operation.inputs) {
+      if (std::ranges::count(operation.outputs, id) != 0) {
+        updated_.insert(id);
+      }
+      if (operation.kind == "accumulate_metrics") {
+        reported_.insert(id);
+      }
+    }
+  }
+
+  [[nodiscard]] Status nothing_else_changed() const {
+    for (std::size_t t = 0; t < before_.tensors().size(); ++t) {
+      const Tensor& was = before_.tensors()[t];
+      const Tensor& is = after_.tensors()[t];
+      if (was.name != is.name || was.type != is.type || was.role != is.role || was.ipu != is.ipu) {
+        return pass_bug(kName, before_, TensorId{static_cast<std::uint32_t>(t)},
+                        "is a different tensor");
+      }
+    }
+    for (std::size_t f = 0; f < before_.functions.size(); ++f) {
+      for (std::size_t r = 0; r < before_.functions[f].regions.size(); ++r) {
+        const Region& was = before_.at({f, r});
+        const Region& is = after_.at({f, r});
+        const bool is_rewritten = f == place_.function && r == place_.region;
+        if (was.repeat != is.repeat ||
+            (!is_rewritten && !std::ranges::equal(was.operations, is.operations, equal))) {
+          return fail(ErrorCode::kBug, fmt::format("pass {}: function {} is a different one", kName,
+                                                   before_.functions[f].name));
+        }
+      }
+    }
+    return {};
+  }
+
+  /// The operation that a clone's output says it comes from, or null.
+  [[nodiscard]] const Operation* original_of(TensorId output) const {
+    const std::string& name = after_.tensor(output).name;
+    if (index_of(output) < before_.tensors().size() || !name.ends_with(kSuffix)) {
+      return nullptr;
+    }
+    const std::string original = name.substr(0, name.size() - kSuffix.size());
+    if (!before_.has(original)) {
+      return nullptr;
+    }
+    const auto& writers = writers_.of(before_.find(original));
+    return writers.size() == 1 ? writers[0] : nullptr;
+  }
+
+  Status check_clone(const Operation& clone) {
+    const Operation* original = clone.outputs.empty() ? nullptr : original_of(clone.outputs[0]);
+    Origin origin = clone.origin;
+    origin.direction = Direction::kForward;
+    if (original == nullptr || clone.kind != original->kind ||
+        clone.attributes != original->attributes || origin != original->origin ||
+        clone.outputs.size() != original->outputs.size()) {
+      return bug(clone, "is no clone of a forward operation");
+    }
+    if (!may_run_again(*original)) {
+      return bug(clone, "is the clone of an operation that must run once");
+    }
+    if (!cloned_.insert(original).second) {
+      return bug(clone, "is a second clone");
+    }
+    POPRUN_TRY(check_inputs(clone, *original, true));
+    for (std::size_t k = 0; k < clone.outputs.size(); ++k) {
+      const TensorId was = original->outputs[k];
+      if (index_of(clone.outputs[k]) < before_.tensors().size() ||
+          after_.tensor(clone.outputs[k]).type != before_.tensor(was).type ||
+          !clone_of_.emplace(was, clone.outputs[k]).second) {
+        return bug(clone, "does not write tensors of its own like the original's");
+      }
+    }
+    return {};
+  }
+
+  /// Every input is the original's, or on the way back the clone of it in the same stage; what is
+  /// not kept must be the clone.
+  Status check_inputs(const Operation& operation, const Operation& original, bool backward) const {
+    if (operation.inputs.size() != original.inputs.size()) {
+      return bug(operation, "has different inputs");
+    }
+    for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
+      const TensorId was = original.inputs[k];
+      const TensorId is = operation.inputs[k];
+      const auto clone = clone_of_.find(was);
+      const bool reads_clone = backward && clone != clone_of_.end() && clone->second == is;
+      if (is != was && !reads_clone) {
+        return bug(operation, fmt::format("reads '{}' in the place of '{}'", after_.tensor(is).name,
+                                          after_.tensor(was).name));
+      }
+      if (is == was && backward && must_be_recomputed(was, operation.origin.stage)) {
+        return bug(operation, fmt::format("reads '{}', which is neither kept nor recomputed",
+                                          after_.tensor(is).name));
+      }
+    }
+    return {};
+  }
+
+  [[nodiscard]] bool may_run_again(const Operation& operation) const {
+    const auto has = [&operation](const std::set<TensorId>& ids, bool outputs) {
+      return std::ranges::any_of(outputs ? operation.outputs : operation.inputs,
+                                 [&ids](TensorId id) { return ids.contains(id); });
+    };
+    return operation.origin.direction == Direction::kForward &&
+           find_machine_operation(operation.kind) == nullptr && !has(updated_, false) &&
+           !has(updated_, true) && !has(reported_, true);
+  }
+
+  [[nodiscard]] bool must_be_recomputed(TensorId id, std::uint32_t stage) const {
+    const auto& writers = writers_.of(id);
+    if (writers.size() != 1 || writers[0]->origin.stage != stage || !may_run_again(*writers[0])) {
+      return false;
+    }
+    const std::string& name = before_.tensor(id).name;
+    if (recompute_ && std::regex_search(name, *recompute_)) {
+      return true;
+    }
+    if (checkpoints_ && std::regex_search(name, *checkpoints_)) {
+      return false;
+    }
+    switch (mode_) {
+      case Recomputation::kNone:
+      case Recomputation::kStandard:
+        return false;
+      case Recomputation::kAll:
+        return true;
+      case Recomputation::kPipeline:
+        return stage != last_stage_;
+      case Recomputation::kLayer:
+        return !crosses_layers(id, writers[0]->origin) &&
+               (stage != last_stage_ || writers[0]->origin.layer != last_layer_);
+    }
+    return false;
+  }
+
+  [[nodiscard]] bool crosses_layers(TensorId id, const Origin& made) const {
+    const auto readers = readers_.find(id);
+    return readers != readers_.end() &&
+           std::ranges::any_of(readers->second, [&made](const auto& reader) {
+             return reader.first == made.stage && reader.second != made.layer;
+           });
+  }
+
+  Recomputation mode_;
+  std::optional<std::regex> checkpoints_;
+  std::optional<std::regex> recompute_;
+  const Graph& before_;
+  const Graph& after_;
+  Place place_;
+  Writers writers_;
+  bool backward_ = false;
+  std::uint32_t last_stage_ = 0;
+  std::int32_t last_layer_ = kNoLayer;
+  std::set<TensorId> updated_;
+  std::set<TensorId> reported_;
+  /// Stages and layers whose forward operations read a tensor.
+  std::map<TensorId, std::set<std::pair<std::uint32_t, std::int32_t>>> readers_;
+  std::set<const Operation*> cloned_;
+  std::map<TensorId, TensorId> clone_of_;
+};
+
+/// The forward pass and everything outside the micro-batch are as they were. Every clone is an
+/// operation of the forward pass that can run again, once, from the same values. And the backward
+/// pass reads what is kept, or clones.
+Status verify(const CompileOptions& options, const Job& before, const Job& after) {
+  POPRUN_ASSIGN(const RecomputationOptions asked,
+                asked_for(options.pipeline, before.ipu_of_stage.size()));
+  return Verifier(asked, before, after).run();
+}
+
+}  // namespace
+
+Pass recomputation_pass() {
+  return {kName, applies, run, verify};
+}
+
+}  // namespace poprun

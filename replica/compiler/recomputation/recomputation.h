@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "replica/base/error.h"
+
+/// Which activations are kept for the backward pass, and which are computed again there.
+namespace poprun {
+
+/// What is kept of a stage's activations. Everything else that the backward pass reads is
+/// recomputed from it.
+enum class Recomputation : std::uint8_t {
+  kNone,      ///< Everything.
+  kStandard,  ///< What makes the least work within a memory goal.
+  kLayer,     ///< The inputs of each layer.
+  kPipeline,  ///< The inputs of the stage; everything in the last stage.
+  kAll,       ///< The inputs of the stage.
+};
+
+/// "none", "standard", "layer", "pipeline" or "all".
+std::string_view name_of(Recomputation mode);
+
+/// The inverse of `name_of`. Errors: kUsage, lists the names.
+Result<Recomputation> parse_recomputation(std::string_view name);
+
+struct RecomputationOptions {
+  Recomputation mode = Recomputation::kNone;
+  std::string
+      checkpoints;  ///< Activations whose names it matches (ECMAScript) are kept; empty: none.
+  std::string recompute;  ///< Likewise, activations that are recomputed.
+  double memory = 0.9;    ///< Goal of kStandard: proportion of the IPU's memory.
+};
+
+}  // namespace poprun

@@ -1,0 +1,160 @@
+#include "replica/compiler/recomputation/stage_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace poprun {
+namespace {
+
+bool updates(const Operation& operation, TensorId output) {
+  return std::ranges::find(operation.inputs, output) != operation.inputs.end();
+}
+
+}  // namespace
+
+StageMemories::StageMemories(const Graph& graph, const MicroBatch& micro_batch,
+                             const Region& update, std::vector<std::int64_t> stash_lengths)
+    : graph_(graph),
+      micro_batch_(micro_batch),
+      stash_lengths_(std::move(stash_lengths)),
+      operations_(stash_lengths_.size()),
+      made_here_(graph.tensors().size(), false),
+      outlives_(graph.tensors().size(), false),
+      variables_(stash_lengths_.size()),
+      lives_(2 * graph.tensors().size()) {
+  const std::vector<Operation>& operations = micro_batch.operations();
+  for (Index i = 0; i < operations.size(); ++i) {
+    operations_.at(operations[i].origin.stage).push_back(i);
+    for (const TensorId id : operations[i].outputs) {
+      if (!updates(operations[i], id)) {
+        made_here_[index_of(id)] = true;
+      }
+    }
+  }
+  for (const Operation& operation : update.operations) {
+    for (const TensorId id : operation.inputs) {
+      outlives_[index_of(id)] = true;
+    }
+  }
+  count_variables(update);
+}
+
+void StageMemories::count_variables(const Region& update) {
+  std::vector<bool> counted = made_here_;
+  const auto count = [&](TensorId id, std::uint32_t stage) {
+    if (!counted[index_of(id)]) {
+      counted[index_of(id)] = true;
+      variables_.at(stage) += graph_.tensor(id).type.bytes();
+    }
+  };
+  std::vector<std::uint32_t> stage_of(graph_.tensors().size(), 0);
+  for (const Operation& operation : micro_batch_.operations()) {
+    for (const auto* ids : {&operation.inputs, &operation.outputs}) {
+      for (const TensorId id : *ids) {
+        stage_of[index_of(id)] =
+            counted[index_of(id)] ? stage_of[index_of(id)] : operation.origin.stage;
+        count(id, operation.origin.stage);
+      }
+    }
+  }
+  for (const Operation& operation : update.operations) {
+    for (const TensorId id : operation.outputs) {
+      if (updates(operation, id)) {  // State beside the parameter, which comes first.
+        count(id, stage_of[index_of(operation.outputs[0])]);
+      }
+    }
+  }
+}
+
+std::vector<StageMemory> StageMemories::measure(const ClonePlan& plan,
+                                                const std::vector<bool>& kept) {
+  std::vector<StageMemory> memories;
+  for (std::uint32_t stage = 0; stage < operations_.size(); ++stage) {
+    walk(stage, plan, kept);
+    memories.push_back(memory(stash_lengths_[stage] > 1));
+  }
+  return memories;
+}
+
+void StageMemories::walk(std::uint32_t stage, const ClonePlan& plan,
+                         const std::vector<bool>& kept) {
+  for (const std::size_t key : touched_) {
+    lives_[key] = {};
+  }
+  touched_.clear();
+  now_ = 0;
+  in_backward_ = false;
+  const std::vector<Operation>& operations = micro_batch_.operations();
+  for (const Index i : operations_[stage]) {
+    in_backward_ = i >= micro_batch_.backward();
+    if (in_backward_) {
+      for (const Index original : plan[i - micro_batch_.backward()]) {
+        name_operands(operations[original], true, kept);
+      }
+    }
+    name_operands(operations[i], false, kept);
+  }
+  for (const std::size_t key : touched_) {
+    Life& life = lives_[key];
+    if (key % 2 == 0 && outlives_[key / 2]) {
+      (life.backward.used() ? life.backward : life.forward).last = now_ - 1;
+    }
+  }
+}
+
+void StageMemories::name_operands(const Operation& operation, bool is_clone,
+                                  const std::vector<bool>& kept) {
+  for (const TensorId id : operation.inputs) {
+    name(id, in_backward_ && reads_clone(micro_batch_, kept, operation.origin.stage, id));
+  }
+  for (const TensorId id : operation.outputs) {
+    name(id, is_clone);
+  }
+  ++now_;
+}
+
+void StageMemories::name(TensorId tensor, bool is_clone) {
+  if (!made_here_[index_of(tensor)]) {
+    return;
+  }
+  const std::size_t key = 2 * std::size_t{index_of(tensor)} + (is_clone ? 1 : 0);
+  Life& life = lives_[key];
+  if (!life.forward.used() && !life.backward.used()) {
+    touched_.push_back(key);
+  }
+  Span& span = in_backward_ ? life.backward : life.forward;
+  span.first = std::min(span.first, now_);
+  span.last = now_;
+}
+
+StageMemory StageMemories::memory(bool has_stash) const {
+  StageMemory memory;
+  std::vector<std::int64_t> change(std::size_t{now_} + 1);
+  for (const std::size_t key : touched_) {
+    const Life& life = lives_[key];
+    const std::int64_t bytes = graph_.tensors()[key / 2].type.bytes().count();
+    const auto live = [&](Index first, Index last) {
+      change[first] += bytes;
+      change[std::size_t{last} + 1] -= bytes;
+    };
+    const bool crosses = life.forward.used() && life.backward.used();
+    memory.kept += Bytes{crosses ? bytes : 0};
+    if (crosses && !has_stash) {
+      live(life.forward.first, life.backward.last);
+      continue;
+    }
+    for (const Span& span : {life.forward, life.backward}) {
+      if (span.used()) {
+        live(span.first, span.last);
+      }
+    }
+  }
+  std::int64_t now = 0;
+  for (const std::int64_t step : change) {
+    now += step;
+    memory.peak = std::max(memory.peak, Bytes{now});
+  }
+  return memory;
+}
+
+}  // namespace poprun

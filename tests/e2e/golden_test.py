@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Golden hashes: the weights of small models after a few steps, to the last bit.
+
+Arithmetic is settled: placement, stages, schedules, recomputation and whatever else moves work may
+not change a bit of these results. A change that is meant to must say so in the CHANGELOG and put
+the new hashes here; a failure prints them.
+
+Bits also depend on the instruction set, oneDNN and the C library (ARCHITECTURE.md): the jobs run
+with --cpu-isa avx2, and with other libraries than those of RECORDED_WITH they are skipped.
+"""
+import pathlib
+import platform
+import unittest
+
+from emulated_job import JobTest
+
+RECORDED_WITH = {"oneDNN": "2.6.3", "libc": "glibc 2.36"}
+
+IMAGES = """
+[model]
+name = small-cnn
+[data]
+source = synthetic:images=1x28x28,classes=10,items=256
+micro-batch-size = 4
+[training]
+steps = 4
+learning-rate = 0.05
+evaluate = false
+"""
+BERT = """
+[model]
+name = bert-base
+layers = 2
+hidden = 64
+heads = 4
+vocabulary = 256
+sequence-length = 16
+[data]
+source = synthetic:tokens,vocabulary=256,items=256
+task = masked-lm
+sequence-length = 16
+micro-batch-size = 2
+[training]
+steps = 4
+learning-rate = 0.01
+evaluate = false
+"""
+GPT2 = BERT.replace("bert-base", "gpt2").replace("task = masked-lm\n", "")
+RESNET = IMAGES.replace("small-cnn", "resnet18").replace("1x28x28", "3x32x32")
+
+
+def options(**values):
+    """training.NAME as arguments; keywords of other sections are written section__name."""
+    arguments = []
+    for key, value in values.items():
+        section, _, name = key.rpartition("__")
+        arguments += [f"--{section or 'training'}.{name.replace('_', '-')}", value]
+    return arguments
+
+
+# Name: configuration, arguments, and the first 16 digits of the sha256 of weights.safetensors.
+JOBS = {
+    "small-cnn": (IMAGES, options(), "9048b99f8e2eba2b"),
+    "small-cnn, sum": (
+        IMAGES, options(gradient_accumulation=3, gradient_accumulation_kind="sum", gradient_reduction="sum"),
+        "364ed967ae89e79b"),
+    "small-cnn, mean": (IMAGES, options(gradient_accumulation=3), "4d0966a80420f43d"),
+    "small-cnn, running mean": (
+        IMAGES, options(gradient_accumulation=3, gradient_accumulation_kind="running-mean"), "99581d198d9add72"),
+    # So fast that a gradient overflows: a step is skipped, and the loss scale falls.
+    "small-cnn, half, stochastic, scaled, clipped": (
+        IMAGES, options(model__precision="half", stochastic_rounding="true", loss_scaling="auto", clip_norm=0.5,
+                        optimizer="sgd", learning_rate=10, steps=8, gradient_accumulation=2), "5ef4c70ddaa357ba"),
+    "small-cnn, half, float accumulators, masters": (
+        IMAGES, options(model__precision="half", accumulator_precision="float", master_weights="true",
+                        gradient_accumulation=2), "4ddd249846289745"),
+    "resnet18, batch norm": (RESNET, options(optimizer="sgd", gradient_accumulation=2), "e5260a683093a961"),
+    "bert, dropout, adam": (BERT, options(optimizer="adam", model__dropout=0.1), "a7e5537b7f19106d"),
+    "bert, lamb, clipped, accumulated": (
+        BERT, options(optimizer="lamb", clip_norm=0.5, gradient_accumulation=2), "58d47d1bbf5480e8"),
+    "gpt2, tied, dropout, accumulated": (
+        GPT2, options(optimizer="sgd", model__dropout=0.1, gradient_accumulation=2), "15d7806bf6a3d87b"),
+    "gpt2, tied, half, lamb": (
+        GPT2, options(optimizer="lamb", model__precision="half", gradient_accumulation=2), "fbb3fd771f47ef75"),
+}
+
+
+@unittest.skipUnless(" avx2 " in pathlib.Path("/proc/cpuinfo").read_text(), "needs avx2")
+class Golden(JobTest):
+    def test_weights_are_the_recorded_ones_to_the_last_bit(self):
+        for name, (config, arguments, golden) in JOBS.items():
+            with self.subTest(name):
+                job = self.run_job("-n", 2, "--num-instances", 1, "--cpu-isa", "avx2", *arguments, config=config)
+                with_what = {"oneDNN": job.profile()["libraryVersions"]["oneDNN"],
+                             "libc": " ".join(platform.libc_ver())}
+                if with_what != RECORDED_WITH:
+                    self.skipTest(f"recorded with {RECORDED_WITH}, here {with_what}")
+                self.assertEqual(job.weights_hash()[:16], golden)
+
+
+if __name__ == "__main__":
+    unittest.main()
