@@ -24,7 +24,9 @@ JobRecord::JobRecord(const Options& options, const Placement& placement, Console
                .show_info = options.verbosity > 0}) {}
 
 Status JobRecord::take_folder() {
-  POPRUN_ASSIGN(folder_, OutputFolder::take(options_.output_dir, options_.overwrite));
+  const bool leaves_results_alone = options_.config.has_check();
+  POPRUN_ASSIGN(
+      folder_, OutputFolder::take(options_.output_dir, options_.overwrite || leaves_results_alone));
   return {};
 }
 

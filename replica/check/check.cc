@@ -168,7 +168,7 @@ class Check {
     compiled.run.set_verdict(program.error().code == ErrorCode::kBug
                                  ? proto::CheckedRun::DIFFERENT
                                  : proto::CheckedRun::NOT_APPLICABLE);
-    compiled.run.set_detail(program.error().message);
+    compiled.run.set_detail(fmt::format("it does not compile: {}", program.error().message));
   }
 
   Result<proto::CheckedRun> check(const Compiled& compiled) {

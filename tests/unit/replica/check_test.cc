@@ -253,7 +253,7 @@ TEST(CheckVariants, NeedAModelThatCanBeCut) {
   ASSERT_FALSE(checked);
   EXPECT_EQ(checked.error().code, ErrorCode::kUsage);
   EXPECT_EQ(checked.error().message,
-            "check needs a model that can be spread over IPUs, but net.onnx has 1 layer (fc)");
+            "check needs a model that can be spread over IPUs, but net.onnx has 1 layer (logits)");
 }
 
 }  // namespace
