@@ -94,11 +94,13 @@ std::string exit_code_text() {
 }
 
 std::string introduction() {
-  return fmt::format(
-      "Usage: {}\n\n"
-      "Trains the model of train.cfg on emulated IPUs, as poprun would on a Pod.\n"
-      "Example: poprun-emu -n 16 train.cfg\n\n",
-      usage_line(Subcommand::kRun));
+  std::string usage = fmt::format("Usage: {}\n", usage_line(Subcommand::kRun));
+  for (const SubcommandRow& row : subcommands()) {
+    usage += fmt::format("       {} (--help {})\n", usage_line(row.subcommand), row.name);
+  }
+  return usage +
+         "Trains the model of train.cfg on emulated IPUs, as poprun would on a Pod.\n"
+         "Example: poprun-emu -n 16 train.cfg\n\n";
 }
 
 /// What begins the section of a subcommand; nothing for other sections.
@@ -118,7 +120,7 @@ std::string subcommand_text() {
 }
 
 std::string common_text() {
-  std::string text = introduction() + subcommand_text() + "Common options:\n";
+  std::string text = introduction() + "Common options:\n";
   for (const char* name : kCommon) {
     const OptionRow* row = find_row(name);
     POPRUN_CHECK(row != nullptr);

@@ -60,7 +60,8 @@ TEST(Subcommands, HaveTheirPageOfHelp) {
   EXPECT_EQ(parse({"check", "--help"})->help, "check");
   EXPECT_THAT(help_text("check"), StartsWith("Usage: poprun-emu check [options] train.cfg\n"));
   EXPECT_THAT(help_text("check"), HasSubstr("--check-ipus LIST"));
-  EXPECT_THAT(help_text(""), HasSubstr("  check                     Run a few steps"));
+  EXPECT_THAT(help_text(""), HasSubstr("poprun-emu check [options] train.cfg (--help check)\n"));
+  EXPECT_THAT(help_text("all"), HasSubstr("  check                     Run a few steps"));
 }
 
 TEST(Check, RefusesWhatHasNoStepsToCompare) {
