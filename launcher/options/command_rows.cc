@@ -56,9 +56,9 @@ Rows general() {
   OptionRow help = flag("general", "help", "Show the common options, one section, or all");
   help.placeholder = "SECTION";
   OptionRow verbose = flag("general", "verbose",
-                           "-v also shows what is started and mpirun's own lines or, with "
-                           "--dry-run, the schedule of a pipeline; -vv also shows the replicas' "
-                           "debug lines or, with --dry-run, the graph after each compiler pass");
+                           "-v also shows what is started or, with --dry-run, a pipeline's "
+                           "schedule; -vv also debug lines or, with --dry-run, the graph after "
+                           "each compiler pass");
   verbose.fallback = "0";
   return {with_letter('h', with_value(help, HelpTopic{}, nothing)),
           with_value(flag("general", "version", "Show the version"), Boolean{}, nothing),

@@ -11,9 +11,7 @@ namespace poprun::launcher {
 std::span<const SubcommandRow> subcommands() {
   static const std::vector<SubcommandRow> all = {
       {Subcommand::kCheck, "check",
-       "Run a few steps of the job plain and under every combination of pipeline stages, schedule "
-       "and recomputation, and compare loss, weights and optimizer state bit by bit after each "
-       "step"}};
+       "Run a few steps plain and as every kind of pipeline; compare the bits"}};
   return all;
 }
 

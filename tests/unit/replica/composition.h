@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <random>
 #include <string>
 #include <vector>
@@ -61,13 +62,19 @@ class Composition {
 
   /// Requires: every input has a gradient.
   void expect_gradients(GraphRunner& runner, float h, double tolerance) {
-    EXPECT_EQ(gradients_.size(), inputs_.size());
     runner.run(all_);
-    for (const ParameterGradient& pair : gradients_) {
-      const std::span<float> g = runner.floats(pair.gradient);
+    std::map<TensorId, std::vector<float>> sums;  // Over the uses of each input.
+    for (const auto& [input, gradient] : gradients_) {
+      const std::span<float> g = runner.floats(gradient);
+      std::vector<float>& sum = sums[input];
+      sum.resize(g.size());
+      std::ranges::transform(g, sum, sum.begin(), std::plus<>{});
+    }
+    EXPECT_EQ(sums.size(), inputs_.size());
+    for (const auto& [input, sum] : sums) {
       expect_differences(
-          runner.floats(pair.parameter), {g.begin(), g.end()}, [&] { return loss(runner); }, h,
-          tolerance, graph_.tensor(pair.parameter).name);
+          runner.floats(input), sum, [&] { return loss(runner); }, h, tolerance,
+          graph_.tensor(input).name);
     }
   }
 

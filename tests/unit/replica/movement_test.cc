@@ -87,7 +87,7 @@ TEST(GatherGradient, AddsToWhatOtherUsesOfTheTableContribute) {
   EXPECT_THAT(runner.floats(dx), ElementsAre(12, 23, 30, 40, 54, 66));
 }
 
-TEST(GatherGradient, OfATableWithTwoUsesIsTheirSum) {
+TEST(GatherGradient, OfATableWithTwoUsesIsOneAUse) {
   Graph graph;
   graph.functions = {{"load", {{1, {}}}}, {"train", {{1, {}}}}};
   Builder builder(graph, {1, 0}, "");
@@ -109,8 +109,11 @@ TEST(GatherGradient, OfATableWithTwoUsesIsTheirSum) {
 
   runner.run(builder.operations());
 
-  // Both logits are equal: each row's gradient is (-1/2, 1/2), and row 0 is gathered twice.
-  EXPECT_THAT(runner.floats(gradients->at(0).gradient), ElementsAre(-1.5F, 1.5F, -0.5F, 0.5F));
+  // Both logits are equal: each row's gradient is (-1/2, 1/2), and row 0 is gathered twice. The
+  // last use comes first.
+  ASSERT_EQ(gradients->size(), 2U);
+  EXPECT_THAT(runner.floats(gradients->at(0).gradient), ElementsAre(-0.5F, 0.5F, -0.5F, 0.5F));
+  EXPECT_THAT(runner.floats(gradients->at(1).gradient), ElementsAre(-1.0F, 1.0F, 0.0F, 0.0F));
 }
 
 struct InnerAxis : Gather {
