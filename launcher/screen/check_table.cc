@@ -11,7 +11,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr const char* kColumns = "{:>4}  {:<12} {:<11}  {:<13}  {:>11}  {:>11}  {:>6}  {:>9}  {}";
+constexpr const char* kColumns = "{:>4}  {:<12} {:<11}  {:<13}  {:>11}  {:>11}  {:>7}  {:>9}  {}";
 
 std::string result_of(const proto::CheckedRun& run) {
   static const std::map<proto::CheckedRun::Verdict, const char*> kWords = {

@@ -188,7 +188,7 @@ class Check {
     if (const auto same = executed_.find(digest); same != executed_.end()) {
       run.set_verdict(same->second.is_equal ? proto::CheckedRun::EQUAL
                                             : proto::CheckedRun::DIFFERENT);
-      run.set_detail(fmt::format("the Program of {}", to_text(same->second.variant)));
+      run.set_detail(fmt::format("same Program as {}", to_text(same->second.variant)));
       return run;
     }
     POPRUN_ASSIGN(run, reference_ ? compare(compiled, run) : refer(compiled, run));

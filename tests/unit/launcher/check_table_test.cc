@@ -27,7 +27,7 @@ TEST(CheckTable, HasALineForEachRun) {
   const std::string heading = check_heading();
 
   EXPECT_EQ(check_row(run(2, proto::CheckedRun::EQUAL)),
-            "   2  2 2          grouped      none               1.5 MiB     1.250 ms  75.0 %    "
+            "   2  2 2          grouped      none               1.5 MiB     1.250 ms   75.0 %    "
             "0.250 s  equal");
   EXPECT_THAT(check_row(run(1, proto::CheckedRun::REFERENCE)),
               StartsWith("   1  4            -  "));

@@ -149,7 +149,7 @@ TEST(Check, DoesNotRunAProgramThatItHasRun) {
 
   ASSERT_THAT(checked.runs, SizeIs(3));
   EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
-  EXPECT_EQ(checked.runs[2].detail(), "the Program of 2 IPUs, grouped, recomputation none");
+  EXPECT_EQ(checked.runs[2].detail(), "same Program as 2 IPUs, grouped, recomputation none");
   EXPECT_EQ(checked.runs[2].wall_step_seconds(), 0);
 }
 

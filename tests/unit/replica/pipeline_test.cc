@@ -1,0 +1,211 @@
+/// Pipelines: how a micro-batch is cut into parts, where tensors live, what waits and what moves.
+
+#include "replica/compiler/pipeline/pipeline.h"
+
+#include <map>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "replica/compiler/compile.h"
+#include "replica/instance/job.h"
+#include "training_job.h"
+
+namespace poprun {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::Pair;
+
+/// One operation a stage, on its way back three: w1 belongs to stage 1, x is read by stages 0
+/// and 2.
+constexpr std::string_view kThreeStages = R"(
+    tensor w1 : f32[4] parameter
+    tensor rate : f32[] stream
+    tensor sum : f32[4] gradient
+    tensor x : f32[4] stream
+    tensor y : f32[4] stream
+    tensor a : f32[4] activation
+    tensor b : f32[4] activation
+    tensor c : f32[4] activation
+    tensor dc : f32[4] activation
+    tensor db : f32[4] activation
+    tensor dw : f32[4] gradient
+    function load
+    repeat 1
+    w1 = initialise() constant=1.0
+    function train
+    repeat 1
+    rate = stream_in() stream="control"
+    sum = fill() shape=[4] value=0.0
+    repeat 8
+    x, y = stream_in() stream="train"
+    a = relu(x)
+    @:1:forward b = mul(a, w1)
+    @:2:forward c = add(b, x)
+    @:2:backward dc = mul(c, y)
+    @:1:backward db = mul(dc, w1)
+    @:1:backward dw = mul(dc, a)
+    @:1:backward sum = accumulate(sum, dw) mean=0
+    repeat 1
+    w1 = sgd(w1, sum, rate) nesterov=0
+)";
+
+Job job_of(std::string_view text, std::vector<std::uint32_t> ipu_of_stage) {
+  auto graph = parse_graph(text);
+  EXPECT_TRUE(graph) << graph.error().message;
+  Job job;
+  job.graph = std::move(*graph);
+  job.ipu_of_stage = std::move(ipu_of_stage);
+  job.training =
+      TrainingStep{.begin = {1, 0},
+                   .micro_batch = {1, 1},
+                   .update = {1, 2},
+                   .scalars = {.rate = job.graph.find("rate"), .step = job.graph.find("rate")},
+                   .metrics = job.graph.find("rate"),
+                   .loss = job.graph.find("c"),
+                   .gradients = {{job.graph.find("w1"), job.graph.find("sum")}}};
+  return job;
+}
+
+/// The lines of a function, as graphs print them.
+std::string function_of(const Graph& graph, const std::string& name) {
+  const std::string text = to_text(graph);
+  const std::size_t begin = text.find("function " + name + "\n");
+  const std::size_t end = text.find("function ", begin + 1);
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin);
+}
+
+Graph pipeline_of(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage = {0, 1, 2}) {
+  Job job = job_of(kThreeStages, std::move(ipu_of_stage));
+  const Status status = make_pipeline(job, schedule);
+  EXPECT_TRUE(status) << status.error().message;
+  return job.graph;
+}
+
+TEST(Pipeline, GivesEachStageItsTensorsOfTheBatchAndItsOwnCopies) {
+  const Graph graph = pipeline_of(Schedule::kGrouped);
+
+  EXPECT_EQ(function_of(graph, "forward.0"),
+            "function forward.0\nrepeat 1\n"
+            "x = stream_in() fields=[0] stream=\"train\"\n"
+            "a = relu(x)\n");
+  EXPECT_EQ(function_of(graph, "forward.1"),
+            "function forward.1\nrepeat 1\n"
+            "@:1:forward a@stage1.stash = stash(a@stage1)\n"
+            "@:1:forward b = mul(a@stage1, w1)\n");
+  EXPECT_EQ(function_of(graph, "forward.2"),
+            "function forward.2\nrepeat 1\n"
+            "@:2:forward x@stage2, y = stream_in() stream=\"train\"\n"
+            "@:2:forward c = add(b@stage2, x@stage2)\n");
+  EXPECT_EQ(function_of(graph, "backward.2"),
+            "function backward.2\nrepeat 1\n@:2:backward dc = mul(c, y)\n");
+  EXPECT_THAT(function_of(graph, "backward.1"),
+              HasSubstr("a@stage1.restored = restore(a@stage1.stash)\n"
+                        "@:1:backward dw = mul(dc@stage1, a@stage1.restored)\n"));
+}
+
+TEST(Pipeline, MovesWhatCrossesBehindEachCycle) {
+  const std::string train = function_of(pipeline_of(Schedule::kGrouped), "train");
+
+  EXPECT_THAT(train, HasSubstr("call() function=\"forward.0\" micro_batch=0\n"
+                               "a@stage1 = copy(a)\n"
+                               "call() function=\"forward.0\" micro_batch=1\n"
+                               "call() function=\"forward.1\" micro_batch=0\n"
+                               "b@stage2, a@stage1 = copy(b, a)\n"));
+  EXPECT_THAT(train, HasSubstr("repeat 4\n")) << "a steady state of 8 - 2 * 2 cycles";
+}
+
+TEST(Pipeline, PutsVariablesWhereTheyAreUsed) {
+  const Graph graph = pipeline_of(Schedule::kGrouped);
+
+  const auto ipu = [&](const char* name) { return graph.tensor(graph.find(name)).ipu; };
+  EXPECT_EQ(ipu("w1"), 1U);
+  EXPECT_EQ(ipu("sum"), 1U);
+  EXPECT_EQ(ipu("rate"), 0U);
+  EXPECT_EQ(ipu("rate@ipu1"), 1U);
+  EXPECT_EQ(ipu("a"), 0U);
+  EXPECT_EQ(ipu("a@stage1.stash"), 1U);
+  EXPECT_EQ(ipu("c"), 2U);
+  EXPECT_THAT(function_of(graph, "train"),
+              HasSubstr("sum = fill() shape=[4] value=0.0\nrate@ipu1 = copy(rate)\n"));
+  EXPECT_THAT(function_of(graph, "train"), HasSubstr("w1 = sgd(w1, sum, rate@ipu1) nesterov=0\n"));
+}
+
+TEST(Pipeline, OfStagesThatShareAnIpuStillHasAPlaceForEach) {
+  const Graph graph = pipeline_of(Schedule::kInterleaved, {0, 1, 0});
+
+  EXPECT_EQ(graph.tensor(graph.find("b@stage2")).ipu, 0U);
+  EXPECT_EQ(graph.tensor(graph.find("c")).ipu, 0U);
+  EXPECT_FALSE(graph.has("rate@ipu2"));
+}
+
+TEST(Pipeline, OfOneStageHasNoStashAndNoCopy) {
+  std::string plain{kThreeStages};
+  for (const char* stage : {"@:1:", "@:2:"}) {
+    for (std::size_t at = plain.find(stage); at != std::string::npos; at = plain.find(stage)) {
+      plain.replace(at, 4, "@:0:");
+    }
+  }
+  Job job = job_of(plain, {0});
+  ASSERT_TRUE(make_pipeline(job, Schedule::kGrouped));
+
+  const std::string text = to_text(job.graph);
+  EXPECT_THAT(text, Not(HasSubstr("stash")));
+  EXPECT_THAT(text, Not(HasSubstr("copy(")));
+  EXPECT_THAT(function_of(job.graph, "train"),
+              HasSubstr("repeat 8\ncall() function=\"forward.0\" micro_batch=0\n"
+                        "call() function=\"backward.0\" micro_batch=0\n"));
+}
+
+TEST(Pipeline, RefusesAVariableThatTwoIpusChange) {
+  std::string both{kThreeStages};
+  const std::string update = "@:2:backward dc = mul(c, y)\n";
+  both.insert(both.find(update),
+              "@:0:forward rate = accumulate(rate, rate) mean=0\n    "
+              "@:2:forward rate = accumulate(rate, rate) mean=0\n    ");
+  Job job = job_of(both, {0, 1, 2});
+
+  const Status status = make_pipeline(job, Schedule::kGrouped);
+
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(status.error().message, HasSubstr("'rate' is updated by stage 2 on IPU 2, but lies "
+                                                "on IPU 0"));
+}
+
+/// The lengths of the stashes of each IPU of small-cnn's Program.
+std::map<std::uint32_t, std::int64_t> stash_lengths(const std::string& schedule,
+                                                    std::int64_t micro_batches, std::int64_t ipus) {
+  auto options = compile_options(testing::config(1, 2), testing::dataset());
+  EXPECT_TRUE(options) << options.error().message;
+  options->ipus_per_replica = ipus;
+  options->gradient_accumulation = micro_batches;
+  options->pipeline.schedule = schedule;
+  options->pipeline.recomputation = "none";
+  const auto program = compile(*options);
+  EXPECT_TRUE(program) << program.error().message;
+  std::map<std::uint32_t, std::int64_t> lengths;
+  for (const proto::Tensor& tensor : program->tensors()) {
+    if (tensor.name().ends_with(".stash")) {
+      const std::int64_t length = parse_type(tensor.type())->shape.at(0);
+      const auto [entry, first] = lengths.emplace(tensor.placement().ipu(), length);
+      EXPECT_EQ(entry->second, length) << tensor.name();
+    }
+  }
+  return lengths;
+}
+
+TEST(Pipeline, HasTheDocumentedStashLengths) {
+  EXPECT_THAT(stash_lengths("grouped", 12, 3), ElementsAre(Pair(0, 5), Pair(1, 3)));
+  EXPECT_THAT(stash_lengths("interleaved", 12, 3), ElementsAre(Pair(0, 3), Pair(1, 2)));
+  EXPECT_THAT(stash_lengths("sequential", 12, 3), ElementsAre());
+  EXPECT_THAT(stash_lengths("grouped", 12, 4), ElementsAre(Pair(0, 7), Pair(1, 5), Pair(2, 3)));
+  EXPECT_THAT(stash_lengths("grouped", 4, 4), ElementsAre(Pair(0, 4), Pair(1, 4), Pair(2, 3)));
+  EXPECT_THAT(stash_lengths("grouped", 1, 4), ElementsAre());
+}
+
+}  // namespace
+}  // namespace poprun
