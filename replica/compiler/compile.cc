@@ -10,14 +10,6 @@
 namespace poprun {
 namespace {
 
-void add_notes(const CompileOptions& options, Program& program) {
-  if (options.gradient_bucket > Bytes{0} && options.gradient_accumulation > 1) {
-    program.add_notes(
-        "training.gradient-bucket has no effect with training.gradient-accumulation: gradients are "
-        "complete only after the last micro-batch");
-  }
-}
-
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   const Liveness liveness = compute_liveness(graph);
   std::vector<IpuPlan> plans;
@@ -31,7 +23,6 @@ Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
       lower(graph, liveness, plans, options.device, {options.replicas, options.ipus_per_replica});
   POPRUN_TRY(verify_memory(program));
   program.set_model(options.model);
-  add_notes(options, program);
   return program;
 }
 

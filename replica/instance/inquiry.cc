@@ -207,6 +207,9 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   if (const Status fits =
           check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); });
       !fits) {
+    for (const std::string& note : program.notes()) {
+      row("note", note);
+    }
     describe_device(program, job, measured, text);
     return fits;
   }

@@ -12,11 +12,22 @@ namespace {
 constexpr std::string_view kName = "background-exchange";
 
 bool applies(const CompileOptions& options) {
-  return in_training(options) && options.gradient_bucket > Bytes{0} &&
-         options.gradient_accumulation == 1;
+  return in_training(options) && options.gradient_bucket > Bytes{0};
 }
 
 Status run(const CompileOptions& options, Job& job) {
+  if (options.gradient_accumulation > 1) {
+    job.notes.emplace_back(
+        "training.gradient-bucket has no effect with training.gradient-accumulation: gradients are "
+        "complete only after the last micro-batch");
+    return {};
+  }
+  if (job.ipu_of_stage.size() > 1) {
+    job.notes.emplace_back(
+        "training.gradient-bucket has no effect with several pipeline stages: each IPU exchanges "
+        "its gradients once it has all of them");
+    return {};
+  }
   exchange_in_background(job.graph, job.training->micro_batch, job.training->update,
                          options.gradient_bucket);
   return {};

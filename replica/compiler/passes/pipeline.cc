@@ -16,8 +16,23 @@ namespace {
 
 constexpr std::string_view kName = "pipeline";
 
+/// Proportion of a step, in percent, in which stages of equal length are busy.
+double utilisation(std::int64_t micro_batches, std::int64_t stages) {
+  return 100.0 * static_cast<double>(micro_batches) /
+         static_cast<double>(micro_batches + stages - 1);
+}
+
 Status run(const CompileOptions& options, Job& job) {
   POPRUN_ASSIGN(const Schedule schedule, parse_schedule(options.pipeline.schedule));
+  const auto stages = static_cast<std::int64_t>(job.ipu_of_stage.size());
+  const std::int64_t micro_batches = options.gradient_accumulation;
+  if (job.training && schedule != Schedule::kSequential && micro_batches < stages) {
+    job.notes.push_back(fmt::format(
+        "with training.gradient-accumulation = {}, a pipeline of {} stages is busy for at most "
+        "{:.1f} % of a step; {} would make it {:.1f} %",
+        micro_batches, stages, utilisation(micro_batches, stages), 8 * stages,
+        utilisation(8 * stages, stages)));
+  }
   return make_pipeline(job, schedule);
 }
 

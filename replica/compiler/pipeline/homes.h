@@ -27,7 +27,7 @@ class Homes {
   /// The tensor itself if it is at home there, or has no home and gets it there; else its replica.
   TensorId on(TensorId variable, std::uint32_t ipu);
 
-  /// A new tensor like `like`, at home there.
+  /// A new tensor like `like`, at home there; numbered if the model has one of that name.
   TensorId add(const std::string& name, TensorType type, TensorId like, std::uint32_t ipu);
 
   /// A replica, and what it is a copy of.

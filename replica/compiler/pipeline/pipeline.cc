@@ -25,7 +25,9 @@ void add_cycle(const Cycle& cycle, const Parts& parts, const std::vector<std::st
   std::set<std::size_t, std::greater<>> ran;
   for (const Slot& slot : cycle.slots) {
     const std::size_t part = part_of(slot, stages);
-    operations.push_back(Call{names[part], slot.micro_batch}.operation());
+    if (!names[part].empty()) {
+      operations.push_back(Call{names[part], slot.micro_batch}.operation());
+    }
     ran.insert(part);
   }
   Copy copy;
@@ -47,10 +49,15 @@ std::vector<Region> add_parts(Graph& graph, const Parts& parts, const Timetable&
   const std::size_t stages = timetable.ipu_of_stage.size();
   std::vector<std::string> names;
   for (std::size_t part = 0; part < stages * (timetable.training ? 2 : 1); ++part) {
-    names.push_back(part < stages ? fmt::format("{}.{}", forward, part)
-                                  : fmt::format("backward.{}", 2 * stages - 1 - part));
+    names.emplace_back();
+    std::vector<Operation> operations = parts.operations_of(part);
+    if (operations.empty()) {
+      continue;  // The backward part of a stage with nothing to train.
+    }
+    names.back() = part < stages ? fmt::format("{}.{}", forward, part)
+                                 : fmt::format("backward.{}", 2 * stages - 1 - part);
     const Place place = graph.add_function(names.back(), {1})[0];
-    graph.at(place).operations = parts.operations_of(part);
+    graph.at(place).operations = std::move(operations);
   }
   std::vector<Region> regions;
   for (const Run& run : timetable.runs) {

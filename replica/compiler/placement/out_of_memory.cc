@@ -79,26 +79,30 @@ std::string worst_place(const Program& program, int ipu) {
 }
 
 Status check_fits(const Program& program, const std::function<std::string()>& advice) {
-  for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
-    const proto::IpuMemory& memory = program.memory(ipu);
-    if (memory.peak() <= memory.capacity()) {
-      continue;
-    }
-    const auto live = live_at(program, static_cast<std::uint32_t>(ipu), memory.worst_step());
-    return fail(
-        ErrorCode::kOutOfMemory,
-        fmt::format("out of memory: model {} needs {} of In-Processor Memory on IPU {}, but {} has "
-                    "{}{}\n"
-                    "its peak is at {}:\n{}{}",
-                    program.model(), bytes_text(static_cast<std::int64_t>(memory.peak())), ipu,
-                    program.device().name(),
-                    bytes_text(static_cast<std::int64_t>(memory.capacity())),
-                    advice ? "; " + advice() : "", worst_place(program, ipu), table(live, true),
-                    table(live, false)),
-        {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(memory.peak())},
-                              .had = Bytes{static_cast<std::int64_t>(memory.capacity())}}});
+  const auto lacks = [](const proto::IpuMemory& memory) {
+    return static_cast<std::int64_t>(memory.peak()) - static_cast<std::int64_t>(memory.capacity());
+  };
+  const auto fullest = std::ranges::max_element(program.memory(), {}, lacks);
+  if (fullest == program.memory().end() || lacks(*fullest) <= 0) {
+    return {};
   }
-  return {};
+  const auto ipu = static_cast<int>(fullest - program.memory().begin());
+  const auto full = std::ranges::count_if(
+      program.memory(), [&](const proto::IpuMemory& memory) { return lacks(memory) > 0; });
+  const auto live = live_at(program, static_cast<std::uint32_t>(ipu), fullest->worst_step());
+  return fail(
+      ErrorCode::kOutOfMemory,
+      fmt::format(
+          "out of memory: model {} needs {} of In-Processor Memory on IPU {}, but {} has {}{}{}\n"
+          "its peak is at {}:\n{}{}",
+          program.model(), bytes_text(static_cast<std::int64_t>(fullest->peak())), ipu,
+          program.device().name(), bytes_text(static_cast<std::int64_t>(fullest->capacity())),
+          full > 1 ? fmt::format(" ({} of its {} IPUs lack memory)", full, program.memory_size())
+                   : "",
+          advice ? "; " + advice() : "", worst_place(program, ipu), table(live, true),
+          table(live, false)),
+      {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(fullest->peak())},
+                            .had = Bytes{static_cast<std::int64_t>(fullest->capacity())}}});
 }
 
 }  // namespace poprun

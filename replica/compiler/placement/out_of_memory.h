@@ -12,9 +12,9 @@ namespace poprun {
 std::string worst_place(const Program& program, int ipu);
 
 /// Success where every IPU's plan fits its memory. Otherwise kOutOfMemory: a first line with what
-/// was needed and had (also as facts) and, where given, `advice`, which is asked only then; below
-/// it a table of what is live at the worst step, always-live apart from not-always-live, largest
-/// first.
+/// the fullest IPU needed and had (also as facts) and, where given, `advice`, which is asked only
+/// then; below it a table of what is live there at its worst step, always-live apart from
+/// not-always-live, largest first.
 Status check_fits(const Program& program, const std::function<std::string()>& advice = {});
 
 }  // namespace poprun

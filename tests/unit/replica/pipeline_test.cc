@@ -160,6 +160,36 @@ TEST(Pipeline, OfOneStageHasNoStashAndNoCopy) {
                         "call() function=\"backward.0\" micro_batch=0\n"));
 }
 
+TEST(Pipeline, CallsNoPartThatHasNothingToDo) {
+  auto options = compile_options(testing::config(1, 2), testing::dataset());
+  ASSERT_TRUE(options) << options.error().message;
+  options->ipus_per_replica = 3;
+  options->gradient_accumulation = 4;
+  options->pipeline.layers_per_ipu = {1, 1, -1};
+  options->pipeline.recomputation = "none";
+  options->frozen = "conv";
+
+  const auto program = compile(*options);
+
+  ASSERT_TRUE(program) << program.error().message;
+  EXPECT_NE(find_function(*program, "backward.2"), nullptr);
+  EXPECT_EQ(find_function(*program, "backward.1"), nullptr) << "conv2 is frozen";
+  EXPECT_EQ(find_function(*program, "backward.0"), nullptr);
+}
+
+TEST(Pipeline, NumbersItsTensorsWhereTheModelHasTheirNames) {
+  std::string taken{kThreeStages};
+  taken.replace(taken.find("tensor db"), 9, "tensor a@stage1");
+  for (std::size_t at = taken.find("db = "); at != std::string::npos; at = taken.find("db = ")) {
+    taken.replace(at, 2, "a@stage1");
+  }
+  Job job = job_of(taken, {0, 1, 2});
+
+  ASSERT_TRUE(make_pipeline(job, Schedule::kGrouped));
+
+  EXPECT_TRUE(job.graph.has("a@stage1.1"));
+}
+
 TEST(Pipeline, RefusesAVariableThatTwoIpusChange) {
   std::string both{kThreeStages};
   const std::string update = "@:2:backward dc = mul(c, y)\n";
@@ -205,6 +235,36 @@ TEST(Pipeline, HasTheDocumentedStashLengths) {
   EXPECT_THAT(stash_lengths("grouped", 12, 4), ElementsAre(Pair(0, 7), Pair(1, 5), Pair(2, 3)));
   EXPECT_THAT(stash_lengths("grouped", 4, 4), ElementsAre(Pair(0, 4), Pair(1, 4), Pair(2, 3)));
   EXPECT_THAT(stash_lengths("grouped", 1, 4), ElementsAre());
+}
+
+TEST(Pipeline, SaysWhatTooFewMicroBatchesCost) {
+  auto options = compile_options(testing::config(1, 2), testing::dataset());
+  ASSERT_TRUE(options) << options.error().message;
+  options->ipus_per_replica = 4;
+  const auto few = compile(*options);
+  ASSERT_TRUE(few) << few.error().message;
+  EXPECT_THAT(few->notes(),
+              ::testing::Contains("with training.gradient-accumulation = 1, a pipeline of 4 stages "
+                                  "is busy for at most 25.0 % of a step; 32 would make it 91.4 %"));
+
+  options->gradient_accumulation = 4;
+  const auto enough = compile(*options);
+  ASSERT_TRUE(enough);
+  EXPECT_THAT(enough->notes(), Not(::testing::Contains(HasSubstr("is busy for at most"))));
+}
+
+TEST(Pipeline, SaysThatBucketsHaveNoEffect) {
+  auto options = compile_options(testing::config(2, 2), testing::dataset());
+  ASSERT_TRUE(options) << options.error().message;
+  options->ipus_per_replica = 2;
+  options->gradient_bucket = Bytes{1024};
+
+  const auto program = compile(*options);
+
+  ASSERT_TRUE(program) << program.error().message;
+  EXPECT_THAT(
+      program->notes(),
+      ::testing::Contains(HasSubstr("training.gradient-bucket has no effect with several")));
 }
 
 }  // namespace

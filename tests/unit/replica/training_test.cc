@@ -459,6 +459,7 @@ TEST(Compile, IsDeterministic) {
 TEST(Compile, SaysWhatEachIpuHolds) {
   proto::RunConfig job = config(1, 4);
   job.mutable_topology()->set_ipus_per_replica(2);
+  job.mutable_training()->set_gradient_accumulation(2);
   job.mutable_pipeline()->set_schedule("grouped");
   job.mutable_pipeline()->add_layers_per_ipu(3);
   job.mutable_pipeline()->add_layers_per_ipu(1);
