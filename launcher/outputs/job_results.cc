@@ -66,7 +66,7 @@ Status JobResults::take(const proto::ReportItem& item) {
   return {};
 }
 
-/// Of an earlier check nothing must be taken for this one's.
+/// Removes what an earlier check left, so that nobody takes it for this one's.
 void JobResults::begin_check(const proto::CheckPlan& plan) {
   check_.set_version(POPRUN_VERSION);
   *check_.mutable_config() = config_;

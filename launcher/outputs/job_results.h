@@ -52,7 +52,7 @@ class JobResults {
   [[nodiscard]] std::optional<Error> save_failure() const {
     return saving_ ? saving_->failure() : std::nullopt;
   }
-  /// Of the whole job. Requires: reported, and the job is no check.
+  /// The whole job's profile. Requires: reported, and the job is no check.
   [[nodiscard]] const proto::Profile& profile() const { return *profile_; }
   /// What a check found so far.
   [[nodiscard]] const proto::CheckReport& check() const { return check_; }

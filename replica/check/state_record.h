@@ -53,7 +53,7 @@ struct StateDifference {
 std::optional<StateDifference> first_difference(std::span<const StateDigests> reference,
                                                 std::span<const StateDigests> other);
 
-/// Of a tensor's bytes, for comparisons within a process.
+/// A hash of a tensor's bytes, for comparisons within a process.
 std::uint64_t digest_of(std::span<const std::byte> bytes);
 
 }  // namespace poprun

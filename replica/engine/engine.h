@@ -174,7 +174,7 @@ class Engine final : private Machine {
   Moment moment_;
   std::optional<StrayIndex> stray_;  ///< Of the operator that ran last.
   StepObserver* observer_ = nullptr;
-  std::uint32_t round_ = 0;  ///< Of the running repeat.
+  std::uint32_t round_ = 0;  ///< The running repeat's.
   bool last_ = true;         ///< Whether the running steps do not run again in this function.
   Cycles device_time_;
   WallSeconds wall_;

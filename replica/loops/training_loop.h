@@ -71,7 +71,7 @@ class TrainingLoop final : private HostIo {
   TrainingOptions options_;
   LoopPorts ports_;
   std::unique_ptr<HostStream> train_;
-  BatchWindow batches_;                       ///< Of `train_`.
+  BatchWindow batches_;                       ///< Those of `train_`.
   std::optional<EvaluationPass> evaluation_;  ///< The one under way.
   StepOutcome outcome_;                       ///< The last step's.
   StatisticsBackup statistics_;               ///< As the last whole step left them.

@@ -64,6 +64,7 @@ TensorType stash_type(const TensorType& type, std::int64_t length) {
   all.shape.insert(all.shape.end(), type.shape.begin(), type.shape.end());
   return all;
 }
+
 MachineOperation stash_operation() {
   return {.kind = kKind,
           .step = proto::Step::kStash,

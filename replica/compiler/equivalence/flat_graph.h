@@ -34,9 +34,9 @@ struct FlatOperation {
   std::uint32_t input_count = 0;
   std::uint32_t output_count = 0;
   std::uint32_t function = 0;    ///< The function that it is in; of calls, see `callee`.
-  std::uint32_t callee = 0;      ///< Of calls.
-  std::int64_t micro_batch = 0;  ///< Of calls.
-  std::uint32_t parts = 0;       ///< Of streams from the host: begin in FlatGraph::parts.
+  std::uint32_t callee = 0;      ///< In calls.
+  std::int64_t micro_batch = 0;  ///< In calls.
+  std::uint32_t parts = 0;       ///< In streams from the host: begin in FlatGraph::parts.
   const Operation* source = nullptr;
 };
 

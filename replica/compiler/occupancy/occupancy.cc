@@ -36,7 +36,7 @@ std::string describe(const proto::Step& step) {
 struct Prepared {
   const proto::Step* step = nullptr;
   StepTensors tensors = {};
-  std::vector<Prepared> inner = {};  ///< Of a repeat.
+  std::vector<Prepared> inner = {};  ///< A repeat's steps.
 };
 
 std::vector<Prepared> prepare(const Steps& steps) {

@@ -52,7 +52,7 @@ struct Cycle {
 /// Cycles that repeat with micro-batches that are higher by one in each round.
 struct Run {
   std::int64_t repeat = 1;    ///< > 0.
-  std::vector<Cycle> cycles;  ///< Of round 0.
+  std::vector<Cycle> cycles;  ///< Those of round 0.
 };
 
 /// One step, or one pass over the test set.

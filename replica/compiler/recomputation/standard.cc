@@ -42,7 +42,7 @@ struct Candidate {
   Index last_use = 0;          ///< Place in its stage of the last forward operation that reads it.
   std::int64_t bytes = 0;      ///< What it makes.
   std::int64_t needed = 0;     ///< What the backward pass reads of that.
-  double cycles_per_byte = 0;  ///< Of what is needed, with operations that run for it alone.
+  double cycles_per_byte = 0;  ///< Cost of what is needed, with operations that run for it alone.
 };
 
 class Chooser {

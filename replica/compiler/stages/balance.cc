@@ -44,7 +44,7 @@ class Stages {
 
 struct Best {
   std::int64_t largest = kNever;      ///< The largest cost of any stage.
-  std::vector<std::size_t> begins{};  ///< Of all stages but the first.
+  std::vector<std::size_t> begins{};  ///< First layers of all stages but the first.
 };
 
 /// The cut for which the largest `cost` (of a stage; kNever: not allowed) is smallest.

@@ -10,8 +10,8 @@ namespace poprun {
 
 /// What a layer asks of the IPU that it is on.
 struct LayerWeight {
-  Cycles cycles;  ///< Of one micro-batch: forward, and in training backward.
-  Bytes bytes;    ///< Of parameters with their gradients and optimiser state.
+  Cycles cycles;  ///< One micro-batch: forward, and in training backward.
+  Bytes bytes;    ///< Parameters with their gradients and optimiser state.
 };
 
 /// The first layer of each stage but the first, where the layers are spread in order over `stages`

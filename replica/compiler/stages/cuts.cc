@@ -132,7 +132,7 @@ Result<std::vector<Cut>> cuts_by_counts(const ForwardPass& forward,
   POPRUN_ASSIGN(const std::vector<std::int64_t> counts,
                 resolved(forward, layers_per_ipu, static_cast<std::int64_t>(counted.size())));
   std::vector<Cut> cuts;
-  std::int32_t begin = 0;  // Of the stage in question; its successor's shows whether it is empty.
+  std::int32_t begin = 0;  // The stage's first layer; its successor's shows whether it is empty.
   std::size_t before = 0;
   for (std::size_t stage = 0; stage < counts.size(); ++stage) {
     before += static_cast<std::size_t>(counts[stage]);
