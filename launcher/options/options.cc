@@ -165,7 +165,7 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   if (answered) {
     return options;
   }
-  options.subcommand = take_subcommand(line.positional);
+  POPRUN_ASSIGN(options.subcommand, take_subcommand(line.positional));
   POPRUN_TRY(check_subcommand(options.subcommand, line.written));
   // Before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4 train.cfg`).
   Options alone;

@@ -122,13 +122,14 @@ void note_what_has_no_effect(Options& options) {
       options.notes.push_back(fmt::format("{} has no effect {}", shown(options, name), because));
     }
   };
-  note("pipeline.schedule", !one_stage, "with a single stage");
+  const bool check = options.subcommand == Subcommand::kCheck;  // Has every kind of pipeline.
+  note("pipeline.schedule", check || !one_stage, "with a single stage");
   for (const char* name : {"pipeline.recomputation", "pipeline.recomputation-checkpoints",
                            "pipeline.recompute", "pipeline.recomputation-memory"}) {
     note(name, !options.config.inference(), "in inference");
   }
   note("pipeline.recomputation-memory",
-       options.config.inference() || pipeline.recomputation() == "standard",
+       check || options.config.inference() || pipeline.recomputation() == "standard",
        "without pipeline.recomputation = standard");
 }
 

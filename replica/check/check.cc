@@ -50,6 +50,7 @@ proto::CheckedRun describe(const Variant& variant) {
   run.set_split(variant.split);
   run.set_schedule(variant.schedule);
   run.set_recomputation(variant.recomputation);
+  run.set_recomputation_memory(variant.recomputation_memory);
   return run;
 }
 
@@ -72,6 +73,13 @@ struct Compiled {
   proto::CheckedRun run;
   Program program;  ///< Empty if the verdict is known already.
 };
+
+/// By what a Program does: its bytes without its notes.
+std::uint64_t program_digest(Program program) {
+  program.clear_notes();
+  const std::string bytes = program.SerializeAsString();
+  return digest_of(std::as_bytes(std::span(bytes)));
+}
 
 class Check {
  public:
@@ -113,6 +121,7 @@ class Check {
       plan.set_steps(static_cast<std::uint32_t>(options_.total_steps));
       for (const Variant& variant : variants_) {
         plan.set_ipus(std::max(plan.ipus(), variant.ipus));
+        plan.add_combinations(to_text(variant));
       }
       plan.mutable_notes()->Assign(planned.notes.begin(), planned.notes.end());
       proto::ReportItem item;
@@ -157,18 +166,40 @@ class Check {
 
   /// A combination that the compiler refuses is no failure of the check, and one that its verifiers
   /// find wrong is what the check is for.
-  void compile(Compiled& compiled) const {
+  void compile(Compiled& compiled) {
+    Result<Program> program = compiled.variant.recomputation == "standard"
+                                  ? compile_standard(compiled.variant)
+                                  : ports_.compile(compiled.variant);
     compiled.run = describe(compiled.variant);
-    Result<Program> program = ports_.compile(compiled.variant);
     if (program) {
       compiled.program = *std::move(program);
       add_figures(compiled.program, compiled.run);
+      if (compiled.variant.recomputation == "none") {
+        storing_.emplace(Storing{program_digest(compiled.program), compiled.run.peak_bytes(),
+                                 compiled.run.capacity_bytes()});
+      }
       return;
     }
     compiled.run.set_verdict(program.error().code == ErrorCode::kBug
                                  ? proto::CheckedRun::DIFFERENT
                                  : proto::CheckedRun::NOT_APPLICABLE);
     compiled.run.set_detail(fmt::format("it does not compile: {}", program.error().message));
+  }
+
+  /// Small jobs meet their memory goal without recomputing anything, which would compare nothing:
+  /// they get a goal of half the memory that they need so, or else the lowest.
+  Result<Program> compile_standard(Variant& variant) {
+    Result<Program> program = ports_.compile(variant);
+    for (const double share : {0.5, 0.0}) {
+      if (!program || !storing_ || program_digest(*program) != storing_->digest) {
+        return program;
+      }
+      constexpr double kLowest = 1e-9;
+      variant.recomputation_memory = std::max(kLowest, share * static_cast<double>(storing_->peak) /
+                                                           static_cast<double>(storing_->capacity));
+      program = ports_.compile(variant);
+    }
+    return program;
   }
 
   Result<proto::CheckedRun> check(const Compiled& compiled) {
@@ -181,14 +212,11 @@ class Check {
       run.set_detail("does not fit in the memory of an IPU");
       return run;
     }
-    Program bare = compiled.program;
-    bare.clear_notes();
-    const std::string bytes = bare.SerializeAsString();
-    const std::uint64_t digest = digest_of(std::as_bytes(std::span(bytes)));
+    const std::uint64_t digest = program_digest(compiled.program);
     if (const auto same = executed_.find(digest); same != executed_.end()) {
       run.set_verdict(same->second.is_equal ? proto::CheckedRun::EQUAL
                                             : proto::CheckedRun::DIFFERENT);
-      run.set_detail(fmt::format("same Program as {}", to_text(same->second.variant)));
+      run.set_same_as(to_text(same->second.variant));
       return run;
     }
     POPRUN_ASSIGN(run, reference_ ? compare(compiled, run) : refer(compiled, run));
@@ -200,7 +228,7 @@ class Check {
     POPRUN_TRY(ports_.check_host(compiled.program));
     reference_.emplace(Reference{compiled.program, compiled.variant, {}});
     StateRecord record(reference_->program);
-    POPRUN_TRY(make_record(reference_->program, compiled.variant, record));
+    POPRUN_TRY(make_record(reference_->program, compiled.variant, options_, record));
     reference_->steps.assign(record.steps().begin(), record.steps().end());
     run.set_verdict(proto::CheckedRun::REFERENCE);
     run.set_wall_step_seconds(record.step_seconds());
@@ -208,8 +236,12 @@ class Check {
   }
 
   Result<proto::CheckedRun> compare(const Compiled& compiled, proto::CheckedRun run) {
+    // The reference has only finite numbers: others are a difference to report, no end of the
+    // check.
+    TrainingOptions options = options_;
+    options.engine.check_finite = false;
     StateRecord record(compiled.program);
-    POPRUN_TRY(make_record(compiled.program, compiled.variant, record));
+    POPRUN_TRY(make_record(compiled.program, compiled.variant, options, record));
     run.set_wall_step_seconds(record.step_seconds());
     const std::optional<StateDifference> mine = first_difference(reference_->steps, record.steps());
     std::uint64_t step = mine ? mine->step : kNoStep;
@@ -225,22 +257,31 @@ class Check {
     const ReplicaId who{static_cast<std::uint32_t>(worst - steps.begin())};
     run.set_verdict(proto::CheckedRun::DIFFERENT);
     POPRUN_ASSIGN(std::string origin, trace(compiled, *worst, who));
-    std::string detail = mine ? fmt::format("step {}, replica {}: {}{}", mine->step, index_of(who),
-                                            mine->name, origin)
+    std::string detail = mine ? fmt::format("{}, replica {}: {}{}", place_of(mine->step),
+                                            index_of(who), mine->name, origin)
                               : "";
     POPRUN_TRY(share_bytes(detail, who, ports_.communicator, "what differs"));
     run.set_detail(detail);
     return run;
   }
 
+  [[nodiscard]] bool is_evaluation(std::uint64_t step) const { return step > options_.total_steps; }
+
+  [[nodiscard]] std::string place_of(std::uint64_t step) const {
+    return is_evaluation(step) ? fmt::format("evaluation after step {}", options_.total_steps)
+                               : fmt::format("step {}", step);
+  }
+
   /// Where replica `who` computes another value in step `step`; empty on the others.
   Result<std::string> trace(const Compiled& compiled, std::uint64_t step, ReplicaId who) {
-    ValueTrace reference(reference_->program, step);
-    ValueTrace other(compiled.program, step);
-    const bool watches = ports_.communicator.self() == who;
     TrainingOptions options = options_;
-    options.total_steps = step;
-    options.evaluation_batches = 0;
+    options.engine.check_finite = false;
+    options.total_steps = std::min(step, options_.total_steps);
+    options.evaluation_batches = is_evaluation(step) ? options_.evaluation_batches : 0;
+    const auto traced = is_evaluation(step) ? ValueTrace::Of::kEvaluation : ValueTrace::Of::kStep;
+    ValueTrace reference(reference_->program, options.total_steps, traced);
+    ValueTrace other(compiled.program, options.total_steps, traced);
+    const bool watches = ports_.communicator.self() == who;
     POPRUN_TRY(run_once(reference_->program, reference_->variant, options,
                         watches ? &reference : nullptr));
     POPRUN_TRY(run_once(compiled.program, compiled.variant, options, watches ? &other : nullptr));
@@ -248,8 +289,9 @@ class Check {
     return found ? fmt::format("; the first value that differs is {}", *found) : std::string();
   }
 
-  Status make_record(const Program& program, const Variant& variant, StateRecord& record) {
-    POPRUN_ASSIGN(const LoopResult result, run_once(program, variant, options_, &record));
+  Status make_record(const Program& program, const Variant& variant, const TrainingOptions& options,
+                     StateRecord& record) {
+    POPRUN_ASSIGN(const LoopResult result, run_once(program, variant, options, &record));
     record.add(result.last_evaluation);
     return {};
   }
@@ -257,6 +299,7 @@ class Check {
   Result<LoopResult> run_once(const Program& program, const Variant& variant,
                               const TrainingOptions& options, StepWatcher* watcher) {
     POPRUN_TRY(allocate(program));
+    poison(program);
     RunProgress progress(ports_.progress, to_text(variant));
     Result<LoopResult> result = TrainingLoop(program, options,
                                              {.communicator = ports_.communicator,
@@ -283,6 +326,15 @@ class Check {
     return {};
   }
 
+  /// Fills the memory with NaN: what an earlier run left there would hide that this one does not
+  /// write what it reads.
+  void poison(const Program& program) {
+    for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
+      std::ranges::fill(memory_[ipu].first(program.memory(static_cast<int>(ipu)).peak()),
+                        std::byte{0xFF});
+    }
+  }
+
   struct Reference {
     Program program;
     Variant variant;
@@ -294,14 +346,22 @@ class Check {
     bool is_equal = true;
   };
 
+  /// A Program that recomputes nothing.
+  struct Storing {
+    std::uint64_t digest = 0;
+    std::uint64_t peak = 0;  ///< In bytes, as `capacity`.
+    std::uint64_t capacity = 0;
+  };
+
   const CheckPorts& ports_;
   TrainingOptions options_;
   std::vector<Variant> variants_;  ///< Replica 0's alone.
   std::size_t ipus_ = 1;           ///< The most that a variant has.
   std::vector<std::span<std::byte>> memory_;
   std::optional<Reference> reference_;
+  std::optional<Storing> storing_;  ///< Replica 0's last; of the stages and schedule under way.
   /// By digests of Programs that ran, without their notes. A variant that compiles to one of them,
-  /// such as recomputation where the memory suffices without, need not run.
+  /// such as schedules of a single micro-batch, need not run.
   std::map<std::uint64_t, Executed> executed_;
 };
 
