@@ -61,6 +61,15 @@ class Parser {
   }
 
   Status tensor(std::string_view text) {
+    std::optional<TensorId> copy_of;
+    if (const std::size_t at = text.rfind(kCopyOf); at != std::string_view::npos) {
+      const std::string_view original = text.substr(at + kCopyOf.size());
+      if (!graph.has(original)) {
+        return fail(ErrorCode::kUsage, fmt::format("there is no tensor '{}'", original));
+      }
+      copy_of = graph.find(original);
+      text = text.substr(0, at);
+    }
     std::int64_t ipu = 0;
     if (const std::size_t at = text.rfind(kIpu); at != std::string_view::npos) {
       POPRUN_ASSIGN(ipu, number(text.substr(at + kIpu.size()), "an IPU"));
@@ -71,7 +80,8 @@ class Parser {
     const std::size_t colon = text.find(" : ");
     const std::size_t space = text.rfind(' ');
     if (colon == std::string_view::npos || space <= colon + 2) {
-      return fail(ErrorCode::kUsage, "expected: tensor NAME : TYPE ROLE [keeps-f32]");
+      return fail(ErrorCode::kUsage,
+                  "expected: tensor NAME : TYPE ROLE [keeps-f32] [ipu=I] [copy-of=NAME]");
     }
     const std::string name{trim(text.substr(0, colon))};
     if (graph.has(name)) {
@@ -82,7 +92,8 @@ class Parser {
          {Role::kActivation, Role::kParameter, Role::kOptimizerState, Role::kBuffer,
           Role::kGradient, Role::kStream, Role::kMetric, Role::kConstant}) {
       if (to_text(role) == text.substr(space + 1)) {
-        graph.add_tensor({name, std::move(type), role, keeps_f32, static_cast<std::uint32_t>(ipu)});
+        graph.add_tensor(
+            {name, std::move(type), role, keeps_f32, static_cast<std::uint32_t>(ipu), copy_of});
         return {};
       }
     }
@@ -203,9 +214,11 @@ std::string to_text(const Graph& graph) {
     text += fmt::format("layer {}{}\n", layer.name, layer.counted ? "" : kUncounted);
   }
   for (const Tensor& tensor : graph.tensors()) {
-    text += fmt::format("tensor {} : {} {}{}{}\n", tensor.name, to_text(tensor.type),
-                        to_text(tensor.role), tensor.keeps_f32 ? kKeepsF32 : "",
-                        tensor.ipu == 0 ? "" : fmt::format("{}{}", kIpu, tensor.ipu));
+    text += fmt::format(
+        "tensor {} : {} {}{}{}{}\n", tensor.name, to_text(tensor.type), to_text(tensor.role),
+        tensor.keeps_f32 ? kKeepsF32 : "",
+        tensor.ipu == 0 ? "" : fmt::format("{}{}", kIpu, tensor.ipu),
+        tensor.copy_of ? fmt::format("{}{}", kCopyOf, graph.tensor(*tensor.copy_of).name) : "");
   }
   for (const Function& function : graph.functions) {
     text += fmt::format("function {}\n", function.name);
