@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
+#include "replica/check/compiled_variant.h"
 #include "replica/check/state_record.h"
 #include "replica/check/value_trace.h"
 #include "replica/loops/share.h"
-#include "replica/timeline/timeline.h"
 
 namespace poprun {
 namespace {
@@ -43,48 +43,10 @@ bool fits(const Program& program) {
   });
 }
 
-/// What is known of a variant before it runs.
-proto::CheckedRun describe(const Variant& variant) {
-  proto::CheckedRun run;
-  run.set_ipus(variant.ipus);
-  run.set_split(variant.split);
-  run.set_schedule(variant.schedule);
-  run.set_recomputation(variant.recomputation);
-  run.set_recomputation_memory(variant.recomputation_memory);
-  return run;
-}
-
-void add_figures(const Program& program, proto::CheckedRun& run) {
-  for (const proto::IpuMemory& memory : program.memory()) {
-    run.set_peak_bytes(std::max(run.peak_bytes(), memory.peak()));
-    run.set_capacity_bytes(memory.capacity());
-  }
-  const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
-  if (train != nullptr) {
-    const CallTime time = walk(program, *train);
-    run.set_device_step_seconds(device_seconds(program, time.length));
-    run.set_utilisation(time.utilisation());
-  }
-}
-
-/// A variant as replica 0 compiled it.
-struct Compiled {
-  Variant variant;
-  proto::CheckedRun run;
-  Program program;  ///< Empty if the verdict is known already.
-};
-
-/// By what a Program does: its bytes without its notes.
-std::uint64_t program_digest(Program program) {
-  program.clear_notes();
-  const std::string bytes = program.SerializeAsString();
-  return digest_of(std::as_bytes(std::span(bytes)));
-}
-
 class Check {
  public:
   Check(const CheckPorts& ports, TrainingOptions options)
-      : ports_(ports), options_(std::move(options)) {
+      : ports_(ports), options_(std::move(options)), compiler_(ports.compile) {
     options_.dumps.clear();
     options_.evaluate_every_epochs = 0;
   }
@@ -92,7 +54,7 @@ class Check {
   Status run() {
     POPRUN_ASSIGN(const std::size_t runs, share_plan());
     for (std::size_t k = 0; k < runs; ++k) {
-      POPRUN_ASSIGN(const Compiled compiled, share_variant(k));
+      POPRUN_ASSIGN(const CompiledVariant compiled, share_variant(k));
       POPRUN_ASSIGN(const proto::CheckedRun run, check(compiled));
       if (first()) {
         proto::ReportItem item;
@@ -140,14 +102,13 @@ class Check {
   }
 
   /// Replica 0 compiles; everyone gets the same bytes.
-  Result<Compiled> share_variant(std::size_t index) {
-    Compiled compiled;
+  Result<CompiledVariant> share_variant(std::size_t index) {
+    CompiledVariant compiled;
     std::string run;
     std::string program;
     if (first()) {
-      compiled.variant = variants_[index];
-      tell(fmt::format("compiling the Program for {}", to_text(compiled.variant)));
-      compile(compiled);
+      tell(fmt::format("compiling the Program for {}", to_text(variants_[index])));
+      compiled = compiler_.compile(variants_[index]);
       run = compiled.run.SerializeAsString();
       program = compiled.program.SerializeAsString();
     } else {
@@ -164,45 +125,7 @@ class Check {
     return compiled;
   }
 
-  /// A combination that the compiler refuses is no failure of the check, and one that its verifiers
-  /// find wrong is what the check is for.
-  void compile(Compiled& compiled) {
-    Result<Program> program = compiled.variant.recomputation == "standard"
-                                  ? compile_standard(compiled.variant)
-                                  : ports_.compile(compiled.variant);
-    compiled.run = describe(compiled.variant);
-    if (program) {
-      compiled.program = *std::move(program);
-      add_figures(compiled.program, compiled.run);
-      if (compiled.variant.recomputation == "none") {
-        storing_.emplace(Storing{program_digest(compiled.program), compiled.run.peak_bytes(),
-                                 compiled.run.capacity_bytes()});
-      }
-      return;
-    }
-    compiled.run.set_verdict(program.error().code == ErrorCode::kBug
-                                 ? proto::CheckedRun::DIFFERENT
-                                 : proto::CheckedRun::NOT_APPLICABLE);
-    compiled.run.set_detail(fmt::format("it does not compile: {}", program.error().message));
-  }
-
-  /// Small jobs meet their memory goal without recomputing anything, which would compare nothing:
-  /// they get a goal of half the memory that they need so, or else the lowest.
-  Result<Program> compile_standard(Variant& variant) {
-    Result<Program> program = ports_.compile(variant);
-    for (const double share : {0.5, 0.0}) {
-      if (!program || !storing_ || program_digest(*program) != storing_->digest) {
-        return program;
-      }
-      constexpr double kLowest = 1e-9;
-      variant.recomputation_memory = std::max(kLowest, share * static_cast<double>(storing_->peak) /
-                                                           static_cast<double>(storing_->capacity));
-      program = ports_.compile(variant);
-    }
-    return program;
-  }
-
-  Result<proto::CheckedRun> check(const Compiled& compiled) {
+  Result<proto::CheckedRun> check(const CompiledVariant& compiled) {
     proto::CheckedRun run = compiled.run;
     if (run.verdict() != proto::CheckedRun::UNSPECIFIED) {
       return run;
@@ -212,7 +135,7 @@ class Check {
       run.set_detail("does not fit in the memory of an IPU");
       return run;
     }
-    const std::uint64_t digest = program_digest(compiled.program);
+    const std::uint64_t digest = digest_of_program(compiled.program);
     if (const auto same = executed_.find(digest); same != executed_.end()) {
       run.set_verdict(same->second.is_equal ? proto::CheckedRun::EQUAL
                                             : proto::CheckedRun::DIFFERENT);
@@ -224,7 +147,7 @@ class Check {
     return run;
   }
 
-  Result<proto::CheckedRun> refer(const Compiled& compiled, proto::CheckedRun run) {
+  Result<proto::CheckedRun> refer(const CompiledVariant& compiled, proto::CheckedRun run) {
     POPRUN_TRY(ports_.check_host(compiled.program));
     reference_.emplace(Reference{compiled.program, compiled.variant, {}});
     StateRecord record(reference_->program);
@@ -235,7 +158,7 @@ class Check {
     return run;
   }
 
-  Result<proto::CheckedRun> compare(const Compiled& compiled, proto::CheckedRun run) {
+  Result<proto::CheckedRun> compare(const CompiledVariant& compiled, proto::CheckedRun run) {
     // The reference has only finite numbers: others are a difference to report, no end of the
     // check.
     TrainingOptions options = options_;
@@ -273,7 +196,7 @@ class Check {
   }
 
   /// Where replica `who` computes another value in step `step`; empty on the others.
-  Result<std::string> trace(const Compiled& compiled, std::uint64_t step, ReplicaId who) {
+  Result<std::string> trace(const CompiledVariant& compiled, std::uint64_t step, ReplicaId who) {
     TrainingOptions options = options_;
     options.engine.check_finite = false;
     options.total_steps = std::min(step, options_.total_steps);
@@ -346,20 +269,13 @@ class Check {
     bool is_equal = true;
   };
 
-  /// A Program that recomputes nothing.
-  struct Storing {
-    std::uint64_t digest = 0;
-    std::uint64_t peak = 0;  ///< In bytes, as `capacity`.
-    std::uint64_t capacity = 0;
-  };
-
   const CheckPorts& ports_;
   TrainingOptions options_;
-  std::vector<Variant> variants_;  ///< Replica 0's alone.
-  std::size_t ipus_ = 1;           ///< The most that a variant has.
+  VariantCompiler compiler_;  ///< Used by replica 0 alone, as `variants_`.
+  std::vector<Variant> variants_;
+  std::size_t ipus_ = 1;  ///< The most that a variant has.
   std::vector<std::span<std::byte>> memory_;
   std::optional<Reference> reference_;
-  std::optional<Storing> storing_;  ///< Replica 0's last; of the stages and schedule under way.
   /// By digests of Programs that ran, without their notes. A variant that compiles to one of them,
   /// such as schedules of a single micro-batch, need not run.
   std::map<std::uint64_t, Executed> executed_;

@@ -143,8 +143,13 @@ class Planner {
       POPRUN_TRY(add(ipus, asked.empty() && ipus != own_ipus_));
     }
     if (spreads_.empty()) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("check needs a model that can be spread over IPUs, but {}", has_));
+      return fail(
+          ErrorCode::kUsage,
+          own_stages_are_plain_
+              ? fmt::format("check needs several stages, but {} makes one; leave it out, or "
+                            "choose other IPUs with --check-ipus",
+                            own_stages_)
+              : fmt::format("check needs a model that can be spread over IPUs, but {}", has_));
     }
     add_notes();
     return CheckedVariants{all_variants(split_text(plain), spreads_), notes_};
@@ -174,13 +179,13 @@ class Planner {
       spread.split = split_text(found);
       spreads_.push_back(std::move(spread));
     } else if (spread.own_stages) {
-      own_stages_.clear();  // One stage is the plain job's.
+      own_stages_are_plain_ = true;
     }
     return {};
   }
 
   void add_notes() {
-    if (!own_stages_.empty()) {
+    if (!own_stages_.empty() && !own_stages_are_plain_) {
       notes_.push_back(note_of_own_stages(own_stages_, own_ipus_, spreads_));
     }
     if (config_.training().gradient_accumulation() == 1) {
@@ -198,7 +203,8 @@ class Planner {
   std::shared_ptr<onnx_import::JobModel> onnx_;
   std::string own_stages_;  ///< What the job says of them; empty: nothing.
   std::uint32_t own_ipus_;
-  std::string has_;  ///< "small-cnn has 4 layers (...)".
+  bool own_stages_are_plain_ = false;  ///< They are a single one.
+  std::string has_;                    ///< "small-cnn has 4 layers (...)".
   std::vector<Spread> spreads_;
   std::vector<std::string> notes_;
 };

@@ -344,6 +344,16 @@ TEST(CheckVariants, HaveStagesThatShareTheOnlyIpu) {
   EXPECT_FALSE(checked->variants.back().own_stages);
 }
 
+TEST(CheckVariants, NeedMoreStagesThanOne) {
+  proto::RunConfig config = job(1);
+  config.mutable_topology()->set_ipus_per_replica(2);
+  config.mutable_pipeline()->add_layers_per_ipu(4);
+
+  EXPECT_EQ(check_variants(config, testing::dataset(), nullptr).error().message,
+            "check needs several stages, but pipeline.layers-per-ipu = 4 makes one; leave it out, "
+            "or choose other IPUs with --check-ipus");
+}
+
 TEST(CheckVariants, SayThatOneMicroBatchComparesLittle) {
   proto::RunConfig config = job(1);
   config.mutable_training()->set_gradient_accumulation(1);
