@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "proto/host_streams.pb.h"
+#include "proto/run_config.pb.h"
+
+/// What a job can change so that it needs less memory.
+namespace poprun {
+
+/// A job, and the options by which it differs from the one that was asked for.
+struct ChangedJob {
+  proto::RunConfig config;
+  proto::Dataset dataset;
+  std::vector<std::string> changes = {};  ///< "model.precision half"; empty: the job itself.
+
+  /// "A", "A and B" or "A, B and C".
+  [[nodiscard]] std::string options() const;
+};
+
+/// One kind of change. The user decides about it, so each is named after what it costs.
+struct Remedy {
+  using Setting = std::function<void(ChangedJob&)>;
+
+  /// Mildest first, which the job does not have yet. Empty: the remedy does not apply to it.
+  std::vector<Setting> settings;
+
+  /// Each setting needs less memory than the one before, so that not all have to be tried.
+  bool by_halves = false;
+
+  /// The job would learn from other data, so it is tried only behind all others.
+  bool is_last_resort = false;
+};
+
+/// The remedies for a job, cheapest first: those that leave its results as they are, then more
+/// hardware, then lower precision, then other data. A further remedy is a further entry.
+std::vector<Remedy> remedies_for(const proto::RunConfig& config, const proto::Dataset& dataset);
+
+}  // namespace poprun
