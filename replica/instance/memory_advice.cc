@@ -270,13 +270,27 @@ std::string regret(Trials& trials) {
                      mebibytes_text(trial.peak - trials.capacity()));
 }
 
+/// Layers between embeddings and head; 0 in a model without those.
+std::int64_t encoder_layers(const proto::RunConfig& config, const proto::Dataset& dataset,
+                            const std::shared_ptr<onnx_import::JobModel>& onnx) {
+  const auto graph =
+      compile_options(config, dataset, onnx).and_then([](const CompileOptions& options) {
+        return build_job(options);
+      });
+  if (!graph || std::ranges::all_of(graph->layers, &Layer::counted)) {
+    return 0;
+  }
+  return std::ranges::count(graph->layers, true, &Layer::counted);
+}
+
 }  // namespace
 
 MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config,
                            const proto::Dataset& dataset,
                            const std::shared_ptr<onnx_import::JobModel>& onnx,
                            Clock::time_point until) {
-  Trials trials(program, {config, dataset}, remedies_for(config, dataset), onnx, until);
+  const ChangedJob job{config, dataset, encoder_layers(config, dataset, onnx)};
+  Trials trials(program, job, remedies_for(job), onnx, until);
   std::vector<Remedies> shown = alone(trials);
   std::vector<std::string> fitting;
   for (const Remedies& one : shown) {

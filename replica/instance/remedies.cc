@@ -70,29 +70,69 @@ Remedy shorter_stashes(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Instead of stages that are named, which fit only one number of IPUs.
-void balance_stages(ChangedJob& job) {
+bool names_stages(const ChangedJob& job) {
+  const proto::PipelineConfig& pipeline = job.config.pipeline();
+  return !pipeline.layers_per_ipu().empty() || !pipeline.split().empty() ||
+         !pipeline.device_mapping().empty();
+}
+
+/// Embeddings and head on IPU 0, where they share their weights, and the layers on the others.
+void join_head_and_embeddings(ChangedJob& job) {
   proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
-  if (!pipeline.layers_per_ipu().empty() || !pipeline.split().empty()) {
-    pipeline.clear_layers_per_ipu();
+  const std::uint32_t others = job.config.topology().ipus_per_replica() - 1;
+  pipeline.add_layers_per_ipu(0);
+  pipeline.add_device_mapping(0);
+  for (std::uint32_t ipu = 0; ipu < others; ++ipu) {
+    const bool has_more = ipu < job.encoder_layers % others;
+    pipeline.add_layers_per_ipu(job.encoder_layers / others + (has_more ? 1 : 0));
+    pipeline.add_device_mapping(ipu + 1);
+  }
+  pipeline.add_layers_per_ipu(0);
+  pipeline.add_device_mapping(0);
+  job.changes.push_back(
+      fmt::format("pipeline.layers-per-ipu {}", fmt::join(pipeline.layers_per_ipu(), " ")));
+  job.changes.push_back(
+      fmt::format("pipeline.device-mapping {}", fmt::join(pipeline.device_mapping(), " ")));
+}
+
+/// In the place of stages that the job names, which fit one number of IPUs, or of an earlier
+/// arrangement.
+void arrange_stages(ChangedJob& job) {
+  std::erase_if(job.changes, [](const std::string& change) {
+    return change.starts_with("pipeline.layers-per-ipu ") ||
+           change.starts_with("pipeline.device-mapping ") ||
+           change.starts_with("without pipeline.");
+  });
+  proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
+  const bool has_split = !pipeline.split().empty();
+  const bool has_mapping = !pipeline.device_mapping().empty();
+  pipeline.clear_layers_per_ipu();
+  pipeline.clear_split();
+  pipeline.clear_device_mapping();
+  if (job.head_joins_embeddings) {
+    join_head_and_embeddings(job);
+  } else {
     job.changes.emplace_back("pipeline.layers-per-ipu balanced");
   }
-  if (!pipeline.split().empty()) {
-    pipeline.clear_split();
+  if (has_split) {
     job.changes.emplace_back("without pipeline.split");
   }
-  if (!pipeline.device_mapping().empty()) {
-    pipeline.clear_device_mapping();
+  if (has_mapping && !job.head_joins_embeddings) {
     job.changes.emplace_back("without pipeline.device-mapping");
   }
 }
 
 /// The same IPUs, but other layers on each.
-Remedy balanced_stages(const proto::RunConfig& config) {
+Remedy other_stages(const ChangedJob& job) {
   Remedy remedy;
-  const proto::PipelineConfig& pipeline = config.pipeline();
-  if (has_stages(config) && (!pipeline.layers_per_ipu().empty() || !pipeline.split().empty())) {
-    remedy.settings.emplace_back(balance_stages);
+  if (has_stages(job.config) && names_stages(job)) {
+    remedy.settings.emplace_back(arrange_stages);
+  }
+  if (has_stages(job.config) && job.encoder_layers > 0) {
+    remedy.settings.emplace_back([](ChangedJob& changed) {
+      changed.head_joins_embeddings = true;
+      arrange_stages(changed);
+    });
   }
   return remedy;
 }
@@ -108,7 +148,9 @@ Remedy more_ipus(const proto::RunConfig& config) {
     remedy.settings.emplace_back([ipus](ChangedJob& job) {
       job.config.mutable_topology()->set_ipus_per_replica(ipus);
       job.changes.push_back(fmt::format("--ipus-per-replica {}", ipus));
-      balance_stages(job);
+      if (names_stages(job)) {
+        arrange_stages(job);
+      }
     });
   }
   return remedy;
@@ -163,14 +205,14 @@ std::string ChangedJob::options() const {
                      changes.back());
 }
 
-std::vector<Remedy> remedies_for(const proto::RunConfig& config, const proto::Dataset& dataset) {
-  std::vector<Remedy> all{smaller_micro_batches(config),
-                          stronger_recomputation(config),
-                          shorter_stashes(config),
-                          balanced_stages(config),
-                          more_ipus(config),
-                          half_precision(config),
-                          shorter_sequences(dataset)};
+std::vector<Remedy> remedies_for(const ChangedJob& job) {
+  std::vector<Remedy> all{smaller_micro_batches(job.config),
+                          stronger_recomputation(job.config),
+                          shorter_stashes(job.config),
+                          other_stages(job),
+                          more_ipus(job.config),
+                          half_precision(job.config),
+                          shorter_sequences(job.dataset)};
   std::erase_if(all, [](const Remedy& remedy) { return remedy.settings.empty(); });
   return all;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -14,7 +15,9 @@ namespace poprun {
 struct ChangedJob {
   proto::RunConfig config;
   proto::Dataset dataset;
+  std::int64_t encoder_layers = 0;        ///< Between embeddings and head; 0: it has no such.
   std::vector<std::string> changes = {};  ///< "model.precision half"; empty: the job itself.
+  bool head_joins_embeddings = false;     ///< Of stages that a remedy has arranged.
 
   /// "A", "A and B" or "A, B and C".
   [[nodiscard]] std::string options() const;
@@ -36,6 +39,6 @@ struct Remedy {
 
 /// The remedies for a job, cheapest first: those that leave its results as they are, then more
 /// hardware, then lower precision, then other data. A further remedy is a further entry.
-std::vector<Remedy> remedies_for(const proto::RunConfig& config, const proto::Dataset& dataset);
+std::vector<Remedy> remedies_for(const ChangedJob& job);
 
 }  // namespace poprun

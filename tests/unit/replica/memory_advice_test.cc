@@ -139,24 +139,44 @@ TEST(MemoryAdvice, SaysWhatComesClosestWhereNothingFits) {
   EXPECT_THAT(said.table, Not(HasSubstr("fits")));
 }
 
-TEST(MemoryAdvice, ReplacesAWantedSplitWithMoreIpus) {
-  proto::RunConfig job = mlp(9'000);
-  job.mutable_topology()->set_ipus_per_replica(2);
-  job.mutable_pipeline()->set_schedule("grouped");
+/// A job on two IPUs whose stages are named, of which the third shares an IPU.
+ChangedJob staged(std::int64_t encoder_layers) {
+  ChangedJob job{mlp(9'000), dataset(), encoder_layers};
+  job.config.mutable_topology()->set_ipus_per_replica(2);
+  proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
+  pipeline.set_schedule("grouped");
   for (const char* name : {"fc2", "fc3"}) {
-    job.mutable_pipeline()->add_split(name);
+    pipeline.add_split(name);
   }
   for (const std::uint32_t ipu : {0U, 1U, 0U}) {
-    job.mutable_pipeline()->add_device_mapping(ipu);
+    pipeline.add_device_mapping(ipu);
   }
-  ChangedJob changed{job, dataset()};
-  const std::vector<Remedy> remedies = remedies_for(job, dataset());
-  remedies.at(4).settings.front()(changed);
-  EXPECT_EQ(changed.options(),
-            "--ipus-per-replica 4, pipeline.layers-per-ipu balanced, without "
-            "pipeline.split and without pipeline.device-mapping");
-  EXPECT_TRUE(changed.config.pipeline().split().empty());
-  EXPECT_TRUE(changed.config.pipeline().device_mapping().empty());
+  return job;
+}
+
+constexpr std::size_t kOtherStages = 3;
+constexpr std::size_t kMoreIpus = 4;
+
+TEST(Remedies, ReplaceNamedStagesWithMoreIpus) {
+  ChangedJob job = staged(0);
+  remedies_for(job).at(kMoreIpus).settings.front()(job);
+  EXPECT_EQ(job.options(),
+            "--ipus-per-replica 4, pipeline.layers-per-ipu balanced, without pipeline.split and "
+            "without pipeline.device-mapping");
+  EXPECT_TRUE(job.config.pipeline().split().empty());
+  EXPECT_TRUE(job.config.pipeline().device_mapping().empty());
+}
+
+TEST(Remedies, PutTheHeadBesideTheEmbeddingsOnAnyNumberOfIpus) {
+  ChangedJob job = staged(12);
+  remedies_for(job).at(kOtherStages).settings.back()(job);
+  EXPECT_EQ(job.options(),
+            "pipeline.layers-per-ipu 0 12 0, pipeline.device-mapping 0 1 0 and without "
+            "pipeline.split");
+  remedies_for(staged(12)).at(kMoreIpus).settings.front()(job);
+  EXPECT_EQ(job.options(),
+            "--ipus-per-replica 4, pipeline.layers-per-ipu 0 4 4 4 0 and pipeline.device-mapping "
+            "0 1 2 3 0");
 }
 
 TEST(MemoryAdvice, OfInferenceHasNoAccumulation) {
