@@ -1,6 +1,7 @@
 #include "replica/compiler/placement/out_of_memory.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
@@ -56,25 +57,29 @@ std::string mebibytes_and_bytes(std::uint64_t bytes) {
   return fmt::format("{} ({} B)", mebibytes_text(bytes), grouped(bytes));
 }
 
-std::string table(const std::vector<const proto::Tensor*>& live, bool always_live) {
-  std::uint64_t total = 0;
-  std::size_t count = 0;
-  std::string rows;
-  for (const proto::Tensor* tensor : live) {
-    if (tensor->always_live() != always_live) {
-      continue;
-    }
-    total += tensor->bytes();
-    if (++count <= kRows) {
-      rows += fmt::format("    {:>13} B  {:<32} {}\n", grouped(tensor->bytes()), tensor->name(),
-                          tensor->type());
-    }
+std::string table(std::vector<const proto::Tensor*> live, bool always_live) {
+  std::erase_if(live, [always_live](const proto::Tensor* tensor) {
+    return tensor->always_live() != always_live;
+  });
+  const std::span shown = std::span(live).first(std::min(live.size(), kRows));
+  std::size_t width = 0;
+  for (const proto::Tensor* tensor : shown) {
+    width = std::max(width, tensor->name().size());
   }
-  if (count > kRows) {
-    rows += fmt::format("    {:>13}    smaller ones\n", fmt::format("and {}", count - kRows));
+  std::string rows;
+  for (const proto::Tensor* tensor : shown) {
+    rows += fmt::format("    {:>13} B  {:<{}}  {}\n", grouped(tensor->bytes()), tensor->name(),
+                        width, tensor->type());
+  }
+  if (live.size() > kRows) {
+    rows += fmt::format("    {:>13}    smaller ones\n", fmt::format("and {}", live.size() - kRows));
+  }
+  std::uint64_t total = 0;
+  for (const proto::Tensor* tensor : live) {
+    total += tensor->bytes();
   }
   return fmt::format("  {}: {}, {} B\n{}", always_live ? "always live" : "not always live",
-                     counted(count, "tensor"), grouped(total), rows);
+                     counted(live.size(), "tensor"), grouped(total), rows);
 }
 
 /// Negative where it fits.
