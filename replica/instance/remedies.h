@@ -23,7 +23,7 @@ struct ChangedJob {
   [[nodiscard]] std::string options() const;
 };
 
-/// One kind of change. The user decides about it, so each is named after what it costs.
+/// One kind of change, in one or more settings.
 struct Remedy {
   using Setting = std::function<void(ChangedJob&)>;
 
@@ -37,8 +37,8 @@ struct Remedy {
   bool is_last_resort = false;
 };
 
-/// The remedies for a job, cheapest first: those that leave its results as they are, then more
-/// hardware, then lower precision, then other data. A further remedy is a further entry.
+/// The remedies for a job, cheapest first: those that cost time at most, then more hardware, then
+/// lower precision, then other data. A further remedy is a further entry.
 std::vector<Remedy> remedies_for(const ChangedJob& job);
 
 }  // namespace poprun
