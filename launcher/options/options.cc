@@ -221,8 +221,10 @@ std::string resolved_config(const Options& options) {
     }
     const bool unset = setting.text.empty();
     const std::string line =
-        fmt::format("{}{} = {}", unset ? "# " : "", setting.name.substr(dot + 1), setting.text);
-    text += fmt::format("{:<40} # {}\n", line, unset ? "not set" : origin_text(setting.origin));
+        fmt::format("{}{} = {}", unset ? "# " : "", setting.name.substr(dot + 1),
+                    unset ? setting.derived : setting.text);
+    const bool has_value = !unset || !setting.derived.empty();
+    text += fmt::format("{:<40} # {}\n", line, has_value ? origin_text(setting.origin) : "not set");
   }
   return text;
 }
