@@ -16,6 +16,8 @@ struct Variant {
   std::string split;          ///< For people: counted layers of each stage, "3 7 7 7".
   std::string schedule;       ///< As in PipelineConfig.
   std::string recomputation;  ///< Likewise.
+  /// The layer with which each stage but the first begins, where the job does not say how to cut.
+  std::vector<std::string> begins = {};
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
@@ -28,6 +30,7 @@ std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job);
 struct Spread {
   std::uint32_t ipus = 1;
   std::string split;
+  std::vector<std::string> begins = {};  ///< As Variant's.
 };
 
 /// The plain variant, which has one IPU and recomputes nothing, then on one IPU every
@@ -35,7 +38,7 @@ struct Spread {
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads);
 
 /// The job as `variant` runs it. Several IPUs keep the job's own cuts and device mapping if it has
-/// as many; otherwise the stages are balanced. One IPU has one stage.
+/// as many; otherwise the stages are `begins`, or balanced if that is empty. One IPU has one stage.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);
 
 /// "2 IPUs, grouped, recomputation layer".

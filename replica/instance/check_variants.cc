@@ -22,6 +22,7 @@ namespace {
 struct Stages {
   std::vector<std::string> layers;   ///< All the model's.
   std::vector<std::int64_t> counts;  ///< Counted layers, by stage.
+  std::vector<std::string> begins;   ///< The layer with which each stage but the first begins.
 };
 
 /// A layer that is cut counts for its first stage.
@@ -47,6 +48,9 @@ Stages stages_of(const Graph& graph) {
     const auto stage = stage_of_layer.find(static_cast<std::int32_t>(k));
     if (stage != stage_of_layer.end()) {
       stages.counts[stage->second] += graph.layers[k].counted ? 1 : 0;
+      if (stage->second > stages.begins.size()) {
+        stages.begins.push_back(graph.layers[k].name);
+      }
     }
   }
   return stages;
@@ -56,7 +60,11 @@ Stages stages_of(const Graph& graph) {
 Result<Stages> stages_on(std::uint32_t ipus, const proto::RunConfig& config,
                          const proto::Dataset& dataset,
                          const std::shared_ptr<onnx_import::JobModel>& onnx) {
-  const Variant variant{ipus, "", "sequential", "none"};
+  // The job's own schedule decides which balanced stages fit.
+  const proto::PipelineConfig& own = config.pipeline();
+  const Variant variant = ipus > 1 && config.has_pipeline()
+                              ? Variant{ipus, "", own.schedule(), own.recomputation()}
+                              : Variant{ipus, "", "sequential", "none"};
   POPRUN_ASSIGN(CompileOptions options, compile_options(config_of(variant, config), dataset, onnx));
   std::optional<Stages> stages;
   options.after_pass = [&](std::string_view pass, const Graph& graph) {
@@ -64,7 +72,7 @@ Result<Stages> stages_on(std::uint32_t ipus, const proto::RunConfig& config,
       stages = stages_of(graph);
     }
   };
-  const Result<Graph> built = build_job(options);
+  const Result<Program> built = plan_program(options);
   if (!built && (!stages || built.error().code != ErrorCode::kBug)) {
     return tl::unexpected<Error>{built.error()};
   }
@@ -90,7 +98,7 @@ Result<CheckedVariants> check_variants(const proto::RunConfig& config,
     POPRUN_ASSIGN(const Stages stages, stages_on(ipus, config, dataset, onnx));
     if (ipus == config.topology().ipus_per_replica() ? stages.counts.size() > 1
                                                      : stages.counts.size() == ipus) {
-      spreads.push_back({ipus, fmt::format("{}", fmt::join(stages.counts, " "))});
+      spreads.push_back({ipus, fmt::format("{}", fmt::join(stages.counts, " ")), stages.begins});
     } else if (!asked.empty()) {
       return fail(ErrorCode::kUsage,
                   fmt::format("--check-ipus = {}: {}, and each IPU needs one; use lower numbers",

@@ -92,15 +92,25 @@ std::vector<std::uint32_t> divisors(std::uint32_t number) {
   return all;
 }
 
+/// How often `plan_program` compiles the job at most.
+std::size_t compilations(const proto::RunConfig& config) {
+  const bool is_balanced = config.topology().ipus_per_replica() > 1 &&
+                           config.pipeline().layers_per_ipu().empty() &&
+                           config.pipeline().split().empty();
+  return is_balanced ? kSplitsMax : 1;
+}
+
 class Search {
  public:
-  Search(const Program& program, std::shared_ptr<onnx_import::JobModel> onnx,
-         Clock::time_point until)
+  Search(const Program& program, const proto::RunConfig& config,
+         std::shared_ptr<onnx_import::JobModel> onnx, Clock::time_point until)
       : onnx_(std::move(onnx)),
         until_(until),
         capacity_(program.memory(0).capacity()),
         trials_left_(std::clamp<std::size_t>(
-            kOperatorsMax / std::max<std::size_t>(1, program.operator_count()), 1, kTrialsMax)) {}
+            kOperatorsMax /
+                std::max<std::size_t>(1, program.operator_count() * compilations(config)),
+            1, kTrialsMax)) {}
 
   /// The job with the largest micro-batch that fits and divides its own; nothing where none does.
   std::optional<Trial> largest_micro_batch(const Job& job) {
@@ -181,7 +191,7 @@ std::string memory_advice(const Program& program, const proto::RunConfig& config
                           const proto::Dataset& dataset,
                           const std::shared_ptr<onnx_import::JobModel>& onnx,
                           Clock::time_point until) {
-  Search search(program, onnx, until);
+  Search search(program, config, onnx, until);
   const Job job{config, dataset, {}};
   const bool is_half = config.model().precision() == "half";
   std::vector<std::string> fits;
