@@ -268,6 +268,10 @@ std::size_t WeightsCollector::keep_complete() {
   return tensors_.size();
 }
 
+void WeightsCollector::sort_by_name() {
+  std::ranges::sort(tensors_.begin(), tensors_.end() - (open_ ? 1 : 0), {}, &Tensor::name);
+}
+
 Status WeightsCollector::write(const std::string& path, const std::atomic<bool>* given_up) const {
   if (open_) {
     return fail(ErrorCode::kBug,

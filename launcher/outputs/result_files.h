@@ -82,6 +82,9 @@ class WeightsCollector {
   /// Forgets a last tensor that is not complete. Returns how many there are.
   std::size_t keep_complete();
 
+  /// Orders the tensors that are complete by name.
+  void sort_by_name();
+
   /// Errors: kBug, the last tensor is not complete. Else as write_whole_file.
   [[nodiscard]] Status write(const std::string& path,
                              const std::atomic<bool>* given_up = nullptr) const;

@@ -22,7 +22,6 @@ namespace poprun {
 namespace {
 
 constexpr std::string_view kName = "recomputation";
-constexpr std::string_view kSuffix = ".recomputed";
 
 bool applies(const CompileOptions& options) {
   const PipelineOptions& pipeline = options.pipeline;
@@ -197,15 +196,12 @@ class Verifier {
 
   /// The operation that a clone's output says it comes from, or null.
   [[nodiscard]] const Operation* original_of(TensorId output) const {
-    const std::string& name = after_.tensor(output).name;
-    if (index_of(output) < before_.tensors().size() || !name.ends_with(kSuffix)) {
+    const std::optional<TensorId> original = after_.tensor(output).copy_of;
+    if (!original || index_of(output) < before_.tensors().size() ||
+        index_of(*original) >= before_.tensors().size()) {
       return nullptr;
     }
-    const std::string original = name.substr(0, name.size() - kSuffix.size());
-    if (!before_.has(original)) {
-      return nullptr;
-    }
-    const auto& writers = writers_.of(before_.find(original));
+    const auto& writers = writers_.of(*original);
     return writers.size() == 1 ? writers[0] : nullptr;
   }
 
