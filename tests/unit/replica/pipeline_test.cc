@@ -118,6 +118,14 @@ TEST(Pipeline, MovesWhatCrossesBehindEachCycle) {
   EXPECT_THAT(train, HasSubstr("repeat 4\n")) << "a steady state of 8 - 2 * 2 cycles";
 }
 
+TEST(Pipeline, MovesWithinAnIpuApartFromWhatOthersWaitFor) {
+  const std::string train = function_of(pipeline_of(Schedule::kGrouped, {0, 0, 1}), "train");
+
+  EXPECT_THAT(train, HasSubstr("call() function=\"forward.1\" micro_batch=0\n"
+                               "b@stage2 = copy(b)\n"
+                               "a@stage1 = copy(a)\n"));
+}
+
 TEST(Pipeline, PutsVariablesWhereTheyAreUsed) {
   const Graph graph = pipeline_of(Schedule::kGrouped);
 
@@ -251,6 +259,21 @@ TEST(Pipeline, SaysWhatTooFewMicroBatchesCost) {
   const auto enough = compile(*options);
   ASSERT_TRUE(enough);
   EXPECT_THAT(enough->notes(), Not(::testing::Contains(HasSubstr("is busy for at most"))));
+}
+
+TEST(Pipeline, SaysThatInterleavedIsGroupedInInference) {
+  auto config = testing::config(1, 2);
+  config.mutable_pipeline()->set_schedule("interleaved");
+  config.mutable_topology()->set_ipus_per_replica(2);
+  const auto notes = [&config] {
+    const auto program = compile(*compile_options(config, testing::dataset()));
+    EXPECT_TRUE(program) << program.error().message;
+    return std::vector<std::string>(program->notes().begin(), program->notes().end());
+  };
+  const auto note = HasSubstr("pipeline.schedule = interleaved is the same as grouped");
+  EXPECT_THAT(notes(), Not(::testing::Contains(note)));
+  config.set_inference(true);
+  EXPECT_THAT(notes(), ::testing::Contains(note));
 }
 
 TEST(Pipeline, SaysThatBucketsHaveNoEffect) {
