@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/ipu_table.h"
 #include "replica/base/text.h"
 #include "replica/compiler/passes/pass.h"
 #include "replica/compiler/stages/assignment.h"
@@ -106,7 +107,8 @@ std::string span_text(const std::vector<std::string>& layers) {
              : fmt::format("{} to {} ({} layers)", layers.front(), layers.back(), layers.size());
 }
 
-/// A line for each stage: its IPU, its layers, and the parameters that it is the first to use.
+/// A line for each stage: its IPU, its layers, and the parameters that it is the first to use. Of
+/// many stages, those in the middle share lines.
 void note_stages(const ForwardPass& forward, Job& job) {
   struct Stage {
     std::vector<std::int32_t> layers;
@@ -126,13 +128,24 @@ void note_stages(const ForwardPass& forward, Job& job) {
       stage.parameters += owns ? tensor.type.elements() : 0;
     }
   }
-  for (std::size_t s = 0; s < stages.size(); ++s) {
+  const auto note = [&](const std::string& which, std::size_t first, std::size_t end) {
     std::vector<std::string> names;
-    std::ranges::transform(stages[s].layers, std::back_inserter(names), [&](std::int32_t layer) {
-      return job.graph.layers.at(static_cast<std::size_t>(layer)).name;
-    });
-    job.notes.push_back(fmt::format("stage {} on IPU {}: {}, {} parameters", s, job.ipu_of_stage[s],
-                                    span_text(names), grouped(stages[s].parameters)));
+    std::int64_t parameters = 0;
+    for (std::size_t s = first; s < end; ++s) {
+      parameters += stages[s].parameters;
+      std::ranges::transform(stages[s].layers, std::back_inserter(names), [&](std::int32_t layer) {
+        return job.graph.layers.at(static_cast<std::size_t>(layer)).name;
+      });
+    }
+    job.notes.push_back(
+        fmt::format("{}: {}, {} parameters", which, span_text(names), grouped(parameters)));
+  };
+  for (const ListedRow& row : listed_by(stages, &Stage::parameters)) {
+    const std::size_t s = row.index;
+    if (row.left_out > 0) {
+      note(fmt::format("stages {} to {}", s - row.left_out, s - 1), s - row.left_out, s);
+    }
+    note(fmt::format("stage {} on IPU {}", s, job.ipu_of_stage[s]), s, s + 1);
   }
 }
 
