@@ -1,7 +1,5 @@
 #include "replica/base/text.h"
 
-#include <cmath>
-
 #include <fmt/format.h>
 
 namespace poprun {
@@ -23,12 +21,12 @@ std::string mebibytes_text(std::uint64_t bytes) {
   if (bytes < kKibibyte) {
     return fmt::format("{} B", bytes);
   }
-  const double tenths = 10 * to_mebibytes(bytes);
-  if (tenths < 0.5) {
+  const std::string mebibytes = fmt::format("{:.1f}", to_mebibytes(bytes));
+  if (mebibytes == "0.0") {
     return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / kKibibyte);
   }
-  const auto rounded = static_cast<std::uint64_t>(std::llround(tenths));
-  return fmt::format("{}.{} MiB", grouped(rounded / 10), rounded % 10);
+  const std::size_t point = mebibytes.find('.');
+  return fmt::format("{}{} MiB", group_digits(mebibytes.substr(0, point)), mebibytes.substr(point));
 }
 
 std::string duration_text(double seconds) {
