@@ -221,6 +221,30 @@ class Rest {
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> brought_;  ///< By tensor and IPU.
 };
 
+/// Puts copies between IPUs, and what depends on them, behind all that an IPU can do on its own: no
+/// IPU waits for another before it must.
+void put_own_work_first(Region& region) {
+  std::vector<Operation> own;
+  std::vector<Operation> others;
+  std::set<TensorId> read;  // By others.
+  std::set<TensorId> written;
+  for (Operation& operation : region.operations) {
+    const bool waits =
+        Copy::is(operation) ||
+        std::ranges::any_of(operation.inputs, [&](TensorId id) { return written.contains(id); }) ||
+        std::ranges::any_of(operation.outputs,
+                            [&](TensorId id) { return written.contains(id) || read.contains(id); });
+    if (waits) {
+      read.insert(operation.inputs.begin(), operation.inputs.end());
+      written.insert(operation.outputs.begin(), operation.outputs.end());
+    }
+    (waits ? others : own).push_back(std::move(operation));
+  }
+  own.insert(own.end(), std::make_move_iterator(others.begin()),
+             std::make_move_iterator(others.end()));
+  region.operations = std::move(own);
+}
+
 /// Behind a region that writes variables, their replicas are copied.
 void refresh(const std::vector<Homes::Replica>& replicas, Region& region) {
   const std::set<TensorId> written = written_in(region);
@@ -297,6 +321,9 @@ Status make_pipeline(Job& job, Schedule schedule) {
   std::for_each(regions.rbegin(), regions.rend(), [&](Region* region) { rest.settle(*region); });
   for (Region* region : regions) {
     rest.localise(*region, body);
+  }
+  if (job.training) {
+    put_own_work_first(graph.at(job.training->update));
   }
   for (const auto& [variable, replica] : homes.replicas()) {
     if (body.contains(variable)) {

@@ -142,6 +142,30 @@ TEST(Pipeline, PutsVariablesWhereTheyAreUsed) {
   EXPECT_THAT(function_of(graph, "train"), HasSubstr("w1 = sgd(w1, sum, rate@ipu1) nesterov=0\n"));
 }
 
+TEST(Pipeline, UpdatesWhatNeedsNoOtherIpuFirst) {
+  std::string tied{kThreeStages};
+  const auto insert = [&tied](const std::string& before, const std::string& lines) {
+    tied.insert(tied.find(before), lines);
+  };
+  insert("tensor x :",
+         "tensor v : f32[4] parameter\n    tensor sumv : f32[4] gradient\n    "
+         "tensor more : f32[4] gradient\n    tensor e : f32[4] activation\n    ");
+  insert("@:2:backward dc", "@:2:forward e = mul(c, v)\n    ");
+  insert("@:1:backward db",
+         "@:2:backward sumv = accumulate(sumv, e) mean=0\n    "
+         "@:2:backward more = accumulate(more, e) mean=0\n    ");
+  insert("w1 = sgd(", "sum = add(sum, more)\n    v = sgd(v, sumv, rate) nesterov=0\n    ");
+  Job job = job_of(tied, {0, 1, 2});
+  ASSERT_TRUE(make_pipeline(job, Schedule::kGrouped));
+
+  EXPECT_THAT(function_of(job.graph, "train"),
+              HasSubstr("repeat 1\n"
+                        "v = sgd(v, sumv, rate@ipu2) nesterov=0\n"
+                        "more@ipu1 = copy(more)\n"
+                        "sum = add(sum, more@ipu1)\n"
+                        "w1 = sgd(w1, sum, rate@ipu1) nesterov=0\n"));
+}
+
 TEST(Pipeline, OfStagesThatShareAnIpuStillHasAPlaceForEach) {
   const Graph graph = pipeline_of(Schedule::kInterleaved, {0, 1, 0});
 
