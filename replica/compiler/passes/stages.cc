@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/ipu_table.h"
 #include "replica/base/text.h"
 #include "replica/compiler/passes/pass.h"
 #include "replica/compiler/pipeline/schedule.h"
@@ -116,7 +117,8 @@ std::string span_text(const std::vector<Layer>& layers, const std::set<std::int3
                      count == 0 ? "" : fmt::format(" ({})", counted(count, "layer")));
 }
 
-/// A line for each stage: its IPU, its layers, and the parameters that it is the first to use.
+/// A line for each stage: its IPU, its layers, and the parameters that it is the first to use. Of
+/// many stages, those in the middle share lines.
 void note_stages(const ForwardPass& forward, Job& job) {
   struct Stage {
     std::set<std::int32_t> layers;
@@ -144,10 +146,23 @@ void note_stages(const ForwardPass& forward, Job& job) {
       shared.insert(layer);
     }
   }
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    job.notes.push_back(fmt::format("stage {} on IPU {}: {}, {} parameters", s, job.ipu_of_stage[s],
-                                    span_text(job.graph.layers, stages[s].layers, shared),
-                                    grouped(stages[s].parameters)));
+  const auto note = [&](const std::string& which, std::size_t first, std::size_t end) {
+    std::set<std::int32_t> held;
+    std::int64_t parameters = 0;
+    for (std::size_t s = first; s < end; ++s) {
+      parameters += stages[s].parameters;
+      held.insert(stages[s].layers.begin(), stages[s].layers.end());
+    }
+    job.notes.push_back(fmt::format("{}: {}, {} parameters", which,
+                                    span_text(job.graph.layers, held, shared),
+                                    grouped(parameters)));
+  };
+  for (const ListedRow& row : listed_by(stages, &Stage::parameters)) {
+    const std::size_t s = row.index;
+    if (row.left_out > 0) {
+      note(fmt::format("stages {} to {}", s - row.left_out, s - 1), s - row.left_out, s);
+    }
+    note(fmt::format("stage {} on IPU {}", s, job.ipu_of_stage[s]), s, s + 1);
   }
 }
 

@@ -119,6 +119,14 @@ TEST(Pipeline, MovesWhatCrossesBehindEachCycle) {
   EXPECT_THAT(train, HasSubstr("repeat 4\n")) << "a steady state of 8 - 2 * 2 cycles";
 }
 
+TEST(Pipeline, MovesWithinAnIpuApartFromWhatOthersWaitFor) {
+  const std::string train = function_of(pipeline_of(Schedule::kGrouped, {0, 0, 1}), "train");
+
+  EXPECT_THAT(train, HasSubstr("call() function=\"forward.1\" micro_batch=0\n"
+                               "b@stage2 = copy(b)\n"
+                               "a@stage1 = copy(a)\n"));
+}
+
 TEST(Pipeline, PutsVariablesWhereTheyAreUsed) {
   const Graph graph = pipeline_of(Schedule::kGrouped);
 
@@ -133,6 +141,30 @@ TEST(Pipeline, PutsVariablesWhereTheyAreUsed) {
   EXPECT_THAT(function_of(graph, "train"),
               HasSubstr("sum = fill() shape=[4] value=0.0\nrate@ipu1 = copy(rate)\n"));
   EXPECT_THAT(function_of(graph, "train"), HasSubstr("w1 = sgd(w1, sum, rate@ipu1) nesterov=0\n"));
+}
+
+TEST(Pipeline, UpdatesWhatNeedsNoOtherIpuFirst) {
+  std::string tied{kThreeStages};
+  const auto insert = [&tied](const std::string& before, const std::string& lines) {
+    tied.insert(tied.find(before), lines);
+  };
+  insert("tensor x :",
+         "tensor v : f32[4] parameter\n    tensor sumv : f32[4] gradient\n    "
+         "tensor more : f32[4] gradient\n    tensor e : f32[4] activation\n    ");
+  insert("@:2:backward dc", "@:2:forward e = mul(c, v)\n    ");
+  insert("@:1:backward db",
+         "@:2:backward sumv = accumulate(sumv, e) mean=0\n    "
+         "@:2:backward more = accumulate(more, e) mean=0\n    ");
+  insert("w1 = sgd(", "sum = add(sum, more)\n    v = sgd(v, sumv, rate) nesterov=0\n    ");
+  Job job = job_of(tied, {0, 1, 2});
+  ASSERT_TRUE(make_pipeline(job, Schedule::kGrouped));
+
+  EXPECT_THAT(function_of(job.graph, "train"),
+              HasSubstr("repeat 1\n"
+                        "v = sgd(v, sumv, rate@ipu2) nesterov=0\n"
+                        "more@ipu1 = copy(more)\n"
+                        "sum = add(sum, more@ipu1)\n"
+                        "w1 = sgd(w1, sum, rate@ipu1) nesterov=0\n"));
 }
 
 TEST(Pipeline, OfStagesThatShareAnIpuStillHasAPlaceForEach) {
@@ -284,6 +316,21 @@ TEST(Pipeline, SaysWhatTooFewMicroBatchesCost) {
   const auto enough = compile(*options);
   ASSERT_TRUE(enough);
   EXPECT_THAT(enough->notes(), Not(::testing::Contains(HasSubstr("is busy for at most"))));
+}
+
+TEST(Pipeline, SaysThatInterleavedIsGroupedInInference) {
+  auto config = testing::config(1, 2);
+  config.mutable_pipeline()->set_schedule("interleaved");
+  config.mutable_topology()->set_ipus_per_replica(2);
+  const auto notes = [&config] {
+    const auto program = compile(*compile_options(config, testing::dataset()));
+    EXPECT_TRUE(program) << program.error().message;
+    return std::vector<std::string>(program->notes().begin(), program->notes().end());
+  };
+  const auto note = HasSubstr("pipeline.schedule = interleaved is the same as grouped");
+  EXPECT_THAT(notes(), Not(::testing::Contains(note)));
+  config.set_inference(true);
+  EXPECT_THAT(notes(), ::testing::Contains(note));
 }
 
 TEST(Pipeline, SaysThatBucketsHaveNoEffect) {
