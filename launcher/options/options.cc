@@ -165,7 +165,7 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   if (answered) {
     return options;
   }
-  options.subcommand = take_subcommand(line.positional);
+  POPRUN_ASSIGN(options.subcommand, take_subcommand(line.positional));
   POPRUN_TRY(check_subcommand(options.subcommand, line.written));
   // Before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4 train.cfg`).
   Options alone;
@@ -221,8 +221,10 @@ std::string resolved_config(const Options& options) {
     }
     const bool unset = setting.text.empty();
     const std::string line =
-        fmt::format("{}{} = {}", unset ? "# " : "", setting.name.substr(dot + 1), setting.text);
-    text += fmt::format("{:<40} # {}\n", line, unset ? "not set" : origin_text(setting.origin));
+        fmt::format("{}{} = {}", unset ? "# " : "", setting.name.substr(dot + 1),
+                    unset ? setting.derived : setting.text);
+    const bool has_value = !unset || !setting.derived.empty();
+    text += fmt::format("{:<40} # {}\n", line, has_value ? origin_text(setting.origin) : "not set");
   }
   return text;
 }

@@ -28,6 +28,8 @@ struct Setting {
   std::string name;  ///< "training.seed", "num-replicas".
   std::string text;  ///< Empty where an optional row was left out.
   Origin origin = Origin::kDefault;
+  std::string derived =
+      {};  ///< Where `text` is empty: the default that follows from other options.
 };
 
 /// The request, each value checked for itself and against the others. Not yet placed on hosts.

@@ -113,6 +113,17 @@ Status check_ipus(Options& options) {
   return {};
 }
 
+/// The configuration leaves it open, for what varies the IPUs and the schedule.
+void derive_recomputation(Options& options) {
+  const proto::PipelineConfig& pipeline = options.config.pipeline();
+  const std::uint32_t ipus = options.config.topology().ipus_per_replica();
+  if (pipeline.recomputation().empty() && !options.config.inference()) {
+    const bool overlaps = stages_of(pipeline).value_or(ipus) > 1;
+    setting_of(options, "pipeline.recomputation").derived =
+        overlaps && pipeline.schedule() != "sequential" ? "pipeline" : "none";
+  }
+}
+
 void note_what_has_no_effect(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   const std::uint32_t ipus = options.config.topology().ipus_per_replica();
@@ -122,13 +133,14 @@ void note_what_has_no_effect(Options& options) {
       options.notes.push_back(fmt::format("{} has no effect {}", shown(options, name), because));
     }
   };
-  note("pipeline.schedule", !one_stage, "with a single stage");
+  const bool check = options.subcommand == Subcommand::kCheck;  // Has every kind of pipeline.
+  note("pipeline.schedule", check || !one_stage, "with a single stage");
   for (const char* name : {"pipeline.recomputation", "pipeline.recomputation-checkpoints",
                            "pipeline.recompute", "pipeline.recomputation-memory"}) {
     note(name, !options.config.inference(), "in inference");
   }
   note("pipeline.recomputation-memory",
-       options.config.inference() || pipeline.recomputation() == "standard",
+       check || options.config.inference() || pipeline.recomputation() == "standard",
        "without pipeline.recomputation = standard");
 }
 
@@ -167,12 +179,15 @@ std::vector<OptionRow> pipeline_rows() {
                "cycle), interleaved (forward and backward alternate; fewer activations are "
                "stored), or sequential (one stage at a time, no pipeline)",
                Choice{{"grouped", "interleaved", "sequential"}}),
-      file_key("pipeline.recomputation", "NAME", "",
-               "What the backward pass computes again instead of storing it: none, standard "
-               "(chooses checkpoints within recomputation-memory), layer (stores the inputs of "
-               "layers), pipeline (stores the inputs of stages) or all (default: pipeline if there "
-               "are several stages and the schedule is not sequential, else none)",
-               Choice{{"none", "standard", "layer", "pipeline", "all"}}),
+      file_key(
+          "pipeline.recomputation", "NAME", "",
+          "What the backward pass computes again instead of storing it: none, standard "
+          "(chooses checkpoints within recomputation-memory), layer (stores the inputs of "
+          "layers), pipeline (stores the inputs of stages, and everything in the last one, whose "
+          "backward pass follows at once) or all (like pipeline, but recomputes the last stage, "
+          "too) (default: pipeline if there are several stages and the schedule is not "
+          "sequential, else none)",
+          Choice{{"none", "standard", "layer", "pipeline", "all"}}),
       file_key("pipeline.recomputation-checkpoints", "REGEX", "",
                "Store tensors whose name matches REGEX, whatever the mode", Regex{}),
       file_key("pipeline.recompute", "REGEX", "",
@@ -186,6 +201,7 @@ Status check_pipeline(Options& options) {
   POPRUN_TRY(choose_cuts(options));
   const bool mapped = !options.config.pipeline().device_mapping().empty();
   POPRUN_TRY(mapped ? check_mapping(options) : check_ipus(options));
+  derive_recomputation(options);
   note_what_has_no_effect(options);
   return {};
 }

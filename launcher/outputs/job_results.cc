@@ -66,17 +66,15 @@ Status JobResults::take(const proto::ReportItem& item) {
   return {};
 }
 
-/// Removes what an earlier check left, so that nobody takes it for this one's.
 void JobResults::begin_check(const proto::CheckPlan& plan) {
   check_.set_version(POPRUN_VERSION);
   *check_.mutable_config() = config_;
   *check_.mutable_plan() = plan;
   std::error_code unused;
-  std::filesystem::remove(path("check.json"), unused);
-  std::filesystem::remove(path("failure.txt"), unused);
+  std::filesystem::remove(path(traces_of(config_).failure), unused);
 }
 
-/// Nothing to write where runs are missing: the report broke off.
+/// Nothing to write where runs are missing: what an earlier check found stays.
 void JobResults::finish_check() {
   if (check_.runs_size() == 0 || check_.runs_size() < static_cast<int>(check_.plan().runs())) {
     return;
@@ -114,7 +112,8 @@ Status JobResults::take_output(const proto::OutputPiece& piece) {
 /// Steps up to this one are over: what was dumped of them is all there will be.
 Status JobResults::write_dumps(std::uint64_t up_to_step) {
   while (!dumps_.empty() && dumps_.begin()->first <= up_to_step) {
-    const auto& [step, dump] = *dumps_.begin();
+    auto& [step, dump] = *dumps_.begin();
+    dump.sort_by_name();
     POPRUN_TRY(dump.write(path(fmt::format("dump-step-{}.safetensors", step))));
     dumps_due_.erase(step);
     dumps_.erase(dumps_.begin());
@@ -184,10 +183,10 @@ std::vector<std::string> JobResults::settle_dumps(std::optional<std::uint64_t> e
     lines.push_back(written.error().message);
   }
   for (; !dumps_.empty(); dumps_.erase(dumps_.begin())) {
-    const std::uint64_t step = dumps_.begin()->first;
-    const std::size_t tensors = dumps_.begin()->second.keep_complete();
-    const Status written =
-        dumps_.begin()->second.write(path(fmt::format("dump-step-{}.safetensors", step)));
+    auto& [step, dump] = *dumps_.begin();
+    const std::size_t tensors = dump.keep_complete();
+    dump.sort_by_name();
+    const Status written = dump.write(path(fmt::format("dump-step-{}.safetensors", step)));
     dumps_due_.erase(step);
     lines.push_back(!written ? written.error().message
                              : fmt::format("dump-step-{}.safetensors has the {} tensors that step "

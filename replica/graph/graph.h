@@ -41,6 +41,9 @@ struct Tensor {
   Role role = Role::kActivation;
   bool keeps_f32 = false;  ///< Stays float32 in a half precision job.
   std::uint32_t ipu = 0;   ///< Its home: the IPU of the replica in whose memory it lies.
+  /// The tensor whose values it holds once more: on another IPU, for another stage, in a stash, or
+  /// computed again on the way back.
+  std::optional<TensorId> copy_of = std::nullopt;
 };
 
 /// Which way an operation of a micro-batch belongs to.
@@ -168,6 +171,7 @@ Status verify_graph(const Graph& graph);
 ///
 ///   layer conv1                            one that is not counted: `layer embeddings uncounted`
 ///   tensor w : f32[4,3] parameter ipu=1    with keeps_f32: `parameter keeps-f32`
+///   tensor w@ipu0 : f32[4,3] activation copy-of=w
 ///   function train
 ///   repeat 2
 ///   @conv1:1:forward y = linear(x, w) bias=0

@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,201 +15,303 @@
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
 #include "replica/instance/job.h"
+#include "replica/instance/remedies.h"
 
 namespace poprun {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kTrialsMax = 24;
-constexpr std::size_t kOperatorsMax = 200'000;  // Compiled in all; some 20 s.
-constexpr std::uint32_t kShortestSequence = 16;
+constexpr std::size_t kTrialsMax = 40;
+constexpr std::size_t kOperatorsMax = 200'000;  // Compiled in all; some 10 s.
 
-/// A job that might fit, and how it differs from the one that does not.
-struct Job {
-  proto::RunConfig config;
-  proto::Dataset dataset;
-  std::vector<std::string> changes;
-
-  [[nodiscard]] std::string options() const {
-    return fmt::format("{}", fmt::join(changes, " and "));
-  }
-};
+/// Remedies by their places in the table, each with the place of its setting.
+using Remedies = std::map<std::size_t, std::size_t>;
 
 struct Trial {
-  Job job;
+  std::string options;
   std::uint64_t peak;  ///< Bytes of the fullest IPU.
+  bool fits;
 };
 
-Job with_micro_batch(Job job, std::uint32_t size) {
-  const std::uint32_t factor = job.config.data().micro_batch_size() / size;
-  if (factor == 1) {
-    return job;
-  }
-  job.config.mutable_data()->set_micro_batch_size(size);
-  job.changes.push_back(fmt::format("data.micro-batch-size {}", size));
-  if (!job.config.inference()) {
-    // The same batch, in more pieces.
-    proto::TrainingConfig& training = *job.config.mutable_training();
-    training.set_gradient_accumulation(training.gradient_accumulation() * factor);
-    job.changes.push_back(
-        fmt::format("training.gradient-accumulation {}", training.gradient_accumulation()));
-  }
-  return job;
+std::ptrdiff_t idle_ipus(const Program& program) {
+  return std::ranges::count(program.memory(), 0U, &proto::IpuMemory::peak);
 }
 
-Job with_half_precision(Job job) {
-  job.config.mutable_model()->set_precision("half");
-  job.config.mutable_training()->set_loss_scaling(0);  // Its default with half precision.
-  job.changes.emplace_back("model.precision half");
-  return job;
+std::uint64_t fullest(const Program& program) {
+  return std::ranges::max_element(program.memory(), {}, &proto::IpuMemory::peak)->peak();
 }
 
-/// Tokens of one sample; 0 where the data has none.
-std::uint32_t sequence_length(const proto::Dataset& dataset) {
-  for (const proto::StreamTensor& tensor : dataset.tensors()) {
-    if (tensor.name() == "tokens" && tensor.sample_shape_size() == 1) {
-      return tensor.sample_shape(0);
-    }
-  }
-  return 0;
-}
-
-/// Everything that is as long as the sequence is as long as the new one, and nothing is longer.
-Job with_sequence(Job job, std::uint32_t length) {
-  for (proto::StreamTensor& tensor : *job.dataset.mutable_tensors()) {
-    for (std::uint32_t& dimension : *tensor.mutable_sample_shape()) {
-      dimension = std::min(dimension, length);
-    }
-  }
-  job.changes.push_back(fmt::format("data.sequence-length {}", length));
-  return job;
-}
-
-std::vector<std::uint32_t> divisors(std::uint32_t number) {
-  std::vector<std::uint32_t> all;
-  for (std::uint32_t d = 1; d <= number; ++d) {
-    if (number % d == 0) {
-      all.push_back(d);
-    }
-  }
-  return all;
-}
-
-class Search {
+/// Compiles a job with remedies, as long as there is time.
+class Trials {
  public:
-  Search(const Program& program, std::shared_ptr<onnx_import::JobModel> onnx,
-         Clock::time_point until)
-      : onnx_(std::move(onnx)),
+  Trials(const Program& program, ChangedJob job, std::vector<Remedy> table,
+         std::shared_ptr<onnx_import::JobModel> onnx, Clock::time_point until)
+      : job_(std::move(job)),
+        table_(std::move(table)),
+        onnx_(std::move(onnx)),
         until_(until),
         capacity_(program.memory(0).capacity()),
-        trials_left_(std::clamp<std::size_t>(
+        idle_(idle_ipus(program)),
+        left_(std::clamp<std::size_t>(
             kOperatorsMax / std::max<std::size_t>(1, program.operator_count()), 1, kTrialsMax)) {}
 
-  /// The job with the largest micro-batch that fits and divides its own; nothing where none does.
-  std::optional<Trial> largest_micro_batch(const Job& job) {
-    const std::vector<std::uint32_t> sizes = divisors(job.config.data().micro_batch_size());
-    std::optional<Trial> best;
-    std::size_t low = 0;  // sizes[low, high) are still open, and memory grows with the size.
-    for (std::size_t high = sizes.size(); low < high;) {
-      // The smallest size says whether there is anything to look for.
-      const std::size_t middle = best ? low + (high - low) / 2 : 0;
-      std::optional<Trial> fits = fitting(with_micro_batch(job, sizes[middle]));
-      if (!fits) {
-        high = best ? middle : 0;
-        continue;
+  /// Nothing where the job cannot be changed so, or there is no time to see.
+  const std::optional<Trial>& of(const Remedies& remedies) {
+    static const std::optional<Trial> kUntried;
+    if (const auto known = known_.find(remedies); known != known_.end()) {
+      return known->second;
+    }
+    if (left_ == 0 || Clock::now() >= until_) {
+      are_complete_ = false;
+      return kUntried;
+    }
+    --left_;
+    return known_.emplace(remedies, compile(remedies)).first->second;
+  }
+
+  bool fits(const Remedies& remedies) {
+    const std::optional<Trial>& trial = of(remedies);
+    return trial && trial->fits;
+  }
+
+  [[nodiscard]] const std::vector<Remedy>& table() const { return table_; }
+  [[nodiscard]] std::uint64_t capacity() const { return capacity_; }
+  [[nodiscard]] bool are_complete() const { return are_complete_; }
+
+  /// What needs the least memory of all that were tried and are accepted, with as few remedies as
+  /// can be; nothing where none was.
+  template <typename Accept>
+  [[nodiscard]] std::optional<Remedies> smallest(Accept accept) const {
+    std::optional<Remedies> best;
+    std::pair<std::uint64_t, std::size_t> least;
+    for (const auto& [remedies, trial] : known_) {
+      if (trial && accept(remedies)) {
+        const std::pair needs{trial->peak, remedies.size()};
+        if (!best || needs < least) {
+          best = remedies;
+          least = needs;
+        }
       }
-      best = std::move(fits);
-      low = middle + 1;
     }
     return best;
   }
 
-  /// The job where it fits.
-  std::optional<Trial> fitting(Job job) {
-    if (trials_left_ == 0 || Clock::now() >= until_) {
-      has_tried_all_ = false;
-      return std::nullopt;
+ private:
+  [[nodiscard]] std::optional<Trial> compile(const Remedies& remedies) const {
+    ChangedJob job = job_;
+    for (const auto& [remedy, setting] : remedies) {
+      table_[remedy].settings[setting](job);
     }
-    --trials_left_;
     const Result<CompileOptions> options = compile_options(job.config, job.dataset, onnx_);
     const Result<Program> program =
         options ? plan_program(*options) : tl::unexpected<Error>{options.error()};
-    if (!program) {
-      return std::nullopt;  // A model or dataset that cannot be changed so.
+    // More IPUs than the model has layers for are no remedy.
+    if (!program || idle_ipus(*program) > idle_) {
+      return std::nullopt;
     }
-    Trial trial{std::move(job), 0};
-    for (const proto::IpuMemory& memory : program->memory()) {
-      trial.peak = std::max(trial.peak, memory.peak());
-    }
-    if (trial.peak <= capacity_) {
-      return trial;
-    }
-    if (!nearest_ || trial.peak < nearest_->peak) {
-      nearest_ = std::move(trial);
-    }
-    return std::nullopt;
+    const std::uint64_t peak = fullest(*program);
+    return Trial{job.options(), peak, peak <= capacity_};
   }
 
-  [[nodiscard]] const std::optional<Trial>& nearest() const { return nearest_; }
-  [[nodiscard]] bool has_tried_all() const { return has_tried_all_; }
-
- private:
+  ChangedJob job_;
+  std::vector<Remedy> table_;
   std::shared_ptr<onnx_import::JobModel> onnx_;
   Clock::time_point until_;
   std::uint64_t capacity_;
-  std::size_t trials_left_;
-  bool has_tried_all_ = true;
-  std::optional<Trial> nearest_;  ///< The smallest that does not fit.
+  std::ptrdiff_t idle_;  ///< IPUs that the job itself leaves idle.
+  std::size_t left_;
+  bool are_complete_ = true;
+  std::map<Remedies, std::optional<Trial>> known_;
 };
 
-/// The longest sequence that fits, one sample at a time, by halves.
-std::optional<Trial> shorter_sequence(Search& search, const Job& job) {
-  for (std::uint32_t length = sequence_length(job.dataset) / 2; length >= kShortestSequence;
-       length /= 2) {
-    if (std::optional<Trial> fits =
-            search.fitting(with_sequence(with_micro_batch(job, 1), length))) {
-      return fits;
+/// The mildest setting of `remedy` with which the job and `others` fit.
+std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t remedy) {
+  const std::size_t settings = trials.table()[remedy].settings.size();
+  const auto with = [&](std::size_t setting) {
+    others[remedy] = setting;
+    return others;
+  };
+  if (!trials.table()[remedy].by_halves) {
+    for (std::size_t setting = 0; setting < settings && trials.of(with(setting)); ++setting) {
+      if (trials.fits(others)) {
+        return others;
+      }
+    }
+    return std::nullopt;  // What cannot be done at all, as for lack of layers, cannot go further.
+  }
+  if (!trials.fits(with(settings - 1))) {
+    return std::nullopt;
+  }
+  std::size_t low = 0;
+  for (std::size_t high = settings - 1; low < high;) {
+    const std::size_t middle = low + (high - low) / 2;
+    trials.fits(with(middle)) ? high = middle : low = middle + 1;
+  }
+  return with(low);
+}
+
+/// Leaves out what is not needed and makes the rest as mild as possible, the dearest first.
+Remedies milder(Trials& trials, Remedies remedies) {
+  const Remedies all = remedies;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    Remedies fewer = remedies;
+    fewer.erase(it->first);
+    if (trials.fits(fewer)) {
+      remedies = fewer;
+    }
+  }
+  const Remedies needed = remedies;
+  for (auto it = needed.rbegin(); it != needed.rend(); ++it) {
+    remedies = mildest(trials, remedies, it->first).value_or(remedies);
+  }
+  return remedies;
+}
+
+/// The first subset of `all` with `size` remedies, cheapest first, that fits.
+std::optional<Remedies> fitting_subset(Trials& trials, const Remedies& all, std::size_t size) {
+  std::vector<bool> taken(all.size(), false);
+  std::fill_n(taken.begin(), size, true);
+  do {
+    Remedies subset;
+    std::size_t place = 0;
+    for (const auto& remedy : all) {
+      if (taken[place++]) {
+        subset.insert(remedy);
+      }
+    }
+    if (trials.fits(subset)) {
+      return subset;
+    }
+  } while (std::prev_permutation(taken.begin(), taken.end()));
+  return std::nullopt;
+}
+
+/// The cheapest combination that fits. `strongest`: the setting of each remedy that needs the least
+/// memory. Where all of them together do not fit, only a last resort can help.
+std::optional<Remedies> combined(Trials& trials, const Remedies& strongest) {
+  if (trials.fits(strongest)) {
+    for (std::size_t size = 2; size < strongest.size(); ++size) {
+      if (const auto subset = fitting_subset(trials, strongest, size)) {
+        return milder(trials, *subset);
+      }
+    }
+    return milder(trials, strongest);
+  }
+  for (std::size_t r = 0; r < trials.table().size(); ++r) {
+    if (trials.table()[r].is_last_resort) {
+      if (const auto fits = mildest(trials, strongest, r)) {
+        return milder(trials, *fits);
+      }
     }
   }
   return std::nullopt;
 }
 
-std::string shown(const Trial& trial) {
-  return fmt::format("{} ({})", trial.job.options(), mebibytes_text(trial.peak));
+/// What each remedy does alone: the mildest setting that fits, otherwise the one that needs least.
+std::vector<Remedies> alone(Trials& trials) {
+  std::vector<Remedies> found;
+  for (std::size_t r = 0; r < trials.table().size(); ++r) {
+    if (trials.table()[r].is_last_resort) {
+      continue;
+    }
+    std::optional<Remedies> best = mildest(trials, {}, r);
+    if (!best) {
+      best = trials.smallest(
+          [r](const Remedies& tried) { return tried.size() == 1 && tried.begin()->first == r; });
+    }
+    if (best) {
+      found.push_back(*best);
+    }
+  }
+  return found;
+}
+
+std::string table_of(Trials& trials, const Program& program, const std::vector<Remedies>& shown) {
+  std::vector<Trial> rows;
+  std::size_t width = 0;
+  for (const Remedies& remedies : shown) {
+    const Trial& trial = *trials.of(remedies);
+    if (trial.peak != fullest(program)) {  // It would be no news.
+      width = std::max(width, trial.options.size());
+      rows.push_back(trial);
+    }
+  }
+  if (rows.empty()) {
+    return "";
+  }
+  std::string text =
+      fmt::format("{:<{}}  MiB on the fullest IPU\n", "remedies, each compiled:", width + 2);
+  for (const Trial& row : rows) {
+    text += fmt::format(
+        "  {:<{}}  {:>9.1f}  {}\n", row.options, width, to_mebibytes(row.peak),
+        row.fits ? std::string{"fits"}
+                 : fmt::format("over by {:.1f}", to_mebibytes(row.peak - trials.capacity())));
+  }
+  return text;
+}
+
+/// "model.precision half (726.7 MiB)".
+std::string shown_text(const Trial& trial, std::size_t remedies) {
+  return fmt::format("{}{} ({})", trial.options, remedies > 1 ? " together" : "",
+                     mebibytes_text(trial.peak));
+}
+
+/// What is said where nothing fits.
+std::string regret(Trials& trials) {
+  const std::string_view tried = trials.are_complete() ? "was tried" : "there was time to try";
+  const auto nearest = trials.smallest([](const Remedies&) { return true; });
+  if (!nearest) {
+    return fmt::format("nothing that {} makes it fit", tried);
+  }
+  const Trial& trial = *trials.of(*nearest);
+  return fmt::format("nothing that {} makes it fit; with {}{} it comes closest: {} over", tried,
+                     trial.options, nearest->size() > 1 ? " together" : "",
+                     mebibytes_text(trial.peak - trials.capacity()));
+}
+
+/// Layers between embeddings and head; 0 in a model without those.
+std::int64_t encoder_layers(const proto::RunConfig& config, const proto::Dataset& dataset,
+                            const std::shared_ptr<onnx_import::JobModel>& onnx) {
+  const auto graph =
+      compile_options(config, dataset, onnx).and_then([](const CompileOptions& options) {
+        return build_job(options);
+      });
+  if (!graph || std::ranges::all_of(graph->layers, &Layer::counted)) {
+    return 0;
+  }
+  return std::ranges::count(graph->layers, true, &Layer::counted);
 }
 
 }  // namespace
 
-std::string memory_advice(const Program& program, const proto::RunConfig& config,
-                          const proto::Dataset& dataset,
-                          const std::shared_ptr<onnx_import::JobModel>& onnx,
-                          Clock::time_point until) {
-  Search search(program, onnx, until);
-  const Job job{config, dataset, {}};
-  const bool is_half = config.model().precision() == "half";
-  std::vector<std::string> fits;
-  const auto add = [&fits](const std::optional<Trial>& trial) {
-    if (trial) {
-      fits.push_back(shown(*trial));
+MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config,
+                           const proto::Dataset& dataset,
+                           const std::shared_ptr<onnx_import::JobModel>& onnx,
+                           Clock::time_point until) {
+  const ChangedJob job{config, dataset, encoder_layers(config, dataset, onnx)};
+  Trials trials(program, job, remedies_for(job), onnx, until);
+  std::vector<Remedies> shown = alone(trials);
+  std::vector<std::string> fitting;
+  for (const Remedies& one : shown) {
+    if (trials.fits(one)) {
+      fitting.push_back(shown_text(*trials.of(one), 1));
     }
-  };
-  if (config.data().micro_batch_size() > 1) {
-    add(search.largest_micro_batch(job));
   }
-  if (!is_half) {
-    add(search.largest_micro_batch(with_half_precision(job)));
+  if (!fitting.empty()) {
+    return {fmt::format("it fits with {}", fmt::join(fitting, ", or with ")),
+            table_of(trials, program, shown)};
   }
-  if (fits.empty()) {
-    add(shorter_sequence(search, is_half ? job : with_half_precision(job)));
+  Remedies strongest;
+  for (const Remedies& one : shown) {
+    strongest.insert(one.begin(), one.end());
   }
-  if (!fits.empty()) {
-    return fmt::format("it fits with {}", fmt::join(fits, ", or with "));
+  if (const auto together = combined(trials, strongest)) {
+    shown.push_back(*together);
+    return {"it fits with " + shown_text(*trials.of(*together), together->size()),
+            table_of(trials, program, shown)};
   }
-  const std::string nearest =
-      search.nearest() ? fmt::format("; {} comes closest", shown(*search.nearest())) : "";
-  return fmt::format("a smaller model {} needed{}", search.has_tried_all() ? "is" : "may be",
-                     nearest);
+  return {regret(trials), table_of(trials, program, shown)};
 }
 
 }  // namespace poprun

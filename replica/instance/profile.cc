@@ -1,8 +1,11 @@
 #include "replica/instance/profile.h"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
+#include "replica/compiler/pipeline/schedule.h"
+#include "replica/compiler/recomputation/recomputation.h"
 #include "replica/program/host_contract.h"
 #include "replica/timeline/timeline.h"
 
@@ -153,6 +156,27 @@ proto::JobShape job_shape(const Program& program, const proto::RunConfig& config
   return shape;
 }
 
+namespace {
+
+/// The configuration with the default that depends on the stages which compiling made.
+proto::RunConfig with_defaults(proto::RunConfig config, const Program& program) {
+  proto::PipelineConfig& pipeline = *config.mutable_pipeline();
+  if (pipeline.recomputation().empty() && !config.inference()) {
+    std::set<std::uint32_t> stages;
+    for (const proto::Function& function : program.functions()) {
+      if (function.has_part()) {
+        stages.insert(function.part().stage());
+      }
+    }
+    const bool is_sequential = pipeline.schedule() == name_of(Schedule::kSequential);
+    pipeline.set_recomputation(
+        std::string{name_of(default_recomputation(stages.size(), is_sequential))});
+  }
+  return config;
+}
+
+}  // namespace
+
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config,
                                     const JobLength& length, const LoopResult& result,
                                     double startup_seconds, Communicator& communicator) {
@@ -170,7 +194,7 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
   proto::Profile profile;
   profile.set_version(POPRUN_VERSION);
   (*profile.mutable_library_versions())["oneDNN"] = numerics_library_version();
-  *profile.mutable_config() = config;
+  *profile.mutable_config() = with_defaults(config, program);
   profile.set_parameter_count(program.parameter_count());
   profile.set_operator_count(program.operator_count());
   *profile.mutable_notes() = program.notes();

@@ -55,14 +55,6 @@ void find_uses(const Program& program, const google::protobuf::RepeatedPtrField<
   }
 }
 
-/// True for what the compiler adds beside a model's tensor: clones in the backward pass, stashes,
-/// and copies on other stages and IPUs.
-bool is_copy(std::string_view name) {
-  return name.ends_with(".recomputed") || name.ends_with(".stash") || name.ends_with(".restored") ||
-         name.find("@stage") != std::string_view::npos ||
-         name.find("@ipu") != std::string_view::npos;
-}
-
 /// Length of the longest text that both have.
 std::size_t common_part(std::string_view a, std::string_view b) {
   std::size_t longest = 0;
@@ -146,7 +138,7 @@ Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program,
     find_uses(program, train->steps(), uses);
   }
   std::erase_if(uses, [&program](const auto& use) {
-    return is_copy(program.tensors(static_cast<int>(use.first)).name());
+    return program.tensors(static_cast<int>(use.first)).has_copy_of();
   });
   std::map<std::uint64_t, std::set<std::uint32_t>> tensors;
   for (const DumpRequest& request : requests) {

@@ -32,8 +32,7 @@ struct DumpEntry {
 ///   what replicas exchange               NAME before the exchange, NAME.exchanged after it
 ///   all else                             NAME after the last operation that writes it
 ///
-/// What the compiler adds beside a tensor (recomputed values, stashes, copies on other IPUs) is not
-/// shown.
+/// Copies that the compiler adds (Tensor.copy_of) are not shown.
 ///
 /// With gradient accumulation, values of a micro-batch are those of the last one. Of a step that a
 /// number that is not finite ends, what was there by then: of the micro-batch that it came up in,

@@ -120,8 +120,12 @@ class Sizes(JobTest):
         config = GPT2.replace("layers = 2\nhidden = 64\nheads = 4\n", "").replace(
             "name = gpt2", "name = gpt2-xl").replace("sequence-length = 32\n[data]",
                                                     "sequence-length = 1024\n[data]")
-        job = self.run_job("-n", 2, config=config, code=86)
-        self.assert_first_line(job, "out of memory", "gpt2-xl", "smaller model")
+        job = self.run_job("-n", 2, "--ipus-per-replica", 2, config=config, code=86)
+        self.assert_first_line(job, "out of memory", "gpt2-xl", "on IPU ", "--ipus-per-replica ")
+        self.assertRegex(job.stderr, r"\nplanned peak of each IPU:\n"
+                                     r"  IPU 0 +\S+ of 897\.0 MiB, over by \S+ MiB\n"
+                                     r"  IPU 1 +\S+ of 897\.0 MiB, over by \S+ MiB\n"
+                                     r"remedies, each compiled:")
 
 
 class DryRun(JobTest):
@@ -159,7 +163,7 @@ class DryRun(JobTest):
                            "--model.hidden", 1600, "--model.heads", 25, "--model.vocabulary", 50257,
                            "--model.sequence-length", 1024, config=GPT2, code=86)
         self.assertIn("parameters     1,557,611,200\n", job.stdout)
-        self.assert_first_line(job, "out of memory", "gpt2-xl", "smaller model")
+        self.assert_first_line(job, "out of memory", "gpt2-xl", "--ipus-per-replica ")
         self.assertIn("\n  always live: ", job.stderr)
 
     def test_refuses_data_as_the_run_would(self):

@@ -141,6 +141,9 @@ void list_tensors(const Graph& graph, const Liveness& liveness, Program& program
     target.set_bytes(static_cast<std::uint64_t>(source.type.bytes().count()));
     target.set_always_live(life.always_live);
     target.mutable_placement()->set_ipu(source.ipu);
+    if (source.copy_of) {
+      target.set_copy_of(static_cast<std::uint32_t>(index_of(*source.copy_of)));
+    }
     for (const Span& span : life.spans) {
       proto::Span& lives = *target.add_lives();
       lives.set_first(span.first);

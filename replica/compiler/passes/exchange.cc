@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -14,14 +15,31 @@ namespace {
 
 constexpr std::string_view kName = "exchange";
 
-/// Adds the gradients of several uses. Their sum takes the name of the first of them, which is
-/// numbered instead.
-TensorId add_uses(Builder& update, const std::vector<TensorId>& uses) {
+/// Whether the last addition of a parameter's uses goes into the accumulator of its first use,
+/// which lies where the parameter does: the update needs one gradient less. Without accumulation a
+/// gradient may be another parameter's, too. And draws for stochastic rounding are keyed by the
+/// name of what is rounded, so there the sum needs a name besides the accumulator's.
+bool adds_in_place(const CompileOptions& options) {
+  return options.gradient_accumulation > 1 && !options.precision.stochastic_rounding;
+}
+
+TensorId add_in_place(Builder& update, TensorId sum, TensorId first_use) {
+  update.append({"accumulate", {first_use, sum}, {first_use}, {{"mean", std::int64_t{0}}}});
+  return first_use;
+}
+
+/// Adds the gradients of several uses. Their sum takes the name of the first of them, which gets
+/// another one.
+TensorId add_uses(Builder& update, const std::vector<TensorId>& uses, bool in_place) {
   Graph& graph = update.graph();
   const std::string name = graph.tensor(uses[0]).name;
   TensorId sum = uses[0];
   std::size_t number = uses.size();
   for (auto use = uses.begin() + 1; use != uses.end(); ++use) {
+    if (in_place && use + 1 == uses.end()) {
+      sum = add_in_place(update, sum, *use);
+      break;
+    }
     while (graph.has(fmt::format("{}.{}", name, number))) {
       ++number;
     }
@@ -36,7 +54,8 @@ TensorId add_uses(Builder& update, const std::vector<TensorId>& uses) {
 }
 
 /// One gradient for each parameter.
-std::vector<ParameterGradient> totals(Builder& update, const std::vector<ParameterGradient>& all) {
+std::vector<ParameterGradient> totals(Builder& update, const std::vector<ParameterGradient>& all,
+                                      bool in_place) {
   std::vector<ParameterGradient> found;
   for (auto it = all.begin(); it != all.end();) {
     const auto end = std::find_if(it, all.end(), [&](const ParameterGradient& other) {
@@ -44,7 +63,7 @@ std::vector<ParameterGradient> totals(Builder& update, const std::vector<Paramet
     });
     std::vector<TensorId> uses;
     std::transform(it, end, std::back_inserter(uses), [](const auto& use) { return use.gradient; });
-    found.push_back({it->parameter, uses.size() == 1 ? uses[0] : add_uses(update, uses)});
+    found.push_back({it->parameter, uses.size() == 1 ? uses[0] : add_uses(update, uses, in_place)});
     it = end;
   }
   return found;
@@ -53,7 +72,7 @@ std::vector<ParameterGradient> totals(Builder& update, const std::vector<Paramet
 Status run(const CompileOptions& options, Job& job) {
   TrainingStep& step = *job.training;
   Builder update(job.graph, step.update, "");
-  step.gradients = totals(update, step.gradients);
+  step.gradients = totals(update, step.gradients, adds_in_place(options));
   std::vector<TensorId> exchanged;
   std::set<TensorId> seen;
   for (const ParameterGradient& pair : step.gradients) {
@@ -72,8 +91,32 @@ Status run(const CompileOptions& options, Job& job) {
   return update.status();
 }
 
+/// The sum that is added to the accumulator of a parameter's first use; nothing where none is, or
+/// not once.
+std::optional<TensorId> added_to(const Writers& update, TensorId first_use) {
+  std::optional<TensorId> sum;
+  for (const Operation* operation : update.of(first_use)) {
+    if (operation->kind != "accumulate") {
+      continue;
+    }
+    if (sum || operation->inputs.at(0) != first_use || operation->attributes.integer("mean") != 0) {
+      return std::nullopt;
+    }
+    sum = operation->inputs.at(1);
+  }
+  return sum;
+}
+
 /// Whether `gradient` is ((a + b) + c) + .. of `uses`, in that order.
 bool is_sum_of(const Writers& update, TensorId gradient, std::vector<TensorId> uses) {
+  if (uses.size() > 1 && gradient == uses.back()) {
+    const std::optional<TensorId> others = added_to(update, gradient);
+    if (!others) {
+      return false;
+    }
+    gradient = *others;
+    uses.pop_back();
+  }
   while (uses.size() > 1) {
     const auto made = std::ranges::find(update.of(gradient), "add", &Operation::kind);
     if (made == update.of(gradient).end() || (*made)->inputs.at(1) != uses.back()) {

@@ -14,6 +14,7 @@
 #include "replica/compiler/pipeline/schedule.h"
 #include "replica/compiler/recomputation/checkpoints.h"
 #include "replica/compiler/recomputation/clones.h"
+#include "replica/compiler/recomputation/notes.h"
 #include "replica/compiler/recomputation/standard.h"
 #include "replica/machine/machine.h"
 
@@ -22,7 +23,6 @@ namespace poprun {
 namespace {
 
 constexpr std::string_view kName = "recomputation";
-constexpr std::string_view kSuffix = ".recomputed";
 
 bool applies(const CompileOptions& options) {
   const PipelineOptions& pipeline = options.pipeline;
@@ -36,27 +36,33 @@ Result<RecomputationOptions> asked_for(const PipelineOptions& pipeline, std::siz
   RecomputationOptions asked{.checkpoints = pipeline.recomputation_checkpoints,
                              .recompute = pipeline.recompute,
                              .memory = pipeline.recomputation_memory};
-  if (!pipeline.recomputation.empty()) {
+  if (pipeline.recomputation.empty()) {
+    asked.mode = default_recomputation(stages, pipeline.schedule == name_of(Schedule::kSequential));
+  } else {
     POPRUN_ASSIGN(asked.mode, parse_recomputation(pipeline.recomputation));
-  } else if (stages > 1 && pipeline.schedule != name_of(Schedule::kSequential)) {
-    asked.mode = Recomputation::kPipeline;
   }
   return asked;
 }
 
 /// Errors: kUsage, no such schedule.
-Result<StandardGoal> goal_of(const CompileOptions& options, const Job& job, double proportion) {
+Result<std::vector<std::int64_t>> stash_lengths_of(const CompileOptions& options, const Job& job) {
   POPRUN_ASSIGN(const Schedule schedule, parse_schedule(options.pipeline.schedule));
+  const auto stages = static_cast<std::uint32_t>(job.ipu_of_stage.size());
+  std::vector<std::int64_t> lengths;
+  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+    lengths.push_back(stash_length(schedule, stages, stage, options.gradient_accumulation));
+  }
+  return lengths;
+}
+
+/// Errors: kUsage, no such schedule.
+Result<StandardGoal> goal_of(const CompileOptions& options, const Job& job, double proportion) {
+  POPRUN_ASSIGN(std::vector<std::int64_t> stash_lengths, stash_lengths_of(options, job));
   StandardGoal goal{.ipu_of_stage = job.ipu_of_stage,
-                    .stash_lengths = {},
+                    .stash_lengths = std::move(stash_lengths),
                     .work = {},
                     .capacity = options.device.capacity(),
                     .proportion = proportion};
-  const auto stages = static_cast<std::uint32_t>(job.ipu_of_stage.size());
-  for (std::uint32_t stage = 0; stage < stages; ++stage) {
-    goal.stash_lengths.push_back(
-        stash_length(schedule, stages, stage, options.gradient_accumulation));
-  }
   const MicroBatch micro_batch(job.graph, job.training->micro_batch);
   for (MicroBatch::Index i = 0; i < micro_batch.backward(); ++i) {
     const DeviceTime time =
@@ -85,14 +91,25 @@ Status run(const CompileOptions& options, Job& job) {
     chosen.apply_to(kept);
   }
   const ClonePlan plan = plan_clones(micro_batch, kept);
-  if (std::ranges::any_of(plan, [](const auto& clones) { return !clones.empty(); })) {
-    return insert_clones(job.graph, place, plan, kept);
+  if (std::ranges::none_of(plan, [](const auto& clones) { return !clones.empty(); })) {
+    const bool is_asked_for = !options.pipeline.recomputation.empty() || !asked.checkpoints.empty();
+    if (auto note = note_of_no_effect(asked, micro_batch, chosen, kept.size());
+        note && is_asked_for) {
+      job.notes.push_back(*std::move(note));
+    }
+    return {};
   }
-  if (asked.mode != Recomputation::kStandard &&
-      (!options.pipeline.recomputation.empty() || !asked.checkpoints.empty())) {
-    job.notes.push_back(note_of_no_effect(asked.mode, micro_batch));
+  const bool is_by_rule =
+      asked.mode != Recomputation::kStandard && asked.mode != Recomputation::kNone;
+  if (is_by_rule && !options.pipeline.recomputation.empty()) {
+    POPRUN_ASSIGN(const std::vector<std::int64_t> stash_lengths, stash_lengths_of(options, job));
+    if (auto note =
+            note_of_vain_stages(asked.mode, job.graph, micro_batch,
+                                job.graph.at(job.training->update), stash_lengths, plan, kept)) {
+      job.notes.push_back(*std::move(note));
+    }
   }
-  return {};
+  return insert_clones(job.graph, place, plan, kept);
 }
 
 bool equal_but_inputs(const Operation& a, const Operation& b) {
@@ -197,15 +214,12 @@ class Verifier {
 
   /// The operation that a clone's output says it comes from, or null.
   [[nodiscard]] const Operation* original_of(TensorId output) const {
-    const std::string& name = after_.tensor(output).name;
-    if (index_of(output) < before_.tensors().size() || !name.ends_with(kSuffix)) {
+    const std::optional<TensorId> original = after_.tensor(output).copy_of;
+    if (!original || index_of(output) < before_.tensors().size() ||
+        index_of(*original) >= before_.tensors().size()) {
       return nullptr;
     }
-    const std::string original = name.substr(0, name.size() - kSuffix.size());
-    if (!before_.has(original)) {
-      return nullptr;
-    }
-    const auto& writers = writers_.of(before_.find(original));
+    const auto& writers = writers_.of(*original);
     return writers.size() == 1 ? writers[0] : nullptr;
   }
 

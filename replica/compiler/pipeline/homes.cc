@@ -37,8 +37,9 @@ TensorId Homes::add(const std::string& name, TensorType type, TensorId like, std
   for (int number = 1; graph_.has(free); ++number) {
     free = fmt::format("{}.{}", name, number);
   }
+  const TensorId original = graph_.tensor(like).copy_of.value_or(like);
   const TensorId id = graph_.add_tensor(
-      {std::move(free), std::move(type), role, graph_.tensor(like).keeps_f32, ipu});
+      {std::move(free), std::move(type), role, graph_.tensor(like).keeps_f32, ipu, original});
   homes_.emplace_back(ipu);
   return id;
 }

@@ -1,9 +1,12 @@
 #include "replica/compiler/placement/out_of_memory.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include <fmt/format.h>
+
+#include "replica/base/text.h"
 
 namespace poprun {
 namespace {
@@ -50,26 +53,53 @@ std::vector<const proto::Tensor*> live_at(const Program& program, std::uint32_t 
   return live;
 }
 
-std::string table(const std::vector<const proto::Tensor*>& live, bool always_live) {
-  std::uint64_t total = 0;
-  std::size_t count = 0;
+std::string mebibytes_and_bytes(std::uint64_t bytes) {
+  return fmt::format("{} ({} B)", mebibytes_text(bytes), grouped(bytes));
+}
+
+std::string table(std::vector<const proto::Tensor*> live, bool always_live) {
+  std::erase_if(live, [always_live](const proto::Tensor* tensor) {
+    return tensor->always_live() != always_live;
+  });
+  const std::span shown = std::span(live).first(std::min(live.size(), kRows));
+  std::size_t width = 0;
+  for (const proto::Tensor* tensor : shown) {
+    width = std::max(width, tensor->name().size());
+  }
   std::string rows;
+  for (const proto::Tensor* tensor : shown) {
+    rows += fmt::format("    {:>13} B  {:<{}}  {}\n", grouped(tensor->bytes()), tensor->name(),
+                        width, tensor->type());
+  }
+  if (live.size() > kRows) {
+    rows += fmt::format("    {:>13}    smaller ones\n", fmt::format("and {}", live.size() - kRows));
+  }
+  std::uint64_t total = 0;
   for (const proto::Tensor* tensor : live) {
-    if (tensor->always_live() != always_live) {
-      continue;
-    }
     total += tensor->bytes();
-    if (++count <= kRows) {
-      rows += fmt::format("    {:>28}  {:<32} {}\n",
-                          bytes_text(static_cast<std::int64_t>(tensor->bytes())), tensor->name(),
-                          tensor->type());
-    }
   }
-  if (count > kRows) {
-    rows += fmt::format("    {:>28}  smaller ones\n", fmt::format("and {}", count - kRows));
+  return fmt::format("  {}: {}, {} B\n{}", always_live ? "always live" : "not always live",
+                     counted(live.size(), "tensor"), grouped(total), rows);
+}
+
+/// Negative where it fits.
+std::int64_t lacks(const proto::IpuMemory& memory) {
+  return static_cast<std::int64_t>(memory.peak()) - static_cast<std::int64_t>(memory.capacity());
+}
+
+/// A line for each IPU; nothing where there is only one.
+std::string ipus_table(const Program& program) {
+  std::string text;
+  for (int ipu = 0; program.memory_size() > 1 && ipu < program.memory_size(); ++ipu) {
+    const proto::IpuMemory& memory = program.memory(ipu);
+    text += fmt::format("  IPU {:<2} {:>9.1f} of {:.1f} MiB{}\n", ipu, to_mebibytes(memory.peak()),
+                        to_mebibytes(memory.capacity()),
+                        lacks(memory) > 0
+                            ? fmt::format(", over by {:.1f} MiB",
+                                          to_mebibytes(static_cast<std::uint64_t>(lacks(memory))))
+                            : "");
   }
-  return fmt::format("  {}: {} tensors, {}\n{}", always_live ? "always live" : "not always live",
-                     count, bytes_text(static_cast<std::int64_t>(total)), rows);
+  return text.empty() ? text : "planned peak of each IPU:\n" + text;
 }
 
 }  // namespace
@@ -78,29 +108,23 @@ std::string worst_place(const Program& program, int ipu) {
   return place_of(program, program.memory(ipu).worst_step());
 }
 
-Status check_fits(const Program& program, const std::function<std::string()>& advice) {
-  const auto lacks = [](const proto::IpuMemory& memory) {
-    return static_cast<std::int64_t>(memory.peak()) - static_cast<std::int64_t>(memory.capacity());
-  };
+Status check_fits(const Program& program, const std::function<MemoryAdvice()>& advice) {
   const auto fullest = std::ranges::max_element(program.memory(), {}, lacks);
   if (fullest == program.memory().end() || lacks(*fullest) <= 0) {
     return {};
   }
   const auto ipu = static_cast<int>(fullest - program.memory().begin());
-  const auto full = std::ranges::count_if(
-      program.memory(), [&](const proto::IpuMemory& memory) { return lacks(memory) > 0; });
   const auto live = live_at(program, static_cast<std::uint32_t>(ipu), fullest->worst_step());
+  const MemoryAdvice advised = advice ? advice() : MemoryAdvice{};
   return fail(
       ErrorCode::kOutOfMemory,
-      fmt::format(
-          "out of memory: model {} needs {} of In-Processor Memory on IPU {}, but {} has {}{}{}\n"
-          "its peak is at {}:\n{}{}",
-          program.model(), bytes_text(static_cast<std::int64_t>(fullest->peak())), ipu,
-          program.device().name(), bytes_text(static_cast<std::int64_t>(fullest->capacity())),
-          full > 1 ? fmt::format(" ({} of its {} IPUs lack memory)", full, program.memory_size())
-                   : "",
-          advice ? "; " + advice() : "", worst_place(program, ipu), table(live, true),
-          table(live, false)),
+      fmt::format("out of memory: model {} needs {} of In-Processor Memory on IPU {}, but {} has "
+                  "{}{}{}\n{}{}the peak of IPU {} is at {}:\n{}{}",
+                  program.model(), mebibytes_and_bytes(fullest->peak()), ipu,
+                  program.device().name(), mebibytes_and_bytes(fullest->capacity()),
+                  advised.sentence.empty() ? "" : "; ", advised.sentence, ipus_table(program),
+                  advised.table, ipu, worst_place(program, ipu), table(live, true),
+                  table(live, false)),
       {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(fullest->peak())},
                             .had = Bytes{static_cast<std::int64_t>(fullest->capacity())}}});
 }

@@ -119,32 +119,6 @@ std::vector<bool> kept_by(Recomputation mode, const MicroBatch& micro_batch,
   return kept;
 }
 
-std::string note_of_no_effect(Recomputation mode, const MicroBatch& micro_batch) {
-  constexpr std::string_view kAtOnce = "whose backward pass follows its forward pass at once";
-  const std::string what = fmt::format("pipeline.recomputation = {} has no effect", name_of(mode));
-  switch (mode) {
-    case Recomputation::kNone:
-      return "pipeline.recomputation-checkpoints has no effect without recomputation: every "
-             "activation is kept";
-    case Recomputation::kPipeline:
-      if (micro_batch.last_stage() == 0) {
-        return fmt::format("{}: the model is a single stage, {}", what, kAtOnce);
-      }
-      break;
-    case Recomputation::kLayer:
-      if (micro_batch.last_stage() == 0) {
-        return fmt::format(
-            "{}: the backward pass reads only inputs of layers and the last layer, {}", what,
-            kAtOnce);
-      }
-      break;
-    case Recomputation::kStandard:
-    case Recomputation::kAll:
-      break;
-  }
-  return what + ": the backward pass reads nothing that can be recomputed";
-}
-
 void ChosenByName::apply_to(std::vector<bool>& kept_tensors) const {
   for (const TensorId id : kept) {
     kept_tensors[index_of(id)] = true;

@@ -21,9 +21,6 @@ namespace poprun {
 std::vector<bool> kept_by(Recomputation mode, const MicroBatch& micro_batch,
                           std::size_t tensor_count);
 
-/// What a job is told if such a mode recomputes nothing in it.
-std::string note_of_no_effect(Recomputation mode, const MicroBatch& micro_batch);
-
 /// Activations whose fate the job has chosen by name.
 struct ChosenByName {
   std::vector<TensorId> kept;

@@ -19,6 +19,7 @@ Result<Operation> clone(Graph& graph, const Operation& original,
   for (TensorId& output : copy.outputs) {
     Tensor tensor = graph.tensor(output);
     tensor.name += ".recomputed";
+    tensor.copy_of = output;
     if (graph.has(tensor.name)) {
       return fail(ErrorCode::kUsage,
                   fmt::format("the model has a tensor '{}', a name that recomputation needs; "

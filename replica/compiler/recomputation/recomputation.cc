@@ -29,4 +29,8 @@ Result<Recomputation> parse_recomputation(std::string_view name) {
   return static_cast<Recomputation>(found - kNames.begin());
 }
 
+Recomputation default_recomputation(std::size_t stages, bool is_sequential) {
+  return stages > 1 && !is_sequential ? Recomputation::kPipeline : Recomputation::kNone;
+}
+
 }  // namespace poprun

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,7 +17,7 @@ enum class Recomputation : std::uint8_t {
   kStandard,  ///< What makes the least work within a memory goal.
   kLayer,     ///< The inputs of each layer.
   kPipeline,  ///< The inputs of the stage; everything in the last stage.
-  kAll,       ///< The inputs of the stage.
+  kAll,       ///< The inputs of the stage, in the last stage, too.
 };
 
 /// "none", "standard", "layer", "pipeline" or "all".
@@ -24,6 +25,10 @@ std::string_view name_of(Recomputation mode);
 
 /// The inverse of `name_of`. Errors: kUsage, lists the names.
 Result<Recomputation> parse_recomputation(std::string_view name);
+
+/// What holds for a job that says nothing: kPipeline where several stages work at the same time, so
+/// that activations wait in stashes, otherwise kNone.
+Recomputation default_recomputation(std::size_t stages, bool is_sequential);
 
 struct RecomputationOptions {
   Recomputation mode = Recomputation::kNone;

@@ -38,6 +38,20 @@ std::vector<std::string> notes(std::uint32_t ipus, std::string_view config, cons
   return options ? options->notes : Args{};
 }
 
+TEST(PipelineOptions, ShowTheRecomputationThatHoldsByDefault) {
+  const auto shown = [](std::uint32_t ipus, std::string_view config) {
+    return resolved_config(*parse(ipus, config));
+  };
+  EXPECT_THAT(shown(4, ""), HasSubstr("# recomputation = pipeline               # default\n"));
+  EXPECT_THAT(shown(1, ""), HasSubstr("# recomputation = none                   # default\n"));
+  EXPECT_THAT(shown(4, "[pipeline]\nschedule = sequential"),
+              HasSubstr("# recomputation = none                   # default\n"));
+  EXPECT_THAT(shown(4, "[pipeline]\nrecomputation = layer"),
+              HasSubstr("\nrecomputation = layer                    # file\n"));
+  EXPECT_THAT(shown(4, "[model]\nmode = inference"),
+              HasSubstr("# recomputation =                        # not set\n"));
+}
+
 TEST(PipelineOptions, AreBalancedAndGroupedByDefault) {
   const proto::PipelineConfig defaults = pipeline(4, "");
   EXPECT_THAT(defaults.layers_per_ipu(), IsEmpty());

@@ -138,6 +138,8 @@ TEST(GraphText, SaysWhereTensorsAndOperationsBelong) {
       "tensor x : f32[4] stream\n"
       "tensor y : f32[4] activation ipu=3\n"
       "tensor w : f32[4] parameter keeps-f32 ipu=1\n"
+      "tensor w@ipu2 : f32[4] activation keeps-f32 ipu=2 copy-of=w\n"
+      "tensor w@ipu0 : f32[4] activation copy-of=w\n"
       "function train\n"
       "repeat 1\n"
       "@embeddings:0:forward x = stream_in() stream=\"s\"\n"
@@ -151,6 +153,8 @@ TEST(GraphText, SaysWhereTensorsAndOperationsBelong) {
   EXPECT_EQ(to_text(*graph), text);
   EXPECT_FALSE(graph->layers[0].counted);
   EXPECT_EQ(graph->tensors()[1].ipu, 3U);
+  EXPECT_EQ(graph->tensors()[2].copy_of, std::nullopt);
+  EXPECT_EQ(graph->tensors()[3].copy_of, graph->find("w"));
   const Origin& origin = graph->functions[0].regions[0].operations[1].origin;
   EXPECT_EQ(origin, (Origin{1, 3, Direction::kForward}));
 }

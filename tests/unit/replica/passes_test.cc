@@ -352,6 +352,56 @@ TEST(Passes, ExchangeMustAddTheUsesInOrder) {
               HasSubstr("'w.gradient' is not the sum of the gradients of its parameter's uses"));
 }
 
+/// What the passes "accumulation" and "exchange" make of `kTied`, and the verdict on it after
+/// `damage`.
+std::pair<std::string, Status> accumulated(const CompileOptions& options,
+                                           const std::function<void(Job&)>& damage = {}) {
+  Job job = job_of(kTied);
+  EXPECT_TRUE(pass_of("accumulation").run(options, job));
+  const Job before = job;
+  EXPECT_TRUE(pass_of("exchange").run(options, job));
+  std::string text = to_text(job.graph);
+  if (damage) {
+    damage(job);
+  }
+  return {std::move(text), pass_of("exchange").verify(options, before, job)};
+}
+
+TEST(Passes, ExchangeAddsAccumulatorsInPlace) {
+  const auto options = options_with([](CompileOptions& o) { o.gradient_accumulation = 4; });
+  const auto [text, verdict] = accumulated(options);
+  EXPECT_TRUE(verdict);
+  EXPECT_THAT(text, HasSubstr("w.accumulator = accumulate(w.accumulator, w.gradient.1) mean=0\n"))
+      << "the first use's";
+  EXPECT_THAT(text, HasSubstr("repeat 1\n"
+                              "w.accumulator = accumulate(w.accumulator, w.accumulator.1) mean=0\n"
+                              "w.accumulator, train.metrics = all_reduce("));
+
+  const auto mean = [](Job& job) {
+    operations(job, job.training->update)[0].attributes.set("mean", std::int64_t{1});
+  };
+  const auto twice = [](Job& job) {
+    std::vector<Operation>& update = operations(job, job.training->update);
+    update.insert(update.begin(), Operation{update[0]});
+  };
+  for (const std::function<void(Job&)>& damage : {std::function{mean}, std::function{twice}}) {
+    const Status refused = accumulated(options, damage).second;
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(
+        refused.error().message,
+        HasSubstr("'w.accumulator' is not the sum of the gradients of its parameter's uses"));
+  }
+}
+
+TEST(Passes, ExchangeAddsStochasticallyRoundedAccumulatorsUnderANameOfItsOwn) {
+  const auto options = options_with([](CompileOptions& o) {
+    o.gradient_accumulation = 4;
+    o.precision = {.half = true, .stochastic_rounding = true};
+  });
+  EXPECT_THAT(accumulated(options).first,
+              HasSubstr("w.accumulator = add(w.accumulator.2, w.accumulator.1)\n"));
+}
+
 TEST(Passes, AccumulatorsAndTheirSumCanStayFloat) {
   const auto precise = options_with([](CompileOptions& o) {
     o.gradient_accumulation = 4;
@@ -364,7 +414,7 @@ TEST(Passes, AccumulatorsAndTheirSumCanStayFloat) {
     const Status status = pass_of(name).verify(precise, before, job);
     ASSERT_TRUE(status) << status.error().message;
   }
-  for (const char* name : {"w.accumulator", "w.accumulator.1", "w.accumulator.2"}) {
+  for (const char* name : {"w.accumulator", "w.accumulator.1"}) {
     EXPECT_TRUE(job.graph.tensor(job.graph.find(name)).keeps_f32) << name;
   }
 }

@@ -1,0 +1,82 @@
+#include <algorithm>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "replica/graph/graph.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::string_view kCopy = "copy";  // As machine/operations.h spells it.
+
+/// Follows the operations as they run, through calls, and checks them against the tensors written
+/// so far.
+class Verifier {
+ public:
+  explicit Verifier(const Graph& graph) : graph_(graph), writers_(graph.tensors().size()) {}
+
+  Status function(const Function& function) {
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        POPRUN_TRY(check(function, operation));
+      }
+    }
+    return {};
+  }
+
+ private:
+  Status check(const Function& function, const Operation& operation) {
+    const auto bug = [&](std::string_view what, TensorId id) {
+      return fail(ErrorCode::kBug, fmt::format("function {}: {} {} '{}'", function.name,
+                                               operation.kind, what, graph_.tensor(id).name));
+    };
+    for (const TensorId id : operation.inputs) {
+      if (writers_[index_of(id)] == nullptr) {
+        return bug("reads before anything writes", id);
+      }
+    }
+    for (const TensorId id : operation.outputs) {
+      const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
+      const Operation*& writer = writers_[index_of(id)];
+      const bool copies = operation.kind == kCopy && (writer == nullptr || writer->kind == kCopy);
+      if (writer != nullptr && writer != &operation && !updates && !copies &&
+          !operation.inputs.empty()) {
+        return bug("writes a second time", id);
+      }
+      writer = writer == nullptr ? &operation : writer;
+    }
+    const std::optional<Call> called = Call::from(operation);
+    return called ? call(function, called->function) : Status{};
+  }
+
+  /// A function's operations stay as they are when they run again, so once is enough.
+  Status call(const Function& caller, const std::string& name) {
+    const Function* callee = find_function(graph_, name);
+    if (callee == nullptr || callee == &caller) {
+      return fail(
+          ErrorCode::kBug,
+          fmt::format("function {}: calls '{}', which is not another function", caller.name, name));
+    }
+    return called_.insert(callee).second ? function(*callee) : Status{};
+  }
+
+  const Graph& graph_;
+  std::vector<const Operation*> writers_;  ///< By tensor: the first one, or null.
+  std::set<const Function*> called_;
+};
+
+}  // namespace
+
+Status verify_graph(const Graph& graph) {
+  const std::set<std::string> called = called_functions(graph);
+  Verifier verifier(graph);
+  for (const Function& function : graph.functions) {
+    if (!called.contains(function.name)) {
+      POPRUN_TRY(verifier.function(function));
+    }
+  }
+  return {};
+}
+
+}  // namespace poprun

@@ -1,0 +1,220 @@
+#include "replica/instance/remedies.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace poprun {
+namespace {
+
+constexpr std::uint32_t kMostIpus = 64;
+constexpr std::uint32_t kShortestSequence = 16;
+
+bool has_stages(const proto::RunConfig& config) {
+  return config.topology().ipus_per_replica() > 1;
+}
+
+/// The same batch, in more and smaller pieces.
+Remedy smaller_micro_batches(const proto::RunConfig& config) {
+  Remedy remedy{.settings = {}, .by_halves = true};
+  const std::uint32_t now = config.data().micro_batch_size();
+  for (std::uint32_t factor = 2; factor <= now; ++factor) {
+    if (now % factor != 0) {
+      continue;
+    }
+    remedy.settings.emplace_back([factor, size = now / factor](ChangedJob& job) {
+      job.config.mutable_data()->set_micro_batch_size(size);
+      job.changes.push_back(fmt::format("data.micro-batch-size {}", size));
+      if (!job.config.inference()) {
+        proto::TrainingConfig& training = *job.config.mutable_training();
+        training.set_gradient_accumulation(training.gradient_accumulation() * factor);
+        job.changes.push_back(
+            fmt::format("training.gradient-accumulation {}", training.gradient_accumulation()));
+      }
+    });
+  }
+  return remedy;
+}
+
+/// More activations are computed again. "standard" chooses what is, so it is the mildest.
+Remedy stronger_recomputation(const proto::RunConfig& config) {
+  Remedy remedy;
+  if (config.inference()) {
+    return remedy;
+  }
+  for (const std::string kind : {"standard", "layer", "pipeline"}) {
+    if (kind == config.pipeline().recomputation() || (kind == "pipeline" && !has_stages(config))) {
+      continue;
+    }
+    remedy.settings.emplace_back([kind](ChangedJob& job) {
+      proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
+      pipeline.set_recomputation(kind);
+      job.changes.push_back(fmt::format("pipeline.recomputation {}", kind));
+    });
+  }
+  return remedy;
+}
+
+/// Fewer micro-batches are in flight, so stashes are shorter. It also serves a job of one IPU,
+/// together with more IPUs.
+Remedy shorter_stashes(const proto::RunConfig& config) {
+  Remedy remedy;
+  if (!config.inference() && config.pipeline().schedule() == "grouped") {
+    remedy.settings.emplace_back([](ChangedJob& job) {
+      job.config.mutable_pipeline()->set_schedule("interleaved");
+      job.changes.emplace_back("pipeline.schedule interleaved");
+    });
+  }
+  return remedy;
+}
+
+bool names_stages(const ChangedJob& job) {
+  const proto::PipelineConfig& pipeline = job.config.pipeline();
+  return !pipeline.layers_per_ipu().empty() || !pipeline.split().empty() ||
+         !pipeline.device_mapping().empty();
+}
+
+/// Embeddings and head on IPU 0, where they share their weights, and the layers on the others.
+void join_head_and_embeddings(ChangedJob& job) {
+  proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
+  const std::uint32_t others = job.config.topology().ipus_per_replica() - 1;
+  pipeline.add_layers_per_ipu(0);
+  pipeline.add_device_mapping(0);
+  for (std::uint32_t ipu = 0; ipu < others; ++ipu) {
+    const bool has_more = ipu < job.encoder_layers % others;
+    pipeline.add_layers_per_ipu(job.encoder_layers / others + (has_more ? 1 : 0));
+    pipeline.add_device_mapping(ipu + 1);
+  }
+  pipeline.add_layers_per_ipu(0);
+  pipeline.add_device_mapping(0);
+  job.changes.push_back(
+      fmt::format("pipeline.layers-per-ipu {}", fmt::join(pipeline.layers_per_ipu(), " ")));
+  job.changes.push_back(
+      fmt::format("pipeline.device-mapping {}", fmt::join(pipeline.device_mapping(), " ")));
+}
+
+/// In the place of stages that the job names, which fit one number of IPUs, or of an earlier
+/// arrangement.
+void arrange_stages(ChangedJob& job) {
+  std::erase_if(job.changes, [](const std::string& change) {
+    return change.starts_with("pipeline.layers-per-ipu ") ||
+           change.starts_with("pipeline.device-mapping ") ||
+           change.starts_with("without pipeline.");
+  });
+  proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
+  const bool has_split = !pipeline.split().empty();
+  const bool has_mapping = !pipeline.device_mapping().empty();
+  pipeline.clear_layers_per_ipu();
+  pipeline.clear_split();
+  pipeline.clear_device_mapping();
+  if (job.head_joins_embeddings) {
+    join_head_and_embeddings(job);
+  } else {
+    job.changes.emplace_back("pipeline.layers-per-ipu balanced");
+  }
+  if (has_split) {
+    job.changes.emplace_back("without pipeline.split");
+  }
+  if (has_mapping && !job.head_joins_embeddings) {
+    job.changes.emplace_back("without pipeline.device-mapping");
+  }
+}
+
+/// The same IPUs, but other layers on each.
+Remedy other_stages(const ChangedJob& job) {
+  Remedy remedy;
+  if (has_stages(job.config) && names_stages(job)) {
+    remedy.settings.emplace_back(arrange_stages);
+  }
+  if (has_stages(job.config) && job.encoder_layers > 0) {
+    remedy.settings.emplace_back([](ChangedJob& changed) {
+      changed.head_joins_embeddings = true;
+      arrange_stages(changed);
+    });
+  }
+  return remedy;
+}
+
+/// Powers of two, as Pods are made of them.
+Remedy more_ipus(const proto::RunConfig& config) {
+  Remedy remedy;
+  const std::uint32_t now = std::max(1U, config.topology().ipus_per_replica());
+  for (std::uint32_t ipus = 2; ipus <= kMostIpus; ipus *= 2) {
+    if (ipus <= now) {
+      continue;
+    }
+    remedy.settings.emplace_back([ipus](ChangedJob& job) {
+      job.config.mutable_topology()->set_ipus_per_replica(ipus);
+      job.changes.push_back(fmt::format("--ipus-per-replica {}", ipus));
+      if (names_stages(job)) {
+        arrange_stages(job);
+      }
+    });
+  }
+  return remedy;
+}
+
+Remedy half_precision(const proto::RunConfig& config) {
+  Remedy remedy;
+  if (config.model().precision() != "half") {
+    remedy.settings.emplace_back([](ChangedJob& job) {
+      job.config.mutable_model()->set_precision("half");
+      job.config.mutable_training()->set_loss_scaling(0);  // Its default with half precision.
+      job.changes.emplace_back("model.precision half");
+    });
+  }
+  return remedy;
+}
+
+/// Tokens of one sample; 0 where the data has none.
+std::uint32_t sequence_length(const proto::Dataset& dataset) {
+  for (const proto::StreamTensor& tensor : dataset.tensors()) {
+    if (tensor.name() == "tokens" && tensor.sample_shape_size() == 1) {
+      return tensor.sample_shape(0);
+    }
+  }
+  return 0;
+}
+
+/// Everything that is as long as the sequence is as long as the new one, and nothing is longer.
+Remedy shorter_sequences(const proto::Dataset& dataset) {
+  Remedy remedy{.settings = {}, .by_halves = true, .is_last_resort = true};
+  for (std::uint32_t length = sequence_length(dataset) / 2; length >= kShortestSequence;
+       length /= 2) {
+    remedy.settings.emplace_back([length](ChangedJob& job) {
+      for (proto::StreamTensor& tensor : *job.dataset.mutable_tensors()) {
+        for (std::uint32_t& dimension : *tensor.mutable_sample_shape()) {
+          dimension = std::min(dimension, length);
+        }
+      }
+      job.changes.push_back(fmt::format("data.sequence-length {}", length));
+    });
+  }
+  return remedy;
+}
+
+}  // namespace
+
+std::string ChangedJob::options() const {
+  if (changes.size() < 2) {
+    return fmt::format("{}", fmt::join(changes, ""));
+  }
+  return fmt::format("{} and {}", fmt::join(changes.begin(), changes.end() - 1, ", "),
+                     changes.back());
+}
+
+std::vector<Remedy> remedies_for(const ChangedJob& job) {
+  std::vector<Remedy> all{smaller_micro_batches(job.config),
+                          stronger_recomputation(job.config),
+                          shorter_stashes(job.config),
+                          other_stages(job),
+                          more_ipus(job.config),
+                          half_precision(job.config),
+                          shorter_sequences(job.dataset)};
+  std::erase_if(all, [](const Remedy& remedy) { return remedy.settings.empty(); });
+  return all;
+}
+
+}  // namespace poprun
