@@ -23,7 +23,7 @@ std::string mebibytes_text(std::uint64_t bytes) {
   if (bytes < kKibibyte) {
     return fmt::format("{} B", bytes);
   }
-  const auto tenths = static_cast<std::uint64_t>(std::llround(10 * to_mebibytes(bytes)));
+  const auto tenths = static_cast<std::uint64_t>(std::llrint(10 * to_mebibytes(bytes)));
   return tenths == 0 ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / kKibibyte)
                      : fmt::format("{}.{} MiB", grouped(tenths / 10), tenths % 10);
 }
