@@ -1,5 +1,7 @@
 #include "replica/base/text.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 namespace poprun {
@@ -21,12 +23,9 @@ std::string mebibytes_text(std::uint64_t bytes) {
   if (bytes < kKibibyte) {
     return fmt::format("{} B", bytes);
   }
-  const std::string mebibytes = fmt::format("{:.1f}", to_mebibytes(bytes));
-  if (mebibytes == "0.0") {
-    return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / kKibibyte);
-  }
-  const std::size_t point = mebibytes.find('.');
-  return fmt::format("{}{} MiB", group_digits(mebibytes.substr(0, point)), mebibytes.substr(point));
+  const auto tenths = static_cast<std::uint64_t>(std::llrint(10 * to_mebibytes(bytes)));
+  return tenths == 0 ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / kKibibyte)
+                     : fmt::format("{}.{} MiB", grouped(tenths / 10), tenths % 10);
 }
 
 std::string duration_text(double seconds) {
