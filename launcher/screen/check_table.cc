@@ -157,9 +157,8 @@ std::string check_result(const proto::CheckReport& report) {
   const int missing = combinations.size() - report.runs_size();
   if (missing > 0) {
     return fmt::format(
-        "{}\nthe check ended early: {} of {} are missing, from {} to {}; check.json is written by "
-        "a "
-        "whole check only",
+        "{}\nthe check ended early: {} of {} are missing, from {} to {}; check.json is written "
+        "by a whole check only",
         verdict, missing, counted(static_cast<std::uint64_t>(combinations.size()), "run"),
         combinations[report.runs_size()], combinations[combinations.size() - 1]);
   }

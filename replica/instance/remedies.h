@@ -15,9 +15,9 @@ namespace poprun {
 struct ChangedJob {
   proto::RunConfig config;
   proto::Dataset dataset;
-  std::int64_t encoder_layers = 0;        ///< Between embeddings and head; 0: it has no such.
+  std::int64_t encoder_layers = 0;        ///< Between embeddings and head; 0: none.
   std::vector<std::string> changes = {};  ///< "model.precision half"; empty: the job itself.
-  bool head_joins_embeddings = false;     ///< Of stages that a remedy has arranged.
+  bool head_joins_embeddings = false;     ///< Where a remedy has arranged the stages.
 
   /// "A", "A and B" or "A, B and C".
   [[nodiscard]] std::string options() const;

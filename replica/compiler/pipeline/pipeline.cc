@@ -7,7 +7,9 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "replica/base/text.h"
 #include "replica/compiler/pipeline/parts.h"
 #include "replica/machine/machine.h"
 
@@ -122,10 +124,12 @@ bool computes(const Operation& operation) {
   return find_machine_operation(operation.kind) == nullptr;
 }
 
-/// Operations that are in no part: gives their tensors homes, and lets each read its own IPU.
+/// Operations that are in no part: gives their tensors homes, and lets each read its own IPU. What
+/// no stage asks for, such as the learning rate as it arrives, is on the first stage's IPU.
 class Rest {
  public:
-  Rest(Graph& graph, Homes& homes) : graph_(graph), homes_(homes) {}
+  Rest(Graph& graph, Homes& homes, std::uint32_t first_ipu)
+      : graph_(graph), homes_(homes), first_ipu_(first_ipu) {}
 
   /// Tensors without a home get it where the operation that makes them is.
   void settle(const Region& region) {
@@ -166,13 +170,13 @@ class Rest {
         }
       }
     }
-    return 0;
+    return first_ipu_;
   }
 
   void split(const AllReduce& reduction, std::vector<Operation>& operations) {
     std::map<std::uint32_t, AllReduce> by_ipu;
     for (const TensorId id : reduction.tensors) {
-      AllReduce& part = by_ipu[homes_.of(id).value_or(0)];
+      AllReduce& part = by_ipu[homes_.of(id).value_or(first_ipu_)];
       part.reduction = reduction.reduction;
       part.tensors.push_back(id);
     }
@@ -218,6 +222,7 @@ class Rest {
 
   Graph& graph_;
   Homes& homes_;
+  std::uint32_t first_ipu_;
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> brought_;  ///< By tensor and IPU.
 };
 
@@ -260,6 +265,30 @@ void refresh(const std::vector<Homes::Replica>& replicas, Region& region) {
   }
 }
 
+/// Large parameters that stages on several IPUs use, each a note: they move in every step.
+void note_shared_parameters(const std::vector<Homes::Replica>& replicas, Job& job) {
+  constexpr Bytes kWorthANote{1 << 20};
+  const std::set<TensorId> written = written_in(job.graph.at(job.training->update));
+  std::map<TensorId, std::vector<std::uint32_t>> users;
+  for (const auto& [variable, replica] : replicas) {
+    if (written.contains(variable) && job.graph.tensor(variable).role == Role::kParameter) {
+      users[variable].push_back(job.graph.tensor(replica).ipu);
+    }
+  }
+  for (const auto& [variable, ipus] : users) {
+    const Tensor& tensor = job.graph.tensor(variable);
+    const Bytes bytes = job.graph.bytes({variable});
+    if (bytes >= kWorthANote) {
+      job.notes.push_back(fmt::format(
+          "IPUs {} and {} use {}: each step copies its {} from IPU {} and gradients of that size "
+          "back; pipeline.device-mapping avoids this where it puts the stages that use it on one "
+          "IPU",
+          tensor.ipu, fmt::join(ipus, " and "), tensor.name,
+          mebibytes_text(static_cast<std::uint64_t>(bytes.count())), tensor.ipu));
+    }
+  }
+}
+
 /// Cuts the training step's micro-batch into parts. Returns what the parts write.
 Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& homes) {
   TrainingStep& step = *job.training;
@@ -278,7 +307,7 @@ Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& home
   train.insert(train.begin() + 1, cycles.begin(), cycles.end());
   step.update.region = train.size() - 1;
   for (const ParameterGradient& pair : step.gradients) {
-    homes.settle(pair.parameter, 0);
+    homes.settle(pair.parameter, job.ipu_of_stage.front());
     homes.settle(pair.gradient, *homes.of(pair.parameter));
   }
   return written_in(body);
@@ -317,7 +346,7 @@ Status make_pipeline(Job& job, Schedule schedule) {
     }
   }
   // State lies where the update, the last region to name it, changes its parameter.
-  Rest rest(graph, homes);
+  Rest rest(graph, homes, job.ipu_of_stage.front());
   std::for_each(regions.rbegin(), regions.rend(), [&](Region* region) { rest.settle(*region); });
   for (Region* region : regions) {
     rest.localise(*region, body);
@@ -335,6 +364,9 @@ Status make_pipeline(Job& job, Schedule schedule) {
   }
   for (Region* region : regions) {
     refresh(homes.replicas(), *region);
+  }
+  if (job.training) {
+    note_shared_parameters(homes.replicas(), job);
   }
   return {};
 }

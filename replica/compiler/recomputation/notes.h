@@ -14,14 +14,14 @@
 /// What a job is told of recomputation that does nothing for it.
 namespace poprun {
 
-/// Of a job that recomputes nothing: why. Nothing where kStandard has found no need to.
+/// Why a job recomputes nothing. Nothing where kStandard has found no need to.
 std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked,
                                              const MicroBatch& micro_batch,
                                              const ChosenByName& chosen, std::size_t tensor_count);
 
-/// Of a job in some of whose stages recomputation takes time and saves no memory, as in those whose
-/// backward pass follows their forward pass at once; nothing where there are none.
-/// `stash_lengths` by stage. Cost: linear in the operations.
+/// In which stages recomputation takes time and saves no memory, such as those whose backward pass
+/// follows their forward pass at once; nothing where there are none. `stash_lengths` by stage.
+/// Cost: linear in the operations.
 std::optional<std::string> note_of_vain_stages(Recomputation mode, const Graph& graph,
                                                const MicroBatch& micro_batch, const Region& update,
                                                const std::vector<std::int64_t>& stash_lengths,

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -172,6 +173,38 @@ TEST(Pipeline, OfStagesThatShareAnIpuStillHasAPlaceForEach) {
   EXPECT_EQ(graph.tensor(graph.find("b@stage2")).ipu, 0U);
   EXPECT_EQ(graph.tensor(graph.find("c")).ipu, 0U);
   EXPECT_FALSE(graph.has("rate@ipu2"));
+}
+
+TEST(Pipeline, KeepsToTheIpusOfItsStages) {
+  const Graph graph = pipeline_of(Schedule::kGrouped, {2, 1, 2});
+
+  EXPECT_EQ(graph.tensor(graph.find("rate")).ipu, 2U) << "the first stage's";
+  for (const Tensor& tensor : graph.tensors()) {
+    EXPECT_NE(tensor.ipu, 0U) << tensor.name;
+  }
+}
+
+/// Notes of `kThreeStages` whose stages 1 and 2 both use w1, of that many elements.
+std::vector<std::string> notes_of_shared_weight(std::int64_t elements,
+                                                std::vector<std::uint32_t> ipu_of_stage) {
+  std::string text{kThreeStages};
+  const std::string multiply = "c = add(b, x)";
+  text.replace(text.find(multiply), multiply.size(), "c = mul(b, w1)");
+  for (std::size_t at = text.find("[4]"); at != std::string::npos; at = text.find("[4]")) {
+    text.replace(at, 3, fmt::format("[{}]", elements));
+  }
+  Job job = job_of(text, std::move(ipu_of_stage));
+  EXPECT_TRUE(make_pipeline(job, Schedule::kGrouped));
+  return job.notes;
+}
+
+TEST(Pipeline, SaysWhatWeightsOfTwoIpusCost) {
+  EXPECT_THAT(notes_of_shared_weight(1 << 20, {0, 1, 2}),
+              ElementsAre("IPUs 1 and 2 use w1: each step copies its 4.0 MiB from IPU 1 and "
+                          "gradients of that size back; pipeline.device-mapping avoids this where "
+                          "it puts the stages that use it on one IPU"));
+  EXPECT_THAT(notes_of_shared_weight(1 << 20, {0, 1, 1}), ElementsAre());
+  EXPECT_THAT(notes_of_shared_weight(1 << 10, {0, 1, 2}), ElementsAre()) << "too small to matter";
 }
 
 TEST(Pipeline, OfOneStageHasNoStashAndNoCopy) {
