@@ -77,6 +77,7 @@ class Job final : private CoordinatorEvents {
   void do_what_is_due(double now);
   void end_drain();
   void end_at_timeout(double now);
+  [[nodiscard]] std::string how_far() const;
   [[nodiscard]] std::string doing_now(double now) const;
 
   // Deciding and ending.

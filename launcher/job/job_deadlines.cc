@@ -98,7 +98,19 @@ void Job::end_at_timeout(double now) {
     give_results_up(*failure, " before --timeout expired");
     return;
   }
-  give_verdict(timeout_verdict(state_, options_.timeout_seconds, record_.total_steps(), now));
+  give_verdict(timeout_verdict(state_, options_.timeout_seconds, how_far(), now));
+}
+
+/// What the job did by now, after "it".
+std::string Job::how_far() const {
+  if (options_.config.has_check()) {
+    const proto::CheckReport& check = record_.results().check();
+    return fmt::format("had finished {} of {}", check.runs_size(),
+                       counted(check.plan().runs(), "run"));
+  }
+  return state_.step() == 0 ? "had not completed a step"
+                            : fmt::format("was at step {} of {} at its last heartbeats",
+                                          state_.step(), record_.total_steps());
 }
 
 void Job::tell_of_straggler() {

@@ -29,11 +29,11 @@ void Job::on_signal(int number) {
   }
   signal_ = number;
   if (record_.steps() == 0 && !record_.results().reported()) {
-    console_.say(fmt::format("SIG{}: ending the job{}", sigabbrev_np(number),
-                             options_.config.has_check() ? ""
+    console_.say(fmt::format("SIG{}: ending the {}", sigabbrev_np(number),
+                             options_.config.has_check() ? "check"
                              : options_.config.inference()
-                                 ? "; outputs are kept only if they are complete"
-                                 : ", which has not completed a step yet"));
+                                 ? "job; outputs are kept only if they are complete"
+                                 : "job, which has not completed a step yet"));
     stop(128 + number, false);
     return;
   }

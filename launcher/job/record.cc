@@ -25,8 +25,9 @@ JobRecord::JobRecord(const Options& options, const Placement& placement, Console
 
 Status JobRecord::take_folder() {
   const bool leaves_results_alone = options_.config.has_check();
-  POPRUN_ASSIGN(
-      folder_, OutputFolder::take(options_.output_dir, options_.overwrite || leaves_results_alone));
+  POPRUN_ASSIGN(folder_,
+                OutputFolder::take(options_.output_dir, options_.overwrite || leaves_results_alone,
+                                   traces_of(options_.config).logs));
   return {};
 }
 
@@ -92,10 +93,11 @@ void JobRecord::tell(const Verdict& verdict, const JobState& state, double now) 
 }
 
 void JobRecord::write_failure(const Verdict& verdict, const JobState& state, double now) {
-  if (std::ranges::none_of(state.instances(), &InstanceView::joined)) {
+  const bool is_usage = verdict.exit_code == exit_code_of(ErrorCode::kUsage);
+  if (is_usage || std::ranges::none_of(state.instances(), &InstanceView::joined)) {
     return;
   }
-  const std::string path = results_.path("failure.txt");
+  const std::string path = results_.path(traces_of(options_.config).failure);
   const Status written = write_whole_file(path, {failure_report(state, verdict, now)});
   console_.err(written ? fmt::format("  what each replica did: {}", path)
                        : written.error().message);
@@ -108,11 +110,14 @@ void JobRecord::close(bool ended_early) {
        results_.settle_dumps(ran ? std::optional(steps()) : std::nullopt)) {
     console_.say(line);
   }
+  if (results_.check().runs_size() > 0) {
+    console_.out(check_result(results_.check()));
+  }
   if (!results_.complete()) {
     return;
   }
   if (options_.config.has_check()) {
-    console_.out(check_result(results_.check(), options_.output_dir));
+    console_.out(fmt::format("results in {}\n", results_.path("check.json")));
     return;
   }
   display_.end();

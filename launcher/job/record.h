@@ -39,7 +39,9 @@ class JobRecord {
 
   /// Takes mpirun's lines, and holds some back until it is clear whether something failed.
   OutputRouter& mpirun_output() { return router_; }
-  [[nodiscard]] std::string logs_folder() const { return results_.path("logs"); }
+  [[nodiscard]] std::string logs_folder() const {
+    return results_.path(traces_of(options_.config).logs);
+  }
 
   /// The job was asked to stop, and is doing this now. Shown every now and then.
   void tell_stopping(const std::string& doing, double now) { display_.stopping(doing, now); }
@@ -50,11 +52,12 @@ class JobRecord {
   [[nodiscard]] std::uint64_t steps() const { return display_.progress().steps(); }
   [[nodiscard]] std::uint64_t total_steps() const { return display_.progress().total_steps(); }
 
-  /// Says why the job failed, on the screen and, where it ever began, in failure.txt.
+  /// Says why the job failed, on the screen and, where it ever began, in failure.txt; not of a
+  /// wrong request, which no replica did anything about.
   void tell(const Verdict& verdict, const JobState& state, double now);
 
-  /// Nothing will come any more: settles all files, and sums a job up that is complete.
-  /// `ended_early`: it was asked to end.
+  /// Nothing will come any more: settles all files, and sums up a job that is complete, or a check
+  /// as far as it came. `ended_early`: it was asked to end.
   void close(bool ended_early);
 
  private:

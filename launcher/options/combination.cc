@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "launcher/options/hyper_parameters.h"
 #include "launcher/options/pipeline.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -221,6 +224,31 @@ Status resolve_instances(Options& options) {
   return {};
 }
 
+/// Notes what the job sets and a check decides for itself.
+void note_what_check_overrules(Options& options) {
+  const std::string steps =
+      fmt::format("runs {}, --check-steps", counted(options.check_steps, "step"));
+  std::vector<std::string> overruled;
+  for (const auto& [name, instead] : {std::pair<const char*, std::string>{"training.steps", steps},
+                                      {"training.epochs", steps},
+                                      {"training.evaluate-every-epochs", "evaluates once"},
+                                      {"pipeline.schedule", "runs every schedule"},
+                                      {"pipeline.recomputation", "runs every recomputation"},
+                                      {"report.dump-tensors", "dumps nothing"},
+                                      {"overwrite", "leaves results of jobs alone"}}) {
+    const Setting& setting = setting_of(options, name);
+    if (setting.origin != Origin::kDefault) {
+      const bool is_key = setting.name.find('.') != std::string::npos;
+      overruled.push_back(fmt::format(
+          "{} ({})", is_key ? fmt::format("{} = {}", name, setting.text) : "--" + setting.name,
+          instead));
+    }
+  }
+  if (!overruled.empty()) {
+    options.notes.push_back(fmt::format("check overrules {}", fmt::join(overruled, ", ")));
+  }
+}
+
 /// The check runs steps of the job, and leaves results of earlier jobs alone.
 Status resolve_check(Options& options) {
   if (options.subcommand != Subcommand::kCheck) {
@@ -236,11 +264,13 @@ Status resolve_check(Options& options) {
   }
   proto::CheckConfig& check = *options.config.mutable_check();
   check.set_steps(options.check_steps);
-  check.mutable_ipus()->Assign(options.check_ipus.begin(), options.check_ipus.end());
-  if (options.config.report().dump_tensors_size() > 0) {
-    options.config.mutable_report()->clear_dump_tensors();
-    options.notes.emplace_back("report.dump-tensors has no effect with check");
+  for (const std::uint32_t ipus : options.check_ipus) {
+    if (std::ranges::count(check.ipus(), ipus) == 0) {
+      check.add_ipus(ipus);
+    }
   }
+  options.config.mutable_report()->clear_dump_tensors();
+  note_what_check_overrules(options);
   Setting& folder = setting_of(options, "output-dir");
   if (folder.origin == Origin::kDefault) {
     folder.text = "poprun-emu-check";

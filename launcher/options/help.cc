@@ -106,9 +106,11 @@ std::string introduction() {
 /// What begins the section of a subcommand; nothing for other sections.
 std::string subcommand_introduction(std::string_view section) {
   const auto row = std::ranges::find(subcommands(), section, &SubcommandRow::name);
-  return row == subcommands().end() ? ""
-                                    : fmt::format("Usage: {}\n\n{}\n", usage_line(row->subcommand),
-                                                  wrapped(row->meaning + ".", 0, 0));
+  if (row == subcommands().end()) {
+    return "";
+  }
+  return fmt::format("Usage: {}\n\n{}{}\n", usage_line(row->subcommand),
+                     wrapped(row->meaning + ".", 0, 0), wrapped(row->result, 0, 0));
 }
 
 std::string subcommand_text() {
@@ -183,15 +185,17 @@ std::string described(const OptionRow& row) {
 
 const std::vector<ExitCode>& exit_codes() {
   static const std::vector<ExitCode> all = {
-      {"0", "The job is done"},
-      {"64", "An option or a key of train.cfg is wrong"},
+      {"0", "The job is done; check: all runs that were compared are equal"},
+      {"64", "An option or a key of train.cfg is wrong; check: or nothing could be compared"},
       {"65", "The input data or a file is wrong, or a number is not finite"},
       {"69",
        "A host or the data server could not be reached, this machine has no room for the job, or "
        "hosts would not compute the same bits"},
-      {"70", "A bug in poprun-emu"},
+      {"70", "A bug in poprun-emu; check: a run is not equal, which is one"},
       {"75", "Something died or took too long; running the job again may help"},
-      {"86", "The model does not fit in the memory of an IPU"},
+      {"86",
+       "The model does not fit in the memory of an IPU; check: nothing was compared, since fewer "
+       "than two runs fit"},
       {"129, 130, 143", "Stopped by SIGHUP, SIGINT or SIGTERM"},
       {"other", "The exit code of a replica, passed on"}};
   return all;

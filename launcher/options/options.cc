@@ -148,9 +148,8 @@ Result<std::string> read_job(const std::string& file) {
   }
   const std::string name = path.filename().string();
   const std::string installed = installed_file(name);
-  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
   return fail(ErrorCode::kUsage,
-              fmt::format("{} not found in {}{}", name, folder,
+              fmt::format("{}: no such file{}", file,
                           installed.empty() || installed == default_job()
                               ? default_job_hint()
                               : fmt::format("; an example of that name is {}", installed)));
@@ -165,7 +164,7 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   if (answered) {
     return options;
   }
-  options.subcommand = take_subcommand(line.positional);
+  POPRUN_ASSIGN(options.subcommand, take_subcommand(line.positional));
   POPRUN_TRY(check_subcommand(options.subcommand, line.written));
   // Before a missing train.cfg: a wrong value may be why there seem to be two (`-np 4 train.cfg`).
   Options alone;

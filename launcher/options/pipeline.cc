@@ -133,13 +133,14 @@ void note_what_has_no_effect(Options& options) {
       options.notes.push_back(fmt::format("{} has no effect {}", shown(options, name), because));
     }
   };
-  note("pipeline.schedule", !one_stage, "with a single stage");
+  const bool check = options.subcommand == Subcommand::kCheck;  // Has every kind of pipeline.
+  note("pipeline.schedule", check || !one_stage, "with a single stage");
   for (const char* name : {"pipeline.recomputation", "pipeline.recomputation-checkpoints",
                            "pipeline.recompute", "pipeline.recomputation-memory"}) {
     note(name, !options.config.inference(), "in inference");
   }
   note("pipeline.recomputation-memory",
-       options.config.inference() || pipeline.recomputation() == "standard",
+       check || options.config.inference() || pipeline.recomputation() == "standard",
        "without pipeline.recomputation = standard");
 }
 
@@ -150,8 +151,8 @@ std::vector<OptionRow> pipeline_rows() {
       file_key("pipeline.layers-per-ipu", "LIST|balanced", "balanced",
                "Layers of each stage, as in 3 7 7 7; one entry may be -1 and takes the rest. "
                "Embeddings and heads are not counted: they belong to the first and the last stage. "
-               "balanced evens out device time, within an estimate of the memory that leaves out "
-               "activations",
+               "balanced evens out device time; where that does not fit into memory, up to 5 other "
+               "splits are compiled to find one that does",
                LayersPerIpu{},
                [](Options& o, const std::vector<std::int64_t>& layers) {
                  auto& field = *o.config.mutable_pipeline()->mutable_layers_per_ipu();

@@ -5,26 +5,45 @@
 #include <fmt/format.h>
 
 #include "launcher/options/option_table.h"
+#include "replica/base/nearest.h"
 
 namespace poprun::launcher {
 
 std::span<const SubcommandRow> subcommands() {
   static const std::vector<SubcommandRow> all = {
       {Subcommand::kCheck, "check",
-       "Run a few steps plain and as every kind of pipeline; compare the bits"}};
+       "Run a few steps plain and as every kind of pipeline; compare the bits",
+       "Ends with 0 if all runs that were compared are equal, with 70 if one is not, and with 64 "
+       "or 86 if nothing could be compared (--help exit-codes)."}};
   return all;
 }
 
-Subcommand take_subcommand(std::vector<std::string>& positional) {
+Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
   if (positional.empty()) {
     return Subcommand::kRun;
   }
   const auto row = std::ranges::find(subcommands(), positional[0], &SubcommandRow::name);
-  if (row == subcommands().end()) {
-    return Subcommand::kRun;
+  if (row != subcommands().end()) {
+    positional.erase(positional.begin());
+    return row->subcommand;
   }
-  positional.erase(positional.begin());
-  return row->subcommand;
+  if (positional.size() == 1) {
+    return Subcommand::kRun;  // A file, whatever its name is like.
+  }
+  for (const SubcommandRow& meant : subcommands()) {
+    const std::string names[] = {meant.name};
+    if (!nearest(positional[0], names).empty()) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("unknown subcommand '{}'; {} usage: {}", positional[0],
+                              suggestion(positional[0], names), usage_line(meant.subcommand)));
+    }
+    if (std::ranges::count(positional, meant.name) > 0) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("the subcommand {} comes before train.cfg; usage: {}", meant.name,
+                              usage_line(meant.subcommand)));
+    }
+  }
+  return Subcommand::kRun;
 }
 
 std::string usage_line(Subcommand subcommand) {

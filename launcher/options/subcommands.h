@@ -16,13 +16,15 @@ struct SubcommandRow {
   Subcommand subcommand;
   std::string name;     ///< Also the section of its own options, `--NAME-...`.
   std::string meaning;  ///< For help; without a full stop.
+  std::string result;   ///< For its page of help: what its exit codes mean.
 };
 
 /// In the order in which help shows them; without Subcommand::kRun, which has no word.
 std::span<const SubcommandRow> subcommands();
 
-/// Takes the subcommand off the words that are no options.
-Subcommand take_subcommand(std::vector<std::string>& positional);
+/// Takes the subcommand off the words that are no options. Errors: kUsage, one is misspelt or
+/// stands behind train.cfg.
+Result<Subcommand> take_subcommand(std::vector<std::string>& positional);
 
 /// "poprun-emu check [options] train.cfg".
 std::string usage_line(Subcommand subcommand);

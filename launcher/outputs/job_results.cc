@@ -66,17 +66,15 @@ Status JobResults::take(const proto::ReportItem& item) {
   return {};
 }
 
-/// Removes what an earlier check left, so that nobody takes it for this one's.
 void JobResults::begin_check(const proto::CheckPlan& plan) {
   check_.set_version(POPRUN_VERSION);
   *check_.mutable_config() = config_;
   *check_.mutable_plan() = plan;
   std::error_code unused;
-  std::filesystem::remove(path("check.json"), unused);
-  std::filesystem::remove(path("failure.txt"), unused);
+  std::filesystem::remove(path(traces_of(config_).failure), unused);
 }
 
-/// Nothing to write where runs are missing: the report broke off.
+/// Nothing to write where runs are missing: what an earlier check found stays.
 void JobResults::finish_check() {
   if (check_.runs_size() == 0 || check_.runs_size() < static_cast<int>(check_.plan().runs())) {
     return;

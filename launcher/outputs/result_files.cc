@@ -114,7 +114,13 @@ std::string row_of(const Metrics& metrics, std::string_view split) {
 
 }  // namespace
 
-Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrite) {
+Traces traces_of(const proto::RunConfig& config) {
+  return config.has_check() ? Traces{"check-logs", "check-failure.txt"}
+                            : Traces{"logs", "failure.txt"};
+}
+
+Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrite,
+                                        std::string_view logs) {
   std::error_code error;
   const fs::path path(folder);
   fs::create_directories(path, error);
@@ -137,12 +143,12 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
                                                  folder, result));
     }
   }
-  fs::create_directories(path / "logs", error);
+  fs::create_directories(path / logs, error);
   if (error) {
     return cannot_make(folder, error);
   }
   POPRUN_TRY(try_to_write(path));
-  POPRUN_TRY(try_to_write(path / "logs"));
+  POPRUN_TRY(try_to_write(path / logs));
   return taken;
 }
 

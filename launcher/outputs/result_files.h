@@ -11,6 +11,7 @@
 #include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/safetensors.h"
 #include "proto/coordinator.pb.h"
+#include "proto/run_config.pb.h"
 #include "replica/base/error.h"
 
 /// The files of a job:
@@ -20,24 +21,38 @@
 ///   DIR/dump-step-N.safetensors  tensors of a training step, or of as much of it as ran
 ///   DIR/metrics.csv           one row a step and evaluation, growing
 ///   DIR/profile.json          the Profile message, complete or absent
-///   DIR/check.json            what a check found, complete or absent; a check leaves the above
-///   alone DIR/failure.txt           of a job that failed: what each replica did; no earlier result
+///   DIR/failure.txt           of a job that failed: what each replica did; no earlier result
 ///   DIR/logs/replica-NN.log   what each replica wrote; no earlier result
+///
+/// and of a check, which leaves those above alone:
+///
+///   DIR/check.json            what the last check that ended found
+///   DIR/check-failure.txt     as failure.txt
+///   DIR/check-logs/           as logs/
 ///
 /// A write that fails (disk full) is kInfrastructure with the file's name and, where room is short,
 /// what it needs and what there is. A file that was to be complete is absent then, and one that
 /// grows ends with a whole line.
 namespace poprun::launcher {
 
+/// What a run leaves besides its results: names in its folder.
+struct Traces {
+  const char* logs;
+  const char* failure;
+};
+Traces traces_of(const proto::RunConfig& config);
+
 /// The folder that a job writes to, and no other job of this machine as long as this lives.
 class OutputFolder {
  public:
-  /// Makes the folder where it is not there. What an earlier run left stays.
+  /// Makes the folder, with one named `logs`, where they are not there. What an earlier run left
+  /// stays.
   ///
   /// Errors
   ///   kUsage  it can't be made or written to, another job has it, or it holds earlier results and
   ///           `overwrite` is false.
-  static Result<OutputFolder> take(const std::string& folder, bool overwrite);
+  static Result<OutputFolder> take(const std::string& folder, bool overwrite,
+                                   std::string_view logs = "logs");
 
   OutputFolder(OutputFolder&& other) noexcept;
   OutputFolder& operator=(OutputFolder&& other) noexcept;

@@ -318,14 +318,11 @@ Verdict absence_verdict(const JobState& state, double waited_seconds) {
       absent.front()};
 }
 
-Verdict timeout_verdict(const JobState& state, double limit_seconds, std::uint64_t total_steps,
+Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far,
                         double now) {
   return {kInfrastructure,
           fmt::format("the job is not finished after {} s, the limit of --timeout; it {}",
-                      limit_seconds,
-                      state.step() == 0 ? "had not completed a step"
-                                        : fmt::format("was at step {} of {} at its last heartbeats",
-                                                      state.step(), total_steps)),
+                      limit_seconds, how_far),
           meanwhile(state, {}, now)};
 }
 

@@ -38,8 +38,9 @@ Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> in
 /// Over the instances that never joined. Requires: there are some.
 Verdict absence_verdict(const JobState& state, double waited_seconds);
 
-/// Over a job that took longer than the `limit_seconds` that it may.
-Verdict timeout_verdict(const JobState& state, double limit_seconds, std::uint64_t total_steps,
+/// Over a job that took longer than the `limit_seconds` that it may. `how_far` says what it did by
+/// then: "was at step 3 of 10 at its last heartbeats".
+Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far,
                         double now);
 
 /// Over the end of mpirun where nobody told more. `status` is that of waitpid, `notices` what

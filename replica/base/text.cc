@@ -1,5 +1,7 @@
 #include "replica/base/text.h"
 
+#include <cmath>
+
 #include <fmt/format.h>
 
 namespace poprun {
@@ -17,7 +19,13 @@ std::string counted(std::uint64_t number, std::string_view one) {
 }
 
 std::string mebibytes_text(std::uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", to_mebibytes(bytes));
+  constexpr std::uint64_t kKibibyte = 1024;
+  if (bytes < kKibibyte) {
+    return fmt::format("{} B", bytes);
+  }
+  const auto tenths = static_cast<std::uint64_t>(std::llround(10 * to_mebibytes(bytes)));
+  return tenths == 0 ? fmt::format("{:.1f} KiB", static_cast<double>(bytes) / kKibibyte)
+                     : fmt::format("{}.{} MiB", grouped(tenths / 10), tenths % 10);
 }
 
 std::string duration_text(double seconds) {

@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
+#include "replica/check/compiled_variant.h"
 #include "replica/check/state_record.h"
 #include "replica/check/value_trace.h"
 #include "replica/loops/share.h"
-#include "replica/timeline/timeline.h"
 
 namespace poprun {
 namespace {
@@ -43,40 +43,10 @@ bool fits(const Program& program) {
   });
 }
 
-/// What is known of a variant before it runs.
-proto::CheckedRun describe(const Variant& variant) {
-  proto::CheckedRun run;
-  run.set_ipus(variant.ipus);
-  run.set_split(variant.split);
-  run.set_schedule(variant.schedule);
-  run.set_recomputation(variant.recomputation);
-  return run;
-}
-
-void add_figures(const Program& program, proto::CheckedRun& run) {
-  for (const proto::IpuMemory& memory : program.memory()) {
-    run.set_peak_bytes(std::max(run.peak_bytes(), memory.peak()));
-    run.set_capacity_bytes(memory.capacity());
-  }
-  const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
-  if (train != nullptr) {
-    const CallTime time = walk(program, *train);
-    run.set_device_step_seconds(device_seconds(program, time.length));
-    run.set_utilisation(time.utilisation());
-  }
-}
-
-/// A variant as replica 0 compiled it.
-struct Compiled {
-  Variant variant;
-  proto::CheckedRun run;
-  Program program;  ///< Empty if the verdict is known already.
-};
-
 class Check {
  public:
   Check(const CheckPorts& ports, TrainingOptions options)
-      : ports_(ports), options_(std::move(options)) {
+      : ports_(ports), options_(std::move(options)), compiler_(ports.compile) {
     options_.dumps.clear();
     options_.evaluate_every_epochs = 0;
   }
@@ -84,7 +54,7 @@ class Check {
   Status run() {
     POPRUN_ASSIGN(const std::size_t runs, share_plan());
     for (std::size_t k = 0; k < runs; ++k) {
-      POPRUN_ASSIGN(const Compiled compiled, share_variant(k));
+      POPRUN_ASSIGN(const CompiledVariant compiled, share_variant(k));
       POPRUN_ASSIGN(const proto::CheckedRun run, check(compiled));
       if (first()) {
         proto::ReportItem item;
@@ -113,6 +83,7 @@ class Check {
       plan.set_steps(static_cast<std::uint32_t>(options_.total_steps));
       for (const Variant& variant : variants_) {
         plan.set_ipus(std::max(plan.ipus(), variant.ipus));
+        plan.add_combinations(to_text(variant));
       }
       plan.mutable_notes()->Assign(planned.notes.begin(), planned.notes.end());
       proto::ReportItem item;
@@ -131,14 +102,13 @@ class Check {
   }
 
   /// Replica 0 compiles; everyone gets the same bytes.
-  Result<Compiled> share_variant(std::size_t index) {
-    Compiled compiled;
+  Result<CompiledVariant> share_variant(std::size_t index) {
+    CompiledVariant compiled;
     std::string run;
     std::string program;
     if (first()) {
-      compiled.variant = variants_[index];
-      tell(fmt::format("compiling the Program for {}", to_text(compiled.variant)));
-      compile(compiled);
+      tell(fmt::format("compiling the Program for {}", to_text(variants_[index])));
+      compiled = compiler_.compile(variants_[index]);
       run = compiled.run.SerializeAsString();
       program = compiled.program.SerializeAsString();
     } else {
@@ -155,23 +125,7 @@ class Check {
     return compiled;
   }
 
-  /// A combination that the compiler refuses is no failure of the check, and one that its verifiers
-  /// find wrong is what the check is for.
-  void compile(Compiled& compiled) const {
-    compiled.run = describe(compiled.variant);
-    Result<Program> program = ports_.compile(compiled.variant);
-    if (program) {
-      compiled.program = *std::move(program);
-      add_figures(compiled.program, compiled.run);
-      return;
-    }
-    compiled.run.set_verdict(program.error().code == ErrorCode::kBug
-                                 ? proto::CheckedRun::DIFFERENT
-                                 : proto::CheckedRun::NOT_APPLICABLE);
-    compiled.run.set_detail(fmt::format("it does not compile: {}", program.error().message));
-  }
-
-  Result<proto::CheckedRun> check(const Compiled& compiled) {
+  Result<proto::CheckedRun> check(const CompiledVariant& compiled) {
     proto::CheckedRun run = compiled.run;
     if (run.verdict() != proto::CheckedRun::UNSPECIFIED) {
       return run;
@@ -181,14 +135,11 @@ class Check {
       run.set_detail("does not fit in the memory of an IPU");
       return run;
     }
-    Program bare = compiled.program;
-    bare.clear_notes();
-    const std::string bytes = bare.SerializeAsString();
-    const std::uint64_t digest = digest_of(std::as_bytes(std::span(bytes)));
+    const std::uint64_t digest = digest_of_program(compiled.program);
     if (const auto same = executed_.find(digest); same != executed_.end()) {
       run.set_verdict(same->second.is_equal ? proto::CheckedRun::EQUAL
                                             : proto::CheckedRun::DIFFERENT);
-      run.set_detail(fmt::format("same Program as {}", to_text(same->second.variant)));
+      run.set_same_as(to_text(same->second.variant));
       return run;
     }
     POPRUN_ASSIGN(run, reference_ ? compare(compiled, run) : refer(compiled, run));
@@ -196,20 +147,24 @@ class Check {
     return run;
   }
 
-  Result<proto::CheckedRun> refer(const Compiled& compiled, proto::CheckedRun run) {
+  Result<proto::CheckedRun> refer(const CompiledVariant& compiled, proto::CheckedRun run) {
     POPRUN_TRY(ports_.check_host(compiled.program));
     reference_.emplace(Reference{compiled.program, compiled.variant, {}});
     StateRecord record(reference_->program);
-    POPRUN_TRY(make_record(reference_->program, compiled.variant, record));
+    POPRUN_TRY(make_record(reference_->program, compiled.variant, options_, record));
     reference_->steps.assign(record.steps().begin(), record.steps().end());
     run.set_verdict(proto::CheckedRun::REFERENCE);
     run.set_wall_step_seconds(record.step_seconds());
     return run;
   }
 
-  Result<proto::CheckedRun> compare(const Compiled& compiled, proto::CheckedRun run) {
+  Result<proto::CheckedRun> compare(const CompiledVariant& compiled, proto::CheckedRun run) {
+    // The reference has only finite numbers: others are a difference to report, no end of the
+    // check.
+    TrainingOptions options = options_;
+    options.engine.check_finite = false;
     StateRecord record(compiled.program);
-    POPRUN_TRY(make_record(compiled.program, compiled.variant, record));
+    POPRUN_TRY(make_record(compiled.program, compiled.variant, options, record));
     run.set_wall_step_seconds(record.step_seconds());
     const std::optional<StateDifference> mine = first_difference(reference_->steps, record.steps());
     std::uint64_t step = mine ? mine->step : kNoStep;
@@ -225,22 +180,31 @@ class Check {
     const ReplicaId who{static_cast<std::uint32_t>(worst - steps.begin())};
     run.set_verdict(proto::CheckedRun::DIFFERENT);
     POPRUN_ASSIGN(std::string origin, trace(compiled, *worst, who));
-    std::string detail = mine ? fmt::format("step {}, replica {}: {}{}", mine->step, index_of(who),
-                                            mine->name, origin)
+    std::string detail = mine ? fmt::format("{}, replica {}: {}{}", place_of(mine->step),
+                                            index_of(who), mine->name, origin)
                               : "";
     POPRUN_TRY(share_bytes(detail, who, ports_.communicator, "what differs"));
     run.set_detail(detail);
     return run;
   }
 
+  [[nodiscard]] bool is_evaluation(std::uint64_t step) const { return step > options_.total_steps; }
+
+  [[nodiscard]] std::string place_of(std::uint64_t step) const {
+    return is_evaluation(step) ? fmt::format("evaluation after step {}", options_.total_steps)
+                               : fmt::format("step {}", step);
+  }
+
   /// Where replica `who` computes another value in step `step`; empty on the others.
-  Result<std::string> trace(const Compiled& compiled, std::uint64_t step, ReplicaId who) {
-    ValueTrace reference(reference_->program, step);
-    ValueTrace other(compiled.program, step);
-    const bool watches = ports_.communicator.self() == who;
+  Result<std::string> trace(const CompiledVariant& compiled, std::uint64_t step, ReplicaId who) {
     TrainingOptions options = options_;
-    options.total_steps = step;
-    options.evaluation_batches = 0;
+    options.engine.check_finite = false;
+    options.total_steps = std::min(step, options_.total_steps);
+    options.evaluation_batches = is_evaluation(step) ? options_.evaluation_batches : 0;
+    const auto traced = is_evaluation(step) ? ValueTrace::Of::kEvaluation : ValueTrace::Of::kStep;
+    ValueTrace reference(reference_->program, options.total_steps, traced);
+    ValueTrace other(compiled.program, options.total_steps, traced);
+    const bool watches = ports_.communicator.self() == who;
     POPRUN_TRY(run_once(reference_->program, reference_->variant, options,
                         watches ? &reference : nullptr));
     POPRUN_TRY(run_once(compiled.program, compiled.variant, options, watches ? &other : nullptr));
@@ -248,8 +212,9 @@ class Check {
     return found ? fmt::format("; the first value that differs is {}", *found) : std::string();
   }
 
-  Status make_record(const Program& program, const Variant& variant, StateRecord& record) {
-    POPRUN_ASSIGN(const LoopResult result, run_once(program, variant, options_, &record));
+  Status make_record(const Program& program, const Variant& variant, const TrainingOptions& options,
+                     StateRecord& record) {
+    POPRUN_ASSIGN(const LoopResult result, run_once(program, variant, options, &record));
     record.add(result.last_evaluation);
     return {};
   }
@@ -257,6 +222,7 @@ class Check {
   Result<LoopResult> run_once(const Program& program, const Variant& variant,
                               const TrainingOptions& options, StepWatcher* watcher) {
     POPRUN_TRY(allocate(program));
+    poison(program);
     RunProgress progress(ports_.progress, to_text(variant));
     Result<LoopResult> result = TrainingLoop(program, options,
                                              {.communicator = ports_.communicator,
@@ -283,6 +249,15 @@ class Check {
     return {};
   }
 
+  /// Fills the memory with NaN: what an earlier run left there would hide that this one does not
+  /// write what it reads.
+  void poison(const Program& program) {
+    for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
+      std::ranges::fill(memory_[ipu].first(program.memory(static_cast<int>(ipu)).peak()),
+                        std::byte{0xFF});
+    }
+  }
+
   struct Reference {
     Program program;
     Variant variant;
@@ -296,12 +271,13 @@ class Check {
 
   const CheckPorts& ports_;
   TrainingOptions options_;
-  std::vector<Variant> variants_;  ///< Replica 0's alone.
-  std::size_t ipus_ = 1;           ///< The most that a variant has.
+  VariantCompiler compiler_;  ///< Used by replica 0 alone, as `variants_`.
+  std::vector<Variant> variants_;
+  std::size_t ipus_ = 1;  ///< The most that a variant has.
   std::vector<std::span<std::byte>> memory_;
   std::optional<Reference> reference_;
   /// By digests of Programs that ran, without their notes. A variant that compiles to one of them,
-  /// such as recomputation where the memory suffices without, need not run.
+  /// such as schedules of a single micro-batch, need not run.
   std::map<std::uint64_t, Executed> executed_;
 };
 

@@ -45,15 +45,19 @@ struct CheckPorts {
 /// with the other replicas, and reports a CheckPlan and a CheckedRun for each variant.
 ///
 /// The first variant that fits the memory of its IPUs is the reference. Every replica compares the
-/// state after each step of the others with that of its own reference run. Where one differs, both
-/// runs are repeated up to that step, and the values that the step computed are compared in the
-/// order of the reference: the first one that differs is reported, from the lowest replica that saw
-/// the difference first.
+/// state after each step of the others with that of its own reference run, and the evaluation
+/// behind the last step. Where one differs, both runs are repeated up to there, and the values that
+/// the step or the evaluation computed are compared in the order of the reference: the first one
+/// that differs is reported, from the lowest replica that saw the difference first.
 ///
-/// All runs use the same memory, one arena for each IPU.
+/// All runs use the same memory, one arena for each IPU, which is filled with NaN before each run.
+/// Only the reference ends the check when a number is not finite.
 ///
-/// `options` are the job's, with as many steps as each run has; an evaluation behind the last one
-/// is compared, too. Dumps and drains are no part of a check.
+/// A variant whose Program has run is not run again. Recomputation "standard" has the job's memory
+/// goal, or if it would recompute nothing, half the memory that the job needs without it.
+///
+/// `options` are the job's, with as many steps as each run has. Dumps and drains are no part of a
+/// check.
 ///
 /// Errors: those of `variants`, communicator, host streams and engine. That a variant differs is
 /// none.

@@ -37,9 +37,9 @@ void StateRecord::end(const StepReport& report, Engine& engine) {
 }
 
 void StateRecord::add(const EvaluationReport& evaluation) {
-  if (evaluation.items > 0 && !steps_.empty()) {
-    steps_.back()["the evaluation's loss"] = std::bit_cast<std::uint64_t>(evaluation.loss);
-    steps_.back()["the evaluation's accuracy"] = std::bit_cast<std::uint64_t>(evaluation.accuracy);
+  if (evaluation.items > 0) {
+    steps_.push_back({{"the loss", std::bit_cast<std::uint64_t>(evaluation.loss)},
+                      {"the accuracy", std::bit_cast<std::uint64_t>(evaluation.accuracy)}});
   }
 }
 

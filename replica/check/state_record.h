@@ -24,9 +24,10 @@ class StateRecord final : public StepWatcher {
   /// `program` must outlive this.
   explicit StateRecord(const Program& program) : program_(program) {}
 
-  /// Adds the outcome of an evaluation to the state after the last step.
+  /// Adds the outcome of an evaluation behind the last step, as if it was one more step.
   void add(const EvaluationReport& evaluation);
 
+  /// By step, and last the evaluation if there was one.
   [[nodiscard]] std::span<const StateDigests> steps() const { return steps_; }
 
   /// Mean wall seconds of a step. The first one, which touches all memory, counts only if there is
@@ -45,7 +46,7 @@ class StateRecord final : public StepWatcher {
 
 /// The first state that is not as in the reference.
 struct StateDifference {
-  std::uint64_t step = 0;  ///< From 1.
+  std::uint64_t step = 0;  ///< From 1; one more than the last for the evaluation.
   std::string name;        ///< The first in name order.
 };
 

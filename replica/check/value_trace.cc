@@ -49,11 +49,13 @@ std::string operation_text(const proto::Step& step) {
   return std::string(operation == nullptr ? "step" : operation->kind);
 }
 
-std::string place_text(const proto::Function& function, std::uint32_t micro_batch) {
+/// `batch`: the word for what a part computes at once.
+std::string place_text(const proto::Function& function, std::string_view batch,
+                       std::uint32_t index) {
   if (!function.has_part()) {
     return fmt::format("function '{}'", function.name());
   }
-  return fmt::format("micro-batch {}, {} part of stage {} on IPU {}", micro_batch + 1,
+  return fmt::format("{} {}, {} part of stage {} on IPU {}", batch, index + 1,
                      function.part().backward() ? "backward" : "forward", function.part().stage(),
                      function.part().ipu());
 }
@@ -61,17 +63,23 @@ std::string place_text(const proto::Function& function, std::uint32_t micro_batc
 }  // namespace
 
 void ValueTrace::begin(std::uint64_t step, Engine& engine) {
-  if (step == step_) {
-    engine_ = &engine;
-    engine.set_observer(this);
+  if (step == step_ && traced_ == Of::kStep) {
+    watch(engine);
   }
 }
 
-void ValueTrace::end(const StepReport& /*report*/, Engine& engine) {
-  if (engine_ != nullptr) {
+void ValueTrace::end(const StepReport& report, Engine& engine) {
+  if (report.step == step_ && traced_ == Of::kEvaluation) {
+    watch(engine);
+  } else if (engine_ != nullptr) {
     engine.set_observer(nullptr);
     engine_ = nullptr;
   }
+}
+
+void ValueTrace::watch(Engine& engine) {
+  engine_ = &engine;
+  engine.set_observer(this);
 }
 
 void ValueTrace::before(const proto::Step& /*step*/) {}
@@ -126,9 +134,11 @@ std::optional<std::string> ValueTrace::first_difference(const ValueTrace& other)
 std::string ValueTrace::text_of(const Value& value) const {
   const auto [function, step] = find_step(program_, value.step);
   const std::string& name = program_.tensors(static_cast<int>(value.tensor)).name();
-  return step == nullptr ? fmt::format("'{}'", name)
-                         : fmt::format("'{}' of {} in {}", name, operation_text(*step),
-                                       place_text(*function, value.micro_batch));
+  return step == nullptr
+             ? fmt::format("'{}'", name)
+             : fmt::format("'{}' of {} in {}", name, operation_text(*step),
+                           place_text(*function, traced_ == Of::kStep ? "micro-batch" : "batch",
+                                      value.micro_batch));
 }
 
 }  // namespace poprun

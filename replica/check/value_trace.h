@@ -10,12 +10,17 @@
 
 namespace poprun {
 
-/// Digests of everything that the steps of one training step write, in order and in every
-/// micro-batch: to find where two runs of a job part. Costs 24 bytes for each tensor written.
+/// Digests of everything that the steps of one training step write, or those of the evaluation
+/// behind it, in order and in every micro-batch: to find where two runs of a job part. Costs 24
+/// bytes for each tensor written.
 class ValueTrace final : public StepWatcher, private StepObserver {
  public:
-  /// Traces training step `step`, from 1. `program` must outlive this.
-  ValueTrace(const Program& program, std::uint64_t step) : program_(program), step_(step) {}
+  enum class Of : std::uint8_t { kStep, kEvaluation };
+
+  /// Traces training step `step`, from 1, or what the run does behind it. `program` must outlive
+  /// this, and this the run.
+  ValueTrace(const Program& program, std::uint64_t step, Of traced)
+      : program_(program), step_(step), traced_(traced) {}
 
   /// The first value of this trace whose counterpart in `other` is not equal, as a phrase:
   /// "'fc1.weight.gradient' of linear_grad in micro-batch 2, backward part of stage 1 on IPU 1".
@@ -33,6 +38,7 @@ class ValueTrace final : public StepWatcher, private StepObserver {
 
   void begin(std::uint64_t step, Engine& engine) override;
   void end(const StepReport& report, Engine& engine) override;
+  void watch(Engine& engine);
   void before(const proto::Step& step) override;
   void after(const proto::Step& step) override;
   void broken_off(const proto::Step& step) override;
@@ -42,7 +48,8 @@ class ValueTrace final : public StepWatcher, private StepObserver {
 
   const Program& program_;
   std::uint64_t step_;
-  Engine* engine_ = nullptr;  ///< During the step.
+  Of traced_;
+  Engine* engine_ = nullptr;  ///< While it is traced.
   std::vector<Value> values_;
 };
 

@@ -2,11 +2,17 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
+
 namespace poprun {
 namespace {
 
 constexpr const char* kSchedules[] = {"sequential", "grouped", "interleaved"};
 constexpr const char* kRecomputations[] = {"none", "standard", "layer", "pipeline", "all"};
+
+bool has_one_stage(const Variant& variant) {
+  return variant.split.find(' ') == std::string::npos;
+}
 
 }  // namespace
 
@@ -20,10 +26,10 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
   for (const char* recomputation : kRecomputations) {
     variants.push_back({1, plain_split, "sequential", recomputation});
   }
-  for (const auto& [ipus, split] : spreads) {
+  for (const auto& [ipus, split, own_stages, begins] : spreads) {
     for (const char* schedule : kSchedules) {
       for (const char* recomputation : kRecomputations) {
-        variants.push_back({ipus, split, schedule, recomputation});
+        variants.push_back({ipus, split, schedule, recomputation, own_stages, begins});
       }
     }
   }
@@ -37,23 +43,31 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
   if (!job.has_pipeline()) {
     pipeline.set_recomputation_memory(0.9);
   }
-  if (variant.ipus == 1 || variant.ipus != job.topology().ipus_per_replica()) {
+  if (!variant.own_stages) {
     pipeline.clear_layers_per_ipu();
     pipeline.clear_split();
     pipeline.clear_device_mapping();
   }
+  if (pipeline.layers_per_ipu().empty() && pipeline.split().empty()) {
+    pipeline.mutable_split()->Assign(variant.begins.begin(), variant.begins.end());
+  }
   pipeline.set_schedule(variant.schedule);
   pipeline.set_recomputation(variant.recomputation);
-  if (variant == Variant{1, variant.split, "sequential", "none"}) {
+  if (variant.recomputation_memory > 0) {
+    pipeline.set_recomputation_memory(variant.recomputation_memory);
+  }
+  const bool is_plain = variant.ipus == 1 && !variant.own_stages && variant.recomputation == "none";
+  if (is_plain) {
     pipeline.clear_recompute();
   }
   return config;
 }
 
 std::string to_text(const Variant& variant) {
-  return variant.ipus == 1 ? fmt::format("1 IPU, recomputation {}", variant.recomputation)
-                           : fmt::format("{} IPUs, {}, recomputation {}", variant.ipus,
-                                         variant.schedule, variant.recomputation);
+  const std::string ipus = counted(variant.ipus, "IPU");
+  return has_one_stage(variant) ? fmt::format("{}, recomputation {}", ipus, variant.recomputation)
+                                : fmt::format("{}, {}, recomputation {}", ipus, variant.schedule,
+                                              variant.recomputation);
 }
 
 }  // namespace poprun

@@ -16,6 +16,10 @@ struct Variant {
   std::string split;          ///< For people: counted layers of each stage, "3 7 7 7".
   std::string schedule;       ///< As in PipelineConfig.
   std::string recomputation;  ///< Likewise.
+  bool own_stages = false;    ///< The job's own cuts and device mapping; else balanced stages.
+  /// The layer with which each stage but the first begins, where the job does not say how to cut.
+  std::vector<std::string> begins = {};
+  double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's.
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
@@ -28,17 +32,18 @@ std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job);
 struct Spread {
   std::uint32_t ipus = 1;
   std::string split;
+  bool own_stages = false;               ///< As Variant's.
+  std::vector<std::string> begins = {};  ///< As Variant's.
 };
 
-/// The plain variant, which has one IPU and recomputes nothing, then on one IPU every
+/// The plain variant, which has one stage and recomputes nothing, then with one stage every
 /// recomputation, then on each of `spreads` every schedule with every recomputation.
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads);
 
-/// The job as `variant` runs it. Several IPUs keep the job's own cuts and device mapping if it has
-/// as many; otherwise the stages are balanced. One IPU has one stage.
+/// The job as `variant` runs it.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);
 
-/// "2 IPUs, grouped, recomputation layer".
+/// "2 IPUs, grouped, recomputation layer"; without a schedule where there is a single stage.
 std::string to_text(const Variant& variant);
 
 }  // namespace poprun

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -22,6 +23,7 @@ namespace {
 struct Stages {
   std::vector<std::string> layers;   ///< All the model's.
   std::vector<std::int64_t> counts;  ///< Counted layers, by stage.
+  std::vector<std::string> begins;   ///< The layer with which each stage but the first begins.
 };
 
 /// A layer that is cut counts for its first stage.
@@ -47,16 +49,18 @@ Stages stages_of(const Graph& graph) {
     const auto stage = stage_of_layer.find(static_cast<std::int32_t>(k));
     if (stage != stage_of_layer.end()) {
       stages.counts[stage->second] += graph.layers[k].counted ? 1 : 0;
+      if (stage->second > stages.begins.size()) {
+        stages.begins.push_back(graph.layers[k].name);
+      }
     }
   }
   return stages;
 }
 
 /// A bug of a later pass is for the run that it concerns to report.
-Result<Stages> stages_on(std::uint32_t ipus, const proto::RunConfig& config,
+Result<Stages> stages_of(const Variant& variant, const proto::RunConfig& config,
                          const proto::Dataset& dataset,
                          const std::shared_ptr<onnx_import::JobModel>& onnx) {
-  const Variant variant{ipus, "", "sequential", "none"};
   POPRUN_ASSIGN(CompileOptions options, compile_options(config_of(variant, config), dataset, onnx));
   std::optional<Stages> stages;
   options.after_pass = [&](std::string_view pass, const Graph& graph) {
@@ -64,7 +68,7 @@ Result<Stages> stages_on(std::uint32_t ipus, const proto::RunConfig& config,
       stages = stages_of(graph);
     }
   };
-  const Result<Graph> built = build_job(options);
+  const Result<Program> built = plan_program(options);
   if (!built && (!stages || built.error().code != ErrorCode::kBug)) {
     return tl::unexpected<Error>{built.error()};
   }
@@ -72,40 +76,156 @@ Result<Stages> stages_on(std::uint32_t ipus, const proto::RunConfig& config,
   return *stages;
 }
 
+std::string split_text(const Stages& stages) {
+  return fmt::format("{}", fmt::join(stages.counts, " "));
+}
+
+/// "pipeline.layers-per-ipu = 1 3, pipeline.device-mapping = 0 1"; empty if the job leaves its
+/// stages to us.
+std::string own_stages_text(const proto::PipelineConfig& pipeline) {
+  std::vector<std::string> keys;
+  if (!pipeline.layers_per_ipu().empty()) {
+    keys.push_back(
+        fmt::format("pipeline.layers-per-ipu = {}", fmt::join(pipeline.layers_per_ipu(), " ")));
+  }
+  if (!pipeline.split().empty()) {
+    keys.push_back(fmt::format("pipeline.split = {}", fmt::join(pipeline.split(), " ")));
+  }
+  if (!pipeline.device_mapping().empty()) {
+    keys.push_back(
+        fmt::format("pipeline.device-mapping = {}", fmt::join(pipeline.device_mapping(), " ")));
+  }
+  return fmt::format("{}", fmt::join(keys, ", "));
+}
+
+/// Which rows have the stages that the job asks for.
+std::string note_of_own_stages(const std::string& text, std::uint32_t own_ipus,
+                               const std::vector<Spread>& spreads) {
+  std::vector<std::uint32_t> balanced;
+  const Spread* own = nullptr;
+  for (const Spread& spread : spreads) {
+    if (spread.own_stages) {
+      own = &spread;
+    } else {
+      balanced.push_back(spread.ipus);
+    }
+  }
+  std::string note = own != nullptr
+                         ? fmt::format("rows on {} with split {} use the job's own stages ({})",
+                                       counted(own->ipus, "IPU"), own->split, text)
+                         : fmt::format(
+                               "no row uses the job's own stages ({}): they are for {}, which "
+                               "--check-ipus leaves out",
+                               text, counted(own_ipus, "IPU"));
+  if (!balanced.empty()) {
+    note += fmt::format("; those on {} IPUs use balanced ones", fmt::join(balanced, ", "));
+  }
+  return note + "; rows without a schedule have a single stage";
+}
+
+class Planner {
+ public:
+  Planner(const proto::RunConfig& config, const proto::Dataset& dataset,
+          std::shared_ptr<onnx_import::JobModel> onnx)
+      : config_(config),
+        dataset_(dataset),
+        onnx_(std::move(onnx)),
+        own_stages_(own_stages_text(config.pipeline())),
+        own_ipus_(config.topology().ipus_per_replica()) {}
+
+  Result<CheckedVariants> run() {
+    POPRUN_ASSIGN(const Stages plain, stages(Spread{}));
+    has_ = fmt::format("{} has {} ({})", config_.model().name(),
+                       counted(plain.layers.size(), "layer"), fmt::join(plain.layers, ", "));
+    const auto& asked = config_.check().ipus();
+    std::vector<std::uint32_t> wanted =
+        asked.empty() ? default_ipus(config_) : std::vector(asked.begin(), asked.end());
+    if (own_ipus_ == 1 && !own_stages_.empty()) {
+      wanted.insert(wanted.begin(), 1);
+    }
+    for (const std::uint32_t ipus : wanted) {
+      POPRUN_TRY(add(ipus, asked.empty() && ipus != own_ipus_));
+    }
+    if (spreads_.empty()) {
+      return fail(
+          ErrorCode::kUsage,
+          own_stages_are_plain_
+              ? fmt::format("check needs several stages, but {} makes one; leave it out, or "
+                            "choose other IPUs with --check-ipus",
+                            own_stages_)
+              : fmt::format("check needs a model that can be spread over IPUs, but {}", has_));
+    }
+    add_notes();
+    return CheckedVariants{all_variants(split_text(plain), spreads_), notes_};
+  }
+
+ private:
+  /// The job's own schedule decides which balanced stages fit.
+  [[nodiscard]] Result<Stages> stages(const Spread& spread) const {
+    const proto::PipelineConfig& own = config_.pipeline();
+    Variant variant{spread.ipus, "", "sequential", "none", spread.own_stages};
+    if (spread.ipus > 1 && config_.has_pipeline()) {
+      variant.schedule = own.schedule();
+      variant.recomputation = own.recomputation();
+    }
+    return stages_of(variant, config_, dataset_, onnx_);
+  }
+
+  /// Without enough layers for the IPUs, some are left unused; numbers of our own choice are left
+  /// out then.
+  Status add(std::uint32_t ipus, bool is_our_choice) {
+    Spread spread{ipus, "", ipus == own_ipus_ && !own_stages_.empty()};
+    POPRUN_ASSIGN(const Stages found, stages(spread));
+    const std::size_t count = found.counts.size();
+    const bool leaves_some = !spread.own_stages && count < ipus;
+    if (leaves_some && is_our_choice) {
+      notes_.push_back(fmt::format("no runs on {} IPUs: {}, and each IPU needs one", ipus, has_));
+      return {};
+    }
+    if (leaves_some && count > 1) {
+      notes_.push_back(fmt::format("runs on {} IPUs use only {} of them: {}", ipus, count, has_));
+    }
+    if (count > 1) {
+      spread.split = split_text(found);
+      spread.begins = found.begins;
+      spreads_.push_back(std::move(spread));
+    } else if (spread.own_stages) {
+      own_stages_are_plain_ = true;
+    }
+    return {};
+  }
+
+  void add_notes() {
+    if (!own_stages_.empty() && !own_stages_are_plain_) {
+      notes_.push_back(note_of_own_stages(own_stages_, own_ipus_, spreads_));
+    }
+    if (config_.training().gradient_accumulation() == 1) {
+      const auto most = std::ranges::max_element(spreads_, {}, &Spread::ipus);
+      notes_.push_back(fmt::format(
+          "training.gradient-accumulation = 1: with one micro-batch per step, no two stages "
+          "work at the same time and schedules hardly differ; to compare pipelines, add "
+          "--training.gradient-accumulation {}",
+          2 * std::max(2U, most->ipus)));
+    }
+  }
+
+  const proto::RunConfig& config_;
+  const proto::Dataset& dataset_;
+  std::shared_ptr<onnx_import::JobModel> onnx_;
+  std::string own_stages_;  ///< What the job says of them; empty: nothing.
+  std::uint32_t own_ipus_;
+  bool own_stages_are_plain_ = false;  ///< They are a single one.
+  std::string has_;                    ///< "small-cnn has 4 layers (...)".
+  std::vector<Spread> spreads_;
+  std::vector<std::string> notes_;
+};
+
 }  // namespace
 
 Result<CheckedVariants> check_variants(const proto::RunConfig& config,
                                        const proto::Dataset& dataset,
                                        const std::shared_ptr<onnx_import::JobModel>& onnx) {
-  CheckedVariants checked;
-  const auto& asked = config.check().ipus();
-  const std::vector<std::uint32_t> wanted =
-      asked.empty() ? default_ipus(config) : std::vector(asked.begin(), asked.end());
-  POPRUN_ASSIGN(const Stages plain, stages_on(1, config, dataset, onnx));
-  const std::string has =
-      fmt::format("{} has {} ({})", config.model().name(), counted(plain.layers.size(), "layer"),
-                  fmt::join(plain.layers, ", "));
-  std::vector<Spread> spreads;
-  for (const std::uint32_t ipus : wanted) {
-    POPRUN_ASSIGN(const Stages stages, stages_on(ipus, config, dataset, onnx));
-    if (ipus == config.topology().ipus_per_replica() ? stages.counts.size() > 1
-                                                     : stages.counts.size() == ipus) {
-      spreads.push_back({ipus, fmt::format("{}", fmt::join(stages.counts, " "))});
-    } else if (!asked.empty()) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("--check-ipus = {}: {}, and each IPU needs one; use lower numbers",
-                              ipus, has));
-    } else {
-      checked.notes.push_back(
-          fmt::format("no runs on {} IPUs: {}, and each IPU needs one", ipus, has));
-    }
-  }
-  if (spreads.empty()) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("check needs a model that can be spread over IPUs, but {}", has));
-  }
-  checked.variants = all_variants(fmt::format("{}", fmt::join(plain.counts, " ")), spreads);
-  return checked;
+  return Planner(config, dataset, onnx).run();
 }
 
 }  // namespace poprun

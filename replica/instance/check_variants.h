@@ -11,11 +11,12 @@
 namespace poprun {
 
 /// The variants of a job that `poprun-emu check` compares, on the numbers of IPUs that its
-/// configuration asks for, or else as far as the model has layers. Costs a build of the job for
-/// each number.
+/// configuration asks for, or else as far as the model has layers. The job's own stages count on
+/// the job's own number of IPUs, balanced ones elsewhere; notes say so. Costs a build of the job
+/// for each number.
 ///
-/// Errors: kUsage, the model cannot be spread over so many IPUs, or over any; names its layers.
-/// Those of `compile_options` and `build_job`.
+/// Errors: kUsage, the model cannot be spread over IPUs; names its layers. Those of
+/// `compile_options` and `build_job`.
 Result<CheckedVariants> check_variants(const proto::RunConfig& config,
                                        const proto::Dataset& dataset,
                                        const std::shared_ptr<onnx_import::JobModel>& onnx);

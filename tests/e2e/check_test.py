@@ -43,8 +43,11 @@ class Check(JobTest):
         verdicts = [run["verdict"] for run in found["runs"]]
         ways = RECOMPUTATIONS * (1 + SCHEDULES)
         self.assertEqual(verdicts, ["REFERENCE"] + ["EQUAL"] * (ways - 1), job.stdout)
-        self.assertIn(f"{ways - 1} of {ways - 1} runs equal to the reference in every bit, over 2 steps", job.stdout)
-        self.assertEqual(len([line for line in job.stdout.splitlines() if "equal" in line]), ways, job.stdout)
+        same = [run for run in found["runs"] if run.get("sameAs")]
+        compared = ways - 1 - len(same)
+        self.assertIn(f"\n{compared} of {compared} runs equal to the reference in every bit, over 2 steps; {len(same)} more",
+                      job.stdout)
+        self.assertEqual(len([line for line in job.stdout.splitlines() if "  equal" in line]), ways - 1, job.stdout)
         return found
 
     def test_of_a_convolutional_network_in_processes(self):
@@ -52,26 +55,43 @@ class Check(JobTest):
         found = self.assert_all_equal(job)
         self.assertEqual({run["ipus"] for run in found["runs"]}, {1, 2})
         self.assertTrue(all(run["peakBytes"] > 0 and 0 < run["utilisation"] <= 1 for run in found["runs"]))
+        standard = [run for run in found["runs"] if run["recomputation"] == "standard"]
+        self.assertEqual([run for run in standard if "recomputation none" in run.get("sameAs", "")], [])
 
     def test_of_a_transformer_in_threads(self):
         self.assert_all_equal(self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2,
                                            config=BERT))
 
-    def test_leaves_the_results_of_a_job_alone(self):
-        job = self.start("check", "-n", 2, "--check-ipus", 2, "--check-steps", 1000, config=CNN)
-        weights = job.output_dir / "weights.safetensors"
-        job.output_dir.mkdir(exist_ok=True)
-        weights.write_text("mine")
-        job.wait_until(lambda: "IPUs  split" in job.stdout, "first row", 60)
-        job.process.send_signal(signal.SIGTERM)
-        self.assertEqual(job.wait(20), 143, job.stderr)
-        self.assertEqual(weights.read_text(), "mine")
-        self.assertFalse((job.output_dir / "check.json").exists())
+    def test_that_is_interrupted_sums_up_its_runs_and_leaves_other_results_alone(self):
+        job = self.start("check", "-n", 2, "--check-ipus", 2, "--check-steps", 30, config=CNN)
+        others = [job.output_dir / name for name in
+                  ("weights.safetensors", "check.json", "failure.txt", "logs/replica-00.log")]
+        for file in others:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("mine")
+        job.wait_until(lambda: "equal\n" in job.stdout, "first comparison", 60)
+        job.process.send_signal(signal.SIGINT)
+        self.assertEqual(job.wait(20), 130, job.stderr)
+        self.assertEqual([file.read_text() for file in others], ["mine"] * len(others))
+        self.assertRegex(job.stdout, r"\n(\d+) of \1 runs? equal to the reference in every bit, over 30 steps")
+        self.assertRegex(job.stdout, r"the check ended early: \d+ of 20 runs are missing, from .* to 2 IPUs, interleaved, "
+                                     r"recomputation all")
         self.assert_gone(job)
 
-    def test_needs_a_layer_for_each_ipu(self):
-        job = self.run_job("check", "--check-ipus", 5, config=CNN, code=64)
-        self.assert_first_line(job, "--check-ipus = 5", "small-cnn has 4 layers (conv1, conv2, fc1, fc2)")
+    def test_that_compares_nothing_is_no_pass(self):
+        job = self.run_job("check", "-n", 1, "--check-ipus", 2, "--check-steps", 1, "--data.micro-batch-size", 4096,
+                           config=CNN, code=86)
+        self.assertIn("\nnothing was compared; ", job.stdout)
+
+    def test_of_a_wrong_request_says_so_and_no_more(self):
+        job = self.run_job("check", "--ipus-per-replica", 2, "--pipeline.split", "fc9", config=CNN, code=64)
+        self.assert_first_line(job, "pipeline.split", "fc9")
+        self.assertNotIn("what each replica did", job.stderr)
+        self.assertFalse((job.output_dir / "check-failure.txt").exists())
+
+    def test_that_takes_too_long_says_how_far_it_came(self):
+        job = self.run_job("check", "--check-steps", 1000, "--timeout", 3, config=CNN, code=75)
+        self.assert_first_line(job, "the limit of --timeout; it had finished ", " of 50 runs")
 
 
 if __name__ == "__main__":

@@ -50,28 +50,80 @@ TEST(CheckTable, LeavesOutWhatARefusedVariantHasNot) {
   EXPECT_THAT(check_row(refused), EndsWith("-          -  does not apply: no"));
 }
 
-TEST(CheckResult, CountsWhatWasExecuted) {
+/// A report of these runs, and of `missing` more that were planned.
+proto::CheckReport report_of(const std::vector<proto::CheckedRun>& runs, int missing = 0) {
   proto::CheckReport report;
   report.mutable_plan()->set_steps(3);
-  *report.add_runs() = run(1, proto::CheckedRun::REFERENCE);
-  *report.add_runs() = run(2, proto::CheckedRun::EQUAL);
-  *report.add_runs() = run(2, proto::CheckedRun::PROVEN);
-
-  EXPECT_EQ(check_exit_code(report), 0);
-  EXPECT_THAT(check_result(report, "out"),
-              StartsWith("1 of 1 run equal to the reference in every bit, over 3 steps; 1 proven"));
-
-  *report.add_runs() = run(2, proto::CheckedRun::DIFFERENT);
-  EXPECT_EQ(check_exit_code(report), 70);
-  EXPECT_THAT(check_result(report, "out"), HasSubstr("1 of 2 runs equal"));
-  EXPECT_THAT(check_result(report, "out"), HasSubstr("1 DIFFERENT, which is a bug"));
+  for (const proto::CheckedRun& run : runs) {
+    *report.add_runs() = run;
+    report.mutable_plan()->add_combinations("2 IPUs, grouped, recomputation none");
+  }
+  for (int k = 0; k < missing; ++k) {
+    report.mutable_plan()->add_combinations(k == 0 ? "the next" : "the last");
+  }
+  return report;
 }
 
-TEST(CheckResult, OfNothingThatFitsIsThatOfAJobThatDoesNot) {
-  proto::CheckReport report;
-  *report.add_runs() = run(1, proto::CheckedRun::PROVEN);
+const proto::CheckedRun kReference = run(1, proto::CheckedRun::REFERENCE);
+const proto::CheckedRun kEqual = run(2, proto::CheckedRun::EQUAL);
+const proto::CheckedRun kProven = run(2, proto::CheckedRun::PROVEN);
+const proto::CheckedRun kNotApplicable = run(2, proto::CheckedRun::NOT_APPLICABLE);
 
-  EXPECT_EQ(check_exit_code(report), 86);
+proto::CheckedRun same_as(const std::string& other) {
+  proto::CheckedRun same = kEqual;
+  same.set_same_as(other);
+  return same;
+}
+
+TEST(CheckResult, CountsWhatWasExecuted) {
+  const proto::CheckReport report = report_of({kReference, kEqual, kProven});
+
+  EXPECT_EQ(check_exit_code(report), 0);
+  EXPECT_EQ(check_result(report),
+            "1 of 1 run equal to the reference in every bit, over 3 steps; 1 proven equal, but too "
+            "large to execute");
+
+  const proto::CheckReport different =
+      report_of({kReference, kEqual, run(2, proto::CheckedRun::DIFFERENT)});
+  EXPECT_EQ(check_exit_code(different), 70);
+  EXPECT_THAT(check_result(different), HasSubstr("1 of 2 runs equal"));
+  EXPECT_THAT(check_result(different), HasSubstr("1 DIFFERENT, which is a bug"));
+}
+
+TEST(CheckResult, CountsRunsOfOneProgramOnce) {
+  const proto::CheckReport report = report_of({kReference, kEqual, same_as("that"), same_as("it")});
+
+  EXPECT_THAT(
+      check_result(report),
+      StartsWith("1 of 1 run equal to the reference in every bit, over 3 steps; 2 more have "
+                 "the Program of one of these"));
+  EXPECT_THAT(check_row(same_as("1 IPU, recomputation none")),
+              EndsWith("equal: same Program as 1 IPU, recomputation none"));
+}
+
+TEST(CheckResult, NamesWhatDoesNotApply) {
+  EXPECT_THAT(check_result(report_of({kReference, kEqual, kNotApplicable})),
+              EndsWith("over 3 steps; 1 combination does not apply: 2 IPUs grouped none"));
+}
+
+TEST(CheckResult, IsNoPassIfNothingWasCompared) {
+  const proto::CheckReport unfit = report_of({kReference, kProven});
+  EXPECT_EQ(check_exit_code(unfit), 86);
+  EXPECT_EQ(check_exit_code(report_of({kProven})), 86);
+  EXPECT_THAT(check_result(unfit),
+              StartsWith("nothing was compared; 1 proven equal, but too large to execute; this is "
+                         "no pass: use a smaller data.micro-batch-size"));
+
+  const proto::CheckReport refused = report_of({kReference, kNotApplicable, same_as("it")});
+  EXPECT_EQ(check_exit_code(refused), 64);
+  EXPECT_THAT(check_result(refused), HasSubstr("this is no pass: change what"));
+}
+
+TEST(CheckResult, SaysWhatIsMissingOfACheckThatEndedEarly) {
+  EXPECT_EQ(check_result(report_of({kReference, kEqual}, 3)),
+            "1 of 1 run equal to the reference in every bit, over 3 steps\n"
+            "the check ended early: 3 of 5 runs are missing, from the next to the last; "
+            "check.json is written by a whole check only");
 }
 
 }  // namespace

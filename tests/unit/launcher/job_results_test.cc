@@ -1,6 +1,7 @@
 #include "launcher/outputs/job_results.h"
 
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -122,7 +123,7 @@ TEST_F(JobResultsTest, ThatTheDiskCannotTakeAreRefusedBeforeTheFirstStep) {
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, ErrorCode::kInfrastructure);
   EXPECT_THAT(taken.error().message,
-              HasSubstr("the weights need 4398046511104.0 MiB, but its disk has "));
+              HasSubstr("the weights need 4,398,046,511,104.0 MiB, but its disk has "));
   config_.set_inference(true);
   EXPECT_TRUE(results_.take(item));
 }
@@ -275,6 +276,38 @@ TEST_F(JobResultsTest, OfDumpsAreTriedAgainWhereTheyCannotBeWritten) {
 
 TEST_F(JobResultsTest, DoNotNameTheDumpsOfAJobThatNeverRan) {
   EXPECT_THAT(results_.settle_dumps(std::nullopt), IsEmpty());
+}
+
+/// A check of two runs in a folder that holds the results of an earlier job and check.
+TEST(CheckResults, ReplaceThoseOfAnEarlierCheckOnlyWhenAllRunsAreIn) {
+  const testing::TemporaryFolder folder;
+  const auto path = [&](const char* name) { return std::filesystem::path(folder.path()) / name; };
+  for (const char* name : {"check.json", "failure.txt", "metrics.csv"}) {
+    std::ofstream(path(name)) << "earlier";
+  }
+  proto::RunConfig config;
+  config.mutable_check()->set_steps(1);
+  JobResults results(folder.path(), config);
+  proto::ReportItem plan;
+  plan.mutable_check_plan()->set_runs(2);
+  proto::ReportItem run;
+  run.mutable_checked_run()->set_verdict(proto::CheckedRun::EQUAL);
+
+  ASSERT_TRUE(results.take(plan));
+  ASSERT_TRUE(results.take(run));
+  ASSERT_TRUE(results.finish());
+  EXPECT_FALSE(results.reported());
+  EXPECT_EQ(std::filesystem::file_size(path("check.json")), 7U);
+
+  ASSERT_TRUE(results.take(run));
+  ASSERT_TRUE(results.finish());
+  while (!results.complete() && !results.save_failure()) {
+    (void)results.refresh(/*now=*/0);
+    std::this_thread::yield();
+  }
+  EXPECT_GT(std::filesystem::file_size(path("check.json")), 7U);
+  EXPECT_EQ(std::filesystem::file_size(path("failure.txt")), 7U);
+  EXPECT_EQ(std::filesystem::file_size(path("metrics.csv")), 7U);
 }
 
 }  // namespace

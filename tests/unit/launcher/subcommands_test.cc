@@ -39,9 +39,18 @@ TEST(Subcommands, AreNoFilesAndFilesAreNone) {
   EXPECT_EQ(parse({"./check"})->config_file, "./check");
   EXPECT_FALSE(parse({"train.cfg"})->config.has_check());
   EXPECT_EQ(parse({"train.cfg"})->output_dir, "poprun-emu-out");
-  EXPECT_THAT(error_of({"chekc", "train.cfg"}),
-              StartsWith("exactly one train.cfg is needed, but 2 were given: chekc train.cfg"));
+  EXPECT_EQ(parse({"checks"})->config_file, "checks");
   EXPECT_THAT(error_of({"check"}), HasSubstr("usage: poprun-emu check [options] train.cfg"));
+}
+
+TEST(Subcommands, AreSuggestedWhereMisspeltOrMisplaced) {
+  EXPECT_EQ(error_of({"chek", "train.cfg"}),
+            "unknown subcommand 'chek'; did you mean check? usage: poprun-emu check [options] "
+            "train.cfg");
+  EXPECT_EQ(error_of({"train.cfg", "check"}),
+            "the subcommand check comes before train.cfg; usage: poprun-emu check [options] "
+            "train.cfg");
+  EXPECT_THAT(error_of({"python", "train.cfg"}), StartsWith("exactly one train.cfg is needed"));
 }
 
 TEST(Subcommands, OwnTheirOptions) {
@@ -50,6 +59,8 @@ TEST(Subcommands, OwnTheirOptions) {
             "train.cfg");
   EXPECT_THAT(parse({"check", "train.cfg", "--check-ipus", "2,4"})->config.check().ipus(),
               ElementsAre(2, 4));
+  EXPECT_THAT(parse({"check", "train.cfg", "--check-ipus", "4,2,4"})->config.check().ipus(),
+              ElementsAre(4, 2));
   EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "1"}),
               StartsWith("--check-ipus = 1 is not allowed"));
   EXPECT_THAT(error_of({"check", "train.cfg", "--check-steps", "0"}),
@@ -60,6 +71,8 @@ TEST(Subcommands, HaveTheirPageOfHelp) {
   EXPECT_EQ(parse({"check", "--help"})->help, "check");
   EXPECT_THAT(help_text("check"), StartsWith("Usage: poprun-emu check [options] train.cfg\n"));
   EXPECT_THAT(help_text("check"), HasSubstr("--check-ipus LIST"));
+  EXPECT_THAT(help_text("check"), HasSubstr("Ends with 0 if all runs that were compared are"));
+  EXPECT_THAT(help_text("exit-codes"), HasSubstr("check: a run is not equal"));
   EXPECT_THAT(help_text(""), HasSubstr("poprun-emu check [options] train.cfg (--help check)\n"));
   EXPECT_THAT(help_text("all"), HasSubstr("  check                     Run a few steps"));
 }
@@ -71,12 +84,21 @@ TEST(Check, RefusesWhatHasNoStepsToCompare) {
             "--dry-run starts no replica, but check runs the job; give only one of them");
 }
 
-TEST(Check, DumpsNothing) {
-  const auto options = parse({"check", "train.cfg", "--report.dump-tensors", "fc1@1"});
+TEST(Check, SaysWhichKeysItOverrules) {
+  const auto options =
+      parse({"check", "train.cfg", "--report.dump-tensors", "fc1@1", "--overwrite"},
+            "[training]\nsteps = 5\n[pipeline]\nschedule = interleaved\nrecomputation = layer\n"
+            "recomputation-memory = 0.5\n");
 
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_THAT(options->config.report().dump_tensors(), IsEmpty());
-  EXPECT_THAT(options->notes, ElementsAre("report.dump-tensors has no effect with check"));
+  EXPECT_THAT(options->notes,
+              ElementsAre("check overrules training.steps = 5 (runs 3 steps, --check-steps), "
+                          "pipeline.schedule = interleaved (runs every schedule), "
+                          "pipeline.recomputation = layer (runs every recomputation), "
+                          "report.dump-tensors = fc1@1 (dumps nothing), --overwrite (leaves "
+                          "results of jobs alone)"));
+  EXPECT_THAT(parse({"check", "train.cfg"})->notes, IsEmpty());
 }
 
 }  // namespace

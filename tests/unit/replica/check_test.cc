@@ -4,6 +4,7 @@
 
 #include "replica/check/state_record.h"
 #include "replica/instance/check_variants.h"
+#include "replica/machine/machine.h"
 #include "tests/unit/replica/onnx_models.h"
 #include "tests/unit/replica/training_job.h"
 
@@ -14,6 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 /// Two micro-batches a step, so that a pipeline has something to fill.
 proto::RunConfig job(std::uint32_t replicas) {
@@ -95,6 +97,9 @@ TEST(Check, FindsEverySchedulesBitsEqualToThePlainOnes) {
 
   EXPECT_EQ(checked.plan.runs(), 3U);
   EXPECT_EQ(checked.plan.steps(), 2U);
+  EXPECT_THAT(checked.plan.combinations(),
+              ElementsAre("1 IPU, recomputation none", "2 IPUs, grouped, recomputation none",
+                          "2 IPUs, interleaved, recomputation none"));
   ASSERT_THAT(checked.runs, SizeIs(3));
   EXPECT_EQ(checked.runs[0].verdict(), proto::CheckedRun::REFERENCE);
   for (std::size_t k = 1; k < 3; ++k) {
@@ -106,11 +111,14 @@ TEST(Check, FindsEverySchedulesBitsEqualToThePlainOnes) {
   }
 }
 
-/// Makes the first step of a part that executes `operation` execute another one.
-bool replace_operation(Program& program, const std::string& operation, const std::string& other) {
+/// Makes the first step of a part that executes `operation` execute another one. The part's name
+/// begins with `part`.
+bool replace_operation(Program& program, const std::string& operation, const std::string& other,
+                       const std::string& part = "") {
   for (proto::Function& function : *program.mutable_functions()) {
     for (proto::Step& step : *function.mutable_steps()) {
-      if (function.has_part() && step.execute().operation() == operation) {
+      if (function.has_part() && function.name().starts_with(part) &&
+          step.execute().operation() == operation) {
         step.mutable_execute()->set_operation(other);
         return true;
       }
@@ -136,12 +144,74 @@ TEST(Check, NamesTheFirstValueThatAPlantedFaultChanges) {
   EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
 }
 
-TEST(Check, DoesNotRunAProgramThatItHasRun) {
-  const Variant standard{2, "2 2", "grouped", "standard"};
+/// Leaves out the first step that writes `tensor` in a function whose name begins so.
+bool remove_writer(Program& program, const std::string& function, const std::string& tensor) {
+  for (proto::Function& f : *program.mutable_functions()) {
+    for (int s = 0; f.name().starts_with(function) && s < f.steps_size(); ++s) {
+      for (const std::uint32_t id : tensors_of(f.steps(s)).writes) {
+        if (program.tensors(static_cast<int>(id)).name() == tensor) {
+          f.mutable_steps()->DeleteSubrange(s, 1);
+          return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
+TEST(Check, NotesThatAVariantReadsWhatOnlyAnEarlierRunWrote) {
+  proto::RunConfig config = job(2);
+  config.mutable_training()->set_learning_rate(0);  // Weights stay as an earlier run left them.
+  const Variant recomputing{1, "4", "sequential", "layer"};
 
   const Checked checked =
-      check(job(1), {kPlain, kGrouped, standard}, [&](const Variant& variant, Program& program) {
-        if (variant == standard) {
+      check(config, {kPlain, recomputing}, [&](const Variant& variant, Program& program) {
+        if (variant == recomputing) {
+          program = *plan_program(*compile_options(config_of(kPlain, config), testing::dataset()));
+          EXPECT_TRUE(remove_writer(program, "load", "fc2.weight"));
+        }
+      });
+
+  ASSERT_THAT(checked.runs, SizeIs(2));
+  EXPECT_EQ(checked.runs[1].verdict(), proto::CheckedRun::DIFFERENT);
+  EXPECT_THAT(checked.runs[1].detail(), StartsWith("step 1, replica 0: "));
+  EXPECT_THAT(checked.runs[1].detail(), HasSubstr("differs is 'fc2' of linear in micro-batch 1"));
+}
+
+TEST(Check, NamesTheFirstValueThatDiffersInTheEvaluationAlone) {
+  const Checked checked =
+      check(job(2), {kPlain, kGrouped}, [](const Variant& variant, Program& program) {
+        if (variant == kGrouped) {
+          EXPECT_TRUE(replace_operation(program, "relu", "tanh", "evaluate"));
+        }
+      });
+
+  ASSERT_THAT(checked.runs, SizeIs(2));
+  EXPECT_EQ(checked.runs[1].verdict(), proto::CheckedRun::DIFFERENT);
+  EXPECT_THAT(checked.runs[1].detail(), StartsWith("evaluation after step 2, replica 0: the "));
+  EXPECT_THAT(checked.runs[1].detail(),
+              HasSubstr("; the first value that differs is 'evaluate/relu1' of tanh in batch 1, "
+                        "forward part of stage 0 on IPU 0"));
+}
+
+TEST(Check, GivesStandardAMemoryGoalThatMakesItRecompute) {
+  const Variant standard{2, "2 2", "grouped", "standard"};
+
+  const Checked checked = check(job(1), {kPlain, kGrouped, standard});
+
+  ASSERT_THAT(checked.runs, SizeIs(3));
+  EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
+  EXPECT_EQ(checked.runs[2].same_as(), "");
+  EXPECT_LT(checked.runs[2].recomputation_memory(), 0.1);
+  EXPECT_GT(checked.runs[2].device_step_seconds(), checked.runs[1].device_step_seconds());
+}
+
+TEST(Check, DoesNotRunAProgramThatItHasRun) {
+  const Variant all{2, "2 2", "grouped", "all"};
+
+  const Checked checked =
+      check(job(1), {kPlain, kGrouped, all}, [&](const Variant& variant, Program& program) {
+        if (variant == all) {
           program =
               *plan_program(*compile_options(config_of(kGrouped, job(1)), testing::dataset()));
         }
@@ -149,7 +219,7 @@ TEST(Check, DoesNotRunAProgramThatItHasRun) {
 
   ASSERT_THAT(checked.runs, SizeIs(3));
   EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
-  EXPECT_EQ(checked.runs[2].detail(), "same Program as 2 IPUs, grouped, recomputation none");
+  EXPECT_EQ(checked.runs[2].same_as(), "2 IPUs, grouped, recomputation none");
   EXPECT_EQ(checked.runs[2].wall_step_seconds(), 0);
 }
 
@@ -194,17 +264,19 @@ TEST(Variants, AreEveryScheduleWithEveryRecomputation) {
   EXPECT_EQ(to_text(variants.back()), "4 IPUs, interleaved, recomputation all");
 }
 
-TEST(Variants, KeepTheJobsCutsOnItsNumberOfIpus) {
+TEST(Variants, HaveTheJobsOwnStagesOrBalancedOnes) {
   proto::RunConfig config = job(1);
   config.mutable_topology()->set_ipus_per_replica(2);
   config.mutable_pipeline()->add_layers_per_ipu(1);
   config.mutable_pipeline()->add_layers_per_ipu(3);
+  const Variant own{2, "1 3", "interleaved", "none", true};
 
   EXPECT_THAT(default_ipus(config), ElementsAre(2));
-  EXPECT_EQ(config_of(kGrouped, config).pipeline().layers_per_ipu_size(), 2);
+  EXPECT_EQ(config_of(own, config).pipeline().layers_per_ipu_size(), 2);
+  EXPECT_EQ(config_of(own, config).pipeline().schedule(), "interleaved");
+  EXPECT_THAT(config_of(kGrouped, config).pipeline().layers_per_ipu(), IsEmpty());
   EXPECT_THAT(config_of(kPlain, config).pipeline().layers_per_ipu(), IsEmpty());
   EXPECT_EQ(config_of(kPlain, config).topology().ipus_per_replica(), 1U);
-  EXPECT_EQ(config_of(kInterleaved, config).pipeline().schedule(), "interleaved");
 }
 
 TEST(CheckVariants, GoAsFarAsTheModelHasLayers) {
@@ -214,12 +286,80 @@ TEST(CheckVariants, GoAsFarAsTheModelHasLayers) {
   EXPECT_THAT(checked->variants, SizeIs(5 + 3 * 15));
   EXPECT_EQ(checked->variants.back().split, "1 1 1 1");
   EXPECT_THAT(checked->notes, IsEmpty());
+}
 
-  proto::RunConfig five = job(1);
-  five.mutable_check()->add_ipus(5);
-  EXPECT_EQ(check_variants(five, testing::dataset(), nullptr).error().message,
-            "--check-ipus = 5: small-cnn has 4 layers (conv1, conv2, fc1, fc2), and each IPU needs "
-            "one; use lower numbers");
+TEST(CheckVariants, UseAsManyIpusAsAreAskedForEvenIfSomeHaveNoLayer) {
+  const std::string note =
+      "runs on 5 IPUs use only 4 of them: small-cnn has 4 layers (conv1, conv2, fc1, fc2)";
+  proto::RunConfig by_check = job(1);
+  by_check.mutable_check()->add_ipus(5);
+  proto::RunConfig by_job = job(1);
+  by_job.mutable_topology()->set_ipus_per_replica(5);
+
+  for (const proto::RunConfig& config : {by_check, by_job}) {
+    const auto checked = check_variants(config, testing::dataset(), nullptr);
+    ASSERT_TRUE(checked) << checked.error().message;
+    EXPECT_EQ(checked->variants.back().ipus, 5U);
+    EXPECT_THAT(checked->notes, ElementsAre(note));
+  }
+}
+
+TEST(CheckVariants, SayWhichRowsHaveTheJobsOwnStages) {
+  proto::RunConfig config = job(1);
+  config.mutable_topology()->set_ipus_per_replica(2);
+  config.mutable_pipeline()->add_layers_per_ipu(1);
+  config.mutable_pipeline()->add_layers_per_ipu(3);
+  config.mutable_check()->add_ipus(3);
+
+  EXPECT_THAT(check_variants(config, testing::dataset(), nullptr)->notes,
+              ElementsAre("no row uses the job's own stages (pipeline.layers-per-ipu = 1 3): they "
+                          "are for 2 IPUs, which --check-ipus leaves out; those on 3 IPUs use "
+                          "balanced ones; rows without a schedule have a single stage"));
+
+  config.mutable_check()->add_ipus(2);
+  const auto both = check_variants(config, testing::dataset(), nullptr);
+  EXPECT_THAT(
+      both->notes,
+      ElementsAre("rows on 2 IPUs with split 1 3 use the job's own stages "
+                  "(pipeline.layers-per-ipu = 1 3); those on 3 IPUs use balanced ones; rows "
+                  "without a schedule have a single stage"));
+  EXPECT_EQ(both->variants.back().split, "1 3");
+}
+
+TEST(CheckVariants, HaveStagesThatShareTheOnlyIpu) {
+  proto::RunConfig config = job(1);
+  config.mutable_pipeline()->add_layers_per_ipu(1);
+  config.mutable_pipeline()->add_layers_per_ipu(3);
+  config.mutable_pipeline()->add_device_mapping(0);
+  config.mutable_pipeline()->add_device_mapping(0);
+  config.mutable_check()->add_ipus(2);
+
+  const auto checked = check_variants(config, testing::dataset(), nullptr);
+
+  ASSERT_TRUE(checked) << checked.error().message;
+  EXPECT_THAT(checked->variants, SizeIs(5 + 2 * 15));
+  EXPECT_EQ(to_text(checked->variants[0]), "1 IPU, recomputation none");
+  EXPECT_EQ(to_text(checked->variants[5]), "1 IPU, sequential, recomputation none");
+  EXPECT_TRUE(checked->variants[5].own_stages);
+  EXPECT_FALSE(checked->variants.back().own_stages);
+}
+
+TEST(CheckVariants, NeedMoreStagesThanOne) {
+  proto::RunConfig config = job(1);
+  config.mutable_topology()->set_ipus_per_replica(2);
+  config.mutable_pipeline()->add_layers_per_ipu(4);
+
+  EXPECT_EQ(check_variants(config, testing::dataset(), nullptr).error().message,
+            "check needs several stages, but pipeline.layers-per-ipu = 4 makes one; leave it out, "
+            "or choose other IPUs with --check-ipus");
+}
+
+TEST(CheckVariants, SayThatOneMicroBatchComparesLittle) {
+  proto::RunConfig config = job(1);
+  config.mutable_training()->set_gradient_accumulation(1);
+
+  EXPECT_THAT(check_variants(config, testing::dataset(), nullptr)->notes,
+              ElementsAre(HasSubstr("add --training.gradient-accumulation 8")));
 }
 
 TEST(CheckVariants, LeaveOutIpusThatWouldHaveNoLayer) {
