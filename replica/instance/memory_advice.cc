@@ -241,12 +241,12 @@ std::string table_of(Trials& trials, const Program& program, const std::vector<R
     return "";
   }
   std::string text =
-      fmt::format("{:<{}}  MiB on the fullest IPU\n", "remedies, each compiled:", width + 2);
+      fmt::format("{:<{}}  on the fullest IPU\n", "remedies, each compiled:", width + 2);
   for (const Trial& row : rows) {
     text += fmt::format(
-        "  {:<{}}  {:>9.1f}  {}\n", row.options, width, to_mebibytes(row.peak),
+        "  {:<{}}  {:>12}, {}\n", row.options, width, mebibytes_text(row.peak),
         row.fits ? std::string{"fits"}
-                 : fmt::format("over by {:.1f}", to_mebibytes(row.peak - trials.capacity())));
+                 : fmt::format("over by {}", mebibytes_text(row.peak - trials.capacity())));
   }
   return text;
 }

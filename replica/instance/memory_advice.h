@@ -17,10 +17,10 @@ namespace poprun {
 ///
 ///   it fits with --ipus-per-replica 8 (895.4 MiB), or with model.precision half (726.7 MiB)
 ///
-///   remedies, each compiled:         MiB on the fullest IPU
-///     pipeline.schedule interleaved     1095.8  over by 198.8
-///     --ipus-per-replica 8               895.4  fits
-///     model.precision half               726.7  fits
+///   remedies, each compiled:         on the fullest IPU
+///     pipeline.schedule interleaved     1,095.8 MiB, over by 198.8 MiB
+///     --ipus-per-replica 8                895.4 MiB, fits
+///     model.precision half                726.7 MiB, fits
 ///
 /// Deterministic, except where `until` ends the search: then it says that more could be tried.
 /// Cost: some 40 compilations at most, fewer of a large Program.

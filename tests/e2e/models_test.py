@@ -123,8 +123,8 @@ class Sizes(JobTest):
         job = self.run_job("-n", 2, "--ipus-per-replica", 2, config=config, code=86)
         self.assert_first_line(job, "out of memory", "gpt2-xl", "on IPU ", "--ipus-per-replica ")
         self.assertRegex(job.stderr, r"\nplanned peak of each IPU:\n"
-                                     r"  IPU 0 +\S+ of 897\.0 MiB, over by \S+ MiB\n"
-                                     r"  IPU 1 +\S+ of 897\.0 MiB, over by \S+ MiB\n"
+                                     r"  IPU 0 +\S+ MiB of 897\.0 MiB, over by \S+ MiB\n"
+                                     r"  IPU 1 +\S+ MiB of 897\.0 MiB, over by \S+ MiB\n"
                                      r"remedies, each compiled:")
 
 

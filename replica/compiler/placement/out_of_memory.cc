@@ -92,12 +92,12 @@ std::string ipus_table(const Program& program) {
   std::string text;
   for (int ipu = 0; program.memory_size() > 1 && ipu < program.memory_size(); ++ipu) {
     const proto::IpuMemory& memory = program.memory(ipu);
-    text += fmt::format("  IPU {:<2} {:>9.1f} of {:.1f} MiB{}\n", ipu, to_mebibytes(memory.peak()),
-                        to_mebibytes(memory.capacity()),
-                        lacks(memory) > 0
-                            ? fmt::format(", over by {:.1f} MiB",
-                                          to_mebibytes(static_cast<std::uint64_t>(lacks(memory))))
-                            : "");
+    text += fmt::format(
+        "  IPU {:<2} {:>12} of {}{}\n", ipu, mebibytes_text(memory.peak()),
+        mebibytes_text(memory.capacity()),
+        lacks(memory) > 0
+            ? fmt::format(", over by {}", mebibytes_text(static_cast<std::uint64_t>(lacks(memory))))
+            : "");
   }
   return text.empty() ? text : "planned peak of each IPU:\n" + text;
 }

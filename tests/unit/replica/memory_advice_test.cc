@@ -122,10 +122,10 @@ TEST(MemoryAdvice, CombinesRemediesWhereNoneFitsAlone) {
   const MemoryAdvice said = advice(gpt2(64, 6), long_texts());
   EXPECT_THAT(said.sentence, MatchesRegex("it fits with data.micro-batch-size [0-9]+, "
                                           "training.gradient-accumulation [0-9]+ and "
-                                          "[^,]+ together \\([0-9.]+ MiB\\)"));
-  EXPECT_THAT(said.table, MatchesRegex("remedies, each compiled: +MiB on the fullest IPU\n"
-                                       "(  .* over by [0-9.]+\n)+"
-                                       "  data.micro-batch-size [0-9]+, .* fits\n"))
+                                          "[^,]+ together \\([0-9.,]+ MiB\\)"));
+  EXPECT_THAT(said.table, MatchesRegex("remedies, each compiled: +on the fullest IPU\n"
+                                       "(  .* MiB, over by [0-9.,]+ MiB\n)+"
+                                       "  data.micro-batch-size [0-9]+, .* MiB, fits\n"))
       << said.table;
 }
 
@@ -133,7 +133,7 @@ TEST(MemoryAdvice, SaysWhatComesClosestWhereNothingFits) {
   const MemoryAdvice said = advice(mlp(40'000), dataset());
   EXPECT_THAT(said.sentence,
               MatchesRegex("nothing that was tried makes it fit; with model.precision "
-                           "half it comes closest: [0-9.]+ MiB over"));
+                           "half it comes closest: [0-9.,]+ MiB over"));
   EXPECT_THAT(said.table, HasSubstr("  model.precision half "));
   EXPECT_THAT(said.table, HasSubstr(" over by "));
   EXPECT_THAT(said.table, Not(HasSubstr("fits")));
@@ -196,11 +196,11 @@ TEST(OutOfMemory, HasALineForEachIpuThatIsOverOrNot) {
   ASSERT_FALSE(fits);
   EXPECT_THAT(
       fits.error().message,
-      MatchesRegex("out of memory: model gpt2 needs [0-9.]+ MiB \\([0-9,]+ B\\) of In-Processor "
+      MatchesRegex("out of memory: model gpt2 needs [0-9.,]+ MiB \\([0-9,]+ B\\) of In-Processor "
                    "Memory on IPU [01], but mk2 has 897.0 MiB \\(940,572,672 B\\); do it\n"
                    "planned peak of each IPU:\n"
-                   "  IPU 0 +[0-9.]+ of 897.0 MiB, over by [0-9.]+ MiB\n"
-                   "  IPU 1 +[0-9.]+ of 897.0 MiB, over by [0-9.]+ MiB\n"
+                   "  IPU 0 +[0-9.,]+ MiB of 897.0 MiB, over by [0-9.,]+ MiB\n"
+                   "  IPU 1 +[0-9.,]+ MiB of 897.0 MiB, over by [0-9.,]+ MiB\n"
                    "a table\n"
                    "the peak of IPU [01] is at step (.|\n)*"));
 }
