@@ -22,6 +22,7 @@
 #include "hostio/streams/client.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/log.h"
+#include "replica/base/text.h"
 #include "replica/check/check.h"
 #include "replica/compilation.h"
 #include "replica/coordinator/coordinator_client.h"
@@ -129,8 +130,9 @@ class Instance {
                  fmt::format("{} is ignored: it would change the results", variable));
     }
     log::write(log::Level::kInfo, source,
-               fmt::format("one of {} replicas, pid {}: {} steps of {}, {} of In-Processor Memory",
-                           communicator.size(), ::getpid(), length.steps, program.model(),
+               fmt::format("one of {}, pid {}: {} steps of {}, {} of In-Processor Memory",
+                           counted(communicator.size(), "replica"), ::getpid(), length.steps,
+                           program.model(),
                            bytes_text(static_cast<std::int64_t>(program.memory(0).peak()))));
     POPRUN_ASSIGN(
         const LoopResult result,

@@ -75,6 +75,8 @@ class Compilation {
     *job.mutable_dataset() = served->dataset;
     job.set_show_graphs(options_.verbosity > 1);
     job.set_show_schedule(options_.verbosity > 0);
+    job.set_show_all_ipus(options_.verbosity > 1);
+    job.set_screen_width(static_cast<std::uint32_t>(console_.page_width()));
     auto inputs = read_inputs(options_.config.model());
     if (!inputs) {
       end_with(inputs.error());

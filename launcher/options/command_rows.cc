@@ -57,8 +57,8 @@ Rows general() {
   help.placeholder = "SECTION";
   OptionRow verbose = flag("general", "verbose",
                            "-v also shows what is started or, with --dry-run, a pipeline's "
-                           "schedule; -vv also debug lines or, with --dry-run, the graph after "
-                           "each compiler pass");
+                           "schedule; -vv also debug lines or, with --dry-run, a row for each of "
+                           "many IPUs and the graph after each compiler pass");
   verbose.fallback = "0";
   return {with_letter('h', with_value(help, HelpTopic{}, nothing)),
           with_value(flag("general", "version", "Show the version"), Boolean{}, nothing),

@@ -13,33 +13,46 @@
 namespace poprun::launcher {
 namespace {
 
+/// The key with the command line's hyphens, and without the section where somebody wrote it again.
+std::string key_of(const ConfigEntry& entry) {
+  std::string key = entry.key.substr(entry.key.find('.') + 1);
+  std::ranges::replace(key, '_', '-');
+  return key;
+}
+
 Error unknown_key(const std::string& place, const ConfigEntry& entry) {
   std::vector<std::string> in_section;
   std::vector<std::string> sections;
   std::string elsewhere;
+  const std::string key = key_of(entry);
   for (const OptionRow& row : option_table()) {
     if (!row.in_file()) {
+      if (row.name == key) {
+        return {ErrorCode::kUsage,
+                fmt::format("{}: {} cannot be set in a file; give the option --{} on the command "
+                            "line",
+                            place, entry.key, key)};
+      }
       continue;
     }
     const std::size_t dot = row.name.find('.');
     const std::string section = row.name.substr(0, dot);
-    const std::string key = row.name.substr(dot + 1);
+    const std::string name = row.name.substr(dot + 1);
     if (std::ranges::find(sections, section) == sections.end()) {
       sections.push_back(section);
     }
     if (section == entry.section) {
-      in_section.push_back(key);
+      in_section.push_back(name);
     }
-    if (key == entry.key) {
-      elsewhere = fmt::format("{} in [{}]", key, section);
+    if (name == entry.key) {
+      elsewhere = fmt::format("{} in [{}]", name, section);
     }
   }
   if (in_section.empty() && elsewhere.empty()) {
     return {ErrorCode::kUsage, fmt::format("{}: unknown section [{}]; {}", place, entry.section,
                                            suggestion(entry.section, sections))};
   }
-  // Also of who wrote the section again, or another framework's name.
-  const std::string key = entry.key.substr(entry.key.find('.') + 1);
+  // Another framework's name, too.
   const std::string ours{called_elsewhere(key)};
   const std::string close = !elsewhere.empty() ? elsewhere
                             : ours.starts_with(entry.section + ".")

@@ -148,9 +148,8 @@ Result<std::string> read_job(const std::string& file) {
   }
   const std::string name = path.filename().string();
   const std::string installed = installed_file(name);
-  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
   return fail(ErrorCode::kUsage,
-              fmt::format("{} not found in {}{}", name, folder,
+              fmt::format("{}: no such file{}", file,
                           installed.empty() || installed == default_job()
                               ? default_job_hint()
                               : fmt::format("; an example of that name is {}", installed)));

@@ -151,8 +151,8 @@ std::vector<OptionRow> pipeline_rows() {
       file_key("pipeline.layers-per-ipu", "LIST|balanced", "balanced",
                "Layers of each stage, as in 3 7 7 7; one entry may be -1 and takes the rest. "
                "Embeddings and heads are not counted: they belong to the first and the last stage. "
-               "balanced evens out device time, within an estimate of the memory that leaves out "
-               "activations",
+               "balanced evens out device time; where that does not fit into memory, up to 5 other "
+               "splits are compiled to find one that does",
                LayersPerIpu{},
                [](Options& o, const std::vector<std::int64_t>& layers) {
                  auto& field = *o.config.mutable_pipeline()->mutable_layers_per_ipu();

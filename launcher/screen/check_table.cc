@@ -132,8 +132,7 @@ std::string check_row(const proto::CheckedRun& run) {
   const bool compiled = run.peak_bytes() > 0;
   return fmt::format(
       kColumns, run.ipus(), run.split(), has_one_stage(run) ? "-" : run.schedule(),
-      run.recomputation(),
-      compiled ? fmt::format("{:.1f} MiB", to_mebibytes(run.peak_bytes())) : "-",
+      run.recomputation(), compiled ? mebibytes_text(run.peak_bytes()) : "-",
       milliseconds(run.device_step_seconds()),
       compiled ? fmt::format("{:.1f} %", 100 * run.utilisation()) : "-",
       run.wall_step_seconds() > 0 ? fmt::format("{:.3f} s", run.wall_step_seconds()) : "-",
@@ -158,9 +157,8 @@ std::string check_result(const proto::CheckReport& report) {
   const int missing = combinations.size() - report.runs_size();
   if (missing > 0) {
     return fmt::format(
-        "{}\nthe check ended early: {} of {} are missing, from {} to {}; check.json is written by "
-        "a "
-        "whole check only",
+        "{}\nthe check ended early: {} of {} are missing, from {} to {}; check.json is written "
+        "by a whole check only",
         verdict, missing, counted(static_cast<std::uint64_t>(combinations.size()), "run"),
         combinations[report.runs_size()], combinations[combinations.size() - 1]);
   }

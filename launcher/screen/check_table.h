@@ -6,10 +6,11 @@
 
 /// What `poprun-emu check` shows, a line a run, as they end:
 ///
-///   IPUs  split  schedule  recomputation  peak on IPU  device/step   util.  wall/step  result
-///      1  4      -         none              11.8 MiB     1.234 ms   100 %    0.012 s  the
-///      reference 2  2 2    grouped   pipeline           6.1 MiB     0.800 ms    77 %    0.014 s
-///      equal
+///   IPUs  split  schedule  recomputation  peak on IPU  device/step   util.  result
+///      1  4      -         none              11.8 MiB     1.234 ms   100 %  the reference
+///      2  2 2    grouped   pipeline           6.1 MiB     0.800 ms    77 %  equal
+///
+/// with the wall time of a step before the result.
 namespace poprun::launcher {
 
 std::string check_heading();

@@ -1,5 +1,7 @@
 #include "launcher/screen/console.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -15,6 +17,14 @@ namespace {
 bool is_live_terminal() {
   const char* kind = std::getenv("TERM");
   return isatty(STDERR_FILENO) == 1 && kind != nullptr && std::string_view(kind) != "dumb";
+}
+
+constexpr std::size_t kPageWidthMax = 10'000;
+
+/// Columns of the terminal behind a descriptor, 80 where there is none.
+std::size_t terminal_width(int descriptor) {
+  winsize size{};
+  return ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
 bool are_one_file(int a, int b) {
@@ -64,8 +74,16 @@ Status Console::out_status() const {
 }
 
 std::size_t Console::width() const {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  return terminal_width(STDERR_FILENO);
+}
+
+std::size_t Console::page_width() const {
+  const char* wanted = std::getenv("COLUMNS");
+  const std::string_view digits = wanted == nullptr ? "" : wanted;
+  std::size_t columns = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), columns);
+  const bool valid = error == std::errc{} && end == digits.data() + digits.size() && columns > 0;
+  return valid ? std::min(columns, kPageWidthMax) : terminal_width(STDOUT_FILENO);
 }
 
 void Console::live(std::string_view text) {

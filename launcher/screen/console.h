@@ -37,6 +37,8 @@ class Console {
   [[nodiscard]] bool has_live_line() const { return is_terminal_; }
   /// Columns of the terminal, 80 where unknown.
   [[nodiscard]] std::size_t width() const;
+  /// Columns for what goes to standard output: COLUMNS, else its terminal's, else 80.
+  [[nodiscard]] std::size_t page_width() const;
   /// Replaces the live line; nothing where there is none.
   void live(std::string_view text);
 

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/base/ipu_table.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -19,6 +20,18 @@ std::string rate(double samples_per_second) {
 }
 
 using Rows = std::vector<std::pair<std::string, std::string>>;
+
+/// A row for each IPU that the summary lists.
+template <typename Range, typename Key, typename Row>
+void add_ipus(Rows& rows, const Range& ipus, Key key, Row row) {
+  for (const ListedRow& listed : listed_by(ipus, key)) {
+    if (listed.left_out > 0) {
+      rows.emplace_back(
+          "..", fmt::format("{}, which profile.json lists", counted(listed.left_out, "IPU")));
+    }
+    row(static_cast<int>(listed.index), listed.stands_out);
+  }
+}
 
 void add_results(Rows& rows, const proto::Profile& profile) {
   const proto::Outcome& outcome = profile.outcome();
@@ -82,22 +95,24 @@ void add_times(Rows& rows, const proto::Profile& profile) {
     rows.emplace_back("utilisation", fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(),
                                                  device.ipus_size()));
   }
-  for (int ipu = 0; ipu < device.ipus_size() && device.ipus_size() > 1; ++ipu) {
-    rows.emplace_back(
-        fmt::format("IPU {} time", ipu),
-        fmt::format("{} busy, {} idle", duration_text(device.ipus(ipu).busy_seconds()),
-                    duration_text(device.ipus(ipu).idle_seconds())));
+  if (device.ipus_size() > 1) {
+    add_ipus(rows, device.ipus(), &proto::IpuTime::busy_seconds, [&](int ipu, bool busiest) {
+      const proto::IpuTime& time = device.ipus(ipu);
+      rows.emplace_back(
+          fmt::format("IPU {} time", ipu),
+          time_text(time.busy_seconds(), time.idle_seconds()) + (busiest ? ": the busiest" : ""));
+    });
   }
 }
 
 void add_memory(Rows& rows, const proto::Profile& profile) {
-  for (int ipu = 0; ipu < profile.planned_memory_size(); ++ipu) {
+  add_ipus(rows, profile.planned_memory(), &proto::IpuMemory::peak, [&](int ipu, bool fullest) {
     const proto::IpuMemory& memory = profile.planned_memory(ipu);
     rows.emplace_back(
         profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
-        fmt::format("{} peak of {}, {} always live", mebibytes_text(memory.peak()),
-                    mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live())));
-  }
+        memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
+            (fullest ? ": the fullest" : ""));
+  });
 }
 
 }  // namespace

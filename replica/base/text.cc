@@ -17,7 +17,16 @@ std::string counted(std::uint64_t number, std::string_view one) {
 }
 
 std::string mebibytes_text(std::uint64_t bytes) {
-  return fmt::format("{:.1f} MiB", to_mebibytes(bytes));
+  constexpr std::uint64_t kKibibyte = 1024;
+  if (bytes < kKibibyte) {
+    return fmt::format("{} B", bytes);
+  }
+  const std::string mebibytes = fmt::format("{:.1f}", to_mebibytes(bytes));
+  if (mebibytes == "0.0") {
+    return fmt::format("{:.1f} KiB", static_cast<double>(bytes) / kKibibyte);
+  }
+  const std::size_t point = mebibytes.find('.');
+  return fmt::format("{}{} MiB", group_digits(mebibytes.substr(0, point)), mebibytes.substr(point));
 }
 
 std::string duration_text(double seconds) {

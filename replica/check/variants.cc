@@ -26,10 +26,10 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
   for (const char* recomputation : kRecomputations) {
     variants.push_back({1, plain_split, "sequential", recomputation});
   }
-  for (const auto& [ipus, split, own_stages] : spreads) {
+  for (const auto& [ipus, split, own_stages, begins] : spreads) {
     for (const char* schedule : kSchedules) {
       for (const char* recomputation : kRecomputations) {
-        variants.push_back({ipus, split, schedule, recomputation, own_stages});
+        variants.push_back({ipus, split, schedule, recomputation, own_stages, begins});
       }
     }
   }
@@ -47,6 +47,9 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
     pipeline.clear_layers_per_ipu();
     pipeline.clear_split();
     pipeline.clear_device_mapping();
+  }
+  if (pipeline.layers_per_ipu().empty() && pipeline.split().empty()) {
+    pipeline.mutable_split()->Assign(variant.begins.begin(), variant.begins.end());
   }
   pipeline.set_schedule(variant.schedule);
   pipeline.set_recomputation(variant.recomputation);

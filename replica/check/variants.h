@@ -17,6 +17,8 @@ struct Variant {
   std::string schedule;       ///< As in PipelineConfig.
   std::string recomputation;  ///< Likewise.
   bool own_stages = false;    ///< The job's own cuts and device mapping; else balanced stages.
+  /// The layer with which each stage but the first begins, where the job does not say how to cut.
+  std::vector<std::string> begins = {};
   double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's.
 
   friend bool operator==(const Variant&, const Variant&) = default;
@@ -30,7 +32,8 @@ std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job);
 struct Spread {
   std::uint32_t ipus = 1;
   std::string split;
-  bool own_stages = false;  ///< As Variant's.
+  bool own_stages = false;               ///< As Variant's.
+  std::vector<std::string> begins = {};  ///< As Variant's.
 };
 
 /// The plain variant, which has one stage and recomputes nothing, then with one stage every

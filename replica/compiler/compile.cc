@@ -1,11 +1,22 @@
 #include "replica/compiler/compile.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
 #include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/lowering/lower.h"
 #include "replica/compiler/occupancy/occupancy.h"
 #include "replica/compiler/passes/passes.h"
 #include "replica/compiler/placement/memory_plan.h"
 #include "replica/compiler/placement/out_of_memory.h"
+#include "replica/compiler/stages/balance.h"
+#include "replica/compiler/stages/cuts.h"
 
 namespace poprun {
 namespace {
@@ -26,6 +37,85 @@ Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   return program;
 }
 
+/// Bytes that the fullest IPU lacks; at most 0 where the Program fits.
+std::int64_t lacking(const Program& program) {
+  std::int64_t most = std::numeric_limits<std::int64_t>::min();
+  for (const proto::IpuMemory& memory : program.memory()) {
+    most = std::max(most, static_cast<std::int64_t>(memory.peak()) -
+                              static_cast<std::int64_t>(memory.capacity()));
+  }
+  return most;
+}
+
+/// A job, compiled for one split of its layers.
+struct Candidate {
+  std::vector<std::size_t> begins;  ///< The first layer of each stage but the first, if balanced.
+  Job job;
+  Program program;
+};
+
+Result<Candidate> candidate(const CompileOptions& options, std::vector<std::size_t> begins) {
+  POPRUN_ASSIGN(Job job, run_passes(options));
+  POPRUN_ASSIGN(Program program, plan_graph(job.graph, options));
+  return Candidate{std::move(begins), std::move(job), std::move(program)};
+}
+
+MeasuredSplit measured(const Candidate& candidate) {
+  MeasuredSplit split{candidate.begins, {}};
+  for (const std::uint32_t ipu : candidate.job.ipu_of_stage) {
+    const auto peak = candidate.program.memory(static_cast<int>(ipu)).peak();
+    split.peaks.push_back(Bytes{static_cast<std::int64_t>(peak)});
+  }
+  return split;
+}
+
+CompileOptions with_split(CompileOptions options, const std::vector<Layer>& layers,
+                          const std::vector<std::size_t>& begins) {
+  options.pipeline.split.clear();
+  for (const std::size_t begin : begins) {
+    options.pipeline.split.push_back(layers[begin].name);
+  }
+  return options;
+}
+
+/// How a split was found, to end its note.
+std::string found_how(const Candidate& best, std::size_t compiled) {
+  if (lacking(best.program) <= 0) {
+    return compiled == 1 ? "" : fmt::format(", found by compiling {} splits", compiled);
+  }
+  return compiled == 1
+             ? "; it does not fit, and no other is expected to come closer"
+             : fmt::format("; of {} compiled splits none fits, and this one comes closest",
+                           compiled);
+}
+
+/// From the split that the estimate gives, compiles those that measured memory leads to, until one
+/// fits or none is new. Returns the one that fits or lacks least, with a note of what it is.
+Result<Candidate> settle_split(const CompileOptions& options, Candidate best) {
+  const Balancing balancing = *best.job.balancing;
+  const std::vector<Layer> layers = best.job.graph.layers;
+  CompileOptions quiet = options;
+  quiet.after_pass = nullptr;
+  std::vector<MeasuredSplit> tried = {measured(best)};
+  while (lacking(best.program) > 0 && tried.size() < kSplitsMax) {
+    std::vector<std::size_t> begins = balance(balancing, tried);
+    if (std::ranges::find(tried, begins, &MeasuredSplit::begins) != tried.end()) {
+      break;
+    }
+    POPRUN_ASSIGN(Candidate next, candidate(with_split(quiet, layers, begins), begins));
+    tried.push_back(measured(next));
+    if (lacking(next.program) < lacking(best.program)) {
+      best = std::move(next);
+    }
+  }
+  if (options.after_pass && best.begins != tried.front().begins) {
+    POPRUN_TRY(run_passes(with_split(options, layers, best.begins)));
+  }
+  best.job.notes.insert(best.job.notes.begin(),
+                        balanced_note(layers, best.begins, found_how(best, tried.size())));
+  return best;
+}
+
 }  // namespace
 
 Result<Graph> build_job(const CompileOptions& options) {
@@ -34,10 +124,14 @@ Result<Graph> build_job(const CompileOptions& options) {
 }
 
 Result<Program> plan_program(const CompileOptions& options) {
-  POPRUN_ASSIGN(const Job job, run_passes(options));
-  POPRUN_ASSIGN(Program program, plan_graph(job.graph, options));
-  program.mutable_notes()->Add(job.notes.begin(), job.notes.end());
-  return program;
+  POPRUN_ASSIGN(Candidate settled, candidate(options, {}));
+  if (settled.job.balancing) {
+    settled.begins = balance(*settled.job.balancing);
+    POPRUN_ASSIGN(settled, settle_split(options, std::move(settled)));
+  }
+  const std::vector<std::string>& notes = settled.job.notes;
+  settled.program.mutable_notes()->Add(notes.begin(), notes.end());
+  return std::move(settled.program);
 }
 
 Result<Program> compile_graph(const Graph& graph, const CompileOptions& options) {

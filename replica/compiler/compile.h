@@ -1,11 +1,16 @@
 #pragma once
 
+#include <cstddef>
+
 #include "replica/base/error.h"
 #include "replica/compiler/job/compile_options.h"
 #include "replica/graph/graph.h"
 #include "replica/program/program.h"
 
 namespace poprun {
+
+/// How many splits of balanced stages are compiled at most, until one fits.
+inline constexpr std::size_t kSplitsMax = 6;
 
 /// The job as a graph of functions, with the streams of program/host_contract.h:
 ///
@@ -25,10 +30,14 @@ namespace poprun {
 /// replaces them by their mean over the replicas. So all replicas hold equal ones between steps,
 /// wherever they run; a running statistic is linear in those of the batches, so it is the one of
 /// the replicas' mean statistics.
+///
+/// Balanced stages are those that the estimate gives, whether they fit or not.
 Result<Graph> build_job(const CompileOptions& options);
 
 /// The job as a Program: `build_job`, liveness, placement, device time. Every plan is verified. It
-/// may need more memory than an IPU has.
+/// may need more memory than an IPU has. Balanced stages that do not fit are balanced again by what
+/// they were found to need, and compiled again, up to kSplitsMax in all: the Program is the first
+/// that fits, or else the one that lacks least.
 ///
 /// Deterministic. Errors: kUsage, model and data do not fit each other; kBug, the verifier of
 /// a pass or of a plan refused it.

@@ -42,14 +42,6 @@ DeviceTime ring_all_reduce(const Device& device, Bytes bytes, std::int64_t n,
 /// IPU-Links to the partner of a pair, for each that leads to the next pair.
 constexpr double kPairLinks = 2;
 
-/// The next IPU on the way.
-std::uint32_t next_hop(std::uint32_t at, std::uint32_t to) {
-  if (at % 2 != to % 2) {
-    return at ^ 1U;
-  }
-  return at < to ? at + 2 : at - 2;
-}
-
 }  // namespace
 
 DeviceTime time_of_work(const Device& device, const Work& work) {
@@ -77,17 +69,31 @@ DeviceTime time_of_host_copy(const Device& device, Bytes bytes) {
   return time;
 }
 
-DeviceTime time_of_copy(const Device& device, const std::vector<LinkTransfer>& transfers) {
+std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std::uint32_t ipus) {
+  POPRUN_CHECK(from < ipus && to < ipus);
+  std::vector<std::uint32_t> route{from};
+  for (std::uint32_t at = from; at != to; route.push_back(at)) {
+    const std::uint32_t partner = at ^ 1U;
+    if (at % 2 != to % 2 && partner < ipus) {
+      at = partner;
+    } else {
+      at = at < to ? at + 2 : at - 2;
+    }
+  }
+  return route;
+}
+
+DeviceTime time_of_copy(const Device& device, std::uint32_t ipus,
+                        const std::vector<LinkTransfer>& transfers) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, Bytes> carried;  // By link and direction.
   std::map<std::uint32_t, Bytes> local;                              // By IPU.
   for (const LinkTransfer& transfer : transfers) {
     if (transfer.from == transfer.to) {
       local[transfer.from] += transfer.bytes;
     }
-    for (std::uint32_t at = transfer.from; at != transfer.to;) {
-      const std::uint32_t next = next_hop(at, transfer.to);
-      carried[{at, next}] += transfer.bytes;
-      at = next;
+    const std::vector<std::uint32_t> route = link_route(transfer.from, transfer.to, ipus);
+    for (std::size_t hop = 1; hop < route.size(); ++hop) {
+      carried[{route[hop - 1], route[hop]}] += transfer.bytes;
     }
   }
   DeviceTime time;

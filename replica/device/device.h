@@ -90,10 +90,22 @@ struct LinkTransfer {
   Bytes bytes;
 };
 
-/// Time of transfers that begin together: of the link that carries most. IPUs 2k and 2k + 1 are
-/// pairs, with twice the links that lead to the next pair; a transfer crosses its pair first and
-/// then goes from pair to pair (ipu.md 1.3) [D]. Transfers within an IPU are copied by its tiles.
-DeviceTime time_of_copy(const Device& device, const std::vector<LinkTransfer>& transfers);
+/// The IPUs that a transfer passes on its way through a replica of `ipus`, both ends included.
+///
+///     1 -- 3 -- 5      IPUs 2k and 2k + 1 are the pairs of a ladder. A transfer crosses its pair
+///     |    |    |      first and then goes from pair to pair (ipu.md 1.3) [D].
+///     0 -- 2 -- 4 -- 6
+///
+/// The last of an odd number of IPUs has no partner: what comes from it crosses the next pair [I].
+///
+/// Requires: both ends are below `ipus`.
+std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std::uint32_t ipus);
+
+/// Time of transfers that begin together in a replica of `ipus`: of the link that carries most. A
+/// pair's link carries twice as much as one from pair to pair (ipu.md 1.3) [D]. Transfers within an
+/// IPU are copied by its tiles.
+DeviceTime time_of_copy(const Device& device, std::uint32_t ipus,
+                        const std::vector<LinkTransfer>& transfers);
 
 /// Time of an all-reduce of `bytes` over `replicas` of `ipus_per_replica` each: a ring
 /// reduce-scatter and a ring all-gather, n - 1 steps of bytes / n each, over IPU-Links; beyond one

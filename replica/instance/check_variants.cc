@@ -23,6 +23,7 @@ namespace {
 struct Stages {
   std::vector<std::string> layers;   ///< All the model's.
   std::vector<std::int64_t> counts;  ///< Counted layers, by stage.
+  std::vector<std::string> begins;   ///< The layer with which each stage but the first begins.
 };
 
 /// A layer that is cut counts for its first stage.
@@ -48,6 +49,9 @@ Stages stages_of(const Graph& graph) {
     const auto stage = stage_of_layer.find(static_cast<std::int32_t>(k));
     if (stage != stage_of_layer.end()) {
       stages.counts[stage->second] += graph.layers[k].counted ? 1 : 0;
+      if (stage->second > stages.begins.size()) {
+        stages.begins.push_back(graph.layers[k].name);
+      }
     }
   }
   return stages;
@@ -64,7 +68,7 @@ Result<Stages> stages_of(const Variant& variant, const proto::RunConfig& config,
       stages = stages_of(graph);
     }
   };
-  const Result<Graph> built = build_job(options);
+  const Result<Program> built = plan_program(options);
   if (!built && (!stages || built.error().code != ErrorCode::kBug)) {
     return tl::unexpected<Error>{built.error()};
   }
@@ -156,9 +160,15 @@ class Planner {
   }
 
  private:
+  /// The job's own schedule decides which balanced stages fit.
   [[nodiscard]] Result<Stages> stages(const Spread& spread) const {
-    return stages_of({spread.ipus, "", "sequential", "none", spread.own_stages}, config_, dataset_,
-                     onnx_);
+    const proto::PipelineConfig& own = config_.pipeline();
+    Variant variant{spread.ipus, "", "sequential", "none", spread.own_stages};
+    if (spread.ipus > 1 && config_.has_pipeline()) {
+      variant.schedule = own.schedule();
+      variant.recomputation = own.recomputation();
+    }
+    return stages_of(variant, config_, dataset_, onnx_);
   }
 
   /// Without enough layers for the IPUs, some are left unused; numbers of our own choice are left
@@ -177,6 +187,7 @@ class Planner {
     }
     if (count > 1) {
       spread.split = split_text(found);
+      spread.begins = found.begins;
       spreads_.push_back(std::move(spread));
     } else if (spread.own_stages) {
       own_stages_are_plain_ = true;

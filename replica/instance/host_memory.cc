@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sys/statvfs.h>
 
+#include "replica/base/text.h"
+
 namespace poprun {
 
 Bytes memory_touched(const Program& program) {
@@ -20,11 +22,12 @@ Status check_host_memory(const FreeMemory& memory, const std::string& host, std:
     return {};
   }
   return fail(ErrorCode::kHostResources,
-              fmt::format("{} replicas on host {} need {} of its memory for their tensors, "
+              fmt::format("{} on host {} {} {} of its memory for {} tensors, "
                           "but only {} is free ({}); use more hosts (-H), fewer replicas or a "
                           "smaller data.micro-batch-size, or raise that limit",
-                          replicas, host, bytes_text(needed), bytes_text(memory.bytes.count()),
-                          memory.source),
+                          counted(replicas, "replica"), host, replicas == 1 ? "needs" : "need",
+                          bytes_text(needed), replicas == 1 ? "its" : "their",
+                          bytes_text(memory.bytes.count()), memory.source),
               {.shortage = Shortage{.needed = Bytes{needed}, .had = memory.bytes}});
 }
 

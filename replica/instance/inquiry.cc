@@ -1,5 +1,6 @@
 #include "replica/instance/inquiry.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -8,6 +9,7 @@
 
 #include "proto/coordinator.pb.h"
 #include "proto/inquiry.pb.h"
+#include "replica/base/ipu_table.h"
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
 #include "replica/compiler/placement/out_of_memory.h"
@@ -125,20 +127,33 @@ void add_row(std::string& text, std::string_view name, const std::string& value)
   text += fmt::format("{:<14} {}\n", name, value);
 }
 
-void describe_memory(const Program& program, std::string& text) {
-  for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
-    const proto::IpuMemory& memory = program.memory(ipu);
-    add_row(text, fmt::format("IPU {} memory", ipu),
-            fmt::format("{} peak of {}, {} always live, planned", mebibytes_text(memory.peak()),
-                        mebibytes_text(memory.capacity()), mebibytes_text(memory.always_live())));
-    if (memory.peak() > 0) {
-      add_row(text, "  peak", "at " + worst_place(program, ipu));
+/// The rows of a table of a replica's IPUs, with a line where some are left out.
+template <typename Range, typename Key, typename Row>
+void for_listed(const Range& ipus, Key key, bool all, std::string& text, Row row) {
+  const std::vector<ListedRow> rows =
+      all ? all_rows(static_cast<std::size_t>(ipus.size())) : listed_by(ipus, key);
+  for (const ListedRow& listed : rows) {
+    if (listed.left_out > 0) {
+      add_row(text, "..", fmt::format("{}, which -vv lists", counted(listed.left_out, "IPU")));
     }
+    row(static_cast<int>(listed.index), listed.stands_out);
   }
 }
 
+void describe_memory(const Program& program, bool all_ipus, std::string& text) {
+  for_listed(program.memory(), &proto::IpuMemory::peak, all_ipus, text, [&](int ipu, bool fullest) {
+    const proto::IpuMemory& memory = program.memory(ipu);
+    add_row(text, fmt::format("IPU {} memory", ipu),
+            memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
+                (fullest ? ", planned: the fullest" : ", planned"));
+    if (memory.peak() > 0) {
+      add_row(text, "  peak", "at " + worst_place(program, ipu));
+    }
+  });
+}
+
 void describe_time(const Program& program, const proto::RunConfig& config, const JobLength& length,
-                   std::string& text) {
+                   bool all_ipus, std::string& text) {
   const proto::DeviceTime device = device_time(program, config, length);
   add_row(text, config.inference() ? "device batch" : "device step",
           fmt::format("{}, {} samples/s (device clock, {}, modelled)",
@@ -149,32 +164,37 @@ void describe_time(const Program& program, const proto::RunConfig& config, const
   }
   add_row(text, "utilisation",
           fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(), device.ipus_size()));
-  for (int ipu = 0; ipu < device.ipus_size(); ++ipu) {
-    add_row(text, fmt::format("IPU {} time", ipu),
-            fmt::format("{} busy, {} idle", duration_text(device.ipus(ipu).busy_seconds()),
-                        duration_text(device.ipus(ipu).idle_seconds())));
-  }
+  for_listed(
+      device.ipus(), &proto::IpuTime::busy_seconds, all_ipus, text, [&](int ipu, bool busiest) {
+        const proto::IpuTime& time = device.ipus(ipu);
+        add_row(
+            text, fmt::format("IPU {} time", ipu),
+            time_text(time.busy_seconds(), time.idle_seconds()) + (busiest ? ": the busiest" : ""));
+      });
 }
 
-/// Where it is asked for, and there are IPUs to share the work.
+/// Where it is asked for, and there are stages to be in an order.
 void describe_schedule(const Program& program, const proto::CompileQuestion& job,
                        std::string& text) {
-  if (job.show_schedule() && program.ipus() > 1) {
+  const bool has_stages = std::ranges::any_of(
+      program.functions(), [](const proto::Function& f) { return f.part().stage() > 0; });
+  if (job.show_schedule() && has_stages) {
     const JobFunction function =
         job.config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain;
-    text += fmt::format(
-        "# schedule by cycle: A forward, G backward, R recomputation, U update, with the number of "
-        "the micro-batch\n{}",
-        picture(program, *find_function(program, name_of(function))));
+    text += job.config().inference()
+                ? "# schedule by cycle: A forward, by micro-batch\n"
+                : "# schedule by cycle: A forward, R recomputation, G backward, U update\n";
+    text += picture(program, *find_function(program, name_of(function)),
+                    {.width = job.screen_width(), .all_ipus = job.show_all_ipus()});
   }
 }
 
 /// Time and schedule of a job whose length is known.
 void describe_device(const Program& program, const proto::CompileQuestion& job,
                      const Result<JobLength>& length, std::string& text) {
-  describe_memory(program, text);
+  describe_memory(program, job.show_all_ipus(), text);
   if (length) {
-    describe_time(program, job.config(), *length, text);
+    describe_time(program, job.config(), *length, job.show_all_ipus(), text);
     describe_schedule(program, job, text);
   }
 }

@@ -1,20 +1,37 @@
 #include "replica/loops/batch_window.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
+
+#include "replica/base/text.h"
 
 namespace poprun {
 namespace {
 
-std::size_t readers_of(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
-                       std::string_view stream) {
-  std::size_t count = 0;
+using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
+
+/// Steps that take a part of each batch.
+std::vector<const proto::StreamIn*> readers_of(const Steps& steps, std::string_view stream) {
+  std::vector<const proto::StreamIn*> readers;
   for (const proto::Step& step : steps) {
-    count += readers_of(step.repeat().steps(), stream);
-    count += step.has_stream_in() && step.stream_in().stream() == stream ? 1U : 0U;
+    const auto inner = readers_of(step.repeat().steps(), stream);
+    readers.insert(readers.end(), inner.begin(), inner.end());
+    if (step.has_stream_in() && step.stream_in().stream() == stream) {
+      readers.push_back(&step.stream_in());
+    }
   }
-  return count;
+  return readers;
+}
+
+/// Tensors of a whole batch: together, the readers take all of them.
+std::size_t tensors_of_batch(const proto::StreamIn& reader) {
+  const auto& fields = reader.fields();
+  return fields.empty() ? static_cast<std::size_t>(reader.tensors_size())
+                        : *std::ranges::max_element(fields) + std::size_t{1};
 }
 
 }  // namespace
@@ -22,7 +39,10 @@ std::size_t readers_of(const google::protobuf::RepeatedPtrField<proto::Step>& st
 BatchWindow::BatchWindow(const Program& program, JobStream stream, HostStream& source)
     : source_(source) {
   for (const proto::Function& function : program.functions()) {
-    readers_ += readers_of(function.steps(), name_of(stream));
+    for (const proto::StreamIn* reader : readers_of(function.steps(), name_of(stream))) {
+      ++readers_;
+      tensors_ = std::max(tensors_, tensors_of_batch(*reader));
+    }
   }
 }
 
@@ -34,6 +54,12 @@ void BatchWindow::begin() {
 Status BatchWindow::write(const StreamPart& part) {
   while (first_ + window_.size() <= part.micro_batch) {
     POPRUN_ASSIGN(HostBatch batch, source_.next());
+    if (batch.tensors.size() != tensors_) {
+      return fail(ErrorCode::kData,
+                  fmt::format("batch {} of the data server has {}, but the model takes {}; serve "
+                              "it the dataset of this job",
+                              batch.sequence, counted(batch.tensors.size(), "tensor"), tensors_));
+    }
     window_.push_back({std::move(batch), readers_});
   }
   POPRUN_CHECK(part.micro_batch >= first_);
@@ -41,18 +67,16 @@ Status BatchWindow::write(const StreamPart& part) {
   for (std::size_t k = 0; k < part.tensors.size(); ++k) {
     const HostTensor& tensor = part.tensors[k];
     const std::size_t field = part.fields.empty() ? k : part.fields[k];
-    const bool there = field < entry.batch.tensors.size() &&
-                       (!part.fields.empty() || entry.batch.tensors.size() == part.tensors.size());
-    if (!there || entry.batch.tensors[field].size() != tensor.bytes.size()) {
+    const std::string& bytes = entry.batch.tensors.at(field);
+    if (bytes.size() != tensor.bytes.size()) {
       return fail(
           ErrorCode::kData,
           fmt::format("batch {} of the data server: tensor '{}' has {} B, but the model takes "
                       "{} B ({})",
-                      entry.batch.sequence, tensor.name,
-                      field < entry.batch.tensors.size() ? entry.batch.tensors[field].size() : 0,
-                      tensor.bytes.size(), to_text(tensor.type)));
+                      entry.batch.sequence, tensor.name, bytes.size(), tensor.bytes.size(),
+                      to_text(tensor.type)));
     }
-    std::memcpy(tensor.bytes.data(), entry.batch.tensors[field].data(), tensor.bytes.size());
+    std::memcpy(tensor.bytes.data(), bytes.data(), tensor.bytes.size());
   }
   --entry.readers;
   while (!window_.empty() && window_.front().readers == 0) {

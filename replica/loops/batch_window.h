@@ -24,8 +24,8 @@ class BatchWindow {
   /// The host begins to run a function: the next batch has index 0.
   void begin();
 
-  /// Copies tensors of batch `part.micro_batch`. Errors: kData, it is not of the tensors' sizes;
-  /// those of HostStream::next. Requires: the batch has not been taken entirely.
+  /// Copies tensors of batch `part.micro_batch`. Errors: kData, it has other tensors or other
+  /// sizes; those of HostStream::next. Requires: the batch has not been taken entirely.
   Status write(const StreamPart& part);
 
  private:
@@ -36,6 +36,7 @@ class BatchWindow {
 
   HostStream& source_;
   std::size_t readers_ = 0;  ///< Steps that take a part of each batch.
+  std::size_t tensors_ = 0;  ///< Tensors of each batch.
   std::uint64_t first_ = 0;  ///< Index of the oldest batch in the window.
   std::deque<Entry> window_;
 };

@@ -53,14 +53,14 @@ Status verify(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
+DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph,
                 const Operation& operation) {
   std::vector<LinkTransfer> transfers;
   for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
     const Tensor& from = graph.tensor(operation.inputs[k]);
     transfers.push_back({from.ipu, graph.tensor(operation.outputs[k]).ipu, from.type.bytes()});
   }
-  return time_of_copy(device, transfers);
+  return time_of_copy(device, static_cast<std::uint32_t>(system.ipus_per_replica), transfers);
 }
 
 void lower(const Operation& operation, proto::Step& step) {

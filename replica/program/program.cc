@@ -24,17 +24,8 @@ bool lives_at(const proto::Tensor& tensor, std::uint32_t step) {
 }
 
 std::string bytes_text(std::int64_t bytes) {
-  const auto value = static_cast<double>(bytes);
-  if (value >= 0x1p30) {
-    return fmt::format("{:.2f} GiB ({} B)", value / 0x1p30, grouped(bytes));
-  }
-  if (value >= 0x1p20) {
-    return fmt::format("{:.1f} MiB ({} B)", value / 0x1p20, grouped(bytes));
-  }
-  if (value >= 0x1p10) {
-    return fmt::format("{:.1f} KiB ({} B)", value / 0x1p10, grouped(bytes));
-  }
-  return fmt::format("{} B", bytes);
+  const std::string rounded = mebibytes_text(static_cast<std::uint64_t>(bytes));
+  return rounded.ends_with("iB") ? fmt::format("{} ({} B)", rounded, grouped(bytes)) : rounded;
 }
 
 }  // namespace poprun

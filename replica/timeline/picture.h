@@ -1,21 +1,30 @@
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <string>
 
 #include "replica/program/program.h"
 
 namespace poprun {
 
+/// The screen that a picture is for.
+struct PictureFrame {
+  std::size_t width = std::numeric_limits<std::size_t>::max();  ///< Columns.
+  bool all_ipus = true;  ///< Else only those of `listed_rows`, where they are many.
+};
+
 /// What each IPU does in one call of a function that runs the stages of a pipeline: a row for each
 /// IPU, a column for each cycle. A is a forward part, G a backward part, R the recomputation before
-/// it, each with the number of its micro-batch, from 1; U is the update. For 2 IPUs and 3
-/// micro-batches:
+/// it, each with the number of its micro-batch, from 1; U is the update, in the cycle behind the
+/// last part that it waits for. For 2 IPUs and 3 micro-batches:
 ///
 ///   IPU 0 | A1 A2   A3G1 G2   G3 U
 ///   IPU 1 |    A1G1 A2G2 A3G3 U
 ///
-/// Cycles in the middle of a long one are left out, and counted in a line below. Empty if the
-/// function calls no part of a stage.
-std::string picture(const Program& program, const proto::Function& function);
+/// Cycles in the middle that do not fit the frame are left out, and counted in a line below. Empty
+/// if the function calls no part of a stage.
+std::string picture(const Program& program, const proto::Function& function,
+                    const PictureFrame& frame = {});
 
 }  // namespace poprun

@@ -16,19 +16,20 @@ constexpr Cycles cycles(std::uint64_t count) {
   return Cycles{static_cast<std::int64_t>(count)};
 }
 
-/// Rising.
-std::vector<std::uint32_t> ipus_of(const Program& program, const proto::Step& step) {
-  std::vector<std::uint32_t> ipus;
-  const StepTensors tensors = tensors_of(step);
-  for (const auto* list :
-       {&tensors.reads, &tensors.writes, &tensors.begins_exchange, &tensors.ends_exchange}) {
-    for (const std::uint32_t tensor : *list) {
-      ipus.push_back(program.tensors(static_cast<int>(tensor)).placement().ipu());
+/// Whether steps call parts, all with the same micro-batch.
+bool call_parts_of_one_micro_batch(const Program& program, const Steps& steps) {
+  std::optional<std::uint32_t> micro_batch;
+  for (const proto::Step& step : steps) {
+    const proto::Function* callee = find_function(program, step.call().function());
+    if (!step.has_call() || callee == nullptr || !callee->has_part()) {
+      continue;
     }
+    if (micro_batch.value_or(step.call().micro_batch()) != step.call().micro_batch()) {
+      return false;
+    }
+    micro_batch = step.call().micro_batch();
   }
-  std::ranges::sort(ipus);
-  ipus.erase(std::ranges::unique(ipus).begin(), ipus.end());
-  return ipus.empty() ? std::vector<std::uint32_t>{0} : ipus;
+  return micro_batch.has_value();
 }
 
 struct Clock {
@@ -86,24 +87,41 @@ class Walk {
   /// the clocks of all its IPUs by the same time, all later ones do.
   void repeat(const proto::Repeat& repeat) {
     const std::uint64_t first = micro_batch_;
+    const Round one{repeat.steps(), call_parts_of_one_micro_batch(program_, repeat.steps())};
     for (std::uint32_t round = 0; round < repeat.count(); ++round) {
-      const std::optional<Cycles> advance = one_round(repeat.steps());
+      const std::optional<Cycles> advance = one_round(one);
       ++micro_batch_;
       if (advance && count_ == 1 && round + 1 < repeat.count()) {
-        equal_rounds(repeat.steps(), repeat.count() - round - 1, *advance);
+        equal_rounds(one, repeat.count() - round - 1, *advance);
         break;
       }
     }
     micro_batch_ = first;
   }
 
+  struct Round {
+    const Steps& steps;
+    bool alone;  ///< Overlaps with no other.
+  };
+
+  void run(const Round& round) {
+    if (round.alone) {
+      const Cycles ready = std::ranges::max_element(clocks_, {}, &Clock::tiles)->tiles;
+      for (Clock& clock : clocks_) {
+        clock.tiles = ready;
+        clock.took_part = true;
+      }
+    }
+    steps(round.steps);
+  }
+
   /// Returns by how much the round moved the clocks of its IPUs, where that is the same for all.
-  std::optional<Cycles> one_round(const Steps& round) {
+  std::optional<Cycles> one_round(const Round& round) {
     const std::vector<Clock> before = clocks_;
     for (Clock& clock : clocks_) {
       clock.took_part = false;
     }
-    steps(round);
+    run(round);
     std::optional<Cycles> advance;
     bool same = true;
     for (std::size_t ipu = 0; ipu < clocks_.size(); ++ipu) {
@@ -119,14 +137,14 @@ class Walk {
   }
 
   /// Walks `count` rounds as one. Each moves the clocks by `advance`.
-  void equal_rounds(const Steps& round, std::uint32_t count, Cycles advance) {
+  void equal_rounds(const Round& round, std::uint32_t count, Cycles advance) {
     std::vector<Cycles> begin;
     for (const Clock& clock : clocks_) {
       begin.push_back(clock.tiles);
     }
     count_ = count;
     distance_ = advance;
-    steps(round);
+    run(round);
     count_ = 1;
     distance_ = Cycles{};
     for (std::size_t ipu = 0; ipu < clocks_.size(); ++ipu) {
@@ -213,6 +231,20 @@ double CallTime::utilisation() const {
     used += total_cycles(cost);
   }
   return all > Cycles{} ? static_cast<double>(used.count()) / static_cast<double>(all.count()) : 1;
+}
+
+std::vector<std::uint32_t> ipus_of(const Program& program, const proto::Step& step) {
+  std::vector<std::uint32_t> ipus;
+  const StepTensors tensors = tensors_of(step);
+  for (const auto* list :
+       {&tensors.reads, &tensors.writes, &tensors.begins_exchange, &tensors.ends_exchange}) {
+    for (const std::uint32_t tensor : *list) {
+      ipus.push_back(program.tensors(static_cast<int>(tensor)).placement().ipu());
+    }
+  }
+  std::ranges::sort(ipus);
+  ipus.erase(std::ranges::unique(ipus).begin(), ipus.end());
+  return ipus.empty() ? std::vector<std::uint32_t>{0} : ipus;
 }
 
 CallTime walk(const Program& program, const proto::Function& function,

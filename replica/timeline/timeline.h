@@ -17,6 +17,9 @@
 /// follow one another on their tiles, in the order of the IPU's bulk-synchronous model. A step on
 /// several IPUs, such as a copy from one to another, begins when the last of them is ready. Only
 /// exchanges begun in the background run beside the steps, on the links.
+///
+/// Rounds of a repeat that call parts for one micro-batch only, as schedule `sequential` has them,
+/// do not overlap: each begins when the last IPU has finished the one before.
 namespace poprun {
 
 /// Which part of an IPU is busy during a stretch.
@@ -62,6 +65,9 @@ struct CallTime {
 /// since all rounds from there on are equal, the rest is one visit per step.
 CallTime walk(const Program& program, const proto::Function& function,
               const StretchVisitor& visit = nullptr);
+
+/// The IPUs that a step runs on: those of its tensors, rising.
+std::vector<std::uint32_t> ipus_of(const Program& program, const proto::Step& step);
 
 /// total += cost * times, field by field.
 void add_cost(proto::Cost& total, const proto::Cost& cost, std::uint64_t times = 1);

@@ -2,6 +2,7 @@
 """Models and data sources beside the default job: each trains through the real command."""
 import io
 import math
+import re
 import struct
 import unittest
 import zipfile
@@ -146,6 +147,16 @@ class DryRun(JobTest):
                                       r"IPU 0 time     .+ busy, .+ idle\n"
                                       r"IPU 1 time     .+ busy, .+ idle\n")
         self.assertRegex(plan.stdout, r"\n# schedule by cycle: .+\nIPU 0 \| A1")
+
+    def test_draws_the_schedule_as_wide_as_the_page(self):
+        for columns, wide in (("", 80), ("nonsense", 80), ("60", 60), ("1000", 1000)):
+            plan = self.run_job("--ipus-per-replica", 2, "--training.gradient-accumulation", 30, "--dry-run", "-v",
+                                config=GPT2, environment={"COLUMNS": columns})
+            rows = [line for line in plan.stdout.splitlines() if re.match(r"IPU \d+ \|", line)]
+            self.assertEqual(len(rows), 2, plan.stdout)
+            self.assertLessEqual(max(map(len, rows)), wide)
+            self.assertGreater(max(map(len, rows)), min(wide, 300) / 2)
+            self.assertEqual("left out; a wider terminal shows more\n" in plan.stdout, wide < 1000)
 
     def test_counts_a_model_that_does_not_fit_and_ends_with_86(self):
         job = self.run_job("-n", 2, "--dry-run", "--model.name", "gpt2-xl", "--model.layers", 48,

@@ -81,7 +81,8 @@ struct CompileOptions {
   /// Parameters and buffers that keep their initialisers, though the host writes the others.
   std::set<std::string, std::less<>> initialised_here;
 
-  /// Shown the job's graph as each pass leaves it; may be empty.
+  /// Shown the job's graph as each pass leaves it; may be empty. Where the first balanced split
+  /// does not fit, shown that one and then the final one.
   std::function<void(std::string_view pass, const Graph&)> after_pass = {};
 };
 

@@ -8,6 +8,7 @@
 
 #include "replica/compiler/differentiation/differentiate.h"
 #include "replica/compiler/optimizers/optimizers.h"
+#include "replica/compiler/stages/balance.h"
 #include "replica/graph/graph.h"
 
 namespace poprun {
@@ -35,6 +36,9 @@ struct Job {
 
   /// By stage, its IPU. More than one stage only from the pass "stages" on.
   std::vector<std::uint32_t> ipu_of_stage = {0};
+
+  /// Where nobody has said how to cut the model: what the pass "stages" balanced.
+  std::optional<Balancing> balancing = {};
 
   std::vector<std::string> notes = {};  ///< What passes decided, for people. One line each.
 };

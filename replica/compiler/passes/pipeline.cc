@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -32,6 +33,11 @@ Status run(const CompileOptions& options, Job& job) {
         "{:.1f} % of a step; {} would make it {:.1f} %",
         micro_batches, stages, utilisation(micro_batches, stages), 8 * stages,
         utilisation(8 * stages, stages)));
+  }
+  if (!job.training && schedule == Schedule::kInterleaved && stages > 1) {
+    job.notes.emplace_back(
+        "in inference, pipeline.schedule = interleaved is the same as grouped: there are no "
+        "backward parts with which forward parts could alternate");
   }
   return make_pipeline(job, schedule);
 }
@@ -70,8 +76,10 @@ Status on_one_ipu(const Graph& graph, const Operation& operation) {
   return {};
 }
 
-/// How often a host function calls another, and whether with rising micro-batches from 0.
-Status verify_calls(const Function& function, std::int64_t micro_batches) {
+/// How often a host function calls another, and whether with rising micro-batches from 0. Adds
+/// what it calls to `called`.
+Status verify_calls(const Function& function, std::int64_t micro_batches,
+                    std::set<std::string>& called) {
   std::map<std::string, std::int64_t> next;
   for (const Region& region : function.regions) {
     for (const Operation& operation : region.operations) {
@@ -89,6 +97,7 @@ Status verify_calls(const Function& function, std::int64_t micro_batches) {
     }
   }
   for (const auto& [name, count] : next) {
+    called.insert(name);
     if (count != micro_batches) {
       return fail(ErrorCode::kBug, fmt::format("pass {}: {} calls {} {} times, not {}", kName,
                                                function.name, name, count, micro_batches));
@@ -112,13 +121,19 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
       }
     }
   }
+  std::set<std::string> called;
   if (after.training) {
     POPRUN_TRY(verify_calls(after.graph.functions.at(after.training->begin.function),
-                            options.gradient_accumulation));
+                            options.gradient_accumulation, called));
   }
   if (after.evaluation) {
     POPRUN_TRY(verify_calls(after.graph.functions.at(after.evaluation->function),
-                            options.evaluation_batches));
+                            options.evaluation_batches, called));
+  }
+  for (const Function& function : after.graph.functions) {
+    if (!called.contains(function.name) && find_function(before.graph, function.name) == nullptr) {
+      return fail(ErrorCode::kBug, fmt::format("pass {}: nothing calls {}", kName, function.name));
+    }
   }
   return {};
 }

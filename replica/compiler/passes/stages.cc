@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <numeric>
 #include <set>
@@ -7,8 +6,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/ipu_table.h"
 #include "replica/base/text.h"
 #include "replica/compiler/passes/pass.h"
+#include "replica/compiler/pipeline/schedule.h"
 #include "replica/compiler/stages/assignment.h"
 #include "replica/compiler/stages/balance.h"
 #include "replica/compiler/stages/cuts.h"
@@ -45,15 +46,17 @@ LayerUse use_of(const CompileOptions& options) {
           .states = states + masters};
 }
 
-/// Counted layers of each stage that begins with whole layers: "3 7 7 7".
-std::string counts_text(const std::vector<Layer>& layers, const std::vector<Cut>& cuts) {
-  std::vector<std::int64_t> counts(cuts.size() + 1, 0);
-  for (std::size_t l = 0; l < layers.size(); ++l) {
-    const Cut layer{static_cast<std::int32_t>(l)};
-    const auto stage = std::ranges::upper_bound(cuts, layer) - cuts.begin();
-    counts[static_cast<std::size_t>(stage)] += layers[l].counted ? 1 : 0;
+/// By stage, of how many micro-batches it keeps the activations.
+Result<std::vector<std::int64_t>> in_flight(const CompileOptions& options, std::size_t stages) {
+  std::vector<std::int64_t> kept(stages, 1);
+  if (!options.inference && options.pipeline.recomputation == "none") {
+    POPRUN_ASSIGN(const Schedule schedule, parse_schedule(options.pipeline.schedule));
+    for (std::size_t s = 0; s < stages; ++s) {
+      kept[s] = stash_length(schedule, static_cast<std::uint32_t>(stages),
+                             static_cast<std::uint32_t>(s), options.gradient_accumulation);
+    }
   }
-  return fmt::format("{}", fmt::join(counts, " "));
+  return kept;
 }
 
 Result<std::vector<Cut>> balanced_cuts(const CompileOptions& options, const ForwardPass& forward,
@@ -64,22 +67,19 @@ Result<std::vector<Cut>> balanced_cuts(const CompileOptions& options, const Forw
       mapping.empty() ? static_cast<std::size_t>(options.ipus_per_replica) : mapping.size();
   if (wanted > layers.size() && !mapping.empty()) {
     return fail(ErrorCode::kUsage,
-                fmt::format("pipeline.device-mapping = {}: {} stages, but {} has {}; leave out "
-                            "entries; layers: {}",
-                            fmt::join(mapping, " "), mapping.size(), options.model,
-                            counted(layers.size(), "layer"), abbreviated(names_of(layers))));
+                fmt::format("pipeline.device-mapping = {}: {} stages, but {} can be cut into at "
+                            "most {}; leave out entries; layers: {}",
+                            fmt::join(mapping, " "), mapping.size(), options.model, layers.size(),
+                            abbreviated(names_of(layers))));
   }
-  std::vector<Cut> cuts;
-  if (wanted > 1 && layers.size() > 1) {
-    for (const std::size_t layer :
-         balance(layer_weights(forward, use_of(options)), std::min(wanted, layers.size()),
-                 options.device.capacity())) {
-      cuts.push_back({static_cast<std::int32_t>(layer)});
-    }
-    job.notes.push_back(fmt::format("pipeline.layers-per-ipu = balanced means {} for this job",
-                                    counts_text(layers, cuts)));
+  const std::size_t stages = std::min(wanted, layers.size());
+  if (stages <= 1) {
+    return std::vector<Cut>{};
   }
-  return cuts;
+  POPRUN_ASSIGN(std::vector<std::int64_t> kept, in_flight(options, stages));
+  job.balancing = Balancing{layer_weights(forward, use_of(options)), std::move(kept),
+                            options.device.capacity()};
+  return cuts_before(balance(*job.balancing));
 }
 
 Result<std::vector<Cut>> cuts_of(const CompileOptions& options, const ForwardPass& forward,
@@ -99,26 +99,40 @@ std::vector<std::uint32_t> ipus_of(const PipelineOptions& pipeline, std::size_t 
   return ipus;
 }
 
-/// "conv1", "conv1, conv2", "conv1 to fc1 (3 layers)".
-std::string span_text(const std::vector<std::string>& layers) {
-  return layers.size() <= 2
-             ? fmt::format("{}", fmt::join(layers, ", "))
-             : fmt::format("{} to {} ({} layers)", layers.front(), layers.back(), layers.size());
+/// "conv1", "part of conv1, conv2", "embeddings to h.3 (4 layers)": the number is that of counted
+/// layers. `shared` are layers that other stages hold parts of.
+std::string span_text(const std::vector<Layer>& layers, const std::set<std::int32_t>& held,
+                      const std::set<std::int32_t>& shared) {
+  std::vector<std::string> names;
+  std::uint64_t count = 0;
+  for (const std::int32_t l : held) {
+    const Layer& layer = layers.at(static_cast<std::size_t>(l));
+    names.push_back((shared.contains(l) ? "part of " : "") + layer.name);
+    count += layer.counted ? 1 : 0;
+  }
+  if (names.size() <= 2) {
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
+  return fmt::format("{} to {}{}", names.front(), names.back(),
+                     count == 0 ? "" : fmt::format(" ({})", counted(count, "layer")));
 }
 
-/// A line for each stage: its IPU, its layers, and the parameters that it is the first to use.
+/// A line for each stage: its IPU, its layers, and the parameters that it is the first to use. Of
+/// many stages, those in the middle share lines.
 void note_stages(const ForwardPass& forward, Job& job) {
   struct Stage {
-    std::vector<std::int32_t> layers;
+    std::set<std::int32_t> layers;
     std::int64_t parameters = 0;
   };
   std::vector<Stage> stages(job.ipu_of_stage.size());
+  std::map<std::int32_t, std::set<std::uint32_t>> stages_of_layer;
   std::set<TensorId> seen;
   for (const Operation& operation : forward.operations()) {
     Stage& stage = stages.at(operation.origin.stage);
     const std::int32_t layer = operation.origin.layer;
-    if (layer != kNoLayer && std::ranges::find(stage.layers, layer) == stage.layers.end()) {
-      stage.layers.push_back(layer);
+    if (layer != kNoLayer) {
+      stage.layers.insert(layer);
+      stages_of_layer[layer].insert(operation.origin.stage);
     }
     for (const TensorId id : operation.inputs) {
       const Tensor& tensor = job.graph.tensor(id);
@@ -126,25 +140,52 @@ void note_stages(const ForwardPass& forward, Job& job) {
       stage.parameters += owns ? tensor.type.elements() : 0;
     }
   }
-  for (std::size_t s = 0; s < stages.size(); ++s) {
-    std::vector<std::string> names;
-    std::ranges::transform(stages[s].layers, std::back_inserter(names), [&](std::int32_t layer) {
-      return job.graph.layers.at(static_cast<std::size_t>(layer)).name;
-    });
-    job.notes.push_back(fmt::format("stage {} on IPU {}: {}, {} parameters", s, job.ipu_of_stage[s],
-                                    span_text(names), grouped(stages[s].parameters)));
+  std::set<std::int32_t> shared;
+  for (const auto& [layer, holders] : stages_of_layer) {
+    if (holders.size() > 1) {
+      shared.insert(layer);
+    }
+  }
+  const auto note = [&](const std::string& which, std::size_t first, std::size_t end) {
+    std::set<std::int32_t> held;
+    std::int64_t parameters = 0;
+    for (std::size_t s = first; s < end; ++s) {
+      parameters += stages[s].parameters;
+      held.insert(stages[s].layers.begin(), stages[s].layers.end());
+    }
+    job.notes.push_back(fmt::format("{}: {}, {} parameters", which,
+                                    span_text(job.graph.layers, held, shared),
+                                    grouped(parameters)));
+  };
+  for (const ListedRow& row : listed_by(stages, &Stage::parameters)) {
+    const std::size_t s = row.index;
+    if (row.left_out > 0) {
+      note(fmt::format("stages {} to {}", s - row.left_out, s - 1), s - row.left_out, s);
+    }
+    note(fmt::format("stage {} on IPU {}", s, job.ipu_of_stage[s]), s, s + 1);
   }
 }
 
+/// What keeps the model from more IPUs: a setting, or the model itself.
 void note_unused_ipus(const CompileOptions& options, Job& job) {
   const std::set<std::uint32_t> used(job.ipu_of_stage.begin(), job.ipu_of_stage.end());
-  if (static_cast<std::int64_t>(used.size()) < options.ipus_per_replica) {
-    job.notes.push_back(fmt::format(
-        "the model uses only {} of the {} IPUs of each replica: it has "
-        "{} in {}",
-        used.size(), options.ipus_per_replica, counted(job.graph.layers.size(), "layer"),
-        counted(job.ipu_of_stage.size(), "stage")));
+  if (static_cast<std::int64_t>(used.size()) >= options.ipus_per_replica) {
+    return;
   }
+  const PipelineOptions& pipeline = options.pipeline;
+  const std::string setting =
+      !pipeline.device_mapping.empty()
+          ? fmt::format("pipeline.device-mapping = {}", fmt::join(pipeline.device_mapping, " "))
+      : !pipeline.layers_per_ipu.empty()
+          ? fmt::format("pipeline.layers-per-ipu = {}", fmt::join(pipeline.layers_per_ipu, " "))
+      : !pipeline.split.empty() ? fmt::format("pipeline.split = {}", fmt::join(pipeline.split, " "))
+                                : "";
+  job.notes.push_back(
+      fmt::format("{} uses only {} of the {} IPUs of each replica{}",
+                  setting.empty() ? "the model" : setting, used.size(), options.ipus_per_replica,
+                  setting.empty() ? fmt::format(": it can be cut into at most {}",
+                                                counted(job.ipu_of_stage.size(), "stage"))
+                                  : ""));
 }
 
 Status run(const CompileOptions& options, Job& job) {

@@ -7,7 +7,9 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include "replica/base/text.h"
 #include "replica/compiler/pipeline/parts.h"
 #include "replica/machine/machine.h"
 
@@ -18,10 +20,53 @@ std::size_t part_of(const Slot& slot, std::size_t stages) {
   return slot.part == Part::kForward ? slot.stage : 2 * stages - 1 - slot.stage;
 }
 
-/// The calls of one cycle, and the Copy at its end. What crosses several parts moves on before the
-/// next micro-batch's takes its place, so later parts come first.
-void add_cycle(const Cycle& cycle, const Parts& parts, const std::vector<std::string>& names,
-               std::size_t stages, std::vector<Operation>& operations) {
+/// The copies at the end of a cycle. Whatever moves between IPUs shares their links, in one copy.
+/// What moves within an IPU is a copy of that IPU's own, for which no other waits.
+class Copies {
+ public:
+  explicit Copies(const Graph& graph) : graph_(graph) {}
+
+  /// Requires: no transfer before this one writes `from`.
+  void add(TensorId from, TensorId to) {
+    const std::uint32_t ipu = graph_.tensor(to).ipu;
+    const std::optional<std::uint32_t> within =
+        graph_.tensor(from).ipu == ipu ? std::optional{ipu} : std::nullopt;
+    const auto reader = read_in_.find(to);  // Whose copy must not be behind this one.
+    std::size_t k = reader == read_in_.end() ? 0 : reader->second;
+    while (k < copies_.size() && copies_[k].within != within) {
+      ++k;
+    }
+    if (k == copies_.size()) {
+      copies_.push_back({within, {}});
+    }
+    copies_[k].copy.from_tensors.push_back(from);
+    copies_[k].copy.to_tensors.push_back(to);
+    std::size_t& last = read_in_[from];
+    last = std::max(last, k);
+  }
+
+  void append_to(std::vector<Operation>& operations) const {
+    for (const Entry& entry : copies_) {
+      operations.push_back(entry.copy.operation());
+    }
+  }
+
+ private:
+  struct Entry {
+    std::optional<std::uint32_t> within;  ///< The IPU, or none: between IPUs.
+    Copy copy;
+  };
+
+  const Graph& graph_;
+  std::vector<Entry> copies_;
+  std::map<TensorId, std::size_t> read_in_;  ///< The last copy that reads a tensor.
+};
+
+/// The calls of one cycle, and the copies at its end. What crosses several parts moves on before
+/// the next micro-batch's takes its place, so later parts come first.
+void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts,
+               const std::vector<std::string>& names, std::size_t stages,
+               std::vector<Operation>& operations) {
   std::set<std::size_t, std::greater<>> ran;
   for (const Slot& slot : cycle.slots) {
     const std::size_t part = part_of(slot, stages);
@@ -30,17 +75,14 @@ void add_cycle(const Cycle& cycle, const Parts& parts, const std::vector<std::st
     }
     ran.insert(part);
   }
-  Copy copy;
+  Copies copies(graph);
   for (const std::size_t part : ran) {
     const Copy& crossing = parts.crossing(part);
-    copy.from_tensors.insert(copy.from_tensors.end(), crossing.from_tensors.begin(),
-                             crossing.from_tensors.end());
-    copy.to_tensors.insert(copy.to_tensors.end(), crossing.to_tensors.begin(),
-                           crossing.to_tensors.end());
+    for (std::size_t k = 0; k < crossing.from_tensors.size(); ++k) {
+      copies.add(crossing.from_tensors[k], crossing.to_tensors[k]);
+    }
   }
-  if (!copy.from_tensors.empty()) {
-    operations.push_back(copy.operation());
-  }
+  copies.append_to(operations);
 }
 
 /// Functions for the parts, and regions that call them in the timetable's order.
@@ -64,7 +106,7 @@ std::vector<Region> add_parts(Graph& graph, const Parts& parts, const Timetable&
     Region& region = regions.emplace_back();
     region.repeat = run.repeat;
     for (const Cycle& cycle : run.cycles) {
-      add_cycle(cycle, parts, names, stages, region.operations);
+      add_cycle(graph, cycle, parts, names, stages, region.operations);
     }
   }
   return regions;
@@ -82,10 +124,12 @@ bool computes(const Operation& operation) {
   return find_machine_operation(operation.kind) == nullptr;
 }
 
-/// Operations that are in no part: gives their tensors homes, and lets each read its own IPU.
+/// Operations that are in no part: gives their tensors homes, and lets each read its own IPU. What
+/// no stage asks for, such as the learning rate as it arrives, is on the first stage's IPU.
 class Rest {
  public:
-  Rest(Graph& graph, Homes& homes) : graph_(graph), homes_(homes) {}
+  Rest(Graph& graph, Homes& homes, std::uint32_t first_ipu)
+      : graph_(graph), homes_(homes), first_ipu_(first_ipu) {}
 
   /// Tensors without a home get it where the operation that makes them is.
   void settle(const Region& region) {
@@ -126,13 +170,13 @@ class Rest {
         }
       }
     }
-    return 0;
+    return first_ipu_;
   }
 
   void split(const AllReduce& reduction, std::vector<Operation>& operations) {
     std::map<std::uint32_t, AllReduce> by_ipu;
     for (const TensorId id : reduction.tensors) {
-      AllReduce& part = by_ipu[homes_.of(id).value_or(0)];
+      AllReduce& part = by_ipu[homes_.of(id).value_or(first_ipu_)];
       part.reduction = reduction.reduction;
       part.tensors.push_back(id);
     }
@@ -178,8 +222,33 @@ class Rest {
 
   Graph& graph_;
   Homes& homes_;
+  std::uint32_t first_ipu_;
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> brought_;  ///< By tensor and IPU.
 };
+
+/// Puts copies between IPUs, and what depends on them, behind all that an IPU can do on its own: no
+/// IPU waits for another before it must.
+void put_own_work_first(Region& region) {
+  std::vector<Operation> own;
+  std::vector<Operation> others;
+  std::set<TensorId> read;  // By others.
+  std::set<TensorId> written;
+  for (Operation& operation : region.operations) {
+    const bool waits =
+        Copy::is(operation) ||
+        std::ranges::any_of(operation.inputs, [&](TensorId id) { return written.contains(id); }) ||
+        std::ranges::any_of(operation.outputs,
+                            [&](TensorId id) { return written.contains(id) || read.contains(id); });
+    if (waits) {
+      read.insert(operation.inputs.begin(), operation.inputs.end());
+      written.insert(operation.outputs.begin(), operation.outputs.end());
+    }
+    (waits ? others : own).push_back(std::move(operation));
+  }
+  own.insert(own.end(), std::make_move_iterator(others.begin()),
+             std::make_move_iterator(others.end()));
+  region.operations = std::move(own);
+}
 
 /// Behind a region that writes variables, their replicas are copied.
 void refresh(const std::vector<Homes::Replica>& replicas, Region& region) {
@@ -193,6 +262,30 @@ void refresh(const std::vector<Homes::Replica>& replicas, Region& region) {
   }
   if (!copy.from_tensors.empty()) {
     region.operations.push_back(copy.operation());
+  }
+}
+
+/// Large parameters that stages on several IPUs use, each a note: they move in every step.
+void note_shared_parameters(const std::vector<Homes::Replica>& replicas, Job& job) {
+  constexpr Bytes kWorthANote{1 << 20};
+  const std::set<TensorId> written = written_in(job.graph.at(job.training->update));
+  std::map<TensorId, std::vector<std::uint32_t>> users;
+  for (const auto& [variable, replica] : replicas) {
+    if (written.contains(variable) && job.graph.tensor(variable).role == Role::kParameter) {
+      users[variable].push_back(job.graph.tensor(replica).ipu);
+    }
+  }
+  for (const auto& [variable, ipus] : users) {
+    const Tensor& tensor = job.graph.tensor(variable);
+    const Bytes bytes = job.graph.bytes({variable});
+    if (bytes >= kWorthANote) {
+      job.notes.push_back(fmt::format(
+          "IPUs {} and {} use {}: each step copies its {} from IPU {} and gradients of that size "
+          "back; pipeline.device-mapping avoids this where it puts the stages that use it on one "
+          "IPU",
+          tensor.ipu, fmt::join(ipus, " and "), tensor.name,
+          mebibytes_text(static_cast<std::uint64_t>(bytes.count())), tensor.ipu));
+    }
   }
 }
 
@@ -214,7 +307,7 @@ Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& home
   train.insert(train.begin() + 1, cycles.begin(), cycles.end());
   step.update.region = train.size() - 1;
   for (const ParameterGradient& pair : step.gradients) {
-    homes.settle(pair.parameter, 0);
+    homes.settle(pair.parameter, job.ipu_of_stage.front());
     homes.settle(pair.gradient, *homes.of(pair.parameter));
   }
   return written_in(body);
@@ -253,10 +346,13 @@ Status make_pipeline(Job& job, Schedule schedule) {
     }
   }
   // State lies where the update, the last region to name it, changes its parameter.
-  Rest rest(graph, homes);
+  Rest rest(graph, homes, job.ipu_of_stage.front());
   std::for_each(regions.rbegin(), regions.rend(), [&](Region* region) { rest.settle(*region); });
   for (Region* region : regions) {
     rest.localise(*region, body);
+  }
+  if (job.training) {
+    put_own_work_first(graph.at(job.training->update));
   }
   for (const auto& [variable, replica] : homes.replicas()) {
     if (body.contains(variable)) {
@@ -268,6 +364,9 @@ Status make_pipeline(Job& job, Schedule schedule) {
   }
   for (Region* region : regions) {
     refresh(homes.replicas(), *region);
+  }
+  if (job.training) {
+    note_shared_parameters(homes.replicas(), job);
   }
   return {};
 }

@@ -14,9 +14,10 @@ namespace poprun {
 ///   evaluate          the cycles of the whole test set
 ///   evaluate.S        the forward part of stage S in evaluation
 ///
-/// Behind each cycle, one Copy moves what crosses to the next part. Every tensor gets its home:
-/// variables where the first part that names them is, state where its parameter is. A variable that
-/// other IPUs read has a replica there, copied wherever the variable changes.
+/// Behind each cycle, one Copy moves what crosses to other IPUs; what a part hands to the next one
+/// on the same IPU is a Copy of its own. Every tensor gets its home: variables where the first part
+/// that names them is, state where its parameter is. A variable that other IPUs read has a replica
+/// there, copied wherever the variable changes.
 ///
 /// Requires: origins with stages below the number of stages.
 /// Errors: as Parts::take.

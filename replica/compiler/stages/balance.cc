@@ -5,42 +5,12 @@
 #include <limits>
 
 #include "replica/base/error.h"
+#include "replica/compiler/stages/stage_bytes.h"
 
 namespace poprun {
 namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-
-/// Layers [begin, end) as a stage.
-struct Stage {
-  std::int64_t excess = 0;  ///< Bytes beyond the capacity.
-  std::int64_t cycles = 0;
-  std::int64_t bytes = 0;
-};
-
-/// Every run of layers as a stage, from sums over the first layers.
-class Stages {
- public:
-  Stages(std::span<const LayerWeight> layers, Bytes capacity)
-      : capacity_(capacity.count()), cycles_(1, 0), bytes_(1, 0) {
-    for (const LayerWeight& layer : layers) {
-      cycles_.push_back(cycles_.back() + layer.cycles.count());
-      bytes_.push_back(bytes_.back() + layer.bytes.count());
-    }
-  }
-
-  [[nodiscard]] Stage operator()(std::size_t begin, std::size_t end) const {
-    const std::int64_t bytes = bytes_[end] - bytes_[begin];
-    return {std::max<std::int64_t>(bytes - capacity_, 0), cycles_[end] - cycles_[begin], bytes};
-  }
-
-  [[nodiscard]] std::size_t layers() const { return cycles_.size() - 1; }
-
- private:
-  std::int64_t capacity_;
-  std::vector<std::int64_t> cycles_;
-  std::vector<std::int64_t> bytes_;
-};
 
 struct Best {
   std::int64_t largest = kNever;      ///< The largest cost of any stage.
@@ -49,20 +19,20 @@ struct Best {
 
 /// The cut for which the largest `cost` (of a stage; kNever: not allowed) is smallest.
 ///
-///   best[s][end] = min over begin of max(best[s - 1][begin], cost(begin, end))
+///   best[s + 1][end] = min over begin of max(best[s][begin], cost(s, begin, end))
 template <typename Cost>
 Best minimise(std::size_t layers, std::size_t stages, Cost cost) {
   using Row = std::vector<std::int64_t>;
   std::vector<Row> best(stages + 1, Row(layers + 1, kNever));
   std::vector<std::vector<std::size_t>> from(stages + 1, std::vector<std::size_t>(layers + 1));
   best[0][0] = std::numeric_limits<std::int64_t>::min();
-  for (std::size_t s = 1; s <= stages; ++s) {
-    for (std::size_t end = s; end <= layers; ++end) {
-      for (std::size_t begin = s - 1; begin < end; ++begin) {
-        const std::int64_t largest = std::max(best[s - 1][begin], cost(begin, end));
-        if (largest < best[s][end]) {
-          best[s][end] = largest;
-          from[s][end] = begin;
+  for (std::size_t s = 0; s < stages; ++s) {
+    for (std::size_t end = s + 1; end <= layers; ++end) {
+      for (std::size_t begin = s; begin < end; ++begin) {
+        const std::int64_t largest = std::max(best[s][begin], cost(s, begin, end));
+        if (largest < best[s + 1][end]) {
+          best[s + 1][end] = largest;
+          from[s + 1][end] = begin;
         }
       }
     }
@@ -81,23 +51,32 @@ Best minimise(std::size_t layers, std::size_t stages, Cost cost) {
 // The least excess first; then, among stages within it, the fewest cycles; then, among stages
 // within both, the fewest bytes. (All three at once would not do: the best prefix of a cut need not
 // be part of the best cut.)
-std::vector<std::size_t> balance(std::span<const LayerWeight> layers, std::size_t stages,
-                                 Bytes capacity) {
-  POPRUN_CHECK(stages > 0 && stages <= layers.size());
-  const Stages of(layers, capacity);
-  const std::int64_t excess =
-      minimise(of.layers(), stages, [&](std::size_t begin, std::size_t end) {
-        return of(begin, end).excess;
-      }).largest;
+std::vector<std::size_t> balance(const Balancing& balancing,
+                                 std::span<const MeasuredSplit> measured) {
+  const std::size_t layers = balancing.layers.size();
+  const std::size_t stages = balancing.in_flight.size();
+  POPRUN_CHECK(stages > 0 && stages <= layers);
+  const StageBytes bytes(balancing, measured);
+  std::vector<std::int64_t> first_cycles = {0};  // Of the first layers: sums.
+  for (const LayerWeight& layer : balancing.layers) {
+    first_cycles.push_back(first_cycles.back() + layer.cycles.count());
+  }
+  const auto cycles_of = [&](std::size_t begin, std::size_t end) {
+    return first_cycles[end] - first_cycles[begin];
+  };
+  const auto excess_of = [&](std::size_t stage, std::size_t begin, std::size_t end) {
+    return std::max<std::int64_t>(bytes(stage, begin, end) - balancing.capacity.count(), 0);
+  };
+  const std::int64_t excess = minimise(layers, stages, excess_of).largest;
   const std::int64_t cycles =
-      minimise(of.layers(), stages, [&](std::size_t begin, std::size_t end) {
-        const Stage stage = of(begin, end);
-        return stage.excess <= excess ? stage.cycles : kNever;
+      minimise(layers, stages, [&](std::size_t stage, std::size_t begin, std::size_t end) {
+        return excess_of(stage, begin, end) <= excess ? cycles_of(begin, end) : kNever;
       }).largest;
-  return minimise(of.layers(), stages,
-                  [&](std::size_t begin, std::size_t end) {
-                    const Stage stage = of(begin, end);
-                    return stage.excess <= excess && stage.cycles <= cycles ? stage.bytes : kNever;
+  return minimise(layers, stages,
+                  [&](std::size_t stage, std::size_t begin, std::size_t end) {
+                    return excess_of(stage, begin, end) <= excess && cycles_of(begin, end) <= cycles
+                               ? bytes(stage, begin, end)
+                               : kNever;
                   })
       .begins;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -10,17 +11,33 @@ namespace poprun {
 
 /// What a layer asks of the IPU that it is on.
 struct LayerWeight {
-  Cycles cycles;  ///< One micro-batch: forward, and in training backward.
-  Bytes bytes;    ///< Parameters with their gradients and optimiser state.
+  Cycles cycles;           ///< One micro-batch: forward, and in training backward.
+  Bytes bytes;             ///< Parameters with their gradients and optimiser state.
+  Bytes activations = {};  ///< All that its forward pass writes in one micro-batch.
 };
 
-/// The first layer of each stage but the first, where the layers are spread in order over `stages`
-/// IPUs. Of all ways it takes one whose fullest stage exceeds `capacity` least (best, not at all);
-/// of these, one whose slowest stage takes fewest cycles; of these, one whose fullest stage has
-/// fewest bytes. Ties: later stages begin as early as they can.
+/// Layers to spread in order over stages that have an IPU each.
+struct Balancing {
+  std::vector<LayerWeight> layers;
+  /// By stage, of how many micro-batches it keeps all activations at once: at most its stash's
+  /// length, and 1 where it recomputes them.
+  std::vector<std::int64_t> in_flight;
+  Bytes capacity;  ///< Of each IPU.
+};
+
+/// A split that was compiled.
+struct MeasuredSplit {
+  std::vector<std::size_t> begins;  ///< The first layer of each stage but the first.
+  std::vector<Bytes> peaks;         ///< What the IPU of each stage needs.
+};
+
+/// The first layer of each stage but the first. Of all splits it takes one whose fullest stage
+/// exceeds the capacity least (best, not at all); of these, one whose slowest stage takes fewest
+/// cycles; of these, one whose fullest stage has fewest bytes. Ties: later stages begin as early as
+/// they can. The memory of a stage is an estimate, which `measured` corrects (StageBytes).
 ///
 /// Requires: 1 <= stages <= layers. Deterministic. Cost: O(stages * layers^2).
-std::vector<std::size_t> balance(std::span<const LayerWeight> layers, std::size_t stages,
-                                 Bytes capacity);
+std::vector<std::size_t> balance(const Balancing& balancing,
+                                 std::span<const MeasuredSplit> measured = {});
 
 }  // namespace poprun

@@ -52,10 +52,12 @@ Result<std::vector<std::int64_t>> resolved(const ForwardPass& forward,
   const std::string had =
       fmt::format("{} has {}", forward.model, counted(static_cast<std::uint64_t>(layers), "layer"));
   if (rest == counts.end() && sum != layers) {
-    return wrong_counts(forward, entries,
-                        fmt::format("{}, but the entries add up to {}; let one of them be -1, "
-                                    "which takes the rest",
-                                    had, sum));
+    // The largest entry can take the rest, if there is a rest without it.
+    const bool has_rest = sum - std::ranges::max(counts) < layers;
+    return wrong_counts(
+        forward, entries,
+        fmt::format("{}, but the entries add up to {}; {}", had, sum,
+                    has_rest ? "let the largest be -1, which takes the rest" : "lower them"));
   }
   if (sum > layers) {
     return wrong_counts(
@@ -114,7 +116,13 @@ Result<Cut> cut_at(const ForwardPass& forward, const std::string& name) {
   if (const std::optional<Cut> writer = writer_of(forward, name)) {
     return *writer;
   }
-  const std::string close = nearest(name, candidates(forward));
+  std::string close = nearest(name, candidates(forward));
+  if (close.empty()) {
+    const auto longer = std::ranges::find_if(layers, [ending = "." + name](const Layer& candidate) {
+      return candidate.name.ends_with(ending);  // "transformer.h.2" for "h.2".
+    });
+    close = longer == layers.end() ? close : longer->name;
+  }
   return fail(
       ErrorCode::kUsage,
       fmt::format("pipeline.split: {} has no layer '{}', and its forward pass makes no such "
@@ -162,7 +170,7 @@ Result<std::vector<Cut>> cuts_by_names(const ForwardPass& forward,
     POPRUN_ASSIGN(const Cut cut, cut_at(forward, names[k]));
     if (k > 0 && cut <= cuts.back()) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("pipeline.split: '{}' does not come behind '{}' in {}; name the "
+                  fmt::format("pipeline.split: '{}' must come after '{}' in {}; name the "
                               "beginnings in the order of the forward pass; layers: {}",
                               names[k], names[k - 1], forward.model,
                               abbreviated(names_of(forward.graph.layers))));
@@ -170,6 +178,33 @@ Result<std::vector<Cut>> cuts_by_names(const ForwardPass& forward,
     cuts.push_back(cut);
   }
   return cuts;
+}
+
+std::vector<Cut> cuts_before(std::span<const std::size_t> layers) {
+  std::vector<Cut> cuts;
+  std::ranges::transform(layers, std::back_inserter(cuts),
+                         [](std::size_t layer) { return Cut{static_cast<std::int32_t>(layer)}; });
+  return cuts;
+}
+
+std::string balanced_note(std::span<const Layer> layers, std::span<const std::size_t> begins,
+                          std::string_view how) {
+  std::vector<std::int64_t> counts(begins.size() + 1, 0);
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    const auto stage = std::ranges::upper_bound(begins, l) - begins.begin();
+    counts[static_cast<std::size_t>(stage)] += layers[l].counted ? 1 : 0;
+  }
+  const bool counts_suffice = std::ranges::all_of(begins, [&](std::size_t begin) {
+    return layers[begin].counted ||
+           (begin == begins.back() && layers[begin - 1].counted && counts.back() == 0);
+  });
+  std::vector<std::string> names;
+  std::ranges::transform(begins, std::back_inserter(names),
+                         [&](std::size_t begin) { return layers[begin].name; });
+  return fmt::format("pipeline.layers-per-ipu = balanced means {} for this job{}",
+                     counts_suffice ? fmt::format("{}", fmt::join(counts, " "))
+                                    : fmt::format("pipeline.split = {}", fmt::join(names, " ")),
+                     how);
 }
 
 std::string abbreviated(std::span<const std::string> names) {

@@ -54,6 +54,14 @@ Result<std::vector<Cut>> cuts_by_counts(const ForwardPass& forward,
 Result<std::vector<Cut>> cuts_by_names(const ForwardPass& forward,
                                        std::span<const std::string> names);
 
+/// The cuts before these layers.
+std::vector<Cut> cuts_before(std::span<const std::size_t> layers);
+
+/// For people, what balanced stages that begin with these layers are: "3 7 7 7" or, where counts do
+/// not give them, "pipeline.split = pooler". `how` they were found ends the line.
+std::string balanced_note(std::span<const Layer> layers, std::span<const std::size_t> begins,
+                          std::string_view how = {});
+
 /// Names for a message, long lists abbreviated in the middle: "a, b, c, ..., z (24)".
 std::string abbreviated(std::span<const std::string> names);
 

@@ -36,6 +36,9 @@ std::vector<LayerWeight> layer_weights(const ForwardPass& forward, const LayerUs
     }
     LayerWeight& weight = weights[static_cast<std::size_t>(layer)];
     weight.cycles += forward_cycles(graph, operation, use) * (use.training ? 3 : 1);
+    for (const TensorId id : operation.outputs) {
+      weight.activations += Bytes{graph.tensor(id).type.elements() * (use.half ? 2 : 4)};
+    }
     for (const TensorId id : operation.inputs) {
       if (graph.tensor(id).role != Role::kParameter || !used.emplace(layer, id).second) {
         continue;

@@ -19,9 +19,11 @@ struct LayerUse {
 
 /// What each layer of the model costs, by estimate.
 ///
-///   cycles  the operators' work, three times in training: the backward pass takes twice as long
-///   bytes   in training a parameter has a gradient, and on the IPU of its first user its optimiser
-///           state; activations are left out
+///   cycles       the operators' work, three times in training: the backward pass takes twice as
+///                long
+///   bytes        in training a parameter has a gradient, and on the IPU of its first user its
+///                optimiser state
+///   activations  all outputs of its operations
 ///
 /// A parameter that several layers use weighs on each of them.
 std::vector<LayerWeight> layer_weights(const ForwardPass& forward, const LayerUse& use);

@@ -27,9 +27,19 @@ TEST(Text, CountsOneAndMany) {
   EXPECT_EQ(counted(1872, "step"), "1,872 steps");
 }
 
-TEST(Text, ShowsBytesInMebibytes) {
-  EXPECT_EQ(mebibytes_text(0), "0.0 MiB");
+TEST(Text, ShowsBytesInMebibytesSoThatTheyCompare) {
   EXPECT_EQ(mebibytes_text(940572672), "897.0 MiB");
+  EXPECT_EQ(mebibytes_text(std::uint64_t{5} << 30), "5,120.0 MiB");
+  EXPECT_EQ(mebibytes_text(std::uint64_t{1} << 20), "1.0 MiB");
+  EXPECT_EQ(mebibytes_text((std::uint64_t{1} << 20) / 10), "0.1 MiB");
+}
+
+TEST(Text, ShowsBytesThatWouldBeNoMebibytesInASmallerUnit) {
+  EXPECT_EQ(mebibytes_text(52'428), "51.2 KiB");
+  EXPECT_EQ(mebibytes_text(52'429), "0.1 MiB");
+  EXPECT_EQ(mebibytes_text(1024), "1.0 KiB");
+  EXPECT_EQ(mebibytes_text(1023), "1023 B");
+  EXPECT_EQ(mebibytes_text(0), "0 B");
 }
 
 TEST(Text, PicksTheUnitOfADuration) {

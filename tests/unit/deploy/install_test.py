@@ -57,9 +57,9 @@ class Files(Installed):
     def test_are_named_where_a_job_is_missing(self):
         share = self.prefix / "share/poprun-emu"
         for arguments, line in (
-                (["train.cfg"], f"train.cfg not found in .; the default job is {share}/train.cfg"),
-                (["x/own.cfg"], f"own.cfg not found in x; the default job is {share}/train.cfg"),
-                (["mlp.cfg"], f"mlp.cfg not found in .; an example of that name is {share}/examples/mlp.cfg"),
+                (["train.cfg"], f"train.cfg: no such file; the default job is {share}/train.cfg"),
+                (["x/own.cfg"], f"x/own.cfg: no such file; the default job is {share}/train.cfg"),
+                (["mlp.cfg"], f"mlp.cfg: no such file; an example of that name is {share}/examples/mlp.cfg"),
                 (["-n", 4], f"no train.cfg was given; the default job is {share}/train.cfg; usage: ")):
             code, text = self.run_emu(*arguments)
             self.assertEqual(code, 64, text)

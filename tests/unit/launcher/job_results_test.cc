@@ -123,7 +123,7 @@ TEST_F(JobResultsTest, ThatTheDiskCannotTakeAreRefusedBeforeTheFirstStep) {
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, ErrorCode::kInfrastructure);
   EXPECT_THAT(taken.error().message,
-              HasSubstr("the weights need 4398046511104.0 MiB, but its disk has "));
+              HasSubstr("the weights need 4,398,046,511,104.0 MiB, but its disk has "));
   config_.set_inference(true);
   EXPECT_TRUE(results_.take(item));
 }

@@ -406,9 +406,9 @@ TEST(Options, OfASubnetHaveItsMask) {
 }
 
 TEST(Options, OfAMissingTrainCfgSayWhereItWasLookedFor) {
-  EXPECT_EQ(parse_options(Args{"nowhere.cfg"}).error().message, "nowhere.cfg not found in .");
+  EXPECT_EQ(parse_options(Args{"nowhere.cfg"}).error().message, "nowhere.cfg: no such file");
   EXPECT_EQ(parse_options(Args{"/tmp/x/nowhere.cfg"}).error().message,
-            "nowhere.cfg not found in /tmp/x");
+            "/tmp/x/nowhere.cfg: no such file");
 }
 
 TEST(Options, OutsideOfSectionsCannotStandInTheFile) {

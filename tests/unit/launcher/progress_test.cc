@@ -146,6 +146,29 @@ TEST(Summary, GivesEachIpuItsTime) {
                                              "IPU 1 time     57.7 us busy, 57.5 us idle\n"));
 }
 
+TEST(Summary, ListsAFewOfManyIpus) {
+  proto::Profile many = profile();
+  many.clear_planned_memory();
+  for (std::uint64_t ipu = 0; ipu < 64; ++ipu) {
+    proto::IpuTime& time = *many.mutable_device()->add_ipus();
+    time.set_busy_seconds(ipu == 40 ? 0.0001 : 0.00005);
+    time.set_idle_seconds(0.0001152 - time.busy_seconds());
+    proto::IpuMemory& memory = *many.add_planned_memory();
+    memory.set_capacity(940572672);
+    memory.set_peak(ipu == 5 ? 9961472 : 3407872);
+  }
+  const std::string text = summary(many, "out");
+  EXPECT_THAT(text, HasSubstr("\nIPU 0 time     50.0 us busy, 65.2 us idle\n"
+                              "IPU 1 time     50.0 us busy, 65.2 us idle\n"
+                              "..             38 IPUs, which profile.json lists\n"
+                              "IPU 40 time    100.0 us busy, 15.2 us idle: the busiest\n"
+                              "..             22 IPUs, which profile.json lists\n"
+                              "IPU 63 time    50.0 us busy, 65.2 us idle\n"));
+  EXPECT_THAT(text, HasSubstr("\n..             3 IPUs, which profile.json lists\n"
+                              "IPU 5 memory   9.5 MiB peak of 897.0 MiB, 0 B always live: the "
+                              "fullest\n"));
+}
+
 TEST(Summary, GivesASingleFigureOfOneReplica) {
   proto::Profile alone = profile();
   alone.mutable_config()->mutable_topology()->set_num_replicas(1);

@@ -181,7 +181,7 @@ TEST_F(ResultFiles, ThatNeedMoreThanTheDiskHasAreRefusedBeforeAnythingIsWritten)
   const Status written = write_whole_file(path("huge"), parts);
   ASSERT_FALSE(written);
   EXPECT_THAT(written.error().message, HasSubstr("huge cannot be written: No space left on device; "
-                                                 "it needs 67108864.0 MiB, but only "));
+                                                 "it needs 67,108,864.0 MiB, but only "));
   EXPECT_EQ(written.error().facts.shortage->needed, Bytes{std::int64_t{64} << 40});
   EXPECT_FALSE(fs::exists(path("huge.part")));
 }

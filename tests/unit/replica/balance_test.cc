@@ -10,6 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "replica/compiler/stages/stage_bytes.h"
+
 namespace poprun {
 namespace {
 
@@ -21,6 +23,11 @@ LayerWeight weight(std::int64_t cycles, std::int64_t bytes = 0) {
 }
 
 constexpr Bytes kPlenty{1'000'000};
+
+std::vector<std::size_t> balance(const std::vector<LayerWeight>& layers, std::size_t stages,
+                                 Bytes capacity) {
+  return poprun::balance({layers, std::vector<std::int64_t>(stages, 1), capacity});
+}
 
 TEST(Balance, GivesEveryStageAsManyEqualLayers) {
   const std::vector<LayerWeight> layers(8, weight(5));
@@ -101,6 +108,52 @@ TEST(Balance, IsAsGoodAsTheBestOfAllWays) {
     ASSERT_EQ(goodness(layers, begins, capacity), best_of_all(layers, stages, capacity))
         << "round " << round;
   }
+}
+
+/// Six layers of 10 B and 10 B of activations on two IPUs, each of which may keep those of three
+/// micro-batches.
+Balancing six_layers(std::int64_t capacity) {
+  return {std::vector<LayerWeight>(6, {Cycles{1}, Bytes{10}, Bytes{10}}), {3, 3}, Bytes{capacity}};
+}
+
+TEST(StageBytes, CountNoActivationsUntilASplitIsMeasured) {
+  const Balancing six = six_layers(60);
+  const StageBytes bytes(six, {});
+  EXPECT_EQ(bytes(0, 0, 3), 30);
+}
+
+TEST(StageBytes, CorrectTheEstimateByWhatWasMeasured) {
+  const Balancing six = six_layers(60);
+  const std::vector<MeasuredSplit> measured = {{{3}, {Bytes{90}, Bytes{45}}}};
+  const StageBytes bytes(six, measured);
+  EXPECT_EQ(bytes(0, 0, 3), 90);
+  EXPECT_EQ(bytes(0, 0, 2), 60) << "20 B, and activations twice";
+  EXPECT_EQ(bytes(1, 3, 6), 45);
+  EXPECT_EQ(bytes(1, 2, 6), 60) << "40 B, and half of the activations";
+}
+
+TEST(StageBytes, KeepWithTheStageWhatActivationsCannotExplain) {
+  const Balancing six = six_layers(60);
+  const std::vector<MeasuredSplit> measured = {{{1}, {Bytes{100}, Bytes{40}}}};
+  const StageBytes bytes(six, measured);
+  EXPECT_EQ(bytes(0, 0, 2), 140) << "20 B, activations three times, and 60 B";
+  EXPECT_EQ(bytes(1, 2, 6), 30) << "40 B, and 10 B less than estimated";
+}
+
+TEST(StageBytes, RememberEveryMeasuredStage) {
+  const Balancing six = six_layers(60);
+  const std::vector<MeasuredSplit> measured = {{{3}, {Bytes{90}, Bytes{45}}},
+                                               {{2}, {Bytes{61}, Bytes{59}}}};
+  const StageBytes bytes(six, measured);
+  EXPECT_EQ(bytes(0, 0, 3), 90);
+  EXPECT_EQ(bytes(0, 0, 2), 61);
+}
+
+TEST(Balance, FollowsTheMeasuredMemory) {
+  const Balancing six = six_layers(60);
+  EXPECT_THAT(poprun::balance(six), ElementsAre(3));
+  const std::vector<MeasuredSplit> measured = {{{3}, {Bytes{90}, Bytes{45}}}};
+  EXPECT_THAT(poprun::balance(six, measured), ElementsAre(2));
 }
 
 }  // namespace

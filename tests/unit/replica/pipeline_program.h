@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -41,22 +43,25 @@ inline Program program_of_ipus(std::uint32_t ipus) {
   return program;
 }
 
-/// Calls of one cycle, and a copy that takes no time of all that crosses to another IPU.
+/// Calls of one cycle, and copies that take no time: of all that crosses to other IPUs, and of what
+/// stays on one.
 inline void add_cycle(const Timetable& table, const Cycle& cycle,
                       google::protobuf::RepeatedPtrField<proto::Step>& steps) {
-  proto::Copy copy;
+  constexpr auto kBetweenIpus = std::numeric_limits<std::uint32_t>::max();
+  std::map<std::uint32_t, proto::Copy> copies;  // By IPU, where they stay on one.
   for (const Slot& slot : cycle.slots) {
     const bool backward = slot.part == Part::kBackward;
     proto::Call& call = *steps.Add()->mutable_call();
     call.set_function(fmt::format("{}.{}", backward ? "backward" : "forward", slot.stage));
     call.set_micro_batch(static_cast<std::uint32_t>(slot.micro_batch));
     const std::uint32_t next = backward ? slot.stage - 1 : slot.stage + 1;
-    if (next < table.ipu_of_stage.size() && table.ipu_of_stage[next] != slot.ipu) {
+    if (next < table.ipu_of_stage.size()) {
+      proto::Copy& copy = copies[table.ipu_of_stage[next] == slot.ipu ? slot.ipu : kBetweenIpus];
       copy.add_from(slot.ipu);
       copy.add_to(table.ipu_of_stage[next]);
     }
   }
-  if (copy.from_size() > 0) {
+  for (const auto& [ipu, copy] : copies) {
     *steps.Add()->mutable_copy() = copy;
   }
 }

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -118,6 +119,14 @@ TEST(Pipeline, MovesWhatCrossesBehindEachCycle) {
   EXPECT_THAT(train, HasSubstr("repeat 4\n")) << "a steady state of 8 - 2 * 2 cycles";
 }
 
+TEST(Pipeline, MovesWithinAnIpuApartFromWhatOthersWaitFor) {
+  const std::string train = function_of(pipeline_of(Schedule::kGrouped, {0, 0, 1}), "train");
+
+  EXPECT_THAT(train, HasSubstr("call() function=\"forward.1\" micro_batch=0\n"
+                               "b@stage2 = copy(b)\n"
+                               "a@stage1 = copy(a)\n"));
+}
+
 TEST(Pipeline, PutsVariablesWhereTheyAreUsed) {
   const Graph graph = pipeline_of(Schedule::kGrouped);
 
@@ -134,12 +143,68 @@ TEST(Pipeline, PutsVariablesWhereTheyAreUsed) {
   EXPECT_THAT(function_of(graph, "train"), HasSubstr("w1 = sgd(w1, sum, rate@ipu1) nesterov=0\n"));
 }
 
+TEST(Pipeline, UpdatesWhatNeedsNoOtherIpuFirst) {
+  std::string tied{kThreeStages};
+  const auto insert = [&tied](const std::string& before, const std::string& lines) {
+    tied.insert(tied.find(before), lines);
+  };
+  insert("tensor x :",
+         "tensor v : f32[4] parameter\n    tensor sumv : f32[4] gradient\n    "
+         "tensor more : f32[4] gradient\n    tensor e : f32[4] activation\n    ");
+  insert("@:2:backward dc", "@:2:forward e = mul(c, v)\n    ");
+  insert("@:1:backward db",
+         "@:2:backward sumv = accumulate(sumv, e) mean=0\n    "
+         "@:2:backward more = accumulate(more, e) mean=0\n    ");
+  insert("w1 = sgd(", "sum = add(sum, more)\n    v = sgd(v, sumv, rate) nesterov=0\n    ");
+  Job job = job_of(tied, {0, 1, 2});
+  ASSERT_TRUE(make_pipeline(job, Schedule::kGrouped));
+
+  EXPECT_THAT(function_of(job.graph, "train"),
+              HasSubstr("repeat 1\n"
+                        "v = sgd(v, sumv, rate@ipu2) nesterov=0\n"
+                        "more@ipu1 = copy(more)\n"
+                        "sum = add(sum, more@ipu1)\n"
+                        "w1 = sgd(w1, sum, rate@ipu1) nesterov=0\n"));
+}
+
 TEST(Pipeline, OfStagesThatShareAnIpuStillHasAPlaceForEach) {
   const Graph graph = pipeline_of(Schedule::kInterleaved, {0, 1, 0});
 
   EXPECT_EQ(graph.tensor(graph.find("b@stage2")).ipu, 0U);
   EXPECT_EQ(graph.tensor(graph.find("c")).ipu, 0U);
   EXPECT_FALSE(graph.has("rate@ipu2"));
+}
+
+TEST(Pipeline, KeepsToTheIpusOfItsStages) {
+  const Graph graph = pipeline_of(Schedule::kGrouped, {2, 1, 2});
+
+  EXPECT_EQ(graph.tensor(graph.find("rate")).ipu, 2U) << "the first stage's";
+  for (const Tensor& tensor : graph.tensors()) {
+    EXPECT_NE(tensor.ipu, 0U) << tensor.name;
+  }
+}
+
+/// Notes of `kThreeStages` whose stages 1 and 2 both use w1, of that many elements.
+std::vector<std::string> notes_of_shared_weight(std::int64_t elements,
+                                                std::vector<std::uint32_t> ipu_of_stage) {
+  std::string text{kThreeStages};
+  const std::string multiply = "c = add(b, x)";
+  text.replace(text.find(multiply), multiply.size(), "c = mul(b, w1)");
+  for (std::size_t at = text.find("[4]"); at != std::string::npos; at = text.find("[4]")) {
+    text.replace(at, 3, fmt::format("[{}]", elements));
+  }
+  Job job = job_of(text, std::move(ipu_of_stage));
+  EXPECT_TRUE(make_pipeline(job, Schedule::kGrouped));
+  return job.notes;
+}
+
+TEST(Pipeline, SaysWhatWeightsOfTwoIpusCost) {
+  EXPECT_THAT(notes_of_shared_weight(1 << 20, {0, 1, 2}),
+              ElementsAre("IPUs 1 and 2 use w1: each step copies its 4.0 MiB from IPU 1 and "
+                          "gradients of that size back; pipeline.device-mapping avoids this where "
+                          "it puts the stages that use it on one IPU"));
+  EXPECT_THAT(notes_of_shared_weight(1 << 20, {0, 1, 1}), ElementsAre());
+  EXPECT_THAT(notes_of_shared_weight(1 << 10, {0, 1, 2}), ElementsAre()) << "too small to matter";
 }
 
 TEST(Pipeline, OfOneStageHasNoStashAndNoCopy) {
@@ -251,6 +316,21 @@ TEST(Pipeline, SaysWhatTooFewMicroBatchesCost) {
   const auto enough = compile(*options);
   ASSERT_TRUE(enough);
   EXPECT_THAT(enough->notes(), Not(::testing::Contains(HasSubstr("is busy for at most"))));
+}
+
+TEST(Pipeline, SaysThatInterleavedIsGroupedInInference) {
+  auto config = testing::config(1, 2);
+  config.mutable_pipeline()->set_schedule("interleaved");
+  config.mutable_topology()->set_ipus_per_replica(2);
+  const auto notes = [&config] {
+    const auto program = compile(*compile_options(config, testing::dataset()));
+    EXPECT_TRUE(program) << program.error().message;
+    return std::vector<std::string>(program->notes().begin(), program->notes().end());
+  };
+  const auto note = HasSubstr("pipeline.schedule = interleaved is the same as grouped");
+  EXPECT_THAT(notes(), Not(::testing::Contains(note)));
+  config.set_inference(true);
+  EXPECT_THAT(notes(), ::testing::Contains(note));
 }
 
 TEST(Pipeline, SaysThatBucketsHaveNoEffect) {

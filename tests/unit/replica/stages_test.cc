@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "replica/compiler/passes/passes.h"
+#include "replica/compiler/stages/cuts.h"
 
 namespace poprun {
 namespace {
@@ -205,9 +206,9 @@ TEST(Stages, LeaveAJobOnOneIpuAsItIs) {
 TEST(Stages, AreBalancedUnlessSomebodySaysHow) {
   const auto job = after(options(2));
   ASSERT_TRUE(job) << job.error().message;
-  ASSERT_FALSE(job->notes.empty());
-  EXPECT_THAT(job->notes[0], HasSubstr("pipeline.layers-per-ipu = balanced means "));
   EXPECT_THAT(job->ipu_of_stage, ElementsAre(0, 1));
+  EXPECT_TRUE(job->balancing);
+  EXPECT_FALSE(after(with_layers({2, 2}))->balancing);
 }
 
 TEST(Stages, AreNoMoreThanTheModelHasLayers) {
@@ -215,16 +216,52 @@ TEST(Stages, AreNoMoreThanTheModelHasLayers) {
   ASSERT_TRUE(job) << job.error().message;
   EXPECT_EQ(job->ipu_of_stage.size(), 6U);
   EXPECT_EQ(job->notes.back(),
-            "the model uses only 6 of the 8 IPUs of each replica: it has 6 layers in 6 stages");
+            "the model uses only 6 of the 8 IPUs of each replica: it can be cut into at most 6 "
+            "stages");
   EXPECT_EQ(training(options(8, {.device_mapping = {0, 1, 2, 3, 4, 5, 6}})),
-            "pipeline.device-mapping = 0 1 2 3 4 5 6: 7 stages, but net has 6 layers; leave out "
-            "entries; layers: embeddings, a, b, c, d, head");
+            "pipeline.device-mapping = 0 1 2 3 4 5 6: 7 stages, but net can be cut into at "
+            "most 6; leave out entries; layers: embeddings, a, b, c, d, head");
+}
+
+TEST(Stages, SayWhichSettingLeavesIpusIdle) {
+  const auto last_note = [](const PipelineOptions& pipeline) {
+    return after(options(4, pipeline))->notes.back();
+  };
+  EXPECT_EQ(last_note({.layers_per_ipu = {2, 2}}),
+            "pipeline.layers-per-ipu = 2 2 uses only 2 of the 4 IPUs of each replica");
+  EXPECT_EQ(last_note({.split = {"b"}}),
+            "pipeline.split = b uses only 2 of the 4 IPUs of each replica");
+  EXPECT_EQ(last_note({.layers_per_ipu = {0, 4, 0}, .device_mapping = {0, 2, 0}}),
+            "pipeline.device-mapping = 0 2 0 uses only 2 of the 4 IPUs of each replica");
+}
+
+TEST(Stages, SayWhatIsOnlyPartOfALayer) {
+  const auto job = after(with_split({"dropped"}));
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_THAT(job->notes,
+              ElementsAre("stage 0 on IPU 0: embeddings to part of b (2 layers), 64 parameters",
+                          "stage 1 on IPU 1: part of b to head (3 layers), 0 parameters"));
+}
+
+TEST(Stages, OfBalancedJobsAreNamedAsTheyCouldBeWritten) {
+  const std::vector<Layer> layers = parse_graph(kModel)->layers;
+  const auto note = [&](std::vector<std::size_t> begins) { return balanced_note(layers, begins); };
+  EXPECT_EQ(note({3}), "pipeline.layers-per-ipu = balanced means 2 2 for this job");
+  EXPECT_EQ(note({1, 5}), "pipeline.layers-per-ipu = balanced means 0 4 0 for this job");
+  std::vector<Layer> two_heads = layers;
+  two_heads.push_back({"pooler", false});
+  EXPECT_EQ(balanced_note(two_heads, std::vector<std::size_t>{1, 6}),
+            "pipeline.layers-per-ipu = balanced means pipeline.split = a pooler for this job");
 }
 
 TEST(Stages, RefuseCountsThatAreNotTheModelsLayers) {
   EXPECT_EQ(training(with_layers({1, 2})),
             std::string{"pipeline.layers-per-ipu = 1 2: net has 4 layers, but the entries add up "
-                        "to 3; let one of them be -1, which takes the rest"} +
+                        "to 3; let the largest be -1, which takes the rest"} +
+                kLayers);
+  EXPECT_EQ(training(with_layers({2, 2, 2})),
+            std::string{"pipeline.layers-per-ipu = 2 2 2: net has 4 layers, but the entries add "
+                        "up to 6; lower them"} +
                 kLayers);
   EXPECT_EQ(training(with_layers({3, -1, 2})),
             std::string{"pipeline.layers-per-ipu = 3 -1 2: net has 4 layers, but the entries "
@@ -250,6 +287,13 @@ TEST(Stages, RefuseNamesThatTheModelLacks) {
   EXPECT_EQ(training(with_split({"droped"})),
             "pipeline.split: net has no layer 'droped', and its forward pass makes no such tensor; "
             "did you mean dropped?");
+  std::string text{kModel};
+  for (std::size_t at = text.find("@c:"); at != std::string::npos; at = text.find("@c:")) {
+    text.replace(at, 3, "@net.blocks.c:");
+  }
+  text.replace(text.find("layer c"), 7, "layer net.blocks.c");
+  EXPECT_THAT(stages_in(with_split({"blocks.c"}), {1, 1}, text),
+              HasSubstr("did you mean net.blocks.c?"));
   EXPECT_EQ(training(with_split({"conv17"})),
             "pipeline.split: net has no layer 'conv17', and its forward pass makes no such tensor; "
             "layers: embeddings, a, b, c, d, head");
@@ -257,19 +301,18 @@ TEST(Stages, RefuseNamesThatTheModelLacks) {
 }
 
 TEST(Stages, RefuseNamesThatAreNotInTheOrderOfTheModel) {
-  EXPECT_EQ(
-      training(with_split({"c", "xb"})),
-      "pipeline.split: 'xb' does not come behind 'c' in net; name the beginnings in the order "
-      "of the forward pass; layers: embeddings, a, b, c, d, head");
-  EXPECT_THAT(training(with_split({"c", "c"})), HasSubstr("'c' does not come behind 'c'"));
+  EXPECT_EQ(training(with_split({"c", "xb"})),
+            "pipeline.split: 'xb' must come after 'c' in net; name the beginnings in the order "
+            "of the forward pass; layers: embeddings, a, b, c, d, head");
+  EXPECT_THAT(training(with_split({"c", "c"})), HasSubstr("'c' must come after 'c'"));
 }
 
 TEST(Stages, RefuseValuesThatWouldFlowBack) {
   std::string text{kModel};
   text.replace(text.find("@d:0:forward xd"), 2, "@a");
   EXPECT_EQ(stages_in(with_layers({1, 2}), {1, 1}, text),
-            "pipeline.layers-per-ipu = 1 2: net has 4 layers, but the entries add up to 3; let one "
-            "of them be -1, which takes the rest; layers: a, b, c, d");
+            "pipeline.layers-per-ipu = 1 2: net has 4 layers, but the entries add up to 3; let the "
+            "largest be -1, which takes the rest; layers: a, b, c, d");
   EXPECT_EQ(stages_in(with_layers({1, 3}), {1, 1}, text),
             "pipeline: 'xd' in stage 0 reads 'xc', which stage 1 makes; cut net where values flow "
             "forward only");

@@ -327,6 +327,23 @@ TEST(Utilisation, SequentialIsOneOfTheStages) {
   }
 }
 
+TEST(Utilisation, SequentialIsOneOfTheStagesInInferenceToo) {
+  for (std::uint32_t stages = 1; stages <= 8; ++stages) {
+    for (const std::int64_t batches : {1, 2, 3, 64, 1'000'000}) {
+      const Program program = pipeline_program(
+          make_timetable(Schedule::kSequential, one_ipu_a_stage(stages), batches, false),
+          std::vector<StageTime>(stages));
+      EXPECT_DOUBLE_EQ(walk_train(program).utilisation(), 1. / stages) << batches << " batches";
+    }
+  }
+}
+
+TEST(Utilisation, InferenceOnAPipelineOverlaps) {
+  const Program program = pipeline_program(
+      make_timetable(Schedule::kGrouped, one_ipu_a_stage(4), 13, false), std::vector<StageTime>(4));
+  EXPECT_DOUBLE_EQ(walk_train(program).utilisation(), 13. / 16);
+}
+
 TEST(Utilisation, InterleavedIsSlowerThanGroupedWhereForwardAndBackwardDiffer) {
   // Up to 3 stages, neighbours exchange every other cycle only: in between, one of a forward and a
   // backward part makes up for the other.

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <vector>
+
+/// Tables with a row for each IPU or stage of a replica, as the plan and the summary of a job print
+/// them.
+namespace poprun {
+
+/// A row of the table.
+struct ListedRow {
+  std::size_t index = 0;     ///< Of the IPU or stage.
+  std::size_t left_out = 0;  ///< Those between the row before and this one.
+  bool stands_out = false;   ///< It is in a shortened table because a reader looks for it.
+};
+
+/// The rows that fit a screen: all of up to eight, else the first two, the one that stands out and
+/// the last one. Rising.
+std::vector<ListedRow> listed_rows(std::size_t count, std::size_t stands_out);
+
+/// The same, where the one with the largest `key` stands out.
+template <typename Range, typename Key>
+std::vector<ListedRow> listed_by(const Range& range, Key key) {
+  const auto most = std::ranges::max_element(range, {}, key);
+  return listed_rows(static_cast<std::size_t>(std::ranges::distance(range)),
+                     static_cast<std::size_t>(std::distance(std::ranges::begin(range), most)));
+}
+
+/// A row for each.
+std::vector<ListedRow> all_rows(std::size_t count);
+
+/// `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`.
+std::string memory_text(std::uint64_t peak, std::uint64_t capacity, std::uint64_t always_live);
+
+/// `1.709 ms busy, 0.716 ms idle`: in the unit that suits their sum, so that they compare.
+std::string time_text(double busy_seconds, double idle_seconds);
+
+}  // namespace poprun

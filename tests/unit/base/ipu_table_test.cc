@@ -1,0 +1,58 @@
+#include "replica/base/ipu_table.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace poprun {
+namespace {
+
+/// "0 1 ..36 38! ..24 63", where the mark says that 38 stands out.
+std::string text_of(const std::vector<ListedRow>& listed) {
+  std::string text;
+  for (const ListedRow& row : listed) {
+    text += row.left_out > 0 ? fmt::format("..{} ", row.left_out) : "";
+    text += fmt::format("{}{} ", row.index, row.stands_out ? "!" : "");
+  }
+  return text;
+}
+
+TEST(IpuTable, ListsAllOfAFew) {
+  EXPECT_EQ(text_of(listed_rows(1, 0)), "0 ");
+  EXPECT_EQ(text_of(listed_rows(8, 3)), "0 1 2 3 4 5 6 7 ");
+}
+
+TEST(IpuTable, ListsTheEndsOfManyAndTheOneThatStandsOut) {
+  EXPECT_EQ(text_of(listed_rows(64, 38)), "0 1 ..36 38! ..24 63 ");
+  EXPECT_EQ(text_of(listed_rows(64, 1)), "0 1! ..61 63 ");
+  EXPECT_EQ(text_of(listed_rows(64, 63)), "0 1 ..61 63! ");
+  EXPECT_EQ(text_of(listed_rows(9, 2)), "0 1 2! ..5 8 ");
+}
+
+TEST(IpuTable, LetsTheLargestStandOut) {
+  std::vector<int> figures(20, 3);
+  figures[7] = 4;
+  EXPECT_EQ(text_of(listed_by(figures, std::identity{})), "0 1 ..5 7! ..11 19 ");
+}
+
+TEST(IpuTable, ListsAllWhereAllAreAskedFor) {
+  EXPECT_EQ(all_rows(64).size(), 64U);
+}
+
+TEST(IpuTable, GivesBothTimesInOneUnit) {
+  EXPECT_EQ(time_text(1.709e-3, 715.9e-6), "1.709 ms busy, 0.716 ms idle");
+  EXPECT_EQ(time_text(600e-6, 500e-6), "0.600 ms busy, 0.500 ms idle");
+  EXPECT_EQ(time_text(115.2e-6, 0), "115.2 us busy, 0.0 us idle");
+  EXPECT_EQ(time_text(0.4, 0.7), "0.40 s busy, 0.70 s idle");
+}
+
+TEST(IpuTable, GivesMemoryWithoutZeroes) {
+  EXPECT_EQ(memory_text(2'621'440, 940'572'672, 38'400),
+            "2.5 MiB peak of 897.0 MiB, 37.5 KiB always live");
+}
+
+}  // namespace
+}  // namespace poprun
