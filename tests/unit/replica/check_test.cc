@@ -310,6 +310,7 @@ TEST(CheckVariants, UseAsManyIpusAsAreAskedForEvenIfSomeHaveNoLayer) {
 TEST(CheckVariants, SayWhichRowsHaveTheJobsOwnStages) {
   proto::RunConfig config = job(1);
   config.mutable_topology()->set_ipus_per_replica(2);
+  config.mutable_pipeline()->set_schedule("grouped");
   config.mutable_pipeline()->add_layers_per_ipu(1);
   config.mutable_pipeline()->add_layers_per_ipu(3);
   config.mutable_check()->add_ipus(3);
@@ -331,6 +332,7 @@ TEST(CheckVariants, SayWhichRowsHaveTheJobsOwnStages) {
 
 TEST(CheckVariants, HaveStagesThatShareTheOnlyIpu) {
   proto::RunConfig config = job(1);
+  config.mutable_pipeline()->set_schedule("grouped");
   config.mutable_pipeline()->add_layers_per_ipu(1);
   config.mutable_pipeline()->add_layers_per_ipu(3);
   config.mutable_pipeline()->add_device_mapping(0);
