@@ -352,6 +352,7 @@ TEST(CheckVariants, HaveStagesThatShareTheOnlyIpu) {
 TEST(CheckVariants, NeedMoreStagesThanOne) {
   proto::RunConfig config = job(1);
   config.mutable_topology()->set_ipus_per_replica(2);
+  config.mutable_pipeline()->set_schedule("grouped");
   config.mutable_pipeline()->add_layers_per_ipu(4);
 
   EXPECT_EQ(check_variants(config, testing::dataset(), nullptr).error().message,
