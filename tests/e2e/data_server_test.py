@@ -79,7 +79,7 @@ class Server(JobTest):
         config = CONFIG.format(source="synthetic:tokens,vocabulary=50,items=16777216").replace(
             "micro-batch-size = 2", "micro-batch-size = 2\nsequence-length = 65536")
         job = self.run_job("-n", 1, code=65, config=config)
-        self.assert_first_line(job, "16,777,216 items of 65,536 tokens", "4194304.0 MiB")
+        self.assert_first_line(job, "16,777,216 items of 65,536 tokens", "4,194,304.0 MiB")
 
     def test_a_pipe_is_no_dataset(self):
         pipe = self.folder / "pipe"

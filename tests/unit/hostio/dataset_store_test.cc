@@ -128,7 +128,7 @@ TEST(DatasetStore, RefusesWhatNoMemoryHolds) {
        {store.describe(kFourTebibytes).error(), store.load(kFourTebibytes).error()}) {
     EXPECT_EQ(error.code, ErrorCode::kData);
     EXPECT_THAT(error.message,
-                HasSubstr("16,777,216 items of 65,536 tokens: needed 4194304.0 MiB"));
+                HasSubstr("16,777,216 items of 65,536 tokens: needed 4,194,304.0 MiB"));
   }
 }
 

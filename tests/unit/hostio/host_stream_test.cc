@@ -358,7 +358,7 @@ TEST_F(HostStreamTest, RefusesABatchThatNoMessageHolds) {
   ASSERT_FALSE(batch);
   EXPECT_EQ(batch.error().code, ErrorCode::kUsage);
   EXPECT_THAT(batch.error().message,
-              HasSubstr("at most 1024.0 MiB; use a smaller data.micro-batch-size"));
+              HasSubstr("at most 1,024.0 MiB; use a smaller data.micro-batch-size"));
 }
 
 TEST_F(HostStreamTest, CarriesBatchesBeyondTheDefaultMessageLimit) {

@@ -88,7 +88,7 @@ TEST(OpenFile, ASparseFileOfATebibyteIsNotRead) {
   const auto bytes = read_bytes(file);
   ASSERT_FALSE(bytes);
   EXPECT_EQ(bytes.error().code, ErrorCode::kData);
-  EXPECT_THAT(bytes.error().message, HasSubstr("needed 1048576.0 MiB of memory"));
+  EXPECT_THAT(bytes.error().message, HasSubstr("needed 1,048,576.0 MiB of memory"));
 }
 
 }  // namespace
