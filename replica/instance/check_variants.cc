@@ -164,7 +164,7 @@ class Planner {
   [[nodiscard]] Result<Stages> stages(const Spread& spread) const {
     const proto::PipelineConfig& own = config_.pipeline();
     Variant variant{spread.ipus, "", "sequential", "none", spread.own_stages};
-    if (spread.ipus > 1 && config_.has_pipeline()) {
+    if (spread.ipus > 1 && !own.schedule().empty()) {
       variant.schedule = own.schedule();
       variant.recomputation = own.recomputation();
     }

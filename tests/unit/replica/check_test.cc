@@ -354,6 +354,7 @@ TEST(CheckVariants, NeedMoreStagesThanOne) {
   config.mutable_topology()->set_ipus_per_replica(2);
   config.mutable_pipeline()->set_schedule("grouped");
   config.mutable_pipeline()->add_layers_per_ipu(4);
+  config.mutable_pipeline()->set_schedule("grouped");
 
   EXPECT_EQ(check_variants(config, testing::dataset(), nullptr).error().message,
             "check needs several stages, but pipeline.layers-per-ipu = 4 makes one; leave it out, "
