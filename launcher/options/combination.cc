@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include "launcher/options/hyper_parameters.h"
+#include "launcher/options/option_table.h"
 #include "launcher/options/pipeline.h"
 #include "replica/base/text.h"
 
@@ -224,7 +225,7 @@ Status resolve_instances(Options& options) {
   return {};
 }
 
-/// Notes what the job sets and a check decides for itself.
+/// Notes what the job sets to something else than its default, and a check decides for itself.
 void note_what_check_overrules(Options& options) {
   const std::string steps =
       fmt::format("runs {}, --check-steps", counted(options.check_steps, "step"));
@@ -237,7 +238,7 @@ void note_what_check_overrules(Options& options) {
                                       {"report.dump-tensors", "dumps nothing"},
                                       {"overwrite", "leaves results of jobs alone"}}) {
     const Setting& setting = setting_of(options, name);
-    if (setting.origin != Origin::kDefault) {
+    if (setting.text != find_row(name)->fallback) {
       const bool is_key = setting.name.find('.') != std::string::npos;
       overruled.push_back(fmt::format(
           "{} ({})", is_key ? fmt::format("{} = {}", name, setting.text) : "--" + setting.name,

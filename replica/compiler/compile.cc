@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,11 +99,11 @@ Result<Candidate> settle_split(const CompileOptions& options, Candidate best) {
   quiet.after_pass = nullptr;
   std::vector<MeasuredSplit> tried = {measured(best)};
   while (lacking(best.program) > 0 && tried.size() < kSplitsMax) {
-    std::vector<std::size_t> begins = balance(balancing, tried);
-    if (std::ranges::find(tried, begins, &MeasuredSplit::begins) != tried.end()) {
+    const std::optional<std::vector<std::size_t>> begins = next_split(balancing, tried);
+    if (!begins) {
       break;
     }
-    POPRUN_ASSIGN(Candidate next, candidate(with_split(quiet, layers, begins), begins));
+    POPRUN_ASSIGN(Candidate next, candidate(with_split(quiet, layers, *begins), *begins));
     tried.push_back(measured(next));
     if (lacking(next.program) < lacking(best.program)) {
       best = std::move(next);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "replica/base/error.h"
 #include "replica/compiler/stages/stage_bytes.h"
@@ -79,6 +81,50 @@ std::vector<std::size_t> balance(const Balancing& balancing,
                                : kNever;
                   })
       .begins;
+}
+
+std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing,
+                                                   std::span<const MeasuredSplit> measured) {
+  using Begins = std::vector<std::size_t>;
+  const auto known = [&](const Begins& begins) {
+    return std::ranges::find(measured, begins, &MeasuredSplit::begins);
+  };
+  const Begins balanced = balance(balancing, measured);
+  if (known(balanced) == measured.end()) {
+    return balanced;
+  }
+  const std::vector<Bytes>& peaks = known(balanced)->peaks;
+  const Bytes all = std::accumulate(peaks.begin(), peaks.end(), Bytes{});
+  if (all > balancing.capacity * static_cast<std::int64_t>(peaks.size())) {
+    return std::nullopt;
+  }
+  const StageBytes bytes(balancing, measured);
+  std::int64_t least = kNever;
+  std::optional<Begins> best;
+  for (std::size_t k = 0; k < balanced.size(); ++k) {
+    for (const std::size_t begin : {balanced[k] - 1, balanced[k] + 1}) {
+      Begins bounds = balanced;
+      bounds[k] = begin;
+      if (known(bounds) != measured.end()) {
+        continue;
+      }
+      const Begins beside = bounds;
+      bounds.insert(bounds.begin(), 0);
+      bounds.push_back(balancing.layers.size());
+      if (std::ranges::adjacent_find(bounds, std::greater_equal{}) != bounds.end()) {
+        continue;  // A stage would be empty.
+      }
+      std::int64_t fullest = 0;
+      for (std::size_t s = 0; s < peaks.size(); ++s) {
+        fullest = std::max(fullest, bytes(s, bounds[s], bounds[s + 1]));
+      }
+      if (fullest < least) {
+        least = fullest;
+        best = beside;
+      }
+    }
+  }
+  return best;
 }
 
 }  // namespace poprun

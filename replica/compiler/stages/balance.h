@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -39,5 +40,14 @@ struct MeasuredSplit {
 /// Requires: 1 <= stages <= layers. Deterministic. Cost: O(stages * layers^2).
 std::vector<std::size_t> balance(const Balancing& balancing,
                                  std::span<const MeasuredSplit> measured = {});
+
+/// The split to compile when none of `measured` fits: the balanced one or, where that has been
+/// measured, the one beside it (one stage begins one layer earlier or later) whose fullest stage is
+/// estimated to need least. Nothing where all of these have been measured, or where its stages need
+/// more than all IPUs have together.
+///
+/// Requires: `measured` is not empty.
+std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing,
+                                                   std::span<const MeasuredSplit> measured);
 
 }  // namespace poprun

@@ -98,7 +98,7 @@ TEST(Check, SaysWhichKeysItOverrules) {
                           "pipeline.recomputation = layer (runs every recomputation), "
                           "report.dump-tensors = fc1@1 (dumps nothing), --overwrite (leaves "
                           "results of jobs alone)"));
-  EXPECT_THAT(parse({"check", "train.cfg"})->notes, IsEmpty());
+  EXPECT_THAT(parse({"check", "train.cfg"}, "[pipeline]\nschedule = grouped\n")->notes, IsEmpty());
 }
 
 }  // namespace

@@ -156,5 +156,21 @@ TEST(Balance, FollowsTheMeasuredMemory) {
   EXPECT_THAT(poprun::balance(six, measured), ElementsAre(2));
 }
 
+TEST(NextSplit, IsTheBalancedOneOrOneBesideIt) {
+  const Balancing six = six_layers(60);
+  std::vector<MeasuredSplit> measured = {{{3}, {Bytes{90}, Bytes{20}}}};
+  EXPECT_EQ(next_split(six, measured), std::vector<std::size_t>{2}) << "60 B are estimated";
+  measured.push_back({{2}, {Bytes{61}, Bytes{55}}});
+  EXPECT_EQ(next_split(six, measured), std::vector<std::size_t>{1}) << "beside it";
+  measured.push_back({{1}, {Bytes{50}, Bytes{62}}});
+  EXPECT_EQ(next_split(six, measured), std::nullopt) << "both beside it have been measured";
+}
+
+TEST(NextSplit, IsNoneWhereAllIpusTogetherLackMemory) {
+  const Balancing six = six_layers(60);
+  const std::vector<MeasuredSplit> measured = {{{3}, {Bytes{61}, Bytes{61}}}};
+  EXPECT_EQ(next_split(six, measured), std::nullopt);
+}
+
 }  // namespace
 }  // namespace poprun

@@ -285,6 +285,9 @@ TEST(CheckVariants, GoAsFarAsTheModelHasLayers) {
   ASSERT_TRUE(checked) << checked.error().message;
   EXPECT_THAT(checked->variants, SizeIs(5 + 3 * 15));
   EXPECT_EQ(checked->variants.back().split, "1 1 1 1");
+  EXPECT_THAT(config_of(checked->variants.back(), job(1)).pipeline().split(),
+              ElementsAre("conv2", "fc1", "fc2"))
+      << "all combinations have the split that was found once";
   EXPECT_THAT(checked->notes, IsEmpty());
 }
 
