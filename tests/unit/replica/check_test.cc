@@ -312,6 +312,7 @@ TEST(CheckVariants, SayWhichRowsHaveTheJobsOwnStages) {
   config.mutable_topology()->set_ipus_per_replica(2);
   config.mutable_pipeline()->add_layers_per_ipu(1);
   config.mutable_pipeline()->add_layers_per_ipu(3);
+  config.mutable_pipeline()->set_schedule("grouped");  // As the launcher sends it.
   config.mutable_check()->add_ipus(3);
 
   EXPECT_THAT(check_variants(config, testing::dataset(), nullptr)->notes,
