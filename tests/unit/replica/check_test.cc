@@ -22,6 +22,8 @@ proto::RunConfig job(std::uint32_t replicas) {
   proto::RunConfig config = testing::config(replicas, 4);
   config.mutable_training()->set_gradient_accumulation(2);
   config.mutable_check()->set_steps(2);
+  config.mutable_pipeline()->set_schedule("grouped");  // As the launcher sends it.
+  config.mutable_pipeline()->set_recomputation_memory(0.9);
   return config;
 }
 
@@ -312,7 +314,6 @@ TEST(CheckVariants, SayWhichRowsHaveTheJobsOwnStages) {
   config.mutable_topology()->set_ipus_per_replica(2);
   config.mutable_pipeline()->add_layers_per_ipu(1);
   config.mutable_pipeline()->add_layers_per_ipu(3);
-  config.mutable_pipeline()->set_schedule("grouped");  // As the launcher sends it.
   config.mutable_check()->add_ipus(3);
 
   EXPECT_THAT(check_variants(config, testing::dataset(), nullptr)->notes,
