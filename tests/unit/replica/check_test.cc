@@ -22,6 +22,8 @@ proto::RunConfig job(std::uint32_t replicas) {
   proto::RunConfig config = testing::config(replicas, 4);
   config.mutable_training()->set_gradient_accumulation(2);
   config.mutable_check()->set_steps(2);
+  config.mutable_pipeline()->set_schedule("grouped");  // As the launcher sends it.
+  config.mutable_pipeline()->set_recomputation_memory(0.9);
   return config;
 }
 
