@@ -1,6 +1,8 @@
 #include "replica/compiler/recomputation/stage_memory.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 namespace poprun {
@@ -20,7 +22,6 @@ StageMemories::StageMemories(const Graph& graph, const MicroBatch& micro_batch,
       operations_(stash_lengths_.size()),
       made_here_(graph.tensors().size(), false),
       outlives_(graph.tensors().size(), false),
-      variables_(stash_lengths_.size()),
       lives_(2 * graph.tensors().size()) {
   const std::vector<Operation>& operations = micro_batch.operations();
   for (Index i = 0; i < operations.size(); ++i) {
@@ -36,23 +37,22 @@ StageMemories::StageMemories(const Graph& graph, const MicroBatch& micro_batch,
       outlives_[index_of(id)] = true;
     }
   }
-  count_variables(update);
 }
 
-void StageMemories::count_variables(const Region& update) {
-  std::vector<bool> counted = made_here_;
+std::vector<Bytes> StageMemories::variables(const Region& update,
+                                            std::span<const std::uint32_t> ipu_of_stage) const {
+  std::vector<Bytes> variables(operations_.size());
+  std::set<std::pair<TensorId, std::uint32_t>> placed;  // Tensors with their IPUs.
   const auto count = [&](TensorId id, std::uint32_t stage) {
-    if (!counted[index_of(id)]) {
-      counted[index_of(id)] = true;
-      variables_.at(stage) += graph_.tensor(id).type.bytes();
+    if (!made_here_[index_of(id)] && placed.emplace(id, ipu_of_stage[stage]).second) {
+      variables.at(stage) += graph_.tensor(id).type.bytes();
     }
   };
-  std::vector<std::uint32_t> stage_of(graph_.tensors().size(), 0);
+  std::map<TensorId, std::uint32_t> first_stage;
   for (const Operation& operation : micro_batch_.operations()) {
     for (const auto* ids : {&operation.inputs, &operation.outputs}) {
       for (const TensorId id : *ids) {
-        stage_of[index_of(id)] =
-            counted[index_of(id)] ? stage_of[index_of(id)] : operation.origin.stage;
+        first_stage.emplace(id, operation.origin.stage);
         count(id, operation.origin.stage);
       }
     }
@@ -60,10 +60,15 @@ void StageMemories::count_variables(const Region& update) {
   for (const Operation& operation : update.operations) {
     for (const TensorId id : operation.outputs) {
       if (updates(operation, id)) {  // State beside the parameter, which comes first.
-        count(id, stage_of[index_of(operation.outputs[0])]);
+        const auto parameter = first_stage.find(operation.outputs[0]);
+        const std::uint32_t stage = parameter == first_stage.end() ? 0 : parameter->second;
+        if (first_stage.emplace(id, stage).second) {
+          count(id, stage);
+        }
       }
     }
   }
+  return variables;
 }
 
 std::vector<StageMemory> StageMemories::measure(const ClonePlan& plan,

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "replica/base/units.h"
@@ -33,10 +34,11 @@ class StageMemories {
   [[nodiscard]] std::vector<StageMemory> measure(const ClonePlan& plan,
                                                  const std::vector<bool>& kept);
 
-  /// By stage, the bytes of the variables: parameters, accumulators, optimiser state. A variable
-  /// belongs to the first stage that names it, and state to that of the parameter it is updated
-  /// with.
-  [[nodiscard]] const std::vector<Bytes>& variables() const { return variables_; }
+  /// By stage, the bytes of the variables: parameters, accumulators, optimiser state. On each IPU
+  /// that names a variable, the first such stage holds it or a copy; state belongs to the stage of
+  /// the parameter it is updated with. `update` is the constructor's.
+  [[nodiscard]] std::vector<Bytes> variables(const Region& update,
+                                             std::span<const std::uint32_t> ipu_of_stage) const;
 
  private:
   using Index = MicroBatch::Index;
@@ -52,7 +54,6 @@ class StageMemories {
     Span backward;
   };
 
-  void count_variables(const Region& update);
   void walk(std::uint32_t stage, const ClonePlan& plan, const std::vector<bool>& kept);
   void name_operands(const Operation& operation, bool is_clone, const std::vector<bool>& kept);
   void name(TensorId tensor, bool is_clone);
@@ -64,7 +65,6 @@ class StageMemories {
   std::vector<std::vector<Index>> operations_;  ///< By stage.
   std::vector<bool> made_here_;                 ///< By tensor: a micro-batch makes it.
   std::vector<bool> outlives_;                  ///< By tensor: the update reads it.
-  std::vector<Bytes> variables_;
 
   // The stage under way.
   std::vector<Life> lives_;  ///< By 2 * tensor, + 1 for its clone.

@@ -54,6 +54,7 @@ class Chooser {
         chosen_(chosen),
         goal_(goal),
         memories_(graph, micro_batch, update, goal.stash_lengths),
+        variables_(memories_.variables(update, goal.ipu_of_stage)),
         stages_(goal.stash_lengths.size()) {
     POPRUN_CHECK(micro_batch.last_stage() < stages_.size());
     add_candidates();
@@ -234,7 +235,7 @@ class Chooser {
       const bool is_alone = std::ranges::count(goal_.ipu_of_stage, ipu) == 1;
       const std::int64_t held =
           is_alone && goal_.stash_lengths[s] == 1 ? 0 : goal_.stash_lengths[s];
-      prices[ipu].memory += memories_.variables()[s] + memories[s].kept * held;
+      prices[ipu].memory += variables_[s] + memories[s].kept * held;
       peaks[ipu] = std::max(peaks[ipu], memories[s].peak);
     }
     for (std::size_t ipu = 0; ipu < prices.size(); ++ipu) {
@@ -289,6 +290,7 @@ class Chooser {
   const ChosenByName& chosen_;
   const StandardGoal& goal_;
   StageMemories memories_;
+  std::vector<Bytes> variables_;  ///< By stage.
   std::vector<std::vector<Candidate>> stages_;
 };
 

@@ -312,7 +312,6 @@ TEST(CheckVariants, UseAsManyIpusAsAreAskedForEvenIfSomeHaveNoLayer) {
 TEST(CheckVariants, SayWhichRowsHaveTheJobsOwnStages) {
   proto::RunConfig config = job(1);
   config.mutable_topology()->set_ipus_per_replica(2);
-  config.mutable_pipeline()->set_schedule("grouped");
   config.mutable_pipeline()->add_layers_per_ipu(1);
   config.mutable_pipeline()->add_layers_per_ipu(3);
   config.mutable_check()->add_ipus(3);
@@ -334,7 +333,6 @@ TEST(CheckVariants, SayWhichRowsHaveTheJobsOwnStages) {
 
 TEST(CheckVariants, HaveStagesThatShareTheOnlyIpu) {
   proto::RunConfig config = job(1);
-  config.mutable_pipeline()->set_schedule("grouped");
   config.mutable_pipeline()->add_layers_per_ipu(1);
   config.mutable_pipeline()->add_layers_per_ipu(3);
   config.mutable_pipeline()->add_device_mapping(0);
@@ -354,9 +352,7 @@ TEST(CheckVariants, HaveStagesThatShareTheOnlyIpu) {
 TEST(CheckVariants, NeedMoreStagesThanOne) {
   proto::RunConfig config = job(1);
   config.mutable_topology()->set_ipus_per_replica(2);
-  config.mutable_pipeline()->set_schedule("grouped");
   config.mutable_pipeline()->add_layers_per_ipu(4);
-  config.mutable_pipeline()->set_schedule("grouped");
 
   EXPECT_EQ(check_variants(config, testing::dataset(), nullptr).error().message,
             "check needs several stages, but pipeline.layers-per-ipu = 4 makes one; leave it out, "

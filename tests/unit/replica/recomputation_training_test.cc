@@ -217,7 +217,7 @@ TEST(RecomputationInMemory, StandardReachesItsGoals) {
       CompileOptions options = single;
       options.ipus_per_replica = ipus;
       if (ipus > 1) {  // Balanced stages would not be the same in every mode.
-        options.pipeline.layers_per_ipu = {2, -1};
+        options.pipeline.layers_per_ipu = {3, -1};
       }
       const auto capacity = static_cast<double>(options.device.capacity().count());
       const auto none = static_cast<double>(memory_of(options, Recomputation::kNone).lower_bound());
