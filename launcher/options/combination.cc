@@ -227,12 +227,8 @@ Status resolve_instances(Options& options) {
 
 /// Notes what the job sets to something else than its default, and a check decides for itself.
 void note_what_check_overrules(Options& options) {
-  const std::string steps =
-      fmt::format("runs {}, --check-steps", counted(options.check_steps, "step"));
   std::vector<std::string> overruled;
-  for (const auto& [name, instead] : {std::pair<const char*, std::string>{"training.steps", steps},
-                                      {"training.epochs", steps},
-                                      {"training.evaluate-every-epochs", "evaluates once"},
+  for (const auto& [name, instead] : {std::pair{"training.evaluate-every-epochs", "evaluates once"},
                                       {"pipeline.schedule", "runs every schedule"},
                                       {"pipeline.recomputation", "runs every recomputation"},
                                       {"report.dump-tensors", "dumps nothing"},

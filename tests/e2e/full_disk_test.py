@@ -70,7 +70,7 @@ class FullDisk(JobTest):
         told = "the job tries again for 600 s, then ends without it"
         job.wait_until(lambda: told in job.stderr, "message", 60)
         self.assertRegex(job.stderr, "weights.safetensors cannot be written: No space left on device; it needs 1.6 MiB, "
-                                     "but only 0.0 MiB is free; make room: " + told)
+                                     "but only 0 B is free; make room: " + told)
         self.assertEqual(sorted(path.name for path in job.output_dir.iterdir()), ["logs", "metrics.csv"])
         self.free()
         self.assertEqual(job.wait(30), 143, job.stderr)
