@@ -1,6 +1,7 @@
 #include "replica/instance/inquiry.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <string_view>
 
@@ -22,6 +23,8 @@
 
 namespace poprun {
 namespace {
+
+constexpr std::chrono::seconds kAdviceTime{30};
 
 struct ModelFigures {
   std::int64_t parameters = 0;
@@ -224,9 +227,11 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
                   grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
                   grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
   const Result<JobLength> measured = job_length(config, dataset);
-  if (const Status fits =
-          check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); });
-      !fits) {
+  const auto advice = [&] {
+    return memory_advice(program, config, dataset, onnx,
+                         std::chrono::steady_clock::now() + kAdviceTime);
+  };
+  if (const Status fits = check_fits(program, advice); !fits) {
     for (const std::string& note : program.notes()) {
       row("note", note);
     }
