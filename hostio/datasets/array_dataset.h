@@ -42,7 +42,7 @@ struct ArrayFile {
   std::string name;          ///< "x_train".
   std::string place;         ///< In messages.
   Result<NpyHeader> header;  ///< An error matters only where the array is used.
-  /// All bytes behind the header. Requires: a header without error.
+  /// All bytes after the header. Requires: a header without error.
   std::function<Result<std::vector<std::byte>>()> data;
 };
 

@@ -81,7 +81,7 @@ Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view na
   IdxArray array;
   POPRUN_ASSIGN(array.shape, take_shape(content, name));
   POPRUN_ASSIGN(array.elements, take_elements(content, array.shape, name));
-  // Reading past the end also lets zlib check the checksum behind the last byte.
+  // Reading past the end also lets zlib check the checksum after the last byte.
   POPRUN_ASSIGN(const std::vector<std::byte> trailing, content.take<std::byte>(1));
   if (!trailing.empty()) {
     return fail(ErrorCode::kData,

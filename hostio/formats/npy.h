@@ -50,13 +50,13 @@ struct NpyTarget {
 };
 
 /// Whether an array's file, or its member of an archive, is as large as its header says: asked
-/// before anything is read or inflated. `bytes` stand behind the header.
+/// before anything is read or inflated. `bytes` follow the header.
 ///
 /// Errors
 ///   kData  it is larger or smaller.
 Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_view name);
 
-/// The elements in `data`, all bytes behind the header, row-major and little-endian.
+/// The elements in `data`, all bytes after the header, row-major and little-endian.
 ///
 /// Errors
 ///   kData  `data` holds more or fewer elements, or one that the target cannot represent.

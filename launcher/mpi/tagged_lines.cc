@@ -133,7 +133,7 @@ void MpirunNotices::take(std::string_view line) {
 }
 
 /// "Executable: /x/replica" or "Working directory: /x" or "Error: system limit exceeded on ...",
-/// with "Node: node2" before or behind it.
+/// with "Node: node2" before or after it.
 void MpirunNotices::read_start_failure(std::string_view line) {
   const auto take_value = [line](std::string_view name, std::string& into) {
     if (line.starts_with(name)) {

@@ -52,7 +52,7 @@ Error unknown_key(const std::string& place, const ConfigEntry& entry) {
     return {ErrorCode::kUsage, fmt::format("{}: unknown section [{}]; {}", place, entry.section,
                                            suggestion(entry.section, sections))};
   }
-  // Another framework's name, too.
+  // Also knows other frameworks' names.
   const std::string ours{called_elsewhere(key)};
   const std::string close = !elsewhere.empty() ? elsewhere
                             : ours.starts_with(entry.section + ".")

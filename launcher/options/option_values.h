@@ -107,7 +107,7 @@ struct LossScale {
   [[nodiscard]] Read<double> read(const std::string& text) const;
 };
 
-/// REGEX@STEP[,STEP...]; the steps stand behind the last @.
+/// REGEX@STEP[,STEP...]; the steps stand after the last @.
 struct Dumps {
   [[nodiscard]] Read<std::vector<proto::DumpRequest>> read(const std::string& text) const;
 };

@@ -15,7 +15,7 @@ namespace poprun::launcher {
 /// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html. Keeps nothing in memory.
 class NpyFile {
  public:
-  /// Room for everything, at `path` with ".part" behind. `type` is "f32", "f16", "i32" or "u8".
+  /// Room for everything, at `path` with ".part" appended. `type` is "f32", "f16", "i32" or "u8".
   ///
   /// Errors
   ///   kInfrastructure  it cannot be written.

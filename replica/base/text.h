@@ -24,7 +24,7 @@ constexpr double to_mebibytes(std::uint64_t bytes) {
   return static_cast<double>(bytes) / 0x1p20;
 }
 
-/// `12.3 MiB`, `4,321.0 MiB`: one unit, so that figures compare, but for `1.5 KiB` and `12 B`.
+/// `12.3 MiB`, `4,321.0 MiB`: always MiB, so that figures compare; small ones `1.5 KiB` or `12 B`.
 std::string mebibytes_text(std::uint64_t bytes);
 
 /// `1.23 s`, `12.340 ms` or `56.7 us`.

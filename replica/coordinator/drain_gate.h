@@ -22,7 +22,7 @@ class DrainGate {
  public:
   explicit DrainGate(std::uint32_t replicas) : parts_(replicas), ends_(replicas) {}
 
-  /// The next `parts` of the replica have one exchange, behind the last of them.
+  /// The next `parts` of the replica have one exchange, after the last of them.
   void begin_parts(std::uint32_t local, std::uint64_t parts);
 
   /// Whether the replica, by its place in the instance, shall begin its next part. Costs an

@@ -70,7 +70,7 @@ struct LoopResult {
 /// Seconds of the steady clock.
 double now_seconds();
 
-/// An engine behind function "load", its clocks at zero. As long as it lives it tells
+/// An engine after function "load", its clocks at zero. As long as it lives it tells
 /// `ports.progress` what it waits for, in step `step`. `host` and `step` must outlive it.
 Result<std::unique_ptr<Engine>> load_engine(const Program& program, const LoopPorts& ports,
                                             HostIo& host, const EngineOptions& options,

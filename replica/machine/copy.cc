@@ -47,7 +47,7 @@ Status verify(const Graph& graph, const Operation& operation) {
     const auto written = operation.outputs.begin() + static_cast<std::ptrdiff_t>(k);
     if (std::find(operation.outputs.begin(), written, operation.inputs[k]) != written) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("copy of '{}' behind the copy that overwrites it", from.name));
+                  fmt::format("copy of '{}' after the copy that overwrites it", from.name));
     }
   }
   return {};

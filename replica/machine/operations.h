@@ -80,7 +80,7 @@ struct AwaitAllReduces {
 };
 
 /// `a@1, b@1 = copy(a, b)`: each output becomes equal to its input, all in one exchange. One that
-/// is also an input comes behind the copy of what it held. The only operation that moves bytes
+/// is also an input comes after the copy of what it held. The only operation that moves bytes
 /// between IPUs.
 struct Copy {
   std::vector<TensorId> from_tensors;

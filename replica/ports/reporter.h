@@ -69,7 +69,7 @@ class ProgressSink {
   /// Wall seconds in operators, over all of the replica's `steps` training steps so far.
   virtual void operators(ReplicaId replica, std::uint64_t steps, double seconds) = 0;
 
-  /// The next `parts` count together: all are exchanged behind the last of them alone, and a job
+  /// The next `parts` count together: all are exchanged after the last of them alone, and a job
   /// that stops before it drops them all.
   virtual void begin_parts(ReplicaId replica, std::uint64_t parts) = 0;
 

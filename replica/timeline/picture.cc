@@ -85,7 +85,7 @@ bool calls_part(const Program& program, const proto::Step& step) {
                              [&](const proto::Step& inner) { return calls_part(program, inner); });
 }
 
-/// The column of each IPU's update, given those of the IPUs' last parts: behind its own, and behind
+/// The column of each IPU's update, given those of the IPUs' last parts: after its own, and after
 /// those of the IPUs for which it waits, directly or through others.
 std::map<std::uint32_t, std::int64_t> columns_of_updates(
     const Program& program, const Steps& steps, const std::map<std::uint32_t, std::int64_t>& last) {

@@ -242,7 +242,7 @@ class Torch(JobTest):
         trained = run(True, "--report.dump-tensors", "gradient$@1")
         got = read(trained.output_dir / "dump-step-1.safetensors")
         y = reference.train()(*wide)
-        # PyTorch's classes are behind the batch, but for sequences.
+        # PyTorch's classes come after the batch, but for sequences.
         loss = F.cross_entropy(y.flatten(0, -2) if labels.shape == y.shape[:-1] else y,
                                labels.flatten() if labels.shape == y.shape[:-1] else labels)
         loss.backward()

@@ -189,7 +189,7 @@ class ReverseMode final : public Differentiator {
     return builder_.add_one("expand", {zero}, shaped(wanted.shape, wanted.layout), name_of(tensor));
   }
 
-  /// `conv1.weight.gradient`, and with a number behind for further contributions.
+  /// `conv1.weight.gradient`, and with a number appended for further contributions.
   std::string name_of(TensorId tensor) {
     const int contribution = contributions_[tensor]++;
     return fmt::format("{}.gradient{}", builder_.graph().tensor(tensor).name,

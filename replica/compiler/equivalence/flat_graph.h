@@ -30,7 +30,7 @@ struct FlatOperation {
   /// All but its inputs: kind, attributes, how its outputs are stored. Of an all-reduce or stream:
   /// what holds for each of its tensors.
   Number what;
-  std::uint32_t inputs = 0;  ///< Begin of its ids in FlatGraph::ids; the outputs' come behind.
+  std::uint32_t inputs = 0;  ///< Begin of its ids in FlatGraph::ids; the outputs' follow.
   std::uint32_t input_count = 0;
   std::uint32_t output_count = 0;
   std::uint32_t function = 0;    ///< The function that it is in; of calls, see `callee`.

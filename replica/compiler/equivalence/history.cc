@@ -19,7 +19,7 @@ bool same_instant(const Evaluation& a, const Evaluation& b) {
   return a.now.counts == b.now.counts && a.now.index == b.now.index;
 }
 
-/// The first evaluation behind `last` whose operands are all values of the plain job.
+/// The first evaluation after `last` whose operands are all values of the plain job.
 const Evaluation* first_wrong(const History& plain, const History& rewritten, std::uint32_t last) {
   std::vector<char> seen(rewritten.evaluations().size() + 1);
   std::vector<std::uint32_t> open{last};

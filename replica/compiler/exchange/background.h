@@ -8,7 +8,7 @@ namespace poprun {
 
 /// Lets the gradients that `backward` makes and `update` reduces travel in buckets while backward
 /// goes on: gradients that become ready one after another are reduced together once they are
-/// `bucket` bytes or more, behind the last operation that uses one of them. The rest of the
+/// `bucket` bytes or more, after the last operation that uses one of them. The rest of the
 /// exchange waits for all of them:
 ///
 ///   all_reduce(a, b, m)    becomes    .. b ready .. all_reduce(b) background=1

@@ -226,7 +226,7 @@ class Analysis {
   const Graph& graph_;
   Trace trace_;
   Marks at_;                                   ///< Tensors that live at a step,
-  Marks past_;                                 ///< and those that live on behind it.
+  Marks past_;                                 ///< and those that live on after it.
   std::vector<std::set<std::uint32_t>> died_;  ///< By step: tensors whose value ended there once.
   std::vector<const Function*> root_;  ///< By tensor: the last one that the host runs to name it.
   std::vector<bool> carries_;          ///< By tensor.

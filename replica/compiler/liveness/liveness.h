@@ -17,7 +17,7 @@ struct Span {
 
 /// When a tensor's bytes matter.
 ///
-///   Steps are numbered through all functions in order: one number an operation, and one behind the
+///   Steps are numbered through all functions in order: one number an operation, and one after the
 ///   last operation of a region that repeats. A function that is called has its numbers where it is
 ///   listed, so a tensor that is made in one function and read in another has several spans.
 ///
@@ -51,7 +51,7 @@ struct Liveness {
 /// rounds run, since what a round leaves to later ones is all the same.
 ///
 /// Requires: verify_graph(graph) holds; a tensor that is not updated in place is read at most one
-/// round behind the one that wrote it.
+/// round after the one that wrote it.
 Liveness compute_liveness(const Graph& graph);
 
 }  // namespace poprun

@@ -13,7 +13,7 @@
 ///   w.gradient = linear_weight_gradient(..)
 ///   w.accumulator = accumulate(w.accumulator, w.gradient)
 ///
-/// A gradient is accumulated directly behind the operation that makes it, so that it does not live
+/// A gradient is accumulated directly after the operation that makes it, so that it does not live
 /// to the end of backward.
 namespace poprun {
 namespace {
@@ -39,8 +39,8 @@ std::string accumulator_name(const Graph& graph, TensorId parameter) {
   return free;
 }
 
-/// Moves each of `moved` directly behind the operation that makes its second input.
-void put_behind_gradients(std::vector<Operation>& operations, std::vector<Operation> moved) {
+/// Moves each of `moved` directly after the operation that makes its second input.
+void put_after_gradients(std::vector<Operation>& operations, std::vector<Operation> moved) {
   std::multimap<TensorId, Operation> by_gradient;
   for (Operation& operation : moved) {
     by_gradient.emplace(operation.inputs[1], std::move(operation));
@@ -78,7 +78,7 @@ Status run(const CompileOptions& options, Job& job) {
     accumulates.push_back({std::string{kAccumulate}, {sum, pair.gradient}, {sum}, attributes});
     pair.gradient = sum;
   }
-  put_behind_gradients(job.graph.at(step.micro_batch).operations, std::move(accumulates));
+  put_after_gradients(job.graph.at(step.micro_batch).operations, std::move(accumulates));
   return begin.status();
 }
 
@@ -95,7 +95,7 @@ std::vector<std::pair<std::size_t, const Operation*>> accumulations(const Region
 }
 
 /// Whether nothing but other accumulations stands between place `i` and the maker of `gradient`.
-bool is_directly_behind(const Region& region, std::size_t i, TensorId gradient) {
+bool is_directly_after(const Region& region, std::size_t i, TensorId gradient) {
   while (i > 0 && region.operations[i - 1].kind == kAccumulate) {
     --i;
   }
@@ -126,7 +126,7 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     if (graph.tensor(sum).keeps_f32 != options.float_accumulators) {
       return pass_bug(kName, graph, sum, "is stored in the wrong precision");
     }
-    if (!is_directly_behind(region, adds[0].first, gradient)) {
+    if (!is_directly_after(region, adds[0].first, gradient)) {
       return pass_bug(kName, graph, sum, "does not take its gradient as soon as that is made");
     }
   }

@@ -70,7 +70,7 @@ std::map<TensorId, std::size_t> count_uses(const std::vector<Operation>& operati
   return uses;
 }
 
-/// The forward pass is as it was, and every gradient has its parameter's type, was made behind it,
+/// The forward pass is as it was, and every gradient has its parameter's type, was made after it,
 /// and is of a parameter that is not frozen and has no more gradients than uses.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;

@@ -6,13 +6,13 @@
 
 namespace poprun {
 
-/// Every pass, in the order in which they run. From behind "precision" on the arithmetic is
-/// settled: later passes may move work, and change no bit of a result. `verify_equivalence` with
-/// the graph as it was then runs behind each of them.
+/// Every pass, in the order in which they run. After "precision" the arithmetic is settled: later
+/// passes may move work, and change no bit of a result. `verify_equivalence` with the graph as it
+/// was then runs after each of them.
 const std::vector<Pass>& all_passes();
 
 /// Runs the passes that apply to `options` on an empty job, each with its verifier and
-/// `verify_operations` behind it, and shows the graph to options.after_pass.
+/// `verify_operations` after it, and shows the graph to options.after_pass.
 ///
 /// Errors: kUsage from a pass; kBug, a verifier refused what a pass made: names the pass.
 Result<Job> run_passes(const CompileOptions& options);

@@ -29,7 +29,7 @@ Status run(const CompileOptions& options, Job& job) {
   return update.status();
 }
 
-/// A step writes every parameter that has a gradient once, behind the exchange, and no other.
+/// A step writes every parameter that has a gradient once, after the exchange, and no other.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   const TrainingStep& step = *after.training;

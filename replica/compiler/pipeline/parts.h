@@ -18,7 +18,7 @@ namespace poprun {
 /// Parts are numbered in the order in which values flow: the forward parts of stages 0 to n - 1,
 /// then the backward parts of stages n - 1 to 0.
 ///
-///   - A tensor that a later part on the same way reads is copied from part to part behind each
+///   - A tensor that a later part on the same way reads is copied from part to part after each
 ///     cycle: `x@stage2`.
 ///   - A tensor of a forward part that the backward part of its stage reads is kept in a stash of
 ///     the stage's length: `x.stash`, and `x.restored` where it is read. With length 1, the
@@ -44,7 +44,7 @@ class Parts {
   /// The operations of a part.
   [[nodiscard]] std::vector<Operation> operations_of(std::size_t part) const;
 
-  /// What moves to the next part behind a cycle in which this one ran.
+  /// What moves to the next part after a cycle in which this one ran.
   [[nodiscard]] const Copy& crossing(std::size_t part) const { return parts_[part].crossing; }
 
  private:

@@ -31,7 +31,7 @@ class Copies {
     const std::uint32_t ipu = graph_.tensor(to).ipu;
     const std::optional<std::uint32_t> within =
         graph_.tensor(from).ipu == ipu ? std::optional{ipu} : std::nullopt;
-    const auto reader = read_in_.find(to);  // Whose copy must not be behind this one.
+    const auto reader = read_in_.find(to);  // Whose copy must not be after this one.
     std::size_t k = reader == read_in_.end() ? 0 : reader->second;
     while (k < copies_.size() && copies_[k].within != within) {
       ++k;
@@ -226,7 +226,7 @@ class Rest {
   std::map<std::pair<TensorId, std::uint32_t>, TensorId> brought_;  ///< By tensor and IPU.
 };
 
-/// Puts copies between IPUs, and what depends on them, behind all that an IPU can do on its own: no
+/// Puts copies between IPUs, and what depends on them, after all that an IPU can do on its own: no
 /// IPU waits for another before it must.
 void put_own_work_first(Region& region) {
   std::vector<Operation> own;

@@ -20,7 +20,7 @@ struct Start {
   std::int64_t cycle;
 };
 
-/// The closed form of a schedule: micro-batch i of a part is `i * period` cycles behind its start.
+/// The closed form of a schedule: micro-batch i of a part is `i * period` cycles after its start.
 struct Rhythm {
   std::int64_t period;
   std::vector<Start> starts;

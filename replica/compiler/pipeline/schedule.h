@@ -74,7 +74,7 @@ struct Timetable {
 ///
 ///     without training: sequential ni + s, otherwise i + s
 ///
-/// A part works in the cycle behind the one whose result it needs, but for grouped's last stage,
+/// A part works in the cycle after the one whose result it needs, but for grouped's last stage,
 /// whose backward part follows its forward part within the cycle.
 ///
 /// At most three runs: ramp-up, steady state and ramp-down, of O(n) cycles each; everything is

@@ -13,7 +13,7 @@ using CutPlaces = std::vector<std::uint32_t>;
 /// Cuts a list of operations into segments of at most `limit` bytes, through places that together
 /// cost least; the first such choice. An operation above the limit is a segment of its own.
 ///
-/// `bytes[i]`: what operation i adds to its segment. `cost[i]`: bytes of a cut behind operation i.
+/// `bytes[i]`: what operation i adds to its segment. `cost[i]`: bytes of a cut after operation i.
 /// Cost: linear.
 CutPlaces cut_at_narrow_places(const std::vector<std::int64_t>& bytes,
                                const std::vector<std::int64_t>& cost, std::int64_t limit);

@@ -20,7 +20,7 @@ struct LayerWeight {
 /// Layers to spread in order over stages that have an IPU each.
 struct Balancing {
   std::vector<LayerWeight> layers;
-  /// By stage, of how many micro-batches it keeps all activations at once: at most its stash's
+  /// By stage: how many micro-batches' activations it keeps at once, at most its stash's
   /// length, and 1 where it recomputes them.
   std::vector<std::int64_t> in_flight;
   Bytes capacity;  ///< Of each IPU.

@@ -40,7 +40,7 @@ struct Cut {
 
 /// The cuts between stages that hold `layers_per_ipu` counted layers each; one entry may be -1 and
 /// takes the rest. Layers that are not counted belong to the stage of the counted one before them,
-/// the first ones to the first stage; those behind the last counted one to the last stage. So a
+/// the first ones to the first stage; those after the last counted one to the last stage. So a
 /// first or last stage of 0 counted layers holds embeddings or heads alone.
 ///
 /// Errors: kUsage, the sum is not the model's number of layers, or a stage would be empty. Messages

@@ -18,7 +18,7 @@ constexpr std::int64_t kSmall = 16;
 constexpr std::size_t kFewestPieces = 4;
 constexpr std::size_t kWidest = 8;
 
-/// An activation is alive behind operation `begin`, up to operation `end`.
+/// An activation is alive after operation `begin`, up to operation `end`.
 struct Life {
   std::size_t begin = 0;
   std::size_t end = 0;

@@ -84,7 +84,7 @@ TensorId with_classes_last(Builder& builder, const std::string& name, TensorId l
   return builder.add_one("transpose", {rows}, {{"perm", perm}}, name + ".logits");
 }
 
-/// Shape without the 1s behind the first two dimensions: [N,K,1,1], as global pooling leaves it.
+/// Shape without the 1s after the first two dimensions: [N,K,1,1], as global pooling leaves it.
 Shape without_pixels(Shape shape) {
   while (shape.size() > 2 && shape.back() == 1) {
     shape.pop_back();

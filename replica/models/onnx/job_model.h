@@ -13,7 +13,7 @@
 namespace poprun::onnx_import {
 
 /// An ONNX file in the place of a built-in model: what it computes from the dataset's tensors, with
-/// a loss behind its first output. Belongs to one thread.
+/// a loss after its first output. Belongs to one thread.
 class JobModel {
  public:
   /// `loss`: "cross-entropy" or "mean-squared-error".

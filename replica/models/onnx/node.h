@@ -43,12 +43,12 @@ struct Scope {
   std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< By variable.
   std::vector<std::string> notes;
 
-  /// Adds an operation; its outputs are called `name`, with something behind where that is taken.
+  /// Adds an operation; its outputs are called `name`, with something appended where that is taken.
   Result<std::vector<TensorId>> add(const std::string& name, const std::string& kind,
                                     std::vector<TensorId> inputs, Attributes attributes,
                                     std::size_t outputs);
 
-  /// `name`, with a number behind where it is taken.
+  /// `name`, with a number appended where it is taken.
   [[nodiscard]] std::string free_name(const std::string& name) const;
 };
 

@@ -12,12 +12,12 @@ Result<TensorId> image_of(Node& node);
 /// Output 0 is this image; a sequence where input 0 is one.
 Status set_image(Node& node, TensorId image);
 
-/// How a kernel moves, along all of input 0's dimensions behind the channels.
+/// How a kernel moves, along all of input 0's dimensions after the channels.
 struct Window {
   Shape kernel;
   Shape stride;
   Shape dilation;
-  Shape pad;  ///< Before each dimension, then behind each.
+  Shape pad;  ///< Before each dimension, then after each.
 };
 
 /// ONNX's attributes strides, dilations, pads and auto_pad for a kernel on input 0. Requires one

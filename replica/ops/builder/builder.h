@@ -26,7 +26,7 @@ class Builder {
   Builder(Graph& graph, Place place, std::string prefix);
 
   /// Operations added from here on belong to the model's layer with that name (no prefix): the
-  /// existing one, or a new one behind the others. So a model names its layers in the order of its
+  /// existing one, or a new one after the others. So a model names its layers in the order of its
   /// forward pass, and its evaluation has the same ones.
   void layer(const std::string& name, bool counted = true);
 

@@ -26,7 +26,7 @@ proto::RunConfig job_of(std::uint64_t steps) {
   return job;
 }
 
-/// Stopped behind `parts`, the job leaves what one of two steps leaves at its end.
+/// Stopped after `parts`, the job leaves what one of two steps leaves at its end.
 void expect_the_weights_of_two_steps(proto::RunConfig job, std::uint64_t parts) {
   const Outcome whole = run(job_of(2), {}, kToTheEnd, normalising_model);
 
@@ -75,7 +75,7 @@ TEST(Drain, LeavesNothingOfAHalfStepInPoisonedMemoryEither) {
   expect_the_weights_of_two_steps(job, 2 * kMicroBatches + 3);
 }
 
-/// Asked to stop behind the parts that have begun.
+/// Asked to stop after the parts that have begun.
 class AskedToStop final : public ProgressSink {
  public:
   void progress(ReplicaId /*replica*/, std::uint64_t /*step*/,

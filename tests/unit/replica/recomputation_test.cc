@@ -132,7 +132,7 @@ Job three_layers(const std::string& stages) {
   return job;
 }
 
-/// The operations that the pass leaves behind the loss, without their origins and those that are as
+/// The operations that the pass leaves after the loss, without their origins and those that are as
 /// they were, or why it is refused; then its notes.
 std::string after(Job job, const CompileOptions& options) {
   const Job before = job;

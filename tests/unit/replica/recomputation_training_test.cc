@@ -164,7 +164,7 @@ CompileOptions model_options(const std::string& name, std::map<std::string, std:
   options.optimizer = {.name = "adam",
                        .hyper_parameters = {{"beta1", 0.9}, {"beta2", 0.999}, {"epsilon", 1e-8}}};
   options.evaluate = false;
-  options.gradient_accumulation = 8;  // So no gradient lives on behind its producer.
+  options.gradient_accumulation = 8;  // So no gradient lives on after its producer.
   return options;
 }
 

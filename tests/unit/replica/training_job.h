@@ -122,7 +122,7 @@ class SampleStream final : public HostStream {
 
 inline constexpr std::uint64_t kToTheEnd = ~std::uint64_t{0};
 
-/// Stops its replica behind part `last_part`.
+/// Stops its replica after part `last_part`.
 class Progress final : public ProgressSink {
  public:
   explicit Progress(std::uint64_t last_part = kToTheEnd) : last_part_(last_part) {}

@@ -10,7 +10,7 @@
 namespace poprun::onnx_import {
 namespace {
 
-/// Padding behind the last window is never seen: it is cut, so that no window lies in padding only.
+/// Padding after the last window is never seen: it is cut, so that no window lies in padding only.
 void cut_padding(const Shape& x, Window& w) {
   const std::size_t dims = w.kernel.size();
   for (std::size_t d = 0; d < dims; ++d) {
