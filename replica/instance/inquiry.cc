@@ -11,7 +11,6 @@
 
 #include "proto/coordinator.pb.h"
 #include "proto/inquiry.pb.h"
-#include "replica/base/ipu_table.h"
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
 #include "replica/compiler/placement/out_of_memory.h"
@@ -20,6 +19,7 @@
 #include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
 #include "replica/models/model.h"
+#include "replica/tables/ipu_table.h"
 #include "replica/timeline/picture.h"
 
 namespace poprun {

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "replica/base/ipu_table.h"
 #include "replica/base/text.h"
 #include "replica/compiler/passes/pass.h"
 #include "replica/compiler/pipeline/schedule.h"
@@ -15,6 +14,7 @@
 #include "replica/compiler/stages/cuts.h"
 #include "replica/compiler/stages/weights.h"
 #include "replica/ops/optimizers/optimizer.h"
+#include "replica/tables/ipu_table.h"
 
 /// Gives every operation of the forward passes its pipeline stage, and every stage its IPU.
 namespace poprun {

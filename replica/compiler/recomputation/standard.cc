@@ -53,8 +53,8 @@ class Chooser {
         micro_batch_(micro_batch),
         chosen_(chosen),
         goal_(goal),
-        memories_(graph, micro_batch, update, goal.stash_lengths),
-        variables_(memories_.variables(update, goal.ipu_of_stage)),
+        memories_(graph, micro_batch, update, goal.ipu_of_stage, goal.stash_lengths),
+        variables_(memories_.variables()),
         stages_(goal.stash_lengths.size()) {
     POPRUN_CHECK(micro_batch.last_stage() < stages_.size());
     add_candidates();
@@ -232,10 +232,7 @@ class Chooser {
     std::vector<Bytes> peaks(settings.size());
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const std::uint32_t ipu = goal_.ipu_of_stage[s];
-      const bool is_alone = std::ranges::count(goal_.ipu_of_stage, ipu) == 1;
-      const std::int64_t held =
-          is_alone && goal_.stash_lengths[s] == 1 ? 0 : goal_.stash_lengths[s];
-      prices[ipu].memory += variables_[s] + memories[s].kept * held;
+      prices[ipu].memory += variables_[s] + memories[s].stashed;
       peaks[ipu] = std::max(peaks[ipu], memories[s].peak);
     }
     for (std::size_t ipu = 0; ipu < prices.size(); ++ipu) {
