@@ -85,7 +85,7 @@ std::string found_how(const Candidate& best, std::size_t compiled) {
     return compiled == 1 ? "" : fmt::format(", found by compiling {} splits", compiled);
   }
   return compiled == 1
-             ? "; it does not fit, and no other is expected to come closer"
+             ? "; it does not fit, and no other is expected to"
              : fmt::format("; of {} compiled splits none fits, and this one comes closest",
                            compiled);
 }

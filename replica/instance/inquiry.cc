@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -176,6 +177,15 @@ void describe_time(const Program& program, const proto::RunConfig& config, const
       });
 }
 
+bool share_an_ipu(const Program& program) {
+  std::map<std::uint32_t, std::uint32_t> stage_on;
+  return std::ranges::any_of(program.functions(), [&](const proto::Function& function) {
+    return function.has_part() &&
+           stage_on.emplace(function.part().ipu(), function.part().stage()).first->second !=
+               function.part().stage();
+  });
+}
+
 /// Where it is asked for, and there are stages to be in an order.
 void describe_schedule(const Program& program, const proto::CompileQuestion& job,
                        std::string& text) {
@@ -184,9 +194,11 @@ void describe_schedule(const Program& program, const proto::CompileQuestion& job
   if (job.show_schedule() && has_stages) {
     const JobFunction function =
         job.config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain;
-    text += job.config().inference()
-                ? "# schedule by cycle: A forward, by micro-batch\n"
-                : "# schedule by cycle: A forward, R recomputation, G backward, U update\n";
+    text +=
+        fmt::format("# schedule by cycle: {}{}\n",
+                    job.config().inference() ? "A forward, by micro-batch"
+                                             : "A forward, R recomputation, G backward, U update",
+                    share_an_ipu(program) ? "; several stages on one IPU, in their order" : "");
     text += picture(program, *find_function(program, name_of(function)),
                     {.width = job.screen_width(), .all_ipus = job.show_all_ipus()});
   }

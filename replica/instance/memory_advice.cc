@@ -286,7 +286,10 @@ std::string relief(const Trials& trials, const std::string& what) {
 std::string regret(Trials& trials) {
   const std::string_view tried =
       trials.are_complete() ? "that was tried" : "tried in the time available";
-  const auto nearest = trials.smallest([](const Remedies&) { return true; });
+  const auto nearest = trials.smallest([&](const Remedies& remedies) {
+    return std::ranges::none_of(
+        remedies, [&](const auto& one) { return trials.table()[one.first].is_last_resort; });
+  });
   if (!nearest) {
     return fmt::format("nothing {} makes it fit", tried);
   }

@@ -306,8 +306,8 @@ std::string note_of(const StandardChoice& choice, const StandardGoal& goal) {
       mebibytes_text(static_cast<std::uint64_t>(goal.memory().count())), goal.proportion);
   if (choice.fullest > goal.memory()) {
     return fmt::format(
-        "pipeline.recomputation = standard misses its goal of {}: at least, the fullest IPU needs "
-        "about {}, recomputing {:.0f} % of the forward pass",
+        "pipeline.recomputation = standard misses its goal of {}: the fullest IPU needs about {} "
+        "at least, recomputing {:.0f} % of the forward pass",
         had, needs, 100 * choice.recomputed);
   }
   return choice.recomputed == 0
