@@ -68,6 +68,16 @@ std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
   return std::nullopt;
 }
 
+/// The number of stages; where it depends on the model, the most that there can be: one on each IPU
+/// of the mapping or the replica.
+std::uint32_t most_stages_of(const Options& options) {
+  const proto::PipelineConfig& pipeline = options.config.pipeline();
+  const auto ipus = pipeline.device_mapping().empty()
+                        ? options.config.topology().ipus_per_replica()
+                        : static_cast<std::uint32_t>(pipeline.device_mapping_size());
+  return stages_of(pipeline).value_or(ipus);
+}
+
 Status check_mapping(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   const std::vector<std::uint32_t> mapping(pipeline.device_mapping().begin(),
@@ -113,21 +123,20 @@ Status check_ipus(Options& options) {
   return {};
 }
 
-/// The configuration leaves it open, for what varies the IPUs and the schedule.
+/// To be shown. The configuration leaves it open, for what varies the IPUs and the schedule; the
+/// compiler decides by the same rule, for the stages that it makes: `default_recomputation` in
+/// replica/compiler/recomputation/recomputation.h.
 void derive_recomputation(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
-  const std::uint32_t ipus = options.config.topology().ipus_per_replica();
   if (pipeline.recomputation().empty() && !options.config.inference()) {
-    const bool overlaps = stages_of(pipeline).value_or(ipus) > 1;
     setting_of(options, "pipeline.recomputation").derived =
-        overlaps && pipeline.schedule() != "sequential" ? "pipeline" : "none";
+        most_stages_of(options) > 1 && pipeline.schedule() != "sequential" ? "pipeline" : "none";
   }
 }
 
 void note_what_has_no_effect(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
-  const std::uint32_t ipus = options.config.topology().ipus_per_replica();
-  const bool one_stage = stages_of(pipeline).value_or(ipus) == 1;
+  const bool one_stage = most_stages_of(options) == 1;
   const auto note = [&](std::string_view name, bool has_effect, std::string_view because) {
     if (!has_effect && setting_of(options, name).origin != Origin::kDefault) {
       options.notes.push_back(fmt::format("{} has no effect {}", shown(options, name), because));

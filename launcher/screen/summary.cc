@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "replica/base/ipu_table.h"
 #include "replica/base/text.h"
+#include "replica/tables/ipu_table.h"
 
 namespace poprun::launcher {
 namespace {

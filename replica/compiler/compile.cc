@@ -85,7 +85,7 @@ std::string found_how(const Candidate& best, std::size_t compiled) {
     return compiled == 1 ? "" : fmt::format(", found by compiling {} splits", compiled);
   }
   return compiled == 1
-             ? "; it does not fit, and no other is expected to come closer"
+             ? "; it does not fit, and no other is expected to"
              : fmt::format("; of {} compiled splits none fits, and this one comes closest",
                            compiled);
 }
@@ -103,10 +103,16 @@ Result<Candidate> settle_split(const CompileOptions& options, Candidate best) {
     if (!begins) {
       break;
     }
-    POPRUN_ASSIGN(Candidate next, candidate(with_split(quiet, layers, *begins), *begins));
-    tried.push_back(measured(next));
-    if (lacking(next.program) < lacking(best.program)) {
-      best = std::move(next);
+    Result<Candidate> next = candidate(with_split(quiet, layers, *begins), *begins);
+    if (!next && next.error().code == ErrorCode::kBug) {
+      return tl::unexpected<Error>{next.error()};
+    }
+    if (!next) {
+      break;  // The model cannot be cut there, as between two uses of one running statistic.
+    }
+    tried.push_back(measured(*next));
+    if (lacking(next->program) < lacking(best.program)) {
+      best = *std::move(next);
     }
   }
   if (options.after_pass && best.begins != tried.front().begins) {

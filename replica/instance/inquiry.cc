@@ -1,7 +1,9 @@
 #include "replica/instance/inquiry.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <map>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -9,7 +11,6 @@
 
 #include "proto/coordinator.pb.h"
 #include "proto/inquiry.pb.h"
-#include "replica/base/ipu_table.h"
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
 #include "replica/compiler/placement/out_of_memory.h"
@@ -18,10 +19,13 @@
 #include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
 #include "replica/models/model.h"
+#include "replica/tables/ipu_table.h"
 #include "replica/timeline/picture.h"
 
 namespace poprun {
 namespace {
+
+constexpr std::chrono::seconds kAdviceTime{30};
 
 struct ModelFigures {
   std::int64_t parameters = 0;
@@ -173,6 +177,15 @@ void describe_time(const Program& program, const proto::RunConfig& config, const
       });
 }
 
+bool share_an_ipu(const Program& program) {
+  std::map<std::uint32_t, std::uint32_t> stage_on;
+  return std::ranges::any_of(program.functions(), [&](const proto::Function& function) {
+    return function.has_part() &&
+           stage_on.emplace(function.part().ipu(), function.part().stage()).first->second !=
+               function.part().stage();
+  });
+}
+
 /// Where it is asked for, and there are stages to be in an order.
 void describe_schedule(const Program& program, const proto::CompileQuestion& job,
                        std::string& text) {
@@ -181,9 +194,11 @@ void describe_schedule(const Program& program, const proto::CompileQuestion& job
   if (job.show_schedule() && has_stages) {
     const JobFunction function =
         job.config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain;
-    text += job.config().inference()
-                ? "# schedule by cycle: A forward, by micro-batch\n"
-                : "# schedule by cycle: A forward, R recomputation, G backward, U update\n";
+    text +=
+        fmt::format("# schedule by cycle: {}{}\n",
+                    job.config().inference() ? "A forward, by micro-batch"
+                                             : "A forward, R recomputation, G backward, U update",
+                    share_an_ipu(program) ? "; several stages on one IPU, in their order" : "");
     text += picture(program, *find_function(program, name_of(function)),
                     {.width = job.screen_width(), .all_ipus = job.show_all_ipus()});
   }
@@ -224,9 +239,11 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
                   grouped(sizes.compute_batch_size()), grouped(sizes.micro_batch_size()),
                   grouped(sizes.replica_batch_size()), grouped(sizes.global_batch_size())));
   const Result<JobLength> measured = job_length(config, dataset);
-  if (const Status fits =
-          check_fits(program, [&] { return memory_advice(program, config, dataset, onnx); });
-      !fits) {
+  const auto advice = [&] {
+    return memory_advice(program, config, dataset, onnx,
+                         std::chrono::steady_clock::now() + kAdviceTime);
+  };
+  if (const Status fits = check_fits(program, advice); !fits) {
     for (const std::string& note : program.notes()) {
       row("note", note);
     }

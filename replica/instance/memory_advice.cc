@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kTrialsMax = 40;
-constexpr std::size_t kOperatorsMax = 200'000;  // Compiled in all; some 10 s.
+constexpr std::size_t kOperatorsMax = 200'000;  // In all trials; some 10 s.
 
 /// Remedies by their places in the table, each with the place of its setting.
 using Remedies = std::map<std::size_t, std::size_t>;
@@ -56,9 +56,12 @@ class Trials {
         left_(std::clamp<std::size_t>(
             kOperatorsMax / std::max<std::size_t>(1, program.operator_count()), 1, kTrialsMax)) {}
 
-  /// Nothing where the job cannot be changed so, or there is no time to see.
+  /// Nothing where the job cannot be changed so, or there is no time to see; nor without remedies.
   const std::optional<Trial>& of(const Remedies& remedies) {
     static const std::optional<Trial> kUntried;
+    if (remedies.empty()) {
+      return kUntried;
+    }
     if (const auto known = known_.find(remedies); known != known_.end()) {
       return known->second;
     }
@@ -187,16 +190,32 @@ std::optional<Remedies> fitting_subset(Trials& trials, const Remedies& all, std:
   return std::nullopt;
 }
 
-/// The cheapest combination that fits. `strongest`: the setting of each remedy that needs the least
-/// memory. Where all of them together do not fit, only a last resort can help.
+/// `all`, or all but one of them, if that fits: two remedies may be at odds, as more IPUs and
+/// stages for fewer.
+std::optional<Remedies> fitting_together(Trials& trials, const Remedies& all) {
+  if (trials.fits(all)) {
+    return all;
+  }
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    Remedies fewer = all;
+    fewer.erase(it->first);
+    if (trials.fits(fewer)) {
+      return fewer;
+    }
+  }
+  return std::nullopt;
+}
+
+/// A small combination that fits. `strongest`: the setting of each remedy that needs the least
+/// memory. Where together they do not fit, only a last resort can help.
 std::optional<Remedies> combined(Trials& trials, const Remedies& strongest) {
-  if (trials.fits(strongest)) {
-    for (std::size_t size = 2; size < strongest.size(); ++size) {
-      if (const auto subset = fitting_subset(trials, strongest, size)) {
+  if (const auto together = fitting_together(trials, strongest)) {
+    for (std::size_t size = 2; size < together->size(); ++size) {
+      if (const auto subset = fitting_subset(trials, *together, size)) {
         return milder(trials, *subset);
       }
     }
-    return milder(trials, strongest);
+    return milder(trials, *together);
   }
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
     if (trials.table()[r].is_last_resort) {
@@ -257,15 +276,25 @@ std::string shown_text(const Trial& trial, std::size_t remedies) {
                      mebibytes_text(trial.peak));
 }
 
+/// What is said where something fits.
+std::string relief(const Trials& trials, const std::string& what) {
+  return fmt::format("it fits with {}{}", what,
+                     trials.are_complete() ? "" : "; there was no time to try every remedy");
+}
+
 /// What is said where nothing fits.
 std::string regret(Trials& trials) {
-  const std::string_view tried = trials.are_complete() ? "was tried" : "there was time to try";
-  const auto nearest = trials.smallest([](const Remedies&) { return true; });
+  const std::string_view tried =
+      trials.are_complete() ? "that was tried" : "tried in the time available";
+  const auto nearest = trials.smallest([&](const Remedies& remedies) {
+    return std::ranges::none_of(
+        remedies, [&](const auto& one) { return trials.table()[one.first].is_last_resort; });
+  });
   if (!nearest) {
-    return fmt::format("nothing that {} makes it fit", tried);
+    return fmt::format("nothing {} makes it fit", tried);
   }
   const Trial& trial = *trials.of(*nearest);
-  return fmt::format("nothing that {} makes it fit; with {}{} it comes closest: {} over", tried,
+  return fmt::format("nothing {} makes it fit; with {}{} it comes closest: {} over", tried,
                      trial.options, nearest->size() > 1 ? " together" : "",
                      mebibytes_text(trial.peak - trials.capacity()));
 }
@@ -299,16 +328,18 @@ MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& confi
     }
   }
   if (!fitting.empty()) {
-    return {fmt::format("it fits with {}", fmt::join(fitting, ", or with ")),
+    return {relief(trials, fmt::format("{}", fmt::join(fitting, ", or with "))),
             table_of(trials, program, shown)};
   }
   Remedies strongest;
   for (const Remedies& one : shown) {
-    strongest.insert(one.begin(), one.end());
+    if (trials.of(one)->peak < fullest(program)) {
+      strongest.insert(one.begin(), one.end());
+    }
   }
   if (const auto together = combined(trials, strongest)) {
     shown.push_back(*together);
-    return {"it fits with " + shown_text(*trials.of(*together), together->size()),
+    return {relief(trials, shown_text(*trials.of(*together), together->size())),
             table_of(trials, program, shown)};
   }
   return {regret(trials), table_of(trials, program, shown)};

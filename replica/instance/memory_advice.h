@@ -12,8 +12,8 @@
 namespace poprun {
 
 /// What would make a job fit whose Program does not: the remedies of remedies.h, each found by
-/// compiling the job with it. Where none fits alone, it is the smallest set of them that fits, the
-/// cheapest of that size, each as mild as possible; where nothing fits, what comes closest.
+/// compiling the job with it. Where none fits alone, it is a small set of them that fits, each as mild
+/// as possible; where nothing fits, what comes closest.
 ///
 ///   it fits with --ipus-per-replica 8 (895.4 MiB), or with model.precision half (726.7 MiB)
 ///
@@ -22,8 +22,9 @@ namespace poprun {
 ///     --ipus-per-replica 8                895.4 MiB, fits
 ///     model.precision half                726.7 MiB, fits
 ///
-/// Deterministic, except where `until` ends the search: then it says that more could be tried.
-/// Cost: some 40 compilations at most, fewer of a large Program.
+/// Deterministic, except where `until` ends the search. Where that or the limit on trials leaves
+/// remedies out, it says so. Cost: 40 trials at most, fewer of a large Program; each compiles the job
+/// as `plan_program` does, several times where balanced stages do not fit.
 MemoryAdvice memory_advice(
     const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
     const std::shared_ptr<onnx_import::JobModel>& onnx,

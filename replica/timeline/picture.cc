@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "replica/base/error.h"
-#include "replica/base/ipu_table.h"
 #include "replica/base/text.h"
+#include "replica/tables/ipu_table.h"
 #include "replica/timeline/timeline.h"
 
 namespace poprun {

@@ -27,10 +27,12 @@ Status run(const CompileOptions& options, Job& job) {
   POPRUN_ASSIGN(const Schedule schedule, parse_schedule(options.pipeline.schedule));
   const auto stages = static_cast<std::int64_t>(job.ipu_of_stage.size());
   const std::int64_t micro_batches = options.gradient_accumulation;
-  if (job.training && schedule != Schedule::kSequential && micro_batches < stages) {
+  const std::set<std::uint32_t> ipus(job.ipu_of_stage.begin(), job.ipu_of_stage.end());
+  if (job.training && schedule != Schedule::kSequential && ipus.size() > 1 &&
+      micro_batches < stages) {
     job.notes.push_back(fmt::format(
-        "with training.gradient-accumulation = {}, a pipeline of {} stages is busy for at most "
-        "{:.1f} % of a step; {} would make it {:.1f} %",
+        "with training.gradient-accumulation = {}, {} equal stages would be busy for {:.1f} % of a "
+        "step; with {}, for {:.1f} %",
         micro_batches, stages, utilisation(micro_batches, stages), 8 * stages,
         utilisation(8 * stages, stages)));
   }

@@ -15,6 +15,7 @@
 #include "replica/compiler/recomputation/checkpoints.h"
 #include "replica/compiler/recomputation/clones.h"
 #include "replica/compiler/recomputation/notes.h"
+#include "replica/compiler/recomputation/stage_memory.h"
 #include "replica/compiler/recomputation/standard.h"
 #include "replica/machine/machine.h"
 
@@ -102,10 +103,10 @@ Status run(const CompileOptions& options, Job& job) {
   const bool is_by_rule =
       asked.mode != Recomputation::kStandard && asked.mode != Recomputation::kNone;
   if (is_by_rule && !options.pipeline.recomputation.empty()) {
-    POPRUN_ASSIGN(const std::vector<std::int64_t> stash_lengths, stash_lengths_of(options, job));
-    if (auto note =
-            note_of_vain_stages(asked.mode, job.graph, micro_batch,
-                                job.graph.at(job.training->update), stash_lengths, plan, kept)) {
+    POPRUN_ASSIGN(std::vector<std::int64_t> stash_lengths, stash_lengths_of(options, job));
+    StageMemories memories(job.graph, micro_batch, job.graph.at(job.training->update),
+                           job.ipu_of_stage, std::move(stash_lengths));
+    if (auto note = note_of_vain_stages(asked.mode, micro_batch, memories, plan, kept)) {
       job.notes.push_back(*std::move(note));
     }
   }

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "replica/base/ipu_table.h"
 #include "replica/base/text.h"
 #include "replica/compiler/passes/pass.h"
 #include "replica/compiler/pipeline/schedule.h"
@@ -15,6 +14,7 @@
 #include "replica/compiler/stages/cuts.h"
 #include "replica/compiler/stages/weights.h"
 #include "replica/ops/optimizers/optimizer.h"
+#include "replica/tables/ipu_table.h"
 
 /// Gives every operation of the forward passes its pipeline stage, and every stage its IPU.
 namespace poprun {
@@ -59,6 +59,18 @@ Result<std::vector<std::int64_t>> in_flight(const CompileOptions& options, std::
   return kept;
 }
 
+/// By stage, whether it runs its forward part again. What `standard` recomputes depends on memory,
+/// which is not known yet.
+std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages) {
+  const PipelineOptions& pipeline = options.pipeline;
+  const std::string mode = !pipeline.recomputation.empty()     ? pipeline.recomputation
+                           : pipeline.schedule == "sequential" ? "none"
+                                                               : "pipeline";
+  std::vector<bool> recomputes(stages, !options.inference && mode != "none" && mode != "standard");
+  recomputes.back() = recomputes.back() && mode != "pipeline";
+  return recomputes;
+}
+
 Result<std::vector<Cut>> balanced_cuts(const CompileOptions& options, const ForwardPass& forward,
                                        Job& job) {
   const std::vector<std::uint32_t>& mapping = options.pipeline.device_mapping;
@@ -78,7 +90,7 @@ Result<std::vector<Cut>> balanced_cuts(const CompileOptions& options, const Forw
   }
   POPRUN_ASSIGN(std::vector<std::int64_t> kept, in_flight(options, stages));
   job.balancing = Balancing{layer_weights(forward, use_of(options)), std::move(kept),
-                            options.device.capacity()};
+                            options.device.capacity(), recomputing(options, stages)};
   return cuts_before(balance(*job.balancing));
 }
 

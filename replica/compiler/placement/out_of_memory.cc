@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
+#include "replica/tables/ipu_table.h"
 
 namespace poprun {
 namespace {
@@ -87,19 +88,26 @@ std::int64_t lacks(const proto::IpuMemory& memory) {
   return static_cast<std::int64_t>(memory.peak()) - static_cast<std::int64_t>(memory.capacity());
 }
 
-/// A line for each IPU; nothing where there is only one.
+/// A line for each listed IPU; nothing where there is only one.
 std::string ipus_table(const Program& program) {
-  std::string text;
-  for (int ipu = 0; program.memory_size() > 1 && ipu < program.memory_size(); ++ipu) {
-    const proto::IpuMemory& memory = program.memory(ipu);
+  if (program.memory_size() == 1) {
+    return {};
+  }
+  std::string text = "planned peak of each IPU:\n";
+  for (const ListedRow& listed : listed_by(program.memory(), lacks)) {
+    if (listed.left_out > 0) {
+      text +=
+          fmt::format("  ..     {}, which --dry-run -vv lists\n", counted(listed.left_out, "IPU"));
+    }
+    const proto::IpuMemory& memory = program.memory(static_cast<int>(listed.index));
     text += fmt::format(
-        "  IPU {:<2} {:>12} of {}{}\n", ipu, mebibytes_text(memory.peak()),
+        "  IPU {:<2} {:>12} of {}{}\n", listed.index, mebibytes_text(memory.peak()),
         mebibytes_text(memory.capacity()),
         lacks(memory) > 0
             ? fmt::format(", over by {}", mebibytes_text(static_cast<std::uint64_t>(lacks(memory))))
             : "");
   }
-  return text.empty() ? text : "planned peak of each IPU:\n" + text;
+  return text;
 }
 
 }  // namespace

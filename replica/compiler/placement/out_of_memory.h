@@ -19,8 +19,8 @@ struct MemoryAdvice {
 
 /// Success where every IPU's plan fits its memory. Otherwise kOutOfMemory: a first line with what
 /// the fullest IPU needed and had (also as facts) and, where given, `advice`, which is asked only
-/// then. Below it a line for each IPU of several, the advice's table, and what is live on the
-/// fullest IPU at its worst step: always-live apart from not-always-live, largest first.
+/// then. Below it a table of several IPUs (ipu_table.h), the advice's table, and what is live on
+/// the fullest IPU at its worst step: always-live apart from not-always-live, largest first.
 Status check_fits(const Program& program, const std::function<MemoryAdvice()>& advice = {});
 
 }  // namespace poprun

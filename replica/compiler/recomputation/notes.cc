@@ -9,7 +9,6 @@
 
 #include "replica/compiler/recomputation/checkpoints.h"
 #include "replica/compiler/recomputation/clones.h"
-#include "replica/compiler/recomputation/stage_memory.h"
 
 namespace poprun {
 namespace {
@@ -23,11 +22,6 @@ bool recomputes(Recomputation mode, const MicroBatch& micro_batch, const ChosenB
   chosen.apply_to(kept);
   return std::ranges::any_of(plan_clones(micro_batch, kept),
                              [](const auto& clones) { return !clones.empty(); });
-}
-
-/// With its stash, where it has one.
-Bytes memory_of(const StageMemory& stage, std::int64_t stash_length) {
-  return stash_length > 1 ? stage.peak + Bytes{stage.kept.count() * stash_length} : stage.peak;
 }
 
 std::set<std::uint32_t> stages_of(const ClonePlan& plan, const MicroBatch& micro_batch) {
@@ -79,20 +73,16 @@ std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked,
   return what + ": the backward pass reads nothing that can be recomputed";
 }
 
-std::optional<std::string> note_of_vain_stages(Recomputation mode, const Graph& graph,
-                                               const MicroBatch& micro_batch, const Region& update,
-                                               const std::vector<std::int64_t>& stash_lengths,
-                                               const ClonePlan& plan,
+std::optional<std::string> note_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
+                                               StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept) {
-  StageMemories memories(graph, micro_batch, update, stash_lengths);
   const std::vector<StageMemory> with = memories.measure(plan, kept);
   const std::vector<StageMemory> without =
       memories.measure(ClonePlan(plan.size()), std::vector<bool>(kept.size(), true));
   const std::set<std::uint32_t> recomputing = stages_of(plan, micro_batch);
   std::vector<std::uint32_t> vain;
   for (const std::uint32_t stage : recomputing) {
-    const std::int64_t entries = stash_lengths[stage];
-    if (memory_of(with[stage], entries) >= memory_of(without[stage], entries)) {
+    if (with[stage].stashed + with[stage].peak >= without[stage].stashed + without[stage].peak) {
       vain.push_back(stage);
     }
   }
@@ -100,10 +90,11 @@ std::optional<std::string> note_of_vain_stages(Recomputation mode, const Graph& 
     return std::nullopt;
   }
   const bool only_last = vain == std::vector{micro_batch.last_stage()} && recomputing.size() > 1;
-  return fmt::format(
-      "pipeline.recomputation = {} takes time and saves no memory in {}{}", name_of(mode),
-      stages_text(vain, micro_batch.last_stage()),
-      only_last && mode == Recomputation::kAll ? "; pipeline is the same without that" : "");
+  return fmt::format("pipeline.recomputation = {} takes time and saves no memory in {}{}",
+                     name_of(mode), stages_text(vain, micro_batch.last_stage()),
+                     only_last && mode == Recomputation::kAll
+                         ? "; recomputation = pipeline skips that stage"
+                         : "");
 }
 
 }  // namespace poprun

@@ -9,7 +9,7 @@
 #include "replica/compiler/recomputation/clones.h"
 #include "replica/compiler/recomputation/micro_batch.h"
 #include "replica/compiler/recomputation/recomputation.h"
-#include "replica/graph/graph.h"
+#include "replica/compiler/recomputation/stage_memory.h"
 
 /// What a job is told of recomputation that does nothing for it.
 namespace poprun {
@@ -20,12 +20,10 @@ std::optional<std::string> note_of_no_effect(const RecomputationOptions& asked,
                                              const ChosenByName& chosen, std::size_t tensor_count);
 
 /// In which stages recomputation takes time and saves no memory, such as those whose backward pass
-/// follows their forward pass at once; nothing where there are none. `stash_lengths` by stage.
-/// Cost: linear in the operations.
-std::optional<std::string> note_of_vain_stages(Recomputation mode, const Graph& graph,
-                                               const MicroBatch& micro_batch, const Region& update,
-                                               const std::vector<std::int64_t>& stash_lengths,
-                                               const ClonePlan& plan,
+/// follows their forward pass at once; nothing where there are none. `memories` is the
+/// micro-batch's. Cost: linear in the operations.
+std::optional<std::string> note_of_vain_stages(Recomputation mode, const MicroBatch& micro_batch,
+                                               StageMemories& memories, const ClonePlan& plan,
                                                const std::vector<bool>& kept);
 
 }  // namespace poprun

@@ -17,7 +17,7 @@ enum class Recomputation : std::uint8_t {
   kStandard,  ///< What makes the least work within a memory goal.
   kLayer,     ///< The inputs of each layer.
   kPipeline,  ///< The inputs of the stage; everything in the last stage.
-  kAll,       ///< The inputs of the stage, in the last stage, too.
+  kAll,       ///< The inputs of every stage, including the last.
 };
 
 /// "none", "standard", "layer", "pipeline" or "all".
@@ -27,7 +27,8 @@ std::string_view name_of(Recomputation mode);
 Result<Recomputation> parse_recomputation(std::string_view name);
 
 /// What holds for a job that says nothing: kPipeline where several stages work at the same time, so
-/// that activations wait in stashes, otherwise kNone.
+/// that activations wait in stashes, otherwise kNone. The launcher, which cannot know the model's
+/// stages, shows what it expects by the same rule (launcher/options/pipeline.cc).
 Recomputation default_recomputation(std::size_t stages, bool is_sequential);
 
 struct RecomputationOptions {

@@ -15,9 +15,12 @@ bool updates(const Operation& operation, TensorId output) {
 }  // namespace
 
 StageMemories::StageMemories(const Graph& graph, const MicroBatch& micro_batch,
-                             const Region& update, std::vector<std::int64_t> stash_lengths)
+                             const Region& update, std::vector<std::uint32_t> ipu_of_stage,
+                             std::vector<std::int64_t> stash_lengths)
     : graph_(graph),
       micro_batch_(micro_batch),
+      update_(update),
+      ipu_of_stage_(std::move(ipu_of_stage)),
       stash_lengths_(std::move(stash_lengths)),
       operations_(stash_lengths_.size()),
       made_here_(graph.tensors().size(), false),
@@ -39,12 +42,11 @@ StageMemories::StageMemories(const Graph& graph, const MicroBatch& micro_batch,
   }
 }
 
-std::vector<Bytes> StageMemories::variables(const Region& update,
-                                            std::span<const std::uint32_t> ipu_of_stage) const {
+std::vector<Bytes> StageMemories::variables() const {
   std::vector<Bytes> variables(operations_.size());
   std::set<std::pair<TensorId, std::uint32_t>> placed;  // Tensors with their IPUs.
   const auto count = [&](TensorId id, std::uint32_t stage) {
-    if (!made_here_[index_of(id)] && placed.emplace(id, ipu_of_stage[stage]).second) {
+    if (!made_here_[index_of(id)] && placed.emplace(id, ipu_of_stage_[stage]).second) {
       variables.at(stage) += graph_.tensor(id).type.bytes();
     }
   };
@@ -57,7 +59,7 @@ std::vector<Bytes> StageMemories::variables(const Region& update,
       }
     }
   }
-  for (const Operation& operation : update.operations) {
+  for (const Operation& operation : update_.operations) {
     for (const TensorId id : operation.outputs) {
       if (updates(operation, id)) {  // State beside the parameter, which comes first.
         const auto parameter = first_stage.find(operation.outputs[0]);
@@ -76,7 +78,7 @@ std::vector<StageMemory> StageMemories::measure(const ClonePlan& plan,
   std::vector<StageMemory> memories;
   for (std::uint32_t stage = 0; stage < operations_.size(); ++stage) {
     walk(stage, plan, kept);
-    memories.push_back(memory(stash_lengths_[stage] > 1));
+    memories.push_back(memory(stage));
   }
   return memories;
 }
@@ -132,7 +134,13 @@ void StageMemories::name(TensorId tensor, bool is_clone) {
   span.last = now_;
 }
 
-StageMemory StageMemories::memory(bool has_stash) const {
+std::int64_t StageMemories::stashed_micro_batches(std::uint32_t stage) const {
+  const bool is_alone = std::ranges::count(ipu_of_stage_, ipu_of_stage_[stage]) == 1;
+  return is_alone && stash_lengths_[stage] == 1 ? 0 : stash_lengths_[stage];
+}
+
+StageMemory StageMemories::memory(std::uint32_t stage) const {
+  const bool has_stash = stash_lengths_[stage] > 1;
   StageMemory memory;
   std::vector<std::int64_t> change(std::size_t{now_} + 1);
   for (const std::size_t key : touched_) {
@@ -143,7 +151,7 @@ StageMemory StageMemories::memory(bool has_stash) const {
       change[std::size_t{last} + 1] -= bytes;
     };
     const bool crosses = life.forward.used() && life.backward.used();
-    memory.kept += Bytes{crosses ? bytes : 0};
+    memory.stashed += Bytes{crosses ? bytes * stashed_micro_batches(stage) : 0};
     if (crosses && !has_stash) {
       live(life.forward.first, life.backward.last);
       continue;

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <span>
 #include <vector>
 
 #include "replica/base/units.h"
@@ -13,22 +12,24 @@
 
 namespace poprun {
 
-/// Bytes that one stage needs for activations and gradients.
+/// Bytes that one stage needs for activations and gradients: the sum of both.
 struct StageMemory {
-  Bytes kept;  ///< What one micro-batch leaves from the forward to the backward part.
-  Bytes peak;  ///< Most that is live at once while either part runs.
+  Bytes stashed;  ///< What micro-batches leave from the forward to the backward part.
+  Bytes peak;     ///< Most that is live besides while either part runs.
 };
 
 /// What the stages of a pipeline need, for any choice of what is kept.
 ///
 /// A model of the pass "pipeline" and of liveness: a value lives in a stage from the stage's first
 /// operation that names it to the last. With a stash length above 1, what the stage keeps does not
-/// live on between its parts, because it lies in the stash.
+/// live on between its parts, because it lies in the stash. With length 1, it lies there only where
+/// other stages run on the same IPU meanwhile; at the stage's own peak it is then counted twice.
 class StageMemories {
  public:
-  /// `stash_lengths` by stage. Everything must outlive this.
+  /// `ipu_of_stage` and `stash_lengths` by stage. `graph`, `micro_batch` and `update` must outlive
+  /// this.
   StageMemories(const Graph& graph, const MicroBatch& micro_batch, const Region& update,
-                std::vector<std::int64_t> stash_lengths);
+                std::vector<std::uint32_t> ipu_of_stage, std::vector<std::int64_t> stash_lengths);
 
   /// By stage. Cost: linear in the operations.
   [[nodiscard]] std::vector<StageMemory> measure(const ClonePlan& plan,
@@ -36,9 +37,8 @@ class StageMemories {
 
   /// By stage, the bytes of the variables: parameters, accumulators, optimiser state. On each IPU
   /// that names a variable, the first such stage holds it or a copy; state belongs to the stage of
-  /// the parameter it is updated with. `update` is the constructor's.
-  [[nodiscard]] std::vector<Bytes> variables(const Region& update,
-                                             std::span<const std::uint32_t> ipu_of_stage) const;
+  /// the parameter it is updated with.
+  [[nodiscard]] std::vector<Bytes> variables() const;
 
  private:
   using Index = MicroBatch::Index;
@@ -57,10 +57,13 @@ class StageMemories {
   void walk(std::uint32_t stage, const ClonePlan& plan, const std::vector<bool>& kept);
   void name_operands(const Operation& operation, bool is_clone, const std::vector<bool>& kept);
   void name(TensorId tensor, bool is_clone);
-  [[nodiscard]] StageMemory memory(bool has_stash) const;
+  [[nodiscard]] std::int64_t stashed_micro_batches(std::uint32_t stage) const;
+  [[nodiscard]] StageMemory memory(std::uint32_t stage) const;
 
   const Graph& graph_;
   const MicroBatch& micro_batch_;
+  const Region& update_;
+  std::vector<std::uint32_t> ipu_of_stage_;
   std::vector<std::int64_t> stash_lengths_;
   std::vector<std::vector<Index>> operations_;  ///< By stage.
   std::vector<bool> made_here_;                 ///< By tensor: a micro-batch makes it.

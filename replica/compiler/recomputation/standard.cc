@@ -53,8 +53,8 @@ class Chooser {
         micro_batch_(micro_batch),
         chosen_(chosen),
         goal_(goal),
-        memories_(graph, micro_batch, update, goal.stash_lengths),
-        variables_(memories_.variables(update, goal.ipu_of_stage)),
+        memories_(graph, micro_batch, update, goal.ipu_of_stage, goal.stash_lengths),
+        variables_(memories_.variables()),
         stages_(goal.stash_lengths.size()) {
     POPRUN_CHECK(micro_batch.last_stage() < stages_.size());
     add_candidates();
@@ -232,10 +232,7 @@ class Chooser {
     std::vector<Bytes> peaks(settings.size());
     for (std::size_t s = 0; s < stages_.size(); ++s) {
       const std::uint32_t ipu = goal_.ipu_of_stage[s];
-      const bool is_alone = std::ranges::count(goal_.ipu_of_stage, ipu) == 1;
-      const std::int64_t held =
-          is_alone && goal_.stash_lengths[s] == 1 ? 0 : goal_.stash_lengths[s];
-      prices[ipu].memory += variables_[s] + memories[s].kept * held;
+      prices[ipu].memory += variables_[s] + memories[s].stashed;
       peaks[ipu] = std::max(peaks[ipu], memories[s].peak);
     }
     for (std::size_t ipu = 0; ipu < prices.size(); ++ipu) {
@@ -309,8 +306,8 @@ std::string note_of(const StandardChoice& choice, const StandardGoal& goal) {
       mebibytes_text(static_cast<std::uint64_t>(goal.memory().count())), goal.proportion);
   if (choice.fullest > goal.memory()) {
     return fmt::format(
-        "pipeline.recomputation = standard misses its goal of {}: at least, the fullest IPU needs "
-        "about {}, recomputing {:.0f} % of the forward pass",
+        "pipeline.recomputation = standard misses its goal of {}: the fullest IPU needs about {} "
+        "at least, recomputing {:.0f} % of the forward pass",
         had, needs, 100 * choice.recomputed);
   }
   return choice.recomputed == 0

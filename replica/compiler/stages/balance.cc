@@ -63,8 +63,10 @@ std::vector<std::size_t> balance(const Balancing& balancing,
   for (const LayerWeight& layer : balancing.layers) {
     first_cycles.push_back(first_cycles.back() + layer.cycles.count());
   }
-  const auto cycles_of = [&](std::size_t begin, std::size_t end) {
-    return first_cycles[end] - first_cycles[begin];
+  const auto cycles_of = [&](std::size_t stage, std::size_t begin, std::size_t end) {
+    const std::int64_t once = first_cycles[end] - first_cycles[begin];
+    const bool again = stage < balancing.recomputes.size() && balancing.recomputes[stage];
+    return once + (again ? once / 3 : 0);
   };
   const auto excess_of = [&](std::size_t stage, std::size_t begin, std::size_t end) {
     return std::max<std::int64_t>(bytes(stage, begin, end) - balancing.capacity.count(), 0);
@@ -72,11 +74,12 @@ std::vector<std::size_t> balance(const Balancing& balancing,
   const std::int64_t excess = minimise(layers, stages, excess_of).largest;
   const std::int64_t cycles =
       minimise(layers, stages, [&](std::size_t stage, std::size_t begin, std::size_t end) {
-        return excess_of(stage, begin, end) <= excess ? cycles_of(begin, end) : kNever;
+        return excess_of(stage, begin, end) <= excess ? cycles_of(stage, begin, end) : kNever;
       }).largest;
   return minimise(layers, stages,
                   [&](std::size_t stage, std::size_t begin, std::size_t end) {
-                    return excess_of(stage, begin, end) <= excess && cycles_of(begin, end) <= cycles
+                    return excess_of(stage, begin, end) <= excess &&
+                                   cycles_of(stage, begin, end) <= cycles
                                ? bytes(stage, begin, end)
                                : kNever;
                   })

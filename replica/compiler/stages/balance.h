@@ -24,6 +24,9 @@ struct Balancing {
   /// length, and 1 where it recomputes them.
   std::vector<std::int64_t> in_flight;
   Bytes capacity;  ///< Of each IPU.
+  /// By stage, whether it runs its forward part again; empty: none does. Takes a third of its
+  /// layers' cycles, since the backward pass takes twice as long as the forward pass.
+  std::vector<bool> recomputes = {};
 };
 
 /// A split that was compiled.

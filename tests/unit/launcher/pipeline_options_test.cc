@@ -46,6 +46,10 @@ TEST(PipelineOptions, ShowTheRecomputationThatHoldsByDefault) {
   EXPECT_THAT(shown(1, ""), HasSubstr("# recomputation = none                   # default\n"));
   EXPECT_THAT(shown(4, "[pipeline]\nschedule = sequential"),
               HasSubstr("# recomputation = none                   # default\n"));
+  EXPECT_THAT(shown(4, "[pipeline]\ndevice-mapping = 0"),
+              HasSubstr("# recomputation = none                   # default\n"));
+  EXPECT_THAT(shown(1, "[pipeline]\nlayers-per-ipu = 1 3\ndevice-mapping = 0 0"),
+              HasSubstr("# recomputation = pipeline               # default\n"));
   EXPECT_THAT(shown(4, "[pipeline]\nrecomputation = layer"),
               HasSubstr("\nrecomputation = layer                    # file\n"));
   EXPECT_THAT(shown(4, "[model]\nmode = inference"),
@@ -136,6 +140,8 @@ TEST(PipelineOptions, AreFoundByTheNamesThatPeopleTry) {
 
 TEST(PipelineOptions, WithoutEffectAreNoted) {
   EXPECT_THAT(notes(1, "[pipeline]\nschedule = interleaved"),
+              ElementsAre("pipeline.schedule = interleaved has no effect with a single stage"));
+  EXPECT_THAT(notes(4, "[pipeline]\nschedule = interleaved\ndevice-mapping = 0"),
               ElementsAre("pipeline.schedule = interleaved has no effect with a single stage"));
   EXPECT_THAT(notes(2, "[pipeline]\nrecomputation-memory = 0.5"),
               ElementsAre("pipeline.recomputation-memory = 0.5 has no effect without "

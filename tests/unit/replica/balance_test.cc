@@ -40,6 +40,13 @@ TEST(Balance, KeepsTheSlowestStageFast) {
   EXPECT_THAT(balance(layers, 2, kPlenty), ElementsAre(3));
 }
 
+TEST(Balance, GivesMoreLayersToAStageThatRecomputesNothing) {
+  const std::vector<LayerWeight> layers(8, weight(3));
+  EXPECT_THAT(poprun::balance({layers, {1, 1}, kPlenty}), ElementsAre(4));
+  EXPECT_THAT(poprun::balance({layers, {1, 1}, kPlenty, {true, false}}), ElementsAre(3));
+  EXPECT_THAT(poprun::balance({layers, {1, 1}, kPlenty, {false, true}}), ElementsAre(5));
+}
+
 TEST(Balance, TakesASlowerCutWhereTheFasterOneDoesNotFit) {
   const std::vector<LayerWeight> layers = {weight(1, 60), weight(1, 60), weight(1, 10),
                                            weight(9, 10)};

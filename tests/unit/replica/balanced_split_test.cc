@@ -113,8 +113,7 @@ TEST(BalancedSplit, OfGpt2SmallWithLongSequencesFitsFourIpus) {
 
   const auto program = compile(*compile_options(job, text(1024, 50257)));
 
-  ASSERT_TRUE(program) << program.error().message;
-  EXPECT_THAT(program->notes(0), HasSubstr(", found by compiling "));
+  EXPECT_TRUE(program) << program.error().message;
 }
 
 TEST(BalancedSplit, IsCompiledOnceWhereTheFirstFits) {
@@ -175,9 +174,9 @@ TEST(BalancedSplit, IsTheNearestWhereNoneFits) {
 
   ASSERT_TRUE(program) << program.error().message;
   EXPECT_THAT(program->notes(0),
-              ContainsRegex("; (it does not fit, and no other is expected to come closer|of [2-6] "
+              ContainsRegex("; (it does not fit, and no other is expected to|of [2-6] "
                             "compiled splits none fits, and this one comes closest)$"));
-  EXPECT_LE(fullest(*program), needs[1]);
+  EXPECT_EQ(fullest(*program), needs[0]);
 }
 
 TEST(BalancedSplit, IsTheSameEachTime) {

@@ -81,7 +81,7 @@ TEST(MemoryAdvice, SaysNothingOfWhatItHadNoTimeToTry) {
   const proto::RunConfig job = config(1, 16'384);
   const MemoryAdvice said = memory_advice(*plan_program(*compile_options(job, dataset())), job,
                                           dataset(), nullptr, std::chrono::steady_clock::now());
-  EXPECT_EQ(said.sentence, "nothing that there was time to try makes it fit");
+  EXPECT_EQ(said.sentence, "nothing tried in the time available makes it fit");
   EXPECT_EQ(said.table, "");
 }
 
@@ -129,11 +129,33 @@ TEST(MemoryAdvice, CombinesRemediesWhereNoneFitsAlone) {
       << said.table;
 }
 
+TEST(MemoryAdvice, CombinesWhatFitsTogetherWhereOthersAreAtOdds) {
+  proto::RunConfig job = gpt2(32, 6);
+  job.mutable_topology()->set_ipus_per_replica(2);
+
+  const MemoryAdvice said = advice(job, long_texts());
+
+  EXPECT_THAT(said.sentence, HasSubstr("it fits with ")) << said.table;
+}
+
+TEST(MemoryAdvice, SaysSoWhereNoRemedyApplies) {
+  proto::RunConfig job = mlp(40'000);
+  job.mutable_topology()->set_ipus_per_replica(2);
+  job.mutable_data()->set_micro_batch_size(1);
+  job.mutable_model()->set_precision("half");
+  job.set_inference(true);
+
+  const MemoryAdvice said = advice(job, dataset());
+
+  EXPECT_EQ(said.sentence, "nothing that was tried makes it fit");
+  EXPECT_EQ(said.table, "");
+}
+
 TEST(MemoryAdvice, SaysWhatComesClosestWhereNothingFits) {
   const MemoryAdvice said = advice(mlp(40'000), dataset());
   EXPECT_THAT(said.sentence,
-              MatchesRegex("nothing that was tried makes it fit; with model.precision "
-                           "half it comes closest: [0-9.,]+ MiB over"));
+              MatchesRegex("nothing that was tried makes it fit; with --ipus-per-replica 2 and "
+                           "model.precision half together it comes closest: [0-9.,]+ MiB over"));
   EXPECT_THAT(said.table, HasSubstr("  model.precision half "));
   EXPECT_THAT(said.table, HasSubstr(" over by "));
   EXPECT_THAT(said.table, Not(HasSubstr("fits")));

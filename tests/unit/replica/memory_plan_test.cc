@@ -9,11 +9,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "replica/compiler/placement/out_of_memory.h"
+
 namespace poprun {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 Claim live(std::uint32_t first, std::uint32_t last, std::int64_t size) {
   return {{{first, last}}, Bytes{size}};
@@ -176,6 +179,30 @@ TEST_P(MemoryPlanProperty, PeakIsNeverBelowTheBoundAndStaysCloseToIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, MemoryPlanProperty, ::testing::Range(0U, 50U));
+
+/// IPUs of 1 MiB that need 2 MiB, but for the seventh of them, which needs 3 MiB.
+std::string message_with(int ipus) {
+  constexpr std::uint64_t kMebibyte = 1 << 20;
+  Program program;
+  for (int ipu = 0; ipu < ipus; ++ipu) {
+    proto::IpuMemory& memory = *program.add_memory();
+    memory.set_capacity(kMebibyte);
+    memory.set_peak(ipu == 6 ? 3 * kMebibyte : 2 * kMebibyte);
+  }
+  return check_fits(program).error().message;
+}
+
+TEST(OutOfMemory, ListsAFewOfManyIpus) {
+  EXPECT_THAT(message_with(16), HasSubstr("\nplanned peak of each IPU:\n"
+                                          "  IPU 0       2.0 MiB of 1.0 MiB, over by 1.0 MiB\n"
+                                          "  IPU 1       2.0 MiB of 1.0 MiB, over by 1.0 MiB\n"
+                                          "  ..     4 IPUs, which --dry-run -vv lists\n"
+                                          "  IPU 6       3.0 MiB of 1.0 MiB, over by 2.0 MiB\n"
+                                          "  ..     8 IPUs, which --dry-run -vv lists\n"
+                                          "  IPU 15      2.0 MiB of 1.0 MiB, over by 1.0 MiB\n"
+                                          "the peak of IPU 6 "));
+  EXPECT_THAT(message_with(8), Not(HasSubstr("  ..  ")));
+}
 
 }  // namespace
 }  // namespace poprun

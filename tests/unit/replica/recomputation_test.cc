@@ -246,21 +246,28 @@ TEST(Recomputation, BlamesCheckpointsThatKeepEverything) {
 }
 
 TEST(Recomputation, SaysWhereItTakesTimeAndSavesNoMemory) {
-  const auto notes = [](const std::string& stages, Recomputation mode, const char* schedule) {
+  const auto notes_of = [](const Job& job, Recomputation mode, const char* schedule) {
     CompileOptions options = options_of(mode);
     options.pipeline.schedule = schedule;
-    const std::string text = after(three_layers(stages), options);
+    const std::string text = after(job, options);
     return text.find("note: ") == std::string::npos ? "" : text.substr(text.find("note: "));
+  };
+  const auto notes = [&](const std::string& stages, Recomputation mode, const char* schedule) {
+    return notes_of(three_layers(stages), mode, schedule);
   };
   EXPECT_EQ(notes("011", Recomputation::kAll, "grouped"),
             "note: pipeline.recomputation = all takes time and saves no memory in stage 1; "
-            "pipeline is the same without that\n");
+            "recomputation = pipeline skips that stage\n");
   EXPECT_EQ(
       notes("000", Recomputation::kAll, "grouped"),
       "note: pipeline.recomputation = all takes time and saves no memory in the only stage\n");
   EXPECT_EQ(notes("001", Recomputation::kPipeline, "sequential"),
             "note: pipeline.recomputation = pipeline takes time and saves no memory in stage 0\n");
   EXPECT_EQ(notes("001", Recomputation::kPipeline, "grouped"), "");
+  Job on_one_ipu = three_layers("001");
+  on_one_ipu.ipu_of_stage = {0, 0};
+  EXPECT_EQ(notes_of(on_one_ipu, Recomputation::kPipeline, "sequential"), "")
+      << "what stage 0 keeps lives on while stage 1 runs";
 }
 
 TEST(Recomputation, KeepsTheInputsOfStagesByDefault) {
@@ -352,7 +359,7 @@ TEST(Recomputation, SaysWhatStandardDecided) {
   options.pipeline.recomputation_memory = 1e-9;
   EXPECT_THAT(after(job, options),
               HasSubstr("note: pipeline.recomputation = standard misses its goal of 0 B "
-                        "(pipeline.recomputation-memory = 1e-09): at least, the fullest IPU "
+                        "(pipeline.recomputation-memory = 1e-09): the fullest IPU "
                         "needs about "));
 }
 

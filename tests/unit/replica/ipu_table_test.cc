@@ -1,4 +1,4 @@
-#include "replica/base/ipu_table.h"
+#include "replica/tables/ipu_table.h"
 
 #include <functional>
 #include <string>
