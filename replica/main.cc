@@ -115,7 +115,7 @@ class Instance {
     }
     const bool first = communicator.self() == ReplicaId{0};
     POPRUN_ASSIGN(const Program program, share_program(communicator));
-    POPRUN_TRY(check_memory(program, communicator.self()));
+    POPRUN_TRY(check_memory(memory_touched(program), communicator.self()));
     POPRUN_ASSIGN(const JobLength length, job_length(reply_.config(), reply_.dataset()));
     const HostWeights none;
     LauncherReporter reporter(client_);
@@ -178,7 +178,7 @@ class Instance {
          .progress = client_,
          .streams = [this, self](JobStream stream) { return open_stream(self, stream); },
          .initial_weights = self == ReplicaId{0} ? compilation_.initial_weights() : none,
-         .check_host = [this, self](const Program& program) { return check_memory(program, self); },
+         .check_host = [this, self](Bytes more) { return check_memory(more, self); },
          .variants = [this] { return compilation_.variants(); },
          .compile = [this](const Variant& variant) { return compilation_.variant(variant); },
          .report = [&](proto::ReportItem item) { reporter.send(std::move(item)); }},
@@ -191,7 +191,7 @@ class Instance {
   }
 
   /// The first replica of a host speaks for it. Nobody touches an arena before all have passed.
-  Status check_memory(const Program& program, ReplicaId self) const {
+  Status check_memory(Bytes each, ReplicaId self) const {
     const auto& hosts = reply_.config().topology().instance_host();
     const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
     const bool speaks = index_of(self) == environment_.first_replica &&
@@ -201,8 +201,7 @@ class Instance {
       return {};
     }
     const auto instances = static_cast<std::uint32_t>(std::count(mine, hosts.end(), *mine));
-    return check_host_memory(*memory, *mine, instances * environment_.local_replicas,
-                             memory_touched(program));
+    return check_host_memory(*memory, *mine, instances * environment_.local_replicas, each);
   }
 
   /// Replica 0 compiles; everyone gets the same bytes.

@@ -105,8 +105,10 @@ void Job::end_at_timeout(double now) {
 std::string Job::how_far() const {
   if (options_.config.has_check()) {
     const proto::CheckReport& check = record_.results().check();
-    return fmt::format("had finished {} of {}", check.runs_size(),
-                       counted(check.plan().runs(), "run"));
+    const std::uint32_t runs = check.plan().runs();
+    return runs == 0
+               ? "had not finished planning"
+               : fmt::format("had finished {} of {}", check.runs_size(), counted(runs, "run"));
   }
   return state_.step() == 0 ? "had not completed a step"
                             : fmt::format("was at step {} of {} at its last heartbeats",

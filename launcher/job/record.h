@@ -52,8 +52,8 @@ class JobRecord {
   [[nodiscard]] std::uint64_t steps() const { return display_.progress().steps(); }
   [[nodiscard]] std::uint64_t total_steps() const { return display_.progress().total_steps(); }
 
-  /// Says why the job failed, on the screen and, where it ever began, in failure.txt; not of a
-  /// wrong request, which no replica did anything about.
+  /// Says why the job failed, on the screen and, where it ever began, in failure.txt. Nothing is
+  /// written for a wrong request.
   void tell(const Verdict& verdict, const JobState& state, double now);
 
   /// Nothing will come any more: settles all files, and sums up a job that is complete, or a check

@@ -186,12 +186,12 @@ std::string described(const OptionRow& row) {
 const std::vector<ExitCode>& exit_codes() {
   static const std::vector<ExitCode> all = {
       {"0", "The job is done; check: all runs that were compared are equal"},
-      {"64", "An option or a key of train.cfg is wrong; check: or nothing could be compared"},
+      {"64", "An option or a key of train.cfg is wrong; check: also if nothing could be compared"},
       {"65", "The input data or a file is wrong, or a number is not finite"},
       {"69",
        "A host or the data server could not be reached, this machine has no room for the job, or "
        "hosts would not compute the same bits"},
-      {"70", "A bug in poprun-emu; check: a run is not equal, which is one"},
+      {"70", "A bug in poprun-emu; check: also if a run differs"},
       {"75", "Something died or took too long; running the job again may help"},
       {"86",
        "The model does not fit in the memory of an IPU; check: nothing was compared, since fewer "

@@ -23,7 +23,7 @@ struct SubcommandRow {
 std::span<const SubcommandRow> subcommands();
 
 /// Takes the subcommand off the words that are no options. Errors: kUsage, one is misspelt or
-/// stands after train.cfg.
+/// comes after train.cfg.
 Result<Subcommand> take_subcommand(std::vector<std::string>& positional);
 
 /// "poprun-emu check [options] train.cfg".

@@ -31,10 +31,6 @@ std::string result_of(const proto::CheckedRun& run) {
   return run.detail().empty() ? text : fmt::format("{}: {}", text, run.detail());
 }
 
-bool has_one_stage(const proto::CheckedRun& run) {
-  return run.split().find(' ') == std::string::npos;
-}
-
 std::string milliseconds(double seconds) {
   return seconds > 0 ? fmt::format("{:.3f} ms", 1e3 * seconds) : "-";
 }
@@ -68,24 +64,18 @@ struct Counts {
   }
 };
 
-/// "2 IPUs grouped layer".
-std::string short_name(const proto::CheckedRun& run) {
-  const std::string schedule = has_one_stage(run) ? "" : run.schedule() + " ";
-  return fmt::format("{} {}{}", counted(run.ipus(), "IPU"), schedule, run.recomputation());
-}
-
-/// "3 combinations do not apply: 2 IPUs grouped layer, ..."; the rows say why.
+/// "2 combinations do not apply (2 IPUs, grouped, recomputation layer; ...)"; the rows say why.
 std::string what_does_not_apply(const proto::CheckReport& report, std::uint64_t number) {
   constexpr std::size_t kNamed = 6;
   std::vector<std::string> names;
-  for (const proto::CheckedRun& run : report.runs()) {
-    if (run.verdict() == proto::CheckedRun::NOT_APPLICABLE && names.size() < kNamed) {
-      names.push_back(short_name(run));
+  for (int k = 0; k < report.runs_size() && names.size() < kNamed; ++k) {
+    if (report.runs(k).verdict() == proto::CheckedRun::NOT_APPLICABLE) {
+      names.push_back(report.plan().combinations(k));
     }
   }
-  return fmt::format("{} {} not apply: {}{}", counted(number, "combination"),
-                     number == 1 ? "does" : "do", fmt::join(names, ", "),
-                     number > kNamed ? " ..." : "");
+  return fmt::format("{} {} not apply ({}{})", counted(number, "combination"),
+                     number == 1 ? "does" : "do", fmt::join(names, "; "),
+                     number > kNamed ? "; ..." : "");
 }
 
 std::string verdict_text(const proto::CheckReport& report, const Counts& counts) {
@@ -115,10 +105,11 @@ std::string verdict_text(const proto::CheckReport& report, const Counts& counts)
 
 /// What to change so that something can be compared. Requires: nothing was, in a whole check.
 std::string remedy(const Counts& counts) {
-  return counts.proven > 0 ? "this is no pass: use a smaller data.micro-batch-size or model, or "
-                             "more IPUs (--check-ipus), so that at least two runs fit their memory"
-                           : "this is no pass: change what keeps the combinations from compiling, "
-                             "as their rows say, or choose other --check-ipus";
+  return counts.proven > 0 ? "this does not pass: use a smaller data.micro-batch-size or model, "
+                             "or more IPUs (--check-ipus), so that at least two runs fit their "
+                             "memory"
+                           : "this does not pass: fix what the rows report, or choose other "
+                             "--check-ipus";
 }
 
 }  // namespace
@@ -131,7 +122,7 @@ std::string check_heading() {
 std::string check_row(const proto::CheckedRun& run) {
   const bool compiled = run.peak_bytes() > 0;
   return fmt::format(
-      kColumns, run.ipus(), run.split(), has_one_stage(run) ? "-" : run.schedule(),
+      kColumns, run.ipus(), run.split(), run.stages() > 1 ? run.schedule() : "-",
       run.recomputation(), compiled ? mebibytes_text(run.peak_bytes()) : "-",
       milliseconds(run.device_step_seconds()),
       compiled ? fmt::format("{:.1f} %", 100 * run.utilisation()) : "-",

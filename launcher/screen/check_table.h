@@ -17,8 +17,8 @@ std::string check_heading();
 std::string check_row(const proto::CheckedRun& run);
 
 /// 0 if all runs that were compared are equal; that of a bug of ours if one differs. Nothing
-/// compared is no pass: that of a job that does not fit where memory is the reason, otherwise that
-/// of a wrong request.
+/// compared does not pass: that of a job that does not fit where memory is the reason, otherwise
+/// that of a wrong request.
 int check_exit_code(const proto::CheckReport& report);
 
 /// The last words: how many runs were equal, what the other combinations were, and what is missing

@@ -52,8 +52,8 @@ class Check {
   }
 
   Status run() {
-    POPRUN_ASSIGN(const std::size_t runs, share_plan());
-    for (std::size_t k = 0; k < runs; ++k) {
+    POPRUN_TRY(share_plan());
+    for (std::uint32_t k = 0; k < plan_.runs(); ++k) {
       POPRUN_ASSIGN(const CompiledVariant compiled, share_variant(k));
       POPRUN_ASSIGN(const proto::CheckedRun run, check(compiled));
       if (first()) {
@@ -72,37 +72,34 @@ class Check {
     ports_.progress.progress(ports_.communicator.self(), 0, activity);
   }
 
-  /// Returns the number of runs.
-  Result<std::size_t> share_plan() {
-    proto::CheckPlan plan;
+  Status share_plan() {
     if (first()) {
       tell("planning the check");
       POPRUN_ASSIGN(CheckedVariants planned, ports_.variants());
       variants_ = std::move(planned.variants);
-      plan.set_runs(static_cast<std::uint32_t>(variants_.size()));
-      plan.set_steps(static_cast<std::uint32_t>(options_.total_steps));
+      plan_.set_runs(static_cast<std::uint32_t>(variants_.size()));
+      plan_.set_steps(static_cast<std::uint32_t>(options_.total_steps));
       for (const Variant& variant : variants_) {
-        plan.set_ipus(std::max(plan.ipus(), variant.ipus));
-        plan.add_combinations(to_text(variant));
+        plan_.set_ipus(std::max(plan_.ipus(), variant.ipus));
+        plan_.add_combinations(to_text(variant));
       }
-      plan.mutable_notes()->Assign(planned.notes.begin(), planned.notes.end());
+      plan_.mutable_notes()->Assign(planned.notes.begin(), planned.notes.end());
       proto::ReportItem item;
-      *item.mutable_check_plan() = plan;
+      *item.mutable_check_plan() = plan_;
       ports_.report(std::move(item));
     } else {
       tell("waiting for the plan of replica 0");
     }
-    std::string bytes = plan.SerializeAsString();
+    std::string bytes = plan_.SerializeAsString();
     POPRUN_TRY(share_bytes(bytes, ReplicaId{0}, ports_.communicator, "plan of the check"));
-    if (!plan.ParseFromString(bytes)) {
+    if (!plan_.ParseFromString(bytes)) {
       return fail(ErrorCode::kBug, "the plan of the check does not parse");
     }
-    ipus_ = plan.ipus();
-    return static_cast<std::size_t>(plan.runs());
+    return {};
   }
 
   /// Replica 0 compiles; everyone gets the same bytes.
-  Result<CompiledVariant> share_variant(std::size_t index) {
+  Result<CompiledVariant> share_variant(std::uint32_t index) {
     CompiledVariant compiled;
     std::string run;
     std::string program;
@@ -113,6 +110,7 @@ class Check {
       program = compiled.program.SerializeAsString();
     } else {
       tell("waiting for the next Program of replica 0");
+      compiled.name = plan_.combinations(static_cast<int>(index));
     }
     POPRUN_TRY(share_bytes(run, ReplicaId{0}, ports_.communicator, "variant"));
     POPRUN_TRY(share_bytes(program, ReplicaId{0}, ports_.communicator, "Program"));
@@ -120,8 +118,6 @@ class Check {
       return fail(ErrorCode::kBug,
                   fmt::format("the Program of {} B does not parse", program.size()));
     }
-    compiled.variant = {compiled.run.ipus(), compiled.run.split(), compiled.run.schedule(),
-                        compiled.run.recomputation()};
     return compiled;
   }
 
@@ -139,33 +135,37 @@ class Check {
     if (const auto same = executed_.find(digest); same != executed_.end()) {
       run.set_verdict(same->second.is_equal ? proto::CheckedRun::EQUAL
                                             : proto::CheckedRun::DIFFERENT);
-      run.set_same_as(to_text(same->second.variant));
+      run.set_same_as(same->second.name);
       return run;
     }
     POPRUN_ASSIGN(run, reference_ ? compare(compiled, run) : refer(compiled, run));
-    executed_[digest] = {compiled.variant, run.verdict() != proto::CheckedRun::DIFFERENT};
+    executed_[digest] = {compiled.name, run.verdict() != proto::CheckedRun::DIFFERENT};
     return run;
   }
 
   Result<proto::CheckedRun> refer(const CompiledVariant& compiled, proto::CheckedRun run) {
-    POPRUN_TRY(ports_.check_host(compiled.program));
-    reference_.emplace(Reference{compiled.program, compiled.variant, {}});
-    StateRecord record(reference_->program);
-    POPRUN_TRY(make_record(reference_->program, compiled.variant, options_, record));
+    reference_.emplace(Reference{compiled, {}});
+    StateRecord record(compiled.program);
+    POPRUN_TRY(make_record(compiled, options_, record));
     reference_->steps.assign(record.steps().begin(), record.steps().end());
+    // The search for numbers that are not finite takes time that the other runs do not spend.
+    StateRecord timed(compiled.program);
+    POPRUN_TRY(make_record(compiled, unchecked(), timed));
     run.set_verdict(proto::CheckedRun::REFERENCE);
-    run.set_wall_step_seconds(record.step_seconds());
+    run.set_wall_step_seconds(timed.step_seconds());
     return run;
   }
 
   Result<proto::CheckedRun> compare(const CompiledVariant& compiled, proto::CheckedRun run) {
-    // The reference has only finite numbers: others are a difference to report, no end of the
-    // check.
-    TrainingOptions options = options_;
-    options.engine.check_finite = false;
     StateRecord record(compiled.program);
-    POPRUN_TRY(make_record(compiled.program, compiled.variant, options, record));
+    POPRUN_ASSIGN(const LoopResult result, make_record(compiled, unchecked(), record));
     run.set_wall_step_seconds(record.step_seconds());
+    POPRUN_ASSIGN(const std::string stray, first_of(result.stray_index, "indices out of range"));
+    if (!stray.empty()) {
+      run.set_verdict(proto::CheckedRun::DIFFERENT);
+      run.set_detail(stray);
+      return run;
+    }
     const std::optional<StateDifference> mine = first_difference(reference_->steps, record.steps());
     std::uint64_t step = mine ? mine->step : kNoStep;
     std::vector<std::uint64_t> steps(ports_.communicator.size());
@@ -195,36 +195,61 @@ class Check {
                                : fmt::format("step {}", step);
   }
 
-  /// Where replica `who` computes another value in step `step`; empty on the others.
-  Result<std::string> trace(const CompiledVariant& compiled, std::uint64_t step, ReplicaId who) {
+  /// The options of runs after that of the reference, which has only finite numbers and indices in
+  /// range: others are a difference to report, no end of the check.
+  [[nodiscard]] TrainingOptions unchecked() const {
     TrainingOptions options = options_;
     options.engine.check_finite = false;
+    options.engine.check_indices = false;
+    return options;
+  }
+
+  /// The text of the lowest replica whose text is not empty, or "". Collective.
+  Result<std::string> first_of(std::string text, std::string_view name) {
+    const std::byte has{!text.empty()};
+    std::vector<std::byte> all(ports_.communicator.size());
+    POPRUN_TRY(ports_.communicator.all_gather(std::span(&has, 1), all, name));
+    const auto found = std::ranges::find(all, std::byte{1});
+    if (found == all.end()) {
+      return std::string();
+    }
+    const ReplicaId who{static_cast<std::uint32_t>(found - all.begin())};
+    POPRUN_TRY(share_bytes(text, who, ports_.communicator, name));
+    return text;
+  }
+
+  /// Where replica `who` computes another value in step `step`; empty on the others.
+  Result<std::string> trace(const CompiledVariant& compiled, std::uint64_t step, ReplicaId who) {
+    TrainingOptions options = unchecked();
     options.total_steps = std::min(step, options_.total_steps);
     options.evaluation_batches = is_evaluation(step) ? options_.evaluation_batches : 0;
     const auto traced = is_evaluation(step) ? ValueTrace::Of::kEvaluation : ValueTrace::Of::kStep;
-    ValueTrace reference(reference_->program, options.total_steps, traced);
+    const CompiledVariant& plain = reference_->compiled;
+    ValueTrace reference(plain.program, options.total_steps, traced);
     ValueTrace other(compiled.program, options.total_steps, traced);
     const bool watches = ports_.communicator.self() == who;
-    POPRUN_TRY(run_once(reference_->program, reference_->variant, options,
-                        watches ? &reference : nullptr));
-    POPRUN_TRY(run_once(compiled.program, compiled.variant, options, watches ? &other : nullptr));
+    POPRUN_TRY(run_once(plain, options, watches ? &reference : nullptr));
+    POPRUN_TRY(run_once(compiled, options, watches ? &other : nullptr));
     const std::optional<std::string> found = reference.first_difference(other);
     return found ? fmt::format("; the first value that differs is {}", *found) : std::string();
   }
 
-  Status make_record(const Program& program, const Variant& variant, const TrainingOptions& options,
-                     StateRecord& record) {
-    POPRUN_ASSIGN(const LoopResult result, run_once(program, variant, options, &record));
-    record.add(result.last_evaluation);
-    return {};
+  Result<LoopResult> make_record(const CompiledVariant& compiled, const TrainingOptions& options,
+                                 StateRecord& record) {
+    Result<LoopResult> result = run_once(compiled, options, &record);
+    if (result) {
+      record.add(result->last_evaluation);
+    }
+    return result;
   }
 
-  Result<LoopResult> run_once(const Program& program, const Variant& variant,
-                              const TrainingOptions& options, StepWatcher* watcher) {
-    POPRUN_TRY(allocate(program));
-    poison(program);
-    RunProgress progress(ports_.progress, to_text(variant));
-    Result<LoopResult> result = TrainingLoop(program, options,
+  Result<LoopResult> run_once(const CompiledVariant& compiled, const TrainingOptions& options,
+                              StepWatcher* watcher) {
+    POPRUN_TRY(check_host(compiled.program));
+    POPRUN_TRY(allocate(compiled.program));
+    poison(compiled.program);
+    RunProgress progress(ports_.progress, compiled.name);
+    Result<LoopResult> result = TrainingLoop(compiled.program, options,
                                              {.communicator = ports_.communicator,
                                               .progress = progress,
                                               .reporter = nullptr,
@@ -234,15 +259,32 @@ class Check {
                                               .watcher = watcher})
                                     .run();
     if (!result) {
-      result.error().message += fmt::format(" (checking {})", to_text(variant));
+      result.error().message += fmt::format(" (checking {})", compiled.name);
     }
     return result;
+  }
+
+  /// Whether this machine has the memory that `program` touches and no earlier run has. Nobody
+  /// touches it before all have passed.
+  Status check_host(const Program& program) {
+    Bytes more{0};
+    touched_.resize(std::max(touched_.size(), static_cast<std::size_t>(program.memory_size())));
+    for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
+      const Bytes peak{static_cast<std::int64_t>(program.memory(static_cast<int>(ipu)).peak())};
+      more = more + std::max(Bytes{0}, peak - touched_[ipu]);
+      touched_[ipu] = std::max(touched_[ipu], peak);
+    }
+    if (more == Bytes{0}) {
+      return {};
+    }
+    POPRUN_TRY(ports_.check_host(more));
+    return ports_.communicator.barrier();
   }
 
   /// Memory of a communicator lives as long as it does.
   Status allocate(const Program& program) {
     const Bytes capacity{static_cast<std::int64_t>(program.memory(0).capacity())};
-    while (memory_.size() < ipus_) {
+    while (memory_.size() < plan_.ipus()) {
       POPRUN_ASSIGN(const std::span<std::byte> bytes, ports_.communicator.allocate(capacity));
       memory_.push_back(bytes);
     }
@@ -259,13 +301,12 @@ class Check {
   }
 
   struct Reference {
-    Program program;
-    Variant variant;
+    CompiledVariant compiled;
     std::vector<StateDigests> steps;
   };
 
   struct Executed {
-    Variant variant;
+    std::string name;
     bool is_equal = true;
   };
 
@@ -273,8 +314,9 @@ class Check {
   TrainingOptions options_;
   VariantCompiler compiler_;  ///< Used by replica 0 alone, as `variants_`.
   std::vector<Variant> variants_;
-  std::size_t ipus_ = 1;  ///< The most that a variant has.
+  proto::CheckPlan plan_;
   std::vector<std::span<std::byte>> memory_;
+  std::vector<Bytes> touched_;  ///< By IPU, of its memory.
   std::optional<Reference> reference_;
   /// By digests of Programs that ran, without their notes. A variant that compiles to one of them,
   /// such as schedules of a single micro-batch, need not run.

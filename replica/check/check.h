@@ -15,7 +15,7 @@
 
 namespace poprun {
 
-/// Batches of the evaluation behind the last step, at most: enough for every stage to be busy.
+/// Batches of the evaluation after the last step, at most: enough for every stage to be busy.
 inline constexpr std::uint64_t kCheckedBatches = 8;
 
 /// What is going to be compared.
@@ -31,8 +31,9 @@ struct CheckPorts {
   StreamFactory streams;
   const HostWeights& initial_weights;  ///< As LoopPorts'; complete once `variants` was called.
 
-  /// Whether this machine has the memory that a Program touches; called on every replica.
-  std::function<Status(const Program&)> check_host;
+  /// Whether this machine has so much more memory for each of its replicas; called on every
+  /// replica, before a run that touches more than the earlier ones.
+  std::function<Status(Bytes more)> check_host;
 
   // Called on replica 0 only; `compile` for one variant after another. A Program that does not fit
   // its memory is no error.
@@ -46,12 +47,13 @@ struct CheckPorts {
 ///
 /// The first variant that fits the memory of its IPUs is the reference. Every replica compares the
 /// state after each step of the others with that of its own reference run, and the evaluation
-/// behind the last step. Where one differs, both runs are repeated up to there, and the values that
+/// after the last step. Where one differs, both runs are repeated up to there, and the values that
 /// the step or the evaluation computed are compared in the order of the reference: the first one
 /// that differs is reported, from the lowest replica that saw the difference first.
 ///
 /// All runs use the same memory, one arena for each IPU, which is filled with NaN before each run.
-/// Only the reference ends the check when a number is not finite.
+/// Only the reference ends the check when a number is not finite or an index out of range. It runs
+/// twice: the second time without looking for such numbers, as the others, for its wall time.
 ///
 /// A variant whose Program has run is not run again. Recomputation "standard" has the job's memory
 /// goal, or if it would recompute nothing, half the memory that the job needs without it.

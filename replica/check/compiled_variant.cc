@@ -18,6 +18,7 @@ namespace {
 proto::CheckedRun describe(const Variant& variant) {
   proto::CheckedRun run;
   run.set_ipus(variant.ipus);
+  run.set_stages(variant.stages);
   run.set_split(variant.split);
   run.set_schedule(variant.schedule);
   run.set_recomputation(variant.recomputation);
@@ -49,7 +50,7 @@ std::uint64_t digest_of_program(Program program) {
 CompiledVariant VariantCompiler::compile(Variant variant) {
   Result<Program> program =
       variant.recomputation == "standard" ? compile_standard(variant) : compile_(variant);
-  CompiledVariant compiled{variant, describe(variant), {}};
+  CompiledVariant compiled{to_text(variant), describe(variant), {}};
   if (program) {
     compiled.program = *std::move(program);
     add_figures(compiled.program, compiled.run);

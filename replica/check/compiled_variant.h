@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "proto/check.pb.h"
 #include "replica/base/error.h"
@@ -13,7 +14,7 @@ namespace poprun {
 
 /// A variant of a job, and the Program that runs it.
 struct CompiledVariant {
-  Variant variant;
+  std::string name;       ///< As in CheckPlan.combinations.
   proto::CheckedRun run;  ///< Its figures; its verdict only where it is known already.
   Program program;        ///< Empty if the verdict is known.
 };

@@ -24,7 +24,7 @@ class StateRecord final : public StepWatcher {
   /// `program` must outlive this.
   explicit StateRecord(const Program& program) : program_(program) {}
 
-  /// Adds the outcome of an evaluation behind the last step, as if it was one more step.
+  /// Adds the outcome of an evaluation after the last step, as one more step.
   void add(const EvaluationReport& evaluation);
 
   /// By step, and last the evaluation if there was one.

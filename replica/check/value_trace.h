@@ -11,13 +11,13 @@
 namespace poprun {
 
 /// Digests of everything that the steps of one training step write, or those of the evaluation
-/// behind it, in order and in every micro-batch: to find where two runs of a job part. Costs 24
+/// after it, in order and in every micro-batch: to find where two runs of a job part. Costs 24
 /// bytes for each tensor written.
 class ValueTrace final : public StepWatcher, private StepObserver {
  public:
   enum class Of : std::uint8_t { kStep, kEvaluation };
 
-  /// Traces training step `step`, from 1, or what the run does behind it. `program` must outlive
+  /// Traces training step `step`, from 1, or what the run does after it. `program` must outlive
   /// this, and this the run.
   ValueTrace(const Program& program, std::uint64_t step, Of traced)
       : program_(program), step_(step), traced_(traced) {}

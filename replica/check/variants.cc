@@ -10,10 +10,6 @@ namespace {
 constexpr const char* kSchedules[] = {"sequential", "grouped", "interleaved"};
 constexpr const char* kRecomputations[] = {"none", "standard", "layer", "pipeline", "all"};
 
-bool has_one_stage(const Variant& variant) {
-  return variant.split.find(' ') == std::string::npos;
-}
-
 }  // namespace
 
 std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job) {
@@ -24,12 +20,12 @@ std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job) {
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads) {
   std::vector<Variant> variants;
   for (const char* recomputation : kRecomputations) {
-    variants.push_back({1, plain_split, "sequential", recomputation});
+    variants.push_back({1, 1, plain_split, "sequential", recomputation});
   }
-  for (const auto& [ipus, split, own_stages, begins] : spreads) {
+  for (const auto& [ipus, stages, split, own_stages, begins] : spreads) {
     for (const char* schedule : kSchedules) {
       for (const char* recomputation : kRecomputations) {
-        variants.push_back({ipus, split, schedule, recomputation, own_stages, begins});
+        variants.push_back({ipus, stages, split, schedule, recomputation, own_stages, begins});
       }
     }
   }
@@ -65,9 +61,9 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
 
 std::string to_text(const Variant& variant) {
   const std::string ipus = counted(variant.ipus, "IPU");
-  return has_one_stage(variant) ? fmt::format("{}, recomputation {}", ipus, variant.recomputation)
-                                : fmt::format("{}, {}, recomputation {}", ipus, variant.schedule,
-                                              variant.recomputation);
+  return variant.stages == 1 ? fmt::format("{}, recomputation {}", ipus, variant.recomputation)
+                             : fmt::format("{}, {}, recomputation {}", ipus, variant.schedule,
+                                           variant.recomputation);
 }
 
 }  // namespace poprun

@@ -13,6 +13,7 @@ namespace poprun {
 /// One of them.
 struct Variant {
   std::uint32_t ipus = 1;
+  std::uint32_t stages = 1;
   std::string split;          ///< For people: counted layers of each stage, "3 7 7 7".
   std::string schedule;       ///< As in PipelineConfig.
   std::string recomputation;  ///< Likewise.
@@ -31,6 +32,7 @@ std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job);
 /// A replica of so many IPUs, and what its stages hold.
 struct Spread {
   std::uint32_t ipus = 1;
+  std::uint32_t stages = 1;
   std::string split;
   bool own_stages = false;               ///< As Variant's.
   std::vector<std::string> begins = {};  ///< As Variant's.
@@ -43,7 +45,8 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
 /// The job as `variant` runs it.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);
 
-/// "2 IPUs, grouped, recomputation layer"; without a schedule where there is a single stage.
+/// "2 IPUs, grouped, recomputation layer"; without a schedule where there is a single stage. What
+/// people know a combination by.
 std::string to_text(const Variant& variant);
 
 }  // namespace poprun

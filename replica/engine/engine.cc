@@ -276,7 +276,7 @@ Status Engine::execute(Prepared& prepared) {
   prepared.kernel->run(prepared.operands);
   const proto::Execute& step = prepared.step->execute();
   if (stray_) {
-    return fail_stray(step);
+    POPRUN_TRY(take_stray(step));
   }
   if (!options_.check_finite) {
     return {};
@@ -297,19 +297,26 @@ Status Engine::execute(Prepared& prepared) {
 }
 
 /// Operators that take indices take them as input 1, into input 0.
-Status Engine::fail_stray(const proto::Execute& step) const {
+Status Engine::take_stray(const proto::Execute& step) {
   const auto name = [&](int input) {
     const auto id = step.inputs(input);
     return fmt::format("'{}' {}", program_.tensors(static_cast<int>(id)).name(),
                        to_text(types_.at(id)));
   };
-  return fail(ErrorCode::kData,
-              fmt::format("index {} in element {} of {} is out of range for {} '{}', which takes "
-                          "{} to {} of {}, in step {} on replica {}; fix the data, or the model "
-                          "that computes the index",
-                          stray_->index, stray_->element, name(1), step.operation(),
-                          program_.tensors(static_cast<int>(step.outputs(0))).name(), -stray_->size,
-                          stray_->size - 1, name(0), moment_.step + 1, moment_.replica));
+  const std::string text = fmt::format(
+      "index {} in element {} of {} is out of range for {} '{}', which takes {} to {} of {}, in "
+      "step {} on replica {}",
+      stray_->index, stray_->element, name(1), step.operation(),
+      program_.tensors(static_cast<int>(step.outputs(0))).name(), -stray_->size, stray_->size - 1,
+      name(0), moment_.step + 1, moment_.replica);
+  if (options_.check_indices) {
+    return fail(ErrorCode::kData, text + "; fix the data, or the model that computes the index");
+  }
+  if (stray_index_.empty()) {
+    stray_index_ = text;
+  }
+  stray_.reset();
+  return {};
 }
 
 HostTensor Engine::tensor(std::uint32_t id) const {

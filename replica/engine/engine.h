@@ -46,6 +46,9 @@ struct EngineOptions {
       false;  ///< Fill bytes with NaN before their tensor's life begins and after it ends.
   /// Stop at the first operator that produces a NaN, or an infinity from finite operands.
   bool check_finite = true;
+  /// Stop at the first index that is out of range. Otherwise operators go on as they say, and
+  /// `stray_index` tells of it.
+  bool check_indices = true;
 };
 
 /// Seconds of wall time by activity of the replica.
@@ -82,7 +85,8 @@ class Engine final : private Machine {
   void set_check_finite(bool check) { options_.check_finite = check; }
 
   /// Runs one function to its end. Errors: those of the communicator and the host; kData, a result
-  /// that is not finite (EngineOptions::check_finite), naming operator, tensor, step and replica.
+  /// that is not finite (EngineOptions::check_finite) or an index that is out of range
+  /// (EngineOptions::check_indices), naming operator, tensor, step and replica.
   /// Requires: the Program has it.
   Status run(const std::string& function);
 
@@ -90,6 +94,9 @@ class Engine final : private Machine {
   [[nodiscard]] Cycles device_time() const { return device_time_; }
   [[nodiscard]] const WallSeconds& wall() const { return wall_; }
   void reset_clocks();
+
+  /// The first index that was out of range without stopping the engine, as a phrase; or "".
+  [[nodiscard]] const std::string& stray_index() const { return stray_index_; }
 
   /// High-water mark of each IPU's memory.
   [[nodiscard]] std::vector<Bytes> high_water() const { return memory_->high_water(); }
@@ -141,7 +148,7 @@ class Engine final : private Machine {
   Status run_step(Prepared& prepared);
   Status repeat(Prepared& prepared);
   Status execute(Prepared& prepared);
-  Status fail_stray(const proto::Execute& step) const;
+  Status take_stray(const proto::Execute& step);
 
   [[nodiscard]] HostTensor tensor(std::uint32_t id) const override;
   [[nodiscard]] Communicator& communicator() override { return communicator_; }
@@ -173,6 +180,7 @@ class Engine final : private Machine {
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.
   Moment moment_;
   std::optional<StrayIndex> stray_;  ///< Of the operator that ran last.
+  std::string stray_index_;
   StepObserver* observer_ = nullptr;
   std::uint32_t round_ = 0;  ///< The running repeat's.
   bool last_ = true;         ///< Whether the running steps do not run again in this function.

@@ -163,7 +163,7 @@ class Planner {
   /// The job's own schedule decides which balanced stages fit.
   [[nodiscard]] Result<Stages> stages(const Spread& spread) const {
     const proto::PipelineConfig& own = config_.pipeline();
-    Variant variant{spread.ipus, "", "sequential", "none", spread.own_stages};
+    Variant variant{spread.ipus, spread.stages, "", "sequential", "none", spread.own_stages};
     if (spread.ipus > 1 && !own.schedule().empty()) {
       variant.schedule = own.schedule();
       variant.recomputation = own.recomputation();
@@ -174,7 +174,7 @@ class Planner {
   /// Without enough layers for the IPUs, some are left unused; numbers of our own choice are left
   /// out then.
   Status add(std::uint32_t ipus, bool is_our_choice) {
-    Spread spread{ipus, "", ipus == own_ipus_ && !own_stages_.empty()};
+    Spread spread{ipus, 1, "", ipus == own_ipus_ && !own_stages_.empty()};
     POPRUN_ASSIGN(const Stages found, stages(spread));
     const std::size_t count = found.counts.size();
     const bool leaves_some = !spread.own_stages && count < ipus;
@@ -186,6 +186,7 @@ class Planner {
       notes_.push_back(fmt::format("runs on {} IPUs use only {} of them: {}", ipus, count, has_));
     }
     if (count > 1) {
+      spread.stages = static_cast<std::uint32_t>(count);
       spread.split = split_text(found);
       spread.begins = found.begins;
       spreads_.push_back(std::move(spread));

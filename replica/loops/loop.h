@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "replica/base/error.h"
@@ -64,6 +65,7 @@ struct LoopResult {
   WallSeconds wall;               ///< In training steps; in inference in all batches.
   Cycles device_time;             ///< Everything after function "load", but for "save".
   std::vector<Bytes> high_water;  ///< By IPU.
+  std::string stray_index;        ///< As the engine's.
   double first_step_began = 0;    ///< Seconds of the steady clock.
 };
 

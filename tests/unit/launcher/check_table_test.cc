@@ -12,6 +12,7 @@ using ::testing::StartsWith;
 proto::CheckedRun run(std::uint32_t ipus, proto::CheckedRun::Verdict verdict) {
   proto::CheckedRun run;
   run.set_ipus(ipus);
+  run.set_stages(ipus);
   run.set_split(ipus == 1 ? "4" : "2 2");
   run.set_schedule("grouped");
   run.set_recomputation("none");
@@ -103,20 +104,21 @@ TEST(CheckResult, CountsRunsOfOneProgramOnce) {
 
 TEST(CheckResult, NamesWhatDoesNotApply) {
   EXPECT_THAT(check_result(report_of({kReference, kEqual, kNotApplicable})),
-              EndsWith("over 3 steps; 1 combination does not apply: 2 IPUs grouped none"));
+              EndsWith("over 3 steps; 1 combination does not apply (2 IPUs, grouped, "
+                       "recomputation none)"));
 }
 
-TEST(CheckResult, IsNoPassIfNothingWasCompared) {
+TEST(CheckResult, DoesNotPassIfNothingWasCompared) {
   const proto::CheckReport unfit = report_of({kReference, kProven});
   EXPECT_EQ(check_exit_code(unfit), 86);
   EXPECT_EQ(check_exit_code(report_of({kProven})), 86);
   EXPECT_THAT(check_result(unfit),
-              StartsWith("nothing was compared; 1 proven equal, but too large to execute; this is "
-                         "no pass: use a smaller data.micro-batch-size"));
+              StartsWith("nothing was compared; 1 proven equal, but too large to execute; this "
+                         "does not pass: use a smaller data.micro-batch-size"));
 
   const proto::CheckReport refused = report_of({kReference, kNotApplicable, same_as("it")});
   EXPECT_EQ(check_exit_code(refused), 64);
-  EXPECT_THAT(check_result(refused), HasSubstr("this is no pass: change what"));
+  EXPECT_THAT(check_result(refused), HasSubstr("this does not pass: fix what the rows report"));
 }
 
 TEST(CheckResult, SaysWhatIsMissingOfACheckThatEndedEarly) {

@@ -72,7 +72,7 @@ TEST(Subcommands, HaveTheirPageOfHelp) {
   EXPECT_THAT(help_text("check"), StartsWith("Usage: poprun-emu check [options] train.cfg\n"));
   EXPECT_THAT(help_text("check"), HasSubstr("--check-ipus LIST"));
   EXPECT_THAT(help_text("check"), HasSubstr("Ends with 0 if all runs that were compared are"));
-  EXPECT_THAT(help_text("exit-codes"), HasSubstr("check: a run is not equal"));
+  EXPECT_THAT(help_text("exit-codes"), HasSubstr("check: also if a run differs"));
   EXPECT_THAT(help_text(""), HasSubstr("poprun-emu check [options] train.cfg (--help check)\n"));
   EXPECT_THAT(help_text("all"), HasSubstr("  check                     Run a few steps"));
 }

@@ -5,6 +5,7 @@
 #include "replica/check/state_record.h"
 #include "replica/instance/check_variants.h"
 #include "replica/machine/machine.h"
+#include "replica/models/layers/layers.h"
 #include "tests/unit/replica/onnx_models.h"
 #include "tests/unit/replica/training_job.h"
 
@@ -33,12 +34,14 @@ using Fault = std::function<void(const Variant&, Program&)>;
 struct Checked {
   proto::CheckPlan plan;
   std::vector<proto::CheckedRun> runs;
+  std::vector<Bytes> touched;  ///< What replica 0's machine was asked for.
 };
 
-/// A check on replicas that are threads, of the first variants of `config`'s on 2 IPUs.
+/// A check on replicas that are threads, of the job's model or else `forward`.
 Checked check(
     const proto::RunConfig& config, std::vector<Variant> variants,
-    const Fault& fault = [](const Variant&, Program&) {}) {
+    const Fault& fault = [](const Variant&, Program&) {},
+    const testing::Forward& forward = nullptr) {
   Checked checked;
   const std::uint32_t replicas = config.topology().num_replicas();
   auto world = LocalWorld::create({.replicas = replicas});
@@ -60,14 +63,21 @@ Checked check(
                      train ? 0 : 1'000'000, train ? ~std::uint64_t{0} : 24, r, replicas, 4);
                },
            .initial_weights = none,
-           .check_host = [](const Program&) { return Status{}; },
+           .check_host =
+               [&, r](Bytes more) {
+                 if (r == 0) {
+                   checked.touched.push_back(more);
+                 }
+                 return Status{};
+               },
            .variants =
                [&] {
                  return Result<CheckedVariants>({variants, {}});
                },
            .compile = [&](const Variant& variant) -> Result<Program> {
-             POPRUN_ASSIGN(const CompileOptions compile,
+             POPRUN_ASSIGN(CompileOptions compile,
                            compile_options(config_of(variant, config), testing::dataset()));
+             compile.forward = forward ? forward : compile.forward;
              POPRUN_ASSIGN(Program program, plan_program(compile));
              fault(variant, program);
              return program;
@@ -90,9 +100,9 @@ Checked check(
   return checked;
 }
 
-const Variant kPlain{1, "4", "sequential", "none"};
-const Variant kGrouped{2, "2 2", "grouped", "none"};
-const Variant kInterleaved{2, "2 2", "interleaved", "none"};
+const Variant kPlain{1, 1, "4", "sequential", "none"};
+const Variant kGrouped{2, 2, "2 2", "grouped", "none"};
+const Variant kInterleaved{2, 2, "2 2", "interleaved", "none"};
 
 TEST(Check, FindsEverySchedulesBitsEqualToThePlainOnes) {
   const Checked checked = check(job(2), {kPlain, kGrouped, kInterleaved});
@@ -104,6 +114,7 @@ TEST(Check, FindsEverySchedulesBitsEqualToThePlainOnes) {
                           "2 IPUs, interleaved, recomputation none"));
   ASSERT_THAT(checked.runs, SizeIs(3));
   EXPECT_EQ(checked.runs[0].verdict(), proto::CheckedRun::REFERENCE);
+  EXPECT_GT(checked.runs[0].wall_step_seconds(), 0);
   for (std::size_t k = 1; k < 3; ++k) {
     const proto::CheckedRun& run = checked.runs[k];
     EXPECT_EQ(run.verdict(), proto::CheckedRun::EQUAL) << run.DebugString();
@@ -164,7 +175,7 @@ bool remove_writer(Program& program, const std::string& function, const std::str
 TEST(Check, NotesThatAVariantReadsWhatOnlyAnEarlierRunWrote) {
   proto::RunConfig config = job(2);
   config.mutable_training()->set_learning_rate(0);  // Weights stay as an earlier run left them.
-  const Variant recomputing{1, "4", "sequential", "layer"};
+  const Variant recomputing{1, 1, "4", "sequential", "layer"};
 
   const Checked checked =
       check(config, {kPlain, recomputing}, [&](const Variant& variant, Program& program) {
@@ -178,6 +189,77 @@ TEST(Check, NotesThatAVariantReadsWhatOnlyAnEarlierRunWrote) {
   EXPECT_EQ(checked.runs[1].verdict(), proto::CheckedRun::DIFFERENT);
   EXPECT_THAT(checked.runs[1].detail(), StartsWith("step 1, replica 0: "));
   EXPECT_THAT(checked.runs[1].detail(), HasSubstr("differs is 'fc2' of linear in micro-batch 1"));
+}
+
+/// Looks up the logits of each label in two tables, for 10 and for 8 labels.
+ModelOutputs two_tables(Builder& builder, const std::vector<TensorId>& tensors, bool /*training*/) {
+  const ModelInputs inputs{
+      .names = {"images", "labels"}, .tensors = tensors, .classes = 10, .sizes = {}};
+  builder.layer("tables");
+  const auto look_up = [&](const std::string& name, std::int64_t rows, Attributes attributes) {
+    const TensorType type{DataType::kF32, {rows, 10}, Layout::kRowMajor};
+    const TensorId table = builder.variable(name, type, Role::kParameter, {.value = 1});
+    attributes.set("axis", std::int64_t{0});
+    return builder.add_one("gather", {table, tensors[1]}, attributes, name + ".rows");
+  };
+  const TensorId big = look_up("big", 10, {});
+  const TensorId small = look_up("small", 8, {{"outside", "zeros"}});
+  return layers::score(builder, builder.add_one("add", {big, small}, {}, "logits"), inputs, "loss");
+}
+
+/// Makes the first training step look labels up in the small table alone.
+bool look_up_in_small_table(Program& program) {
+  const auto small = std::ranges::find(program.tensors(), "small", &proto::Tensor::name);
+  for (proto::Function& function : *program.mutable_functions()) {
+    for (proto::Step& step : *function.mutable_steps()) {
+      if (!function.name().starts_with("eval") && step.execute().operation() == "gather") {
+        step.mutable_execute()->set_inputs(
+            0, static_cast<std::uint32_t>(small - program.tensors().begin()));
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+/// In the only step, the labels of replica 0 are 4 5 8 6 and those of replica 1 are 0 1 0 5. The
+/// other replica is not left waiting in an exchange.
+TEST(Check, ReportsAnIndexOutOfRangeOnOneReplicaAsADifference) {
+  proto::RunConfig config = job(2);
+  config.mutable_training()->set_gradient_accumulation(1);
+  config.mutable_check()->set_steps(1);
+  const Variant recomputing{1, 1, "4", "sequential", "layer"};
+  const Variant goes_on{1, 1, "4", "sequential", "all"};
+
+  const Checked checked = check(
+      config, {kPlain, recomputing, goes_on},
+      [&](const Variant& variant, Program& program) {
+        if (variant == recomputing) {
+          EXPECT_TRUE(look_up_in_small_table(program));
+        }
+      },
+      two_tables);
+
+  ASSERT_THAT(checked.runs, SizeIs(3));
+  EXPECT_EQ(checked.runs[1].verdict(), proto::CheckedRun::DIFFERENT);
+  EXPECT_EQ(checked.runs[1].detail(),
+            "index 8 in element 2 of 'labels' i32[4] is out of range for gather 'big.rows', which "
+            "takes -8 to 7 of 'small' f32[8,10], in step 1 on replica 0");
+  EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
+}
+
+TEST(Check, AsksForTheMemoryThatNoEarlierRunTouched) {
+  const Checked checked = check(job(2), {kGrouped, kPlain, kInterleaved});
+
+  ASSERT_THAT(checked.runs, SizeIs(3));
+  ASSERT_THAT(checked.touched, SizeIs(::testing::Ge(2U)));
+  EXPECT_EQ(checked.runs[0].verdict(), proto::CheckedRun::REFERENCE);
+  const auto grouped = static_cast<std::int64_t>(checked.runs[0].peak_bytes());
+  const auto plain = static_cast<std::int64_t>(checked.runs[1].peak_bytes());
+  EXPECT_GT(checked.touched[0].count(), grouped) << "on both IPUs";
+  EXPECT_LT(checked.touched[0].count(), 2 * grouped);
+  EXPECT_GE(checked.touched[1].count(), plain - grouped);
+  EXPECT_LT(checked.touched[1].count(), plain);
 }
 
 TEST(Check, NamesTheFirstValueThatDiffersInTheEvaluationAlone) {
@@ -197,7 +279,7 @@ TEST(Check, NamesTheFirstValueThatDiffersInTheEvaluationAlone) {
 }
 
 TEST(Check, GivesStandardAMemoryGoalThatMakesItRecompute) {
-  const Variant standard{2, "2 2", "grouped", "standard"};
+  const Variant standard{2, 2, "2 2", "grouped", "standard"};
 
   const Checked checked = check(job(1), {kPlain, kGrouped, standard});
 
@@ -209,7 +291,7 @@ TEST(Check, GivesStandardAMemoryGoalThatMakesItRecompute) {
 }
 
 TEST(Check, DoesNotRunAProgramThatItHasRun) {
-  const Variant all{2, "2 2", "grouped", "all"};
+  const Variant all{2, 2, "2 2", "grouped", "all"};
 
   const Checked checked =
       check(job(1), {kPlain, kGrouped, all}, [&](const Variant& variant, Program& program) {
@@ -256,7 +338,7 @@ TEST(StateDifference, IsTheFirstStepsFirstName) {
 }
 
 TEST(Variants, AreEveryScheduleWithEveryRecomputation) {
-  const std::vector<Spread> spreads = {{2, "2 2"}, {4, "1 1 1 1"}};
+  const std::vector<Spread> spreads = {{2, 2, "2 2"}, {4, 4, "1 1 1 1"}};
 
   const std::vector<Variant> variants = all_variants("4", spreads);
 
@@ -271,7 +353,7 @@ TEST(Variants, HaveTheJobsOwnStagesOrBalancedOnes) {
   config.mutable_topology()->set_ipus_per_replica(2);
   config.mutable_pipeline()->add_layers_per_ipu(1);
   config.mutable_pipeline()->add_layers_per_ipu(3);
-  const Variant own{2, "1 3", "interleaved", "none", true};
+  const Variant own{2, 2, "1 3", "interleaved", "none", true};
 
   EXPECT_THAT(default_ipus(config), ElementsAre(2));
   EXPECT_EQ(config_of(own, config).pipeline().layers_per_ipu_size(), 2);
