@@ -40,7 +40,7 @@ constexpr const char* kCommon[] = {"help",
                                    "training.learning-rate",
                                    "device.ipu"};
 
-/// `text` in lines of at most kWidth columns, broken at blanks, each behind `indent` blanks; the
+/// `text` in lines of at most kWidth columns, broken at blanks, each after `indent` blanks; the
 /// first one begins at column `at`.
 std::string wrapped(std::string_view text, std::size_t at, std::size_t indent) {
   std::string lines;

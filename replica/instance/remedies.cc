@@ -95,7 +95,7 @@ void join_head_and_embeddings(ChangedJob& job) {
       fmt::format("pipeline.device-mapping {}", fmt::join(pipeline.device_mapping(), " ")));
 }
 
-/// In the place of stages that the job names, which fit one number of IPUs, or of an earlier
+/// Replaces the stages that the job names, which fit one number of IPUs, or of an earlier
 /// arrangement.
 void arrange_stages(ChangedJob& job) {
   std::erase_if(job.changes, [](const std::string& change) {

@@ -27,17 +27,17 @@ struct ChangedJob {
 struct Remedy {
   using Setting = std::function<void(ChangedJob&)>;
 
-  /// Mildest first, which the job does not have yet. Empty: the remedy does not apply to it.
+  /// Those that the job does not have yet, mildest first. Empty: the remedy does not apply to it.
   std::vector<Setting> settings;
 
   /// Each setting needs less memory than the one before, so that not all have to be tried.
   bool by_halves = false;
 
-  /// The job would learn from other data, so it is tried only behind all others.
+  /// The job would learn from other data, so it is tried only after all others.
   bool is_last_resort = false;
 };
 
-/// The remedies for a job, cheapest first: those that cost time at most, then more hardware, then
+/// The remedies for a job, cheapest first: those that cost only time, then more hardware, then
 /// lower precision, then other data. A further remedy is a further entry.
 std::vector<Remedy> remedies_for(const ChangedJob& job);
 

@@ -13,7 +13,7 @@ namespace poprun {
 
 /// A row of the table.
 struct ListedRow {
-  std::size_t index = 0;     ///< Of the IPU or stage.
+  std::size_t index = 0;     ///< The IPU or stage.
   std::size_t left_out = 0;  ///< Those between the row before and this one.
   bool stands_out = false;   ///< It is in a shortened table because a reader looks for it.
 };

@@ -59,7 +59,7 @@ std::vector<std::size_t> balance(const Balancing& balancing,
   const std::size_t stages = balancing.in_flight.size();
   POPRUN_CHECK(stages > 0 && stages <= layers);
   const StageBytes bytes(balancing, measured);
-  std::vector<std::int64_t> first_cycles = {0};  // Of the first layers: sums.
+  std::vector<std::int64_t> first_cycles = {0};  // Sums over the first 0, 1, ... layers.
   for (const LayerWeight& layer : balancing.layers) {
     first_cycles.push_back(first_cycles.back() + layer.cycles.count());
   }

@@ -23,9 +23,9 @@ struct Balancing {
   /// By stage: how many micro-batches' activations it keeps at once, at most its stash's
   /// length, and 1 where it recomputes them.
   std::vector<std::int64_t> in_flight;
-  Bytes capacity;  ///< Of each IPU.
-  /// By stage, whether it runs its forward part again; empty: none does. Takes a third of its
-  /// layers' cycles, since the backward pass takes twice as long as the forward pass.
+  Bytes capacity;  ///< One IPU's.
+  /// By stage, whether it runs its forward part again; empty: none does. That takes a third of
+  /// its layers' cycles, since the backward pass takes twice as long as the forward pass.
   std::vector<bool> recomputes = {};
 };
 

@@ -36,7 +36,7 @@ class StageBytes {
                                       std::size_t end) const;
 
   std::span<const MeasuredSplit> measured_;
-  std::vector<std::int64_t> bytes_ = {0};  ///< Of the first layers: sums.
+  std::vector<std::int64_t> bytes_ = {0};  ///< Sums over the first 0, 1, ... layers.
   std::vector<std::int64_t> activations_ = {0};
   std::vector<Correction> corrections_;  ///< By stage.
 };
