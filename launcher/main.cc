@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "launcher/job/dry_run.h"
+#include "launcher/job/estimate.h"
 #include "launcher/job/inquiry.h"
 #include "launcher/job/job.h"
 #include "launcher/options/help.h"
@@ -103,6 +104,12 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   }
   if (!options->question.empty()) {
     return ask(options->question, "", console);
+  }
+  if (options->subcommand == Subcommand::kEstimate) {
+    for (const std::string& note : options->notes) {
+      console.say(fmt::format("note: {}", note));
+    }
+    return estimate(*options, console);
   }
   const Result<Placement> placement = place(*options);
   if (!placement) {

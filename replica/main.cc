@@ -129,12 +129,11 @@ class Instance {
       log::write(log::Level::kWarning, source,
                  fmt::format("{} is ignored: it would change the results", variable));
     }
-    const proto::IpuMemory& fullest =
-        *std::ranges::max_element(program.memory(), {}, &proto::IpuMemory::peak);
+    const proto::IpuMemory& most = fullest(program);
     log::write(log::Level::kInfo, source,
                fmt::format("one of {}, pid {}: {} steps of {}, {} of In-Processor Memory{}",
                            counted(communicator.size(), "replica"), ::getpid(), length.steps,
-                           program.model(), bytes_text(static_cast<std::int64_t>(fullest.peak())),
+                           program.model(), bytes_text(static_cast<std::int64_t>(most.peak())),
                            program.memory_size() > 1 ? " on the fullest IPU" : ""));
     POPRUN_ASSIGN(
         const LoopResult result,

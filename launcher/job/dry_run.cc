@@ -2,17 +2,15 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
-#include <asio/io_context.hpp>
 #include <fmt/format.h>
 
-#include "launcher/job/data_service.h"
+#include "launcher/job/dataset_of.h"
 #include "launcher/job/inputs.h"
 #include "launcher/job/inquiry.h"
 #include "launcher/mpi/mpirun.h"
 #include "launcher/process/programs.h"
-#include "launcher/process/supervisor.h"
-#include "launcher/wire/job_token.h"
 #include "proto/inquiry.pb.h"
 
 namespace poprun::launcher {
@@ -36,91 +34,37 @@ void print_plan(Console& console, const Options& options, const Placement& place
   }
 }
 
-/// From the dataset's description to the compiled Program's figures.
-class Compilation {
- public:
-  Compilation(const Options& options, Console& console)
-      : options_(options),
-        console_(console),
-        supervisor_(loop_),
-        data_(loop_, supervisor_, console, options,
-              {.program = path_beside_us("poprun-emu-hostio"),
-               .local_only = true,
-               .own_address = "127.0.0.1",
-               .token = job_token()},
-              {.on_dataset = [this](const auto& dataset) { compile(dataset); },
-               .on_end = [](int /*status*/) {}}),
-        inquiry_(supervisor_, console) {}
-
-  int run() {
-    if (const Status started = data_.start(); !started) {
-      end_with(started.error());
-    }
-    while (!over_) {
-      loop_.run_one();
-    }
-    data_.forget();
-    supervisor_.kill_all();
-    return exit_code_;
+/// What the compiler is asked. Errors: those of dataset_of and read_inputs.
+Result<proto::CompileQuestion> question_of(const Options& options, Console& console) {
+  proto::CompileQuestion job;
+  *job.mutable_config() = options.config;
+  POPRUN_ASSIGN(*job.mutable_dataset(), dataset_of(options, console));
+  job.set_show_graphs(options.verbosity > 1);
+  job.set_show_schedule(options.verbosity > 0);
+  job.set_show_all_ipus(options.verbosity > 1);
+  job.set_screen_width(static_cast<std::uint32_t>(console.page_width()));
+  POPRUN_ASSIGN(ModelInputs inputs, read_inputs(options.config.model()));
+  job.set_onnx_model(std::move(inputs.onnx.bytes));
+  for (const Tensor& tensor : inputs.initial_weights) {
+    proto::TensorDescription& description = *job.add_initial_weights();
+    description.set_name(tensor.name);
+    description.set_type(element_type(tensor.dtype));
+    description.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+    description.set_digest(std::hash<std::string>{}(tensor.data));
   }
-
- private:
-  void compile(const Result<ServedDataset>& served) {
-    if (!served) {
-      end_with(served.error());
-      return;
-    }
-    proto::CompileQuestion job;
-    *job.mutable_config() = options_.config;
-    *job.mutable_dataset() = served->dataset;
-    job.set_show_graphs(options_.verbosity > 1);
-    job.set_show_schedule(options_.verbosity > 0);
-    job.set_show_all_ipus(options_.verbosity > 1);
-    job.set_screen_width(static_cast<std::uint32_t>(console_.page_width()));
-    auto inputs = read_inputs(options_.config.model());
-    if (!inputs) {
-      end_with(inputs.error());
-      return;
-    }
-    job.set_onnx_model(std::move(inputs->onnx.bytes));
-    for (const Tensor& tensor : inputs->initial_weights) {
-      proto::TensorDescription& description = *job.add_initial_weights();
-      description.set_name(tensor.name);
-      description.set_type(element_type(tensor.dtype));
-      description.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
-      description.set_digest(std::hash<std::string>{}(tensor.data));
-    }
-    const Status started = inquiry_.start({"poprun-emu-replica", "--compile"},
-                                          job.SerializeAsString(), [this](int code) {
-                                            exit_code_ = code;
-                                            over_ = true;
-                                          });
-    if (!started) {
-      end_with(started.error());
-    }
-  }
-
-  void end_with(const Error& error) {
-    console_.say(error.message);
-    exit_code_ = exit_code_of(error.code);
-    over_ = true;
-  }
-
-  const Options& options_;
-  Console& console_;
-  asio::io_context loop_;
-  Supervisor supervisor_;
-  DataService data_;
-  Inquiry inquiry_;
-  bool over_ = false;
-  int exit_code_ = 0;
-};
+  return job;
+}
 
 }  // namespace
 
 int dry_run(const Options& options, const Placement& placement, Console& console) {
   print_plan(console, options, placement);
-  return Compilation(options, console).run();
+  const Result<proto::CompileQuestion> question = question_of(options, console);
+  if (!question) {
+    console.say(question.error().message);
+    return exit_code_of(question.error().code);
+  }
+  return ask({"poprun-emu-replica", "--compile"}, question->SerializeAsString(), console);
 }
 
 }  // namespace poprun::launcher

@@ -14,6 +14,7 @@
 #include "launcher/options/hyper_parameters.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/pipeline.h"
+#include "launcher/options/products.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -24,7 +25,6 @@ Status resolve_precision(Options& options) {
   proto::TrainingConfig& training = *options.config.mutable_training();
   const bool half = options.config.model().precision() == "half";
   const std::pair<const char*, bool> need_half[] = {
-      {"model.partials = half", options.config.model().partials() == "half"},
       {"training.master-weights = true", training.master_weights()},
       {"training.accumulator-precision = half", training.accumulator_precision() == "half"},
       {"training.stochastic-rounding = true", training.stochastic_rounding()}};
@@ -155,6 +155,11 @@ void note_what_has_no_effect(Options& options) {
 /// Inference has no training steps to dump, and makes random weights no better.
 Status check_inference(Options& options) {
   if (!options.config.inference()) {
+    if (options.config.model().fold_batch_norm()) {
+      return fail(ErrorCode::kUsage,
+                  "model.fold-batch-norm = true needs model.mode = inference, had training, in "
+                  "which batch norms follow the batches; remove it, or set the mode");
+    }
     return {};
   }
   if (options.config.report().dump_tensors_size() > 0) {
@@ -246,6 +251,24 @@ void note_what_check_overrules(Options& options) {
   }
 }
 
+/// An estimate starts no job and writes no file.
+Status check_estimate(const Options& options) {
+  if (options.subcommand != Subcommand::kEstimate) {
+    return {};
+  }
+  if (options.dry_run) {
+    return fail(ErrorCode::kUsage,
+                "--dry-run compiles the job that would run, but estimate runs none; give only one "
+                "of them, or estimate --compile");
+  }
+  if (options.estimate_by_layer && !options.varied.key.empty()) {
+    return fail(ErrorCode::kUsage,
+                "--by-layer lists the layers of one job, but --vary estimates several; give only "
+                "one of them");
+  }
+  return {};
+}
+
 /// The check runs steps of the job, and leaves results of earlier jobs alone.
 Status resolve_check(Options& options) {
   if (options.subcommand != Subcommand::kCheck) {
@@ -276,10 +299,24 @@ Status resolve_check(Options& options) {
   return {};
 }
 
+/// On tiles, tensors are in one piece only while the step that names them runs.
+Status check_tiles(Options& options) {
+  if (options.config.memory().tiles() != "exact") {
+    return {};
+  }
+  if (options.config.training().gradient_bucket_bytes() > 0) {
+    return fail(ErrorCode::kUsage,
+                "memory.tiles = exact cannot be combined with training.gradient-bucket, whose "
+                "exchanges go on while other steps run; leave one of them out");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_together(Options& options) {
   POPRUN_TRY(resolve_check(options));
+  POPRUN_TRY(check_estimate(options));
   POPRUN_TRY(check_model(options));
   POPRUN_TRY(resolve_hyper_parameters(options));
   POPRUN_TRY(resolve_precision(options));
@@ -293,6 +330,8 @@ Status check_together(Options& options) {
         "{}?{}", options.config.data().source(), fmt::join(options.source_parameters, ",")));
   }
   POPRUN_TRY(check_pipeline(options));
+  POPRUN_TRY(check_products(options));
+  POPRUN_TRY(check_tiles(options));
   POPRUN_TRY(resolve_instances(options));
   if (!options.host_lists.empty() && !options.hostfile.empty()) {
     return fail(ErrorCode::kUsage,

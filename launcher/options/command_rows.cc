@@ -189,10 +189,28 @@ Rows check() {
                  })};
 }
 
+Rows estimate() {
+  return {with_value(flag("estimate", "by-layer",
+                          "Also show a row for each layer; with -v also its convolutions, dense "
+                          "layers and so on, with their formulas"),
+                     Boolean{}, into(&Options::estimate_by_layer)),
+          with_value(
+              flag("estimate", "compile", "Also compile the job, and show what the compiler needs"),
+              Boolean{}, into(&Options::estimate_compile)),
+          with_value(row("estimate", "vary", "KEY=VALUES", "",
+                         "Show a row for each value of a key of train.cfg, of num-replicas or "
+                         "ipus-per-replica, as in model.layers=2,4,8; at most once"),
+                     Variation{}, [](Options& o, const Variation::Value& v) {
+                       o.varied.key = v.key;
+                       o.varied.values = v.values;
+                     })};
+}
+
 }  // namespace
 
 Rows command_rows() {
-  return joined({general(), placement(), hosts(), data_server(), output(), timeouts(), check()});
+  return joined(
+      {general(), placement(), hosts(), data_server(), output(), timeouts(), check(), estimate()});
 }
 
 }  // namespace poprun::launcher

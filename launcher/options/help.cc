@@ -94,11 +94,11 @@ std::string exit_code_text() {
 }
 
 std::string introduction() {
-  std::string usage = fmt::format("Usage: {}\n", usage_line(Subcommand::kRun));
-  for (const SubcommandRow& row : subcommands()) {
-    usage += fmt::format("       {} (--help {})\n", usage_line(row.subcommand), row.name);
-  }
-  return usage +
+  std::vector<std::string> names;
+  std::ranges::transform(subcommands(), std::back_inserter(names), &SubcommandRow::name);
+  return fmt::format("Usage: {}\n", usage_line(Subcommand::kRun)) +
+         fmt::format("       poprun-emu {} [options] train.cfg (--help SUBCOMMAND)\n",
+                     fmt::join(names, "|")) +
          "Trains the model of train.cfg on emulated IPUs, as poprun would on a Pod.\n"
          "Example: poprun-emu -n 16 train.cfg\n\n";
 }

@@ -12,6 +12,7 @@
 #include "launcher/options/hyper_parameters.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/pipeline.h"
+#include "launcher/options/products.h"
 #include "launcher/options/rows.h"
 #include "replica/device/device.h"
 #include "replica/ops/optimizers/optimizer.h"
@@ -66,9 +67,6 @@ Rows model() {
                "Type of weights, activations and gradients: float (32 bits) or half (16 "
                "bits)",
                Choice{{"float", "half"}}),
-      file_key("model.partials", "NAME", "float",
-               "With half precision, type of the partial sums of products: float or half",
-               Choice{{"float", "half"}}),
       file_key("model.dropout", "X", "0",
                "Fraction of the elements that gpt2 and bert drop at random during training",
                Real{0, 1, true, false}),
@@ -76,6 +74,10 @@ Rows model() {
                "Normalisation in ResNets: batch, or in its place group (32 groups of channels), "
                "layer (all channels) or instance (each channel), which look at one image at a time",
                Choice{{"batch", "group", "layer", "instance"}}),
+      file_key("model.fold-batch-norm", "BOOL", "false",
+               "In inference, make batch norms part of the convolutions before them: less memory "
+               "and time, and outputs that differ by rounding",
+               Boolean{}),
       file_key("model.mode", "NAME", "training",
                "Mode: training, or inference, which writes the model's outputs for all test items, "
                "in order, to outputs.npy",
@@ -228,20 +230,32 @@ Rows training_run() {
                    Integer{0, 1000000})};
 }
 
-Rows memory_device_report() {
+Rows memory() {
   return {file_key("memory.poison-dead", "BOOL", "false",
                    "For debugging: fill bytes with NaN once their tensor is dead", Boolean{}),
-          file_key("memory.available-memory-proportion", "X", "",
-                   "Accepted without effect: this version does not plan convolutions by memory",
-                   Real{0, 1},
-                   [](Options& o, double v) {
-                     o.notes.push_back(fmt::format(
-                         "available-memory-proportion = {} has no effect: this version has no "
-                         "convolution planner",
-                         v));
-                   }),
-          file_key("device.ipu", "NAME", "mk2", "IPU to emulate: " + one_of(device_names()),
+          file_key("memory.in-place", "BOOL", "false",
+                   "Let results take the bytes of operands that are not needed any more, and "
+                   "reshapes, slices and concatenations the bytes of what they show, where nothing "
+                   "moves; changes memory and device time, and no result",
+                   Boolean{}),
+          file_key(
+              "memory.tiles", "NAME", "contiguous",
+              "Where tensors lie: contiguous, in one piece; exact, on their tiles, as convolutions "
+              "and matmuls are planned, and the fullest tile decides what fits (slow: for small "
+              "models and devices)",
+              Choice{{"contiguous", "exact"}})};
+}
+
+Rows device_report() {
+  return {file_key("device.ipu", "NAME", "mk2", "IPU to emulate: " + one_of(device_names()),
                    Choice{device_names()}),
+          file_key("device.tiles", "N", "",
+                   "Tiles of an IPU, fewer than it has, to emulate a "
+                   "small one (default: all)",
+                   Integer{1, 1472}),
+          file_key("device.bytes-per-tile", "N", "",
+                   "Bytes of memory on each tile, a multiple of 8 (default: the IPU's)",
+                   Integer{1024, 1 << 24}),
           with_value({.name = "report.dump-tensors",
                       .section = "report",
                       .arity = Arity::kRepeated,
@@ -259,8 +273,9 @@ Rows memory_device_report() {
 }  // namespace
 
 Rows job_rows() {
-  return joined({model(), model_sizes(), data(), training_schedule(), training_update(),
-                 training_run(), hyper_parameter_rows(), pipeline_rows(), memory_device_report()});
+  return joined({model(), partials_rows(), model_sizes(), data(), training_schedule(),
+                 training_update(), training_run(), hyper_parameter_rows(), pipeline_rows(),
+                 memory(), memory_proportion_rows(), device_report()});
 }
 
 }  // namespace poprun::launcher

@@ -21,6 +21,7 @@ std::span<const Section> sections() {
                                            {"output", "Output"},
                                            {"timeouts", "Timeouts"},
                                            {"check", "Subcommand check"},
+                                           {"estimate", "Subcommand estimate"},
                                            {"model", "Model"},
                                            {"data", "Data"},
                                            {"training", "Training"},

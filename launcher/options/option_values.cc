@@ -32,6 +32,26 @@ tl::unexpected<std::string> allowed(std::string what) {
   return tl::unexpected<std::string>{std::move(what)};
 }
 
+/// For "2-4", how that is written; else nothing.
+std::string spelt_out(std::string_view text, std::int64_t least, std::int64_t most) {
+  constexpr std::int64_t kLongest = 16;
+  const std::size_t hyphen = text.find('-');
+  if (hyphen == std::string_view::npos) {
+    return "";
+  }
+  const auto first = number<std::int64_t>(text.substr(0, hyphen));
+  const auto last = number<std::int64_t>(text.substr(hyphen + 1));
+  if (!first || !last || *first < least || *last > most || *first >= *last ||
+      *last - *first >= kLongest) {
+    return "";
+  }
+  std::vector<std::int64_t> values;
+  for (std::int64_t value = *first; value <= *last; ++value) {
+    values.push_back(value);
+  }
+  return fmt::format("; write each: {}", fmt::join(values, " "));
+}
+
 }  // namespace
 
 Read<std::uint64_t> Integer::read(const std::string& text) const {
@@ -131,8 +151,8 @@ Read<std::vector<std::int64_t>> Integers::read(const std::string& text) const {
     values.push_back(*value);
   }
   if (values.empty()) {
-    return allowed(
-        fmt::format("up to {} integers from {} to {}, separated by blanks", kMost, least, most));
+    return allowed(fmt::format("up to {} integers from {} to {}, separated by blanks{}", kMost,
+                               least, most, spelt_out(text, least, most)));
   }
   return values;
 }
@@ -215,6 +235,31 @@ Read<std::vector<proto::DumpRequest>> Dumps::read(const std::string& text) const
     request.set_step(*step);
   }
   return requests;
+}
+
+Read<Variation::Value> Variation::read(const std::string& text) const {
+  const std::string form = "KEY=VALUE,VALUE,..., such as model.layers=2,4,8";
+  const std::size_t equals = std::min(text.find('='), text.size());
+  Value value{text.substr(0, equals), {}};
+  if (value.key.empty() || equals + 1 >= text.size() || !Text{}.read(text)) {
+    return allowed(form);
+  }
+  std::string_view rest = std::string_view(text).substr(equals + 1);
+  while (true) {
+    const std::size_t end = std::min(rest.find(','), rest.size());
+    const std::string one(rest.substr(0, end));
+    if (one.empty()) {
+      return allowed(form);
+    }
+    if (std::ranges::find(value.values, one) != value.values.end()) {
+      return allowed(fmt::format("{}, each value once", form));
+    }
+    value.values.push_back(one);
+    if (end == rest.size()) {
+      return value;
+    }
+    rest.remove_prefix(end + 1);
+  }
 }
 
 std::vector<std::string> cpu_isas() {

@@ -112,6 +112,16 @@ struct Dumps {
   [[nodiscard]] Read<std::vector<proto::DumpRequest>> read(const std::string& text) const;
 };
 
+/// KEY=VALUE[,VALUE...], no value twice. Knows no key.
+struct Variation {
+  struct Value {
+    std::string key;
+    std::vector<std::string> values;
+  };
+
+  [[nodiscard]] Read<Value> read(const std::string& text) const;
+};
+
 /// The instruction sets that oneDNN can be held to, the least first, as --cpu-isa names them.
 std::vector<std::string> cpu_isas();
 

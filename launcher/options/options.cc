@@ -155,6 +155,69 @@ Result<std::string> read_job(const std::string& file) {
                               : fmt::format("; an example of that name is {}", installed)));
 }
 
+/// Whether rows of an estimate may differ in it: whatever says what the job is.
+bool can_be_varied(const OptionRow& row) {
+  return row.in_file() || row.name == "num-replicas" || row.name == "ipus-per-replica";
+}
+
+/// The row that --vary names. Errors: kUsage, with the nearest key.
+Result<const OptionRow*> varied_row(const std::string& key) {
+  const OptionRow* row = find_row(key);
+  if (row != nullptr && can_be_varied(*row)) {
+    return row;
+  }
+  std::vector<std::string> names;
+  for (const OptionRow& candidate : option_table()) {
+    if (can_be_varied(candidate)) {
+      names.push_back(candidate.name);
+    }
+  }
+  if (row != nullptr) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--vary {}: --{} does not change what a job needs; keys of train.cfg, "
+                            "num-replicas and ipus-per-replica can be varied",
+                            key, row->name));
+  }
+  const std::string meant = nearest(key, names);
+  return fail(ErrorCode::kUsage,
+              fmt::format("--vary {}: unknown key; {}", key,
+                          meant.empty() ? "see poprun-emu --help all"
+                                        : fmt::format("did you mean {}?", meant)));
+}
+
+/// Fills in the jobs with the values of --vary: as if each of them stood on the command line.
+Status resolve_variation(Options& options, std::vector<Written> written) {
+  Varied& varied = options.varied;
+  if (varied.key.empty()) {
+    return {};
+  }
+  if (std::ranges::count(written, "vary", [](const Written& w) { return w.row->name; }) > 1) {
+    return fail(ErrorCode::kUsage,
+                "--vary was given twice; one key can be varied at a time, with several values");
+  }
+  POPRUN_ASSIGN(const OptionRow* row, varied_row(varied.key));
+  varied.key = row->name;
+  written.push_back({row, "", fmt::format("--vary {}", row->name), Origin::kCommandLine});
+  for (const std::string& value : varied.values) {
+    written.back().value = value;
+    Options one;
+    one.subcommand = options.subcommand;
+    one.config_file = options.config_file;
+    POPRUN_TRY(give_values(one, written));
+    if (const Status status = check_together(one); !status) {
+      return fail(status.error().code,
+                  fmt::format("--vary {} = {}: {}", row->name, value, status.error().message));
+    }
+    for (const std::string& note : one.notes) {
+      if (std::ranges::find(options.notes, note) == options.notes.end()) {
+        options.notes.push_back(note);
+      }
+    }
+    varied.jobs.push_back({value, one.config});
+  }
+  return {};
+}
+
 /// The command line, then the file by `read`, then both together.
 template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
@@ -180,6 +243,7 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
   written.insert(written.end(), line.written.begin(), line.written.end());
   POPRUN_TRY(give_values(options, written));
   POPRUN_TRY(check_together(options));
+  POPRUN_TRY(resolve_variation(options, std::move(written)));
   return options;
 }
 

@@ -21,7 +21,7 @@ namespace poprun::launcher {
 enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
 
 /// What to do with the job; subcommands.h has their words.
-enum class Subcommand : std::uint8_t { kRun, kCheck };
+enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate };
 
 /// One row's value as the user would write it, and who wrote it. For --dry-run.
 struct Setting {
@@ -30,6 +30,19 @@ struct Setting {
   Origin origin = Origin::kDefault;
   std::string derived =
       {};  ///< Where `text` is empty: the default that follows from other options.
+};
+
+/// The job with one value of what --vary names.
+struct VariedJob {
+  std::string value;  ///< As written.
+  proto::RunConfig config;
+};
+
+/// What --vary asks for.
+struct Varied {
+  std::string key;  ///< Empty: nothing is varied.
+  std::vector<std::string> values;
+  std::vector<VariedJob> jobs;  ///< In the order of the values.
 };
 
 /// The request, each value checked for itself and against the others. Not yet placed on hosts.
@@ -44,6 +57,8 @@ struct Options {
   std::string cpu_isa;          ///< Every replica's; empty: the best of each host.
   bool print_topology = false;  ///< Without a config_file: and nothing else.
   bool dry_run = false;
+  bool estimate_compile = false;   ///< For Subcommand::kEstimate.
+  bool estimate_by_layer = false;  ///< Likewise.
 
   std::string output_dir;
   bool overwrite = false;
@@ -73,6 +88,7 @@ struct Options {
   std::vector<std::string> source_parameters;
   std::uint32_t check_steps = 0;               ///< For Subcommand::kCheck, as in CheckConfig.
   std::vector<std::uint32_t> check_ipus;       ///< Likewise.
+  Varied varied;                               ///< For Subcommand::kEstimate.
   std::optional<double> loss_scaling;          ///< As the configuration's; none: by the precision.
   std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: not scaled.
   std::vector<std::string> notes;  ///< What was decided, or has no effect. One line each.

@@ -14,7 +14,12 @@ std::span<const SubcommandRow> subcommands() {
       {Subcommand::kCheck, "check",
        "Run a few steps plain and as every kind of pipeline; compare the bits",
        "Ends with 0 if all runs that were compared are equal, with 70 if one is not, and with 64 "
-       "or 86 if nothing could be compared (--help exit-codes)."}};
+       "or 86 if nothing could be compared (--help exit-codes)."},
+      {Subcommand::kEstimate, "estimate",
+       "Show how much memory the job needs, and on how many IPUs, without compiling it",
+       "Counts parameters by kind of block, activations and optimiser state, first by the formulas "
+       "of Graphcore's Memory and Performance Optimisation, then by the job's own types. Ends with "
+       "0 whether the job fits or not; --dry-run tells that."}};
   return all;
 }
 
@@ -25,6 +30,12 @@ Result<Subcommand> take_subcommand(std::vector<std::string>& positional) {
   const auto row = std::ranges::find(subcommands(), positional[0], &SubcommandRow::name);
   if (row != subcommands().end()) {
     positional.erase(positional.begin());
+    if (!positional.empty() && positional[0] == row->name) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("the subcommand {0} is given twice; a file of that name would be "
+                              "./{0}; usage: {1}",
+                              row->name, usage_line(row->subcommand)));
+    }
     return row->subcommand;
   }
   if (positional.size() == 1) {

@@ -91,6 +91,11 @@ constexpr Pair kNames[] = {{"np", "num-replicas"},
                            {"dataset", "data.source"},
                            {"fp16", "model.precision"},
                            {"amp", "model.precision"},
+                           {"availableMemoryProportion", "memory.available-memory-proportion"},
+                           {"setAvailableMemoryProportion", "memory.available-memory-proportion"},
+                           {"set-available-memory", "memory.available-memory-proportion-operators"},
+                           {"partialsType", "model.partials"},
+                           {"partials-type", "model.partials"},
                            {"dtype", "model.precision"}};
 
 std::string_view find(std::span<const Pair> pairs, std::string_view name) {

@@ -104,6 +104,9 @@ Train with 16 replicas on four hosts.
 .TP
 .B poprun\-emu \-\-dry\-run \-\-model gpt2 train.cfg
 Show what a gpt2 job would need.
+.TP
+.B poprun\-emu estimate \-\-vary data.micro\-batch\-size=1,2,4 train.cfg
+Estimate how memory grows with the batch.
 .SH SEE ALSO
 .BR mpirun (1)
 )";

@@ -91,6 +91,14 @@ void add_times(Rows& rows, const proto::Profile& profile) {
       inference ? "device batch" : "device step",
       fmt::format("{}, {} (device clock, {}, modelled)", duration_text(device.step_seconds()),
                   rate(device.samples_per_second()), profile.config().device().ipu()));
+  if (device.host().calls() > 0) {
+    const proto::HostTime& host = device.host();
+    rows.emplace_back("  host", host_text({.bytes_to_device = host.bytes_to_device(),
+                                           .bytes_from_device = host.bytes_from_device(),
+                                           .stream_seconds = host.stream_seconds(),
+                                           .calls = host.calls(),
+                                           .call_seconds = host.call_seconds()}));
+  }
   if (device.ipus_size() > 1) {
     rows.emplace_back("utilisation", fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(),
                                                  device.ipus_size()));
@@ -112,6 +120,10 @@ void add_memory(Rows& rows, const proto::Profile& profile) {
         profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
         memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
             (fullest ? ": the fullest" : ""));
+    if (memory.tile_classes() > 0) {
+      rows.emplace_back("  tiles", tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
+                                              memory.bytes_per_tile(), memory.tile_classes()));
+    }
   });
 }
 

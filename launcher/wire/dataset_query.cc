@@ -3,6 +3,7 @@
 #include <chrono>
 #include <future>
 #include <utility>
+#include <vector>
 
 #include <asio/post.hpp>
 #include <fmt/format.h>
@@ -14,12 +15,16 @@
 namespace poprun::launcher {
 namespace {
 
+/// None is closed before the process ends: gRPC 1.51 aborts now and then if the last one is closed
+/// while its thread polls. Belongs to the loop's thread.
 std::shared_ptr<grpc::Channel> open_channel(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  static auto& kept = *new std::vector<std::shared_ptr<grpc::Channel>>;  // NOLINT: never destroyed.
+  kept.push_back(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  return kept.back();
 }
 
 /// Whether the host of `address`, host:port, is an address or a name that has one.

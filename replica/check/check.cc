@@ -38,9 +38,8 @@ class RunProgress final : public ProgressSink {
 };
 
 bool fits(const Program& program) {
-  return std::ranges::all_of(program.memory(), [](const proto::IpuMemory& memory) {
-    return memory.peak() <= memory.capacity();
-  });
+  return std::ranges::all_of(program.memory(),
+                             [](const proto::IpuMemory& memory) { return poprun::fits(memory); });
 }
 
 class Check {
@@ -270,7 +269,8 @@ class Check {
     Bytes more{0};
     touched_.resize(std::max(touched_.size(), static_cast<std::size_t>(program.memory_size())));
     for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
-      const Bytes peak{static_cast<std::int64_t>(program.memory(static_cast<int>(ipu)).peak())};
+      const Bytes peak{
+          static_cast<std::int64_t>(program.memory(static_cast<int>(ipu)).images_peak())};
       more = more + std::max(Bytes{0}, peak - touched_[ipu]);
       touched_[ipu] = std::max(touched_[ipu], peak);
     }
@@ -283,7 +283,7 @@ class Check {
 
   /// Memory of a communicator lives as long as it does.
   Status allocate(const Program& program) {
-    const Bytes capacity{static_cast<std::int64_t>(program.memory(0).capacity())};
+    const Bytes capacity = images_capacity(program.memory(0));
     while (memory_.size() < plan_.ipus()) {
       POPRUN_ASSIGN(const std::span<std::byte> bytes, ports_.communicator.allocate(capacity));
       memory_.push_back(bytes);
@@ -295,7 +295,7 @@ class Check {
   /// write what it reads.
   void poison(const Program& program) {
     for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
-      std::ranges::fill(memory_[ipu].first(program.memory(static_cast<int>(ipu)).peak()),
+      std::ranges::fill(memory_[ipu].first(program.memory(static_cast<int>(ipu)).images_peak()),
                         std::byte{0xFF});
     }
   }

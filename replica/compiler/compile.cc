@@ -4,37 +4,67 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "replica/base/text.h"
+#include "replica/compiler/aliases/aliases.h"
 #include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/lowering/lower.h"
+#include "replica/compiler/mapping/layout.h"
 #include "replica/compiler/occupancy/occupancy.h"
 #include "replica/compiler/passes/passes.h"
 #include "replica/compiler/placement/memory_plan.h"
 #include "replica/compiler/placement/out_of_memory.h"
 #include "replica/compiler/stages/balance.h"
 #include "replica/compiler/stages/cuts.h"
+#include "replica/compiler/tiles/demand.h"
+#include "replica/compiler/tiles/tile_plan.h"
 
 namespace poprun {
 namespace {
 
+/// Products whose plans need more memory than they may take.
+std::uint64_t targets_missed(const ProductPlans& products) {
+  return static_cast<std::uint64_t>(
+      std::ranges::count_if(products, [](const std::optional<PlannedProduct>& product) {
+        return product && !product->target_met;
+      }));
+}
+
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   const Liveness liveness = compute_liveness(graph);
+  const Aliases aliases = options.in_place ? find_aliases(graph, liveness) : Aliases{};
+  ProductPlans products;
+  std::vector<Mapping> mappings;
+  if (options.exact_tiles) {
+    products = plan_products(graph, options.device);
+    mappings = lay_out(graph, products, aliases, options.device);
+  }
+  const LaidOut laid_out{graph, liveness, products, aliases, mappings, options.device};
   std::vector<IpuPlan> plans;
   for (std::uint32_t ipu = 0; ipu < options.ipus_per_replica; ++ipu) {
-    MemoryClaims claims = claims_of(graph, liveness, ipu);
+    MemoryClaims claims = claims_of(graph, liveness, ipu, aliases);
     MemoryPlan plan = plan_memory(claims.claims);
     POPRUN_TRY(verify_plan(claims.claims, plan));
-    plans.push_back({std::move(claims), std::move(plan)});
+    IpuPlan planned{std::move(claims), std::move(plan), TileClaims(options.device.tiles), {}};
+    if (options.exact_tiles) {
+      planned.tile_claims = demand_on_tiles(laid_out, ipu);
+      POPRUN_ASSIGN(planned.tiles, plan_tiles(planned.tile_claims, liveness.step_count));
+    }
+    plans.push_back(std::move(planned));
   }
-  Program program =
-      lower(graph, liveness, plans, options.device, {options.replicas, options.ipus_per_replica});
+  Program program = lower(laid_out, plans, {options.replicas, options.ipus_per_replica});
   POPRUN_TRY(verify_memory(program));
   program.set_model(options.model);
+  if (const auto missed = targets_missed(products); missed > 0) {
+    program.add_notes(
+        fmt::format("{} ({})", planner::kMemoryTargetWarning, counted(missed, "product")));
+  }
   return program;
 }
 
@@ -42,8 +72,7 @@ Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
 std::int64_t lacking(const Program& program) {
   std::int64_t most = std::numeric_limits<std::int64_t>::min();
   for (const proto::IpuMemory& memory : program.memory()) {
-    most = std::max(most, static_cast<std::int64_t>(memory.peak()) -
-                              static_cast<std::int64_t>(memory.capacity()));
+    most = std::max(most, needed(memory).count() - static_cast<std::int64_t>(memory.capacity()));
   }
   return most;
 }
@@ -64,8 +93,7 @@ Result<Candidate> candidate(const CompileOptions& options, std::vector<std::size
 MeasuredSplit measured(const Candidate& candidate) {
   MeasuredSplit split{candidate.begins, {}};
   for (const std::uint32_t ipu : candidate.job.ipu_of_stage) {
-    const auto peak = candidate.program.memory(static_cast<int>(ipu)).peak();
-    split.peaks.push_back(Bytes{static_cast<std::int64_t>(peak)});
+    split.peaks.push_back(needed(candidate.program.memory(static_cast<int>(ipu))));
   }
   return split;
 }
@@ -123,6 +151,28 @@ Result<Candidate> settle_split(const CompileOptions& options, Candidate best) {
   return best;
 }
 
+/// What each stage holds of the forward pass.
+void describe_stages(const Job& job, Program& program) {
+  std::vector<std::set<std::int32_t>> layers(job.ipu_of_stage.size());
+  for (const Function& function : job.graph.functions) {
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        const Origin& origin = operation.origin;
+        if (origin.layer != kNoLayer && origin.direction == Direction::kForward) {
+          layers.at(origin.stage).insert(origin.layer);
+        }
+      }
+    }
+  }
+  for (std::size_t s = 0; s < layers.size(); ++s) {
+    proto::Stage& stage = *program.add_stages();
+    stage.set_ipu(job.ipu_of_stage[s]);
+    for (const std::int32_t layer : layers[s]) {
+      stage.add_layers(job.graph.layers.at(static_cast<std::size_t>(layer)).name);
+    }
+  }
+}
+
 }  // namespace
 
 Result<Graph> build_job(const CompileOptions& options) {
@@ -138,6 +188,7 @@ Result<Program> plan_program(const CompileOptions& options) {
   }
   const std::vector<std::string>& notes = settled.job.notes;
   settled.program.mutable_notes()->Add(notes.begin(), notes.end());
+  describe_stages(settled.job, settled.program);
   return std::move(settled.program);
 }
 

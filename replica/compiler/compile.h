@@ -34,10 +34,10 @@ inline constexpr std::size_t kSplitsMax = 6;
 /// Balanced stages are those that the estimate gives, whether they fit or not.
 Result<Graph> build_job(const CompileOptions& options);
 
-/// The job as a Program: `build_job`, liveness, placement, device time. Every plan is verified. It
-/// may need more memory than an IPU has. Balanced stages that do not fit are balanced again by what
-/// they were found to need, and compiled again, up to kSplitsMax in all: the Program is the first
-/// that fits, or else the one that lacks least.
+/// The job as a Program: `build_job`, liveness, aliases, placement, device time. Every plan is
+/// verified. It may need more memory than an IPU has. Balanced stages that do not fit are balanced
+/// again by what they were found to need, and compiled again, up to kSplitsMax in all: the Program
+/// is the first that fits, or else the one that lacks least.
 ///
 /// Deterministic. Errors: kUsage, model and data do not fit each other; kBug, the verifier of
 /// a pass or of a plan refused it.
@@ -46,8 +46,8 @@ Result<Program> plan_program(const CompileOptions& options);
 /// `plan_program`, for execution. Errors: also kOutOfMemory, with the table of out_of_memory.h.
 Result<Program> compile(const CompileOptions& options);
 
-/// A graph that is no job, for execution: of the options, those of model, device and replicas
-/// matter. Errors: as `compile`.
+/// A graph that is no job, for execution: of the options, those of model, device, replicas
+/// and memory matter. Errors: as `compile`.
 Result<Program> compile_graph(const Graph& graph, const CompileOptions& options);
 
 }  // namespace poprun

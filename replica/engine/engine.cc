@@ -31,10 +31,14 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-DeviceMemory::Reach reach_of(const DeviceMemory& memory, const StepTensors& tensors) {
-  std::vector<std::uint32_t> all = tensors.reads;
-  all.insert(all.end(), tensors.writes.begin(), tensors.writes.end());
-  return memory.reach_of(all);
+/// What a step names, what it only writes first: an operand's image may lie in a result's.
+std::vector<std::uint32_t> named_by(const StepTensors& tensors) {
+  std::vector<std::uint32_t> named;
+  std::ranges::copy_if(tensors.writes, std::back_inserter(named), [&](std::uint32_t tensor) {
+    return std::ranges::find(tensors.reads, tensor) == tensors.reads.end();
+  });
+  named.insert(named.end(), tensors.reads.begin(), tensors.reads.end());
+  return named;
 }
 
 }  // namespace
@@ -63,18 +67,21 @@ Status Engine::allocate(std::span<const std::span<std::byte>> memory) {
   std::vector<Arena> arenas;
   for (const proto::IpuMemory& ipu : program_.memory()) {
     if (!memory.empty()) {
-      POPRUN_CHECK(arenas.size() < memory.size() && memory[arenas.size()].size() == ipu.capacity());
+      POPRUN_CHECK(arenas.size() < memory.size() &&
+                   Bytes{std::ssize(memory[arenas.size()])} >= images_capacity(ipu));
       arenas.emplace_back(memory[arenas.size()]);
       continue;
     }
-    POPRUN_ASSIGN(const std::span<std::byte> bytes,
-                  communicator_.allocate(Bytes{static_cast<std::int64_t>(ipu.capacity())}));
+    POPRUN_ASSIGN(const std::span<std::byte> bytes, communicator_.allocate(images_capacity(ipu)));
     arenas.emplace_back(bytes);
   }
   memory_ = std::make_unique<DeviceMemory>(program_, std::move(arenas));
   images_ = std::make_unique<HostImages>(program_, memory_->arenas());
   if (options_.poison_dead) {
     memory_->poison_planned();
+  }
+  if (!program_.memory().empty() && program_.memory(0).has_layout()) {
+    tiles_ = std::make_unique<TileMemory>(program_);
   }
   return {};
 }
@@ -127,7 +134,13 @@ Result<std::vector<Engine::Prepared>> Engine::prepare_steps(
   for (const proto::Step& step : steps) {
     Prepared prepared;
     prepared.step = &step;
-    prepared.reach = reach_of(*memory_, tensors_of(step));
+    if (tiles_ && step.all_reduce().in_background()) {
+      return fail(ErrorCode::kBug, "an exchange in the background while tensors live on tiles");
+    }
+    const StepTensors tensors = tensors_of(step);
+    prepared.named = named_by(tensors);
+    prepared.writes = tensors.writes;
+    prepared.reach = memory_->reach_of(prepared.named);
     if (step.has_repeat()) {
       POPRUN_ASSIGN(prepared.repeated, prepare_steps(step.repeat().steps()));
     } else if (step.has_execute()) {
@@ -156,6 +169,11 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
     signature.outputs.push_back(types_.at(tensor));
     prepared.operands.outputs.push_back(images_->of(tensor).data());
   }
+  if (is_view(*op, signature, addresses(execute.inputs()), addresses(execute.outputs()))) {
+    prepared.kernel = make_kernel([](const Operands& /*t*/) {});
+    return {};
+  }
+  find_overwritten(execute, prepared);
   // Tensors updated in place, mostly weights, are checked by their readers, which saves a pass over
   // them. Steps that only move numbers cannot make any that are not finite.
   for (const std::uint32_t tensor : execute.outputs()) {
@@ -169,6 +187,28 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
   prepared.kernel = prepare_kernel(*op, signature);
   scratch_size_ = std::max(scratch_size_, prepared.kernel->scratch());
   return {};
+}
+
+std::vector<std::int64_t> Engine::addresses(
+    const google::protobuf::RepeatedField<std::uint32_t>& tensors) const {
+  std::vector<std::int64_t> offsets;
+  for (const std::uint32_t tensor : tensors) {
+    offsets.push_back(
+        static_cast<std::int64_t>(program_.tensors(static_cast<int>(tensor)).placement().offset()));
+  }
+  return offsets;
+}
+
+void Engine::find_overwritten(const proto::Execute& execute, Prepared& prepared) const {
+  if (execute.outputs().empty() ||
+      std::ranges::find(execute.inputs(), execute.outputs(0)) != execute.inputs().end()) {
+    return;
+  }
+  for (const std::uint32_t tensor : execute.inputs()) {
+    if (images_->of(tensor).data() == images_->of(execute.outputs(0)).data()) {
+      prepared.overwritten = tensor;
+    }
+  }
 }
 
 Status Engine::prepare_action(Prepared& prepared) {
@@ -212,16 +252,38 @@ Status Engine::run_steps(std::vector<Prepared>& steps) {
     if (observed) {
       observer_->before(*prepared.step);
     }
-    POPRUN_TRY(run_step(prepared));
+    POPRUN_TRY(tiles_ ? run_on_tiles(prepared) : run_step(prepared));
     if (observed) {
       observer_->after(*prepared.step);
     }
-    if (options_.poison_dead) {
-      std::ranges::for_each(prepared.step->releases(),
-                            [this](std::uint32_t tensor) { memory_->poison(tensor); });
+    for (const std::uint32_t tensor : prepared.step->releases()) {
+      if (tiles_) {
+        tiles_->poison(tensor);
+      } else if (options_.poison_dead) {
+        memory_->poison(tensor);
+      }
     }
   }
   return {};
+}
+
+Status Engine::run_on_tiles(Prepared& prepared) {
+  tiles_->begin(prepared.step->number());
+  for (const std::uint32_t tensor : prepared.named) {
+    tiles_->gather(tensor, images_->of(tensor));
+  }
+  POPRUN_TRY(run_step(prepared));
+  scatter_results(prepared);
+  for (const std::uint32_t tensor : prepared.named) {
+    memory_->poison(tensor);
+  }
+  return {};
+}
+
+void Engine::scatter_results(const Prepared& prepared) {
+  for (const std::uint32_t tensor : prepared.writes) {
+    tiles_->scatter(tensor, images_->of(tensor));
+  }
 }
 
 Status Engine::run_step(Prepared& prepared) {
@@ -273,6 +335,7 @@ Status Engine::call(const std::string& function, std::uint32_t micro_batch) {
 }
 
 Status Engine::execute(Prepared& prepared) {
+  const Overwritten before = look_at_overwritten(prepared);
   prepared.kernel->run(prepared.operands);
   const proto::Execute& step = prepared.step->execute();
   if (stray_) {
@@ -283,14 +346,44 @@ Status Engine::execute(Prepared& prepared) {
   }
   for (const std::uint32_t tensor : prepared.checked) {
     const auto found = find_not_finite(types_.at(tensor), images_->of(tensor));
-    if (found && !(found->what == kInfinity && takes_extremes(step, types_.at(tensor).data))) {
+    if (found &&
+        !(found->what == kInfinity && takes_extremes(step, before, types_.at(tensor).data))) {
+      if (tiles_) {
+        scatter_results(prepared);
+      }
       if (observer_ != nullptr) {
         observer_->broken_off(*prepared.step);
       }
-      POPRUN_TRY(
-          check_finite({step.inputs().data(), static_cast<std::size_t>(step.inputs().size())},
-                       "read by " + step.operation()));
+      POPRUN_TRY(check_inputs(step, before));
       return fail_not_finite(tensor, *found, "produced by " + step.operation());
+    }
+  }
+  return {};
+}
+
+/// It is gone once the kernel has run. Costs a read of that input.
+Engine::Overwritten Engine::look_at_overwritten(const Prepared& prepared) const {
+  Overwritten before;
+  if (!options_.check_finite || prepared.checked.empty() || !prepared.overwritten) {
+    return before;
+  }
+  before.tensor = prepared.overwritten;
+  const TensorType& type = types_.at(*before.tensor);
+  const std::span<const std::byte> bytes = images_->of(*before.tensor);
+  before.has_extreme = has_extreme(type, bytes, type.data);
+  if (before.has_extreme) {
+    before.not_finite = find_not_finite(type, bytes);
+  }
+  return before;
+}
+
+Status Engine::check_inputs(const proto::Execute& step, const Overwritten& before) const {
+  for (const std::uint32_t tensor : step.inputs()) {
+    const auto found = tensor == before.tensor
+                           ? before.not_finite
+                           : find_not_finite(types_.at(tensor), images_->of(tensor));
+    if (found && !(found->what == kInfinity && may_be_infinite(tensor))) {
+      return fail_not_finite(tensor, *found, "read by " + step.operation());
     }
   }
   return {};
@@ -319,6 +412,21 @@ Status Engine::take_stray(const proto::Execute& step) {
   return {};
 }
 
+std::span<const std::byte> Engine::inspect(std::uint32_t tensor) const {
+  if (tiles_) {
+    tiles_->gather(tensor, images_->of(tensor));
+  }
+  return images_->of(tensor);
+}
+
+std::vector<std::vector<Bytes>> Engine::tile_high_water() const {
+  std::vector<std::vector<Bytes>> marks;
+  for (std::size_t ipu = 0; tiles_ && ipu < memory_->arenas().size(); ++ipu) {
+    marks.push_back(tiles_->high_water(ipu));
+  }
+  return marks;
+}
+
 HostTensor Engine::tensor(std::uint32_t id) const {
   return {program_.tensors(static_cast<int>(id)).name(), types_.at(id), images_->of(id)};
 }
@@ -341,9 +449,12 @@ bool Engine::may_be_infinite(std::uint32_t tensor) const {
   return role == proto::ROLE_ACTIVATION || role == proto::ROLE_CONSTANT;
 }
 
-bool Engine::takes_extremes(const proto::Execute& step, DataType result) const {
+bool Engine::takes_extremes(const proto::Execute& step, const Overwritten& before,
+                            DataType result) const {
   return std::ranges::any_of(step.inputs(), [&](std::uint32_t tensor) {
-    return may_be_infinite(tensor) && has_extreme(types_.at(tensor), images_->of(tensor), result);
+    return may_be_infinite(tensor) &&
+           (tensor == before.tensor ? before.has_extreme
+                                    : has_extreme(types_.at(tensor), images_->of(tensor), result));
   });
 }
 

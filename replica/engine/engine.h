@@ -14,6 +14,7 @@
 #include "replica/machine/machine.h"
 #include "replica/memory/device_memory.h"
 #include "replica/memory/host_images.h"
+#include "replica/memory/tile_memory.h"
 #include "replica/ops/operator.h"
 #include "replica/ports/communicator.h"
 #include "replica/program/program.h"
@@ -59,7 +60,8 @@ struct WallSeconds {
 };
 
 /// Runs a Program's functions on one replica: for each step, the kernel or machine operation
-/// listed, at the planned addresses, and nothing else.
+/// listed, at the planned addresses, and nothing else. If the Program has a layout of tiles,
+/// tensors live there, and are in their images only during the steps that name them.
 ///
 /// Deterministic: results are a function of (Program, seed, what the host writes). Single-threaded.
 class Engine final : private Machine {
@@ -68,8 +70,8 @@ class Engine final : private Machine {
   /// prepares every step. `program`, `communicator` and `host` must outlive the engine. `activity`
   /// is called with what the replica is about to wait for.
   ///
-  /// `memory[i]`, of the capacity of IPU i, is from `communicator`. What an earlier engine left in
-  /// it does not matter.
+  /// `memory[i]`, with room for the images of IPU i (images_capacity), is from `communicator`. What
+  /// an earlier engine left in it does not matter.
   ///
   /// Errors: kHostResources, no memory for the arenas; kBug, the Program names something that does
   /// not exist.
@@ -101,13 +103,14 @@ class Engine final : private Machine {
   /// High-water mark of each IPU's memory.
   [[nodiscard]] std::vector<Bytes> high_water() const { return memory_->high_water(); }
 
+  /// High-water mark of each tile, by IPU; empty unless the Program has a layout of tiles.
+  [[nodiscard]] std::vector<std::vector<Bytes>> tile_high_water() const;
+
   /// Sets who watches the steps from now on, or null. Must live until it is replaced.
   void set_observer(StepObserver* observer) { observer_ = observer; }
 
   /// A tensor's bytes, for inspection. Requires: the Program has it.
-  [[nodiscard]] std::span<const std::byte> inspect(std::uint32_t tensor) const {
-    return images_->of(tensor);
-  }
+  [[nodiscard]] std::span<const std::byte> inspect(std::uint32_t tensor) const;
 
   /// Index of the micro-batch that the running step belongs to; 0 outside of micro-batches.
   [[nodiscard]] std::uint32_t micro_batch() const override { return moment_.micro_batch; }
@@ -117,13 +120,22 @@ class Engine final : private Machine {
   struct Prepared {
     const proto::Step* step = nullptr;
     DeviceMemory::Reach reach;
+    std::vector<std::uint32_t> named;  ///< Tensors, in the order in which images are put together.
+    std::vector<std::uint32_t> writes;
     std::unique_ptr<Kernel> kernel;
     Operands operands;
-    std::vector<std::uint32_t> checked;  ///< Outputs to check for NaN.
+    std::vector<std::uint32_t> checked;        ///< Outputs to check for NaN.
+    std::optional<std::uint32_t> overwritten;  ///< The input whose bytes an output takes.
     std::unique_ptr<Action> action;
     std::string activity;                 ///< What it waits for, if it may wait.
     double WallSeconds::*time = nullptr;  ///< Where an action's wall time goes; null: nowhere.
     std::vector<Prepared> repeated;
+  };
+  /// What an operator found in the input that it overwrites, for the check of its result.
+  struct Overwritten {
+    std::optional<std::uint32_t> tensor;  ///< Nothing: it overwrites none.
+    bool has_extreme = false;
+    std::optional<NotFinite> not_finite = {};
   };
   struct PreparedFunction {
     std::vector<Prepared> steps;
@@ -139,6 +151,9 @@ class Engine final : private Machine {
   Result<std::vector<Prepared>> prepare_steps(
       const google::protobuf::RepeatedPtrField<proto::Step>& steps);
   Status prepare_execute(const proto::Execute& execute, Prepared& prepared);
+  [[nodiscard]] std::vector<std::int64_t> addresses(
+      const google::protobuf::RepeatedField<std::uint32_t>& tensors) const;
+  void find_overwritten(const proto::Execute& execute, Prepared& prepared) const;
   Status prepare_action(Prepared& prepared);
   void bind_scratch(std::vector<Prepared>& steps);
   void find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
@@ -146,8 +161,12 @@ class Engine final : private Machine {
 
   Status run_steps(std::vector<Prepared>& steps);
   Status run_step(Prepared& prepared);
+  Status run_on_tiles(Prepared& prepared);
+  void scatter_results(const Prepared& prepared);
   Status repeat(Prepared& prepared);
   Status execute(Prepared& prepared);
+  [[nodiscard]] Overwritten look_at_overwritten(const Prepared& prepared) const;
+  [[nodiscard]] Status check_inputs(const proto::Execute& step, const Overwritten& before) const;
   Status take_stray(const proto::Execute& step);
 
   [[nodiscard]] HostTensor tensor(std::uint32_t id) const override;
@@ -163,7 +182,8 @@ class Engine final : private Machine {
 
   /// Whether an operator with a result of that type has infinities to pass on, or numbers as good
   /// as infinite, such as attention masks.
-  [[nodiscard]] bool takes_extremes(const proto::Execute& step, DataType result) const;
+  [[nodiscard]] bool takes_extremes(const proto::Execute& step, const Overwritten& before,
+                                    DataType result) const;
 
   Status fail_not_finite(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;
 
@@ -174,7 +194,8 @@ class Engine final : private Machine {
   std::function<void(std::string_view)> activity_;
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<HostImages> images_;
-  std::vector<TensorType> types_;  ///< By tensor.
+  std::unique_ptr<TileMemory> tiles_;  ///< Null: tensors live in their images.
+  std::vector<TensorType> types_;      ///< By tensor.
   std::map<std::string, PreparedFunction> functions_;
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.

@@ -33,6 +33,25 @@ POPRUN_SIMD std::uint16_t largest_half_exponent(const Half* bits, std::int64_t n
   return largest;
 }
 
+/// The largest magnitude of `n` numbers. Without their signs, floats compare like their bits.
+POPRUN_SIMD std::uint32_t largest_magnitude(const std::uint32_t* bits, std::int64_t n) {
+  std::uint32_t largest = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const std::uint32_t magnitude = bits[i] & 0x7FFFFFFFU;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
+}
+
+POPRUN_SIMD std::uint16_t largest_half_magnitude(const Half* bits, std::int64_t n) {
+  std::uint16_t largest = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto magnitude = static_cast<std::uint16_t>(bits[i] & 0x7FFFU);
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
+}
+
 template <typename Bits>
 std::optional<NotFinite> first(const Bits* bits, std::int64_t n, Bits exponent, Bits fraction) {
   std::optional<NotFinite> infinity;
@@ -76,17 +95,13 @@ std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const
 }
 
 bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result) {
-  // Without their signs, floats compare like their bits.
-  const auto n = static_cast<std::size_t>(type.elements());
+  const std::int64_t n = type.elements();
   if (type.data == DataType::kF32) {
-    const std::uint32_t largest = std::bit_cast<std::uint32_t>(
-        result == DataType::kF16 ? to_float(kLargest16) : std::numeric_limits<float>::max());
-    return std::any_of(bits32(bytes), bits32(bytes) + n,
-                       [=](std::uint32_t x) { return (x & 0x7FFFFFFFU) >= largest; });
+    const float limit =
+        result == DataType::kF16 ? to_float(kLargest16) : std::numeric_limits<float>::max();
+    return largest_magnitude(bits32(bytes), n) >= std::bit_cast<std::uint32_t>(limit);
   }
-  return type.data == DataType::kF16 && std::any_of(bits16(bytes), bits16(bytes) + n, [](Half x) {
-           return (x & 0x7FFFU) >= kLargest16;
-         });
+  return type.data == DataType::kF16 && largest_half_magnitude(bits16(bytes), n) >= kLargest16;
 }
 
 }  // namespace poprun

@@ -24,6 +24,7 @@ std::optional<NotFinite> find_not_finite(const TensorType& type, std::span<const
 
 /// Whether an element is infinite, or at least as large as the largest finite number of its own
 /// type or of type `result`. Masks are made of such numbers, and no sum makes them small again.
+/// Cost: one read of the bytes, several elements at a time.
 bool has_extreme(const TensorType& type, std::span<const std::byte> bytes, DataType result);
 
 }  // namespace poprun

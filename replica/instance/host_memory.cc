@@ -10,7 +10,10 @@ namespace poprun {
 Bytes memory_touched(const Program& program) {
   Bytes bytes{0};
   for (const proto::IpuMemory& memory : program.memory()) {
-    bytes = bytes + Bytes{static_cast<std::int64_t>(memory.peak())};
+    bytes += Bytes{static_cast<std::int64_t>(memory.images_peak())};
+    if (memory.has_layout()) {  // Its tiles are written whole.
+      bytes += Bytes{static_cast<std::int64_t>(memory.capacity())};
+    }
   }
   return bytes;
 }

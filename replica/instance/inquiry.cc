@@ -14,6 +14,7 @@
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
 #include "replica/compiler/placement/out_of_memory.h"
+#include "replica/instance/estimate_answer.h"
 #include "replica/instance/host_weights.h"
 #include "replica/instance/job.h"
 #include "replica/instance/memory_advice.h"
@@ -150,6 +151,11 @@ void describe_memory(const Program& program, bool all_ipus, std::string& text) {
     add_row(text, fmt::format("IPU {} memory", ipu),
             memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
                 (fullest ? ", planned: the fullest" : ", planned"));
+    if (memory.tile_classes() > 0) {
+      add_row(text, "  tiles",
+              tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(), memory.bytes_per_tile(),
+                         memory.tile_classes()));
+    }
     if (memory.peak() > 0) {
       add_row(text, "  peak", "at " + worst_place(program, ipu));
     }
@@ -163,6 +169,12 @@ void describe_time(const Program& program, const proto::RunConfig& config, const
           fmt::format("{}, {} samples/s (device clock, {}, modelled)",
                       duration_text(device.step_seconds()),
                       grouped(std::llround(device.samples_per_second())), program.device().name()));
+  add_row(text, "  host",
+          host_text({.bytes_to_device = device.host().bytes_to_device(),
+                     .bytes_from_device = device.host().bytes_from_device(),
+                     .stream_seconds = device.host().stream_seconds(),
+                     .calls = device.host().calls(),
+                     .call_seconds = device.host().call_seconds()}));
   if (device.ipus_size() == 1) {
     return;
   }
@@ -294,6 +306,13 @@ Answer compile_job(std::istream& input) {
   return answer;
 }
 
+Answer estimate_jobs(std::istream& input) {
+  Answer answer;
+  answer.status = read_question<proto::EstimateQuestion>(input).and_then(
+      [&answer](const auto& question) { return answer_estimate(question, answer.text); });
+  return answer;
+}
+
 Answer check_model(std::istream& input) {
   const auto model = read_question<proto::ModelQuestion>(input).and_then(
       [](const auto& question) { return onnx_model_of(question.model(), question.onnx_model()); });
@@ -306,6 +325,9 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   if (arguments.size() == 1 && arguments[0] == "--compile") {
     return compile_job(input);
   }
+  if (arguments.size() == 1 && arguments[0] == "--estimate") {
+    return estimate_jobs(input);
+  }
   if (arguments.size() == 1 && arguments[0] == "--check-model") {
     return check_model(input);
   }
@@ -315,7 +337,7 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   return {"", fail(ErrorCode::kUsage,
                    fmt::format(
                        "'{}' is not a question for poprun-emu-replica; available: --list-models, "
-                       "--compile, --check-model",
+                       "--compile, --estimate, --check-model",
                        fmt::join(arguments, " ")))};
 }
 

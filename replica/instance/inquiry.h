@@ -23,9 +23,13 @@ struct Answer {
 ///                   proto/inquiry.proto: parameters and operators also where it does not fit an
 ///                   IPU
 ///
+///   --estimate      what the jobs in `input`, an EstimateQuestion, need by estimate: see
+///                   estimate_answer.h
+///
 ///   --check-model   nothing where the ONNX model in `input`, a ModelQuestion, can be imported
 ///
-/// Errors: kUsage, no such question; those of `compile`, `training_options` and `JobModel::parse`.
+/// Errors: kUsage, no such question; those of `compile`, `training_options`, `answer_estimate` and
+/// `JobModel::parse`.
 Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input);
 
 }  // namespace poprun

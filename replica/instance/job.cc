@@ -68,8 +68,64 @@ PipelineOptions pipeline_options(const proto::RunConfig& job) {
           .recomputation_memory = config.recomputation_memory()};
 }
 
+template <typename T, typename Value>
+std::vector<ProductSetting<T>> product_settings(
+    const google::protobuf::RepeatedPtrField<proto::ProductSetting>& settings, Value value) {
+  std::vector<ProductSetting<T>> all;
+  for (const proto::ProductSetting& setting : settings) {
+    ProductSetting<T>& made = all.emplace_back();
+    made.text = setting.text();
+    made.operators = setting.operators();
+    made.value = value(setting);
+    if (!setting.products().empty()) {
+      made.products =
+          setting.products() == "matmuls" ? ProductKind::kMatmul : ProductKind::kConvolution;
+    }
+    if (setting.has_ipu()) {
+      made.ipu = setting.ipu();
+    }
+    if (setting.has_stage()) {
+      made.stage = setting.stage();
+    }
+  }
+  return all;
+}
+
+PlannerOptions planner_options(const proto::RunConfig& config) {
+  return {.available_memory = product_settings<std::int64_t>(
+              config.memory().available_memory_proportion(),
+              [](const proto::ProductSetting& s) { return std::int64_t{s.permille()}; }),
+          .partials = product_settings<Partials>(
+              config.model().partials(), [](const proto::ProductSetting& s) {
+                return s.partials() == "half" ? Partials::kHalf : Partials::kFloat;
+              })};
+}
+
 std::string normalisation_of(const proto::ModelConfig& model) {
   return model.normalisation().empty() ? "batch" : model.normalisation();
+}
+
+/// The chip, with as many tiles as the job asks for.
+Result<Device> device_of(const proto::DeviceConfig& config) {
+  POPRUN_ASSIGN(Device device, find_device(config.ipu()));
+  if (config.tiles() > device.tiles) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("device.tiles = {}: {} has {} tiles; use at most those", config.tiles(),
+                            device.name, device.tiles));
+  }
+  if (config.bytes_per_tile() % 8 != 0) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("device.bytes-per-tile = {}: use a multiple of 8, what a tile loads at once",
+                    config.bytes_per_tile()));
+  }
+  if (config.tiles() > 0) {
+    device.tiles = config.tiles();
+  }
+  if (config.bytes_per_tile() > 0) {
+    device.bytes_per_tile = Bytes{static_cast<std::int64_t>(config.bytes_per_tile())};
+  }
+  return device;
 }
 
 using Build = std::function<ModelOutputs(Builder&, const ModelInputs&)>;
@@ -111,7 +167,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
       return onnx->build(builder, inputs);
     };
   }
-  POPRUN_ASSIGN(options.device, find_device(config.device().ipu()));
+  POPRUN_ASSIGN(options.device, device_of(config.device()));
+  options.exact_tiles = config.memory().tiles() == "exact";
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
   const double dropout = config.model().dropout();
   const bool half = config.model().precision() == "half";
@@ -151,13 +208,15 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                        .gradient_scale = 1,
                        .clip_norm = config.training().clip_norm()};
   options.precision = {.half = half,
-                       .half_partials = config.model().partials() == "half",
                        .stochastic_rounding = config.training().stochastic_rounding(),
                        .master_weights = config.training().master_weights()};
+  options.planner = planner_options(config);
   options.gradient_bucket =
       Bytes{static_cast<std::int64_t>(config.training().gradient_bucket_bytes())};
   options.loss_scaling = config.training().loss_scaling();
   options.inference = config.inference();
+  options.fold_batch_norm = config.model().fold_batch_norm();
+  options.in_place = config.memory().in_place();
   options.evaluate = config.training().evaluate();
   POPRUN_ASSIGN(const std::uint64_t batches, test_batches(config, dataset));
   options.evaluation_batches = std::max<std::int64_t>(1, static_cast<std::int64_t>(batches));

@@ -38,8 +38,9 @@ std::ptrdiff_t idle_ipus(const Program& program) {
   return std::ranges::count(program.memory(), 0U, &proto::IpuMemory::peak);
 }
 
-std::uint64_t fullest(const Program& program) {
-  return std::ranges::max_element(program.memory(), {}, &proto::IpuMemory::peak)->peak();
+/// What the fullest IPU needs.
+std::uint64_t most_needed(const Program& program) {
+  return static_cast<std::uint64_t>(needed(fullest(program)).count());
 }
 
 /// Compiles a job with remedies, as long as there is time.
@@ -113,7 +114,7 @@ class Trials {
     if (!program || idle_ipus(*program) > idle_) {
       return std::nullopt;
     }
-    const std::uint64_t peak = fullest(*program);
+    const std::uint64_t peak = most_needed(*program);
     return Trial{job.options(), peak, peak <= capacity_};
   }
 
@@ -251,7 +252,7 @@ std::string table_of(Trials& trials, const Program& program, const std::vector<R
   std::size_t width = 0;
   for (const Remedies& remedies : shown) {
     const Trial& trial = *trials.of(remedies);
-    if (trial.peak != fullest(program)) {  // It would be no news.
+    if (trial.peak != most_needed(program)) {  // It would be no news.
       width = std::max(width, trial.options.size());
       rows.push_back(trial);
     }
@@ -333,7 +334,7 @@ MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& confi
   }
   Remedies strongest;
   for (const Remedies& one : shown) {
-    if (trials.of(one)->peak < fullest(program)) {
+    if (trials.of(one)->peak < most_needed(program)) {
       strongest.insert(one.begin(), one.end());
     }
   }

@@ -1,12 +1,18 @@
 #include "replica/instance/profile.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <numeric>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "replica/compiler/pipeline/schedule.h"
 #include "replica/compiler/recomputation/recomputation.h"
+#include "replica/device/calibration/host_call.h"
 #include "replica/program/host_contract.h"
+#include "replica/timeline/host_traffic.h"
 #include "replica/timeline/timeline.h"
 
 namespace poprun {
@@ -54,6 +60,18 @@ proto::Spread spread_of(const std::vector<Figures>& all, double Figures::*field,
 }
 
 /// Largest high-water mark over the replicas, by IPU.
+/// High-water marks by IPU: of its images or, where tensors live on tiles, of all tiles together.
+std::vector<Bytes> used(const LoopResult& result) {
+  if (result.tile_high_water.empty()) {
+    return result.high_water;
+  }
+  std::vector<Bytes> marks;
+  for (const std::vector<Bytes>& tiles : result.tile_high_water) {
+    marks.push_back(std::accumulate(tiles.begin(), tiles.end(), Bytes{0}));
+  }
+  return marks;
+}
+
 Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
                                                 Communicator& communicator) {
   std::vector<std::int64_t> mine;
@@ -99,11 +117,6 @@ proto::WallTime wall_of(const std::vector<Figures>& all, const proto::RunConfig&
   return wall;
 }
 
-/// The largest planned peak.
-const proto::IpuMemory& fullest(const Program& program) {
-  return *std::ranges::max_element(program.memory(), {}, &proto::IpuMemory::peak);
-}
-
 }  // namespace
 
 proto::BatchSizes batch_sizes(const proto::RunConfig& config) {
@@ -118,11 +131,68 @@ proto::BatchSizes batch_sizes(const proto::RunConfig& config) {
   return sizes;
 }
 
+namespace {
+
+/// Means over the `steps` that one call of `function` takes, which is the host's only one.
+proto::HostTime host_time(const Program& program, const proto::Function& function,
+                          const CallTime& call, std::uint64_t steps) {
+  const auto mean = [steps](double sum) { return sum / static_cast<double>(steps); };
+  const HostTraffic traffic = host_traffic(program, function);
+  Cycles streams;
+  for (const proto::Cost& busy : call.busy) {
+    streams += Cycles{static_cast<std::int64_t>(busy.host_cycles())};
+  }
+  proto::HostTime host;
+  host.set_bytes_to_device(mean(static_cast<double>(traffic.to_device.count())));
+  host.set_bytes_from_device(mean(static_cast<double>(traffic.from_device.count())));
+  host.set_stream_seconds(mean(device_seconds(program, streams)));
+  host.set_calls(mean(1));
+  host.set_call_seconds(mean(kHostCallSeconds));
+  return host;
+}
+
+/// The parts of stages that `steps` call, by name.
+void find_parts(const Program& program,
+                const google::protobuf::RepeatedPtrField<proto::Step>& steps,
+                std::map<std::string, const proto::Function*>& parts) {
+  for (const proto::Step& step : steps) {
+    if (step.has_repeat()) {
+      find_parts(program, step.repeat().steps(), parts);
+    }
+    const proto::Function* callee =
+        step.has_call() ? find_function(program, step.call().function()) : nullptr;
+    if (callee != nullptr && callee->has_part()) {
+      parts.emplace(callee->name(), callee);
+    }
+  }
+}
+
+/// None where `function` calls no parts.
+std::vector<proto::StageTime> stage_times(const Program& program, const proto::Function& function) {
+  std::map<std::string, const proto::Function*> parts;
+  find_parts(program, function.steps(), parts);
+  std::vector<proto::StageTime> stages;
+  for (const proto::Stage& stage : program.stages()) {
+    proto::StageTime& time = stages.emplace_back();
+    time.set_ipu(stage.ipu());
+    *time.mutable_layers() = stage.layers();
+  }
+  for (const auto& [name, part] : parts) {
+    proto::StageTime& time = stages.at(part->part().stage());
+    const auto cycles = static_cast<std::uint64_t>(walk(program, *part).length.count());
+    part->part().backward() ? time.set_backward_cycles(cycles) : time.set_forward_cycles(cycles);
+  }
+  return parts.empty() ? std::vector<proto::StageTime>{} : stages;
+}
+
+}  // namespace
+
 proto::DeviceTime device_time(const Program& program, const proto::RunConfig& config,
                               const JobLength& length) {
   const bool inference = config.inference();
   const JobFunction function = inference ? JobFunction::kEvaluate : JobFunction::kTrain;
-  const CallTime call = walk(program, *find_function(program, name_of(function)));
+  const proto::Function& called = *find_function(program, name_of(function));
+  const CallTime call = walk(program, called);
   const std::uint64_t steps = inference ? std::max<std::uint64_t>(length.test_batches, 1) : 1;
   const auto seconds = [&](Cycles cycles) {
     return device_seconds(program, cycles) / static_cast<double>(steps);
@@ -138,6 +208,10 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
     proto::IpuTime& time = *device.add_ipus();
     time.set_busy_seconds(seconds(call.busy_cycles(ipu)));
     time.set_idle_seconds(seconds(call.idle_cycles(ipu)));
+  }
+  *device.mutable_host() = host_time(program, called, call, steps);
+  for (const proto::StageTime& stage : stage_times(program, called)) {
+    *device.add_stages() = stage;
   }
   return device;
 }
@@ -188,8 +262,7 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
                                 .exchange = result.wall.exchange,
                                 .host = result.wall.host},
                                communicator));
-  POPRUN_ASSIGN(const std::vector<std::int64_t> marks,
-                highest_marks(result.high_water, communicator));
+  POPRUN_ASSIGN(const std::vector<std::int64_t> marks, highest_marks(used(result), communicator));
 
   proto::Profile profile;
   profile.set_version(POPRUN_VERSION);
@@ -198,9 +271,12 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
   profile.set_parameter_count(program.parameter_count());
   profile.set_operator_count(program.operator_count());
   *profile.mutable_notes() = program.notes();
-  *profile.mutable_planned_memory() = program.memory();
-  for (const std::int64_t mark : marks) {
-    profile.add_measured_peak_bytes(static_cast<std::uint64_t>(mark));
+  for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
+    proto::IpuMemory& planned = *profile.add_planned_memory();
+    planned = program.memory(ipu);
+    planned.clear_layout();
+    profile.add_measured_peak_bytes(
+        static_cast<std::uint64_t>(marks[static_cast<std::size_t>(ipu)]));
   }
 
   *profile.mutable_batch_sizes() = batch_sizes(config);

@@ -195,9 +195,19 @@ void TensorDump::after(const proto::Step& step) {
 }
 
 void TensorDump::broken_off(const proto::Step& step) {
+  // What the step itself has written may lie in the bytes of an input that died there.
+  const auto is_overwritten = [&](const DumpEntry& entry) {
+    const std::vector<std::uint32_t> written = tensors_of(step).writes;
+    return std::ranges::none_of(written, [&](auto id) { return id == entry.tensor; }) &&
+           std::ranges::any_of(written, [&](std::uint32_t id) {
+             return share_bytes(program_.tensors(static_cast<int>(id)),
+                                program_.tensors(static_cast<int>(entry.tensor)));
+           });
+  };
   const auto report_living = [&](const DumpEntry& entry) {
     const proto::Tensor& tensor = program_.tensors(static_cast<int>(entry.tensor));
-    if (lives_at(tensor, step.number()) && !reported_.contains(entry.name)) {
+    if (lives_at(tensor, step.number()) && !is_overwritten(entry) &&
+        !reported_.contains(entry.name)) {
       report({entry});
     }
   };

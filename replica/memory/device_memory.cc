@@ -34,7 +34,7 @@ void DeviceMemory::poison(std::uint32_t tensor) const {
 
 void DeviceMemory::poison_planned() const {
   for (std::size_t ipu = 0; ipu < arenas_.size(); ++ipu) {
-    arenas_[ipu].poison(Bytes{0}, bytes(program_.memory(static_cast<int>(ipu)).peak()));
+    arenas_[ipu].poison(Bytes{0}, bytes(program_.memory(static_cast<int>(ipu)).images_peak()));
   }
 }
 

@@ -1,5 +1,8 @@
 #include "replica/ops/operator.h"
 
+#include <algorithm>
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace poprun {
@@ -15,6 +18,25 @@ Signature signature_of(const Graph& graph, const Operation& operation) {
   return signature;
 }
 
+Operator in_place(Operator op, std::vector<std::size_t> inputs) {
+  op.in_place = std::move(inputs);
+  return op;
+}
+
+bool may_take(const Operator& op, const Signature& signature, std::size_t input) {
+  return std::ranges::find(op.in_place, input) != op.in_place.end() &&
+         signature.inputs[input] == signature.outputs[0];
+}
+
+bool is_view(const Operator& op, const Signature& signature, std::span<const std::int64_t> inputs,
+             std::span<const std::int64_t> outputs) {
+  const std::vector<Overlay> overlays =
+      op.view != nullptr ? op.view(signature) : std::vector<Overlay>{};
+  return !overlays.empty() && std::ranges::all_of(overlays, [&](const Overlay& overlay) {
+    return outputs[overlay.output] - inputs[overlay.input] == overlay.distance.count();
+  });
+}
+
 tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature,
                                   std::string_view needed) {
   std::string had;
@@ -24,6 +46,15 @@ tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signat
   const std::string attributes = to_text(signature.attributes);
   return fail(ErrorCode::kUsage, fmt::format("{} needs {}; it got ({}){}{}", kind, needed, had,
                                              attributes.empty() ? "" : " ", attributes));
+}
+
+Arithmetic arithmetic_of(const Signature& signature) {
+  const bool half = !signature.outputs.empty() && signature.outputs[0].data == DataType::kF16 &&
+                    (signature.inputs.empty() || signature.inputs[0].data == DataType::kF16);
+  if (!half) {
+    return Arithmetic::kF32;
+  }
+  return signature.attributes.has("partials") ? Arithmetic::kF16PartialsF16 : Arithmetic::kF16;
 }
 
 Work elementwise_work(const Signature& signature, std::int64_t flops) {

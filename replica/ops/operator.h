@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,12 +13,13 @@
 #include "replica/base/ids.h"
 #include "replica/base/units.h"
 #include "replica/device/device.h"
+#include "replica/device/product.h"
 #include "replica/graph/attributes.h"
 #include "replica/graph/graph.h"
 #include "replica/graph/types.h"
 
-/// Operators with their four faces: shape, gradient, work, numerics. Each file below this folder is
-/// one family of operators; to add one, add a file.
+/// Operators with their faces: shape, gradient, work, numerics and, for sums of products, product.
+/// Each file below this folder is one family of operators; to add one, add a file.
 namespace poprun {
 
 /// The types and attributes of one use of an operator.
@@ -100,6 +103,13 @@ std::unique_ptr<Kernel> make_kernel(Function function) {
 
 class Differentiator;
 
+/// Where an output lies if its bytes are those of an input.
+struct Overlay {
+  std::size_t input = 0;
+  std::size_t output = 0;
+  Bytes distance;  ///< From the input's first byte to the output's; may be negative.
+};
+
 struct Operator {
   std::string kind;
 
@@ -122,13 +132,39 @@ struct Operator {
   /// along it. Null: never.
   std::vector<std::int64_t> (*contraction)(const Signature&) = nullptr;
 
+  /// For sums of products: what the convolution planner spreads over the tiles. The stored types of
+  /// the signature decide the arithmetic. Null: the matrix units have no part in it.
+  Product (*product)(const Signature&) = nullptr;
+
+  /// Set with `product`: how the first two inputs and the first output lie in memory.
+  OperandAxes (*operand_axes)(const Signature&) = nullptr;
+
   /// Outputs from this one on are statistics, which are float32 in any precision.
   std::size_t statistics_from = static_cast<std::size_t>(-1);
 
   /// Whether the numerics read Operands::moment: then equal operands in different micro-batches do
   /// not give equal results.
   bool reads_moment = false;
+
+  /// Inputs whose bytes output 0 may take where both are of one type: its element i depends only on
+  /// their elements i, or the kernel has read all that it needs of them by then. The result is the
+  /// same to the last bit.
+  std::vector<std::size_t> in_place = {};
+
+  /// The places at which this use has nothing to do, since all its outputs' bytes are its inputs'
+  /// and the other way round. Empty: this use moves or computes something. Null: any use does.
+  std::vector<Overlay> (*view)(const Signature&) = nullptr;
 };
+
+/// `op`, whose output 0 may take the bytes of any of these inputs.
+Operator in_place(Operator op, std::vector<std::size_t> inputs);
+
+/// Whether output 0 of this use may take the bytes of input i.
+bool may_take(const Operator& op, const Signature& signature, std::size_t input);
+
+/// Whether this use has nothing to do, with its inputs and outputs at these addresses (any origin).
+bool is_view(const Operator& op, const Signature& signature, std::span<const std::int64_t> inputs,
+             std::span<const std::int64_t> outputs);
 
 inline constexpr std::int64_t kNoAxis = -1;
 
@@ -178,6 +214,10 @@ std::string numerics_library_version();
 /// `{kind}: {what}` as a kUsage error, for shape faces.
 tl::unexpected<Error> shape_error(std::string_view kind, const Signature& signature,
                                   std::string_view needed);
+
+/// What one use computes in: float16 where all tensors but scalars and statistics are stored so,
+/// that is, the first input and the first output; with the attribute `partials` its sums too.
+Arithmetic arithmetic_of(const Signature& signature);
 
 /// Work of an elementwise operator: every operand is moved once, with `flops` per output element.
 Work elementwise_work(const Signature& signature, std::int64_t flops);

@@ -23,6 +23,32 @@ bool lives_at(const proto::Tensor& tensor, std::uint32_t step) {
   });
 }
 
+Bytes images_capacity(const proto::IpuMemory& memory) {
+  return Bytes{static_cast<std::int64_t>(std::max(memory.capacity(), memory.images_peak()))};
+}
+
+bool fits(const proto::IpuMemory& memory) {
+  return needed(memory) <= Bytes{static_cast<std::int64_t>(memory.capacity())};
+}
+
+Bytes needed(const proto::IpuMemory& memory) {
+  if (memory.tile_classes() == 0) {
+    return Bytes{static_cast<std::int64_t>(memory.peak())};
+  }
+  const std::uint64_t tiles = memory.capacity() / memory.bytes_per_tile();
+  return Bytes{static_cast<std::int64_t>(memory.fullest_tile_peak() * tiles)};
+}
+
+bool share_bytes(const proto::Tensor& a, const proto::Tensor& b) {
+  return a.placement().ipu() == b.placement().ipu() &&
+         a.placement().offset() < b.placement().offset() + b.bytes() &&
+         b.placement().offset() < a.placement().offset() + a.bytes();
+}
+
+const proto::IpuMemory& fullest(const Program& program) {
+  return *std::ranges::max_element(program.memory(), {}, needed);
+}
+
 std::string bytes_text(std::int64_t bytes) {
   const std::string rounded = mebibytes_text(static_cast<std::uint64_t>(bytes));
   return rounded.ends_with("iB") ? fmt::format("{} ({} B)", rounded, grouped(bytes)) : rounded;

@@ -20,6 +20,23 @@ const proto::Function* find_function(const Program& program, const std::string& 
 /// Whether a tensor lives at the step with that number.
 bool lives_at(const proto::Tensor& tensor, std::uint32_t step);
 
+/// Bytes that the images of an IPU's tensors need on this machine: those of the IPU, or more where
+/// the Program does not fit and is executed nevertheless.
+Bytes images_capacity(const proto::IpuMemory& memory);
+
+/// What the memory would have to be: the peak of the images or, where tiles are planned, enough for
+/// the fullest tile to fit, if all tiles grew alike.
+Bytes needed(const proto::IpuMemory& memory);
+
+/// Whether the memory is at least that.
+bool fits(const proto::IpuMemory& memory);
+
+/// The IPU that needs most.
+const proto::IpuMemory& fullest(const Program& program);
+
+/// Whether two tensors have a byte in common, at the same time or at different ones.
+bool share_bytes(const proto::Tensor& a, const proto::Tensor& b);
+
 /// Bytes for people to read, with the exact number: "11.8 MiB (12,345,678 B)".
 std::string bytes_text(std::int64_t bytes);
 

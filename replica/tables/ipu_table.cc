@@ -39,6 +39,12 @@ std::string memory_text(std::uint64_t peak, std::uint64_t capacity, std::uint64_
                      mebibytes_text(capacity), mebibytes_text(always_live));
 }
 
+std::string tiles_text(std::uint64_t fullest_tile, std::uint64_t peak, std::uint64_t bytes_per_tile,
+                       std::uint64_t classes) {
+  return fmt::format("tile {} is the fullest, {} of {} B; {} of tiles", fullest_tile, grouped(peak),
+                     grouped(bytes_per_tile), counted(classes, "kind"));
+}
+
 std::string time_text(double busy_seconds, double idle_seconds) {
   const double sum = busy_seconds + idle_seconds;
   if (sum >= 1) {
@@ -48,6 +54,20 @@ std::string time_text(double busy_seconds, double idle_seconds) {
              ? fmt::format("{:.3f} ms busy, {:.3f} ms idle", busy_seconds * 1e3, idle_seconds * 1e3)
              : fmt::format("{:.1f} us busy, {:.1f} us idle", busy_seconds * 1e6,
                            idle_seconds * 1e6);
+}
+
+std::string host_text(const HostPart& host) {
+  const auto size = [](double bytes) {
+    return bytes < 1024      ? fmt::format("{:.0f} B", bytes)
+           : bytes < 1048576 ? fmt::format("{:.1f} KiB", bytes / 1024)
+                             : fmt::format("{:.1f} MiB", bytes / 1048576);
+  };
+  const std::string calls = host.calls == 1  ? "1 call"
+                            : host.calls < 1 ? fmt::format("1 call in {:.0f}", 1 / host.calls)
+                                             : fmt::format("{:.0f} calls", host.calls);
+  return fmt::format("{} in, {} out, {} of it; {}, {} besides (fitted)", size(host.bytes_to_device),
+                     size(host.bytes_from_device), duration_text(host.stream_seconds), calls,
+                     duration_text(host.call_seconds));
 }
 
 }  // namespace poprun

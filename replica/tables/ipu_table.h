@@ -36,7 +36,23 @@ std::vector<ListedRow> all_rows(std::size_t count);
 /// `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`.
 std::string memory_text(std::uint64_t peak, std::uint64_t capacity, std::uint64_t always_live);
 
+/// `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`.
+std::string tiles_text(std::uint64_t fullest_tile, std::uint64_t peak, std::uint64_t bytes_per_tile,
+                       std::uint64_t classes);
+
 /// `1.709 ms busy, 0.716 ms idle`: in the unit that suits their sum, so that they compare.
 std::string time_text(double busy_seconds, double idle_seconds);
+
+/// What the host does in a step.
+struct HostPart {
+  double bytes_to_device = 0;
+  double bytes_from_device = 0;
+  double stream_seconds = 0;  ///< Within the device step.
+  double calls = 0;
+  double call_seconds = 0;  ///< Besides the device step.
+};
+
+/// `12.3 KiB in, 12 B out, 3.8 us of the step; 1 call, 1.85 ms besides (fitted)`.
+std::string host_text(const HostPart& host);
 
 }  // namespace poprun

@@ -121,6 +121,18 @@ class Memory(JobTest):
         self.assertEqual(planned["capacity"], 638_976 * 1_472)
         self.assertGreaterEqual(int(planned["peak"]), int(planned["lowerBound"]))
 
+    def test_on_tiles_changes_nothing_and_is_used_as_planned(self):
+        plain = self.run_job("-n", 2, config=TRAIN)
+        exact = ("--memory.tiles", "exact", "--device.tiles", 24, "--device.bytes-per-tile", 1 << 20)
+        for ways in ((), ("--model.precision", "half"), ("--ipus-per-replica", 2, "--training.gradient-accumulation", 3)):
+            with self.subTest(ways=ways):
+                reference = self.run_job("-n", 2, *ways, config=TRAIN) if ways else plain
+                tiled = self.run_job("-n", 2, *exact, *ways, config=TRAIN)
+                self.assertEqual(tiled.weights_hash(), reference.weights_hash())
+                self.assertEqual(losses(tiled), losses(reference))
+                profile = tiled.profile()
+                self.assertEqual(profile["measuredPeakBytes"], [ipu["peak"] for ipu in profile["plannedMemory"]])
+
     def test_a_model_that_does_not_fit_ends_with_86_and_a_table(self):
         job = self.run_job("-n", 2, "--data.micro-batch-size", 4000, code=86)
         self.assert_first_line(job, "out of memory", "In-Processor Memory", "940,572,672 B",

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/compiler/planner/options.h"
 #include "replica/ops/shaped.h"
 
 namespace poprun {
@@ -118,6 +119,7 @@ class ReverseMode final : public Differentiator {
     for (const std::size_t input : of_input) {
       names.push_back(name_of(current_->inputs[input]));
     }
+    inherit_options(kind, attributes);
     return builder_.add(std::move(kind), std::move(inputs), std::move(attributes), names);
   }
 
@@ -127,6 +129,16 @@ class ReverseMode final : public Differentiator {
     const Operation* operation;
     TensorId gradient;
   };
+
+  /// A product that is a gradient is planned as the product that it is a gradient of.
+  void inherit_options(const std::string& kind, Attributes& attributes) const {
+    const Operator* op = find_operator(kind);
+    attributes = without_options(attributes);
+    if (op != nullptr && op->contraction != nullptr) {
+      set_options(attributes, {.permille = permille_of(current_->attributes),
+                               .partials = partials_of(current_->attributes)});
+    }
+  }
 
   [[nodiscard]] bool is_parameter(TensorId tensor) const {
     return builder_.graph().tensor(tensor).role == Role::kParameter;

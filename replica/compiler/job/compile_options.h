@@ -9,6 +9,7 @@
 
 #include "replica/base/error.h"
 #include "replica/compiler/optimizers/optimizers.h"
+#include "replica/compiler/planner/options.h"
 #include "replica/compiler/precision/precision.h"
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
@@ -71,12 +72,16 @@ struct CompileOptions {
   std::string frozen;          ///< Parameters whose names it matches (ECMAScript) are not trained.
   OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
   PrecisionOptions precision;
+  PlannerOptions planner;
   Bytes gradient_bucket;    ///< > 0: gradients travel in buckets during backward.
   double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says.
   bool inference = false;   ///< No training: evaluation that puts out predictions.
   bool evaluate = true;
   std::int64_t evaluation_batches = 1;  ///< In one run of function "evaluate"; > 0.
   bool initial_weights_from_host = false;
+  bool exact_tiles = false;  ///< The Program says where every byte of every tile lies.
+  bool in_place = false;     ///< Tensors lie in each other's bytes where that keeps every value.
+  bool fold_batch_norm = false;  ///< In inference: into the convolutions before them.
 
   /// Parameters and buffers that keep their initialisers, though the host writes the others.
   std::set<std::string, std::less<>> initialised_here;

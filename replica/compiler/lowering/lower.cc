@@ -1,5 +1,8 @@
 #include "replica/compiler/lowering/lower.h"
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -7,6 +10,7 @@
 #include "replica/compiler/cost/cost.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/step_tensors.h"
+#include "replica/ops/operator.h"
 
 namespace poprun {
 namespace {
@@ -45,9 +49,21 @@ void set_cost(proto::Cost& cost, const DeviceTime& time) {
 
 class Lowering {
  public:
-  Lowering(const Graph& graph, const Liveness& liveness, const Device& device,
-           const ReplicaSystem& system)
-      : graph_(graph), liveness_(liveness), device_(device), system_(system) {}
+  /// `placed` has the tensors with their addresses.
+  Lowering(const LaidOut& laid_out, const Program& placed, const ReplicaSystem& system)
+      : graph_(laid_out.graph),
+        liveness_(laid_out.liveness),
+        products_(laid_out.plans),
+        aliases_(laid_out.aliases),
+        placed_(placed),
+        device_(laid_out.device),
+        system_(system) {
+    for (std::uint32_t t = 0; t < aliases_.size(); ++t) {
+      if (aliases_[t]) {
+        blocks_[aliases_[t]->block].push_back(t);
+      }
+    }
+  }
 
   void function(const Function& source, proto::Function& target) {
     target.set_name(source.name);
@@ -93,18 +109,61 @@ class Lowering {
   void operations(const Region& region, google::protobuf::RepeatedPtrField<proto::Step>& steps) {
     for (const Operation& operation : region.operations) {
       proto::Step& step = *steps.Add();
-      set_cost(*step.mutable_cost(), cost_of_operation(device_, system_, graph_, operation));
+      set_cost(*step.mutable_cost(),
+               moves_nothing(operation)
+                   ? DeviceTime{}
+                   : cost_of_operation(device_, system_, graph_, operation, plan_of(number_)));
       kind(operation, step);
       finish(step);
     }
   }
 
+  [[nodiscard]] const planner::Plan* plan_of(std::uint32_t step) const {
+    return step < products_.size() && products_[step] ? products_[step]->plan : nullptr;
+  }
+
   /// Numbers a step and lists what dies there.
   void finish(proto::Step& step) {
     step.set_number(number_);
-    const std::vector<std::uint32_t>& dying = liveness_.deaths[number_];
-    step.mutable_releases()->Add(dying.begin(), dying.end());
+    for (const std::uint32_t tensor : liveness_.deaths[number_]) {
+      if (!is_shared_on(tensor)) {
+        step.add_releases(tensor);
+      }
+    }
     ++number_;
+  }
+
+  /// Whether another tensor that may live on after this step has one of a tensor's bytes.
+  [[nodiscard]] bool is_shared_on(std::uint32_t tensor) const {
+    if (tensor >= aliases_.size() || !aliases_[tensor]) {
+      return false;
+    }
+    const std::vector<std::uint32_t>& dying = liveness_.deaths[number_];
+    return std::ranges::any_of(blocks_.at(aliases_[tensor]->block), [&](std::uint32_t other) {
+      return other != tensor && share_bytes(tensor_at(other), tensor_at(tensor)) &&
+             lives_at(tensor_at(other), number_) && !std::ranges::binary_search(dying, other);
+    });
+  }
+
+  [[nodiscard]] const proto::Tensor& tensor_at(std::uint32_t id) const {
+    return placed_.tensors(static_cast<int>(id));
+  }
+
+  [[nodiscard]] bool moves_nothing(const Operation& operation) const {
+    const Operator* op = find_operator(operation.kind);
+    if (op == nullptr || op->view == nullptr) {
+      return false;
+    }
+    const auto addresses = [this](const std::vector<TensorId>& ids) {
+      std::vector<std::int64_t> offsets;
+      std::ranges::transform(ids, std::back_inserter(offsets), [this](TensorId id) {
+        const proto::Tensor& tensor = tensor_at(static_cast<std::uint32_t>(index_of(id)));
+        return static_cast<std::int64_t>(tensor.placement().offset());
+      });
+      return offsets;
+    };
+    return is_view(*op, signature_of(graph_, operation), addresses(operation.inputs),
+                   addresses(operation.outputs));
   }
 
   void kind(const Operation& operation, proto::Step& step) {
@@ -123,14 +182,19 @@ class Lowering {
 
   const Graph& graph_;
   const Liveness& liveness_;
+  const ProductPlans& products_;
+  const Aliases& aliases_;
+  const Program& placed_;
   const Device& device_;
   const ReplicaSystem& system_;
+  std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;  ///< Their tensors.
   std::set<std::string> called_ = called_functions(graph_);
   std::uint32_t number_ = 0;
   std::uint64_t executes_ = 0;
 };
 
-void list_tensors(const Graph& graph, const Liveness& liveness, Program& program) {
+void list_tensors(const Graph& graph, const Liveness& liveness,
+                  const std::vector<Mapping>& mappings, Program& program) {
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& source = graph.tensors()[t];
     const Life& life = liveness.lives[t];
@@ -141,6 +205,9 @@ void list_tensors(const Graph& graph, const Liveness& liveness, Program& program
     target.set_bytes(static_cast<std::uint64_t>(source.type.bytes().count()));
     target.set_always_live(life.always_live);
     target.mutable_placement()->set_ipu(source.ipu);
+    if (!mappings.empty()) {
+      *target.mutable_mapping() = to_proto(mappings[t]);
+    }
     if (source.copy_of) {
       target.set_copy_of(static_cast<std::uint32_t>(index_of(*source.copy_of)));
     }
@@ -152,40 +219,98 @@ void list_tensors(const Graph& graph, const Liveness& liveness, Program& program
   }
 }
 
-/// One IPU's tensors and its memory.
-void place_tensors(const IpuPlan& ipu, Program& program) {
-  proto::IpuMemory& memory = *program.add_memory();
-  memory.set_peak(static_cast<std::uint64_t>(ipu.plan.peak.count()));
-  memory.set_lower_bound(static_cast<std::uint64_t>(ipu.plan.lower_bound.count()));
-  memory.set_worst_step(ipu.plan.worst_step);
-  Bytes always_live;
+std::uint64_t count(Bytes bytes) {
+  return static_cast<std::uint64_t>(bytes.count());
+}
+
+/// Places the images of one IPU's tensors.
+void place_images(const IpuPlan& ipu, Program& program) {
   for (std::size_t i = 0; i < ipu.claims.claims.size(); ++i) {
     proto::Tensor& tensor =
         *program.mutable_tensors(static_cast<int>(index_of(ipu.claims.tensor[i])));
-    tensor.mutable_placement()->set_offset(static_cast<std::uint64_t>(ipu.plan.offsets[i].count()));
-    if (tensor.always_live()) {
+    tensor.mutable_placement()->set_offset(count(ipu.plan.offsets[i]));
+  }
+}
+
+/// As if every byte of the images could lie on any tile.
+void describe_images(const IpuPlan& ipu, const Program& program, proto::IpuMemory& memory) {
+  memory.set_peak(count(ipu.plan.peak));
+  memory.set_lower_bound(count(ipu.plan.lower_bound));
+  memory.set_worst_step(ipu.plan.worst_step);
+  Bytes always_live;
+  for (std::size_t i = 0; i < ipu.claims.claims.size(); ++i) {
+    if (program.tensors(static_cast<int>(index_of(ipu.claims.tensor[i]))).always_live()) {
       always_live += ipu.claims.claims[i].size;
     }
   }
-  memory.set_always_live(static_cast<std::uint64_t>(always_live.count()));
+  memory.set_always_live(count(always_live));
+}
+
+/// Where every byte of the tiles lies.
+proto::TileLayout layout_of(const IpuPlan& ipu) {
+  proto::TileLayout layout;
+  for (const TileClaim& source : ipu.tile_claims.claims()) {
+    proto::TileClaim& claim = *layout.add_claims();
+    claim.set_category(std::string(to_text(source.category)));
+    claim.mutable_tensors()->Add(source.tensors.begin(), source.tensors.end());
+    for (const Span& span : ipu.tile_claims.spans()[source.spans]) {
+      proto::Span& lives = *claim.add_lives();
+      lives.set_first(span.first);
+      lives.set_last(span.last);
+    }
+  }
+  for (const TileClass& source : ipu.tiles.classes) {
+    proto::TileClass& target = *layout.add_classes();
+    target.mutable_tiles()->Add(source.tiles.begin(), source.tiles.end());
+    target.set_peak(count(source.peak));
+    for (std::size_t i = 0; i < source.offsets.size(); ++i) {
+      const TileRow& row = ipu.tile_claims.rows()[ipu.tile_claims.claims()[i].row];
+      target.add_bytes(row[source.tiles.front()]);
+      target.add_offsets(count(source.offsets[i]));
+    }
+  }
+  return layout;
+}
+
+void describe_tiles(const IpuPlan& ipu, std::uint32_t steps, proto::IpuMemory& memory) {
+  const TileClass& fullest = ipu.tiles.classes[ipu.tiles.fullest()];
+  const LiveBytes live = live_bytes(ipu.tile_claims, steps);
+  memory.set_peak(count(ipu.tiles.total_peak()));
+  memory.set_lower_bound(count(live.most));
+  memory.set_worst_step(live.worst_step);
+  memory.set_always_live(count(live.always));
+  memory.set_fullest_tile(fullest.tiles.front());
+  memory.set_fullest_tile_peak(count(fullest.peak));
+  memory.set_tile_classes(static_cast<std::uint32_t>(ipu.tiles.classes.size()));
+  *memory.mutable_layout() = layout_of(ipu);
 }
 
 }  // namespace
 
-MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu) {
+MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu,
+                       const Aliases& aliases) {
   MemoryClaims claims;
   for (std::uint32_t t = 0; t < liveness.lives.size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
     if (tensor.ipu == ipu && !liveness.lives[t].spans.empty()) {
-      claims.claims.push_back({liveness.lives[t].spans, tensor.type.bytes()});
+      Claim& claim = claims.claims.emplace_back();
+      claim.spans = liveness.lives[t].spans;
+      claim.size = tensor.type.bytes();
+      if (t < aliases.size() && aliases[t]) {
+        claim.block = aliases[t]->block;
+        claim.in_block = aliases[t]->offset;
+      }
       claims.tensor.push_back(TensorId{t});
     }
   }
   return claims;
 }
 
-Program lower(const Graph& graph, const Liveness& liveness, const std::vector<IpuPlan>& plans,
-              const Device& device, const ReplicaSystem& system) {
+Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
+              const ReplicaSystem& system) {
+  const Graph& graph = laid_out.graph;
+  const Liveness& liveness = laid_out.liveness;
+  const Device& device = laid_out.device;
   Program program;
   program.mutable_device()->set_name(device.name);
   program.mutable_device()->set_clock_hz(device.clock_hz);
@@ -194,11 +319,18 @@ Program lower(const Graph& graph, const Liveness& liveness, const std::vector<Ip
       static_cast<std::uint64_t>(device.bytes_per_tile.count()));
   program.set_ipus(static_cast<std::uint32_t>(system.ipus_per_replica));
 
-  list_tensors(graph, liveness, program);
+  list_tensors(graph, liveness, laid_out.mappings, program);
   for (const IpuPlan& plan : plans) {
-    place_tensors(plan, program);
-    program.mutable_memory()->rbegin()->set_capacity(
-        static_cast<std::uint64_t>(device.capacity().count()));
+    place_images(plan, program);
+    proto::IpuMemory& memory = *program.add_memory();
+    memory.set_capacity(count(device.capacity()));
+    memory.set_bytes_per_tile(count(device.bytes_per_tile));
+    memory.set_images_peak(count(plan.plan.peak));
+    if (laid_out.mappings.empty()) {
+      describe_images(plan, program, memory);
+    } else {
+      describe_tiles(plan, liveness.step_count, memory);
+    }
   }
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     if (graph.tensors()[t].role == Role::kParameter && !liveness.lives[t].spans.empty()) {
@@ -206,7 +338,7 @@ Program lower(const Graph& graph, const Liveness& liveness, const std::vector<Ip
                                   static_cast<std::uint64_t>(graph.tensors()[t].type.elements()));
     }
   }
-  Lowering lowering(graph, liveness, device, system);
+  Lowering lowering(laid_out, program, system);
   for (const Function& function : graph.functions) {
     lowering.function(function, *program.add_functions());
   }

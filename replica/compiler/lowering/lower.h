@@ -1,7 +1,11 @@
 #pragma once
 
+#include "replica/compiler/aliases/aliases.h"
 #include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/placement/memory_plan.h"
+#include "replica/compiler/tiles/demand.h"
+#include "replica/compiler/tiles/tile_claims.h"
+#include "replica/compiler/tiles/tile_plan.h"
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
 #include "replica/machine/machine.h"
@@ -10,23 +14,28 @@
 namespace poprun {
 
 /// What the tensors at home on one IPU claim of its memory, in tensor order; unused tensors claim
-/// nothing. `tensor[i]` is whose claim `claims[i]` is.
+/// nothing. `tensor[i]` is whose claim `claims[i]` is; aliases claim their places in their blocks.
 struct MemoryClaims {
   std::vector<Claim> claims;
   std::vector<TensorId> tensor;
 };
 
-MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu);
+MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu,
+                       const Aliases& aliases = {});
 
-/// The claims on one IPU's memory, and where they are met.
+/// One IPU: where its tensors' images are, and what lies on its tiles.
 struct IpuPlan {
   MemoryClaims claims;
   MemoryPlan plan;
+  TileClaims tile_claims;
+  TilePlan tiles;
 };
 
 /// Writes a graph with its plans, one for each IPU of a replica, down as a Program: one step an
-/// operation, with its device time and the tensors that die there. Step numbers are liveness'.
-Program lower(const Graph& graph, const Liveness& liveness, const std::vector<IpuPlan>& plans,
-              const Device& device, const ReplicaSystem& system);
+/// operation, with its device time and the tensors that die there. A view takes no time. What dies
+/// in bytes that another tensor needs is not released. Step numbers are liveness'. Without
+/// mappings, memory is that of the tensors' images.
+Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
+              const ReplicaSystem& system);
 
 }  // namespace poprun

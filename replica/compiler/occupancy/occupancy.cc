@@ -1,6 +1,7 @@
 #include "replica/compiler/occupancy/occupancy.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +12,7 @@
 
 #include "replica/graph/types.h"
 #include "replica/machine/machine.h"
+#include "replica/ops/operator.h"
 
 namespace poprun {
 namespace {
@@ -37,12 +39,59 @@ struct Prepared {
   const proto::Step* step = nullptr;
   StepTensors tensors = {};
   std::vector<Prepared> inner = {};  ///< A repeat's steps.
+  bool is_view = false;              ///< It writes nothing.
 };
 
-std::vector<Prepared> prepare(const Steps& steps) {
+/// One use of an operator, as the Program has it.
+struct Use {
+  const Operator* op = nullptr;
+  Signature signature = {};
+  std::vector<const proto::Tensor*> inputs = {};
+  std::vector<const proto::Tensor*> outputs = {};
+};
+
+/// Nothing if the step is not one that can be understood: the engine refuses it.
+std::optional<Use> use_of(const Program& program, const proto::Execute& execute) {
+  Use use{.op = find_operator(execute.operation())};
+  auto attributes = parse_attributes(execute.attributes());
+  if (use.op == nullptr || !attributes) {
+    return std::nullopt;
+  }
+  use.signature.attributes = *std::move(attributes);
+  const auto add = [&program](const auto& ids, auto& tensors, std::vector<TensorType>& types) {
+    for (const std::uint32_t id : ids) {
+      tensors.push_back(&program.tensors(static_cast<int>(id)));
+      auto type = parse_type(tensors.back()->type());
+      POPRUN_CHECK(type.has_value());
+      types.push_back(*std::move(type));
+    }
+  };
+  add(execute.inputs(), use.inputs, use.signature.inputs);
+  add(execute.outputs(), use.outputs, use.signature.outputs);
+  return use;
+}
+
+std::int64_t address_of(const proto::Tensor* tensor) {
+  return static_cast<std::int64_t>(tensor->placement().offset());
+}
+
+bool is_view(const Use& use) {
+  std::vector<std::int64_t> inputs;
+  std::vector<std::int64_t> outputs;
+  std::ranges::transform(use.inputs, std::back_inserter(inputs), address_of);
+  std::ranges::transform(use.outputs, std::back_inserter(outputs), address_of);
+  return is_view(*use.op, use.signature, inputs, outputs);
+}
+
+std::vector<Prepared> prepare(const Program& program, const Steps& steps) {
   std::vector<Prepared> all;
   for (const proto::Step& step : steps) {
-    all.push_back({&step, tensors_of(step), prepare(step.repeat().steps())});
+    Prepared& prepared = all.emplace_back(
+        Prepared{&step, tensors_of(step), prepare(program, step.repeat().steps())});
+    if (step.has_execute()) {
+      const std::optional<Use> use = use_of(program, step.execute());
+      prepared.is_view = use && is_view(*use);
+    }
   }
   return all;
 }
@@ -64,11 +113,11 @@ class StaticCheck {
   Status peaks() const {
     for (int ipu = 0; ipu < program_.memory_size(); ++ipu) {
       const std::uint64_t highest = highest_[static_cast<std::size_t>(ipu)];
-      if (highest != program_.memory(ipu).peak()) {
+      if (highest != program_.memory(ipu).images_peak()) {
         return memory_bug(
             fmt::format("what steps name on IPU {} ends at {} B, but its planned "
                         "peak is {} B",
-                        ipu, highest, program_.memory(ipu).peak()));
+                        ipu, highest, program_.memory(ipu).images_peak()));
       }
     }
     return {};
@@ -102,11 +151,100 @@ class StaticCheck {
         highest_[ipu] = std::max(highest_[ipu], tensor.placement().offset() + tensor.bytes());
       }
     }
+    return step.has_execute() && !prepared.is_view ? overlaps(step) : Status{};
+  }
+
+  /// Where an operator's outputs may share bytes.
+  [[nodiscard]] Status overlaps(const proto::Step& step) const {
+    const std::optional<Use> use = use_of(program_, step.execute());
+    if (!use) {
+      return {};
+    }
+    for (std::size_t k = 0; k < use->outputs.size(); ++k) {
+      const proto::Tensor* output = use->outputs[k];
+      for (std::size_t i = 0; i < use->inputs.size(); ++i) {
+        const proto::Tensor* input = use->inputs[i];
+        const bool updated = std::ranges::find(use->inputs, output) != use->inputs.end();
+        const bool taken = k == 0 && address_of(output) == address_of(input) &&
+                           may_take(*use->op, use->signature, i);
+        if (input != output && share_bytes(*input, *output) && (updated || !taken)) {
+          return memory_bug(fmt::format("{} writes '{}' over its input '{}'", describe(step),
+                                        output->name(), input->name()));
+        }
+      }
+      for (std::size_t other = 0; other < k; ++other) {
+        if (share_bytes(*use->outputs[other], *output)) {
+          return memory_bug(fmt::format("{} writes '{}' over '{}'", describe(step), output->name(),
+                                        use->outputs[other]->name()));
+        }
+      }
+    }
     return {};
   }
 
   const Program& program_;
   std::vector<std::uint64_t> highest_;  ///< By IPU.
+};
+
+/// Who holds which bytes of a memory: runs of bytes with the same holders.
+class Holders {
+ public:
+  void add(std::uint64_t begin, std::uint64_t end, std::uint32_t holder) {
+    cut(begin);
+    cut(end);
+    for (std::uint64_t at = begin; at < end;) {
+      const auto next = runs_.lower_bound(at);
+      if (next != runs_.end() && next->first == at) {
+        next->second.holders.push_back(holder);
+        at = next->second.end;
+        continue;
+      }
+      const std::uint64_t stop = next == runs_.end() ? end : std::min(end, next->first);
+      runs_.emplace_hint(next, at, Run{stop, {holder}});
+      at = stop;
+    }
+  }
+
+  /// Requires: it holds just these bytes.
+  void remove(std::uint64_t begin, std::uint64_t end, std::uint32_t holder) {
+    for (auto run = runs_.find(begin); run != runs_.end() && run->first < end;) {
+      std::erase(run->second.holders, holder);
+      run = run->second.holders.empty() ? runs_.erase(run) : std::next(run);
+    }
+  }
+
+  /// Rising.
+  [[nodiscard]] std::vector<std::uint32_t> in(std::uint64_t begin, std::uint64_t end) const {
+    std::vector<std::uint32_t> found;
+    auto run = runs_.upper_bound(begin);
+    if (run != runs_.begin() && std::prev(run)->second.end > begin) {
+      --run;
+    }
+    for (; run != runs_.end() && run->first < end; ++run) {
+      found.insert(found.end(), run->second.holders.begin(), run->second.holders.end());
+    }
+    std::ranges::sort(found);
+    found.erase(std::unique(found.begin(), found.end()), found.end());
+    return found;
+  }
+
+ private:
+  struct Run {
+    std::uint64_t end = 0;
+    std::vector<std::uint32_t> holders = {};
+  };
+
+  /// Makes a run end at an address.
+  void cut(std::uint64_t at) {
+    auto run = runs_.lower_bound(at);
+    if (run == runs_.begin() || (--run)->second.end <= at) {
+      return;
+    }
+    runs_[at] = run->second;
+    run->second.end = at;
+  }
+
+  std::map<std::uint64_t, Run> runs_;  ///< By address.
 };
 
 /// Runs functions on the map of who owns which bytes.
@@ -115,7 +253,7 @@ class Occupancy {
   Occupancy(const Program& program, const std::map<std::string, std::vector<Prepared>>& functions)
       : program_(program),
         functions_(functions),
-        owners_(static_cast<std::size_t>(program.memory_size())),
+        holders_(static_cast<std::size_t>(program.memory_size())),
         held_(static_cast<std::size_t>(program.tensors_size())),
         entries_(held_.size()),
         lost_(held_.size()) {
@@ -181,7 +319,7 @@ class Occupancy {
         POPRUN_TRY(access(prepared, micro_batch));
       }
       for (const std::uint32_t id : step.releases()) {
-        POPRUN_TRY(release(step, id));
+        release(step, id);
       }
     }
     return {};
@@ -217,7 +355,10 @@ class Occupancy {
       }
     }
     for (const std::uint32_t id : prepared.tensors.writes) {
-      take(step, id);
+      if (!prepared.is_view) {
+        take(step, id);
+      }
+      hold(id);
     }
     if (step.has_stash()) {
       auto& entries = entries_[step.stash().stash()];
@@ -226,20 +367,26 @@ class Occupancy {
     return {};
   }
 
-  /// A tensor takes its bytes from whatever holds one of them.
+  /// What else holds one of a tensor's bytes loses them when the tensor is written.
   void take(const proto::Step& step, std::uint32_t id) {
-    if (held_[id] != 0) {
-      return;
-    }
     for (const std::uint32_t other : holders_in(id)) {
-      drop(other, {&step, id});
+      if (other != id) {
+        drop(other, {&step, id});
+      }
     }
-    owners_[tensor(id).placement().ipu()].emplace(tensor(id).placement().offset(), id);
-    held_[id] = 1;
+  }
+
+  void hold(std::uint32_t id) {
+    if (held_[id] == 0) {
+      const proto::Placement& place = tensor(id).placement();
+      holders_[place.ipu()].add(place.offset(), place.offset() + tensor(id).bytes(), id);
+      held_[id] = 1;
+    }
   }
 
   void drop(std::uint32_t id, const Loss& loss) {
-    owners_[tensor(id).placement().ipu()].erase(tensor(id).placement().offset());
+    const proto::Placement& place = tensor(id).placement();
+    holders_[place.ipu()].remove(place.offset(), place.offset() + tensor(id).bytes(), id);
     held_[id] = 0;
     std::ranges::fill(entries_[id], char{0});
     lost_[id] = loss;
@@ -247,32 +394,15 @@ class Occupancy {
 
   /// Tensors that hold one of the bytes of `id`.
   [[nodiscard]] std::vector<std::uint32_t> holders_in(std::uint32_t id) const {
-    const auto& owners = owners_[tensor(id).placement().ipu()];
-    const std::uint64_t begin = tensor(id).placement().offset();
-    std::vector<std::uint32_t> found;
-    auto next = owners.lower_bound(begin + tensor(id).bytes());
-    while (next != owners.begin()) {
-      --next;
-      if (next->first + tensor(next->second).bytes() <= begin) {
-        break;
-      }
-      found.push_back(next->second);
-    }
-    return found;
+    const proto::Placement& place = tensor(id).placement();
+    return holders_[place.ipu()].in(place.offset(), place.offset() + tensor(id).bytes());
   }
 
   /// What a release leaves behind is not a number.
-  Status release(const proto::Step& step, std::uint32_t id) {
-    for (const std::uint32_t other : holders_in(id)) {
-      if (other != id) {
-        return memory_bug(fmt::format("{} releases '{}', whose bytes '{}' holds", describe(step),
-                                      tensor(id).name(), tensor(other).name()));
-      }
+  void release(const proto::Step& step, std::uint32_t id) {
+    for (const std::uint32_t holder : holders_in(id)) {
+      drop(holder, {&step, holder});
     }
-    if (held_[id] != 0) {
-      drop(id, {&step, id});
-    }
-    return {};
   }
 
   [[nodiscard]] std::string why_lost(std::uint32_t id) const {
@@ -287,11 +417,11 @@ class Occupancy {
 
   const Program& program_;
   const std::map<std::string, std::vector<Prepared>>& functions_;
-  std::vector<std::map<std::uint64_t, std::uint32_t>> owners_;  ///< By IPU: tensors by offset.
-  std::vector<char> held_;                                      ///< By tensor.
-  std::vector<std::vector<char>> entries_;                      ///< By stash and entry: written.
-  std::vector<Loss> lost_;   ///< By tensor: how it was lost last.
-  std::size_t longest_ = 1;  ///< Entries of the longest stash.
+  std::vector<Holders> holders_;            ///< By IPU.
+  std::vector<char> held_;                  ///< By tensor.
+  std::vector<std::vector<char>> entries_;  ///< By stash and entry: written.
+  std::vector<Loss> lost_;                  ///< By tensor: how it was lost last.
+  std::size_t longest_ = 1;                 ///< Entries of the longest stash.
 };
 
 std::set<std::string> callees(const std::vector<Prepared>& steps) {
@@ -312,7 +442,7 @@ Status verify_memory(const Program& program) {
   std::set<std::string> called;
   StaticCheck check(program);
   for (const proto::Function& function : program.functions()) {
-    const auto& steps = functions[function.name()] = prepare(function.steps());
+    const auto& steps = functions[function.name()] = prepare(program, function.steps());
     called.merge(callees(steps));
     POPRUN_TRY(check.steps(steps));
   }

@@ -10,9 +10,14 @@ namespace poprun {
 /// steps, calls and addresses.
 ///
 ///   - A step that writes a tensor takes its bytes; whatever else held one of them is lost.
+///   - A view (Operator::view) whose inputs and outputs lie at its places writes nothing: inputs
+///   and
+///     outputs hold the bytes together from then on.
+///   - Otherwise an operator's output shares a byte with an input only where the operator may take
+///     that input's bytes (Operator::in_place), and with another output never.
 ///   - A step that reads one, or updates it in place, must find it as it was written. Of a stash,
 ///     the entry that it reads.
-///   - A tensor that a step releases is lost, and must not share a byte with one that is not.
+///   - What a step releases is not a number any more: whatever held one of the bytes is lost.
 ///   - Between two functions that the host runs, only tensors that are always live stay.
 ///   - A step names tensors only within their planned lives, on IPUs of the replica; one that
 ///     computes or reduces, those of one IPU; and the highest byte that any names on an IPU ends at

@@ -1,6 +1,7 @@
 #include "replica/compiler/passes/passes.h"
 
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -11,11 +12,13 @@ namespace poprun {
 
 Pass forward_pass();
 Pass stages_pass();
+Pass products_pass();
 Pass differentiation_pass();
 Pass accumulation_pass();
 Pass exchange_pass();
 Pass update_pass();
 Pass initial_weights_pass();
+Pass batch_norm_folding_pass();
 Pass precision_pass();
 Pass background_exchange_pass();
 Pass recomputation_pass();
@@ -61,11 +64,19 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
 }  // namespace
 
 const std::vector<Pass>& all_passes() {
-  static const std::vector<Pass> kAll = {
-      forward_pass(),         stages_pass(),    differentiation_pass(),
-      accumulation_pass(),    exchange_pass(),  update_pass(),
-      initial_weights_pass(), precision_pass(), background_exchange_pass(),
-      recomputation_pass(),   pipeline_pass()};
+  static const std::vector<Pass> kAll = {forward_pass(),
+                                         stages_pass(),
+                                         products_pass(),
+                                         differentiation_pass(),
+                                         accumulation_pass(),
+                                         exchange_pass(),
+                                         update_pass(),
+                                         initial_weights_pass(),
+                                         batch_norm_folding_pass(),
+                                         precision_pass(),
+                                         background_exchange_pass(),
+                                         recomputation_pass(),
+                                         pipeline_pass()};
   return kAll;
 }
 
@@ -84,11 +95,15 @@ Status verify_operations(const Graph& graph) {
   return {};
 }
 
-Result<Job> run_passes(const CompileOptions& options) {
+Result<Job> run_passes(const CompileOptions& options, std::string_view last) {
   Job job;
   std::optional<Graph> plain;  // As "precision" leaves it.
   bool settled = false;
+  bool over = false;
   for (const Pass& pass : all_passes()) {
+    if (std::exchange(over, pass.name == last)) {
+      break;
+    }
     if (settled && !plain) {
       plain = job.graph;
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "replica/compiler/passes/pass.h"
@@ -12,10 +13,11 @@ namespace poprun {
 const std::vector<Pass>& all_passes();
 
 /// Runs the passes that apply to `options` on an empty job, each with its verifier and
-/// `verify_operations` after it, and shows the graph to options.after_pass.
+/// `verify_operations` after it, and shows the graph to options.after_pass. With `last`, those up
+/// to the pass of that name.
 ///
 /// Errors: kUsage from a pass; kBug, a verifier refused what a pass made: names the pass.
-Result<Job> run_passes(const CompileOptions& options);
+Result<Job> run_passes(const CompileOptions& options, std::string_view last = {});
 
 /// What holds between any two passes: `verify_graph`, operations that exist, operands that they can
 /// take, and outputs of the types that they give, where float16 stands for float32.

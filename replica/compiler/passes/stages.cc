@@ -42,7 +42,7 @@ LayerUse use_of(const CompileOptions& options) {
   return {.device = options.device,
           .training = !options.inference,
           .half = options.precision.half,
-          .half_partials = options.precision.half_partials,
+          .half_partials = partials_everywhere(options.planner) == Partials::kHalf,
           .states = states + masters};
 }
 
@@ -178,6 +178,15 @@ void note_stages(const ForwardPass& forward, Job& job) {
   }
 }
 
+/// "pipeline.split = conv2": what says where to cut. Empty where nobody does.
+std::string setting_text(const PipelineOptions& pipeline) {
+  return !pipeline.layers_per_ipu.empty()
+             ? fmt::format("pipeline.layers-per-ipu = {}", fmt::join(pipeline.layers_per_ipu, " "))
+         : !pipeline.split.empty()
+             ? fmt::format("pipeline.split = {}", fmt::join(pipeline.split, " "))
+             : "";
+}
+
 /// What keeps the model from more IPUs: a setting, or the model itself.
 void note_unused_ipus(const CompileOptions& options, Job& job) {
   const std::set<std::uint32_t> used(job.ipu_of_stage.begin(), job.ipu_of_stage.end());
@@ -188,10 +197,7 @@ void note_unused_ipus(const CompileOptions& options, Job& job) {
   const std::string setting =
       !pipeline.device_mapping.empty()
           ? fmt::format("pipeline.device-mapping = {}", fmt::join(pipeline.device_mapping, " "))
-      : !pipeline.layers_per_ipu.empty()
-          ? fmt::format("pipeline.layers-per-ipu = {}", fmt::join(pipeline.layers_per_ipu, " "))
-      : !pipeline.split.empty() ? fmt::format("pipeline.split = {}", fmt::join(pipeline.split, " "))
-                                : "";
+          : setting_text(pipeline);
   job.notes.push_back(
       fmt::format("{} uses only {} of the {} IPUs of each replica{}",
                   setting.empty() ? "the model" : setting, used.size(), options.ipus_per_replica,
@@ -209,7 +215,9 @@ Status run(const CompileOptions& options, Job& job) {
   for (const ForwardPass& forward : passes) {
     POPRUN_TRY(assign_stages(job.graph, forward, positions, cuts));
   }
-  POPRUN_TRY(check_no_stage_is_empty(model, cuts.size() + 1));
+  const std::string asked = setting_text(options.pipeline);
+  POPRUN_TRY(
+      check_no_stage_is_empty(model, cuts.size() + 1, asked.empty() ? "balanced stages" : asked));
   if (job.ipu_of_stage.size() > 1) {
     note_stages(model, job);
   }

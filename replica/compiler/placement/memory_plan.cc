@@ -4,7 +4,9 @@
 #include <bit>
 #include <iterator>
 #include <map>
-#include <numeric>
+#include <set>
+#include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -38,35 +40,126 @@ class Ranges {
   std::map<Bytes, Bytes> end_by_begin_;
 };
 
+/// Bytes of a block that are claimed at the same steps.
+struct Piece {
+  std::vector<Span> spans;
+  Bytes begin;  ///< In the block.
+  Bytes end;
+};
+
+/// Claims that are placed together.
+struct Block {
+  std::vector<std::size_t> claims;  ///< Rising.
+  std::vector<Piece> pieces;        ///< By address, without overlaps.
+  Bytes size;
+  std::uint32_t steps = 0;  ///< At which any byte is claimed.
+};
+
+/// The steps of any of the spans.
+std::vector<Span> united(std::vector<Span> spans) {
+  std::ranges::sort(spans, {}, &Span::first);
+  std::vector<Span> all;
+  for (const Span& span : spans) {
+    if (!all.empty() && span.first <= all.back().last + 1) {
+      all.back().last = std::max(all.back().last, span.last);
+    } else {
+      all.push_back(span);
+    }
+  }
+  return all;
+}
+
+/// Cuts a block where claims begin and end.
+std::vector<Piece> pieces_of(std::span<const Claim> claims, const std::vector<std::size_t>& block) {
+  std::set<Bytes> cuts;
+  for (const std::size_t i : block) {
+    cuts.insert(claims[i].in_block);
+    cuts.insert(claims[i].in_block + claims[i].size);
+  }
+  std::vector<Piece> pieces;
+  for (auto begin = cuts.begin(); std::next(begin) != cuts.end(); ++begin) {
+    Piece piece{{}, *begin, *std::next(begin)};
+    for (const std::size_t i : block) {
+      const Claim& claim = claims[i];
+      if (claim.in_block < piece.end && piece.begin < claim.in_block + claim.size) {
+        piece.spans.insert(piece.spans.end(), claim.spans.begin(), claim.spans.end());
+      }
+    }
+    piece.spans = united(std::move(piece.spans));
+    if (!piece.spans.empty()) {
+      pieces.push_back(std::move(piece));
+    }
+  }
+  return pieces;
+}
+
+/// In the order of their first claims.
+std::vector<Block> blocks_of(std::span<const Claim> claims) {
+  std::vector<Block> blocks;
+  std::map<std::uint32_t, std::size_t> known;
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    const auto found = claims[i].block ? known.find(*claims[i].block) : known.end();
+    if (found != known.end()) {
+      blocks[found->second].claims.push_back(i);
+      continue;
+    }
+    if (claims[i].block) {
+      known.emplace(*claims[i].block, blocks.size());
+    }
+    blocks.emplace_back().claims = {i};
+  }
+  for (Block& block : blocks) {
+    block.pieces = pieces_of(claims, block.claims);
+    block.size = block.pieces.back().end;
+    std::vector<Span> spans;
+    for (const Piece& piece : block.pieces) {
+      spans.insert(spans.end(), piece.spans.begin(), piece.spans.end());
+    }
+    for (const Span& span : united(std::move(spans))) {
+      block.steps += span.last - span.first + 1;
+    }
+  }
+  return blocks;
+}
+
 /// Which addresses are taken at which steps: a tree whose leaves are the steps. A span is
 /// stored at the few nodes that its steps are made of, where what lies side by side for equal times
 /// becomes one range; so a query looks at O(log steps) nodes, and at few ranges of each.
 class TakenAddresses {
  public:
-  explicit TakenAddresses(std::uint32_t steps) : leaves_(std::bit_ceil(steps)) {
+  TakenAddresses(std::uint32_t steps, Bytes alignment)
+      : leaves_(std::bit_ceil(steps)), alignment_(alignment) {
     nodes_.resize(2 * std::size_t{leaves_});
   }
 
-  void take(const Claim& claim, Bytes begin, Bytes end) {
-    visit(claim, [&](Node& node, bool inside) {
-      node.sometimes.add(begin, end);
-      if (inside) {
-        node.always.add(begin, end);
-      }
-    });
+  void take(const Block& block, Bytes offset) {
+    for (const Piece& piece : block.pieces) {
+      const Bytes begin = offset + align_down(piece.begin);
+      const Bytes end = offset + align_up(piece.end, alignment_);
+      visit(piece, [&](Node& node, bool inside) {
+        node.sometimes.add(begin, end);
+        if (inside) {
+          node.always.add(begin, end);
+        }
+      });
+    }
   }
 
-  /// Lowest offset with `size` bytes above it that are free for the claim's whole life.
-  [[nodiscard]] Bytes lowest_gap(const Claim& claim, Bytes size) {
-    std::vector<const Ranges*> taken;
-    visit(claim, [&taken](Node& node, bool inside) {
-      taken.push_back(inside ? &node.sometimes : &node.always);
-    });
+  /// Lowest offset at which all the block's pieces are free for their whole lives.
+  [[nodiscard]] Bytes lowest_gap(const Block& block) {
+    std::vector<Obstacle> obstacles;
+    for (const Piece& piece : block.pieces) {
+      const Bytes begin = align_down(piece.begin);
+      const Bytes size = align_up(piece.end, alignment_) - begin;
+      visit(piece, [&](Node& node, bool inside) {
+        obstacles.push_back({inside ? &node.sometimes : &node.always, begin, size});
+      });
+    }
     Bytes candidate{0};
     for (bool moved = true; moved;) {
       moved = false;
-      for (const Ranges* ranges : taken) {
-        const Bytes next = ranges->behind(candidate, size);
+      for (const Obstacle& o : obstacles) {
+        const Bytes next = o.taken->behind(candidate + o.begin, o.size) - o.begin;
         moved = moved || next != candidate;
         candidate = next;
       }
@@ -80,11 +173,22 @@ class TakenAddresses {
     Ranges sometimes;  ///< Taken by spans stored at the node or below.
   };
 
-  /// Calls call(node, whether all its steps are the span's) for each of the claim's spans and the
+  /// Addresses that some bytes of the block must not have.
+  struct Obstacle {
+    const Ranges* taken;
+    Bytes begin;  ///< Of the bytes, in the block.
+    Bytes size;
+  };
+
+  [[nodiscard]] Bytes align_down(Bytes offset) const {
+    return Bytes{offset.count() / alignment_.count() * alignment_.count()};
+  }
+
+  /// Calls call(node, whether all its steps are the span's) for each of the piece's spans and the
   /// nodes that share a step with it, but for those below one that is inside it.
   template <typename Call>
-  void visit(const Claim& claim, Call call) {
-    for (const Span& span : claim.spans) {
+  void visit(const Piece& piece, Call call) {
+    for (const Span& span : piece.spans) {
       visit(span, 1, 0, leaves_, call);
     }
   }
@@ -103,40 +207,31 @@ class TakenAddresses {
   }
 
   std::uint32_t leaves_;
+  Bytes alignment_;
   std::vector<Node> nodes_;  ///< nodes_[1] is the root, the halves of nodes_[n] are at 2n, 2n + 1.
 };
 
-std::uint32_t steps_of(const Claim& claim) {
-  std::uint32_t steps = 0;
-  for (const Span& span : claim.spans) {
-    steps += span.last - span.first + 1;
+void sort_for_placement(std::vector<Block>& blocks) {
+  std::uint32_t run = 0;
+  for (const Block& block : blocks) {
+    run = std::max(run, block.steps);
   }
-  return steps;
-}
-
-std::vector<std::size_t> placement_order(std::span<const Claim> claims) {
-  std::vector<std::size_t> order(claims.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::vector<std::uint32_t> steps;
-  std::ranges::transform(claims, std::back_inserter(steps), steps_of);
-  const std::uint32_t run = steps.empty() ? 0 : *std::ranges::max_element(steps);
-  std::ranges::sort(order, [&](std::size_t a, std::size_t b) {
+  std::ranges::sort(blocks, {}, [run](const Block& block) {
     // What lives for the whole run goes to the bottom, the rest by size.
-    const auto key = [&](std::size_t i) {
-      return std::tuple{steps[i] != run, -claims[i].size.count(), claims[i].spans[0].first, i};
-    };
-    return key(a) < key(b);
+    return std::tuple{block.steps != run, -block.size.count(), block.pieces[0].spans[0].first,
+                      block.claims[0]};
   });
-  return order;
 }
 
 /// Fills in lower_bound and worst_step.
-void bound_plan(std::span<const Claim> claims, MemoryPlan& plan) {
+void bound_plan(const std::vector<Block>& blocks, MemoryPlan& plan) {
   std::map<std::uint32_t, Bytes> change;
-  for (const Claim& claim : claims) {
-    for (const Span& span : claim.spans) {
-      change[span.first] += claim.size;
-      change[span.last + 1] += Bytes{0} - claim.size;
+  for (const Block& block : blocks) {
+    for (const Piece& piece : block.pieces) {
+      for (const Span& span : piece.spans) {
+        change[span.first] += piece.end - piece.begin;
+        change[span.last + 1] += piece.begin - piece.end;
+      }
     }
   }
   Bytes live;
@@ -151,21 +246,24 @@ void bound_plan(std::span<const Claim> claims, MemoryPlan& plan) {
 
 }  // namespace
 
-MemoryPlan plan_memory(std::span<const Claim> claims) {
+MemoryPlan plan_memory(std::span<const Claim> claims, Bytes alignment) {
   MemoryPlan plan;
   plan.offsets.resize(claims.size());
-  bound_plan(claims, plan);
+  std::vector<Block> blocks = blocks_of(claims);
+  bound_plan(blocks, plan);
   std::uint32_t steps = 1;
   for (const Claim& claim : claims) {
     steps = std::max(steps, claim.spans.back().last + 1);
   }
-  TakenAddresses taken(steps);
-  for (const std::size_t i : placement_order(claims)) {
-    const Bytes size = align_up(claims[i].size, kTensorAlignment);
-    const Bytes offset = taken.lowest_gap(claims[i], size);
-    taken.take(claims[i], offset, offset + size);
-    plan.offsets[i] = offset;
-    plan.peak = std::max(plan.peak, offset + claims[i].size);
+  TakenAddresses taken(steps, alignment);
+  sort_for_placement(blocks);
+  for (const Block& block : blocks) {
+    const Bytes offset = taken.lowest_gap(block);
+    taken.take(block, offset);
+    for (const std::size_t i : block.claims) {
+      plan.offsets[i] = offset + claims[i].in_block;
+      plan.peak = std::max(plan.peak, plan.offsets[i] + claims[i].size);
+    }
   }
   return plan;
 }
@@ -176,26 +274,61 @@ tl::unexpected<Error> plan_bug(std::string what) {
   return fail(ErrorCode::kBug, "memory plan: " + std::move(what));
 }
 
-/// Live claims by address, while a sweep goes over the steps.
-class LiveSet {
+/// The live bytes and whose they are, while a sweep goes over the steps.
+class LiveBytes {
  public:
-  /// False if it shares a byte with a live one.
-  bool add(std::int64_t begin, std::int64_t size) {
-    const auto [entry, fresh] = end_by_begin_.emplace(begin, begin + size);
-    const auto next = std::next(entry);
-    bytes_ += size;
-    return fresh && (next == end_by_begin_.end() || entry->second <= next->first) &&
-           (entry == end_by_begin_.begin() || std::prev(entry)->second <= begin);
+  /// False if one of the bytes is another owner's.
+  bool add(std::int64_t begin, std::int64_t end, std::size_t owner) {
+    cut(begin);
+    cut(end);
+    bool free = true;
+    for (std::int64_t at = begin; at < end;) {
+      const auto next = runs_.lower_bound(at);
+      if (next == runs_.end() || next->first > at) {
+        const std::int64_t stop = next == runs_.end() ? end : std::min(end, next->first);
+        runs_[at] = {stop, owner, 1};
+        bytes_ += stop - at;
+        at = stop;
+        continue;
+      }
+      free = free && next->second.owner == owner;
+      ++next->second.claims;
+      at = next->second.end;
+    }
+    return free;
   }
-  void remove(std::int64_t begin) {
-    const auto entry = end_by_begin_.find(begin);
-    bytes_ -= entry->second - entry->first;
-    end_by_begin_.erase(entry);
+
+  void remove(std::int64_t begin, std::int64_t end) {
+    for (auto run = runs_.find(begin); run != runs_.end() && run->first < end;) {
+      if (--run->second.claims > 0) {
+        ++run;
+        continue;
+      }
+      bytes_ -= run->second.end - run->first;
+      run = runs_.erase(run);
+    }
   }
+
   [[nodiscard]] std::int64_t bytes() const { return bytes_; }
 
  private:
-  std::map<std::int64_t, std::int64_t> end_by_begin_;
+  struct Run {
+    std::int64_t end = 0;
+    std::size_t owner = 0;
+    int claims = 0;  ///< How many live ones hold it.
+  };
+
+  /// Makes a run end at an address.
+  void cut(std::int64_t at) {
+    auto run = runs_.lower_bound(at);
+    if (run == runs_.begin() || (--run)->second.end <= at) {
+      return;
+    }
+    runs_[at] = run->second;
+    run->second.end = at;
+  }
+
+  std::map<std::int64_t, Run> runs_;  ///< By address.
   std::int64_t bytes_ = 0;
 };
 
@@ -208,16 +341,24 @@ struct Event {
 
 }  // namespace
 
-Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan) {
+Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan, Bytes alignment) {
   if (plan.offsets.size() != claims.size()) {
     return plan_bug("not exactly one offset per claim");
   }
   std::vector<Event> events;
+  std::vector<std::size_t> owners;
+  std::map<std::uint32_t, std::size_t> first_of_block;
   std::int64_t peak = 0;
   for (std::size_t i = 0; i < claims.size(); ++i) {
     const std::int64_t offset = plan.offsets[i].count();
-    if (offset < 0 || offset % 64 != 0) {
+    if (offset < 0 || offset % alignment.count() != 0) {
       return plan_bug(fmt::format("offset {} of claim {} is not aligned", offset, i));
+    }
+    owners.push_back(claims[i].block ? first_of_block.try_emplace(*claims[i].block, i).first->second
+                                     : i);
+    if (plan.offsets[i] - claims[i].in_block !=
+        plan.offsets[owners[i]] - claims[owners[i]].in_block) {
+      return plan_bug(fmt::format("claims {} and {} do not keep their distance", owners[i], i));
     }
     peak = std::max(peak, offset + claims[i].size.count());
     for (const Span& span : claims[i].spans) {
@@ -226,13 +367,14 @@ Status verify_plan(std::span<const Claim> claims, const MemoryPlan& plan) {
     }
   }
   std::ranges::sort(events);
-  LiveSet live;
+  LiveBytes live;
   std::int64_t most = 0;
   for (const Event& event : events) {
-    const std::int64_t offset = plan.offsets[event.claim].count();
+    const std::int64_t begin = plan.offsets[event.claim].count();
+    const std::int64_t end = begin + claims[event.claim].size.count();
     if (!event.birth) {
-      live.remove(offset);
-    } else if (!live.add(offset, claims[event.claim].size.count())) {
+      live.remove(begin, end);
+    } else if (!live.add(begin, end, owners[event.claim])) {
       return plan_bug(
           fmt::format("claim {} shares bytes with another at step {}", event.claim, event.step));
     }

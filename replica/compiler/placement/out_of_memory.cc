@@ -58,34 +58,75 @@ std::string mebibytes_and_bytes(std::uint64_t bytes) {
   return fmt::format("{} ({} B)", mebibytes_text(bytes), grouped(bytes));
 }
 
-std::string table(std::vector<const proto::Tensor*> live, bool always_live) {
-  std::erase_if(live, [always_live](const proto::Tensor* tensor) {
+/// The bytes of tensors on one IPU; those that several have count once.
+std::uint64_t bytes_of(std::vector<const proto::Tensor*> tensors) {
+  std::ranges::sort(tensors, {}, [](const auto* tensor) { return tensor->placement().offset(); });
+  std::uint64_t bytes = 0;
+  std::uint64_t end = 0;
+  for (const proto::Tensor* tensor : tensors) {
+    const std::uint64_t begin = std::max(end, tensor->placement().offset());
+    end = std::max(end, tensor->placement().offset() + tensor->bytes());
+    bytes += end - begin;
+  }
+  return bytes;
+}
+
+/// ", in the bytes of 'x'", if a tensor before it in `live` has all of its bytes; or nothing.
+std::string shared_text(const std::vector<const proto::Tensor*>& live,
+                        const proto::Tensor* tensor) {
+  for (const proto::Tensor* other : live) {
+    if (other == tensor) {
+      break;
+    }
+    const std::uint64_t begin = tensor->placement().offset();
+    const std::uint64_t other_begin = other->placement().offset();
+    if (other_begin <= begin && begin + tensor->bytes() <= other_begin + other->bytes()) {
+      return fmt::format(", in the bytes of '{}'", other->name());
+    }
+  }
+  return {};
+}
+
+/// `live` are all that live at the step, largest first.
+std::string table(const std::vector<const proto::Tensor*>& live, bool always_live) {
+  std::vector<const proto::Tensor*> listed = live;
+  std::erase_if(listed, [always_live](const proto::Tensor* tensor) {
     return tensor->always_live() != always_live;
   });
-  const std::span shown = std::span(live).first(std::min(live.size(), kRows));
+  const std::span shown = std::span(listed).first(std::min(listed.size(), kRows));
   std::size_t width = 0;
   for (const proto::Tensor* tensor : shown) {
     width = std::max(width, tensor->name().size());
   }
   std::string rows;
   for (const proto::Tensor* tensor : shown) {
-    rows += fmt::format("    {:>13} B  {:<{}}  {}\n", grouped(tensor->bytes()), tensor->name(),
-                        width, tensor->type());
+    rows += fmt::format("    {:>13} B  {:<{}}  {}{}\n", grouped(tensor->bytes()), tensor->name(),
+                        width, tensor->type(), shared_text(live, tensor));
   }
-  if (live.size() > kRows) {
-    rows += fmt::format("    {:>13}    smaller ones\n", fmt::format("and {}", live.size() - kRows));
+  if (listed.size() > kRows) {
+    rows +=
+        fmt::format("    {:>13}    smaller ones\n", fmt::format("and {}", listed.size() - kRows));
   }
-  std::uint64_t total = 0;
-  for (const proto::Tensor* tensor : live) {
-    total += tensor->bytes();
-  }
+  std::vector<const proto::Tensor*> variables = live;
+  std::erase_if(variables, [](const proto::Tensor* tensor) { return !tensor->always_live(); });
+  // A view of a variable takes no more bytes.
+  const std::uint64_t total =
+      always_live ? bytes_of(variables) : bytes_of(live) - bytes_of(variables);
   return fmt::format("  {}: {}, {} B\n{}", always_live ? "always live" : "not always live",
-                     counted(live.size(), "tensor"), grouped(total), rows);
+                     counted(listed.size(), "tensor"), grouped(total), rows);
 }
 
 /// Negative where it fits.
 std::int64_t lacks(const proto::IpuMemory& memory) {
-  return static_cast<std::int64_t>(memory.peak()) - static_cast<std::int64_t>(memory.capacity());
+  return needed(memory).count() - static_cast<std::int64_t>(memory.capacity());
+}
+
+/// Why an IPU needs more than its tiles hold together; nothing where tiles are not planned.
+std::string tile_text(const proto::IpuMemory& memory) {
+  return memory.tile_classes() == 0
+             ? ""
+             : fmt::format(" (tile {} needs {} of {} B)", memory.fullest_tile(),
+                           grouped(memory.fullest_tile_peak()), grouped(memory.bytes_per_tile()));
 }
 
 /// A line for each listed IPU; nothing where there is only one.
@@ -101,7 +142,8 @@ std::string ipus_table(const Program& program) {
     }
     const proto::IpuMemory& memory = program.memory(static_cast<int>(listed.index));
     text += fmt::format(
-        "  IPU {:<2} {:>12} of {}{}\n", listed.index, mebibytes_text(memory.peak()),
+        "  IPU {:<2} {:>12} of {}{}\n", listed.index,
+        mebibytes_text(static_cast<std::uint64_t>(needed(memory).count())),
         mebibytes_text(memory.capacity()),
         lacks(memory) > 0
             ? fmt::format(", over by {}", mebibytes_text(static_cast<std::uint64_t>(lacks(memory))))
@@ -123,17 +165,18 @@ Status check_fits(const Program& program, const std::function<MemoryAdvice()>& a
   }
   const auto ipu = static_cast<int>(fullest - program.memory().begin());
   const auto live = live_at(program, static_cast<std::uint32_t>(ipu), fullest->worst_step());
+  const auto most = static_cast<std::uint64_t>(needed(*fullest).count());
   const MemoryAdvice advised = advice ? advice() : MemoryAdvice{};
   return fail(
       ErrorCode::kOutOfMemory,
-      fmt::format("out of memory: model {} needs {} of In-Processor Memory on IPU {}, but {} has "
-                  "{}{}{}\n{}{}the peak of IPU {} is at {}:\n{}{}",
-                  program.model(), mebibytes_and_bytes(fullest->peak()), ipu,
+      fmt::format("out of memory: model {} needs {} of In-Processor Memory on IPU {}{}, but {} "
+                  "has {}{}{}\n{}{}the peak of IPU {} is at {}:\n{}{}",
+                  program.model(), mebibytes_and_bytes(most), ipu, tile_text(*fullest),
                   program.device().name(), mebibytes_and_bytes(fullest->capacity()),
                   advised.sentence.empty() ? "" : "; ", advised.sentence, ipus_table(program),
                   advised.table, ipu, worst_place(program, ipu), table(live, true),
                   table(live, false)),
-      {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(fullest->peak())},
+      {.shortage = Shortage{.needed = needed(*fullest),
                             .had = Bytes{static_cast<std::int64_t>(fullest->capacity())}}});
 }
 

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "replica/compiler/planner/options.h"
 #include "replica/ops/operator.h"
 
 namespace poprun {
@@ -56,8 +57,9 @@ void use_half(Graph& graph, const PrecisionOptions& options) {
     if (stores_half && options.stochastic_rounding) {
       operation.attributes.set("stochastic", graph.tensor(operation.outputs[0]).name);
     }
-    if (stores_half && options.half_partials && op->contraction != nullptr) {
-      operation.attributes.set("partials", std::string{"half"});
+    if (!stores_half && partials_of(operation.attributes) == Partials::kHalf) {
+      set_options(operation.attributes,
+                  {.permille = permille_of(operation.attributes), .partials = Partials::kFloat});
     }
   });
 }

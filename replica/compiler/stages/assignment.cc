@@ -66,7 +66,8 @@ Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& 
   return {};
 }
 
-Status check_no_stage_is_empty(const ForwardPass& forward, std::size_t stages) {
+Status check_no_stage_is_empty(const ForwardPass& forward, std::size_t stages,
+                               std::string_view asked) {
   if (stages == 1) {
     return {};
   }
@@ -78,10 +79,11 @@ Status check_no_stage_is_empty(const ForwardPass& forward, std::size_t stages) {
   }
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
     if (!used.contains(stage)) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("pipeline: stage {} would be empty: no layer of {} begins before the "
-                              "next stage does; layers: {}",
-                              stage, forward.model, abbreviated(names_of(forward.graph.layers))));
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format("{}: stage {} would be empty: no layer of {} begins before the "
+                      "next stage does; layers: {}",
+                      asked, stage, forward.model, abbreviated(names_of(forward.graph.layers))));
     }
   }
   return {};

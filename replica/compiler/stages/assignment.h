@@ -3,6 +3,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "replica/compiler/stages/cuts.h"
 
@@ -21,7 +22,9 @@ Positions positions_in(const ForwardPass& forward);
 Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& positions,
                      std::span<const Cut> cuts);
 
-/// Errors: kUsage, names the stage and lists the layers.
-Status check_no_stage_is_empty(const ForwardPass& forward, std::size_t stages);
+/// `asked`: the setting that says where to cut, with its value.
+/// Errors: kUsage, names the setting and the stage, and lists the layers.
+Status check_no_stage_is_empty(const ForwardPass& forward, std::size_t stages,
+                               std::string_view asked);
 
 }  // namespace poprun

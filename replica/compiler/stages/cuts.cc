@@ -107,6 +107,57 @@ std::vector<std::string> candidates(const ForwardPass& forward) {
   return names;
 }
 
+std::string lower(std::string_view text) {
+  std::string lowered(text);
+  std::ranges::transform(lowered, lowered.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return lowered;
+}
+
+/// The layer that a name means: itself in other case, without what comes before it ("h.2" for
+/// "transformer.h.2"), or with what is in it after that ("h.2.attn", "conv1.weight"). Empty if none.
+std::string layer_within(const std::vector<Layer>& layers, std::string name) {
+  const auto has_letter = [](const std::string& text) {
+    return std::ranges::any_of(text, [](char c) { return c >= 'a' && c <= 'z'; });
+  };
+  name = lower(name);
+  for (std::size_t end = name.size(); end != std::string::npos && end > 0;
+       end = name.rfind('.', end - 1)) {
+    const std::string beginning = name.substr(0, end);
+    const auto layer = std::ranges::find_if(layers, [&](const Layer& candidate) {
+      const std::string whole = lower(candidate.name);
+      return whole == beginning || (has_letter(beginning) && whole.ends_with("." + beginning));
+    });
+    if (layer != layers.end()) {
+      return layer->name;
+    }
+  }
+  return {};
+}
+
+/// The first layer that makes something called so, as "layer1.0" makes "layer1.0.conv3". Or empty.
+std::string layer_around(const ForwardPass& forward, const std::string& name) {
+  const std::string part = fmt::format(".{}.", lower(name));
+  for (const Operation& operation : forward.operations()) {
+    for (const TensorId id : operation.outputs) {
+      if (operation.origin.layer != kNoLayer &&
+          lower(fmt::format(".{}.", forward.graph.tensor(id).name)).find(part) !=
+              std::string::npos) {
+        return forward.graph.layers.at(static_cast<std::size_t>(operation.origin.layer)).name;
+      }
+    }
+  }
+  return {};
+}
+
+/// What somebody may have meant by `name`. Or empty.
+std::string meant_by(const ForwardPass& forward, const std::string& name) {
+  std::string close = layer_within(forward.graph.layers, name);
+  close = close.empty() ? layer_around(forward, name) : close;
+  return close.empty() ? nearest(name, candidates(forward)) : close;
+}
+
 Result<Cut> cut_at(const ForwardPass& forward, const std::string& name) {
   const std::vector<Layer>& layers = forward.graph.layers;
   const auto layer = std::ranges::find(layers, name, &Layer::name);
@@ -116,13 +167,15 @@ Result<Cut> cut_at(const ForwardPass& forward, const std::string& name) {
   if (const std::optional<Cut> writer = writer_of(forward, name)) {
     return *writer;
   }
-  std::string close = nearest(name, candidates(forward));
-  if (close.empty()) {
-    const auto longer = std::ranges::find_if(layers, [ending = "." + name](const Layer& candidate) {
-      return candidate.name.ends_with(ending);  // "transformer.h.2" for "h.2".
-    });
-    close = longer == layers.end() ? close : longer->name;
+  if (name.find(',') != std::string::npos) {
+    std::string blanks = name;
+    std::ranges::replace(blanks, ',', ' ');
+    return fail(ErrorCode::kUsage,
+                fmt::format("pipeline.split = {}: names are separated by blanks, not commas; write "
+                            "{}",
+                            name, blanks));
   }
+  const std::string close = meant_by(forward, name);
   return fail(
       ErrorCode::kUsage,
       fmt::format("pipeline.split: {} has no layer '{}', and its forward pass makes no such "

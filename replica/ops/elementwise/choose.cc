@@ -119,11 +119,14 @@ Work one_flop(const Signature& s) {
 }  // namespace
 
 std::vector<Operator> choose_operators() {
-  return {{"equal", compare_shape<Equal>, flat, one_flop, compare_numerics<Equal>},
-          {"greater", compare_shape<Greater>, flat, one_flop, compare_numerics<Greater>},
-          {"greater_equal", compare_shape<GreaterEqual>, flat, one_flop,
-           compare_numerics<GreaterEqual>},
-          {"where", where_shape, where_gradient, one_flop, where_numerics}};
+  return {
+      in_place({"equal", compare_shape<Equal>, flat, one_flop, compare_numerics<Equal>}, {0, 1}),
+      in_place({"greater", compare_shape<Greater>, flat, one_flop, compare_numerics<Greater>},
+               {0, 1}),
+      in_place({"greater_equal", compare_shape<GreaterEqual>, flat, one_flop,
+                compare_numerics<GreaterEqual>},
+               {0, 1}),
+      in_place({"where", where_shape, where_gradient, one_flop, where_numerics}, {0, 1, 2})};
 }
 
 }  // namespace poprun

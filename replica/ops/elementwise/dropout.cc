@@ -34,8 +34,8 @@ std::uint64_t key_of(const Moment& now, const std::string& name) {
   return (std::uint64_t{words[1]} << 32U) | words[0];
 }
 
-POPRUN_SIMD void keep(const float* __restrict x, const std::uint16_t* __restrict draw,
-                      std::uint16_t threshold, float factor, float* __restrict y, std::int64_t n) {
+POPRUN_SIMD void keep(const float* x, const std::uint16_t* __restrict draw, std::uint16_t threshold,
+                      float factor, float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     y[i] = draw[i] < threshold ? 0.0F : x[i] * factor;
   }
@@ -81,7 +81,8 @@ std::vector<Operator> dropout_operators() {
            .gradient = gradient,
            .work = work,
            .numerics = numerics,
-           .reads_moment = true}};
+           .reads_moment = true,
+           .in_place = {0}}};
 }
 
 }  // namespace poprun

@@ -262,28 +262,33 @@ Operator function_of(void (*gradient)(Differentiator&), Work (*work)(const Signa
 }  // namespace
 
 std::vector<Operator> elementwise_operators() {
-  return {{"add", [](const Signature& s) { return shape_of("add", s); }, add_gradient, one_flop,
-           [](const Signature& s) { return numerics_of(s, add_row); }},
-          {"sub", [](const Signature& s) { return shape_of("sub", s); }, sub_gradient, one_flop,
-           [](const Signature& s) { return numerics_of(s, subtract_row); }},
-          {"mul", [](const Signature& s) { return shape_of("mul", s); }, mul_gradient, one_flop,
-           [](const Signature& s) { return numerics_of(s, multiply_row); }},
-          {"div", [](const Signature& s) { return shape_of("div", s); }, div_gradient, one_flop,
-           [](const Signature& s) { return numerics_of(s, divide_row); }},
-          function_of<Maximum>(gradient_by_partials, one_flop),
-          function_of<MaximumBy0>(nullptr, one_flop),
-          function_of<MaximumBy1>(nullptr, one_flop),
-          function_of<Minimum>(gradient_by_partials, one_flop),
-          function_of<MinimumBy0>(nullptr, one_flop),
-          function_of<MinimumBy1>(nullptr, one_flop),
-          function_of<Power>(gradient_by_partials, sixteen_flops),
-          function_of<PowerBy0>(nullptr, sixteen_flops),
-          function_of<PowerBy1>(nullptr, sixteen_flops),
-          function_of<Modulo>(remainder_gradient, one_flop),
-          function_of<TruncatedModulo>(remainder_gradient, one_flop),
-          function_of<Prelu>(gradient_by_partials, one_flop),
-          function_of<PreluBy0>(nullptr, one_flop),
-          function_of<PreluBy1>(nullptr, one_flop)};
+  std::vector<Operator> all = {
+      {"add", [](const Signature& s) { return shape_of("add", s); }, add_gradient, one_flop,
+       [](const Signature& s) { return numerics_of(s, add_row); }},
+      {"sub", [](const Signature& s) { return shape_of("sub", s); }, sub_gradient, one_flop,
+       [](const Signature& s) { return numerics_of(s, subtract_row); }},
+      {"mul", [](const Signature& s) { return shape_of("mul", s); }, mul_gradient, one_flop,
+       [](const Signature& s) { return numerics_of(s, multiply_row); }},
+      {"div", [](const Signature& s) { return shape_of("div", s); }, div_gradient, one_flop,
+       [](const Signature& s) { return numerics_of(s, divide_row); }},
+      function_of<Maximum>(gradient_by_partials, one_flop),
+      function_of<MaximumBy0>(nullptr, one_flop),
+      function_of<MaximumBy1>(nullptr, one_flop),
+      function_of<Minimum>(gradient_by_partials, one_flop),
+      function_of<MinimumBy0>(nullptr, one_flop),
+      function_of<MinimumBy1>(nullptr, one_flop),
+      function_of<Power>(gradient_by_partials, sixteen_flops),
+      function_of<PowerBy0>(nullptr, sixteen_flops),
+      function_of<PowerBy1>(nullptr, sixteen_flops),
+      function_of<Modulo>(remainder_gradient, one_flop),
+      function_of<TruncatedModulo>(remainder_gradient, one_flop),
+      function_of<Prelu>(gradient_by_partials, one_flop),
+      function_of<PreluBy0>(nullptr, one_flop),
+      function_of<PreluBy1>(nullptr, one_flop)};
+  for (Operator& op : all) {
+    op.in_place = {0, 1};
+  }
+  return all;
 }
 
 }  // namespace poprun

@@ -13,9 +13,10 @@
 ///   const char* kind;
 ///   std::int64_t flops;  ///< Per element; a transcendental function counts as eight.
 ///
-/// and the family says how they are computed:
+/// and the family says how they are computed, and whose bytes the results may take:
 ///
 ///   struct Numerics {
+///     static std::vector<std::size_t> backward_in_place();  ///< 0: x, 1: dy
 ///     template <std::size_t row>
 ///     static std::unique_ptr<Kernel> forward(const Signature& s);
 ///     template <std::size_t row>
@@ -53,11 +54,13 @@ Work work(const Signature& s) {
 template <const auto& table, typename Numerics, std::size_t... rows>
 std::vector<Operator> operators_of(std::index_sequence<rows...> /*all*/) {
   std::vector<Operator> all;
-  (all.push_back({table[rows].kind, shape<table, rows>, gradient, work<table, rows>,
-                  Numerics::template forward<rows>}),
+  (all.push_back(in_place({table[rows].kind, shape<table, rows>, gradient, work<table, rows>,
+                           Numerics::template forward<rows>},
+                          {0})),
    ...);
-  (all.push_back({std::string{table[rows].kind} + "_gradient", gradient_shape<table, rows>, nullptr,
-                  work<table, rows>, Numerics::template backward<rows>}),
+  (all.push_back(in_place({std::string{table[rows].kind} + "_gradient", gradient_shape<table, rows>,
+                           nullptr, work<table, rows>, Numerics::template backward<rows>},
+                          Numerics::backward_in_place())),
    ...);
   return all;
 }

@@ -168,6 +168,8 @@ float value_of(const Parameter& parameter, const Attributes& attributes) {
 }
 
 struct Numerics {
+  static std::vector<std::size_t> backward_in_place() { return {0, 1}; }
+
   template <std::size_t row>
   static std::unique_ptr<Kernel> forward(const Signature& s) {
     return make_kernel([n = s.inputs[0].elements(), a = value_of(kFunctions[row].a, s.attributes),

@@ -13,7 +13,7 @@ Result<std::vector<TensorType>> shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-POPRUN_SIMD void forward(const float* __restrict x, float* __restrict y, std::int64_t n) {
+POPRUN_SIMD void forward(const float* x, float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     y[i] = x[i] < 0.0F ? 0.0F : x[i];
   }
@@ -37,8 +37,7 @@ Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   return std::vector{s.inputs[0]};
 }
 
-POPRUN_SIMD void backward(const float* __restrict y, const float* __restrict dy,
-                          float* __restrict dx, std::int64_t n) {
+POPRUN_SIMD void backward(const float* y, const float* dy, float* dx, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     dx[i] = y[i] > 0.0F ? dy[i] : 0.0F;
   }
@@ -58,8 +57,8 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> relu_operators() {
-  return {{"relu", shape, gradient, work, numerics},
-          {"relu_gradient", gradient_shape, nullptr, work, gradient_numerics}};
+  return {in_place({"relu", shape, gradient, work, numerics}, {0}),
+          in_place({"relu_gradient", gradient_shape, nullptr, work, gradient_numerics}, {0, 1})};
 }
 
 }  // namespace poprun

@@ -99,6 +99,9 @@ dnnl::eltwise_forward::primitive_desc plan_forward(const Function& f, const Sign
 }
 
 struct Numerics {
+  /// oneDNN documents it for dy alone.
+  static std::vector<std::size_t> backward_in_place() { return {1}; }
+
   template <std::size_t row>
   static std::unique_ptr<Kernel> forward(const Signature& s) {
     const auto plan = plan_forward(kFunctions[row], s);

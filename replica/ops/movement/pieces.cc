@@ -95,6 +95,15 @@ std::unique_ptr<Kernel> slice_numerics(const Signature& s) {
   });
 }
 
+std::vector<Overlay> slice_view(const Signature& s) {
+  const AxisView x = bytes_along(s.inputs[0], s.attributes.integer("axis"));
+  const Steps steps(s.attributes);
+  if (s.inputs[0].data != s.outputs[0].data || x.O != 1 || (steps.step != 1 && steps.count != 1)) {
+    return {};
+  }
+  return {{0, 0, Bytes{steps.begin * x.R}}};
+}
+
 /// slice_gradient(dy) axis=. begin=. count=. step=. size=.  ->  dx, zero outside the slice
 Result<std::vector<TensorType>> slice_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 1 || !has_axis(s.inputs[0], s.attributes) || !has_steps(s.attributes) ||
@@ -176,6 +185,29 @@ std::unique_ptr<Kernel> split_numerics(const Signature& s) {
   });
 }
 
+/// Overlay k is that of piece k, `begin` bytes into the whole.
+std::vector<Overlay> pieces_view(const TensorType& whole, const std::vector<TensorType>& pieces,
+                                 std::int64_t axis,
+                                 Overlay (*overlay)(std::size_t k, Bytes begin)) {
+  std::vector<Overlay> overlays;
+  Bytes begin;
+  for (const TensorType& piece : pieces) {
+    if (piece.data != whole.data || view_along(whole, axis).O != 1) {
+      return {};
+    }
+    overlays.push_back(overlay(overlays.size(), begin));
+    begin += piece.bytes();
+  }
+  return overlays;
+}
+
+std::vector<Overlay> split_view(const Signature& s) {
+  return pieces_view(s.inputs[0], s.outputs, s.attributes.integer("axis"),
+                     [](std::size_t k, Bytes begin) {
+                       return Overlay{0, k, begin};
+                     });
+}
+
 void split_gradient(Differentiator& d) {
   const Operation& op = d.operation();
   std::vector<TensorId> pieces;
@@ -213,6 +245,13 @@ std::unique_ptr<Kernel> concat_numerics(const Signature& s) {
   });
 }
 
+std::vector<Overlay> concat_view(const Signature& s) {
+  return pieces_view(s.outputs[0], s.inputs, s.attributes.integer("axis"),
+                     [](std::size_t k, Bytes begin) {
+                       return Overlay{k, 0, Bytes{0} - begin};
+                     });
+}
+
 void concat_gradient(Differentiator& d) {
   const Operation& op = d.operation();
   const std::int64_t axis = op.attributes.integer("axis");
@@ -231,10 +270,25 @@ void concat_gradient(Differentiator& d) {
 
 std::vector<Operator> pieces_operators() {
   return {
-      {"slice", slice_shape, slice_gradient, move_work, slice_numerics},
+      {.kind = "slice",
+       .shape = slice_shape,
+       .gradient = slice_gradient,
+       .work = move_work,
+       .numerics = slice_numerics,
+       .view = slice_view},
       {"slice_gradient", slice_gradient_shape, nullptr, move_work, slice_gradient_numerics},
-      {"split", split_shape, split_gradient, move_work, split_numerics},
-      {"concat", concat_shape, concat_gradient, move_work, concat_numerics},
+      {.kind = "split",
+       .shape = split_shape,
+       .gradient = split_gradient,
+       .work = move_work,
+       .numerics = split_numerics,
+       .view = split_view},
+      {.kind = "concat",
+       .shape = concat_shape,
+       .gradient = concat_gradient,
+       .work = move_work,
+       .numerics = concat_numerics,
+       .view = concat_view},
   };
 }
 

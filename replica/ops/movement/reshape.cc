@@ -50,6 +50,19 @@ Work work(const Signature& s) {
   return work;
 }
 
+/// Whether a tensor's elements lie in row-major logical order.
+bool is_in_order(const TensorType& type) {
+  return type.layout == Layout::kRowMajor || type.shape[1] == 1 ||
+         (type.shape[2] == 1 && type.shape[3] == 1);
+}
+
+std::vector<Overlay> view(const Signature& s) {
+  const TensorType& x = s.inputs[0];
+  const TensorType& y = s.outputs[0];
+  const bool stays = x == y || (x.data == y.data && is_in_order(x) && is_in_order(y));
+  return stays ? std::vector<Overlay>{{}} : std::vector<Overlay>{};
+}
+
 void gradient(Differentiator& d) {
   const TensorType& x = d.type(d.operation().inputs[0]);
   d.set_input_gradient(0,
@@ -59,7 +72,12 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> reshape_operators() {
-  return {{"reshape", shape, gradient, work, numerics}};
+  return {{.kind = "reshape",
+           .shape = shape,
+           .gradient = gradient,
+           .work = work,
+           .numerics = numerics,
+           .view = view}};
 }
 
 }  // namespace poprun

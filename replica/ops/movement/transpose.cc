@@ -59,6 +59,19 @@ Work work(const Signature& s) {
   return work;
 }
 
+/// Nothing moves where dimensions of more than one element keep their order.
+std::vector<Overlay> view(const Signature& s) {
+  std::vector<std::int64_t> moving;
+  for (const std::int64_t d : s.attributes.integers("perm")) {
+    if (s.inputs[0].shape[static_cast<std::size_t>(d)] != 1) {
+      moving.push_back(d);
+    }
+  }
+  return s.inputs[0].data == s.outputs[0].data && std::ranges::is_sorted(moving)
+             ? std::vector<Overlay>{{}}
+             : std::vector<Overlay>{};
+}
+
 void gradient(Differentiator& d) {
   const auto& perm = d.operation().attributes.integers("perm");
   std::vector<std::int64_t> inverse(perm.size());
@@ -71,7 +84,12 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> transpose_operators() {
-  return {{"transpose", shape, gradient, work, numerics}};
+  return {{.kind = "transpose",
+           .shape = shape,
+           .gradient = gradient,
+           .work = work,
+           .numerics = numerics,
+           .view = view}};
 }
 
 }  // namespace poprun

@@ -93,9 +93,9 @@ POPRUN_SIMD void add_moments(const float* __restrict x, std::int64_t M, std::int
 }
 
 /// y = (x - centre) * scale + shift.
-POPRUN_SIMD void apply(const float* __restrict x, std::int64_t M, std::int64_t C,
+POPRUN_SIMD void apply(const float* x, std::int64_t M, std::int64_t C,
                        const float* __restrict centre, const float* __restrict scale,
-                       const float* __restrict shift, float* __restrict y) {
+                       const float* __restrict shift, float* y) {
   for (std::int64_t m = 0; m < M; ++m) {
     for (std::int64_t c = 0; c < C; ++c) {
       y[m * C + c] = (x[m * C + c] - centre[c]) * scale[c] + shift[c];
@@ -302,9 +302,10 @@ void inference_gradient(Differentiator& d) {
 std::vector<Operator> batch_norm_operators() {
   return {
       {"batch_norm_training", training_shape, training_gradient, training_work, training_numerics,
-       nullptr, 1},
-      {"batch_norm_inference", inference_shape, inference_gradient, inference_work,
-       inference_numerics},
+       nullptr, nullptr, nullptr, 1},
+      in_place({"batch_norm_inference", inference_shape, inference_gradient, inference_work,
+                inference_numerics},
+               {0}),
       {"batch_norm_update", update_shape, nullptr, update_work, update_numerics},
       {"batch_norm_training_gradient", gradient_shape, nullptr, gradient_work,
        training_gradient_numerics},

@@ -126,7 +126,7 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> layer_norm_operators() {
-  return {{"layer_norm", shape, gradient, work, numerics, nullptr, 1},
+  return {{"layer_norm", shape, gradient, work, numerics, nullptr, nullptr, nullptr, 1},
           {"layer_norm_gradient", gradient_shape, nullptr, gradient_work, gradient_numerics}};
 }
 

@@ -1,4 +1,6 @@
+#include <array>
 #include <optional>
+#include <utility>
 
 #include "replica/ops/dnnl/kernel.h"
 #include "replica/ops/dnnl/matmul.h"
@@ -119,7 +121,7 @@ dnnl::convolution_forward::primitive_desc plan_forward(const TensorType& x, cons
 }
 
 /// A convolution that is a product of matrices.
-struct Product {
+struct PixelProduct {
   std::int64_t pixels;
   std::int64_t in;
   std::int64_t out;
@@ -129,19 +131,20 @@ struct Product {
   [[nodiscard]] DnnlMatrix y() const { return DnnlMatrix::plain({pixels, out}); }
 };
 
-std::optional<Product> product_of(const TensorType& x, const TensorType& w, const Geometry& g) {
+std::optional<PixelProduct> pixel_product_of(const TensorType& x, const TensorType& w,
+                                             const Geometry& g) {
   const memory::dims none = {0, 0};
   const bool one = w.shape[2] == 1 && w.shape[3] == 1 && g.groups == 1;
   if (!one || g.stride != memory::dims{1, 1} || g.pad_begin != none || g.pad_end != none) {
     return std::nullopt;
   }
-  return Product{.pixels = x.elements() / x.shape[1], .in = x.shape[1], .out = w.shape[0]};
+  return PixelProduct{.pixels = x.elements() / x.shape[1], .in = x.shape[1], .out = w.shape[0]};
 }
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   const Geometry g(s.attributes);
   const TensorType& x = s.inputs[0];
-  if (const auto p = product_of(x, s.inputs[1], g)) {
+  if (const auto p = pixel_product_of(x, s.inputs[1], g)) {
     return matmul_kernel(p->x(), p->w().transposed(), p->y(), s.inputs.size() == 3);
   }
   const TensorType& y = s.outputs[0];
@@ -179,6 +182,53 @@ Work work(const Signature& s) {
                  s.inputs.size() == 3 ? s.outputs[0].elements() : 0);
 }
 
+/// The dimensions of the field of x * w -> y.
+std::array<FieldDimension, 2> field_of(const TensorType& x, const TensorType& w,
+                                       const TensorType& y, const Attributes& attributes) {
+  std::array<FieldDimension, 2> field;
+  for (std::size_t d = 0; d < 2; ++d) {
+    field[d] = {.input = x.shape[d + 2],
+                .kernel = w.shape[d + 2],
+                .output = y.shape[d + 2],
+                .stride = attributes.integers("stride")[d],
+                .input_dilation = 1,
+                .kernel_dilation = attributes.integers("dilation")[d],
+                .padding = attributes.integers("pad")[d]};
+  }
+  return field;
+}
+
+/// x * w -> y.
+Product product_of(const Signature& s, const TensorType& x, const TensorType& w,
+                   const TensorType& y) {
+  const std::int64_t groups = s.attributes.integer("groups");
+  return {.kind = ProductKind::kConvolution,
+          .pass = ProductPass::kForward,
+          .arithmetic = arithmetic_of(s),
+          .groups = groups,
+          .batch = x.shape[0],
+          .input_channels = w.shape[1],
+          .output_channels = w.shape[0] / groups,
+          .field = field_of(x, w, y, s.attributes)};
+}
+
+Product product(const Signature& s) {
+  return product_of(s, s.inputs[0], s.inputs[1], s.outputs[0]);
+}
+
+constexpr ProductAxis kGroups = ProductAxis::kGroups;
+constexpr ProductAxis kBatch = ProductAxis::kBatch;
+constexpr ProductAxis kInputs = ProductAxis::kInputs;
+constexpr ProductAxis kOutputs = ProductAxis::kOutputs;
+constexpr ProductAxis kRows = ProductAxis::kRows;
+constexpr ProductAxis kColumns = ProductAxis::kColumns;
+
+OperandAxes operand_axes(const Signature& /*s*/) {
+  return {.input = {kBatch, kRows, kColumns, kGroups, kInputs},
+          .weights = {kGroups, kOutputs, kInputs, kRows, kColumns},
+          .output = {kBatch, kRows, kColumns, kGroups, kOutputs}};
+}
+
 /// conv2d_input_gradient(dy, w) input_shape=[N,C,H,W] and conv2d's attributes  ->  dx
 ///
 /// On its own this is a transposed convolution, so it has a gradient too.
@@ -199,7 +249,7 @@ std::unique_ptr<Kernel> input_gradient_numerics(const Signature& s) {
   const Geometry g(s.attributes);
   const TensorType& dy = s.inputs[0];
   const TensorType& dx = s.outputs[0];
-  if (const auto p = product_of(dx, s.inputs[1], g)) {
+  if (const auto p = pixel_product_of(dx, s.inputs[1], g)) {
     return matmul_kernel(p->y(), p->w(), p->x(), false);
   }
   const TensorType w = weights_of(s.inputs[1], g.groups);
@@ -217,6 +267,26 @@ std::unique_ptr<Kernel> input_gradient_numerics(const Signature& s) {
 
 Work input_gradient_work(const Signature& s) {
   return work_of(macs(s.inputs[0], s.inputs[1]), s, 0);
+}
+
+/// dx[x] is the sum of dy[y] w[k] with y * stride + k * dilation - pad = x: a convolution of dy,
+/// its elements `stride` apart, with the flipped kernel.
+Product input_gradient_product(const Signature& s) {
+  Product p = product_of(s, s.outputs[0], s.inputs[1], s.inputs[0]);
+  p.pass = ProductPass::kInputGradient;
+  std::swap(p.input_channels, p.output_channels);
+  for (FieldDimension& d : p.field) {
+    std::swap(d.input, d.output);
+    std::swap(d.stride, d.input_dilation);
+    d.padding = (d.kernel - 1) * d.kernel_dilation - d.padding;
+  }
+  return p;
+}
+
+OperandAxes input_gradient_axes(const Signature& /*s*/) {
+  return {.input = {kBatch, kRows, kColumns, kGroups, kInputs},
+          .weights = {kGroups, kInputs, kOutputs, kRows, kColumns},
+          .output = {kBatch, kRows, kColumns, kGroups, kOutputs}};
 }
 
 /// conv2d_weight_gradient(x, dy) kernel=[R,S] bias=0|1 and conv2d's attributes  ->  dw, and db if
@@ -242,7 +312,7 @@ Result<std::vector<TensorType>> weight_gradient_shape(const Signature& s) {
 /// dw = dy^T x.
 class ProductOfGradients final : public Kernel {
  public:
-  explicit ProductOfGradients(const Product& p)
+  explicit ProductOfGradients(const PixelProduct& p)
       : product_(matmul_kernel(p.y().transposed(), p.x(), p.w(), false)) {}
   void run(const Operands& t) override {
     product_->run({{t.inputs[1], t.inputs[0]}, {t.outputs[0]}, t.scratch});
@@ -258,7 +328,7 @@ std::unique_ptr<Kernel> weight_product(const Signature& s) {
   const TensorType& x = s.inputs[0];
   const TensorType& dy = s.inputs[1];
   const TensorType dw = weights_of(s.outputs[0], g.groups);
-  if (const auto p = product_of(x, s.outputs[0], g)) {
+  if (const auto p = pixel_product_of(x, s.outputs[0], g)) {
     return std::make_unique<ProductOfGradients>(*p);
   }
   const dnnl::convolution_backward_weights::primitive_desc plan(
@@ -284,6 +354,25 @@ std::unique_ptr<Kernel> weight_gradient_numerics(const Signature& s) {
 Work weight_gradient_work(const Signature& s) {
   return work_of(macs(s.inputs[1], s.outputs[0]), s,
                  s.outputs.size() == 2 ? s.inputs[1].elements() : 0);
+}
+
+/// dw[k] is the sum of x[k * dilation + y * stride - pad] dy[y]: a convolution of x with dy, its
+/// elements `stride` apart, over the images.
+Product weight_gradient_product(const Signature& s) {
+  Product p = product_of(s, s.inputs[0], s.outputs[0], s.inputs[1]);
+  p.pass = ProductPass::kWeightGradient;
+  std::swap(p.batch, p.input_channels);
+  for (FieldDimension& d : p.field) {
+    std::swap(d.kernel, d.output);
+    std::swap(d.stride, d.kernel_dilation);
+  }
+  return p;
+}
+
+OperandAxes weight_gradient_axes(const Signature& /*s*/) {
+  return {.input = {kInputs, kRows, kColumns, kGroups, kBatch},
+          .weights = {kInputs, kRows, kColumns, kGroups, kOutputs},
+          .output = {kGroups, kOutputs, kBatch, kRows, kColumns}};
 }
 
 void gradient(Differentiator& d) {
@@ -347,11 +436,13 @@ void input_gradient_gradient(Differentiator& d) {
 
 std::vector<Operator> conv2d_operators() {
   return {
-      {"conv2d", shape, gradient, work, numerics, contraction},
+      {"conv2d", shape, gradient, work, numerics, contraction, product, operand_axes},
       {"conv2d_input_gradient", input_gradient_shape, input_gradient_gradient, input_gradient_work,
-       input_gradient_numerics, input_gradient_contraction},
+       input_gradient_numerics, input_gradient_contraction, input_gradient_product,
+       input_gradient_axes},
       {"conv2d_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work,
-       weight_gradient_numerics, weight_gradient_contraction},
+       weight_gradient_numerics, weight_gradient_contraction, weight_gradient_product,
+       weight_gradient_axes},
   };
 }
 

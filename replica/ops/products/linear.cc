@@ -83,6 +83,35 @@ Work work(const Signature& s) {
   return linear_work(s, rows_of(s.inputs[0]) * s.inputs[1].elements());
 }
 
+/// [rows, in] x [in, out].
+Product dense_product(const Signature& s, ProductPass pass, std::int64_t rows, std::int64_t in,
+                      std::int64_t out) {
+  return {.kind = ProductKind::kMatmul,
+          .pass = pass,
+          .arithmetic = arithmetic_of(s),
+          .groups = 1,
+          .batch = rows,
+          .input_channels = in,
+          .output_channels = out,
+          .field = {}};
+}
+
+Product product(const Signature& s) {
+  const Sizes sizes = sizes_of(s.inputs[1], s.attributes);
+  return dense_product(s, ProductPass::kForward, rows_of(s.inputs[0]), sizes.I, sizes.O);
+}
+
+constexpr ProductAxis kBatch = ProductAxis::kBatch;
+constexpr ProductAxis kInputs = ProductAxis::kInputs;
+constexpr ProductAxis kOutputs = ProductAxis::kOutputs;
+
+OperandAxes operand_axes(const Signature& s) {
+  const bool by_inputs = input_major(s.attributes);
+  return {.input = {kBatch, kInputs},
+          .weights = {by_inputs ? kInputs : kOutputs, by_inputs ? kOutputs : kInputs},
+          .output = {kBatch, kOutputs}};
+}
+
 /// linear_input_gradient(dy [...,O], w)  ->  dx [...,I] = dy w
 Result<std::vector<TensorType>> input_gradient_shape(const Signature& s) {
   if (s.inputs.size() != 2 || !is_dense(s.inputs[0]) || !is_dense(s.inputs[1]) ||
@@ -99,6 +128,19 @@ std::unique_ptr<Kernel> input_gradient_numerics(const Signature& s) {
   return matmul_kernel(DnnlMatrix::plain({B, sizes.O}),
                        weight_matrix(sizes, s.attributes).transposed(),
                        DnnlMatrix::plain({B, sizes.I}), false);
+}
+
+Product input_gradient_product(const Signature& s) {
+  const Sizes sizes = sizes_of(s.inputs[1], s.attributes);
+  return dense_product(s, ProductPass::kInputGradient, rows_of(s.inputs[0]), sizes.O, sizes.I);
+}
+
+/// The inputs of this product are w's outputs.
+OperandAxes input_gradient_axes(const Signature& s) {
+  const bool by_inputs = input_major(s.attributes);
+  return {.input = {kBatch, kInputs},
+          .weights = {by_inputs ? kOutputs : kInputs, by_inputs ? kInputs : kOutputs},
+          .output = {kBatch, kOutputs}};
 }
 
 /// linear_weight_gradient(x [...,I], dy [...,O]) bias=0|1
@@ -157,6 +199,19 @@ Work weight_gradient_work(const Signature& s) {
   return linear_work(s, s.inputs[0].elements() * s.inputs[1].shape.back());
 }
 
+/// x's features take the place of the rows, which are summed over.
+Product weight_gradient_product(const Signature& s) {
+  return dense_product(s, ProductPass::kWeightGradient, s.inputs[0].shape.back(),
+                       rows_of(s.inputs[0]), s.inputs[1].shape.back());
+}
+
+OperandAxes weight_gradient_axes(const Signature& s) {
+  const bool by_inputs = input_major(s.attributes);
+  return {.input = {kInputs, kBatch},
+          .weights = {kInputs, kOutputs},
+          .output = {by_inputs ? kBatch : kOutputs, by_inputs ? kOutputs : kBatch}};
+}
+
 void gradient(Differentiator& d) {
   const Operation& op = d.operation();
   const TensorId dy = d.output_gradient(0);
@@ -200,11 +255,12 @@ std::vector<std::int64_t> weight_gradient_contraction(const Signature& s) {
 
 std::vector<Operator> linear_operators() {
   return {
-      {"linear", shape, gradient, work, numerics, contraction},
+      {"linear", shape, gradient, work, numerics, contraction, product, operand_axes},
       {"linear_input_gradient", input_gradient_shape, nullptr, work, input_gradient_numerics,
-       input_gradient_contraction},
+       input_gradient_contraction, input_gradient_product, input_gradient_axes},
       {"linear_weight_gradient", weight_gradient_shape, nullptr, weight_gradient_work,
-       weight_gradient_numerics, weight_gradient_contraction},
+       weight_gradient_numerics, weight_gradient_contraction, weight_gradient_product,
+       weight_gradient_axes},
   };
 }
 

@@ -112,6 +112,40 @@ Work work(const Signature& s) {
   return work;
 }
 
+/// b without leading dimensions makes one product of all rows; other pairs are groups, where an
+/// operand that is broadcast counts in each.
+Product product_of(const Signature& s) {
+  const Shape& c = s.outputs[0].shape;
+  const bool transpose_a = flag(s.attributes, "transpose_a");
+  const std::int64_t groups = product(leading(c));
+  const bool one = product(leading(s.inputs[1].shape)) == 1 && !transpose_a;
+  return {.kind = ProductKind::kMatmul,
+          .pass = ProductPass::kForward,
+          .arithmetic = arithmetic_of(s),
+          .groups = one ? 1 : groups,
+          .batch = c[c.size() - 2] * (one ? groups : 1),
+          .input_channels = matrix_of(s.inputs[0].shape, transpose_a).second,
+          .output_channels = c.back(),
+          .field = {}};
+}
+
+OperandAxes operand_axes(const Signature& s) {
+  using enum ProductAxis;
+  const Shape& c = s.outputs[0].shape;
+  const std::int64_t groups = product_of(s).groups;
+  const auto axes = [groups](const Shape& shape, ProductAxis outer, ProductAxis inner,
+                             bool transposed) {
+    std::vector<ProductAxis> all = {transposed ? inner : outer, transposed ? outer : inner};
+    if (groups > 1 && product(leading(shape)) == groups) {
+      all.insert(all.begin(), kGroups);
+    }
+    return all;
+  };
+  return {.input = axes(s.inputs[0].shape, kBatch, kInputs, flag(s.attributes, "transpose_a")),
+          .weights = axes(s.inputs[1].shape, kInputs, kOutputs, flag(s.attributes, "transpose_b")),
+          .output = axes(c, kBatch, kOutputs, false)};
+}
+
 std::vector<std::int64_t> contraction(const Signature& s) {
   const auto last = [&s](std::size_t input, std::int64_t from_end) {
     return static_cast<std::int64_t>(s.inputs[input].shape.size()) - from_end;
@@ -172,7 +206,7 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> matmul_operators() {
-  return {{"matmul", shape, gradient, work, numerics, contraction}};
+  return {{"matmul", shape, gradient, work, numerics, contraction, product_of, operand_axes}};
 }
 
 }  // namespace poprun

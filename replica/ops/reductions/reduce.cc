@@ -49,7 +49,7 @@ struct Minimum {
   static constexpr float kStart = std::numeric_limits<float>::infinity();
   static float of(float y, float x) { return x < y || x != x ? x : y; }
 };
-struct Product {
+struct Multiply {
   static constexpr float kStart = 1;
   static float of(float y, float x) { return y * x; }
 };
@@ -219,7 +219,7 @@ std::vector<Operator> reduce_operators() {
       {"reduce_min", [](const Signature& s) { return shape_of("reduce_min", s); }, extreme_gradient,
        work, numerics<Minimum>},
       {"reduce_prod", [](const Signature& s) { return shape_of("reduce_prod", s); },
-       product_gradient, work, numerics<Product>},
+       product_gradient, work, numerics<Multiply>},
       {"reduce_extreme_gradient",
        [](const Signature& s) { return gradient_shape("reduce_extreme_gradient", s, 3); }, nullptr,
        gradient_work, extreme_gradient_numerics},

@@ -120,12 +120,15 @@ void gradient(Differentiator& d) {
 }  // namespace
 
 std::vector<Operator> softmax_operators() {
-  return {{"softmax", shape<Softmax>, gradient<Softmax>, work, numerics},
-          {"softmax_gradient", gradient_shape<Softmax>, nullptr, gradient_work,
-           gradient_numerics<Softmax>},
-          {"log_softmax", shape<LogSoftmax>, gradient<LogSoftmax>, work, log_numerics},
-          {"log_softmax_gradient", gradient_shape<LogSoftmax>, nullptr, gradient_work,
-           gradient_numerics<LogSoftmax>}};
+  return {
+      in_place({"softmax", shape<Softmax>, gradient<Softmax>, work, numerics}, {0}),
+      in_place({"softmax_gradient", gradient_shape<Softmax>, nullptr, gradient_work,
+                gradient_numerics<Softmax>},
+               {1}),
+      in_place({"log_softmax", shape<LogSoftmax>, gradient<LogSoftmax>, work, log_numerics}, {0}),
+      in_place({"log_softmax_gradient", gradient_shape<LogSoftmax>, nullptr, gradient_work,
+                gradient_numerics<LogSoftmax>},
+               {1})};
 }
 
 }  // namespace poprun

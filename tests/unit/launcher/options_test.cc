@@ -43,6 +43,33 @@ std::string error_of(Args args, std::string_view config = "") {
   return options ? "no error" : options.error().message;
 }
 
+TEST(Options, BatchNormsAreFoldedInInferenceOnly) {
+  EXPECT_EQ(error_of({"--model.fold-batch-norm", "true"}),
+            "model.fold-batch-norm = true needs model.mode = inference, had training, in which "
+            "batch norms follow the batches; remove it, or set the mode");
+  const auto options = parse({"--model.fold-batch-norm", "true", "--model.mode", "inference"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_TRUE(options->config.model().fold_batch_norm());
+}
+
+TEST(Options, TilesAreExactWhereAskedFor) {
+  const auto options = parse(
+      {"--memory.tiles", "exact", "--device.tiles", "24", "--device.bytes-per-tile", "1048576"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->config.memory().tiles(), "exact");
+  EXPECT_EQ(options->config.device().tiles(), 24U);
+  EXPECT_EQ(options->config.device().bytes_per_tile(), 1048576U);
+  EXPECT_EQ(error_of({"--memory.tiles", "exact", "--training.gradient-bucket", "1"}),
+            "memory.tiles = exact cannot be combined with training.gradient-bucket, whose "
+            "exchanges go on while other steps run; leave one of them out");
+}
+
+TEST(Options, OperatorsCanRunInPlace) {
+  const auto options = parse({"--memory.in-place", "true"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_TRUE(options->config.memory().in_place());
+}
+
 TEST(Options, DefaultsFillTheWholeConfiguration) {
   const auto options = parse({});
 
@@ -59,6 +86,8 @@ TEST(Options, DefaultsFillTheWholeConfiguration) {
   EXPECT_EQ(config.training().seed(), 42U);
   EXPECT_TRUE(config.training().evaluate());
   EXPECT_FALSE(config.memory().poison_dead());
+  EXPECT_FALSE(config.memory().in_place());
+  EXPECT_FALSE(config.model().fold_batch_norm());
   EXPECT_EQ(config.device().ipu(), "mk2");
   EXPECT_EQ(config.topology().num_replicas(), 1U);
   EXPECT_EQ(config.topology().num_instances(), 1U);
@@ -241,14 +270,152 @@ TEST(Options, ALearningRateThatIsZeroInFloat32IsNoted) {
   EXPECT_THAT(parse({"--training.learning-rate", "1e-40"})->notes, IsEmpty());
 }
 
-TEST(Options, AvailableMemoryProportionIsCheckedAndNoted) {
-  const auto options = parse({}, "[memory]\navailable-memory-proportion = 0.6\n");
-  ASSERT_TRUE(options);
-  EXPECT_THAT(options->notes,
-              ElementsAre(HasSubstr("available-memory-proportion = 0.6 has no effect")));
-  EXPECT_EQ(error_of({}, "[memory]\navailable-memory-proportion = 1.5\n"),
-            "train.cfg:2: available-memory-proportion = 1.5 is not allowed; allowed: a number from "
-            "0, at most 1");
+/// "ipu1.matmuls=200": what a job's settings resolve to, each with its place, kind and value.
+std::vector<std::string> settings_in(
+    const google::protobuf::RepeatedPtrField<proto::ProductSetting>& settings) {
+  std::vector<std::string> texts;
+  for (const proto::ProductSetting& s : settings) {
+    const std::string place = s.has_ipu()         ? "ipu" + std::to_string(s.ipu())
+                              : s.has_stage()     ? "stage" + std::to_string(s.stage())
+                              : s.has_operators() ? "/" + s.operators() + "/"
+                                                  : "";
+    texts.push_back(place + "." + s.products() + "=" +
+                    (s.has_permille() ? std::to_string(s.permille()) : s.partials()));
+  }
+  return texts;
+}
+
+std::vector<std::string> proportions(const Args& args, std::string_view config = "") {
+  const auto options = parse(args, config);
+  EXPECT_TRUE(options) << options.error().message;
+  return options ? settings_in(options->config.memory().available_memory_proportion())
+                 : std::vector<std::string>{};
+}
+
+TEST(ProductOptions, AreAValueOrOneForEachIpuAndWhatIsNarrower) {
+  const char* key = "--memory.available-memory-proportion";
+  EXPECT_THAT(proportions({}), ElementsAre(".=600"));
+  EXPECT_THAT(proportions({key, "0.005"}), ElementsAre(".=5"));
+  EXPECT_THAT(proportions({"--ipus-per-replica", "4", key, "0.15 .25,0.25 0.25"}),
+              ElementsAre("ipu0.=150", "ipu1.=250", "ipu2.=250", "ipu3.=250"));
+  EXPECT_THAT(
+      proportions({"--ipus-per-replica", "2", key,
+                   "matmuls=0.4 0.6 IPU1=0.15 stage2=0 stage2.convolutions=1"}),
+      ElementsAre(".matmuls=400", ".=600", "ipu1.=150", "stage2.=0", "stage2.convolutions=1000"));
+  EXPECT_THAT(
+      settings_in(parse({"--model.precision", "half", "--model.partials", "half matmuls=float"})
+                      ->config.model()
+                      .partials()),
+      ElementsAre(".=half", ".matmuls=float"));
+}
+
+TEST(ProductOptions, ForOperatorsStandBesideTheOthersAndAddUp) {
+  EXPECT_THAT(proportions({"--memory.available-memory-proportion-operators", "conv\\d=0.2",
+                           "--memory.available-memory-proportion-operators", "a=b=0.3"},
+                          "[memory]\navailable-memory-proportion = 0.5\n"
+                          "available-memory-proportion-operators = ^x$=0.1  y=1\n"),
+              ElementsAre(".=500", "/^x$/.=100", "/y/.=1000", "/conv\\d/.=200", "/a=b/.=300"));
+}
+
+TEST(ProductOptions, AreReadAgainAsTheyArePrinted) {
+  const auto options =
+      parse({"--ipus-per-replica", "2", "--memory.available-memory-proportion", "0.15 0.25",
+             "--memory.available-memory-proportion-operators", "a=0.2",
+             "--memory.available-memory-proportion-operators", "b\\.c=0.3"});
+  ASSERT_TRUE(options) << options.error().message;
+  const auto again = parse({"--ipus-per-replica", "2"}, resolved_config(*options));
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_TRUE(MessageDifferencer::Equals(again->config, options->config));
+}
+
+TEST(ProductOptions, ThatAreNoneSayWhichWordAndWhatIsAllowed) {
+  const auto refused = [](const std::string& value) {
+    return error_of({"--memory.available-memory-proportion", value});
+  };
+  const std::string allowed =
+      " is not allowed; allowed: a number from 0 to 1 with at most 3 decimals; or one for each "
+      "IPU, separated by blanks; besides these, WHERE=X for WHERE convolutions, matmuls, ipuN, "
+      "stageN, or both as in stage2.matmuls; ";
+  EXPECT_EQ(refused("1.5"),
+            "--memory.available-memory-proportion = 1.5" + allowed + "'1.5' is none");
+  EXPECT_EQ(refused("0.6 tile3=0.2"), "--memory.available-memory-proportion = 0.6 tile3=0.2" +
+                                          allowed + "'tile3=0.2' is none");
+  EXPECT_THAT(refused("0.1234"), HasSubstr("'0.1234' is none"));
+  EXPECT_THAT(refused("ipu0=0.1 ipu0=0.2"),
+              HasSubstr("'ipu0=0.2' is for the same products as an earlier one"));
+  EXPECT_THAT(refused("0.1 0.2 ipu1=0.2"), HasSubstr("'ipu1=0.2' is for the same products"));
+  for (const char* value : {"nan", "-0.1", "=0.5", ".matmuls=0.5", "ipu0.=0.5", "ipu64=0.5",
+                            "ipu0.stage1=0.5", "matmuls.ipu0=0.5", "matmuls=", "half"}) {
+    EXPECT_THAT(refused(value), HasSubstr("is none")) << value;
+  }
+  EXPECT_THAT(error_of({"--model.partials", "double"}),
+              HasSubstr("allowed: float or half; or one for each IPU"));
+  EXPECT_EQ(error_of({"--model.partials-operators", "conv1"}),
+            "--model.partials-operators = conv1 is not allowed; allowed: REGEX=TYPE, several of "
+            "them separated by blanks, where TYPE is float or half; 'conv1' is none");
+  EXPECT_THAT(error_of({"--model.partials-operators", "(=half"}),
+              HasSubstr("'(' is not an ECMAScript regular expression"));
+}
+
+TEST(ProductOptions, ForIpusThatDoNotExistAreRefused) {
+  EXPECT_EQ(
+      error_of({"--ipus-per-replica", "2", "--memory.available-memory-proportion", "0.1 0.2 0.3"}),
+      "memory.available-memory-proportion = 0.1 0.2 0.3: a replica of --ipus-per-replica = 2 "
+      "has no IPU 2; IPUs count from 0; set --ipus-per-replica 3 or leave it out");
+  EXPECT_THAT(
+      parse({"--ipus-per-replica", "3", "--memory.available-memory-proportion", "0.1 0.2"})->notes,
+      ::testing::Contains("memory.available-memory-proportion = 0.1 0.2: IPUs that it does "
+                          "not name have 0.6"));
+}
+
+TEST(ProductOptions, HalfPartialsNeedHalfPrecisionWhereverTheyAre) {
+  EXPECT_EQ(error_of({"--model.partials", "float matmuls=half"}),
+            "model.partials = float matmuls=half needs model.precision = half, but it is float");
+  EXPECT_EQ(error_of({"--model.partials-operators", "conv1=half"}),
+            "model.partials-operators = conv1=half needs model.precision = half, but it is float");
+}
+
+TEST(ProductOptions, PartialSumsThatDependOnTheCutCannotBeChecked) {
+  const Args half = {"check", "--model.precision", "half", "--model.partials"};
+  const auto with = [&](const std::string& value) {
+    Args args = half;
+    args.push_back(value);
+    return error_of(args);
+  };
+  EXPECT_EQ(with("ipu0=half"),
+            "model.partials = ipu0=half: check cuts the model in several ways that must give equal "
+            "bits, but partial sums by IPU or stage depend on the cut; choose the operators by "
+            "name with model.partials-operators");
+  EXPECT_EQ(with("matmuls=half"), "no error");
+}
+
+TEST(ProductOptions, AdviseAgainstTinyProportions) {
+  const auto notes = [](const char* value) {
+    return parse({"--memory.tiles", "exact", "--memory.available-memory-proportion", value})->notes;
+  };
+  EXPECT_THAT(notes("0.049"),
+              ::testing::Contains(HasSubstr("memory.available-memory-proportion = 0.049: "
+                                            "poplin::createWeights() advises against less than "
+                                            "0.05")));
+  EXPECT_THAT(notes("0.05"),
+              ::testing::Not(::testing::Contains(HasSubstr("poplin::createWeights"))));
+}
+
+TEST(ProductOptions, AProportionHasNoEffectWithoutTiles) {
+  const std::string config = "[memory]\navailable-memory-proportion = 0.6\n";
+  EXPECT_THAT(parse({}, config)->notes,
+              ElementsAre("memory.available-memory-proportion = 0.6 has no effect without "
+                          "memory.tiles = exact"));
+  EXPECT_THAT(parse({"--memory.tiles", "exact"}, config)->notes, IsEmpty());
+  EXPECT_THAT(parse({})->notes, IsEmpty());
+}
+
+TEST(ProductOptions, AreFoundByTheirNamesElsewhere) {
+  EXPECT_THAT(error_of({"--availableMemoryProportion", "0.2"}),
+              HasSubstr("did you mean --memory.available-memory-proportion?"));
+  EXPECT_THAT(error_of({"--partialsType", "half"}), HasSubstr("did you mean --model.partials?"));
+  EXPECT_THAT(error_of({}, "[memory]\navailableMemoryProportion = 0.2\n"),
+              HasSubstr("did you mean available-memory-proportion?"));
 }
 
 TEST(Options, ThatOthersLeaveWithoutEffectAreNoted) {
@@ -357,7 +524,8 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
   EXPECT_EQ(error_of({}, "[trainig]\nmagic = 3\n"),
             "train.cfg:2: unknown section [trainig]; did you mean training?");
   EXPECT_EQ(error_of({}, "[device]\nquantum = 3\n"),
-            "train.cfg:2: unknown key quantum in [device]; available: ipu");
+            "train.cfg:2: unknown key quantum in [device]; available: ipu, tiles, "
+            "bytes-per-tile");
   EXPECT_EQ(error_of({}, "[network]\nstages = 3\n"),
             "train.cfg:2: unknown section [network]; available: model, data, training, pipeline, "
             "memory, device, report");

@@ -1,5 +1,6 @@
 #include "launcher/options/subcommands.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "launcher/options/help.h"
@@ -53,6 +54,24 @@ TEST(Subcommands, AreSuggestedWhereMisspeltOrMisplaced) {
   EXPECT_THAT(error_of({"python", "train.cfg"}), StartsWith("exactly one train.cfg is needed"));
 }
 
+TEST(Subcommands, AreGivenOnce) {
+  EXPECT_EQ(error_of({"check", "check"}),
+            "the subcommand check is given twice; a file of that name would be ./check; usage: "
+            "poprun-emu check [options] train.cfg");
+  EXPECT_THAT(error_of({"check", "check", "train.cfg"}), HasSubstr("is given twice"));
+  EXPECT_EQ(parse({"check", "./check"})->config_file, "./check");
+}
+
+TEST(Subcommands, SpellOutRangesOfIpus) {
+  EXPECT_EQ(error_of({"check", "train.cfg", "--check-ipus", "2-4"}),
+            "--check-ipus = 2-4 is not allowed; allowed: up to 256 integers from 2 to 64, "
+            "separated by blanks; write each: 2 3 4");
+  EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "4-2"}),
+              ::testing::EndsWith("separated by blanks"));
+  EXPECT_THAT(error_of({"check", "train.cfg", "--check-ipus", "1-3"}),
+              ::testing::EndsWith("separated by blanks"));
+}
+
 TEST(Subcommands, OwnTheirOptions) {
   EXPECT_EQ(error_of({"--check-steps", "5", "train.cfg"}),
             "--check-steps belongs to the subcommand check; usage: poprun-emu check [options] "
@@ -73,7 +92,7 @@ TEST(Subcommands, HaveTheirPageOfHelp) {
   EXPECT_THAT(help_text("check"), HasSubstr("--check-ipus LIST"));
   EXPECT_THAT(help_text("check"), HasSubstr("Ends with 0 if all runs that were compared are"));
   EXPECT_THAT(help_text("exit-codes"), HasSubstr("check: also if a run differs"));
-  EXPECT_THAT(help_text(""), HasSubstr("poprun-emu check [options] train.cfg (--help check)\n"));
+  EXPECT_THAT(help_text(""), HasSubstr("poprun-emu check|"));
   EXPECT_THAT(help_text("all"), HasSubstr("  check                     Run a few steps"));
 }
 
@@ -98,6 +117,91 @@ TEST(Check, SaysWhichKeysItOverrules) {
                           "report.dump-tensors = fc1@1 (dumps nothing), --overwrite (leaves "
                           "results of jobs alone)"));
   EXPECT_THAT(parse({"check", "train.cfg"}, "[pipeline]\nschedule = grouped\n")->notes, IsEmpty());
+}
+
+std::vector<std::int64_t> layers_of(const Options& options) {
+  std::vector<std::int64_t> layers;
+  for (const VariedJob& job : options.varied.jobs) {
+    layers.push_back(job.config.model().sizes().at("layers"));
+  }
+  return layers;
+}
+
+TEST(Estimate, TakesItsOptions) {
+  const auto options = parse({"estimate", "--by-layer", "train.cfg", "--compile"});
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->subcommand, Subcommand::kEstimate);
+  EXPECT_TRUE(options->estimate_by_layer);
+  EXPECT_TRUE(options->estimate_compile);
+  EXPECT_THAT(options->varied.jobs, IsEmpty());
+  EXPECT_FALSE(parse({"estimate", "train.cfg"})->estimate_compile);
+  EXPECT_EQ(error_of({"train.cfg", "--compile"}),
+            "--compile belongs to the subcommand estimate; usage: poprun-emu estimate [options] "
+            "train.cfg");
+}
+
+TEST(Estimate, MakesAJobOfEachValue) {
+  const auto options = parse({"estimate", "train.cfg", "--vary", "model.layers=2,4,8"},
+                             "[model]\nname = mlp\nlayers = 3\n[training]\noptimizer = adam\n");
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->varied.key, "model.layers");
+  EXPECT_THAT(layers_of(*options), ElementsAre(2, 4, 8));
+  EXPECT_EQ(options->varied.jobs[2].value, "8");
+  EXPECT_EQ(options->varied.jobs[2].config.model().name(), "mlp");
+  EXPECT_EQ(options->varied.jobs[2].config.training().optimizer(), "adam");
+  EXPECT_EQ(options->config.model().sizes().at("layers"), 3) << "the job itself";
+  EXPECT_EQ(parse({"estimate", "train.cfg", "--vary", "model=mlp,gpt2"})->varied.key, "model.name");
+  EXPECT_EQ(parse({"estimate", "train.cfg", "--vary=ipus-per-replica=2,4"})
+                ->varied.jobs[1]
+                .config.topology()
+                .ipus_per_replica(),
+            4U);
+  EXPECT_EQ(parse({"estimate", "train.cfg", "--vary", "data.sequence-length=64"},
+                  "[data]\nsource = text:x\n")
+                ->varied.jobs[0]
+                .config.data()
+                .source(),
+            "text:x?sequence-length=64");
+}
+
+TEST(Estimate, RefusesWhatCannotBeVaried) {
+  const auto vary = [](const std::string& what) {
+    return error_of({"estimate", "train.cfg", "--vary", what});
+  };
+  EXPECT_EQ(vary("model.layer=2,4"), "--vary model.layer: unknown key; did you mean model.layers?");
+  EXPECT_EQ(vary("output-dir=a,b"),
+            "--vary output-dir: --output-dir does not change what a job needs; keys of train.cfg, "
+            "num-replicas and ipus-per-replica can be varied");
+  for (const char* text : {"model.layers", "model.layers=", "=2", "model.layers=2,,4", "x=,"}) {
+    EXPECT_EQ(vary(text), fmt::format("--vary = {} is not allowed; allowed: KEY=VALUE,VALUE,..., "
+                                      "such as model.layers=2,4,8",
+                                      text));
+  }
+  EXPECT_THAT(vary("model.layers=2,2"), ::testing::EndsWith("model.layers=2,4,8, each value once"));
+  EXPECT_THAT(vary("model.layers=two"),
+              StartsWith("--vary model.layers = two is not allowed; allowed: an integer"));
+  EXPECT_EQ(vary("model.partials=float,half"),
+            "--vary model.partials = half: model.partials = half needs model.precision = half, but "
+            "it is float");
+  EXPECT_EQ(error_of({"estimate", "train.cfg", "--vary", "model.layers=2", "--vary", "x=3"}),
+            "--vary was given twice; one key can be varied at a time, with several values");
+  EXPECT_EQ(error_of({"estimate", "train.cfg", "--vary", "model.layers=2", "--by-layer"}),
+            "--by-layer lists the layers of one job, but --vary estimates several; give only one "
+            "of them");
+  EXPECT_THAT(error_of({"estimate", "train.cfg", "--dry-run"}), StartsWith("--dry-run compiles"));
+  EXPECT_THAT(error_of({"estimate"}), HasSubstr("usage: poprun-emu estimate [options] train.cfg"));
+}
+
+TEST(Estimate, HasItsPageOfHelp) {
+  EXPECT_THAT(help_text("estimate"),
+              StartsWith("Usage: poprun-emu estimate [options] train.cfg\n"));
+  for (const char* option : {"--by-layer", "--compile", "--vary KEY=VALUES"}) {
+    EXPECT_THAT(help_text("estimate"), HasSubstr(option));
+  }
+  EXPECT_THAT(help_text(""), HasSubstr("|estimate"));
+  EXPECT_THAT(help_text(""), HasSubstr(" [options] train.cfg (--help SUBCOMMAND)\n"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 /// Batch normalisation against its definition in double, and its gradients against differences.
 
 #include <cmath>
+#include <random>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -127,6 +128,48 @@ TEST(BatchNormTraining, RefusesOneElementAChannel) {
 
   ASSERT_FALSE(types);
   EXPECT_THAT(types.error().message, ::testing::HasSubstr("at least two elements a channel"));
+}
+
+/// Grouped convolution, with a bias, and batch normalisation after it.
+TEST(FoldBatchNorm, GivesTheConvolutionThatTheTwoWere) {
+  const std::int64_t N = 2;
+  const std::int64_t O = 6;
+  Graph graph;
+  const auto add = [&graph](const char* name, TensorType type) {
+    return graph.add_tensor({name, std::move(type), Role::kActivation});
+  };
+  const TensorId x = add("x", image({N, 4, 5, 5}));
+  const TensorId w = add("w", f32({O, 2, 3, 3}));
+  const TensorId bias = add("bias", f32({O}));
+  const TensorId scale = add("scale", f32({O}));
+  const TensorId shift = add("shift", f32({O}));
+  const TensorId mean = add("mean", f32({O}));
+  const TensorId variance = add("variance", f32({O}));
+  const TensorId y = add("y", image({N, O, 5, 5}));
+  const TensorId z = add("z", image({N, O, 5, 5}));
+  const TensorId folded = add("folded", image({N, O, 5, 5}));
+  GraphRunner runner(graph);
+  std::mt19937 random(5);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  for (const TensorId id : {x, w, bias, scale, shift, mean, variance}) {
+    for (float& value : runner.floats(id)) {
+      value = id == variance ? 1.5F + uniform(random) : uniform(random);
+    }
+  }
+  const Attributes geometry{{"stride", Shape{1, 1}},
+                            {"pad", Shape{1, 1, 1, 1}},
+                            {"dilation", Shape{1, 1}},
+                            {"groups", std::int64_t{2}}};
+  const Attributes eps{{"eps", kEps}};
+  runner.run({{"conv2d", {x, w, bias}, {y}, geometry},
+              {"batch_norm_inference", {y, scale, shift, mean, variance}, {z}, eps}});
+
+  runner.run({{"fold_batch_norm", {w, shift, scale, mean, variance, bias}, {w, shift}, eps},
+              {"conv2d", {x, w, shift}, {folded}, geometry}});
+
+  for (std::size_t i = 0; i < runner.floats(z).size(); ++i) {
+    ASSERT_NEAR(runner.floats(folded)[i], runner.floats(z)[i], 1e-5) << i;
+  }
 }
 
 }  // namespace

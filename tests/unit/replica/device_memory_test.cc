@@ -19,8 +19,8 @@ class DeviceMemoryTest : public ::testing::Test {
   DeviceMemoryTest() {
     add(0, 0, 16);
     add(1, 32, 8);
-    program_.add_memory()->set_peak(16);
-    program_.add_memory()->set_peak(40);
+    program_.add_memory()->set_images_peak(16);
+    program_.add_memory()->set_images_peak(40);
   }
 
   void add(std::uint32_t ipu, std::uint64_t offset, std::uint64_t bytes) {

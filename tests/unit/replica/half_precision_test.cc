@@ -5,6 +5,9 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -402,7 +405,7 @@ TEST(HalfPrecision, FirstStepAgreesWithTheNaiveNetworkUpToRounding) {
   for (const bool master : {false, true}) {
     for (const char* partials : {"float", "half"}) {
       proto::RunConfig job = half_config(2, 3);
-      job.mutable_model()->set_partials(partials);
+      job.mutable_model()->add_partials()->set_partials(partials);
       job.mutable_training()->set_master_weights(master);
       job.mutable_training()->set_loss_scaling(1024);
       job.mutable_training()->set_steps(1);
@@ -433,6 +436,28 @@ TEST(HalfPrecision, FirstStepAgreesWithTheNaiveNetworkUpToRounding) {
       }
     }
   }
+}
+
+TEST(HalfPrecision, PartialSumsAreThoseOfTheNarrowestSetting) {
+  const auto weights = [](const std::vector<std::pair<std::string, std::string>>& by_name,
+                          const std::string& everywhere) {
+    proto::RunConfig job = half_config(1, 4);
+    job.mutable_model()->add_partials()->set_partials(everywhere);
+    for (const auto& [operators, partials] : by_name) {
+      proto::ProductSetting& setting = *job.mutable_model()->add_partials();
+      setting.set_operators(operators);
+      setting.set_partials(partials);
+    }
+    return run(job).records[0].tensors;
+  };
+  const auto halves = weights({}, "half");
+  const auto floats = weights({}, "float");
+  ASSERT_NE(halves, floats);
+  EXPECT_EQ(weights({{".", "half"}}, "float"), halves);
+  EXPECT_EQ(weights({{"^conv", "float"}, {"^fc", "float"}}, "half"), floats);
+  const auto mixed = weights({{"^fc1$", "half"}}, "float");
+  EXPECT_NE(mixed, halves);
+  EXPECT_NE(mixed, floats);
 }
 
 TEST(HalfPrecision, GivesEveryReplicaTheSameWeights) {

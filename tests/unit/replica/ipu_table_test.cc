@@ -54,5 +54,20 @@ TEST(IpuTable, GivesMemoryWithoutZeroes) {
             "2.5 MiB peak of 897.0 MiB, 37.5 KiB always live");
 }
 
+TEST(IpuTable, TellsTheHostsPartOfAStepAndWhatComesBesides) {
+  EXPECT_EQ(host_text({.bytes_to_device = 602'112.0 * 20,
+                       .bytes_from_device = 80'000,
+                       .stream_seconds = 2.19e-3,
+                       .calls = 1,
+                       .call_seconds = 1.85e-3}),
+            "11.5 MiB in, 78.1 KiB out, 2.190 ms of it; 1 call, 1.850 ms besides (fitted)");
+  EXPECT_EQ(host_text({.bytes_to_device = 12.5,
+                       .bytes_from_device = 0,
+                       .stream_seconds = 1e-6,
+                       .calls = 1.0 / 100,
+                       .call_seconds = 18.5e-6}),
+            "12 B in, 0 B out, 1.0 us of it; 1 call in 100, 18.5 us besides (fitted)");
+}
+
 }  // namespace
 }  // namespace poprun

@@ -63,6 +63,41 @@ TEST(MemoryPlan, ReusesBytesInTheGapsOfALife) {
   EXPECT_TRUE(verify_plan(claims, plan));
 }
 
+Claim in_block(std::uint32_t first, std::uint32_t last, std::int64_t size, std::int64_t at) {
+  Claim claim = live(first, last, size);
+  claim.block = 9;
+  claim.in_block = Bytes{at};
+  return claim;
+}
+
+TEST(MemoryPlan, ABlockKeepsItsDistancesAndClaimsOnlyWhatLives) {
+  //  192 +------+
+  //      | 0 +--+--+-------+       1 lies in the upper half of 0 and outlives it: then 2 takes what
+  //  128 |   |    1        |       0 leaves below it.
+  //      |   +--+--+-------+
+  //   64 |      |  +-------+
+  //      |      |  | 2     |
+  //    0 +------+  +-------+
+  //      0 1 2 3 4 5 6 7 8
+  const std::vector<Claim> claims = {in_block(0, 3, 192, 0), in_block(2, 8, 64, 128),
+                                     live(5, 8, 128)};
+
+  const MemoryPlan plan = plan_memory(claims);
+
+  EXPECT_THAT(plan.offsets, ElementsAre(Bytes{0}, Bytes{128}, Bytes{0}));
+  EXPECT_EQ(plan.peak, Bytes{192});
+  EXPECT_EQ(plan.lower_bound, Bytes{192}) << "shared bytes count once";
+  EXPECT_TRUE(verify_plan(claims, plan));
+}
+
+TEST(VerifyPlan, RefusesABlockThatIsTornApart) {
+  const std::vector<Claim> claims = {in_block(0, 3, 192, 0), in_block(2, 8, 64, 128)};
+  MemoryPlan plan = plan_memory(claims);
+  plan.offsets[1] = Bytes{64};
+
+  EXPECT_THAT(verify_plan(claims, plan).error().message, HasSubstr("do not keep their distance"));
+}
+
 TEST(MemoryPlan, OfNothingIsEmpty) {
   EXPECT_EQ(plan_memory({}).peak, Bytes{0});
   EXPECT_TRUE(verify_plan({}, plan_memory({})));
@@ -202,6 +237,36 @@ TEST(OutOfMemory, ListsAFewOfManyIpus) {
                                           "  IPU 15      2.0 MiB of 1.0 MiB, over by 1.0 MiB\n"
                                           "the peak of IPU 6 "));
   EXPECT_THAT(message_with(8), Not(HasSubstr("  ..  ")));
+}
+
+/// A tensor of one IPU that lives at step 0.
+void add_live(Program& program, const char* name, std::uint64_t offset, std::uint64_t bytes,
+              bool always_live) {
+  proto::Tensor& tensor = *program.add_tensors();
+  tensor.set_name(name);
+  tensor.set_type("u8[1]");
+  tensor.set_bytes(bytes);
+  tensor.set_always_live(always_live);
+  tensor.mutable_placement()->set_offset(offset);
+  tensor.add_lives();
+}
+
+TEST(OutOfMemory, CountsSharedBytesOnceAndSaysWhoseTheyAre) {
+  Program program;
+  program.add_memory()->set_peak(300);
+  add_live(program, "w", 0, 100, true);
+  add_live(program, "x", 128, 100, false);
+  add_live(program, "w.slice", 64, 36, false);
+  add_live(program, "y", 128, 100, false);
+
+  const std::string message = check_fits(program).error().message;
+
+  EXPECT_THAT(message, HasSubstr("  always live: 1 tensor, 100 B\n"
+                                 "              100 B  w  u8[1]\n"
+                                 "  not always live: 3 tensors, 100 B\n"
+                                 "              100 B  x        u8[1]\n"
+                                 "              100 B  y        u8[1], in the bytes of 'x'\n"
+                                 "               36 B  w.slice  u8[1], in the bytes of 'w'\n"));
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ Program compiled(const std::string& text) {
   const auto graph = parse_graph(text);
   EXPECT_TRUE(graph) << graph.error().message;
   CompileOptions options;
+  options.in_place = true;
   options.device = *find_device("mk2");
   options.ipus_per_replica = 2;
   auto program = compile_graph(*graph, options);
@@ -66,7 +67,7 @@ void move(Program& program, std::string_view name, std::uint64_t offset) {
         peak = std::max(peak, t.placement().offset() + t.bytes());
       }
     }
-    program.mutable_memory(ipu)->set_peak(peak);
+    program.mutable_memory(ipu)->set_images_peak(peak);
   }
 }
 
@@ -105,7 +106,7 @@ TEST(Occupancy, TensorsOfTwoIpusInOneOperationAreFound) {
 
 TEST(Occupancy, APeakThatIsNotReachedIsFound) {
   EXPECT_THAT(verdict_on([](Program& program) {
-                program.mutable_memory(1)->set_peak(program.memory(1).peak() + 1);
+                program.mutable_memory(1)->set_images_peak(program.memory(1).images_peak() + 1);
               }),
               HasSubstr("what steps name on IPU 1 ends at "));
 }
@@ -118,8 +119,9 @@ TEST(Occupancy, ATensorThatIsReleasedTooEarlyIsFound) {
               HasSubstr("(mul 'h') has released"));
 }
 
-TEST(Occupancy, AReleaseOfBytesThatAreInUseIsFound) {
-  Program program = compiled(R"(
+/// A chain of operators that run in place: x, a, b and c lie at one address.
+Program chain() {
+  return compiled(R"(
       tensor x : f32[4] stream
       tensor a : f32[4] activation
       tensor b : f32[4] activation
@@ -131,10 +133,78 @@ TEST(Occupancy, AReleaseOfBytesThatAreInUseIsFound) {
       b = relu(a)
       c = relu(b)
   )");
+}
+
+TEST(Occupancy, AReleaseOfBytesThatAreInUseIsFound) {
+  Program program = chain();
   ASSERT_EQ(tensor(program, "x").placement().offset(), tensor(program, "b").placement().offset());
   program.mutable_functions(0)->mutable_steps(2)->add_releases(0);
 
-  EXPECT_EQ(verdict(program), "memory: step 2 (relu 'b') releases 'x', whose bytes 'b' holds");
+  EXPECT_EQ(verdict(program),
+            "memory: step 3 (relu 'c') reads 'b', which step 2 (relu 'b') has released");
+}
+
+TEST(Occupancy, AnOperandThatIsOverwrittenTooEarlyIsFound) {
+  Program program = chain();
+  program.mutable_functions(0)->mutable_steps(3)->mutable_execute()->set_inputs(0, 1);
+  auto& lives = *program.mutable_tensors(1)->mutable_lives(0);
+  lives.set_last(3);
+
+  EXPECT_EQ(verdict(program),
+            "memory: step 3 (relu 'c') reads 'a', whose bytes 'b' took in step 2 (relu 'b')");
+}
+
+TEST(Occupancy, AnOperatorThatMayNotRunInPlaceIsFound) {
+  Program program = chain();
+  program.mutable_functions(0)->mutable_steps(1)->mutable_execute()->set_operation("layer_norm");
+  EXPECT_EQ(verdict(program), "memory: step 1 (layer_norm 'a') writes 'a' over its input 'x'");
+
+  Program shifted = compiled(R"(
+      tensor x : f32[64] stream
+      tensor a : f32[64] activation
+      function train
+      repeat 1
+      x = stream_in() stream="s"
+      a = relu(x)
+  )");
+  move(shifted, "a", 64);
+  EXPECT_EQ(verdict(shifted), "memory: step 1 (relu 'a') writes 'a' over its input 'x'")
+      << "in place is at the same address";
+}
+
+/// v lies in x's bytes from step 1 on; then a takes v's.
+Program view() {
+  return compiled(R"(
+      tensor x : f32[4,16] stream
+      tensor v : f32[2,16] activation
+      tensor a : f32[2,16] activation
+      tensor y : f32[4,16] activation
+      function train
+      repeat 1
+      x = stream_in() stream="s"
+      v = slice(x) axis=0 begin=2 count=2
+      y = gelu(x)
+      a = relu(v)
+      stream_out(a, y) stream="o"
+  )");
+}
+
+TEST(Occupancy, AViewHoldsItsBytesTogetherWithWhatItShows) {
+  Program program = view();
+  const std::uint64_t x = tensor(program, "x").placement().offset();
+  ASSERT_EQ(tensor(program, "v").placement().offset(), x + 128);
+  EXPECT_EQ(verdict(program), "");
+
+  program.mutable_functions(0)->mutable_steps(2)->add_releases(0);
+  EXPECT_EQ(verdict(program),
+            "memory: step 3 (relu 'a') reads 'v', which step 2 (gelu 'y') has released");
+}
+
+TEST(Occupancy, AViewAtTheWrongPlaceIsFound) {
+  Program program = view();
+  move(program, "v", tensor(program, "x").placement().offset() + 64);
+
+  EXPECT_EQ(verdict(program), "memory: step 1 (slice 'v') writes 'v' over its input 'x'");
 }
 
 TEST(Occupancy, AnEntryThatIsReadBeforeItIsWrittenIsFound) {

@@ -280,7 +280,40 @@ TEST(Stages, RefuseToBeEmpty) {
             "pipeline.layers-per-ipu = 0 0 4: stage 1" + why + kLayers);
   EXPECT_EQ(training(with_layers({4, 0, 0})),
             "pipeline.layers-per-ipu = 4 0 0: stage 1" + why + kLayers);
-  EXPECT_THAT(training(with_split({"embeddings"})), HasSubstr("stage 0 would be empty"));
+  EXPECT_THAT(training(with_split({"embeddings"})),
+              HasSubstr("pipeline.split = embeddings: stage 0 would be empty: no layer of net "
+                        "begins before the next stage does"));
+}
+
+TEST(Stages, KnowTheLayerThatANameInsideItMeans) {
+  // The layers of a transformer, and a tensor deep inside one of them.
+  std::string text{kModel};
+  const auto rename = [&text](const std::string& from, const std::string& to) {
+    for (std::size_t at = text.find(from); at != std::string::npos;
+         at = text.find(from, at + to.size())) {
+      text.replace(at, from.size(), to);
+    }
+  };
+  rename("@c:", "@transformer.h.1:");
+  rename("layer c", "layer transformer.h.1");
+  rename("dropped", "block.0.conv3");
+  const auto meant_by = [&](const std::string& name) {
+    const std::string message = stages_in(with_split({name}), {1, 1}, text);
+    const std::size_t at = message.find("did you mean ");
+    return at == std::string::npos ? message : message.substr(at + 13);
+  };
+  EXPECT_EQ(meant_by("transformer.h.1.attn"), "transformer.h.1?");
+  EXPECT_EQ(meant_by("h.1.attn.c_attn.weight"), "transformer.h.1?");
+  EXPECT_EQ(meant_by("Transformer.H.1"), "transformer.h.1?");
+  EXPECT_EQ(meant_by("HEAD"), "head?");
+  EXPECT_EQ(meant_by("head.weight"), "head?");
+  EXPECT_EQ(meant_by("conv3"), "b?");
+  EXPECT_THAT(meant_by("zzz.1"), HasSubstr("; layers: embeddings, a, b, "));
+}
+
+TEST(Stages, SaySoWhereCommasSeparateNames) {
+  EXPECT_EQ(training(with_split({"b,c"})),
+            "pipeline.split = b,c: names are separated by blanks, not commas; write b c");
 }
 
 TEST(Stages, RefuseNamesThatTheModelLacks) {

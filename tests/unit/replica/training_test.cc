@@ -154,7 +154,7 @@ TEST(Training, UsesExactlyThePlannedMemory) {
   const Outcome outcome = run(config(2, 4));
 
   EXPECT_EQ(outcome.results[1].high_water[0].count(),
-            static_cast<std::int64_t>(outcome.program.memory(0).peak()));
+            static_cast<std::int64_t>(outcome.program.memory(0).images_peak()));
   EXPECT_GE(outcome.program.memory(0).peak(), outcome.program.memory(0).lower_bound());
 }
 

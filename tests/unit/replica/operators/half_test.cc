@@ -13,6 +13,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -118,7 +119,9 @@ std::vector<Interval> intervals(const Array& exact, const Error& error, DataType
 /// One use of a kernel made by prepare_kernel.
 class Use {
  public:
-  Use(const Case& c, const Attributes& more, const Arrays& inputs) : case_(c) {
+  /// With `wide`, results are float32, as in a float job.
+  Use(const Case& c, const Attributes& more, const Arrays& inputs, bool wide = false)
+      : case_(c), wide_(wide) {
     signature_.attributes = c.attributes;
     for (const Input& input : c.inputs) {
       signature_.inputs.push_back(input.type);
@@ -159,10 +162,15 @@ class Use {
     }
   }
 
+  /// Output 0 takes the bytes of that input from now on.
+  void take(std::size_t input) { taken_ = input; }
+
+  [[nodiscard]] const Signature& signature() const { return signature_; }
   [[nodiscard]] const std::vector<TensorType>& types() const { return signature_.outputs; }
   [[nodiscard]] Array output(std::size_t k) {
     return get(output_buffer(k).bytes(), signature_.outputs[k]);
   }
+  [[nodiscard]] std::vector<std::byte> input_bytes(std::size_t i) { return inputs_[i].copy(); }
   [[nodiscard]] std::vector<std::byte> output_bytes(std::size_t k) {
     return output_buffer(k).copy();
   }
@@ -189,7 +197,7 @@ class Use {
     for (std::size_t k = 0; k < stored.size(); ++k) {
       if (k < case_.in_place.size()) {
         stored[k] = signature_.inputs[case_.in_place[k]];
-      } else if (stored[k].data == DataType::kF32 && k < op.statistics_from &&
+      } else if (!wide_ && stored[k].data == DataType::kF32 && k < op.statistics_from &&
                  !stored[k].shape.empty()) {
         stored[k].data = DataType::kF16;
       }
@@ -198,14 +206,19 @@ class Use {
   }
 
   Buffer& output_buffer(std::size_t k) {
+    if (k == 0 && taken_) {
+      return inputs_[*taken_];
+    }
     return k < case_.in_place.size() ? inputs_[case_.in_place[k]] : outputs_[k];
   }
 
   const Case& case_;
+  bool wide_;
   Signature signature_;
   std::unique_ptr<Kernel> kernel_;
   std::vector<Buffer> inputs_;
   std::vector<Buffer> outputs_;
+  std::optional<std::size_t> taken_;  ///< The input whose bytes output 0 takes.
 };
 
 void expect_within(const Array& got, const std::vector<Interval>& wanted, const std::string& what) {
@@ -356,6 +369,69 @@ TEST_P(HalfOperator, DependsOnTheMomentOnlyIfItSaysSo) {
   EXPECT_EQ(depends, op.reads_moment) << op.kind;
   EXPECT_EQ(reads_moment(op, {}), op.reads_moment);
   EXPECT_TRUE(reads_moment(op, {{"stochastic", std::string{"t"}}}));
+}
+
+/// A case as it is, with the float32 inputs of a float job where `wide`.
+Case stored_as(Case c, bool wide) {
+  for (Input& input : c.inputs) {
+    input.type.data = wide && input.type.data == DataType::kF16 ? DataType::kF32 : input.type.data;
+  }
+  return c;
+}
+
+/// Where an operator says that its output may take an input's bytes, it gives the same bits there.
+TEST_P(HalfOperator, GivesTheSameBitsInTheBytesOfAnInput) {
+  const Operator& op = *find_operator(GetParam());
+  std::set<std::size_t> taken;
+  for (const Case& as_given : all_cases()) {
+    for (const bool wide : {false, true}) {
+      if (as_given.kind != op.kind || !as_given.in_place.empty()) {
+        continue;
+      }
+      const Case c = stored_as(as_given, wide);
+      Use apart(c, {}, inputs_of(c, 1), wide);
+      apart.run();
+      for (std::size_t i = 0; i < c.inputs.size(); ++i) {
+        if (!may_take(op, apart.signature(), i)) {
+          continue;
+        }
+        taken.insert(i);
+        Use use(c, {}, inputs_of(c, 1), wide);
+        use.take(i);
+        use.run();
+        EXPECT_EQ(use.output_bytes(0), apart.output_bytes(0))
+            << op.kind << " " << to_text(c.attributes) << " in input " << i
+            << (wide ? " in float" : " in half");
+      }
+    }
+  }
+  EXPECT_EQ(taken, std::set<std::size_t>(op.in_place.begin(), op.in_place.end()))
+      << "each of " << op.kind << "'s inputs in in_place needs a case of the output's type";
+}
+
+/// At the places of its view, an operator's outputs are already there: its kernel, run apart, moves
+/// each byte from where the view has it.
+TEST_P(HalfOperator, HasNothingToDoWhereItIsAView) {
+  const Operator& op = *find_operator(GetParam());
+  for (const Case& c : all_cases()) {
+    if (c.kind != op.kind || op.view == nullptr) {
+      continue;
+    }
+    Use use(c, {}, inputs_of(c, 1));
+    use.run();
+    for (const Overlay& overlay : op.view(use.signature())) {
+      const std::vector<std::byte> input = use.input_bytes(overlay.input);
+      const std::vector<std::byte> output = use.output_bytes(overlay.output);
+      const auto distance = static_cast<std::ptrdiff_t>(overlay.distance.count());
+      const std::ptrdiff_t in = std::max<std::ptrdiff_t>(distance, 0);
+      const std::ptrdiff_t out = std::max<std::ptrdiff_t>(-distance, 0);
+      const auto size =
+          std::min(input.end() - input.begin() - in, output.end() - output.begin() - out);
+      ASSERT_GT(size, 0);
+      EXPECT_TRUE(std::equal(input.begin() + in, input.begin() + in + size, output.begin() + out))
+          << op.kind << " " << to_text(c.attributes);
+    }
+  }
 }
 
 std::set<std::string> kinds_with_cases() {

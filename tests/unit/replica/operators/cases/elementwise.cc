@@ -227,12 +227,15 @@ void add_choices(std::vector<Case>& all) {
   compare("greater", [](double a, double b) { return a > b ? 1.0 : 0.0; });
   compare("greater_equal", [](double a, double b) { return a >= b ? 1.0 : 0.0; });
   const Input mask = given(half({5}), {0, 1, 0, 0x1p-24, -0.0});
-  all.push_back({"where",
-                 {mask, half({3, 5}), half({3, 1})},
-                 {},
-                 [](const Arrays& in, const Attributes&) { return Arrays{choose(in)}; },
-                 kExact,
-                 kAll});
+  for (const std::vector<Input>& inputs :
+       {std::vector{mask, half({3, 5}), half({3, 1})}, std::vector{mask, half({5}), half({5})}}) {
+    all.push_back({"where",
+                   inputs,
+                   {},
+                   [](const Arrays& in, const Attributes&) { return Arrays{choose(in)}; },
+                   kExact,
+                   kAll});
+  }
 }
 
 Input bytes(Shape shape, std::vector<double> values) {

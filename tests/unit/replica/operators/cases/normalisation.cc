@@ -107,6 +107,28 @@ void add_batch_norm(std::vector<Case>& all) {
                  {0x1p-20, 16}});
 }
 
+/// w and b after the fold.
+Arrays fold_batch_norm(const Arrays& in, const Attributes& a) {
+  Arrays folded = {in[0], in[1]};
+  for_each_index(in[0].shape, [&](const Shape& i) {
+    const double scale = in[2]({i[0]}) / std::sqrt(in[4]({i[0]}) + a.real("eps"));
+    folded[0](i) = in[0](i) * scale;
+    const double bias = in.size() == 6 ? in[5]({i[0]}) : 0;
+    folded[1]({i[0]}) = in[1]({i[0]}) + (bias - in[3]({i[0]})) * scale;
+  });
+  return folded;
+}
+
+void add_fold_batch_norm(std::vector<Case>& all) {
+  const Attributes a{{"eps", 1e-3}};
+  std::vector<Input> inputs = {half({5, 3, 2, 2}), half({5}), half({5}, 0.5, 2), single({5}),
+                               single({5}, 0.1, 2)};
+  for (int count = 0; count < 2; ++count) {
+    all.push_back({"fold_batch_norm", inputs, a, fold_batch_norm, {}, kUsual, {0, 1}});
+    inputs.push_back(half({5}));
+  }
+}
+
 /// Layer normalisation over the last dimension; statistics by row.
 Arrays layer_norm(const Arrays& in, const Attributes& a) {
   const Array& x = in[0];
@@ -265,6 +287,7 @@ void add_softmax(std::vector<Case>& all) {
 std::vector<Case> normalisation_cases() {
   std::vector<Case> all;
   add_batch_norm(all);
+  add_fold_batch_norm(all);
   add_layer_norm(all);
   add_softmax(all);
   return all;

@@ -1,0 +1,364 @@
+#include "launcher/options/products.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "launcher/options/option_values.h"
+#include "launcher/options/rows.h"
+
+namespace poprun::launcher {
+namespace {
+
+using proto::ProductSetting;
+
+constexpr std::string_view kProportion = "memory.available-memory-proportion";
+constexpr std::string_view kProportionOperators = "memory.available-memory-proportion-operators";
+constexpr std::string_view kPartials = "model.partials";
+constexpr std::string_view kPartialsOperators = "model.partials-operators";
+
+/// poplin::createWeights() advises against less (seed 003, section 2.1).
+constexpr std::uint32_t kLeastAdvisedPermille = 50;
+
+constexpr std::uint32_t kMostIpus = 64;
+constexpr std::size_t kMostSettings = 256;
+
+/// A part of memory, in thousandths.
+struct Proportion {
+  static constexpr std::string_view kAllowed = "a number from 0 to 1 with at most 3 decimals";
+  static constexpr std::string_view kLetter = "X";
+
+  static bool read(const std::string& text, ProductSetting& setting) {
+    const Read<double> value = Real{0, 1}.read(text);
+    const double thousandths = value ? std::round(*value * 1000) : 0;
+    if (!value || std::abs(*value * 1000 - thousandths) > 1e-9) {
+      return false;
+    }
+    setting.set_permille(static_cast<std::uint32_t>(thousandths));
+    return true;
+  }
+};
+
+struct PartialSums {
+  static constexpr std::string_view kAllowed = "float or half";
+  static constexpr std::string_view kLetter = "TYPE";
+
+  static bool read(const std::string& text, ProductSetting& setting) {
+    setting.set_partials(text);
+    return text == "float" || text == "half";
+  }
+};
+
+/// Words between blanks; a \ stays one, as regular expressions need it.
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) {
+    words.push_back(std::move(word));
+  }
+  return words;
+}
+
+/// N of "ipuN".
+std::optional<std::uint32_t> index_after(std::string_view beginning, std::string_view text) {
+  if (!text.starts_with(beginning)) {
+    return std::nullopt;
+  }
+  text.remove_prefix(beginning.size());
+  std::uint32_t index = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+  const bool is_all = end == text.data() + text.size();
+  return error == std::errc{} && is_all && index < kMostIpus ? std::optional(index) : std::nullopt;
+}
+
+/// "matmuls", "ipu1", "stage2.convolutions"; capitals as in PopTorch's "IPU0" may do.
+bool read_where(std::string where, ProductSetting& setting) {
+  std::ranges::transform(where, where.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  const std::size_t dot = where.find('.');
+  const std::string place = where.substr(0, dot);
+  std::string kind = dot == std::string::npos ? "" : where.substr(dot + 1);
+  if (const auto ipu = index_after("ipu", place)) {
+    setting.set_ipu(*ipu);
+  } else if (const auto stage = index_after("stage", place)) {
+    setting.set_stage(*stage);
+  } else if (dot == std::string::npos) {
+    kind = place;
+  } else {
+    return false;
+  }
+  if (kind == "convolutions" || kind == "matmuls") {
+    setting.set_products(kind);
+    return true;
+  }
+  return dot == std::string::npos && kind.empty() && (setting.has_ipu() || setting.has_stage());
+}
+
+/// What two settings of one key must not share.
+std::string scope_of(ProductSetting setting) {
+  setting.clear_text();
+  setting.clear_value();
+  return setting.SerializeAsString();
+}
+
+/// A value, one for each IPU, or values with a place or kind.
+template <typename Value>
+struct Everywhere {
+  [[nodiscard]] Read<std::vector<ProductSetting>> read(const std::string& text) const {
+    std::string blanks = text;
+    std::ranges::replace(blanks, ',', ' ');
+    const std::vector<std::string> words = words_of(blanks);
+    const auto plain = std::ranges::count_if(
+        words, [](const std::string& w) { return w.find('=') == std::string::npos; });
+    std::vector<ProductSetting> settings;
+    std::set<std::string> scopes;
+    std::uint32_t ipu = 0;
+    for (const std::string& word : words) {
+      ProductSetting setting;
+      setting.set_text(word);
+      const std::size_t equals = word.rfind('=');
+      const bool is_plain = equals == std::string::npos;
+      if (is_plain && plain > 1) {
+        setting.set_text(fmt::format("ipu{}={}", ipu, word));
+        setting.set_ipu(ipu++);
+      }
+      if (!Value::read(is_plain ? word : word.substr(equals + 1), setting) ||
+          (!is_plain && !read_where(word.substr(0, equals), setting))) {
+        return refused(fmt::format("; '{}' is none", word));
+      }
+      if (!scopes.insert(scope_of(setting)).second) {
+        return refused(fmt::format("; '{}' is for the same products as an earlier one", word));
+      }
+      settings.push_back(std::move(setting));
+    }
+    if (settings.empty() || settings.size() > kMostSettings || ipu > kMostIpus) {
+      return refused("");
+    }
+    return settings;
+  }
+
+ private:
+  static tl::unexpected<std::string> refused(const std::string& why) {
+    return tl::unexpected<std::string>{fmt::format(
+        "{0}; or one for each IPU, separated by blanks; besides these, WHERE={1} for WHERE "
+        "convolutions, matmuls, ipuN, stageN, or both as in stage2.matmuls{2}",
+        Value::kAllowed, Value::kLetter, why)};
+  }
+};
+
+/// REGEX=VALUE, as often as one likes.
+template <typename Value>
+struct ByOperator {
+  [[nodiscard]] Read<std::vector<ProductSetting>> read(const std::string& text) const {
+    std::vector<ProductSetting> settings;
+    for (const std::string& word : words_of(text)) {
+      ProductSetting setting;
+      setting.set_text(word);
+      const std::size_t equals = word.rfind('=');
+      if (equals == std::string::npos || equals == 0 ||
+          !Value::read(word.substr(equals + 1), setting)) {
+        return refused(fmt::format("; '{}' is none", word));
+      }
+      const Read<std::string> pattern = Regex{}.read(word.substr(0, equals));
+      if (!pattern) {
+        return refused(fmt::format("; '{}' is not {}", word.substr(0, equals), pattern.error()));
+      }
+      setting.set_operators(*pattern);
+      settings.push_back(std::move(setting));
+    }
+    if (settings.empty() || settings.size() > kMostSettings) {
+      return refused("");
+    }
+    return settings;
+  }
+
+ private:
+  static tl::unexpected<std::string> refused(const std::string& why) {
+    return tl::unexpected<std::string>{
+        fmt::format("REGEX={0}, several of them separated by blanks, where {0} is {1}{2}",
+                    Value::kLetter, Value::kAllowed, why)};
+  }
+};
+
+using Settings = google::protobuf::RepeatedPtrField<ProductSetting>;
+
+Settings& proportions(Options& options) {
+  return *options.config.mutable_memory()->mutable_available_memory_proportion();
+}
+Settings& partials(Options& options) {
+  return *options.config.mutable_model()->mutable_partials();
+}
+
+/// The last value counts.
+auto replaces(Settings& (*field)(Options&)) {
+  return [field](Options& options, const std::vector<ProductSetting>& given) {
+    field(options) = Settings(given.begin(), given.end());
+  };
+}
+
+auto adds(Settings& (*field)(Options&)) {
+  return [field](Options& options, const std::vector<ProductSetting>& given) {
+    field(options).Add(given.begin(), given.end());
+  };
+}
+
+template <typename Kind, typename Store>
+OptionRow repeated_key(std::string_view name, const char* placeholder, const char* help, Kind kind,
+                       Store store) {
+  OptionRow row = file_key(std::string{name}, placeholder, "", help, kind, store);
+  row.arity = Arity::kRepeated;
+  return row;
+}
+
+const Setting& setting_of(const Options& options, std::string_view name) {
+  return *std::ranges::find(options.settings, name, &Setting::name);
+}
+
+/// "model.partials = half float".
+std::string shown(const Options& options, std::string_view name) {
+  return fmt::format("{} = {}", name, setting_of(options, name).text);
+}
+
+/// The key that a setting was written with, as `shown`.
+std::string shown(const Options& options, std::string_view everywhere,
+                  const ProductSetting& setting) {
+  return shown(options, setting.operators().empty() ? std::string{everywhere}
+                                                    : fmt::format("{}-operators", everywhere));
+}
+
+/// A check spreads the model over other numbers of IPUs, too.
+std::uint32_t most_ipus(const Options& options) {
+  std::uint32_t most = options.config.topology().ipus_per_replica();
+  for (const std::uint32_t ipus : options.check_ipus) {
+    most = std::max(most, ipus);
+  }
+  return most;
+}
+
+/// IPUs that a list leaves out have the default, which a note says.
+Status check_ipus(Options& options, std::string_view key, const Settings& settings,
+                  std::string_view otherwise) {
+  const std::uint32_t ipus = most_ipus(options);
+  std::set<std::uint32_t> named;
+  bool has_default = false;
+  for (const ProductSetting& setting : settings) {
+    if (setting.has_ipu()) {
+      named.insert(setting.ipu());
+    }
+    has_default = has_default || (setting.operators().empty() && !setting.has_ipu() &&
+                                  !setting.has_stage() && setting.products().empty());
+  }
+  if (!named.empty() && *named.rbegin() >= ipus) {
+    const std::uint32_t highest = *named.rbegin();
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: a replica of --ipus-per-replica = {} has no IPU {}; IPUs count "
+                            "from 0; set --ipus-per-replica {} or leave it out",
+                            shown(options, key), ipus, highest, highest + 1));
+  }
+  if (!named.empty() && named.size() < options.config.topology().ipus_per_replica() &&
+      !has_default) {
+    options.notes.push_back(
+        fmt::format("{}: IPUs that it does not name have {}", shown(options, key), otherwise));
+  }
+  return {};
+}
+
+Status check_partials(const Options& options) {
+  for (const ProductSetting& setting : options.config.model().partials()) {
+    if (setting.partials() == "half" && options.config.model().precision() != "half") {
+      return fail(ErrorCode::kUsage, fmt::format("{} needs model.precision = half, but it is float",
+                                                 shown(options, kPartials, setting)));
+    }
+    if (options.subcommand == Subcommand::kCheck && (setting.has_ipu() || setting.has_stage())) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{}: check cuts the model in several ways that must give equal bits, "
+                              "but partial sums by IPU or stage depend on the cut; choose the "
+                              "operators by name with {}",
+                              shown(options, kPartials), kPartialsOperators));
+    }
+  }
+  return {};
+}
+
+void note_small_proportions(Options& options) {
+  if (options.config.memory().tiles() != "exact") {
+    return;
+  }
+  for (const ProductSetting& setting : options.config.memory().available_memory_proportion()) {
+    if (setting.permille() < kLeastAdvisedPermille) {
+      options.notes.push_back(fmt::format(
+          "{}: poplin::createWeights() advises against less than 0.05: such plans crowd the "
+          "operands on few tiles and need more code and exchange",
+          shown(options, kProportion, setting)));
+    }
+  }
+  auto& notes = options.notes;
+  notes.erase(std::unique(notes.begin(), notes.end()), notes.end());
+}
+
+void note_proportion_has_no_effect(Options& options) {
+  if (options.config.memory().tiles() == "exact") {
+    return;
+  }
+  for (const std::string_view key : {kProportion, kProportionOperators}) {
+    if (setting_of(options, key).origin != Origin::kDefault) {
+      options.notes.push_back(
+          fmt::format("{} has no effect without memory.tiles = exact", shown(options, key)));
+    }
+  }
+}
+
+constexpr std::string_view kWithTiles = " (with memory.tiles = exact)";
+
+}  // namespace
+
+std::vector<OptionRow> memory_proportion_rows() {
+  return {
+      file_key(std::string{kProportion}, "LIST", "0.6",
+               fmt::format("Part of a tile's memory that temporary values of a convolution or "
+                           "matmul may take: one number, or one for each IPU, as in 0.15 0.25; "
+                           "besides, convolutions=X, matmuls=X, ipu1=X, stage2=X and "
+                           "stage2.matmuls=X. A stage goes before an IPU{}",
+                           kWithTiles),
+               Everywhere<Proportion>{}, replaces(proportions)),
+      repeated_key(kProportionOperators, "REGEX=X",
+                   "Proportion X where the name of the output tensor matches REGEX, and for "
+                   "gradients of such operators; goes before all others. Several are separated by "
+                   "blanks",
+                   ByOperator<Proportion>{}, adds(proportions))};
+}
+
+std::vector<OptionRow> partials_rows() {
+  return {
+      file_key(std::string{kPartials}, "LIST", "float",
+               "With half precision, type of the partial sums of convolutions and matmuls: float "
+               "or half, or one for each IPU; besides, convolutions=TYPE, matmuls=TYPE, "
+               "ipu1=TYPE, stage2=TYPE and stage2.matmuls=TYPE",
+               Everywhere<PartialSums>{}, replaces(partials)),
+      repeated_key(kPartialsOperators, "REGEX=TYPE",
+                   "Partial sums of type TYPE where the name of the output tensor matches REGEX, "
+                   "and for gradients of such operators; goes before all others. Several are "
+                   "separated by blanks",
+                   ByOperator<PartialSums>{}, adds(partials))};
+}
+
+Status check_products(Options& options) {
+  POPRUN_TRY(check_partials(options));
+  POPRUN_TRY(check_ipus(options, kPartials, partials(options), "float"));
+  POPRUN_TRY(check_ipus(options, kProportion, proportions(options), "0.6"));
+  note_small_proportions(options);
+  note_proportion_has_no_effect(options);
+  return {};
+}
+
+}  // namespace poprun::launcher

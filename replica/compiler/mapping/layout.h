@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "replica/base/units.h"
+#include "replica/compiler/aliases/aliases.h"
+#include "replica/compiler/mapping/plans.h"
+#include "replica/device/device.h"
+#include "replica/graph/graph.h"
+#include "replica/program/mapping.h"
+
+/// How a graph's tensors lie on the tiles of their IPUs.
+///
+/// The rules, in this order; each applies to tensors that none before it has mapped:
+///
+///   products      results, and operands that are variables or come from the host, as the plan of
+///                 the first product that names them lays them
+///   aliases       tensors that lie in the same bytes lie alike
+///   neighbours    what a copy, a stash or an operation that works element by element makes lies as
+///                 what it is made of, or the other way round
+///   the rest      in one row, evenly over the tiles, at least kLinearBytesMin on each
+namespace poprun {
+
+/// What poputil's linear mapping puts on a tile at least [D].
+inline constexpr Bytes kLinearBytesMin{128};
+
+/// The mapping of every tensor, by its number. Deterministic.
+std::vector<Mapping> lay_out(const Graph& graph, const ProductPlans& plans, const Aliases& aliases,
+                             const Device& device);
+
+/// Bytes of a tensor on each tile of its IPU.
+std::vector<std::int64_t> bytes_by_tile(const Mapping& mapping, const TensorType& type,
+                                        const Device& device);
+
+}  // namespace poprun

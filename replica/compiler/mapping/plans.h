@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "replica/compiler/planner/planner.h"
+#include "replica/device/device.h"
+#include "replica/device/product.h"
+#include "replica/graph/graph.h"
+
+namespace poprun {
+
+/// How one operation's product is spread over the tiles.
+struct PlannedProduct {
+  const planner::Plan* plan = nullptr;  ///< Lives as long as the process.
+  OperandAxes axes;
+  bool target_met = true;  ///< False: the planner's warning is due.
+};
+
+/// The plan of every operation that is a product, by step, in the order of liveness.h.
+using ProductPlans = std::vector<std::optional<PlannedProduct>>;
+
+/// Plans all products of a graph. What one process has planned is kept, so that compiling a variant
+/// of a job costs little. threads: any; one plans at a time.
+ProductPlans plan_products(const Graph& graph, const Device& device);
+
+/// Calls visit(operation, step) for all operations of a graph, in the order of steps.
+template <typename Visit>
+void for_each_step(const Graph& graph, Visit visit) {
+  std::uint32_t step = 0;
+  for (const Function& function : graph.functions) {
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        visit(operation, step++);
+      }
+      step += region.repeat > 1 ? 1 : 0;
+    }
+  }
+}
+
+}  // namespace poprun

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "replica/compiler/planner/plan.h"
+#include "replica/device/product.h"
+#include "replica/program/mapping.h"
+
+namespace poprun {
+
+/// How the operands of a product lie, elements in the order of the tensors' memory.
+struct ProductLayout {
+  Mapping input;
+  Mapping weights;
+  Mapping output;
+};
+
+/// Where a plan's tiles read and write. An operand is cut as its dimensions are; the tiles that use
+/// the same part own equal shares of it, in grains of the bytes below. Where the order of a
+/// tensor's elements does not allow a cut, or the plan works on copies (im2col), the tiles share a
+/// larger part instead.
+///
+///     input     8 B, what a tile loads at once
+///     weights   kWeightGrain or a block of AMP and SLIC, whichever is more, times the plan's
+///     serial
+///               steps: every step's weights are shared anew, so the first tiles get the rest of
+///               each
+///     output    64 B, times the serial steps
+///
+/// The grains are what reproduces seed 003's out-of-memory cells, where heavily serialised plans
+/// crowd operands on few tiles (section 1.2); Poplar's are not published.
+ProductLayout layout_of(const planner::Plan& plan, const OperandAxes& axes);
+
+inline constexpr Bytes kWeightGrain{128};
+
+/// What one tile holds of a plan in its first serial step, the largest; in bytes, with channels
+/// filled up to blocks.
+struct TileOperands {
+  std::int64_t input = 0;
+  std::int64_t weights = 0;
+  std::int64_t partials = 0;
+};
+
+/// Requires: tile < plan.splits.tiles(). All 0 where the tile has nothing to do.
+TileOperands operands_on(const planner::Plan& plan, std::int64_t tile);
+
+}  // namespace poprun

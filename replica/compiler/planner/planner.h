@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "replica/compiler/planner/plan.h"
+#include "replica/compiler/planner/target.h"
+#include "replica/device/device.h"
+#include "replica/device/product.h"
+
+namespace poprun::planner {
+
+/// What Poplar's planner says if no plan meets the target, to the letter (seed 003, section 2.1).
+inline constexpr std::string_view kMemoryTargetWarning =
+    "PL:POPLIN [W] Warning: convolution planner unable to meet memory target. Optimising for "
+    "minimum memory.";
+
+struct Choice {
+  const Plan* plan = nullptr;  ///< Lives as long as the Planner.
+  bool target_met = true;      ///< False: kMemoryTargetWarning is due.
+};
+
+/// Plans products on one device. All plans of a product that can be the best one for some share are
+/// found once, and kept.
+///
+/// threads: one at a time. determinism: the same product and device give the same plan.
+class Planner {
+ public:
+  explicit Planner(const Device& device);
+
+  /// The fastest plan whose temporary bytes on the busiest tile are at most `permille` thousandths
+  /// of a tile. If there is none, the plan with the fewest temporary bytes, and target_met is
+  /// false. Share 0 asks for the fewest bytes, so it is always met (ipu.md 2.2).
+  ///
+  /// More memory never gives a slower plan.
+  Choice choose(const Product& product, std::int64_t permille);
+
+  /// Every plan that choose() can return: rising cycles, falling temporary bytes.
+  const std::vector<Plan>& plans(const Product& product);
+
+  [[nodiscard]] Target target(Arithmetic arithmetic) const {
+    return target_of(device_, arithmetic);
+  }
+
+  /// Different products planned so far.
+  [[nodiscard]] std::size_t products() const { return plans_.size(); }
+
+ private:
+  Device device_;
+  std::unordered_map<Product, std::vector<Plan>, ProductHash> plans_;
+};
+
+}  // namespace poprun::planner

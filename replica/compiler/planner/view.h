@@ -1,0 +1,48 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "replica/device/product.h"
+
+/// Other products that give the same sums (ipu.md 2.3). The planner may compute any of them.
+///
+///   swap     Input and weights change places, and so do batch and output channels; the field runs
+///            backwards. For matmuls, and for gradients of weights, whose kernel is larger than
+///            their field.
+///   expand   im2col: kernel columns, or all of the kernel, become input channels in the order
+///            [kernel element, channel], and the input is copied once for each element.
+///   combine  Groups with 1 or 2 input channels are joined, and their weights become the blocks on
+///            the diagonal of otherwise zero weights.
+///
+/// The rows and columns of pointwise convolutions are not flattened into the batch, as Poplar does:
+/// their plans would be a little faster, but fewer of the cells of seed 003's table 2.1 that run
+/// out of memory come out right (101 of 108 instead of 105).
+namespace poprun::planner {
+
+struct View {
+  bool swapped = false;
+  std::array<bool, 2> expanded = {false, false};
+  std::int64_t combined_groups = 1;  ///< Groups that were joined into one.
+
+  friend auto operator<=>(const View&, const View&) = default;
+};
+
+/// `as given`, or for instance `swap, expand kernel`.
+std::string to_text(const View& view);
+
+struct ViewedProduct {
+  View view;
+  Product product;  ///< What the tiles compute; its operands are the ones of the view.
+  /// Elements of the view's operands that are made by copying; 0: they lie as they are read.
+  std::int64_t copied_input = 0;
+  std::int64_t copied_weights = 0;
+};
+
+/// All views in a fixed order, the plain one first. `block_inputs`: input channels of a full block.
+std::vector<ViewedProduct> views_of(const Product& product, std::int64_t block_inputs);
+
+}  // namespace poprun::planner

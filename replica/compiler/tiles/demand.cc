@@ -1,0 +1,236 @@
+#include "replica/compiler/tiles/demand.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "replica/compiler/mapping/layout.h"
+#include "replica/compiler/mapping/product_layout.h"
+#include "replica/machine/machine.h"
+#include "replica/machine/operations.h"
+
+namespace poprun {
+namespace {
+
+using Row = std::vector<std::int64_t>;
+
+class Demand {
+ public:
+  Demand(const LaidOut& laid_out, std::uint32_t ipu)
+      : laid_out_(laid_out),
+        graph_(laid_out.graph),
+        tiles_(static_cast<std::size_t>(laid_out.device.tiles)),
+        ipu_(ipu),
+        claims_(laid_out.device.tiles),
+        vertex_state_(tiles_),
+        exchange_code_(tiles_),
+        link_code_(tiles_),
+        host_code_(tiles_) {}
+
+  TileClaims run() {
+    for_each_step(graph_, [this](const Operation& operation, std::uint32_t step) {
+      operation_at(operation, step);
+    });
+    tensors();
+    if (steps_ > 0) {
+      always(Category::kVertexCode, Row(tiles_, kVertexCode.count()));
+      always(Category::kControlCode, Row(tiles_, kControlCode.count() * steps_));
+      always(Category::kVertexState, vertex_state_);
+      always(Category::kExchangeCode, exchange_code_);
+      always(Category::kLinkBuffer, link_code_);
+      always(Category::kHostBuffer, host_code_);
+    }
+    return std::move(claims_);
+  }
+
+ private:
+  /// Tensors that lie in the same bytes of a block and alike on tiles are one claim. A slice of a
+  /// tensor, or a part of a concatenation, has bytes of its own here.
+  void tensors() {
+    std::map<std::tuple<std::uint32_t, Bytes, Bytes>, std::vector<std::uint32_t>> shared;
+    for (std::uint32_t t = 0; t < graph_.tensors().size(); ++t) {
+      const Tensor& tensor = graph_.tensors()[t];
+      if (tensor.ipu != ipu_ || laid_out_.liveness.lives[t].spans.empty()) {
+        continue;
+      }
+      const Alias* alias =
+          t < laid_out_.aliases.size() && laid_out_.aliases[t] ? &*laid_out_.aliases[t] : nullptr;
+      if (alias == nullptr) {
+        claim({t});
+      } else {
+        shared[{alias->block, alias->offset, tensor.type.bytes()}].push_back(t);
+      }
+    }
+    for (auto& [bytes, together] : shared) {
+      const Mapping& mapping = laid_out_.mappings[together.front()];
+      const auto apart = std::ranges::stable_partition(
+          together, [&](std::uint32_t t) { return laid_out_.mappings[t] == mapping; });
+      for (const std::uint32_t t : apart) {
+        claim({t});
+      }
+      together.erase(apart.begin(), apart.end());
+      claim(together);
+    }
+  }
+
+  /// What tensors with equal mappings claim together: their bytes, while one of them lives.
+  void claim(const std::vector<std::uint32_t>& tensors) {
+    std::vector<Span> spans;
+    bool is_stash = false;
+    for (const std::uint32_t t : tensors) {
+      const std::vector<Span>& lives = laid_out_.liveness.lives[t].spans;
+      spans.insert(spans.end(), lives.begin(), lives.end());
+      is_stash = is_stash || stashes_.contains(t);
+    }
+    std::ranges::sort(spans, {}, &Span::first);
+    std::vector<Span> united;
+    for (const Span& span : spans) {
+      if (!united.empty() && span.first <= united.back().last + 1) {
+        united.back().last = std::max(united.back().last, span.last);
+      } else {
+        united.push_back(span);
+      }
+    }
+    claims_.add({.category = is_stash ? Category::kStash : Category::kVariable, .tensors = tensors},
+                std::move(united), bytes_of(TensorId{tensors.front()}));
+  }
+
+  void operation_at(const Operation& operation, std::uint32_t step) {
+    const std::vector<TensorId>& named =
+        operation.outputs.empty() ? operation.inputs : operation.outputs;
+    if (operation.kind == "stash") {
+      stashes_.insert(index_of(operation.outputs[0]));
+    }
+    const bool here = std::ranges::any_of(
+        named, [this](TensorId tensor) { return graph_.tensor(tensor).ipu == ipu_; });
+    if (!here) {
+      return;
+    }
+    ++steps_;
+    if (step < laid_out_.plans.size() && laid_out_.plans[step]) {
+      product(operation, *laid_out_.plans[step]->plan, step);
+    } else if (Copy::is(operation)) {
+      copy(operation, step);
+    } else if (StreamIn::is(operation) || StreamOut::is(operation)) {
+      host_stream(named, step);
+    } else if (!operation.outputs.empty() && find_machine_operation(operation.kind) == nullptr) {
+      brought(operation, step);
+    }
+  }
+
+  void product(const Operation& operation, const planner::Plan& plan, std::uint32_t step) {
+    Row taken = even(graph_.tensor(operation.inputs[0]).type.bytes());
+    if (plan.splits.serial() > 1) {
+      add(taken, even(graph_.tensor(operation.inputs[1]).type.bytes() * 2));
+    }
+    for (std::int64_t tile = 0; tile < plan.splits.tiles(); ++tile) {
+      const auto at = static_cast<std::size_t>(tile);
+      const TileOperands held = operands_on(plan, tile);
+      if (held.partials == 0) {
+        continue;
+      }
+      taken[at] +=
+          held.input + held.weights + held.partials * (plan.splits.serial_inputs > 1 ? 2 : 1);
+      vertex_state_[at] += kVertexState.count();
+      exchange_code_[at] += code_for(held.input) + code_for(held.weights);
+      if (plan.splits.reduction_depth() > 1) {
+        exchange_code_[at] += code_for(held.partials);
+      }
+    }
+    during(Category::kTemporary, taken, step);
+    during(Category::kGap, Row(tiles_, kGap.count()), step);
+  }
+
+  /// Tensors to and from the host go through a buffer, one after the other.
+  void host_stream(const std::vector<TensorId>& tensors, std::uint32_t step) {
+    Bytes largest;
+    for (const TensorId tensor : tensors) {
+      if (graph_.tensor(tensor).ipu == ipu_) {
+        largest = std::max(largest, graph_.tensor(tensor).type.bytes());
+      }
+    }
+    through(Category::kHostBuffer, even(largest), step, host_code_);
+  }
+
+  /// Tensors from other IPUs come through a buffer.
+  void copy(const Operation& operation, std::uint32_t step) {
+    for (std::size_t k = 0; k < operation.outputs.size(); ++k) {
+      const TensorId to = operation.outputs[k];
+      if (graph_.tensor(to).ipu == ipu_ && graph_.tensor(operation.inputs[k]).ipu != ipu_) {
+        through(Category::kLinkBuffer, even(graph_.tensor(to).type.bytes()), step, link_code_);
+      }
+    }
+  }
+
+  /// Operands that do not lie like the result are brought there.
+  void brought(const Operation& operation, std::uint32_t step) {
+    const TensorId result = operation.outputs[0];
+    for (const TensorId input : operation.inputs) {
+      if (laid_out_.mappings[index_of(input)] == laid_out_.mappings[index_of(result)]) {
+        continue;
+      }
+      const TensorType& type = graph_.tensor(input).type;
+      const bool alike = type.elements() == graph_.tensor(result).type.elements();
+      through(Category::kTemporary,
+              alike ? bytes_by_tile(laid_out_.mappings[index_of(result)], type, laid_out_.device)
+                    : even(type.bytes()),
+              step, exchange_code_);
+    }
+  }
+
+  /// Bytes that tiles receive and hold for a step, and the code to receive them.
+  void through(Category category, const Row& row, std::uint32_t step, Row& code) {
+    during(category, row, step);
+    for (std::size_t tile = 0; tile < tiles_; ++tile) {
+      code[tile] += code_for(row[tile]);
+    }
+  }
+
+  void during(Category category, const Row& row, std::uint32_t step) {
+    claims_.add({.category = category, .step = step}, {{step, step}}, row);
+  }
+
+  void always(Category category, const Row& row) {
+    claims_.add({.category = category}, {{0, laid_out_.liveness.step_count - 1}}, row);
+  }
+
+  static std::int64_t code_for(std::int64_t received) {
+    return 4 * ceil_div(received, kMessage.count());
+  }
+
+  static void add(Row& row, const Row& other) {
+    std::ranges::transform(row, other, row.begin(), std::plus());
+  }
+
+  /// Spread evenly, 8 bytes together.
+  [[nodiscard]] Row even(Bytes bytes) const {
+    return elements_by_tile(linear_mapping(bytes.count(), 8, laid_out_.device.tiles),
+                            laid_out_.device.tiles);
+  }
+
+  [[nodiscard]] Row bytes_of(TensorId tensor) const {
+    return bytes_by_tile(laid_out_.mappings[index_of(tensor)], graph_.tensor(tensor).type,
+                         laid_out_.device);
+  }
+
+  const LaidOut& laid_out_;
+  const Graph& graph_;
+  std::size_t tiles_;
+  std::uint32_t ipu_;
+  TileClaims claims_;
+  std::set<std::uint32_t> stashes_;
+  std::int64_t steps_ = 0;
+  Row vertex_state_;
+  Row exchange_code_;
+  Row link_code_;
+  Row host_code_;
+};
+
+}  // namespace
+
+TileClaims demand_on_tiles(const LaidOut& laid_out, std::uint32_t ipu) {
+  return Demand(laid_out, ipu).run();
+}
+
+}  // namespace poprun

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "replica/compiler/aliases/aliases.h"
+#include "replica/compiler/liveness/liveness.h"
+#include "replica/compiler/mapping/plans.h"
+#include "replica/compiler/tiles/tile_claims.h"
+#include "replica/device/device.h"
+#include "replica/graph/graph.h"
+#include "replica/program/mapping.h"
+
+namespace poprun {
+
+/// A graph, planned and laid out.
+struct LaidOut {
+  const Graph& graph;
+  const Liveness& liveness;
+  const ProductPlans& plans;
+  const Aliases& aliases;
+  const std::vector<Mapping>& mappings;  ///< By tensor.
+  const Device& device;
+};
+
+/// All that a graph claims on the tiles of one IPU.
+///
+///   tensors            as they are mapped, for their lives; those that lie in the same bytes once
+///   a product          while it runs: what its tiles receive of input and weights, partial sums
+///                      (once more if its steps add to them), the input regrouped and, for several
+///                      steps, the weights twice, both spread evenly; and kGap
+///   other operations   while they run: operands that do not lie like the result, brought there
+///   host streams       while they run: a buffer for the largest of their tensors, spread evenly
+///   copies             from other IPUs, while they run: a buffer for each tensor, spread evenly
+///   exchanges          between replicas: nothing
+///   code               for the whole run: kVertexCode; kControlCode a step; kVertexState a product
+///                      on its tiles; and for what a tile receives 4 B for every kMessage begun
+///
+/// Sizes that Poplar does not publish are round numbers with which seed 003's example has the
+/// 250 MB always live that its report shows: see planner/README.md.
+TileClaims demand_on_tiles(const LaidOut& laid_out, std::uint32_t ipu);
+
+inline constexpr Bytes kVertexCode{16384};
+inline constexpr Bytes kControlCode{128};
+inline constexpr Bytes kVertexState{128};
+inline constexpr Bytes kMessage{512};
+/// What placement constraints of a product's operands leave unused (seed 003, figure 2.7).
+inline constexpr Bytes kGap{32768};
+
+}  // namespace poprun

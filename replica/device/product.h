@@ -1,0 +1,110 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "replica/device/device.h"
+
+/// A sum of products as the convolution planner sees it: a convolution, a matrix product, or one of
+/// their gradients (ipu.md 2.1).
+namespace poprun {
+
+/// Whose options a product follows: those for convolutions or those for matmuls. Dense layers are
+/// matmuls.
+enum class ProductKind : std::uint8_t { kConvolution, kMatmul };
+
+/// Which pass of training. The gradients of a plain matmul are matmuls of the forward kind.
+enum class ProductPass : std::uint8_t { kForward, kInputGradient, kWeightGradient };
+
+/// One of the two dimensions of the field. Output y reads, for each kernel element k, the place
+///
+///     p(y, k) = y * stride + k * kernel_dilation - padding
+///
+/// of the dilated input: input element p / input_dilation where that is a whole number in
+/// 0..input - 1, and zero elsewhere. A dimension that is not there has the values below.
+struct FieldDimension {
+  std::int64_t input = 1;
+  std::int64_t kernel = 1;
+  std::int64_t output = 1;
+  std::int64_t stride = 1;
+  std::int64_t input_dilation = 1;
+  std::int64_t kernel_dilation = 1;
+  std::int64_t padding = 0;  ///< Before the first element; negative: elements left out there.
+
+  /// Pairs (y, k) that read an input element.
+  [[nodiscard]] std::int64_t useful_pairs() const;
+
+  friend auto operator<=>(const FieldDimension&, const FieldDimension&) = default;
+};
+
+/// For each group g, image b and output channel o:
+///
+///     out[b,g,o,y] = sum over i, k of  in[b,g,i,p(y,k)] * weights[g,o,i,k]
+///
+/// The first operand of the operation is always the input and the second one the weights, but which
+/// of their dimensions are batch and channels depends on the pass. With x [N,C,field],
+/// w [O,C/G,kernel] and y [N,O,field] of a forward convolution with G groups:
+///
+///     pass             batch   input channels   output channels   field -> kernel -> output
+///     kForward         N       C / G            O / G             x, w, y
+///     kInputGradient   N       O / G            C / G             dy, w flipped, dx
+///     kWeightGradient  C / G   N                O / G             x, dy, dw
+///
+/// Matrices [G,M,K] x [G,K,N]: batch M, input channels K, output channels N, field and kernel 1.
+struct Product {
+  ProductKind kind = ProductKind::kConvolution;
+  ProductPass pass = ProductPass::kForward;
+  Arithmetic arithmetic = Arithmetic::kF32;
+  std::int64_t groups = 1;
+  std::int64_t batch = 1;
+  std::int64_t input_channels = 1;   ///< Of one group.
+  std::int64_t output_channels = 1;  ///< Of one group.
+  std::array<FieldDimension, 2> field = {};
+
+  /// Multiply-accumulates as everybody counts them, equal in the three passes: each output of the
+  /// forward pass times each weight of its filter, those that meet padding included.
+  [[nodiscard]] std::int64_t macs() const;
+
+  /// Multiply-accumulates whose operands both exist: macs() without those that meet padding.
+  [[nodiscard]] std::int64_t useful_macs() const;
+
+  [[nodiscard]] std::int64_t input_elements() const;
+  [[nodiscard]] std::int64_t weight_elements() const;
+  [[nodiscard]] std::int64_t output_elements() const;
+
+  friend auto operator<=>(const Product&, const Product&) = default;
+};
+
+/// A dimension of a product's operand. Channels are those of one group. Rows and columns are the
+/// operand's own: of the input, the output or, for weights, of the kernel.
+enum class ProductAxis : std::uint8_t { kGroups, kBatch, kInputs, kOutputs, kRows, kColumns };
+
+/// How a product's operands lie in memory: their dimensions, outermost first. An operand that every
+/// group reads whole has no groups.
+struct OperandAxes {
+  std::vector<ProductAxis> input;
+  std::vector<ProductAxis> weights;
+  std::vector<ProductAxis> output;
+};
+
+/// Bytes of an element of the input and the weights.
+Bytes element_bytes(Arithmetic arithmetic);
+
+/// Bytes of a partial sum.
+Bytes partial_bytes(Arithmetic arithmetic);
+
+/// `conv forward f16 sums f32: batch 8, 64 -> 128 channels, 56x56 * 3x3 / 2 -> 28x28`. Parts that
+/// say nothing (one group, stride 1, no dilation) are left out. Different products have different
+/// texts.
+std::string to_text(const Product& product);
+
+/// For unordered containers, which never determine an order of results.
+struct ProductHash {
+  std::size_t operator()(const Product& product) const;
+};
+
+}  // namespace poprun

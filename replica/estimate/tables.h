@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "replica/estimate/estimate.h"
+#include "replica/program/program.h"
+
+/// Estimates as `poprun-emu estimate` prints them, in 80 columns; names of layers may be longer.
+namespace poprun {
+
+/// What the compiler says that a job needs. Its shares of code and exchange belong here as soon as
+/// the compiler accounts for them (000 3.5).
+struct CompiledNeed {
+  std::int64_t ipus = 0;
+  Bytes peaks;        ///< All IPUs'.
+  Bytes always_live;  ///< All IPUs'.
+  Bytes fullest;      ///< The fullest IPU's peak.
+  Bytes capacity;     ///< One IPU's.
+
+  [[nodiscard]] bool fits() const { return fullest <= capacity; }
+};
+CompiledNeed compiled_need(const Program& program);
+
+/// Parameters by kind of block; the guide's totals; the job's own; IPUs suggested.
+std::string estimate_text(const Estimate& estimate);
+
+/// A row for each layer; with `blocks` below it one for each block, with its formula.
+std::string layers_text(const Estimate& estimate, bool blocks);
+
+/// A row for each IPU of the compiled job, and all of them beside the estimate.
+std::string compiled_text(const Estimate& estimate, const Program& program, bool all_ipus);
+
+/// One value of what is varied.
+struct VariedRow {
+  std::string value;
+  std::int64_t parameters = 0;
+  Bytes estimated;
+  std::int64_t ipus = 1;  ///< Suggested.
+  std::optional<CompiledNeed> compiled = std::nullopt;
+};
+VariedRow varied_row(const std::string& value, const Estimate& estimate,
+                     const std::optional<CompiledNeed>& compiled);
+
+/// The rows; below them, where the values are whole numbers, what each 1 more adds, from the first
+/// row to the last. Requires: either all rows have what was compiled, or none.
+std::string varied_text(const std::string& key, const std::vector<VariedRow>& rows);
+
+}  // namespace poprun

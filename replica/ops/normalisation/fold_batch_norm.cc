@@ -1,0 +1,66 @@
+#include <cmath>
+
+#include "replica/ops/operator.h"
+
+/// fold_batch_norm(w [O,...], b [O], gamma [O], mean [O], variance [O], bias [O]) eps=.
+///     ->  w and b, in place;  bias is optional
+///
+///   s = gamma / sqrt(variance + eps)    w[o] = s[o] w[o]    b = b + (bias - mean) s
+///
+/// A convolution with the new w and b gives what one with the old w and bias gives after batch
+/// normalisation with gamma, the old b (its shift) and these running statistics:
+///
+///   (w x + bias - mean) s + b  =  (s w) x + (b + (bias - mean) s)
+///
+/// s and the new b are computed in double and rounded once. There is no gradient.
+namespace poprun {
+namespace {
+
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  const std::size_t count = s.inputs.size();
+  bool fits = (count == 5 || count == 6) && s.attributes.has("eps") &&
+              s.attributes.real("eps") > 0 && s.inputs[0].data == DataType::kF32 &&
+              s.inputs[0].layout == Layout::kRowMajor && !s.inputs[0].shape.empty();
+  for (std::size_t i = 1; fits && i < count; ++i) {
+    fits = s.inputs[i] == TensorType{DataType::kF32, {s.inputs[0].shape[0]}, {}};
+  }
+  if (!fits) {
+    return shape_error("fold_batch_norm", s,
+                       "w f32[O,...]; b, gamma, mean, variance and bias (or none) f32[O]; eps > 0");
+  }
+  return std::vector{s.inputs[0], s.inputs[1]};
+}
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
+  const std::int64_t O = s.inputs[0].shape[0];
+  return make_kernel([O, row = s.inputs[0].elements() / O, eps = s.attributes.real("eps"),
+                      has_bias = s.inputs.size() == 6](const Operands& t) {
+    for (std::int64_t o = 0; o < O; ++o) {
+      const double scale = static_cast<double>(t.input_f32(2)[o]) /
+                           std::sqrt(static_cast<double>(t.input_f32(4)[o]) + eps);
+      const double bias = has_bias ? static_cast<double>(t.input_f32(5)[o]) : 0.0;
+      const double centre = bias - static_cast<double>(t.input_f32(3)[o]);
+      float* w = t.output_f32(0) + o * row;
+      for (std::int64_t i = 0; i < row; ++i) {
+        w[i] = static_cast<float>(static_cast<double>(w[i]) * scale);
+      }
+      float& b = t.output_f32(1)[o];
+      b = static_cast<float>(static_cast<double>(b) + centre * scale);
+    }
+  });
+}
+
+/// A product for each weight; square root, division, sum and product for each channel.
+Work work(const Signature& s) {
+  Work work = elementwise_work(s, 0);
+  work.vector_flops = s.inputs[0].elements() + 16 * s.inputs[1].elements();
+  return work;
+}
+
+}  // namespace
+
+std::vector<Operator> fold_batch_norm_operators() {
+  return {{"fold_batch_norm", shape, nullptr, work, numerics}};
+}
+
+}  // namespace poprun

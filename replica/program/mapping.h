@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "proto/program.pb.h"
+#include "replica/base/units.h"
+
+/// Which tile of an IPU holds which part of a tensor.
+namespace poprun {
+
+/// A dimension of a tensor, cut into parts.
+struct GridAxis {
+  std::int64_t extent = 1;  ///< Elements along it.
+  std::int64_t part = 1;    ///< Of these, in each part but perhaps the last; 1 to extent.
+  std::int64_t stride = 0;  ///< Tiles from one part to the next; 0: all parts are on one tile.
+
+  [[nodiscard]] std::int64_t parts() const { return ceil_div(extent, part); }
+  friend bool operator==(const GridAxis&, const GridAxis&) = default;
+};
+
+/// Tiles that hold one part together, because all of them use it.
+struct Share {
+  std::int64_t tiles = 1;
+  std::int64_t stride = 1;  ///< From one of them to the next.
+
+  friend bool operator==(const Share&, const Share&) = default;
+};
+
+/// A grid with strides: the tensor's dimensions in the order of its elements in memory, each cut
+/// into parts; what is in one part of every dimension is a box. A box is spread over the tiles that
+/// share it: its elements, in their order, in pieces of equal size.
+///
+///   f32[4,6] cut {4, 2, stride 2} {6, 3, stride 1}       f32[6] shared by 4 tiles, grain 2
+///
+///       0 0 0 | 1 1 1                                        0 0 1 1 2 2
+///       0 0 0 | 1 1 1
+///       ------+------     each number is a tile
+///       2 2 2 | 3 3 3
+///       2 2 2 | 3 3 3
+///
+/// Tiles are counted from `first` and go round: after the last one comes tile 0.
+struct Mapping {
+  std::vector<GridAxis> axes;  ///< Outermost first; their extents multiply to the elements.
+  std::vector<Share> shares;   ///< Outermost first.
+  std::int64_t grain = 1;      ///< Elements of a box that are never separated, to share it.
+  std::int64_t first = 0;      ///< Tile of the first part.
+
+  [[nodiscard]] std::int64_t elements() const;
+
+  friend bool operator==(const Mapping&, const Mapping&) = default;
+};
+
+/// All elements in one row, in pieces of multiples of `grain`, one for each of `tiles` tiles, as
+/// even as grains allow.
+Mapping linear_mapping(std::int64_t elements, std::int64_t grain, std::int64_t tiles);
+
+/// Elements that each of `tiles` tiles holds.
+///
+/// Requires: grain and all extents, parts and counts are positive; part <= extent. Cost: boxes
+/// times sharing tiles.
+std::vector<std::int64_t> elements_by_tile(const Mapping& mapping, std::int64_t tiles);
+
+/// Elements [begin, begin + count) of a tensor, in the order in which it lies in memory.
+struct ElementRange {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+/// Visits every element once, in ranges, tile by tile of each box: what a tile holds lies in its
+/// memory in the order of the visits. Requires: as elements_by_tile.
+void visit_elements(const Mapping& mapping, std::int64_t tiles,
+                    const std::function<void(std::int64_t tile, ElementRange)>& visit);
+
+/// As in a Program, and back.
+proto::Mapping to_proto(const Mapping& mapping);
+Mapping from_proto(const proto::Mapping& mapping);
+
+/// "4/2 x 6/3", parts of each dimension over its extent, then "shared by 4" and "from tile 7".
+std::string to_text(const Mapping& mapping);
+
+}  // namespace poprun

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Table 2.1 of Graphcore's note on the available memory proportion, beside ours and beside a line without a planner.
+
+The job of the note: ResNeXt-50 32x4d, inference in float on one Mk2 IPU, batches of 2 to 24, proportions of 0.1
+to 0.9. Each cell is a dry run with `memory.tiles = exact`: device time of a batch, and whether the fullest tile fits.
+
+Their figures are samples per second of wall time, so milliseconds of a batch are fitted to them as
+A * device time + b * batch + c, on the rows of batches 2, 6, 10, 14 and 18 only; the line is b * batch + c, fitted
+alike. The other rows say how good the fit is. Nothing is fitted to cells that run out of memory.
+
+Exit code 0 if all limits are met, 1 if not or if something went wrong.
+"""
+import argparse
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import emulated_job as job
+
+PROPORTIONS = [p / 10 for p in range(1, 10)]
+OOM = None
+THEIRS = {  # Samples per second by batch and proportion; OOM: out of memory.
+    2: [588.05, 576.55, 591.49, 590.72, 541.5, 597.37, 596.1, 603.72, 608.77],
+    4: [835.15, 825.98, 856.77, 883.68, 868.95, 862.76, 879.52, 846.37, 906.57],
+    6: [914.28, 972.32, 986.29, 988.13, 979.1, 980.36, 986.01, 951.89, 976.86],
+    8: [1025.24, 1064.98, 1058.53, 1069.05, 1061.07, 1088.21, 1066.58, 1060.78, 1072.41],
+    10: [994.63, 1155.55, 1229.29, 1186.49, 1196.37, 1176.43, 1182.56, 1196.66, 1218.32],
+    12: [1067.39, 1167.34, 1200.66, 1245.29, 1255.65, 1289.58, 1239.25, 1205.83, 1228.99],
+    14: [1164.32, 1225.8, 1240.3, 1219.31, 1213.38, 1224.41, 1209.84, 1227.05, 1240.22],
+    16: [937.57, 1203.84, 1237.77, 1287.91, 1268.22, 1281.14, 1298.41, 1316.73, 1295.86],
+    18: [938.62, 1225.88, 1309.89, 1323.84, 1331.72, 1361.16, OOM, OOM, OOM],
+    20: [1058.59, 1107.24, 1317.09, OOM, OOM, OOM, OOM, OOM, OOM],
+    22: [1079.51, 1329.22, 1359.47, OOM, OOM, OOM, OOM, OOM, OOM],
+    24: [914.74, 1141.68, OOM, OOM, OOM, OOM, OOM, OOM, OOM],
+}
+FITTED = (2, 6, 10, 14, 18)
+CONFIG = """
+[model]
+name = resnext50-32x4d
+mode = inference
+fold-batch-norm = true
+[data]
+source = synthetic:images=3x224x224,classes=1000,items=96
+micro-batch-size = {batch}
+[memory]
+tiles = exact
+in-place = true
+available-memory-proportion = {proportion}
+"""
+UNITS = {"us": 1e-3, "ms": 1, "s": 1e3}
+
+
+def dry_run(bin_folder, batch, proportion):
+    """(device time of a batch in ms, whether it fits, the fullest tile's bytes)"""
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder) / "job.cfg"
+        config.write_text(CONFIG.format(batch=batch, proportion=proportion), encoding="utf-8")
+        done = subprocess.run([bin_folder / "poprun-emu", "--dry-run", "-n", "1", config], capture_output=True,
+                              text=True, timeout=300, check=False)
+    time = re.search(r"^device batch +([\d.,]+) (us|ms|s),", done.stdout, re.MULTILINE)
+    tile = re.search(r"^  tiles +tile \d+ is the fullest, ([\d,]+) of", done.stdout, re.MULTILINE)
+    if done.returncode not in (0, 86) or not time or not tile:
+        job.fail(f"batch {batch}, proportion {proportion}: exit code {done.returncode}: {done.stderr.strip()}")
+    return float(time[1].replace(",", "")) * UNITS[time[2]], done.returncode == 0, int(tile[1].replace(",", ""))
+
+
+def solve(matrix, right):
+    """The solution of a small system of linear equations, by elimination."""
+    size = len(right)
+    rows = [list(row) + [value] for row, value in zip(matrix, right)]
+    for i in range(size):
+        pivot = max(range(i, size), key=lambda r: abs(rows[r][i]))
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        for r in range(size):
+            if r != i:
+                factor = rows[r][i] / rows[i][i]
+                rows[r] = [a - factor * b for a, b in zip(rows[r], rows[i])]
+    return [rows[i][size] / rows[i][i] for i in range(size)]
+
+
+def fit(terms):
+    """The factors of `terms(batch, column)` with the least relative error of ms on the fitted rows."""
+    count = len(terms(2, 0))
+    matrix = [[0.0] * count for _ in range(count)]
+    right = [0.0] * count
+    for batch in FITTED:
+        for column, theirs in enumerate(THEIRS[batch]):
+            if theirs is not OOM:
+                ms = batch / theirs * 1e3
+                scaled = [term / ms for term in terms(batch, column)]
+                for i in range(count):
+                    right[i] += scaled[i]
+                    for k in range(count):
+                        matrix[i][k] += scaled[i] * scaled[k]
+    return solve(matrix, right)
+
+
+def errors(factors, terms, held, columns):
+    """Relative errors of throughput in percent."""
+    found = []
+    for batch, row in THEIRS.items():
+        for column in columns:
+            if (batch not in FITTED) == held and row[column] is not OOM:
+                ms = sum(f * t for f, t in zip(factors, terms(batch, column)))
+                found.append((batch / ms * 1e3 / row[column] - 1) * 100)
+    return found
+
+
+def describe(name, factors, terms):
+    held = errors(factors, terms, True, range(1, 9))
+    least = errors(factors, terms, True, [0])
+    mean, worst = (statistics.mean(map(abs, held)), max(held, key=abs))
+    tenth = statistics.mean(map(abs, least))
+    print(f"{name:16} rows held back, proportions from 0.2: mean {mean:.2f} %, worst {worst:+.1f} %; "
+          f"0.1: mean {tenth:.2f} %")
+    return mean, abs(worst), tenth
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", type=pathlib.Path, default=job.ROOT / "build/release/bin", metavar="DIR")
+    arguments = parser.parse_args()
+    bin_folder = job.find_bin(arguments.bin)
+    cells = {batch: [dry_run(bin_folder, batch, p) for p in PROPORTIONS] for batch in THEIRS}
+
+    def planned(batch, column):
+        return [cells[batch][column][0], batch, 1]
+
+    def line(batch, _):
+        return [batch, 1]
+
+    factors = fit(planned)
+    print("samples/s: ours, theirs, and the fullest tile in KiB (limit 624); # does not fit here, ! they differ")
+    right = 0
+    for batch, row in THEIRS.items():
+        text = f"{batch:3}"
+        for column, theirs in enumerate(row):
+            _, fits, tile = cells[batch][column]
+            ms = sum(f * t for f, t in zip(factors, planned(batch, column)))
+            agrees = fits == (theirs is not OOM)
+            right += agrees
+            ours = f"{batch / ms * 1e3:.0f}" if fits else "OOM"
+            other = "OOM" if theirs is OOM else f"{theirs:.0f}"
+            text += f"  {ours:>4}/{other:>4} {tile // 1024:4}{' ' if fits else '#'}{' ' if agrees else '!'}"
+        print(text)
+    monotone = all(not fits or all(cell[1] for cell in row[:column])
+                   for row in cells.values() for column, (_, fits, _) in enumerate(row))
+    kind = "monotone" if monotone else "not monotone"
+    print(f"out of memory: {right} of 108 cells right, {kind} in the proportion")
+    print(f"ms of a batch = {factors[0]:.3f} * device + {factors[1]:.4f} * batch + {factors[2]:.3f}")
+    mean, worst, tenth = describe("planned", factors, planned)
+    describe("without planner", fit(line), line)
+    good = mean <= 3 and worst <= 15 and tenth <= 12 and right >= 97 and monotone
+    print("all limits are met" if good else "limits: mean 3 %, worst 15 %, 0.1 12 %, 97 cells, monotone")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
