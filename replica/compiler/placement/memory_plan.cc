@@ -55,20 +55,6 @@ struct Block {
   std::uint32_t steps = 0;  ///< At which any byte is claimed.
 };
 
-/// The steps of any of the spans.
-std::vector<Span> united(std::vector<Span> spans) {
-  std::ranges::sort(spans, {}, &Span::first);
-  std::vector<Span> all;
-  for (const Span& span : spans) {
-    if (!all.empty() && span.first <= all.back().last + 1) {
-      all.back().last = std::max(all.back().last, span.last);
-    } else {
-      all.push_back(span);
-    }
-  }
-  return all;
-}
-
 /// Cuts a block where claims begin and end.
 std::vector<Piece> pieces_of(std::span<const Claim> claims, const std::vector<std::size_t>& block) {
   std::set<Bytes> cuts;

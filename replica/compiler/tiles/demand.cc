@@ -83,17 +83,8 @@ class Demand {
       spans.insert(spans.end(), lives.begin(), lives.end());
       is_stash = is_stash || stashes_.contains(t);
     }
-    std::ranges::sort(spans, {}, &Span::first);
-    std::vector<Span> united;
-    for (const Span& span : spans) {
-      if (!united.empty() && span.first <= united.back().last + 1) {
-        united.back().last = std::max(united.back().last, span.last);
-      } else {
-        united.push_back(span);
-      }
-    }
     claims_.add({.category = is_stash ? Category::kStash : Category::kVariable, .tensors = tensors},
-                std::move(united), bytes_of(TensorId{tensors.front()}));
+                united(std::move(spans)), bytes_of(TensorId{tensors.front()}));
   }
 
   void operation_at(const Operation& operation, std::uint32_t step) {
