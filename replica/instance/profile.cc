@@ -59,7 +59,6 @@ proto::Spread spread_of(const std::vector<Figures>& all, double Figures::*field,
   return spread;
 }
 
-/// Largest high-water mark over the replicas, by IPU.
 /// High-water marks by IPU: of its images or, where tensors live on tiles, of all tiles together.
 std::vector<Bytes> used(const LoopResult& result) {
   if (result.tile_high_water.empty()) {
