@@ -120,10 +120,8 @@ void add_memory(Rows& rows, const proto::Profile& profile) {
         profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
         memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
             (fullest ? ": the fullest" : ""));
-    if (memory.tile_classes() > 0) {
-      rows.emplace_back("  tiles", tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
-                                              memory.bytes_per_tile(), memory.tile_classes()));
-    }
+    rows.emplace_back("  tiles", tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
+                                            memory.bytes_per_tile(), memory.tile_classes()));
   });
 }
 

@@ -39,26 +39,22 @@ std::uint64_t targets_missed(const ProductPlans& products) {
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   const Liveness liveness = compute_liveness(graph);
   const Aliases aliases = options.in_place ? find_aliases(graph, liveness) : Aliases{};
-  ProductPlans products;
-  std::vector<Mapping> mappings;
-  if (options.exact_tiles) {
-    products = plan_products(graph, options.device);
-    mappings = lay_out(graph, products, aliases, options.device);
-  }
+  const ProductPlans products = plan_products(graph, options.device);
+  const std::vector<Mapping> mappings = lay_out(graph, products, aliases, options.device);
   const LaidOut laid_out{graph, liveness, products, aliases, mappings, options.device};
   std::vector<IpuPlan> plans;
   for (std::uint32_t ipu = 0; ipu < options.ipus_per_replica; ++ipu) {
     MemoryClaims claims = claims_of(graph, liveness, ipu, aliases);
     MemoryPlan plan = plan_memory(claims.claims);
     POPRUN_TRY(verify_plan(claims.claims, plan));
-    IpuPlan planned{std::move(claims), std::move(plan), TileClaims(options.device.tiles), {}};
-    if (options.exact_tiles) {
-      planned.tile_claims = demand_on_tiles(laid_out, ipu);
-      POPRUN_ASSIGN(planned.tiles, plan_tiles(planned.tile_claims, liveness.step_count));
-    }
-    plans.push_back(std::move(planned));
+    TileClaims tile_claims = demand_on_tiles(laid_out, ipu);
+    POPRUN_ASSIGN(TilePlan tiles, plan_tiles(tile_claims, liveness.step_count));
+    plans.push_back({std::move(claims), std::move(plan), std::move(tile_claims), std::move(tiles)});
   }
   Program program = lower(laid_out, plans, {options.replicas, options.ipus_per_replica});
+  if (options.tile_layout) {
+    add_layouts(plans, program);
+  }
   POPRUN_TRY(verify_memory(program));
   program.set_model(options.model);
   if (const auto missed = targets_missed(products); missed > 0) {

@@ -151,11 +151,9 @@ void describe_memory(const Program& program, bool all_ipus, std::string& text) {
     add_row(text, fmt::format("IPU {} memory", ipu),
             memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
                 (fullest ? ", planned: the fullest" : ", planned"));
-    if (memory.tile_classes() > 0) {
-      add_row(text, "  tiles",
-              tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(), memory.bytes_per_tile(),
-                         memory.tile_classes()));
-    }
+    add_row(text, "  tiles",
+            tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(), memory.bytes_per_tile(),
+                       memory.tile_classes()));
     if (memory.peak() > 0) {
       add_row(text, "  peak", "at " + worst_place(program, ipu));
     }

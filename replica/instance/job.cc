@@ -168,7 +168,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
     };
   }
   POPRUN_ASSIGN(options.device, device_of(config.device()));
-  options.exact_tiles = config.memory().tiles() == "exact";
+  options.tile_layout = config.memory().tiles() == "exact";
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
   const double dropout = config.model().dropout();
   const bool half = config.model().precision() == "half";

@@ -59,7 +59,6 @@ proto::Spread spread_of(const std::vector<Figures>& all, double Figures::*field,
   return spread;
 }
 
-/// Largest high-water mark over the replicas, by IPU.
 /// High-water marks by IPU: of its images or, where tensors live on tiles, of all tiles together.
 std::vector<Bytes> used(const LoopResult& result) {
   if (result.tile_high_water.empty()) {
@@ -72,6 +71,7 @@ std::vector<Bytes> used(const LoopResult& result) {
   return marks;
 }
 
+/// The largest over the replicas.
 Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
                                                 Communicator& communicator) {
   std::vector<std::int64_t> mine;

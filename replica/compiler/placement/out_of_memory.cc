@@ -121,12 +121,10 @@ std::int64_t lacks(const proto::IpuMemory& memory) {
   return needed(memory).count() - static_cast<std::int64_t>(memory.capacity());
 }
 
-/// Why an IPU needs more than its tiles hold together; nothing where tiles are not planned.
+/// Why an IPU needs more than its tiles hold together.
 std::string tile_text(const proto::IpuMemory& memory) {
-  return memory.tile_classes() == 0
-             ? ""
-             : fmt::format(" (tile {} needs {} of {} B)", memory.fullest_tile(),
-                           grouped(memory.fullest_tile_peak()), grouped(memory.bytes_per_tile()));
+  return fmt::format(" (tile {} needs {} of {} B)", memory.fullest_tile(),
+                     grouped(memory.fullest_tile_peak()), grouped(memory.bytes_per_tile()));
 }
 
 /// A line for each listed IPU; nothing where there is only one.
