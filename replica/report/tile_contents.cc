@@ -1,0 +1,198 @@
+#include "replica/report/tile_contents.h"
+
+#include <algorithm>
+#include <functional>
+
+#include <fmt/format.h>
+
+#include "replica/base/error.h"
+#include "replica/base/text.h"
+
+namespace poprun {
+namespace {
+
+std::uint32_t steps_of(const proto::TileLayout& layout) {
+  std::uint32_t steps = 0;
+  for (const proto::TileClaim& claim : layout.claims()) {
+    for (const proto::Span& span : claim.lives()) {
+      steps = std::max(steps, span.last() + 1);
+    }
+  }
+  return steps;
+}
+
+bool is_always_live(const proto::TileClaim& claim, std::uint32_t steps) {
+  return claim.lives_size() == 1 && claim.lives(0).first() == 0 &&
+         claim.lives(0).last() + 1 == steps;
+}
+
+bool lives_at(const proto::TileClaim& claim, std::uint32_t step) {
+  return std::ranges::any_of(claim.lives(), [step](const proto::Span& span) {
+    return span.first() <= step && step <= span.last();
+  });
+}
+
+/// By claim.
+using ClaimBytes = std::vector<std::uint64_t>;
+
+ClaimBytes bytes_on_tile(const proto::IpuMemory& memory, std::uint32_t tile) {
+  const proto::TileClass& one = class_of_tile(memory, tile);
+  return {one.bytes().begin(), one.bytes().end()};
+}
+
+ClaimBytes bytes_on_ipu(const proto::IpuMemory& memory) {
+  ClaimBytes sum(static_cast<std::size_t>(memory.layout().claims_size()));
+  for (const proto::TileClass& one : memory.layout().classes()) {
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += one.bytes(static_cast<int>(i)) * static_cast<std::uint64_t>(one.tiles_size());
+    }
+  }
+  return sum;
+}
+
+Bytes to_bytes(std::uint64_t count) {
+  return Bytes{static_cast<std::int64_t>(count)};
+}
+
+std::vector<HeldBytes> held(const proto::TileLayout& layout, const ClaimBytes& bytes,
+                            std::uint32_t step) {
+  const std::uint32_t steps = steps_of(layout);
+  std::vector<HeldBytes> held;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const proto::TileClaim& claim = layout.claims(static_cast<int>(i));
+    if (bytes[i] > 0 && lives_at(claim, step)) {
+      held.push_back({.claim = static_cast<int>(i),
+                      .category = claim.category(),
+                      .always_live = is_always_live(claim, steps),
+                      .bytes = to_bytes(bytes[i])});
+    }
+  }
+  std::ranges::stable_sort(held, std::ranges::greater{}, &HeldBytes::bytes);
+  return held;
+}
+
+LivenessCurve liveness(const proto::TileLayout& layout, const ClaimBytes& bytes) {
+  const std::uint32_t steps = steps_of(layout);
+  LivenessCurve curve;
+  std::vector<Bytes> change(steps + std::size_t{1});
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const proto::TileClaim& claim = layout.claims(static_cast<int>(i));
+    const Bytes size = to_bytes(bytes[i]);
+    if (is_always_live(claim, steps)) {
+      curve.always += size;
+      continue;
+    }
+    for (const proto::Span& span : claim.lives()) {
+      change[span.first()] += size;
+      change[span.last() + 1] += Bytes{} - size;
+    }
+  }
+  Bytes now;
+  for (std::uint32_t step = 0; step < steps; ++step) {
+    curve.not_always.push_back(now += change[step]);
+  }
+  return curve;
+}
+
+const proto::Step* find_in(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
+                           std::uint32_t number) {
+  for (const proto::Step& step : steps) {
+    if (step.number() == number) {
+      return &step;
+    }
+    const proto::Step* inner = step.has_repeat() ? find_in(step.repeat().steps(), number) : nullptr;
+    if (inner != nullptr) {
+      return inner;
+    }
+  }
+  return nullptr;
+}
+
+std::string of_tensors(std::string_view kind, int tensors) {
+  return fmt::format("{} of {}", kind, counted(static_cast<std::uint64_t>(tensors), "tensor"));
+}
+
+}  // namespace
+
+std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile,
+                                    std::uint32_t step) {
+  return held(memory.layout(), bytes_on_tile(memory, tile), step);
+}
+
+std::vector<HeldBytes> held_on_ipu(const proto::IpuMemory& memory, std::uint32_t step) {
+  return held(memory.layout(), bytes_on_ipu(memory), step);
+}
+
+std::uint32_t LivenessCurve::worst_step() const {
+  return static_cast<std::uint32_t>(std::ranges::max_element(not_always) - not_always.begin());
+}
+
+Bytes LivenessCurve::most() const {
+  return not_always.empty() ? always : always + not_always[worst_step()];
+}
+
+LivenessCurve liveness_of_tile(const proto::IpuMemory& memory, std::uint32_t tile) {
+  return liveness(memory.layout(), bytes_on_tile(memory, tile));
+}
+
+LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory) {
+  return liveness(memory.layout(), bytes_on_ipu(memory));
+}
+
+const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile) {
+  const auto one = std::ranges::find_if(
+      memory.layout().classes(),
+      [tile](const proto::TileClass& c) { return std::ranges::binary_search(c.tiles(), tile); });
+  POPRUN_CHECK(one != memory.layout().classes().end());
+  return *one;
+}
+
+std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number) {
+  for (const proto::Function& function : program.functions()) {
+    if (const proto::Step* step = find_in(function.steps(), number); step != nullptr) {
+      return PlacedStep{&function, step};
+    }
+  }
+  return std::nullopt;
+}
+
+std::string operation_text(const proto::Step& step) {
+  switch (step.kind_case()) {
+    case proto::Step::kExecute: {
+      const proto::Execute& execute = step.execute();
+      return fmt::format("{} '{}'{}{}", execute.operation(), execute.name(),
+                         execute.attributes().empty() ? "" : " ", execute.attributes());
+    }
+    case proto::Step::kInitialise:
+      return "initialise";
+    case proto::Step::kStreamIn:
+      return fmt::format("stream_in '{}'", step.stream_in().stream());
+    case proto::Step::kStreamOut:
+      return fmt::format("stream_out '{}'", step.stream_out().stream());
+    case proto::Step::kAllReduce:
+      return of_tensors("all_reduce", step.all_reduce().tensors_size());
+    case proto::Step::kAwaitAllReduces:
+      return of_tensors("await_all_reduces", step.await_all_reduces().tensors_size());
+    case proto::Step::kRepeat:
+      return fmt::format("repeat {}", step.repeat().count());
+    case proto::Step::kCall:
+      return fmt::format("call {}", step.call().function());
+    case proto::Step::kCopy:
+      return of_tensors("copy", step.copy().to_size());
+    case proto::Step::kStash:
+      return "stash";
+    case proto::Step::kRestore:
+      return "restore";
+    case proto::Step::KIND_NOT_SET:
+      break;
+  }
+  return "nothing";
+}
+
+std::string step_text(const Program& program, std::uint32_t number) {
+  const std::optional<PlacedStep> found = find_step(program, number);
+  return found ? fmt::format("{}: {}", found->function->name(), operation_text(*found->step))
+               : fmt::format("step {}", number);
+}
+
+}  // namespace poprun

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "replica/base/units.h"
+#include "replica/program/program.h"
+
+/// What lies on an IPU's tiles, and when. Everything here reads the `layout` of an IpuMemory.
+///
+///   A claim is always live if it lives at all steps, from 0 to the last step of any claim. What a
+///   plan leaves unused between claims, a tile's peak minus its live bytes, is nobody's; room that
+///   placement needs is a claim of category "gaps".
+namespace poprun {
+
+/// What a claim has on a tile, or on all tiles of an IPU.
+struct HeldBytes {
+  int claim = 0;              ///< Index into the layout's claims.
+  std::string_view category;  ///< As long as the IpuMemory lives.
+  bool always_live = false;
+  Bytes bytes;  ///< > 0.
+};
+
+/// What a tile of an IPU holds at a step, largest first, equal ones in the order of claims.
+/// Requires: the layout has the tile.
+std::vector<HeldBytes> held_on_tile(const proto::IpuMemory& memory, std::uint32_t tile,
+                                    std::uint32_t step);
+
+/// The same of all tiles together.
+std::vector<HeldBytes> held_on_ipu(const proto::IpuMemory& memory, std::uint32_t step);
+
+/// Live bytes at each step from 0 to the last step of any claim.
+struct LivenessCurve {
+  Bytes always;
+  std::vector<Bytes> not_always;  ///< By step.
+
+  /// The first step with the most live bytes; 0 where there are no steps.
+  [[nodiscard]] std::uint32_t worst_step() const;
+  /// Live bytes at the worst step; no plan has a lower peak.
+  [[nodiscard]] Bytes most() const;
+};
+
+/// Requires: the layout has the tile. Cost: linear in claims, spans and steps.
+LivenessCurve liveness_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
+
+/// The same of all tiles together.
+LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory);
+
+/// The class of a tile. Requires: the layout has the tile.
+const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
+
+/// A step with the function that contains it, perhaps in a repeat.
+struct PlacedStep {
+  const proto::Function* function = nullptr;
+  const proto::Step* step = nullptr;
+};
+
+/// The step with that number; nothing where the Program has none. Cost: linear in the steps.
+std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number);
+
+/// What a step does: "conv2d 'conv1' pad=[1,1] stride=[1,1]", "all_reduce of 8 tensors",
+/// "stream_in 'train'", "call forward.0" or "repeat 4".
+std::string operation_text(const proto::Step& step);
+
+/// The step with that number after its function, "train: all_reduce of 8 tensors"; "step 7" where
+/// the Program has none.
+std::string step_text(const Program& program, std::uint32_t number);
+
+}  // namespace poprun
