@@ -71,6 +71,7 @@ std::vector<Bytes> used(const LoopResult& result) {
   return marks;
 }
 
+/// The largest over the replicas.
 Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
                                                 Communicator& communicator) {
   std::vector<std::int64_t> mine;

@@ -9,6 +9,7 @@
 #include "replica/compiler/mapping/product_layout.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
+#include "replica/program/host_contract.h"
 
 namespace poprun {
 namespace {
@@ -29,9 +30,15 @@ class Demand {
         host_code_(tiles_) {}
 
   TileClaims run() {
-    for_each_step(graph_, [this](const Operation& operation, std::uint32_t step) {
-      operation_at(operation, step);
-    });
+    std::uint32_t begin = 0;
+    for (const Function& function : graph_.functions) {
+      const bool is_load = function.name == name_of(JobFunction::kLoad);
+      begin = for_each_step(function, begin, [&](const Operation& operation, std::uint32_t step) {
+        if (!is_load) {
+          operation_at(operation, step);
+        }
+      });
+    }
     tensors();
     if (steps_ > 0) {
       always(Category::kVertexCode, Row(tiles_, kVertexCode.count()));
