@@ -25,8 +25,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kTrialsMax = 40;
-constexpr std::size_t kOperatorsMax = 200'000;  // In all trials; some 10 s.
-constexpr std::size_t kCombinationsMax = 16;    // That are compiled until one fits.
+constexpr std::size_t kOperatorsMax = 60'000;  // In all trials; some 10 s.
+constexpr std::size_t kCombinationsMax = 16;   // That are compiled until one fits.
 
 /// Remedies by their places in the table, each with the place of its setting.
 using Remedies = std::map<std::size_t, std::size_t>;
