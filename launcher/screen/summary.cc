@@ -114,6 +114,10 @@ void add_times(Rows& rows, const proto::Profile& profile) {
 }
 
 void add_memory(Rows& rows, const proto::Profile& profile) {
+  if (profile.out_of_memory()) {
+    rows.emplace_back("out of memory",
+                      "it does not fit, and ran all the same (--allow-out-of-memory)");
+  }
   add_ipus(rows, profile.planned_memory(), &proto::IpuMemory::peak, [&](int ipu, bool fullest) {
     const proto::IpuMemory& memory = profile.planned_memory(ipu);
     rows.emplace_back(

@@ -13,13 +13,13 @@
 #include "proto/inquiry.pb.h"
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
-#include "replica/compiler/placement/out_of_memory.h"
 #include "replica/instance/estimate_answer.h"
 #include "replica/instance/host_weights.h"
 #include "replica/instance/job.h"
 #include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
 #include "replica/models/model.h"
+#include "replica/report/out_of_memory.h"
 #include "replica/tables/ipu_table.h"
 #include "replica/timeline/picture.h"
 
@@ -155,7 +155,7 @@ void describe_memory(const Program& program, bool all_ipus, std::string& text) {
             tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(), memory.bytes_per_tile(),
                        memory.tile_classes()));
     if (memory.peak() > 0) {
-      add_row(text, "  peak", "at " + worst_place(program, ipu));
+      add_row(text, "  peak", "at " + place_text(program, memory.worst_step()));
     }
   });
 }
@@ -238,6 +238,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
       text += fmt::format("# graph after pass {}\n{}\n", pass, to_text(graph));
     };
   }
+  options.layout_if_too_large = true;
   POPRUN_ASSIGN(Program program, plan_program(options));
   add_notes(onnx.get(), program);
   text += "# compiled\n";
@@ -253,7 +254,8 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
     return memory_advice(program, config, dataset, onnx,
                          std::chrono::steady_clock::now() + kAdviceTime);
   };
-  if (const Status fits = check_fits(program, advice); !fits) {
+  const Status fits = check_fits(program, advice);
+  if (!fits && !config.memory().allow_out_of_memory()) {
     for (const std::string& note : program.notes()) {
       row("note", note);
     }
@@ -266,6 +268,9 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
     options.initialised_here = weights.absent;
     options.after_pass = nullptr;
     POPRUN_ASSIGN(program, plan_program(options));
+  }
+  if (!fits) {
+    allow_out_of_memory(fits.error(), config, program);
   }
   if (!config.inference()) {
     POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
@@ -284,6 +289,9 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
     row("note", note);
   }
   describe_device(program, job, length, text);
+  if (!fits) {
+    text += fmt::format("# {}", fits.error().message);
+  }
   return {};
 }
 

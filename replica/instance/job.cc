@@ -8,6 +8,7 @@
 
 #include "hostio/sampling/sampling.h"
 #include "replica/models/model.h"
+#include "replica/report/out_of_memory.h"
 
 namespace poprun {
 namespace {
@@ -228,6 +229,17 @@ void add_notes(const onnx_import::JobModel* onnx, Program& program) {
   if (onnx != nullptr) {
     for (const std::string& note : onnx->notes()) {
       program.add_notes(note);
+    }
+  }
+}
+
+void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config,
+                         Program& program) {
+  POPRUN_CHECK(config.memory().allow_out_of_memory());
+  program.add_notes(allowance_note(out_of_memory));
+  if (config.memory().tiles() != "exact") {  // The layout was for the report.
+    for (proto::IpuMemory& memory : *program.mutable_memory()) {
+      memory.clear_layout();
     }
   }
 }

@@ -279,6 +279,7 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
         static_cast<std::uint64_t>(marks[static_cast<std::size_t>(ipu)]));
   }
 
+  profile.set_out_of_memory(!std::ranges::all_of(program.memory(), fits));
   *profile.mutable_batch_sizes() = batch_sizes(config);
   *profile.mutable_device() = device_time(program, config, length);
   profile.mutable_device()->set_total_seconds(device_seconds(program, result.device_time));

@@ -29,10 +29,11 @@ TileMemory::TileMemory(const Program& program)
   const std::uint32_t steps = steps_of(program);
   for (const proto::IpuMemory& memory : program.memory()) {
     Ipu& ipu = ipus_.emplace_back();
-    ipu.bytes.assign(memory.capacity(), kPoison);
-    ipu.bytes_per_tile = memory.bytes_per_tile();
+    const std::size_t tiles = memory.capacity() / memory.bytes_per_tile();
+    ipu.bytes_per_tile = static_cast<std::size_t>(tile_capacity(memory).count());
+    ipu.bytes.assign(tiles * ipu.bytes_per_tile, kPoison);
     ipu.taken.resize(steps);
-    ipu.high_water.resize(memory.capacity() / memory.bytes_per_tile());
+    ipu.high_water.resize(tiles);
     lay_out(memory, ipu);
   }
 }
@@ -51,7 +52,7 @@ void TileMemory::lay_out(const proto::IpuMemory& memory, Ipu& ipu) {
                            claim.lives(0).last() + 1 == ipu.taken.size();
     for (const proto::TileClass& one : layout.classes()) {
       for (const std::uint32_t tile : one.tiles()) {
-        const Block block{tile * memory.bytes_per_tile() + one.offsets(i), one.bytes(i)};
+        const Block block{tile * ipu.bytes_per_tile + one.offsets(i), one.bytes(i)};
         if (block.bytes == 0) {
           continue;
         }
@@ -80,10 +81,11 @@ void TileMemory::lay_out_tensor(std::uint32_t tensor, const proto::IpuMemory& me
   const proto::Tensor& source = program_.tensors(static_cast<int>(tensor));
   const Mapping mapping = from_proto(source.mapping());
   const auto tiles = static_cast<std::int64_t>(memory.capacity() / memory.bytes_per_tile());
+  const auto bytes_per_tile = static_cast<std::size_t>(tile_capacity(memory).count());
   std::vector<std::size_t> next(static_cast<std::size_t>(tiles));  // By tile.
   for (const proto::TileClass& one : memory.layout().classes()) {
     for (const std::uint32_t tile : one.tiles()) {
-      next[tile] = tile * memory.bytes_per_tile() + one.offsets(claim);
+      next[tile] = tile * bytes_per_tile + one.offsets(claim);
     }
   }
   const auto width = source.bytes() / static_cast<std::uint64_t>(mapping.elements());

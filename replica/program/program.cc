@@ -27,9 +27,18 @@ Bytes images_capacity(const proto::IpuMemory& memory) {
   return Bytes{static_cast<std::int64_t>(std::max(memory.capacity(), memory.images_peak()))};
 }
 
+Bytes tile_capacity(const proto::IpuMemory& memory) {
+  return Bytes{
+      static_cast<std::int64_t>(std::max(memory.bytes_per_tile(), memory.fullest_tile_peak()))};
+}
+
 Bytes bytes_touched(const proto::IpuMemory& memory) {
-  return Bytes{static_cast<std::int64_t>(memory.images_peak() +
-                                         (memory.has_layout() ? memory.capacity() : 0))};
+  const Bytes images{static_cast<std::int64_t>(memory.images_peak())};
+  if (!memory.has_layout()) {
+    return images;
+  }
+  return images + tile_capacity(memory) *
+                      static_cast<std::int64_t>(memory.capacity() / memory.bytes_per_tile());
 }
 
 bool fits(const proto::IpuMemory& memory) {
