@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "graph_runner.h"
+#include "probe.h"
 
 namespace poprun {
 namespace {
