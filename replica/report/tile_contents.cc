@@ -158,11 +158,8 @@ std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number
 
 std::string operation_text(const proto::Step& step) {
   switch (step.kind_case()) {
-    case proto::Step::kExecute: {
-      const proto::Execute& execute = step.execute();
-      return fmt::format("{} '{}'{}{}", execute.operation(), execute.name(),
-                         execute.attributes().empty() ? "" : " ", execute.attributes());
-    }
+    case proto::Step::kExecute:
+      return fmt::format("{} '{}'", step.execute().operation(), step.execute().name());
     case proto::Step::kInitialise:
       return "initialise";
     case proto::Step::kStreamIn:
@@ -174,9 +171,9 @@ std::string operation_text(const proto::Step& step) {
     case proto::Step::kAwaitAllReduces:
       return of_tensors("await_all_reduces", step.await_all_reduces().tensors_size());
     case proto::Step::kRepeat:
-      return fmt::format("repeat {}", step.repeat().count());
+      return fmt::format("Repeat(count: {})", step.repeat().count());
     case proto::Step::kCall:
-      return fmt::format("call {}", step.call().function());
+      return fmt::format("Call(target: {})", step.call().function());
     case proto::Step::kCopy:
       return of_tensors("copy", step.copy().to_size());
     case proto::Step::kStash:
@@ -191,8 +188,12 @@ std::string operation_text(const proto::Step& step) {
 
 std::string step_text(const Program& program, std::uint32_t number) {
   const std::optional<PlacedStep> found = find_step(program, number);
-  return found ? fmt::format("{}: {}", found->function->name(), operation_text(*found->step))
-               : fmt::format("step {}", number);
+  if (!found) {
+    return fmt::format("step {}", number);
+  }
+  const std::string& attributes = found->step->execute().attributes();
+  return fmt::format("{}: {}{}{}", found->function->name(), operation_text(*found->step),
+                     attributes.empty() ? "" : " ", attributes);
 }
 
 }  // namespace poprun

@@ -61,12 +61,12 @@ struct PlacedStep {
 /// The step with that number; nothing where the Program has none. Cost: linear in the steps.
 std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number);
 
-/// What a step does: "conv2d 'conv1' pad=[1,1] stride=[1,1]", "all_reduce of 8 tensors",
-/// "stream_in 'train'", "call forward.0" or "repeat 4".
+/// What a step does: "conv2d 'conv1'", "all_reduce of 8 tensors", "stream_in 'train'",
+/// "Call(target: forward.0)" or "Repeat(count: 4)".
 std::string operation_text(const proto::Step& step);
 
-/// The step with that number after its function, "train: all_reduce of 8 tensors"; "step 7" where
-/// the Program has none.
+/// The step with that number after its function, with an operator's attributes: "train: conv2d
+/// 'conv1' pad=[1,1]", "train: all_reduce of 8 tensors"; "step 7" where the Program has none.
 std::string step_text(const Program& program, std::uint32_t number);
 
 }  // namespace poprun

@@ -133,7 +133,7 @@ TEST(StepText, NamesTheOperationItsUseAndItsAttributes) {
   sum.set_number(3);
   sum.mutable_all_reduce()->add_tensors(0);
   EXPECT_EQ(step_text(program, 1), "train: conv2d 'conv1' pad=[1,1]");
-  EXPECT_EQ(step_text(program, 2), "train: repeat 4");
+  EXPECT_EQ(step_text(program, 2), "train: Repeat(count: 4)");
   EXPECT_EQ(step_text(program, 3), "train: all_reduce of 1 tensor");
   EXPECT_EQ(step_text(program, 9), "step 9");
 }
