@@ -1,6 +1,8 @@
 #include "launcher/outputs/profile_file.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/util/json_util.h>
 
 #include "launcher/outputs/message_json.h"
@@ -16,6 +18,17 @@ bool parse(const std::string& bytes, proto::Profile& profile) {
   // A serialised Profile begins with the tag of its first field.
   return bytes.starts_with('{') ? google::protobuf::util::JsonStringToMessage(bytes, &profile).ok()
                                 : profile.ParseFromString(bytes);
+}
+
+/// Equal profiles as equal bytes: maps by key.
+std::string serialised(const proto::Profile& profile) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  profile.SerializeToCodedStream(&coded);
+  coded.Trim();
+  return bytes;
 }
 
 }  // namespace
@@ -39,7 +52,7 @@ Result<proto::Profile> read_profile(const std::string& path) {
 }
 
 Status write_profile(const std::string& folder, const proto::Profile& profile) {
-  POPRUN_TRY(write_whole_file(fmt::format("{}/profile.pb", folder), {profile.SerializeAsString()}));
+  POPRUN_TRY(write_whole_file(fmt::format("{}/profile.pb", folder), {serialised(profile)}));
   POPRUN_ASSIGN(const std::string json, message_json(profile));
   return write_whole_file(fmt::format("{}/profile.json", folder), {json});
 }

@@ -50,9 +50,7 @@ class Curve {
     std::string text;
     for (std::size_t row = cells_.size(); row-- > 0;) {
       const std::string line = fmt::format("{:>11} |{}", label(row), cells_[row]);
-      if (row < rows_ || line.find_first_not_of(" |") != std::string::npos) {
-        text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-      }
+      text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
     }
     text += fmt::format("{:>11} +{:->{}}\n", 0, "", most_.size());
     const std::string functions = names_line(names);
@@ -78,21 +76,28 @@ class Curve {
       const std::uint64_t thirds = (most_[column] * rows_ * kThirds + top_ / 2) / top_;
       for (std::size_t row = 0; row < rows_ && row * kThirds < thirds; ++row) {
         const std::uint64_t filled = std::min<std::uint64_t>(thirds - row * kThirds, kThirds);
-        cells_[row][column] = filled < kThirds ? (filled == 1 ? '.' : ':') : full(row);
+        cells_[row][column] = cell(row, filled, most_[column]);
       }
     }
   }
 
-  [[nodiscard]] char full(std::size_t row) const {
+  /// `filled` thirds of a row, of a column with `most` bytes.
+  [[nodiscard]] char cell(std::size_t row, std::uint64_t filled, std::uint64_t most) const {
     const std::uint64_t middle = (2 * row + 1) * top_ / (2 * rows_);
-    return middle < liveness_.always_live() ? '=' : middle < limit_ ? '#' : '!';
+    if (filled == kThirds && middle < liveness_.always_live()) {
+      return '=';
+    }
+    if (most > limit_ && row >= limit_row()) {
+      return '!';
+    }
+    return filled == kThirds ? '#' : filled == 2 ? ':' : '.';
   }
 
   [[nodiscard]] std::string label(std::size_t row) const {
     if (row == limit_row()) {
       return bytes_label(limit_, limit_);
     }
-    return row + 1 == rows_ && limit_row() != rows_ ? bytes_label(top_, limit_) : "";
+    return row == rows_ ? bytes_label(top_, limit_) : "";
   }
 
   /// Each name below the column where it begins, if there is room.

@@ -20,6 +20,8 @@ constexpr std::size_t kRowsOfTables = 10;
 constexpr std::size_t kRowsOfCurves = 6;
 constexpr std::size_t kMarks = 3;
 constexpr std::size_t kIpusInDetail = 4;
+constexpr std::array<const char*, 2> kSides = {"from", "to"};
+constexpr std::size_t kPlans = 17;  ///< Where changed plans begin.
 
 /// Of source and target.
 using Both = std::array<std::uint64_t, 2>;
@@ -102,13 +104,13 @@ class Comparison {
         std::max(ipu_of(0, ipu).balance().max(), ipu_of(1, ipu).balance().max());
     for (const std::size_t side : {0U, 1U}) {
       const proto::IpuReport& of = ipu_of(side, ipu);
-      bar(side == 0 ? fmt::format("IPU {} from", ipu) : "        to",
+      bar(fmt::format("IPU {} {}", ipu, kSides.at(side)),
           bar_parts(report(side), of.at_peak(), of.peak()), of.capacity(), scale,
           fmt::format("{} of {}", mebibytes_text(of.peak()), mebibytes_text(of.capacity())));
     }
     for (const std::size_t side : {0U, 1U}) {
       const proto::IpuReport& of = ipu_of(side, ipu);
-      bar(fmt::format("  tile {}", of.fullest_tile().tile()),
+      bar(fmt::format("tile {} {}", of.fullest_tile().tile(), kSides.at(side)),
           bar_parts(report(side), of.fullest_tile().at_peak(), of.fullest_tile().peak()),
           of.bytes_per_tile(), tile_scale,
           fmt::format("{} of {} B", grouped(of.fullest_tile().peak()),
@@ -197,34 +199,52 @@ class Comparison {
     }
   }
 
-  /// Rows of two tables, by name, those that change most first; without those that do not.
+  /// A row of both, and an operator's plans.
+  struct Row {
+    Both both = {};
+    std::array<std::string, 2> plans = {};
+  };
+  using Rows = std::map<std::string, Row>;
+
+  /// The rows that change most first; without those that do not.
   template <typename Text>
-  void changes(const std::map<std::string, Both>& rows, std::string_view unit, Text in_words) {
-    std::vector<std::pair<std::string, Both>> changed;
+  void changes(const Rows& rows, std::string_view unit, Text in_words) {
+    std::vector<std::pair<std::string, Row>> changed;
     std::ranges::copy_if(rows, std::back_inserter(changed),
-                         [](const auto& entry) { return difference(entry.second) != 0; });
-    std::ranges::stable_sort(changed, std::ranges::greater{},
-                             [](const auto& entry) { return std::abs(difference(entry.second)); });
+                         [](const auto& entry) { return difference(entry.second.both) != 0; });
+    std::ranges::stable_sort(changed, std::ranges::greater{}, [](const auto& entry) {
+      return std::abs(difference(entry.second.both));
+    });
     if (changed.empty()) {
       text_ += "  no difference\n";
       return;
     }
     text_ += fmt::format("{:>15}{:>15}{:>15}  {}\n", "source", "target", "difference", unit);
     for (std::size_t i = 0; i < std::min(changed.size(), kRowsOfTables); ++i) {
-      const auto& [name, both] = changed[i];
-      text_ += shortened(fmt::format("{:>15}{:>15}{:>15}  {}", in_words(both[0]), in_words(both[1]),
-                                     signed_text(difference(both), in_words), name),
-                         frame_.width) +
-               "\n";
+      const auto& [name, row] = changed[i];
+      text_ += shortened(
+          fmt::format("{:>15}{:>15}{:>15}  {}", in_words(row.both[0]), in_words(row.both[1]),
+                      signed_text(difference(row.both), in_words), name),
+          frame_.width);
+      text_ += "\n" + changed_plan(row);
     }
   }
 
+  /// Nothing where an operator has none, or the same plan.
+  [[nodiscard]] std::string changed_plan(const Row& row) const {
+    const auto& [from, to] = row.plans;
+    return from.empty() || to.empty() || from == to
+               ? ""
+               : wrapped("from " + from, kPlans, frame_.width, 2) +
+                     wrapped("to   " + to, kPlans, frame_.width, 2);
+  }
+
   void variables(int ipu) {
-    std::map<std::string, Both> rows;
+    Rows rows;
     for (const std::size_t side : {0U, 1U}) {
       for (const proto::Variable* variable :
            variables_at_peak(report(side), static_cast<std::uint32_t>(ipu))) {
-        rows[variable->name()].at(side) += variable->bytes();
+        rows[variable->name()].both.at(side) += variable->bytes();
       }
     }
     text_ += fmt::format("\n# variables at the peaks of IPU {}, by difference\n", ipu);
@@ -232,10 +252,12 @@ class Comparison {
   }
 
   void operators() {
-    std::map<std::string, Both> rows;
+    Rows rows;
     for (const std::size_t side : {0U, 1U}) {
       for (const proto::OperatorRow* op : longest_operators(report(side))) {
-        rows[name_of(*op)].at(side) += total_cycles(op->cost());
+        Row& row = rows[name_of(*op)];
+        row.both.at(side) += total_cycles(op->cost());
+        row.plans.at(side) = op->plan();
       }
     }
     text_ += "\n# cycles of operators in a step, by difference\n";

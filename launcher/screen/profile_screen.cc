@@ -228,13 +228,16 @@ class Screen {
         fmt::format("{} {:>12}  step {}, {}: {}", number, bytes_label(peak.bytes(), limit),
                     grouped(peak.step()), peak.function(), peak.operation());
     text_ += shortened(what, frame_.width) + "\n";
-    if (number > kMarksInDetail) {
+    if (number > (in_detail().size() == 1 ? kMarksInDetail : 1)) {
       return;
     }
-    for (const std::string& detail : {peak.attributes(), peak.plan(), largest(peak, limit)}) {
-      if (!detail.empty()) {
-        text_ += shortened(fmt::format("{:16}{}", "", detail), frame_.width) + "\n";
-      }
+    for (const auto& [label, detail] :
+         {std::pair<const char*, std::string>{"options", peak.attributes()},
+          {"plan", peak.plan()},
+          {"holds", largest(peak, limit)}}) {
+      const std::string lines = wrapped(detail, kDetail, frame_.width, 2);
+      text_ +=
+          lines.empty() ? "" : fmt::format("{:>{}}  {}", label, kDetail - 2, lines.substr(kDetail));
     }
   }
 
@@ -256,25 +259,30 @@ class Screen {
     text_ +=
         fmt::format("\n# largest of {} at the peak of IPU {}, step {}\n",
                     counted(all.size(), "variable"), ipu, grouped(report.liveness().worst_step()));
-    const std::size_t room = frame_.width - kLeft - kLives - (is_wide() ? kTiles : 0);
-    text_ += fmt::format("{:>11}{:>8}  {:<{}}  {:<{}}{}\n", "bytes", "of live", "name", room,
-                         "lives", kLives - 2, is_wide() ? "  tiles" : "");
+    std::size_t room = 0;  // For names.
+    for (std::size_t i = 0; i < std::min(all.size(), kRowsOfTables); ++i) {
+      room = std::max(room, with_type(*all[i]).size());
+    }
+    room = std::min(room, frame_.width - kLeft - kLives - (is_wide() ? kTiles : 0));
+    text_ += fmt::format("{:>11}{:>8}  {:<{}}  {}\n", "bytes", "of live", "name", room,
+                         is_wide() ? fmt::format("{:<{}}tiles", "lives", kLives) : "lives");
     for (std::size_t i = 0; i < std::min(all.size(), kRowsOfTables); ++i) {
       variable(*all[i], live, tiles, room);
     }
   }
 
+  static std::string with_type(const proto::Variable& variable) {
+    return variable.type().empty() ? variable.name()
+                                   : fmt::format("{}  {}", variable.name(), variable.type());
+  }
+
   void variable(const proto::Variable& variable, double live, std::uint64_t tiles,
                 std::size_t room) {
-    const std::string name = variable.type().empty()
-                                 ? variable.name()
-                                 : fmt::format("{}  {}", variable.name(), variable.type());
-    std::string row = fmt::format("{:>11}{:>8}  {:<{}}  {}", mebibytes_text(variable.bytes()),
-                                  percent(static_cast<double>(variable.bytes()) / live),
-                                  shortened(name, room), room, lives_text(variable));
-    if (is_wide()) {
-      row = fmt::format("{:<{}}  {}", row, frame_.width - kTiles, tiles_text(variable, tiles));
-    }
+    const std::string row =
+        fmt::format("{:>11}{:>8}  {:<{}}  {:<{}}{}", mebibytes_text(variable.bytes()),
+                    percent(static_cast<double>(variable.bytes()) / live),
+                    shortened(with_type(variable), room), room, lives_text(variable),
+                    is_wide() ? kLives : 0, is_wide() ? tiles_text(variable, tiles) : "");
     text_ += shortened(row, frame_.width) + "\n";
   }
 
@@ -285,7 +293,7 @@ class Screen {
         "\n# longest of {} of a {}, {} cycles in all\n", counted(rows.size(), "operator"),
         profile_.config().inference() ? "pass over the items" : "step", grouped(all));
     text_ +=
-        fmt::format("{:>15}{:>8}{:>9}{:>8}{}  operator\n", "cycles", "of all", "calls", "of peak",
+        fmt::format("{:>12}{:>8}{:>7}{:>9}{}  operator\n", "cycles", "of all", "calls", "of peak",
                     is_wide() ? fmt::format("{:>9}{:>9}{:>9}{:>9}{:>9}", "compute", "exchange",
                                             "links", "host", "sync")
                               : "");
@@ -297,7 +305,7 @@ class Screen {
   void one_operator(const proto::OperatorRow& op, std::uint64_t all) {
     const proto::Cost& cost = op.cost();
     const auto cycles = static_cast<double>(total_cycles(cost));
-    std::string row = fmt::format("{:>15}{:>8}{:>9}{:>8}", grouped(total_cycles(cost)),
+    std::string row = fmt::format("{:>12}{:>8}{:>7}{:>9}", grouped(total_cycles(cost)),
                                   percent(cycles / static_cast<double>(all)), grouped(op.calls()),
                                   op.cost().flops() > 0 ? percent(op.share_of_peak()) : "-");
     if (is_wide()) {
@@ -347,9 +355,11 @@ class Screen {
   /// Room for plans, tiles and cycles by kind.
   [[nodiscard]] bool is_wide() const { return frame_.width >= kWide; }
 
+  static constexpr std::size_t kDetail =
+      16;  ///< Where options, plan and variables of a peak begin.
   static constexpr std::size_t kWide = 140;
   static constexpr std::size_t kLeft = 23;   ///< Of a variable: bytes and share, and blanks.
-  static constexpr std::size_t kLives = 24;  ///< With blanks before it, as kTiles.
+  static constexpr std::size_t kLives = 24;  ///< With blanks beside it, as kTiles.
   static constexpr std::size_t kTiles = 36;
   static constexpr std::size_t kCategoryName = 24;
   static constexpr std::size_t kCell = 14;

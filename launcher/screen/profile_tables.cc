@@ -20,6 +20,20 @@ std::string shortened(std::string_view text, std::size_t width) {
                      kMore.substr(0, width));
 }
 
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t width,
+                    std::size_t lines) {
+  std::string wrapped;
+  const std::size_t room = width - indent;
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::size_t blank = text.size() <= room ? text.size() : text.rfind(' ', room);
+    const bool breaks = line < lines && blank != std::string_view::npos && blank > 0;
+    wrapped += fmt::format("{:{}}{}\n", "", indent,
+                           breaks ? text.substr(0, blank) : shortened(text, room));
+    text.remove_prefix(breaks ? std::min(blank + 1, text.size()) : text.size());
+  }
+  return wrapped;
+}
+
 std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
 }

@@ -27,6 +27,11 @@ inline constexpr std::size_t kBarFigures = 28;
 /// `text` in at most `width` columns; its end gives way to "..".
 std::string shortened(std::string_view text, std::size_t width);
 
+/// `text` in lines of at most `width` columns, broken at blanks, each after `indent` of them; what
+/// does not fit `lines` gives way to "..". Ends with a newline.
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t width,
+                    std::size_t lines);
+
 /// "12.3 %", of 0 to 1.
 std::string percent(double share);
 

@@ -52,7 +52,8 @@ class Profile(JobTest):
 
     def test_equal_jobs_have_equal_profiles(self):
         jobs = [self.run_job("profile", "--no-run", config=QUICK) for _ in range(2)]
-        self.assertEqual(*[(job.output_dir / "profile.json").read_text() for job in jobs])
+        for name in ("profile.json", "profile.pb"):
+            self.assertEqual(*[(job.output_dir / name).read_bytes() for job in jobs])
 
     def test_of_what_does_not_fit_ends_with_86_after_its_profile(self):
         job = self.run_job("profile", "--device.tiles", 24, "--device.bytes-per-tile", 100000,

@@ -24,15 +24,15 @@ TEST(MemoryBar, ShowsWhatIsAtTheMiddleOfEachColumn) {
 
 TEST(MemoryBar, GoesBeyondTheLimit) {
   EXPECT_EQ(memory_bar({{'T', 100}, {'w', 100}}, 150, 9), "TTTTww|ww");
-  EXPECT_EQ(memory_bar({{'T', 50}}, 100, 11, 200), "TTT..|") << "another bar is longer";
+  EXPECT_EQ(memory_bar({{'T', 50}}, 100, 11, 200), "TT...|") << "another bar is longer";
 }
 
 proto::Liveness liveness(std::uint64_t always, const std::vector<std::uint64_t>& not_always) {
   proto::Liveness liveness;
   liveness.set_always_live(always);
   liveness.mutable_not_always_live()->Add(not_always.begin(), not_always.end());
-  liveness.set_worst_step(static_cast<std::uint32_t>(std::ranges::max_element(not_always) -
-                                                     not_always.begin()));
+  liveness.set_worst_step(
+      static_cast<std::uint32_t>(std::ranges::max_element(not_always) - not_always.begin()));
   liveness.add_peaks()->set_step(liveness.worst_step());
   return liveness;
 }
@@ -40,10 +40,17 @@ proto::Liveness liveness(std::uint64_t always, const std::vector<std::uint64_t>&
 /// Ten columns.
 constexpr std::size_t kWidth = 23;
 
+TEST(Wrapped, BreaksAtBlanksAndCutsWhatIsLeft) {
+  EXPECT_EQ(wrapped("aa bb cc dd", 2, 8, 3), "  aa bb\n  cc dd\n");
+  EXPECT_EQ(wrapped("aa bb cc dd", 2, 8, 1), "  aa b..\n");
+  EXPECT_EQ(wrapped("aaaaaaaaaa", 2, 8, 3), "  aaaa..\n");
+  EXPECT_EQ(wrapped("", 2, 8, 3), "");
+}
+
 TEST(LivenessCurve, StacksWhatIsNotAlwaysLiveOnWhatIs) {
   EXPECT_EQ(liveness_curve(liveness(20, {0, 10, 20, 60, 20}),
                            {.width = kWidth, .rows = 4, .limit = 80, .marks = 1},
-                           {{0, "a"}, {1, "no room"}, {2, "train"}}),
+                           {{0, "a"}, {1, "a name without room"}, {2, "train"}}),
             "    0.1 KiB |------1---\n"
             "            |      ##\n"
             "            |      ##\n"
@@ -56,7 +63,8 @@ TEST(LivenessCurve, StacksWhatIsNotAlwaysLiveOnWhatIs) {
 TEST(LivenessCurve, ShowsWhatIsBeyondTheLimit) {
   EXPECT_EQ(liveness_curve(liveness(0, {10, 40, 10, 10, 10}),
                            {.width = kWidth, .rows = 4, .limit = 25}, {}),
-            "    0.0 KiB |  !!\n"
+            "    0.0 KiB |\n"
+            "            |  !!\n"
             "    0.0 KiB |--!!------\n"
             "            |  ##\n"
             "            |##########\n"
@@ -73,8 +81,8 @@ TEST(LivenessCurve, HasTheScaleOfThePeakWhereTheLimitIsFarAbove) {
 TEST(LivenessCurve, ShowsTheMostOfManyStepsInAColumn) {
   std::vector<std::uint64_t> steps(1000, 0);
   steps[555] = 60;
-  const std::string curve = liveness_curve(
-      liveness(0, steps), {.width = kWidth, .rows = 2, .limit = 60, .marks = 1}, {});
+  const std::string curve =
+      liveness_curve(liveness(0, steps), {.width = kWidth, .rows = 2, .limit = 60, .marks = 1}, {});
   EXPECT_THAT(curve, HasSubstr("|-----1----\n            |     #\n            |     #\n"));
 }
 
@@ -163,8 +171,8 @@ TEST(ProfileScreen, SaysWhetherTheJobFits) {
 
 TEST(ProfileScreen, ShowsTheOperatorOfAPeakWithItsOptionsAndPlan) {
   const std::string screen = profile_screen(profile(1, 600'000), {});
-  EXPECT_THAT(screen, HasSubstr("step 9, : conv2d 'conv1'\n                stride=[1,1]\n"
-                                "                AMP xxx"));
+  EXPECT_THAT(screen, HasSubstr("step 9, : conv2d 'conv1'\n       options  stride=[1,1]\n"
+                                "          plan  AMP\n                xxx"));
   EXPECT_THAT(screen, HasSubstr("always live"));
 }
 

@@ -205,8 +205,8 @@ TEST(Estimate, HasItsPageOfHelp) {
 }
 
 TEST(Profile, TakesItsOptions) {
-  const auto options = parse({"profile", "--no-run", "train.cfg", "--tile", "952", "--tile=1:3",
-                              "--profile-steps", "5"});
+  const auto options = parse(
+      {"profile", "--no-run", "train.cfg", "--tile", "952", "--tile=1:3", "--profile-steps", "5"});
 
   ASSERT_TRUE(options) << options.error().message;
   EXPECT_EQ(options->subcommand, Subcommand::kProfile);
