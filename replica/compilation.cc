@@ -6,31 +6,49 @@
 #include <iterator>
 #include <utility>
 
-#include "replica/compiler/placement/out_of_memory.h"
 #include "replica/instance/check_variants.h"
 #include "replica/instance/job.h"
 #include "replica/instance/memory_advice.h"
+#include "replica/report/out_of_memory.h"
 
 namespace poprun {
 
 Result<Program> Compilation::job() {
   POPRUN_TRY(receive_model());
   POPRUN_ASSIGN(CompileOptions options, compile_options(reply_.config(), reply_.dataset(), onnx_));
-  POPRUN_ASSIGN(Program program, plan_program(options));
-  POPRUN_TRY(check_fits(program, [&] {
-    // The others wait for the Program meanwhile.
-    const auto until = std::chrono::steady_clock::now() +
-                       std::chrono::seconds(reply_.collective_timeout_seconds()) / 4;
-    return memory_advice(program, reply_.config(), reply_.dataset(), onnx_, until);
-  }));
+  POPRUN_ASSIGN(Program program, plan(options));
   POPRUN_ASSIGN(const WeightMatch match, take_weights(program));
   if (!initialised_here_.empty()) {
     options.initialised_here = initialised_here_;
-    POPRUN_ASSIGN(program, plan_program(options));
+    POPRUN_ASSIGN(program, plan(options));
   }
   add_notes(onnx_.get(), program);
   for (const std::string& note : match.notes) {
     program.add_notes(note);
+  }
+  return program;
+}
+
+/// A Program that fits, or may run all the same.
+Result<Program> Compilation::plan(CompileOptions options) {
+  const proto::RunConfig& config = reply_.config();
+  const bool allowed = config.memory().allow_out_of_memory();
+  options.layout_if_too_large = true;
+  POPRUN_ASSIGN(Program program, plan_program(options));
+  const Status fits = check_fits(program, [&] {
+    if (allowed) {
+      return MemoryAdvice{};
+    }
+    // The others wait for the Program meanwhile.
+    const auto until = std::chrono::steady_clock::now() +
+                       std::chrono::seconds(reply_.collective_timeout_seconds()) / 4;
+    return memory_advice(program, config, reply_.dataset(), onnx_, until);
+  });
+  if (!fits && !allowed) {
+    return tl::unexpected<Error>{fits.error()};
+  }
+  if (!fits) {
+    allow_out_of_memory(fits.error(), config, program);
   }
   return program;
 }

@@ -7,6 +7,7 @@
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
 #include "replica/check/check.h"
+#include "replica/compiler/compile.h"
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/instance/host_weights.h"
 #include "replica/models/onnx/job_model.h"
@@ -22,7 +23,8 @@ class Compilation {
   Compilation(CoordinatorClient& client, const proto::JoinReply& reply)
       : client_(client), reply_(reply) {}
 
-  /// The job's Program, with its notes. Errors: also kOutOfMemory, with advice.
+  /// The job's Program, with its notes. Errors: also kOutOfMemory, with advice, unless the job runs
+  /// all the same.
   Result<Program> job();
 
   /// What `poprun-emu check` compares, and the Program of each, whether it fits or not.
@@ -33,6 +35,7 @@ class Compilation {
   [[nodiscard]] const HostWeights& initial_weights() const { return initial_weights_; }
 
  private:
+  Result<Program> plan(CompileOptions options);
   Status receive_model();
   Result<FileTensors> receive_weights();
   Result<WeightMatch> take_weights(const Program& program);

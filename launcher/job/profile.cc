@@ -107,7 +107,8 @@ int profile(const Options& options, Console& console, const RunJob& run) {
     return end_with(profile.error(), console);
   }
   const std::string& shortage = profile->report().shortage();
-  if (shortage.empty() && options.profile.run) {
+  const bool may_run = shortage.empty() || options.config.memory().allow_out_of_memory();
+  if (may_run && options.profile.run) {
     const JobEnd end = run(few_steps_of(options));
     if (end.exit_code != 0 || !end.profile) {
       return end.exit_code;
@@ -120,7 +121,7 @@ int profile(const Options& options, Console& console, const RunJob& run) {
   console.out(profile_screen(*profile,
                              {.width = console.page_width(), .everything = options.verbosity > 0}));
   console.out(fmt::format("results in {0}/profile.pb and {0}/profile.json", options.output_dir));
-  if (shortage.empty()) {
+  if (may_run) {
     return 0;
   }
   return end_with({ErrorCode::kOutOfMemory, shortage}, console);

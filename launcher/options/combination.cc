@@ -237,6 +237,7 @@ void note_what_check_overrules(Options& options) {
                                       {"pipeline.schedule", "runs every schedule"},
                                       {"pipeline.recomputation", "runs every recomputation"},
                                       {"report.dump-tensors", "dumps nothing"},
+                                      {"allow-out-of-memory", "only compiles what does not fit"},
                                       {"overwrite", "leaves results of jobs alone"}}) {
     const Setting& setting = setting_of(options, name);
     if (setting.text != find_row(name)->fallback) {

@@ -66,7 +66,10 @@ Rows general() {
                           "Show the topology, the resolved configuration, the mpirun command "
                           "and the memory and time of the compiled job; start no replica"),
                      Boolean{}, into(&Options::dry_run)),
-
+          with_value(flag("general", "allow-out-of-memory",
+                          "Run a job that does not fit the memory of the IPUs as if their tiles "
+                          "had what they lack, and mark its results"),
+                     Boolean{}, Field("memory.allow-out-of-memory")),
           with_value(flag("general", "list-models",
                           "List the built-in models with their parameters, work and sizes"),
                      Boolean{}, nothing),

@@ -233,16 +233,16 @@ Rows training_run() {
 Rows memory() {
   return {file_key("memory.poison-dead", "BOOL", "false",
                    "For debugging: fill bytes with NaN once their tensor is dead", Boolean{}),
-          file_key("memory.in-place", "BOOL", "false",
+          file_key("memory.in-place", "BOOL", "true",
                    "Let results take the bytes of operands that are not needed any more, and "
                    "reshapes, slices and concatenations the bytes of what they show, where nothing "
                    "moves; changes memory and device time, and no result",
                    Boolean{}),
           file_key(
               "memory.tiles", "NAME", "contiguous",
-              "Where tensors lie: contiguous, in one piece; exact, on their tiles, as convolutions "
-              "and matmuls are planned, and the fullest tile decides what fits (slow: for small "
-              "models and devices)",
+              "Where tensors lie while kernels run: contiguous, each in one piece; exact, at their "
+              "addresses on the tiles (slow: for small models and devices). What fits and how long "
+              "it takes is the same",
               Choice{{"contiguous", "exact"}})};
 }
 

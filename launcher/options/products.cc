@@ -291,9 +291,6 @@ Status check_partials(const Options& options) {
 }
 
 void note_small_proportions(Options& options) {
-  if (options.config.memory().tiles() != "exact") {
-    return;
-  }
   for (const ProductSetting& setting : options.config.memory().available_memory_proportion()) {
     if (setting.permille() < kLeastAdvisedPermille) {
       options.notes.push_back(fmt::format(
@@ -306,30 +303,15 @@ void note_small_proportions(Options& options) {
   notes.erase(std::unique(notes.begin(), notes.end()), notes.end());
 }
 
-void note_proportion_has_no_effect(Options& options) {
-  if (options.config.memory().tiles() == "exact") {
-    return;
-  }
-  for (const std::string_view key : {kProportion, kProportionOperators}) {
-    if (setting_of(options, key).origin != Origin::kDefault) {
-      options.notes.push_back(
-          fmt::format("{} has no effect without memory.tiles = exact", shown(options, key)));
-    }
-  }
-}
-
-constexpr std::string_view kWithTiles = " (with memory.tiles = exact)";
-
 }  // namespace
 
 std::vector<OptionRow> memory_proportion_rows() {
   return {
       file_key(std::string{kProportion}, "LIST", "0.6",
-               fmt::format("Part of a tile's memory that temporary values of a convolution or "
-                           "matmul may take: one number, or one for each IPU, as in 0.15 0.25; "
-                           "besides, convolutions=X, matmuls=X, ipu1=X, stage2=X and "
-                           "stage2.matmuls=X. A stage goes before an IPU{}",
-                           kWithTiles),
+               "Part of a tile's memory that temporary values of a convolution or "
+               "matmul may take: one number, or one for each IPU, as in 0.15 0.25; "
+               "besides, convolutions=X, matmuls=X, ipu1=X, stage2=X and "
+               "stage2.matmuls=X. A stage goes before an IPU",
                Everywhere<Proportion>{}, replaces(proportions)),
       repeated_key(kProportionOperators, "REGEX=X",
                    "Proportion X where the name of the output tensor matches REGEX, and for "
@@ -357,7 +339,6 @@ Status check_products(Options& options) {
   POPRUN_TRY(check_ipus(options, kPartials, partials(options), "float"));
   POPRUN_TRY(check_ipus(options, kProportion, proportions(options), "0.6"));
   note_small_proportions(options);
-  note_proportion_has_no_effect(options);
   return {};
 }
 

@@ -43,10 +43,23 @@ std::string of_tile(std::uint64_t bytes) {
 }
 
 char letter_of(std::string_view category, bool always_live) {
-  static const std::map<std::string_view, char> kLetters = {
-      {"tensors", 't'},       {"stashes", 's'},      {"temporaries", 'w'},   {"vertex code", 'v'},
-      {"vertex state", 'a'},  {"control code", 'c'}, {"exchange code", 'x'}, {"between IPUs", 'i'},
-      {"host exchange", 'h'}, {"gaps", 'g'}};
+  static const std::map<std::string_view, char> kLetters = {{"weights", 'w'},
+                                                            {"optimiser state", 'o'},
+                                                            {"running statistics", 'r'},
+                                                            {"constants", 'k'},
+                                                            {"gradients", 'g'},
+                                                            {"activations", 'a'},
+                                                            {"host data", 'd'},
+                                                            {"metrics", 'm'},
+                                                            {"stashes", 's'},
+                                                            {"temporaries", 't'},
+                                                            {"vertex code", 'v'},
+                                                            {"vertex state", 'e'},
+                                                            {"control code", 'c'},
+                                                            {"exchange code", 'x'},
+                                                            {"between IPUs", 'i'},
+                                                            {"host exchange", 'h'},
+                                                            {"gaps", '_'}};
   const auto known = kLetters.find(category);
   const char letter = known == kLetters.end() ? '?' : known->second;
   return always_live ? static_cast<char>(std::toupper(letter)) : letter;

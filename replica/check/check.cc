@@ -269,10 +269,9 @@ class Check {
     Bytes more{0};
     touched_.resize(std::max(touched_.size(), static_cast<std::size_t>(program.memory_size())));
     for (std::size_t ipu = 0; ipu < static_cast<std::size_t>(program.memory_size()); ++ipu) {
-      const Bytes peak{
-          static_cast<std::int64_t>(program.memory(static_cast<int>(ipu)).images_peak())};
-      more = more + std::max(Bytes{0}, peak - touched_[ipu]);
-      touched_[ipu] = std::max(touched_[ipu], peak);
+      const Bytes touched = bytes_touched(program.memory(static_cast<int>(ipu)));
+      more = more + std::max(Bytes{0}, touched - touched_[ipu]);
+      touched_[ipu] = std::max(touched_[ipu], touched);
     }
     if (more == Bytes{0}) {
       return {};

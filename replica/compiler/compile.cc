@@ -19,11 +19,11 @@
 #include "replica/compiler/occupancy/occupancy.h"
 #include "replica/compiler/passes/passes.h"
 #include "replica/compiler/placement/memory_plan.h"
-#include "replica/compiler/placement/out_of_memory.h"
 #include "replica/compiler/stages/balance.h"
 #include "replica/compiler/stages/cuts.h"
 #include "replica/compiler/tiles/demand.h"
 #include "replica/compiler/tiles/tile_plan.h"
+#include "replica/report/out_of_memory.h"
 
 namespace poprun {
 namespace {
@@ -39,26 +39,23 @@ std::uint64_t targets_missed(const ProductPlans& products) {
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   const Liveness liveness = compute_liveness(graph);
   const Aliases aliases = options.in_place ? find_aliases(graph, liveness) : Aliases{};
-  ProductPlans products;
-  std::vector<Mapping> mappings;
-  if (options.exact_tiles) {
-    products = plan_products(graph, options.device);
-    mappings = lay_out(graph, products, aliases, options.device);
-  }
+  const ProductPlans products = plan_products(graph, options.device);
+  const std::vector<Mapping> mappings = lay_out(graph, products, aliases, options.device);
   const LaidOut laid_out{graph, liveness, products, aliases, mappings, options.device};
   std::vector<IpuPlan> plans;
   for (std::uint32_t ipu = 0; ipu < options.ipus_per_replica; ++ipu) {
     MemoryClaims claims = claims_of(graph, liveness, ipu, aliases);
     MemoryPlan plan = plan_memory(claims.claims);
     POPRUN_TRY(verify_plan(claims.claims, plan));
-    IpuPlan planned{std::move(claims), std::move(plan), TileClaims(options.device.tiles), {}};
-    if (options.exact_tiles) {
-      planned.tile_claims = demand_on_tiles(laid_out, ipu);
-      POPRUN_ASSIGN(planned.tiles, plan_tiles(planned.tile_claims, liveness.step_count));
-    }
-    plans.push_back(std::move(planned));
+    TileClaims tile_claims = demand_on_tiles(laid_out, ipu);
+    POPRUN_ASSIGN(TilePlan tiles, plan_tiles(tile_claims, liveness.step_count));
+    plans.push_back({std::move(claims), std::move(plan), std::move(tile_claims), std::move(tiles)});
   }
   Program program = lower(laid_out, plans, {options.replicas, options.ipus_per_replica});
+  if (options.tile_layout ||
+      (options.layout_if_too_large && !std::ranges::all_of(program.memory(), fits))) {
+    add_layouts(plans, program);
+  }
   POPRUN_TRY(verify_memory(program));
   program.set_model(options.model);
   if (const auto missed = targets_missed(products); missed > 0) {
@@ -151,6 +148,12 @@ Result<Candidate> settle_split(const CompileOptions& options, Candidate best) {
   return best;
 }
 
+/// The same, for a Program that check_fits can explain.
+CompileOptions explained(CompileOptions options) {
+  options.layout_if_too_large = true;
+  return options;
+}
+
 /// What each stage holds of the forward pass.
 void describe_stages(const Job& job, Program& program) {
   std::vector<std::set<std::int32_t>> layers(job.ipu_of_stage.size());
@@ -194,13 +197,13 @@ Result<Program> plan_program(const CompileOptions& options) {
 
 Result<Program> compile_graph(const Graph& graph, const CompileOptions& options) {
   POPRUN_TRY(verify_operations(graph));
-  POPRUN_ASSIGN(Program program, plan_graph(graph, options));
+  POPRUN_ASSIGN(Program program, plan_graph(graph, explained(options)));
   POPRUN_TRY(check_fits(program));
   return program;
 }
 
 Result<Program> compile(const CompileOptions& options) {
-  POPRUN_ASSIGN(Program program, plan_program(options));
+  POPRUN_ASSIGN(Program program, plan_program(explained(options)));
   POPRUN_TRY(check_fits(program));
   return program;
 }

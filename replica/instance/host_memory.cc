@@ -10,10 +10,7 @@ namespace poprun {
 Bytes memory_touched(const Program& program) {
   Bytes bytes{0};
   for (const proto::IpuMemory& memory : program.memory()) {
-    bytes += Bytes{static_cast<std::int64_t>(memory.images_peak())};
-    if (memory.has_layout()) {  // Its tiles are written whole.
-      bytes += Bytes{static_cast<std::int64_t>(memory.capacity())};
-    }
+    bytes += bytes_touched(memory);
   }
   return bytes;
 }

@@ -13,7 +13,6 @@
 #include "proto/inquiry.pb.h"
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
-#include "replica/compiler/placement/out_of_memory.h"
 #include "replica/instance/compile_question.h"
 #include "replica/instance/estimate_answer.h"
 #include "replica/instance/host_weights.h"
@@ -22,6 +21,7 @@
 #include "replica/instance/profile.h"
 #include "replica/instance/profile_answer.h"
 #include "replica/models/model.h"
+#include "replica/report/out_of_memory.h"
 #include "replica/tables/ipu_table.h"
 #include "replica/timeline/picture.h"
 
@@ -129,13 +129,11 @@ void describe_memory(const Program& program, bool all_ipus, std::string& text) {
     add_row(text, fmt::format("IPU {} memory", ipu),
             memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
                 (fullest ? ", planned: the fullest" : ", planned"));
-    if (memory.tile_classes() > 0) {
-      add_row(text, "  tiles",
-              tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(), memory.bytes_per_tile(),
-                         memory.tile_classes()));
-    }
+    add_row(text, "  tiles",
+            tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(), memory.bytes_per_tile(),
+                       memory.tile_classes()));
     if (memory.peak() > 0) {
-      add_row(text, "  peak", "at " + worst_place(program, ipu));
+      add_row(text, "  peak", "at " + place_text(program, memory.worst_step()));
     }
   });
 }
@@ -218,6 +216,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
       text += fmt::format("# graph after pass {}\n{}\n", pass, to_text(graph));
     };
   }
+  options.layout_if_too_large = true;
   POPRUN_ASSIGN(Program program, plan_program(options));
   add_notes(onnx.get(), program);
   text += "# compiled\n";
@@ -233,7 +232,8 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
     return memory_advice(program, config, dataset, onnx,
                          std::chrono::steady_clock::now() + kAdviceTime);
   };
-  if (const Status fits = check_fits(program, advice); !fits) {
+  const Status fits = check_fits(program, advice);
+  if (!fits && !config.memory().allow_out_of_memory()) {
     for (const std::string& note : program.notes()) {
       row("note", note);
     }
@@ -246,6 +246,9 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
     options.initialised_here = weights.absent;
     options.after_pass = nullptr;
     POPRUN_ASSIGN(program, plan_program(options));
+  }
+  if (!fits) {
+    allow_out_of_memory(fits.error(), config, program);
   }
   if (!config.inference()) {
     POPRUN_ASSIGN(const TrainingOptions training, training_options(config, dataset));
@@ -264,6 +267,9 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
     row("note", note);
   }
   describe_device(program, job, length, text);
+  if (!fits) {
+    text += fmt::format("# {}", fits.error().message);
+  }
   return {};
 }
 

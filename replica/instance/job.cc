@@ -8,6 +8,7 @@
 
 #include "hostio/sampling/sampling.h"
 #include "replica/models/model.h"
+#include "replica/report/out_of_memory.h"
 
 namespace poprun {
 namespace {
@@ -172,7 +173,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
     };
   }
   POPRUN_ASSIGN(options.device, device_of(config.device()));
-  options.exact_tiles = config.memory().tiles() == "exact";
+  options.tile_layout = config.memory().tiles() == "exact";
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
   const double dropout = config.model().dropout();
   const bool half = config.model().precision() == "half";
@@ -232,6 +233,17 @@ void add_notes(const onnx_import::JobModel* onnx, Program& program) {
   if (onnx != nullptr) {
     for (const std::string& note : onnx->notes()) {
       program.add_notes(note);
+    }
+  }
+}
+
+void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config,
+                         Program& program) {
+  POPRUN_CHECK(config.memory().allow_out_of_memory());
+  program.add_notes(allowance_note(out_of_memory));
+  if (config.memory().tiles() != "exact") {  // The layout was for the report.
+    for (proto::IpuMemory& memory : *program.mutable_memory()) {
+      memory.clear_layout();
     }
   }
 }

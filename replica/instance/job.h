@@ -24,6 +24,11 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
 /// Adds to the Program's notes what building the model decided; none where `onnx` is null.
 void add_notes(const onnx_import::JobModel* onnx, Program& program);
 
+/// Makes a Program that does not fit, by `out_of_memory` of check_fits, one to execute all the
+/// same, and notes it. Requires: the configuration allows it.
+void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config,
+                         Program& program);
+
 /// How much a job does.
 struct JobLength {
   std::uint64_t steps = 0;            ///< Training steps; 0 in inference.

@@ -6,15 +6,17 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
 #include "replica/instance/job.h"
+#include "replica/instance/profile.h"
 #include "replica/instance/remedies.h"
 
 namespace poprun {
@@ -23,24 +25,31 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kTrialsMax = 40;
-constexpr std::size_t kOperatorsMax = 200'000;  // In all trials; some 10 s.
+constexpr std::size_t kOperatorsMax = 60'000;  // In all trials; some 10 s.
+constexpr std::size_t kCombinationsMax = 16;   // That are compiled until one fits.
 
 /// Remedies by their places in the table, each with the place of its setting.
 using Remedies = std::map<std::size_t, std::size_t>;
 
+/// What a job needs, with some remedies or none.
 struct Trial {
   std::string options;
-  std::uint64_t peak;  ///< Bytes of the fullest IPU.
+  std::uint64_t tile;  ///< Bytes of the fullest tile.
   bool fits;
+  double step_seconds;    ///< Device time.
+  double sample_seconds;  ///< A step's device time by its samples.
 };
 
 std::ptrdiff_t idle_ipus(const Program& program) {
-  return std::ranges::count(program.memory(), 0U, &proto::IpuMemory::peak);
+  return std::ranges::count(program.memory(), 0U, &proto::IpuMemory::images_peak);
 }
 
-/// What the fullest IPU needs.
-std::uint64_t most_needed(const Program& program) {
-  return static_cast<std::uint64_t>(needed(fullest(program)).count());
+Trial trial_of(const ChangedJob& job, const Program& program) {
+  const proto::IpuMemory& most = fullest(program);
+  const JobLength length = job_length(job.config, job.dataset).value_or(JobLength{});
+  const proto::DeviceTime time = device_time(program, job.config, length);
+  return {job.options(), most.fullest_tile_peak(), fits(most), time.step_seconds(),
+          1 / time.samples_per_second()};
 }
 
 /// Compiles a job with remedies, as long as there is time.
@@ -52,8 +61,9 @@ class Trials {
         table_(std::move(table)),
         onnx_(std::move(onnx)),
         until_(until),
-        capacity_(program.memory(0).capacity()),
+        limit_(program.memory(0).bytes_per_tile()),
         idle_(idle_ipus(program)),
+        as_it_is_(trial_of(job_, program)),
         left_(std::clamp<std::size_t>(
             kOperatorsMax / std::max<std::size_t>(1, program.operator_count()), 1, kTrialsMax)) {}
 
@@ -80,25 +90,44 @@ class Trials {
   }
 
   [[nodiscard]] const std::vector<Remedy>& table() const { return table_; }
-  [[nodiscard]] std::uint64_t capacity() const { return capacity_; }
+  [[nodiscard]] std::uint64_t limit() const { return limit_; }
+  [[nodiscard]] const Trial& as_it_is() const { return as_it_is_; }
   [[nodiscard]] bool are_complete() const { return are_complete_; }
 
-  /// What needs the least memory of all that were tried and are accepted, with as few remedies as
-  /// can be; nothing where none was.
-  template <typename Accept>
-  [[nodiscard]] std::optional<Remedies> smallest(Accept accept) const {
-    std::optional<Remedies> best;
-    std::pair<std::uint64_t, std::size_t> least;
-    for (const auto& [remedies, trial] : known_) {
-      if (trial && accept(remedies)) {
-        const std::pair needs{trial->peak, remedies.size()};
-        if (!best || needs < least) {
-          best = remedies;
-          least = needs;
-        }
+  /// The first by `key` of all that were tried and are accepted; nothing where none was.
+  template <typename Key, typename Accept>
+  [[nodiscard]] std::optional<Remedies> first(Key key, Accept accept) const {
+    const std::pair<const Remedies, std::optional<Trial>>* best = nullptr;
+    for (const auto& tried : known_) {
+      if (tried.second && accept(tried.first, *tried.second) &&
+          (best == nullptr || key(tried) < key(*best))) {
+        best = &tried;
       }
     }
-    return best;
+    return best == nullptr ? std::nullopt : std::optional(best->first);
+  }
+
+  /// What needs the least memory of all that were tried and are accepted, with as few remedies as
+  /// can be.
+  template <typename Accept>
+  [[nodiscard]] std::optional<Remedies> smallest(Accept accept) const {
+    return first(
+        [](const auto& tried) {
+          return std::pair{tried.second->tile, tried.first.size()};
+        },
+        [&](const Remedies& remedies, const Trial& /*trial*/) { return accept(remedies); });
+  }
+
+  /// What takes the least device time of all that were tried and fit, with at most as many remedies
+  /// as `like`, which fits.
+  [[nodiscard]] Remedies fastest(const Remedies& like) const {
+    return *first(
+        [](const auto& tried) {
+          return std::tuple{tried.second->sample_seconds, tried.first.size(), tried.second->tile};
+        },
+        [&](const Remedies& remedies, const Trial& trial) {
+          return remedies.size() <= like.size() && trial.fits;
+        });
   }
 
  private:
@@ -114,16 +143,16 @@ class Trials {
     if (!program || idle_ipus(*program) > idle_) {
       return std::nullopt;
     }
-    const std::uint64_t peak = most_needed(*program);
-    return Trial{job.options(), peak, peak <= capacity_};
+    return trial_of(job, *program);
   }
 
   ChangedJob job_;
   std::vector<Remedy> table_;
   std::shared_ptr<onnx_import::JobModel> onnx_;
   Clock::time_point until_;
-  std::uint64_t capacity_;
+  std::uint64_t limit_;  ///< Bytes of a tile.
   std::ptrdiff_t idle_;  ///< IPUs that the job itself leaves idle.
+  Trial as_it_is_;
   std::size_t left_;
   bool are_complete_ = true;
   std::map<Remedies, std::optional<Trial>> known_;
@@ -158,7 +187,7 @@ std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t rem
 /// Leaves out what is not needed and makes the rest as mild as possible, the dearest first.
 Remedies milder(Trials& trials, Remedies remedies) {
   const Remedies all = remedies;
-  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+  for (auto it = all.rbegin(); it != all.rend() && remedies.size() > 1; ++it) {
     Remedies fewer = remedies;
     fewer.erase(it->first);
     if (trials.fits(fewer)) {
@@ -170,25 +199,6 @@ Remedies milder(Trials& trials, Remedies remedies) {
     remedies = mildest(trials, remedies, it->first).value_or(remedies);
   }
   return remedies;
-}
-
-/// The first subset of `all` with `size` remedies, cheapest first, that fits.
-std::optional<Remedies> fitting_subset(Trials& trials, const Remedies& all, std::size_t size) {
-  std::vector<bool> taken(all.size(), false);
-  std::fill_n(taken.begin(), size, true);
-  do {
-    Remedies subset;
-    std::size_t place = 0;
-    for (const auto& remedy : all) {
-      if (taken[place++]) {
-        subset.insert(remedy);
-      }
-    }
-    if (trials.fits(subset)) {
-      return subset;
-    }
-  } while (std::prev_permutation(taken.begin(), taken.end()));
-  return std::nullopt;
 }
 
 /// `all`, or all but one of them, if that fits: two remedies may be at odds, as more IPUs and
@@ -207,21 +217,60 @@ std::optional<Remedies> fitting_together(Trials& trials, const Remedies& all) {
   return std::nullopt;
 }
 
-/// A small combination that fits. `strongest`: the setting of each remedy that needs the least
-/// memory. Where together they do not fit, only a last resort can help.
+/// What remedies are expected to do together, if each changes memory and time by the same factor as
+/// alone.
+struct Expectation {
+  Remedies remedies;
+  double tile = 1;  ///< As parts of the tile and of the time that the job takes as it is.
+  double time = 1;
+};
+
+/// All combinations of some of `all`: those that promise to fit, small ones first, of equal size
+/// those that promise to be fast; then the others, those that promise to lack least first.
+std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
+  std::vector<Expectation> expected{{}};
+  for (const auto& remedy : all) {
+    const Trial& trial = *trials.of({remedy});
+    const std::size_t before = expected.size();
+    for (std::size_t i = 0; i < before; ++i) {
+      Expectation with = expected[i];
+      with.remedies.insert(remedy);
+      with.tile *= static_cast<double>(trial.tile) / static_cast<double>(trials.as_it_is().tile);
+      with.time *= trial.sample_seconds / trials.as_it_is().sample_seconds;
+      expected.push_back(std::move(with));
+    }
+  }
+  std::erase_if(expected, [&](const Expectation& one) {
+    return one.remedies.size() < 2 || one.remedies.size() == all.size();
+  });
+  const double limit =
+      static_cast<double>(trials.limit()) / static_cast<double>(trials.as_it_is().tile);
+  std::ranges::stable_sort(expected, {}, [&](const Expectation& one) {
+    const bool fits = one.tile <= limit;
+    return std::tuple{!fits, fits ? one.remedies.size() : 0, fits ? one.time : one.tile};
+  });
+  std::vector<Remedies> combinations;
+  for (Expectation& one : expected) {
+    combinations.push_back(std::move(one.remedies));
+  }
+  return combinations;
+}
+
+/// Few remedies that fit together and take the least device time of those that there is time to
+/// try. `strongest`: the setting of each remedy that needs the least memory. Where together they do
+/// not fit, only a last resort can help.
 std::optional<Remedies> combined(Trials& trials, const Remedies& strongest) {
   if (const auto together = fitting_together(trials, strongest)) {
-    for (std::size_t size = 2; size < together->size(); ++size) {
-      if (const auto subset = fitting_subset(trials, *together, size)) {
-        return milder(trials, *subset);
-      }
-    }
-    return milder(trials, *together);
+    std::vector<Remedies> combinations = by_promise(trials, *together);
+    combinations.resize(std::min(combinations.size(), kCombinationsMax));
+    const auto fits = std::ranges::find_if(
+        combinations, [&](const Remedies& remedies) { return trials.fits(remedies); });
+    return trials.fastest(milder(trials, fits == combinations.end() ? *together : *fits));
   }
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
     if (trials.table()[r].is_last_resort) {
       if (const auto fits = mildest(trials, strongest, r)) {
-        return milder(trials, *fits);
+        return milder(trials, *fits);  // A faster one would learn from less data.
       }
     }
   }
@@ -229,6 +278,7 @@ std::optional<Remedies> combined(Trials& trials, const Remedies& strongest) {
 }
 
 /// What each remedy does alone: the mildest setting that fits, otherwise the one that needs least.
+/// Without those that need no less than the job as it is.
 std::vector<Remedies> alone(Trials& trials) {
   std::vector<Remedies> found;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -240,46 +290,55 @@ std::vector<Remedies> alone(Trials& trials) {
       best = trials.smallest(
           [r](const Remedies& tried) { return tried.size() == 1 && tried.begin()->first == r; });
     }
-    if (best) {
+    if (best && trials.of(*best)->tile < trials.as_it_is().tile) {
       found.push_back(*best);
     }
   }
   return found;
 }
 
-std::string table_of(Trials& trials, const Program& program, const std::vector<Remedies>& shown) {
-  std::vector<Trial> rows;
-  std::size_t width = 0;
-  for (const Remedies& remedies : shown) {
-    const Trial& trial = *trials.of(remedies);
-    if (trial.peak != most_needed(program)) {  // It would be no news.
-      width = std::max(width, trial.options.size());
-      rows.push_back(trial);
-    }
-  }
-  if (rows.empty()) {
+/// "+12 %": how much longer a sample takes.
+std::string change_text(const Trials& trials, const Trial& trial) {
+  return fmt::format("{:+.0f} %",
+                     100 * (trial.sample_seconds / trials.as_it_is().sample_seconds - 1));
+}
+
+/// Those that fit first, the fastest first; then the others, those that lack least first.
+void rank(Trials& trials, std::vector<Remedies>& remedies) {
+  std::ranges::stable_sort(remedies, {}, [&](const Remedies& one) {
+    const Trial& trial = *trials.of(one);
+    return std::pair{!trial.fits,
+                     trial.fits ? trial.sample_seconds : static_cast<double>(trial.tile)};
+  });
+}
+
+/// `shown`: ranked.
+std::string table_of(Trials& trials, const std::vector<Remedies>& shown) {
+  if (shown.empty()) {
     return "";
   }
   std::string text =
-      fmt::format("{:<{}}  on the fullest IPU\n", "remedies, each compiled:", width + 2);
-  for (const Trial& row : rows) {
-    text += fmt::format(
-        "  {:<{}}  {:>12}, {}\n", row.options, width, mebibytes_text(row.peak),
-        row.fits ? std::string{"fits"}
-                 : fmt::format("over by {}", mebibytes_text(row.peak - trials.capacity())));
+      "remedies, each compiled:\n  fullest tile          over    device step  a sample\n";
+  const auto row = [&](const Trial& trial, const std::string& change, std::string_view options) {
+    text +=
+        fmt::format("  {:>10} B  {:>12}  {:>13}  {:>8}  {}\n", grouped(trial.tile),
+                    trial.fits ? "fits" : fmt::format("{} B", grouped(trial.tile - trials.limit())),
+                    duration_text(trial.step_seconds), change, options);
+  };
+  row(trials.as_it_is(), "", "as it is");
+  for (const Remedies& remedies : shown) {
+    const Trial& trial = *trials.of(remedies);
+    row(trial, change_text(trials, trial), trial.options);
   }
   return text;
 }
 
-/// "model.precision half (726.7 MiB)".
-std::string shown_text(const Trial& trial, std::size_t remedies) {
-  return fmt::format("{}{} ({})", trial.options, remedies > 1 ? " together" : "",
-                     mebibytes_text(trial.peak));
-}
-
-/// What is said where something fits.
-std::string relief(const Trials& trials, const std::string& what) {
-  return fmt::format("it fits with {}{}", what,
+/// What is said where something fits: `best` and `others` more.
+std::string relief(Trials& trials, const Remedies& best, std::size_t others) {
+  const Trial& trial = *trials.of(best);
+  return fmt::format("it fits with {}{} ({} device time a sample){}{}", trial.options,
+                     best.size() > 1 ? " together" : "", change_text(trials, trial),
+                     others > 0 ? fmt::format(", or with {} below", counted(others, "other")) : "",
                      trials.are_complete() ? "" : "; there was no time to try every remedy");
 }
 
@@ -291,13 +350,13 @@ std::string regret(Trials& trials) {
     return std::ranges::none_of(
         remedies, [&](const auto& one) { return trials.table()[one.first].is_last_resort; });
   });
-  if (!nearest) {
+  if (!nearest || trials.of(*nearest)->tile >= trials.as_it_is().tile) {
     return fmt::format("nothing {} makes it fit", tried);
   }
   const Trial& trial = *trials.of(*nearest);
-  return fmt::format("nothing {} makes it fit; with {}{} it comes closest: {} over", tried,
+  return fmt::format("nothing {} makes it fit; with {}{} it comes closest: {} B over", tried,
                      trial.options, nearest->size() > 1 ? " together" : "",
-                     mebibytes_text(trial.peak - trials.capacity()));
+                     grouped(trial.tile - trials.limit()));
 }
 
 /// Layers between embeddings and head; 0 in a model without those.
@@ -322,28 +381,21 @@ MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& confi
   const ChangedJob job{config, dataset, encoder_layers(config, dataset, onnx)};
   Trials trials(program, job, remedies_for(job), onnx, until);
   std::vector<Remedies> shown = alone(trials);
-  std::vector<std::string> fitting;
-  for (const Remedies& one : shown) {
-    if (trials.fits(one)) {
-      fitting.push_back(shown_text(*trials.of(one), 1));
-    }
-  }
-  if (!fitting.empty()) {
-    return {relief(trials, fmt::format("{}", fmt::join(fitting, ", or with "))),
-            table_of(trials, program, shown)};
+  rank(trials, shown);
+  const auto fitting = static_cast<std::size_t>(
+      std::ranges::count_if(shown, [&](const Remedies& one) { return trials.fits(one); }));
+  if (fitting > 0) {
+    return {relief(trials, shown.front(), fitting - 1), table_of(trials, shown)};
   }
   Remedies strongest;
   for (const Remedies& one : shown) {
-    if (trials.of(one)->peak < most_needed(program)) {
-      strongest.insert(one.begin(), one.end());
-    }
+    strongest.insert(one.begin(), one.end());
   }
   if (const auto together = combined(trials, strongest)) {
-    shown.push_back(*together);
-    return {relief(trials, shown_text(*trials.of(*together), together->size())),
-            table_of(trials, program, shown)};
+    shown.insert(shown.begin(), *together);
+    return {relief(trials, *together, 0), table_of(trials, shown)};
   }
-  return {regret(trials), table_of(trials, program, shown)};
+  return {regret(trials), table_of(trials, shown)};
 }
 
 }  // namespace poprun

@@ -59,7 +59,6 @@ proto::Spread spread_of(const std::vector<Figures>& all, double Figures::*field,
   return spread;
 }
 
-/// Largest high-water mark over the replicas, by IPU.
 /// High-water marks by IPU: of its images or, where tensors live on tiles, of all tiles together.
 std::vector<Bytes> used(const LoopResult& result) {
   if (result.tile_high_water.empty()) {
@@ -72,6 +71,7 @@ std::vector<Bytes> used(const LoopResult& result) {
   return marks;
 }
 
+/// The largest over the replicas.
 Result<std::vector<std::int64_t>> highest_marks(const std::vector<Bytes>& marks,
                                                 Communicator& communicator) {
   std::vector<std::int64_t> mine;
@@ -265,6 +265,7 @@ proto::Profile compiled_profile(const Program& program, const proto::RunConfig& 
     planned = memory;
     planned.clear_layout();
   }
+  profile.set_out_of_memory(!std::ranges::all_of(program.memory(), fits));
   *profile.mutable_batch_sizes() = batch_sizes(config);
   *profile.mutable_device() = device_time(program, config, length);
   return profile;

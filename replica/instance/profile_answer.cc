@@ -8,11 +8,11 @@
 
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
-#include "replica/compiler/placement/out_of_memory.h"
 #include "replica/compiler/tiles/tile_claims.h"
 #include "replica/instance/compile_question.h"
 #include "replica/instance/job.h"
 #include "replica/instance/profile.h"
+#include "replica/report/out_of_memory.h"
 #include "replica/report/report.h"
 
 namespace poprun {
@@ -59,7 +59,7 @@ Status check_tiles(const proto::ProfileQuestion& question, const CompileOptions&
 Result<CompileOptions> options_of(const proto::CompileQuestion& job,
                                   const std::shared_ptr<onnx_import::JobModel>& onnx) {
   POPRUN_ASSIGN(CompileOptions options, compile_options(job.config(), job.dataset(), onnx));
-  options.exact_tiles = true;
+  options.tile_layout = true;
   return options;
 }
 
@@ -84,7 +84,9 @@ ReportOptions report_options(const proto::ProfileQuestion& question) {
   options.step_function =
       name_of(question.job().config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain);
   for (const Category category : all_categories()) {
-    options.categories.emplace_back(to_text(category));
+    if (category != Category::kVariable) {  // The report says what tensors are.
+      options.categories.emplace_back(to_text(category));
+    }
   }
   for (const proto::ProfiledTile& asked : question.tiles()) {
     options.tiles.push_back(

@@ -1,7 +1,10 @@
 #include "replica/instance/remedies.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,6 +14,10 @@ namespace {
 
 constexpr std::uint32_t kMostIpus = 64;
 constexpr std::uint32_t kShortestSequence = 16;
+
+/// Out of memory is monotone in the proportion down to this (seed 003, table 2.1).
+constexpr std::uint32_t kLeastPermille = 100;
+constexpr std::uint32_t kDefaultPermille = 600;
 
 bool has_stages(const proto::RunConfig& config) {
   return config.topology().ipus_per_replica() > 1;
@@ -156,14 +163,94 @@ Remedy more_ipus(const proto::RunConfig& config) {
   return remedy;
 }
 
-Remedy half_precision(const proto::RunConfig& config) {
+using ProductSettings = google::protobuf::RepeatedPtrField<proto::ProductSetting>;
+
+/// "0.3", "ipu1=0.15".
+std::string text_of(const proto::ProductSetting& setting) {
+  const std::size_t equals = setting.text().rfind('=');
+  return fmt::format("{}{:g}",
+                     equals == std::string::npos ? "" : setting.text().substr(0, equals + 1),
+                     setting.permille() / 1000.0);
+}
+
+/// A half of what they are; those for operators by name stay. Without effect where one of them gets
+/// too small, or there is none.
+bool halve(ProductSettings& proportions) {
+  const auto is_changed = [](const proto::ProductSetting& s) { return s.operators().empty(); };
+  if (std::ranges::none_of(proportions, is_changed) ||
+      std::ranges::any_of(proportions, [&](const proto::ProductSetting& setting) {
+        return is_changed(setting) && setting.permille() < 2 * kLeastPermille;
+      })) {
+    return false;
+  }
+  for (proto::ProductSetting& setting : proportions) {
+    if (is_changed(setting)) {
+      setting.set_permille(setting.permille() / 2);
+      setting.set_text(text_of(setting));
+    }
+  }
+  return true;
+}
+
+/// Convolutions and matmuls are planned with fewer temporary values.
+Remedy smaller_proportions(const proto::RunConfig& config) {
+  Remedy remedy;
+  ProductSettings now = config.memory().available_memory_proportion();
+  if (now.empty()) {
+    now.Add()->set_permille(kDefaultPermille);
+  }
+  while (halve(now)) {
+    remedy.settings.emplace_back([now](ChangedJob& job) {
+      *job.config.mutable_memory()->mutable_available_memory_proportion() = now;
+      std::vector<std::string> words;
+      for (const proto::ProductSetting& setting : now) {
+        if (setting.operators().empty()) {
+          words.push_back(setting.text());
+        }
+      }
+      job.changes.push_back(
+          fmt::format("memory.available-memory-proportion {}", fmt::join(words, " ")));
+    });
+  }
+  return remedy;
+}
+
+void halve_precision(ChangedJob& job) {
+  job.config.mutable_model()->set_precision("half");
+  job.config.mutable_training()->set_loss_scaling(0);  // Its default with half precision.
+  job.changes.emplace_back("model.precision half");
+}
+
+/// Those of operators by name stay.
+void halve_partials(ChangedJob& job) {
+  ProductSettings& partials = *job.config.mutable_model()->mutable_partials();
+  for (int i = partials.size(); i-- > 0;) {
+    if (partials[i].operators().empty()) {
+      partials.DeleteSubrange(i, 1);
+    }
+  }
+  proto::ProductSetting& all = *partials.Add();
+  all.set_text("half");
+  all.set_partials("half");
+  job.changes.emplace_back("model.partials half");
+}
+
+/// Of weights, activations and gradients, then of partial sums, too.
+Remedy lower_precision(const proto::RunConfig& config) {
   Remedy remedy;
   if (config.model().precision() != "half") {
+    remedy.settings.emplace_back(halve_precision);
     remedy.settings.emplace_back([](ChangedJob& job) {
-      job.config.mutable_model()->set_precision("half");
-      job.config.mutable_training()->set_loss_scaling(0);  // Its default with half precision.
-      job.changes.emplace_back("model.precision half");
+      halve_precision(job);
+      halve_partials(job);
     });
+    return remedy;
+  }
+  const ProductSettings& partials = config.model().partials();
+  const bool all_half = std::ranges::any_of(
+      partials, [](const proto::ProductSetting& setting) { return setting.text() == "half"; });
+  if (!all_half) {
+    remedy.settings.emplace_back(halve_partials);
   }
   return remedy;
 }
@@ -207,11 +294,12 @@ std::string ChangedJob::options() const {
 
 std::vector<Remedy> remedies_for(const ChangedJob& job) {
   std::vector<Remedy> all{smaller_micro_batches(job.config),
+                          smaller_proportions(job.config),
                           stronger_recomputation(job.config),
                           shorter_stashes(job.config),
                           other_stages(job),
                           more_ipus(job.config),
-                          half_precision(job.config),
+                          lower_precision(job.config),
                           shorter_sequences(job.dataset)};
   std::erase_if(all, [](const Remedy& remedy) { return remedy.settings.empty(); });
   return all;

@@ -10,6 +10,7 @@ namespace poprun {
 namespace {
 
 constexpr std::byte kPoison{0xFF};  // NaN in every float format.
+constexpr Bytes kWord{8};           // What a tile loads at once.
 
 std::uint32_t steps_of(const Program& program) {
   std::uint32_t steps = 0;
@@ -29,9 +30,9 @@ TileMemory::TileMemory(const Program& program)
   for (const proto::IpuMemory& memory : program.memory()) {
     Ipu& ipu = ipus_.emplace_back();
     const std::size_t tiles = memory.capacity() / memory.bytes_per_tile();
-    ipu.bytes.assign(memory.capacity(), kPoison);
+    ipu.bytes_per_tile = static_cast<std::size_t>(tile_capacity(memory).count());
+    ipu.bytes.assign(tiles * ipu.bytes_per_tile, kPoison);
     ipu.taken.resize(steps);
-    ipu.reach.assign(steps, std::vector<Bytes>(tiles));
     ipu.high_water.resize(tiles);
     lay_out(memory, ipu);
   }
@@ -44,28 +45,24 @@ void TileMemory::lay_out(const proto::IpuMemory& memory, Ipu& ipu) {
     for (const std::uint32_t tensor : claim.tensors()) {
       lay_out_tensor(tensor, memory, i);
     }
+    if (!claim.tensors().empty()) {
+      continue;
+    }
     const bool whole_run = claim.lives_size() == 1 && claim.lives(0).first() == 0 &&
                            claim.lives(0).last() + 1 == ipu.taken.size();
     for (const proto::TileClass& one : layout.classes()) {
-      const std::uint64_t bytes = one.bytes(i);
-      const std::uint64_t end = one.offsets(i) + bytes;
       for (const std::uint32_t tile : one.tiles()) {
-        if (bytes == 0) {
+        const Block block{tile * ipu.bytes_per_tile + one.offsets(i), one.bytes(i)};
+        if (block.bytes == 0) {
           continue;
         }
-        POPRUN_CHECK(end <= memory.bytes_per_tile());
-        if (whole_run) {
-          Bytes& mark = ipu.high_water[tile];
-          mark = std::max(mark, Bytes{static_cast<std::int64_t>(end)});
+        if (whole_run) {  // Code: it is there before the first step.
+          mark(ipu, block);
           continue;
         }
         for (const proto::Span& span : claim.lives()) {
           for (std::uint32_t step = span.first(); step <= span.last(); ++step) {
-            Bytes& reach = ipu.reach[step][tile];
-            reach = std::max(reach, Bytes{static_cast<std::int64_t>(end)});
-            if (claim.tensors().empty()) {
-              ipu.taken[step].push_back({tile * memory.bytes_per_tile() + one.offsets(i), bytes});
-            }
+            ipu.taken[step].push_back(block);
           }
         }
       }
@@ -73,14 +70,22 @@ void TileMemory::lay_out(const proto::IpuMemory& memory, Ipu& ipu) {
   }
 }
 
+void TileMemory::mark(Ipu& ipu, const Block& block) {
+  const std::size_t tile = block.tile_byte / ipu.bytes_per_tile;
+  const std::size_t end = block.tile_byte + block.bytes - tile * ipu.bytes_per_tile;
+  ipu.high_water[tile] =
+      std::max(ipu.high_water[tile], align_up(Bytes{static_cast<std::int64_t>(end)}, kWord));
+}
+
 void TileMemory::lay_out_tensor(std::uint32_t tensor, const proto::IpuMemory& memory, int claim) {
   const proto::Tensor& source = program_.tensors(static_cast<int>(tensor));
   const Mapping mapping = from_proto(source.mapping());
   const auto tiles = static_cast<std::int64_t>(memory.capacity() / memory.bytes_per_tile());
+  const auto bytes_per_tile = static_cast<std::size_t>(tile_capacity(memory).count());
   std::vector<std::size_t> next(static_cast<std::size_t>(tiles));  // By tile.
   for (const proto::TileClass& one : memory.layout().classes()) {
     for (const std::uint32_t tile : one.tiles()) {
-      next[tile] = tile * memory.bytes_per_tile() + one.offsets(claim);
+      next[tile] = tile * bytes_per_tile + one.offsets(claim);
     }
   }
   const auto width = source.bytes() / static_cast<std::uint64_t>(mapping.elements());
@@ -103,6 +108,7 @@ void TileMemory::scatter(std::uint32_t tensor, std::span<const std::byte> image)
   Ipu& ipu = ipus_.at(program_.tensors(static_cast<int>(tensor)).placement().ipu());
   for (const Run& run : runs_[tensor]) {
     std::memcpy(&ipu.bytes[run.tile_byte], &image[run.image_byte], run.bytes);
+    mark(ipu, {run.tile_byte, run.bytes});
   }
 }
 
@@ -110,9 +116,7 @@ void TileMemory::begin(std::uint32_t step) {
   for (Ipu& ipu : ipus_) {
     for (const Block& block : ipu.taken[step]) {
       std::memset(&ipu.bytes[block.tile_byte], static_cast<int>(kPoison), block.bytes);
-    }
-    for (std::size_t tile = 0; tile < ipu.high_water.size(); ++tile) {
-      ipu.high_water[tile] = std::max(ipu.high_water[tile], ipu.reach[step][tile]);
+      mark(ipu, block);
     }
   }
 }

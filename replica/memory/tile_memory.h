@@ -27,15 +27,14 @@ class TileMemory {
   /// Writes an image to its tensor's tiles.
   void scatter(std::uint32_t tensor, std::span<const std::byte> image);
 
-  /// Fills with NaN what a step takes for itself: temporaries and buffers. Notes how far up the
-  /// plan has bytes in use at the step on each tile.
+  /// Fills with NaN what a step takes for itself: temporaries and buffers.
   void begin(std::uint32_t step);
 
   /// Fills a tensor's bytes with NaN.
   void poison(std::uint32_t tensor);
 
-  /// By tile of an IPU: the end of the highest byte that the plan has in use at any step that has
-  /// run.
+  /// By tile of an IPU: the end of the highest byte that was written, in multiples of 8 B, or that
+  /// code has.
   [[nodiscard]] const std::vector<Bytes>& high_water(std::size_t ipu) const {
     return ipus_.at(ipu).high_water;
   }
@@ -54,11 +53,14 @@ class TileMemory {
   };
   /// One IPU.
   struct Ipu {
-    std::vector<std::byte> bytes;           ///< Of its tiles, one after the other.
+    std::vector<std::byte> bytes;  ///< Of its tiles, one after the other.
+    std::size_t bytes_per_tile = 0;
     std::vector<std::vector<Block>> taken;  ///< By step.
-    std::vector<std::vector<Bytes>> reach;  ///< By step and tile: end of the highest byte in use.
     std::vector<Bytes> high_water;          ///< By tile.
   };
+
+  /// Notes that bytes of one tile are in use.
+  static void mark(Ipu& ipu, const Block& block);
 
   void lay_out_tensor(std::uint32_t tensor, const proto::IpuMemory& memory, int claim);
   void lay_out(const proto::IpuMemory& memory, Ipu& ipu);

@@ -27,14 +27,25 @@ Bytes images_capacity(const proto::IpuMemory& memory) {
   return Bytes{static_cast<std::int64_t>(std::max(memory.capacity(), memory.images_peak()))};
 }
 
+Bytes tile_capacity(const proto::IpuMemory& memory) {
+  return Bytes{
+      static_cast<std::int64_t>(std::max(memory.bytes_per_tile(), memory.fullest_tile_peak()))};
+}
+
+Bytes bytes_touched(const proto::IpuMemory& memory) {
+  const Bytes images{static_cast<std::int64_t>(memory.images_peak())};
+  if (!memory.has_layout()) {
+    return images;
+  }
+  return images + tile_capacity(memory) *
+                      static_cast<std::int64_t>(memory.capacity() / memory.bytes_per_tile());
+}
+
 bool fits(const proto::IpuMemory& memory) {
   return needed(memory) <= Bytes{static_cast<std::int64_t>(memory.capacity())};
 }
 
 Bytes needed(const proto::IpuMemory& memory) {
-  if (memory.tile_classes() == 0) {
-    return Bytes{static_cast<std::int64_t>(memory.peak())};
-  }
   const std::uint64_t tiles = memory.capacity() / memory.bytes_per_tile();
   return Bytes{static_cast<std::int64_t>(memory.fullest_tile_peak() * tiles)};
 }

@@ -24,8 +24,15 @@ bool lives_at(const proto::Tensor& tensor, std::uint32_t step);
 /// the Program does not fit and is executed nevertheless.
 Bytes images_capacity(const proto::IpuMemory& memory);
 
-/// What the memory would have to be: the peak of the images or, where tiles are planned, enough for
-/// the fullest tile to fit, if all tiles grew alike.
+/// Bytes that each tile of the IPU needs on this machine: those of the tile, or more where the
+/// Program does not fit and is executed nevertheless.
+Bytes tile_capacity(const proto::IpuMemory& memory);
+
+/// What one replica touches of this machine's memory for an IPU: its images, and its tiles where
+/// they are executed on, which are written whole.
+Bytes bytes_touched(const proto::IpuMemory& memory);
+
+/// What the memory would have to be for the fullest tile to fit, if all tiles grew alike.
 Bytes needed(const proto::IpuMemory& memory);
 
 /// Whether the memory is at least that.

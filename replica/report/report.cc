@@ -52,26 +52,30 @@ class StepIndex {
   std::vector<PlacedStep> steps_;
 };
 
-/// Categories by name: those that are known, then others in the order in which claims first have
-/// them.
+/// What claims are for, by name: what tensors are, categories that are known, and others in the
+/// order in which claims first have them.
 class Categories {
  public:
-  Categories(const Program& program, const std::vector<std::string>& known) {
+  Categories(const Program& program, const std::vector<std::string>& known) : program_(program) {
+    std::ranges::for_each(kinds_of_tensors(), [this](const std::string& name) { add(name); });
     std::ranges::for_each(known, [this](const std::string& name) { add(name); });
     for (const proto::IpuMemory& memory : program.memory()) {
       for (const proto::TileClaim& claim : memory.layout().claims()) {
-        add(claim.category());
+        add(std::string(kind_of(program, claim)));
       }
     }
   }
 
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
 
-  [[nodiscard]] proto::CategoryBytes sum(const std::vector<HeldBytes>& held) const {
+  [[nodiscard]] proto::CategoryBytes sum(const proto::TileLayout& layout,
+                                         const std::vector<HeldBytes>& held) const {
     std::vector<std::uint64_t> always(names_.size());
     std::vector<std::uint64_t> not_always(names_.size());
     for (const HeldBytes& one : held) {
-      (one.always_live ? always : not_always)[index_.find(one.category)->second] +=
+      (one.always_live
+           ? always
+           : not_always)[index_.find(kind_of(program_, layout.claims(one.claim)))->second] +=
           count(one.bytes);
     }
     proto::CategoryBytes sum;
@@ -87,6 +91,7 @@ class Categories {
     }
   }
 
+  const Program& program_;
   std::vector<std::string> names_;
   std::map<std::string, std::size_t, std::less<>> index_;
 };
@@ -132,7 +137,7 @@ class IpuReporter {
     report.set_bytes_per_tile(memory_.bytes_per_tile());
     report.set_peak(memory_.peak());
     const LivenessCurve all = liveness_of_ipu(memory_);
-    *report.mutable_at_peak() = categories_.sum(held_on_ipu(memory_, all.worst_step()));
+    *report.mutable_at_peak() = categories_.sum(layout_, held_on_ipu(memory_, all.worst_step()));
     *report.mutable_balance() = balance();
     *report.mutable_liveness() =
         liveness(all, [this](std::uint32_t step) { return held_on_ipu(memory_, step); });
@@ -163,26 +168,8 @@ class IpuReporter {
   }
 
  private:
-  /// The tensor that a claim is called after: the one that lives longest, the first of equals. Null
-  /// where it is no tensor's.
-  [[nodiscard]] const proto::Tensor* main_tensor(const proto::TileClaim& claim) const {
-    const auto life = [](const proto::Tensor* tensor) {
-      std::uint64_t steps = 0;
-      for (const proto::Span& span : tensor->lives()) {
-        steps += span.last() - span.first() + std::uint64_t{1};
-      }
-      return steps;
-    };
-    const proto::Tensor* longest = nullptr;
-    for (const std::uint32_t id : claim.tensors()) {
-      const proto::Tensor* tensor = &program_.tensors(static_cast<int>(id));
-      longest = longest == nullptr || life(tensor) > life(longest) ? tensor : longest;
-    }
-    return longest;
-  }
-
   [[nodiscard]] std::string name_of(const proto::TileClaim& claim) const {
-    if (const proto::Tensor* tensor = main_tensor(claim); tensor != nullptr) {
+    if (const proto::Tensor* tensor = main_tensor(program_, claim); tensor != nullptr) {
       return tensor->name();
     }
     const bool has_one_step =
@@ -255,7 +242,8 @@ class IpuReporter {
     proto::TileReport report;
     report.set_tile(tile);
     report.set_peak(class_of_tile(memory_, tile).peak());
-    *report.mutable_at_peak() = categories_.sum(held_on_tile(memory_, tile, curve.worst_step()));
+    *report.mutable_at_peak() =
+        categories_.sum(layout_, held_on_tile(memory_, tile, curve.worst_step()));
     *report.mutable_liveness() =
         liveness(curve, [&](std::uint32_t step) { return held_on_tile(memory_, tile, step); });
     return report;
@@ -281,17 +269,17 @@ class IpuReporter {
     report.set_overflowed(one.peak() - std::min(one.peak(), memory_.bytes_per_tile()));
     report.set_worst_step(curve.worst_step());
     *report.mutable_at_peak() =
-        categories_.sum(held_on_tile(memory_, one.tiles(0), curve.worst_step()));
+        categories_.sum(layout_, held_on_tile(memory_, one.tiles(0), curve.worst_step()));
     return report;
   }
 
   void describe(const proto::TileClaim& claim, proto::Variable& variable) const {
-    variable.set_category(claim.category());
+    variable.set_category(std::string(kind_of(program_, claim)));
     variable.set_ipu(ipu_);
     *variable.mutable_lives() = claim.lives();
     variable.set_always_live(claim.lives_size() == 1 && claim.lives(0).first() == 0 &&
                              claim.lives(0).last() + 1 == steps_.size());
-    const proto::Tensor* main = main_tensor(claim);
+    const proto::Tensor* main = main_tensor(program_, claim);
     if (main == nullptr) {
       return;
     }

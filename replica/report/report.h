@@ -19,7 +19,7 @@ struct ProfiledTile {
 
 struct ReportOptions {
   std::string step_function = "train";       ///< Whose calls are counted.
-  std::vector<std::string> categories = {};  ///< In this order; others follow as claims have them.
+  std::vector<std::string> categories = {};  ///< In this order, after those of tensors.
   std::vector<ProfiledTile> tiles = {};      ///< Besides the fullest one of each IPU.
 };
 

@@ -41,8 +41,11 @@ std::string memory_text(std::uint64_t peak, std::uint64_t capacity, std::uint64_
 
 std::string tiles_text(std::uint64_t fullest_tile, std::uint64_t peak, std::uint64_t bytes_per_tile,
                        std::uint64_t classes) {
-  return fmt::format("tile {} is the fullest, {} of {} B; {} of tiles", fullest_tile, grouped(peak),
-                     grouped(bytes_per_tile), counted(classes, "kind"));
+  return fmt::format(
+      "tile {} is the fullest, {} of {} B{}; {} of tiles", fullest_tile, grouped(peak),
+      grouped(bytes_per_tile),
+      peak > bytes_per_tile ? fmt::format(", {} B over", grouped(peak - bytes_per_tile)) : "",
+      counted(classes, "kind"));
 }
 
 std::string time_text(double busy_seconds, double idle_seconds) {

@@ -36,7 +36,8 @@ std::vector<ListedRow> all_rows(std::size_t count);
 /// `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`.
 std::string memory_text(std::uint64_t peak, std::uint64_t capacity, std::uint64_t always_live);
 
-/// `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`.
+/// `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; where it does not fit, also by
+/// how much.
 std::string tiles_text(std::uint64_t fullest_tile, std::uint64_t peak, std::uint64_t bytes_per_tile,
                        std::uint64_t classes);
 

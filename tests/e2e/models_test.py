@@ -121,11 +121,11 @@ class Sizes(JobTest):
             "name = gpt2", "name = gpt2-xl").replace("sequence-length = 32\n[data]",
                                                     "sequence-length = 1024\n[data]")
         job = self.run_job("-n", 2, "--ipus-per-replica", 2, config=config, code=86)
-        self.assert_first_line(job, "out of memory", "gpt2-xl", "on IPU ", "--ipus-per-replica ")
-        self.assertRegex(job.stderr, r"\nplanned peak of each IPU:\n"
-                                     r"  IPU 0 +\S+ MiB of 897\.0 MiB, over by \S+ MiB\n"
-                                     r"  IPU 1 +\S+ MiB of 897\.0 MiB, over by \S+ MiB\n"
-                                     r"remedies, each compiled:")
+        self.assert_first_line(job, "out of memory", "gpt2-xl", "of IPU ", "--ipus-per-replica ")
+        self.assertRegex(job.stderr, r"\nthe fullest tile of each IPU:\n"
+                                     r"  IPU 0 +\S+ of 638,976 B, \S+ B over\n"
+                                     r"  IPU 1 +\S+ of 638,976 B, \S+ B over\n")
+        self.assertIn("\nremedies, each compiled:\n", job.stderr)
 
 
 class DryRun(JobTest):
@@ -164,7 +164,7 @@ class DryRun(JobTest):
                            "--model.sequence-length", 1024, config=GPT2, code=86)
         self.assertIn("parameters     1,557,611,200\n", job.stdout)
         self.assert_first_line(job, "out of memory", "gpt2-xl", "--ipus-per-replica ")
-        self.assertIn("\n  always live: ", job.stderr)
+        self.assertIn("\n  always live  ", job.stderr)
 
     def test_refuses_data_as_the_run_would(self):
         missing = self.run_job("--dry-run", "--data.source", "text:/nowhere", config=GPT2, code=65)

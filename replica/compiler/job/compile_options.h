@@ -79,7 +79,8 @@ struct CompileOptions {
   bool evaluate = true;
   std::int64_t evaluation_batches = 1;  ///< In one run of function "evaluate"; > 0.
   bool initial_weights_from_host = false;
-  bool exact_tiles = false;  ///< The Program says where every byte of every tile lies.
+  bool tile_layout = false;  ///< The Program says where every byte of every tile lies.
+  bool layout_if_too_large = false;  ///< Also where the Program does not fit, for the report.
   bool in_place = false;     ///< Tensors lie in each other's bytes where that keeps every value.
   bool fold_batch_norm = false;  ///< In inference: into the convolutions before them.
 

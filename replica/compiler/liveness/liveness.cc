@@ -237,6 +237,19 @@ class Analysis {
 
 }  // namespace
 
+std::vector<Span> united(std::vector<Span> spans) {
+  std::ranges::sort(spans, {}, &Span::first);
+  std::vector<Span> all;
+  for (const Span& span : spans) {
+    if (!all.empty() && span.first <= all.back().last + 1) {
+      all.back().last = std::max(all.back().last, span.last);
+    } else {
+      all.push_back(span);
+    }
+  }
+  return all;
+}
+
 Liveness compute_liveness(const Graph& graph) {
   return Analysis(graph).run();
 }

@@ -33,6 +33,9 @@ struct Life {
   bool always_live = false;  ///< Then one span, the whole run.
 };
 
+/// The steps of any of the spans: rising, with gaps between them.
+std::vector<Span> united(std::vector<Span> spans);
+
 struct Liveness {
   std::vector<Life> lives;  ///< By tensor.
   /// By step: tensors, rising, whose value ends there wherever the step is called from.

@@ -208,9 +208,7 @@ void list_tensors(const Graph& graph, const Liveness& liveness,
     target.set_bytes(static_cast<std::uint64_t>(source.type.bytes().count()));
     target.set_always_live(life.always_live);
     target.mutable_placement()->set_ipu(source.ipu);
-    if (!mappings.empty()) {
-      *target.mutable_mapping() = to_proto(mappings[t]);
-    }
+    *target.mutable_mapping() = to_proto(mappings[t]);
     if (source.copy_of) {
       target.set_copy_of(static_cast<std::uint32_t>(index_of(*source.copy_of)));
     }
@@ -233,20 +231,6 @@ void place_images(const IpuPlan& ipu, Program& program) {
         *program.mutable_tensors(static_cast<int>(index_of(ipu.claims.tensor[i])));
     tensor.mutable_placement()->set_offset(count(ipu.plan.offsets[i]));
   }
-}
-
-/// As if every byte of the images could lie on any tile.
-void describe_images(const IpuPlan& ipu, const Program& program, proto::IpuMemory& memory) {
-  memory.set_peak(count(ipu.plan.peak));
-  memory.set_lower_bound(count(ipu.plan.lower_bound));
-  memory.set_worst_step(ipu.plan.worst_step);
-  Bytes always_live;
-  for (std::size_t i = 0; i < ipu.claims.claims.size(); ++i) {
-    if (program.tensors(static_cast<int>(index_of(ipu.claims.tensor[i]))).always_live()) {
-      always_live += ipu.claims.claims[i].size;
-    }
-  }
-  memory.set_always_live(count(always_live));
 }
 
 /// Where every byte of the tiles lies.
@@ -285,7 +269,6 @@ void describe_tiles(const IpuPlan& ipu, std::uint32_t steps, proto::IpuMemory& m
   memory.set_fullest_tile(fullest.tiles.front());
   memory.set_fullest_tile_peak(count(fullest.peak));
   memory.set_tile_classes(static_cast<std::uint32_t>(ipu.tiles.classes.size()));
-  *memory.mutable_layout() = layout_of(ipu);
 }
 
 }  // namespace
@@ -329,11 +312,7 @@ Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
     memory.set_capacity(count(device.capacity()));
     memory.set_bytes_per_tile(count(device.bytes_per_tile));
     memory.set_images_peak(count(plan.plan.peak));
-    if (laid_out.mappings.empty()) {
-      describe_images(plan, program, memory);
-    } else {
-      describe_tiles(plan, liveness.step_count, memory);
-    }
+    describe_tiles(plan, liveness.step_count, memory);
   }
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
     if (graph.tensors()[t].role == Role::kParameter && !liveness.lives[t].spans.empty()) {
@@ -347,6 +326,12 @@ Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
   }
   program.set_operator_count(lowering.executes());
   return program;
+}
+
+void add_layouts(const std::vector<IpuPlan>& plans, Program& program) {
+  for (std::size_t ipu = 0; ipu < plans.size(); ++ipu) {
+    *program.mutable_memory(static_cast<int>(ipu))->mutable_layout() = layout_of(plans[ipu]);
+  }
 }
 
 }  // namespace poprun

@@ -33,9 +33,11 @@ struct IpuPlan {
 
 /// Writes a graph with its plans, one for each IPU of a replica, down as a Program: one step an
 /// operation, with its device time and the tensors that die there. A view takes no time. What dies
-/// in bytes that another tensor needs is not released. Step numbers are liveness'. Without
-/// mappings, memory is that of the tensors' images.
+/// in bytes that another tensor needs is not released. Step numbers are liveness'.
 Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
               const ReplicaSystem& system);
+
+/// Adds where every byte of every tile lies: for the Program to be executed there, or reported on.
+void add_layouts(const std::vector<IpuPlan>& plans, Program& program);
 
 }  // namespace poprun

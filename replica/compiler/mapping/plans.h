@@ -25,17 +25,25 @@ using ProductPlans = std::vector<std::optional<PlannedProduct>>;
 /// of a job costs little. threads: any; one plans at a time.
 ProductPlans plan_products(const Graph& graph, const Device& device);
 
-/// Calls visit(operation, step) for all operations of a graph, in the order of steps.
+/// Calls visit(operation, step) for all operations of a function whose first step is `step`, in the
+/// order of steps. Returns the first step of the next function.
+template <typename Visit>
+std::uint32_t for_each_step(const Function& function, std::uint32_t step, Visit visit) {
+  for (const Region& region : function.regions) {
+    for (const Operation& operation : region.operations) {
+      visit(operation, step++);
+    }
+    step += region.repeat > 1 ? 1 : 0;
+  }
+  return step;
+}
+
+/// The same for all functions of a graph.
 template <typename Visit>
 void for_each_step(const Graph& graph, Visit visit) {
   std::uint32_t step = 0;
   for (const Function& function : graph.functions) {
-    for (const Region& region : function.regions) {
-      for (const Operation& operation : region.operations) {
-        visit(operation, step++);
-      }
-      step += region.repeat > 1 ? 1 : 0;
-    }
+    step = for_each_step(function, step, visit);
   }
 }
 

@@ -22,22 +22,14 @@ bool applies(const CompileOptions& options) {
 }
 
 /// Nothing for an operation that is no product.
-std::optional<ProductKind> kind_of(const Operation& operation) {
-  const Operator* op = find_operator(operation.kind);
-  if (op == nullptr || op->contraction == nullptr) {
-    return std::nullopt;
-  }
-  return operation.kind.starts_with("conv") ? ProductKind::kConvolution : ProductKind::kMatmul;
-}
-
 std::optional<PlacedProduct> product_of(const Job& job, const Operation& operation) {
-  const std::optional<ProductKind> kind = kind_of(operation);
-  if (!kind) {
+  const Operator* op = find_operator(operation.kind);
+  if (op == nullptr || op->product == nullptr) {
     return std::nullopt;
   }
   const std::string& name = job.graph.tensor(operation.outputs.at(0)).name;
   return PlacedProduct{
-      .kind = *kind,
+      .kind = op->product(signature_of(job.graph, operation)).kind,
       .ipu = job.ipu_of_stage.at(operation.origin.stage),
       .stage = operation.origin.stage,
       .name = name.substr(name.starts_with(kEvaluationPrefix) ? kEvaluationPrefix.size() : 0)};

@@ -13,31 +13,35 @@
 namespace poprun {
 namespace {
 
-/// A set of addresses, as ranges that neither overlap nor touch.
+/// A set of addresses, as ranges that neither overlap nor touch. There are few, so they are in one
+/// piece of memory.
 class Ranges {
  public:
   void add(Bytes begin, Bytes end) {
-    auto next = end_by_begin_.upper_bound(begin);
-    if (next != end_by_begin_.begin() && std::prev(next)->second >= begin) {
-      --next;
-      begin = next->first;
+    // The first that touches [begin, end), and the first behind it that does not.
+    auto first = std::ranges::lower_bound(ranges_, begin, {}, &Range::end);
+    const auto last = std::ranges::upper_bound(first, ranges_.end(), end, {}, &Range::begin);
+    if (first == last) {
+      ranges_.insert(first, {begin, end});
+      return;
     }
-    while (next != end_by_begin_.end() && next->first <= end) {
-      end = std::max(end, next->second);
-      next = end_by_begin_.erase(next);
-    }
-    end_by_begin_.emplace_hint(next, begin, end);
+    *first = {std::min(begin, first->begin), std::max(end, std::prev(last)->end)};
+    ranges_.erase(std::next(first), last);
   }
 
   /// The lowest address, not below `begin`, from which no range reaches into what was
   /// [begin, begin + size): no block of that size can begin between the two.
   [[nodiscard]] Bytes behind(Bytes begin, Bytes size) const {
-    const auto next = end_by_begin_.lower_bound(begin + size);
-    return next == end_by_begin_.begin() ? begin : std::max(begin, std::prev(next)->second);
+    const auto next = std::ranges::lower_bound(ranges_, begin + size, {}, &Range::begin);
+    return next == ranges_.begin() ? begin : std::max(begin, std::prev(next)->end);
   }
 
  private:
-  std::map<Bytes, Bytes> end_by_begin_;
+  struct Range {
+    Bytes begin;
+    Bytes end;
+  };
+  std::vector<Range> ranges_;  ///< Rising.
 };
 
 /// Bytes of a block that are claimed at the same steps.
@@ -55,22 +59,12 @@ struct Block {
   std::uint32_t steps = 0;  ///< At which any byte is claimed.
 };
 
-/// The steps of any of the spans.
-std::vector<Span> united(std::vector<Span> spans) {
-  std::ranges::sort(spans, {}, &Span::first);
-  std::vector<Span> all;
-  for (const Span& span : spans) {
-    if (!all.empty() && span.first <= all.back().last + 1) {
-      all.back().last = std::max(all.back().last, span.last);
-    } else {
-      all.push_back(span);
-    }
-  }
-  return all;
-}
-
 /// Cuts a block where claims begin and end.
 std::vector<Piece> pieces_of(std::span<const Claim> claims, const std::vector<std::size_t>& block) {
+  if (block.size() == 1) {
+    const Claim& only = claims[block[0]];
+    return {{united(only.spans), only.in_block, only.in_block + only.size}};
+  }
   std::set<Bytes> cuts;
   for (const std::size_t i : block) {
     cuts.insert(claims[i].in_block);
@@ -120,6 +114,30 @@ std::vector<Block> blocks_of(std::span<const Claim> claims) {
     }
   }
   return blocks;
+}
+
+/// Counts only the steps at which a life begins or has just ended: nothing changes at the others,
+/// so trees of steps are smaller. Returns how many are left.
+std::uint32_t leave_out_steps(std::vector<Block>& blocks) {
+  std::vector<std::uint32_t> changes;
+  const auto for_each_span = [&blocks](auto call) {
+    for (Block& block : blocks) {
+      for (Piece& piece : block.pieces) {
+        std::ranges::for_each(piece.spans, call);
+      }
+    }
+  };
+  for_each_span([&](const Span& span) {
+    changes.push_back(span.first);
+    changes.push_back(span.last + 1);
+  });
+  std::ranges::sort(changes);
+  changes.erase(std::unique(changes.begin(), changes.end()), changes.end());
+  const auto place_of = [&](std::uint32_t step) {
+    return static_cast<std::uint32_t>(std::ranges::lower_bound(changes, step) - changes.begin());
+  };
+  for_each_span([&](Span& span) { span = {place_of(span.first), place_of(span.last + 1) - 1}; });
+  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(changes.size()));
 }
 
 /// Which addresses are taken at which steps: a tree whose leaves are the steps. A span is
@@ -225,19 +243,22 @@ void sort_for_placement(std::vector<Block>& blocks) {
 
 /// Fills in lower_bound and worst_step.
 void bound_plan(const std::vector<Block>& blocks, MemoryPlan& plan) {
-  std::map<std::uint32_t, Bytes> change;
+  std::vector<std::pair<std::uint32_t, Bytes>> changes;
   for (const Block& block : blocks) {
     for (const Piece& piece : block.pieces) {
       for (const Span& span : piece.spans) {
-        change[span.first] += piece.end - piece.begin;
-        change[span.last + 1] += piece.begin - piece.end;
+        changes.emplace_back(span.first, piece.end - piece.begin);
+        changes.emplace_back(span.last + 1, piece.begin - piece.end);
       }
     }
   }
+  std::ranges::sort(changes);
   Bytes live;
-  for (const auto& [step, bytes] : change) {
-    live += bytes;
-    if (live > plan.lower_bound) {
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const std::uint32_t step = changes[i].first;
+    live += changes[i].second;
+    const bool is_last = i + 1 == changes.size() || changes[i + 1].first != step;
+    if (is_last && live > plan.lower_bound) {
       plan.lower_bound = live;
       plan.worst_step = step;
     }
@@ -251,12 +272,8 @@ MemoryPlan plan_memory(std::span<const Claim> claims, Bytes alignment) {
   plan.offsets.resize(claims.size());
   std::vector<Block> blocks = blocks_of(claims);
   bound_plan(blocks, plan);
-  std::uint32_t steps = 1;
-  for (const Claim& claim : claims) {
-    steps = std::max(steps, claim.spans.back().last + 1);
-  }
-  TakenAddresses taken(steps, alignment);
   sort_for_placement(blocks);
+  TakenAddresses taken(leave_out_steps(blocks), alignment);
   for (const Block& block : blocks) {
     const Bytes offset = taken.lowest_gap(block);
     taken.take(block, offset);

@@ -89,17 +89,17 @@ std::vector<std::size_t> balance(const Balancing& balancing,
 std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing,
                                                    std::span<const MeasuredSplit> measured) {
   using Begins = std::vector<std::size_t>;
+  const std::vector<Bytes>& last = measured.back().peaks;
+  if (std::accumulate(last.begin(), last.end(), Bytes{}) >
+      balancing.capacity * static_cast<std::int64_t>(last.size())) {
+    return std::nullopt;
+  }
   const auto known = [&](const Begins& begins) {
     return std::ranges::find(measured, begins, &MeasuredSplit::begins);
   };
   const Begins balanced = balance(balancing, measured);
   if (known(balanced) == measured.end()) {
     return balanced;
-  }
-  const std::vector<Bytes>& peaks = known(balanced)->peaks;
-  const Bytes all = std::accumulate(peaks.begin(), peaks.end(), Bytes{});
-  if (all > balancing.capacity * static_cast<std::int64_t>(peaks.size())) {
-    return std::nullopt;
   }
   const StageBytes bytes(balancing, measured);
   std::int64_t least = kNever;
@@ -118,7 +118,7 @@ std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing,
         continue;  // A stage would be empty.
       }
       std::int64_t fullest = 0;
-      for (std::size_t s = 0; s < peaks.size(); ++s) {
+      for (std::size_t s = 0; s <= balanced.size(); ++s) {
         fullest = std::max(fullest, bytes(s, bounds[s], bounds[s + 1]));
       }
       if (fullest < least) {

@@ -9,6 +9,7 @@
 #include "replica/compiler/mapping/product_layout.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
+#include "replica/program/host_contract.h"
 
 namespace poprun {
 namespace {
@@ -29,9 +30,15 @@ class Demand {
         host_code_(tiles_) {}
 
   TileClaims run() {
-    for_each_step(graph_, [this](const Operation& operation, std::uint32_t step) {
-      operation_at(operation, step);
-    });
+    std::uint32_t begin = 0;
+    for (const Function& function : graph_.functions) {
+      const bool is_load = function.name == name_of(JobFunction::kLoad);
+      begin = for_each_step(function, begin, [&](const Operation& operation, std::uint32_t step) {
+        if (!is_load) {
+          operation_at(operation, step);
+        }
+      });
+    }
     tensors();
     if (steps_ > 0) {
       always(Category::kVertexCode, Row(tiles_, kVertexCode.count()));
@@ -83,17 +90,8 @@ class Demand {
       spans.insert(spans.end(), lives.begin(), lives.end());
       is_stash = is_stash || stashes_.contains(t);
     }
-    std::ranges::sort(spans, {}, &Span::first);
-    std::vector<Span> united;
-    for (const Span& span : spans) {
-      if (!united.empty() && span.first <= united.back().last + 1) {
-        united.back().last = std::max(united.back().last, span.last);
-      } else {
-        united.push_back(span);
-      }
-    }
     claims_.add({.category = is_stash ? Category::kStash : Category::kVariable, .tensors = tensors},
-                std::move(united), bytes_of(TensorId{tensors.front()}));
+                united(std::move(spans)), bytes_of(TensorId{tensors.front()}));
   }
 
   void operation_at(const Operation& operation, std::uint32_t step) {

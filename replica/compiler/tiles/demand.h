@@ -23,7 +23,8 @@ struct LaidOut {
   const Device& device;
 };
 
-/// All that a graph claims on the tiles of one IPU.
+/// All that a graph claims on the tiles of one IPU. Function "load" claims no more than its tensors:
+/// initial values are the host's to make.
 ///
 ///   tensors            as they are mapped, for their lives; those that lie in the same bytes once
 ///   a product          while it runs: what its tiles receive of input and weights, partial sums

@@ -181,6 +181,8 @@ TEST(Options, TakePoprunsBooleansWithAndWithoutAValue) {
   EXPECT_TRUE(parse({"--dry-run", "yes"})->dry_run);
   EXPECT_FALSE(parse({"--dry-run=off"})->dry_run);
   EXPECT_TRUE(parse({"--print-topology", "1", "--overwrite"})->print_topology);
+  EXPECT_FALSE(parse({})->config.memory().allow_out_of_memory());
+  EXPECT_TRUE(parse({"--allow-out-of-memory"})->config.memory().allow_out_of_memory());
   EXPECT_EQ(error_of({"--dry-run=maybe"}),
             "--dry-run = maybe is not allowed; allowed: yes, no, on, off, true, false, 1 or 0");
 }

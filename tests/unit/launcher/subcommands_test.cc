@@ -105,7 +105,8 @@ TEST(Check, RefusesWhatHasNoStepsToCompare) {
 
 TEST(Check, SaysWhichKeysItOverrules) {
   const auto options =
-      parse({"check", "train.cfg", "--report.dump-tensors", "fc1@1", "--overwrite"},
+      parse({"check", "train.cfg", "--report.dump-tensors", "fc1@1", "--overwrite",
+             "--allow-out-of-memory"},
             "[training]\nsteps = 5\n[pipeline]\nschedule = interleaved\nrecomputation = layer\n"
             "recomputation-memory = 0.5\n");
 
@@ -114,8 +115,9 @@ TEST(Check, SaysWhichKeysItOverrules) {
   EXPECT_THAT(options->notes,
               ElementsAre("check overrules pipeline.schedule = interleaved (runs every schedule), "
                           "pipeline.recomputation = layer (runs every recomputation), "
-                          "report.dump-tensors = fc1@1 (dumps nothing), --overwrite (leaves "
-                          "results of jobs alone)"));
+                          "report.dump-tensors = fc1@1 (dumps nothing), --allow-out-of-memory "
+                          "(only compiles what does not fit), --overwrite (leaves results of jobs "
+                          "alone)"));
   EXPECT_THAT(parse({"check", "train.cfg"}, "[pipeline]\nschedule = grouped\n")->notes, IsEmpty());
 }
 

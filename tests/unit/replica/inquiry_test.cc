@@ -223,7 +223,7 @@ TEST(Compile, CountsWhatDoesNotFit) {
   ASSERT_FALSE(answer.status);
   EXPECT_EQ(answer.status.error().code, ErrorCode::kOutOfMemory);
   EXPECT_THAT(answer.status.error().message, HasSubstr("out of memory: model resnet50 needs "));
-  EXPECT_THAT(answer.status.error().message, HasSubstr("\n  always live: "));
+  EXPECT_THAT(answer.status.error().message, HasSubstr("\n  always live  "));
 }
 
 TEST(Compile, TellsOfInferenceWithoutTraining) {

@@ -1,9 +1,15 @@
 #include "replica/instance/memory_advice.h"
 
+#include <algorithm>
+#include <regex>
+#include <sstream>
+
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
+#include "replica/instance/profile.h"
 #include "replica/instance/remedies.h"
 #include "training_job.h"
 
@@ -14,16 +20,71 @@ using namespace poprun::testing;  // NOLINT: the jobs of tests.
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
+using ::testing::StartsWith;
 
-std::uint64_t peak(const proto::RunConfig& job, const proto::Dataset& data) {
-  return plan_program(*compile_options(job, data))->memory(0).peak();
+Program planned(const proto::RunConfig& job, const proto::Dataset& data) {
+  return *plan_program(*compile_options(job, data));
+}
+
+/// What a job needs on its fullest tile.
+std::uint64_t tile(const proto::RunConfig& job, const proto::Dataset& data) {
+  return fullest(planned(job, data)).fullest_tile_peak();
 }
 
 MemoryAdvice advice(proto::RunConfig job, const proto::Dataset& data) {
   proto::PipelineConfig& pipeline = *job.mutable_pipeline();  // As the launcher sends it.
   pipeline.set_schedule("grouped");
   pipeline.set_recomputation_memory(0.9);
-  return memory_advice(*plan_program(*compile_options(job, data)), job, data, nullptr);
+  return memory_advice(planned(job, data), job, data, nullptr);
+}
+
+/// A row of the table.
+struct Row {
+  std::uint64_t bytes = 0;
+  std::string lack;  ///< "fits" or "12,345 B".
+  std::string step_time;
+  std::string change;  ///< "" of the job as it is.
+  std::string options;
+
+  [[nodiscard]] bool fits() const { return lack == "fits"; }
+  [[nodiscard]] int percent() const { return std::stoi(change); }
+};
+
+std::uint64_t ungrouped(std::string number) {
+  std::erase(number, ',');
+  return std::stoull(number);
+}
+
+std::vector<Row> rows_of(const std::string& table) {
+  static const std::regex kRow(
+      " +([0-9,]+) B +(fits|[0-9,]+ B) +([0-9.]+ [mu]?s) +(?:([+-][0-9]+ %)  (.*)|as it is)");
+  std::istringstream lines(table);
+  std::vector<Row> rows;
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch cells;
+    if (std::regex_match(line, cells, kRow)) {
+      rows.push_back({ungrouped(cells[1]), cells[2], cells[3], cells[4], cells[5]});
+    }
+  }
+  return rows;
+}
+
+/// The row of a remedy that begins so; an empty one where there is none.
+Row row_of(const MemoryAdvice& advice, const std::string& options) {
+  for (const Row& row : rows_of(advice.table)) {
+    if (row.options.starts_with(options)) {
+      return row;
+    }
+  }
+  ADD_FAILURE() << "no row of " << options << " in\n" << advice.table;
+  return {};
+}
+
+/// That of a job, as tables have it.
+std::string step_time(const proto::RunConfig& job, const proto::Dataset& data) {
+  return duration_text(
+      device_time(planned(job, data), job, job_length(job, data).value_or(JobLength{}))
+          .step_seconds());
 }
 
 std::uint32_t number_after(const std::string& text, const std::string& option) {
@@ -58,75 +119,102 @@ proto::Dataset long_texts() {
   return text;
 }
 
-constexpr std::uint64_t kCapacity = 940'572'672;  // An mk2's.
+constexpr std::uint64_t kTile = 638'976;  // An mk2's.
 
 TEST(MemoryAdvice, NamesTheLargestMicroBatchThatFitsAndKeepsTheBatch) {
   proto::RunConfig job = config(1, 16'384);
-  const std::string text = advice(job, dataset()).sentence;
-  const std::uint32_t size = number_after(text, "data.micro-batch-size ");
-  const std::uint32_t pieces = number_after(text, "training.gradient-accumulation ");
-  EXPECT_EQ(size * pieces, 16'384U) << text;
+  const MemoryAdvice said = advice(job, dataset());
+  const Row row = row_of(said, "data.micro-batch-size ");
+  const std::uint32_t size = number_after(row.options, "data.micro-batch-size ");
+  const std::uint32_t pieces = number_after(row.options, "training.gradient-accumulation ");
+  EXPECT_EQ(size * pieces, 16'384U) << said.table;
+  EXPECT_TRUE(row.fits()) << said.table;
 
   job.mutable_data()->set_micro_batch_size(size);
   job.mutable_training()->set_gradient_accumulation(pieces);
-  EXPECT_LE(peak(job, dataset()), kCapacity) << text;
-  EXPECT_THAT(text, HasSubstr("(" + mebibytes_text(peak(job, dataset())) + ")"));
+  EXPECT_LE(tile(job, dataset()), kTile) << said.table;
+  EXPECT_EQ(tile(job, dataset()), row.bytes);
+  EXPECT_EQ(step_time(job, dataset()), row.step_time);
 
   job.mutable_data()->set_micro_batch_size(size * 2);
   job.mutable_training()->set_gradient_accumulation(pieces / 2);
-  EXPECT_GT(peak(job, dataset()), kCapacity) << text;
+  EXPECT_GT(tile(job, dataset()), kTile) << said.table;
 }
 
 TEST(MemoryAdvice, SaysNothingOfWhatItHadNoTimeToTry) {
   const proto::RunConfig job = config(1, 16'384);
-  const MemoryAdvice said = memory_advice(*plan_program(*compile_options(job, dataset())), job,
-                                          dataset(), nullptr, std::chrono::steady_clock::now());
+  const MemoryAdvice said = memory_advice(planned(job, dataset()), job, dataset(), nullptr,
+                                          std::chrono::steady_clock::now());
   EXPECT_EQ(said.sentence, "nothing tried in the time available makes it fit");
   EXPECT_EQ(said.table, "");
 }
 
-TEST(MemoryAdvice, NamesHalfPrecisionWhereOnlyTheWeightsAreTooLarge) {
+TEST(MemoryAdvice, PredictsWhatTheJobNeedsWithARemedy) {
   proto::RunConfig job = mlp(9'000);
-  EXPECT_THAT(advice(job, dataset()).sentence, HasSubstr("with model.precision half ("));
+  const MemoryAdvice said = advice(job, dataset());
+  const Row as_it_is = rows_of(said.table).at(0);
+  EXPECT_EQ(as_it_is.bytes, tile(job, dataset()));
+  EXPECT_EQ(as_it_is.lack, fmt::format("{} B", grouped(as_it_is.bytes - kTile)));
+  EXPECT_EQ(as_it_is.step_time, step_time(job, dataset()));
 
+  const Row row = row_of(said, "model.precision half");
   job.mutable_model()->set_precision("half");
   job.mutable_training()->set_loss_scaling(0);
-  EXPECT_LE(peak(job, dataset()), kCapacity);
+  EXPECT_EQ(row.bytes, tile(job, dataset()));
+  EXPECT_EQ(row.step_time, step_time(job, dataset()));
+  EXPECT_TRUE(row.fits()) << said.table;
+}
+
+TEST(MemoryAdvice, RanksWhatFitsByTimeAndTheOthersByWhatTheyLack) {
+  for (const MemoryAdvice& said :
+       {advice(mlp(9'000), dataset()), advice(config(1, 16'384), dataset())}) {
+    std::vector<Row> rows = rows_of(said.table);
+    ASSERT_GT(rows.size(), 2U) << said.table;
+    rows.erase(rows.begin());
+    for (std::size_t i = 0; i + 1 < rows.size(); ++i) {
+      EXPECT_GE(rows[i].fits(), rows[i + 1].fits()) << said.table;
+      if (rows[i].fits() && rows[i + 1].fits()) {
+        EXPECT_LE(rows[i].percent(), rows[i + 1].percent()) << said.table;
+      } else if (!rows[i].fits()) {
+        EXPECT_LE(rows[i].bytes, rows[i + 1].bytes) << said.table;
+      }
+    }
+    EXPECT_THAT(said.sentence, StartsWith("it fits with " + rows[0].options)) << said.table;
+  }
 }
 
 TEST(MemoryAdvice, NamesTheFewestIpusThatFit) {
   proto::RunConfig job = gpt2(1, 12);
   (*job.mutable_model()->mutable_sizes())["hidden"] = 768;
   const MemoryAdvice said = advice(job, long_texts());
-  const std::uint32_t ipus = number_after(said.sentence, "--ipus-per-replica ");
+  const std::uint32_t ipus =
+      number_after(row_of(said, "--ipus-per-replica ").options, "--ipus-per-replica ");
   EXPECT_GT(ipus, 2U);
 
-  const auto fits = [&job](std::uint32_t number) {
+  const auto fits_on = [&job](std::uint32_t number) {
     job.mutable_topology()->set_ipus_per_replica(number);
-    const auto program = plan_program(*compile_options(job, long_texts()));
-    return std::ranges::all_of(program->memory(), [](const proto::IpuMemory& memory) {
-      return memory.peak() <= kCapacity;
-    });
+    return tile(job, long_texts()) <= kTile;
   };
-  EXPECT_TRUE(fits(ipus)) << said.sentence;
-  EXPECT_FALSE(fits(ipus / 2)) << said.sentence;
+  EXPECT_TRUE(fits_on(ipus)) << said.table;
+  EXPECT_FALSE(fits_on(ipus / 2)) << said.table;
 }
 
 TEST(MemoryAdvice, GoesNoFurtherThanTheModelsLayers) {
   const MemoryAdvice said = advice(mlp(40'000), dataset());
-  EXPECT_THAT(said.table, HasSubstr("--ipus-per-replica 2 "));
+  EXPECT_THAT(said.table, HasSubstr("--ipus-per-replica 2\n"));
   EXPECT_THAT(said.table, Not(HasSubstr("--ipus-per-replica 4")));
 }
 
 TEST(MemoryAdvice, CombinesRemediesWhereNoneFitsAlone) {
   const MemoryAdvice said = advice(gpt2(64, 6), long_texts());
-  EXPECT_THAT(said.sentence, MatchesRegex("it fits with data.micro-batch-size [0-9]+, "
-                                          "training.gradient-accumulation [0-9]+ and "
-                                          "[^,]+ together \\([0-9.,]+ MiB\\)"));
-  EXPECT_THAT(said.table, MatchesRegex("remedies, each compiled: +on the fullest IPU\n"
-                                       "(  .* MiB, over by [0-9.,]+ MiB\n)+"
-                                       "  data.micro-batch-size [0-9]+, .* MiB, fits\n"))
-      << said.table;
+  std::vector<Row> rows = rows_of(said.table);
+  ASSERT_GT(rows.size(), 3U) << said.table;
+  EXPECT_TRUE(rows[1].fits()) << said.table;
+  EXPECT_THAT(rows[1].options, HasSubstr(" and ")) << said.table;
+  EXPECT_THAT(said.sentence, StartsWith("it fits with " + rows[1].options + " together ("));
+  for (std::size_t i = 2; i < rows.size(); ++i) {
+    EXPECT_FALSE(rows[i].fits()) << said.table;
+  }
 }
 
 TEST(MemoryAdvice, CombinesWhatFitsTogetherWhereOthersAreAtOdds) {
@@ -143,6 +231,8 @@ TEST(MemoryAdvice, SaysSoWhereNoRemedyApplies) {
   job.mutable_topology()->set_ipus_per_replica(2);
   job.mutable_data()->set_micro_batch_size(1);
   job.mutable_model()->set_precision("half");
+  job.mutable_model()->add_partials()->set_text("half");
+  job.mutable_memory()->add_available_memory_proportion()->set_permille(100);
   job.set_inference(true);
 
   const MemoryAdvice said = advice(job, dataset());
@@ -154,10 +244,10 @@ TEST(MemoryAdvice, SaysSoWhereNoRemedyApplies) {
 TEST(MemoryAdvice, SaysWhatComesClosestWhereNothingFits) {
   const MemoryAdvice said = advice(mlp(40'000), dataset());
   EXPECT_THAT(said.sentence,
-              MatchesRegex("nothing that was tried makes it fit; with --ipus-per-replica 2 and "
-                           "model.precision half together it comes closest: [0-9.,]+ MiB over"));
-  EXPECT_THAT(said.table, HasSubstr("  model.precision half "));
-  EXPECT_THAT(said.table, HasSubstr(" over by "));
+              MatchesRegex("nothing that was tried makes it fit; with --ipus-per-replica 2 .*and "
+                           "model.precision half together it comes closest: [0-9,]+ B over"))
+      << said.table;
+  EXPECT_THAT(said.table, HasSubstr("  model.precision half"));
   EXPECT_THAT(said.table, Not(HasSubstr("fits")));
 }
 
@@ -176,8 +266,8 @@ ChangedJob staged(std::int64_t encoder_layers) {
   return job;
 }
 
-constexpr std::size_t kOtherStages = 3;
-constexpr std::size_t kMoreIpus = 4;
+constexpr std::size_t kOtherStages = 4;
+constexpr std::size_t kMoreIpus = 5;
 
 TEST(Remedies, ReplaceNamedStagesWithMoreIpus) {
   ChangedJob job = staged(0);
@@ -201,30 +291,60 @@ TEST(Remedies, PutTheHeadBesideTheEmbeddingsOnAnyNumberOfIpus) {
             "0 1 2 3 0");
 }
 
+/// What a remedy changes in a job that has it as `place`-th, with its setting `setting`.
+ChangedJob changed(ChangedJob job, std::size_t place, std::size_t setting) {
+  remedies_for(job).at(place).settings.at(setting)(job);
+  return job;
+}
+
+constexpr std::size_t kProportion = 1;
+
+TEST(Remedies, HalveTheProportionDownToATenth) {
+  ChangedJob job = staged(0);
+  EXPECT_EQ(changed(job, kProportion, 0).options(), "memory.available-memory-proportion 0.3");
+  EXPECT_EQ(changed(job, kProportion, 1).options(), "memory.available-memory-proportion 0.15");
+  EXPECT_EQ(remedies_for(job).at(kProportion).settings.size(), 2U) << "0.6 is the default";
+
+  proto::MemoryConfig& memory = *job.config.mutable_memory();
+  memory.add_available_memory_proportion()->set_text("0.5");
+  memory.mutable_available_memory_proportion(0)->set_permille(500);
+  memory.add_available_memory_proportion()->set_text("ipu1.matmuls=0.45");
+  memory.mutable_available_memory_proportion(1)->set_permille(450);
+  memory.mutable_available_memory_proportion(1)->set_ipu(1);
+  memory.add_available_memory_proportion()->set_text("^layer4=0.2");
+  memory.mutable_available_memory_proportion(2)->set_permille(200);
+  memory.mutable_available_memory_proportion(2)->set_operators("^layer4");
+
+  const ChangedJob halved = changed(job, kProportion, 0);
+  EXPECT_EQ(halved.options(), "memory.available-memory-proportion 0.25 ipu1.matmuls=0.225");
+  const auto& settings = halved.config.memory().available_memory_proportion();
+  EXPECT_EQ(settings.at(0).permille(), 250U);
+  EXPECT_EQ(settings.at(1).permille(), 225U);
+  EXPECT_EQ(settings.at(1).ipu(), 1U);
+  EXPECT_EQ(settings.at(2).permille(), 200U) << "what is asked for by name stays";
+  EXPECT_EQ(changed(job, kProportion, 1).options(),
+            "memory.available-memory-proportion 0.125 ipu1.matmuls=0.112");
+  EXPECT_EQ(remedies_for(job).at(kProportion).settings.size(), 2U);
+}
+
+TEST(Remedies, HalvePartialSumsOfHalfPrecision) {
+  ChangedJob job = staged(0);
+  const std::size_t last = remedies_for(job).size() - 1;
+  EXPECT_EQ(changed(job, last, 0).options(), "model.precision half");
+  EXPECT_EQ(changed(job, last, 1).options(), "model.precision half and model.partials half");
+
+  job.config.mutable_model()->set_precision("half");
+  EXPECT_EQ(changed(job, last, 0).options(), "model.partials half");
+  EXPECT_EQ(changed(job, last, 0).config.model().partials(0).partials(), "half");
+  EXPECT_EQ(remedies_for(changed(job, last, 0)).size(), last) << "there is nothing left to halve";
+}
+
 TEST(MemoryAdvice, OfInferenceHasNoAccumulation) {
   proto::RunConfig job = config(1, 65'536);
   job.set_inference(true);
-  const std::string text = advice(job, dataset()).sentence;
+  const std::string text = advice(job, dataset()).table;
   EXPECT_THAT(text, HasSubstr("data.micro-batch-size "));
   EXPECT_THAT(text, Not(HasSubstr("gradient-accumulation")));
-}
-
-TEST(OutOfMemory, HasALineForEachIpuThatIsOverOrNot) {
-  proto::RunConfig job = gpt2(16, 6);
-  job.mutable_topology()->set_ipus_per_replica(2);
-  const Status fits = check_fits(*plan_program(*compile_options(job, long_texts())), [] {
-    return MemoryAdvice{"do it", "a table\n"};
-  });
-  ASSERT_FALSE(fits);
-  EXPECT_THAT(
-      fits.error().message,
-      MatchesRegex("out of memory: model gpt2 needs [0-9.,]+ MiB \\([0-9,]+ B\\) of In-Processor "
-                   "Memory on IPU [01], but mk2 has 897.0 MiB \\(940,572,672 B\\); do it\n"
-                   "planned peak of each IPU:\n"
-                   "  IPU 0 +[0-9.,]+ MiB of 897.0 MiB, over by [0-9.,]+ MiB\n"
-                   "  IPU 1 +[0-9.,]+ MiB of 897.0 MiB, over by [0-9.,]+ MiB\n"
-                   "a table\n"
-                   "the peak of IPU [01] is at step (.|\n)*"));
 }
 
 }  // namespace

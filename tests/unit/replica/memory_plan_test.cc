@@ -9,14 +9,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "replica/compiler/placement/out_of_memory.h"
-
 namespace poprun {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 Claim live(std::uint32_t first, std::uint32_t last, std::int64_t size) {
   return {{{first, last}}, Bytes{size}};
@@ -214,60 +211,6 @@ TEST_P(MemoryPlanProperty, PeakIsNeverBelowTheBoundAndStaysCloseToIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, MemoryPlanProperty, ::testing::Range(0U, 50U));
-
-/// IPUs of 1 MiB that need 2 MiB, but for the seventh of them, which needs 3 MiB.
-std::string message_with(int ipus) {
-  constexpr std::uint64_t kMebibyte = 1 << 20;
-  Program program;
-  for (int ipu = 0; ipu < ipus; ++ipu) {
-    proto::IpuMemory& memory = *program.add_memory();
-    memory.set_capacity(kMebibyte);
-    memory.set_peak(ipu == 6 ? 3 * kMebibyte : 2 * kMebibyte);
-  }
-  return check_fits(program).error().message;
-}
-
-TEST(OutOfMemory, ListsAFewOfManyIpus) {
-  EXPECT_THAT(message_with(16), HasSubstr("\nplanned peak of each IPU:\n"
-                                          "  IPU 0       2.0 MiB of 1.0 MiB, over by 1.0 MiB\n"
-                                          "  IPU 1       2.0 MiB of 1.0 MiB, over by 1.0 MiB\n"
-                                          "  ..     4 IPUs, which --dry-run -vv lists\n"
-                                          "  IPU 6       3.0 MiB of 1.0 MiB, over by 2.0 MiB\n"
-                                          "  ..     8 IPUs, which --dry-run -vv lists\n"
-                                          "  IPU 15      2.0 MiB of 1.0 MiB, over by 1.0 MiB\n"
-                                          "the peak of IPU 6 "));
-  EXPECT_THAT(message_with(8), Not(HasSubstr("  ..  ")));
-}
-
-/// A tensor of one IPU that lives at step 0.
-void add_live(Program& program, const char* name, std::uint64_t offset, std::uint64_t bytes,
-              bool always_live) {
-  proto::Tensor& tensor = *program.add_tensors();
-  tensor.set_name(name);
-  tensor.set_type("u8[1]");
-  tensor.set_bytes(bytes);
-  tensor.set_always_live(always_live);
-  tensor.mutable_placement()->set_offset(offset);
-  tensor.add_lives();
-}
-
-TEST(OutOfMemory, CountsSharedBytesOnceAndSaysWhoseTheyAre) {
-  Program program;
-  program.add_memory()->set_peak(300);
-  add_live(program, "w", 0, 100, true);
-  add_live(program, "x", 128, 100, false);
-  add_live(program, "w.slice", 64, 36, false);
-  add_live(program, "y", 128, 100, false);
-
-  const std::string message = check_fits(program).error().message;
-
-  EXPECT_THAT(message, HasSubstr("  always live: 1 tensor, 100 B\n"
-                                 "              100 B  w  u8[1]\n"
-                                 "  not always live: 3 tensors, 100 B\n"
-                                 "              100 B  x        u8[1]\n"
-                                 "              100 B  y        u8[1], in the bytes of 'x'\n"
-                                 "               36 B  w.slice  u8[1], in the bytes of 'w'\n"));
-}
 
 }  // namespace
 }  // namespace poprun

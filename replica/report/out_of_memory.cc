@@ -1,0 +1,253 @@
+#include "replica/report/out_of_memory.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "replica/base/text.h"
+#include "replica/report/tile_contents.h"
+#include "replica/tables/ipu_table.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::size_t kWidth = 80;
+constexpr std::size_t kNamesColumn = 46;
+constexpr std::size_t kShortestName = 12;
+constexpr std::size_t kKindsMax = 7;  // In each half of the table; more of them are "others".
+
+/// One tensor's bytes on the tile.
+struct Part {
+  std::string_view name;
+  Bytes bytes;
+};
+
+/// All of one kind that the tile holds.
+struct Kind {
+  std::string_view name;
+  Bytes bytes;
+  std::vector<Part> parts = {};  ///< Largest first; those that have names.
+};
+
+constexpr std::string_view kGaps = "gaps";
+
+/// Largest first, of equals the one that was first in `held`. Without gaps.
+std::vector<Kind> kinds_of(const Program& program, const proto::IpuMemory& memory,
+                           const std::vector<HeldBytes>& held, bool always_live) {
+  std::vector<Kind> kinds;
+  for (const HeldBytes& one : held) {
+    if (one.always_live != always_live || one.category == kGaps) {
+      continue;
+    }
+    const proto::TileClaim& claim = memory.layout().claims(one.claim);
+    const proto::Tensor* tensor = main_tensor(program, claim);
+    const std::string_view name = kind_of(program, claim);
+    auto kind = std::ranges::find(kinds, name, &Kind::name);
+    if (kind == kinds.end()) {
+      kind = kinds.insert(kinds.end(), {name, Bytes{}});
+    }
+    kind->bytes += one.bytes;
+    if (tensor != nullptr) {
+      kind->parts.push_back({tensor->name(), one.bytes});
+    }
+  }
+  std::ranges::stable_sort(kinds, std::ranges::greater{}, &Kind::bytes);
+  return kinds;
+}
+
+/// With ".." in its middle where it is longer than that.
+std::string shortened(std::string_view name, std::size_t width) {
+  if (name.size() <= width) {
+    return std::string{name};
+  }
+  const std::size_t front = (width - 2) / 2;
+  return fmt::format("{}..{}", name.substr(0, front),
+                     name.substr(name.size() - (width - 2 - front)));
+}
+
+/// As many of the largest as the line has room for.
+std::string largest_text(const std::vector<Part>& parts) {
+  std::string text;
+  for (const Part& part : parts) {
+    const std::string bytes = fmt::format(" {} B", grouped(part.bytes.count()));
+    const std::size_t used = kNamesColumn + text.size() + (text.empty() ? 0 : 2) + bytes.size();
+    if (used + std::min(part.name.size(), kShortestName) > kWidth) {
+      break;
+    }
+    text +=
+        fmt::format("{}{}{}", text.empty() ? "" : ", ", shortened(part.name, kWidth - used), bytes);
+  }
+  return text;
+}
+
+/// The table of one tile. `all`: what the tile needs, of which shares are.
+class Table {
+ public:
+  explicit Table(Bytes all) : all_(all) {}
+
+  void row(std::size_t indent, std::string_view name, Bytes bytes, const std::string& more = {}) {
+    const std::string line = fmt::format("{:{}}{:<{}} {:>12} B {:>4} %  {}", "", indent, name,
+                                         22 - indent, grouped(bytes.count()), share(bytes), more);
+    text_ += line.substr(0, line.find_last_not_of(' ') + 1) + '\n';
+  }
+
+  /// A row for what lives as long, and below it for each kind.
+  void half(std::string_view name, const std::vector<Kind>& kinds) {
+    Bytes sum;
+    for (const Kind& kind : kinds) {
+      sum += kind.bytes;
+    }
+    row(2, name, sum);
+    const std::size_t shown = kinds.size() > kKindsMax ? kKindsMax - 1 : kinds.size();
+    for (std::size_t i = 0; i < shown; ++i) {
+      row(4, kinds[i].name, kinds[i].bytes, largest_text(kinds[i].parts));
+      sum = sum - kinds[i].bytes;
+    }
+    if (shown < kinds.size()) {
+      row(4, fmt::format("{} others", kinds.size() - shown), sum);
+    }
+  }
+
+  [[nodiscard]] std::int64_t share(Bytes bytes) const {
+    return (200 * bytes.count() + all_.count()) / (2 * all_.count());
+  }
+  [[nodiscard]] const std::string& text() const { return text_; }
+
+ private:
+  Bytes all_;
+  std::string text_;
+};
+
+Bytes to_bytes(std::uint64_t count) {
+  return Bytes{static_cast<std::int64_t>(count)};
+}
+
+/// What most of a tile is.
+std::string mostly_text(const Table& table, const std::vector<Kind>& always,
+                        const std::vector<Kind>& not_always) {
+  const Kind* most = nullptr;
+  const Kind* second = nullptr;
+  for (const std::vector<Kind>* kinds : {&always, &not_always}) {
+    for (const Kind& kind : *kinds) {
+      if (most == nullptr || kind.bytes > most->bytes) {
+        second = most;
+        most = &kind;
+      } else if (second == nullptr || kind.bytes > second->bytes) {
+        second = &kind;
+      }
+    }
+  }
+  if (most == nullptr) {
+    return "";
+  }
+  std::string text = fmt::format("mostly {} ({} %)", most->name, table.share(most->bytes));
+  if (second != nullptr && 2 * second->bytes.count() >= most->bytes.count()) {
+    text += fmt::format(" and {} ({} %)", second->name, table.share(second->bytes));
+  }
+  return text + '\n';
+}
+
+/// Whether the tiles of an IPU together have what they need.
+std::string whole_text(const proto::IpuMemory& memory, int ipu) {
+  const bool fits = memory.peak() <= memory.capacity();
+  const std::uint64_t between =
+      fits ? memory.capacity() - memory.peak() : memory.peak() - memory.capacity();
+  return fmt::format("IPU {} as a whole would {}fit: its tiles need {} of {}, {} {}\n", ipu,
+                     fits ? "" : "not ", mebibytes_text(memory.peak()),
+                     mebibytes_text(memory.capacity()), mebibytes_text(between),
+                     fits ? "less" : "over");
+}
+
+std::string tile_table(const Program& program, int ipu, std::uint32_t step) {
+  const proto::IpuMemory& memory = program.memory(ipu);
+  const std::vector<HeldBytes> held = held_on_tile(memory, memory.fullest_tile(), step);
+  const Bytes all = to_bytes(memory.fullest_tile_peak());
+  Bytes gaps = all;
+  for (const HeldBytes& one : held) {
+    if (one.category != kGaps) {
+      gaps = gaps - one.bytes;
+    }
+  }
+  const std::vector<Kind> always = kinds_of(program, memory, held, true);
+  const std::vector<Kind> not_always = kinds_of(program, memory, held, false);
+  Table table(all);
+  table.half("always live", always);
+  table.half("not always live", not_always);
+  table.row(2, "gaps", gaps);
+  table.row(
+      2, "needed", all,
+      fmt::format("{} B over", grouped(all.count() - to_bytes(memory.bytes_per_tile()).count())));
+  return fmt::format("tile {} of IPU {} then, and the largest tensors:\n{}{}{}",
+                     memory.fullest_tile(), ipu, table.text(),
+                     mostly_text(table, always, not_always), whole_text(memory, ipu));
+}
+
+/// A line for each listed IPU; nothing where there is only one.
+std::string ipus_table(const Program& program) {
+  if (program.memory_size() == 1) {
+    return {};
+  }
+  std::string text = "the fullest tile of each IPU:\n";
+  for (const ListedRow& listed :
+       listed_by(program.memory(), &proto::IpuMemory::fullest_tile_peak)) {
+    if (listed.left_out > 0) {
+      text +=
+          fmt::format("  ..     {}, which --dry-run -vv lists\n", counted(listed.left_out, "IPU"));
+    }
+    const proto::IpuMemory& memory = program.memory(static_cast<int>(listed.index));
+    text += fmt::format(
+        "  IPU {:<2} {:>11} of {} B{}\n", listed.index, grouped(memory.fullest_tile_peak()),
+        grouped(memory.bytes_per_tile()),
+        fits(memory) ? ""
+                     : fmt::format(", {} B over",
+                                   grouped(memory.fullest_tile_peak() - memory.bytes_per_tile())));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string place_text(const Program& program, std::uint32_t step) {
+  const std::optional<PlacedStep> placed = find_step(program, step);
+  if (!placed) {
+    return fmt::format("step {} of the Program", step);
+  }
+  const proto::Step& found = *placed->step;
+  return fmt::format("step {} of the Program ({}: {})", step, placed->function->name(),
+                     found.has_execute() ? fmt::format("{} '{}'", found.execute().operation(),
+                                                       found.execute().name())
+                                         : operation_text(found));
+}
+
+Status check_fits(const Program& program, const std::function<MemoryAdvice()>& advice) {
+  const auto fullest =
+      std::ranges::max_element(program.memory(), {}, &proto::IpuMemory::fullest_tile_peak);
+  if (fullest == program.memory().end() || fits(*fullest)) {
+    return {};
+  }
+  const auto ipu = static_cast<int>(fullest - program.memory().begin());
+  const std::uint32_t step = liveness_of_tile(*fullest, fullest->fullest_tile()).worst_step();
+  const MemoryAdvice advised = advice ? advice() : MemoryAdvice{};
+  const Shortage shortage{.needed = to_bytes(fullest->fullest_tile_peak()),
+                          .had = to_bytes(fullest->bytes_per_tile())};
+  return fail(
+      ErrorCode::kOutOfMemory,
+      fmt::format("out of memory: model {} needs {} B on tile {} of IPU {}, {} B more than "
+                  "the {} B of a tile, at {}{}{}\n{}{}{}",
+                  program.model(), grouped(shortage.needed.count()), fullest->fullest_tile(), ipu,
+                  grouped((shortage.needed - shortage.had).count()), grouped(shortage.had.count()),
+                  place_text(program, step), advised.sentence.empty() ? "" : "; ", advised.sentence,
+                  tile_table(program, ipu, step), advised.table, ipus_table(program)),
+      {.shortage = shortage});
+}
+
+std::string allowance_note(const Error& out_of_memory) {
+  return fmt::format("{}; the job runs all the same (--allow-out-of-memory)",
+                     out_of_memory.message.substr(0, out_of_memory.message.find('\n')));
+}
+
+}  // namespace poprun
