@@ -201,8 +201,9 @@ std::vector<OptionRow> pipeline_rows() {
                "Store tensors whose name matches REGEX, whatever the mode", Regex{}),
       file_key("pipeline.recompute", "REGEX", "",
                "Recompute tensors whose name matches REGEX, whatever the mode", Regex{}),
-      file_key("pipeline.recomputation-memory", "X", "0.9",
-               "With recomputation standard, the part of an IPU's memory to stay within",
+      file_key("pipeline.recomputation-memory", "X", "0.5",
+               "With recomputation standard, the part of an IPU's memory for tensors to stay "
+               "within; the rest is for code and temporaries",
                Real{0, 1, false})};
 }
 

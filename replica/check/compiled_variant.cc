@@ -28,7 +28,8 @@ proto::CheckedRun describe(const Variant& variant) {
 
 void add_figures(const Program& program, proto::CheckedRun& run) {
   for (const proto::IpuMemory& memory : program.memory()) {
-    run.set_peak_bytes(std::max(run.peak_bytes(), memory.peak()));
+    const auto peak = static_cast<std::uint64_t>(needed(memory).count());
+    run.set_peak_bytes(std::max(run.peak_bytes(), peak));
     run.set_capacity_bytes(memory.capacity());
   }
   const proto::Function* train = find_function(program, name_of(JobFunction::kTrain));
@@ -55,8 +56,11 @@ CompiledVariant VariantCompiler::compile(Variant variant) {
     compiled.program = *std::move(program);
     add_figures(compiled.program, compiled.run);
     if (variant.recomputation == "none") {
-      storing_.emplace(Storing{digest_of_program(compiled.program), compiled.run.peak_bytes(),
-                               compiled.run.capacity_bytes()});
+      const auto& ipus = compiled.program.memory();
+      storing_.emplace(
+          Storing{digest_of_program(compiled.program),
+                  std::ranges::max_element(ipus, {}, &proto::IpuMemory::images_peak)->images_peak(),
+                  compiled.run.capacity_bytes()});
     }
     return compiled;
   }
@@ -75,7 +79,7 @@ Result<Program> VariantCompiler::compile_standard(Variant& variant) {
     if (!program || !storing_ || digest_of_program(*program) != storing_->digest) {
       return program;
     }
-    variant.recomputation_memory = std::max(kLowest, share * static_cast<double>(storing_->peak) /
+    variant.recomputation_memory = std::max(kLowest, share * static_cast<double>(storing_->images) /
                                                          static_cast<double>(storing_->capacity));
     program = compile_(variant);
   }

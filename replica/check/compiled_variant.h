@@ -35,8 +35,8 @@ class VariantCompiler {
   /// find wrong is what the check is for: those are verdicts.
   ///
   /// Small jobs meet the memory goal of recomputation "standard" without recomputing anything,
-  /// which would compare nothing: they get a goal of half the memory that they need so, or else the
-  /// lowest.
+  /// which would compare nothing: they get a goal of half the bytes that their tensors need so, or
+  /// else the lowest.
   CompiledVariant compile(Variant variant);
 
  private:
@@ -45,7 +45,7 @@ class VariantCompiler {
   /// A Program that recomputes nothing.
   struct Storing {
     std::uint64_t digest = 0;
-    std::uint64_t peak = 0;  ///< In bytes, as `capacity`.
+    std::uint64_t images = 0;  ///< Bytes of tensors where they are most, as `capacity`.
     std::uint64_t capacity = 0;
   };
 

@@ -36,7 +36,7 @@ std::uint64_t targets_missed(const ProductPlans& products) {
       }));
 }
 
-Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
+Result<Program> program_of(const Graph& graph, const CompileOptions& options) {
   const Liveness liveness = compute_liveness(graph);
   const Aliases aliases = options.in_place ? find_aliases(graph, liveness) : Aliases{};
   const ProductPlans products = plan_products(graph, options.device);
@@ -83,7 +83,7 @@ struct Candidate {
 
 Result<Candidate> candidate(const CompileOptions& options, std::vector<std::size_t> begins) {
   POPRUN_ASSIGN(Job job, run_passes(options));
-  POPRUN_ASSIGN(Program program, plan_graph(job.graph, options));
+  POPRUN_ASSIGN(Program program, program_of(job.graph, options));
   return Candidate{std::move(begins), std::move(job), std::move(program)};
 }
 
@@ -195,11 +195,9 @@ Result<Program> plan_program(const CompileOptions& options) {
   return std::move(settled.program);
 }
 
-Result<Program> compile_graph(const Graph& graph, const CompileOptions& options) {
+Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   POPRUN_TRY(verify_operations(graph));
-  POPRUN_ASSIGN(Program program, plan_graph(graph, explained(options)));
-  POPRUN_TRY(check_fits(program));
-  return program;
+  return program_of(graph, options);
 }
 
 Result<Program> compile(const CompileOptions& options) {

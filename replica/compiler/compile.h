@@ -46,8 +46,8 @@ Result<Program> plan_program(const CompileOptions& options);
 /// `plan_program`, for execution. Errors: also kOutOfMemory, with the table of out_of_memory.h.
 Result<Program> compile(const CompileOptions& options);
 
-/// A graph that is no job, for execution: of the options, those of model, device, replicas
-/// and memory matter. Errors: as `compile`.
-Result<Program> compile_graph(const Graph& graph, const CompileOptions& options);
+/// A graph that is no job; of the options, those of model, device, replicas and memory matter. It
+/// may need more memory than an IPU has. Errors: kBug, as `plan_program`, or the graph is none.
+Result<Program> plan_graph(const Graph& graph, const CompileOptions& options);
 
 }  // namespace poprun

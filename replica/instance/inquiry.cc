@@ -268,7 +268,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   }
   describe_device(program, job, length, text);
   if (!fits) {
-    text += fmt::format("# {}", fits.error().message);
+    text += fmt::format("# {}\n", fits.error().message);
   }
   return {};
 }

@@ -1,6 +1,7 @@
 #include "replica/instance/memory_advice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -25,8 +26,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kTrialsMax = 40;
-constexpr std::size_t kOperatorsMax = 60'000;  // In all trials; some 10 s.
-constexpr std::size_t kCombinationsMax = 16;   // That are compiled until one fits.
+constexpr std::size_t kTrialsMin = 8;
+constexpr std::size_t kEffortMax = 6'000'000;     // Of all trials; some 10 s.
+constexpr std::size_t kCombinationsMax = 6;       // Compiled because of what their parts do alone.
+constexpr std::uint64_t kWorthwhilePercent = 98;  // Or less of the job's memory, for these parts.
 
 /// Remedies by their places in the table, each with the place of its setting.
 using Remedies = std::map<std::size_t, std::size_t>;
@@ -39,6 +42,16 @@ struct Trial {
   double step_seconds;    ///< Device time.
   double sample_seconds;  ///< A step's device time by its samples.
 };
+
+/// What compiling a Program costs: operators for each kind of tiles, whose places are planned
+/// apart.
+std::size_t effort_of(const Program& program) {
+  std::size_t kinds = 0;
+  for (const proto::IpuMemory& memory : program.memory()) {
+    kinds += memory.tile_classes();
+  }
+  return kinds * program.operator_count() / static_cast<std::size_t>(program.memory_size());
+}
 
 std::ptrdiff_t idle_ipus(const Program& program) {
   return std::ranges::count(program.memory(), 0U, &proto::IpuMemory::images_peak);
@@ -64,8 +77,8 @@ class Trials {
         limit_(program.memory(0).bytes_per_tile()),
         idle_(idle_ipus(program)),
         as_it_is_(trial_of(job_, program)),
-        left_(std::clamp<std::size_t>(
-            kOperatorsMax / std::max<std::size_t>(1, program.operator_count()), 1, kTrialsMax)) {}
+        left_(std::clamp(kEffortMax / std::max<std::size_t>(1, effort_of(program)), kTrialsMin,
+                         kTrialsMax)) {}
 
   /// Nothing where the job cannot be changed so, or there is no time to see; nor without remedies.
   const std::optional<Trial>& of(const Remedies& remedies) {
@@ -201,22 +214,6 @@ Remedies milder(Trials& trials, Remedies remedies) {
   return remedies;
 }
 
-/// `all`, or all but one of them, if that fits: two remedies may be at odds, as more IPUs and
-/// stages for fewer.
-std::optional<Remedies> fitting_together(Trials& trials, const Remedies& all) {
-  if (trials.fits(all)) {
-    return all;
-  }
-  for (auto it = all.rbegin(); it != all.rend(); ++it) {
-    Remedies fewer = all;
-    fewer.erase(it->first);
-    if (trials.fits(fewer)) {
-      return fewer;
-    }
-  }
-  return std::nullopt;
-}
-
 /// What remedies are expected to do together, if each changes memory and time by the same factor as
 /// alone.
 struct Expectation {
@@ -240,9 +237,7 @@ std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
       expected.push_back(std::move(with));
     }
   }
-  std::erase_if(expected, [&](const Expectation& one) {
-    return one.remedies.size() < 2 || one.remedies.size() == all.size();
-  });
+  std::erase_if(expected, [&](const Expectation& one) { return one.remedies.size() < 2; });
   const double limit =
       static_cast<double>(trials.limit()) / static_cast<double>(trials.as_it_is().tile);
   std::ranges::stable_sort(expected, {}, [&](const Expectation& one) {
@@ -256,20 +251,69 @@ std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   return combinations;
 }
 
-/// Few remedies that fit together and take the least device time of those that there is time to
-/// try. `strongest`: the setting of each remedy that needs the least memory. Where together they do
-/// not fit, only a last resort can help.
-std::optional<Remedies> combined(Trials& trials, const Remedies& strongest) {
-  if (const auto together = fitting_together(trials, strongest)) {
-    std::vector<Remedies> combinations = by_promise(trials, *together);
-    combinations.resize(std::min(combinations.size(), kCombinationsMax));
-    const auto fits = std::ranges::find_if(
-        combinations, [&](const Remedies& remedies) { return trials.fits(remedies); });
-    return trials.fastest(milder(trials, fits == combinations.end() ? *together : *fits));
-  }
+/// `remedies` with one more, in the setting that needs the least memory; nothing where none helps.
+/// A remedy that does nothing alone may do something now that another step is the worst.
+std::optional<Remedies> with_one_more(Trials& trials, const Remedies& remedies) {
+  std::optional<Remedies> best;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
+    if (remedies.contains(r) || trials.table()[r].is_last_resort) {
+      continue;
+    }
+    Remedies more = remedies;
+    for (std::size_t setting = 0; setting < trials.table()[r].settings.size(); ++setting) {
+      more[r] = setting;
+      const std::optional<Trial>& trial = trials.of(more);
+      if (!trial) {
+        break;
+      }
+      if (trial->tile < trials.of(best.value_or(remedies))->tile) {
+        best = more;
+      }
+      if (trial->fits) {
+        return best;
+      }
+    }
+  }
+  return best;
+}
+
+bool is_ordinary(const Trials& trials, const Remedies& remedies) {
+  return std::ranges::none_of(
+      remedies, [&](const auto& one) { return trials.table()[one.first].is_last_resort; });
+}
+
+/// What comes closest of all that was tried, without last resorts.
+std::optional<Remedies> nearest(const Trials& trials) {
+  return trials.smallest([&](const Remedies& remedies) { return is_ordinary(trials, remedies); });
+}
+
+/// Few remedies that fit together and take the least device time of those that there is time to
+/// try: first those of `alone` that promise most, then what comes closest with more and more of the
+/// others, then with a last resort.
+std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& alone) {
+  Remedies strong;
+  for (const Remedies& one : alone) {
+    if (100 * trials.of(one)->tile < kWorthwhilePercent * trials.as_it_is().tile) {
+      strong.insert(one.begin(), one.end());
+    }
+  }
+  std::vector<Remedies> combinations = by_promise(trials, strong);
+  combinations.resize(std::min(combinations.size(), kCombinationsMax));
+  for (const Remedies& remedies : combinations) {
+    if (trials.fits(remedies)) {
+      return trials.fastest(milder(trials, remedies));
+    }
+  }
+  std::optional<Remedies> closest = nearest(trials);
+  for (std::optional<Remedies> more = closest; more; more = with_one_more(trials, *closest)) {
+    closest = more;
+    if (trials.fits(*more)) {
+      return trials.fastest(milder(trials, *more));
+    }
+  }
+  for (std::size_t r = 0; closest && r < trials.table().size(); ++r) {
     if (trials.table()[r].is_last_resort) {
-      if (const auto fits = mildest(trials, strongest, r)) {
+      if (const auto fits = mildest(trials, *closest, r)) {
         return milder(trials, *fits);  // A faster one would learn from less data.
       }
     }
@@ -299,8 +343,8 @@ std::vector<Remedies> alone(Trials& trials) {
 
 /// "+12 %": how much longer a sample takes.
 std::string change_text(const Trials& trials, const Trial& trial) {
-  return fmt::format("{:+.0f} %",
-                     100 * (trial.sample_seconds / trials.as_it_is().sample_seconds - 1));
+  return fmt::format(
+      "{:+} %", std::llround(100 * (trial.sample_seconds / trials.as_it_is().sample_seconds - 1)));
 }
 
 /// Those that fit first, the fastest first; then the others, those that lack least first.
@@ -346,16 +390,13 @@ std::string relief(Trials& trials, const Remedies& best, std::size_t others) {
 std::string regret(Trials& trials) {
   const std::string_view tried =
       trials.are_complete() ? "that was tried" : "tried in the time available";
-  const auto nearest = trials.smallest([&](const Remedies& remedies) {
-    return std::ranges::none_of(
-        remedies, [&](const auto& one) { return trials.table()[one.first].is_last_resort; });
-  });
-  if (!nearest || trials.of(*nearest)->tile >= trials.as_it_is().tile) {
+  const std::optional<Remedies> closest = nearest(trials);
+  if (!closest || trials.of(*closest)->tile >= trials.as_it_is().tile) {
     return fmt::format("nothing {} makes it fit", tried);
   }
-  const Trial& trial = *trials.of(*nearest);
+  const Trial& trial = *trials.of(*closest);
   return fmt::format("nothing {} makes it fit; with {}{} it comes closest: {} B over", tried,
-                     trial.options, nearest->size() > 1 ? " together" : "",
+                     trial.options, closest->size() > 1 ? " together" : "",
                      grouped(trial.tile - trials.limit()));
 }
 
@@ -387,11 +428,7 @@ MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& confi
   if (fitting > 0) {
     return {relief(trials, shown.front(), fitting - 1), table_of(trials, shown)};
   }
-  Remedies strongest;
-  for (const Remedies& one : shown) {
-    strongest.insert(one.begin(), one.end());
-  }
-  if (const auto together = combined(trials, strongest)) {
+  if (const auto together = combined(trials, shown)) {
     shown.insert(shown.begin(), *together);
     return {relief(trials, *together, 0), table_of(trials, shown)};
   }

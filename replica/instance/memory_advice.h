@@ -28,7 +28,7 @@ namespace poprun {
 ///        781,200 B     142,224 B      12.345 ms      +0 %  pipeline.schedule interleaved
 ///
 /// Deterministic, except where `until` ends the search. Where that or the limit on trials leaves
-/// remedies out, it says so. Cost: 40 trials at most, fewer of a large Program; each compiles the
+/// remedies out, it says so. Cost: 8 to 40 trials, fewer of a large Program; each compiles the
 /// job as `plan_program` does, several times where balanced stages do not fit.
 MemoryAdvice memory_advice(
     const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,

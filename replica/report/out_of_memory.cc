@@ -234,15 +234,15 @@ Status check_fits(const Program& program, const std::function<MemoryAdvice()>& a
   const MemoryAdvice advised = advice ? advice() : MemoryAdvice{};
   const Shortage shortage{.needed = to_bytes(fullest->fullest_tile_peak()),
                           .had = to_bytes(fullest->bytes_per_tile())};
-  return fail(
-      ErrorCode::kOutOfMemory,
-      fmt::format("out of memory: model {} needs {} B on tile {} of IPU {}, {} B more than "
-                  "the {} B of a tile, at {}{}{}\n{}{}{}",
-                  program.model(), grouped(shortage.needed.count()), fullest->fullest_tile(), ipu,
-                  grouped((shortage.needed - shortage.had).count()), grouped(shortage.had.count()),
-                  place_text(program, step), advised.sentence.empty() ? "" : "; ", advised.sentence,
-                  tile_table(program, ipu, step), advised.table, ipus_table(program)),
-      {.shortage = shortage});
+  std::string message = fmt::format(
+      "out of memory: model {} needs {} B on tile {} of IPU {}, {} B more than the {} B of a tile, "
+      "at {}{}{}\n{}{}{}",
+      program.model(), grouped(shortage.needed.count()), fullest->fullest_tile(), ipu,
+      grouped((shortage.needed - shortage.had).count()), grouped(shortage.had.count()),
+      place_text(program, step), advised.sentence.empty() ? "" : "; ", advised.sentence,
+      tile_table(program, ipu, step), advised.table, ipus_table(program));
+  message.pop_back();  // The last line's end.
+  return fail(ErrorCode::kOutOfMemory, std::move(message), {.shortage = shortage});
 }
 
 std::string allowance_note(const Error& out_of_memory) {

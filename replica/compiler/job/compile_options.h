@@ -48,7 +48,7 @@ struct PipelineOptions {
   std::string recomputation = {};
   std::string recomputation_checkpoints = {};  ///< Regex of tensors kept in any mode; empty: none.
   std::string recompute = {};                  ///< Likewise, of tensors recomputed in any mode.
-  double recomputation_memory = 0.9;  ///< Goal of "standard", as a proportion of an IPU's memory.
+  double recomputation_memory = 0.5;  ///< Goal of "standard", as a proportion of an IPU's memory.
 };
 
 /// Everything a Program depends on.

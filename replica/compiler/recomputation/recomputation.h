@@ -36,7 +36,7 @@ struct RecomputationOptions {
   std::string
       checkpoints;  ///< Activations whose names it matches (ECMAScript) are kept; empty: none.
   std::string recompute;  ///< Likewise, activations that are recomputed.
-  double memory = 0.9;    ///< Goal of kStandard: proportion of the IPU's memory.
+  double memory = 0.5;    ///< Goal of kStandard: proportion of the IPU's memory.
 };
 
 }  // namespace poprun

@@ -306,7 +306,7 @@ Result<std::vector<Constant>> run_onnx(const OnnxModel& model, const std::vector
   CompileOptions options;
   options.model = "model";
   POPRUN_ASSIGN(options.device, find_device(device));
-  POPRUN_ASSIGN(const Program program, compile_graph(graph, options));
+  POPRUN_ASSIGN(const Program program, plan_graph(graph, options));
   std::map<std::string, Constant> streamed;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     streamed[model.inputs()[i].name] = inputs[i];

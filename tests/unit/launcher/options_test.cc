@@ -86,7 +86,7 @@ TEST(Options, DefaultsFillTheWholeConfiguration) {
   EXPECT_EQ(config.training().seed(), 42U);
   EXPECT_TRUE(config.training().evaluate());
   EXPECT_FALSE(config.memory().poison_dead());
-  EXPECT_FALSE(config.memory().in_place());
+  EXPECT_TRUE(config.memory().in_place());
   EXPECT_FALSE(config.model().fold_batch_norm());
   EXPECT_EQ(config.device().ipu(), "mk2");
   EXPECT_EQ(config.topology().num_replicas(), 1U);
@@ -393,7 +393,7 @@ TEST(ProductOptions, PartialSumsThatDependOnTheCutCannotBeChecked) {
 
 TEST(ProductOptions, AdviseAgainstTinyProportions) {
   const auto notes = [](const char* value) {
-    return parse({"--memory.tiles", "exact", "--memory.available-memory-proportion", value})->notes;
+    return parse({"--memory.available-memory-proportion", value})->notes;
   };
   EXPECT_THAT(notes("0.049"),
               ::testing::Contains(HasSubstr("memory.available-memory-proportion = 0.049: "
@@ -401,15 +401,6 @@ TEST(ProductOptions, AdviseAgainstTinyProportions) {
                                             "0.05")));
   EXPECT_THAT(notes("0.05"),
               ::testing::Not(::testing::Contains(HasSubstr("poplin::createWeights"))));
-}
-
-TEST(ProductOptions, AProportionHasNoEffectWithoutTiles) {
-  const std::string config = "[memory]\navailable-memory-proportion = 0.6\n";
-  EXPECT_THAT(parse({}, config)->notes,
-              ElementsAre("memory.available-memory-proportion = 0.6 has no effect without "
-                          "memory.tiles = exact"));
-  EXPECT_THAT(parse({"--memory.tiles", "exact"}, config)->notes, IsEmpty());
-  EXPECT_THAT(parse({})->notes, IsEmpty());
 }
 
 TEST(ProductOptions, AreFoundByTheirNamesElsewhere) {

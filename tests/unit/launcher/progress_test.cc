@@ -113,6 +113,10 @@ proto::Profile profile() {
   memory.set_capacity(940572672);
   memory.set_peak(9961472);
   memory.set_always_live(3407872);
+  memory.set_bytes_per_tile(638976);
+  memory.set_fullest_tile(3);
+  memory.set_fullest_tile_peak(87816);
+  memory.set_tile_classes(76);
   return profile;
 }
 
@@ -130,6 +134,7 @@ TEST(Summary, GivesEachFigureItsUnitAndClock) {
             "  host streams mean 0.00 s, min 0.00 s, max 0.00 s (replica 0, host )\n"
             "device step    115.2 us, 555,763 samples/s (device clock, mk2, modelled)\n"
             "IPU memory     9.5 MiB peak of 897.0 MiB, 3.2 MiB always live\n"
+            "  tiles        tile 3 is the fullest, 87,816 of 638,976 B; 76 kinds of tiles\n"
             "results in     out\n");
 }
 

@@ -395,7 +395,7 @@ Ran run(const Graph& graph, bool in_place) {
   CompileOptions options;
   options.device = *find_device("mk2");
   options.in_place = in_place;
-  const auto program = compile_graph(graph, options);
+  const auto program = plan_graph(graph, options);
   EXPECT_TRUE(program) << program.error().message;
   const auto world = LocalWorld::create({});
   EXPECT_TRUE(world);
@@ -408,7 +408,7 @@ Ran run(const Graph& graph, bool in_place) {
     EXPECT_TRUE(status) << status.error().message;
   }
   EXPECT_EQ(static_cast<std::uint64_t>((*engine)->high_water()[0].count()),
-            program->memory(0).peak());
+            program->memory(0).images_peak());
   return {host.what_it_read(), program->memory(0).lower_bound()};
 }
 
@@ -548,9 +548,9 @@ std::string end_of(const std::string& operations) {
   CompileOptions options;
   options.device = *find_device("mk2");
   options.in_place = true;
-  const auto program = compile_graph(*graph, options);
+  const auto program = plan_graph(*graph, options);
   EXPECT_TRUE(program) << program.error().message;
-  EXPECT_EQ(program->memory(0).peak(), 64U) << "in place";
+  EXPECT_EQ(program->memory(0).images_peak(), 64U) << "in place";
   const auto world = LocalWorld::create({});
   RandomHost host;
   auto engine =
@@ -587,9 +587,9 @@ TEST(Aliases, OfAPipelineKeepEveryValue) {
     options.device = *find_device("mk2");
     options.ipus_per_replica = 2;
     options.in_place = true;
-    const auto with = compile_graph(*graph, options);
+    const auto with = plan_graph(*graph, options);
     options.in_place = false;
-    const auto without = compile_graph(*graph, options);
+    const auto without = plan_graph(*graph, options);
     ASSERT_TRUE(with) << with.error().message;
     ASSERT_TRUE(without);
     EXPECT_LE(with->memory(0).lower_bound(), without->memory(0).lower_bound());
@@ -611,11 +611,11 @@ TEST(Aliases, AViewTakesNoTimeAndACopyDoes) {
   options.device = *find_device("mk2");
   for (const bool in_place : {true, false}) {
     options.in_place = in_place;
-    const auto program = compile_graph(*graph, options);
+    const auto program = plan_graph(*graph, options);
     ASSERT_TRUE(program);
     const proto::Step& reshape = program->functions(0).steps(1);
     EXPECT_EQ(reshape.cost().ByteSizeLong() == 0, in_place);
-    EXPECT_EQ(program->memory(0).peak(), in_place ? 256U : 512U);
+    EXPECT_EQ(program->memory(0).images_peak(), in_place ? 256U : 512U);
     EXPECT_EQ(reshape.releases_size(), in_place ? 0 : 1) << "x's bytes live on as v's";
   }
 }

@@ -310,7 +310,7 @@ TEST(HalfPrecision, StoresWeightsActivationsAndGradientsInTwoBytes) {
   EXPECT_EQ(types_of(*half, proto::ROLE_OPTIMIZER_STATE), std::set<std::string>{"f32"});
   EXPECT_EQ(half->parameter_count(), whole->parameter_count());
   // Momentum stays float: 6 of 8 bytes per weight remain, and half of the activations.
-  EXPECT_LT(half->memory(0).peak(), whole->memory(0).peak() * 7 / 10);
+  EXPECT_LT(half->memory(0).images_peak(), whole->memory(0).images_peak() * 7 / 10);
   EXPECT_LT(walk(*half, *find_function(*half, "train")).length,
             walk(*whole, *find_function(*whole, "train")).length);
 }

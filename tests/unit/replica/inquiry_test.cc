@@ -104,12 +104,13 @@ std::string serialised(const std::string& model, std::uint32_t micro_batch) {
 TEST(Compile, TellsWhatTheProgramIs) {
   const Answer answer = ask("--compile", serialised("small-cnn", 16));
   ASSERT_TRUE(answer.status) << answer.status.error().message;
-  for (const char* part : {"parameters     421,642\n", "operators      ",
-                           "steps          30 of 64 samples (15 per epoch)\n", " of 897.0 MiB, ",
-                           "at step ", "device step ", "(device clock, mk2, modelled)\n  host         ",
-                           "; 1 call, 1.850 ms besides (fitted)\n",
-                           "note           pipeline.layers-per-ipu = balanced means ",
-                           "note           stage 1 on IPU 1: "}) {
+  for (const char* part :
+       {"parameters     421,642\n", "operators      ",
+        "steps          30 of 64 samples (15 per epoch)\n", " of 897.0 MiB, ", "at step ",
+        "device step ", "(device clock, mk2, modelled)\n  host         ",
+        "; 1 call, 1.850 ms besides (fitted)\n",
+        "note           pipeline.layers-per-ipu = balanced means ",
+        "note           stage 1 on IPU 1: "}) {
     EXPECT_THAT(answer.text, HasSubstr(part));
   }
 }

@@ -25,7 +25,7 @@ Program compiled(const std::string& text) {
   options.in_place = true;
   options.device = *find_device("mk2");
   options.ipus_per_replica = 2;
-  auto program = compile_graph(*graph, options);
+  auto program = plan_graph(*graph, options);
   EXPECT_TRUE(program) << program.error().message;
   return *program;
 }

@@ -114,7 +114,7 @@ void expect_proven(const JobSetup& setup) {
     Job job = plain;
     EXPECT_EQ(message_of(make_pipeline(job, schedule)), "");
     EXPECT_EQ(message_of(verify_equivalence(plain.graph, job.graph)), "");
-    const auto program = compile_graph(job.graph, options);
+    const auto program = plan_graph(job.graph, options);
     const bool fits = program || program.error().code == ErrorCode::kOutOfMemory;
     EXPECT_TRUE(fits) << program.error().message;
   }

@@ -354,8 +354,8 @@ TEST(Recomputation, SaysWhatStandardDecided) {
   options.device = *find_device("mk2");
   EXPECT_THAT(after(job, options),
               MatchesRegex("note: pipeline.recomputation = standard recomputes nothing: without "
-                           "it, the fullest IPU needs about [0-9]+ B of 807.3 MiB "
-                           "\\(pipeline.recomputation-memory = 0.9\\)\n"));
+                           "it, the fullest IPU needs about [0-9]+ B of 448.5 MiB "
+                           "\\(pipeline.recomputation-memory = 0.5\\)\n"));
   options.pipeline.recomputation_memory = 1e-9;
   EXPECT_THAT(after(job, options),
               HasSubstr("note: pipeline.recomputation = standard misses its goal of 0 B "
