@@ -171,31 +171,52 @@ class Comparison {
                : bytes_of(ipu_of(side, ipu).at_peak(), static_cast<int>(at - names.begin()));
   }
 
+  struct Curve {
+    const proto::Liveness& liveness;
+    std::uint64_t limit;
+  };
+
   void liveness(int ipu) {
+    curves(ipu, fmt::format("IPU {}", ipu), [](const proto::IpuReport& of) {
+      return Curve{of.liveness(), of.capacity()};
+    });
+    if (frame_.everything) {
+      curves(ipu, fmt::format("the fullest tile of IPU {}", ipu), [](const proto::IpuReport& of) {
+        return Curve{of.fullest_tile().liveness(), of.bytes_per_tile()};
+      });
+    }
+  }
+
+  /// On one scale.
+  template <typename CurveOf>
+  void curves(int ipu, const std::string& name, CurveOf curve_of) {
     std::uint64_t top = 0;
     for (const std::size_t side : {0U, 1U}) {
-      top = std::max(
-          top, top_of(most_live_bytes(ipu_of(side, ipu).liveness()), ipu_of(side, ipu).capacity()));
+      const Curve curve = curve_of(ipu_of(side, ipu));
+      top = std::max(top, top_of(most_live_bytes(curve.liveness), curve.limit));
     }
     for (const std::size_t side : {0U, 1U}) {
-      const proto::IpuReport& of = ipu_of(side, ipu);
-      text_ += fmt::format("\n# liveness of IPU {}, {}\n", ipu, side == 0 ? "source" : "target");
-      text_ += liveness_curve(of.liveness(),
+      const Curve curve = curve_of(ipu_of(side, ipu));
+      text_ += fmt::format("\n# liveness of {}, {}\n", name, side == 0 ? "source" : "target");
+      text_ += liveness_curve(curve.liveness,
                               {.width = frame_.width,
                                .rows = kRowsOfCurves,
-                               .limit = of.capacity(),
+                               .limit = curve.limit,
                                .top = top,
                                .marks = kMarks},
                               function_beginnings(report(side)));
-      const auto peaks = static_cast<std::size_t>(of.liveness().peaks_size());
-      for (std::size_t i = 0; i < std::min(peaks, kMarks); ++i) {
-        const proto::Peak& peak = of.liveness().peaks(static_cast<int>(i));
-        text_ += shortened(fmt::format("{} {:>12}  step {}, {}: {}", i + 1,
-                                       bytes_label(peak.bytes(), of.capacity()),
-                                       grouped(peak.step()), peak.function(), peak.operation()),
-                           frame_.width) +
-                 "\n";
-      }
+      peaks(curve);
+    }
+  }
+
+  void peaks(const Curve& curve) {
+    const auto peaks = static_cast<std::size_t>(curve.liveness.peaks_size());
+    for (std::size_t i = 0; i < std::min(peaks, kMarks); ++i) {
+      const proto::Peak& peak = curve.liveness.peaks(static_cast<int>(i));
+      const std::string row =
+          fmt::format("{} {:>12}  step {}, {}: {}", i + 1, bytes_label(peak.bytes(), curve.limit),
+                      grouped(peak.step()), peak.function(), peak.operation());
+      text_ += shortened(row, frame_.width) + "\n";
     }
   }
 

@@ -344,12 +344,16 @@ class Screen {
     }
   }
 
-  /// A run that keeps tensors in one piece has no high-water marks of tiles.
   void measured(int ipu) {
+    const proto::IpuMemory& planned = profile_.planned_memory(ipu);
+    const bool exact = profile_.config().memory().tiles() == "exact";
     const std::uint64_t peak = profile_.measured_peak_bytes(ipu);
-    const std::uint64_t planned = report_.ipus(ipu).peak();
-    text_ += fmt::format("{:<14} {} used{}\n", fmt::format("  IPU {}", ipu), mebibytes_text(peak),
-                         peak == planned ? ", as planned" : " by tensors in one piece");
+    const std::uint64_t expected = exact ? planned.peak() : planned.images_peak();
+    text_ += fmt::format("{:<14} {} used{}{}\n", fmt::format("  IPU {}", ipu), mebibytes_text(peak),
+                         exact ? " on its tiles" : " by tensors in one piece",
+                         peak == expected
+                             ? ", as planned"
+                             : fmt::format(", but {} was planned", mebibytes_text(expected)));
   }
 
   /// Room for plans, tiles and cycles by kind.
