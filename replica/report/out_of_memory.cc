@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kWidth = 80;
 constexpr std::size_t kNamesColumn = 46;
 constexpr std::size_t kShortestName = 12;
-constexpr std::size_t kKindsMax = 7;  // In each half of the table; more of them are "others".
+constexpr std::size_t kKindsMax = 6;  // In each half of the table; more of them are "others".
 
 /// What tensors are, in reports.
 std::string_view role_text(proto::Role role) {
@@ -44,6 +44,15 @@ const proto::Tensor* tensor_of(const Program& program, const proto::TileClaim& c
     largest = largest == nullptr || tensor.bytes() > largest->bytes() ? &tensor : largest;
   }
   return largest;
+}
+
+/// What it holds, in reports; a copy holds what the other does.
+std::string_view role_text(const Program& program, const proto::Tensor& tensor) {
+  const proto::Tensor* origin = &tensor;
+  while (origin->has_copy_of()) {
+    origin = &program.tensors(static_cast<int>(origin->copy_of()));
+  }
+  return role_text(origin->role());
 }
 
 /// One tensor's bytes on the tile.
@@ -72,7 +81,7 @@ std::vector<Kind> kinds_of(const Program& program, const proto::IpuMemory& memor
     }
     const proto::Tensor* tensor = tensor_of(program, memory.layout().claims(one.claim));
     const std::string_view name =
-        one.category == kTensors && tensor != nullptr ? role_text(tensor->role()) : one.category;
+        one.category == kTensors && tensor != nullptr ? role_text(program, *tensor) : one.category;
     auto kind = std::ranges::find(kinds, name, &Kind::name);
     if (kind == kinds.end()) {
       kind = kinds.insert(kinds.end(), {name, Bytes{}});
@@ -183,10 +192,9 @@ std::string whole_text(const proto::IpuMemory& memory, int ipu) {
   const bool fits = memory.peak() <= memory.capacity();
   const std::uint64_t between =
       fits ? memory.capacity() - memory.peak() : memory.peak() - memory.capacity();
-  return fmt::format("IPU {} as a whole would {}fit: its tiles need {} of {}, {} {}\n", ipu,
-                     fits ? "" : "not ", mebibytes_text(memory.peak()),
-                     mebibytes_text(memory.capacity()), mebibytes_text(between),
-                     fits ? "less" : "over");
+  return fmt::format("IPU {} as a whole would {}fit: {} of {}, {} {}\n", ipu, fits ? "" : "not ",
+                     mebibytes_text(memory.peak()), mebibytes_text(memory.capacity()),
+                     mebibytes_text(between), fits ? "less" : "over");
 }
 
 std::string tile_table(const Program& program, int ipu, std::uint32_t step) {
