@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "launcher/job/estimate.h"
 #include "launcher/job/inquiry.h"
 #include "launcher/job/job.h"
+#include "launcher/job/profile.h"
 #include "launcher/options/help.h"
 #include "launcher/options/options.h"
 #include "launcher/placement/hosts.h"
@@ -91,6 +93,24 @@ void keep_numbers_of_standard_streams() {
   }
 }
 
+JobEnd run_job(const Options& options, const Placement& placement, Console& console,
+               double launched_at) {
+  if (const Status allowed = allow_many_files(placement); !allowed) {
+    console.say(allowed.error().message);
+    return {exit_code_of(allowed.error().code), std::nullopt};
+  }
+  if (const Status allowed = allow_many_threads(placement); !allowed) {
+    console.say(allowed.error().message);
+    return {exit_code_of(allowed.error().code), std::nullopt};
+  }
+  if (options.print_topology || options.verbosity > 0) {
+    console.out(topology_table(placement));
+  }
+  Job job(options, placement, console, launched_at);
+  const int code = job.run();
+  return {code, job.profile()};
+}
+
 int run(const std::vector<std::string>& args, Console& console, double launched_at) {
   const Result<Options> options = parse_options(args);
   if (!options) {
@@ -111,6 +131,9 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     }
     return estimate(*options, console);
   }
+  if (options->profile.compare) {
+    return compare_profiles(*options, console);
+  }
   const Result<Placement> placement = place(*options);
   if (!placement) {
     console.say(placement.error().message);
@@ -129,19 +152,11 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   if (options->dry_run) {
     return dry_run(*options, *placement, console);
   }
-  if (const Status allowed = allow_many_files(*placement); !allowed) {
-    console.say(allowed.error().message);
-    return exit_code_of(allowed.error().code);
-  }
-  if (const Status allowed = allow_many_threads(*placement); !allowed) {
-    console.say(allowed.error().message);
-    return exit_code_of(allowed.error().code);
-  }
-  if (options->print_topology || options->verbosity > 0) {
-    console.out(topology_table(*placement));
-  }
-  Job job(*options, *placement, console, launched_at);
-  const int code = job.run();
+  const RunJob job = [&](const Options& asked) {
+    return run_job(asked, *placement, console, launched_at);
+  };
+  const int code = options->subcommand == Subcommand::kProfile ? profile(*options, console, job)
+                                                               : job(*options).exit_code;
   console.settle();
   limit_the_end(code);
   return code;

@@ -1,13 +1,10 @@
 #include "launcher/job/dry_run.h"
 
-#include <functional>
 #include <string>
-#include <utility>
 
 #include <fmt/format.h>
 
-#include "launcher/job/dataset_of.h"
-#include "launcher/job/inputs.h"
+#include "launcher/job/compile_question.h"
 #include "launcher/job/inquiry.h"
 #include "launcher/mpi/mpirun.h"
 #include "launcher/process/programs.h"
@@ -34,24 +31,13 @@ void print_plan(Console& console, const Options& options, const Placement& place
   }
 }
 
-/// What the compiler is asked. Errors: those of dataset_of and read_inputs.
+/// What the compiler is asked. Errors: those of compile_question.
 Result<proto::CompileQuestion> question_of(const Options& options, Console& console) {
-  proto::CompileQuestion job;
-  *job.mutable_config() = options.config;
-  POPRUN_ASSIGN(*job.mutable_dataset(), dataset_of(options, console));
+  POPRUN_ASSIGN(proto::CompileQuestion job, compile_question(options, console));
   job.set_show_graphs(options.verbosity > 1);
   job.set_show_schedule(options.verbosity > 0);
   job.set_show_all_ipus(options.verbosity > 1);
   job.set_screen_width(static_cast<std::uint32_t>(console.page_width()));
-  POPRUN_ASSIGN(ModelInputs inputs, read_inputs(options.config.model()));
-  job.set_onnx_model(std::move(inputs.onnx.bytes));
-  for (const Tensor& tensor : inputs.initial_weights) {
-    proto::TensorDescription& description = *job.add_initial_weights();
-    description.set_name(tensor.name);
-    description.set_type(element_type(tensor.dtype));
-    description.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
-    description.set_digest(std::hash<std::string>{}(tensor.data));
-  }
   return job;
 }
 

@@ -56,6 +56,12 @@ int Job::run() {
   return exit_code_;
 }
 
+std::optional<proto::Profile> Job::profile() const {
+  return record_.results().complete() && !options_.config.has_check()
+             ? std::optional(record_.results().profile())
+             : std::nullopt;
+}
+
 Status Job::prepare() {
   POPRUN_ASSIGN(inputs_, read_inputs(options_.config.model()));
   if (const int refused = check_model(); refused != 0) {

@@ -42,6 +42,9 @@ class Job final : private CoordinatorEvents {
   /// Returns the exit code of poprun-emu; everything that had to be said is said.
   int run();
 
+  /// Of a job whose results are complete.
+  [[nodiscard]] std::optional<proto::Profile> profile() const;
+
  private:
   enum class Phase : std::uint8_t { kRunning, kDraining, kStopping, kOver };
 

@@ -121,6 +121,9 @@ void JobRecord::close(bool ended_early) {
     return;
   }
   display_.end();
+  if (options_.config.has_profile()) {
+    return;
+  }
   console_.out(summary(results_.profile(), options_.output_dir));
 }
 

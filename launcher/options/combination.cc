@@ -270,6 +270,36 @@ Status check_estimate(const Options& options) {
   return {};
 }
 
+/// What would be there twice, or to no effect.
+Status check_profile_request(const Options& options) {
+  const ProfileRequest& request = options.profile;
+  if (options.dry_run) {
+    return fail(ErrorCode::kUsage,
+                "--dry-run compiles the job that would run; to profile it without running, give "
+                "profile --no-run instead");
+  }
+  if (request.compare && !request.tiles.empty()) {
+    return fail(ErrorCode::kUsage,
+                "--tile is for the profile of a job, but --compare reads profiles that are there; "
+                "give only one of them");
+  }
+  return {};
+}
+
+/// A profile has a folder of its own.
+Status resolve_profile(Options& options) {
+  if (options.subcommand != Subcommand::kProfile) {
+    return {};
+  }
+  POPRUN_TRY(check_profile_request(options));
+  Setting& folder = setting_of(options, "output-dir");
+  if (folder.origin == Origin::kDefault) {
+    folder.text = "poprun-emu-profile";
+    options.output_dir = folder.text;
+  }
+  return {};
+}
+
 /// The check runs steps of the job, and leaves results of earlier jobs alone.
 Status resolve_check(Options& options) {
   if (options.subcommand != Subcommand::kCheck) {
@@ -318,6 +348,7 @@ Status check_tiles(Options& options) {
 Status check_together(Options& options) {
   POPRUN_TRY(resolve_check(options));
   POPRUN_TRY(check_estimate(options));
+  POPRUN_TRY(resolve_profile(options));
   POPRUN_TRY(check_model(options));
   POPRUN_TRY(resolve_hyper_parameters(options));
   POPRUN_TRY(resolve_precision(options));

@@ -209,11 +209,30 @@ Rows estimate() {
                      })};
 }
 
+Rows profile() {
+  return {
+      with_value(flag("profile", "no-run", "Compile the job, but execute nothing"), Boolean{},
+                 [](Options& o, bool v) { o.profile.run = !v; }),
+      with_value(
+          row("profile", "profile-steps", "N", "3",
+              "Training steps to execute, or in inference batches of each replica"),
+          Integer{1, 1000},
+          [](Options& o, std::uint64_t v) { o.profile.steps = static_cast<std::uint32_t>(v); }),
+      with_value(many(Arity::kRepeated, row("profile", "tile", "[IPU:]TILE", "",
+                                            "Also show a tile's liveness, as in 952 for that of "
+                                            "each IPU, or 3:952")),
+                 TileName{}, [](Options& o, const NamedTile& v) { o.profile.tiles.push_back(v); }),
+      with_value(flag("profile", "compare",
+                      "Compare two profiles (profile.pb or profile.json), source and target, that "
+                      "are named instead of a train.cfg"),
+                 Boolean{}, [](Options& o, bool v) { o.profile.compare = v; })};
+}
+
 }  // namespace
 
 Rows command_rows() {
-  return joined(
-      {general(), placement(), hosts(), data_server(), output(), timeouts(), check(), estimate()});
+  return joined({general(), placement(), hosts(), data_server(), output(), timeouts(), check(),
+                 estimate(), profile()});
 }
 
 }  // namespace poprun::launcher

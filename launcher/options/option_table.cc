@@ -22,6 +22,7 @@ std::span<const Section> sections() {
                                            {"timeouts", "Timeouts"},
                                            {"check", "Subcommand check"},
                                            {"estimate", "Subcommand estimate"},
+                                           {"profile", "Subcommand profile"},
                                            {"model", "Model"},
                                            {"data", "Data"},
                                            {"training", "Training"},

@@ -182,6 +182,21 @@ Read<std::pair<std::uint32_t, std::vector<std::string>>> InstanceWords::read(
   });
 }
 
+Read<NamedTile> TileName::read(const std::string& text) const {
+  const std::size_t colon = text.find(':');
+  NamedTile named;
+  if (colon != std::string::npos) {
+    named.ipu = number<std::uint32_t>(text.substr(0, colon));
+  }
+  const std::optional<std::uint32_t> tile =
+      number<std::uint32_t>(colon == std::string::npos ? text : text.substr(colon + 1));
+  if (!tile || (colon != std::string::npos && !named.ipu)) {
+    return allowed("TILE or IPU:TILE, as in 952 or 3:952");
+  }
+  named.tile = *tile;
+  return named;
+}
+
 Read<std::string> Subnet::read(const std::string& text) const {
   const std::size_t slash = text.find('/');
   const std::optional<std::uint32_t> bits =

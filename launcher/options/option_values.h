@@ -9,6 +9,7 @@
 
 #include <tl/expected.hpp>
 
+#include "launcher/options/options.h"
 #include "proto/run_config.pb.h"
 
 /// What the text of an option may be. Every kind has
@@ -110,6 +111,11 @@ struct LossScale {
 /// REGEX@STEP[,STEP...]; the steps stand after the last @.
 struct Dumps {
   [[nodiscard]] Read<std::vector<proto::DumpRequest>> read(const std::string& text) const;
+};
+
+/// TILE of each IPU, or IPU:TILE.
+struct TileName {
+  [[nodiscard]] Read<NamedTile> read(const std::string& text) const;
 };
 
 /// KEY=VALUE[,VALUE...], no value twice. Knows no key.

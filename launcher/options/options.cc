@@ -139,6 +139,19 @@ Result<std::string> config_file_of(const CommandLine& line, Subcommand subcomman
   return file;
 }
 
+/// The two files that profile --compare names.
+Result<std::vector<std::string>> compared_files(const CommandLine& line) {
+  if (line.positional.size() != 2) {
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("--compare needs two profiles, source and target, but {} were given{}{};"
+                    " usage: poprun-emu profile --compare A/profile.pb B/profile.pb",
+                    line.positional.size(), line.positional.empty() ? "" : ": ",
+                    fmt::join(line.positional, " ")));
+  }
+  return line.positional;
+}
+
 /// Errors: kUsage, says where an installed file of that name lies, or else the default job.
 Result<std::string> read_job(const std::string& file) {
   const std::filesystem::path path(file);
@@ -235,7 +248,9 @@ Result<Options> parse(std::span<const std::string> args, Read read) {
     POPRUN_TRY(give_value(alone, w));
   }
   std::string text;
-  if (!alone.print_topology || !line.positional.empty()) {
+  if (alone.profile.compare) {
+    POPRUN_ASSIGN(options.profile.compared, compared_files(line));
+  } else if (!alone.print_topology || !line.positional.empty()) {
     POPRUN_ASSIGN(options.config_file, config_file_of(line, options.subcommand));
     POPRUN_ASSIGN(text, read(options.config_file));
   }

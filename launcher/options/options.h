@@ -21,7 +21,7 @@ namespace poprun::launcher {
 enum class Origin : std::uint8_t { kDefault, kFile, kCommandLine };
 
 /// What to do with the job; subcommands.h has their words.
-enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate };
+enum class Subcommand : std::uint8_t { kRun, kCheck, kEstimate, kProfile };
 
 /// One row's value as the user would write it, and who wrote it. For --dry-run.
 struct Setting {
@@ -43,6 +43,21 @@ struct Varied {
   std::string key;  ///< Empty: nothing is varied.
   std::vector<std::string> values;
   std::vector<VariedJob> jobs;  ///< In the order of the values.
+};
+
+/// A tile that --tile names.
+struct NamedTile {
+  std::optional<std::uint32_t> ipu;  ///< Nothing: of each.
+  std::uint32_t tile = 0;
+};
+
+/// What `poprun-emu profile` is asked for.
+struct ProfileRequest {
+  bool run = true;          ///< Execute `steps` steps.
+  std::uint32_t steps = 0;  ///< > 0.
+  std::vector<NamedTile> tiles;
+  bool compare = false;               ///< Profiles that are there already, and no job:
+  std::vector<std::string> compared;  ///< source and target, if so.
 };
 
 /// The request, each value checked for itself and against the others. Not yet placed on hosts.
@@ -89,6 +104,7 @@ struct Options {
   std::uint32_t check_steps = 0;               ///< For Subcommand::kCheck, as in CheckConfig.
   std::vector<std::uint32_t> check_ipus;       ///< Likewise.
   Varied varied;                               ///< For Subcommand::kEstimate.
+  ProfileRequest profile;                      ///< For Subcommand::kProfile.
   std::optional<double> loss_scaling;          ///< As the configuration's; none: by the precision.
   std::uint64_t learning_rate_base_batch = 0;  ///< training.scale-learning-rate; 0: not scaled.
   std::vector<std::string> notes;  ///< What was decided, or has no effect. One line each.

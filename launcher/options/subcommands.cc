@@ -19,7 +19,13 @@ std::span<const SubcommandRow> subcommands() {
        "Show how much memory the job needs, and on how many IPUs, without compiling it",
        "Counts parameters by kind of block, activations and optimiser state, first by the formulas "
        "of Graphcore's Memory and Performance Optimisation, then by the job's own types. Ends with "
-       "0 whether the job fits or not; --dry-run tells that."}};
+       "0 whether the job fits or not; --dry-run tells that."},
+      {Subcommand::kProfile, "profile",
+       "Show where the compiled job's memory and device time go, and run a few steps",
+       "Writes profile.pb and profile.json to --output-dir (default: poprun-emu-profile). Ends "
+       "with "
+       "86 where the job does not fit, after its profile. With --compare A B, two such files are "
+       "compared, and no train.cfg is needed."}};
   return all;
 }
 

@@ -44,11 +44,11 @@ Status JobResults::take(const proto::ReportItem& item) {
       append_metrics(metrics_row(item.evaluation()));
       return {};
     case proto::ReportItem::kWeights:
-      return weights_.take(item.weights());
+      return config_.has_profile() ? Status{} : weights_.take(item.weights());
     case proto::ReportItem::kDumped:
       return dumps_[item.dumped().step()].take(item.dumped().chunk());
     case proto::ReportItem::kOutput:
-      return take_output(item.output());
+      return config_.has_profile() ? Status{} : take_output(item.output());
     case proto::ReportItem::kProfile:
       profile_ = item.profile();
       return {};
@@ -88,7 +88,9 @@ void JobResults::finish_check() {
 /// Better now than after the last step.
 Status JobResults::check_room_for(const proto::JobShape& shape) const {
   const std::uint64_t bytes = config_.model().precision() == "half" ? 2 : 4;
-  return config_.inference() ? Status{} : check_room(folder_, shape.parameter_count() * bytes);
+  return config_.inference() || config_.has_profile()
+             ? Status{}
+             : check_room(folder_, shape.parameter_count() * bytes);
 }
 
 void JobResults::append_metrics(const std::string& row) {
@@ -147,7 +149,7 @@ Status JobResults::finish() {
   if (!profile_) {
     return {};
   }
-  if (config_.inference() ? !outputs_ : !weights_.complete()) {
+  if (config_.inference() ? !outputs_ && !config_.has_profile() : !weights_.complete()) {
     return fail(ErrorCode::kBug, config_.inference() ? "no outputs arrived"
                                                      : "weights: the last one is not complete");
   }
@@ -161,13 +163,16 @@ Status JobResults::write_complete_files(const std::atomic<bool>& given_up) {
   // Who removed the folder meanwhile does not lose the training, too.
   std::error_code unused;
   std::filesystem::create_directories(folder_, unused);
-  if (!main_file_written_) {
+  if (!main_file_written_ && !config_.has_profile()) {
     POPRUN_TRY(config_.inference() ? outputs_->finish()
                                    : weights_.write(path("weights.safetensors"), &given_up));
     main_file_written_ = true;
   }
   if (metrics_) {
     POPRUN_TRY(metrics_->flush());
+  }
+  if (config_.has_profile()) {
+    return {};  // Whoever wanted the profile has more to say.
   }
   POPRUN_ASSIGN(const std::string json, message_json(*profile_));
   return write_whole_file(path("profile.json"), {json}, &given_up);

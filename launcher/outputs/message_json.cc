@@ -11,6 +11,11 @@ using Json = nlohmann::ordered_json;
 
 void put_numbers(const google::protobuf::Descriptor& type, Json& object);
 
+/// By key: maps come in any order.
+Json sorted(const Json& map) {
+  return nlohmann::json(map);
+}
+
 /// A field's value, or one of its values where it repeats.
 void put_numbers(const FieldDescriptor& field, Json& value) {
   const bool is_integer = field.cpp_type() == FieldDescriptor::CPPTYPE_INT64 ||
@@ -30,6 +35,7 @@ void put_numbers(const google::protobuf::Descriptor& type, Json& object) {
       continue;
     }
     if (field.is_map()) {
+      *value = sorted(*value);
       for (Json& entry : *value) {
         put_numbers(*field.message_type()->map_value(), entry);
       }

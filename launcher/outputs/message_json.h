@@ -8,8 +8,8 @@
 
 namespace poprun::launcher {
 
-/// The message as JSON: every field, also an empty one, and every number as a number. Protobuf's
-/// own JSON has those of 64 bits as strings.
+/// The message as JSON: every field, also an empty one, every number as a number, and maps by key.
+/// Protobuf's own JSON has numbers of 64 bits as strings, and maps in any order.
 ///
 /// Errors: kBug, it cannot be written so.
 Result<std::string> message_json(const google::protobuf::Message& message);

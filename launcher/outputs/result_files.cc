@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kResults[] = {"weights.safetensors", "outputs.npy", "metrics.csv",
-                                    "profile.json"};
+                                    "profile.json", "profile.pb"};
 
 constexpr std::size_t kPieceBytes = 16 << 20;  // Between two looks at whether it was given up.
 constexpr std::size_t kLogWaitingBytesMax = 64 << 10;

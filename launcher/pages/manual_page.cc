@@ -107,6 +107,9 @@ Show what a gpt2 job would need.
 .TP
 .B poprun\-emu estimate \-\-vary data.micro\-batch\-size=1,2,4 train.cfg
 Estimate how memory grows with the batch.
+.TP
+.B poprun\-emu profile \-\-no\-run train.cfg
+Show where the compiled job\(aqs memory and device time go.
 .SH SEE ALSO
 .BR mpirun (1)
 )";

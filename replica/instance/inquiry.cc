@@ -13,11 +13,13 @@
 #include "proto/inquiry.pb.h"
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
+#include "replica/instance/compile_question.h"
 #include "replica/instance/estimate_answer.h"
 #include "replica/instance/host_weights.h"
 #include "replica/instance/job.h"
 #include "replica/instance/memory_advice.h"
 #include "replica/instance/profile.h"
+#include "replica/instance/profile_answer.h"
 #include "replica/models/model.h"
 #include "replica/report/out_of_memory.h"
 #include "replica/tables/ipu_table.h"
@@ -102,30 +104,6 @@ Answer list_models() {
         sample_text(model.sample));
   }
   return answer;
-}
-
-/// Null where the configuration has a built-in model.
-Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model,
-                                                             const std::string& bytes) {
-  if (model.onnx().empty()) {
-    return nullptr;
-  }
-  return onnx_import::JobModel::parse(model.onnx(), bytes, model.loss());
-}
-
-/// Of the file of initial weights, where the configuration names one.
-Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program) {
-  if (job.config().model().initial_weights().empty()) {
-    return WeightMatch{};
-  }
-  FileTensors file;
-  for (const proto::TensorDescription& tensor : job.initial_weights()) {
-    FileTensor& known = file[tensor.name()];
-    known.type = tensor.type();
-    known.shape.assign(tensor.shape().begin(), tensor.shape().end());
-    known.digest = tensor.digest();
-  }
-  return match_initial_weights(program, file, weights_policy(job.config()));
 }
 
 void add_row(std::string& text, std::string_view name, const std::string& value) {
@@ -320,6 +298,13 @@ Answer estimate_jobs(std::istream& input) {
   return answer;
 }
 
+Answer profile_job(std::istream& input) {
+  Answer answer;
+  answer.status = read_question<proto::ProfileQuestion>(input).and_then(
+      [&answer](const auto& question) { return answer_profile(question, answer.text); });
+  return answer;
+}
+
 Answer check_model(std::istream& input) {
   const auto model = read_question<proto::ModelQuestion>(input).and_then(
       [](const auto& question) { return onnx_model_of(question.model(), question.onnx_model()); });
@@ -335,6 +320,9 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   if (arguments.size() == 1 && arguments[0] == "--estimate") {
     return estimate_jobs(input);
   }
+  if (arguments.size() == 1 && arguments[0] == "--profile") {
+    return profile_job(input);
+  }
   if (arguments.size() == 1 && arguments[0] == "--check-model") {
     return check_model(input);
   }
@@ -344,7 +332,7 @@ Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& i
   return {"", fail(ErrorCode::kUsage,
                    fmt::format(
                        "'{}' is not a question for poprun-emu-replica; available: --list-models, "
-                       "--compile, --estimate, --check-model",
+                       "--compile, --estimate, --profile, --check-model",
                        fmt::join(arguments, " ")))};
 }
 

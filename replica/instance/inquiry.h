@@ -26,10 +26,13 @@ struct Answer {
 ///   --estimate      what the jobs in `input`, an EstimateQuestion, need by estimate: see
 ///                   estimate_answer.h
 ///
+///   --profile       nothing, or where wall time went: the Profile of the job in `input`, a
+///                   ProfileQuestion, goes to a file; see profile_answer.h
+///
 ///   --check-model   nothing where the ONNX model in `input`, a ModelQuestion, can be imported
 ///
-/// Errors: kUsage, no such question; those of `compile`, `training_options`, `answer_estimate` and
-/// `JobModel::parse`.
+/// Errors: kUsage, no such question; those of `compile`, `training_options`, `answer_estimate`,
+/// `answer_profile` and `JobModel::parse`.
 Answer answer_inquiry(const std::vector<std::string>& arguments, std::istream& input);
 
 }  // namespace poprun

@@ -30,9 +30,13 @@ Result<std::vector<StreamedTensor>> streamed_tensors(const proto::Dataset& datas
 /// In each evaluation, or in inference; 0: there is none.
 std::uint64_t test_items(const proto::RunConfig& config, const proto::Dataset& dataset) {
   if (config.inference()) {
-    return inference_items(dataset);
+    const std::uint64_t items = inference_items(dataset);
+    const std::uint64_t profiled = std::uint64_t{config.profile().steps()} *
+                                   config.topology().num_replicas() *
+                                   config.data().micro_batch_size();
+    return config.has_profile() ? std::min(items, profiled) : items;
   }
-  return config.training().evaluate() ? dataset.test_items() : 0;
+  return config.training().evaluate() && !config.has_profile() ? dataset.test_items() : 0;
 }
 
 /// Each replica's batches of them.

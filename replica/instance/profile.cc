@@ -251,6 +251,26 @@ proto::RunConfig with_defaults(proto::RunConfig config, const Program& program) 
 
 }  // namespace
 
+proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config,
+                                const JobLength& length) {
+  proto::Profile profile;
+  profile.set_version(POPRUN_VERSION);
+  (*profile.mutable_library_versions())["oneDNN"] = numerics_library_version();
+  *profile.mutable_config() = with_defaults(config, program);
+  profile.set_parameter_count(program.parameter_count());
+  profile.set_operator_count(program.operator_count());
+  *profile.mutable_notes() = program.notes();
+  for (const proto::IpuMemory& memory : program.memory()) {
+    proto::IpuMemory& planned = *profile.add_planned_memory();
+    planned = memory;
+    planned.clear_layout();
+  }
+  profile.set_out_of_memory(!std::ranges::all_of(program.memory(), fits));
+  *profile.mutable_batch_sizes() = batch_sizes(config);
+  *profile.mutable_device() = device_time(program, config, length);
+  return profile;
+}
+
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config,
                                     const JobLength& length, const LoopResult& result,
                                     double startup_seconds, Communicator& communicator) {
@@ -264,24 +284,10 @@ Result<proto::Profile> make_profile(const Program& program, const proto::RunConf
                                communicator));
   POPRUN_ASSIGN(const std::vector<std::int64_t> marks, highest_marks(used(result), communicator));
 
-  proto::Profile profile;
-  profile.set_version(POPRUN_VERSION);
-  (*profile.mutable_library_versions())["oneDNN"] = numerics_library_version();
-  *profile.mutable_config() = with_defaults(config, program);
-  profile.set_parameter_count(program.parameter_count());
-  profile.set_operator_count(program.operator_count());
-  *profile.mutable_notes() = program.notes();
-  for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
-    proto::IpuMemory& planned = *profile.add_planned_memory();
-    planned = program.memory(ipu);
-    planned.clear_layout();
-    profile.add_measured_peak_bytes(
-        static_cast<std::uint64_t>(marks[static_cast<std::size_t>(ipu)]));
+  proto::Profile profile = compiled_profile(program, config, length);
+  for (const std::int64_t mark : marks) {
+    profile.add_measured_peak_bytes(static_cast<std::uint64_t>(mark));
   }
-
-  profile.set_out_of_memory(!std::ranges::all_of(program.memory(), fits));
-  *profile.mutable_batch_sizes() = batch_sizes(config);
-  *profile.mutable_device() = device_time(program, config, length);
   profile.mutable_device()->set_total_seconds(device_seconds(program, result.device_time));
 
   const auto samples = static_cast<double>(

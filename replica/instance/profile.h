@@ -23,6 +23,10 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
 proto::JobShape job_shape(const Program& program, const proto::RunConfig& config,
                           const JobLength& length);
 
+/// What is known without a run, and no report.
+proto::Profile compiled_profile(const Program& program, const proto::RunConfig& config,
+                                const JobLength& length);
+
 /// After the last step. Collective: wall times are means and spreads over all replicas, memory
 /// marks maxima. `startup_seconds` is from the launcher's start to this replica's first step.
 Result<proto::Profile> make_profile(const Program& program, const proto::RunConfig& config,

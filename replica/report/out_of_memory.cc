@@ -20,41 +20,6 @@ constexpr std::size_t kNamesColumn = 46;
 constexpr std::size_t kShortestName = 12;
 constexpr std::size_t kKindsMax = 6;  // In each half of the table; more of them are "others".
 
-/// What tensors are, in reports.
-std::string_view role_text(proto::Role role) {
-  constexpr std::pair<proto::Role, std::string_view> kNames[] = {
-      {proto::ROLE_PARAMETER, "weights"},        {proto::ROLE_OPTIMIZER_STATE, "optimiser state"},
-      {proto::ROLE_GRADIENT, "gradients"},       {proto::ROLE_STREAM, "host data"},
-      {proto::ROLE_METRIC, "metrics"},           {proto::ROLE_CONSTANT, "constants"},
-      {proto::ROLE_BUFFER, "running statistics"}};
-  for (const auto& [known, name] : kNames) {
-    if (known == role) {
-      return name;
-    }
-  }
-  return "activations";
-}
-
-/// The tensor that a claim is there for: the largest of those in its bytes, the first of equals; or
-/// null.
-const proto::Tensor* tensor_of(const Program& program, const proto::TileClaim& claim) {
-  const proto::Tensor* largest = nullptr;
-  for (const std::uint32_t id : claim.tensors()) {
-    const proto::Tensor& tensor = program.tensors(static_cast<int>(id));
-    largest = largest == nullptr || tensor.bytes() > largest->bytes() ? &tensor : largest;
-  }
-  return largest;
-}
-
-/// What it holds, in reports; a copy holds what the other does.
-std::string_view role_text(const Program& program, const proto::Tensor& tensor) {
-  const proto::Tensor* origin = &tensor;
-  while (origin->has_copy_of()) {
-    origin = &program.tensors(static_cast<int>(origin->copy_of()));
-  }
-  return role_text(origin->role());
-}
-
 /// One tensor's bytes on the tile.
 struct Part {
   std::string_view name;
@@ -68,7 +33,6 @@ struct Kind {
   std::vector<Part> parts = {};  ///< Largest first; those that have names.
 };
 
-constexpr std::string_view kTensors = "tensors";  // The category whose roles are told apart.
 constexpr std::string_view kGaps = "gaps";
 
 /// Largest first, of equals the one that was first in `held`. Without gaps.
@@ -79,9 +43,9 @@ std::vector<Kind> kinds_of(const Program& program, const proto::IpuMemory& memor
     if (one.always_live != always_live || one.category == kGaps) {
       continue;
     }
-    const proto::Tensor* tensor = tensor_of(program, memory.layout().claims(one.claim));
-    const std::string_view name =
-        one.category == kTensors && tensor != nullptr ? role_text(program, *tensor) : one.category;
+    const proto::TileClaim& claim = memory.layout().claims(one.claim);
+    const proto::Tensor* tensor = main_tensor(program, claim);
+    const std::string_view name = kind_of(program, claim);
     auto kind = std::ranges::find(kinds, name, &Kind::name);
     if (kind == kinds.end()) {
       kind = kinds.insert(kinds.end(), {name, Bytes{}});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,20 @@
 
 namespace poprun {
 namespace {
+
+constexpr std::string_view kTensors = "tensors";  // The category whose roles are told apart.
+constexpr std::string_view kActivations = "activations";
+
+struct RoleName {
+  proto::Role role;
+  std::string_view name;
+};
+
+constexpr RoleName kRoles[] = {
+    {proto::ROLE_PARAMETER, "weights"},         {proto::ROLE_OPTIMIZER_STATE, "optimiser state"},
+    {proto::ROLE_BUFFER, "running statistics"}, {proto::ROLE_CONSTANT, "constants"},
+    {proto::ROLE_GRADIENT, "gradients"},        {proto::ROLE_ACTIVATION, kActivations},
+    {proto::ROLE_STREAM, "host data"},          {proto::ROLE_METRIC, "metrics"}};
 
 std::uint32_t steps_of(const proto::TileLayout& layout) {
   std::uint32_t steps = 0;
@@ -147,6 +162,38 @@ const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint3
   return *one;
 }
 
+const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim) {
+  const proto::Tensor* largest = nullptr;
+  for (const std::uint32_t id : claim.tensors()) {
+    const proto::Tensor& tensor = program.tensors(static_cast<int>(id));
+    largest = largest == nullptr || tensor.bytes() > largest->bytes() ? &tensor : largest;
+  }
+  return largest;
+}
+
+std::string_view kind_of(const Program& program, const proto::TileClaim& claim) {
+  const proto::Tensor* tensor = main_tensor(program, claim);
+  if (tensor == nullptr || claim.category() != kTensors) {
+    return claim.category();
+  }
+  while (tensor->has_copy_of()) {
+    tensor = &program.tensors(static_cast<int>(tensor->copy_of()));
+  }
+  const auto known = std::ranges::find(kRoles, tensor->role(), &RoleName::role);
+  return known == std::end(kRoles) ? kActivations : known->name;
+}
+
+const std::vector<std::string>& kinds_of_tensors() {
+  static const std::vector<std::string> kAll = [] {
+    std::vector<std::string> names;
+    for (const RoleName& known : kRoles) {
+      names.emplace_back(known.name);
+    }
+    return names;
+  }();
+  return kAll;
+}
+
 std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number) {
   for (const proto::Function& function : program.functions()) {
     if (const proto::Step* step = find_in(function.steps(), number); step != nullptr) {
@@ -158,11 +205,8 @@ std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number
 
 std::string operation_text(const proto::Step& step) {
   switch (step.kind_case()) {
-    case proto::Step::kExecute: {
-      const proto::Execute& execute = step.execute();
-      return fmt::format("{} '{}'{}{}", execute.operation(), execute.name(),
-                         execute.attributes().empty() ? "" : " ", execute.attributes());
-    }
+    case proto::Step::kExecute:
+      return fmt::format("{} '{}'", step.execute().operation(), step.execute().name());
     case proto::Step::kInitialise:
       return "initialise";
     case proto::Step::kStreamIn:
@@ -174,9 +218,9 @@ std::string operation_text(const proto::Step& step) {
     case proto::Step::kAwaitAllReduces:
       return of_tensors("await_all_reduces", step.await_all_reduces().tensors_size());
     case proto::Step::kRepeat:
-      return fmt::format("repeat {}", step.repeat().count());
+      return fmt::format("Repeat(count: {})", step.repeat().count());
     case proto::Step::kCall:
-      return fmt::format("call {}", step.call().function());
+      return fmt::format("Call(target: {})", step.call().function());
     case proto::Step::kCopy:
       return of_tensors("copy", step.copy().to_size());
     case proto::Step::kStash:
@@ -187,12 +231,6 @@ std::string operation_text(const proto::Step& step) {
       break;
   }
   return "nothing";
-}
-
-std::string step_text(const Program& program, std::uint32_t number) {
-  const std::optional<PlacedStep> found = find_step(program, number);
-  return found ? fmt::format("{}: {}", found->function->name(), operation_text(*found->step))
-               : fmt::format("step {}", number);
 }
 
 }  // namespace poprun

@@ -52,6 +52,18 @@ LivenessCurve liveness_of_ipu(const proto::IpuMemory& memory);
 /// The class of a tile. Requires: the layout has the tile.
 const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint32_t tile);
 
+/// The tensor that a claim is called after: the largest of those in its bytes, the first of equals.
+/// Null where it is no tensor's.
+const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
+
+/// What a claim is for: of tensors what the main one is, or is a copy of, "weights" or
+/// "activations", unless it waits in a stash; otherwise the claim's category. Lives as long as the
+/// Program.
+std::string_view kind_of(const Program& program, const proto::TileClaim& claim);
+
+/// What tensors are, in the order of reports.
+const std::vector<std::string>& kinds_of_tensors();
+
 /// A step with the function that contains it, perhaps in a repeat.
 struct PlacedStep {
   const proto::Function* function = nullptr;
@@ -61,12 +73,8 @@ struct PlacedStep {
 /// The step with that number; nothing where the Program has none. Cost: linear in the steps.
 std::optional<PlacedStep> find_step(const Program& program, std::uint32_t number);
 
-/// What a step does: "conv2d 'conv1' pad=[1,1] stride=[1,1]", "all_reduce of 8 tensors",
-/// "stream_in 'train'", "call forward.0" or "repeat 4".
+/// What a step does: "conv2d 'conv1'", "all_reduce of 8 tensors", "stream_in 'train'",
+/// "Call(target: forward.0)" or "Repeat(count: 4)".
 std::string operation_text(const proto::Step& step);
-
-/// The step with that number after its function, "train: all_reduce of 8 tensors"; "step 7" where
-/// the Program has none.
-std::string step_text(const Program& program, std::uint32_t number);
 
 }  // namespace poprun

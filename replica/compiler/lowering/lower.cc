@@ -177,6 +177,9 @@ class Lowering {
     add_tensors(operation.inputs, *execute.mutable_inputs());
     add_tensors(operation.outputs, *execute.mutable_outputs());
     execute.set_attributes(to_text(operation.attributes));
+    if (const planner::Plan* plan = plan_of(number_); plan != nullptr) {
+      execute.set_plan(planner::to_line(*plan));
+    }
     ++executes_;
   }
 

@@ -201,6 +201,19 @@ TEST_F(JobResultsTest, OfInferenceWithoutOutputsAreABug) {
   EXPECT_EQ(finish().error().message, "no outputs arrived");
 }
 
+TEST_F(JobResultsTest, OfAFewProfiledStepsAreMetricsAlone) {
+  config_.mutable_profile()->set_steps(1);
+  ASSERT_TRUE(weight("w"));
+  ASSERT_TRUE(end_step(1));
+  ASSERT_TRUE(profile());
+
+  ASSERT_TRUE(finish());
+
+  EXPECT_TRUE(has("metrics.csv"));
+  EXPECT_FALSE(has("weights.safetensors"));
+  EXPECT_FALSE(has("profile.json")) << "the launcher has more to say in it";
+}
+
 TEST_F(JobResultsTest, HaveMetricsWithOneHeader) {
   ASSERT_TRUE(results_.refresh(0));
   EXPECT_FALSE(has("metrics.csv"));

@@ -183,9 +183,9 @@ TEST(Summary, SaysThatTheJobRanThoughItDoesNotFit) {
   memory.set_bytes_per_tile(638976);
   memory.set_fullest_tile_peak(640000);
   EXPECT_THAT(summary(over, "out"),
-              AllOf(HasSubstr("\nout of memory  it does not fit, and ran all the same "
-                              "(--allow-out-of-memory)\n"),
-                    HasSubstr(", 640,000 of 638,976 B, 1,024 B over; ")));
+              ::testing::AllOf(HasSubstr("\nout of memory  it does not fit, and ran all the same "
+                                         "(--allow-out-of-memory)\n"),
+                               HasSubstr(", 640,000 of 638,976 B, 1,024 B over; ")));
 }
 
 TEST(Summary, GivesASingleFigureOfOneReplica) {

@@ -206,5 +206,60 @@ TEST(Estimate, HasItsPageOfHelp) {
   EXPECT_THAT(help_text(""), HasSubstr(" [options] train.cfg (--help SUBCOMMAND)\n"));
 }
 
+TEST(Profile, TakesItsOptions) {
+  const auto options = parse(
+      {"profile", "--no-run", "train.cfg", "--tile", "952", "--tile=1:3", "--profile-steps", "5"});
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->subcommand, Subcommand::kProfile);
+  EXPECT_EQ(options->output_dir, "poprun-emu-profile");
+  EXPECT_FALSE(options->profile.run);
+  EXPECT_EQ(options->profile.steps, 5U);
+  ASSERT_EQ(options->profile.tiles.size(), 2U);
+  EXPECT_FALSE(options->profile.tiles[0].ipu);
+  EXPECT_EQ(options->profile.tiles[0].tile, 952U);
+  EXPECT_EQ(options->profile.tiles[1].ipu, 1U);
+  EXPECT_EQ(options->profile.tiles[1].tile, 3U);
+  EXPECT_TRUE(parse({"profile", "train.cfg"})->profile.run);
+  EXPECT_EQ(parse({"profile", "train.cfg"})->profile.steps, 3U);
+  EXPECT_FALSE(parse({"profile", "train.cfg"})->config.has_profile()) << "what is compiled";
+  EXPECT_EQ(error_of({"train.cfg", "--no-run"}),
+            "--no-run belongs to the subcommand profile; usage: poprun-emu profile [options] "
+            "train.cfg");
+}
+
+TEST(Profile, ComparesTwoFilesInTheirOrder) {
+  for (const Args& args : {Args{"profile", "--compare", "a.pb", "b.json"},
+                           Args{"profile", "a.pb", "b.json", "--compare"},
+                           Args{"profile", "a.pb", "--compare", "b.json"}}) {
+    const auto options = parse(args, "not a train.cfg");
+    ASSERT_TRUE(options) << options.error().message;
+    EXPECT_THAT(options->profile.compared, ElementsAre("a.pb", "b.json"));
+  }
+  EXPECT_EQ(error_of({"profile", "--compare", "a.pb"}),
+            "--compare needs two profiles, source and target, but 1 were given: a.pb; usage: "
+            "poprun-emu profile --compare A/profile.pb B/profile.pb");
+  EXPECT_THAT(error_of({"profile", "--compare", "a", "b", "--tile", "1"}),
+              StartsWith("--tile is for the profile of a job"));
+}
+
+TEST(Profile, RefusesWhatIsNoTile) {
+  for (const char* tile : {"x", "1:", ":1", "-1", "1:2:3", "99999999999"}) {
+    EXPECT_EQ(error_of({"profile", "train.cfg", fmt::format("--tile={}", tile)}),
+              fmt::format("--tile = {} is not allowed; allowed: TILE or IPU:TILE, as in 952 or "
+                          "3:952",
+                          tile));
+  }
+  EXPECT_THAT(error_of({"profile", "train.cfg", "--dry-run"}), HasSubstr("profile --no-run"));
+}
+
+TEST(Profile, HasItsPageOfHelp) {
+  EXPECT_THAT(help_text("profile"), StartsWith("Usage: poprun-emu profile [options] train.cfg\n"));
+  for (const char* option : {"--no-run", "--profile-steps N", "--tile [IPU:]TILE", "--compare"}) {
+    EXPECT_THAT(help_text("profile"), HasSubstr(option));
+  }
+  EXPECT_THAT(help_text(""), HasSubstr("|profile"));
+}
+
 }  // namespace
 }  // namespace poprun::launcher

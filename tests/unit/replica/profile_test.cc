@@ -137,5 +137,16 @@ TEST(Compile, SaysWhatEachStageHolds) {
   EXPECT_THAT(stages_of(2), ElementsAre("0: conv1 conv2", "1: fc1 fc2"));
 }
 
+TEST(JobLength, OfAProfileHasNoEvaluationAndFewBatchesOfInference) {
+  proto::RunConfig job = testing::config(2, 4);
+  job.mutable_profile()->set_steps(2);
+  EXPECT_EQ(job_length(job, testing::dataset())->test_items, 0U);
+  job.set_inference(true);
+  EXPECT_EQ(job_length(job, testing::dataset())->test_items, 16U);
+  EXPECT_EQ(job_length(job, testing::dataset())->test_batches, 2U);
+  job.mutable_profile()->set_steps(100);
+  EXPECT_EQ(job_length(job, testing::dataset())->test_items, 24U) << "all there are";
+}
+
 }  // namespace
 }  // namespace poprun

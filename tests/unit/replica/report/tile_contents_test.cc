@@ -117,7 +117,26 @@ TEST(LivenessCurve, IsTheSumOfWhatEachStepHolds) {
   }
 }
 
-TEST(StepText, NamesTheOperationItsUseAndItsAttributes) {
+TEST(TileContents, AreOfTheKindOfTheLargestTensor) {
+  Program program;
+  for (const auto& [role, bytes] :
+       {std::pair{proto::ROLE_STREAM, 8U}, {proto::ROLE_PARAMETER, 16U}}) {
+    program.add_tensors()->set_role(role);
+    program.mutable_tensors(program.tensors_size() - 1)->set_bytes(bytes);
+  }
+  proto::TileClaim claim;
+  claim.set_category("tensors");
+  claim.add_tensors(0);
+  EXPECT_EQ(kind_of(program, claim), "host data");
+  claim.add_tensors(1);
+  EXPECT_EQ(kind_of(program, claim), "weights");
+  claim.set_category("stashes");
+  EXPECT_EQ(kind_of(program, claim), "stashes");
+  claim.clear_tensors();
+  EXPECT_EQ(main_tensor(program, claim), nullptr);
+}
+
+TEST(OperationText, NamesTheOperationAndItsUse) {
   Program program;
   proto::Function& function = *program.add_functions();
   function.set_name("train");
@@ -128,14 +147,16 @@ TEST(StepText, NamesTheOperationItsUseAndItsAttributes) {
   conv.set_number(1);
   conv.mutable_execute()->set_operation("conv2d");
   conv.mutable_execute()->set_name("conv1");
-  conv.mutable_execute()->set_attributes("pad=[1,1]");
   proto::Step& sum = *function.add_steps();
   sum.set_number(3);
   sum.mutable_all_reduce()->add_tensors(0);
-  EXPECT_EQ(step_text(program, 1), "train: conv2d 'conv1' pad=[1,1]");
-  EXPECT_EQ(step_text(program, 2), "train: repeat 4");
-  EXPECT_EQ(step_text(program, 3), "train: all_reduce of 1 tensor");
-  EXPECT_EQ(step_text(program, 9), "step 9");
+  const auto text = [&](std::uint32_t number) {
+    return operation_text(*find_step(program, number).value().step);
+  };
+  EXPECT_EQ(text(1), "conv2d 'conv1'");
+  EXPECT_EQ(text(2), "Repeat(count: 4)");
+  EXPECT_EQ(text(3), "all_reduce of 1 tensor");
+  EXPECT_FALSE(find_step(program, 9));
 }
 
 }  // namespace

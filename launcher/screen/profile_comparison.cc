@@ -1,0 +1,308 @@
+#include "launcher/screen/profile_comparison.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "replica/base/text.h"
+
+namespace poprun::launcher {
+namespace {
+
+constexpr std::size_t kRowsOfTables = 10;
+constexpr std::size_t kRowsOfCurves = 6;
+constexpr std::size_t kMarks = 3;
+constexpr std::size_t kIpusInDetail = 4;
+constexpr std::array<const char*, 2> kSides = {"from", "to"};
+constexpr std::size_t kPlans = 17;  ///< Where changed plans begin.
+
+/// Of source and target.
+using Both = std::array<std::uint64_t, 2>;
+
+std::int64_t difference(const Both& both) {
+  return static_cast<std::int64_t>(both[1]) - static_cast<std::int64_t>(both[0]);
+}
+
+/// "+1.5 MiB", "-12 B" or "-" where nothing changes.
+template <typename Text>
+std::string signed_text(std::int64_t difference, Text text) {
+  return difference == 0 ? "-"
+                         : fmt::format("{}{}", difference > 0 ? '+' : '-',
+                                       text(static_cast<std::uint64_t>(std::abs(difference))));
+}
+
+std::string change(double from, double to) {
+  return from > 0 ? fmt::format("{:+.1f} %", 100 * (to / from - 1)) : "";
+}
+
+class Comparison {
+ public:
+  Comparison(const NamedProfile& source, const NamedProfile& target, const ProfileFrame& frame)
+      : sides_{&source, &target}, frame_(frame) {
+    frame_.width = std::max<std::size_t>(frame_.width, 80);
+  }
+
+  std::string text() {
+    heading();
+    for (int ipu = 0; ipu < ipus(); ++ipu) {
+      bars(ipu);
+    }
+    for (const int ipu : in_detail()) {
+      categories(ipu);
+      liveness(ipu);
+      variables(ipu);
+    }
+    operators();
+    step();
+    return std::move(text_);
+  }
+
+ private:
+  [[nodiscard]] const proto::Report& report(std::size_t side) const {
+    return sides_.at(side)->profile.report();
+  }
+  [[nodiscard]] const proto::IpuReport& ipu_of(std::size_t side, int ipu) const {
+    return report(side).ipus(ipu);
+  }
+
+  [[nodiscard]] int ipus() const { return std::min(report(0).ipus_size(), report(1).ipus_size()); }
+
+  /// All of few, else the one whose fullest tile changes most.
+  [[nodiscard]] std::vector<int> in_detail() const {
+    std::vector<int> all;
+    int most = 0;
+    const auto changes = [this](int ipu) {
+      return std::abs(difference({ipu_of(0, ipu).balance().max(), ipu_of(1, ipu).balance().max()}));
+    };
+    for (int ipu = 0; ipu < ipus(); ++ipu) {
+      all.push_back(ipu);
+      most = changes(ipu) > changes(most) ? ipu : most;
+    }
+    return all.size() <= kIpusInDetail || frame_.everything ? all : std::vector<int>{most};
+  }
+
+  void heading() {
+    for (const std::size_t side : {0U, 1U}) {
+      text_ += fmt::format("# {} {}: {}\n", side == 0 ? "source" : "target", sides_.at(side)->name,
+                           title_of(sides_.at(side)->profile));
+    }
+    if (report(0).ipus_size() != report(1).ipus_size()) {
+      text_ += fmt::format("# IPUs 0 to {} are in both\n", ipus() - 1);
+    }
+  }
+
+  void bars(int ipu) {
+    const std::uint64_t scale = std::max(ipu_of(0, ipu).peak(), ipu_of(1, ipu).peak());
+    const std::uint64_t tile_scale =
+        std::max(ipu_of(0, ipu).balance().max(), ipu_of(1, ipu).balance().max());
+    for (const std::size_t side : {0U, 1U}) {
+      const proto::IpuReport& of = ipu_of(side, ipu);
+      bar(fmt::format("IPU {} {}", ipu, kSides.at(side)),
+          bar_parts(report(side), of.at_peak(), of.peak()), of.capacity(), scale,
+          fmt::format("{} of {}", mebibytes_text(of.peak()), mebibytes_text(of.capacity())));
+    }
+    for (const std::size_t side : {0U, 1U}) {
+      const proto::IpuReport& of = ipu_of(side, ipu);
+      bar(fmt::format("tile {} {}", of.fullest_tile().tile(), kSides.at(side)),
+          bar_parts(report(side), of.fullest_tile().at_peak(), of.fullest_tile().peak()),
+          of.bytes_per_tile(), tile_scale,
+          fmt::format("{} of {} B", grouped(of.fullest_tile().peak()),
+                      grouped(of.bytes_per_tile())));
+    }
+  }
+
+  void bar(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit,
+           std::uint64_t scale, const std::string& figures) {
+    const std::size_t width = frame_.width - kBarName - kBarFigures;
+    text_ += fmt::format("{:<{}}{:<{}}  {}\n", name, kBarName,
+                         memory_bar(parts, limit, width, scale), width, figures);
+  }
+
+  template <typename Text>
+  void row(const std::string& name, const Both& both, Text in_words) {
+    text_ += fmt::format("{:<26}{:>16}{:>16}{:>16}\n", name, in_words(both[0]), in_words(both[1]),
+                         signed_text(difference(both), in_words));
+  }
+
+  void categories(int ipu) {
+    text_ += fmt::format("\n{:<26}{:>16}{:>16}{:>16}\n", fmt::format("IPU {} at its peak", ipu),
+                         "source", "target", "difference");
+    std::set<std::string> named;
+    for (const std::size_t side : {0U, 1U}) {
+      for (const std::string& name : report(side).categories()) {
+        if (!named.insert(name).second) {
+          continue;
+        }
+        const Both both = {of_category(0, ipu, name), of_category(1, ipu, name)};
+        if (both != Both{}) {
+          row(fmt::format("  {} {}  {}", letter_of(name, true), letter_of(name, false), name), both,
+              mebibytes_text);
+        }
+      }
+    }
+    const auto each = [&](auto of) { return Both{of(ipu_of(0, ipu)), of(ipu_of(1, ipu))}; };
+    row("always live", each([](const auto& i) { return i.liveness().always_live(); }),
+        mebibytes_text);
+    row("not always live", each([](const auto& i) {
+          return most_live_bytes(i.liveness()) - i.liveness().always_live();
+        }),
+        mebibytes_text);
+    row("all, with gaps", each([](const auto& i) { return i.peak(); }), mebibytes_text);
+    row("tiles: min", each([](const auto& i) { return i.balance().min(); }), of_tile);
+    row("       mean", each([](const auto& i) { return i.balance().mean(); }), of_tile);
+    row("       max", each([](const auto& i) { return i.balance().max(); }), of_tile);
+    row("       over the limit", each(overflowing_tiles),
+        [](std::uint64_t tiles) { return grouped(tiles); });
+  }
+
+  [[nodiscard]] std::uint64_t of_category(std::size_t side, int ipu,
+                                          const std::string& name) const {
+    const auto& names = report(side).categories();
+    const auto at = std::ranges::find(names, name);
+    return at == names.end()
+               ? 0
+               : bytes_of(ipu_of(side, ipu).at_peak(), static_cast<int>(at - names.begin()));
+  }
+
+  struct Curve {
+    const proto::Liveness& liveness;
+    std::uint64_t limit;
+  };
+
+  void liveness(int ipu) {
+    curves(ipu, fmt::format("IPU {}", ipu), [](const proto::IpuReport& of) {
+      return Curve{of.liveness(), of.capacity()};
+    });
+    if (frame_.everything) {
+      curves(ipu, fmt::format("the fullest tile of IPU {}", ipu), [](const proto::IpuReport& of) {
+        return Curve{of.fullest_tile().liveness(), of.bytes_per_tile()};
+      });
+    }
+  }
+
+  /// On one scale.
+  template <typename CurveOf>
+  void curves(int ipu, const std::string& name, CurveOf curve_of) {
+    std::uint64_t top = 0;
+    for (const std::size_t side : {0U, 1U}) {
+      const Curve curve = curve_of(ipu_of(side, ipu));
+      top = std::max(top, top_of(most_live_bytes(curve.liveness), curve.limit));
+    }
+    for (const std::size_t side : {0U, 1U}) {
+      const Curve curve = curve_of(ipu_of(side, ipu));
+      text_ += fmt::format("\n# liveness of {}, {}\n", name, side == 0 ? "source" : "target");
+      text_ += liveness_curve(curve.liveness,
+                              {.width = frame_.width,
+                               .rows = kRowsOfCurves,
+                               .limit = curve.limit,
+                               .top = top,
+                               .marks = kMarks},
+                              function_beginnings(report(side)));
+      peaks(curve);
+    }
+  }
+
+  void peaks(const Curve& curve) {
+    const auto peaks = static_cast<std::size_t>(curve.liveness.peaks_size());
+    for (std::size_t i = 0; i < std::min(peaks, kMarks); ++i) {
+      const proto::Peak& peak = curve.liveness.peaks(static_cast<int>(i));
+      const std::string row =
+          fmt::format("{} {:>12}  step {}, {}: {}", i + 1, bytes_label(peak.bytes(), curve.limit),
+                      grouped(peak.step()), peak.function(), peak.operation());
+      text_ += shortened(row, frame_.width) + "\n";
+    }
+  }
+
+  /// A row of both, and an operator's plans.
+  struct Row {
+    Both both = {};
+    std::array<std::string, 2> plans = {};
+  };
+  using Rows = std::map<std::string, Row>;
+
+  /// The rows that change most first; without those that do not.
+  template <typename Text>
+  void changes(const Rows& rows, std::string_view unit, Text in_words) {
+    std::vector<std::pair<std::string, Row>> changed;
+    std::ranges::copy_if(rows, std::back_inserter(changed),
+                         [](const auto& entry) { return difference(entry.second.both) != 0; });
+    std::ranges::stable_sort(changed, std::ranges::greater{}, [](const auto& entry) {
+      return std::abs(difference(entry.second.both));
+    });
+    if (changed.empty()) {
+      text_ += "  no difference\n";
+      return;
+    }
+    text_ += fmt::format("{:>15}{:>15}{:>15}  {}\n", "source", "target", "difference", unit);
+    for (std::size_t i = 0; i < std::min(changed.size(), kRowsOfTables); ++i) {
+      const auto& [name, row] = changed[i];
+      text_ += shortened(
+          fmt::format("{:>15}{:>15}{:>15}  {}", in_words(row.both[0]), in_words(row.both[1]),
+                      signed_text(difference(row.both), in_words), name),
+          frame_.width);
+      text_ += "\n" + changed_plan(row);
+    }
+  }
+
+  /// Nothing where an operator has none, or the same plan.
+  [[nodiscard]] std::string changed_plan(const Row& row) const {
+    const auto& [from, to] = row.plans;
+    return from.empty() || to.empty() || from == to
+               ? ""
+               : wrapped("from " + from, kPlans, frame_.width, 2) +
+                     wrapped("to   " + to, kPlans, frame_.width, 2);
+  }
+
+  void variables(int ipu) {
+    Rows rows;
+    for (const std::size_t side : {0U, 1U}) {
+      for (const proto::Variable* variable :
+           variables_at_peak(report(side), static_cast<std::uint32_t>(ipu))) {
+        rows[variable->name()].both.at(side) += variable->bytes();
+      }
+    }
+    text_ += fmt::format("\n# variables at the peaks of IPU {}, by difference\n", ipu);
+    changes(rows, "name", mebibytes_text);
+  }
+
+  void operators() {
+    Rows rows;
+    for (const std::size_t side : {0U, 1U}) {
+      for (const proto::OperatorRow* op : longest_operators(report(side))) {
+        Row& row = rows[name_of(*op)];
+        row.both.at(side) += total_cycles(op->cost());
+        row.plans.at(side) = op->plan();
+      }
+    }
+    text_ += "\n# cycles of operators in a step, by difference\n";
+    changes(rows, "operator", [](std::uint64_t cycles) { return grouped(cycles); });
+  }
+
+  void step() {
+    const double from = sides_[0]->profile.device().step_seconds();
+    const double to = sides_[1]->profile.device().step_seconds();
+    text_ += fmt::format("\n{:<14} {} to {}, {}\n",
+                         sides_[1]->profile.config().inference() ? "device batch" : "device step",
+                         duration_text(from), duration_text(to), change(from, to));
+  }
+
+  std::array<const NamedProfile*, 2> sides_;
+  ProfileFrame frame_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string profile_comparison(const NamedProfile& source, const NamedProfile& target,
+                               const ProfileFrame& frame) {
+  return Comparison(source, target, frame).text();
+}
+
+}  // namespace poprun::launcher

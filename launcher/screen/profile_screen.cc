@@ -1,0 +1,383 @@
+#include "launcher/screen/profile_screen.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "replica/base/text.h"
+#include "replica/tables/ipu_table.h"
+
+namespace poprun::launcher {
+namespace {
+
+constexpr std::size_t kIpusInDetail = 4;
+constexpr std::size_t kRowsOfTables = 10;
+constexpr std::size_t kMarks = 5;
+constexpr std::size_t kMarksInDetail = 3;  ///< With options and plan.
+
+class Screen {
+ public:
+  Screen(const proto::Profile& profile, const ProfileFrame& frame)
+      : profile_(profile), report_(profile.report()), frame_(frame) {
+    frame_.width = std::max<std::size_t>(frame_.width, 80);
+  }
+
+  std::string text() {
+    heading();
+    bars();
+    categories();
+    balance();
+    for (const int ipu : in_detail()) {
+      liveness_of(ipu);
+    }
+    for (int ipu = 0; ipu < report_.ipus_size(); ++ipu) {
+      for (const proto::TileReport& tile : report_.ipus(ipu).tiles()) {
+        liveness_of_tile(ipu, tile);
+      }
+    }
+    for (const int ipu : frame_.everything ? in_detail() : std::vector<int>{fullest()}) {
+      variables(static_cast<std::uint32_t>(ipu));
+    }
+    operators();
+    run();
+    return std::move(text_);
+  }
+
+ private:
+  /// The IPU whose fullest tile holds most.
+  [[nodiscard]] int fullest() const {
+    const auto most = std::ranges::max_element(
+        report_.ipus(), {}, [](const proto::IpuReport& ipu) { return ipu.balance().max(); });
+    return static_cast<int>(most - report_.ipus().begin());
+  }
+
+  [[nodiscard]] std::vector<int> in_detail() const {
+    const auto ipus = static_cast<std::size_t>(report_.ipus_size());
+    if (ipus > kIpusInDetail && !frame_.everything) {
+      return {fullest()};
+    }
+    std::vector<int> all(ipus);
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+
+  [[nodiscard]] std::vector<ListedRow> listed() const {
+    const auto ipus = static_cast<std::size_t>(report_.ipus_size());
+    return frame_.everything ? all_rows(ipus)
+                             : listed_rows(ipus, static_cast<std::size_t>(fullest()));
+  }
+
+  void heading() {
+    text_ += fmt::format("# profile of {}", title_of(profile_));
+    std::uint64_t over = 0;
+    for (const proto::IpuReport& ipu : report_.ipus()) {
+      over += overflowing_tiles(ipu);
+    }
+    text_ += over == 0 ? ": fits\n"
+                       : fmt::format(": does not fit, {} over the limit\n", counted(over, "tile"));
+  }
+
+  void bar(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit,
+           const std::string& figures) {
+    const std::size_t width = frame_.width - kBarName - kBarFigures;
+    text_ += fmt::format("{:<{}}{:<{}}  {}\n", name, kBarName, memory_bar(parts, limit, width),
+                         width, figures);
+  }
+
+  void bars() {
+    for (const ListedRow& row : listed()) {
+      if (row.left_out > 0) {
+        text_ += fmt::format("..          {}, which -v shows\n", counted(row.left_out, "IPU"));
+      }
+      const proto::IpuReport& ipu = report_.ipus(static_cast<int>(row.index));
+      bar(fmt::format("IPU {}", row.index), bar_parts(report_, ipu.at_peak(), ipu.peak()),
+          ipu.capacity(),
+          fmt::format("{} of {}", mebibytes_text(ipu.peak()), mebibytes_text(ipu.capacity())));
+      const proto::TileReport& tile = ipu.fullest_tile();
+      bar(fmt::format("  tile {}", tile.tile()), bar_parts(report_, tile.at_peak(), tile.peak()),
+          ipu.bytes_per_tile(),
+          fmt::format("{} of {} B", grouped(tile.peak()), grouped(ipu.bytes_per_tile())));
+    }
+  }
+
+  /// One IPU: what is always live and what is not, and the fullest tile. Several: a column each.
+  void categories() {
+    const std::vector<int> ipus = in_detail();
+    const bool one = ipus.size() == 1;
+    text_ += fmt::format("\n{:<{}}",
+                         one ? fmt::format("IPU {} at its peak", ipus[0]) : "at the peak of each",
+                         kCategoryName);
+    if (one) {
+      cells({"always live", "not always",
+             fmt::format("tile {}", report_.ipus(ipus[0]).fullest_tile().tile())});
+    } else {
+      std::vector<std::string> names;
+      for (const int ipu : shown_columns(ipus)) {
+        names.push_back(fmt::format("IPU {}", ipu));
+      }
+      cells(names);
+    }
+    for (int c = 0; c < report_.categories_size(); ++c) {
+      category(ipus, c);
+    }
+    gaps(ipus);
+  }
+
+  void category(const std::vector<int>& ipus, int c) {
+    std::uint64_t sum = 0;
+    for (const int ipu : ipus) {
+      sum += bytes_of(report_.ipus(ipu).at_peak(), c) +
+             bytes_of(report_.ipus(ipu).fullest_tile().at_peak(), c);
+    }
+    if (sum == 0) {
+      return;
+    }
+    text_ +=
+        fmt::format("{:<{}}",
+                    fmt::format("  {} {}  {}", letter_of(report_.categories(c), true),
+                                letter_of(report_.categories(c), false), report_.categories(c)),
+                    kCategoryName);
+    if (ipus.size() == 1) {
+      const proto::IpuReport& ipu = report_.ipus(ipus[0]);
+      cells({or_dash(ipu.at_peak().always_live(c)), or_dash(ipu.at_peak().not_always_live(c)),
+             of_tile(bytes_of(ipu.fullest_tile().at_peak(), c))});
+      return;
+    }
+    std::vector<std::string> bytes;
+    for (const int ipu : shown_columns(ipus)) {
+      bytes.push_back(or_dash(bytes_of(report_.ipus(ipu).at_peak(), c)));
+    }
+    cells(bytes);
+  }
+
+  /// What the plans leave unused: an IPU's tiles do not have their peaks at one step.
+  void gaps(const std::vector<int>& ipus) {
+    const auto unused = [](std::uint64_t peak, const proto::Liveness& liveness) {
+      return peak - std::min(peak, most_live_bytes(liveness));
+    };
+    text_ += fmt::format("{:<{}}", "  -    unused then", kCategoryName);
+    std::vector<std::string> bytes;
+    if (ipus.size() == 1) {
+      const proto::IpuReport& ipu = report_.ipus(ipus[0]);
+      bytes = {"", or_dash(unused(ipu.peak(), ipu.liveness())),
+               of_tile(unused(ipu.fullest_tile().peak(), ipu.fullest_tile().liveness()))};
+    } else {
+      for (const int ipu : shown_columns(ipus)) {
+        bytes.push_back(or_dash(unused(report_.ipus(ipu).peak(), report_.ipus(ipu).liveness())));
+      }
+    }
+    cells(bytes);
+  }
+
+  /// IPUs for which there are columns.
+  [[nodiscard]] std::vector<int> shown_columns(const std::vector<int>& ipus) const {
+    const std::size_t room = (frame_.width - kCategoryName) / kCell;
+    return {ipus.begin(), ipus.begin() + static_cast<std::ptrdiff_t>(std::min(room, ipus.size()))};
+  }
+
+  void cells(const std::vector<std::string>& cells) {
+    for (const std::string& cell : cells) {
+      text_ += fmt::format("{:>{}}", cell, kCell);
+    }
+    text_ += "\n";
+  }
+
+  static std::string or_dash(std::uint64_t bytes) {
+    return bytes == 0 ? "-" : mebibytes_text(bytes);
+  }
+
+  void balance() {
+    text_ += fmt::format("\n{:<12}{:>12} {:<10}{:>12}{:>14} {:<10}{:>7}\n", "tiles, bytes", "min",
+                         "(tile)", "mean", "max", "(tile)", "kinds");
+    for (const ListedRow& row : listed()) {
+      const proto::IpuReport& ipu = report_.ipus(static_cast<int>(row.index));
+      const proto::TileBalance& b = ipu.balance();
+      text_ += fmt::format("{:<12}{:>12} {:<10}{:>12}{:>14} {:<10}{:>7}\n",
+                           fmt::format("  IPU {}", row.index), grouped(b.min()),
+                           fmt::format("({})", b.min_tile()), grouped(b.mean()), grouped(b.max()),
+                           fmt::format("({})", b.max_tile()), grouped(ipu.classes_size()));
+    }
+  }
+
+  void liveness_of(int ipu) {
+    const proto::IpuReport& report = report_.ipus(ipu);
+    curve(fmt::format("liveness of IPU {}", ipu), report.liveness(), report.capacity());
+  }
+
+  void liveness_of_tile(int ipu, const proto::TileReport& tile) {
+    curve(fmt::format("liveness of tile {} of IPU {}, which needs {} with gaps", tile.tile(), ipu,
+                      of_tile(tile.peak())),
+          tile.liveness(), report_.ipus(ipu).bytes_per_tile());
+  }
+
+  void curve(const std::string& title, const proto::Liveness& liveness, std::uint64_t limit) {
+    text_ += fmt::format("\n# {}, over {}\n", title, counted(report_.steps(), "step"));
+    text_ += liveness_curve(liveness, {.width = frame_.width, .limit = limit, .marks = kMarks},
+                            function_beginnings(report_));
+    const auto peaks = static_cast<std::size_t>(liveness.peaks_size());
+    for (std::size_t i = 0; i < std::min(peaks, kMarks); ++i) {
+      peak(i + 1, liveness.peaks(static_cast<int>(i)), limit);
+    }
+  }
+
+  void peak(std::size_t number, const proto::Peak& peak, std::uint64_t limit) {
+    const std::string what =
+        fmt::format("{} {:>12}  step {}, {}: {}", number, bytes_label(peak.bytes(), limit),
+                    grouped(peak.step()), peak.function(), peak.operation());
+    text_ += shortened(what, frame_.width) + "\n";
+    if (number > (in_detail().size() == 1 ? kMarksInDetail : 1)) {
+      return;
+    }
+    for (const auto& [label, detail] :
+         {std::pair<const char*, std::string>{"options", peak.attributes()},
+          {"plan", peak.plan()},
+          {"holds", largest(peak, limit)}}) {
+      const std::string lines = wrapped(detail, kDetail, frame_.width, 2);
+      text_ +=
+          lines.empty() ? "" : fmt::format("{:>{}}  {}", label, kDetail - 2, lines.substr(kDetail));
+    }
+  }
+
+  /// "12.3 MiB conv1, 4.5 MiB temporaries of 'conv2'".
+  static std::string largest(const proto::Peak& peak, std::uint64_t limit) {
+    std::string text;
+    for (const proto::PeakPart& part : peak.largest()) {
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", bytes_label(part.bytes(), limit),
+                          part.name());
+    }
+    return text;
+  }
+
+  void variables(std::uint32_t ipu) {
+    const proto::IpuReport& report = report_.ipus(static_cast<int>(ipu));
+    const std::uint64_t tiles = report.capacity() / report.bytes_per_tile();
+    const auto live = static_cast<double>(most_live_bytes(report.liveness()));
+    const std::vector<const proto::Variable*> all = variables_at_peak(report_, ipu);
+    text_ +=
+        fmt::format("\n# largest of {} at the peak of IPU {}, step {}\n",
+                    counted(all.size(), "variable"), ipu, grouped(report.liveness().worst_step()));
+    std::size_t room = 0;  // For names.
+    for (std::size_t i = 0; i < std::min(all.size(), kRowsOfTables); ++i) {
+      room = std::max(room, with_type(*all[i]).size());
+    }
+    room = std::min(room, frame_.width - kLeft - kLives - (is_wide() ? kTiles : 0));
+    text_ += fmt::format("{:>11}{:>8}  {:<{}}  {}\n", "bytes", "of live", "name", room,
+                         is_wide() ? fmt::format("{:<{}}tiles", "lives", kLives) : "lives");
+    for (std::size_t i = 0; i < std::min(all.size(), kRowsOfTables); ++i) {
+      variable(*all[i], live, tiles, room);
+    }
+  }
+
+  static std::string with_type(const proto::Variable& variable) {
+    return variable.type().empty() ? variable.name()
+                                   : fmt::format("{}  {}", variable.name(), variable.type());
+  }
+
+  void variable(const proto::Variable& variable, double live, std::uint64_t tiles,
+                std::size_t room) {
+    const std::string row =
+        fmt::format("{:>11}{:>8}  {:<{}}  {:<{}}{}", mebibytes_text(variable.bytes()),
+                    percent(static_cast<double>(variable.bytes()) / live),
+                    shortened(with_type(variable), room), room, lives_text(variable),
+                    is_wide() ? kLives : 0, is_wide() ? tiles_text(variable, tiles) : "");
+    text_ += shortened(row, frame_.width) + "\n";
+  }
+
+  void operators() {
+    const std::vector<const proto::OperatorRow*> rows = longest_operators(report_);
+    const std::uint64_t all = step_cycles(report_);
+    text_ += fmt::format(
+        "\n# longest of {} of a {}, {} cycles in all\n", counted(rows.size(), "operator"),
+        profile_.config().inference() ? "pass over the items" : "step", grouped(all));
+    text_ +=
+        fmt::format("{:>12}{:>8}{:>7}{:>9}{}  operator\n", "cycles", "of all", "calls", "of peak",
+                    is_wide() ? fmt::format("{:>9}{:>9}{:>9}{:>9}{:>9}", "compute", "exchange",
+                                            "links", "host", "sync")
+                              : "");
+    for (std::size_t i = 0; i < std::min(rows.size(), kRowsOfTables); ++i) {
+      one_operator(*rows[i], all);
+    }
+  }
+
+  void one_operator(const proto::OperatorRow& op, std::uint64_t all) {
+    const proto::Cost& cost = op.cost();
+    const auto cycles = static_cast<double>(total_cycles(cost));
+    std::string row = fmt::format("{:>12}{:>8}{:>7}{:>9}", grouped(total_cycles(cost)),
+                                  percent(cycles / static_cast<double>(all)), grouped(op.calls()),
+                                  op.cost().flops() > 0 ? percent(op.share_of_peak()) : "-");
+    if (is_wide()) {
+      for (const std::uint64_t part :
+           {cost.compute_cycles(), cost.exchange_cycles(), cost.link_cycles(), cost.host_cycles(),
+            cost.sync_cycles()}) {
+        row += fmt::format("{:>9}", part == 0 ? "-" : percent(static_cast<double>(part) / cycles));
+      }
+    }
+    row += "  " + name_of(op);
+    if (is_wide() && !op.plan().empty()) {
+      row += fmt::format("  {}", op.plan());
+    }
+    text_ += shortened(row, frame_.width) + "\n";
+  }
+
+  void run() {
+    const proto::DeviceTime& device = profile_.device();
+    text_ += fmt::format("\n{:<14} {}, {} samples/s (device clock, {}, modelled)\n",
+                         profile_.config().inference() ? "device batch" : "device step",
+                         duration_text(device.step_seconds()),
+                         grouped(std::llround(device.samples_per_second())),
+                         profile_.config().device().ipu());
+    if (!profile_.has_outcome()) {
+      text_ += fmt::format("{:<14} nothing: times are the device clock's\n", "executed");
+      return;
+    }
+    const proto::WallTime& wall = profile_.wall();
+    const bool inference = profile_.config().inference();
+    text_ += fmt::format("{:<14} {}, {:.2f} s wall\n", "executed",
+                         inference ? counted(profile_.outcome().test_items(), "item")
+                                   : counted(profile_.outcome().steps(), "step"),
+                         inference ? wall.evaluation_seconds() : wall.training_seconds());
+    for (int ipu = 0; ipu < profile_.measured_peak_bytes_size(); ++ipu) {
+      measured(ipu);
+    }
+  }
+
+  void measured(int ipu) {
+    const proto::IpuMemory& planned = profile_.planned_memory(ipu);
+    const bool exact = profile_.config().memory().tiles() == "exact";
+    const std::uint64_t peak = profile_.measured_peak_bytes(ipu);
+    const std::uint64_t expected = exact ? planned.peak() : planned.images_peak();
+    text_ += fmt::format("{:<14} {} used{}{}\n", fmt::format("  IPU {}", ipu), mebibytes_text(peak),
+                         exact ? " on its tiles" : " by tensors in one piece",
+                         peak == expected
+                             ? ", as planned"
+                             : fmt::format(", but {} was planned", mebibytes_text(expected)));
+  }
+
+  /// Room for plans, tiles and cycles by kind.
+  [[nodiscard]] bool is_wide() const { return frame_.width >= kWide; }
+
+  static constexpr std::size_t kDetail =
+      16;  ///< Where options, plan and variables of a peak begin.
+  static constexpr std::size_t kWide = 140;
+  static constexpr std::size_t kLeft = 23;   ///< Of a variable: bytes and share, and blanks.
+  static constexpr std::size_t kLives = 24;  ///< With blanks beside it, as kTiles.
+  static constexpr std::size_t kTiles = 36;
+  static constexpr std::size_t kCategoryName = 24;
+  static constexpr std::size_t kCell = 14;
+
+  const proto::Profile& profile_;
+  const proto::Report& report_;
+  ProfileFrame frame_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::string profile_screen(const proto::Profile& profile, const ProfileFrame& frame) {
+  return Screen(profile, frame).text();
+}
+
+}  // namespace poprun::launcher

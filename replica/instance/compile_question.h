@@ -1,0 +1,23 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "proto/inquiry.pb.h"
+#include "replica/base/error.h"
+#include "replica/instance/host_weights.h"
+#include "replica/models/onnx/job_model.h"
+#include "replica/program/program.h"
+
+/// What a CompileQuestion brings with it besides its configuration: the files of its model.
+namespace poprun {
+
+/// Null where the configuration has a built-in model. Errors: those of JobModel::parse.
+Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model,
+                                                             const std::string& bytes);
+
+/// Of the file of initial weights, where the configuration names one. Errors: those of
+/// match_initial_weights.
+Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program);
+
+}  // namespace poprun

@@ -1,0 +1,143 @@
+#include "replica/instance/profile_answer.h"
+
+#include <chrono>
+#include <fstream>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "replica/base/text.h"
+#include "replica/compiler/compile.h"
+#include "replica/compiler/tiles/tile_claims.h"
+#include "replica/instance/compile_question.h"
+#include "replica/instance/job.h"
+#include "replica/instance/profile.h"
+#include "replica/report/out_of_memory.h"
+#include "replica/report/report.h"
+
+namespace poprun {
+namespace {
+
+/// Wall time by what it went to.
+class Times {
+ public:
+  void end(std::string_view what) {
+    const auto now = std::chrono::steady_clock::now();
+    seconds_.emplace_back(what, std::chrono::duration<double>(now - begin_).count());
+    begin_ = now;
+  }
+
+  [[nodiscard]] std::string text() const {
+    std::string text = "# wall time of the profile\n";
+    for (const auto& [what, seconds] : seconds_) {
+      text += fmt::format("{:<28} {}\n", what, duration_text(seconds));
+    }
+    return text;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::vector<std::pair<std::string, double>> seconds_;
+};
+
+Status check_tiles(const proto::ProfileQuestion& question, const CompileOptions& options) {
+  for (const proto::ProfiledTile& asked : question.tiles()) {
+    if (asked.tile() >= options.device.tiles) {
+      return fail(ErrorCode::kUsage, fmt::format("--tile {}: {} has tiles 0 to {}", asked.tile(),
+                                                 options.device.name, options.device.tiles - 1));
+    }
+    if (asked.ipu() >= options.ipus_per_replica) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("--tile {}:{}: a replica has IPUs 0 to {} (--ipus-per-replica)",
+                              asked.ipu(), asked.tile(), options.ipus_per_replica - 1));
+    }
+  }
+  return {};
+}
+
+/// With every tile laid out.
+Result<CompileOptions> options_of(const proto::CompileQuestion& job,
+                                  const std::shared_ptr<onnx_import::JobModel>& onnx) {
+  POPRUN_ASSIGN(CompileOptions options, compile_options(job.config(), job.dataset(), onnx));
+  options.tile_layout = true;
+  return options;
+}
+
+Result<Program> compiled(const proto::CompileQuestion& job, CompileOptions options,
+                         const onnx_import::JobModel* onnx) {
+  POPRUN_ASSIGN(Program program, plan_program(options));
+  POPRUN_ASSIGN(const WeightMatch weights, match_weights_of(job, program));
+  if (!weights.absent.empty() && !weights_policy(job.config()).model_has_weights) {
+    options.initialised_here = weights.absent;
+    options.after_pass = nullptr;
+    POPRUN_ASSIGN(program, plan_program(options));
+  }
+  add_notes(onnx, program);
+  for (const std::string& note : weights.notes) {
+    program.add_notes(note);
+  }
+  return program;
+}
+
+ReportOptions report_options(const proto::ProfileQuestion& question) {
+  ReportOptions options;
+  options.step_function =
+      name_of(question.job().config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain);
+  // Tensors are told apart by what they are.
+  for (const Category category :
+       {Category::kStash, Category::kTemporary, Category::kVertexCode, Category::kVertexState,
+        Category::kControlCode, Category::kExchangeCode, Category::kLinkBuffer,
+        Category::kHostBuffer, Category::kGap}) {
+    options.categories.emplace_back(to_text(category));
+  }
+  for (const proto::ProfiledTile& asked : question.tiles()) {
+    options.tiles.push_back(
+        {asked.has_ipu() ? std::optional(asked.ipu()) : std::nullopt, asked.tile()});
+  }
+  return options;
+}
+
+/// Why a Program does not fit, or nothing.
+std::string shortage_of(const Program& program) {
+  const Status fits = check_fits(program, [] {
+    return MemoryAdvice{"--dry-run compiles remedies", ""};
+  });
+  return fits ? "" : fits.error().message;
+}
+
+}  // namespace
+
+Status answer_profile(const proto::ProfileQuestion& question, std::string& text) {
+  const proto::RunConfig& config = question.job().config();
+  Times times;
+  POPRUN_ASSIGN(const auto onnx, onnx_model_of(config.model(), question.job().onnx_model()));
+  POPRUN_ASSIGN(CompileOptions options, options_of(question.job(), onnx));
+  POPRUN_TRY(check_tiles(question, options));
+  POPRUN_ASSIGN(const JobLength length, job_length(config, question.job().dataset()));
+  times.end("model");
+  options.after_pass = [&times](std::string_view pass, const Graph&) {
+    times.end(fmt::format("pass {}", pass));
+  };
+  POPRUN_ASSIGN(Program program, compiled(question.job(), options, onnx.get()));
+  times.end("plans, tiles and lowering");
+  proto::Report report = poprun::report(program, options.device, report_options(question));
+  report.set_shortage(shortage_of(program));
+  for (proto::IpuMemory& memory : *program.mutable_memory()) {
+    memory.clear_layout();  // The report has what people ask of it.
+  }
+  proto::Profile profile = compiled_profile(program, config, length);
+  profile.mutable_report()->Swap(&report);
+  times.end("report");
+  std::ofstream file(question.answer_file(), std::ios::binary | std::ios::trunc);
+  if (!profile.SerializeToOstream(&file) || !file.flush()) {
+    return fail(ErrorCode::kInfrastructure,
+                fmt::format("{}: the profile cannot be written", question.answer_file()));
+  }
+  times.end("writing");
+  if (question.show_times()) {
+    text += times.text();
+  }
+  return {};
+}
+
+}  // namespace poprun

@@ -1,0 +1,506 @@
+#include "replica/report/report.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "replica/report/tile_contents.h"
+#include "replica/timeline/timeline.h"
+
+namespace poprun {
+namespace {
+
+using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
+
+constexpr std::size_t kPeaksMax = 8;
+constexpr std::size_t kPeakPartsMax = 8;
+
+std::uint64_t count(Bytes bytes) {
+  return static_cast<std::uint64_t>(bytes.count());
+}
+
+/// Every step of a Program by its number.
+class StepIndex {
+ public:
+  explicit StepIndex(const Program& program) {
+    for (const proto::Function& function : program.functions()) {
+      add(function, function.steps());
+    }
+  }
+
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(steps_.size()); }
+  /// Without a step where the Program has none of that number.
+  [[nodiscard]] PlacedStep at(std::uint32_t number) const {
+    return number < steps_.size() ? steps_[number] : PlacedStep{};
+  }
+
+ private:
+  void add(const proto::Function& function, const Steps& steps) {
+    for (const proto::Step& step : steps) {
+      steps_.resize(std::max<std::size_t>(steps_.size(), step.number() + std::size_t{1}));
+      steps_[step.number()] = {&function, &step};
+      add(function, step.repeat().steps());
+    }
+  }
+
+  std::vector<PlacedStep> steps_;
+};
+
+/// What claims are for, by name: what tensors are, categories that are known, and others in the
+/// order in which claims first have them.
+class Categories {
+ public:
+  Categories(const Program& program, const std::vector<std::string>& known) : program_(program) {
+    std::ranges::for_each(kinds_of_tensors(), [this](const std::string& name) { add(name); });
+    std::ranges::for_each(known, [this](const std::string& name) { add(name); });
+    for (const proto::IpuMemory& memory : program.memory()) {
+      for (const proto::TileClaim& claim : memory.layout().claims()) {
+        add(std::string(kind_of(program, claim)));
+      }
+    }
+  }
+
+  [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+
+  [[nodiscard]] proto::CategoryBytes sum(const proto::TileLayout& layout,
+                                         const std::vector<HeldBytes>& held) const {
+    std::vector<std::uint64_t> always(names_.size());
+    std::vector<std::uint64_t> not_always(names_.size());
+    for (const HeldBytes& one : held) {
+      (one.always_live
+           ? always
+           : not_always)[index_.find(kind_of(program_, layout.claims(one.claim)))->second] +=
+          count(one.bytes);
+    }
+    proto::CategoryBytes sum;
+    sum.mutable_always_live()->Add(always.begin(), always.end());
+    sum.mutable_not_always_live()->Add(not_always.begin(), not_always.end());
+    return sum;
+  }
+
+ private:
+  void add(const std::string& name) {
+    if (index_.emplace(name, names_.size()).second) {
+      names_.push_back(name);
+    }
+  }
+
+  const Program& program_;
+  std::vector<std::string> names_;
+  std::map<std::string, std::size_t, std::less<>> index_;
+};
+
+/// The steps that begin a peak of the curve, the highest ones.
+std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
+  std::vector<std::uint32_t> peaks;
+  std::uint32_t begin = 0;  // Of the steps with the bytes of this one.
+  for (std::uint32_t step = 0; step < curve.size(); ++step) {
+    begin = curve[step] == curve[begin] ? begin : step;
+    const bool rose = begin == 0 || curve[begin - 1] < curve[begin];
+    const bool falls = step + 1 == curve.size() || curve[step + 1] < curve[step];
+    if (rose && falls) {
+      peaks.push_back(begin);
+    }
+  }
+  std::ranges::stable_sort(peaks, std::ranges::greater{},
+                           [&curve](std::uint32_t step) { return curve[step]; });
+  peaks.resize(std::min(peaks.size(), kPeaksMax));
+  return peaks;
+}
+
+/// The report of one IPU.
+class IpuReporter {
+ public:
+  /// All must outlive this.
+  IpuReporter(const Program& program, const StepIndex& steps, const Categories& categories,
+              std::uint32_t ipu)
+      : program_(program),
+        steps_(steps),
+        categories_(categories),
+        ipu_(ipu),
+        memory_(program.memory(static_cast<int>(ipu))),
+        layout_(memory_.layout()) {
+    for (int claim = 0; claim < layout_.claims_size(); ++claim) {
+      names_.push_back(name_of(layout_.claims(claim)));
+    }
+  }
+
+  [[nodiscard]] proto::IpuReport report(const std::vector<std::uint32_t>& tiles) const {
+    proto::IpuReport report;
+    report.set_capacity(memory_.capacity());
+    report.set_bytes_per_tile(memory_.bytes_per_tile());
+    report.set_peak(memory_.peak());
+    const LivenessCurve all = liveness_of_ipu(memory_);
+    *report.mutable_at_peak() = categories_.sum(layout_, held_on_ipu(memory_, all.worst_step()));
+    *report.mutable_balance() = balance();
+    *report.mutable_liveness() =
+        liveness(all, [this](std::uint32_t step) { return held_on_ipu(memory_, step); });
+    *report.mutable_fullest_tile() = tile_report(memory_.fullest_tile());
+    for (const std::uint32_t tile : tiles) {
+      *report.add_tiles() = tile_report(tile);
+    }
+    for (const proto::TileClass& one : layout_.classes()) {
+      *report.add_classes() = class_report(one);
+    }
+    return report;
+  }
+
+  [[nodiscard]] std::vector<proto::Variable> variables() const {
+    std::vector<proto::Variable> variables(static_cast<std::size_t>(layout_.claims_size()));
+    for (int i = 0; i < layout_.claims_size(); ++i) {
+      describe(layout_.claims(i), variables[static_cast<std::size_t>(i)]);
+      variables[static_cast<std::size_t>(i)].set_name(names_[static_cast<std::size_t>(i)]);
+    }
+    for (const proto::TileClass& one : layout_.classes()) {
+      for (int i = 0; i < one.bytes_size(); ++i) {
+        if (one.bytes(i) > 0) {
+          add_tiles(one, one.bytes(i), variables[static_cast<std::size_t>(i)]);
+        }
+      }
+    }
+    return variables;
+  }
+
+ private:
+  [[nodiscard]] std::string name_of(const proto::TileClaim& claim) const {
+    if (const proto::Tensor* tensor = main_tensor(program_, claim); tensor != nullptr) {
+      return tensor->name();
+    }
+    const bool has_one_step =
+        claim.lives_size() == 1 && claim.lives(0).first() == claim.lives(0).last();
+    const proto::Step* step = has_one_step ? steps_.at(claim.lives(0).first()).step : nullptr;
+    if (step == nullptr) {
+      return claim.category();
+    }
+    return fmt::format(
+        "{} of {}", claim.category(),
+        step->has_execute() ? fmt::format("'{}'", step->execute().name()) : operation_text(*step));
+  }
+
+  [[nodiscard]] proto::TileBalance balance() const {
+    proto::TileBalance balance;
+    std::uint64_t sum = 0;
+    std::uint64_t tiles = 0;
+    for (const proto::TileClass& one : layout_.classes()) {
+      sum += one.peak() * static_cast<std::uint64_t>(one.tiles_size());
+      // The first tiles of classes rise.
+      if (tiles == 0 || one.peak() < balance.min()) {
+        balance.set_min(one.peak());
+        balance.set_min_tile(one.tiles(0));
+      }
+      if (tiles == 0 || one.peak() > balance.max()) {
+        balance.set_max(one.peak());
+        balance.set_max_tile(one.tiles(0));
+      }
+      tiles += static_cast<std::uint64_t>(one.tiles_size());
+    }
+    balance.set_mean(tiles == 0 ? 0 : sum / tiles);
+    return balance;
+  }
+
+  template <typename HeldAt>
+  [[nodiscard]] proto::Liveness liveness(const LivenessCurve& curve, HeldAt held_at) const {
+    proto::Liveness liveness;
+    liveness.set_always_live(count(curve.always));
+    for (const Bytes bytes : curve.not_always) {
+      liveness.add_not_always_live(count(bytes));
+    }
+    liveness.set_worst_step(curve.worst_step());
+    for (const std::uint32_t step : highest_peaks(curve.not_always)) {
+      proto::Peak& peak = *liveness.add_peaks();
+      peak.set_step(step);
+      peak.set_bytes(count(curve.always + curve.not_always[step]));
+      describe(steps_.at(step), peak);
+      for (const HeldBytes& held : held_at(step)) {
+        if (!held.always_live && peak.largest_size() < static_cast<int>(kPeakPartsMax)) {
+          proto::PeakPart& part = *peak.add_largest();
+          part.set_name(names_[static_cast<std::size_t>(held.claim)]);
+          part.set_bytes(count(held.bytes));
+        }
+      }
+    }
+    return liveness;
+  }
+
+  static void describe(const PlacedStep& placed, proto::Peak& peak) {
+    if (placed.step != nullptr) {
+      peak.set_function(placed.function->name());
+      peak.set_operation(operation_text(*placed.step));
+      peak.set_attributes(placed.step->execute().attributes());
+      peak.set_plan(placed.step->execute().plan());
+    }
+  }
+
+  [[nodiscard]] proto::TileReport tile_report(std::uint32_t tile) const {
+    const LivenessCurve curve = liveness_of_tile(memory_, tile);
+    proto::TileReport report;
+    report.set_tile(tile);
+    report.set_peak(class_of_tile(memory_, tile).peak());
+    *report.mutable_at_peak() =
+        categories_.sum(layout_, held_on_tile(memory_, tile, curve.worst_step()));
+    *report.mutable_liveness() =
+        liveness(curve, [&](std::uint32_t step) { return held_on_tile(memory_, tile, step); });
+    return report;
+  }
+
+  [[nodiscard]] proto::TileClassReport class_report(const proto::TileClass& one) const {
+    const LivenessCurve curve = liveness_of_tile(memory_, one.tiles(0));
+    proto::TileClassReport report;
+    for (const std::uint32_t tile : one.tiles()) {
+      const int spans = report.tiles_size();
+      if (spans > 0 && report.tiles(spans - 1).last() + 1 == tile) {
+        report.mutable_tiles(spans - 1)->set_last(tile);
+      } else {
+        proto::Span& span = *report.add_tiles();
+        span.set_first(tile);
+        span.set_last(tile);
+      }
+    }
+    report.set_peak(one.peak());
+    report.set_always_live(count(curve.always));
+    report.set_not_always_live(count(curve.most() - curve.always));
+    report.set_gaps(one.peak() - count(curve.most()));
+    report.set_overflowed(one.peak() - std::min(one.peak(), memory_.bytes_per_tile()));
+    report.set_worst_step(curve.worst_step());
+    *report.mutable_at_peak() =
+        categories_.sum(layout_, held_on_tile(memory_, one.tiles(0), curve.worst_step()));
+    return report;
+  }
+
+  void describe(const proto::TileClaim& claim, proto::Variable& variable) const {
+    variable.set_category(std::string(kind_of(program_, claim)));
+    variable.set_ipu(ipu_);
+    *variable.mutable_lives() = claim.lives();
+    variable.set_always_live(claim.lives_size() == 1 && claim.lives(0).first() == 0 &&
+                             claim.lives(0).last() + 1 == steps_.size());
+    const proto::Tensor* main = main_tensor(program_, claim);
+    if (main == nullptr) {
+      return;
+    }
+    variable.set_type(main->type());
+    for (const std::uint32_t id : claim.tensors()) {
+      const proto::Tensor& tensor = program_.tensors(static_cast<int>(id));
+      if (&tensor != main) {
+        variable.add_shared_with(tensor.name());
+      }
+    }
+  }
+
+  static void add_tiles(const proto::TileClass& one, std::uint64_t bytes,
+                        proto::Variable& variable) {
+    const auto tiles = static_cast<std::uint32_t>(one.tiles_size());
+    const std::uint32_t first = one.tiles(0);
+    const std::uint32_t last = one.tiles(one.tiles_size() - 1);
+    const bool begins = variable.tiles() == 0;
+    variable.set_first_tile(begins ? first : std::min(variable.first_tile(), first));
+    variable.set_last_tile(std::max(variable.last_tile(), last));
+    variable.set_tiles(variable.tiles() + tiles);
+    variable.set_bytes(variable.bytes() + bytes * tiles);
+    variable.set_largest_share(std::max(variable.largest_share(), bytes));
+  }
+
+  const Program& program_;
+  const StepIndex& steps_;
+  const Categories& categories_;
+  std::uint32_t ipu_;
+  const proto::IpuMemory& memory_;
+  const proto::TileLayout& layout_;
+  std::vector<std::string> names_;  ///< By claim.
+};
+
+/// The tiles of an IPU that were asked for, each once.
+std::vector<std::uint32_t> tiles_of(std::uint32_t ipu, const ReportOptions& options) {
+  std::vector<std::uint32_t> tiles;
+  for (const ProfiledTile& asked : options.tiles) {
+    if (asked.ipu.value_or(ipu) == ipu && std::ranges::count(tiles, asked.tile) == 0) {
+      tiles.push_back(asked.tile);
+    }
+  }
+  return tiles;
+}
+
+void add_nodes(const Steps& steps, google::protobuf::RepeatedPtrField<proto::TreeNode>& nodes) {
+  for (const proto::Step& step : steps) {
+    proto::TreeNode& node = *nodes.Add();
+    node.set_step(step.number());
+    node.set_text(operation_text(step));
+    add_nodes(step.repeat().steps(), *node.mutable_nodes());
+  }
+}
+
+/// How often each function runs in one call of another.
+class Calls {
+ public:
+  Calls(const Program& program, const proto::Function& host) : program_(program) { add(host, 1); }
+
+  /// 0 where it is not reached.
+  [[nodiscard]] std::uint64_t of(const std::string& function) const {
+    const auto calls = calls_.find(function);
+    return calls == calls_.end() ? 0 : calls->second;
+  }
+
+ private:
+  void add(const proto::Function& function, std::uint64_t times) {
+    calls_[function.name()] += times;
+    add_callees(function.steps(), times);
+  }
+
+  void add_callees(const Steps& steps, std::uint64_t times) {
+    for (const proto::Step& step : steps) {
+      const proto::Function* callee =
+          step.has_call() ? find_function(program_, step.call().function()) : nullptr;
+      if (callee != nullptr) {
+        add(*callee, times);
+      }
+      add_callees(step.repeat().steps(), times * step.repeat().count());
+    }
+  }
+
+  const Program& program_;
+  std::map<std::string, std::uint64_t> calls_;
+};
+
+/// The table of a Program's operators.
+class Operators {
+ public:
+  Operators(const Program& program, const Device& device, const std::string& step_function)
+      : program_(program), device_(device) {
+    add_host(step_function);
+    std::set<std::string> called;
+    for (const proto::Function& function : program.functions()) {
+      add_called(function.steps(), called);
+    }
+    for (const proto::Function& function : program.functions()) {
+      if (!called.contains(function.name())) {
+        add_host(function.name());
+      }
+    }
+  }
+
+  /// Of all steps but calls and repeats.
+  [[nodiscard]] std::vector<proto::OperatorRow> rows() const {
+    std::vector<proto::OperatorRow> rows;
+    for (const proto::Function& function : program_.functions()) {
+      const auto host = std::ranges::find_if(
+          hosts_, [&](const auto& entry) { return entry.second.of(function.name()) > 0; });
+      add(function, function.steps(), host->first, host->second.of(function.name()), rows);
+    }
+    return rows;
+  }
+
+ private:
+  static void add_called(const Steps& steps, std::set<std::string>& called) {
+    for (const proto::Step& step : steps) {
+      if (step.has_call()) {
+        called.insert(step.call().function());
+      }
+      add_called(step.repeat().steps(), called);
+    }
+  }
+
+  void add_host(const std::string& name) {
+    const proto::Function* function = find_function(program_, name);
+    if (function != nullptr) {
+      hosts_.emplace_back(name, Calls(program_, *function));
+    }
+  }
+
+  void add(const proto::Function& function, const Steps& steps, const std::string& host,
+           std::uint64_t times, std::vector<proto::OperatorRow>& rows) const {
+    for (const proto::Step& step : steps) {
+      if (step.has_repeat()) {
+        add(function, step.repeat().steps(), host, times * step.repeat().count(), rows);
+      } else if (!step.has_call()) {
+        proto::OperatorRow& row = rows.emplace_back(row_of(step));
+        row.set_function(function.name());
+        row.set_host_function(host);
+        row.set_calls(times);
+        add_cost(*row.mutable_cost(), step.cost(), times);
+        row.set_share_of_peak(share_of_peak(step));
+      }
+    }
+  }
+
+  [[nodiscard]] proto::OperatorRow row_of(const proto::Step& step) const {
+    proto::OperatorRow row;
+    row.set_step(step.number());
+    if (step.has_execute()) {
+      row.set_operation(step.execute().operation());
+      row.set_name(step.execute().name());
+      row.set_attributes(step.execute().attributes());
+      row.set_plan(step.execute().plan());
+    } else {
+      row.set_operation(operation_text(step));
+    }
+    for (const std::uint32_t ipu : ipus_of(program_, step)) {
+      row.add_ipus(ipu);
+    }
+    return row;
+  }
+
+  [[nodiscard]] double share_of_peak(const proto::Step& step) const {
+    const Cycles cycles = total_cycles(step.cost());
+    if (!step.has_execute() || cycles == Cycles{}) {
+      return 0;
+    }
+    const std::int64_t slots = 2 * cycles.count() * device_.tiles * macs_per_cycle(step.execute());
+    return static_cast<double>(step.cost().flops()) / static_cast<double>(slots);
+  }
+
+  /// Of a tile's matrix unit, by what the operator reads first.
+  [[nodiscard]] std::int64_t macs_per_cycle(const proto::Execute& execute) const {
+    const bool half =
+        execute.inputs_size() > 0 &&
+        program_.tensors(static_cast<int>(execute.inputs(0))).type().starts_with("f16");
+    const bool half_partials = execute.attributes().find("partials=\"half\"") != std::string::npos;
+    return !half           ? device_.macs_per_cycle_f32
+           : half_partials ? device_.macs_per_cycle_f16_f16
+                           : device_.macs_per_cycle_f16;
+  }
+
+  const Program& program_;
+  const Device& device_;
+  std::vector<std::pair<std::string, Calls>> hosts_;  ///< The step's first.
+};
+
+}  // namespace
+
+proto::Report report(const Program& program, const Device& device, const ReportOptions& options) {
+  const StepIndex steps(program);
+  const Categories categories(program, options.categories);
+  proto::Report report;
+  report.set_steps(steps.size());
+  report.mutable_categories()->Assign(categories.names().begin(), categories.names().end());
+  std::vector<proto::Variable> variables;
+  for (int ipu = 0; ipu < program.memory_size(); ++ipu) {
+    if (!program.memory(ipu).has_layout()) {
+      continue;
+    }
+    const auto number = static_cast<std::uint32_t>(ipu);
+    const IpuReporter reporter(program, steps, categories, number);
+    *report.add_ipus() = reporter.report(tiles_of(number, options));
+    for (proto::Variable& variable : reporter.variables()) {
+      variables.push_back(std::move(variable));
+    }
+  }
+  std::ranges::stable_sort(variables, std::ranges::greater{}, &proto::Variable::bytes);
+  report.mutable_variables()->Assign(variables.begin(), variables.end());
+  for (const proto::Function& function : program.functions()) {
+    proto::FunctionTree& tree = *report.add_functions();
+    tree.set_name(function.name());
+    add_nodes(function.steps(), *tree.mutable_nodes());
+  }
+  for (proto::OperatorRow& row : Operators(program, device, options.step_function).rows()) {
+    *report.add_operators() = std::move(row);
+  }
+  report.set_step_function(options.step_function);
+  return report;
+}
+
+}  // namespace poprun
