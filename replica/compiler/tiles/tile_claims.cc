@@ -5,6 +5,15 @@
 
 namespace poprun {
 
+const std::vector<Category>& all_categories() {
+  static const std::vector<Category> kAll = {Category::kVariable,     Category::kStash,
+                                             Category::kTemporary,    Category::kVertexCode,
+                                             Category::kVertexState,  Category::kControlCode,
+                                             Category::kExchangeCode, Category::kLinkBuffer,
+                                             Category::kHostBuffer,   Category::kGap};
+  return kAll;
+}
+
 std::string_view to_text(Category category) {
   switch (category) {
     case Category::kVariable:

@@ -11,7 +11,7 @@
 /// What one IPU's tiles hold, and when.
 namespace poprun {
 
-/// What bytes of a tile are for, in the order of reports.
+/// What bytes of a tile are for, in reports.
 enum class Category : std::uint8_t {
   kVariable,      ///< A tensor's.
   kStash,         ///< A tensor's that waits for the way back.
@@ -24,6 +24,9 @@ enum class Category : std::uint8_t {
   kHostBuffer,    ///< Exchange code and buffers for the host.
   kGap,           ///< Nothing, where placement needs room.
 };
+
+/// All of them, in the order of reports.
+const std::vector<Category>& all_categories();
 
 /// "variables", "vertex code" ...
 std::string_view to_text(Category category);

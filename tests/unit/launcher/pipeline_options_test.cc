@@ -62,7 +62,7 @@ TEST(PipelineOptions, AreBalancedAndGroupedByDefault) {
   EXPECT_THAT(defaults.split(), IsEmpty());
   EXPECT_EQ(defaults.schedule(), "grouped");
   EXPECT_EQ(defaults.recomputation(), "");
-  EXPECT_EQ(defaults.recomputation_memory(), 0.9);
+  EXPECT_EQ(defaults.recomputation_memory(), 0.5);
   EXPECT_THAT(parse(1, "")->notes, IsEmpty());
 }
 

@@ -330,7 +330,7 @@ TEST(Check, TakesTheFirstVariantThatFitsForItsReference) {
 
   ASSERT_THAT(checked.runs, SizeIs(3));
   EXPECT_EQ(checked.runs[0].verdict(), proto::CheckedRun::PROVEN);
-  EXPECT_EQ(checked.runs[0].peak_bytes(), checked.runs[0].capacity_bytes() + 1);
+  EXPECT_EQ(checked.runs[0].peak_bytes(), checked.runs[0].capacity_bytes() + 1472 * 8);
   EXPECT_EQ(checked.runs[1].verdict(), proto::CheckedRun::REFERENCE);
   EXPECT_EQ(checked.runs[2].verdict(), proto::CheckedRun::EQUAL);
 }
