@@ -118,15 +118,17 @@ void add_memory(Rows& rows, const proto::Profile& profile) {
     rows.emplace_back("out of memory",
                       "it does not fit, and ran all the same (--allow-out-of-memory)");
   }
-  add_ipus(rows, profile.planned_memory(), &proto::IpuMemory::peak, [&](int ipu, bool fullest) {
-    const proto::IpuMemory& memory = profile.planned_memory(ipu);
-    rows.emplace_back(
-        profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
-        memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
-            (fullest ? ": the fullest" : ""));
-    rows.emplace_back("  tiles", tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
-                                            memory.bytes_per_tile(), memory.tile_classes()));
-  });
+  add_ipus(
+      rows, profile.planned_memory(), &proto::IpuMemory::fullest_tile_peak,
+      [&](int ipu, bool fullest) {
+        const proto::IpuMemory& memory = profile.planned_memory(ipu);
+        rows.emplace_back(
+            profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
+            memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
+                (fullest ? ": the fullest" : ""));
+        rows.emplace_back("  tiles", tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
+                                                memory.bytes_per_tile(), memory.tile_classes()));
+      });
 }
 
 }  // namespace

@@ -124,18 +124,19 @@ void for_listed(const Range& ipus, Key key, bool all, std::string& text, Row row
 }
 
 void describe_memory(const Program& program, bool all_ipus, std::string& text) {
-  for_listed(program.memory(), &proto::IpuMemory::peak, all_ipus, text, [&](int ipu, bool fullest) {
-    const proto::IpuMemory& memory = program.memory(ipu);
-    add_row(text, fmt::format("IPU {} memory", ipu),
-            memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
-                (fullest ? ", planned: the fullest" : ", planned"));
-    add_row(text, "  tiles",
-            tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(), memory.bytes_per_tile(),
-                       memory.tile_classes()));
-    if (memory.peak() > 0) {
-      add_row(text, "  peak", "at " + place_text(program, memory.worst_step()));
-    }
-  });
+  for_listed(program.memory(), &proto::IpuMemory::fullest_tile_peak, all_ipus, text,
+             [&](int ipu, bool fullest) {
+               const proto::IpuMemory& memory = program.memory(ipu);
+               add_row(text, fmt::format("IPU {} memory", ipu),
+                       memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
+                           (fullest ? ", planned: the fullest" : ", planned"));
+               add_row(text, "  tiles",
+                       tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
+                                  memory.bytes_per_tile(), memory.tile_classes()));
+               if (memory.peak() > 0) {
+                 add_row(text, "  peak", "at " + place_text(program, memory.worst_step()));
+               }
+             });
 }
 
 void describe_time(const Program& program, const proto::RunConfig& config, const JobLength& length,

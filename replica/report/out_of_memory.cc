@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kWidth = 80;
 constexpr std::size_t kNamesColumn = 46;
 constexpr std::size_t kShortestName = 12;
-constexpr std::size_t kKindsMax = 7;  // In each half of the table; more of them are "others".
+constexpr std::size_t kKindsMax = 6;  // In each half of the table; more of them are "others".
 
 /// One tensor's bytes on the tile.
 struct Part {
@@ -156,10 +156,9 @@ std::string whole_text(const proto::IpuMemory& memory, int ipu) {
   const bool fits = memory.peak() <= memory.capacity();
   const std::uint64_t between =
       fits ? memory.capacity() - memory.peak() : memory.peak() - memory.capacity();
-  return fmt::format("IPU {} as a whole would {}fit: its tiles need {} of {}, {} {}\n", ipu,
-                     fits ? "" : "not ", mebibytes_text(memory.peak()),
-                     mebibytes_text(memory.capacity()), mebibytes_text(between),
-                     fits ? "less" : "over");
+  return fmt::format("IPU {} as a whole would {}fit: {} of {}, {} {}\n", ipu, fits ? "" : "not ",
+                     mebibytes_text(memory.peak()), mebibytes_text(memory.capacity()),
+                     mebibytes_text(between), fits ? "less" : "over");
 }
 
 std::string tile_table(const Program& program, int ipu, std::uint32_t step) {

@@ -21,7 +21,7 @@
 ///     gaps                        5,000 B    1 %
 ///     needed                    812,344 B  100 %  173,368 B over
 ///   mostly optimiser state (37 %) and temporaries (34 %)
-///   IPU 3 as a whole would not fit: its tiles need 1,078.3 MiB of 897.0 MiB, 181.3 MiB over
+///   IPU 3 as a whole would not fit: 1,078.3 MiB of 897.0 MiB, 181.3 MiB over
 namespace poprun {
 
 /// "step 12 of the Program (train: relu 'relu1')".
@@ -35,7 +35,7 @@ struct MemoryAdvice {
 
 /// Success where every IPU's fullest tile fits. Otherwise kOutOfMemory: a first line with what the
 /// fullest tile of all needed and had (also as facts), where in the Program it is fullest and,
-/// where given, `advice`, which is asked only then. Below it at most 21 lines of 80 columns: what
+/// where given, `advice`, which is asked only then. Below it at most 19 lines of 80 columns: what
 /// that tile holds there, by kinds, always live apart from not always live, each with the largest
 /// tensors; what most of it is; whether the IPU as a whole would fit. Then the advice's table, and
 /// for several IPUs a line each (ipu_table.h).

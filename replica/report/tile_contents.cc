@@ -176,6 +176,9 @@ std::string_view kind_of(const Program& program, const proto::TileClaim& claim) 
   if (tensor == nullptr || claim.category() != kTensors) {
     return claim.category();
   }
+  while (tensor->has_copy_of()) {
+    tensor = &program.tensors(static_cast<int>(tensor->copy_of()));
+  }
   const auto known = std::ranges::find(kRoles, tensor->role(), &RoleName::role);
   return known == std::end(kRoles) ? kActivations : known->name;
 }

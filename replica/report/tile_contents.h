@@ -56,8 +56,9 @@ const proto::TileClass& class_of_tile(const proto::IpuMemory& memory, std::uint3
 /// Null where it is no tensor's.
 const proto::Tensor* main_tensor(const Program& program, const proto::TileClaim& claim);
 
-/// What a claim is for: of tensors what the main one is, "weights" or "activations", unless it
-/// waits in a stash; otherwise the claim's category. Lives as long as the Program.
+/// What a claim is for: of tensors what the main one is, or is a copy of, "weights" or
+/// "activations", unless it waits in a stash; otherwise the claim's category. Lives as long as the
+/// Program.
 std::string_view kind_of(const Program& program, const proto::TileClaim& claim);
 
 /// What tensors are, in the order of reports.

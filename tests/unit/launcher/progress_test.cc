@@ -161,6 +161,7 @@ TEST(Summary, ListsAFewOfManyIpus) {
     proto::IpuMemory& memory = *many.add_planned_memory();
     memory.set_capacity(940572672);
     memory.set_peak(ipu == 5 ? 9961472 : 3407872);
+    memory.set_fullest_tile_peak(ipu == 5 ? 8000 : 4000);
   }
   const std::string text = summary(many, "out");
   EXPECT_THAT(text, HasSubstr("\nIPU 0 time     50.0 us busy, 65.2 us idle\n"
@@ -172,6 +173,19 @@ TEST(Summary, ListsAFewOfManyIpus) {
   EXPECT_THAT(text, HasSubstr("\n..             3 IPUs, which profile.json lists\n"
                               "IPU 5 memory   9.5 MiB peak of 897.0 MiB, 0 B always live: the "
                               "fullest\n"));
+}
+
+TEST(Summary, SaysThatTheJobRanThoughItDoesNotFit) {
+  proto::Profile over = profile();
+  EXPECT_THAT(summary(over, "out"), Not(HasSubstr("out of memory")));
+  over.set_out_of_memory(true);
+  proto::IpuMemory& memory = *over.mutable_planned_memory(0);
+  memory.set_bytes_per_tile(638976);
+  memory.set_fullest_tile_peak(640000);
+  EXPECT_THAT(summary(over, "out"),
+              ::testing::AllOf(HasSubstr("\nout of memory  it does not fit, and ran all the same "
+                                         "(--allow-out-of-memory)\n"),
+                               HasSubstr(", 640,000 of 638,976 B, 1,024 B over; ")));
 }
 
 TEST(Summary, GivesASingleFigureOfOneReplica) {
