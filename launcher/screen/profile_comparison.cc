@@ -24,7 +24,7 @@ constexpr std::array<const char*, 2> kSides = {"from", "to"};
 constexpr std::size_t kPlans = 17;  ///< Where changed plans begin.
 constexpr std::size_t kPlansShown = 3;
 
-/// Of source and target.
+/// The source's and the target's.
 using Both = std::array<std::uint64_t, 2>;
 
 std::int64_t difference(const Both& both) {

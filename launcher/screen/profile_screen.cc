@@ -380,7 +380,7 @@ class Screen {
   static constexpr std::size_t kDetail =
       16;  ///< Where options, plan and variables of a peak begin.
   static constexpr std::size_t kWide = 140;
-  static constexpr std::size_t kLeft = 23;   ///< Of a variable: bytes and share, and blanks.
+  static constexpr std::size_t kLeft = 23;   ///< A variable's bytes and share, with blanks.
   static constexpr std::size_t kLives = 24;  ///< With blanks beside it, as kTiles.
   static constexpr std::size_t kTiles = 36;
   static constexpr std::size_t kCategoryName = 24;
