@@ -52,6 +52,13 @@ class Demand {
   }
 
  private:
+  /// Bytes on the tiles of a plan.
+  struct PlanRows {
+    Row operands;
+    Row vertex_state;
+    Row exchange_code;
+  };
+
   /// Tensors that lie in the same bytes of a block and alike on tiles are one claim. A slice of a
   /// tensor, or a part of a concatenation, has bytes of its own here.
   void tensors() {
@@ -124,22 +131,37 @@ class Demand {
     if (plan.splits.serial() > 1) {
       add(taken, even(graph_.tensor(operation.inputs[1]).type.bytes() * 2));
     }
+    const PlanRows& rows = rows_of(plan);
+    add(taken, rows.operands);
+    add(vertex_state_, rows.vertex_state);
+    add(exchange_code_, rows.exchange_code);
+    during(Category::kTemporary, taken, step);
+    during(Category::kGap, Row(tiles_, kGap.count()), step);
+  }
+
+  /// What the tiles of a plan have of it, counted once for all products that have the plan.
+  const PlanRows& rows_of(const planner::Plan& plan) {
+    const auto [known, is_new] = plan_rows_.try_emplace(&plan);
+    PlanRows& rows = known->second;
+    if (!is_new) {
+      return rows;
+    }
+    rows = {Row(tiles_), Row(tiles_), Row(tiles_)};
     for (std::int64_t tile = 0; tile < plan.splits.tiles(); ++tile) {
       const auto at = static_cast<std::size_t>(tile);
       const TileOperands held = operands_on(plan, tile);
       if (held.partials == 0) {
         continue;
       }
-      taken[at] +=
+      rows.operands[at] =
           held.input + held.weights + held.partials * (plan.splits.serial_inputs > 1 ? 2 : 1);
-      vertex_state_[at] += kVertexState.count();
-      exchange_code_[at] += code_for(held.input) + code_for(held.weights);
+      rows.vertex_state[at] = kVertexState.count();
+      rows.exchange_code[at] = code_for(held.input) + code_for(held.weights);
       if (plan.splits.reduction_depth() > 1) {
-        exchange_code_[at] += code_for(held.partials);
+        rows.exchange_code[at] += code_for(held.partials);
       }
     }
-    during(Category::kTemporary, taken, step);
-    during(Category::kGap, Row(tiles_, kGap.count()), step);
+    return rows;
   }
 
   /// Tensors to and from the host go through a buffer, one after the other.
@@ -241,6 +263,7 @@ class Demand {
   std::uint32_t ipu_;
   TileClaims claims_;
   std::set<std::uint32_t> stashes_;
+  std::map<const planner::Plan*, PlanRows> plan_rows_;
   std::int64_t steps_ = 0;
   Row vertex_state_;
   Row exchange_code_;
