@@ -24,8 +24,8 @@ struct LaidOut {
   std::int64_t replicas = 1;
 };
 
-/// All that a graph claims on the tiles of one IPU. Function "load" claims no more than its tensors:
-/// initial values are the host's to make.
+/// All that a graph claims on the tiles of one IPU. Function "load" claims no more than its
+/// tensors: initial values are the host's to make.
 ///
 ///   tensors            as they are mapped, for their lives; those that lie in the same bytes once
 ///   a product          while it runs: what its tiles receive of input and weights, partial sums
@@ -34,7 +34,7 @@ struct LaidOut {
 ///   other operations   while they run: operands that do not lie like the result, brought there
 ///   host streams       while they run: a buffer for the largest of their tensors, spread evenly
 ///   copies             from other IPUs, while they run: a buffer for each tensor, spread evenly
-///   all-reduces        over several replicas, while they run, or in the background as long as their
+///   all-reduces        over several replicas, while they run, in the background as long as their
 ///                      largest tensor lives: a buffer for what that one sends round a ring at
 ///                      once, its bytes / replicas, spread evenly; one tensor follows the other, as
 ///                      PopART merges none by default [D]
