@@ -42,7 +42,7 @@ class Job final : private CoordinatorEvents {
   /// Returns the exit code of poprun-emu; everything that had to be said is said.
   int run();
 
-  /// Of a job whose results are complete.
+  /// The whole job's, once its results are complete.
   [[nodiscard]] std::optional<proto::Profile> profile() const;
 
  private:

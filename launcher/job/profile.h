@@ -18,7 +18,7 @@ namespace poprun::launcher {
 /// How a job ended.
 struct JobEnd {
   int exit_code = 0;
-  std::optional<proto::Profile> profile;  ///< Of a job that is complete.
+  std::optional<proto::Profile> profile;  ///< If the job is complete.
 };
 
 /// Runs the job with such options.

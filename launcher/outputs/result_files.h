@@ -21,7 +21,7 @@
 ///   DIR/dump-step-N.safetensors  tensors of a training step, or of as much of it as ran
 ///   DIR/metrics.csv           one row a step and evaluation, growing
 ///   DIR/profile.json          the Profile message, complete or absent
-///   DIR/profile.pb            of `poprun-emu profile`: the same, serialised; no weights, no outputs
+///   DIR/profile.pb            the same, serialised; only of `poprun-emu profile`
 ///   DIR/failure.txt           of a job that failed: what each replica did; no earlier result
 ///   DIR/logs/replica-NN.log   what each replica wrote; no earlier result
 ///

@@ -20,7 +20,7 @@ struct CurveFrame {
   std::size_t rows = 8;     ///< Without those of marks, axis and names.
   std::uint64_t limit = 0;  ///< Bytes of the memory.
   std::uint64_t top = 0;    ///< Bytes of the highest row; 0: top_of the curve.
-  std::size_t marks = 0;    ///< Of so many peaks, by number from 1.
+  std::size_t marks = 0;    ///< So many peaks are marked, with numbers from 1.
 };
 
 /// Live bytes over the steps, a column being the most of its steps: '=' is always live, '#' is not,

@@ -14,7 +14,7 @@ std::string memory_bar(const std::vector<BarPart>& parts, std::uint64_t limit, s
   const std::size_t columns = std::max<std::size_t>(width, 2) - 1;  // One is the limit's.
   std::string bar;
   std::size_t part = 0;
-  std::uint64_t end = parts.empty() ? 0 : parts[0].bytes;  // Of the part.
+  std::uint64_t end = parts.empty() ? 0 : parts[0].bytes;  // The part's.
   for (std::size_t column = 0; column < columns; ++column) {
     const std::uint64_t middle = (2 * column + 1) * whole / (2 * columns);
     while (part < parts.size() && end <= middle) {

@@ -22,8 +22,9 @@ constexpr std::size_t kMarks = 3;
 constexpr std::size_t kIpusInDetail = 4;
 constexpr std::array<const char*, 2> kSides = {"from", "to"};
 constexpr std::size_t kPlans = 17;  ///< Where changed plans begin.
+constexpr std::size_t kPlansShown = 3;
 
-/// Of source and target.
+/// The source's and the target's.
 using Both = std::array<std::uint64_t, 2>;
 
 std::int64_t difference(const Both& both) {
@@ -247,7 +248,7 @@ class Comparison {
           fmt::format("{:>15}{:>15}{:>15}  {}", in_words(row.both[0]), in_words(row.both[1]),
                       signed_text(difference(row.both), in_words), name),
           frame_.width);
-      text_ += "\n" + changed_plan(row);
+      text_ += "\n" + (i < kPlansShown ? changed_plan(row) : "");
     }
   }
 

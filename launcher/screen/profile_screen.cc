@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -107,69 +108,89 @@ class Screen {
   void categories() {
     const std::vector<int> ipus = in_detail();
     const bool one = ipus.size() == 1;
-    text_ += fmt::format("\n{:<{}}",
-                         one ? fmt::format("IPU {} at its peak", ipus[0]) : "at the peak of each",
-                         kCategoryName);
+    std::vector<std::string> names;
     if (one) {
-      cells({"always live", "not always",
-             fmt::format("tile {}", report_.ipus(ipus[0]).fullest_tile().tile())});
+      names = {"always live", "not always",
+               fmt::format("tile {}", report_.ipus(ipus[0]).fullest_tile().tile())};
     } else {
-      std::vector<std::string> names;
       for (const int ipu : shown_columns(ipus)) {
         names.push_back(fmt::format("IPU {}", ipu));
       }
-      cells(names);
     }
+    text_ += "\n";
+    cells(one ? fmt::format("IPU {} at its peak", ipus[0]) : "at the peak of each", names);
+    Figures others(names.size());
     for (int c = 0; c < report_.categories_size(); ++c) {
-      category(ipus, c);
+      const std::string& name = report_.categories(c);
+      const Figures bytes = bytes_of_category(ipus, c);
+      if (is_small(bytes, ipus)) {
+        std::ranges::transform(others, bytes, others.begin(), std::plus{});
+      } else {
+        figures(fmt::format("  {} {}  {}", letter_of(name, true), letter_of(name, false), name),
+                bytes, one);
+      }
     }
-    gaps(ipus);
+    if (others != Figures(names.size())) {
+      figures("       others", others, one);
+    }
+    figures("  -    unused then", unused(ipus), one);
   }
 
-  void category(const std::vector<int>& ipus, int c) {
-    std::uint64_t sum = 0;
-    for (const int ipu : ipus) {
-      sum += bytes_of(report_.ipus(ipu).at_peak(), c) +
-             bytes_of(report_.ipus(ipu).fullest_tile().at_peak(), c);
-    }
-    if (sum == 0) {
-      return;
-    }
-    text_ +=
-        fmt::format("{:<{}}",
-                    fmt::format("  {} {}  {}", letter_of(report_.categories(c), true),
-                                letter_of(report_.categories(c), false), report_.categories(c)),
-                    kCategoryName);
+  /// A row of the table, by column.
+  using Figures = std::vector<std::uint64_t>;
+
+  [[nodiscard]] Figures bytes_of_category(const std::vector<int>& ipus, int c) const {
     if (ipus.size() == 1) {
       const proto::IpuReport& ipu = report_.ipus(ipus[0]);
-      cells({or_dash(ipu.at_peak().always_live(c)), or_dash(ipu.at_peak().not_always_live(c)),
-             of_tile(bytes_of(ipu.fullest_tile().at_peak(), c))});
-      return;
+      return {ipu.at_peak().always_live(c), ipu.at_peak().not_always_live(c),
+              bytes_of(ipu.fullest_tile().at_peak(), c)};
     }
-    std::vector<std::string> bytes;
+    Figures bytes;
     for (const int ipu : shown_columns(ipus)) {
-      bytes.push_back(or_dash(bytes_of(report_.ipus(ipu).at_peak(), c)));
+      bytes.push_back(bytes_of(report_.ipus(ipu).at_peak(), c));
     }
-    cells(bytes);
+    return bytes;
+  }
+
+  /// Less than a thousandth everywhere.
+  [[nodiscard]] bool is_small(const Figures& bytes, const std::vector<int>& ipus) const {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      const proto::IpuReport& ipu = report_.ipus(ipus[ipus.size() == 1 ? 0 : i]);
+      const bool is_tile = ipus.size() == 1 && i == 2;
+      if (1000 * bytes[i] >=
+          std::max<std::uint64_t>(1, is_tile ? ipu.fullest_tile().peak() : ipu.peak())) {
+        return false;
+      }
+    }
+    return true;
   }
 
   /// What the plans leave unused: an IPU's tiles do not have their peaks at one step.
-  void gaps(const std::vector<int>& ipus) {
-    const auto unused = [](std::uint64_t peak, const proto::Liveness& liveness) {
+  [[nodiscard]] Figures unused(const std::vector<int>& ipus) const {
+    const auto of = [](std::uint64_t peak, const proto::Liveness& liveness) {
       return peak - std::min(peak, most_live_bytes(liveness));
     };
-    text_ += fmt::format("{:<{}}", "  -    unused then", kCategoryName);
-    std::vector<std::string> bytes;
     if (ipus.size() == 1) {
       const proto::IpuReport& ipu = report_.ipus(ipus[0]);
-      bytes = {"", or_dash(unused(ipu.peak(), ipu.liveness())),
-               of_tile(unused(ipu.fullest_tile().peak(), ipu.fullest_tile().liveness()))};
-    } else {
-      for (const int ipu : shown_columns(ipus)) {
-        bytes.push_back(or_dash(unused(report_.ipus(ipu).peak(), report_.ipus(ipu).liveness())));
-      }
+      return {0, of(ipu.peak(), ipu.liveness()),
+              of(ipu.fullest_tile().peak(), ipu.fullest_tile().liveness())};
     }
-    cells(bytes);
+    Figures bytes;
+    for (const int ipu : shown_columns(ipus)) {
+      bytes.push_back(of(report_.ipus(ipu).peak(), report_.ipus(ipu).liveness()));
+    }
+    return bytes;
+  }
+
+  /// `one`: the last column is a tile's.
+  void figures(const std::string& name, const Figures& bytes, bool one) {
+    std::vector<std::string> texts;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      texts.push_back(bytes[i] == 0                  ? "-"
+                      : one && i + 1 == bytes.size() ? of_tile(bytes[i])
+                                                     : mebibytes_text(bytes[i]));
+    }
+    cells(name, texts);
   }
 
   /// IPUs for which there are columns.
@@ -178,15 +199,12 @@ class Screen {
     return {ipus.begin(), ipus.begin() + static_cast<std::ptrdiff_t>(std::min(room, ipus.size()))};
   }
 
-  void cells(const std::vector<std::string>& cells) {
+  void cells(const std::string& name, const std::vector<std::string>& cells) {
+    text_ += fmt::format("{:<{}}", name, kCategoryName);
     for (const std::string& cell : cells) {
       text_ += fmt::format("{:>{}}", cell, kCell);
     }
     text_ += "\n";
-  }
-
-  static std::string or_dash(std::uint64_t bytes) {
-    return bytes == 0 ? "-" : mebibytes_text(bytes);
   }
 
   void balance() {
@@ -362,7 +380,7 @@ class Screen {
   static constexpr std::size_t kDetail =
       16;  ///< Where options, plan and variables of a peak begin.
   static constexpr std::size_t kWide = 140;
-  static constexpr std::size_t kLeft = 23;   ///< Of a variable: bytes and share, and blanks.
+  static constexpr std::size_t kLeft = 23;   ///< A variable's bytes and share, with blanks.
   static constexpr std::size_t kLives = 24;  ///< With blanks beside it, as kTiles.
   static constexpr std::size_t kTiles = 36;
   static constexpr std::size_t kCategoryName = 24;

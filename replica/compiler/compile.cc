@@ -41,7 +41,8 @@ Result<Program> program_of(const Graph& graph, const CompileOptions& options) {
   const Aliases aliases = options.in_place ? find_aliases(graph, liveness) : Aliases{};
   const ProductPlans products = plan_products(graph, options.device);
   const std::vector<Mapping> mappings = lay_out(graph, products, aliases, options.device);
-  const LaidOut laid_out{graph, liveness, products, aliases, mappings, options.device};
+  const LaidOut laid_out{graph,    liveness,       products,        aliases,
+                         mappings, options.device, options.replicas};
   std::vector<IpuPlan> plans;
   for (std::uint32_t ipu = 0; ipu < options.ipus_per_replica; ++ipu) {
     MemoryClaims claims = claims_of(graph, liveness, ipu, aliases);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -108,6 +109,27 @@ std::int64_t Product::weight_elements() const {
 
 std::int64_t Product::output_elements() const {
   return groups * batch * output_channels * field[0].output * field[1].output;
+}
+
+Product input_gradient(Product forward) {
+  forward.pass = ProductPass::kInputGradient;
+  std::swap(forward.input_channels, forward.output_channels);
+  for (FieldDimension& d : forward.field) {
+    std::swap(d.input, d.output);
+    std::swap(d.stride, d.input_dilation);
+    d.padding = (d.kernel - 1) * d.kernel_dilation - d.padding;
+  }
+  return forward;
+}
+
+Product weight_gradient(Product forward) {
+  forward.pass = ProductPass::kWeightGradient;
+  std::swap(forward.batch, forward.input_channels);
+  for (FieldDimension& d : forward.field) {
+    std::swap(d.kernel, d.output);
+    std::swap(d.stride, d.kernel_dilation);
+  }
+  return forward;
 }
 
 Bytes element_bytes(Arithmetic arithmetic) {

@@ -91,6 +91,10 @@ struct OperandAxes {
   std::vector<ProductAxis> output;
 };
 
+/// The gradients of a forward product, by the table above, for its input and its weights.
+Product input_gradient(Product forward);
+Product weight_gradient(Product forward);
+
 /// Bytes of an element of the input and the weights.
 Bytes element_bytes(Arithmetic arithmetic);
 

@@ -1,6 +1,7 @@
 #include "replica/estimate/tables.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <string_view>
@@ -8,6 +9,8 @@
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
+#include "replica/compiler/tiles/tile_claims.h"
+#include "replica/report/tile_contents.h"
 #include "replica/tables/ipu_table.h"
 
 namespace poprun {
@@ -196,29 +199,101 @@ std::optional<std::int64_t> number_of(const std::string& text) {
   return whole ? std::optional{value} : std::nullopt;
 }
 
-/// What each 1 more adds, from the first row to the last; nothing where the values are no numbers.
-std::string growth_line(const std::vector<VariedRow>& rows, std::size_t width) {
+/// The whole numbers between the first value and the last, if all are whole numbers and these two
+/// differ.
+std::optional<std::int64_t> distance(const std::vector<VariedRow>& rows) {
   if (!std::ranges::all_of(rows,
                            [](const VariedRow& row) { return number_of(row.value).has_value(); })) {
+    return std::nullopt;
+  }
+  const std::int64_t steps = *number_of(rows.back().value) - *number_of(rows.front().value);
+  return steps == 0 ? std::nullopt : std::optional{steps};
+}
+
+/// What each 1 more adds, from a to b.
+std::string each_more(Bytes a, Bytes b, std::int64_t steps) {
+  const std::int64_t bytes = (b - a).count() / steps;
+  return (bytes < 0 ? "-" : "") + text_of(Bytes{std::abs(bytes)});
+}
+
+/// What each 1 more adds, from the first row to the last; nothing where the values are no numbers.
+std::string growth_line(const std::vector<VariedRow>& rows, std::size_t width) {
+  const std::optional<std::int64_t> steps = distance(rows);
+  if (!steps) {
     return "";
   }
   const VariedRow& first = rows.front();
   const VariedRow& last = rows.back();
-  const std::int64_t steps = *number_of(last.value) - *number_of(first.value);
-  if (steps == 0) {
-    return "";
-  }
-  const auto each = [&](Bytes a, Bytes b) {
-    const std::int64_t bytes = (b - a).count() / steps;
-    return (bytes < 0 ? "-" : "") + text_of(Bytes{std::abs(bytes)});
-  };
   const bool compiled = first.compiled.has_value();
-  return varied_line(std::string{kGrowth}, width,
-                     grouped((last.parameters - first.parameters) / steps),
-                     each(first.estimated, last.estimated), "",
-                     compiled ? each(first.compiled->peaks, last.compiled->peaks) : "",
-                     compiled ? each(first.compiled->fullest, last.compiled->fullest) : "") +
+  return varied_line(
+             std::string{kGrowth}, width, grouped((last.parameters - first.parameters) / *steps),
+             each_more(first.estimated, last.estimated, *steps), "",
+             compiled ? each_more(first.compiled->peaks, last.compiled->peaks, *steps) : "",
+             compiled ? each_more(first.compiled->fullest, last.compiled->fullest, *steps) : "") +
          "\n";
+}
+
+/// Names of shares, in the order of tables.
+struct NamedShare {
+  std::string_view name;
+  Bytes Shares::*bytes;
+};
+constexpr std::array<NamedShare, 4> kShares = {{{"vertices", &Shares::vertex},
+                                                {"control", &Shares::control},
+                                                {"exchange", &Shares::exchange},
+                                                {"data", &Shares::data}}};
+
+/// "12.3 MiB 8 %"
+std::string share_text(const Shares& shares, const NamedShare& share) {
+  const std::int64_t all = std::max<std::int64_t>(1, shares.total().count());
+  const Bytes bytes = shares.*share.bytes;
+  return fmt::format("{} {:>3} %", text_of(bytes), (100 * bytes.count() + all / 2) / all);
+}
+
+/// A row for each value: what the IPUs hold at their fullest steps. Requires: all were compiled.
+std::string shares_text(const std::string& key, const std::vector<VariedRow>& rows,
+                        std::size_t width) {
+  std::string text = fmt::format("\n{:<{}}", key, width);
+  for (const NamedShare& share : kShares) {
+    text += fmt::format("{:>16}", share.name);
+  }
+  for (const VariedRow& row : rows) {
+    text += fmt::format("\n{:<{}}", row.value, width);
+    for (const NamedShare& share : kShares) {
+      text += fmt::format("{:>16}", share_text(row.compiled->shares, share));
+    }
+  }
+  if (const std::optional<std::int64_t> steps = distance(rows)) {
+    text += fmt::format("\n{:<{}}", kGrowth, width);
+    for (const NamedShare& share : kShares) {
+      text += fmt::format("{:>10}{:6}",
+                          each_more(rows.front().compiled->shares.*share.bytes,
+                                    rows.back().compiled->shares.*share.bytes, *steps),
+                          "");
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+  }
+  return text + "\nwhat all IPUs hold, each at its fullest step; all but data is code\n";
+}
+
+/// What an IPU holds at its fullest step.
+Shares shares_of(const proto::IpuMemory& memory) {
+  Shares shares;
+  for (const HeldBytes& held : held_on_ipu(memory, memory.worst_step())) {
+    const auto is = [&held](Category category) { return held.category == to_text(category); };
+    const bool exchanges =
+        is(Category::kExchangeCode) || is(Category::kLinkBuffer) || is(Category::kHostBuffer);
+    if (is(Category::kVertexCode) || is(Category::kVertexState)) {
+      shares.vertex += held.bytes;
+    } else if (is(Category::kControlCode)) {
+      shares.control += held.bytes;
+    } else if (exchanges && held.always_live) {
+      shares.exchange += held.bytes;
+    } else {
+      shares.data += held.bytes;
+    }
+  }
+  return shares;
 }
 
 }  // namespace
@@ -231,6 +306,10 @@ CompiledNeed compiled_need(const Program& program) {
     need.peaks += peak;
     need.always_live += Bytes{static_cast<std::int64_t>(memory.always_live())};
     need.fullest = std::max(need.fullest, peak);
+    const Shares shares = shares_of(memory);
+    for (const NamedShare& share : kShares) {
+      need.shares.*share.bytes += shares.*share.bytes;
+    }
     need.capacity = Bytes{static_cast<std::int64_t>(memory.capacity())};
   }
   return need;
@@ -298,6 +377,9 @@ std::string compiled_text(const Estimate& e, const Program& program, bool all_ip
   }
   row("estimated", fmt::format("{}; the compiler needs {:.1f} % {}", text_of(estimated),
                                std::abs(100 * (ratio - 1)), ratio < 1 ? "less" : "more"));
+  for (const NamedShare& share : kShares) {
+    row(fmt::format("  {}", share.name), share_text(need.shares, share));
+  }
   for (const std::string& note : program.notes()) {
     row("note", note);
   }
@@ -329,7 +411,8 @@ std::string varied_text(const std::string& key, const std::vector<VariedRow>& ro
                         need ? text_of(need->fullest) : "");
     text += need && !need->fits() ? "  does not fit\n" : "\n";
   }
-  return text + growth_line(rows, width);
+  text += growth_line(rows, width);
+  return compiled ? text + shares_text(key, rows, width) : text;
 }
 
 }  // namespace poprun

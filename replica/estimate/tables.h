@@ -11,17 +11,29 @@
 /// Estimates as `poprun-emu estimate` prints them, in 80 columns; names of layers may be longer.
 namespace poprun {
 
-/// What the compiler says that a job needs. Its shares of code and exchange belong here as soon as
-/// the compiler accounts for them (000 3.5).
+/// Live bytes of all IPUs, each at its fullest step, by what they are for (000 3.5).
+struct Shares {
+  Bytes vertex;    ///< Code and state of vertices.
+  Bytes control;   ///< Control code.
+  Bytes exchange;  ///< Code for exchanges: between tiles, IPUs and with the host.
+  Bytes data;      ///< The rest: tensors, temporary values and buffers, with the gaps they need.
+
+  [[nodiscard]] Bytes total() const { return vertex + control + exchange + data; }
+};
+
+/// What the compiler says that a job needs.
 struct CompiledNeed {
   std::int64_t ipus = 0;
   Bytes peaks;        ///< All IPUs'.
   Bytes always_live;  ///< All IPUs'.
   Bytes fullest;      ///< The fullest IPU's peak.
   Bytes capacity;     ///< One IPU's.
+  Shares shares;
 
   [[nodiscard]] bool fits() const { return fullest <= capacity; }
 };
+
+/// Requires: the Program has a layout for each IPU.
 CompiledNeed compiled_need(const Program& program);
 
 /// Parameters by kind of block; the guide's totals; the job's own; IPUs suggested.
@@ -30,7 +42,8 @@ std::string estimate_text(const Estimate& estimate);
 /// A row for each layer; with `blocks` below it one for each block, with its formula.
 std::string layers_text(const Estimate& estimate, bool blocks);
 
-/// A row for each IPU of the compiled job, and all of them beside the estimate.
+/// A row for each IPU of the compiled job, and all of them beside the estimate. Requires: the
+/// Program has a layout for each IPU.
 std::string compiled_text(const Estimate& estimate, const Program& program, bool all_ipus);
 
 /// One value of what is varied.
@@ -45,7 +58,8 @@ VariedRow varied_row(const std::string& value, const Estimate& estimate,
                      const std::optional<CompiledNeed>& compiled);
 
 /// The rows; below them, where the values are whole numbers, what each 1 more adds, from the first
-/// row to the last. Requires: either all rows have what was compiled, or none.
+/// row to the last. Then, where they were compiled, the same for the shares. Requires: either all
+/// rows have what was compiled, or none.
 std::string varied_text(const std::string& key, const std::vector<VariedRow>& rows);
 
 }  // namespace poprun

@@ -16,8 +16,8 @@ namespace poprun {
 Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelConfig& model,
                                                              const std::string& bytes);
 
-/// Of the file of initial weights, where the configuration names one. Errors: those of
-/// match_initial_weights.
+/// How the file of initial weights, where the configuration names one, fits the Program. Errors:
+/// those of match_initial_weights.
 Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program);
 
 }  // namespace poprun

@@ -29,7 +29,8 @@ Result<Answered> answer_job(const proto::EstimateQuestion& question,
                             model.onnx(), file == question.onnx_models().end() ? "" : file->second,
                             model.loss()));
   }
-  POPRUN_ASSIGN(const CompileOptions options, compile_options(job.config(), job.dataset(), onnx));
+  POPRUN_ASSIGN(CompileOptions options, compile_options(job.config(), job.dataset(), onnx));
+  options.tile_layout = true;
   Answered answered;
   POPRUN_ASSIGN(answered.estimate, estimate(options));
   if (question.compile()) {

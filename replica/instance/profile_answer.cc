@@ -83,12 +83,10 @@ ReportOptions report_options(const proto::ProfileQuestion& question) {
   ReportOptions options;
   options.step_function =
       name_of(question.job().config().inference() ? JobFunction::kEvaluate : JobFunction::kTrain);
-  // Tensors are told apart by what they are.
-  for (const Category category :
-       {Category::kStash, Category::kTemporary, Category::kVertexCode, Category::kVertexState,
-        Category::kControlCode, Category::kExchangeCode, Category::kLinkBuffer,
-        Category::kHostBuffer, Category::kGap}) {
-    options.categories.emplace_back(to_text(category));
+  for (const Category category : all_categories()) {
+    if (category != Category::kVariable) {  // The report says what tensors are.
+      options.categories.emplace_back(to_text(category));
+    }
   }
   for (const proto::ProfiledTile& asked : question.tiles()) {
     options.tiles.push_back(

@@ -59,13 +59,27 @@ std::vector<std::int64_t> tiles_of_pieces(const Mapping& mapping) {
   return tiles;
 }
 
-/// Where piece p of `pieces` begins in a box.
-std::int64_t piece_begin(std::int64_t elements, std::int64_t grain, std::int64_t p,
-                         std::int64_t pieces) {
-  // The first pieces have a grain more than the others; the last grain may be short.
-  const std::int64_t grains = ceil_div(elements, grain);
-  return std::min(elements, (grains / pieces * p + std::min(p, grains % pieces)) * grain);
-}
+/// A box, cut into pieces. The first ones have a grain more than the others; the last grain may be
+/// short.
+class Pieces {
+ public:
+  Pieces(std::int64_t elements, std::int64_t grain, std::int64_t pieces)
+      : elements_(elements), grain_(grain) {
+    const std::int64_t grains = ceil_div(elements, grain);
+    each_ = grains / pieces;
+    longer_ = grains % pieces;
+  }
+
+  [[nodiscard]] std::int64_t begin(std::int64_t piece) const {
+    return std::min(elements_, (each_ * piece + std::min(piece, longer_)) * grain_);
+  }
+
+ private:
+  std::int64_t elements_;
+  std::int64_t grain_;
+  std::int64_t each_ = 0;    ///< Grains of every piece.
+  std::int64_t longer_ = 0;  ///< Pieces with one more.
+};
 
 /// Calls call(range) for elements [begin, end) of a box, counted in the order of memory.
 template <typename Call>
@@ -115,14 +129,13 @@ std::vector<std::int64_t> elements_by_tile(const Mapping& mapping, std::int64_t 
   const std::vector<std::int64_t> pieces = tiles_of_pieces(mapping);
   const auto count = static_cast<std::int64_t>(pieces.size());
   visit_boxes(mapping, [&](const Box& box) {
-    for (std::int64_t p = 0; p < count; ++p) {
-      const std::int64_t size = piece_begin(box.elements, mapping.grain, p + 1, count) -
-                                piece_begin(box.elements, mapping.grain, p, count);
-      if (size == 0) {
-        break;  // Pieces never grow.
-      }
+    const Pieces cut(box.elements, mapping.grain, count);
+    std::int64_t begin = 0;
+    for (std::int64_t p = 0; begin < box.elements; ++p) {
+      const std::int64_t end = cut.begin(p + 1);
       const std::int64_t tile = mapping.first + box.tile + pieces[static_cast<std::size_t>(p)];
-      held[static_cast<std::size_t>(tile % tiles)] += size;
+      held[static_cast<std::size_t>(tile < tiles ? tile : tile % tiles)] += end - begin;
+      begin = end;
     }
   });
   return held;
@@ -133,10 +146,10 @@ void visit_elements(const Mapping& mapping, std::int64_t tiles,
   const std::vector<std::int64_t> pieces = tiles_of_pieces(mapping);
   const auto count = static_cast<std::int64_t>(pieces.size());
   visit_boxes(mapping, [&](const Box& box) {
+    const Pieces cut(box.elements, mapping.grain, count);
     for (std::int64_t p = 0; p < count; ++p) {
       const std::int64_t tile = mapping.first + box.tile + pieces[static_cast<std::size_t>(p)];
-      visit_rows(mapping, box, piece_begin(box.elements, mapping.grain, p, count),
-                 piece_begin(box.elements, mapping.grain, p + 1, count),
+      visit_rows(mapping, box, cut.begin(p), cut.begin(p + 1),
                  [&](const ElementRange& range) { visit(tile % tiles, range); });
     }
   });

@@ -99,7 +99,7 @@ class Categories {
 /// The steps that begin a peak of the curve, the highest ones.
 std::vector<std::uint32_t> highest_peaks(const std::vector<Bytes>& curve) {
   std::vector<std::uint32_t> peaks;
-  std::uint32_t begin = 0;  // Of the steps with the bytes of this one.
+  std::uint32_t begin = 0;  // The first step in a row with the bytes of this one.
   for (std::uint32_t step = 0; step < curve.size(); ++step) {
     begin = curve[step] == curve[begin] ? begin : step;
     const bool rose = begin == 0 || curve[begin - 1] < curve[begin];
@@ -383,7 +383,7 @@ class Operators {
     }
   }
 
-  /// Of all steps but calls and repeats.
+  /// For all steps but calls and repeats.
   [[nodiscard]] std::vector<proto::OperatorRow> rows() const {
     std::vector<proto::OperatorRow> rows;
     for (const proto::Function& function : program_.functions()) {
@@ -453,7 +453,7 @@ class Operators {
     return static_cast<double>(step.cost().flops()) / static_cast<double>(slots);
   }
 
-  /// Of a tile's matrix unit, by what the operator reads first.
+  /// A tile's matrix unit's, by what the operator reads first.
   [[nodiscard]] std::int64_t macs_per_cycle(const proto::Execute& execute) const {
     const bool half =
         execute.inputs_size() > 0 &&

@@ -50,6 +50,7 @@ class Estimate(JobTest):
         compiled = self.run_job("--dry-run", config=QUICK)
         peak = re.search(r"IPU 0 memory +(.*) peak of", compiled.stdout)[1]
         self.assertIn(f"IPU 0 memory   {peak} peak of 897.0 MiB", estimated.stdout)
+        self.assertRegex(estimated.stdout, r"\n  vertices +\S+ MiB +\d+ %\n  control  ")
 
     def test_of_what_does_not_fit_is_no_failure(self):
         job = self.run_job("estimate", "--compile", "--data.micro-batch-size", 4096, config=QUICK)
@@ -62,10 +63,18 @@ class Estimate(JobTest):
 
     def test_varies_sizes_and_data(self):
         job = self.run_job("estimate", "--compile", "--vary", "model.layers=1,3", config=TEXT)
+        needs, shares = job.stdout.split("\n\n")
         # 12 H^2 + 13 H each; 257 H + 64 H + 2 H besides.
-        self.assertEqual(self.row(job.stdout, "1           ")[0], "23,040")
-        self.assertEqual(self.row(job.stdout, "3           ")[0], "48,448")
-        self.assertEqual(self.row(job.stdout, "each 1 more")[0], "12,704")
+        self.assertEqual(self.row(needs, "1           ")[0], "23,040")
+        self.assertEqual(self.row(needs, "3           ")[0], "48,448")
+        self.assertEqual(self.row(needs, "each 1 more")[0], "12,704")
+        self.assertEqual(self.row(shares, "model.layers"), ["vertices", "control", "exchange", "data"])
+        for layers in ("1", "3"):
+            percents = re.findall(r"(\d+) %", shares[shares.index(f"\n{layers}  "):])[:4]
+            self.assertAlmostEqual(sum(map(int, percents)), 100, delta=2, msg=shares)
+        growth = [float(cell.split()[0]) for cell in self.row(shares, "each 1 more")]
+        self.assertGreater(min(growth), 0, "each layer has steps, exchanges and tensors of its own")
+        self.assertLessEqual(max(map(len, job.stdout.splitlines())), 80)
         job = self.run_job("estimate", "--vary", "data.sequence-length=16,32", config=TEXT)
         self.assertEqual(self.row(job.stdout, "each 1 more")[0], "0")
 

@@ -117,7 +117,7 @@ class Memory(JobTest):
     def test_planned_peak_is_the_measured_high_water_mark(self):
         profile = self.run_job("-n", 2, config=TRAIN).profile()
         planned = profile["plannedMemory"][0]
-        self.assertEqual(planned["peak"], profile["measuredPeakBytes"][0])
+        self.assertEqual(planned["imagesPeak"], profile["measuredPeakBytes"][0])
         self.assertEqual(planned["capacity"], 638_976 * 1_472)
         self.assertGreaterEqual(int(planned["peak"]), int(planned["lowerBound"]))
 

@@ -38,6 +38,22 @@ class Profile(JobTest):
                             for function in profile["report"]["functions"]))
         self.assert_gone(job)
 
+    def test_runs_as_the_job_does(self):
+        job = self.run_job("profile", "-n", 2, "--memory.tiles", "exact", "--profile-steps", 2,
+                           *SMALL_DEVICE, config=QUICK)
+        self.assertIn("executed       2 steps", job.stdout)
+        self.assertRegex(job.stdout, "IPU 0 +[0-9.]+ MiB used on its tiles, as planned")
+        job = self.run_job("profile", "--model.mode", "inference", config=QUICK)
+        self.assertIn("executed       12 items", job.stdout)
+        self.assertRegex(job.stdout, "used by tensors in one piece, as planned")
+        self.assertFalse((job.output_dir / "outputs.npy").exists())
+
+    def test_agrees_with_a_dry_run(self):
+        compiled = self.run_job("--dry-run", config=QUICK)
+        tile, peak = re.search(r"tile (\d+) is the fullest, ([0-9,]+) of", compiled.stdout).groups()
+        profiled = self.run_job("profile", "--no-run", config=QUICK)
+        self.assertRegex(profiled.stdout, f"  tile {tile} .* {peak} of 638,976 B")
+
     def test_regions_of_all_tiles_add_up_to_the_planned_peak(self):
         job = self.run_job("profile", "--no-run", *SMALL_DEVICE, config=QUICK)
         profile = job.profile()

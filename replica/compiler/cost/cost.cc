@@ -3,7 +3,6 @@
 #include "replica/ops/operator.h"
 
 namespace poprun {
-namespace {
 
 DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes input) {
   const planner::PlanCycles& cycles = plan.cost.cycles;
@@ -16,8 +15,6 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
   time.flops = 2 * plan.product.macs();
   return time;
 }
-
-}  // namespace
 
 DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, const Graph& graph,
                              const Operation& operation, const planner::Plan* plan) {

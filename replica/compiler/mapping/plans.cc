@@ -34,18 +34,29 @@ Planners& planners() {
 
 }  // namespace
 
+planner::Choice plan_product(const Product& product, std::int64_t permille, const Device& device) {
+  return planners().choose(device, product, permille);
+}
+
+std::optional<PlannedProduct> plan_operation(const Graph& graph, const Operation& operation,
+                                             const Device& device) {
+  const Operator* op = find_operator(operation.kind);
+  if (op == nullptr || op->product == nullptr) {
+    return std::nullopt;
+  }
+  const Signature signature = signature_of(graph, operation);
+  const planner::Choice choice =
+      plan_product(op->product(signature), permille_of(operation.attributes), device);
+  return PlannedProduct{choice.plan, op->operand_axes(signature), choice.target_met};
+}
+
 ProductPlans plan_products(const Graph& graph, const Device& device) {
   ProductPlans plans;
   for_each_step(graph, [&](const Operation& operation, std::uint32_t step) {
-    const Operator* op = find_operator(operation.kind);
-    if (op == nullptr || op->product == nullptr) {
-      return;
+    if (std::optional<PlannedProduct> planned = plan_operation(graph, operation, device)) {
+      plans.resize(step + std::size_t{1});
+      plans[step] = std::move(planned);
     }
-    const Signature signature = signature_of(graph, operation);
-    const planner::Choice choice =
-        planners().choose(device, op->product(signature), permille_of(operation.attributes));
-    plans.resize(step + std::size_t{1});
-    plans[step] = PlannedProduct{choice.plan, op->operand_axes(signature), choice.target_met};
   });
   return plans;
 }

@@ -21,8 +21,16 @@ struct PlannedProduct {
 /// The plan of every operation that is a product, by step, in the order of liveness.h.
 using ProductPlans = std::vector<std::optional<PlannedProduct>>;
 
-/// Plans all products of a graph. What one process has planned is kept, so that compiling a variant
-/// of a job costs little. threads: any; one plans at a time.
+/// The plan of a product for a proportion of a tile's memory, in thousandths. What one process has
+/// planned is kept, so that compiling a variant of a job costs little. threads: any; one plans at a
+/// time.
+planner::Choice plan_product(const Product& product, std::int64_t permille, const Device& device);
+
+/// The plan of an operation's product; nothing where it is none.
+std::optional<PlannedProduct> plan_operation(const Graph& graph, const Operation& operation,
+                                             const Device& device);
+
+/// Plans all products of a graph.
 ProductPlans plan_products(const Graph& graph, const Device& device);
 
 /// Calls visit(operation, step) for all operations of a function whose first step is `step`, in the

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "replica/compiler/cost/cost.h"
+#include "replica/compiler/mapping/plans.h"
 #include "replica/compiler/passes/pass.h"
 #include "replica/compiler/pipeline/schedule.h"
 #include "replica/compiler/recomputation/checkpoints.h"
@@ -66,9 +67,11 @@ Result<StandardGoal> goal_of(const CompileOptions& options, const Job& job, doub
                     .proportion = proportion};
   const MicroBatch micro_batch(job.graph, job.training->micro_batch);
   for (MicroBatch::Index i = 0; i < micro_batch.backward(); ++i) {
+    const Operation& operation = micro_batch.operations()[i];
+    const auto planned = plan_operation(job.graph, operation, options.device);
     const DeviceTime time =
         cost_of_operation(options.device, {options.replicas, options.ipus_per_replica}, job.graph,
-                          micro_batch.operations()[i]);
+                          operation, planned ? planned->plan : nullptr);
     goal.work.push_back(time.total().count());
   }
   return goal;

@@ -43,6 +43,7 @@ LayerUse use_of(const CompileOptions& options) {
           .training = !options.inference,
           .half = options.precision.half,
           .half_partials = partials_everywhere(options.planner) == Partials::kHalf,
+          .permille = permille_everywhere(options.planner),
           .states = states + masters};
 }
 

@@ -28,6 +28,15 @@ bool is_everywhere(const ProductSetting<T>& setting) {
   return !setting.products && !setting.ipu && !setting.stage && setting.operators.empty();
 }
 
+/// The value of the last setting that holds everywhere.
+template <typename T>
+T everywhere(const std::vector<ProductSetting<T>>& settings, T otherwise) {
+  for (const ProductSetting<T>& setting : settings) {
+    otherwise = is_everywhere(setting) ? setting.value : otherwise;
+  }
+  return otherwise;
+}
+
 template <typename T>
 bool all_are(const std::vector<ProductSetting<T>>& settings, T value) {
   return std::ranges::all_of(
@@ -65,12 +74,12 @@ bool is_default(const PlannerOptions& options) {
          all_are(options.partials, Partials::kFloat);
 }
 
+std::int64_t permille_everywhere(const PlannerOptions& options) {
+  return everywhere(options.available_memory, kDefaultPermille);
+}
+
 Partials partials_everywhere(const PlannerOptions& options) {
-  Partials found = Partials::kFloat;
-  for (const ProductSetting<Partials>& setting : options.partials) {
-    found = is_everywhere(setting) ? setting.value : found;
-  }
-  return found;
+  return everywhere(options.partials, Partials::kFloat);
 }
 
 template <typename T>

@@ -55,7 +55,9 @@ struct PlannerOptions {
 /// Whether every product has the defaults: then no setting has to be resolved.
 bool is_default(const PlannerOptions& options);
 
-/// The type of partial sums that holds everywhere but for narrower settings.
+/// What holds everywhere but for narrower settings: the part of a tile's memory, in thousandths,
+/// and the type of partial sums.
+std::int64_t permille_everywhere(const PlannerOptions& options);
 Partials partials_everywhere(const PlannerOptions& options);
 
 /// A convolution or matmul of the forward pass. Its gradients have its settings.

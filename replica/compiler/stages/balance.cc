@@ -48,6 +48,13 @@ Best minimise(std::size_t layers, std::size_t stages, Cost cost) {
   return found;
 }
 
+/// Temporaries differ from split to split, but not by so much.
+bool is_hopeless(const Balancing& balancing, const MeasuredSplit& split) {
+  const Bytes needed = std::accumulate(split.peaks.begin(), split.peaks.end(), Bytes{});
+  const Bytes had = balancing.capacity * static_cast<std::int64_t>(split.peaks.size());
+  return needed.count() * 4 > had.count() * 5;
+}
+
 }  // namespace
 
 // The least excess first; then, among stages within it, the fewest cycles; then, among stages
@@ -89,9 +96,7 @@ std::vector<std::size_t> balance(const Balancing& balancing,
 std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing,
                                                    std::span<const MeasuredSplit> measured) {
   using Begins = std::vector<std::size_t>;
-  const std::vector<Bytes>& last = measured.back().peaks;
-  if (std::accumulate(last.begin(), last.end(), Bytes{}) >
-      balancing.capacity * static_cast<std::int64_t>(last.size())) {
+  if (is_hopeless(balancing, measured.back())) {
     return std::nullopt;
   }
   const auto known = [&](const Begins& begins) {

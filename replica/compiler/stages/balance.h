@@ -46,8 +46,8 @@ std::vector<std::size_t> balance(const Balancing& balancing,
 
 /// The split to compile when none of `measured` fits: the balanced one or, where that has been
 /// measured, the one beside it (one stage begins one layer earlier or later) whose fullest stage is
-/// estimated to need least. Nothing where all of these have been measured, or where the stages of the
-/// one measured last need more than all IPUs have together: so they would in any split.
+/// estimated to need least. Nothing where all of these have been measured, or where the stages of
+/// the one measured last need a quarter more than all IPUs have together.
 ///
 /// Requires: `measured` is not empty.
 std::optional<std::vector<std::size_t>> next_split(const Balancing& balancing,

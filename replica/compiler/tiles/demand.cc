@@ -110,6 +110,8 @@ class Demand {
       product(operation, *laid_out_.plans[step]->plan, step);
     } else if (Copy::is(operation)) {
       copy(operation, step);
+    } else if (const std::optional<AllReduce> reduced = AllReduce::from(operation)) {
+      all_reduce(*reduced, step);
     } else if (StreamIn::is(operation) || StreamOut::is(operation)) {
       host_stream(named, step);
     } else if (!operation.outputs.empty() && find_machine_operation(operation.kind) == nullptr) {
@@ -161,6 +163,23 @@ class Demand {
     }
   }
 
+  /// A tile receives each of its bytes twice: to add them, and as the result.
+  void all_reduce(const AllReduce& reduced, std::uint32_t step) {
+    if (laid_out_.replicas == 1) {
+      return;
+    }
+    std::vector<TensorId> here;
+    std::ranges::copy_if(reduced.tensors, std::back_inserter(here),
+                         [this](TensorId tensor) { return graph_.tensor(tensor).ipu == ipu_; });
+    const auto bytes = [this](TensorId tensor) { return graph_.tensor(tensor).type.bytes(); };
+    const TensorId largest = *std::ranges::max_element(here, {}, bytes);
+    const std::vector<Span> whole_life = laid_out_.liveness.lives[index_of(largest)].spans;
+    claims_.add({.category = Category::kLinkBuffer, .step = step},
+                reduced.in_background ? whole_life : std::vector<Span>{{step, step}},
+                even(Bytes{ceil_div(bytes(largest).count(), laid_out_.replicas)}));
+    add_code(even(graph_.bytes(here) * 2), link_code_);
+  }
+
   /// Operands that do not lie like the result are brought there.
   void brought(const Operation& operation, std::uint32_t step) {
     const TensorId result = operation.outputs[0];
@@ -180,8 +199,12 @@ class Demand {
   /// Bytes that tiles receive and hold for a step, and the code to receive them.
   void through(Category category, const Row& row, std::uint32_t step, Row& code) {
     during(category, row, step);
+    add_code(row, code);
+  }
+
+  void add_code(const Row& received, Row& code) const {
     for (std::size_t tile = 0; tile < tiles_; ++tile) {
-      code[tile] += code_for(row[tile]);
+      code[tile] += code_for(received[tile]);
     }
   }
 

@@ -21,6 +21,7 @@ struct LaidOut {
   const Aliases& aliases;
   const std::vector<Mapping>& mappings;  ///< By tensor.
   const Device& device;
+  std::int64_t replicas = 1;
 };
 
 /// All that a graph claims on the tiles of one IPU. Function "load" claims no more than its tensors:
@@ -33,7 +34,10 @@ struct LaidOut {
 ///   other operations   while they run: operands that do not lie like the result, brought there
 ///   host streams       while they run: a buffer for the largest of their tensors, spread evenly
 ///   copies             from other IPUs, while they run: a buffer for each tensor, spread evenly
-///   exchanges          between replicas: nothing
+///   all-reduces        over several replicas, while they run, or in the background as long as their
+///                      largest tensor lives: a buffer for what that one sends round a ring at
+///                      once, its bytes / replicas, spread evenly; one tensor follows the other, as
+///                      PopART merges none by default [D]
 ///   code               for the whole run: kVertexCode; kControlCode a step; kVertexState a product
 ///                      on its tiles; and for what a tile receives 4 B for every kMessage begun
 ///

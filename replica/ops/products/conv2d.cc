@@ -278,15 +278,7 @@ Work input_gradient_work(const Signature& s) {
 /// dx[x] is the sum of dy[y] w[k] with y * stride + k * dilation - pad = x: a convolution of dy,
 /// its elements `stride` apart, with the flipped kernel.
 Product input_gradient_product(const Signature& s) {
-  Product p = product_of(s, s.outputs[0], s.inputs[1], s.inputs[0]);
-  p.pass = ProductPass::kInputGradient;
-  std::swap(p.input_channels, p.output_channels);
-  for (FieldDimension& d : p.field) {
-    std::swap(d.input, d.output);
-    std::swap(d.stride, d.input_dilation);
-    d.padding = (d.kernel - 1) * d.kernel_dilation - d.padding;
-  }
-  return p;
+  return input_gradient(product_of(s, s.outputs[0], s.inputs[1], s.inputs[0]));
 }
 
 OperandAxes input_gradient_axes(const Signature& /*s*/) {
@@ -365,14 +357,7 @@ Work weight_gradient_work(const Signature& s) {
 /// dw[k] is the sum of x[k * dilation + y * stride - pad] dy[y]: a convolution of x with dy, its
 /// elements `stride` apart, over the images.
 Product weight_gradient_product(const Signature& s) {
-  Product p = product_of(s, s.inputs[0], s.outputs[0], s.inputs[1]);
-  p.pass = ProductPass::kWeightGradient;
-  std::swap(p.batch, p.input_channels);
-  for (FieldDimension& d : p.field) {
-    std::swap(d.kernel, d.output);
-    std::swap(d.stride, d.kernel_dilation);
-  }
-  return p;
+  return weight_gradient(product_of(s, s.inputs[0], s.outputs[0], s.inputs[1]));
 }
 
 OperandAxes weight_gradient_axes(const Signature& /*s*/) {

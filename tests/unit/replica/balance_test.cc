@@ -173,10 +173,10 @@ TEST(NextSplit, IsTheBalancedOneOrOneBesideIt) {
   EXPECT_EQ(next_split(six, measured), std::nullopt) << "both beside it have been measured";
 }
 
-TEST(NextSplit, IsNoneWhereAllIpusTogetherLackMemory) {
+TEST(NextSplit, IsNoneWhereAllIpusTogetherLackMoreThanAQuarter) {
   const Balancing six = six_layers(60);
-  const std::vector<MeasuredSplit> measured = {{{3}, {Bytes{61}, Bytes{61}}}};
-  EXPECT_EQ(next_split(six, measured), std::nullopt);
+  EXPECT_TRUE(next_split(six, std::vector<MeasuredSplit>{{{3}, {Bytes{75}, Bytes{75}}}}));
+  EXPECT_FALSE(next_split(six, std::vector<MeasuredSplit>{{{3}, {Bytes{76}, Bytes{75}}}}));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "replica/compiler/compile.h"
 #include "replica/instance/job.h"
+#include "replica/timeline/timeline.h"
 #include "training_job.h"
 
 namespace poprun {
@@ -186,6 +187,57 @@ TEST(BalancedSplit, IsTheNearestWhereNoneFits) {
               ContainsRegex("; (it does not fit, and no other is expected to|of [2-6] "
                             "compiled splits none fits, and this one comes closest)$"));
   EXPECT_EQ(fullest(*program), needs_of_all_splits(options)[0]);
+}
+
+/// Cycles of the busiest IPU in a training step.
+std::int64_t busiest(const Program& program) {
+  const CallTime time = walk(program, *find_function(program, "train"));
+  std::int64_t most = 0;
+  for (std::size_t ipu = 0; ipu < time.busy.size(); ++ipu) {
+    most = std::max(most, time.busy_cycles(ipu).count());
+  }
+  return most;
+}
+
+/// ResNet-50 on images of 224 x 224.
+CompileOptions resnet_50(std::uint32_t ipus) {
+  proto::RunConfig job = testing::config(1, 4);
+  job.mutable_model()->set_name("resnet50");
+  job.mutable_model()->set_precision("half");
+  job.mutable_training()->set_gradient_accumulation(16);
+  job.mutable_training()->set_evaluate(false);
+  job.mutable_topology()->set_ipus_per_replica(ipus);
+  proto::Dataset images = testing::dataset();
+  for (const auto& [dimension, size] : {std::pair{0, 3U}, {1, 224U}, {2, 224U}}) {
+    images.mutable_tensors(0)->set_sample_shape(dimension, size);
+  }
+  return *compile_options(job, images);
+}
+
+// What no operation's work says, but its plan: it is 4 3 4 7 where work is spread evenly.
+TEST(BalancedSplit, OfResNet50IsThatOfItsPlans) {
+  CompileOptions options = resnet_50(4);
+  const Program balanced = *plan_program(options);
+  EXPECT_THAT(balanced.notes(0), HasSubstr("balanced means 4 4 4 6 "));
+  options.pipeline.layers_per_ipu = {4, 3, 4, 7};
+  const auto length = [](const Program& program) {
+    return walk(program, *find_function(program, "train")).length;
+  };
+  EXPECT_LT(length(balanced), length(*plan_program(options)));
+}
+
+TEST(BalancedSplit, OfResNet50LeavesNoIpuBusierThanTheSplitsBesideIt) {
+  CompileOptions options = resnet_50(2);
+  const Program balanced = *plan_program(options);
+  std::vector<std::string> layers;
+  for (const proto::Stage& stage : balanced.stages()) {
+    layers.insert(layers.end(), stage.layers().begin(), stage.layers().end());
+  }
+  const auto second = static_cast<std::size_t>(balanced.stages(0).layers_size());
+  for (const std::size_t begin : {second - 1, second + 1}) {
+    options.pipeline.split = {layers.at(begin)};
+    EXPECT_LE(busiest(balanced), busiest(*plan_program(options))) << layers[begin];
+  }
 }
 
 TEST(BalancedSplit, IsTheSameEachTime) {

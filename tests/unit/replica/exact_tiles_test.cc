@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "replica/compiler/tiles/tile_claims.h"
 #include "replica/engine/engine.h"
 #include "replica/program/mapping.h"
 #include "training_job.h"
@@ -103,6 +104,33 @@ TEST(ExactTiles, AreOutOfMemoryWhereTheFullestIsThoughAllTogetherHaveRoom) {
       << refused.error().message;
 }
 
+bool live_together(const proto::TileClaim& a, const proto::TileClaim& b) {
+  return std::ranges::any_of(a.lives(), [&](const proto::Span& x) {
+    return std::ranges::any_of(b.lives(), [&](const proto::Span& y) {
+      return x.first() <= y.last() && y.first() <= x.last();
+    });
+  });
+}
+
+TEST(ExactTiles, GiveNoByteToTwoClaimsThatLiveTogether) {
+  proto::RunConfig job = on_few_tiles(config(2, 4), "exact");
+  job.mutable_memory()->set_in_place(true);
+  const Program program = compiled(job);
+  const proto::TileLayout& layout = program.memory(0).layout();
+  for (const proto::TileClass& one : layout.classes()) {
+    for (int a = 0; a < layout.claims_size(); ++a) {
+      EXPECT_LE(one.bytes(a) == 0 ? 0 : one.offsets(a) + one.bytes(a), one.peak());
+      for (int b = 0; b < a; ++b) {
+        const bool overlap = one.offsets(a) < one.offsets(b) + one.bytes(b) &&
+                             one.offsets(b) < one.offsets(a) + one.bytes(a);
+        if (overlap && one.bytes(a) > 0 && one.bytes(b) > 0) {
+          EXPECT_FALSE(live_together(layout.claims(a), layout.claims(b))) << a << " and " << b;
+        }
+      }
+    }
+  }
+}
+
 /// The claim of a tensor in a layout.
 int claim_of(const Program& program, const std::string& name) {
   const proto::TileLayout& layout = program.memory(0).layout();
@@ -129,6 +157,26 @@ TEST(ExactTiles, LoseATensorWhoseAddressesAreWrong) {
   }
   EXPECT_NE(run_program(job, wrong).records[0].tensors.at("conv2.weight"),
             run_program(job, right).records[0].tensors.at("conv2.weight"));
+}
+
+TEST(ExactTiles, LoseATensorWhoseBytesATemporaryTakes) {
+  proto::RunConfig job = on_few_tiles(config(1, 4), "exact");
+  job.mutable_training()->set_check_finite(false);
+  const Program right = compiled(job);
+  Program wrong = right;
+  const int weight = claim_of(right, "fc1.weight");
+  const auto& claims = right.memory(0).layout().claims();
+  const auto temporary =
+      std::ranges::find(claims, to_text(Category::kTemporary), &proto::TileClaim::category);
+  ASSERT_NE(temporary, claims.end());
+  const auto taker = static_cast<int>(temporary - claims.begin());
+  for (proto::TileClass& one : *wrong.mutable_memory(0)->mutable_layout()->mutable_classes()) {
+    if (one.bytes(weight) > 0) {
+      one.set_offsets(taker, one.offsets(weight));
+    }
+  }
+  EXPECT_NE(run_program(job, wrong).records[0].tensors.at("fc1.weight"),
+            run_program(job, right).records[0].tensors.at("fc1.weight"));
 }
 
 }  // namespace

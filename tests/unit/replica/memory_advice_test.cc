@@ -200,7 +200,7 @@ TEST(MemoryAdvice, RanksWhatFitsByTimeAndTheOthersByWhatTheyLack) {
 }
 
 TEST(MemoryAdvice, NamesTheFewestIpusThatFit) {
-  constexpr std::uint64_t kBytes = 320'000;
+  constexpr std::uint64_t kBytes = 280'000;
   proto::RunConfig job = on_few_tiles(gpt2(8, 4), kBytes);
   const MemoryAdvice said = advice(job, texts(32));
   const std::uint32_t ipus =
@@ -222,7 +222,7 @@ TEST(MemoryAdvice, GoesNoFurtherThanTheModelsLayers) {
 }
 
 TEST(MemoryAdvice, CombinesRemediesWhereNoneFitsAlone) {
-  const MemoryAdvice said = advice(on_few_tiles(gpt2(8, 4), 200'000), texts(32));
+  const MemoryAdvice said = advice(on_few_tiles(gpt2(8, 4), 170'000), texts(32));
   std::vector<Row> rows = rows_of(said.table);
   ASSERT_GT(rows.size(), 3U) << said.table;
   EXPECT_TRUE(rows[1].fits()) << said.table;
@@ -234,7 +234,7 @@ TEST(MemoryAdvice, CombinesRemediesWhereNoneFitsAlone) {
 }
 
 TEST(MemoryAdvice, CombinesWhatFitsTogetherWhereOthersAreAtOdds) {
-  proto::RunConfig job = on_few_tiles(gpt2(8, 4), 200'000);
+  proto::RunConfig job = on_few_tiles(gpt2(8, 4), 170'000);
   job.mutable_topology()->set_ipus_per_replica(2);
 
   const MemoryAdvice said = advice(job, texts(32));

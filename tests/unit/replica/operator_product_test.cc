@@ -196,6 +196,20 @@ TEST(OperatorProduct, ReadsOperand0AsInputAndOperand1AsWeights) {
   }
 }
 
+TEST(OperatorProduct, OfAGradientFollowsFromThatOfTheForwardPass) {
+  const Product dense = product_of(use("linear", {f32({2, 3, 5}), f32({7, 5})}, {}));
+  EXPECT_EQ(product_of(use("linear_input_gradient", {f32({2, 3, 7}), f32({7, 5})}, {})),
+            input_gradient(dense));
+  EXPECT_EQ(product_of(use("linear_weight_gradient", {f32({2, 3, 5}), f32({2, 3, 7})},
+                           {{"bias", std::int64_t{0}}})),
+            weight_gradient(dense));
+  for (const Convolution& convolution : convolutions()) {
+    const Product forward = product_of(convolution.forward());
+    EXPECT_EQ(product_of(convolution.input_gradient()), input_gradient(forward));
+    EXPECT_EQ(product_of(convolution.weight_gradient()), weight_gradient(forward));
+  }
+}
+
 TEST(OperatorProduct, IsWrittenOutForAStridedConvolution) {
   const Convolution stem{8, 3, 64, 1, {224, 224}, {7, 7}, {2, 2}, {3, 3, 3, 3}};
 

@@ -28,7 +28,7 @@ std::vector<Product> many_products() {
   for (const Arithmetic arithmetic : {Arithmetic::kF32, Arithmetic::kF16}) {
     products.push_back(testing::matmul(1, 512, 1024, 4096, arithmetic));
     products.push_back(testing::matmul(32, 128, 64, 128, arithmetic));
-    products.push_back(testing::weight_gradient(testing::matmul(1, 128, 768, 768, arithmetic)));
+    products.push_back(weight_gradient(testing::matmul(1, 128, 768, 768, arithmetic)));
   }
   return products;
 }
@@ -252,10 +252,10 @@ TEST(Planner, GivesTheSamePlansEverywhere) {
   EXPECT_EQ(line(half, 600),
             "AMP 16x16, inputs 2 x kernel 3 x rows 56 x outputs 4 = 1,344 tiles, 14,864 cycles, "
             "24,576 B temporary");
-  EXPECT_EQ(line(testing::input_gradient(half), 600),
+  EXPECT_EQ(line(input_gradient(half), 600),
             "AMP 16x16, inputs 2 x kernel 3 x rows 56 x outputs 4 = 1,344 tiles, 14,864 cycles, "
             "24,576 B temporary");
-  EXPECT_EQ(line(testing::weight_gradient(half), 600),
+  EXPECT_EQ(line(weight_gradient(half), 600),
             "expand columns, AMP 16x16, inputs 2 x kernel 56 x batch 2 x columns 3 x outputs 2 = "
             "1,344 tiles, 16,768 cycles, 34,816 B temporary");
   EXPECT_EQ(
@@ -264,7 +264,7 @@ TEST(Planner, GivesTheSamePlansEverywhere) {
   EXPECT_EQ(line(dense, 600),
             "AMP 16x16, inputs 8 x batch 2 x outputs 86 = 1,376 tiles, 52,619 cycles, 102,400 B "
             "temporary");
-  EXPECT_EQ(line(testing::weight_gradient(dense), 600),
+  EXPECT_EQ(line(weight_gradient(dense), 600),
             "swap, AMP 16x16, inputs 4 x batch 23 x outputs 16 = 1,472 tiles, 54,428 cycles, "
             "85,120 B temporary");
 }

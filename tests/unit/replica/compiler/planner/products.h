@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "replica/device/product.h"
@@ -35,28 +34,6 @@ inline Product matmul(std::int64_t groups, std::int64_t rows, std::int64_t inner
           .batch = rows,
           .input_channels = inner,
           .output_channels = columns};
-}
-
-/// The gradients of a forward product, by product.h's table.
-inline Product input_gradient(Product p) {
-  p.pass = ProductPass::kInputGradient;
-  std::swap(p.input_channels, p.output_channels);
-  for (FieldDimension& d : p.field) {
-    std::swap(d.input, d.output);
-    std::swap(d.stride, d.input_dilation);
-    d.padding = (d.kernel - 1) * d.kernel_dilation - d.padding;
-  }
-  return p;
-}
-
-inline Product weight_gradient(Product p) {
-  p.pass = ProductPass::kWeightGradient;
-  std::swap(p.batch, p.input_channels);
-  for (FieldDimension& d : p.field) {
-    std::swap(d.kernel, d.output);
-    std::swap(d.stride, d.kernel_dilation);
-  }
-  return p;
 }
 
 /// One product of a model and how many layers have it.

@@ -266,7 +266,7 @@ TEST(View, SwapsMatmulsAndGradientsOfWeights) {
 
   EXPECT_THAT(views_as_text(testing::matmul(1, 20, 2048, 1000, Arithmetic::kF32)),
               ElementsAre("as given", "swap"));
-  EXPECT_THAT(views_as_text(testing::weight_gradient(stem)),
+  EXPECT_THAT(views_as_text(weight_gradient(stem)),
               ElementsAre("as given", "expand columns", "expand kernel", "swap",
                           "swap, expand columns", "swap, expand kernel"));
 }
