@@ -144,10 +144,10 @@ Result<std::vector<std::string>> compared_files(const CommandLine& line) {
   if (line.positional.size() != 2) {
     return fail(
         ErrorCode::kUsage,
-        fmt::format("--compare needs two profiles, source and target, but {} were given{}{};"
-                    " usage: poprun-emu profile --compare A/profile.pb B/profile.pb",
-                    line.positional.size(), line.positional.empty() ? "" : ": ",
-                    fmt::join(line.positional, " ")));
+        fmt::format(
+            "--compare needs two profiles, source and target, but got {}; usage: "
+            "poprun-emu profile --compare A/profile.pb B/profile.pb",
+            line.positional.empty() ? "none" : fmt::format("{}", fmt::join(line.positional, " "))));
   }
   return line.positional;
 }

@@ -1,5 +1,7 @@
 #include "launcher/outputs/profile_file.h"
 
+#include <filesystem>
+
 #include <fmt/format.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -34,7 +36,9 @@ std::string serialised(const proto::Profile& profile) {
 }  // namespace
 
 Result<proto::Profile> read_profile(const std::string& path) {
-  POPRUN_ASSIGN(const std::string bytes, read_file(path, kBytesMax));
+  const bool is_folder = std::filesystem::is_directory(path);
+  const std::string file = is_folder ? path + "/profile.pb" : path;
+  POPRUN_ASSIGN(const std::string bytes, read_file(file, kBytesMax));
   proto::Profile profile;
   if (bytes.empty() || !parse(bytes, profile)) {
     return fail(ErrorCode::kData,

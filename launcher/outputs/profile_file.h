@@ -7,7 +7,8 @@
 
 namespace poprun::launcher {
 
-/// A Profile as it is in profile.json, or serialised, as in profile.pb.
+/// A Profile as it is in profile.json, or serialised, as in profile.pb; that of a folder is its
+/// profile.pb.
 ///
 /// Errors
 ///   kData  `path`: why it cannot be read, or that it is no Profile or one without a report.

@@ -19,10 +19,9 @@ struct ProductLayout {
 /// larger part instead.
 ///
 ///     input     8 B, what a tile loads at once
-///     weights   kWeightGrain or a block of AMP and SLIC, whichever is more, times the plan's
-///     serial
-///               steps: every step's weights are shared anew, so the first tiles get the rest of
-///               each
+///     weights   kWeightGrain or a block of AMP and SLIC, whichever is more, times the serial
+///               steps of the plan: every step's weights are shared anew, so the first tiles get
+///               the rest of each
 ///     output    64 B, times the serial steps
 ///
 /// The grains are what reproduces seed 003's out-of-memory cells, where heavily serialised plans

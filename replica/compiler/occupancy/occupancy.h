@@ -11,8 +11,7 @@ namespace poprun {
 ///
 ///   - A step that writes a tensor takes its bytes; whatever else held one of them is lost.
 ///   - A view (Operator::view) whose inputs and outputs lie at its places writes nothing: inputs
-///   and
-///     outputs hold the bytes together from then on.
+///     and outputs hold the bytes together from then on.
 ///   - Otherwise an operator's output shares a byte with an input only where the operator may take
 ///     that input's bytes (Operator::in_place), and with another output never.
 ///   - A step that reads one, or updates it in place, must find it as it was written. Of a stash,

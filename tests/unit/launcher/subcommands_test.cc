@@ -237,7 +237,7 @@ TEST(Profile, ComparesTwoFilesInTheirOrder) {
     EXPECT_THAT(options->profile.compared, ElementsAre("a.pb", "b.json"));
   }
   EXPECT_EQ(error_of({"profile", "--compare", "a.pb"}),
-            "--compare needs two profiles, source and target, but 1 were given: a.pb; usage: "
+            "--compare needs two profiles, source and target, but got a.pb; usage: "
             "poprun-emu profile --compare A/profile.pb B/profile.pb");
   EXPECT_THAT(error_of({"profile", "--compare", "a", "b", "--tile", "1"}),
               StartsWith("--tile is for the profile of a job"));
