@@ -130,12 +130,12 @@ class Report(JobTest):
 
 
 class Remedies(JobTest):
-    def compare_with_their_own_compiles(self, *arguments, config):
-        """Gives each remedy on the command line."""
+    def compare_with_their_own_compiles(self, *arguments, config, most=None):
+        """Gives each remedy on the command line, or the first of them."""
         job = self.run_job(*arguments, "--dry-run", config=config, code=86)
         rows = remedies_of(job.stderr)
         self.assertGreater(len(rows), 2, job.stderr)
-        for options, predicted, fits, time in rows:
+        for options, predicted, fits, time in rows[:most]:
             with self.subTest(options=options):
                 own = self.run_job(*arguments, "--dry-run", *arguments_of(options or "--verbose 0"),
                                    config=config, code=0 if fits else 86)
@@ -159,7 +159,7 @@ class Remedies(JobTest):
 
     def test_of_bert_large_do_not_hide_that_its_optimiser_state_is_too_large(self):
         job, rows = self.compare_with_their_own_compiles("--ipus-per-replica", 4, "--pipeline.recomputation", "layer",
-                                                         config=BERT_LARGE)
+                                                         config=BERT_LARGE, most=3)
         self.assertIn("\nmostly optimiser state (", job.stderr)
         first = rows[1]
         self.assertTrue(first[2], job.stderr)
