@@ -61,8 +61,8 @@ struct Product {
   Arithmetic arithmetic = Arithmetic::kF32;
   std::int64_t groups = 1;
   std::int64_t batch = 1;
-  std::int64_t input_channels = 1;   ///< Of one group.
-  std::int64_t output_channels = 1;  ///< Of one group.
+  std::int64_t input_channels = 1;   ///< In one group.
+  std::int64_t output_channels = 1;  ///< In one group.
   std::array<FieldDimension, 2> field = {};
 
   /// Multiply-accumulates as everybody counts them, equal in the three passes: each output of the

@@ -200,7 +200,7 @@ class Engine final : private Machine {
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.
   Moment moment_;
-  std::optional<StrayIndex> stray_;  ///< Of the operator that ran last.
+  std::optional<StrayIndex> stray_;  ///< The last operator's.
   std::string stray_index_;
   StepObserver* observer_ = nullptr;
   std::uint32_t round_ = 0;  ///< The running repeat's.

@@ -48,7 +48,7 @@ std::string factors(const Shape& shape) {
 /// A block with what its formula is made of.
 struct Draft {
   Block block;
-  Shape weight;              ///< Of the first weight.
+  Shape weight;              ///< The first weight's.
   std::int64_t outputs = 0;  ///< p of a dense layer.
 };
 

@@ -31,13 +31,13 @@ BlockKind kind_of(const Operation& operation);
 
 /// One convolution, dense layer and so on, with the parameters that it was the first to use.
 struct Block {
-  std::string name;  ///< Of its parameters, without ".weight" and the like.
+  std::string name;  ///< Its parameters', without ".weight" and the like.
   BlockKind kind = BlockKind::kOther;
-  std::int32_t layer = kNoLayer;    ///< Of its first user; index into Graph::layers.
+  std::int32_t layer = kNoLayer;    ///< Its first user's; index into Graph::layers.
   std::int64_t weights = 0;         ///< Elements; scales of normalisations are weights.
   std::int64_t biases = 0;          ///< Likewise their shifts.
   std::int64_t moving = 0;          ///< Moving averages, which are not trained.
-  std::int64_t frozen_weights = 0;  ///< Of `weights`, those that the job does not train.
+  std::int64_t frozen_weights = 0;  ///< Those of `weights` that the job does not train.
   std::int64_t frozen_biases = 0;
   std::string formula;          ///< Table 3.1 with this block's numbers: "(3 x 3 x 64 + 1) x 128".
   std::int64_t by_formula = 0;  ///< What that gives: weights + biases + moving.

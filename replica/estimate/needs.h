@@ -17,7 +17,7 @@ struct Needs {
   Bytes moving;  ///< Moving averages of batch normalisations.
   Bytes constants;
   Bytes optimizer_state;  ///< With master weights.
-  Bytes gradients;        ///< Of weights: those of a step, or their accumulators.
+  Bytes gradients;        ///< Those of weights: a step's, or their accumulators.
   Bytes activations;      ///< With the input batch.
   Bytes passing;          ///< Everything else: gradients of activations, scalars.
 

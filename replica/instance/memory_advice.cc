@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kTrialsMax = 40;
 constexpr std::size_t kTrialsMin = 8;
-constexpr std::size_t kEffortMax = 6'000'000;     // Of all trials; some 10 s.
+constexpr std::size_t kEffortMax = 6'000'000;     // All trials'; some 10 s.
 constexpr std::size_t kCombinationsMax = 6;       // Compiled because of what their parts do alone.
 constexpr std::uint64_t kWorthwhilePercent = 98;  // Or less of the job's memory, for these parts.
 

@@ -235,7 +235,7 @@ void halve_partials(ChangedJob& job) {
   job.changes.emplace_back("model.partials half");
 }
 
-/// Of weights, activations and gradients, then of partial sums, too.
+/// Half weights, activations and gradients, then half partial sums, too.
 Remedy lower_precision(const proto::RunConfig& config) {
   Remedy remedy;
   if (config.model().precision() != "half") {

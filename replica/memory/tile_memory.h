@@ -53,7 +53,7 @@ class TileMemory {
   };
   /// One IPU.
   struct Ipu {
-    std::vector<std::byte> bytes;  ///< Of its tiles, one after the other.
+    std::vector<std::byte> bytes;  ///< Its tiles', one after the other.
     std::size_t bytes_per_tile = 0;
     std::vector<std::vector<Block>> taken;  ///< By step.
     std::vector<Bytes> high_water;          ///< By tile.

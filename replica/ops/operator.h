@@ -43,7 +43,7 @@ struct Moment {
 /// An index that is out of range.
 struct StrayIndex {
   std::int64_t index = 0;
-  std::int64_t size = 0;     ///< Of the indexed dimension: -size to size - 1 are in range.
+  std::int64_t size = 0;     ///< The indexed dimension's: -size to size - 1 are in range.
   std::int64_t element = 0;  ///< Its place in the tensor of indices.
 };
 

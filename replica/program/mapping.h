@@ -14,7 +14,7 @@ namespace poprun {
 /// A dimension of a tensor, cut into parts.
 struct GridAxis {
   std::int64_t extent = 1;  ///< Elements along it.
-  std::int64_t part = 1;    ///< Of these, in each part but perhaps the last; 1 to extent.
+  std::int64_t part = 1;    ///< Elements in each part but perhaps the last; 1 to extent.
   std::int64_t stride = 0;  ///< Tiles from one part to the next; 0: all parts are on one tile.
 
   [[nodiscard]] std::int64_t parts() const { return ceil_div(extent, part); }

@@ -130,7 +130,7 @@ class Memory(JobTest):
     def test_that_a_host_lacks_is_named_before_training(self):
         fields = dict(line.split(":") for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
         kib = sum(int(fields[name].split()[0]) for name in ("MemTotal", "SwapTotal"))
-        replicas = kib // (190 * 1024) + 1  # Of over 190 MiB each, far less than an IPU has.
+        replicas = kib // (190 * 1024) + 1  # Each needs over 190 MiB, far less than an IPU has.
         if replicas > 512:
             self.skipTest(f"{kib} KiB of memory are too much to ask for more")
         job = self.run_job("-n", replicas, "--num-instances", 1, "--model.name", "mlp", code=69,

@@ -18,7 +18,7 @@ namespace {
 class Ranges {
  public:
   void add(Bytes begin, Bytes end) {
-    // The first that touches [begin, end), and the first behind it that does not.
+    // The first that touches [begin, end), and the first after it that does not.
     auto first = std::ranges::lower_bound(ranges_, begin, {}, &Range::end);
     const auto last = std::ranges::upper_bound(first, ranges_.end(), end, {}, &Range::begin);
     if (first == last) {
@@ -194,7 +194,7 @@ class TakenAddresses {
   /// Addresses that some bytes of the block must not have.
   struct Obstacle {
     const Ranges* taken;
-    Bytes begin;  ///< Of the bytes, in the block.
+    Bytes begin;  ///< Where the bytes begin in the block.
     Bytes size;
   };
 

@@ -65,7 +65,7 @@ struct PlacedProduct {
   ProductKind kind = ProductKind::kMatmul;
   std::uint32_t ipu = 0;
   std::uint32_t stage = 0;
-  std::string name = {};  ///< Of its first output, without what evaluation puts before it.
+  std::string name = {};  ///< Its first output's, without what evaluation puts before it.
 };
 
 /// What holds for one product.

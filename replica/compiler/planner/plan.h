@@ -48,8 +48,8 @@ struct PartRanges {
   Range inputs;       ///< Channels of a group.
   Range kernel_rows;  ///< Columns of the kernel are never cut.
   Range batch;
-  Range rows;     ///< Of the output.
-  Range columns;  ///< Of the output.
+  Range rows;     ///< The output's.
+  Range columns;  ///< The output's.
   Range outputs;  ///< Channels of a group.
 };
 

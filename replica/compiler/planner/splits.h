@@ -17,8 +17,8 @@ struct Splits {
   std::int64_t inputs = 1;  ///< Input channels.
   std::int64_t kernel = 1;  ///< Rows of the kernel.
   std::int64_t batch = 1;
-  std::int64_t rows = 1;     ///< Of the output's field.
-  std::int64_t columns = 1;  ///< Of the output's field.
+  std::int64_t rows = 1;     ///< The output field's.
+  std::int64_t columns = 1;  ///< The output field's.
   std::int64_t outputs = 1;  ///< Output channels.
   std::int64_t serial_inputs = 1;
   std::int64_t serial_outputs = 1;

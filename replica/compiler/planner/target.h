@@ -26,8 +26,8 @@ struct Target {
   /// Elements that the vector unit takes in a cycle.
   std::int64_t vector_width = 0;
 
-  Bytes element;  ///< Of inputs and weights.
-  Bytes partial;  ///< Of sums.
+  Bytes element;  ///< An input's or weight's.
+  Bytes partial;  ///< A sum's.
 
   /// `permille` thousandths of a tile, rounded down.
   [[nodiscard]] Bytes share(std::int64_t permille) const {

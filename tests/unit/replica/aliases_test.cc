@@ -386,7 +386,7 @@ class RandomHost final : public HostIo {
 };
 
 struct Ran {
-  std::vector<std::uint32_t> bits;  ///< Of all that the host read.
+  std::vector<std::uint32_t> bits;  ///< All that the host read.
   std::uint64_t bound = 0;          ///< Bytes at the worst step.
 };
 

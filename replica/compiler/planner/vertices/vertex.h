@@ -35,8 +35,8 @@ std::string to_text(const Vertex& vertex);
 struct TilePart {
   std::int64_t groups = 1;
   std::int64_t batch = 1;
-  std::int64_t rows = 1;     ///< Of the output.
-  std::int64_t columns = 1;  ///< Of the output.
+  std::int64_t rows = 1;     ///< The output's.
+  std::int64_t columns = 1;  ///< The output's.
   std::int64_t inputs = 1;
   std::int64_t outputs = 1;
   std::int64_t kernel_rows = 1;

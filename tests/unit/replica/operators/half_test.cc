@@ -351,7 +351,7 @@ std::vector<std::vector<std::byte>> results_at(const Moment& moment, const Case&
   return results;
 }
 
-/// Of equal operands, operators that say nothing of the moment make equal results at any.
+/// From equal operands, operators that say nothing of the moment make equal results at any.
 TEST_P(HalfOperator, DependsOnTheMomentOnlyIfItSaysSo) {
   const Operator& op = *find_operator(GetParam());
   bool depends = false;
