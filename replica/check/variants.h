@@ -10,6 +10,14 @@
 /// The ways to run one job that must give the same bits.
 namespace poprun {
 
+/// Where a variant keeps weights, optimiser state, accumulators and stashes.
+enum class Placement : std::uint8_t {
+  kOnChip,
+  kOffChip,  ///< All of them in Streaming Memory.
+  kSharded,  ///< All but stashes divided among the replicas; accumulators only if they may be.
+  kShardedOffChip,
+};
+
 /// One of them.
 struct Variant {
   std::uint32_t ipus = 1;
@@ -21,6 +29,7 @@ struct Variant {
   /// The layer with which each stage but the first begins, where the job does not say how to cut.
   std::vector<std::string> begins = {};
   double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's.
+  Placement placement = Placement::kOnChip;
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
@@ -38,9 +47,12 @@ struct Spread {
   std::vector<std::string> begins = {};  ///< As Variant's.
 };
 
-/// The plain variant, which has one stage and recomputes nothing, then with one stage every
-/// recomputation, then on each of `spreads` every schedule with every recomputation.
-std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads);
+/// The plain variant, which has one stage, recomputes nothing and keeps everything on the chip,
+/// then with one stage every recomputation, then on each of `spreads` every schedule with every
+/// recomputation; then one stage, and each of `spreads` by turns with every schedule and
+/// recomputation, in every other placement: shards only with `replicas` > 1.
+std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
+                                  std::uint32_t replicas = 1);
 
 /// The job as `variant` runs it.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);

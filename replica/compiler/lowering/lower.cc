@@ -43,6 +43,7 @@ void set_cost(proto::Cost& cost, const DeviceTime& time) {
   cost.set_exchange_cycles(cycles(time.exchange));
   cost.set_link_cycles(cycles(time.link));
   cost.set_host_cycles(cycles(time.host));
+  cost.set_streaming_cycles(cycles(time.streaming));
   cost.set_sync_cycles(cycles(time.sync));
   cost.set_flops(static_cast<std::uint64_t>(time.flops));
 }
@@ -208,6 +209,16 @@ void list_tensors(const Graph& graph, const Liveness& liveness,
     target.set_bytes(static_cast<std::uint64_t>(source.type.bytes().count()));
     target.set_always_live(life.always_live);
     target.mutable_placement()->set_ipu(source.ipu);
+    target.mutable_placement()->set_memory(source.is_remote() ? proto::MEMORY_STREAMING
+                                                              : proto::MEMORY_IN_PROCESSOR);
+    if (source.shard_of) {
+      target.set_shard_of(to_text(*source.shard_of));
+    }
+    if (source.residence) {
+      proto::Residence& residence = *target.mutable_residence();
+      residence.set_tensor(index_of(source.residence->tensor));
+      residence.set_entry(static_cast<std::int32_t>(source.residence->entry));
+    }
     *target.mutable_mapping() = to_proto(mappings[t]);
     if (source.copy_of) {
       target.set_copy_of(static_cast<std::uint32_t>(index_of(*source.copy_of)));
@@ -224,12 +235,11 @@ std::uint64_t count(Bytes bytes) {
   return static_cast<std::uint64_t>(bytes.count());
 }
 
-/// Places the images of one IPU's tensors.
-void place_images(const IpuPlan& ipu, Program& program) {
-  for (std::size_t i = 0; i < ipu.claims.claims.size(); ++i) {
-    proto::Tensor& tensor =
-        *program.mutable_tensors(static_cast<int>(index_of(ipu.claims.tensor[i])));
-    tensor.mutable_placement()->set_offset(count(ipu.plan.offsets[i]));
+/// Places tensors in one memory.
+void place(const MemoryClaims& claims, const MemoryPlan& plan, Program& program) {
+  for (std::size_t i = 0; i < claims.claims.size(); ++i) {
+    proto::Tensor& tensor = *program.mutable_tensors(static_cast<int>(index_of(claims.tensor[i])));
+    tensor.mutable_placement()->set_offset(count(plan.offsets[i]));
   }
 }
 
@@ -274,11 +284,11 @@ void describe_tiles(const IpuPlan& ipu, std::uint32_t steps, proto::IpuMemory& m
 }  // namespace
 
 MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu,
-                       const Aliases& aliases) {
+                       const Aliases& aliases, Memory memory) {
   MemoryClaims claims;
   for (std::uint32_t t = 0; t < liveness.lives.size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
-    if (tensor.ipu == ipu && !liveness.lives[t].spans.empty()) {
+    if (tensor.ipu == ipu && tensor.memory == memory && !liveness.lives[t].spans.empty()) {
       Claim& claim = claims.claims.emplace_back();
       claim.spans = liveness.lives[t].spans;
       claim.size = tensor.type.bytes();
@@ -307,17 +317,22 @@ Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
 
   list_tensors(graph, liveness, laid_out.mappings, program);
   for (const IpuPlan& plan : plans) {
-    place_images(plan, program);
+    place(plan.claims, plan.plan, program);
+    place(plan.remote_claims, plan.remote_plan, program);
     proto::IpuMemory& memory = *program.add_memory();
     memory.set_capacity(count(device.capacity()));
     memory.set_bytes_per_tile(count(device.bytes_per_tile));
     memory.set_images_peak(count(plan.plan.peak));
+    memory.set_streaming_capacity(count(device.streaming_bytes));
+    memory.set_streaming_peak(count(plan.remote_plan.peak));
     describe_tiles(plan, liveness.step_count, memory);
   }
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
-    if (graph.tensors()[t].role == Role::kParameter && !liveness.lives[t].spans.empty()) {
+    const Tensor& tensor = graph.tensors()[t];
+    if (tensor.role == Role::kParameter && !tensor.is_remote() && !tensor.shard_of &&
+        !liveness.lives[t].spans.empty()) {
       program.set_parameter_count(program.parameter_count() +
-                                  static_cast<std::uint64_t>(graph.tensors()[t].type.elements()));
+                                  static_cast<std::uint64_t>(tensor.type.elements()));
     }
   }
   Lowering lowering(laid_out, program, system);

@@ -13,20 +13,24 @@
 
 namespace poprun {
 
-/// What the tensors at home on one IPU claim of its memory, in tensor order; unused tensors claim
-/// nothing. `tensor[i]` is whose claim `claims[i]` is; aliases claim their places in their blocks.
+/// What the tensors at home on one IPU claim of one of its memories, in tensor order; unused
+/// tensors claim nothing. `tensor[i]` is whose claim `claims[i]` is; aliases claim their places in
+/// their blocks.
 struct MemoryClaims {
   std::vector<Claim> claims;
   std::vector<TensorId> tensor;
 };
 
 MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu,
-                       const Aliases& aliases = {});
+                       const Aliases& aliases = {}, Memory memory = Memory::kInProcessor);
 
-/// One IPU: where its tensors' images are, and what lies on its tiles.
+/// One IPU: where its tensors' images are, what lies in its Streaming Memory, and what on its
+/// tiles.
 struct IpuPlan {
   MemoryClaims claims;
   MemoryPlan plan;
+  MemoryClaims remote_claims;
+  MemoryPlan remote_plan;
   TileClaims tile_claims;
   TilePlan tiles;
 };

@@ -82,7 +82,9 @@ class Layouts {
     if (Copy::is(operation)) {
       bool moved = false;
       for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
-        moved = alike(operation.inputs[k], operation.outputs[k]) || moved;
+        moved = (lies_alike(operation.inputs[k], operation.outputs[k]) &&
+                 alike(operation.inputs[k], operation.outputs[k])) ||
+                moved;
       }
       return moved;
     }

@@ -65,7 +65,7 @@ class Demand {
     std::map<std::tuple<std::uint32_t, Bytes, Bytes>, std::vector<std::uint32_t>> shared;
     for (std::uint32_t t = 0; t < graph_.tensors().size(); ++t) {
       const Tensor& tensor = graph_.tensors()[t];
-      if (tensor.ipu != ipu_ || laid_out_.liveness.lives[t].spans.empty()) {
+      if (tensor.ipu != ipu_ || tensor.is_remote() || laid_out_.liveness.lives[t].spans.empty()) {
         continue;
       }
       const Alias* alias =
@@ -104,7 +104,7 @@ class Demand {
   void operation_at(const Operation& operation, std::uint32_t step) {
     const std::vector<TensorId>& named =
         operation.outputs.empty() ? operation.inputs : operation.outputs;
-    if (operation.kind == "stash") {
+    if (Stash::is(operation)) {
       stashes_.insert(index_of(operation.outputs[0]));
     }
     const bool here = std::ranges::any_of(
@@ -117,6 +117,12 @@ class Demand {
       product(operation, *laid_out_.plans[step]->plan, step);
     } else if (Copy::is(operation)) {
       copy(operation, step);
+    } else if (ReduceScatter::is(operation)) {
+      in_a_ring(operation.inputs, step);
+    } else if (AllGather::is(operation)) {
+      in_a_ring(operation.outputs, step);
+    } else if (Stash::is(operation) || Restore::is(operation)) {
+      stash(operation, step);
     } else if (const std::optional<AllReduce> reduced = AllReduce::from(operation)) {
       all_reduce(*reduced, step);
     } else if (StreamIn::is(operation) || StreamOut::is(operation)) {
@@ -175,13 +181,34 @@ class Demand {
     through(Category::kHostBuffer, even(largest), step, host_code_);
   }
 
-  /// Tensors from other IPUs come through a buffer.
+  /// Tensors from other IPUs come through a buffer, those from and to Streaming Memory one after
+  /// the other through one.
   void copy(const Operation& operation, std::uint32_t step) {
+    Bytes largest_streamed;
     for (std::size_t k = 0; k < operation.outputs.size(); ++k) {
-      const TensorId to = operation.outputs[k];
-      if (graph_.tensor(to).ipu == ipu_ && graph_.tensor(operation.inputs[k]).ipu != ipu_) {
-        through(Category::kLinkBuffer, even(graph_.tensor(to).type.bytes()), step, link_code_);
+      const Tensor& from = graph_.tensor(operation.inputs[k]);
+      const Tensor& to = graph_.tensor(operation.outputs[k]);
+      if (to.ipu != ipu_) {
+        continue;
       }
+      if (from.is_remote() || to.is_remote()) {
+        largest_streamed = std::max(largest_streamed, (from.is_remote() ? to : from).type.bytes());
+      } else if (from.ipu != ipu_) {
+        through(Category::kLinkBuffer, even(to.type.bytes()), step, link_code_);
+      }
+    }
+    if (largest_streamed > Bytes{}) {
+      through(Category::kHostBuffer, even(largest_streamed), step, host_code_);
+    }
+  }
+
+  /// A stash in Streaming Memory is reached through a buffer.
+  void stash(const Operation& operation, std::uint32_t step) {
+    const bool stores = Stash::is(operation);
+    const TensorId stash = stores ? operation.outputs[0] : operation.inputs[0];
+    const TensorId tensor = stores ? operation.inputs[0] : operation.outputs[0];
+    if (graph_.tensor(stash).is_remote()) {
+      through(Category::kHostBuffer, even(graph_.tensor(tensor).type.bytes()), step, host_code_);
     }
   }
 
@@ -200,6 +227,14 @@ class Demand {
                 reduced.in_background ? whole_life : std::vector<Span>{{step, step}},
                 even(Bytes{ceil_div(bytes(largest).count(), laid_out_.replicas)}));
     add_code(even(graph_.bytes(here) * 2), link_code_);
+  }
+
+  /// One way round the replicas; one tensor follows the other.
+  void in_a_ring(const std::vector<TensorId>& tensors, std::uint32_t step) {
+    const auto bytes = [this](TensorId tensor) { return graph_.tensor(tensor).type.bytes(); };
+    const Bytes largest = bytes(*std::ranges::max_element(tensors, {}, bytes));
+    during(Category::kLinkBuffer, even(Bytes{ceil_div(largest.count(), laid_out_.replicas)}), step);
+    add_code(even(graph_.bytes(tensors)), link_code_);
   }
 
   /// Operands that do not lie like the result are brought there.

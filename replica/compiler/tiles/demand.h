@@ -32,12 +32,14 @@ struct LaidOut {
 ///                      (once more if its steps add to them), the input regrouped and, for several
 ///                      steps, the weights twice, both spread evenly; and kGap
 ///   other operations   while they run: operands that do not lie like the result, brought there
-///   host streams       while they run: a buffer for the largest of their tensors, spread evenly
+///   host streams       while they run: a buffer for the largest of their tensors, spread evenly;
+///                      so have copies, stashes and restores to and from Streaming Memory
 ///   copies             from other IPUs, while they run: a buffer for each tensor, spread evenly
 ///   all-reduces        over several replicas, while they run, in the background as long as their
 ///                      largest tensor lives: a buffer for what that one sends round a ring at
 ///                      once, its bytes / replicas, spread evenly; one tensor follows the other, as
 ///                      PopART merges none by default [D]
+///   scatters, gathers  of shards, while they run: the same for one way round
 ///   code               for the whole run: kVertexCode; kControlCode a step; kVertexState a product
 ///                      on its tiles; and for what a tile receives 4 B for every kMessage begun
 ///
