@@ -66,6 +66,10 @@ const TileCounts& Moves::counts(const Mapping& mapping) {
 }
 
 const TileCounts& Moves::even(Bytes bytes) {
+  if (bytes == Bytes{0}) {
+    nothing_.by_tile.assign(static_cast<std::size_t>(device_.tiles), 0);
+    return nothing_;
+  }
   return counts(linear_mapping(bytes.count(), 8, device_.tiles));
 }
 

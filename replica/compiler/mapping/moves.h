@@ -86,6 +86,7 @@ class Moves {
   const Graph& graph_;
   const std::vector<Mapping>& mappings_;
   const Device& device_;
+  TileCounts nothing_;
   std::unordered_map<Mapping, TileCounts, Hash> counts_;  ///< Looked up only, never walked.
 };
 
