@@ -56,6 +56,7 @@ class Lowering {
         liveness_(laid_out.liveness),
         products_(laid_out.plans),
         aliases_(laid_out.aliases),
+        mappings_(laid_out.mappings),
         placed_(placed),
         device_(laid_out.device),
         system_(system) {
@@ -110,17 +111,17 @@ class Lowering {
   void operations(const Region& region, google::protobuf::RepeatedPtrField<proto::Step>& steps) {
     for (const Operation& operation : region.operations) {
       proto::Step& step = *steps.Add();
-      set_cost(*step.mutable_cost(),
-               moves_nothing(operation)
-                   ? DeviceTime{}
-                   : cost_of_operation(device_, system_, graph_, operation, plan_of(number_)));
+      set_cost(*step.mutable_cost(), is_view_in_place(operation)
+                                         ? cost_of_view(device_, operation, moves_)
+                                         : cost_of_operation(device_, system_, graph_, operation,
+                                                             planned(number_), &moves_));
       kind(operation, step);
       finish(step);
     }
   }
 
-  [[nodiscard]] const planner::Plan* plan_of(std::uint32_t step) const {
-    return step < products_.size() && products_[step] ? products_[step]->plan : nullptr;
+  [[nodiscard]] const PlannedProduct* planned(std::uint32_t step) const {
+    return step < products_.size() && products_[step] ? &*products_[step] : nullptr;
   }
 
   /// Numbers a step and lists what dies there.
@@ -150,7 +151,7 @@ class Lowering {
     return placed_.tensors(static_cast<int>(id));
   }
 
-  [[nodiscard]] bool moves_nothing(const Operation& operation) const {
+  [[nodiscard]] bool is_view_in_place(const Operation& operation) const {
     const Operator* op = find_operator(operation.kind);
     if (op == nullptr || op->view == nullptr) {
       return false;
@@ -178,8 +179,8 @@ class Lowering {
     add_tensors(operation.inputs, *execute.mutable_inputs());
     add_tensors(operation.outputs, *execute.mutable_outputs());
     execute.set_attributes(to_text(operation.attributes));
-    if (const planner::Plan* plan = plan_of(number_); plan != nullptr) {
-      execute.set_plan(planner::to_line(*plan));
+    if (const PlannedProduct* product = planned(number_); product != nullptr) {
+      execute.set_plan(planner::to_line(*product->plan));
     }
     ++executes_;
   }
@@ -188,9 +189,11 @@ class Lowering {
   const Liveness& liveness_;
   const ProductPlans& products_;
   const Aliases& aliases_;
+  const std::vector<Mapping>& mappings_;
   const Program& placed_;
   const Device& device_;
   const ReplicaSystem& system_;
+  Moves moves_{graph_, mappings_, device_};
   std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;  ///< Their tensors.
   std::set<std::string> called_ = called_functions(graph_);
   std::uint32_t number_ = 0;

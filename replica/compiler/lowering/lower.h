@@ -36,8 +36,9 @@ struct IpuPlan {
 };
 
 /// Writes a graph with its plans, one for each IPU of a replica, down as a Program: one step an
-/// operation, with its device time and the tensors that die there. A view takes no time. What dies
-/// in bytes that another tensor needs is not released. Step numbers are liveness'.
+/// operation, with its device time and the tensors that die there. A view takes no time unless it
+/// lies on other tiles than its operand. What dies in bytes that another tensor needs is not
+/// released. Step numbers are liveness'.
 Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
               const ReplicaSystem& system);
 

@@ -162,13 +162,4 @@ std::vector<Mapping> lay_out(const Graph& graph, const ProductPlans& plans, cons
   return Layouts(graph, plans, aliases, device).run();
 }
 
-std::vector<std::int64_t> bytes_by_tile(const Mapping& mapping, const TensorType& type,
-                                        const Device& device) {
-  std::vector<std::int64_t> bytes = elements_by_tile(mapping, device.tiles);
-  for (std::int64_t& count : bytes) {
-    count *= size_of(type.data).count();
-  }
-  return bytes;
-}
-
 }  // namespace poprun
