@@ -19,15 +19,24 @@ std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job) {
 
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads) {
   std::vector<Variant> variants;
+  const auto add_outlined = [&variants](Variant variant) {
+    variant.outlined = true;
+    for (const char* recomputation : {"none", "all"}) {
+      variant.recomputation = recomputation;
+      variants.push_back(variant);
+    }
+  };
   for (const char* recomputation : kRecomputations) {
     variants.push_back({1, 1, plain_split, "sequential", recomputation});
   }
+  add_outlined(variants.front());
   for (const auto& [ipus, stages, split, own_stages, begins] : spreads) {
     for (const char* schedule : kSchedules) {
       for (const char* recomputation : kRecomputations) {
         variants.push_back({ipus, stages, split, schedule, recomputation, own_stages, begins});
       }
     }
+    add_outlined({ipus, stages, split, "grouped", "", own_stages, begins});
   }
   return variants;
 }
@@ -47,6 +56,7 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
   if (pipeline.layers_per_ipu().empty() && pipeline.split().empty()) {
     pipeline.mutable_split()->Assign(variant.begins.begin(), variant.begins.end());
   }
+  config.mutable_memory()->set_outlining(variant.outlined ? "on" : "off");
   pipeline.set_schedule(variant.schedule);
   pipeline.set_recomputation(variant.recomputation);
   if (variant.recomputation_memory > 0) {
@@ -61,9 +71,10 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
 
 std::string to_text(const Variant& variant) {
   const std::string ipus = counted(variant.ipus, "IPU");
-  return variant.stages == 1 ? fmt::format("{}, recomputation {}", ipus, variant.recomputation)
-                             : fmt::format("{}, {}, recomputation {}", ipus, variant.schedule,
-                                           variant.recomputation);
+  const std::string recomputation = fmt::format("recomputation {}{}", variant.recomputation,
+                                                variant.outlined ? ", outlined" : "");
+  return variant.stages == 1 ? fmt::format("{}, {}", ipus, recomputation)
+                             : fmt::format("{}, {}, {}", ipus, variant.schedule, recomputation);
 }
 
 }  // namespace poprun

@@ -21,6 +21,7 @@ struct Variant {
   /// The layer with which each stage but the first begins, where the job does not say how to cut.
   std::vector<std::string> begins = {};
   double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's.
+  bool outlined = false;            ///< Equal runs of operations share functions wherever they can.
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
@@ -38,8 +39,9 @@ struct Spread {
   std::vector<std::string> begins = {};  ///< As Variant's.
 };
 
-/// The plain variant, which has one stage and recomputes nothing, then with one stage every
-/// recomputation, then on each of `spreads` every schedule with every recomputation.
+/// The plain variant, which has one stage, recomputes and outlines nothing, then with one stage
+/// every recomputation, then on each of `spreads` every schedule with every recomputation; and
+/// outlined, with one stage and with schedule grouped, those that recompute nothing and all.
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads);
 
 /// The job as `variant` runs it.

@@ -7,25 +7,28 @@ namespace {
 
 class CallAction final : public Action {
  public:
-  CallAction(const proto::Call& step, Machine& machine) : step_(step), machine_(machine) {}
+  CallAction(const proto::Call& step, Machine& machine)
+      : step_(step), salts_(step.salts().begin(), step.salts().end()), machine_(machine) {}
 
-  Status run() override { return machine_.call(step_.function(), step_.micro_batch()); }
+  Status run() override { return machine_.call(step_.function(), step_.micro_batch(), salts_); }
 
   [[nodiscard]] std::string activity() const override { return {}; }
 
  private:
   const proto::Call& step_;
+  std::vector<std::string> salts_;
   Machine& machine_;
 };
 
 Status verify(const Graph& graph, const Operation& operation) {
   const std::optional<Call> call = Call::from(operation);
   if (!call || !operation.inputs.empty() || !operation.outputs.empty() ||
-      operation.attributes.values().size() != 2 || call->micro_batch < 0 ||
+      operation.attributes.values().size() != 2 + call->salts.size() || call->micro_batch < 0 ||
       find_function(graph, call->function) == nullptr) {
     return fail(ErrorCode::kUsage,
                 fmt::format("call takes function=\"NAME\", one of the graph, and "
-                            "micro_batch=NUMBER, from 0 on; it has: {}",
+                            "micro_batch=NUMBER, from 0 on, and salt0=\"NAME\", salt1=\"NAME\" "
+                            "... as needed; it has: {}",
                             to_text(operation.attributes)));
   }
   return {};
@@ -41,6 +44,7 @@ void lower(const Operation& operation, proto::Step& step) {
   const Call value = *Call::from(operation);
   step.mutable_call()->set_function(value.function);
   step.mutable_call()->set_micro_batch(static_cast<std::uint32_t>(value.micro_batch));
+  step.mutable_call()->mutable_salts()->Assign(value.salts.begin(), value.salts.end());
 }
 
 StepTensors tensors(const proto::Step& /*step*/) {

@@ -52,9 +52,10 @@ class Machine {
   [[nodiscard]] virtual std::uint64_t seed() const = 0;
   [[nodiscard]] virtual std::uint32_t micro_batch() const = 0;
 
-  /// Runs a function of the Program with a micro-batch index, to which the round of the running
-  /// repeat is added.
-  virtual Status call(const std::string& function, std::uint32_t micro_batch) = 0;
+  /// Runs a function of the Program with a micro-batch index, to which that of the caller and the
+  /// round of the running repeat are added, and with salts, which must outlive the call.
+  virtual Status call(const std::string& function, std::uint32_t micro_batch,
+                      std::span<const std::string> salts) = 0;
 
   /// Errors: kData for the first tensor that must be finite and is not; `use` says who reads it.
   virtual Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) = 0;

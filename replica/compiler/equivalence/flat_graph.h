@@ -36,7 +36,11 @@ struct FlatOperation {
   std::uint32_t function = 0;    ///< The function that it is in; of calls, see `callee`.
   std::uint32_t callee = 0;      ///< In calls.
   std::int64_t micro_batch = 0;  ///< In calls.
-  std::uint32_t parts = 0;       ///< In streams from the host: begin in FlatGraph::parts.
+  std::uint32_t call = 0;        ///< In calls: which of those of its callee.
+  /// Of operations that draw random numbers of their call's salts: begin in FlatGraph::salted of
+  /// their `what`, by call. Otherwise kNotSalted.
+  std::uint32_t salted = ~std::uint32_t{0};
+  std::uint32_t parts = 0;  ///< In streams from the host: begin in FlatGraph::parts.
   const Operation* source = nullptr;
 };
 
@@ -59,6 +63,7 @@ struct FlatStash {
   std::uint32_t length = 0;
 };
 
+inline constexpr std::uint32_t kNotSalted = ~std::uint32_t{0};
 inline constexpr std::uint32_t kNoStash = ~std::uint32_t{0};
 
 /// A graph as arrays of ids, to be followed operation by operation.
@@ -69,6 +74,7 @@ struct FlatGraph {
   std::vector<FlatOperation> operations;
   std::vector<std::uint32_t> ids;
   std::vector<Number> parts;  ///< What each output of a stream from the host is of its record.
+  std::vector<Number> salted;
   std::vector<FlatStash> stashes;
   std::vector<std::uint32_t> stash_of;  ///< By tensor: into `stashes`, or kNoStash.
   std::uint32_t slots = 0;
@@ -79,6 +85,10 @@ struct FlatGraph {
   [[nodiscard]] std::span<const std::uint32_t> outputs(const FlatOperation& o) const {
     return {ids.data() + o.inputs + o.input_count, o.output_count};
   }
+  /// What an operation is where a call, one of those of its function, runs it.
+  [[nodiscard]] const Number& what(const FlatOperation& o, std::uint32_t call) const {
+    return o.salted == kNotSalted ? o.what : salted[o.salted + call];
+  }
   [[nodiscard]] const std::string& name(std::uint32_t tensor) const {
     return graph->tensors()[tensor].name;
   }
@@ -87,7 +97,8 @@ struct FlatGraph {
 };
 
 /// The graph must outlive the result.
-/// Requires: every operation's `verify` face holds. Errors: kBug, a call of no function.
+/// Requires: every operation's `verify` face holds.
+/// Errors: kBug, a call of no function, or of one whose operations ask for salts that it lacks.
 Result<FlatGraph> flatten(const Graph& graph);
 
 }  // namespace poprun

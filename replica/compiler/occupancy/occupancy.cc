@@ -301,20 +301,20 @@ class Occupancy {
     return step.has_stash() ? step.stash().stash() : step.restore().stash();
   }
 
-  /// `round` is that of the host function's repeat.
+  /// `round` is that of the running repeat.
   Status run_steps(const std::vector<Prepared>& steps, std::uint64_t micro_batch,
                    std::uint64_t round) {
     for (const Prepared& prepared : steps) {
       const proto::Step& step = *prepared.step;
       if (step.has_repeat()) {
-        POPRUN_TRY(repeat(prepared));
+        POPRUN_TRY(repeat(prepared, micro_batch));
       } else if (step.has_call()) {
         const auto callee = functions_.find(step.call().function());
         if (callee == functions_.end()) {
           return memory_bug(fmt::format("{} calls '{}', which does not exist", describe(step),
                                         step.call().function()));
         }
-        POPRUN_TRY(run_steps(callee->second, step.call().micro_batch() + round, round));
+        POPRUN_TRY(run_steps(callee->second, micro_batch + step.call().micro_batch() + round, 0));
       } else {
         POPRUN_TRY(access(prepared, micro_batch));
       }
@@ -325,13 +325,13 @@ class Occupancy {
     return {};
   }
 
-  Status repeat(const Prepared& prepared) {
+  Status repeat(const Prepared& prepared, std::uint64_t micro_batch) {
     std::size_t unchanged = 0;
     const std::uint64_t rounds = prepared.step->repeat().count();
     for (std::uint64_t round = 0; round < rounds && unchanged < longest_; ++round) {
       const auto held = held_;
       const auto entries = entries_;
-      POPRUN_TRY(run_steps(prepared.inner, 0, round));
+      POPRUN_TRY(run_steps(prepared.inner, micro_batch, round));
       unchanged = held == held_ && entries == entries_ ? unchanged + 1 : 0;
     }
     return {};

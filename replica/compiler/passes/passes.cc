@@ -23,6 +23,7 @@ Pass precision_pass();
 Pass background_exchange_pass();
 Pass recomputation_pass();
 Pass pipeline_pass();
+Pass outlining_pass();
 
 namespace {
 
@@ -76,7 +77,8 @@ const std::vector<Pass>& all_passes() {
                                          precision_pass(),
                                          background_exchange_pass(),
                                          recomputation_pass(),
-                                         pipeline_pass()};
+                                         pipeline_pass(),
+                                         outlining_pass()};
   return kAll;
 }
 

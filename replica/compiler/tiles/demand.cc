@@ -156,9 +156,9 @@ class Demand {
       rows.operands[at] =
           held.input + held.weights + held.partials * (plan.splits.serial_inputs > 1 ? 2 : 1);
       rows.vertex_state[at] = kVertexState.count();
-      rows.exchange_code[at] = code_for(held.input) + code_for(held.weights);
+      rows.exchange_code[at] = code_to_receive(held.input) + code_to_receive(held.weights);
       if (plan.splits.reduction_depth() > 1) {
-        rows.exchange_code[at] += code_for(held.partials);
+        rows.exchange_code[at] += code_to_receive(held.partials);
       }
     }
     return rows;
@@ -175,12 +175,18 @@ class Demand {
     through(Category::kHostBuffer, even(largest), step, host_code_);
   }
 
-  /// Tensors from other IPUs come through a buffer.
+  /// Tensors from other IPUs come through a buffer; those of this one go where they belong.
   void copy(const Operation& operation, std::uint32_t step) {
     for (std::size_t k = 0; k < operation.outputs.size(); ++k) {
       const TensorId to = operation.outputs[k];
-      if (graph_.tensor(to).ipu == ipu_ && graph_.tensor(operation.inputs[k]).ipu != ipu_) {
+      const TensorId from = operation.inputs[k];
+      if (graph_.tensor(to).ipu != ipu_) {
+        continue;
+      }
+      if (graph_.tensor(from).ipu != ipu_) {
         through(Category::kLinkBuffer, even(graph_.tensor(to).type.bytes()), step, link_code_);
+      } else if (laid_out_.mappings[index_of(from)] != laid_out_.mappings[index_of(to)]) {
+        add_code(bytes_of(to), exchange_code_);
       }
     }
   }
@@ -226,7 +232,7 @@ class Demand {
 
   void add_code(const Row& received, Row& code) const {
     for (std::size_t tile = 0; tile < tiles_; ++tile) {
-      code[tile] += code_for(received[tile]);
+      code[tile] += code_to_receive(received[tile]);
     }
   }
 
@@ -236,10 +242,6 @@ class Demand {
 
   void always(Category category, const Row& row) {
     claims_.add({.category = category}, {{0, laid_out_.liveness.step_count - 1}}, row);
-  }
-
-  static std::int64_t code_for(std::int64_t received) {
-    return 4 * ceil_div(received, kMessage.count());
   }
 
   static void add(Row& row, const Row& other) {

@@ -33,7 +33,8 @@ struct LaidOut {
 ///                      steps, the weights twice, both spread evenly; and kGap
 ///   other operations   while they run: operands that do not lie like the result, brought there
 ///   host streams       while they run: a buffer for the largest of their tensors, spread evenly
-///   copies             from other IPUs, while they run: a buffer for each tensor, spread evenly
+///   copies             from other IPUs, while they run: a buffer for each tensor, spread evenly;
+///                      within an IPU none, but code where the tensors lie differently
 ///   all-reduces        over several replicas, while they run, in the background as long as their
 ///                      largest tensor lives: a buffer for what that one sends round a ring at
 ///                      once, its bytes / replicas, spread evenly; one tensor follows the other, as
@@ -49,6 +50,12 @@ inline constexpr Bytes kVertexCode{16384};
 inline constexpr Bytes kControlCode{128};
 inline constexpr Bytes kVertexState{128};
 inline constexpr Bytes kMessage{512};
+
+/// Exchange code with which a tile receives so many bytes.
+constexpr std::int64_t code_to_receive(std::int64_t bytes) {
+  return 4 * ((bytes + kMessage.count() - 1) / kMessage.count());
+}
+
 /// What placement constraints of a product's operands leave unused (seed 003, figure 2.7).
 inline constexpr Bytes kGap{32768};
 
