@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,9 +14,7 @@
 #include "replica/ops/random_name.h"
 
 namespace poprun {
-namespace {
 
-/// By function: the one that the host runs to reach it; nothing where several do.
 std::vector<std::optional<std::size_t>> roots_of(const Graph& graph) {
   std::vector<std::set<std::size_t>> roots(graph.functions.size());
   const std::set<std::string> called = called_functions(graph);
@@ -44,6 +43,8 @@ std::vector<std::optional<std::size_t>> roots_of(const Graph& graph) {
   return only;
 }
 
+namespace {
+
 /// An operation apart from which tensors it names.
 std::string text_of(const Graph& graph, const Operation& operation) {
   std::string text =
@@ -71,16 +72,46 @@ class Search {
         region({f, r});
       }
     }
+    split_lone_runs();
     std::vector<EqualRuns> all;
-    for (const std::vector<std::uint32_t>& pattern : order_) {
-      if (EqualRuns& equal = by_pattern_.at(pattern); equal.runs.size() > 1) {
+    for (auto& [pattern, equal] : by_pattern_) {
+      if (equal.runs.size() > 1) {
+        std::ranges::sort(equal.runs, {}, position);
         all.push_back(std::move(equal));
       }
     }
+    std::ranges::sort(all, {}, [](const EqualRuns& equal) { return position(equal.runs.front()); });
     return all;
   }
 
  private:
+  static std::tuple<std::size_t, std::size_t, std::size_t> position(const Run& run) {
+    return {run.place.function, run.place.region, run.begin};
+  }
+
+  /// Runs that nothing equals may have parts that something does.
+  void split_lone_runs() {
+    std::vector<Run> lone;
+    for (auto& [pattern, equal] : by_pattern_) {
+      if (equal.runs.size() == 1) {
+        lone.push_back(equal.runs.front());
+        equal.runs.clear();
+      }
+    }
+    for (const Run& run : lone) {
+      const std::vector<Operation>& operations = graph_.at(run.place).operations;
+      for (std::size_t begin = run.begin; begin < run.end;) {
+        std::size_t end = begin;
+        while (end < run.end &&
+               operations[end].origin.direction == operations[begin].origin.direction) {
+          ++end;
+        }
+        add({run.place, begin, end});
+        begin = end;
+      }
+    }
+  }
+
   /// Cuts a region where a layer ends, or something that is no operator is.
   void region(Place place) {
     const std::vector<Operation>& operations = graph_.at(place).operations;
@@ -136,12 +167,9 @@ class Search {
     if (run.size() < kLeastRun) {
       return;
     }
-    std::vector<std::uint32_t> pattern = pattern_of(run);
-    const auto [entry, is_new] = by_pattern_.try_emplace(pattern);
-    entry->second.runs.push_back(run);
-    if (is_new) {
-      order_.push_back(std::move(pattern));
-    }
+    EqualRuns& equal = by_pattern_[pattern_of(run)];
+    equal.runs.push_back(run);
+    equal.root = *roots_[run.place.function];
   }
 
   /// All that equal runs have in common.
@@ -170,7 +198,6 @@ class Search {
   std::vector<std::optional<std::size_t>> roots_;
   std::map<std::string, std::uint32_t> numbers_;  ///< Of operations by text_of.
   std::map<std::vector<std::uint32_t>, EqualRuns> by_pattern_;
-  std::vector<std::vector<std::uint32_t>> order_;  ///< Patterns as they were found.
 };
 
 }  // namespace

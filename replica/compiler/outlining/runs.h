@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "replica/graph/graph.h"
@@ -24,18 +25,22 @@ std::vector<TensorId> tensors_of(const Graph& graph, const Run& run);
 ///
 /// Operation k of each has the same kind, direction, attributes (but for the names of random
 /// numbers) and IPU as operation k of the others, and its operand j is the same tensor of
-/// `tensors_of`, of the same type. All are called, in the end, by the same function of the host.
+/// `tensors_of`, of the same type.
 struct EqualRuns {
   std::vector<Run> runs;  ///< At least two, in the graph's order.
+  std::size_t root = 0;   ///< The function that the host runs to reach them, and no other does.
 };
+
+/// By function: the one that the host runs to reach it, itself perhaps; nothing where several do.
+std::vector<std::optional<std::size_t>> roots_of(const Graph& graph);
 
 /// The least number of operations of a run: a copy in, a call and a copy out take its place.
 inline constexpr std::size_t kLeastRun = 4;
 
 /// Runs of operators that are equal, no two of which overlap.
 ///
-///   layers        what follows one another of one layer of the model: a whole direction of it,
-///                 unless other operations, such as stashes, lie between
+///   layers        what follows one another of one layer of the model; where nothing equals that,
+///                 what is forward, recomputed and backward of it
 ///   repetitions   of operations of no layer, such as the updates of each layer's parameters: the
 ///                 longest stretch that is some operations, twice or more, the shortest such
 ///

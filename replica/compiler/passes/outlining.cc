@@ -3,6 +3,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,9 @@ constexpr std::string_view kName = "outlining";
 bool applies(const CompileOptions& options) {
   return options.outlining != Outlining::kOff;
 }
+
+/// How much of an IPU's device time copies may take where nobody asks for outlining, in percent.
+constexpr std::int64_t kTimeForCopies = 1;
 
 /// Equal runs with what they save.
 struct Candidate {
@@ -57,20 +61,44 @@ std::vector<Balance> balance_of(const std::vector<Candidate>& candidates,
 Graph with(const Graph& graph, const std::vector<Candidate>& candidates) {
   std::vector<EqualRuns> all;
   std::ranges::transform(candidates, std::back_inserter(all), &Candidate::equal);
+  std::ranges::sort(all, {}, [](const EqualRuns& equal) {
+    const Run& first = equal.runs.front();
+    return std::tuple{first.place.function, first.place.region, first.begin};
+  });
   Graph outlined = graph;
   outline(outlined, all);
   return outlined;
 }
 
-/// Leaves out the half of an IPU's candidates that saves least for what its copies may take.
-void drop_half(std::uint32_t ipu, std::int64_t tiles, std::vector<Candidate>& candidates) {
+/// Whether the first saves more bytes for each cycle of copying.
+bool is_cheaper(const Candidate& a, const Candidate& b) {
+  return a.saving.net().count() * b.saving.copying.count() >
+         b.saving.net().count() * a.saving.copying.count();
+}
+
+/// Of candidates that save bytes, the cheapest, as long as all copies together take no more than
+/// kTimeForCopies of what their IPU does in one call of their root.
+std::vector<Candidate> cheap_ones(std::vector<Candidate> candidates, const Workload& workload) {
+  std::ranges::stable_sort(candidates, is_cheaper);
+  std::map<std::pair<std::size_t, std::uint32_t>, Cycles> copying;
+  std::erase_if(candidates, [&](const Candidate& candidate) {
+    const auto [ipu, root] = std::pair{candidate.saving.ipu, candidate.equal.root};
+    Cycles& here = copying[{root, ipu}];
+    const Cycles more = here + candidate.saving.copying;
+    const bool is_dear =
+        candidate.saving.net() <= Bytes{} || more * 100 > workload.busy(root, ipu) * kTimeForCopies;
+    here = is_dear ? here : more;
+    return is_dear;
+  });
+  return candidates;
+}
+
+/// Leaves out the half of an IPU's candidates that saves least for the time of its copies.
+void drop_half(std::uint32_t ipu, std::vector<Candidate>& candidates) {
   const auto here = std::ranges::stable_partition(
       candidates, [ipu](const Candidate& candidate) { return candidate.saving.ipu != ipu; });
-  std::ranges::stable_sort(here, std::ranges::greater{}, [tiles](const Candidate& candidate) {
-    return candidate.saving.net() * tiles - candidate.saving.copied;
-  });
-  const auto kept = here.begin() + std::ranges::ssize(here) / 2;
-  candidates.erase(kept, here.end());
+  std::ranges::stable_sort(here, is_cheaper);
+  candidates.erase(here.begin() + std::ranges::ssize(here) / 2, here.end());
 }
 
 /// Line for each IPU with outlined runs.
@@ -99,17 +127,26 @@ void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balan
   }
 }
 
+std::vector<Candidate> candidates_of(const CompileOptions& options, const Graph& graph,
+                                     bool forced) {
+  std::vector<EqualRuns> all = find_equal_runs(graph);
+  if (all.empty()) {
+    return {};
+  }
+  const ReadCounts reads(graph);
+  const Workload workload(graph, options.device, {options.replicas, options.ipus_per_replica});
+  std::vector<Candidate> candidates;
+  for (EqualRuns& equal : all) {
+    const Saving saving = saving_of(graph, equal, reads, workload, options.device);
+    candidates.push_back({std::move(equal), saving});
+  }
+  return forced ? candidates : cheap_ones(std::move(candidates), workload);
+}
+
 Status run(const CompileOptions& options, Job& job) {
   const bool forced = options.outlining == Outlining::kOn;
   const std::int64_t tiles = options.device.tiles;
-  const ReadCounts reads(job.graph);
-  std::vector<Candidate> candidates;
-  for (EqualRuns& equal : find_equal_runs(job.graph)) {
-    const Saving saving = saving_of(job.graph, reads, equal, options.device);
-    if (forced || saving.net() > Bytes{}) {
-      candidates.push_back({std::move(equal), saving});
-    }
-  }
+  std::vector<Candidate> candidates = candidates_of(options, job.graph, forced);
   if (candidates.empty()) {
     if (forced) {
       job.notes.push_back(
@@ -137,7 +174,7 @@ Status run(const CompileOptions& options, Job& job) {
       return {};
     }
     for (const std::uint32_t ipu : losing) {
-      drop_half(ipu, tiles, candidates);
+      drop_half(ipu, candidates);
     }
   }
   return {};
