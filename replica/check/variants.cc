@@ -57,6 +57,7 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
     pipeline.mutable_split()->Assign(variant.begins.begin(), variant.begins.end());
   }
   config.mutable_memory()->set_outlining(variant.outlined ? "on" : "off");
+  config.mutable_report()->clear_dump_tensors();
   pipeline.set_schedule(variant.schedule);
   pipeline.set_recomputation(variant.recomputation);
   if (variant.recomputation_memory > 0) {

@@ -14,7 +14,9 @@
 #include "replica/compiler/outlining/runs.h"
 #include "replica/compiler/outlining/saving.h"
 #include "replica/compiler/passes/pass.h"
+#include "replica/compiler/planner/options.h"
 #include "replica/machine/operations.h"
+#include "replica/ops/operator.h"
 
 /// Lets equal runs of operations, such as transformer layers, share the code of one function. It is
 /// the last pass, and relies on nothing but the graph.
@@ -143,40 +145,88 @@ std::vector<Candidate> candidates_of(const CompileOptions& options, const Graph&
   return forced ? candidates : cheap_ones(std::move(candidates), workload);
 }
 
-Status run(const CompileOptions& options, Job& job) {
-  const bool forced = options.outlining == Outlining::kOn;
-  const std::int64_t tiles = options.device.tiles;
-  std::vector<Candidate> candidates = candidates_of(options, job.graph, forced);
-  if (candidates.empty()) {
-    if (forced) {
-      job.notes.push_back(
-          fmt::format("memory.outlining = on has no effect: no runs of {} or more operations are "
-                      "equal",
-                      kLeastRun));
+std::int64_t runs_in(const std::vector<EqualRuns>& all) {
+  std::int64_t runs = 0;
+  for (const EqualRuns& equal : all) {
+    runs += std::ssize(equal.runs);
+  }
+  return runs;
+}
+
+/// Says how many runs would be equal if all products had the same proportion of memory.
+void note_unequal_proportions(Job& job) {
+  Graph alike = job.graph;
+  std::set<std::int64_t> proportions;
+  for (Function& function : alike.functions) {
+    for (Region& region : function.regions) {
+      for (Operation& operation : region.operations) {
+        const Operator* op = find_operator(operation.kind);
+        if (op != nullptr && op->product != nullptr) {
+          proportions.insert(permille_of(operation.attributes));
+          operation.attributes.set(kAvailableMemoryAttribute, std::int64_t{0});
+        }
+      }
     }
-    return {};
+  }
+  if (proportions.size() < 2) {
+    return;
+  }
+  const std::int64_t apart = runs_in(find_equal_runs(alike)) - runs_in(find_equal_runs(job.graph));
+  if (apart > 0) {
+    job.notes.push_back(
+        fmt::format("{} of operations more could share code if their convolutions and matmuls had "
+                    "equal memory.available-memory-proportion",
+                    counted(static_cast<std::uint64_t>(apart), "run")));
+  }
+}
+
+/// The IPUs whose tiles would need more than without.
+std::set<std::uint32_t> losing(const std::vector<Candidate>& candidates,
+                               const std::vector<Balance>& balance) {
+  std::set<std::uint32_t> ipus;
+  for (const Candidate& candidate : candidates) {
+    const Balance& here = balance[candidate.saving.ipu];
+    if (here.code <= here.taken) {
+      ipus.insert(candidate.saving.ipu);
+    }
+  }
+  return ipus;
+}
+
+/// Outlines all candidates; unless `forced`, those with which every IPU saves bytes.
+void outline_what_pays(const CompileOptions& options, bool forced,
+                       std::vector<Candidate> candidates, Job& job) {
+  if (candidates.empty()) {
+    return;
   }
   const std::vector<Bytes> before = live_peaks(job.graph, options.ipus_per_replica);
   while (!candidates.empty()) {
     Graph outlined = with(job.graph, candidates);
+    const std::vector<Bytes> after = live_peaks(outlined, options.ipus_per_replica);
     const std::vector<Balance> balance =
-        balance_of(candidates, before, live_peaks(outlined, options.ipus_per_replica), tiles);
-    std::set<std::uint32_t> losing;
-    for (const Candidate& candidate : candidates) {
-      const Balance& here = balance[candidate.saving.ipu];
-      if (!forced && here.code <= here.taken) {
-        losing.insert(candidate.saving.ipu);
-      }
-    }
-    if (losing.empty()) {
+        balance_of(candidates, before, after, options.device.tiles);
+    const std::set<std::uint32_t> ipus = losing(candidates, balance);
+    if (forced || ipus.empty()) {
       job.graph = std::move(outlined);
       add_notes(candidates, balance, job);
-      return {};
+      return;
     }
-    for (const std::uint32_t ipu : losing) {
+    for (const std::uint32_t ipu : ipus) {
       drop_half(ipu, candidates);
     }
   }
+}
+
+Status run(const CompileOptions& options, Job& job) {
+  const bool forced = options.outlining == Outlining::kOn;
+  note_unequal_proportions(job);
+  std::vector<Candidate> candidates = candidates_of(options, job.graph, forced);
+  if (forced && candidates.empty()) {
+    job.notes.push_back(fmt::format(
+        "memory.outlining = on has no effect: no runs of {} or more operations are equal",
+        kLeastRun));
+  }
+  outline_what_pays(options, forced, std::move(candidates), job);
   return {};
 }
 
