@@ -343,6 +343,18 @@ Status check_tiles(Options& options) {
   return {};
 }
 
+/// Dumps find tensors by name.
+Status check_outlining(const Options& options) {
+  if (options.config.memory().outlining() == "on" &&
+      !options.config.report().dump_tensors().empty()) {
+    return fail(ErrorCode::kUsage,
+                "memory.outlining = on cannot be combined with report.dump-tensors, since layers "
+                "that share a function do not keep the names of their tensors; leave one of them "
+                "out");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_together(Options& options) {
@@ -364,6 +376,7 @@ Status check_together(Options& options) {
   POPRUN_TRY(check_pipeline(options));
   POPRUN_TRY(check_products(options));
   POPRUN_TRY(check_tiles(options));
+  POPRUN_TRY(check_outlining(options));
   POPRUN_TRY(resolve_instances(options));
   if (!options.host_lists.empty() && !options.hostfile.empty()) {
     return fail(ErrorCode::kUsage,

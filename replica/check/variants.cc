@@ -64,15 +64,24 @@ std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job) {
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas) {
   std::vector<Variant> variants;
+  const auto add_outlined = [&variants](Variant variant) {
+    variant.outlined = true;
+    for (const char* recomputation : {"none", "all"}) {
+      variant.recomputation = recomputation;
+      variants.push_back(variant);
+    }
+  };
   for (const char* recomputation : kRecomputations) {
     variants.push_back({1, 1, plain_split, "sequential", recomputation});
   }
+  add_outlined(variants.front());
   for (const auto& [ipus, stages, split, own_stages, begins] : spreads) {
     for (const char* schedule : kSchedules) {
       for (const char* recomputation : kRecomputations) {
         variants.push_back({ipus, stages, split, schedule, recomputation, own_stages, begins});
       }
     }
+    add_outlined({ipus, stages, split, "grouped", "", own_stages, begins});
   }
   const std::size_t unplaced = variants.size();
   for (const Placement placement : other_placements(replicas)) {
@@ -103,6 +112,8 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
   if (pipeline.layers_per_ipu().empty() && pipeline.split().empty()) {
     pipeline.mutable_split()->Assign(variant.begins.begin(), variant.begins.end());
   }
+  config.mutable_memory()->set_outlining(variant.outlined ? "on" : "off");
+  config.mutable_report()->clear_dump_tensors();
   pipeline.set_schedule(variant.schedule);
   pipeline.set_recomputation(variant.recomputation);
   if (variant.recomputation_memory > 0) {
@@ -121,11 +132,12 @@ std::string to_text(const Variant& variant) {
   const std::string ipus = counted(variant.ipus, "IPU");
   constexpr std::array<std::string_view, 4> kPlacements = {"", ", off-chip", ", sharded",
                                                            ", sharded off-chip"};
-  const std::string_view placement = kPlacements.at(static_cast<std::size_t>(variant.placement));
-  return variant.stages == 1
-             ? fmt::format("{}, recomputation {}{}", ipus, variant.recomputation, placement)
-             : fmt::format("{}, {}, recomputation {}{}", ipus, variant.schedule,
-                           variant.recomputation, placement);
+  const std::string how =
+      fmt::format("recomputation {}{}{}", variant.recomputation,
+                  kPlacements.at(static_cast<std::size_t>(variant.placement)),
+                  variant.outlined ? ", outlined" : "");
+  return variant.stages == 1 ? fmt::format("{}, {}", ipus, how)
+                             : fmt::format("{}, {}, {}", ipus, variant.schedule, how);
 }
 
 }  // namespace poprun

@@ -30,6 +30,7 @@ struct Variant {
   std::vector<std::string> begins = {};
   double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's.
   Placement placement = Placement::kOnChip;
+  bool outlined = false;            ///< Equal runs of operations share functions wherever they can.
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
@@ -47,9 +48,10 @@ struct Spread {
   std::vector<std::string> begins = {};  ///< As Variant's.
 };
 
-/// The plain variant, which has one stage, recomputes nothing and keeps everything on the chip,
-/// then with one stage every recomputation, then on each of `spreads` every schedule with every
-/// recomputation; then one stage, and each of `spreads` by turns with every schedule and
+/// The plain variant, which has one stage, recomputes and outlines nothing and keeps everything on
+/// the chip, then with one stage every recomputation, then on each of `spreads` every schedule with
+/// every recomputation; outlined, with one stage and with schedule grouped, those that recompute
+/// nothing and all; then one stage, and each of `spreads` by turns with every schedule and
 /// recomputation, in every other placement: shards only with `replicas` > 1.
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas = 1);

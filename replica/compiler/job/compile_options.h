@@ -53,6 +53,13 @@ struct PipelineOptions {
   double recomputation_memory = 0.5;  ///< Goal of "standard", as a proportion of an IPU's memory.
 };
 
+/// Whether equal runs of operations share a function.
+enum class Outlining : std::uint8_t {
+  kOff,
+  kAuto,  ///< Where that saves more code than the copies in and out take.
+  kOn,    ///< Wherever there are any.
+};
+
 /// Everything a Program depends on.
 struct CompileOptions {
   std::string model;  ///< For reports.
@@ -87,6 +94,7 @@ struct CompileOptions {
   bool tile_layout = false;          ///< The Program says where every byte of every tile lies.
   bool layout_if_too_large = false;  ///< Also where the Program does not fit, for the report.
   bool in_place = false;  ///< Tensors lie in each other's bytes where that keeps every value.
+  Outlining outlining = Outlining::kOff;
   bool fold_batch_norm = false;  ///< In inference: into the convolutions before them.
 
   /// Parameters and buffers that keep their initialisers, though the host writes the others.

@@ -350,15 +350,15 @@ TEST(StateDifference, IsTheFirstStepsFirstName) {
   EXPECT_EQ(first_difference(reference, other)->name, "a");
 }
 
-TEST(Variants, AreEveryScheduleWithEveryRecomputation) {
+TEST(Variants, AreEveryScheduleWithEveryRecomputationAndSomeOutlined) {
   const std::vector<Spread> spreads = {{2, 2, "2 2"}, {4, 4, "1 1 1 1"}};
 
   const std::vector<Variant> variants = all_variants("4", spreads);
 
-  ASSERT_THAT(variants, SizeIs(5 + 2 * 15));
+  ASSERT_THAT(variants, SizeIs(7 + 2 * 17));
   EXPECT_EQ(variants[0], kPlain);
   EXPECT_EQ(to_text(variants[0]), "1 IPU, recomputation none");
-  EXPECT_EQ(to_text(variants.back()), "4 IPUs, interleaved, recomputation all");
+  EXPECT_EQ(to_text(variants.back()), "4 IPUs, grouped, recomputation all, outlined");
 }
 
 TEST(Variants, HaveTheJobsOwnStagesOrBalancedOnes) {
@@ -380,7 +380,7 @@ TEST(CheckVariants, GoAsFarAsTheModelHasLayers) {
   const auto checked = check_variants(job(1), testing::dataset(), nullptr);
 
   ASSERT_TRUE(checked) << checked.error().message;
-  EXPECT_THAT(checked->variants, SizeIs(5 + 3 * 15));
+  EXPECT_THAT(checked->variants, SizeIs(7 + 3 * 17));
   EXPECT_EQ(checked->variants.back().split, "1 1 1 1");
   EXPECT_THAT(config_of(checked->variants.back(), job(1)).pipeline().split(),
               ElementsAre("conv2", "fc1", "fc2"))
@@ -437,10 +437,11 @@ TEST(CheckVariants, HaveStagesThatShareTheOnlyIpu) {
   const auto checked = check_variants(config, testing::dataset(), nullptr);
 
   ASSERT_TRUE(checked) << checked.error().message;
-  EXPECT_THAT(checked->variants, SizeIs(5 + 2 * 15));
+  EXPECT_THAT(checked->variants, SizeIs(7 + 2 * 17));
   EXPECT_EQ(to_text(checked->variants[0]), "1 IPU, recomputation none");
-  EXPECT_EQ(to_text(checked->variants[5]), "1 IPU, sequential, recomputation none");
-  EXPECT_TRUE(checked->variants[5].own_stages);
+  EXPECT_EQ(to_text(checked->variants[5]), "1 IPU, recomputation none, outlined");
+  EXPECT_EQ(to_text(checked->variants[7]), "1 IPU, sequential, recomputation none");
+  EXPECT_TRUE(checked->variants[7].own_stages);
   EXPECT_FALSE(checked->variants.back().own_stages);
 }
 
