@@ -14,6 +14,7 @@
 #include "launcher/options/hyper_parameters.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/pipeline.h"
+#include "launcher/options/locations.h"
 #include "launcher/options/products.h"
 #include "replica/base/text.h"
 
@@ -375,6 +376,7 @@ Status check_together(Options& options) {
   }
   POPRUN_TRY(check_pipeline(options));
   POPRUN_TRY(check_products(options));
+  POPRUN_TRY(check_locations(options));
   POPRUN_TRY(check_tiles(options));
   POPRUN_TRY(check_outlining(options));
   POPRUN_TRY(resolve_instances(options));

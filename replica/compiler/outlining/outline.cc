@@ -150,6 +150,7 @@ class Outlining {
   TensorId add_own(const std::string& function, TensorId like) {
     Tensor own = graph_.tensor(like);
     own.copy_of = own.copy_of.value_or(like);
+    own.residence = std::nullopt;
     own.name = fmt::format("{}/{}", function, own.name);
     // Parameters and state are saved and trained by their own names alone.
     if (own.role != Role::kStream && own.role != Role::kGradient) {
