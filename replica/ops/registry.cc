@@ -21,6 +21,9 @@ std::vector<Operator> collect() {
 #undef POPRUN_FAMILY
   for (const Optimizer& optimizer : all_optimizers()) {
     all.push_back(optimizer.rule);
+    if (optimizer.moments) {
+      all.push_back(*optimizer.moments);
+    }
   }
   std::ranges::sort(all, {}, &Operator::kind);
   return all;

@@ -9,6 +9,7 @@
 
 #include "replica/base/nearest.h"
 #include "replica/ops/optimizers/optimizer.h"
+#include "replica/ops/optimizers/square_sum.h"
 #include "replica/program/host_contract.h"
 
 namespace poprun {
@@ -59,27 +60,47 @@ TensorId add_master(Builder& builder, TensorId parameter) {
   return master;
 }
 
-/// Appends the update of one parameter, as ops/optimizers/update_rule.h has its operands.
+/// Appends the operators of one parameter's update, as ops/optimizers/ has their operands.
+void add_rule(Builder& builder, const Optimizer& optimizer, const Attributes& attributes,
+              const ParameterGradient& pair, TensorId weights, const std::vector<TensorId>& states,
+              const StepScalars& scalars) {
+  const auto join = [](std::vector<TensorId> all, const std::vector<TensorId>& more) {
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  std::vector<TensorId> by;
+  if (optimizer.counts_updates) {
+    by.push_back(scalars.step);
+  }
+  if (scalars.factor) {
+    by.push_back(*scalars.factor);
+  }
+  if (!optimizer.moments) {
+    const std::vector<TensorId> own = join({weights, pair.gradient}, states);
+    builder.update(optimizer.rule.kind, join(join(own, {scalars.rate}), by), attributes,
+                   join({weights}, states));
+    return;
+  }
+  const std::string name = builder.graph().tensor(pair.parameter).name + ".sums-of-squares";
+  const TensorId squares = builder.graph().add_tensor(
+      {name, {DataType::kI32, {2, SquareSum::kLimbs}, Layout::kRowMajor}, Role::kMetric});
+  builder.update(optimizer.moments->kind, join(join({weights, pair.gradient}, states), by),
+                 attributes, join(states, {squares}));
+  builder.update(optimizer.rule.kind,
+                 join(join(join({weights}, states), {squares, scalars.rate}), by), attributes,
+                 {weights});
+}
+
 void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& attributes,
                 bool master_weights, const ParameterGradient& pair, const StepScalars& scalars) {
   const TensorId weights = master_weights ? add_master(builder, pair.parameter) : pair.parameter;
-  std::vector<TensorId> updated = {weights};
-  std::vector<TensorId> inputs = {weights, pair.gradient};
+  std::vector<TensorId> states;
   for (const std::string& state : optimizer.states) {
     const std::string name = builder.graph().tensor(pair.parameter).name + "." + state;
-    const TensorId id =
-        builder.variable(name, builder.type(pair.parameter), Role::kOptimizerState, {});
-    updated.push_back(id);
-    inputs.push_back(id);
+    states.push_back(
+        builder.variable(name, builder.type(pair.parameter), Role::kOptimizerState, {}));
   }
-  inputs.push_back(scalars.rate);
-  if (optimizer.counts_updates) {
-    inputs.push_back(scalars.step);
-  }
-  if (scalars.factor) {
-    inputs.push_back(*scalars.factor);
-  }
-  builder.update(optimizer.rule.kind, std::move(inputs), attributes, std::move(updated));
+  add_rule(builder, optimizer, attributes, pair, weights, states, scalars);
   if (weights != pair.parameter) {
     builder.update("assign", {pair.parameter, weights}, {}, {pair.parameter});
   }

@@ -42,10 +42,10 @@ struct Rule {
   double exact_beta1;
   double exact_beta2;
 
-  /// The rule of one run.
-  [[nodiscard]] Rule at(const Operands& t) const {
+  /// The rule of one run of an operator with `own` inputs besides the factor.
+  [[nodiscard]] Rule at(const Operands& t, std::size_t own = 6) const {
     Rule rule = *this;
-    rule.scale = update_rule::scale_of(scale, t, 6);
+    rule.scale = update_rule::scale_of(scale, t, own);
     return rule;
   }
 

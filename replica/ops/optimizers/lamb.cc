@@ -12,8 +12,13 @@
 ///   U = u + weight_decay * w
 ///   w -= rate * |w| / |U| * U, norms over the whole tensor; the quotient is 1 if one of them is 0
 ///
-/// U is computed in float32, element by element, and the norms are exact sums of squares, rounded
-/// once to double: pieces of a tensor give the same norms as the whole.
+/// as two operators:
+///
+///   lamb_moments(w, g, m*, v*, step [, factor])      ->  m, v, squares i32[2, 42]: of w, of U
+///   lamb(w*, m, v, squares, rate, step [, factor])   ->  w
+///
+/// U is computed in float32, element by element, and the squares are exact sums, of which the norms
+/// are rounded once to double: pieces of a tensor give the same norms as the whole.
 namespace poprun {
 namespace {
 
@@ -23,11 +28,35 @@ using adam_rule::Rule;
 using adam_rule::update_moments;
 
 constexpr const char* kKind = "lamb";
+constexpr const char* kMoments = "lamb_moments";
 
 constexpr std::int64_t kBlock = 4096;  ///< Elements whose U is held for its norm.
 
+const TensorType kSquares{DataType::kI32, {2, SquareSum::kLimbs}, Layout::kRowMajor};
+
+Result<std::vector<TensorType>> moments_shape(const Signature& s) {
+  if (!update_rule::fits(s, 2, 1, {"beta1", "beta2", "epsilon"})) {
+    return shape_error(kMoments, s,
+                       "w, g, m and v of one f32 type, step f32[], scale, weight_decay, beta1, "
+                       "beta2, epsilon");
+  }
+  return std::vector{s.inputs[0], s.inputs[0], kSquares};
+}
+
+Result<std::vector<TensorType>> shape(const Signature& s) {
+  const TensorType w = s.inputs.empty() ? update_rule::kScalar : s.inputs[0];
+  if (!update_rule::takes(s, {w, w, w, kSquares}, 2) ||
+      !update_rule::has(s, {"beta1", "beta2", "epsilon"})) {
+    return shape_error(
+        kKind, s,
+        "w, m and v of one f32 type, squares i32[2, 42], rate and step f32[], scale, "
+        "weight_decay, beta1, beta2, epsilon");
+  }
+  return std::vector{w};
+}
+
 /// Updates the moments of `n` elements, and computes their U.
-POPRUN_SIMD void lamb_moments(const Rule& rule, const Correction& by, std::int64_t n,
+POPRUN_SIMD void update_block(const Rule& rule, const Correction& by, std::int64_t n,
                               const float* __restrict g, const float* __restrict w,
                               float* __restrict m, float* __restrict v, float* __restrict U) {
   for (std::int64_t i = 0; i < n; ++i) {
@@ -36,58 +65,86 @@ POPRUN_SIMD void lamb_moments(const Rule& rule, const Correction& by, std::int64
   }
 }
 
+std::unique_ptr<Kernel> moments_numerics(const Signature& s) {
+  return make_kernel([rule = Rule(s)](const Operands& t) {
+    SquareSum w_squares;
+    SquareSum U_squares;
+    if (const Rule now = rule.at(t, 5); now.scale != 0) {
+      const Correction by(rule, *t.input_f32(4));
+      const float* w = t.input_f32(0);
+      const float* g = t.input_f32(1);
+      float* m = t.output_f32(0);
+      float* v = t.output_f32(1);
+      std::array<float, kBlock> U;
+      for (std::int64_t i = 0; i < rule.n; i += kBlock) {
+        const std::int64_t n = std::min(kBlock, rule.n - i);
+        update_block(now, by, n, g + i, w + i, m + i, v + i, U.data());
+        w_squares.add(w + i, n);
+        U_squares.add(U.data(), n);
+      }
+    }
+    auto* squares = reinterpret_cast<std::int32_t*>(t.outputs[2]);  // NOLINT: an i32 tensor.
+    w_squares.store(squares);
+    U_squares.store(squares + SquareSum::kLimbs);
+  });
+}
+
 /// `rate` is the learning rate times the tensor's trust ratio.
-POPRUN_SIMD void lamb_apply(const Rule& rule, const Correction& by, float rate,
-                            const float* __restrict m, const float* __restrict v,
-                            float* __restrict w) {
+POPRUN_SIMD void apply(const Rule& rule, const Correction& by, float rate,
+                       const float* __restrict m, const float* __restrict v, float* __restrict w) {
   for (std::int64_t i = 0; i < rule.n; ++i) {
     w[i] -= rate * (direction(rule, by, m[i], v[i]) + rule.weight_decay * w[i]);
   }
 }
 
-/// |w| / |U|, from their squares.
-double trust_ratio(double w, double U) {
-  return w > 0 && U > 0 ? std::sqrt(w) / std::sqrt(U) : 1.0;
+/// The norm whose square is in these limbs.
+double norm_of(const std::int32_t* limbs) {
+  SquareSum sum;
+  sum.add(limbs);
+  return std::sqrt(sum.value());
 }
 
-std::unique_ptr<Kernel> lamb_numerics(const Signature& s) {
+/// |w| / |U|.
+double trust_ratio(const std::byte* squares) {
+  const auto* limbs = reinterpret_cast<const std::int32_t*>(squares);  // NOLINT: an i32 tensor.
+  const double w = norm_of(limbs);
+  const double U = norm_of(limbs + SquareSum::kLimbs);
+  return w > 0 && U > 0 ? w / U : 1.0;
+}
+
+std::unique_ptr<Kernel> numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
-    const Rule now = rule.at(t);
-    if (now.scale == 0) {
+    if (rule.at(t, 6).scale == 0) {
       return;
     }
-    const Correction by(rule, *t.input_f32(5));
-    const float* g = t.input_f32(1);
-    float* w = t.output_f32(0);
-    float* m = t.output_f32(1);
-    float* v = t.output_f32(2);
-    SquareSum w_squares;
-    SquareSum U_squares;
-    std::array<float, kBlock> U;
-    for (std::int64_t i = 0; i < rule.n; i += kBlock) {
-      const std::int64_t n = std::min(kBlock, rule.n - i);
-      lamb_moments(now, by, n, g + i, w + i, m + i, v + i, U.data());
-      w_squares.add(w + i, n);
-      U_squares.add(U.data(), n);
-    }
-    const double ratio = trust_ratio(w_squares.value(), U_squares.value());
-    lamb_apply(rule, by, static_cast<float>(*t.input_f32(4) * ratio), m, v, w);
+    const auto rate = static_cast<float>(*t.input_f32(4) * trust_ratio(t.inputs[3]));
+    apply(rule, Correction(rule, *t.input_f32(5)), rate, t.input_f32(1), t.input_f32(2),
+          t.output_f32(0));
   });
 }
 
-/// Moments and norms; the trust ratio over all tiles; then w, computed again from m and v.
-Work lamb_work(const Signature& s) {
+/// Moments and the sums of every tile, then one over all tiles. Flops per element; square roots and
+/// divisions count as one each. An IPU adds floats, and is charged for that.
+Work moments_work(const Signature& s) {
   Work work = elementwise_work(s, 0);
-  work.vector_flops = 27 * s.inputs[0].elements();
-  work.memory_traffic += s.inputs[0].bytes() * 3;
-  work.compute_sets = 3;
+  work.vector_flops = 18 * s.inputs[0].elements();
+  work.compute_sets = 2;
+  return work;
+}
+
+/// U is computed again from m and v.
+Work work(const Signature& s) {
+  Work work = elementwise_work(s, 0);
+  work.vector_flops = 9 * s.inputs[0].elements();
   return work;
 }
 
 }  // namespace
 
 Optimizer lamb_optimizer() {
-  return adam_rule::optimizer({kKind, adam_rule::shape<kKind>, nullptr, lamb_work, lamb_numerics});
+  Optimizer lamb = adam_rule::optimizer({kKind, shape, nullptr, work, numerics});
+  lamb.moments = Operator{kMoments, moments_shape, nullptr, moments_work, moments_numerics};
+  return lamb;
 }
 
 }  // namespace poprun

@@ -37,6 +37,15 @@ struct Optimizer {
   bool counts_updates = false;  ///< The rule takes the number of the update after the rate.
   std::vector<HyperParameter> hyper_parameters = {};
 
+  /// For a rule that needs sums over the whole tensor: an operator that runs before it.
+  ///
+  ///   moments(w, g, state*..., step [, factor])               ->  states, sums i32[2, 42]
+  ///   rule(w*, states..., sums, rate, step [, factor])        ->  w
+  ///
+  /// The sums are two exact sums of squares (square_sum.h): those of a tensor's pieces, added
+  /// elementwise, are the whole tensor's. Where the factor is 0, `moments` changes nothing either.
+  std::optional<Operator> moments = {};
+
   [[nodiscard]] const std::string& name() const { return rule.kind; }
 
   /// The hyper-parameter with that name, or null.

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <initializer_list>
+#include <vector>
 
 #include "replica/ops/operator.h"
 
@@ -14,30 +16,39 @@
 /// where w, g and every state tensor have the same f32 type. The outputs are w and the states. If
 /// `factor` (clip_factor) is given, the gradient is multiplied by it too; if it is 0, nothing
 /// changes.
+///
+/// A rule that needs sums over the whole tensor is two operators, so that the sums of a tensor's
+/// pieces can be added between them: see Optimizer::moments.
 namespace poprun::update_rule {
 
 inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
+
+/// True if the inputs are `tensors`, the first of them f32, then `scalars` scalars, and perhaps a
+/// factor.
+inline bool takes(const Signature& s, std::vector<TensorType> tensors, std::size_t scalars) {
+  const std::size_t own = tensors.size() + scalars;
+  if ((s.inputs.size() != own && s.inputs.size() != own + 1) ||
+      s.inputs[0].data != DataType::kF32) {
+    return false;
+  }
+  tensors.resize(s.inputs.size(), kScalar);
+  return s.inputs == tensors;
+}
+
+/// True if all these attributes and those of every rule are given.
+inline bool has(const Signature& s, std::initializer_list<const char*> attributes) {
+  return std::ranges::all_of(attributes,
+                             [&s](const char* name) { return s.attributes.has(name); }) &&
+         s.attributes.has("scale") && s.attributes.has("weight_decay");
+}
 
 /// True if the inputs are w, g, `states` more of their type and `scalars` scalars, and all
 /// attributes are given.
 inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
                  std::initializer_list<const char*> attributes) {
   const std::size_t tensors = 2 + states;
-  if ((s.inputs.size() != tensors + scalars && s.inputs.size() != tensors + scalars + 1) ||
-      s.inputs[0].data != DataType::kF32) {
-    return false;
-  }
-  for (std::size_t i = 0; i < s.inputs.size(); ++i) {
-    if (s.inputs[i] != (i < tensors ? s.inputs[0] : kScalar)) {
-      return false;
-    }
-  }
-  for (const char* name : attributes) {
-    if (!s.attributes.has(name)) {
-      return false;
-    }
-  }
-  return s.attributes.has("scale") && s.attributes.has("weight_decay");
+  return takes(s, std::vector(tensors, s.inputs.empty() ? kScalar : s.inputs[0]), scalars) &&
+         has(s, attributes);
 }
 
 /// What gradients are multiplied by in this run: `scale`, times the factor if one follows the

@@ -4,7 +4,10 @@
 #include "replica/ops/optimizers/optimizer.h"
 
 #include <cmath>
+#include <deque>
 #include <map>
+#include <optional>
+#include <span>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -126,48 +129,66 @@ TEST_P(UpdateRule, RefusesAGradientOfAnotherShape) {
   Signature signature{{}, {}, attributes_of(GetParam())};
   signature.inputs = {{DataType::kF32, {4}, {}}, {DataType::kF32, {5}, {}}};
   const std::string kind = std::string{GetParam()} == "nesterov" ? "momentum" : GetParam();
+  const Optimizer& optimizer = *find_optimizer(kind);
+  const Operator& reads_gradient = optimizer.moments ? *optimizer.moments : optimizer.rule;
 
-  const auto shape = find_operator(kind)->shape(signature);
+  const auto shape = reads_gradient.shape(signature);
 
   ASSERT_FALSE(shape);
-  EXPECT_THAT(shape.error().message, HasSubstr(kind + " needs w"));
+  EXPECT_THAT(shape.error().message, HasSubstr(reads_gradient.kind + " needs w"));
   EXPECT_TRUE(runner_of(GetParam(), {1, 2}).shape());
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, UpdateRule,
                          ::testing::Values("sgd", "momentum", "nesterov", "adam", "adamw", "lamb"));
 
-/// The operands of an optimiser's rule, as declared.
-Signature declared_signature(const Optimizer& optimizer) {
-  const std::size_t tensors = 2 + optimizer.states.size();
+/// What one operator of an optimiser takes, and how many tensors it gives.
+struct Declared {
+  Operator op;
   Signature signature;
-  signature.inputs.assign(tensors, {DataType::kF32, {5}, {}});
-  signature.inputs.resize(tensors + (optimizer.counts_updates ? 2 : 1), {DataType::kF32, {}, {}});
-  signature.attributes = {{"scale", 1.0}, {"weight_decay", 0.0}};
+  std::size_t outputs;
+};
+
+std::vector<Declared> declared_by(const Optimizer& optimizer) {
+  const TensorType tensor{DataType::kF32, {5}, {}};
+  const TensorType scalar{DataType::kF32, {}, {}};
+  const std::size_t states = optimizer.states.size();
+  const std::size_t counts = optimizer.counts_updates ? 1 : 0;
+  Attributes attributes{{"scale", 1.0}, {"weight_decay", 0.0}};
   for (const HyperParameter& own : optimizer.hyper_parameters) {
-    signature.attributes.set(own.name,
-                             own.range ? Attribute{own.range->most / 2} : std::int64_t{1});
+    attributes.set(own.name, own.range ? Attribute{own.range->most / 2} : std::int64_t{1});
   }
-  return signature;
+  std::vector<TensorType> inputs(2 + states, tensor);
+  if (!optimizer.moments) {
+    inputs.resize(inputs.size() + 1 + counts, scalar);
+    return {{optimizer.rule, {inputs, {}, attributes}, 1 + states}};
+  }
+  std::vector<TensorType> then(1 + states, tensor);
+  then.push_back({DataType::kI32, {2, SquareSum::kLimbs}, {}});
+  inputs.resize(inputs.size() + counts, scalar);
+  then.resize(then.size() + 1 + counts, scalar);
+  return {{*optimizer.moments, {inputs, {}, attributes}, states + 1},
+          {optimizer.rule, {then, {}, attributes}, 1}};
 }
 
 TEST(Optimizers, DeclareWhatTheirRulesTake) {
   for (const Optimizer& optimizer : all_optimizers()) {
-    SCOPED_TRACE(optimizer.name());
-    const Signature declared = declared_signature(optimizer);
-    const auto outputs = optimizer.rule.shape(declared);
-    ASSERT_TRUE(outputs) << outputs.error().message;
-    EXPECT_EQ(outputs->size(), 1 + optimizer.states.size());
-    EXPECT_NE(find_operator(optimizer.name()), nullptr);
-    for (const HyperParameter& own : optimizer.hyper_parameters) {
-      Signature without = declared;
-      without.attributes = {};
-      for (const auto& [name, value] : declared.attributes.values()) {
-        if (name != own.name) {
-          without.attributes.set(name, value);
+    for (const Declared& declared : declared_by(optimizer)) {
+      SCOPED_TRACE(declared.op.kind);
+      const auto outputs = declared.op.shape(declared.signature);
+      ASSERT_TRUE(outputs) << outputs.error().message;
+      EXPECT_EQ(outputs->size(), declared.outputs);
+      EXPECT_NE(find_operator(declared.op.kind), nullptr);
+      for (const HyperParameter& own : optimizer.hyper_parameters) {
+        Signature without = declared.signature;
+        without.attributes = {};
+        for (const auto& [name, value] : declared.signature.attributes.values()) {
+          if (name != own.name) {
+            without.attributes.set(name, value);
+          }
         }
+        EXPECT_FALSE(declared.op.shape(without)) << "takes no " << own.name;
       }
-      EXPECT_FALSE(optimizer.rule.shape(without)) << "takes no " << own.name;
     }
   }
 }
@@ -231,6 +252,86 @@ TEST(Lamb, TakesAStepOfRateTimesTheWeightsNorm) {
   const double dx = static_cast<double>(runner.weights()[0]) - 3;
   const double dy = static_cast<double>(runner.weights()[1]) - 4;
   EXPECT_NEAR(std::hypot(dx, dy), 0.1 * 5, 1e-6);
+}
+
+/// One run of an operator of LAMB on tensors of 6 elements, in the order of its operands.
+class LambOperator {
+ public:
+  LambOperator(const std::string& kind, std::size_t tensors, bool squares, std::int64_t n) {
+    Operation operation{kind, {}, {}, attributes_of("lamb")};
+    const auto add = [&](const std::string& name, TensorType type) {
+      operation.inputs.push_back(graph_.add_tensor({name, std::move(type)}));
+    };
+    for (std::size_t t = 0; t < tensors; ++t) {
+      add("t" + std::to_string(t), {DataType::kF32, {n}, {}});
+    }
+    if (squares) {
+      add("squares", {DataType::kI32, {2, SquareSum::kLimbs}, {}});
+      add("rate", {DataType::kF32, {}, {}});
+      operation.outputs = {TensorId{0}};
+    } else {
+      operation.outputs = {TensorId{2}, TensorId{3}, TensorId{5}};
+    }
+    add("step", {DataType::kF32, {}, {}});
+    if (!squares) {
+      graph_.add_tensor({"squares", {DataType::kI32, {2, SquareSum::kLimbs}, {}}});
+    }
+    operation_ = operation;
+    runner_.emplace(graph_);
+    runner_->floats(graph_.find("step"))[0] = 1;
+  }
+
+  std::span<float> floats(std::uint32_t tensor) { return runner_->floats(TensorId{tensor}); }
+  float& rate() { return runner_->floats(graph_.find("rate"))[0]; }
+  std::span<std::int32_t> squares() {
+    return {reinterpret_cast<std::int32_t*>(runner_->bytes(graph_.find("squares"))),
+            2 * SquareSum::kLimbs};
+  }
+  void run() { runner_->run(operation_); }
+
+ private:
+  Graph graph_;
+  Operation operation_;
+  std::optional<testing::GraphRunner> runner_;
+};
+
+TEST(Lamb, OnPiecesWithTheirSquaresAddedGivesTheBitsOfTheWhole) {
+  constexpr std::int64_t kWhole = 12;
+  const auto updated = [](std::int64_t pieces) {
+    const std::int64_t n = kWhole / pieces;
+    std::deque<LambOperator> moments;  // None is moved: a runner refers to its graph.
+    std::vector<std::int32_t> sums(2 * SquareSum::kLimbs);
+    for (std::int64_t p = 0; p < pieces; ++p) {
+      LambOperator& one = moments.emplace_back("lamb_moments", 4, false, n);
+      for (std::int64_t i = 0; i < n; ++i) {
+        const auto at = static_cast<double>(p * n + i);
+        one.floats(0)[static_cast<std::size_t>(i)] = static_cast<float>(std::sin(at));
+        one.floats(1)[static_cast<std::size_t>(i)] = static_cast<float>(std::cos(7 * at));
+      }
+      one.run();
+      for (std::size_t k = 0; k < sums.size(); ++k) {
+        sums[k] += one.squares()[k];  // An all-reduce of i32.
+      }
+    }
+    std::vector<float> weights;
+    for (LambOperator& one : moments) {
+      LambOperator apply("lamb", 3, true, n);
+      std::ranges::copy(one.floats(0), apply.floats(0).begin());
+      std::ranges::copy(one.floats(2), apply.floats(1).begin());
+      std::ranges::copy(one.floats(3), apply.floats(2).begin());
+      std::ranges::copy(sums, apply.squares().begin());
+      apply.rate() = 0.1F;
+      apply.run();
+      weights.insert(weights.end(), apply.floats(0).begin(), apply.floats(0).end());
+    }
+    return weights;
+  };
+
+  const std::vector<float> whole = updated(1);
+
+  EXPECT_EQ(updated(2), whole);
+  EXPECT_EQ(updated(4), whole);
+  EXPECT_EQ(updated(12), whole);
 }
 
 TEST(Lamb, TakesRatioOneWhereTheWeightsAreZero) {

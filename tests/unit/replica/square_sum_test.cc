@@ -162,6 +162,28 @@ TEST(SquareSum, DoesNotDependOnTheCut) {
   }
 }
 
+TEST(SquareSum, HoldsTheSumOver32768ReplicasInItsLimbs) {
+  Limbs largest;
+  largest.fill(0xFFFF);
+  largest[37] = 1;  // The sum over all has this digit, too: 2^54 elements at most.
+  largest[38] = largest[39] = largest[40] = largest[41] = 0;
+  std::array<std::int64_t, SquareSum::kLimbs> exact{};
+  for (int replica = 0; replica < 32768; ++replica) {
+    std::ranges::transform(exact, largest, exact.begin(), std::plus<>{});
+  }
+  Limbs summed{};
+  std::ranges::transform(exact, summed.begin(),
+                         [](std::int64_t limb) { return static_cast<std::int32_t>(limb); });
+  SquareSum sum;
+
+  sum.add(summed.data());
+
+  EXPECT_TRUE(std::ranges::equal(exact, summed));
+  SquareSum one;
+  one.add(largest.data());
+  EXPECT_EQ(sum.value(), one.value() * 32768);
+}
+
 TEST(SquareSum, HoldsTheExtremesOfTheFormat) {
   EXPECT_EQ(sum_of({}).value(), 0);
   EXPECT_EQ(sum_of({0.0F, -0.0F}).value(), 0);

@@ -5,26 +5,43 @@
 
 #include "graph_runner.h"
 #include "replica/graph/graph.h"
+#include "replica/ops/optimizers/optimizer.h"
+#include "replica/ops/optimizers/square_sum.h"
 
 namespace poprun::testing {
 
-/// Applies one update operator to one weight tensor, step after step.
+/// Applies one optimiser to one weight tensor, step after step.
 class UpdateRunner {
  public:
   /// `states` state tensors, zero at first. `scalars`: number of scalars after the rate.
-  UpdateRunner(const std::string& kind, const Attributes& attributes, std::vector<float> weights,
-               std::size_t states, std::size_t scalars)
+  UpdateRunner(const std::string& optimizer, const Attributes& attributes,
+               std::vector<float> weights, std::size_t states, std::size_t scalars)
       : count_(static_cast<std::int64_t>(weights.size())),
         graph_(make_graph(count_, states, 1 + scalars)),
         runner_(graph_) {
-    operation_.kind = kind;
-    operation_.attributes = attributes;
-    for (std::uint32_t t = 0; t < graph_.tensors().size(); ++t) {
-      operation_.inputs.push_back(TensorId{t});
+    const Optimizer& rule = *find_optimizer(optimizer);
+    std::vector<TensorId> all;
+    std::vector<TensorId> updated;
+    for (std::uint32_t t = 0; t < 2 + states + 1 + scalars; ++t) {
+      all.push_back(TensorId{t});
       std::ranges::fill(runner_.floats(TensorId{t}), 0.0F);
       if (t == 0 || (t >= 2 && t < 2 + states)) {
-        operation_.outputs.push_back(TensorId{t});
+        updated.push_back(TensorId{t});
       }
+    }
+    if (!rule.moments) {
+      operations_ = {{rule.rule.kind, all, updated, attributes}};
+    } else {
+      const TensorId squares{static_cast<std::uint32_t>(all.size())};
+      std::vector<TensorId> moments = all;
+      moments.erase(moments.begin() + 2 + static_cast<std::ptrdiff_t>(states));  // The rate.
+      std::vector<TensorId> apply = all;
+      apply.erase(apply.begin() + 1);  // The gradient.
+      apply.insert(apply.begin() + 1 + static_cast<std::ptrdiff_t>(states), squares);
+      operations_ = {
+          {rule.moments->kind, moments, {updated.begin() + 1, updated.end()}, attributes},
+          {rule.rule.kind, apply, {TensorId{0}}, attributes}};
+      operations_[0].outputs.push_back(squares);
     }
     std::ranges::copy(weights, runner_.floats(TensorId{0}).begin());
   }
@@ -32,22 +49,25 @@ class UpdateRunner {
   /// One update. `scalars`: the rate and the scalars after it.
   void step(const std::vector<float>& gradient, const std::vector<float>& scalars) {
     std::ranges::copy(gradient, runner_.floats(TensorId{1}).begin());
-    const std::size_t first = graph_.tensors().size() - scalars.size();
+    const std::size_t first = graph_.tensors().size() - 1 - scalars.size();
     for (std::size_t k = 0; k < scalars.size(); ++k) {
       runner_.floats(TensorId{static_cast<std::uint32_t>(first + k)})[0] = scalars[k];
     }
-    runner_.run(operation_);
+    runner_.run(operations_);
   }
 
   [[nodiscard]] std::span<const float> weights() { return runner_.floats(TensorId{0}); }
 
-  /// The shape face's verdict on this use.
+  /// The first shape face that refuses this use, or what the last one gives.
   [[nodiscard]] Result<std::vector<TensorType>> shape() const {
-    Signature signature{{}, {}, operation_.attributes};
-    for (const Tensor& tensor : graph_.tensors()) {
-      signature.inputs.push_back(tensor.type);
+    Result<std::vector<TensorType>> types;
+    for (const Operation& operation : operations_) {
+      types = find_operator(operation.kind)->shape(signature_of(graph_, operation));
+      if (!types) {
+        break;
+      }
     }
-    return find_operator(operation_.kind)->shape(signature);
+    return types;
   }
 
  private:
@@ -59,13 +79,14 @@ class UpdateRunner {
     for (std::size_t k = 0; k < scalars; ++k) {
       graph.add_tensor({"s" + std::to_string(k), {DataType::kF32, {}, {}}, Role::kStream});
     }
+    graph.add_tensor({"squares", {DataType::kI32, {2, SquareSum::kLimbs}, {}}, Role::kMetric});
     return graph;
   }
 
   std::int64_t count_;
   Graph graph_;
   GraphRunner runner_;
-  Operation operation_;
+  std::vector<Operation> operations_;
 };
 
 }  // namespace poprun::testing

@@ -116,30 +116,6 @@ double direction(const Moments& now) {
   return m / (std::sqrt(v) + kEpsilon);
 }
 
-/// lamb, a rule on whole tensors.
-Arrays lamb(const Arrays& in, const Attributes& a) {
-  Arrays directions = each(
-      [](double w, double g, const std::vector<double>& states, const std::vector<double>&) {
-        const Moments now = moments(g, states);
-        return std::vector<double>{direction(now) + kDecay * w, now.m, now.v};
-      },
-      2, 2)(in, a);
-  if (in.size() == 7 && in[6].values[0] == 0) {
-    return {in[0], in[2], in[3]};
-  }
-  double w2 = 0;
-  double u2 = 0;
-  for (std::size_t i = 0; i < in[0].values.size(); ++i) {
-    w2 += in[0].values[i] * in[0].values[i];
-    u2 += directions[0].values[i] * directions[0].values[i];
-  }
-  for (std::size_t i = 0; i < in[0].values.size(); ++i) {
-    double& w = directions[0].values[i];
-    w = in[0].values[i] - in[4].values[0] * std::sqrt(w2 / u2) * w;
-  }
-  return directions;
-}
-
 void add_adam(std::vector<Case>& all) {
   const Attributes a{{"scale", 0.5},
                      {"weight_decay", kDecay},
@@ -163,7 +139,6 @@ void add_adam(std::vector<Case>& all) {
                  return Numbers{w - by[0] * (direction(now) + kDecay * w), now.m, now.v};
                },
                2, 2));
-  add_rule(all, "lamb", a, states, scalars, lamb);
 }
 
 constexpr std::size_t kDigits = 38;
@@ -192,6 +167,92 @@ Arrays sum_of_squares(const Arrays& in, const Attributes& /*a*/) {
   Array y({42});
   y.values = limbs_of(sum, infinite, nans);
   return {y};
+}
+
+/// Two sums of squares as one tensor.
+std::vector<double> limbs_of_both(double first, double second) {
+  std::vector<double> limbs = limbs_of(first);
+  const std::vector<double> more = limbs_of(second);
+  limbs.insert(limbs.end(), more.begin(), more.end());
+  return limbs;
+}
+
+/// The first operator of LAMB, without a factor or with one at the end.
+Arrays lamb_moments(const Arrays& in, const Attributes& a) {
+  const double factor = in.size() == 6 ? in[5].values[0] : 1;
+  Arrays out = {in[2], in[3], Array({2, 42})};
+  double w2 = 0;
+  double u2 = 0;
+  for (std::size_t i = 0; factor != 0 && i < in[0].values.size(); ++i) {
+    const double g = in[1].values[i] * a.real("scale") * factor;
+    double& m = out[0].values[i];
+    double& v = out[1].values[i];
+    m = a.real("beta1") * m + (1 - a.real("beta1")) * g;
+    v = a.real("beta2") * v + (1 - a.real("beta2")) * g * g;
+    const double step = in[4].values[0];
+    const double U =
+        m / (1 - std::pow(a.real("beta1"), step)) /
+            (std::sqrt(v / (1 - std::pow(a.real("beta2"), step))) + a.real("epsilon")) +
+        a.real("weight_decay") * in[0].values[i];
+    w2 += in[0].values[i] * in[0].values[i];
+    u2 += U * U;
+  }
+  out[2].values = limbs_of_both(w2, u2);
+  return out;
+}
+
+/// The second operator: the update with a trust ratio from given squares.
+Arrays lamb(const Arrays& in, const Attributes& /*a*/) {
+  const auto norm = [&in](std::size_t from) {
+    double sum = 0;
+    for (std::size_t k = 0; k < kDigits; ++k) {
+      sum += std::ldexp(in[3].values[from + k] * kUnit, static_cast<int>(16 * k));
+    }
+    return std::sqrt(sum);
+  };
+  const double w = norm(0);
+  const double U = norm(42);
+  const double ratio = w > 0 && U > 0 ? w / U : 1;
+  Array updated = in[0];
+  for (std::size_t i = 0; i < updated.values.size(); ++i) {
+    const Moments now{in[1].values[i], in[2].values[i]};
+    updated.values[i] -= in[4].values[0] * ratio * (direction(now) + kDecay * in[0].values[i]);
+  }
+  return {in.size() == 7 && in[6].values[0] == 0 ? in[0] : updated};
+}
+
+void add_lamb(std::vector<Case>& all) {
+  // Sums of squares compare exactly, so every U has to be one: G / (|G| + 1), plus w / 8.
+  const Attributes exact{
+      {"scale", 0.5}, {"weight_decay", 0.125}, {"beta1", 0.5}, {"beta2", 0.75}, {"epsilon", 1.0}};
+  for (const Input& w : {half({4}), single({4})}) {
+    const std::vector<Input> inputs = {given(w, {1, -0.5, 0, 2}), given(half({4}), {2, -6, 14, 0}),
+                                       given(single({4}), {0, 0, 0, 0}),
+                                       given(single({4}), {0, 0, 0, 0}), scalar(1)};
+    all.push_back({"lamb_moments", inputs, exact, lamb_moments, kExact, kUsual, {2, 3}});
+    for (const double factor : {1.0, 0.0}) {
+      std::vector<Input> with_factor = inputs;
+      with_factor.push_back(scalar(factor));
+      all.push_back({"lamb_moments", with_factor, exact, lamb_moments, kExact, kUsual, {2, 3}});
+    }
+  }
+  const Attributes a{{"scale", 0.5},
+                     {"weight_decay", kDecay},
+                     {"beta1", kBeta1},
+                     {"beta2", kBeta2},
+                     {"epsilon", kEpsilon}};
+  for (const auto& squares : {limbs_of_both(2.25, 4), limbs_of_both(0, 4), limbs_of_both(4, 0)}) {
+    const std::vector<Input> inputs = {
+        half({kCount}), single({kCount}), single({kCount}, 0.01, 0.5), indices({2, 42}, squares),
+        scalar(0.1),    scalar(kStep)};
+    all.push_back({"lamb", inputs, a, lamb, {0x1p-20, 4}, kUsual, {0}});
+    for (const double factor : {0.25, 0.0}) {
+      std::vector<Input> with_factor = inputs;
+      with_factor.push_back(scalar(factor));
+      const Error error = factor == 0 ? kExact : Error{0x1p-20, 4};
+      all.push_back({"lamb", with_factor, a, lamb, error, kUsual, {0}});
+    }
+  }
 }
 
 /// The norm that all inputs but the last `scalars` describe.
@@ -246,6 +307,7 @@ std::vector<Case> update_cases() {
   std::vector<Case> all;
   add_descent(all);
   add_adam(all);
+  add_lamb(all);
   add_factors(all);
   const Definition sum = [](const Arrays& in, const Attributes&) {
     Array y = in[0];
