@@ -106,6 +106,15 @@ PlannerOptions planner_options(const proto::RunConfig& config) {
               })};
 }
 
+SerialisationOptions serialisation_options(const proto::ModelConfig& config) {
+  SerialisationOptions options;
+  options.embedding = std::max<std::int64_t>(1, config.embedding_serialisation_factor());
+  for (const proto::ProductSetting& setting : config.serialised_matmuls()) {
+    options.matmuls.push_back({setting.text(), setting.operators(), setting.slices()});
+  }
+  return options;
+}
+
 std::string normalisation_of(const proto::ModelConfig& model) {
   return model.normalisation().empty() ? "batch" : model.normalisation();
 }
@@ -216,6 +225,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                        .stochastic_rounding = config.training().stochastic_rounding(),
                        .master_weights = config.training().master_weights()};
   options.planner = planner_options(config);
+  options.serialisation = serialisation_options(config.model());
   options.gradient_bucket =
       Bytes{static_cast<std::int64_t>(config.training().gradient_bucket_bytes())};
   options.loss_scaling = config.training().loss_scaling();

@@ -32,6 +32,8 @@ learning-rate = 0.001
 schedule = linear
 """
 
+GPT2 = BERT.replace("bert-base", "gpt2").replace("task = masked-lm\nmasks = 3\n", "")
+
 SCHEDULES = 3
 RECOMPUTATIONS = 5
 
@@ -61,6 +63,11 @@ class Check(JobTest):
     def test_of_a_transformer_in_threads(self):
         self.assert_all_equal(self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2,
                                            config=BERT))
+
+    def test_of_a_tied_embedding_in_slices(self):
+        job = self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2,
+                           "--model.embedding-serialisation-factor", 4, "--model.serialised-matmuls", "c_fc=3", config=GPT2)
+        self.assert_all_equal(job)
 
     def test_that_is_interrupted_sums_up_its_runs_and_leaves_other_results_alone(self):
         job = self.start("check", "-n", 2, "--check-ipus", 2, "--check-steps", 30, config=CNN)

@@ -51,6 +51,17 @@ struct PipelineOptions {
   double recomputation_memory = 0.5;  ///< Goal of "standard", as a proportion of an IPU's memory.
 };
 
+/// Dense layers and embeddings that are computed in slices of their output channels or rows.
+struct SerialisationOptions {
+  std::int64_t embedding = 1;  ///< Slices of the largest embedding table and of its projection.
+  struct Matmuls {
+    std::string text = {};       ///< As written, for messages: "lm_head=4".
+    std::string operators = {};  ///< Searched for in output names (ECMAScript).
+    std::int64_t slices = 1;
+  };
+  std::vector<Matmuls> matmuls = {};  ///< Of those for one operator the last counts.
+};
+
 /// Everything a Program depends on.
 struct CompileOptions {
   std::string model;  ///< For reports.
@@ -73,6 +84,7 @@ struct CompileOptions {
   OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
   PrecisionOptions precision;
   PlannerOptions planner;
+  SerialisationOptions serialisation;
   Bytes gradient_bucket;    ///< > 0: gradients travel in buckets during backward.
   double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says.
   bool inference = false;   ///< No training: evaluation that puts out predictions.
