@@ -275,7 +275,8 @@ Rows device_report() {
 Rows job_rows() {
   return joined({model(), partials_rows(), serialisation_rows(), model_sizes(), data(),
                  training_schedule(), training_update(), training_run(), hyper_parameter_rows(),
-                 pipeline_rows(), memory(), memory_proportion_rows(), device_report()});
+                 pipeline_rows(), memory(), phase_rows(), memory_proportion_rows(),
+                 device_report()});
 }
 
 }  // namespace poprun::launcher

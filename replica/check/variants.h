@@ -21,6 +21,7 @@ struct Variant {
   /// The layer with which each stage but the first begins, where the job does not say how to cut.
   std::vector<std::string> begins = {};
   double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's.
+  bool phased = false;  ///< Stages are phases, which take turns on `ipus`; then `schedule` is that.
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
@@ -36,17 +37,19 @@ struct Spread {
   std::string split;
   bool own_stages = false;               ///< As Variant's.
   std::vector<std::string> begins = {};  ///< As Variant's.
+  bool phased = false;                   ///< The job's own phases: no pipelines.
 };
 
 /// The plain variant, which has one stage and recomputes nothing, then with one stage every
-/// recomputation, then on each of `spreads` every schedule with every recomputation.
+/// recomputation, then on each of `spreads` every schedule with every recomputation, then as many
+/// phases on one IPU with every recomputation and on two with none and the default one.
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads);
 
 /// The job as `variant` runs it.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);
 
-/// "2 IPUs, grouped, recomputation layer"; without a schedule where there is a single stage. What
-/// people know a combination by.
+/// "2 IPUs, grouped, recomputation layer"; without a schedule where there is a single stage; "4
+/// phases on 1 IPU, recomputation none". What people know a combination by.
 std::string to_text(const Variant& variant);
 
 }  // namespace poprun

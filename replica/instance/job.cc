@@ -58,7 +58,7 @@ AccumulationKind accumulation_kind(const proto::TrainingConfig& training, bool h
 }
 
 /// The defaults for a job that says nothing about it.
-PipelineOptions pipeline_options(const proto::RunConfig& job) {
+PipelineOptions stage_options(const proto::RunConfig& job) {
   if (!job.has_pipeline()) {
     return {};
   }
@@ -71,6 +71,13 @@ PipelineOptions pipeline_options(const proto::RunConfig& job) {
           .recomputation_checkpoints = config.recomputation_checkpoints(),
           .recompute = config.recompute(),
           .recomputation_memory = config.recomputation_memory()};
+}
+
+PipelineOptions pipeline_options(const proto::RunConfig& job) {
+  PipelineOptions options = stage_options(job);
+  options.phases = std::max(1U, job.memory().phases());
+  options.phase_ipus = std::max(1U, job.memory().phase_ipus());
+  return options;
 }
 
 template <typename T, typename Value>

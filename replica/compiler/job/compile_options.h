@@ -43,6 +43,11 @@ struct PipelineOptions {
 
   std::string schedule = "grouped";  ///< Or "interleaved" or "sequential".
 
+  /// > 1: the stages, so many, are phases: each works on all micro-batches of a step before the
+  /// next one begins, whatever `schedule` says. They take turns on `phase_ipus` IPUs.
+  std::uint32_t phases = 1;
+  std::uint32_t phase_ipus = 1;
+
   /// "none", "standard", "layer", "pipeline" or "all"; empty: "pipeline" if there are several
   /// stages and the schedule is not sequential, else "none".
   std::string recomputation = {};

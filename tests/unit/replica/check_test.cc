@@ -355,10 +355,27 @@ TEST(Variants, AreEveryScheduleWithEveryRecomputation) {
 
   const std::vector<Variant> variants = all_variants("4", spreads);
 
-  ASSERT_THAT(variants, SizeIs(5 + 2 * 15));
+  ASSERT_THAT(variants, SizeIs(5 + 2 * (15 + 7)));
   EXPECT_EQ(variants[0], kPlain);
   EXPECT_EQ(to_text(variants[0]), "1 IPU, recomputation none");
-  EXPECT_EQ(to_text(variants.back()), "4 IPUs, interleaved, recomputation all");
+  EXPECT_EQ(to_text(variants[5 + 2 * 15 - 1]), "4 IPUs, interleaved, recomputation all");
+  EXPECT_EQ(to_text(variants[5 + 2 * 15]), "2 phases on 1 IPU, recomputation none");
+  EXPECT_EQ(to_text(variants.back()), "4 phases on 2 IPUs, recomputation pipeline");
+}
+
+TEST(Variants, InPhasesAreTheirStagesInTurns) {
+  proto::RunConfig config = job(1);
+  config.mutable_pipeline()->add_device_mapping(0);
+  const Variant phased = all_variants("4", std::vector<Spread>{{3, 3, "1 1 2"}}).back();
+
+  const proto::RunConfig made = config_of(phased, config);
+
+  EXPECT_EQ(made.memory().phases(), 3U);
+  EXPECT_EQ(made.memory().phase_ipus(), 2U);
+  EXPECT_EQ(made.topology().ipus_per_replica(), 2U);
+  EXPECT_THAT(made.pipeline().device_mapping(), IsEmpty());
+  config.mutable_memory()->set_phases(7);
+  EXPECT_EQ(config_of(kPlain, config).memory().phases(), 1U);
 }
 
 TEST(Variants, HaveTheJobsOwnStagesOrBalancedOnes) {
@@ -380,7 +397,7 @@ TEST(CheckVariants, GoAsFarAsTheModelHasLayers) {
   const auto checked = check_variants(job(1), testing::dataset(), nullptr);
 
   ASSERT_TRUE(checked) << checked.error().message;
-  EXPECT_THAT(checked->variants, SizeIs(5 + 3 * 15));
+  EXPECT_THAT(checked->variants, SizeIs(5 + 3 * (15 + 7)));
   EXPECT_EQ(checked->variants.back().split, "1 1 1 1");
   EXPECT_THAT(config_of(checked->variants.back(), job(1)).pipeline().split(),
               ElementsAre("conv2", "fc1", "fc2"))
@@ -399,7 +416,7 @@ TEST(CheckVariants, UseAsManyIpusAsAreAskedForEvenIfSomeHaveNoLayer) {
   for (const proto::RunConfig& config : {by_check, by_job}) {
     const auto checked = check_variants(config, testing::dataset(), nullptr);
     ASSERT_TRUE(checked) << checked.error().message;
-    EXPECT_EQ(checked->variants.back().ipus, 5U);
+    EXPECT_EQ(std::ranges::max(checked->variants, {}, &Variant::ipus).ipus, 5U);
     EXPECT_THAT(checked->notes, ElementsAre(note));
   }
 }
@@ -437,7 +454,7 @@ TEST(CheckVariants, HaveStagesThatShareTheOnlyIpu) {
   const auto checked = check_variants(config, testing::dataset(), nullptr);
 
   ASSERT_TRUE(checked) << checked.error().message;
-  EXPECT_THAT(checked->variants, SizeIs(5 + 2 * 15));
+  EXPECT_THAT(checked->variants, SizeIs(5 + 2 * (15 + 7)));
   EXPECT_EQ(to_text(checked->variants[0]), "1 IPU, recomputation none");
   EXPECT_EQ(to_text(checked->variants[5]), "1 IPU, sequential, recomputation none");
   EXPECT_TRUE(checked->variants[5].own_stages);
