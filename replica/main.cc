@@ -178,6 +178,7 @@ class Instance {
          .streams = [this, self](JobStream stream) { return open_stream(self, stream); },
          .initial_weights = self == ReplicaId{0} ? compilation_.initial_weights() : none,
          .check_host = [this, self](Bytes more) { return check_memory(more, self); },
+         .sharding_group = reply_.config().memory().sharding_group(),
          .variants = [this] { return compilation_.variants(); },
          .compile = [this](const Variant& variant) { return compilation_.variant(variant); },
          .report = [&](proto::ReportItem item) { reporter.send(std::move(item)); }},

@@ -10,6 +10,7 @@
 
 #include "hostio/datasets/dataset.h"
 #include "launcher/options/hyper_parameters.h"
+#include "launcher/options/locations.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/pipeline.h"
 #include "launcher/options/products.h"
@@ -201,8 +202,9 @@ Rows training_update() {
                "Precision of gradient accumulators: float or half (default: that of the gradients)",
                Choice{{"float", "half"}}),
       file_key("training.gradient-reduction", "NAME", "mean",
-               "Reduce gradients over the replicas to their mean or to their sum",
-               Choice{{"mean", "sum"}}),
+               "Reduce gradients over the replicas to their mean or to their sum, once a step; "
+               "every-micro-batch: to their mean, before they are accumulated",
+               Choice{{"mean", "sum", "every-micro-batch"}}),
       file_key(
           "training.loss-scaling", "X|auto", "",
           "Multiply the loss by X so that small gradients do not vanish in half precision; auto "
@@ -256,6 +258,9 @@ Rows device_report() {
           file_key("device.bytes-per-tile", "N", "",
                    "Bytes of memory on each tile, a multiple of 8 (default: the IPU's)",
                    Integer{1024, 1 << 24}),
+          file_key("device.streaming-bytes", "N", "",
+                   "Bytes of Streaming Memory of each IPU (default: the IPU's)",
+                   Integer{1, 1'000'000'000'000'000}),
           with_value({.name = "report.dump-tensors",
                       .section = "report",
                       .arity = Arity::kRepeated,
@@ -275,7 +280,7 @@ Rows device_report() {
 Rows job_rows() {
   return joined({model(), partials_rows(), serialisation_rows(), model_sizes(), data(),
                  training_schedule(), training_update(), training_run(), hyper_parameter_rows(),
-                 pipeline_rows(), memory(), phase_rows(), memory_proportion_rows(),
+                 pipeline_rows(), memory(), phase_rows(), location_rows(), memory_proportion_rows(),
                  device_report()});
 }
 

@@ -65,6 +65,13 @@ class Check {
   }
 
  private:
+  /// Where nothing is sharded, any count does.
+  [[nodiscard]] OwnShard own_shard() const {
+    const std::size_t all = ports_.communicator.size();
+    const std::size_t count = ports_.sharding_group > 0 ? ports_.sharding_group : all;
+    return {count, index_of(ports_.communicator.self()) % count};
+  }
+
   [[nodiscard]] bool first() const { return ports_.communicator.self() == ReplicaId{0}; }
 
   void tell(const std::string& activity) {
@@ -144,11 +151,11 @@ class Check {
 
   Result<proto::CheckedRun> refer(const CompiledVariant& compiled, proto::CheckedRun run) {
     reference_.emplace(Reference{compiled, {}});
-    StateRecord record(compiled.program);
+    StateRecord record(compiled.program, own_shard());
     POPRUN_TRY(make_record(compiled, options_, record));
     reference_->steps.assign(record.steps().begin(), record.steps().end());
     // The search for numbers that are not finite takes time that the other runs do not spend.
-    StateRecord timed(compiled.program);
+    StateRecord timed(compiled.program, own_shard());
     POPRUN_TRY(make_record(compiled, unchecked(), timed));
     run.set_verdict(proto::CheckedRun::REFERENCE);
     run.set_wall_step_seconds(timed.step_seconds());
@@ -156,7 +163,7 @@ class Check {
   }
 
   Result<proto::CheckedRun> compare(const CompiledVariant& compiled, proto::CheckedRun run) {
-    StateRecord record(compiled.program);
+    StateRecord record(compiled.program, own_shard());
     POPRUN_ASSIGN(const LoopResult result, make_record(compiled, unchecked(), record));
     run.set_wall_step_seconds(record.step_seconds());
     POPRUN_ASSIGN(const std::string stray, first_of(result.stray_index, "indices out of range"));

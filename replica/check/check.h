@@ -35,6 +35,8 @@ struct CheckPorts {
   /// replica, before a run that touches more than the earlier ones.
   std::function<Status(Bytes more)> check_host;
 
+  std::uint32_t sharding_group = 0;  ///< Replicas that share tensors in some variants; 0: all.
+
   // Called on replica 0 only; `compile` for one variant after another. A Program that does not fit
   // its memory is no error.
   std::function<Result<CheckedVariants>()> variants;

@@ -14,15 +14,31 @@
 /// their weights.
 namespace poprun {
 
-/// By name: 64-bit digests of the bytes of weights, running statistics and optimiser state, and of
-/// loss and accuracy.
-using StateDigests = std::map<std::string, std::uint64_t, std::less<>>;
+/// 64-bit digests of a variable's bytes.
+struct StateDigest {
+  std::uint64_t whole = 0;
+  std::uint64_t part = 0;  ///< Of the part that is this replica's shard, where shards are taken.
+  bool is_whole = true;    ///< False: the replica has no more than its shard.
+
+  [[nodiscard]] bool agrees(const StateDigest& other) const {
+    return is_whole && other.is_whole ? whole == other.whole : part == other.part;
+  }
+};
+
+/// By name: weights, running statistics and optimiser state, and loss and accuracy.
+using StateDigests = std::map<std::string, StateDigest, std::less<>>;
+
+/// Which shard of a tensor is the replica's: number `self` of `count`.
+struct OwnShard {
+  std::size_t count = 1;
+  std::size_t self = 0;
+};
 
 /// Records the state after each step of a training loop.
 class StateRecord final : public StepWatcher {
  public:
   /// `program` must outlive this.
-  explicit StateRecord(const Program& program) : program_(program) {}
+  StateRecord(const Program& program, OwnShard shard) : program_(program), shard_(shard) {}
 
   /// Adds the outcome of an evaluation after the last step, as one more step.
   void add(const EvaluationReport& evaluation);
@@ -38,7 +54,10 @@ class StateRecord final : public StepWatcher {
   void begin(std::uint64_t step, Engine& engine) override;
   void end(const StepReport& report, Engine& engine) override;
 
+  [[nodiscard]] StateDigest digest(const Engine& engine, std::uint32_t tensor) const;
+
   const Program& program_;
+  OwnShard shard_;
   std::vector<StateDigests> steps_;
   std::vector<double> seconds_;  ///< By step.
   double began_ = 0;

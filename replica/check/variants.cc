@@ -1,5 +1,9 @@
 #include "replica/check/variants.h"
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include <fmt/format.h>
 
 #include "replica/base/text.h"
@@ -26,6 +30,42 @@ void add_phases(const Spread& spread, std::vector<Variant>& variants) {
   add(2, "pipeline");
 }
 
+std::vector<Placement> other_placements(std::uint32_t replicas) {
+  std::vector<Placement> placements = {Placement::kOffChip};
+  if (replicas > 1) {
+    placements.insert(placements.end(), {Placement::kSharded, Placement::kShardedOffChip});
+  }
+  return placements;
+}
+
+/// A plain job keeps everything on the chip; others may as the job itself does.
+void place(const Variant& variant, const proto::RunConfig& job, bool is_plain,
+           proto::MemoryConfig& memory) {
+  const bool off_chip =
+      variant.placement == Placement::kOffChip || variant.placement == Placement::kShardedOffChip;
+  const bool sharded =
+      variant.placement == Placement::kSharded || variant.placement == Placement::kShardedOffChip;
+  if (is_plain || off_chip) {
+    const char* const storage = off_chip ? "off-chip" : "on-chip";
+    memory.set_weights(storage);
+    memory.set_optimizer_state(storage);
+    memory.set_accumulators(storage);
+    memory.set_activations(storage);
+    memory.clear_location();
+  }
+  if (is_plain || sharded) {
+    memory.clear_replicated_tensor_sharding();
+  }
+  if (sharded) {
+    memory.add_replicated_tensor_sharding("weights");
+    memory.add_replicated_tensor_sharding("optimizer-state");
+    if (job.training().gradient_reduction() == "every-micro-batch") {
+      memory.add_replicated_tensor_sharding("accumulators");
+    }
+    memory.set_sharding_min_elements(std::min<std::uint64_t>(memory.sharding_min_elements(), 16));
+  }
+}
+
 }  // namespace
 
 std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job) {
@@ -33,7 +73,8 @@ std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job) {
   return own > 1 ? std::vector<std::uint32_t>{own} : std::vector<std::uint32_t>{2, 3, 4};
 }
 
-std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads) {
+std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
+                                  std::uint32_t replicas) {
   std::vector<Variant> variants;
   for (const char* recomputation : kRecomputations) {
     variants.push_back({1, 1, plain_split, "sequential", recomputation});
@@ -48,8 +89,31 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
       }
     }
   }
+  const std::size_t unplaced = variants.size();
+  for (const Placement placement : other_placements(replicas)) {
+    variants.push_back(variants.front());
+    variants.back().placement = placement;
+    // One of every 15 of a spread, and another one for the next placement.
+    for (std::size_t v = std::size(kRecomputations) + static_cast<std::size_t>(placement);
+         v < unplaced; v += std::size(kSchedules) * std::size(kRecomputations)) {
+      variants.push_back(variants[v]);
+      variants.back().placement = placement;
+    }
+  }
   for (const Spread& spread : spreads) {
     add_phases(spread, variants);
+  }
+  const std::vector<Variant> phased(variants.begin(), variants.end());
+  for (const Placement placement : other_placements(replicas)) {
+    for (const std::uint32_t ipus : {1U, 2U}) {
+      const auto first = std::ranges::find_if(phased, [ipus](const Variant& variant) {
+        return variant.phased && variant.ipus == ipus && variant.recomputation == "pipeline";
+      });
+      if (first != phased.end()) {
+        variants.push_back(*first);
+        variants.back().placement = placement;
+      }
+    }
   }
   return variants;
 }
@@ -79,22 +143,29 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
   if (variant.recomputation_memory > 0) {
     pipeline.set_recomputation_memory(variant.recomputation_memory);
   }
-  const bool is_plain = variant.ipus == 1 && !variant.own_stages && variant.recomputation == "none";
+  const bool is_plain = variant.ipus == 1 && !variant.own_stages && !variant.phased &&
+                        variant.recomputation == "none";
   if (is_plain) {
     pipeline.clear_recompute();
   }
+  place(variant, job, is_plain && variant.placement == Placement::kOnChip,
+        *config.mutable_memory());
   return config;
 }
 
 std::string to_text(const Variant& variant) {
   const std::string ipus = counted(variant.ipus, "IPU");
+  constexpr std::array<std::string_view, 4> kPlacements = {"", ", off-chip", ", sharded",
+                                                           ", sharded off-chip"};
+  const std::string_view placement = kPlacements.at(static_cast<std::size_t>(variant.placement));
   if (variant.phased) {
-    return fmt::format("{} on {}, recomputation {}", counted(variant.stages, "phase"), ipus,
-                       variant.recomputation);
+    return fmt::format("{} on {}, recomputation {}{}", counted(variant.stages, "phase"), ipus,
+                       variant.recomputation, placement);
   }
-  return variant.stages == 1 ? fmt::format("{}, recomputation {}", ipus, variant.recomputation)
-                             : fmt::format("{}, {}, recomputation {}", ipus, variant.schedule,
-                                           variant.recomputation);
+  return variant.stages == 1
+             ? fmt::format("{}, recomputation {}{}", ipus, variant.recomputation, placement)
+             : fmt::format("{}, {}, recomputation {}{}", ipus, variant.schedule,
+                           variant.recomputation, placement);
 }
 
 }  // namespace poprun

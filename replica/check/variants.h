@@ -10,6 +10,14 @@
 /// The ways to run one job that must give the same bits.
 namespace poprun {
 
+/// Where a variant keeps weights, optimiser state, accumulators and stashes.
+enum class Placement : std::uint8_t {
+  kOnChip,
+  kOffChip,  ///< All of them in Streaming Memory.
+  kSharded,  ///< All but stashes divided among the replicas; accumulators only if they may be.
+  kShardedOffChip,
+};
+
 /// One of them.
 struct Variant {
   std::uint32_t ipus = 1;
@@ -22,6 +30,7 @@ struct Variant {
   std::vector<std::string> begins = {};
   double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's.
   bool phased = false;  ///< Stages are phases, which take turns on `ipus`; then `schedule` is that.
+  Placement placement = Placement::kOnChip;
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
@@ -40,10 +49,14 @@ struct Spread {
   bool phased = false;                   ///< The job's own phases: no pipelines.
 };
 
-/// The plain variant, which has one stage and recomputes nothing, then with one stage every
-/// recomputation, then on each of `spreads` every schedule with every recomputation, then as many
-/// phases on one IPU with every recomputation and on two with none and the default one.
-std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads);
+/// The plain variant, which has one stage, recomputes nothing and keeps everything on the chip,
+/// then with one stage every recomputation, then on each of `spreads` every schedule with every
+/// recomputation; then one stage, and each of `spreads` by turns with every schedule and
+/// recomputation, in every other placement: shards only with `replicas` > 1. Then, of each of
+/// `spreads`, as many phases, on one IPU with every recomputation and on two with none and the
+/// default one; and the first of them in every other placement.
+std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
+                                  std::uint32_t replicas = 1);
 
 /// The job as `variant` runs it.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);

@@ -48,9 +48,13 @@ Result<Program> program_of(const Graph& graph, const CompileOptions& options) {
     MemoryClaims claims = claims_of(graph, liveness, ipu, aliases);
     MemoryPlan plan = plan_memory(claims.claims);
     POPRUN_TRY(verify_plan(claims.claims, plan));
+    MemoryClaims remote_claims = claims_of(graph, liveness, ipu, {}, Memory::kStreaming);
+    MemoryPlan remote_plan = plan_memory(remote_claims.claims);
+    POPRUN_TRY(verify_plan(remote_claims.claims, remote_plan));
     TileClaims tile_claims = demand_on_tiles(laid_out, ipu);
     POPRUN_ASSIGN(TilePlan tiles, plan_tiles(tile_claims, liveness.step_count));
-    plans.push_back({std::move(claims), std::move(plan), std::move(tile_claims), std::move(tiles)});
+    plans.push_back({std::move(claims), std::move(plan), std::move(remote_claims),
+                     std::move(remote_plan), std::move(tile_claims), std::move(tiles)});
   }
   Program program = lower(laid_out, plans, {options.replicas, options.ipus_per_replica});
   if (options.tile_layout ||
@@ -192,6 +196,8 @@ Result<Program> plan_program(const CompileOptions& options) {
   }
   const std::vector<std::string>& notes = settled.job.notes;
   settled.program.mutable_notes()->Add(notes.begin(), notes.end());
+  settled.program.mutable_locations()->Add(settled.job.locations.begin(),
+                                           settled.job.locations.end());
   describe_stages(settled.job, settled.program);
   return std::move(settled.program);
 }

@@ -25,14 +25,15 @@ std::int64_t macs_per_cycle(const Device& device, Arithmetic arithmetic) {
   return device.macs_per_cycle_f32;
 }
 
-/// A ring of n participants: reduce-scatter and all-gather, each n - 1 steps of bytes / n.
-DeviceTime ring_all_reduce(const Device& device, Bytes bytes, std::int64_t n,
-                           double bytes_per_second) {
+/// A ring of n participants: reduce-scatter and all-gather, each n - 1 steps of bytes / n; `halves`
+/// of the two.
+DeviceTime ring(const Device& device, Bytes bytes, std::int64_t n, std::int64_t halves,
+                double bytes_per_second) {
   DeviceTime time;
   if (n < 2) {
     return time;
   }
-  const std::int64_t steps = 2 * (n - 1);
+  const std::int64_t steps = halves * (n - 1);
   const Bytes fragment{ceil_div(bytes.count(), n)};
   time.link = cycles_at(device, fragment, bytes_per_second) * steps;
   time.sync = device.link_sync_cycles * steps;
@@ -58,6 +59,7 @@ DeviceTime time_of_work(const Device& device, const Work& work) {
           .exchange = Cycles{per_tile(work.exchanged.count(), device.exchange_bytes_per_cycle)},
           .link = {},
           .host = {},
+          .streaming = {},
           .sync = device.sync_cycles * work.compute_sets,
           .flops = 2 * work.macs + work.vector_flops};
 }
@@ -65,6 +67,13 @@ DeviceTime time_of_work(const Device& device, const Work& work) {
 DeviceTime time_of_host_copy(const Device& device, Bytes bytes) {
   DeviceTime time;
   time.host = cycles_at(device, bytes, device.host_bytes_per_second);
+  time.sync = device.link_sync_cycles;
+  return time;
+}
+
+DeviceTime time_of_streaming_copy(const Device& device, Bytes bytes) {
+  DeviceTime time;
+  time.streaming = cycles_at(device, bytes, device.streaming_bytes_per_second);
   time.sync = device.link_sync_cycles;
   return time;
 }
@@ -110,19 +119,34 @@ DeviceTime time_of_copy(const Device& device, std::uint32_t ipus,
   return time;
 }
 
-DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas,
-                              std::int64_t ipus_per_replica) {
+namespace {
+
+/// Within the domains, then between them.
+DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t replicas,
+                             std::int64_t ipus_per_replica, std::int64_t halves) {
   const std::int64_t replicas_per_domain =
       std::clamp<std::int64_t>(device.ipus_per_link_domain / ipus_per_replica, 1, replicas);
   const std::int64_t domains = ceil_div(replicas, replicas_per_domain);
   DeviceTime time =
-      ring_all_reduce(device, bytes, replicas_per_domain, device.link_bytes_per_second);
+      ring(device, bytes, replicas_per_domain, halves, device.link_bytes_per_second);
   const Bytes shard{ceil_div(bytes.count(), replicas_per_domain)};
   const DeviceTime between =
-      ring_all_reduce(device, shard, domains, device.gateway_bytes_per_second);
+      ring(device, shard, domains, halves, device.gateway_bytes_per_second);
   time.link += between.link;
   time.sync += between.sync;
   return time;
+}
+
+}  // namespace
+
+DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas,
+                           std::int64_t ipus_per_replica) {
+  return hierarchical_ring(device, bytes, replicas, ipus_per_replica, 1);
+}
+
+DeviceTime time_of_all_reduce(const Device& device, Bytes bytes, std::int64_t replicas,
+                              std::int64_t ipus_per_replica) {
+  return hierarchical_ring(device, bytes, replicas, ipus_per_replica, 2);
 }
 
 }  // namespace poprun

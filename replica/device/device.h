@@ -32,7 +32,9 @@ struct Device {
   double link_bytes_per_second = 0;           ///< IPU-Link rail, one direction, usable.
   double gateway_bytes_per_second = 0;        ///< GW-Links of one IPU's share, one direction.
   double host_bytes_per_second = 0;           ///< One IPU's share of its host link.
-  std::int64_t ipus_per_link_domain = 64;     ///< Largest IPU-Link domain.
+  Bytes streaming_bytes;                      ///< Streaming Memory of one IPU.
+  double streaming_bytes_per_second = 0;   ///< To it or from it, one IPU's share of its machine's.
+  std::int64_t ipus_per_link_domain = 64;  ///< Largest IPU-Link domain.
 
   /// In-Processor Memory of one IPU, exactly.
   [[nodiscard]] Bytes capacity() const { return bytes_per_tile * tiles; }
@@ -67,10 +69,11 @@ struct DeviceTime {
   Cycles exchange;
   Cycles link;
   Cycles host;
+  Cycles streaming;  ///< To and from Streaming Memory.
   Cycles sync;
   std::int64_t flops = 0;  ///< Multiply and add count two.
 
-  [[nodiscard]] Cycles total() const { return compute + exchange + link + host + sync; }
+  [[nodiscard]] Cycles total() const { return compute + exchange + link + host + streaming + sync; }
 };
 
 /// Time of an operation spread evenly over all tiles of one IPU:
@@ -82,6 +85,9 @@ DeviceTime time_of_work(const Device& device, const Work& work);
 
 /// Time of `bytes` between the host and one IPU.
 DeviceTime time_of_host_copy(const Device& device, Bytes bytes);
+
+/// Time of `bytes` between Streaming Memory and one IPU. All IPUs of a machine may copy at once.
+DeviceTime time_of_streaming_copy(const Device& device, Bytes bytes);
 
 /// Bytes from one IPU of a replica to another, or within one.
 struct LinkTransfer {
@@ -106,6 +112,10 @@ std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std:
 /// IPU are copied by its tiles.
 DeviceTime time_of_copy(const Device& device, std::uint32_t ipus,
                         const std::vector<LinkTransfer>& transfers);
+
+/// Time of one half of an all-reduce: of its ring reduce-scatter, or its ring all-gather.
+DeviceTime time_of_scatter(const Device& device, Bytes bytes, std::int64_t replicas,
+                           std::int64_t ipus_per_replica);
 
 /// Time of an all-reduce of `bytes` over `replicas` of `ipus_per_replica` each: a ring
 /// reduce-scatter and a ring all-gather, n - 1 steps of bytes / n each, over IPU-Links; beyond one

@@ -75,6 +75,12 @@ Status Engine::allocate(std::span<const std::span<std::byte>> memory) {
     POPRUN_ASSIGN(const std::span<std::byte> bytes, communicator_.allocate(images_capacity(ipu)));
     arenas.emplace_back(bytes);
   }
+  for (const proto::IpuMemory& ipu : program_.memory()) {
+    POPRUN_ASSIGN(
+        const std::span<std::byte> bytes,
+        streaming_.emplace_back().allocate(Bytes{static_cast<std::int64_t>(ipu.streaming_peak())}));
+    arenas.emplace_back(bytes);
+  }
   memory_ = std::make_unique<DeviceMemory>(program_, std::move(arenas));
   images_ = std::make_unique<HostImages>(program_, memory_->arenas());
   if (options_.poison_dead) {
@@ -241,6 +247,7 @@ Status Engine::run(const std::string& function) {
   moment_.micro_batch = 0;
   round_ = 0;
   last_ = true;
+  entry_ = 0;
   POPRUN_TRY(run_steps(found->second.steps));
   device_time_ += found->second.device_time;
   return {};
@@ -275,7 +282,9 @@ Status Engine::run_on_tiles(Prepared& prepared) {
   POPRUN_TRY(run_step(prepared));
   scatter_results(prepared);
   for (const std::uint32_t tensor : prepared.named) {
-    memory_->poison(tensor);
+    if (!is_remote(program_.tensors(static_cast<int>(tensor)))) {
+      memory_->poison(tensor);
+    }
   }
   return {};
 }
@@ -319,17 +328,30 @@ Status Engine::repeat(Prepared& prepared) {
   return {};
 }
 
-Status Engine::call(const std::string& function, std::uint32_t micro_batch) {
+Result<Communicator*> Engine::group(std::size_t size) {
+  if (size == 0 || size == communicator_.size()) {
+    return &communicator_;
+  }
+  std::unique_ptr<Communicator>& group = groups_[size];
+  if (!group) {
+    POPRUN_ASSIGN(group, communicator_.group(Group::consecutive(size)));
+  }
+  return group.get();
+}
+
+Status Engine::call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry) {
   const auto callee = functions_.find(function);
   if (callee == functions_.end()) {
     return fail(ErrorCode::kBug,
                 fmt::format("the Program calls '{}', which does not exist", function));
   }
   const bool caller_is_last = last_;
+  entry_ += entry;
   moment_.micro_batch = micro_batch + round_;
   last_ = moment_.micro_batch == callee->second.last_micro_batch;
   POPRUN_TRY(run_steps(callee->second.steps));
   moment_.micro_batch = 0;
+  entry_ -= entry;
   last_ = caller_is_last;
   return {};
 }
@@ -419,9 +441,35 @@ std::span<const std::byte> Engine::inspect(std::uint32_t tensor) const {
   return images_->of(tensor);
 }
 
+Engine::Resident Engine::resident(std::uint32_t tensor) const {
+  const proto::Tensor& source = program_.tensors(static_cast<int>(tensor));
+  if (!source.has_residence()) {
+    return {inspect(tensor), !source.shard_of().empty()};
+  }
+  const proto::Residence& where = source.residence();
+  if (where.entry() < 0) {
+    return resident(where.tensor());
+  }
+  const std::size_t entry = static_cast<std::size_t>(where.entry());
+  return {images_->of(where.tensor()).subspan(entry * source.bytes(), source.bytes()),
+          !source.shard_of().empty()};
+}
+
+std::vector<Bytes> Engine::high_water() const {
+  std::vector<Bytes> marks = memory_->high_water();
+  marks.resize(marks.size() / 2);
+  return marks;
+}
+
+std::vector<Bytes> Engine::streaming_high_water() const {
+  std::vector<Bytes> marks = memory_->high_water();
+  marks.erase(marks.begin(), marks.begin() + std::ssize(marks) / 2);
+  return marks;
+}
+
 std::vector<std::vector<Bytes>> Engine::tile_high_water() const {
   std::vector<std::vector<Bytes>> marks;
-  for (std::size_t ipu = 0; tiles_ && ipu < memory_->arenas().size(); ++ipu) {
+  for (std::size_t ipu = 0; tiles_ && ipu < streaming_.size(); ++ipu) {
     marks.push_back(tiles_->high_water(ipu));
   }
   return marks;

@@ -14,6 +14,7 @@
 #include "replica/machine/machine.h"
 #include "replica/memory/device_memory.h"
 #include "replica/memory/host_images.h"
+#include "replica/memory/streaming_memory.h"
 #include "replica/memory/tile_memory.h"
 #include "replica/ops/operator.h"
 #include "replica/ports/communicator.h"
@@ -100,14 +101,22 @@ class Engine final : private Machine {
   /// The first index that was out of range without stopping the engine, as a phrase; or "".
   [[nodiscard]] const std::string& stray_index() const { return stray_index_; }
 
-  /// High-water mark of each IPU's memory.
-  [[nodiscard]] std::vector<Bytes> high_water() const { return memory_->high_water(); }
+  /// High-water mark of each IPU's In-Processor Memory, and of its Streaming Memory.
+  [[nodiscard]] std::vector<Bytes> high_water() const;
+  [[nodiscard]] std::vector<Bytes> streaming_high_water() const;
 
   /// High-water mark of each tile, by IPU; empty unless the Program has a layout of tiles.
   [[nodiscard]] std::vector<std::vector<Bytes>> tile_high_water() const;
 
   /// Sets who watches the steps from now on, or null. Must live until it is replaced.
   void set_observer(StepObserver* observer) { observer_ = observer; }
+
+  /// What a variable is between two functions: its own bytes, or those of where it resides.
+  struct Resident {
+    std::span<const std::byte> bytes;
+    bool is_shard = false;  ///< They are this replica's part, filled up with zeros.
+  };
+  [[nodiscard]] Resident resident(std::uint32_t tensor) const;
 
   /// A tensor's bytes, for inspection. Requires: the Program has it.
   [[nodiscard]] std::span<const std::byte> inspect(std::uint32_t tensor) const;
@@ -171,9 +180,11 @@ class Engine final : private Machine {
 
   [[nodiscard]] HostTensor tensor(std::uint32_t id) const override;
   [[nodiscard]] Communicator& communicator() override { return communicator_; }
+  Result<Communicator*> group(std::size_t size) override;
   [[nodiscard]] HostIo& host() override { return host_; }
   [[nodiscard]] std::uint64_t seed() const override { return options_.seed; }
-  Status call(const std::string& function, std::uint32_t micro_batch) override;
+  [[nodiscard]] std::uint32_t entry() const override { return entry_; }
+  Status call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry) override;
   Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) override;
 
   /// Whether the tensor may hold infinities that come from its operator's inputs: true for
@@ -189,9 +200,11 @@ class Engine final : private Machine {
 
   const Program& program_;
   Communicator& communicator_;
+  std::map<std::size_t, std::unique_ptr<Communicator>> groups_;  ///< By size, of some.
   HostIo& host_;
   EngineOptions options_;
   std::function<void(std::string_view)> activity_;
+  std::vector<StreamingMemory> streaming_;  ///< By IPU.
   std::unique_ptr<DeviceMemory> memory_;
   std::unique_ptr<HostImages> images_;
   std::unique_ptr<TileMemory> tiles_;  ///< Null: tensors live in their images.
@@ -204,6 +217,7 @@ class Engine final : private Machine {
   std::string stray_index_;
   StepObserver* observer_ = nullptr;
   std::uint32_t round_ = 0;  ///< The running repeat's.
+  std::uint32_t entry_ = 0;  ///< Where entries of remote buffers begin.
   bool last_ = true;         ///< Whether the running steps do not run again in this function.
   Cycles device_time_;
   WallSeconds wall_;

@@ -72,19 +72,26 @@ TensorId Graph::find(std::string_view name) const {
 }
 
 Operation Call::operation() const {
-  return {std::string{kKind}, {}, {}, {{"function", function}, {"micro_batch", micro_batch}}};
+  Attributes attributes{{"function", function}, {"micro_batch", micro_batch}};
+  if (entry != 0) {
+    attributes.set("entry", entry);
+  }
+  return {std::string{kKind}, {}, {}, std::move(attributes)};
 }
 
 std::optional<Call> Call::from(const Operation& operation) {
   const auto& values = operation.attributes.values();
   const auto function = values.find("function");
   const auto index = values.find("micro_batch");
+  const auto entry = values.find("entry");
   if (operation.kind != kKind || function == values.end() || index == values.end() ||
       !std::holds_alternative<std::string>(function->second) ||
-      !std::holds_alternative<std::int64_t>(index->second)) {
+      !std::holds_alternative<std::int64_t>(index->second) ||
+      (entry != values.end() && !std::holds_alternative<std::int64_t>(entry->second))) {
     return std::nullopt;
   }
-  return Call{std::get<std::string>(function->second), std::get<std::int64_t>(index->second)};
+  return Call{std::get<std::string>(function->second), std::get<std::int64_t>(index->second),
+              entry == values.end() ? 0 : std::get<std::int64_t>(entry->second)};
 }
 
 const Function* find_function(const Graph& graph, std::string_view name) {

@@ -35,6 +35,23 @@ enum class Role : std::uint8_t {
   kConstant,  ///< Written before the first step, by the model or the host, and never changed.
 };
 
+/// The memory of an IPU in which a tensor lies.
+enum class Memory : std::uint8_t {
+  kInProcessor,
+  kStreaming,  ///< Off the chip. A tensor there is a remote buffer, `[entries, ...]`, whose entries
+               ///< are copied to the chip and back (copy, stash, restore); nothing computes on it.
+};
+
+/// Where the value of a variable is while no function of the host runs.
+struct Residence {
+  static constexpr std::int64_t kWhole = -1;
+
+  TensorId tensor;
+  std::int64_t entry = kWhole;  ///< Which one, if that is a remote buffer.
+
+  friend bool operator==(const Residence&, const Residence&) = default;
+};
+
 struct Tensor {
   std::string name;  ///< Unique in the graph.
   TensorType type;
@@ -44,6 +61,13 @@ struct Tensor {
   /// The tensor whose values it holds once more: on another IPU, for another stage, in a stash, or
   /// computed again on the way back.
   std::optional<TensorId> copy_of = std::nullopt;
+  Memory memory = Memory::kInProcessor;
+  /// If it is a shard, each replica's part of a tensor: the type of that. A shard has one dimension.
+  std::optional<TensorType> shard_of = std::nullopt;
+  /// If it is a variable that functions load when they need it; nothing: it stays where it is.
+  std::optional<Residence> residence = std::nullopt;
+
+  [[nodiscard]] bool is_remote() const { return memory == Memory::kStreaming; }
 };
 
 /// Which way an operation of a micro-batch belongs to.
@@ -96,12 +120,14 @@ struct Function {
 
 /// `call() function="forward.0" micro_batch=3`: runs another function once. Within it, operations
 /// that ask for the micro-batch index get `micro_batch` plus the round of the region that repeats
-/// the call. It reads and writes what the function does.
+/// the call. With `entry=5`, the entries of remote buffers that its copies name count from 5 on. It
+/// reads and writes what the function does.
 struct Call {
   static constexpr std::string_view kKind = "call";
 
   std::string function;
   std::int64_t micro_batch = 0;
+  std::int64_t entry = 0;
 
   [[nodiscard]] Operation operation() const;
 
@@ -142,6 +168,8 @@ class Graph {
   void keep_f32(TensorId id) { tensors_.at(index_of(id)).keeps_f32 = true; }
   void set_data_type(TensorId id, DataType data) { tensors_.at(index_of(id)).type.data = data; }
   void set_ipu(TensorId id, std::uint32_t ipu) { tensors_.at(index_of(id)).ipu = ipu; }
+  void set_memory(TensorId id, Memory memory) { tensors_.at(index_of(id)).memory = memory; }
+  void set_residence(TensorId id, Residence where) { tensors_.at(index_of(id)).residence = where; }
   [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
 
   /// The total size of the tensors.
@@ -163,7 +191,8 @@ std::set<std::string> called_functions(const Graph& graph);
 
 /// Checks what every pass may rely on: names and ids in range, every tensor written before it is
 /// read (in its function, in one that is called before, or in an earlier one), written by one
-/// operation only, unless others update it in place or all are copies.
+/// operation only, unless others update it in place, all are copies, or it is a remote buffer, a
+/// shard or what resides in one.
 /// Errors: kBug, names function, operation and tensor.
 Status verify_graph(const Graph& graph);
 
@@ -172,6 +201,9 @@ Status verify_graph(const Graph& graph);
 ///   layer conv1                            one that is not counted: `layer embeddings uncounted`
 ///   tensor w : f32[4,3] parameter ipu=1    with keeps_f32: `parameter keeps-f32`
 ///   tensor w@ipu0 : f32[4,3] activation copy-of=w
+///   tensor m.shard : f32[3] optimizer-state shard-of=f32[4,3]
+///   tensor v.remote : f32[8,4,3] optimizer-state streaming ipu=1
+///   tensor v : f32[4,3] optimizer-state resides=v.remote:5
 ///   function train
 ///   repeat 2
 ///   @conv1:1:forward y = linear(x, w) bias=0

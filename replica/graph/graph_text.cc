@@ -9,8 +9,11 @@ namespace poprun {
 namespace {
 
 constexpr std::string_view kKeepsF32 = " keeps-f32";
+constexpr std::string_view kStreaming = " streaming";
 constexpr std::string_view kIpu = " ipu=";
 constexpr std::string_view kCopyOf = " copy-of=";
+constexpr std::string_view kResides = " resides=";
+constexpr std::string_view kShardOf = " shard-of=";
 constexpr std::string_view kUncounted = " uncounted";
 constexpr std::array<std::string_view, 3> kDirections = {"forward", "recomputed", "backward"};
 
@@ -60,7 +63,35 @@ class Parser {
     return {};
   }
 
+  /// `NAME` or `NAME:ENTRY`.
+  [[nodiscard]] Result<Residence> residence(std::string_view text) const {
+    Residence where;
+    if (!graph.has(text)) {
+      const std::size_t colon = text.rfind(':');
+      if (colon == std::string_view::npos) {
+        return fail(ErrorCode::kUsage, fmt::format("there is no tensor '{}'", text));
+      }
+      POPRUN_ASSIGN(where.entry, number(text.substr(colon + 1), "an entry"));
+      text = text.substr(0, colon);
+    }
+    if (!graph.has(text)) {
+      return fail(ErrorCode::kUsage, fmt::format("there is no tensor '{}'", text));
+    }
+    where.tensor = graph.find(text);
+    return where;
+  }
+
   Status tensor(std::string_view text) {
+    std::optional<Residence> resides;
+    if (const std::size_t at = text.rfind(kResides); at != std::string_view::npos) {
+      POPRUN_ASSIGN(resides, residence(text.substr(at + kResides.size())));
+      text = text.substr(0, at);
+    }
+    std::optional<TensorType> shard_of;
+    if (const std::size_t at = text.rfind(kShardOf); at != std::string_view::npos) {
+      POPRUN_ASSIGN(shard_of, parse_type(text.substr(at + kShardOf.size())));
+      text = text.substr(0, at);
+    }
     std::optional<TensorId> copy_of;
     if (const std::size_t at = text.rfind(kCopyOf); at != std::string_view::npos) {
       const std::string_view original = text.substr(at + kCopyOf.size());
@@ -75,13 +106,17 @@ class Parser {
       POPRUN_ASSIGN(ipu, number(text.substr(at + kIpu.size()), "an IPU"));
       text = text.substr(0, at);
     }
+    const bool streaming = text.ends_with(kStreaming);
+    text.remove_suffix(streaming ? kStreaming.size() : 0);
     const bool keeps_f32 = text.ends_with(kKeepsF32);
     text.remove_suffix(keeps_f32 ? kKeepsF32.size() : 0);
     const std::size_t colon = text.find(" : ");
     const std::size_t space = text.rfind(' ');
     if (colon == std::string_view::npos || space <= colon + 2) {
-      return fail(ErrorCode::kUsage,
-                  "expected: tensor NAME : TYPE ROLE [keeps-f32] [ipu=I] [copy-of=NAME]");
+      return fail(
+          ErrorCode::kUsage,
+          "expected: tensor NAME : TYPE ROLE [keeps-f32] [streaming] [ipu=I] [copy-of=NAME] "
+          "[shard-of=TYPE] [resides=NAME[:ENTRY]]");
     }
     const std::string name{trim(text.substr(0, colon))};
     if (graph.has(name)) {
@@ -92,8 +127,8 @@ class Parser {
          {Role::kActivation, Role::kParameter, Role::kOptimizerState, Role::kBuffer,
           Role::kGradient, Role::kStream, Role::kMetric, Role::kConstant}) {
       if (to_text(role) == text.substr(space + 1)) {
-        graph.add_tensor(
-            {name, std::move(type), role, keeps_f32, static_cast<std::uint32_t>(ipu), copy_of});
+        graph.add_tensor({name, std::move(type), role, keeps_f32, static_cast<std::uint32_t>(ipu),
+                          copy_of, streaming ? Memory::kStreaming : Memory::kInProcessor, shard_of, resides});
         return {};
       }
     }
@@ -189,6 +224,11 @@ class Parser {
   }
 };
 
+std::string residence_text(const Graph& graph, const Residence& where) {
+  return fmt::format("{}{}{}", kResides, graph.tensor(where.tensor).name,
+                     where.entry == Residence::kWhole ? "" : fmt::format(":{}", where.entry));
+}
+
 std::string to_text(const Graph& graph, const Origin& origin) {
   if (origin == Origin{}) {
     return {};
@@ -215,10 +255,12 @@ std::string to_text(const Graph& graph) {
   }
   for (const Tensor& tensor : graph.tensors()) {
     text += fmt::format(
-        "tensor {} : {} {}{}{}{}\n", tensor.name, to_text(tensor.type), to_text(tensor.role),
-        tensor.keeps_f32 ? kKeepsF32 : "",
+        "tensor {} : {} {}{}{}{}{}{}{}\n", tensor.name, to_text(tensor.type), to_text(tensor.role),
+        tensor.keeps_f32 ? kKeepsF32 : "", tensor.is_remote() ? kStreaming : "",
         tensor.ipu == 0 ? "" : fmt::format("{}{}", kIpu, tensor.ipu),
-        tensor.copy_of ? fmt::format("{}{}", kCopyOf, graph.tensor(*tensor.copy_of).name) : "");
+        tensor.copy_of ? fmt::format("{}{}", kCopyOf, graph.tensor(*tensor.copy_of).name) : "",
+        tensor.shard_of ? fmt::format("{}{}", kShardOf, to_text(*tensor.shard_of)) : "",
+        tensor.residence ? residence_text(graph, *tensor.residence) : "");
   }
   for (const Function& function : graph.functions) {
     text += fmt::format("function {}\n", function.name);

@@ -40,7 +40,9 @@ class Verifier {
       const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
       const Operation*& writer = writers_[index_of(id)];
       const bool copies = operation.kind == kCopy && (writer == nullptr || writer->kind == kCopy);
-      if (writer != nullptr && writer != &operation && !updates && !copies &&
+      const Tensor& tensor = graph_.tensor(id);
+      const bool comes_and_goes = tensor.residence || tensor.shard_of || tensor.is_remote();
+      if (writer != nullptr && writer != &operation && !updates && !copies && !comes_and_goes &&
           !operation.inputs.empty()) {
         return bug("writes a second time", id);
       }

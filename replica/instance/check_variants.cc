@@ -160,7 +160,8 @@ class Planner {
               : fmt::format("check needs a model that can be spread over IPUs, but {}", has_));
     }
     add_notes();
-    return CheckedVariants{all_variants(split_text(plain), spreads_), notes_};
+    return CheckedVariants{
+        all_variants(split_text(plain), spreads_, config_.topology().num_replicas()), notes_};
   }
 
  private:

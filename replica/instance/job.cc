@@ -103,6 +103,37 @@ std::vector<ProductSetting<T>> product_settings(
   return all;
 }
 
+Storage storage_of(const std::string& name) {
+  return name == "off-chip" ? Storage::kOffChip
+         : name == "auto"   ? Storage::kAuto
+                            : Storage::kOnChip;
+}
+
+LocationOptions location_options(const proto::MemoryConfig& config) {
+  LocationOptions options{
+      .weights = storage_of(config.weights()),
+      .optimizer_state = storage_of(config.optimizer_state()),
+      .accumulators = storage_of(config.accumulators()),
+      .activations = storage_of(config.activations()),
+      .off_chip_elements_min = static_cast<std::int64_t>(config.off_chip_min_elements())};
+  for (const proto::LocationOverride& one : config.location()) {
+    options.overrides.push_back({one.tensors(), storage_of(one.storage())});
+  }
+  return options;
+}
+
+ShardingOptions sharding_options(const proto::MemoryConfig& config) {
+  const auto& kinds = config.replicated_tensor_sharding();
+  const auto has = [&kinds](std::string_view kind) {
+    return std::ranges::find(kinds, kind) != kinds.end();
+  };
+  return {.weights = has("weights"),
+          .optimizer_state = has("optimizer-state"),
+          .accumulators = has("accumulators"),
+          .elements_min = static_cast<std::int64_t>(config.sharding_min_elements()),
+          .group = config.sharding_group()};
+}
+
 PlannerOptions planner_options(const proto::RunConfig& config) {
   return {.available_memory = product_settings<std::int64_t>(
               config.memory().available_memory_proportion(),
@@ -145,6 +176,9 @@ Result<Device> device_of(const proto::DeviceConfig& config) {
   }
   if (config.bytes_per_tile() > 0) {
     device.bytes_per_tile = Bytes{static_cast<std::int64_t>(config.bytes_per_tile())};
+  }
+  if (config.streaming_bytes() > 0) {
+    device.streaming_bytes = Bytes{static_cast<std::int64_t>(config.streaming_bytes())};
   }
   return device;
 }
@@ -233,6 +267,9 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                        .master_weights = config.training().master_weights()};
   options.planner = planner_options(config);
   options.serialisation = serialisation_options(config.model());
+  options.locations = location_options(config.memory());
+  options.sharding = sharding_options(config.memory());
+  options.reduces_every_micro_batch = config.training().gradient_reduction() == "every-micro-batch";
   options.gradient_bucket =
       Bytes{static_cast<std::int64_t>(config.training().gradient_bucket_bytes())};
   options.loss_scaling = config.training().loss_scaling();

@@ -25,6 +25,7 @@ Result<LoopResult> InferenceLoop::run() {
   result.device_time = engine->device_time();
   result.wall = engine->wall();
   result.high_water = engine->high_water();
+  result.streaming_high_water = engine->streaming_high_water();
   result.tile_high_water = engine->tile_high_water();
   result.last_evaluation = pass_.report();
   result.last_evaluation.wall_seconds = result.evaluation_seconds;

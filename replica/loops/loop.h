@@ -65,6 +65,7 @@ struct LoopResult {
   WallSeconds wall;               ///< In training steps; in inference in all batches.
   Cycles device_time;             ///< Everything after function "load", but for "save".
   std::vector<Bytes> high_water;  ///< By IPU: of the images of its tensors.
+  std::vector<Bytes> streaming_high_water;  ///< By IPU: of its Streaming Memory.
   std::vector<std::vector<Bytes>> tile_high_water;  ///< By IPU and tile; empty: no layout of tiles.
   std::string stray_index;                          ///< As the engine's.
   double first_step_began = 0;                      ///< Seconds of the steady clock.

@@ -57,6 +57,7 @@ Result<LoopResult> TrainingLoop::run() {
   ports_.progress.progress(ports_.communicator.self(), result_.steps, "saving the weights");
   POPRUN_TRY(engine->run(name_of(JobFunction::kSave)));
   result_.high_water = engine->high_water();
+  result_.streaming_high_water = engine->streaming_high_water();
   result_.tile_high_water = engine->tile_high_water();
   result_.stray_index = engine->stray_index();
   ports_.progress.progress(ports_.communicator.self(), result_.steps, "finishing");

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/machine/element_type.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 #include "replica/machine/step_tensors.h"
@@ -11,6 +12,7 @@ namespace poprun {
 namespace {
 
 constexpr std::string_view kKind = "all_reduce";
+constexpr const char* kGroup = "group";
 
 struct Spelling {
   Reduction reduction;
@@ -24,21 +26,6 @@ constexpr std::array<Spelling, 3> kSpellings = {
 std::optional<Reduction> parse_reduction(std::string_view text) {
   const auto* const found = std::ranges::find(kSpellings, text, &Spelling::text);
   return found == kSpellings.end() ? std::nullopt : std::optional(found->reduction);
-}
-
-/// The element type in which replicas exchange a tensor; none if it cannot be summed.
-std::optional<ElementType> element_type_of(DataType type) {
-  switch (type) {
-    case DataType::kF32:
-      return ElementType::kF32;
-    case DataType::kF16:
-      return ElementType::kF16;
-    case DataType::kI32:
-      return ElementType::kI32;
-    case DataType::kU8:
-      break;
-  }
-  return std::nullopt;
 }
 
 class AllReduceAction final : public Action {
@@ -66,11 +53,18 @@ class AllReduceAction final : public Action {
   Communicator& communicator_;
 };
 
-bool are_spelt_right(const Attributes& attributes) {
-  return std::ranges::any_of(kSpellings, [&](const Spelling& spelling) {
-    return attributes == AllReduce{spelling.reduction, false, {}}.operation().attributes ||
-           attributes == AllReduce{spelling.reduction, true, {}}.operation().attributes;
-  });
+bool are_spelt_right(Attributes attributes) {
+  std::int64_t group = 0;
+  if (const auto& values = attributes.values(); values.contains(kGroup)) {
+    const auto* const size = std::get_if<std::int64_t>(&values.at(kGroup));
+    group = size != nullptr && *size > 0 ? *size : -1;
+  }
+  return group >= 0 && std::ranges::any_of(kSpellings, [&](const Spelling& spelling) {
+           return attributes ==
+                      AllReduce{spelling.reduction, false, {}, group}.operation().attributes ||
+                  attributes ==
+                      AllReduce{spelling.reduction, true, {}, group}.operation().attributes;
+         });
 }
 
 Status verify(const Graph& graph, const Operation& operation) {
@@ -80,7 +74,7 @@ Status verify(const Graph& graph, const Operation& operation) {
   const Attributes& attributes = operation.attributes;
   if (!are_spelt_right(attributes)) {
     return fail(ErrorCode::kUsage, fmt::format("all_reduce takes reduction=\"sum\", \"mean\" or "
-                                               "\"max\", and background=1; it has: {}",
+                                               "\"max\", background=1 and group=SIZE; it has: {}",
                                                to_text(attributes)));
   }
   for (const TensorId id : operation.inputs) {
@@ -95,14 +89,16 @@ Status verify(const Graph& graph, const Operation& operation) {
 
 DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph,
                 const Operation& operation) {
-  return time_of_all_reduce(device, graph.bytes(operation.inputs), system.replicas,
-                            system.ipus_per_replica);
+  const std::int64_t group = AllReduce::from(operation)->group;
+  return time_of_all_reduce(device, graph.bytes(operation.inputs),
+                            group > 0 ? group : system.replicas, system.ipus_per_replica);
 }
 
 void lower(const Operation& operation, proto::Step& step) {
   const AllReduce value = *AllReduce::from(operation);
   step.mutable_all_reduce()->set_reduction(operation.attributes.text("reduction"));
   step.mutable_all_reduce()->set_in_background(value.in_background);
+  step.mutable_all_reduce()->set_group(static_cast<std::uint32_t>(value.group));
   add_tensors(value.tensors, *step.mutable_all_reduce()->mutable_tensors());
   if (value.in_background) {
     step.set_links(proto::LINKS_BACKGROUND);
@@ -136,8 +132,9 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
     }
     buffers.push_back({*type, tensor.bytes, tensor.name});
   }
+  POPRUN_ASSIGN(Communicator * communicator, machine.group(step.all_reduce().group()));
   return std::make_unique<AllReduceAction>(*reduction, step.all_reduce().in_background(),
-                                           std::move(buffers), machine.communicator());
+                                           std::move(buffers), *communicator);
 }
 
 }  // namespace
@@ -148,6 +145,9 @@ Operation AllReduce::operation() const {
   if (in_background) {
     attributes.set("background", std::int64_t{1});
   }
+  if (group > 0) {
+    attributes.set(kGroup, group);
+  }
   return {std::string{kKind}, tensors, tensors, std::move(attributes)};
 }
 
@@ -156,7 +156,8 @@ std::optional<AllReduce> AllReduce::from(const Operation& operation) {
     return std::nullopt;
   }
   return AllReduce{*parse_reduction(operation.attributes.text("reduction")),
-                   operation.attributes.has("background"), operation.inputs};
+                   operation.attributes.has("background"), operation.inputs,
+                   operation.attributes.has(kGroup) ? operation.attributes.integer(kGroup) : 0};
 }
 
 MachineOperation all_reduce_operation() {

@@ -9,7 +9,9 @@ class CallAction final : public Action {
  public:
   CallAction(const proto::Call& step, Machine& machine) : step_(step), machine_(machine) {}
 
-  Status run() override { return machine_.call(step_.function(), step_.micro_batch()); }
+  Status run() override {
+    return machine_.call(step_.function(), step_.micro_batch(), step_.entry());
+  }
 
   [[nodiscard]] std::string activity() const override { return {}; }
 
@@ -20,12 +22,12 @@ class CallAction final : public Action {
 
 Status verify(const Graph& graph, const Operation& operation) {
   const std::optional<Call> call = Call::from(operation);
-  if (!call || !operation.inputs.empty() || !operation.outputs.empty() ||
-      operation.attributes.values().size() != 2 || call->micro_batch < 0 ||
+  if (!call || !operation.inputs.empty() || !operation.outputs.empty() || call->micro_batch < 0 ||
+      call->entry < 0 || operation.attributes != call->operation().attributes ||
       find_function(graph, call->function) == nullptr) {
     return fail(ErrorCode::kUsage,
                 fmt::format("call takes function=\"NAME\", one of the graph, and "
-                            "micro_batch=NUMBER, from 0 on; it has: {}",
+                            "micro_batch=NUMBER and perhaps entry=NUMBER, from 0 on; it has: {}",
                             to_text(operation.attributes)));
   }
   return {};
@@ -41,6 +43,7 @@ void lower(const Operation& operation, proto::Step& step) {
   const Call value = *Call::from(operation);
   step.mutable_call()->set_function(value.function);
   step.mutable_call()->set_micro_batch(static_cast<std::uint32_t>(value.micro_batch));
+  step.mutable_call()->set_entry(static_cast<std::uint32_t>(value.entry));
 }
 
 StepTensors tensors(const proto::Step& /*step*/) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,14 +14,29 @@ namespace {
 
 constexpr std::string_view kKind = "copy";
 
+constexpr const char* kFromEntries = "from_entries";
+constexpr const char* kToEntries = "to_entries";
+
+/// One end of a copy.
+struct End {
+  std::span<std::byte> bytes;  ///< The whole tensor's.
+  std::int32_t entry = -1;     ///< Of a remote buffer; -1: all of it.
+};
+
+struct Pair {
+  End from;
+  End to;
+  std::size_t size = 0;
+};
+
 class CopyAction final : public Action {
  public:
-  explicit CopyAction(std::vector<std::pair<HostTensor, HostTensor>> pairs)
-      : pairs_(std::move(pairs)) {}
+  CopyAction(std::vector<Pair> pairs, const Machine& machine)
+      : pairs_(std::move(pairs)), machine_(machine) {}
 
   Status run() override {
-    for (const auto& [from, to] : pairs_) {
-      std::memcpy(to.bytes.data(), from.bytes.data(), from.bytes.size());
+    for (const Pair& pair : pairs_) {
+      std::memcpy(place(pair.to, pair.size), place(pair.from, pair.size), pair.size);
     }
     return {};
   }
@@ -28,24 +44,82 @@ class CopyAction final : public Action {
   [[nodiscard]] std::string activity() const override { return {}; }
 
  private:
-  std::vector<std::pair<HostTensor, HostTensor>> pairs_;
+  [[nodiscard]] std::byte* place(const End& end, std::size_t size) const {
+    const std::size_t entry =
+        end.entry < 0 ? 0 : static_cast<std::size_t>(end.entry) + machine_.entry();
+    return end.bytes.subspan(entry * size, size).data();
+  }
+
+  std::vector<Pair> pairs_;
+  const Machine& machine_;
 };
 
-Status verify(const Graph& graph, const Operation& operation) {
-  if (operation.inputs.empty() || operation.inputs.size() != operation.outputs.size() ||
-      !operation.attributes.values().empty()) {
+/// Entries as an attribute has them: absent if all tensors are whole.
+std::vector<std::int64_t> entries_of(const Operation& operation, const std::string& attribute) {
+  return operation.attributes.has(attribute) ? operation.attributes.integers(attribute)
+                                             : std::vector<std::int64_t>{};
+}
+
+/// What a copy reads or writes of a tensor. Errors: kUsage, it has no such entry.
+Result<TensorType> copied_type(const Tensor& tensor, std::int64_t entry) {
+  if (tensor.is_remote() != (entry != Copy::kWhole)) {
     return fail(ErrorCode::kUsage,
-                "copy takes at least one tensor, makes as many, and takes no attribute");
+                fmt::format("copy of '{}': {}", tensor.name,
+                            tensor.is_remote() ? "a remote buffer is copied entry by entry"
+                                               : "only remote buffers have entries"));
   }
+  if (entry == Copy::kWhole) {
+    return tensor.type;
+  }
+  if (tensor.type.shape.empty() || entry < 0 || entry >= tensor.type.shape[0]) {
+    return fail(ErrorCode::kUsage, fmt::format("copy of entry {} of '{}' {}", entry, tensor.name,
+                                               to_text(tensor.type)));
+  }
+  return entry_type(tensor.type);
+}
+
+bool are_alike(const TensorType& a, const TensorType& b) {
+  return a.data == b.data && a.shape == b.shape;
+}
+
+Status verify_attributes(const Operation& operation) {
+  for (const auto& [name, value] : operation.attributes.values()) {
+    const auto* entries = std::get_if<std::vector<std::int64_t>>(&value);
+    if ((name != kFromEntries && name != kToEntries) || entries == nullptr ||
+        entries->size() != operation.inputs.size()) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("copy takes from_entries and to_entries, one for each tensor; it "
+                              "has: {}",
+                              to_text(operation.attributes)));
+    }
+  }
+  return {};
+}
+
+Status verify(const Graph& graph, const Operation& operation) {
+  if (operation.inputs.empty() || operation.inputs.size() != operation.outputs.size()) {
+    return fail(ErrorCode::kUsage, "copy takes at least one tensor and makes as many");
+  }
+  POPRUN_TRY(verify_attributes(operation));
+  const Copy copy = *Copy::from(operation);
   for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
     const Tensor& from = graph.tensor(operation.inputs[k]);
     const Tensor& to = graph.tensor(operation.outputs[k]);
-    if (from.type != to.type) {
+    POPRUN_ASSIGN(const TensorType read, copied_type(from, copy.from_entry(k)));
+    POPRUN_ASSIGN(const TensorType written, copied_type(to, copy.to_entry(k)));
+    const bool entry = from.is_remote() || to.is_remote();
+    if (entry ? !are_alike(read, written) : read != written) {
       return fail(ErrorCode::kUsage, fmt::format("copy of '{}' {} to '{}' {}", from.name,
                                                  to_text(from.type), to.name, to_text(to.type)));
     }
-    const auto written = operation.outputs.begin() + static_cast<std::ptrdiff_t>(k);
-    if (std::find(operation.outputs.begin(), written, operation.inputs[k]) != written) {
+    if (entry && from.ipu != to.ipu) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("copy of '{}' on IPU {} to '{}' on IPU {}: Streaming Memory is its "
+                              "own IPU's",
+                              from.name, from.ipu, to.name, to.ipu));
+    }
+    const auto overwritten = operation.outputs.begin() + static_cast<std::ptrdiff_t>(k);
+    if (std::find(operation.outputs.begin(), overwritten, operation.inputs[k]) != overwritten) {
       return fail(ErrorCode::kUsage,
                   fmt::format("copy of '{}' after the copy that overwrites it", from.name));
     }
@@ -53,19 +127,47 @@ Status verify(const Graph& graph, const Operation& operation) {
   return {};
 }
 
+/// Between IPUs and to Streaming Memory one after the other.
 DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph,
                 const Operation& operation) {
   std::vector<LinkTransfer> transfers;
+  std::map<std::uint32_t, Bytes> streamed;  // By IPU.
   for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
     const Tensor& from = graph.tensor(operation.inputs[k]);
-    transfers.push_back({from.ipu, graph.tensor(operation.outputs[k]).ipu, from.type.bytes()});
+    const Tensor& to = graph.tensor(operation.outputs[k]);
+    if (from.is_remote() || to.is_remote()) {
+      streamed[to.ipu] += (from.is_remote() ? to : from).type.bytes();
+    } else {
+      transfers.push_back({from.ipu, to.ipu, from.type.bytes()});
+    }
   }
-  return time_of_copy(device, static_cast<std::uint32_t>(system.ipus_per_replica), transfers);
+  if (streamed.empty()) {
+    return time_of_copy(device, static_cast<std::uint32_t>(system.ipus_per_replica), transfers);
+  }
+  DeviceTime time = time_of_streaming_copy(
+      device,
+      std::ranges::max_element(streamed, {}, [](const auto& s) { return s.second; })->second);
+  if (!transfers.empty()) {
+    const DeviceTime between =
+        time_of_copy(device, static_cast<std::uint32_t>(system.ipus_per_replica), transfers);
+    time.compute = between.compute;
+    time.link = between.link;
+    time.sync += between.sync;
+  }
+  return time;
 }
 
 void lower(const Operation& operation, proto::Step& step) {
-  add_tensors(operation.inputs, *step.mutable_copy()->mutable_from());
-  add_tensors(operation.outputs, *step.mutable_copy()->mutable_to());
+  const Copy copy = *Copy::from(operation);
+  proto::Copy& lowered = *step.mutable_copy();
+  add_tensors(copy.from_tensors, *lowered.mutable_from());
+  add_tensors(copy.to_tensors, *lowered.mutable_to());
+  for (const std::int64_t entry : copy.from_entries) {
+    lowered.add_from_entries(static_cast<std::int32_t>(entry));
+  }
+  for (const std::int64_t entry : copy.to_entries) {
+    lowered.add_to_entries(static_cast<std::int32_t>(entry));
+  }
 }
 
 StepTensors tensors(const proto::Step& step) {
@@ -73,23 +175,43 @@ StepTensors tensors(const proto::Step& step) {
 }
 
 Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machine) {
-  std::vector<std::pair<HostTensor, HostTensor>> pairs;
-  for (int k = 0; k < step.copy().from_size(); ++k) {
-    const HostTensor from = machine.tensor(step.copy().from(k));
-    const HostTensor to = machine.tensor(step.copy().to(k));
-    if (from.bytes.size() != to.bytes.size()) {
+  const proto::Copy& copy = step.copy();
+  std::vector<Pair> pairs;
+  for (int k = 0; k < copy.from_size(); ++k) {
+    const HostTensor from = machine.tensor(copy.from(k));
+    const HostTensor to = machine.tensor(copy.to(k));
+    const std::size_t size = std::min(from.bytes.size(), to.bytes.size());
+    const std::int32_t from_entry = copy.from_entries().empty() ? -1 : copy.from_entries(k);
+    const std::int32_t to_entry = copy.to_entries().empty() ? -1 : copy.to_entries(k);
+    if ((from_entry < 0 && from.bytes.size() != size) ||
+        (to_entry < 0 && to.bytes.size() != size)) {
       return fail(ErrorCode::kBug, fmt::format("the Program copies '{}' to '{}' of another size",
                                                from.name, to.name));
     }
-    pairs.emplace_back(from, to);
+    pairs.push_back({{from.bytes, from_entry}, {to.bytes, to_entry}, size});
   }
-  return std::make_unique<CopyAction>(std::move(pairs));
+  return std::make_unique<CopyAction>(std::move(pairs), machine);
 }
 
 }  // namespace
 
 Operation Copy::operation() const {
-  return {std::string{kKind}, from_tensors, to_tensors, {}};
+  Attributes attributes;
+  if (!from_entries.empty()) {
+    attributes.set(kFromEntries, from_entries);
+  }
+  if (!to_entries.empty()) {
+    attributes.set(kToEntries, to_entries);
+  }
+  return {std::string{kKind}, from_tensors, to_tensors, std::move(attributes)};
+}
+
+std::optional<Copy> Copy::from(const Operation& operation) {
+  if (!is(operation)) {
+    return std::nullopt;
+  }
+  return Copy{operation.inputs, operation.outputs, entries_of(operation, kFromEntries),
+              entries_of(operation, kToEntries)};
 }
 
 bool Copy::is(const Operation& operation) {

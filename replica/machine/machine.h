@@ -48,13 +48,22 @@ class Machine {
   /// A tensor's name, type and bytes. The bytes do not move during the life of the machine.
   [[nodiscard]] virtual HostTensor tensor(std::uint32_t id) const = 0;
   [[nodiscard]] virtual Communicator& communicator() = 0;
+
+  /// That of the replica's group, where groups are `size` consecutive replicas; 0: of all. All
+  /// replicas ask for the same ones in the same order. Errors: those of Communicator::group.
+  virtual Result<Communicator*> group(std::size_t size) = 0;
+
   [[nodiscard]] virtual HostIo& host() = 0;
   [[nodiscard]] virtual std::uint64_t seed() const = 0;
   [[nodiscard]] virtual std::uint32_t micro_batch() const = 0;
 
+  /// Where the entries of remote buffers begin that the running function names.
+  [[nodiscard]] virtual std::uint32_t entry() const = 0;
+
   /// Runs a function of the Program with a micro-batch index, to which the round of the running
-  /// repeat is added.
-  virtual Status call(const std::string& function, std::uint32_t micro_batch) = 0;
+  /// repeat is added, and with entries of remote buffers that begin `entry` further on.
+  virtual Status call(const std::string& function, std::uint32_t micro_batch,
+                      std::uint32_t entry) = 0;
 
   /// Errors: kData for the first tensor that must be finite and is not; `use` says who reads it.
   virtual Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) = 0;

@@ -58,11 +58,13 @@ struct StreamOut {
 
 /// `a, b = all_reduce(a, b) reduction="mean"`: every tensor becomes its reduction over all
 /// replicas, in place, in one exchange. With `background=1` it only begins; an AwaitAllReduces then
-/// names the same tensors before anything else does.
+/// names the same tensors before anything else does. With `group=4`, over groups of four
+/// consecutive replicas.
 struct AllReduce {
   Reduction reduction = Reduction::kSum;
   bool in_background = false;
   std::vector<TensorId> tensors;
+  std::int64_t group = 0;  ///< Over this many consecutive replicas; 0: over all.
 
   [[nodiscard]] Operation operation() const;
 
@@ -82,17 +84,36 @@ struct AwaitAllReduces {
 /// `a@1, b@1 = copy(a, b)`: each output becomes equal to its input, all in one exchange. One that
 /// is also an input comes after the copy of what it held. The only operation that moves bytes
 /// between IPUs.
+///
+/// `w, b@1 = copy(W, b) from_entries=[3,-1]`: w becomes entry 3 of the remote buffer W. `W =
+/// copy(w) to_entries=[3]`: entry 3 becomes w, and W keeps its others. In a function that is called
+/// with an entry, that is added.
 struct Copy {
   std::vector<TensorId> from_tensors;
   std::vector<TensorId> to_tensors;
+  /// By tensor, an entry of the remote buffer, or kWhole. Empty: all are whole.
+  std::vector<std::int64_t> from_entries = {};
+  std::vector<std::int64_t> to_entries = {};
+
+  static constexpr std::int64_t kWhole = -1;
+
+  [[nodiscard]] std::int64_t from_entry(std::size_t k) const {
+    return from_entries.empty() ? kWhole : from_entries[k];
+  }
+  [[nodiscard]] std::int64_t to_entry(std::size_t k) const {
+    return to_entries.empty() ? kWhole : to_entries[k];
+  }
 
   [[nodiscard]] Operation operation() const;
+
+  /// The operation as a Copy, if it is one. Requires: its `verify` face holds.
+  static std::optional<Copy> from(const Operation& operation);
   static bool is(const Operation& operation);
 };
 
 /// `s = stash(x)`: x becomes entry `micro-batch index mod length` of s, which keeps its others and
 /// holds `length` tensors like x: s is `[length, ...]` of x's shape, row-major, its entries in x's
-/// own layout.
+/// own layout. A stash may lie in Streaming Memory.
 struct Stash {
   TensorId stash;
   TensorId tensor;
@@ -110,7 +131,51 @@ struct Restore {
   static bool is(const Operation& operation);
 };
 
-/// The type of a stash of `length` tensors of that type.
+/// Whether an operation writes one entry of a tensor and keeps its others.
+bool keeps_other_entries(const Graph& graph, const Operation& operation, TensorId output);
+
+/// `a.shard, b.shard = shard(a, b)`: the replica's part of tensors that it has whole. With
+/// `group=4`, here and in the next two, four consecutive replicas have a tensor together; otherwise
+/// all have.
+struct Shard {
+  std::vector<TensorId> tensors;
+  std::vector<TensorId> shards;
+  std::int64_t group = 0;
+
+  [[nodiscard]] Operation operation() const;
+  static bool is(const Operation& operation);
+};
+
+/// `g.shard = reduce_scatter(g) reduction="mean"`: the replica's part of what an all_reduce over
+/// all replicas would make of g. Equal to it to the last bit.
+struct ReduceScatter {
+  Reduction reduction = Reduction::kSum;
+  std::vector<TensorId> tensors;
+  std::vector<TensorId> shards;
+  std::int64_t group = 0;
+
+  [[nodiscard]] Operation operation() const;
+  static bool is(const Operation& operation);
+};
+
+/// `a, b = all_gather(a.shard, b.shard)`: tensors from the parts that the replicas have.
+struct AllGather {
+  std::vector<TensorId> shards;
+  std::vector<TensorId> tensors;
+  std::int64_t group = 0;
+
+  [[nodiscard]] Operation operation() const;
+  static bool is(const Operation& operation);
+};
+
+/// The type of a shard, one of `count`: one row of equally many elements on each replica, those of
+/// the tensor by `count`, rounded up.
+TensorType shard_type(const TensorType& whole, std::int64_t count);
+
+/// The type of a stash or remote buffer of `length` tensors of that type.
 TensorType stash_type(const TensorType& type, std::int64_t length);
+
+/// The type of one of its entries, row-major. Requires: it has a dimension.
+TensorType entry_type(const TensorType& stash);
 
 }  // namespace poprun

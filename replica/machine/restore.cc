@@ -32,7 +32,7 @@ Status verify(const Graph& graph, const Operation& operation) {
 
 DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
                 const Operation& operation) {
-  return time_of_entry(device, graph.tensor(operation.outputs[0]).type);
+  return time_of_entry(device, graph, operation.inputs[0], operation.outputs[0]);
 }
 
 void lower(const Operation& operation, proto::Step& step) {

@@ -32,7 +32,7 @@ Status verify(const Graph& graph, const Operation& operation) {
 
 DeviceTime time(const Device& device, const ReplicaSystem& /*system*/, const Graph& graph,
                 const Operation& operation) {
-  return time_of_entry(device, graph.tensor(operation.inputs[0]).type);
+  return time_of_entry(device, graph, operation.outputs[0], operation.inputs[0]);
 }
 
 void lower(const Operation& operation, proto::Step& step) {
@@ -63,6 +63,15 @@ TensorType stash_type(const TensorType& type, std::int64_t length) {
   TensorType all{type.data, {length}, Layout::kRowMajor};
   all.shape.insert(all.shape.end(), type.shape.begin(), type.shape.end());
   return all;
+}
+
+TensorType entry_type(const TensorType& stash) {
+  POPRUN_CHECK(!stash.shape.empty());
+  return {stash.data, {stash.shape.begin() + 1, stash.shape.end()}, Layout::kRowMajor};
+}
+
+bool keeps_other_entries(const Graph& graph, const Operation& operation, TensorId output) {
+  return Stash::is(operation) || (Copy::is(operation) && graph.tensor(output).is_remote());
 }
 
 MachineOperation stash_operation() {

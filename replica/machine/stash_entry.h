@@ -25,10 +25,15 @@ inline Status verify_stash(const Graph& graph, std::string_view kind, TensorId s
   return {};
 }
 
-/// Device time of a copy within the tiles.
-inline DeviceTime time_of_entry(const Device& device, const TensorType& tensor) {
+/// Device time of a copy within the tiles, or to or from Streaming Memory.
+inline DeviceTime time_of_entry(const Device& device, const Graph& graph, TensorId stash,
+                                TensorId tensor) {
+  const Bytes bytes = graph.tensor(tensor).type.bytes();
+  if (graph.tensor(stash).is_remote()) {
+    return time_of_streaming_copy(device, bytes);
+  }
   Work work;
-  work.memory_traffic = tensor.bytes() * 2;
+  work.memory_traffic = bytes * 2;
   return time_of_work(device, work);
 }
 

@@ -8,9 +8,9 @@
 
 namespace poprun {
 
-/// One IPU's In-Processor Memory: exactly as many bytes as the device has. Only touched pages cost
-/// this machine anything. The provider of the bytes (a Communicator, so that peers can read them)
-/// keeps them alive.
+/// One IPU's In-Processor Memory, exactly as many bytes as the device has, or its Streaming Memory,
+/// as many as the plan uses. Only touched pages cost this machine anything. The provider of the
+/// bytes (of In-Processor Memory a Communicator, so that peers can read them) keeps them alive.
 class Arena {
  public:
   explicit Arena(std::span<std::byte> bytes) : bytes_(bytes) {}

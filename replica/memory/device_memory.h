@@ -13,11 +13,11 @@ namespace poprun {
 /// placements. To read or write a tensor, ask HostImages for its bytes.
 class DeviceMemory {
  public:
-  /// `arenas[i]` is the memory of IPU i; the Program must outlive this.
+  /// `arenas[m]` is memory m (memory_of); the Program must outlive this.
   DeviceMemory(const Program& program, std::vector<Arena> arenas)
       : program_(program), arenas_(std::move(arenas)) {}
 
-  /// By IPU: the end of the highest of a set of tensors.
+  /// By memory: the end of the highest of a set of tensors.
   using Reach = std::vector<Bytes>;
   [[nodiscard]] Reach reach_of(std::span<const std::uint32_t> tensors) const;
 
@@ -30,7 +30,7 @@ class DeviceMemory {
   /// Fills all memory that the plan ever uses with NaN.
   void poison_planned() const;
 
-  /// By IPU: the end of the highest byte ever in use.
+  /// By memory: the end of the highest byte ever in use.
   [[nodiscard]] std::vector<Bytes> high_water() const;
 
   [[nodiscard]] const std::vector<Arena>& arenas() const { return arenas_; }

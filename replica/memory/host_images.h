@@ -18,7 +18,7 @@ namespace poprun {
 /// planned: tensors that share bytes in the plan really do overwrite each other.
 class HostImages {
  public:
-  /// Both must outlive this. `arenas[i]` is the memory of IPU i.
+  /// Both must outlive this. `arenas[m]` is memory m (memory_of).
   HostImages(const Program& program, const std::vector<Arena>& arenas)
       : program_(program), arenas_(arenas) {}
 

@@ -18,6 +18,11 @@ Signature signature_of(const Graph& graph, const Operation& operation) {
   return signature;
 }
 
+Operator on_shards(Operator op) {
+  op.on_shards = true;
+  return op;
+}
+
 Operator in_place(Operator op, std::vector<std::size_t> inputs) {
   op.in_place = std::move(inputs);
   return op;

@@ -151,6 +151,11 @@ struct Operator {
   /// same to the last bit.
   std::vector<std::size_t> in_place = {};
 
+  /// Whether it may work on shards: element i of an output depends only on elements i of the inputs
+  /// of its shape, and on inputs of other shapes, such as scalars. Outputs of other shapes are sums
+  /// over the elements, to be added over the shards.
+  bool on_shards = false;
+
   /// The places at which this use has nothing to do, since all its outputs' bytes are its inputs'
   /// and the other way round. Empty: this use moves or computes something. Null: any use does.
   std::vector<Overlay> (*view)(const Signature&) = nullptr;
@@ -158,6 +163,9 @@ struct Operator {
 
 /// `op`, whose output 0 may take the bytes of any of these inputs.
 Operator in_place(Operator op, std::vector<std::size_t> inputs);
+
+/// `op`, which may work on shards.
+Operator on_shards(Operator op);
 
 /// Whether output 0 of this use may take the bytes of input i.
 bool may_take(const Operator& op, const Signature& signature, std::size_t input);

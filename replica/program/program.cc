@@ -8,6 +8,19 @@
 
 namespace poprun {
 
+std::size_t memory_count(const Program& program) {
+  return 2 * static_cast<std::size_t>(program.memory_size());
+}
+
+std::size_t memory_of(const Program& program, const proto::Tensor& tensor) {
+  const std::size_t first = is_remote(tensor) ? static_cast<std::size_t>(program.memory_size()) : 0;
+  return first + tensor.placement().ipu();
+}
+
+bool is_remote(const proto::Tensor& tensor) {
+  return tensor.placement().memory() == proto::MEMORY_STREAMING;
+}
+
 const proto::Function* find_function(const Program& program, const std::string& name) {
   for (const proto::Function& function : program.functions()) {
     if (function.name() == name) {
@@ -33,7 +46,7 @@ Bytes tile_capacity(const proto::IpuMemory& memory) {
 }
 
 Bytes bytes_touched(const proto::IpuMemory& memory) {
-  const Bytes images{static_cast<std::int64_t>(memory.images_peak())};
+  const Bytes images{static_cast<std::int64_t>(memory.images_peak() + memory.streaming_peak())};
   if (!memory.has_layout()) {
     return images;
   }
@@ -42,7 +55,8 @@ Bytes bytes_touched(const proto::IpuMemory& memory) {
 }
 
 bool fits(const proto::IpuMemory& memory) {
-  return needed(memory) <= Bytes{static_cast<std::int64_t>(memory.capacity())};
+  return needed(memory) <= Bytes{static_cast<std::int64_t>(memory.capacity())} &&
+         memory.streaming_peak() <= memory.streaming_capacity();
 }
 
 Bytes needed(const proto::IpuMemory& memory) {
@@ -52,6 +66,7 @@ Bytes needed(const proto::IpuMemory& memory) {
 
 bool share_bytes(const proto::Tensor& a, const proto::Tensor& b) {
   return a.placement().ipu() == b.placement().ipu() &&
+         a.placement().memory() == b.placement().memory() &&
          a.placement().offset() < b.placement().offset() + b.bytes() &&
          b.placement().offset() < a.placement().offset() + a.bytes();
 }

@@ -14,6 +14,15 @@ namespace poprun {
 
 using Program = proto::Program;
 
+/// A replica's memories, numbered: the In-Processor Memory of each IPU, in their order, then the
+/// Streaming Memory of each.
+std::size_t memory_count(const Program& program);
+
+/// Which of them a tensor lies in. Requires: it is on an IPU of the replica.
+std::size_t memory_of(const Program& program, const proto::Tensor& tensor);
+
+bool is_remote(const proto::Tensor& tensor);
+
 /// The function with that name, or null.
 const proto::Function* find_function(const Program& program, const std::string& name);
 
@@ -28,14 +37,14 @@ Bytes images_capacity(const proto::IpuMemory& memory);
 /// Program does not fit and is executed nevertheless.
 Bytes tile_capacity(const proto::IpuMemory& memory);
 
-/// What one replica touches of this machine's memory for an IPU: its images, and its tiles where
-/// they are executed on, which are written whole.
+/// What one replica touches of this machine's memory for an IPU: its images, its Streaming Memory,
+/// and its tiles where they are executed on, which are written whole.
 Bytes bytes_touched(const proto::IpuMemory& memory);
 
 /// What the memory would have to be for the fullest tile to fit, if all tiles grew alike.
 Bytes needed(const proto::IpuMemory& memory);
 
-/// Whether the memory is at least that.
+/// Whether the memory is at least that, and Streaming Memory has room for all that lies there.
 bool fits(const proto::IpuMemory& memory);
 
 /// The IPU that needs most.

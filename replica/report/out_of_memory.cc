@@ -208,6 +208,51 @@ std::string ipus_table(const Program& program) {
   return text;
 }
 
+/// What most of an IPU's Streaming Memory is, a line each.
+std::string remote_table(const Program& program, int ipu) {
+  constexpr std::size_t kLines = 10;
+  std::vector<const proto::Tensor*> buffers;
+  for (const proto::Tensor& tensor : program.tensors()) {
+    if (is_remote(tensor) && tensor.placement().ipu() == static_cast<std::uint32_t>(ipu)) {
+      buffers.push_back(&tensor);
+    }
+  }
+  std::ranges::stable_sort(buffers, std::greater(),
+                           [](const proto::Tensor* tensor) { return tensor->bytes(); });
+  std::string text = fmt::format("remote buffers of IPU {}:\n", ipu);
+  for (std::size_t i = 0; i < std::min(kLines, buffers.size()); ++i) {
+    text += fmt::format("  {:>15} B  {} {}\n", grouped(buffers[i]->bytes()), buffers[i]->name(),
+                        buffers[i]->type());
+  }
+  if (buffers.size() > kLines) {
+    text += fmt::format("  and {}\n", counted(buffers.size() - kLines, "smaller one"));
+  }
+  return text;
+}
+
+Status check_streaming_memory(const Program& program) {
+  const auto over = [](const proto::IpuMemory& memory) {
+    return static_cast<std::int64_t>(memory.streaming_peak()) -
+           static_cast<std::int64_t>(memory.streaming_capacity());
+  };
+  const auto fullest = std::ranges::max_element(program.memory(), {}, over);
+  if (fullest == program.memory().end() || over(*fullest) <= 0) {
+    return {};
+  }
+  const auto ipu = static_cast<int>(fullest - program.memory().begin());
+  std::string message = fmt::format(
+      "out of memory: model {} needs {} B of the Streaming Memory of IPU {}, {} B more than the {} "
+      "B that it has; keep less off the chip ([memory]), divide it among the replicas "
+      "(memory.replicated-tensor-sharding), or use more IPUs\n{}",
+      program.model(), grouped(fullest->streaming_peak()), ipu,
+      grouped(static_cast<std::uint64_t>(over(*fullest))), grouped(fullest->streaming_capacity()),
+      remote_table(program, ipu));
+  message.pop_back();  // The last line's end.
+  return fail(ErrorCode::kOutOfMemory, std::move(message),
+              {.shortage = Shortage{.needed = to_bytes(fullest->streaming_peak()),
+                                    .had = to_bytes(fullest->streaming_capacity())}});
+}
+
 }  // namespace
 
 std::string place_text(const Program& program, std::uint32_t step) {
@@ -225,8 +270,9 @@ std::string place_text(const Program& program, std::uint32_t step) {
 Status check_fits(const Program& program, const std::function<MemoryAdvice()>& advice) {
   const auto fullest =
       std::ranges::max_element(program.memory(), {}, &proto::IpuMemory::fullest_tile_peak);
-  if (fullest == program.memory().end() || fits(*fullest)) {
-    return {};
+  if (fullest == program.memory().end() ||
+      fullest->fullest_tile_peak() <= fullest->bytes_per_tile()) {
+    return check_streaming_memory(program);
   }
   const auto ipu = static_cast<int>(fullest - program.memory().begin());
   const std::uint32_t step = liveness_of_tile(*fullest, fullest->fullest_tile()).worst_step();

@@ -40,7 +40,8 @@ struct MemoryAdvice {
 /// where given, `advice`, which is asked only then. Below it at most 19 lines of 80 columns: what
 /// that tile holds there, by kinds, always live apart from not always live, each with the largest
 /// tensors; what most of it is; whether the IPU as a whole would fit. Then the advice's table, and
-/// for several IPUs a line each (ipu_table.h).
+/// for several IPUs a line each (ipu_table.h). Where all tiles fit, but not what lies in Streaming
+/// Memory, the message says what the fullest one needed and had, and its largest remote buffers.
 ///
 /// Requires: IPUs that do not fit have their layout (CompileOptions::layout_if_too_large).
 Status check_fits(const Program& program, const std::function<MemoryAdvice()>& advice = {});

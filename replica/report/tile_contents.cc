@@ -227,6 +227,12 @@ std::string operation_text(const proto::Step& step) {
       return "stash";
     case proto::Step::kRestore:
       return "restore";
+    case proto::Step::kShard:
+      return of_tensors("shard", step.shard().shards_size());
+    case proto::Step::kReduceScatter:
+      return of_tensors("reduce_scatter", step.reduce_scatter().shards_size());
+    case proto::Step::kAllGather:
+      return of_tensors("all_gather", step.all_gather().shards_size());
     case proto::Step::KIND_NOT_SET:
       break;
   }

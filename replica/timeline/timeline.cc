@@ -179,6 +179,7 @@ class Walk {
     spent.set_exchange_cycles(on_tiles(step, ipu, Doing::kExchange, cost.exchange_cycles()));
     spent.set_compute_cycles(on_tiles(step, ipu, Doing::kCompute, cost.compute_cycles()));
     spent.set_host_cycles(on_tiles(step, ipu, Doing::kHost, cost.host_cycles()));
+    spent.set_streaming_cycles(on_tiles(step, ipu, Doing::kStreaming, cost.streaming_cycles()));
     Clock& clock = clocks_[ipu];
     if (step.links() == proto::LINKS_BACKGROUND) {
       show(step, ipu, Lane::kLinks, Doing::kLink, clock.links_ready(), cycles(cost.link_cycles()));
@@ -264,12 +265,13 @@ void add_cost(proto::Cost& total, const proto::Cost& cost, std::uint64_t times) 
   total.set_host_cycles(total.host_cycles() + cost.host_cycles() * times);
   total.set_sync_cycles(total.sync_cycles() + cost.sync_cycles() * times);
   total.set_flops(total.flops() + cost.flops() * times);
+  total.set_streaming_cycles(total.streaming_cycles() + cost.streaming_cycles() * times);
   total.set_background_cycles(total.background_cycles() + cost.background_cycles() * times);
 }
 
 Cycles total_cycles(const proto::Cost& cost) {
   return cycles(cost.compute_cycles() + cost.exchange_cycles() + cost.link_cycles() +
-                cost.host_cycles() + cost.sync_cycles());
+                cost.host_cycles() + cost.streaming_cycles() + cost.sync_cycles());
 }
 
 double device_seconds(const Program& program, Cycles cycles) {

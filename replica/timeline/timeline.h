@@ -27,7 +27,7 @@ namespace poprun {
 enum class Lane : std::uint8_t { kTiles, kLinks };
 
 /// What that part does.
-enum class Doing : std::uint8_t { kSync, kExchange, kCompute, kLink, kHost };
+enum class Doing : std::uint8_t { kSync, kExchange, kCompute, kLink, kHost, kStreaming };
 
 /// One bar of the timeline, or equal ones at equal distances: rounds of a repeat that take equal
 /// time are one stretch.

@@ -165,7 +165,7 @@ class Comparison {
         return Difference{fmt::format("'{}' is gone", tensor.name), {}, {}};
       }
       const Value& wanted = plain_run_.value(TensorId{t});
-      const Value& got = rewritten_run_.value(rewritten_.graph->find(tensor.name));
+      const Value got = rewritten_run_.resident(rewritten_.graph->find(tensor.name));
       if (!wanted.equals(got)) {
         return Difference{fmt::format("'{}' differs after {}", tensor.name, where), wanted, got};
       }

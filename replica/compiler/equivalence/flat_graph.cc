@@ -36,15 +36,30 @@ void add_type(NumberBuilder& builder, const TensorType& type) {
   }
 }
 
-/// Attributes of streams and exchanges that do not change what becomes of each of their tensors.
+/// Attributes that do not change what becomes of an operation's tensors: those of streams and
+/// exchanges about the others, and those that say whose part of a tensor a shard is.
 bool is_about_others(Effect effect, const std::string& attribute) {
   return (effect == Effect::kReduces && attribute == "background") ||
-         (effect == Effect::kStreamsIn && attribute == "fields");
+         (effect == Effect::kStreamsIn && attribute == "fields") ||
+         (effect == Effect::kScatters && attribute == "group") ||
+         (effect == Effect::kComputes && attribute == "shards");
+}
+
+/// Exchanges that reduce have one name, whatever each replica keeps.
+std::string_view name_of(const Operation& operation, Effect effect) {
+  return effect == Effect::kScatters ? "all_reduce" : std::string_view{operation.kind};
+}
+
+std::uint32_t group_of(const Operation& operation, Effect effect) {
+  const auto& values = operation.attributes.values();
+  const auto group = effect == Effect::kComputes ? values.end() : values.find("group");
+  return group == values.end() ? 0
+                               : static_cast<std::uint32_t>(std::get<std::int64_t>(group->second));
 }
 
 Number what_is(const Graph& graph, const Operation& operation, Effect effect) {
   NumberBuilder builder;
-  builder.add(operation.kind);
+  builder.add(name_of(operation, effect));
   for (const auto& [name, value] : operation.attributes.values()) {
     if (!is_about_others(effect, name)) {
       builder.add(name);
@@ -58,7 +73,7 @@ Number what_is(const Graph& graph, const Operation& operation, Effect effect) {
   }
   if (effect == Effect::kComputes) {
     for (const TensorId id : operation.outputs) {
-      add_type(builder, graph.tensor(id).type);
+      add_type(builder, graph.tensor(id).shard_of.value_or(graph.tensor(id).type));
     }
     if (Initialise::is(operation)) {
       builder.add(graph.tensor(operation.outputs[0]).name);
@@ -85,6 +100,15 @@ Effect effect_of(const Operation& operation) {
   }
   if (operation.kind == Call::kKind) {
     return Effect::kCalls;
+  }
+  if (ReduceScatter::is(operation)) {
+    return Effect::kScatters;
+  }
+  if (Shard::is(operation)) {
+    return Effect::kShards;
+  }
+  if (AllGather::is(operation)) {
+    return Effect::kGathers;
   }
   return AllReduce::from(operation) ? Effect::kReduces : Effect::kComputes;
 }
@@ -131,6 +155,8 @@ class Flattening {
       }
     }
     const Operator* op = find_operator(operation.kind);
+    flat.group = group_of(operation, flat.effect);
+    flat.on_shards = op != nullptr && op->on_shards;
     flat.reads_moment = op != nullptr && reads_moment(*op, operation.attributes);
     flat.in_place = std::ranges::any_of(operation.outputs, [&operation](TensorId id) {
       return std::ranges::find(operation.inputs, id) != operation.inputs.end();
@@ -143,6 +169,8 @@ class Flattening {
       add_stash(operation.outputs[0]);
     } else if (flat.effect == Effect::kRestores) {
       add_stash(operation.inputs[0]);
+    } else if (flat.effect == Effect::kMoves) {
+      add_entries(operation, flat);
     }
     flat_.operations.push_back(flat);
     return {};
@@ -157,6 +185,7 @@ class Flattening {
     }
     flat.callee = callee->second;
     flat.micro_batch = call->micro_batch;
+    flat.entry = call->entry;
     flat_.functions[flat.callee].called = true;
     flat_.has_calls = true;
     return {};
@@ -170,6 +199,26 @@ class Flattening {
       builder.add(stream.fields.empty() ? static_cast<std::int64_t>(k) : stream.fields[k]);
       add_type(builder, flat_.graph->tensor(stream.tensors[k]).type);
       flat_.parts.push_back(builder.number());
+    }
+  }
+
+  void add_entries(const Operation& operation, FlatOperation& flat) {
+    const std::optional<Copy> copy = Copy::from(operation);
+    if (!copy || (copy->from_entries.empty() && copy->to_entries.empty())) {
+      return;
+    }
+    flat.entries = static_cast<std::uint32_t>(flat_.entries.size());
+    for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
+      flat_.entries.push_back(copy->from_entry(k));
+      if (copy->from_entry(k) != Copy::kWhole) {
+        add_stash(operation.inputs[k]);
+      }
+    }
+    for (std::size_t k = 0; k < operation.outputs.size(); ++k) {
+      flat_.entries.push_back(copy->to_entry(k));
+      if (copy->to_entry(k) != Copy::kWhole) {
+        add_stash(operation.outputs[k]);
+      }
     }
   }
 

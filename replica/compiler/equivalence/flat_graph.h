@@ -19,6 +19,9 @@ enum class Effect : std::uint8_t {
   kStreamsOut,  ///< The host reads its inputs.
   kMoves,       ///< Each output is the input in its place.
   kStashes,
+  kScatters,  ///< Its outputs are shards of what kReduces would make.
+  kShards,    ///< Each output is the shard of the input in its place,
+  kGathers,   ///< or the whole of it.
   kRestores,
   kCalls,
 };
@@ -27,6 +30,7 @@ struct FlatOperation {
   Effect effect = Effect::kComputes;
   bool reads_moment = false;  ///< Equal inputs in two micro-batches make two values.
   bool in_place = false;      ///< Some output is an input.
+  bool on_shards = false;     ///< Its operands may be shards.
   /// All but its inputs: kind, attributes, how its outputs are stored. Of an all-reduce or stream:
   /// what holds for each of its tensors.
   Number what;
@@ -36,6 +40,9 @@ struct FlatOperation {
   std::uint32_t function = 0;    ///< The function that it is in; of calls, see `callee`.
   std::uint32_t callee = 0;      ///< In calls.
   std::int64_t micro_batch = 0;  ///< In calls.
+  std::int64_t entry = 0;        ///< In calls.
+  std::uint32_t group = 0;       ///< In exchanges of shards: replicas that share a tensor; 0: all.
+  std::uint32_t entries = 0;     ///< In moves of entries: begin in FlatGraph::entries, from 1 on.
   std::uint32_t parts = 0;       ///< In streams from the host: begin in FlatGraph::parts.
   const Operation* source = nullptr;
 };
@@ -52,7 +59,8 @@ struct FlatFunction {
   std::vector<FlatRegion> regions;
 };
 
-/// The entries of a stash. Values are kept in slots: one a tensor, then one an entry.
+/// The entries of a stash or remote buffer. Values are kept in slots: one a tensor, then one an
+/// entry.
 struct FlatStash {
   std::uint32_t tensor = 0;
   std::uint32_t begin = 0;  ///< Slot of entry 0.
@@ -70,6 +78,9 @@ struct FlatGraph {
   std::vector<std::uint32_t> ids;
   std::vector<Number> parts;  ///< What each output of a stream from the host is of its record.
   std::vector<FlatStash> stashes;
+  /// Of each move of entries: for each tensor the entry that it is from, then for each the one that
+  /// it is to; Copy::kWhole where it is whole. The first has no meaning.
+  std::vector<std::int64_t> entries = {0};
   std::vector<std::uint32_t> stash_of;  ///< By tensor: into `stashes`, or kNoStash.
   std::uint32_t slots = 0;
 

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "replica/compiler/equivalence/history.h"
+#include "replica/machine/operations.h"
 
 namespace poprun {
 
@@ -14,6 +15,23 @@ Interpreter::Interpreter(const FlatGraph& graph, History* history)
   for (std::uint32_t k = 0; k < graph.stashes.size(); ++k) {
     stash_slots_.insert(stash_slots_.end(), graph.stashes[k].length, k);
   }
+}
+
+Value Interpreter::resident(TensorId id) const {
+  const std::optional<Residence>& where = graph_.graph->tensor(id).residence;
+  if (!where) {
+    return value(id);
+  }
+  if (where->entry != Residence::kWhole) {
+    const FlatStash& stash = graph_.stashes[graph_.stash_of[index_of(where->tensor)]];
+    return slots_[stash.begin + static_cast<std::uint32_t>(where->entry)];
+  }
+  Value whole = resident(where->tensor);
+  if (whole.form == Form::kShard && graph_.graph->tensor(where->tensor).shard_of) {
+    whole.form = Form::kWhole;
+    whole.group = 0;
+  }
+  return whole;
 }
 
 Status Interpreter::run(std::uint32_t function, bool counts) {
@@ -73,7 +91,12 @@ bool Interpreter::step(const FlatOperation& operation, const Instant& now) {
     case Effect::kComputes:
       return compute(operation, now);
     case Effect::kReduces:
+    case Effect::kScatters:
       return reduce(operation, now);
+    case Effect::kShards:
+      return reshape(operation, Form::kWhole, Form::kShard, now);
+    case Effect::kGathers:
+      return reshape(operation, Form::kShard, Form::kWhole, now);
     case Effect::kMoves:
       return move(operation, now);
     case Effect::kStashes:
@@ -86,7 +109,8 @@ bool Interpreter::step(const FlatOperation& operation, const Instant& now) {
     case Effect::kCalls:
       break;
   }
-  const Instant inside{operation.micro_batch + now.round, counts_, now.round, now.run};
+  const Instant inside{operation.micro_batch + now.round, counts_, now.round, now.run,
+                       operation.entry + now.entry};
   for (const FlatRegion& region : graph_.functions[operation.callee].regions) {
     for (std::int64_t r = 0; r < region.repeat; ++r) {
       if (!run_round(region, inside)) {
@@ -128,6 +152,54 @@ void Interpreter::put(std::uint32_t slot, const Value& value, const Instant& now
     digest_.add(value.number);
   }
   digest_.add(value.shift == kFixed ? kFixed : now.round - value.shift);
+  digest_.add(static_cast<std::uint64_t>(value.form)).add(std::uint64_t{value.group});
+}
+
+/// Whether a tensor is shaped like those of which the operation reads shards.
+bool Interpreter::has_the_shape_of_shards(const FlatOperation& operation,
+                                          std::uint32_t tensor) const {
+  const std::vector<Tensor>& tensors = graph_.graph->tensors();
+  return std::ranges::any_of(graph_.inputs(operation), [&](std::uint32_t id) {
+    return tensors[id].shard_of && tensors[id].shard_of->shape == tensors[tensor].type.shape;
+  });
+}
+
+/// What form an operation's results have where they are of the whole's type. Nothing: it cannot
+/// work on what it reads.
+std::optional<Interpreter::Parts> Interpreter::form_of_parts(const FlatOperation& operation,
+                                                             const Instant& now) {
+  bool shards = false;
+  std::uint32_t group = 0;
+  for (const std::uint32_t id : graph_.inputs(operation)) {
+    const Form form = slots_[id].form;
+    if (shards && form == Form::kShard && slots_[id].group != group) {
+      fault_ = fmt::format("{} reads shards of several groups", describe(graph_, operation, now));
+      return std::nullopt;
+    }
+    shards = shards || form == Form::kShard;
+    group = form == Form::kShard ? slots_[id].group : group;
+    if (form == Form::kPart || (form == Form::kShard && !operation.on_shards)) {
+      fault_ = fmt::format("{} reads '{}', {}", describe(graph_, operation, now), graph_.name(id),
+                           form == Form::kPart ? "which is not added up over the shards"
+                                               : "a shard, on which it cannot work");
+      return std::nullopt;
+    }
+  }
+  for (const std::uint32_t id : graph_.inputs(operation)) {
+    if (shards && slots_[id].form == Form::kWhole && has_the_shape_of_shards(operation, id)) {
+      fault_ = fmt::format("{} reads shards and all of '{}'", describe(graph_, operation, now),
+                           graph_.name(id));
+      return std::nullopt;
+    }
+  }
+  for (const std::uint32_t id : graph_.outputs(operation)) {
+    if (!shards && graph_.graph->tensors()[id].shard_of) {
+      fault_ = fmt::format("{} makes the shard '{}' of no shard", describe(graph_, operation, now),
+                           graph_.name(id));
+      return std::nullopt;
+    }
+  }
+  return Parts{shards ? Form::kPart : Form::kWhole, group};
 }
 
 std::uint32_t Interpreter::record(const FlatOperation& operation, const Instant& now) {
@@ -170,7 +242,11 @@ bool Interpreter::compute(const FlatOperation& operation, const Instant& now) {
   if (!readable(operation, now)) {
     return false;
   }
-  if (operation.in_place && update(operation, now)) {
+  const std::optional<Parts> parts = form_of_parts(operation, now);
+  if (!parts) {
+    return false;
+  }
+  if (operation.in_place && update(operation, *parts, now)) {
     return true;
   }
   const Term made = term(operation, now, false);
@@ -181,6 +257,8 @@ bool Interpreter::compute(const FlatOperation& operation, const Instant& now) {
     value.number = NumberBuilder(made.number).add(std::uint64_t{k}).number();
     value.shift = made.shift;
     value.evaluation = evaluation;
+    value.form = form_of(outputs[k], parts->form);
+    value.group = parts->group;
     put(outputs[k], value, now);
   }
   return true;
@@ -188,7 +266,7 @@ bool Interpreter::compute(const FlatOperation& operation, const Instant& now) {
 
 /// Makes or goes on with a chain. False: what is updated depends on the micro-batch already, so the
 /// result is a value like others.
-bool Interpreter::update(const FlatOperation& operation, const Instant& now) {
+bool Interpreter::update(const FlatOperation& operation, const Parts& parts, const Instant& now) {
   const auto outputs = graph_.outputs(operation);
   const Term by = term(operation, now, true);
   const Value* first = nullptr;
@@ -221,6 +299,8 @@ bool Interpreter::update(const FlatOperation& operation, const Instant& now) {
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     value.place = static_cast<std::uint32_t>(k);
     value.number = chain_number(value);
+    value.form = form_of(outputs[k], parts.form);
+    value.group = parts.group;
     put(outputs[k], value, now);
   }
   return true;
@@ -233,7 +313,22 @@ bool Interpreter::reduce(const FlatOperation& operation, const Instant& now) {
   const auto inputs = graph_.inputs(operation);
   for (std::size_t k = 0; k < inputs.size(); ++k) {
     const Value& input = slots_[inputs[k]];
+    if (input.form == Form::kPart && operation.effect == Effect::kReduces &&
+        operation.source->attributes.text("reduction") == "sum" && input.group == operation.group) {
+      Value whole = input;  // Exact sums, so the order does not matter.
+      whole.form = Form::kWhole;
+      whole.group = 0;
+      put(graph_.outputs(operation)[k], whole, now);
+      continue;
+    }
+    if (input.form != Form::kWhole) {
+      fault_ = fmt::format("{} reduces '{}', a shard, or over other replicas than have it",
+                           describe(graph_, operation, now), graph_.name(inputs[k]));
+      return false;
+    }
     Value value;
+    value.form = operation.effect == Effect::kScatters ? Form::kShard : Form::kWhole;
+    value.group = operation.effect == Effect::kScatters ? operation.group : 0;
     value.number = NumberBuilder(operation.what).add(input.number).number();
     value.shift = input.shift;
     value.evaluation = history_ == nullptr ? 0 : history_->add({&operation, now, {input}, k});
@@ -242,14 +337,73 @@ bool Interpreter::reduce(const FlatOperation& operation, const Instant& now) {
   return true;
 }
 
+bool Interpreter::reshape(const FlatOperation& operation, Form from, Form to, const Instant& now) {
+  if (!readable(operation, now)) {
+    return false;
+  }
+  for (std::size_t k = 0; k < operation.input_count; ++k) {
+    const std::uint32_t input = graph_.inputs(operation)[k];
+    Value value = slots_[input];
+    if (value.form != from || (from == Form::kShard && value.group != operation.group)) {
+      fault_ = fmt::format("{} reads '{}', which is {} shard", describe(graph_, operation, now),
+                           graph_.name(input), from == Form::kShard ? "no such" : "a");
+      return false;
+    }
+    value.form = to;
+    value.group = to == Form::kShard ? operation.group : 0;
+    put(graph_.outputs(operation)[k], value, now);
+  }
+  return true;
+}
+
 /// One after the other, as the engine copies them.
 bool Interpreter::move(const FlatOperation& operation, const Instant& now) {
+  if (operation.entries > 0) {
+    return move_entries(operation, now);
+  }
   if (!readable(operation, now)) {
     return false;
   }
   const auto outputs = graph_.outputs(operation);
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     put(outputs[k], Value{slots_[graph_.inputs(operation)[k]]}, now);
+  }
+  return true;
+}
+
+bool Interpreter::move_entries(const FlatOperation& operation, const Instant& now) {
+  const auto slot = [&](std::uint32_t tensor, std::int64_t entry) {
+    if (entry == Copy::kWhole) {
+      return tensor;
+    }
+    const FlatStash& stash = graph_.stashes[graph_.stash_of[tensor]];
+    return stash.begin + static_cast<std::uint32_t>(entry + now.entry);
+  };
+  const std::int64_t* entries = &graph_.entries[operation.entries];
+  for (std::size_t k = 0; k < operation.input_count; ++k) {
+    const std::uint32_t from = graph_.inputs(operation)[k];
+    const std::uint32_t to = graph_.outputs(operation)[k];
+    const std::int64_t from_entry = entries[k];
+    const std::int64_t to_entry = entries[operation.input_count + k];
+    const auto names = [&](std::uint32_t tensor, std::int64_t entry) {
+      return entry == Copy::kWhole ||
+             entry + now.entry < std::int64_t{graph_.stashes[graph_.stash_of[tensor]].length};
+    };
+    if (!names(from, from_entry) || !names(to, to_entry)) {
+      fault_ =
+          fmt::format("{} names an entry that does not exist", describe(graph_, operation, now));
+      return false;
+    }
+    if (!slots_[slot(from, from_entry)].exists()) {
+      fault_ = fmt::format(
+          "{} reads {}'{}', which nothing has written", describe(graph_, operation, now),
+          from_entry == Copy::kWhole ? std::string{}
+                                     : fmt::format("entry {} of ", from_entry + now.entry),
+          graph_.name(from));
+      return false;
+    }
+    note_read(slot(from, from_entry));
+    put(slot(to, to_entry), Value{slots_[slot(from, from_entry)]}, now);
   }
   return true;
 }
@@ -298,6 +452,11 @@ bool Interpreter::stream_out(const FlatOperation& operation, const Instant& now)
   NumberBuilder builder(operation.what);
   Sent sent;
   for (const std::uint32_t id : graph_.inputs(operation)) {
+    if (slots_[id].form != Form::kWhole) {
+      fault_ =
+          fmt::format("{} reads '{}', a shard", describe(graph_, operation, now), graph_.name(id));
+      return false;
+    }
     add_seen_from(builder, now.counts ? now.index : 0, slots_[id]);
     if (history_ != nullptr) {
       sent.values.push_back(slots_[id]);

@@ -21,6 +21,7 @@ struct Instant {
   bool counts = false;     ///< Whether values are numbered relative to the index.
   std::int64_t round = 0;  ///< Of the host function's region.
   std::uint32_t run = 0;   ///< Functions that the host ran before.
+  std::int64_t entry = 0;  ///< Where the entries of remote buffers begin.
 };
 
 /// Records that the host read from one stream: `count` in a row, with micro-batch indices from
@@ -57,6 +58,9 @@ class Interpreter {
 
   [[nodiscard]] const Value& value(TensorId id) const { return slots_[index_of(id)]; }
 
+  /// What a variable is between two functions: where it resides.
+  [[nodiscard]] Value resident(TensorId id) const;
+
   /// What the last function read of what an earlier one wrote: slots, as they were.
   using Carried = std::vector<std::pair<std::uint32_t, Value>>;
   [[nodiscard]] const Carried& carried() const { return carried_; }
@@ -83,9 +87,23 @@ class Interpreter {
   bool run_round(const FlatRegion& region, const Instant& now);
   bool step(const FlatOperation& operation, const Instant& now);
   bool compute(const FlatOperation& operation, const Instant& now);
-  bool update(const FlatOperation& operation, const Instant& now);
+  /// What becomes of results that are no shards, and of the group whose shards were read.
+  struct Parts {
+    Form form = Form::kWhole;
+    std::uint32_t group = 0;
+  };
+  bool update(const FlatOperation& operation, const Parts& parts, const Instant& now);
+  bool reshape(const FlatOperation& operation, Form from, Form to, const Instant& now);
+  [[nodiscard]] bool has_the_shape_of_shards(const FlatOperation& operation,
+                                             std::uint32_t tensor) const;
+  std::optional<Parts> form_of_parts(const FlatOperation& operation, const Instant& now);
+  /// That of a result: `part` if it is no shard.
+  [[nodiscard]] Form form_of(std::uint32_t tensor, Form part) const {
+    return graph_.graph->tensors()[tensor].shard_of ? Form::kShard : part;
+  }
   bool reduce(const FlatOperation& operation, const Instant& now);
   bool move(const FlatOperation& operation, const Instant& now);
+  bool move_entries(const FlatOperation& operation, const Instant& now);
   bool move_entry(const FlatOperation& operation, const Instant& now);
   bool stream_in(const FlatOperation& operation, const Instant& now);
   bool stream_out(const FlatOperation& operation, const Instant& now);

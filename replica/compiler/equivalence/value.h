@@ -11,6 +11,13 @@ namespace poprun {
 /// The shift of values that depend on no micro-batch.
 inline constexpr std::int64_t kFixed = std::numeric_limits<std::int64_t>::min();
 
+/// What a replica has of a value. Its number is the whole's in any form.
+enum class Form : std::uint8_t {
+  kWhole,
+  kShard,  ///< Its own elements of it.
+  kPart,   ///< What its shard adds to it: of a sum over the elements of shards.
+};
+
 /// What a tensor holds. Two values are equal if number and shift are.
 ///
 /// A value that depends on micro-batches is numbered relative to the last of them, its shift: the
@@ -31,13 +38,16 @@ struct Value {
 
   Number start;
   Number update;
-  std::int64_t length = 0;       ///< Updates; 0: not a chain.
-  std::uint32_t place = 0;       ///< Which output of the updates.
+  std::int64_t length = 0;  ///< Updates; 0: not a chain.
+  std::uint32_t place = 0;  ///< Which output of the updates.
+  Form form = Form::kWhole;
+  std::uint32_t group = 0;       ///< Replicas among whom it is divided; 0: all. Of a whole, 0.
   std::uint32_t evaluation = 0;  ///< Of the operation that made it, in a History.
 
   [[nodiscard]] bool exists() const { return number.exists(); }
   [[nodiscard]] bool equals(const Value& other) const {
-    return number == other.number && shift == other.shift;
+    return number == other.number && shift == other.shift && form == other.form &&
+           group == other.group;
   }
 };
 
@@ -56,6 +66,9 @@ struct Advance {
 inline std::optional<Advance> advance_of(const Value& before, const Value& now) {
   if (!before.exists() || !now.exists()) {
     return before.exists() == now.exists() ? std::optional(Advance{}) : std::nullopt;
+  }
+  if (before.form != now.form || before.group != now.group) {
+    return std::nullopt;
   }
   const bool chains = before.length > 0 && now.length > 0;
   const bool same =

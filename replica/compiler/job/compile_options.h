@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "replica/base/error.h"
+#include "replica/compiler/locations/options.h"
 #include "replica/compiler/optimizers/optimizers.h"
 #include "replica/compiler/planner/options.h"
 #include "replica/compiler/precision/precision.h"
+#include "replica/compiler/sharding/options.h"
 #include "replica/device/device.h"
 #include "replica/graph/graph.h"
 #include "replica/ops/builder/builder.h"
@@ -83,22 +85,25 @@ struct CompileOptions {
   std::uint32_t micro_batch_size = 1;
   std::int64_t gradient_accumulation = 1;
   AccumulationKind accumulation_kind = AccumulationKind::kMean;
-  bool float_accumulators = false;  ///< In half precision; otherwise they are half.
-  bool gradients_summed = false;    ///< Over the replicas; otherwise their mean is taken.
+  bool float_accumulators = false;         ///< In half precision; otherwise they are half.
+  bool gradients_summed = false;           ///< Over the replicas; otherwise their mean is taken.
+  bool reduces_every_micro_batch = false;  ///< Gradients, before they are accumulated.
   std::string frozen;          ///< Parameters whose names it matches (ECMAScript) are not trained.
   OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
   PrecisionOptions precision;
   PlannerOptions planner;
   SerialisationOptions serialisation;
+  LocationOptions locations;
+  ShardingOptions sharding;
   Bytes gradient_bucket;    ///< > 0: gradients travel in buckets during backward.
   double loss_scaling = 1;  ///< The loss is multiplied by it; 0: by what the host says.
   bool inference = false;   ///< No training: evaluation that puts out predictions.
   bool evaluate = true;
   std::int64_t evaluation_batches = 1;  ///< In one run of function "evaluate"; > 0.
   bool initial_weights_from_host = false;
-  bool tile_layout = false;  ///< The Program says where every byte of every tile lies.
+  bool tile_layout = false;          ///< The Program says where every byte of every tile lies.
   bool layout_if_too_large = false;  ///< Also where the Program does not fit, for the report.
-  bool in_place = false;     ///< Tensors lie in each other's bytes where that keeps every value.
+  bool in_place = false;  ///< Tensors lie in each other's bytes where that keeps every value.
   bool fold_batch_norm = false;  ///< In inference: into the convolutions before them.
 
   /// Parameters and buffers that keep their initialisers, though the host writes the others.

@@ -45,6 +45,9 @@ struct Job {
   std::optional<Balancing> balancing = {};
 
   std::vector<std::string> notes = {};  ///< What passes decided, for people. One line each.
+
+  /// Where the job keeps which tensor, and why: "w: off-chip (memory.weights)".
+  std::vector<std::string> locations = {};
 };
 
 /// What the names of evaluation's tensors begin with.

@@ -121,7 +121,6 @@ class Analysis {
         at_(trace_.step_count(), graph.tensors().size()),
         past_(trace_.step_count(), graph.tensors().size()),
         died_(trace_.step_count()),
-        root_(graph.tensors().size(), nullptr),
         carries_(graph.tensors().size(), false) {}
 
   Liveness run() {
@@ -142,7 +141,7 @@ class Analysis {
     ends_.assign(events.size(), {});
     for (std::size_t i = 0; i < events.size(); ++i) {
       if (events[i].operation != nullptr) {
-        uses(function, *events[i].operation, i);
+        uses(*events[i].operation, i);
       }
     }
     for (std::uint32_t tensor = 0; tensor < values_.size(); ++tensor) {
@@ -162,22 +161,20 @@ class Analysis {
     }
   }
 
-  void uses(const Function& function, const Operation& operation, std::size_t event) {
+  void uses(const Operation& operation, std::size_t event) {
     for (const TensorId id : operation.inputs) {
-      touch(function, index_of(id), event, true);
+      touch(index_of(id), event, true);
     }
     for (const TensorId id : operation.outputs) {
       const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
-      if (!updates && !Stash::is(operation)) {
+      if (!updates && !keeps_other_entries(graph_, operation, id)) {
         close(index_of(id));
       }
-      touch(function, index_of(id), event, false);
+      touch(index_of(id), event, false);
     }
   }
 
-  void touch(const Function& function, std::uint32_t tensor, std::size_t event, bool reads) {
-    carries_[tensor] = carries_[tensor] || (root_[tensor] != nullptr && root_[tensor] != &function);
-    root_[tensor] = &function;
+  void touch(std::uint32_t tensor, std::size_t event, bool reads) {
     Value& value = values_[tensor];
     if (value.first == kNone) {
       value.first = event;
@@ -228,9 +225,8 @@ class Analysis {
   Marks at_;                                   ///< Tensors that live at a step,
   Marks past_;                                 ///< and those that live on after it.
   std::vector<std::set<std::uint32_t>> died_;  ///< By step: tensors whose value ended there once.
-  std::vector<const Function*> root_;  ///< By tensor: the last one that the host runs to name it.
-  std::vector<bool> carries_;          ///< By tensor.
-  std::vector<Value> values_;          ///< By tensor: the one under way.
+  std::vector<bool> carries_;                  ///< By tensor.
+  std::vector<Value> values_;                  ///< By tensor: the one under way.
   std::vector<std::vector<std::uint32_t>> begins_;  ///< By event: tensors whose value begins.
   std::vector<std::vector<std::uint32_t>> ends_;    ///< By event: tensors whose value ends.
 };

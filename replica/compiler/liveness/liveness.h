@@ -44,10 +44,10 @@ struct Liveness {
 };
 
 /// A tensor is always live when it carries a value from one function that the host runs to another:
-/// when more than one of them, with what they call, names it, or the first operation to name it
-/// reads it. Otherwise it lives from each operation that writes it, and does not update it, to the
-/// last one that reads that value, in the order in which operations run: through calls and rounds.
-/// A stash lives from its first entry to its last use.
+/// when in one of them, with what it calls, the first operation to name it reads it. Otherwise it
+/// lives from each operation that writes it, and does not update it, to the last one that reads
+/// that value, in the order in which operations run: through calls and rounds. A stash or remote
+/// buffer lives from its first entry to its last use.
 ///
 /// Two tensors that live at the same time share a step, wherever the function at that step was
 /// called from. Cost: operations as they run, times tensors / 64; of a region that repeats, three

@@ -43,6 +43,7 @@ void set_cost(proto::Cost& cost, const DeviceTime& time) {
   cost.set_exchange_cycles(cycles(time.exchange));
   cost.set_link_cycles(cycles(time.link));
   cost.set_host_cycles(cycles(time.host));
+  cost.set_streaming_cycles(cycles(time.streaming));
   cost.set_sync_cycles(cycles(time.sync));
   cost.set_flops(static_cast<std::uint64_t>(time.flops));
 }
@@ -55,6 +56,7 @@ class Lowering {
         liveness_(laid_out.liveness),
         products_(laid_out.plans),
         aliases_(laid_out.aliases),
+        mappings_(laid_out.mappings),
         placed_(placed),
         device_(laid_out.device),
         system_(system) {
@@ -111,17 +113,17 @@ class Lowering {
   void operations(const Region& region, google::protobuf::RepeatedPtrField<proto::Step>& steps) {
     for (const Operation& operation : region.operations) {
       proto::Step& step = *steps.Add();
-      set_cost(*step.mutable_cost(),
-               moves_nothing(operation)
-                   ? DeviceTime{}
-                   : cost_of_operation(device_, system_, graph_, operation, plan_of(number_)));
+      set_cost(*step.mutable_cost(), is_view_in_place(operation)
+                                         ? cost_of_view(device_, operation, moves_)
+                                         : cost_of_operation(device_, system_, graph_, operation,
+                                                             planned(number_), &moves_));
       kind(operation, step);
       finish(step);
     }
   }
 
-  [[nodiscard]] const planner::Plan* plan_of(std::uint32_t step) const {
-    return step < products_.size() && products_[step] ? products_[step]->plan : nullptr;
+  [[nodiscard]] const PlannedProduct* planned(std::uint32_t step) const {
+    return step < products_.size() && products_[step] ? &*products_[step] : nullptr;
   }
 
   /// Numbers a step and lists what dies there.
@@ -151,7 +153,7 @@ class Lowering {
     return placed_.tensors(static_cast<int>(id));
   }
 
-  [[nodiscard]] bool moves_nothing(const Operation& operation) const {
+  [[nodiscard]] bool is_view_in_place(const Operation& operation) const {
     const Operator* op = find_operator(operation.kind);
     if (op == nullptr || op->view == nullptr) {
       return false;
@@ -179,8 +181,8 @@ class Lowering {
     add_tensors(operation.inputs, *execute.mutable_inputs());
     add_tensors(operation.outputs, *execute.mutable_outputs());
     execute.set_attributes(to_text(operation.attributes));
-    if (const planner::Plan* plan = plan_of(number_); plan != nullptr) {
-      execute.set_plan(planner::to_line(*plan));
+    if (const PlannedProduct* product = planned(number_); product != nullptr) {
+      execute.set_plan(planner::to_line(*product->plan));
     }
     ++executes_;
   }
@@ -189,9 +191,11 @@ class Lowering {
   const Liveness& liveness_;
   const ProductPlans& products_;
   const Aliases& aliases_;
+  const std::vector<Mapping>& mappings_;
   const Program& placed_;
   const Device& device_;
   const ReplicaSystem& system_;
+  Moves moves_{graph_, mappings_, device_};
   std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;  ///< Their tensors.
   std::set<std::string> called_ = called_functions(graph_);
   std::uint32_t number_ = 0;
@@ -210,6 +214,16 @@ void list_tensors(const Graph& graph, const Liveness& liveness,
     target.set_bytes(static_cast<std::uint64_t>(source.type.bytes().count()));
     target.set_always_live(life.always_live);
     target.mutable_placement()->set_ipu(source.ipu);
+    target.mutable_placement()->set_memory(source.is_remote() ? proto::MEMORY_STREAMING
+                                                              : proto::MEMORY_IN_PROCESSOR);
+    if (source.shard_of) {
+      target.set_shard_of(to_text(*source.shard_of));
+    }
+    if (source.residence) {
+      proto::Residence& residence = *target.mutable_residence();
+      residence.set_tensor(index_of(source.residence->tensor));
+      residence.set_entry(static_cast<std::int32_t>(source.residence->entry));
+    }
     *target.mutable_mapping() = to_proto(mappings[t]);
     if (source.copy_of) {
       target.set_copy_of(static_cast<std::uint32_t>(index_of(*source.copy_of)));
@@ -226,12 +240,11 @@ std::uint64_t count(Bytes bytes) {
   return static_cast<std::uint64_t>(bytes.count());
 }
 
-/// Places the images of one IPU's tensors.
-void place_images(const IpuPlan& ipu, Program& program) {
-  for (std::size_t i = 0; i < ipu.claims.claims.size(); ++i) {
-    proto::Tensor& tensor =
-        *program.mutable_tensors(static_cast<int>(index_of(ipu.claims.tensor[i])));
-    tensor.mutable_placement()->set_offset(count(ipu.plan.offsets[i]));
+/// Places tensors in one memory.
+void place(const MemoryClaims& claims, const MemoryPlan& plan, Program& program) {
+  for (std::size_t i = 0; i < claims.claims.size(); ++i) {
+    proto::Tensor& tensor = *program.mutable_tensors(static_cast<int>(index_of(claims.tensor[i])));
+    tensor.mutable_placement()->set_offset(count(plan.offsets[i]));
   }
 }
 
@@ -276,11 +289,11 @@ void describe_tiles(const IpuPlan& ipu, std::uint32_t steps, proto::IpuMemory& m
 }  // namespace
 
 MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32_t ipu,
-                       const Aliases& aliases) {
+                       const Aliases& aliases, Memory memory) {
   MemoryClaims claims;
   for (std::uint32_t t = 0; t < liveness.lives.size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
-    if (tensor.ipu == ipu && !liveness.lives[t].spans.empty()) {
+    if (tensor.ipu == ipu && tensor.memory == memory && !liveness.lives[t].spans.empty()) {
       Claim& claim = claims.claims.emplace_back();
       claim.spans = liveness.lives[t].spans;
       claim.size = tensor.type.bytes();
@@ -309,17 +322,22 @@ Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
 
   list_tensors(graph, liveness, laid_out.mappings, program);
   for (const IpuPlan& plan : plans) {
-    place_images(plan, program);
+    place(plan.claims, plan.plan, program);
+    place(plan.remote_claims, plan.remote_plan, program);
     proto::IpuMemory& memory = *program.add_memory();
     memory.set_capacity(count(device.capacity()));
     memory.set_bytes_per_tile(count(device.bytes_per_tile));
     memory.set_images_peak(count(plan.plan.peak));
+    memory.set_streaming_capacity(count(device.streaming_bytes));
+    memory.set_streaming_peak(count(plan.remote_plan.peak));
     describe_tiles(plan, liveness.step_count, memory);
   }
   for (std::size_t t = 0; t < graph.tensors().size(); ++t) {
-    if (graph.tensors()[t].role == Role::kParameter && !liveness.lives[t].spans.empty()) {
+    const Tensor& tensor = graph.tensors()[t];
+    if (tensor.role == Role::kParameter && !tensor.is_remote() && !tensor.shard_of &&
+        !liveness.lives[t].spans.empty()) {
       program.set_parameter_count(program.parameter_count() +
-                                  static_cast<std::uint64_t>(graph.tensors()[t].type.elements()));
+                                  static_cast<std::uint64_t>(tensor.type.elements()));
     }
   }
   Lowering lowering(laid_out, program, system);

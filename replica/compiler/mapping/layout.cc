@@ -82,7 +82,9 @@ class Layouts {
     if (Copy::is(operation)) {
       bool moved = false;
       for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
-        moved = alike(operation.inputs[k], operation.outputs[k]) || moved;
+        moved = (lies_alike(operation.inputs[k], operation.outputs[k]) &&
+                 alike(operation.inputs[k], operation.outputs[k])) ||
+                moved;
       }
       return moved;
     }
@@ -158,15 +160,6 @@ class Layouts {
 std::vector<Mapping> lay_out(const Graph& graph, const ProductPlans& plans, const Aliases& aliases,
                              const Device& device) {
   return Layouts(graph, plans, aliases, device).run();
-}
-
-std::vector<std::int64_t> bytes_by_tile(const Mapping& mapping, const TensorType& type,
-                                        const Device& device) {
-  std::vector<std::int64_t> bytes = elements_by_tile(mapping, device.tiles);
-  for (std::int64_t& count : bytes) {
-    count *= size_of(type.data).count();
-  }
-  return bytes;
 }
 
 }  // namespace poprun

@@ -29,8 +29,4 @@ inline constexpr Bytes kLinearBytesMin{128};
 std::vector<Mapping> lay_out(const Graph& graph, const ProductPlans& plans, const Aliases& aliases,
                              const Device& device);
 
-/// Bytes of a tensor on each tile of its IPU.
-std::vector<std::int64_t> bytes_by_tile(const Mapping& mapping, const TensorType& type,
-                                        const Device& device);
-
 }  // namespace poprun

@@ -38,6 +38,10 @@ struct Dimension {
   std::int64_t block = 1;
 };
 
+bool is_position(ProductAxis axis) {
+  return axis == ProductAxis::kBatch || axis == ProductAxis::kRows || axis == ProductAxis::kColumns;
+}
+
 /// Dimensions as the operation has them; which operand of the viewed product it is.
 enum class Operand : std::uint8_t { kInput, kWeights, kOutput };
 
@@ -103,6 +107,9 @@ class Layouter {
     }
     const Operand role = viewed(operand);
     const bool expanded = view.expanded[0] || view.expanded[1];
+    if (view.flattened && is_position(axis)) {
+      return d;  // Only all positions together can be cut.
+    }
     switch (axis) {
       case ProductAxis::kGroups:
         d.split = Split::kGroups;
@@ -139,9 +146,18 @@ class Layouter {
 
   [[nodiscard]] std::vector<Dimension> dimensions(const std::vector<ProductAxis>& axes,
                                                   Operand operand) const {
+    constexpr std::array kPositions = {ProductAxis::kBatch, ProductAxis::kRows,
+                                       ProductAxis::kColumns};
     std::vector<Dimension> all;
-    for (const ProductAxis axis : axes) {
-      all.push_back(dimension(axis, operand));
+    for (auto axis = axes.begin(); axis != axes.end(); ++axis) {
+      const bool joined = plan_.viewed.view.flattened && axes.end() - axis >= 3 &&
+                          std::equal(kPositions.begin(), kPositions.end(), axis);
+      if (joined) {
+        all.push_back({plan_.viewed.product.batch, Split::kBatch});
+        axis += 2;
+      } else {
+        all.push_back(dimension(*axis, operand));
+      }
     }
     return all;
   }

@@ -100,7 +100,7 @@ std::vector<Prepared> prepare(const Program& program, const Steps& steps) {
 class StaticCheck {
  public:
   explicit StaticCheck(const Program& program)
-      : program_(program), highest_(static_cast<std::size_t>(program.memory_size())) {}
+      : program_(program), highest_(memory_count(program)) {}
 
   Status steps(const std::vector<Prepared>& all) {
     for (const Prepared& prepared : all) {
@@ -111,13 +111,15 @@ class StaticCheck {
   }
 
   Status peaks() const {
-    for (int ipu = 0; ipu < program_.memory_size(); ++ipu) {
-      const std::uint64_t highest = highest_[static_cast<std::size_t>(ipu)];
-      if (highest != program_.memory(ipu).images_peak()) {
+    const int ipus = program_.memory_size();
+    for (int m = 0; m < 2 * ipus; ++m) {
+      const proto::IpuMemory& memory = program_.memory(m % ipus);
+      const std::uint64_t highest = highest_[static_cast<std::size_t>(m)];
+      const std::uint64_t planned = m < ipus ? memory.images_peak() : memory.streaming_peak();
+      if (highest != planned) {
         return memory_bug(
-            fmt::format("what steps name on IPU {} ends at {} B, but its planned "
-                        "peak is {} B",
-                        ipu, highest, program_.memory(ipu).images_peak()));
+            fmt::format("what steps name on IPU {} ends at {} B{}, but its planned peak is {} B",
+                        m % ipus, highest, m < ipus ? "" : " of its Streaming Memory", planned));
       }
     }
     return {};
@@ -133,9 +135,13 @@ class StaticCheck {
       for (const std::uint32_t id : *ids) {
         const proto::Tensor& tensor = program_.tensors(static_cast<int>(id));
         const std::uint32_t ipu = tensor.placement().ipu();
-        if (ipu >= highest_.size()) {
+        if (ipu >= static_cast<std::uint32_t>(program_.memory_size())) {
           return memory_bug(
-              fmt::format("'{}' lies on IPU {} of {}", tensor.name(), ipu, highest_.size()));
+              fmt::format("'{}' lies on IPU {} of {}", tensor.name(), ipu, program_.memory_size()));
+        }
+        if (is_remote(tensor) && !step.has_copy() && !step.has_stash() && !step.has_restore()) {
+          return memory_bug(fmt::format("{} names '{}', which lies in Streaming Memory",
+                                        describe(step), tensor.name()));
         }
         if (!lives_at(tensor, step.number())) {
           return memory_bug(fmt::format("{} names '{}', which is not planned to live there",
@@ -148,7 +154,8 @@ class StaticCheck {
                                         describe(step), other.name(), other.placement().ipu(),
                                         tensor.name(), ipu));
         }
-        highest_[ipu] = std::max(highest_[ipu], tensor.placement().offset() + tensor.bytes());
+        std::uint64_t& highest = highest_[memory_of(program_, tensor)];
+        highest = std::max(highest, tensor.placement().offset() + tensor.bytes());
       }
     }
     return step.has_execute() && !prepared.is_view ? overlaps(step) : Status{};
@@ -183,7 +190,7 @@ class StaticCheck {
   }
 
   const Program& program_;
-  std::vector<std::uint64_t> highest_;  ///< By IPU.
+  std::vector<std::uint64_t> highest_;  ///< By memory.
 };
 
 /// Who holds which bytes of a memory: runs of bytes with the same holders.
@@ -253,7 +260,7 @@ class Occupancy {
   Occupancy(const Program& program, const std::map<std::string, std::vector<Prepared>>& functions)
       : program_(program),
         functions_(functions),
-        holders_(static_cast<std::size_t>(program.memory_size())),
+        holders_(memory_count(program)),
         held_(static_cast<std::size_t>(program.tensors_size())),
         entries_(held_.size()),
         lost_(held_.size()) {
@@ -263,7 +270,7 @@ class Occupancy {
   }
 
   Status run(const std::string& function) {
-    POPRUN_TRY(run_steps(functions_.at(function), 0, 0));
+    POPRUN_TRY(run_steps(functions_.at(function), {}));
     for (std::uint32_t t = 0; t < held_.size(); ++t) {
       if (held_[t] != 0 && !tensor(t).always_live()) {
         drop(t, {});
@@ -289,21 +296,57 @@ class Occupancy {
       const proto::Step& step = *prepared.step;
       if (step.has_stash() || step.has_restore()) {
         const std::uint32_t id = stash_of(step);
-        const auto type = parse_type(tensor(id).type());
-        POPRUN_CHECK(type && !type->shape.empty());
-        entries_[id].resize(static_cast<std::size_t>(type->shape[0]));
+        find_entries(id);
         longest_ = std::max(longest_, entries_[id].size());
       }
+      for (const Entry& entry : entries_of(step, 0)) {
+        find_entries(entry.tensor);
+      }
     }
+  }
+
+  void find_entries(std::uint32_t id) {
+    const auto type = parse_type(tensor(id).type());
+    POPRUN_CHECK(type && !type->shape.empty());
+    entries_[id].resize(static_cast<std::size_t>(type->shape[0]));
+  }
+
+  /// An entry of a remote buffer that a copy names.
+  struct Entry {
+    std::uint32_t tensor = 0;
+    std::size_t entry = 0;
+    bool writes = false;
+  };
+
+  /// `first`: where entries begin in the running function.
+  static std::vector<Entry> entries_of(const proto::Step& step, std::uint64_t first) {
+    std::vector<Entry> entries;
+    const proto::Copy& copy = step.copy();
+    for (int k = 0; k < copy.from_entries_size(); ++k) {
+      if (copy.from_entries(k) >= 0) {
+        entries.push_back({copy.from(k), static_cast<std::size_t>(copy.from_entries(k)) + first});
+      }
+    }
+    for (int k = 0; k < copy.to_entries_size(); ++k) {
+      if (copy.to_entries(k) >= 0) {
+        entries.push_back({copy.to(k), static_cast<std::size_t>(copy.to_entries(k)) + first, true});
+      }
+    }
+    return entries;
   }
 
   static std::uint32_t stash_of(const proto::Step& step) {
     return step.has_stash() ? step.stash().stash() : step.restore().stash();
   }
 
-  /// `round` is that of the host function's repeat.
-  Status run_steps(const std::vector<Prepared>& steps, std::uint64_t micro_batch,
-                   std::uint64_t round) {
+  /// When steps run.
+  struct Now {
+    std::uint64_t micro_batch = 0;
+    std::uint64_t round = 0;  ///< Of the host function's repeat.
+    std::uint64_t entry = 0;  ///< Where the entries of remote buffers begin.
+  };
+
+  Status run_steps(const std::vector<Prepared>& steps, const Now& now) {
     for (const Prepared& prepared : steps) {
       const proto::Step& step = *prepared.step;
       if (step.has_repeat()) {
@@ -314,9 +357,10 @@ class Occupancy {
           return memory_bug(fmt::format("{} calls '{}', which does not exist", describe(step),
                                         step.call().function()));
         }
-        POPRUN_TRY(run_steps(callee->second, step.call().micro_batch() + round, round));
+        POPRUN_TRY(run_steps(callee->second, {step.call().micro_batch() + now.round, now.round,
+                                              step.call().entry() + now.entry}));
       } else {
-        POPRUN_TRY(access(prepared, micro_batch));
+        POPRUN_TRY(access(prepared, now));
       }
       for (const std::uint32_t id : step.releases()) {
         release(step, id);
@@ -331,13 +375,13 @@ class Occupancy {
     for (std::uint64_t round = 0; round < rounds && unchanged < longest_; ++round) {
       const auto held = held_;
       const auto entries = entries_;
-      POPRUN_TRY(run_steps(prepared.inner, 0, round));
+      POPRUN_TRY(run_steps(prepared.inner, {0, round, 0}));
       unchanged = held == held_ && entries == entries_ ? unchanged + 1 : 0;
     }
     return {};
   }
 
-  Status access(const Prepared& prepared, std::uint64_t micro_batch) {
+  Status access(const Prepared& prepared, const Now& now) {
     const proto::Step& step = *prepared.step;
     for (const std::uint32_t id : prepared.tensors.reads) {
       if (held_[id] == 0) {
@@ -347,11 +391,13 @@ class Occupancy {
     }
     if (step.has_restore()) {
       const auto& entries = entries_[step.restore().stash()];
-      const std::size_t entry = micro_batch % entries.size();
-      if (entries[entry] == 0) {
-        return memory_bug(fmt::format("{} reads entry {} of '{}', which nothing has written",
-                                      describe(step), entry,
-                                      tensor(step.restore().stash()).name()));
+      const std::size_t entry = now.micro_batch % entries.size();
+      POPRUN_TRY(check_entry(step, {step.restore().stash(), entry}));
+    }
+    const std::vector<Entry> named = entries_of(step, now.entry);
+    for (const Entry& entry : named) {
+      if (!entry.writes) {
+        POPRUN_TRY(check_entry(step, entry));
       }
     }
     for (const std::uint32_t id : prepared.tensors.writes) {
@@ -362,7 +408,26 @@ class Occupancy {
     }
     if (step.has_stash()) {
       auto& entries = entries_[step.stash().stash()];
-      entries[micro_batch % entries.size()] = 1;
+      entries[now.micro_batch % entries.size()] = 1;
+    }
+    for (const Entry& entry : named) {
+      if (entry.writes) {
+        auto& entries = entries_[entry.tensor];
+        if (entry.entry >= entries.size()) {
+          return memory_bug(fmt::format("{} writes entry {} of '{}', which has {}", describe(step),
+                                        entry.entry, tensor(entry.tensor).name(), entries.size()));
+        }
+        entries[entry.entry] = 1;
+      }
+    }
+    return {};
+  }
+
+  Status check_entry(const proto::Step& step, const Entry& read) const {
+    const std::vector<char>& entries = entries_[read.tensor];
+    if (read.entry >= entries.size() || entries[read.entry] == 0) {
+      return memory_bug(fmt::format("{} reads entry {} of '{}', which nothing has written",
+                                    describe(step), read.entry, tensor(read.tensor).name()));
     }
     return {};
   }
@@ -379,14 +444,16 @@ class Occupancy {
   void hold(std::uint32_t id) {
     if (held_[id] == 0) {
       const proto::Placement& place = tensor(id).placement();
-      holders_[place.ipu()].add(place.offset(), place.offset() + tensor(id).bytes(), id);
+      memory(id).add(place.offset(), place.offset() + tensor(id).bytes(), id);
       held_[id] = 1;
     }
   }
 
+  Holders& memory(std::uint32_t id) { return holders_[memory_of(program_, tensor(id))]; }
+
   void drop(std::uint32_t id, const Loss& loss) {
     const proto::Placement& place = tensor(id).placement();
-    holders_[place.ipu()].remove(place.offset(), place.offset() + tensor(id).bytes(), id);
+    memory(id).remove(place.offset(), place.offset() + tensor(id).bytes(), id);
     held_[id] = 0;
     std::ranges::fill(entries_[id], char{0});
     lost_[id] = loss;
@@ -395,7 +462,8 @@ class Occupancy {
   /// Tensors that hold one of the bytes of `id`.
   [[nodiscard]] std::vector<std::uint32_t> holders_in(std::uint32_t id) const {
     const proto::Placement& place = tensor(id).placement();
-    return holders_[place.ipu()].in(place.offset(), place.offset() + tensor(id).bytes());
+    return holders_[memory_of(program_, tensor(id))].in(place.offset(),
+                                                        place.offset() + tensor(id).bytes());
   }
 
   /// What a release leaves behind is not a number.
@@ -417,9 +485,9 @@ class Occupancy {
 
   const Program& program_;
   const std::map<std::string, std::vector<Prepared>>& functions_;
-  std::vector<Holders> holders_;            ///< By IPU.
+  std::vector<Holders> holders_;            ///< By memory.
   std::vector<char> held_;                  ///< By tensor.
-  std::vector<std::vector<char>> entries_;  ///< By stash and entry: written.
+  std::vector<std::vector<char>> entries_;  ///< By stash or remote buffer, and entry: written.
   std::vector<Loss> lost_;                  ///< By tensor: how it was lost last.
   std::size_t longest_ = 1;                 ///< Entries of the longest stash.
 };

@@ -2,6 +2,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -69,15 +70,64 @@ std::vector<ParameterGradient> totals(Builder& update, const std::vector<Paramet
   return found;
 }
 
+bool reduces_every_micro_batch(const CompileOptions& options) {
+  return options.reduces_every_micro_batch && options.gradient_accumulation > 1;
+}
+
+constexpr std::string_view kAccumulate = "accumulate";
+
+/// Gradients that something besides an accumulation reads.
+std::set<TensorId> read_elsewhere(const Region& region) {
+  std::set<TensorId> read;
+  for (const Operation& operation : region.operations) {
+    if (operation.kind != kAccumulate) {
+      read.insert(operation.inputs.begin(), operation.inputs.end());
+    }
+  }
+  return read;
+}
+
+/// Puts the mean over the replicas of each gradient before its accumulation. One that others read,
+/// too, is copied first.
+void reduce_before_accumulating(Graph& graph, Place micro_batch) {
+  const std::set<TensorId> others = read_elsewhere(graph.at(micro_batch));
+  std::map<TensorId, TensorId> reduced;
+  std::vector<Operation> operations;
+  for (Operation operation : graph.at(micro_batch).operations) {
+    if (operation.kind == kAccumulate) {
+      const TensorId gradient = operation.inputs[1];
+      const auto [found, is_new] = reduced.try_emplace(gradient, gradient);
+      if (is_new && others.contains(gradient)) {
+        Tensor mean = graph.tensor(gradient);
+        mean.name += ".mean";
+        found->second = graph.add_tensor(std::move(mean));
+        operations.push_back(Copy{{gradient}, {found->second}}.operation());
+        operations.back().origin = operation.origin;
+      }
+      if (is_new) {
+        operations.push_back(AllReduce{Reduction::kMean, false, {found->second}}.operation());
+        operations.back().origin = operation.origin;
+      }
+      operation.inputs[1] = found->second;
+    }
+    operations.push_back(std::move(operation));
+  }
+  graph.at(micro_batch).operations = std::move(operations);
+}
+
 Status run(const CompileOptions& options, Job& job) {
   TrainingStep& step = *job.training;
   Builder update(job.graph, step.update, "");
   step.gradients = totals(update, step.gradients, adds_in_place(options));
   std::vector<TensorId> exchanged;
   std::set<TensorId> seen;
+  const bool every = reduces_every_micro_batch(options);
+  if (every) {
+    reduce_before_accumulating(job.graph, step.micro_batch);
+  }
   for (const ParameterGradient& pair : step.gradients) {
     // The terms of a sum share one gradient; it is exchanged once.
-    if (seen.insert(pair.gradient).second) {
+    if (!every && seen.insert(pair.gradient).second) {
       exchanged.push_back(pair.gradient);
     }
   }
@@ -151,6 +201,24 @@ Status verify_totals(const Job& before, const Job& after) {
   return {};
 }
 
+/// What each accumulation adds was averaged over the replicas once, by the operation before it or
+/// before those that add the same.
+Status verify_micro_batch(const Job& after) {
+  const Graph& graph = after.graph;
+  std::map<TensorId, int> reduced;
+  for (const Operation& operation : graph.at(after.training->micro_batch).operations) {
+    if (const auto exchange = AllReduce::from(operation)) {
+      for (const TensorId id : exchange->tensors) {
+        reduced[id] += exchange->reduction == Reduction::kMean ? 1 : 2;
+      }
+    } else if (operation.kind == kAccumulate && reduced[operation.inputs[1]] != 1) {
+      return pass_bug(kName, graph, operation.inputs[1],
+                      "is not averaged over the replicas exactly once before it is accumulated");
+    }
+  }
+  return {};
+}
+
 /// Everything that replicas must agree on is reduced over them as it must be, once, and nothing
 /// else is.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
@@ -166,8 +234,12 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
     }
   }
   std::map<TensorId, std::vector<Reduction>> wanted{{step.metrics, {Reduction::kMean}}};
-  for (const ParameterGradient& pair : step.gradients) {
-    wanted[pair.gradient] = {options.gradients_summed ? Reduction::kSum : Reduction::kMean};
+  if (reduces_every_micro_batch(options)) {
+    POPRUN_TRY(verify_micro_batch(after));
+  } else {
+    for (const ParameterGradient& pair : step.gradients) {
+      wanted[pair.gradient] = {options.gradients_summed ? Reduction::kSum : Reduction::kMean};
+    }
   }
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     if (graph.tensors()[t].role == Role::kBuffer) {

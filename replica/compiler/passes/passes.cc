@@ -7,6 +7,7 @@
 
 #include "replica/compiler/equivalence/equivalence.h"
 #include "replica/machine/machine.h"
+#include "replica/machine/operations.h"
 
 namespace poprun {
 
@@ -25,6 +26,8 @@ Pass precision_pass();
 Pass background_exchange_pass();
 Pass recomputation_pass();
 Pass pipeline_pass();
+Pass sharding_pass();
+Pass locations_pass();
 
 namespace {
 
@@ -36,7 +39,24 @@ TensorType widened(TensorType type) {
   return type;
 }
 
+/// Only copies and stashes reach Streaming Memory.
+Status verify_memories(const Graph& graph, const Operation& operation) {
+  if (Copy::is(operation) || Stash::is(operation) || Restore::is(operation)) {
+    return {};
+  }
+  for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
+    for (const TensorId id : *tensors) {
+      if (graph.tensor(id).is_remote()) {
+        return fail(ErrorCode::kBug,
+                    fmt::format("names '{}', which is in Streaming Memory", graph.tensor(id).name));
+      }
+    }
+  }
+  return {};
+}
+
 Status verify_operation(const Graph& graph, const Operation& operation) {
+  POPRUN_TRY(verify_memories(graph, operation));
   if (const auto* machine = find_machine_operation(operation.kind); machine != nullptr) {
     return machine->verify(graph, operation);
   }
@@ -80,7 +100,9 @@ const std::vector<Pass>& all_passes() {
                                          precision_pass(),
                                          background_exchange_pass(),
                                          recomputation_pass(),
-                                         pipeline_pass()};
+                                         pipeline_pass(),
+                                         sharding_pass(),
+                                         locations_pass()};
   return kAll;
 }
 

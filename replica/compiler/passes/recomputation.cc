@@ -72,7 +72,7 @@ Result<StandardGoal> goal_of(const CompileOptions& options, const Job& job, doub
     const auto planned = plan_operation(job.graph, operation, options.device);
     const DeviceTime time =
         cost_of_operation(options.device, {options.replicas, options.ipus_per_replica}, job.graph,
-                          operation, planned ? planned->plan : nullptr);
+                          operation, planned ? &*planned : nullptr);
     goal.work.push_back(time.total().count());
   }
   return goal;

@@ -55,6 +55,27 @@ ViewedProduct combine(ViewedProduct viewed, std::int64_t groups) {
   return viewed;
 }
 
+/// Whether each output reads one place of the input, the same one.
+bool is_pointwise(const FieldDimension& d) {
+  return d.kernel == 1 && d.stride == 1 && d.input_dilation == 1 && d.padding == 0 &&
+         d.input == d.output;
+}
+
+/// Whether parts of the joined batch, rows and columns are others than of each of them.
+bool may_flatten(const Product& p) {
+  const int longer =
+      (p.batch > 1 ? 1 : 0) + (p.field[0].output > 1 ? 1 : 0) + (p.field[1].output > 1 ? 1 : 0);
+  return is_pointwise(p.field[0]) && is_pointwise(p.field[1]) && longer > 1;
+}
+
+ViewedProduct flatten(ViewedProduct viewed) {
+  Product& p = viewed.product;
+  viewed.view.flattened = true;
+  p.batch *= p.field[0].output * p.field[1].output;
+  p.field = {};
+  return viewed;
+}
+
 /// As given, and with the dimensions of the kernel expanded.
 std::vector<ViewedProduct> expansions_of(const ViewedProduct& viewed) {
   const bool rows = viewed.product.field[0].kernel > 1;
@@ -84,6 +105,7 @@ std::string to_text(const View& view) {
   add(view.expanded[0] && view.expanded[1], "expand kernel");
   add(view.expanded[0] && !view.expanded[1], "expand rows");
   add(!view.expanded[0] && view.expanded[1], "expand columns");
+  add(view.flattened, "flatten");
   add(view.combined_groups > 1, fmt::format("combine {} groups", view.combined_groups));
   return text.empty() ? "as given" : text;
 }
@@ -95,6 +117,9 @@ std::vector<ViewedProduct> views_of(const Product& product, std::int64_t block_i
     for (const ViewedProduct& viewed : expansions_of(swap_operands(plain))) {
       views.push_back(viewed);
     }
+  }
+  if (may_flatten(product)) {
+    views.push_back(flatten(plain));
   }
   const std::size_t uncombined = views.size();
   for (std::int64_t join = 2; product.input_channels <= 2 && product.groups % join == 0 &&

@@ -17,16 +17,15 @@
 ///            [kernel element, channel], and the input is copied once for each element.
 ///   combine  Groups with 1 or 2 input channels are joined, and their weights become the blocks on
 ///            the diagonal of otherwise zero weights.
-///
-/// The rows and columns of pointwise convolutions are not flattened into the batch, as Poplar does:
-/// their plans would be a little faster, but fewer of the cells of seed 003's table 2.1 that run
-/// out of memory come out right (101 of 108 instead of 105).
+///   flatten  Rows and columns of pointwise convolutions are joined with the batch, so that parts
+///            need not end where a row does. Nothing is copied.
 namespace poprun::planner {
 
 struct View {
   bool swapped = false;
   std::array<bool, 2> expanded = {false, false};
   std::int64_t combined_groups = 1;  ///< Groups that were joined into one.
+  bool flattened = false;            ///< The batch counts positions, and the field is one element.
 
   friend auto operator<=>(const View&, const View&) = default;
 };

@@ -5,7 +5,7 @@
 #include <set>
 #include <tuple>
 
-#include "replica/compiler/mapping/layout.h"
+#include "replica/compiler/mapping/moves.h"
 #include "replica/compiler/mapping/product_layout.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
@@ -21,6 +21,7 @@ class Demand {
   Demand(const LaidOut& laid_out, std::uint32_t ipu)
       : laid_out_(laid_out),
         graph_(laid_out.graph),
+        moves_(laid_out.graph, laid_out.mappings, laid_out.device),
         tiles_(static_cast<std::size_t>(laid_out.device.tiles)),
         ipu_(ipu),
         claims_(laid_out.device.tiles),
@@ -65,7 +66,7 @@ class Demand {
     std::map<std::tuple<std::uint32_t, Bytes, Bytes>, std::vector<std::uint32_t>> shared;
     for (std::uint32_t t = 0; t < graph_.tensors().size(); ++t) {
       const Tensor& tensor = graph_.tensors()[t];
-      if (tensor.ipu != ipu_ || laid_out_.liveness.lives[t].spans.empty()) {
+      if (tensor.ipu != ipu_ || tensor.is_remote() || laid_out_.liveness.lives[t].spans.empty()) {
         continue;
       }
       const Alias* alias =
@@ -104,7 +105,7 @@ class Demand {
   void operation_at(const Operation& operation, std::uint32_t step) {
     const std::vector<TensorId>& named =
         operation.outputs.empty() ? operation.inputs : operation.outputs;
-    if (operation.kind == "stash") {
+    if (Stash::is(operation)) {
       stashes_.insert(index_of(operation.outputs[0]));
     }
     const bool here = std::ranges::any_of(
@@ -114,22 +115,36 @@ class Demand {
     }
     ++steps_;
     if (step < laid_out_.plans.size() && laid_out_.plans[step]) {
-      product(operation, *laid_out_.plans[step]->plan, step);
-    } else if (Copy::is(operation)) {
-      copy(operation, step);
+      product(operation, *laid_out_.plans[step], step);
+    } else if (ReduceScatter::is(operation)) {
+      in_a_ring(operation.inputs, step);
+    } else if (AllGather::is(operation)) {
+      in_a_ring(operation.outputs, step);
     } else if (const std::optional<AllReduce> reduced = AllReduce::from(operation)) {
       all_reduce(*reduced, step);
     } else if (StreamIn::is(operation) || StreamOut::is(operation)) {
       host_stream(named, step);
-    } else if (!operation.outputs.empty() && find_machine_operation(operation.kind) == nullptr) {
-      brought(operation, step);
+    } else {
+      if (Copy::is(operation)) {
+        copy(operation, step);
+      } else if (Stash::is(operation) || Restore::is(operation)) {
+        stash(operation, step);
+      }
+      receive(operation, step);
     }
   }
 
-  void product(const Operation& operation, const planner::Plan& plan, std::uint32_t step) {
+  /// The input is regrouped in any case, which is what reproduces seed 003's cells.
+  void product(const Operation& operation, const PlannedProduct& planned, std::uint32_t step) {
+    const planner::Plan& plan = *planned.plan;
     Row taken = even(graph_.tensor(operation.inputs[0]).type.bytes());
     if (plan.splits.serial() > 1) {
       add(taken, even(graph_.tensor(operation.inputs[1]).type.bytes() * 2));
+    }
+    for (const Received& operand : moves_.regrouped(operation, planned)) {
+      if (operand.operand == 1U) {
+        add(taken, operand.row());
+      }
     }
     const PlanRows& rows = rows_of(plan);
     add(taken, rows.operands);
@@ -175,13 +190,34 @@ class Demand {
     through(Category::kHostBuffer, even(largest), step, host_code_);
   }
 
-  /// Tensors from other IPUs come through a buffer.
+  /// Tensors from other IPUs come through a buffer, those from and to Streaming Memory one after
+  /// the other through one.
   void copy(const Operation& operation, std::uint32_t step) {
+    Bytes largest_streamed;
     for (std::size_t k = 0; k < operation.outputs.size(); ++k) {
-      const TensorId to = operation.outputs[k];
-      if (graph_.tensor(to).ipu == ipu_ && graph_.tensor(operation.inputs[k]).ipu != ipu_) {
-        through(Category::kLinkBuffer, even(graph_.tensor(to).type.bytes()), step, link_code_);
+      const Tensor& from = graph_.tensor(operation.inputs[k]);
+      const Tensor& to = graph_.tensor(operation.outputs[k]);
+      if (to.ipu != ipu_) {
+        continue;
       }
+      if (from.is_remote() || to.is_remote()) {
+        largest_streamed = std::max(largest_streamed, (from.is_remote() ? to : from).type.bytes());
+      } else if (from.ipu != ipu_) {
+        through(Category::kLinkBuffer, even(to.type.bytes()), step, link_code_);
+      }
+    }
+    if (largest_streamed > Bytes{}) {
+      through(Category::kHostBuffer, even(largest_streamed), step, host_code_);
+    }
+  }
+
+  /// A stash in Streaming Memory is reached through a buffer.
+  void stash(const Operation& operation, std::uint32_t step) {
+    const bool stores = Stash::is(operation);
+    const TensorId stash = stores ? operation.outputs[0] : operation.inputs[0];
+    const TensorId tensor = stores ? operation.inputs[0] : operation.outputs[0];
+    if (graph_.tensor(stash).is_remote()) {
+      through(Category::kHostBuffer, even(graph_.tensor(tensor).type.bytes()), step, host_code_);
     }
   }
 
@@ -202,19 +238,22 @@ class Demand {
     add_code(even(graph_.bytes(here) * 2), link_code_);
   }
 
-  /// Operands that do not lie like the result are brought there.
-  void brought(const Operation& operation, std::uint32_t step) {
-    const TensorId result = operation.outputs[0];
-    for (const TensorId input : operation.inputs) {
-      if (laid_out_.mappings[index_of(input)] == laid_out_.mappings[index_of(result)]) {
-        continue;
+  /// One way round the replicas; one tensor follows the other.
+  void in_a_ring(const std::vector<TensorId>& tensors, std::uint32_t step) {
+    const auto bytes = [this](TensorId tensor) { return graph_.tensor(tensor).type.bytes(); };
+    const Bytes largest = bytes(*std::ranges::max_element(tensors, {}, bytes));
+    during(Category::kLinkBuffer, even(Bytes{ceil_div(largest.count(), laid_out_.replicas)}), step);
+    add_code(even(graph_.bytes(tensors)), link_code_);
+  }
+
+  /// Operands that lie elsewhere are held while the operation runs; results are written in place.
+  void receive(const Operation& operation, std::uint32_t step) {
+    for (const Received& tensor : moves_.received(operation)) {
+      if (tensor.operand) {
+        through(Category::kTemporary, tensor.row(), step, exchange_code_);
+      } else {
+        add_code(tensor.row(), exchange_code_);
       }
-      const TensorType& type = graph_.tensor(input).type;
-      const bool alike = type.elements() == graph_.tensor(result).type.elements();
-      through(Category::kTemporary,
-              alike ? bytes_by_tile(laid_out_.mappings[index_of(result)], type, laid_out_.device)
-                    : even(type.bytes()),
-              step, exchange_code_);
     }
   }
 
@@ -246,19 +285,17 @@ class Demand {
     std::ranges::transform(row, other, row.begin(), std::plus());
   }
 
-  /// Spread evenly, 8 bytes together.
-  [[nodiscard]] Row even(Bytes bytes) const {
-    return elements_by_tile(linear_mapping(bytes.count(), 8, laid_out_.device.tiles),
-                            laid_out_.device.tiles);
-  }
+  Row even(Bytes bytes) { return moves_.even(bytes).by_tile; }
 
-  [[nodiscard]] Row bytes_of(TensorId tensor) const {
-    return bytes_by_tile(laid_out_.mappings[index_of(tensor)], graph_.tensor(tensor).type,
-                         laid_out_.device);
+  Row bytes_of(TensorId tensor) {
+    return Received{.counts = &moves_.counts(tensor),
+                    .width = size_of(graph_.tensor(tensor).type.data).count()}
+        .row();
   }
 
   const LaidOut& laid_out_;
   const Graph& graph_;
+  Moves moves_;
   std::size_t tiles_;
   std::uint32_t ipu_;
   TileClaims claims_;

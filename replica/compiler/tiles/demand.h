@@ -30,14 +30,17 @@ struct LaidOut {
 ///   tensors            as they are mapped, for their lives; those that lie in the same bytes once
 ///   a product          while it runs: what its tiles receive of input and weights, partial sums
 ///                      (once more if its steps add to them), the input regrouped and, for several
-///                      steps, the weights twice, both spread evenly; and kGap
-///   other operations   while they run: operands that do not lie like the result, brought there
-///   host streams       while they run: a buffer for the largest of their tensors, spread evenly
+///                      steps, the weights twice, both spread evenly; for one step weights that lie
+///                      elsewhere; and kGap
+///   other operations   while they run: operands that lie elsewhere (compiler/mapping/moves.h)
+///   host streams       while they run: a buffer for the largest of their tensors, spread evenly;
+///                      so have copies, stashes and restores to and from Streaming Memory
 ///   copies             from other IPUs, while they run: a buffer for each tensor, spread evenly
 ///   all-reduces        over several replicas, while they run, in the background as long as their
 ///                      largest tensor lives: a buffer for what that one sends round a ring at
 ///                      once, its bytes / replicas, spread evenly; one tensor follows the other, as
 ///                      PopART merges none by default [D]
+///   scatters, gathers  of shards, while they run: the same for one way round
 ///   code               for the whole run: kVertexCode; kControlCode a step; kVertexState a product
 ///                      on its tiles; and for what a tile receives 4 B for every kMessage begun
 ///

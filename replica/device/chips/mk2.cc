@@ -21,6 +21,8 @@ Device mk2() {
       .link_bytes_per_second = 27.2e9,     // [I] 2 links x 16 GB/s x 0.85, one rail direction.
       .gateway_bytes_per_second = 6.25e9,  // [D] 2 x 100 Gb/s GW-Links over 4 IPUs.
       .host_bytes_per_second = 3.125e9,    // [D] 100 GbE over 4 IPUs.
+      .streaming_bytes = Bytes{112'000'000'000},  // [D] "up to 112 GB per IPU" of an M2000.
+      .streaming_bytes_per_second = 5e9,          // [2nd] 20 GB/s of an M2000's DDR4, over 4 IPUs.
   };
 }
 

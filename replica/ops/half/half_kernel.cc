@@ -14,12 +14,16 @@ namespace {
 constexpr std::int64_t kAlignment = 64;
 
 /// One draw serves eight elements: each takes 16 bits, of which 13 count.
-void round_at_random(const float* from, Half* to, std::int64_t n, std::uint64_t key) {
-  for (std::int64_t i = 0; i < n; i += 8) {
+/// `first`: the number of from[0].
+void round_at_random(const float* from, Half* to, std::int64_t first, std::int64_t n,
+                     std::uint64_t key) {
+  const std::int64_t end = first + n;
+  for (std::int64_t i = first; i < end;) {
     const auto words = philox(key, static_cast<std::uint64_t>(i / 8), 0);
-    for (std::int64_t k = 0; k < std::min<std::int64_t>(8, n - i); ++k) {
-      const std::uint32_t word = words[static_cast<std::size_t>(k / 2)];
-      to[i + k] = to_half_at_random(from[i + k], k % 2 == 0 ? word : word << 16U);
+    const std::int64_t stop = std::min((i / 8 + 1) * 8, end);
+    for (; i < stop; ++i) {
+      const std::uint32_t word = words[static_cast<std::size_t>(i % 8 / 2)];
+      to[i - first] = to_half_at_random(from[i - first], i % 2 == 0 ? word : word << 16U);
     }
   }
 }
@@ -99,6 +103,7 @@ struct Piece {
 };
 
 constexpr const char* kStochastic = "stochastic";
+constexpr const char* kShards = "shards";
 
 /// Stands for the offset of an operand that has no float32 form in scratch.
 constexpr std::int64_t kInPlace = -1;  ///< It is not float16.
@@ -108,6 +113,9 @@ class HalfKernel final : public Kernel {
   HalfKernel(const Operator& op, const Signature& signature) : signature_(signature) {
     if (signature.attributes.has(kStochastic)) {
       stochastic_ = signature.attributes.text(kStochastic);
+    }
+    if (signature.attributes.has(kShards)) {
+      shards_ = signature.attributes.integer(kShards);
     }
     cut(op);
     for (const TensorType& type : signature.inputs) {
@@ -278,11 +286,13 @@ class HalfKernel final : public Kernel {
     const Moment& now = *operands.moment;
     const std::uint64_t name = random_key(now.seed, stochastic_);
     const auto words = philox(name, now.step, (std::uint64_t{now.micro_batch} << 32U) | k);
-    round_at_random(from, to, n, (std::uint64_t{words[1]} << 32U) | words[0]);
+    const std::int64_t first = shards_ > 0 ? now.replica % shards_ * n : 0;
+    round_at_random(from, to, first, n, (std::uint64_t{words[1]} << 32U) | words[0]);
   }
 
   Signature signature_;
-  std::string stochastic_;  ///< Empty: round to nearest.
+  std::string stochastic_;   ///< Empty: round to nearest.
+  std::int64_t shards_ = 0;  ///< Of the tensors that the operands are shards of; 0: they are none.
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> inputs_;   ///< Offsets in scratch, or kInPlace.
   std::vector<std::int64_t> outputs_;  ///< Offsets in scratch, or kInPlace.

@@ -13,6 +13,8 @@ namespace poprun {
 ///
 ///   stochastic="NAME"   at random: a pure function of (job seed, NAME, output, step, micro-batch,
 ///                       element), the same on every replica, so that equal weights stay equal
+///   shards=COUNT        the operands are the replica's shards of tensors, one of COUNT: elements
+///                       count from the shard's first
 ///   partials="half"     a sum of products (Operator::contraction) is cut into kPartials equal
 ///                       pieces of at least kLeastPartial, each piece's sum is rounded to float16,
 ///                       and these are added in float32

@@ -13,6 +13,8 @@
 ///   (w*, g, state*..., scalars f32[]... [, factor f32[]])
 ///       scale=. weight_decay=. and the rule's own attributes
 ///
+/// They work element by element, so that they may be given shards of w, g and the states.
+///
 /// where w, g and every state tensor have the same f32 type. The outputs are w and the states. If
 /// `factor` (clip_factor) is given, the gradient is multiplied by it too; if it is 0, nothing
 /// changes.

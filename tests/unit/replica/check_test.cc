@@ -336,12 +336,12 @@ TEST(Check, TakesTheFirstVariantThatFitsForItsReference) {
 }
 
 TEST(StateDifference, IsTheFirstStepsFirstName) {
-  const std::vector<StateDigests> reference = {{{"a", 1}, {"b", 2}}, {{"a", 3}, {"b", 4}}};
+  const std::vector<StateDigests> reference = {{{"a", {1}}, {"b", {2}}}, {{"a", {3}}, {"b", {4}}}};
   std::vector<StateDigests> other = reference;
-  other[0]["a@1"] = 7;
+  other[0]["a@1"] = {.whole = 7};
   EXPECT_FALSE(first_difference(reference, other));
 
-  other[1]["b"] = 5;
+  other[1]["b"] = {.whole = 5};
   ASSERT_TRUE(first_difference(reference, other));
   EXPECT_EQ(first_difference(reference, other)->step, 2U);
   EXPECT_EQ(first_difference(reference, other)->name, "b");

@@ -32,18 +32,21 @@ class DeviceMemoryTest : public ::testing::Test {
 
   Program program_;
   std::vector<std::byte> bytes_ = std::vector<std::byte>(128);
-  DeviceMemory memory_{program_, {Arena({bytes_.data(), 64}), Arena({bytes_.data() + 64, 64})}};
+  std::vector<std::byte> streaming_ = std::vector<std::byte>(32);
+  DeviceMemory memory_{
+      program_,
+      {Arena({bytes_.data(), 64}), Arena({bytes_.data() + 64, 64}), Arena({}), Arena(streaming_)}};
 };
 
 TEST_F(DeviceMemoryTest, KnowsTheHighestByteInUseOfEachIpu) {
   const std::vector<std::uint32_t> both = {0, 1};
-  EXPECT_THAT(memory_.reach_of(both), ElementsAre(Bytes{16}, Bytes{40}));
+  EXPECT_THAT(memory_.reach_of(both), ElementsAre(Bytes{16}, Bytes{40}, Bytes{0}, Bytes{0}));
   EXPECT_THAT(memory_.high_water(), Each(Bytes{0}));
 
   memory_.use(memory_.reach_of(both));
   memory_.use(memory_.reach_of({}));
 
-  EXPECT_THAT(memory_.high_water(), ElementsAre(Bytes{16}, Bytes{40}));
+  EXPECT_THAT(memory_.high_water(), ElementsAre(Bytes{16}, Bytes{40}, Bytes{0}, Bytes{0}));
 }
 
 TEST_F(DeviceMemoryTest, PoisonsATensorAndNothingBesideIt) {

@@ -183,7 +183,7 @@ TEST(MemoryAdvice, PredictsWhatTheJobNeedsWithARemedy) {
 
 TEST(MemoryAdvice, RanksWhatFitsByTimeAndTheOthersByWhatTheyLack) {
   for (const MemoryAdvice& said :
-       {advice(mlp(9'000), dataset()), advice(config(1, 16'384), dataset())}) {
+       {advice(mlp(8'000), dataset()), advice(config(1, 16'384), dataset())}) {
     std::vector<Row> rows = rows_of(said.table);
     ASSERT_GT(rows.size(), 2U) << said.table;
     rows.erase(rows.begin());

@@ -423,7 +423,7 @@ TEST(Compile, RefusesAMicroBatchThatDoesNotFit) {
   EXPECT_GT(program.error().facts.shortage->needed, program.error().facts.shortage->had);
   EXPECT_THAT(program.error().message, HasSubstr("more than the 638,976 B of a tile"));
   EXPECT_THAT(program.error().message, HasSubstr("  not always live "));
-  EXPECT_THAT(program.error().message, HasSubstr("pool1"));
+  EXPECT_THAT(program.error().message, HasSubstr("relu1"));
 }
 
 TEST(Compile, ExchangesAGradientThatTwoParametersShareOnce) {

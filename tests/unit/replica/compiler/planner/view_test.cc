@@ -187,6 +187,24 @@ Operands combined(const Product& from, Operands& o, std::int64_t join) {
   return made;
 }
 
+/// [a, b, c, d, e] -> [a and d and e, b, c, 1, 1].
+Array flattened(Array& in) {
+  const auto& n = in.shape;
+  Array out({n[0] * n[3] * n[4], n[1], n[2], 1, 1});
+  for (std::int64_t a = 0; a < n[0]; ++a) {
+    for (std::int64_t b = 0; b < n[1]; ++b) {
+      for (std::int64_t c = 0; c < n[2]; ++c) {
+        for (std::int64_t d = 0; d < n[3]; ++d) {
+          for (std::int64_t e = 0; e < n[4]; ++e) {
+            out((a * n[3] + d) * n[4] + e, b, c, 0, 0) = in(a, b, c, d, e);
+          }
+        }
+      }
+    }
+  }
+  return out;
+}
+
 /// Follows a view step by step from random operands and compares its sums with the product's.
 void expect_equal_sums(const Product& product, const ViewedProduct& viewed, std::mt19937& random) {
   SCOPED_TRACE(to_text(product) + " as " + to_text(viewed.view));
@@ -222,6 +240,13 @@ void expect_equal_sums(const Product& product, const ViewedProduct& viewed, std:
       now.input_channels *= now.field[d].kernel;
       now.field[d] = {.input = now.field[d].output, .output = now.field[d].output};
     }
+  }
+  if (view.flattened) {
+    // [batch, group, channel, h, w] -> [batch and h and w, group, channel, 1, 1]
+    operands.input = flattened(operands.input);
+    sums = flattened(sums);
+    now.batch *= now.field[0].output * now.field[1].output;
+    now.field = {};
   }
   if (view.combined_groups > 1) {
     operands = combined(now, operands, view.combined_groups);
@@ -269,6 +294,19 @@ TEST(View, SwapsMatmulsAndGradientsOfWeights) {
   EXPECT_THAT(views_as_text(weight_gradient(stem)),
               ElementsAre("as given", "expand columns", "expand kernel", "swap",
                           "swap, expand columns", "swap, expand kernel"));
+}
+
+TEST(View, FlattensThePositionsOfPointwiseConvolutions) {
+  const Product pointwise = testing::convolution(20, 64, 256, 56, 1, 1, 1, Arithmetic::kF32);
+  EXPECT_THAT(views_as_text(pointwise), ElementsAre("as given", "flatten"));
+  EXPECT_THAT(views_as_text(input_gradient(pointwise)), ElementsAre("as given", "flatten"));
+  EXPECT_EQ(views_of(pointwise, 8)[1].product.batch, 20 * 56 * 56);
+  EXPECT_EQ(views_of(pointwise, 8)[1].copied_input, 0);
+
+  const Product strided = testing::convolution(20, 64, 256, 56, 1, 2, 1, Arithmetic::kF32);
+  EXPECT_THAT(views_as_text(strided), ElementsAre("as given"));
+  const Product one_position = testing::convolution(20, 64, 256, 1, 1, 1, 1, Arithmetic::kF32);
+  EXPECT_THAT(views_as_text(one_position), ElementsAre("as given"));
 }
 
 TEST(View, CombinesGroupsOfOneChannelUpToABlock) {

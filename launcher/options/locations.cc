@@ -1,0 +1,109 @@
+#include "launcher/options/locations.h"
+
+#include <algorithm>
+#include <limits>
+#include <sstream>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "launcher/options/option_values.h"
+#include "launcher/options/rows.h"
+
+namespace poprun::launcher {
+namespace {
+
+/// What can be divided among replicas, separated by blanks or commas.
+struct ShardedKinds {
+  [[nodiscard]] Read<std::vector<std::string>> read(const std::string& text) const {
+    std::string blanks = text;
+    std::ranges::replace(blanks, ',', ' ');
+    std::istringstream stream(blanks);
+    std::vector<std::string> kinds;
+    for (std::string word; stream >> word;) {
+      if (word != "weights" && word != "optimizer-state" && word != "accumulators") {
+        return tl::unexpected<std::string>{fmt::format(
+            "of weights, optimizer-state and accumulators one or several; '{}' is none", word)};
+      }
+      kinds.push_back(word);
+    }
+    return kinds;
+  }
+};
+
+/// REGEX=on-chip or REGEX=off-chip, several separated by blanks.
+struct ByTensor {
+  [[nodiscard]] Read<std::vector<proto::LocationOverride>> read(const std::string& text) const {
+    std::istringstream stream(text);
+    std::vector<proto::LocationOverride> all;
+    for (std::string word; stream >> word;) {
+      const std::size_t equals = word.rfind('=');
+      const std::string storage = equals == std::string::npos ? "" : word.substr(equals + 1);
+      if (equals == 0 || (storage != "on-chip" && storage != "off-chip") ||
+          !Regex{}.read(word.substr(0, equals))) {
+        return refused(fmt::format("; '{}' is none", word));
+      }
+      proto::LocationOverride& one = all.emplace_back();
+      one.set_tensors(word.substr(0, equals));
+      one.set_storage(storage);
+    }
+    if (all.empty()) {
+      return refused("");
+    }
+    return all;
+  }
+
+ private:
+  static tl::unexpected<std::string> refused(const std::string& why) {
+    return tl::unexpected<std::string>{
+        fmt::format("REGEX=on-chip or REGEX=off-chip, several of them separated by blanks{}", why)};
+  }
+};
+
+OptionRow storage(const char* name, const char* what) {
+  return file_key(fmt::format("memory.{}", name), "WHERE", "on-chip",
+                  fmt::format("Keep {}: on-chip, in In-Processor Memory; off-chip, in Streaming "
+                              "Memory, from where they are loaded when they are needed; auto, "
+                              "off-chip only if the job does not fit otherwise",
+                              what),
+                  Choice{{"on-chip", "off-chip", "auto"}});
+}
+
+}  // namespace
+
+std::vector<OptionRow> location_rows() {
+  std::vector<OptionRow> rows = {
+      storage("weights", "weights"), storage("optimizer-state", "the optimiser's state"),
+      storage("accumulators", "gradient accumulators"),
+      storage("activations", "activations that wait for the backward pass in stashes"),
+      file_key("memory.off-chip-min-elements", "N", "2",
+               "Keep smaller tensors on the chip all the same",
+               Integer{0, std::numeric_limits<std::int64_t>::max()})};
+  OptionRow by_name = file_key(
+      "memory.location", "REGEX=WHERE", "",
+      "Keep the tensors whose names match REGEX on-chip or off-chip, whatever their kind and size; "
+      "of several that match, the last counts",
+      ByTensor{}, [](Options& options, const std::vector<proto::LocationOverride>& given) {
+        options.config.mutable_memory()->mutable_location()->Add(given.begin(), given.end());
+      });
+  by_name.arity = Arity::kRepeated;
+  rows.push_back(std::move(by_name));
+  rows.push_back(file_key(
+      "memory.replicated-tensor-sharding", "KINDS", "",
+      "Divide tensors that are equal on all replicas among them: of weights, optimizer-state and "
+      "accumulators one or several",
+      ShardedKinds{}, [](Options& options, const std::vector<std::string>& kinds) {
+        auto& all = *options.config.mutable_memory()->mutable_replicated_tensor_sharding();
+        all.Assign(kinds.begin(), kinds.end());
+      }));
+  rows.push_back(file_key("memory.sharding-min-elements", "N", "8192",
+                          "Do not divide smaller tensors",
+                          Integer{1, std::numeric_limits<std::int64_t>::max()}));
+  rows.push_back(file_key("memory.sharding-group", "N", "0",
+                          "Divide tensors among N consecutive replicas, so that every group of N "
+                          "has all of them; 0: among all replicas",
+                          Integer{0, 1 << 20}));
+  return rows;
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+#include "launcher/options/option_table.h"
+
+/// Where a job keeps its tensors: `memory.weights`, `memory.optimizer-state`,
+/// `memory.accumulators`, `memory.activations`, `memory.location` for tensors by name; and what of
+/// them is divided among the replicas. Names and defaults are those of PopART's
+/// TensorLocationSettings.
+namespace poprun::launcher {
+
+std::vector<OptionRow> location_rows();
+
+}  // namespace poprun::launcher

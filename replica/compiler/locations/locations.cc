@@ -1,0 +1,285 @@
+#include "replica/compiler/locations/locations.h"
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "replica/machine/operations.h"
+
+namespace poprun {
+namespace {
+
+/// Uses of a variable at most that many operations apart share one load.
+constexpr std::size_t kKeepOperations = 8;
+
+struct KindOfKept {
+  const char* option;
+  Storage LocationOptions::*storage;
+};
+
+KindOfKept kind_of(Kept kept) {
+  switch (kept) {
+    case Kept::kWeight:
+      return {"memory.weights", &LocationOptions::weights};
+    case Kept::kOptimizerState:
+      return {"memory.optimizer-state", &LocationOptions::optimizer_state};
+    case Kept::kAccumulator:
+      return {"memory.accumulators", &LocationOptions::accumulators};
+    case Kept::kActivation:
+      break;
+  }
+  return {"memory.activations", &LocationOptions::activations};
+}
+
+/// "layer.12.weight" -> "layer.#.weight", and 12.
+std::pair<std::string, std::vector<std::int64_t>> without_numbers(const std::string& name) {
+  std::string plain;
+  std::vector<std::int64_t> numbers;
+  for (std::size_t at = 0; at < name.size();) {
+    const std::size_t end = std::min(name.find('.', at), name.size());
+    const std::string part = name.substr(at, end - at);
+    const bool is_number =
+        !part.empty() && part.size() < 10 &&
+        std::ranges::all_of(part, [](unsigned char c) { return std::isdigit(c); });
+    plain += is_number ? "#" : part;
+    if (is_number) {
+      numbers.push_back(std::stoll(part));
+    }
+    plain += end < name.size() ? "." : "";
+    at = end + 1;
+  }
+  return {plain, numbers};
+}
+
+/// Gives each variable an entry of a remote buffer.
+void add_buffers(Graph& graph, const std::vector<TensorId>& variables) {
+  using Key = std::tuple<std::uint32_t, Role, DataType, std::vector<std::int64_t>, std::string>;
+  std::map<Key, std::vector<std::pair<std::vector<std::int64_t>, TensorId>>> alike;
+  for (const TensorId id : variables) {
+    const Tensor& tensor = graph.tensor(id);
+    auto [name, numbers] = without_numbers(tensor.name);
+    alike[{tensor.ipu, tensor.role, tensor.type.data, tensor.type.shape, name}].emplace_back(
+        std::move(numbers), id);
+  }
+  for (auto& [key, members] : alike) {
+    std::ranges::sort(members);
+    const Tensor first = graph.tensor(members.front().second);
+    Tensor buffer{first.name + ".remote", stash_type(first.type, std::ssize(members)), first.role,
+                  first.keeps_f32, first.ipu};
+    buffer.memory = Memory::kStreaming;
+    const TensorId id = graph.add_tensor(std::move(buffer));
+    for (std::size_t entry = 0; entry < members.size(); ++entry) {
+      graph.set_residence(members[entry].second, {id, static_cast<std::int64_t>(entry)});
+    }
+  }
+}
+
+bool names(const std::vector<TensorId>& tensors, TensorId id) {
+  return std::ranges::find(tensors, id) != tensors.end();
+}
+
+/// Gives each off-chip accumulator an all-reduce of its own, right before what reads it first.
+void split_all_reduces(Region& region, const std::set<TensorId>& off_chip) {
+  std::map<TensorId, Operation> waiting;
+  std::vector<Operation> operations;
+  const auto release = [&](const std::vector<TensorId>& tensors) {
+    for (const TensorId id : tensors) {
+      if (const auto found = waiting.find(id); found != waiting.end()) {
+        operations.push_back(std::move(found->second));
+        waiting.erase(found);
+      }
+    }
+  };
+  for (Operation& operation : region.operations) {
+    release(operation.inputs);
+    release(operation.outputs);
+    std::optional<AllReduce> all = AllReduce::from(operation);
+    const bool has_some = all && std::ranges::any_of(all->tensors, [&](TensorId id) {
+                            return off_chip.contains(id);
+                          });
+    if (!has_some || all->in_background) {
+      operations.push_back(std::move(operation));
+      continue;
+    }
+    std::vector<TensorId> rest;
+    for (const TensorId id : all->tensors) {
+      if (off_chip.contains(id)) {
+        Operation own = AllReduce{all->reduction, false, {id}, all->group}.operation();
+        own.origin = operation.origin;
+        waiting.emplace(id, std::move(own));
+      } else {
+        rest.push_back(id);
+      }
+    }
+    if (!rest.empty()) {
+      Operation others = AllReduce{all->reduction, false, std::move(rest), all->group}.operation();
+      others.origin = operation.origin;
+      operations.push_back(std::move(others));
+    }
+  }
+  for (auto& [id, operation] : waiting) {
+    operations.push_back(std::move(operation));
+  }
+  region.operations = std::move(operations);
+}
+
+/// One stay of a variable on the chip.
+struct Stay {
+  std::size_t first = 0;  ///< Operations that use it.
+  std::size_t last = 0;
+  bool loads = false;                       ///< The first of them reads it.
+  std::optional<std::size_t> written = {};  ///< The last of them to write it.
+};
+
+/// Puts loads and stores into a region.
+class RegionLoads {
+ public:
+  RegionLoads(const Graph& graph, Region& region, const std::set<TensorId>& off_chip)
+      : graph_(graph), region_(region), off_chip_(off_chip) {}
+
+  /// `dead`: variables that nothing reads after this region.
+  void run(const std::set<TensorId>& dead) {
+    std::map<std::size_t, std::vector<TensorId>> loads;
+    std::map<std::size_t, std::vector<TensorId>> stores;
+    for (auto& [id, stays] : find_stays()) {
+      for (std::size_t s = 0; s < stays.size(); ++s) {
+        if (stays[s].loads) {
+          loads[stays[s].first].push_back(id);
+        }
+        if (stays[s].written && !(s + 1 == stays.size() && dead.contains(id))) {
+          stores[*stays[s].written].push_back(id);
+        }
+      }
+    }
+    std::vector<Operation> operations;
+    for (std::size_t i = 0; i < region_.operations.size(); ++i) {
+      const Origin origin = region_.operations[i].origin;
+      copy(loads[i], true, origin, operations);
+      operations.push_back(std::move(region_.operations[i]));
+      copy(stores[i], false, origin, operations);
+    }
+    region_.operations = std::move(operations);
+  }
+
+ private:
+  /// A call may use a variable too, so none stays on the chip beyond it.
+  std::map<TensorId, std::vector<Stay>> find_stays() {
+    std::map<TensorId, std::vector<Stay>> all;
+    std::size_t last_call = 0;
+    for (std::size_t i = 0; i < region_.operations.size(); ++i) {
+      const Operation& operation = region_.operations[i];
+      if (Call::from(operation)) {
+        last_call = i;
+      }
+      std::set<TensorId> used;
+      for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
+        std::ranges::copy_if(*tensors, std::inserter(used, used.end()),
+                             [this](TensorId id) { return off_chip_.contains(id); });
+      }
+      for (const TensorId id : used) {
+        std::vector<Stay>& stays = all[id];
+        if (stays.empty() || i - stays.back().last > kKeepOperations ||
+            stays.back().last < last_call) {
+          stays.push_back({i, i, names(operation.inputs, id)});
+        }
+        stays.back().last = i;
+        if (names(operation.outputs, id)) {
+          stays.back().written = i;
+        }
+      }
+    }
+    return all;
+  }
+
+  /// One copy for each IPU.
+  void copy(const std::vector<TensorId>& variables, bool load, const Origin& origin,
+            std::vector<Operation>& operations) const {
+    std::map<std::uint32_t, Copy> by_ipu;
+    for (const TensorId id : variables) {
+      const Residence& where = *graph_.tensor(id).residence;
+      Copy& copy = by_ipu[graph_.tensor(id).ipu];
+      copy.from_tensors.push_back(load ? where.tensor : id);
+      copy.to_tensors.push_back(load ? id : where.tensor);
+      (load ? copy.from_entries : copy.to_entries).push_back(where.entry);
+    }
+    for (const auto& [ipu, copy] : by_ipu) {
+      operations.push_back(copy.operation());
+      operations.back().origin = origin;
+    }
+  }
+
+  const Graph& graph_;
+  Region& region_;
+  const std::set<TensorId>& off_chip_;
+};
+
+}  // namespace
+
+Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options) {
+  std::vector<std::pair<std::regex, const LocationOptions::Override*>> overrides;
+  for (const LocationOptions::Override& one : options.overrides) {
+    try {
+      overrides.emplace_back(std::regex(one.tensors), &one);
+    } catch (const std::regex_error&) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("memory.location: '{}' is no regular expression", one.tensors));
+    }
+  }
+  std::vector<Location> locations;
+  for (const auto& [id, kept] : kept_tensors(graph)) {
+    const Tensor& tensor = graph.tensor(id);
+    const KindOfKept kind = kind_of(kept);
+    Location location{id, kept, options.*kind.storage == Storage::kOffChip, kind.option};
+    if (location.off_chip && tensor.type.elements() < options.off_chip_elements_min) {
+      location.off_chip = false;
+      location.why = fmt::format("fewer than {} elements (memory.off-chip-min-elements)",
+                                 options.off_chip_elements_min);
+    }
+    for (const auto& [expression, one] : overrides) {
+      if (std::regex_search(tensor.name, expression)) {
+        location.off_chip = one->storage == Storage::kOffChip;
+        location.why = fmt::format("memory.location {}", one->tensors);
+      }
+    }
+    locations.push_back(std::move(location));
+  }
+  return locations;
+}
+
+void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
+                   const std::optional<Place>& update) {
+  std::set<TensorId> variables;
+  std::set<TensorId> accumulators;
+  for (const Location& location : locations) {
+    if (!location.off_chip) {
+      continue;
+    }
+    if (location.kept == Kept::kActivation) {
+      graph.set_memory(location.tensor, Memory::kStreaming);
+      continue;
+    }
+    variables.insert(location.tensor);
+    if (location.kept == Kept::kAccumulator) {
+      accumulators.insert(location.tensor);
+    }
+  }
+  add_buffers(graph, {variables.begin(), variables.end()});
+  for (std::size_t f = 0; f < graph.functions.size(); ++f) {
+    for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
+      Region& region = graph.functions[f].regions[r];
+      const bool is_last = update && update->function == f && update->region == r;
+      split_all_reduces(region, accumulators);
+      RegionLoads(graph, region, variables).run(is_last ? accumulators : std::set<TensorId>{});
+    }
+  }
+}
+
+}  // namespace poprun

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "replica/base/error.h"
+#include "replica/compiler/locations/kept.h"
+#include "replica/compiler/locations/options.h"
+#include "replica/graph/graph.h"
+
+/// Which of a job's tensors are kept in Streaming Memory, and how the job's functions reach them.
+namespace poprun {
+
+/// A tensor that is kept, with where and why: "off-chip (memory.optimizer-state)".
+struct Location {
+  TensorId tensor;
+  Kept kept = Kept::kWeight;
+  bool off_chip = false;
+  std::string why;
+};
+
+/// Decides for each parameter, optimiser state, gradient accumulator and stash, by rising number.
+/// Storage::kAuto is on the chip here. Errors: kUsage, an override is no regular expression.
+Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options);
+
+/// Moves what is decided to be off the chip there. A stash is moved as it is. A variable gets an
+/// entry of a remote buffer; variables of one IPU that are alike in type and, but for the numbers
+/// in their names, in name, share one: "layer.3.weight" and "layer.12.weight". A region of a
+/// function loads it right before it is used and stores it right after it was written, unless
+/// nothing reads that any more; uses few operations apart share one load. Variables that one
+/// operation uses are loaded by one copy.
+///
+/// An all-reduce of such accumulators becomes one for each, right before its first reader, so that
+/// no two are on the chip at once.
+///
+/// `update`: the region that uses accumulators last in each step.
+void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
+                   const std::optional<Place>& update);
+
+}  // namespace poprun

@@ -1,0 +1,124 @@
+#include "replica/compiler/locations/locations.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "replica/base/text.h"
+#include "replica/compiler/passes/pass.h"
+#include "replica/machine/operations.h"
+
+/// Keeps weights, optimiser state, accumulators and stashes in Streaming Memory, where the options
+/// ask for it.
+namespace poprun {
+namespace {
+
+constexpr std::string_view kName = "locations";
+
+bool applies(const CompileOptions& options) {
+  const LocationOptions& o = options.locations;
+  return !o.overrides.empty() ||
+         std::ranges::any_of(
+             std::array{o.weights, o.optimizer_state, o.accumulators, o.activations},
+             [](Storage storage) { return storage == Storage::kOffChip; });
+}
+
+std::string_view name_of(Kept kept) {
+  constexpr std::array<std::string_view, 4> kNames = {"weights", "optimiser state", "accumulators",
+                                                      "activations in stashes"};
+  return kNames.at(static_cast<std::size_t>(kept));
+}
+
+/// One line for each kind that an option moves, or would have.
+void note_kinds(const CompileOptions& options, const std::vector<Location>& locations, Job& job) {
+  const LocationOptions& o = options.locations;
+  const std::array storages{o.weights, o.optimizer_state, o.accumulators, o.activations};
+  for (std::size_t k = 0; k < storages.size(); ++k) {
+    std::int64_t moved = 0;
+    std::int64_t stayed = 0;
+    Bytes bytes;
+    for (const Location& location : locations) {
+      if (location.kept == static_cast<Kept>(k)) {
+        (location.off_chip ? moved : stayed) += 1;
+        bytes += location.off_chip ? job.graph.bytes({location.tensor}) : Bytes{};
+      }
+    }
+    const std::string_view name = name_of(static_cast<Kept>(k));
+    if (moved > 0) {
+      job.notes.push_back(fmt::format(
+          "{} off the chip: {} in {}{}", name,
+          mebibytes_text(static_cast<std::uint64_t>(bytes.count())),
+          counted(static_cast<std::uint64_t>(moved), "tensor"),
+          stayed == 0 ? ""
+                      : fmt::format("; {} on the chip",
+                                    counted(static_cast<std::uint64_t>(stayed), "tensor"))));
+    } else if (storages.at(k) == Storage::kOffChip) {
+      job.notes.push_back(fmt::format("the job has no {} that could be kept off the chip", name));
+    }
+  }
+}
+
+Status run(const CompileOptions& options, Job& job) {
+  POPRUN_ASSIGN(const std::vector<Location> locations,
+                decide_locations(job.graph, options.locations));
+  keep_off_chip(job.graph, locations,
+                job.training ? std::optional(job.training->update) : std::nullopt);
+  note_kinds(options, locations, job);
+  for (const Location& location : locations) {
+    const Tensor& tensor = job.graph.tensor(location.tensor);
+    job.locations.push_back(fmt::format("{}: {} ({})", tensor.name,
+                                        location.off_chip ? "off-chip" : "on-chip", location.why));
+  }
+  return {};
+}
+
+/// Every resident has an entry of its own, of its type, and whatever a region does with it begins
+/// with a load or a write. That stores are not missing is for equivalence to prove.
+Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
+  const Graph& graph = after.graph;
+  std::set<std::pair<TensorId, std::int64_t>> taken;
+  for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
+    const std::optional<Residence>& where = graph.tensors()[t].residence;
+    if (!where || where->entry == Residence::kWhole) {
+      continue;
+    }
+    const Tensor& buffer = graph.tensor(where->tensor);
+    const TensorType& type = graph.tensors()[t].type;
+    if (!buffer.is_remote() || buffer.ipu != graph.tensors()[t].ipu ||
+        buffer.type.data != type.data || entry_type(buffer.type).shape != type.shape ||
+        where->entry >= buffer.type.shape[0]) {
+      return pass_bug(kName, graph, TensorId{t}, "resides where it does not fit");
+    }
+    if (!taken.insert({where->tensor, where->entry}).second) {
+      return pass_bug(kName, graph, TensorId{t}, "resides where another tensor does");
+    }
+  }
+  for (const Function& function : graph.functions) {
+    for (const Region& region : function.regions) {
+      std::set<TensorId> here;
+      for (const Operation& operation : region.operations) {
+        for (const TensorId id : operation.inputs) {
+          const auto& where = graph.tensor(id).residence;
+          if (where && where->entry != Residence::kWhole && !here.contains(id)) {
+            return pass_bug(kName, graph, id,
+                            fmt::format("is read by {} in {} before it is loaded", operation.kind,
+                                        function.name));
+          }
+        }
+        here.insert(operation.outputs.begin(), operation.outputs.end());
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Pass locations_pass() {
+  return {kName, applies, run, verify};
+}
+
+}  // namespace poprun

@@ -1,0 +1,339 @@
+#include "replica/compiler/sharding/sharding.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "replica/machine/operations.h"
+#include "replica/ops/operator.h"
+
+namespace poprun {
+namespace {
+
+/// A form that is no residence is kept while its next use is at most that many operations away.
+constexpr std::size_t kKeepOperations = 8;
+
+constexpr const char* kStochastic = "stochastic";
+constexpr const char* kShards = "shards";
+
+bool is_alike(const TensorType& a, const TensorType& b) {
+  return a.shape == b.shape && a.layout == b.layout;
+}
+
+bool names(const std::vector<TensorId>& tensors, TensorId id) {
+  return std::ranges::find(tensors, id) != tensors.end();
+}
+
+std::set<TensorId> named_by(const Operation& operation) {
+  std::set<TensorId> named(operation.inputs.begin(), operation.inputs.end());
+  named.insert(operation.outputs.begin(), operation.outputs.end());
+  return named;
+}
+
+/// The shards of a graph's tensors.
+class Shards {
+ public:
+  Shards(Graph& graph, const std::set<TensorId>& variables, std::int64_t group,
+         std::int64_t replicas)
+      : graph_(graph), variables_(variables), group_(group), count_(group > 0 ? group : replicas) {
+    for (const TensorId variable : variables) {
+      graph.set_residence(variable, {of(variable)});
+    }
+  }
+
+  [[nodiscard]] bool reside(TensorId tensor) const { return variables_.contains(tensor); }
+  [[nodiscard]] std::int64_t group() const { return group_; }
+  [[nodiscard]] std::int64_t count() const { return count_; }
+
+  TensorId of(TensorId tensor) {
+    const auto [found, is_new] = shards_.try_emplace(tensor);
+    if (is_new) {
+      const Tensor whole = graph_.tensor(tensor);
+      Tensor shard{whole.name + ".shard", shard_type(whole.type, count_), whole.role,
+                   whole.keeps_f32, whole.ipu};
+      shard.shard_of = whole.type;
+      found->second = graph_.add_tensor(std::move(shard));
+    }
+    return found->second;
+  }
+
+ private:
+  Graph& graph_;
+  const std::set<TensorId>& variables_;
+  std::int64_t group_;
+  std::int64_t count_;
+  std::map<TensorId, TensorId> shards_;
+};
+
+/// Rewrites one region.
+class RegionSharding {
+ public:
+  RegionSharding(Graph& graph, Shards& shards, Place place, bool is_update)
+      : graph_(graph), shards_(shards), place_(place), is_update_(is_update) {}
+
+  void run() {
+    const std::vector<Operation> all = graph_.at(place_).operations;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      for (const TensorId id : named_by(all[i])) {
+        uses_[id].push_back(i);
+      }
+    }
+    find_scattered(all);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      origin_ = all[i].origin;
+      add_up_parts(all[i]);
+      if (Call::from(all[i])) {
+        settle_all();
+        operations_.push_back(all[i]);
+      } else if (const auto reduced = AllReduce::from(all[i]); reduced && !reduced->in_background) {
+        reduce(*reduced);
+      } else if (works_on_shards(all[i])) {
+        run_on_shards(all[i]);
+      } else {
+        run_on_wholes(all[i]);
+      }
+      for (const TensorId id : named_by(all[i])) {
+        settle(id, i);
+      }
+    }
+    settle_all();
+    graph_.at(place_).operations = std::move(operations_);
+  }
+
+ private:
+  /// Which forms of a tensor have its value.
+  struct Forms {
+    bool whole = false;
+    bool shard = false;
+  };
+
+  Forms& forms(TensorId id) {
+    const auto [found, is_new] = forms_.try_emplace(id);
+    if (is_new) {
+      found->second = resident(id);
+    }
+    return found->second;
+  }
+
+  [[nodiscard]] Forms resident(TensorId id) const {
+    return {!shards_.reside(id), shards_.reside(id)};
+  }
+
+  /// Whether an operator updates or accumulates what resides in shards: all optimiser state that it
+  /// names does, and something.
+  [[nodiscard]] bool updates_shards(const Operation& operation) const {
+    const Operator* op = find_operator(operation.kind);
+    if (op == nullptr || !op->on_shards) {
+      return false;
+    }
+    bool some = false;
+    for (const TensorId id : named_by(operation)) {
+      some = some || shards_.reside(id);
+      if (graph_.tensor(id).role == Role::kOptimizerState && !shards_.reside(id)) {
+        return false;
+      }
+    }
+    return some;
+  }
+
+  /// Gradients whose reductions only operators on shards read.
+  void find_scattered(const std::vector<Operation>& all) {
+    for (const Operation& operation : all) {
+      if (!updates_shards(operation)) {
+        continue;
+      }
+      for (const TensorId id : operation.inputs) {
+        if (graph_.tensor(id).role == Role::kGradient ||
+            graph_.tensor(id).role == Role::kActivation) {
+          scattered_.insert(id);
+        }
+      }
+    }
+  }
+
+  /// Sums of squares alone name nothing that resides in shards, but read scattered gradients.
+  bool works_on_shards(const Operation& operation) {
+    if (updates_shards(operation)) {
+      return true;
+    }
+    const Operator* op = find_operator(operation.kind);
+    return op != nullptr && op->on_shards && !operation.inputs.empty() &&
+           std::ranges::any_of(operation.inputs, [this](TensorId id) {
+             const auto found = forms_.find(id);
+             return found != forms_.end() && found->second.shard && !found->second.whole &&
+                    !shards_.reside(id);
+           });
+  }
+
+  /// What one replica's shard adds to a sum becomes the sum, once something reads it.
+  void add_up_parts(const Operation& reader) {
+    const bool reads =
+        std::ranges::any_of(reader.inputs, [this](TensorId id) { return names(parts_, id); });
+    if (reads) {
+      std::map<std::uint32_t, AllReduce> by_ipu;
+      for (const TensorId id : parts_) {
+        AllReduce& sums = by_ipu[graph_.tensor(id).ipu];
+        sums.group = shards_.group();
+        sums.tensors.push_back(id);
+      }
+      for (const auto& [ipu, sums] : by_ipu) {
+        append(sums.operation());
+      }
+      parts_.clear();
+    }
+  }
+
+  void reduce(const AllReduce& reduced) {
+    AllReduce rest{reduced.reduction, false, {}};
+    ReduceScatter scatter{reduced.reduction, {}, {}, shards_.group()};
+    for (const TensorId id : reduced.tensors) {
+      if (scattered_.contains(id) && !shards_.reside(id)) {
+        need_whole({id});
+        scatter.tensors.push_back(id);
+        scatter.shards.push_back(shards_.of(id));
+        forms(id) = {false, true};
+      } else {
+        rest.tensors.push_back(id);
+      }
+    }
+    if (!rest.tensors.empty()) {
+      need_whole(rest.tensors);
+      append(rest.operation());
+    }
+    if (!scatter.tensors.empty()) {
+      append(scatter.operation());
+    }
+  }
+
+  void run_on_shards(Operation operation) {
+    const TensorType whole = graph_.tensor(tensor_of(operation)).type;
+    const auto is_cut = [&](TensorId id) { return is_alike(graph_.tensor(id).type, whole); };
+    Shard cut{{}, {}, shards_.group()};
+    for (const TensorId id : std::set<TensorId>(operation.inputs.begin(), operation.inputs.end())) {
+      if (is_cut(id) && !forms(id).shard) {
+        cut.tensors.push_back(id);
+        cut.shards.push_back(shards_.of(id));
+        forms(id).shard = true;
+      }
+    }
+    if (!cut.tensors.empty()) {
+      append(cut.operation());
+    }
+    for (const TensorId id : operation.outputs) {
+      if (is_cut(id)) {
+        forms(id) = {false, true};
+      } else {
+        parts_.push_back(id);
+      }
+    }
+    for (auto* tensors : {&operation.inputs, &operation.outputs}) {
+      for (TensorId& id : *tensors) {
+        id = is_cut(id) ? shards_.of(id) : id;
+      }
+    }
+    if (operation.attributes.has(kStochastic)) {
+      operation.attributes.set(kShards, shards_.count());
+    }
+    operations_.push_back(std::move(operation));
+  }
+
+  /// One of the operands that are cut: an input that is no scalar.
+  [[nodiscard]] TensorId tensor_of(const Operation& operation) const {
+    return *std::ranges::find_if(
+        operation.inputs, [this](TensorId id) { return graph_.tensor(id).type.elements() > 1; });
+  }
+
+  void run_on_wholes(const Operation& operation) {
+    need_whole(operation.inputs);
+    for (const TensorId id : operation.outputs) {
+      forms(id) = {true, false};
+    }
+    operations_.push_back(operation);
+  }
+
+  void need_whole(const std::vector<TensorId>& tensors) {
+    std::map<std::uint32_t, AllGather> by_ipu;
+    for (const TensorId id : tensors) {
+      if (!forms(id).whole) {
+        AllGather& gather = by_ipu[graph_.tensor(id).ipu];
+        gather.group = shards_.group();
+        gather.shards.push_back(shards_.of(id));
+        gather.tensors.push_back(id);
+        forms(id).whole = true;
+      }
+    }
+    for (const auto& [ipu, gather] : by_ipu) {
+      append(gather.operation());
+    }
+  }
+
+  /// After operation `i`: brings a tensor home, unless it is used again soon.
+  void settle(TensorId id, std::size_t i) {
+    const std::vector<std::size_t>& uses = uses_[id];
+    const auto next = std::ranges::upper_bound(uses, i);
+    if (next == uses.end() || *next - i > kKeepOperations) {
+      settle(id);
+    }
+  }
+
+  void settle(TensorId id) {
+    Forms& now = forms(id);
+    const bool ends = graph_.tensor(id).role == Role::kGradient && is_update_ ? true : !keeps(id);
+    if (shards_.reside(id) && !now.shard && !ends) {
+      append(Shard{{id}, {shards_.of(id)}, shards_.group()}.operation());
+    } else if (!shards_.reside(id) && !now.whole && !ends) {
+      append(AllGather{{shards_.of(id)}, {id}, shards_.group()}.operation());
+    } else if (ends) {
+      return;
+    }
+    now = resident(id);
+  }
+
+  /// Whether a tensor's value outlives the region: variables' do.
+  [[nodiscard]] bool keeps(TensorId id) const {
+    const Role role = graph_.tensor(id).role;
+    return shards_.reside(id) || role == Role::kParameter || role == Role::kOptimizerState;
+  }
+
+  void settle_all() {
+    std::vector<TensorId> known;
+    for (const auto& [id, forms] : forms_) {
+      known.push_back(id);
+    }
+    std::ranges::for_each(known, [this](TensorId id) { settle(id); });
+    forms_.clear();
+  }
+
+  void append(Operation operation) {
+    operation.origin = origin_;
+    operations_.push_back(std::move(operation));
+  }
+
+  Graph& graph_;
+  Shards& shards_;
+  Place place_;
+  bool is_update_;
+  Origin origin_;
+  std::vector<Operation> operations_;
+  std::map<TensorId, std::vector<std::size_t>> uses_;
+  std::map<TensorId, Forms> forms_;
+  std::set<TensorId> scattered_;
+  std::vector<TensorId> parts_;  ///< Not added up yet.
+};
+
+}  // namespace
+
+void shard_variables(Graph& graph, const std::set<TensorId>& variables, std::int64_t group,
+                     std::int64_t replicas, const std::optional<Place>& update) {
+  Shards shards(graph, variables, group, replicas);
+  for (std::size_t f = 0; f < graph.functions.size(); ++f) {
+    for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
+      const bool is_update = update && update->function == f && update->region == r;
+      RegionSharding(graph, shards, {f, r}, is_update).run();
+    }
+  }
+}
+
+}  // namespace poprun
