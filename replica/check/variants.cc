@@ -106,11 +106,11 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
   const std::vector<Variant> phased(variants.begin(), variants.end());
   for (const Placement placement : other_placements(replicas)) {
     for (const std::uint32_t ipus : {1U, 2U}) {
-      const auto first = std::ranges::find_if(phased, [ipus](const Variant& variant) {
-        return variant.phased && variant.ipus == ipus && variant.recomputation == "pipeline";
+      const auto last = std::find_if(phased.rbegin(), phased.rend(), [ipus](const Variant& v) {
+        return v.phased && v.ipus == ipus && v.recomputation == std::string_view{"pipeline"};
       });
-      if (first != phased.end()) {
-        variants.push_back(*first);
+      if (last != phased.rend()) {
+        variants.push_back(*last);
         variants.back().placement = placement;
       }
     }

@@ -54,7 +54,7 @@ struct Spread {
 /// recomputation; then one stage, and each of `spreads` by turns with every schedule and
 /// recomputation, in every other placement: shards only with `replicas` > 1. Then, of each of
 /// `spreads`, as many phases, on one IPU with every recomputation and on two with none and the
-/// default one; and the first of them in every other placement.
+/// default one; and the last of them in every other placement.
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas = 1);
 

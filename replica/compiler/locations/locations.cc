@@ -221,6 +221,75 @@ class RegionLoads {
   const std::set<TensorId>& off_chip_;
 };
 
+/// Variables that are off the chip, as the functions that one phase calls use them.
+struct PhaseUse {
+  std::set<TensorId> reads;  ///< Before anything in the phase writes them.
+  std::set<TensorId> writes;
+  std::uint32_t ipu = 0;
+};
+
+PhaseUse use_in(const Graph& graph, const Region& phase, const std::set<TensorId>& off_chip) {
+  PhaseUse use;
+  for (const Operation& operation : phase.operations) {
+    const std::optional<Call> call = Call::from(operation);
+    if (!call) {
+      continue;
+    }
+    for (const Region& region : find_function(graph, call->function)->regions) {
+      for (const Operation& inner : region.operations) {
+        for (const TensorId id : inner.inputs) {
+          if (off_chip.contains(id) && !use.writes.contains(id)) {
+            use.reads.insert(id);
+          }
+        }
+        for (const TensorId id : inner.outputs) {
+          use.ipu = graph.tensor(id).ipu;
+          if (off_chip.contains(id)) {
+            use.writes.insert(id);
+          }
+        }
+      }
+    }
+  }
+  return use;
+}
+
+/// One copy between variables of one IPU and their remote buffers; nothing for none.
+std::vector<Operation> copy_of(const Graph& graph, const std::set<TensorId>& variables, bool load) {
+  Copy copy;
+  for (const TensorId id : variables) {
+    const Residence& where = *graph.tensor(id).residence;
+    copy.from_tensors.push_back(load ? where.tensor : id);
+    copy.to_tensors.push_back(load ? id : where.tensor);
+    (load ? copy.from_entries : copy.to_entries).push_back(where.entry);
+  }
+  return variables.empty() ? std::vector<Operation>{} : std::vector{copy.operation()};
+}
+
+/// Loads before phases, and stores behind them.
+void load_for_phases(Graph& graph, const std::vector<Place>& phases,
+                     const std::vector<PhaseUse>& uses) {
+  const auto region = [&](std::size_t phase, std::ptrdiff_t distance) -> Region& {
+    Place place = phases[phase];
+    place.region = static_cast<std::size_t>(static_cast<std::ptrdiff_t>(place.region) + distance);
+    return graph.at(place);
+  };
+  const auto append = [](std::vector<Operation> more, Region& to) {
+    to.operations.insert(to.operations.end(), more.begin(), more.end());
+  };
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    const bool ahead = p > 0 && uses[p - 1].ipu != uses[p].ipu;
+    append(copy_of(graph, uses[p].reads, true), region(ahead ? p - 1 : p, -1));
+  }
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    // Before anything else, so that what is loaded there is there already.
+    const bool is_last = p + 1 == phases.size();
+    Region& behind = is_last ? region(p, 1) : region(p + 1, -1);
+    const std::vector<Operation> stores = copy_of(graph, uses[p].writes, false);
+    behind.operations.insert(behind.operations.begin(), stores.begin(), stores.end());
+  }
+}
+
 }  // namespace
 
 Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options) {
@@ -255,7 +324,7 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
 }
 
 void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
-                   const std::optional<Place>& update) {
+                   const std::optional<Place>& update, const std::vector<Place>& phases) {
   std::set<TensorId> variables;
   std::set<TensorId> accumulators;
   for (const Location& location : locations) {
@@ -272,7 +341,20 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
     }
   }
   add_buffers(graph, {variables.begin(), variables.end()});
+  std::vector<PhaseUse> uses;
+  std::set<std::string> of_phases;
+  for (const Place phase : phases) {
+    uses.push_back(use_in(graph, graph.at(phase), variables));
+    for (const Operation& operation : graph.at(phase).operations) {
+      if (const std::optional<Call> call = Call::from(operation)) {
+        of_phases.insert(call->function);
+      }
+    }
+  }
   for (std::size_t f = 0; f < graph.functions.size(); ++f) {
+    if (of_phases.contains(graph.functions[f].name)) {
+      continue;
+    }
     for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
       Region& region = graph.functions[f].regions[r];
       const bool is_last = update && update->function == f && update->region == r;
@@ -280,6 +362,7 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
       RegionLoads(graph, region, variables).run(is_last ? accumulators : std::set<TensorId>{});
     }
   }
+  load_for_phases(graph, phases, uses);
 }
 
 }  // namespace poprun

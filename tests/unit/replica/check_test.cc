@@ -355,12 +355,14 @@ TEST(Variants, AreEveryScheduleWithEveryRecomputation) {
 
   const std::vector<Variant> variants = all_variants("4", spreads);
 
-  ASSERT_THAT(variants, SizeIs(5 + 2 * (15 + 7)));
+  constexpr std::size_t kPipelines = 5 + 2 * 15;
+  constexpr std::size_t kPlaced = 1 + 2;
+  ASSERT_THAT(variants, SizeIs(kPipelines + kPlaced + 2 * 7 + 2));
   EXPECT_EQ(variants[0], kPlain);
   EXPECT_EQ(to_text(variants[0]), "1 IPU, recomputation none");
-  EXPECT_EQ(to_text(variants[5 + 2 * 15 - 1]), "4 IPUs, interleaved, recomputation all");
-  EXPECT_EQ(to_text(variants[5 + 2 * 15]), "2 phases on 1 IPU, recomputation none");
-  EXPECT_EQ(to_text(variants.back()), "4 phases on 2 IPUs, recomputation pipeline");
+  EXPECT_EQ(to_text(variants[kPipelines - 1]), "4 IPUs, interleaved, recomputation all");
+  EXPECT_EQ(to_text(variants[kPipelines + kPlaced]), "2 phases on 1 IPU, recomputation none");
+  EXPECT_EQ(to_text(variants.back()), "4 phases on 2 IPUs, recomputation pipeline, off-chip");
 }
 
 TEST(Variants, InPhasesAreTheirStagesInTurns) {
@@ -397,7 +399,7 @@ TEST(CheckVariants, GoAsFarAsTheModelHasLayers) {
   const auto checked = check_variants(job(1), testing::dataset(), nullptr);
 
   ASSERT_TRUE(checked) << checked.error().message;
-  EXPECT_THAT(checked->variants, SizeIs(5 + 3 * (15 + 7)));
+  EXPECT_THAT(checked->variants, SizeIs(5 + 3 * 15 + (1 + 3) + 3 * 7 + 2));
   EXPECT_EQ(checked->variants.back().split, "1 1 1 1");
   EXPECT_THAT(config_of(checked->variants.back(), job(1)).pipeline().split(),
               ElementsAre("conv2", "fc1", "fc2"))
@@ -454,7 +456,7 @@ TEST(CheckVariants, HaveStagesThatShareTheOnlyIpu) {
   const auto checked = check_variants(config, testing::dataset(), nullptr);
 
   ASSERT_TRUE(checked) << checked.error().message;
-  EXPECT_THAT(checked->variants, SizeIs(5 + 2 * (15 + 7)));
+  EXPECT_THAT(checked->variants, SizeIs(5 + 2 * 15 + (1 + 2) + 2 * 7 + 2));
   EXPECT_EQ(to_text(checked->variants[0]), "1 IPU, recomputation none");
   EXPECT_EQ(to_text(checked->variants[5]), "1 IPU, sequential, recomputation none");
   EXPECT_TRUE(checked->variants[5].own_stages);
