@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/compiler/pipeline/phase_use.h"
 #include "replica/machine/operations.h"
 
 namespace poprun {
@@ -221,39 +222,6 @@ class RegionLoads {
   const std::set<TensorId>& off_chip_;
 };
 
-/// Variables that are off the chip, as the functions that one phase calls use them.
-struct PhaseUse {
-  std::set<TensorId> reads;  ///< Before anything in the phase writes them.
-  std::set<TensorId> writes;
-  std::uint32_t ipu = 0;
-};
-
-PhaseUse use_in(const Graph& graph, const Region& phase, const std::set<TensorId>& off_chip) {
-  PhaseUse use;
-  for (const Operation& operation : phase.operations) {
-    const std::optional<Call> call = Call::from(operation);
-    if (!call) {
-      continue;
-    }
-    for (const Region& region : find_function(graph, call->function)->regions) {
-      for (const Operation& inner : region.operations) {
-        for (const TensorId id : inner.inputs) {
-          if (off_chip.contains(id) && !use.writes.contains(id)) {
-            use.reads.insert(id);
-          }
-        }
-        for (const TensorId id : inner.outputs) {
-          use.ipu = graph.tensor(id).ipu;
-          if (off_chip.contains(id)) {
-            use.writes.insert(id);
-          }
-        }
-      }
-    }
-  }
-  return use;
-}
-
 /// One copy between variables of one IPU and their remote buffers; nothing for none.
 std::vector<Operation> copy_of(const Graph& graph, const std::set<TensorId>& variables, bool load) {
   Copy copy;
@@ -269,22 +237,17 @@ std::vector<Operation> copy_of(const Graph& graph, const std::set<TensorId>& var
 /// Loads before phases, and stores behind them.
 void load_for_phases(Graph& graph, const std::vector<Place>& phases,
                      const std::vector<PhaseUse>& uses) {
-  const auto region = [&](std::size_t phase, std::ptrdiff_t distance) -> Region& {
-    Place place = phases[phase];
-    place.region = static_cast<std::size_t>(static_cast<std::ptrdiff_t>(place.region) + distance);
-    return graph.at(place);
-  };
   const auto append = [](std::vector<Operation> more, Region& to) {
     to.operations.insert(to.operations.end(), more.begin(), more.end());
   };
   for (std::size_t p = 0; p < phases.size(); ++p) {
     const bool ahead = p > 0 && uses[p - 1].ipu != uses[p].ipu;
-    append(copy_of(graph, uses[p].reads, true), region(ahead ? p - 1 : p, -1));
+    append(copy_of(graph, uses[p].reads, true), graph.at(beside(phases[ahead ? p - 1 : p], -1)));
   }
   for (std::size_t p = 0; p < phases.size(); ++p) {
     // Before anything else, so that what is loaded there is there already.
     const bool is_last = p + 1 == phases.size();
-    Region& behind = is_last ? region(p, 1) : region(p + 1, -1);
+    Region& behind = graph.at(is_last ? beside(phases[p], 1) : beside(phases[p + 1], -1));
     const std::vector<Operation> stores = copy_of(graph, uses[p].writes, false);
     behind.operations.insert(behind.operations.begin(), stores.begin(), stores.end());
   }
@@ -344,12 +307,8 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
   std::vector<PhaseUse> uses;
   std::set<std::string> of_phases;
   for (const Place phase : phases) {
-    uses.push_back(use_in(graph, graph.at(phase), variables));
-    for (const Operation& operation : graph.at(phase).operations) {
-      if (const std::optional<Call> call = Call::from(operation)) {
-        of_phases.insert(call->function);
-      }
-    }
+    uses.push_back(use_in_phase(graph, graph.at(phase), variables));
+    of_phases.insert(uses.back().functions.begin(), uses.back().functions.end());
   }
   for (std::size_t f = 0; f < graph.functions.size(); ++f) {
     if (of_phases.contains(graph.functions[f].name)) {

@@ -23,7 +23,8 @@ using testing::Record;
 
 constexpr std::uint32_t kMicroBatches = 3;
 
-proto::RunConfig job_of(std::uint32_t phases, std::uint32_t ipus, bool off_chip) {
+proto::RunConfig job_of(std::uint32_t phases, std::uint32_t ipus, bool off_chip,
+                        bool sharded = false) {
   proto::RunConfig job = testing::config(/*replicas=*/2, /*micro_batch_size=*/4);
   testing::set_optimizer(job, "adam");
   job.mutable_training()->set_gradient_accumulation(kMicroBatches);
@@ -39,6 +40,11 @@ proto::RunConfig job_of(std::uint32_t phases, std::uint32_t ipus, bool off_chip)
   memory.set_optimizer_state(where);
   memory.set_accumulators(where);
   memory.set_activations(where);
+  if (sharded) {
+    memory.add_replicated_tensor_sharding("weights");
+    memory.add_replicated_tensor_sharding("optimizer-state");
+    memory.set_sharding_min_elements(8);
+  }
   return job;
 }
 
@@ -62,9 +68,11 @@ TEST(Phases, HaveTheBitsOfThePlainJob) {
   for (const std::uint32_t ipus : {1U, 2U}) {
     for (const std::uint32_t phases : {2U, 4U}) {
       for (const bool off_chip : {false, true}) {
-        SCOPED_TRACE(std::to_string(phases) + " phases on " + std::to_string(ipus) +
-                     (off_chip ? ", off-chip" : ""));
-        expect_equal_bits(testing::run(job_of(phases, ipus, off_chip)), plain);
+        for (const bool sharded : {false, true}) {
+          SCOPED_TRACE(std::to_string(phases) + " phases on " + std::to_string(ipus) +
+                       (off_chip ? ", off-chip" : "") + (sharded ? ", sharded" : ""));
+          expect_equal_bits(testing::run(job_of(phases, ipus, off_chip, sharded)), plain);
+        }
       }
     }
   }
@@ -81,6 +89,7 @@ Job compiled(const proto::RunConfig& config) {
 /// How often one step runs an operation of a function that copies from or to a remote buffer, by
 /// variable.
 struct Moves {
+  std::map<std::string, std::int64_t> gathers;
   std::map<std::string, std::int64_t> loads;
   std::map<std::string, std::int64_t> stores;
 };
@@ -90,6 +99,9 @@ void count(const Graph& graph, const std::string& function, std::int64_t times, 
     for (const Operation& operation : region.operations) {
       if (const auto call = Call::from(operation)) {
         count(graph, call->function, times * region.repeat, moves);
+      }
+      for (std::size_t k = 0; AllGather::is(operation) && k < operation.outputs.size(); ++k) {
+        moves.gathers[graph.tensor(operation.outputs[k]).name] += times * region.repeat;
       }
       for (std::size_t k = 0; Copy::is(operation) && k < operation.inputs.size(); ++k) {
         const Tensor& from = graph.tensor(operation.inputs[k]);
@@ -118,6 +130,17 @@ TEST(Phases, LoadTheirWeightsOnceHoweverManyMicroBatchesThereAre) {
   EXPECT_EQ(moves.loads["conv1.weight.accumulator"], 2);
   EXPECT_EQ(moves.loads["conv1.weight.m"], 1);
   EXPECT_EQ(moves.stores["conv1.weight.m"], 1);
+}
+
+TEST(Phases, GatherTheirShardsOnce) {
+  const Job job = compiled(job_of(4, 2, true, /*sharded=*/true));
+  Moves moves;
+
+  count(job.graph, "train", 1, moves);
+
+  EXPECT_EQ(moves.gathers["conv1.weight"], 2);
+  EXPECT_EQ(moves.gathers["fc2.weight"], 1);
+  EXPECT_EQ(moves.loads["conv1.weight.shard"], 3);
 }
 
 /// The first and last operation of `train`, in the order in which it runs them, that names a
