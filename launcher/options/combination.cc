@@ -237,6 +237,7 @@ void note_what_check_overrules(Options& options) {
   for (const auto& [name, instead] : {std::pair{"training.evaluate-every-epochs", "evaluates once"},
                                       {"pipeline.schedule", "runs every schedule"},
                                       {"pipeline.recomputation", "runs every recomputation"},
+                                      {"memory.phase-ipus", "runs phases on 1 and 2 IPUs"},
                                       {"report.dump-tensors", "dumps nothing"},
                                       {"allow-out-of-memory", "only compiles what does not fit"},
                                       {"overwrite", "leaves results of jobs alone"}}) {

@@ -285,9 +285,10 @@ Rows device_report() {
 }  // namespace
 
 Rows job_rows() {
-  return joined({model(), partials_rows(), model_sizes(), data(), training_schedule(),
-                 training_update(), training_run(), hyper_parameter_rows(), pipeline_rows(),
-                 memory(), location_rows(), memory_proportion_rows(), device_report()});
+  return joined({model(), partials_rows(), serialisation_rows(), model_sizes(), data(),
+                 training_schedule(), training_update(), training_run(), hyper_parameter_rows(),
+                 pipeline_rows(), memory(), phase_rows(), location_rows(), memory_proportion_rows(),
+                 device_report()});
 }
 
 }  // namespace poprun::launcher

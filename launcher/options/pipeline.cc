@@ -19,6 +19,8 @@ namespace {
 constexpr std::string_view kLayers = "pipeline.layers-per-ipu";
 constexpr std::string_view kSplit = "pipeline.split";
 constexpr std::string_view kMapping = "pipeline.device-mapping";
+constexpr std::string_view kPhases = "memory.phases";
+constexpr std::string_view kPhaseIpus = "memory.phase-ipus";
 
 Setting& setting_of(Options& options, std::string_view name) {
   return *std::ranges::find(options.settings, name, &Setting::name);
@@ -57,6 +59,10 @@ Status choose_cuts(Options& options) {
   return {};
 }
 
+bool is_phased(const Options& options) {
+  return options.config.memory().phases() > 1;
+}
+
 /// The number of stages, if it does not depend on the model.
 std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
   if (!pipeline.split().empty()) {
@@ -72,6 +78,9 @@ std::optional<std::uint32_t> stages_of(const proto::PipelineConfig& pipeline) {
 /// of the mapping or the replica.
 std::uint32_t most_stages_of(const Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
+  if (is_phased(options)) {
+    return options.config.memory().phases();
+  }
   const auto ipus = pipeline.device_mapping().empty()
                         ? options.config.topology().ipus_per_replica()
                         : static_cast<std::uint32_t>(pipeline.device_mapping_size());
@@ -108,6 +117,36 @@ Status check_mapping(Options& options) {
   return {};
 }
 
+/// Phases are stages that take turns on one or two IPUs, which are all that a replica has.
+Status check_phases(Options& options) {
+  const proto::RunConfig& config = options.config;
+  const std::uint32_t phases = config.memory().phases();
+  const std::uint32_t phase_ipus = config.memory().phase_ipus();
+  const std::uint32_t ipus = config.topology().ipus_per_replica();
+  if (ipus != phase_ipus) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: phases take turns on {} = {} of a replica, but --ipus-per-replica "
+                            "= {}; make both {}",
+                            shown(options, kPhases), kPhaseIpus, phase_ipus, ipus,
+                            std::clamp(ipus, 1U, 2U)));
+  }
+  if (!config.pipeline().device_mapping().empty()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} and {} cannot be combined: phase p is on IPU p % {}; give only one "
+                            "of them",
+                            shown(options, kMapping), shown(options, kPhases), phase_ipus));
+  }
+  const std::optional<std::uint32_t> stages = stages_of(config.pipeline());
+  if (stages && *stages != phases) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}, but {} gives {}; make both equal, or leave the second out",
+                            shown(options, kPhases),
+                            shown(options, config.pipeline().split().empty() ? kLayers : kSplit),
+                            counted(*stages, "phase")));
+  }
+  return {};
+}
+
 /// Without a mapping every stage has an IPU of its own.
 Status check_ipus(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
@@ -129,8 +168,9 @@ Status check_ipus(Options& options) {
 void derive_recomputation(Options& options) {
   const proto::PipelineConfig& pipeline = options.config.pipeline();
   if (pipeline.recomputation().empty() && !options.config.inference()) {
+    const bool sequential = pipeline.schedule() == "sequential" && !is_phased(options);
     setting_of(options, "pipeline.recomputation").derived =
-        most_stages_of(options) > 1 && pipeline.schedule() != "sequential" ? "pipeline" : "none";
+        most_stages_of(options) > 1 && !sequential ? "pipeline" : "none";
   }
 }
 
@@ -144,6 +184,8 @@ void note_what_has_no_effect(Options& options) {
   };
   const bool check = options.subcommand == Subcommand::kCheck;  // Has every kind of pipeline.
   note("pipeline.schedule", check || !one_stage, "with a single stage");
+  note("pipeline.schedule", check || !is_phased(options), "with memory.phases");
+  note(kPhaseIpus, is_phased(options), "without memory.phases");
   for (const char* name : {"pipeline.recomputation", "pipeline.recomputation-checkpoints",
                            "pipeline.recompute", "pipeline.recomputation-memory"}) {
     note(name, !options.config.inference(), "in inference");
@@ -207,10 +249,27 @@ std::vector<OptionRow> pipeline_rows() {
                Real{0, 1, false})};
 }
 
+std::vector<OptionRow> phase_rows() {
+  return {
+      file_key(
+          "memory.phases", "N", "1",
+          "Cut the model into N phases: each one works on all micro-batches of a step, forward "
+          "or backward, before the next one begins, so that what is kept off the chip moves "
+          "once a phase. pipeline.layers-per-ipu or pipeline.split may say where to cut; "
+          "otherwise phases have about equally many bytes of parameters. 1: none",
+          Integer{1, 1024}),
+      file_key("memory.phase-ipus", "N", "1",
+               "IPUs that take turns with phases: 1, or 2, where one can load a phase while the "
+               "other one works",
+               Integer{1, 2})};
+}
+
 Status check_pipeline(Options& options) {
   POPRUN_TRY(choose_cuts(options));
   const bool mapped = !options.config.pipeline().device_mapping().empty();
-  POPRUN_TRY(mapped ? check_mapping(options) : check_ipus(options));
+  POPRUN_TRY(is_phased(options) ? check_phases(options)
+             : mapped           ? check_mapping(options)
+                                : check_ipus(options));
   derive_recomputation(options);
   note_what_has_no_effect(options);
   return {};

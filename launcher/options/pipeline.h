@@ -9,7 +9,10 @@ namespace poprun::launcher {
 
 std::vector<OptionRow> pipeline_rows();
 
-/// Checks the section's keys against each other and against --ipus-per-replica, as far as that
+/// `memory.phases` and `memory.phase-ipus`: stages that take turns.
+std::vector<OptionRow> phase_rows();
+
+/// Checks the keys of both against each other and against --ipus-per-replica, as far as that
 /// needs no model. Notes keys that have no effect.
 ///
 /// Requires: all rows have their values.

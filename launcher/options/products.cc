@@ -58,6 +58,18 @@ struct PartialSums {
   }
 };
 
+/// Slices of a dense layer.
+struct Slices {
+  static constexpr std::string_view kAllowed = "a whole number from 1 to 4096";
+  static constexpr std::string_view kLetter = "N";
+
+  static bool read(const std::string& text, ProductSetting& setting) {
+    const Read<std::uint64_t> value = Integer{1, 4096}.read(text);
+    setting.set_slices(value ? static_cast<std::uint32_t>(*value) : 1);
+    return value.has_value();
+  }
+};
+
 /// Words between blanks; a \ stays one, as regular expressions need it.
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
@@ -199,6 +211,10 @@ Settings& partials(Options& options) {
   return *options.config.mutable_model()->mutable_partials();
 }
 
+Settings& serialised(Options& options) {
+  return *options.config.mutable_model()->mutable_serialised_matmuls();
+}
+
 /// The last value counts.
 auto replaces(Settings& (*field)(Options&)) {
   return [field](Options& options, const std::vector<ProductSetting>& given) {
@@ -332,6 +348,21 @@ std::vector<OptionRow> partials_rows() {
                    "and for gradients of such operators; goes before all others. Several are "
                    "separated by blanks",
                    ByOperator<PartialSums>{}, adds(partials))};
+}
+
+std::vector<OptionRow> serialisation_rows() {
+  return {
+      file_key("model.embedding-serialisation-factor", "N", "1",
+               "Compute the largest embedding table's gradient, and the projection onto as many "
+               "channels with its gradients, in N slices of the vocabulary, one after the other: "
+               "gradients of one slice alone are live at a time. Like optimum-graphcore's "
+               "embedding_serialization_factor; losses may differ in their last bits",
+               Integer{1, 4096}),
+      repeated_key("model.serialised-matmuls", "REGEX=N",
+                   "Compute dense layers in N slices of their output channels where the name of "
+                   "the output tensor matches REGEX, and their gradients too, as PopTorch's "
+                   "serializedMatMul in mode OutputChannels. Several are separated by blanks",
+                   ByOperator<Slices>{}, adds(serialised))};
 }
 
 Status check_products(Options& options) {

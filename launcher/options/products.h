@@ -19,6 +19,10 @@ namespace poprun::launcher {
 std::vector<OptionRow> memory_proportion_rows();
 std::vector<OptionRow> partials_rows();
 
+/// `model.embedding-serialisation-factor` and `model.serialised-matmuls`, whose grammar is that of
+/// a key for operators.
+std::vector<OptionRow> serialisation_rows();
+
 /// Checks both against --ipus-per-replica, model.precision and the subcommand. Notes what has no
 /// effect, and proportions below the advised least.
 ///

@@ -14,9 +14,21 @@ namespace {
 constexpr const char* kSchedules[] = {"sequential", "grouped", "interleaved"};
 constexpr const char* kRecomputations[] = {"none", "standard", "layer", "pipeline", "all"};
 
-}  // namespace
+constexpr const char* kPhased = "phased";
 
-namespace {
+void add_phases(const Spread& spread, std::vector<Variant>& variants) {
+  const auto add = [&](std::uint32_t ipus, const char* recomputation) {
+    Variant& variant =
+        variants.emplace_back(Variant{ipus, spread.stages, spread.split, kPhased, recomputation,
+                                      spread.own_stages, spread.begins});
+    variant.phased = true;
+  };
+  for (const char* recomputation : kRecomputations) {
+    add(1, recomputation);
+  }
+  add(2, "none");
+  add(2, "pipeline");
+}
 
 std::vector<Placement> other_placements(std::uint32_t replicas) {
   std::vector<Placement> placements = {Placement::kOffChip};
@@ -74,14 +86,15 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
   for (const char* recomputation : kRecomputations) {
     variants.push_back({1, 1, plain_split, "sequential", recomputation});
   }
-  add_outlined(variants.front());
-  for (const auto& [ipus, stages, split, own_stages, begins] : spreads) {
+  for (const Spread& spread : spreads) {
     for (const char* schedule : kSchedules) {
       for (const char* recomputation : kRecomputations) {
-        variants.push_back({ipus, stages, split, schedule, recomputation, own_stages, begins});
+        if (!spread.phased) {
+          variants.push_back({spread.ipus, spread.stages, spread.split, schedule, recomputation,
+                              spread.own_stages, spread.begins});
+        }
       }
     }
-    add_outlined({ipus, stages, split, "grouped", "", own_stages, begins});
   }
   const std::size_t unplaced = variants.size();
   for (const Placement placement : other_placements(replicas)) {
@@ -92,6 +105,28 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
          v < unplaced; v += std::size(kSchedules) * std::size(kRecomputations)) {
       variants.push_back(variants[v]);
       variants.back().placement = placement;
+    }
+  }
+  for (const Spread& spread : spreads) {
+    add_phases(spread, variants);
+  }
+  const std::vector<Variant> phased(variants.begin(), variants.end());
+  for (const Placement placement : other_placements(replicas)) {
+    for (const std::uint32_t ipus : {1U, 2U}) {
+      const auto last = std::find_if(phased.rbegin(), phased.rend(), [ipus](const Variant& v) {
+        return v.phased && v.ipus == ipus && v.recomputation == std::string_view{"pipeline"};
+      });
+      if (last != phased.rend()) {
+        variants.push_back(*last);
+        variants.back().placement = placement;
+      }
+    }
+  }
+  add_outlined(variants.front());
+  for (const Spread& spread : spreads) {
+    if (!spread.phased) {
+      add_outlined({spread.ipus, spread.stages, spread.split, "grouped", "", spread.own_stages,
+                    spread.begins});
     }
   }
   return variants;
@@ -114,12 +149,18 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
   }
   config.mutable_memory()->set_outlining(variant.outlined ? "on" : "off");
   config.mutable_report()->clear_dump_tensors();
-  pipeline.set_schedule(variant.schedule);
+  config.mutable_memory()->set_phases(variant.phased ? variant.stages : 1);
+  config.mutable_memory()->set_phase_ipus(variant.phased ? variant.ipus : 1);
+  if (variant.phased) {
+    pipeline.clear_device_mapping();
+  }
+  pipeline.set_schedule(variant.phased ? "grouped" : variant.schedule);
   pipeline.set_recomputation(variant.recomputation);
   if (variant.recomputation_memory > 0) {
     pipeline.set_recomputation_memory(variant.recomputation_memory);
   }
-  const bool is_plain = variant.ipus == 1 && !variant.own_stages && variant.recomputation == "none";
+  const bool is_plain = variant.ipus == 1 && !variant.own_stages && !variant.phased &&
+                        variant.recomputation == "none";
   if (is_plain) {
     pipeline.clear_recompute();
   }
@@ -132,10 +173,12 @@ std::string to_text(const Variant& variant) {
   const std::string ipus = counted(variant.ipus, "IPU");
   constexpr std::array<std::string_view, 4> kPlacements = {"", ", off-chip", ", sharded",
                                                            ", sharded off-chip"};
-  const std::string how =
-      fmt::format("recomputation {}{}{}", variant.recomputation,
-                  kPlacements.at(static_cast<std::size_t>(variant.placement)),
-                  variant.outlined ? ", outlined" : "");
+  const std::string how = fmt::format("recomputation {}{}{}", variant.recomputation,
+                                      kPlacements.at(static_cast<std::size_t>(variant.placement)),
+                                      variant.outlined ? ", outlined" : "");
+  if (variant.phased) {
+    return fmt::format("{} on {}, {}", counted(variant.stages, "phase"), ipus, how);
+  }
   return variant.stages == 1 ? fmt::format("{}, {}", ipus, how)
                              : fmt::format("{}, {}, {}", ipus, variant.schedule, how);
 }

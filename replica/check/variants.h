@@ -29,8 +29,9 @@ struct Variant {
   /// The layer with which each stage but the first begins, where the job does not say how to cut.
   std::vector<std::string> begins = {};
   double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's.
+  bool phased = false;  ///< Stages are phases, which take turns on `ipus`; then `schedule` is that.
   Placement placement = Placement::kOnChip;
-  bool outlined = false;            ///< Equal runs of operations share functions wherever they can.
+  bool outlined = false;  ///< Equal runs of operations share functions wherever they can.
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
@@ -46,21 +47,24 @@ struct Spread {
   std::string split;
   bool own_stages = false;               ///< As Variant's.
   std::vector<std::string> begins = {};  ///< As Variant's.
+  bool phased = false;                   ///< The job's own phases: no pipelines.
 };
 
 /// The plain variant, which has one stage, recomputes and outlines nothing and keeps everything on
 /// the chip, then with one stage every recomputation, then on each of `spreads` every schedule with
-/// every recomputation; outlined, with one stage and with schedule grouped, those that recompute
-/// nothing and all; then one stage, and each of `spreads` by turns with every schedule and
-/// recomputation, in every other placement: shards only with `replicas` > 1.
+/// every recomputation; then one stage, and each of `spreads` by turns with every schedule and
+/// recomputation, in every other placement: shards only with `replicas` > 1. Then, of each of
+/// `spreads`, as many phases, on one IPU with every recomputation and on two with none and the
+/// default one; and the last of them in every other placement. Then outlined, with one stage and
+/// with schedule grouped, those that recompute nothing and all.
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas = 1);
 
 /// The job as `variant` runs it.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);
 
-/// "2 IPUs, grouped, recomputation layer"; without a schedule where there is a single stage. What
-/// people know a combination by.
+/// "2 IPUs, grouped, recomputation layer"; without a schedule where there is a single stage; "4
+/// phases on 1 IPU, recomputation none". What people know a combination by.
 std::string to_text(const Variant& variant);
 
 }  // namespace poprun

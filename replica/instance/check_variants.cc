@@ -131,7 +131,8 @@ class Planner {
         dataset_(dataset),
         onnx_(std::move(onnx)),
         own_stages_(own_stages_text(config.pipeline())),
-        own_ipus_(config.topology().ipus_per_replica()) {}
+        own_ipus_(config.topology().ipus_per_replica()),
+        phases_(config.memory().phases()) {}
 
   Result<CheckedVariants> run() {
     POPRUN_ASSIGN(const Stages plain, stages(Spread{}));
@@ -140,8 +141,11 @@ class Planner {
     const auto& asked = config_.check().ipus();
     std::vector<std::uint32_t> wanted =
         asked.empty() ? default_ipus(config_) : std::vector(asked.begin(), asked.end());
-    if (own_ipus_ == 1 && !own_stages_.empty()) {
+    if (own_ipus_ == 1 && !own_stages_.empty() && phases_ <= 1) {
       wanted.insert(wanted.begin(), 1);
+    }
+    if (phases_ > 1) {
+      POPRUN_TRY(add_own_phases());
     }
     for (const std::uint32_t ipus : wanted) {
       POPRUN_TRY(add(ipus, asked.empty() && ipus != own_ipus_));
@@ -172,10 +176,26 @@ class Planner {
     return stages_of(variant, config_, dataset_, onnx_);
   }
 
+  /// Those of a job that asks for phases, cut as it says.
+  Status add_own_phases() {
+    Variant variant{std::max(1U, config_.memory().phase_ipus()),
+                    phases_,
+                    "",
+                    "phased",
+                    "none",
+                    !own_stages_.empty()};
+    variant.phased = true;
+    POPRUN_ASSIGN(const Stages found, stages_of(variant, config_, dataset_, onnx_));
+    spreads_.push_back({variant.ipus, phases_, split_text(found), variant.own_stages, found.begins,
+                        /*phased=*/true});
+    return {};
+  }
+
   /// Without enough layers for the IPUs, some are left unused; numbers of our own choice are left
   /// out then.
   Status add(std::uint32_t ipus, bool is_our_choice) {
-    Spread spread{ipus, 1, "", ipus == own_ipus_ && !own_stages_.empty()};
+    const bool own = ipus == own_ipus_ && !own_stages_.empty() && phases_ <= 1;
+    Spread spread{ipus, 1, "", own};
     POPRUN_ASSIGN(const Stages found, stages(spread));
     const std::size_t count = found.counts.size();
     const bool leaves_some = !spread.own_stages && count < ipus;
@@ -198,7 +218,7 @@ class Planner {
   }
 
   void add_notes() {
-    if (!own_stages_.empty() && !own_stages_are_plain_) {
+    if (!own_stages_.empty() && !own_stages_are_plain_ && phases_ <= 1) {
       notes_.push_back(note_of_own_stages(own_stages_, own_ipus_, spreads_));
     }
     if (config_.training().gradient_accumulation() == 1) {
@@ -216,6 +236,7 @@ class Planner {
   std::shared_ptr<onnx_import::JobModel> onnx_;
   std::string own_stages_;  ///< What the job says of them; empty: nothing.
   std::uint32_t own_ipus_;
+  std::uint32_t phases_;               ///< At most 1: none.
   bool own_stages_are_plain_ = false;  ///< They are a single one.
   std::string has_;                    ///< "small-cnn has 4 layers (...)".
   std::vector<Spread> spreads_;

@@ -58,7 +58,7 @@ AccumulationKind accumulation_kind(const proto::TrainingConfig& training, bool h
 }
 
 /// The defaults for a job that says nothing about it.
-PipelineOptions pipeline_options(const proto::RunConfig& job) {
+PipelineOptions stage_options(const proto::RunConfig& job) {
   if (!job.has_pipeline()) {
     return {};
   }
@@ -71,6 +71,13 @@ PipelineOptions pipeline_options(const proto::RunConfig& job) {
           .recomputation_checkpoints = config.recomputation_checkpoints(),
           .recompute = config.recompute(),
           .recomputation_memory = config.recomputation_memory()};
+}
+
+PipelineOptions pipeline_options(const proto::RunConfig& job) {
+  PipelineOptions options = stage_options(job);
+  options.phases = std::max(1U, job.memory().phases());
+  options.phase_ipus = std::max(1U, job.memory().phase_ipus());
+  return options;
 }
 
 /// Dumps want tensors under their own names, which outlined layers do not keep.
@@ -144,6 +151,15 @@ PlannerOptions planner_options(const proto::RunConfig& config) {
               config.model().partials(), [](const proto::ProductSetting& s) {
                 return s.partials() == "half" ? Partials::kHalf : Partials::kFloat;
               })};
+}
+
+SerialisationOptions serialisation_options(const proto::ModelConfig& config) {
+  SerialisationOptions options;
+  options.embedding = std::max<std::int64_t>(1, config.embedding_serialisation_factor());
+  for (const proto::ProductSetting& setting : config.serialised_matmuls()) {
+    options.matmuls.push_back({setting.text(), setting.operators(), setting.slices()});
+  }
+  return options;
 }
 
 std::string normalisation_of(const proto::ModelConfig& model) {
@@ -259,6 +275,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                        .stochastic_rounding = config.training().stochastic_rounding(),
                        .master_weights = config.training().master_weights()};
   options.planner = planner_options(config);
+  options.serialisation = serialisation_options(config.model());
   options.locations = location_options(config.memory());
   options.sharding = sharding_options(config.memory());
   options.reduces_every_micro_batch = config.training().gradient_reduction() == "every-micro-batch";

@@ -242,7 +242,8 @@ proto::RunConfig with_defaults(proto::RunConfig config, const Program& program) 
         stages.insert(function.part().stage());
       }
     }
-    const bool is_sequential = pipeline.schedule() == name_of(Schedule::kSequential);
+    const bool is_sequential =
+        config.memory().phases() <= 1 && pipeline.schedule() == name_of(Schedule::kSequential);
     pipeline.set_recomputation(
         std::string{name_of(default_recomputation(stages.size(), is_sequential))});
   }

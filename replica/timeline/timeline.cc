@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "replica/machine/machine.h"
@@ -16,9 +17,10 @@ constexpr Cycles cycles(std::uint64_t count) {
   return Cycles{static_cast<std::int64_t>(count)};
 }
 
-/// Whether steps call parts, all with the same micro-batch.
+/// Whether steps call parts, all with the same micro-batch, on several IPUs.
 bool call_parts_of_one_micro_batch(const Program& program, const Steps& steps) {
   std::optional<std::uint32_t> micro_batch;
+  std::set<std::uint32_t> ipus;
   for (const proto::Step& step : steps) {
     const proto::Function* callee = find_function(program, step.call().function());
     if (!step.has_call() || callee == nullptr || !callee->has_part()) {
@@ -28,8 +30,9 @@ bool call_parts_of_one_micro_batch(const Program& program, const Steps& steps) {
       return false;
     }
     micro_batch = step.call().micro_batch();
+    ipus.insert(callee->part().ipu());
   }
-  return micro_batch.has_value();
+  return ipus.size() > 1;
 }
 
 struct Clock {

@@ -18,8 +18,9 @@
 /// several IPUs, such as a copy from one to another, begins when the last of them is ready. Only
 /// exchanges begun in the background run beside the steps, on the links.
 ///
-/// Rounds of a repeat that call parts for one micro-batch only, as schedule `sequential` has them,
-/// do not overlap: each begins when the last IPU has finished the one before.
+/// Rounds of a repeat that call parts of several IPUs for one micro-batch only, as schedule
+/// `sequential` has them, do not overlap: each begins when the last IPU has finished the one
+/// before. Those of a phase are one IPU's, and others go on beside them.
 namespace poprun {
 
 /// Which part of an IPU is busy during a stretch.

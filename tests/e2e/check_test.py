@@ -32,9 +32,13 @@ learning-rate = 0.001
 schedule = linear
 """
 
+GPT2 = BERT.replace("bert-base", "gpt2").replace("task = masked-lm\nmasks = 3\n", "")
+
 SCHEDULES = 3
 RECOMPUTATIONS = 5
 OUTLINED = 2  # On 1 IPU, and with schedule grouped on several.
+PLACED = 3 * 2  # Off-chip, sharded and both, of the plain job and of one pipeline.
+PHASES = 7 + 3 * 2  # On 1 IPU with every recomputation, on 2 with two of them; likewise placed.
 
 
 class Check(JobTest):
@@ -42,7 +46,7 @@ class Check(JobTest):
         """On 1 IPU and on 2: a row on the screen and in check.json for each way."""
         found = json.loads((job.output_dir / "check.json").read_text())
         verdicts = [run["verdict"] for run in found["runs"]]
-        ways = RECOMPUTATIONS * (1 + SCHEDULES) + 2 * OUTLINED
+        ways = RECOMPUTATIONS * (1 + SCHEDULES) + PLACED + PHASES + 2 * OUTLINED
         self.assertEqual(verdicts, ["REFERENCE"] + ["EQUAL"] * (ways - 1), job.stdout)
         same = [run for run in found["runs"] if run.get("sameAs")]
         compared = ways - 1 - len(same)
@@ -63,6 +67,11 @@ class Check(JobTest):
         self.assert_all_equal(self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2,
                                            config=BERT))
 
+    def test_of_a_tied_embedding_in_slices(self):
+        job = self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2,
+                           "--model.embedding-serialisation-factor", 4, "--model.serialised-matmuls", "c_fc=3", config=GPT2)
+        self.assert_all_equal(job)
+
     def test_that_is_interrupted_sums_up_its_runs_and_leaves_other_results_alone(self):
         job = self.start("check", "-n", 2, "--check-ipus", 2, "--check-steps", 30, config=CNN)
         others = [job.output_dir / name for name in
@@ -75,7 +84,7 @@ class Check(JobTest):
         self.assertEqual(job.wait(20), 130, job.stderr)
         self.assertEqual([file.read_text() for file in others], ["mine"] * len(others))
         self.assertRegex(job.stdout, r"\n(\d+) of \1 runs? equal to the reference in every bit, over 30 steps")
-        self.assertRegex(job.stdout, r"the check ended early: \d+ of 24 runs are missing, from .* to 2 IPUs, grouped, "
+        self.assertRegex(job.stdout, r"the check ended early: \d+ of 43 runs are missing, from .* to 2 IPUs, grouped, "
                                      r"recomputation all, outlined")
         self.assert_gone(job)
 
@@ -93,7 +102,7 @@ class Check(JobTest):
     def test_that_takes_too_long_says_how_far_it_came(self):
         job = self.run_job("check", "--check-steps", 1000, "--timeout", 3, config=CNN, code=75)
         self.assert_first_line(job, "the limit of --timeout; it had ")
-        self.assertRegex(job.stderr, r"it had (not finished planning|finished \d+ of 58 runs)")
+        self.assertRegex(job.stderr, r"it had (not finished planning|finished \d+ of 85 runs)")
 
 
 if __name__ == "__main__":

@@ -45,6 +45,11 @@ struct PipelineOptions {
 
   std::string schedule = "grouped";  ///< Or "interleaved" or "sequential".
 
+  /// > 1: the stages, so many, are phases: each works on all micro-batches of a step before the
+  /// next one begins, whatever `schedule` says. They take turns on `phase_ipus` IPUs.
+  std::uint32_t phases = 1;
+  std::uint32_t phase_ipus = 1;
+
   /// "none", "standard", "layer", "pipeline" or "all"; empty: "pipeline" if there are several
   /// stages and the schedule is not sequential, else "none".
   std::string recomputation = {};
@@ -58,6 +63,17 @@ enum class Outlining : std::uint8_t {
   kOff,
   kAuto,  ///< Where that saves more code than the copies in and out take.
   kOn,    ///< Wherever there are any.
+};
+
+/// Dense layers and embeddings that are computed in slices of their output channels or rows.
+struct SerialisationOptions {
+  std::int64_t embedding = 1;  ///< Slices of the largest embedding table and of its projection.
+  struct Matmuls {
+    std::string text = {};       ///< As written, for messages: "lm_head=4".
+    std::string operators = {};  ///< Searched for in output names (ECMAScript).
+    std::int64_t slices = 1;
+  };
+  std::vector<Matmuls> matmuls = {};  ///< Of those for one operator the last counts.
 };
 
 /// Everything a Program depends on.
@@ -83,6 +99,7 @@ struct CompileOptions {
   OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
   PrecisionOptions precision;
   PlannerOptions planner;
+  SerialisationOptions serialisation;
   LocationOptions locations;
   ShardingOptions sharding;
   Bytes gradient_bucket;    ///< > 0: gradients travel in buckets during backward.

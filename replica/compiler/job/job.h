@@ -23,6 +23,10 @@ struct TrainingStep {
   TensorId metrics;
   TensorId loss;
 
+  /// In a phased job, from the pass "pipeline" on: the regions of `train` that are a phase each, in
+  /// their order. The region before each one may load what it needs.
+  std::vector<Place> phases = {};
+
   /// From the pass "differentiation" on. One for each use of a parameter, last use first, until the
   /// pass "exchange" adds those of one parameter.
   std::vector<ParameterGradient> gradients = {};

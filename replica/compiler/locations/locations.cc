@@ -12,6 +12,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/compiler/pipeline/phase_use.h"
 #include "replica/machine/operations.h"
 
 namespace poprun {
@@ -221,6 +222,37 @@ class RegionLoads {
   const std::set<TensorId>& off_chip_;
 };
 
+/// One copy between variables of one IPU and their remote buffers; nothing for none.
+std::vector<Operation> copy_of(const Graph& graph, const std::set<TensorId>& variables, bool load) {
+  Copy copy;
+  for (const TensorId id : variables) {
+    const Residence& where = *graph.tensor(id).residence;
+    copy.from_tensors.push_back(load ? where.tensor : id);
+    copy.to_tensors.push_back(load ? id : where.tensor);
+    (load ? copy.from_entries : copy.to_entries).push_back(where.entry);
+  }
+  return variables.empty() ? std::vector<Operation>{} : std::vector{copy.operation()};
+}
+
+/// Loads before phases, and stores behind them.
+void load_for_phases(Graph& graph, const std::vector<Place>& phases,
+                     const std::vector<PhaseUse>& uses) {
+  const auto append = [](std::vector<Operation> more, Region& to) {
+    to.operations.insert(to.operations.end(), more.begin(), more.end());
+  };
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    const bool ahead = p > 0 && uses[p - 1].ipu != uses[p].ipu;
+    append(copy_of(graph, uses[p].reads, true), graph.at(beside(phases[ahead ? p - 1 : p], -1)));
+  }
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    // Before anything else, so that what is loaded there is there already.
+    const bool is_last = p + 1 == phases.size();
+    Region& behind = graph.at(is_last ? beside(phases[p], 1) : beside(phases[p + 1], -1));
+    const std::vector<Operation> stores = copy_of(graph, uses[p].writes, false);
+    behind.operations.insert(behind.operations.begin(), stores.begin(), stores.end());
+  }
+}
+
 }  // namespace
 
 Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options) {
@@ -255,7 +287,7 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
 }
 
 void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
-                   const std::optional<Place>& update) {
+                   const std::optional<Place>& update, const std::vector<Place>& phases) {
   std::set<TensorId> variables;
   std::set<TensorId> accumulators;
   for (const Location& location : locations) {
@@ -272,7 +304,16 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
     }
   }
   add_buffers(graph, {variables.begin(), variables.end()});
+  std::vector<PhaseUse> uses;
+  std::set<std::string> of_phases;
+  for (const Place phase : phases) {
+    uses.push_back(use_in_phase(graph, graph.at(phase), variables));
+    of_phases.insert(uses.back().functions.begin(), uses.back().functions.end());
+  }
   for (std::size_t f = 0; f < graph.functions.size(); ++f) {
+    if (of_phases.contains(graph.functions[f].name)) {
+      continue;
+    }
     for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
       Region& region = graph.functions[f].regions[r];
       const bool is_last = update && update->function == f && update->region == r;
@@ -280,6 +321,7 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
       RegionLoads(graph, region, variables).run(is_last ? accumulators : std::set<TensorId>{});
     }
   }
+  load_for_phases(graph, phases, uses);
 }
 
 }  // namespace poprun

@@ -33,8 +33,12 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
 /// An all-reduce of such accumulators becomes one for each, right before its first reader, so that
 /// no two are on the chip at once.
 ///
+/// A phase, which is one of the regions `phases` of a function, keeps the variables of what it
+/// calls on the chip for all its rounds: they are loaded in the region before it, or before the
+/// phase before it where that runs on another IPU, and stored in the region behind it.
+///
 /// `update`: the region that uses accumulators last in each step.
 void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
-                   const std::optional<Place>& update);
+                   const std::optional<Place>& update, const std::vector<Place>& phases = {});
 
 }  // namespace poprun

@@ -94,8 +94,10 @@ class Lowering {
       return std::nullopt;
     }
     proto::Part part;
+    bool computes = false;
     for (const Region& region : function.regions) {
       for (const Operation& operation : region.operations) {
+        computes = computes || find_operator(operation.kind) != nullptr;
         part.set_stage(operation.origin.stage);
         part.set_backward(part.backward() || operation.origin.direction != Direction::kForward);
         part.set_recomputes(part.recomputes() ||
@@ -105,7 +107,7 @@ class Lowering {
         }
       }
     }
-    return part;
+    return computes ? std::optional(part) : std::nullopt;
   }
 
   void operations(const Region& region, google::protobuf::RepeatedPtrField<proto::Step>& steps) {

@@ -65,7 +65,8 @@ Status run(const CompileOptions& options, Job& job) {
   POPRUN_ASSIGN(const std::vector<Location> locations,
                 decide_locations(job.graph, options.locations));
   keep_off_chip(job.graph, locations,
-                job.training ? std::optional(job.training->update) : std::nullopt);
+                job.training ? std::optional(job.training->update) : std::nullopt,
+                job.training ? job.training->phases : std::vector<Place>{});
   note_kinds(options, locations, job);
   for (const Location& location : locations) {
     const Tensor& tensor = job.graph.tensor(location.tensor);
@@ -75,8 +76,29 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
+/// By function that a phase calls: what has been loaded or written since the step began.
+std::map<std::string, std::set<TensorId>> there_in_phases(const Job& job) {
+  std::map<std::string, std::set<TensorId>> there;
+  if (!job.training) {
+    return there;
+  }
+  std::set<TensorId> written;
+  for (const Place phase : job.training->phases) {
+    for (std::size_t r = 0; r <= phase.region; ++r) {
+      for (const Operation& operation : job.graph.at({phase.function, r}).operations) {
+        written.insert(operation.outputs.begin(), operation.outputs.end());
+        if (const std::optional<Call> call = Call::from(operation); call && r == phase.region) {
+          there[call->function] = written;
+        }
+      }
+    }
+  }
+  return there;
+}
+
 /// Every resident has an entry of its own, of its type, and whatever a region does with it begins
-/// with a load or a write. That stores are not missing is for equivalence to prove.
+/// with a load or a write; of a phase's region, those before it may have loaded it. That stores are
+/// not missing is for equivalence to prove.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   std::set<std::pair<TensorId, std::int64_t>> taken;
@@ -96,9 +118,11 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
       return pass_bug(kName, graph, TensorId{t}, "resides where another tensor does");
     }
   }
+  const std::map<std::string, std::set<TensorId>> there = there_in_phases(after);
   for (const Function& function : graph.functions) {
     for (const Region& region : function.regions) {
-      std::set<TensorId> here;
+      const auto loaded = there.find(function.name);
+      std::set<TensorId> here = loaded == there.end() ? std::set<TensorId>{} : loaded->second;
       for (const Operation& operation : region.operations) {
         for (const TensorId id : operation.inputs) {
           const auto& where = graph.tensor(id).residence;

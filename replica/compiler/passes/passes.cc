@@ -14,7 +14,9 @@ namespace poprun {
 Pass forward_pass();
 Pass stages_pass();
 Pass products_pass();
+Pass serialisation_pass();
 Pass differentiation_pass();
+Pass slices_pass();
 Pass accumulation_pass();
 Pass exchange_pass();
 Pass update_pass();
@@ -88,7 +90,9 @@ const std::vector<Pass>& all_passes() {
   static const std::vector<Pass> kAll = {forward_pass(),
                                          stages_pass(),
                                          products_pass(),
+                                         serialisation_pass(),
                                          differentiation_pass(),
+                                         slices_pass(),
                                          accumulation_pass(),
                                          exchange_pass(),
                                          update_pass(),

@@ -24,12 +24,12 @@ double utilisation(std::int64_t micro_batches, std::int64_t stages) {
 }
 
 Status run(const CompileOptions& options, Job& job) {
-  POPRUN_ASSIGN(const Schedule schedule, parse_schedule(options.pipeline.schedule));
+  POPRUN_ASSIGN(const Schedule schedule, schedule_of(options.pipeline));
   const auto stages = static_cast<std::int64_t>(job.ipu_of_stage.size());
   const std::int64_t micro_batches = options.gradient_accumulation;
   const std::set<std::uint32_t> ipus(job.ipu_of_stage.begin(), job.ipu_of_stage.end());
-  if (job.training && schedule != Schedule::kSequential && ipus.size() > 1 &&
-      micro_batches < stages) {
+  const bool overlaps = schedule == Schedule::kGrouped || schedule == Schedule::kInterleaved;
+  if (job.training && overlaps && ipus.size() > 1 && micro_batches < stages) {
     job.notes.push_back(fmt::format(
         "with training.gradient-accumulation = {}, {} equal stages would be busy for {:.1f} % of a "
         "step; with {}, for {:.1f} %",

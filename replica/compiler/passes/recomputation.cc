@@ -12,7 +12,7 @@
 #include "replica/compiler/cost/cost.h"
 #include "replica/compiler/mapping/plans.h"
 #include "replica/compiler/passes/pass.h"
-#include "replica/compiler/pipeline/schedule.h"
+#include "replica/compiler/pipeline/pipeline.h"
 #include "replica/compiler/recomputation/checkpoints.h"
 #include "replica/compiler/recomputation/clones.h"
 #include "replica/compiler/recomputation/notes.h"
@@ -39,7 +39,8 @@ Result<RecomputationOptions> asked_for(const PipelineOptions& pipeline, std::siz
                              .recompute = pipeline.recompute,
                              .memory = pipeline.recomputation_memory};
   if (pipeline.recomputation.empty()) {
-    asked.mode = default_recomputation(stages, pipeline.schedule == name_of(Schedule::kSequential));
+    POPRUN_ASSIGN(const Schedule schedule, schedule_of(pipeline));
+    asked.mode = default_recomputation(stages, schedule == Schedule::kSequential);
   } else {
     POPRUN_ASSIGN(asked.mode, parse_recomputation(pipeline.recomputation));
   }
@@ -48,7 +49,7 @@ Result<RecomputationOptions> asked_for(const PipelineOptions& pipeline, std::siz
 
 /// Errors: kUsage, no such schedule.
 Result<std::vector<std::int64_t>> stash_lengths_of(const CompileOptions& options, const Job& job) {
-  POPRUN_ASSIGN(const Schedule schedule, parse_schedule(options.pipeline.schedule));
+  POPRUN_ASSIGN(const Schedule schedule, schedule_of(options.pipeline));
   const auto stages = static_cast<std::uint32_t>(job.ipu_of_stage.size());
   std::vector<std::int64_t> lengths;
   for (std::uint32_t stage = 0; stage < stages; ++stage) {

@@ -80,7 +80,8 @@ Status run(const CompileOptions& options, Job& job) {
     saved += tensor.type.bytes() - shard_type(tensor.type, count).bytes();
   }
   shard_variables(job.graph, sharded, group, options.replicas,
-                  job.training ? std::optional(job.training->update) : std::nullopt);
+                  job.training ? std::optional(job.training->update) : std::nullopt,
+                  job.training ? job.training->phases : std::vector<Place>{});
   job.notes.push_back(fmt::format(
       "{} sharded over {} replicas, which saves {}{}", counted(sharded.size(), "tensor"), count,
       mebibytes_text(static_cast<std::uint64_t>(saved.count())),

@@ -8,7 +8,7 @@
 
 #include "replica/base/text.h"
 #include "replica/compiler/passes/pass.h"
-#include "replica/compiler/pipeline/schedule.h"
+#include "replica/compiler/pipeline/pipeline.h"
 #include "replica/compiler/stages/assignment.h"
 #include "replica/compiler/stages/balance.h"
 #include "replica/compiler/stages/cuts.h"
@@ -16,7 +16,8 @@
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/tables/ipu_table.h"
 
-/// Gives every operation of the forward passes its pipeline stage, and every stage its IPU.
+/// Gives every operation of the forward passes its pipeline stage, and every stage its IPU. Phases
+/// are stages that take turns on their IPUs.
 namespace poprun {
 namespace {
 
@@ -51,7 +52,7 @@ LayerUse use_of(const CompileOptions& options) {
 Result<std::vector<std::int64_t>> in_flight(const CompileOptions& options, std::size_t stages) {
   std::vector<std::int64_t> kept(stages, 1);
   if (!options.inference && options.pipeline.recomputation == "none") {
-    POPRUN_ASSIGN(const Schedule schedule, parse_schedule(options.pipeline.schedule));
+    POPRUN_ASSIGN(const Schedule schedule, schedule_of(options.pipeline));
     for (std::size_t s = 0; s < stages; ++s) {
       kept[s] = stash_length(schedule, static_cast<std::uint32_t>(stages),
                              static_cast<std::uint32_t>(s), options.gradient_accumulation);
@@ -95,11 +96,47 @@ Result<std::vector<Cut>> balanced_cuts(const CompileOptions& options, const Forw
   return cuts_before(balance(*job.balancing));
 }
 
+bool is_phased(const CompileOptions& options) {
+  return options.pipeline.phases > 1;
+}
+
+/// Phases that have about as many bytes of parameters, with what belongs to them, each: what moves
+/// before and after a phase.
+Result<std::vector<Cut>> balanced_phases(const CompileOptions& options, const ForwardPass& forward,
+                                         Job& job) {
+  const std::vector<Layer>& layers = job.graph.layers;
+  const std::uint32_t phases = options.pipeline.phases;
+  if (phases > layers.size()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("memory.phases = {}: {} can be cut into at most {}; use fewer, or none "
+                            "at all; layers: {}",
+                            phases, options.model, layers.size(), abbreviated(names_of(layers))));
+  }
+  Balancing balancing{layer_weights(forward, use_of(options)), std::vector<std::int64_t>(phases, 1),
+                      options.device.capacity()};
+  for (LayerWeight& layer : balancing.layers) {
+    layer = {Cycles{layer.bytes.count()}, Bytes{}};  // The longest phase is that of most bytes.
+  }
+  return cuts_before(balance(balancing));
+}
+
+/// Errors: kUsage, the cuts that somebody asks for do not make the phases.
+Status check_phases(const CompileOptions& options, std::size_t stages, const std::string& asked) {
+  if (is_phased(options) && stages != options.pipeline.phases) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("memory.phases = {}, but {} gives {}; make both equal, or leave the "
+                            "second out",
+                            options.pipeline.phases, asked, counted(stages, "phase")));
+  }
+  return {};
+}
+
 Result<std::vector<Cut>> cuts_of(const CompileOptions& options, const ForwardPass& forward,
                                  Job& job) {
   const PipelineOptions& pipeline = options.pipeline;
   return !pipeline.layers_per_ipu.empty() ? cuts_by_counts(forward, pipeline.layers_per_ipu)
          : !pipeline.split.empty()        ? cuts_by_names(forward, pipeline.split)
+         : is_phased(options)             ? balanced_phases(options, forward, job)
                                           : balanced_cuts(options, forward, job);
 }
 
@@ -108,6 +145,9 @@ std::vector<std::uint32_t> ipus_of(const PipelineOptions& pipeline, std::size_t 
   if (ipus.empty()) {
     ipus.resize(stages);
     std::iota(ipus.begin(), ipus.end(), 0U);
+  }
+  for (std::uint32_t& ipu : ipus) {
+    ipu = pipeline.phases > 1 ? ipu % pipeline.phase_ipus : ipu;
   }
   return ipus;
 }
@@ -132,7 +172,7 @@ std::string span_text(const std::vector<Layer>& layers, const std::set<std::int3
 
 /// A line for each stage: its IPU, its layers, and the parameters that it is the first to use. Of
 /// many stages, those in the middle share lines.
-void note_stages(const ForwardPass& forward, Job& job) {
+void note_stages(const ForwardPass& forward, std::string_view word, Job& job) {
   struct Stage {
     std::set<std::int32_t> layers;
     std::int64_t parameters = 0;
@@ -173,9 +213,9 @@ void note_stages(const ForwardPass& forward, Job& job) {
   for (const ListedRow& row : listed_by(stages, &Stage::parameters)) {
     const std::size_t s = row.index;
     if (row.left_out > 0) {
-      note(fmt::format("stages {} to {}", s - row.left_out, s - 1), s - row.left_out, s);
+      note(fmt::format("{}s {} to {}", word, s - row.left_out, s - 1), s - row.left_out, s);
     }
-    note(fmt::format("stage {} on IPU {}", s, job.ipu_of_stage[s]), s, s + 1);
+    note(fmt::format("{} {} on IPU {}", word, s, job.ipu_of_stage[s]), s, s + 1);
   }
 }
 
@@ -211,6 +251,7 @@ Status run(const CompileOptions& options, Job& job) {
   const std::vector<ForwardPass> passes = forward_passes(options, job);
   const ForwardPass& model = passes.at(0);
   POPRUN_ASSIGN(const std::vector<Cut> cuts, cuts_of(options, model, job));
+  POPRUN_TRY(check_phases(options, cuts.size() + 1, setting_text(options.pipeline)));
   job.ipu_of_stage = ipus_of(options.pipeline, cuts.size() + 1);
   const Positions positions = positions_in(model);
   for (const ForwardPass& forward : passes) {
@@ -220,7 +261,7 @@ Status run(const CompileOptions& options, Job& job) {
   POPRUN_TRY(
       check_no_stage_is_empty(model, cuts.size() + 1, asked.empty() ? "balanced stages" : asked));
   if (job.ipu_of_stage.size() > 1) {
-    note_stages(model, job);
+    note_stages(model, is_phased(options) ? "phase" : "stage", job);
   }
   note_unused_ipus(options, job);
   return {};
@@ -314,6 +355,13 @@ Status verify(const CompileOptions& options, const Job& before, const Job& after
   const std::vector<std::uint32_t>& mapping = options.pipeline.device_mapping;
   if (!mapping.empty() && after.ipu_of_stage != mapping) {
     return bug("stages are not on the IPUs of device-mapping");
+  }
+  for (std::size_t phase = 0; is_phased(options) && phase < after.ipu_of_stage.size(); ++phase) {
+    if (after.ipu_of_stage.size() != options.pipeline.phases ||
+        after.ipu_of_stage[phase] != phase % options.pipeline.phase_ipus) {
+      return bug(fmt::format("phase {} of {} is on IPU {}", phase, after.ipu_of_stage.size(),
+                             after.ipu_of_stage[phase]));
+    }
   }
   for (const std::uint32_t ipu : after.ipu_of_stage) {
     if (ipu >= options.ipus_per_replica) {

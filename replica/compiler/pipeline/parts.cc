@@ -45,6 +45,16 @@ std::vector<Operation> Parts::operations_of(std::size_t part) const {
   return all;
 }
 
+std::vector<Operation> Parts::bringing(std::size_t part) const {
+  const Part& p = parts_[part];
+  std::vector<Operation> all = p.before;
+  if (!p.brought.from_tensors.empty()) {
+    all.push_back(p.brought.operation());
+  }
+  all.insert(all.end(), p.behind.begin(), p.behind.end());
+  return all;
+}
+
 std::size_t Parts::part_of(const Operation& operation) const {
   const std::size_t stage = operation.origin.stage;
   return operation.origin.direction == Direction::kForward ? stage : 2 * stages() - 1 - stage;
@@ -90,6 +100,9 @@ Status Parts::take_operation(const Operation& operation) {
 Result<TensorId> Parts::local(TensorId tensor, std::size_t part) {
   if (const auto known = locals_.find({tensor, part}); known != locals_.end()) {
     return known->second.tensor;
+  }
+  if (phased_ > 0 && (fields_.contains(tensor) ? part >= stages() : made_in_.contains(tensor))) {
+    return carried(tensor, part).tensor;
   }
   if (fields_.contains(tensor)) {
     return (part < stages() ? streamed(tensor, part) : kept(tensor, part)).tensor;
@@ -168,6 +181,82 @@ Parts::Local Parts::kept(TensorId tensor, std::size_t part) {
   restores.origin = origin_of(part);
   parts_[part].operations.push_back(std::move(restores));
   return locals_[{tensor, part}] = {restored, parts_[part].operations.size()};
+}
+
+/// In phases: from the part that makes a tensor to a later one. What the host streams in is kept by
+/// the forward part of the same stage.
+Parts::Local Parts::carried(TensorId tensor, std::size_t part) {
+  const std::size_t stage = stage_of(part);
+  const auto forward = locals_.find({tensor, stage});
+  if (part == stages() && forward != locals_.end()) {  // The last stage's parts are one phase.
+    return locals_[{tensor, part}] = {forward->second.tensor};
+  }
+  const bool is_streamed = fields_.contains(tensor);
+  const std::size_t maker = is_streamed ? stage : made_in_.at(tensor);
+  const auto known = locals_.find({tensor, maker});
+  const Local made = known == locals_.end() ? streamed(tensor, maker) : known->second;
+  if (part == stages() && maker == stage) {
+    return locals_[{tensor, part}] = {made.tensor};
+  }
+  const TensorId from = held(made, maker, part);
+  if (phased_ == 1) {
+    return locals_[{tensor, part}] = {from};
+  }
+  const Tensor& original = graph_.tensor(made.tensor);
+  const std::string name = part < stages() || maker >= stages()
+                               ? fmt::format("{}@stage{}", original.name, stage)
+                               : original.name + ".restored";
+  const TensorId restored = homes_.add(name, original.type, made.tensor, ipu_of(part));
+  Operation restores = Restore{from, restored}.operation();
+  restores.origin = origin_of(part);
+  parts_[part].operations.push_back(std::move(restores));
+  return locals_[{tensor, part}] = {restored, parts_[part].operations.size()};
+}
+
+/// What holds a tensor, that part `maker` makes, on the IPU of part `reader`.
+TensorId Parts::held(const Local& made, std::size_t maker, std::size_t reader) {
+  const auto on_own = std::pair{made.tensor, ipu_of(maker)};
+  if (!held_.contains(on_own)) {
+    held_[on_own] = made.tensor;
+    if (phased_ > 1) {
+      const Tensor original = graph_.tensor(made.tensor);
+      const TensorId stash = homes_.add(
+          original.name + ".stash", stash_type(original.type, phased_), made.tensor, ipu_of(maker));
+      Operation stashes = Stash{stash, made.tensor}.operation();
+      stashes.origin = origin_of(maker);
+      parts_[maker].stashes[made.behind].push_back(std::move(stashes));
+      held_[on_own] = stash;
+    }
+  }
+  const auto on_readers = std::pair{made.tensor, ipu_of(reader)};
+  if (!held_.contains(on_readers)) {
+    held_[on_readers] = brought(made.tensor, held_.at(on_own), reader);
+  }
+  return held_.at(on_readers);
+}
+
+/// Lets what another IPU holds of a tensor be brought before part `reader`. Returns what holds it
+/// there.
+TensorId Parts::brought(TensorId tensor, TensorId held, std::size_t reader) {
+  const std::uint32_t ipu = ipu_of(reader);
+  const std::string name = graph_.tensor(tensor).name;
+  const TensorType type = graph_.tensor(tensor).type;
+  Part& p = parts_[reader];
+  if (phased_ == 1) {
+    p.brought.from_tensors.push_back(held);
+    p.brought.to_tensors.push_back(
+        homes_.add(fmt::format("{}@ipu{}", name, ipu), type, tensor, ipu));
+    return p.brought.to_tensors.back();
+  }
+  const TensorId sent = homes_.add(name + ".sent", type, tensor, graph_.tensor(held).ipu);
+  const TensorId arrived = homes_.add(name + ".arrived", type, tensor, ipu);
+  const TensorId stash =
+      homes_.add(fmt::format("{}.stash@ipu{}", name, ipu), stash_type(type, phased_), tensor, ipu);
+  p.before.push_back(Restore{held, sent}.operation());
+  p.brought.from_tensors.push_back(sent);
+  p.brought.to_tensors.push_back(arrived);
+  p.behind.push_back(Stash{stash, arrived}.operation());
+  return stash;
 }
 
 /// What nobody reads goes to the first stage: the host streams whole batches.

@@ -25,15 +25,23 @@ namespace poprun {
 ///     backward part reads the tensor itself.
 ///   - What the host streams in goes to each stage that reads it, in its own cycle.
 ///   - A variable of another IPU has a replica (Homes).
+///
+/// In phases, where each part works on all micro-batches before the next one begins, whatever a
+/// later part reads is kept in a stash with an entry for each micro-batch, and restored where it is
+/// read: `x.stash`, and `x@stage2` on the same way or `x.restored`. What a part reads of another
+/// IPU is brought to a stash of its own IPU, `x.stash@ipu1`, entry by entry, before it begins. The
+/// last stage's backward part follows its forward part at once and reads the tensors themselves.
 class Parts {
  public:
-  /// `stash_lengths` by stage; empty if there are no backward parts.
+  /// `stash_lengths` by stage; empty if there are no backward parts. `phased`: in phases, the
+  /// number of micro-batches; otherwise 0.
   Parts(Graph& graph, Homes& homes, std::vector<std::uint32_t> ipu_of_stage,
-        std::vector<std::int64_t> stash_lengths)
+        std::vector<std::int64_t> stash_lengths, std::int64_t phased = 0)
       : graph_(graph),
         homes_(homes),
         ipu_of_stage_(std::move(ipu_of_stage)),
         lengths_(std::move(stash_lengths)),
+        phased_(phased),
         parts_(ipu_of_stage_.size() * (lengths_.empty() ? 1 : 2)),
         streams_(ipu_of_stage_.size()) {}
 
@@ -47,12 +55,19 @@ class Parts {
   /// What moves to the next part after a cycle in which this one ran.
   [[nodiscard]] const Copy& crossing(std::size_t part) const { return parts_[part].crossing; }
 
+  /// In phases, what brings a part the tensors of one micro-batch that another IPU holds: for all
+  /// of them, before its first one.
+  [[nodiscard]] std::vector<Operation> bringing(std::size_t part) const;
+
  private:
   struct Part {
     std::vector<Operation> operations;
     /// What follows that many operations.
     std::map<std::size_t, std::vector<Operation>> stashes;
     Copy crossing;
+    std::vector<Operation> before;  ///< In phases: restores what `brought` copies,
+    Copy brought;
+    std::vector<Operation> behind;  ///< and stashes it.
   };
   /// A tensor as a part sees it.
   struct Local {
@@ -81,17 +96,23 @@ class Parts {
   Local streamed(TensorId tensor, std::size_t part);
   Local moved(TensorId tensor, std::size_t part);
   Local kept(TensorId tensor, std::size_t part);
+  Local carried(TensorId tensor, std::size_t part);
+  TensorId held(const Local& made, std::size_t maker, std::size_t reader);
+  TensorId brought(TensorId tensor, TensorId held, std::size_t reader);
   void finish_streams();
 
   Graph& graph_;
   Homes& homes_;
   std::vector<std::uint32_t> ipu_of_stage_;
   std::vector<std::int64_t> lengths_;
+  std::int64_t phased_;
   std::vector<Part> parts_;
   std::vector<Streams> streams_;             ///< By stage.
   std::map<TensorId, std::size_t> made_in_;  ///< Parts, by tensor that one makes.
   std::map<TensorId, std::pair<std::string, std::int64_t>> fields_;  ///< Streams and places.
   std::map<std::pair<TensorId, std::size_t>, Local> locals_;         ///< By tensor and part.
+  /// In phases, what holds a tensor on an IPU: its stash or, of one micro-batch, itself or a copy.
+  std::map<std::pair<TensorId, std::uint32_t>, TensorId> held_;
 };
 
 }  // namespace poprun

@@ -16,6 +16,9 @@
 namespace poprun {
 namespace {
 
+/// What the names of functions begin with that bring tensors to another IPU.
+constexpr std::string_view kBring = "bring.";
+
 std::size_t part_of(const Slot& slot, std::size_t stages) {
   return slot.part == Part::kForward ? slot.stage : 2 * stages - 1 - slot.stage;
 }
@@ -85,6 +88,29 @@ void add_cycle(const Graph& graph, const Cycle& cycle, const Parts& parts,
   copies.append_to(operations);
 }
 
+/// The regions before a phase: one that brings it the tensors that another IPU holds, for every
+/// micro-batch, if there are any, then an empty one.
+std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Run& phase,
+                                   std::size_t stages) {
+  std::vector<Operation> brings;
+  for (const Slot& slot : phase.cycles[0].slots) {
+    const std::vector<Operation> more = parts.bringing(part_of(slot, stages));
+    brings.insert(brings.end(), more.begin(), more.end());
+  }
+  if (brings.empty()) {
+    return {{1, {}}};
+  }
+  if (phase.repeat == 1) {
+    return {{1, std::move(brings)}, {1, {}}};
+  }
+  const Slot& first = phase.cycles[0].slots[0];
+  const std::string name = fmt::format(
+      "{}{}.{}", kBring, first.part == Part::kForward ? "forward" : "backward", first.stage);
+  const Place place = graph.add_function(name, {1})[0];
+  graph.at(place).operations = std::move(brings);
+  return {{phase.repeat, {Call{name, 0}.operation()}}, {1, {}}};
+}
+
 /// Functions for the parts, and regions that call them in the timetable's order.
 std::vector<Region> add_parts(Graph& graph, const Parts& parts, const Timetable& timetable,
                               std::string_view forward) {
@@ -103,6 +129,9 @@ std::vector<Region> add_parts(Graph& graph, const Parts& parts, const Timetable&
   }
   std::vector<Region> regions;
   for (const Run& run : timetable.runs) {
+    if (timetable.schedule == Schedule::kPhased && !regions.empty()) {
+      std::ranges::move(regions_before(graph, parts, run, stages), std::back_inserter(regions));
+    }
     Region& region = regions.emplace_back();
     region.repeat = run.repeat;
     for (const Cycle& cycle : run.cycles) {
@@ -289,6 +318,14 @@ void note_shared_parameters(const std::vector<Homes::Replica>& replicas, Job& jo
   }
 }
 
+/// Whether a region of a phased step calls parts.
+bool is_phase(const Region& region) {
+  return std::ranges::any_of(region.operations, [](const Operation& operation) {
+    const std::optional<Call> call = Call::from(operation);
+    return call && !call->function.starts_with(kBring);
+  });
+}
+
 /// Cuts the training step's micro-batch into parts. Returns what the parts write.
 Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& homes) {
   TrainingStep& step = *job.training;
@@ -298,7 +335,8 @@ Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& home
   for (std::uint32_t stage = 0; stage < stages; ++stage) {
     lengths.push_back(stash_length(schedule, stages, stage, body.repeat));
   }
-  Parts parts(job.graph, homes, job.ipu_of_stage, lengths);
+  Parts parts(job.graph, homes, job.ipu_of_stage, lengths,
+              schedule == Schedule::kPhased ? body.repeat : 0);
   POPRUN_TRY(parts.take(body.operations));
   const std::vector<Region> cycles = add_parts(
       job.graph, parts, make_timetable(schedule, job.ipu_of_stage, body.repeat, true), "forward");
@@ -306,6 +344,11 @@ Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& home
   train.erase(train.begin() + 1);
   train.insert(train.begin() + 1, cycles.begin(), cycles.end());
   step.update.region = train.size() - 1;
+  for (std::size_t r = 1; schedule == Schedule::kPhased && r + 1 < train.size(); ++r) {
+    if (is_phase(train[r])) {
+      step.phases.push_back({step.micro_batch.function, r});
+    }
+  }
   for (const ParameterGradient& pair : step.gradients) {
     homes.settle(pair.parameter, job.ipu_of_stage.front());
     homes.settle(pair.gradient, *homes.of(pair.parameter));
@@ -317,8 +360,8 @@ Status cut_evaluation(Job& job, Schedule schedule, Homes& homes) {
   const Region body = job.graph.at(*job.evaluation);
   Parts parts(job.graph, homes, job.ipu_of_stage, {});
   POPRUN_TRY(parts.take(body.operations));
-  const Schedule forward =
-      schedule == Schedule::kSequential ? Schedule::kSequential : Schedule::kGrouped;
+  const bool alone = schedule == Schedule::kSequential || schedule == Schedule::kPhased;
+  const Schedule forward = alone ? Schedule::kSequential : Schedule::kGrouped;
   std::vector<Region> cycles = add_parts(
       job.graph, parts, make_timetable(forward, job.ipu_of_stage, body.repeat, false), "evaluate");
   job.graph.functions.at(job.evaluation->function).regions = std::move(cycles);
@@ -326,6 +369,13 @@ Status cut_evaluation(Job& job, Schedule schedule, Homes& homes) {
 }
 
 }  // namespace
+
+Result<Schedule> schedule_of(const PipelineOptions& options) {
+  if (options.phases > 1) {
+    return Schedule::kPhased;
+  }
+  return parse_schedule(options.schedule);
+}
 
 Status make_pipeline(Job& job, Schedule schedule) {
   Graph& graph = job.graph;

@@ -1,10 +1,14 @@
 #pragma once
 
 #include "replica/base/error.h"
+#include "replica/compiler/job/compile_options.h"
 #include "replica/compiler/job/job.h"
 #include "replica/compiler/pipeline/schedule.h"
 
 namespace poprun {
+
+/// What the options ask for. Errors: kUsage, no such schedule.
+Result<Schedule> schedule_of(const PipelineOptions& options);
 
 /// Makes the job's training step and its evaluation pipelines over job.ipu_of_stage:
 ///
@@ -13,6 +17,14 @@ namespace poprun {
 ///   backward.S        its backward part
 ///   evaluate          the cycles of the whole test set
 ///   evaluate.S        the forward part of stage S in evaluation
+///   bring.forward.S   in phases: brings what the stage reads of another IPU
+///
+/// Each run of the schedule is a region of `train`. Of a phased job, these are: begin; then for
+/// each phase, which is the region that repeats its parts for every micro-batch, before all but the
+/// first one a region that calls `bring` for every micro-batch, if anything is to be brought, and
+/// an empty one (repeat 1), where the phase's variables may be loaded; update. Between begin and
+/// update, the functions of a variable's own phases use it, and nothing else. Evaluation is
+/// sequential there: one batch at a time goes through all phases.
 ///
 /// Behind each cycle, one Copy moves what crosses to other IPUs; what a part hands to the next one
 /// on the same IPU is a Copy of its own. Every tensor gets its home: variables where the first part

@@ -34,6 +34,8 @@ std::int64_t period_of(Schedule schedule, std::int64_t stages, bool training) {
       return 1;
     case Schedule::kInterleaved:
       return training ? 2 : 1;
+    case Schedule::kPhased:
+      break;  // Not a rhythm.
   }
   POPRUN_CHECK(false);
 }
@@ -77,6 +79,25 @@ void add_round(const Rhythm& rhythm, std::int64_t round, std::int64_t micro_batc
   }
 }
 
+Timetable phased_table(std::vector<std::uint32_t> ipu_of_stage, std::int64_t micro_batches,
+                       bool training) {
+  const auto stages = static_cast<std::uint32_t>(ipu_of_stage.size());
+  Timetable table{Schedule::kPhased, std::move(ipu_of_stage), micro_batches, training, {}};
+  const auto slot = [&table](std::uint32_t stage, Part part) {
+    return Slot{table.ipu_of_stage[stage], stage, part, 0};
+  };
+  for (std::uint32_t stage = 0; stage < stages; ++stage) {
+    table.runs.push_back({micro_batches, {{{slot(stage, Part::kForward)}}}});
+  }
+  if (training) {
+    table.runs.back().cycles[0].slots.push_back(slot(stages - 1, Part::kBackward));
+    for (std::uint32_t stage = stages - 1; stage-- > 0;) {
+      table.runs.push_back({micro_batches, {{{slot(stage, Part::kBackward)}}}});
+    }
+  }
+  return table;
+}
+
 }  // namespace
 
 std::string_view name_of(Schedule schedule) {
@@ -87,6 +108,8 @@ std::string_view name_of(Schedule schedule) {
       return "grouped";
     case Schedule::kInterleaved:
       return "interleaved";
+    case Schedule::kPhased:
+      return "phased";
   }
   POPRUN_CHECK(false);
 }
@@ -106,6 +129,9 @@ Result<Schedule> parse_schedule(std::string_view name) {
 Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage,
                          std::int64_t micro_batches, bool training) {
   POPRUN_CHECK(!ipu_of_stage.empty() && micro_batches > 0);
+  if (schedule == Schedule::kPhased) {
+    return phased_table(std::move(ipu_of_stage), micro_batches, training);
+  }
   const Rhythm rhythm = rhythm_of(schedule, ipu_of_stage, training);
   std::int64_t ramp = 0;  // Rounds between the first part's start and the last one's.
   for (const Start& start : rhythm.starts) {
@@ -146,6 +172,8 @@ std::int64_t stash_length(Schedule schedule, std::uint32_t stages, std::uint32_t
       return std::min(micro_batches, 2 * to_last + 1);
     case Schedule::kInterleaved:
       return std::min(micro_batches, to_last + 1);
+    case Schedule::kPhased:
+      return to_last == 0 ? 1 : micro_batches;
   }
   POPRUN_CHECK(false);
 }

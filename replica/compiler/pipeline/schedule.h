@@ -14,18 +14,25 @@
 ///     IPU 1 |      A1   A2   A3G1 A4G2 A5G3 A6G4 G5   G6
 ///     IPU 2 |           A1G1 A2G2 A3G3 A4G4 A5G5 A6G6
 ///           |    ramp-up         | steady  |    ramp-down
+///
+///   phased, 3 stages that take turns on 2 IPUs, 3 micro-batches:
+///
+///     IPU 0 | A1 A2 A3          A1G1 A2G2 A3G3          G1 G2 G3
+///     IPU 1 |          A1 A2 A3                G1 G2 G3
 namespace poprun {
 
 enum class Schedule : std::uint8_t {
   kSequential,   ///< One part of one micro-batch at a time: sharding without a pipeline.
   kGrouped,      ///< Each cycle of an IPU holds a forward and a backward part.
   kInterleaved,  ///< Cycles of an IPU alternate between forward and backward parts.
+  kPhased,       ///< One stage at a time, for all micro-batches: see PipelineOptions::phases.
 };
 
-/// "sequential", "grouped" or "interleaved".
+/// "sequential", "grouped", "interleaved" or "phased".
 std::string_view name_of(Schedule schedule);
 
-/// The inverse of `name_of`. Errors: kUsage, lists the names.
+/// The inverse of `name_of` for the schedules that a job can name: all but phased. Errors: kUsage,
+/// lists the names.
 Result<Schedule> parse_schedule(std::string_view name);
 
 /// Half of a stage.
@@ -72,13 +79,16 @@ struct Timetable {
 ///     grouped        i + s                 i + 2n-2-s
 ///     interleaved   2i + s                2i + 2n-1-s
 ///
-///     without training: sequential ni + s, otherwise i + s
+///     phased        ms + i               m(2n-2-s) + i     of m micro-batches
 ///
-/// A part works in the cycle after the one whose result it needs, but for grouped's last stage,
-/// whose backward part follows its forward part within the cycle.
+///     without training: sequential ni + s, phased ms + i, otherwise i + s
+///
+/// A part works in the cycle after the one whose result it needs, but for the last stage of grouped
+/// and phased, whose backward part follows its forward part within the cycle.
 ///
 /// At most three runs: ramp-up, steady state and ramp-down, of O(n) cycles each; everything is
-/// unrolled where no two rounds are alike. Cost: O(n²), whatever the number of micro-batches.
+/// unrolled where no two rounds are alike. Phased has a run of one cycle for each phase: a stage on
+/// one way, or the last one on both. Cost: O(n²), whatever the number of micro-batches.
 ///
 /// Requires: at least one stage and one micro-batch.
 Timetable make_timetable(Schedule schedule, std::vector<std::uint32_t> ipu_of_stage,

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "replica/compiler/pipeline/phase_use.h"
 #include "replica/machine/operations.h"
 #include "replica/ops/operator.h"
 
@@ -70,8 +72,14 @@ class Shards {
 /// Rewrites one region.
 class RegionSharding {
  public:
-  RegionSharding(Graph& graph, Shards& shards, Place place, bool is_update)
-      : graph_(graph), shards_(shards), place_(place), is_update_(is_update) {}
+  /// `gathered`: variables that are whole, too, all the time that the region runs.
+  RegionSharding(Graph& graph, Shards& shards, Place place, bool is_update,
+                 std::set<TensorId> gathered)
+      : graph_(graph),
+        shards_(shards),
+        place_(place),
+        is_update_(is_update),
+        gathered_(std::move(gathered)) {}
 
   void run() {
     const std::vector<Operation> all = graph_.at(place_).operations;
@@ -118,7 +126,7 @@ class RegionSharding {
   }
 
   [[nodiscard]] Forms resident(TensorId id) const {
-    return {!shards_.reside(id), shards_.reside(id)};
+    return {!shards_.reside(id) || gathered_.contains(id), shards_.reside(id)};
   }
 
   /// Whether an operator updates or accumulates what resides in shards: all optimiser state that it
@@ -315,6 +323,7 @@ class RegionSharding {
   Shards& shards_;
   Place place_;
   bool is_update_;
+  std::set<TensorId> gathered_;
   Origin origin_;
   std::vector<Operation> operations_;
   std::map<TensorId, std::vector<std::size_t>> uses_;
@@ -323,15 +332,54 @@ class RegionSharding {
   std::vector<TensorId> parts_;  ///< Not added up yet.
 };
 
+/// What each phase reads of parameters that reside in shards.
+struct Gathered {
+  PhaseUse use;
+  std::set<TensorId> parameters;
+};
+
+std::vector<Gathered> gathered_by(const Graph& graph, const std::vector<Place>& phases,
+                                  const std::set<TensorId>& variables) {
+  std::vector<Gathered> all;
+  for (const Place phase : phases) {
+    Gathered& one = all.emplace_back(Gathered{use_in_phase(graph, graph.at(phase), variables), {}});
+    for (const TensorId id : one.use.reads) {
+      if (graph.tensor(id).role == Role::kParameter && !one.use.writes.contains(id)) {
+        one.parameters.insert(id);
+      }
+    }
+  }
+  return all;
+}
+
 }  // namespace
 
 void shard_variables(Graph& graph, const std::set<TensorId>& variables, std::int64_t group,
-                     std::int64_t replicas, const std::optional<Place>& update) {
+                     std::int64_t replicas, const std::optional<Place>& update,
+                     const std::vector<Place>& phases) {
+  const std::vector<Gathered> gathered = gathered_by(graph, phases, variables);
+  std::map<std::string, std::set<TensorId>> whole_in;  // By function that a phase calls.
+  for (const Gathered& one : gathered) {
+    for (const std::string& function : one.use.functions) {
+      whole_in[function] = one.parameters;
+    }
+  }
   Shards shards(graph, variables, group, replicas);
   for (std::size_t f = 0; f < graph.functions.size(); ++f) {
     for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
       const bool is_update = update && update->function == f && update->region == r;
-      RegionSharding(graph, shards, {f, r}, is_update).run();
+      RegionSharding(graph, shards, {f, r}, is_update, whole_in[graph.functions[f].name]).run();
+    }
+  }
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    const bool ahead = p > 0 && gathered[p - 1].use.ipu != gathered[p].use.ipu;
+    AllGather gather{{}, {}, group};
+    for (const TensorId id : gathered[p].parameters) {
+      gather.shards.push_back(shards.of(id));
+      gather.tensors.push_back(id);
+    }
+    if (!gather.tensors.empty()) {
+      graph.at(beside(phases[ahead ? p - 1 : p], -1)).operations.push_back(gather.operation());
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "replica/compiler/sharding/options.h"
 #include "replica/graph/graph.h"
@@ -22,9 +23,14 @@ namespace poprun {
 /// A form that is not the tensor's residence is kept as long as it is used again within few
 /// operations of the region.
 ///
+/// A phase, which is one of the regions `phases` of a function, gathers the parameters that what it
+/// calls reads once, in the region before it, or before the phase before it where that runs on
+/// another IPU.
+///
 /// `group`: replicas that have a tensor together. `update`: the region in which gradients and
 /// accumulators end.
 void shard_variables(Graph& graph, const std::set<TensorId>& variables, std::int64_t group,
-                     std::int64_t replicas, const std::optional<Place>& update);
+                     std::int64_t replicas, const std::optional<Place>& update,
+                     const std::vector<Place>& phases = {});
 
 }  // namespace poprun

@@ -22,6 +22,8 @@ namespace {
 
 struct Sizes {
   std::int64_t S, O, A, P, R;
+  std::int64_t begin = 0;  ///< Of the axis that the indices count, this is the first element.
+  std::int64_t whole = A;  ///< The size of that axis.
 };
 
 std::int64_t axis_of(const Attributes& attributes) {
@@ -87,7 +89,7 @@ void for_each_index(const Sizes& z, const std::int32_t* indices, Visit visit) {
     const std::int64_t first = so / z.O * z.P;
     for (std::int64_t p = 0; p < z.P; ++p) {
       const std::int64_t given = indices[first + p];
-      const std::int64_t index = given < 0 ? given + z.A : given;
+      const std::int64_t index = (given < 0 ? given + z.whole : given) - z.begin;
       visit(so * z.P + p, index < 0 || index >= z.A ? kOutside : so * z.A + index, first + p);
     }
   }
@@ -128,16 +130,29 @@ Work work(const Signature& s) {
   return work;
 }
 
+/// Whether a piece is one of the gradient.
+bool lies_within(const Attributes& attributes) {
+  if (!attributes.has("begin") && !attributes.has("whole")) {
+    return true;
+  }
+  const Shape& shape = attributes.integers("input_shape");
+  return attributes.has("begin") && attributes.has("whole") && attributes.integer("begin") >= 0 &&
+         attributes.integer("begin") + shape.at(static_cast<std::size_t>(axis_of(attributes))) <=
+             attributes.integer("whole");
+}
+
 /// gather_gradient(dy, indices, base) axis=. batch_dims=. input_shape=[..]  ->  dx = base, with
 /// each row of dy added to the row it was gathered from, in index order. base defaults to 0; it
-/// holds the contributions of other uses of x, if x is not a parameter.
+/// holds the contributions of other uses of x, if x is not a parameter. With begin=. whole=. dx is
+/// a piece of the gradient along the axis, which has `whole` elements: those from `begin` on.
 Result<std::vector<TensorType>> gradient_shape(const Signature& s) {
   Shape y;
   if (s.inputs.size() < 2 || s.inputs.size() > 3 || !s.attributes.has("input_shape") ||
       !shape_of(s.attributes.integers("input_shape"), s.inputs[1], s.attributes, y) ||
       s.inputs[0] != TensorType{DataType::kF32, y, {}} ||
       (s.inputs.size() == 3 &&
-       s.inputs[2] != TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}})) {
+       s.inputs[2] != TensorType{DataType::kF32, s.attributes.integers("input_shape"), {}}) ||
+      !lies_within(s.attributes)) {
     return shape_error("gather_gradient", s,
                        "dy of gather's shape, indices, base of input_shape=[..] or none");
   }
@@ -151,8 +166,12 @@ POPRUN_SIMD void add_row(const float* __restrict dy, float* __restrict dx, std::
 }
 
 std::unique_ptr<Kernel> gradient_numerics(const Signature& s) {
-  return make_kernel([z = sizes_of(s.outputs[0].shape, s.inputs[1].shape, s.attributes),
-                      n = s.outputs[0].elements()](const Operands& t) {
+  Sizes z = sizes_of(s.outputs[0].shape, s.inputs[1].shape, s.attributes);
+  if (s.attributes.has("begin")) {
+    z.begin = s.attributes.integer("begin");
+    z.whole = s.attributes.integer("whole");
+  }
+  return make_kernel([z, n = s.outputs[0].elements()](const Operands& t) {
     if (t.inputs.size() == 3) {
       std::copy_n(t.input_f32(2), n, t.output_f32(0));
     } else {

@@ -12,6 +12,7 @@
 ///   slice(x [O,A,R]) axis=. begin=. count=. step=.  ->  y [O,count,R]: begin, begin + step, ...
 ///   split(x [O,A,R]) axis=. sizes=[..]              ->  y0, y1, ..., side by side in x
 ///   concat(x0, x1, ...) axis=.                      ->  y, the inputs side by side
+///   insert(x [O,A,R], piece [O,count,R]) axis=. begin=.  ->  x with the piece in place of its own
 ///
 /// step defaults to 1 and may be negative.
 namespace poprun {
@@ -129,6 +130,47 @@ void slice_gradient(Differentiator& d) {
   Attributes attributes = op.attributes;
   attributes.set("size", size_along(d.type(op.inputs[0]), attributes.integer("axis")));
   d.set_input_gradient(0, d.add("slice_gradient", {d.output_gradient(0)}, attributes, {0})[0]);
+}
+
+Result<std::vector<TensorType>> insert_shape(const Signature& s) {
+  const auto bad = [&] {
+    return shape_error("insert", s, "x and a piece of it, axis, and begin so that it lies within");
+  };
+  if (s.inputs.size() != 2 || !has_axis(s.inputs[0], s.attributes) ||
+      !has_axis(s.inputs[1], s.attributes) || !s.attributes.has("begin")) {
+    return bad();
+  }
+  const std::int64_t axis = s.attributes.integer("axis");
+  const std::int64_t begin = s.attributes.integer("begin");
+  const std::int64_t size = size_along(s.inputs[0], axis);
+  if (resized(s.inputs[1], axis, size) != s.inputs[0] || begin < 0 ||
+      begin + size_along(s.inputs[1], axis) > size) {
+    return bad();
+  }
+  return std::vector{s.inputs[0]};
+}
+
+std::unique_ptr<Kernel> insert_numerics(const Signature& s) {
+  const std::int64_t axis = s.attributes.integer("axis");
+  Signature as_slice = s;
+  as_slice.attributes.set("count", size_along(s.inputs[1], axis));
+  return make_kernel([slice = SliceCopy(as_slice, s.inputs[0]),
+                      n = s.inputs[0].bytes().count()](const Operands& t) {
+    if (t.outputs[0] != t.inputs[0]) {
+      std::copy_n(t.inputs[0], n, t.outputs[0]);
+    }
+    slice.each([&](std::int64_t whole, std::int64_t piece, std::size_t bytes) {
+      std::memcpy(t.outputs[0] + whole, t.inputs[1] + piece, bytes);
+    });
+  });
+}
+
+/// That of the piece alone, since the rest is usually where it has to be.
+Work insert_work(const Signature& s) {
+  Work work;
+  work.memory_traffic = s.inputs[1].bytes() * 2;
+  work.exchanged = s.inputs[1].bytes();
+  return work;
 }
 
 Result<std::vector<TensorType>> split_shape(const Signature& s) {
@@ -277,6 +319,7 @@ std::vector<Operator> pieces_operators() {
        .numerics = slice_numerics,
        .view = slice_view},
       {"slice_gradient", slice_gradient_shape, nullptr, move_work, slice_gradient_numerics},
+      in_place({"insert", insert_shape, nullptr, insert_work, insert_numerics}, {0}),
       {.kind = "split",
        .shape = split_shape,
        .gradient = split_gradient,

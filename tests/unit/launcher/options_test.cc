@@ -413,10 +413,29 @@ TEST(ProductOptions, AdviseAgainstTinyProportions) {
               ::testing::Not(::testing::Contains(HasSubstr("poplin::createWeights"))));
 }
 
+TEST(Serialisation, IsAFactorForTheEmbeddingAndOneForEachMatmulByName) {
+  const auto options = parse({"--model.embedding-serialisation-factor", "4",
+                              "--model.serialised-matmuls", "c_fc=2 ^lm_head$=8"});
+  ASSERT_TRUE(options) << options.error().message;
+  const proto::ModelConfig& model = options->config.model();
+  EXPECT_EQ(model.embedding_serialisation_factor(), 4);
+  ASSERT_EQ(model.serialised_matmuls_size(), 2);
+  EXPECT_EQ(model.serialised_matmuls(1).operators(), "^lm_head$");
+  EXPECT_EQ(model.serialised_matmuls(1).slices(), 8);
+  EXPECT_EQ(parse({})->config.model().embedding_serialisation_factor(), 1);
+  EXPECT_THAT(error_of({"--model.embedding-serialisation-factor", "0"}),
+              HasSubstr("--model.embedding-serialisation-factor = 0 is not allowed"));
+  EXPECT_THAT(error_of({"--model.serialised-matmuls", "fc=0"}),
+              HasSubstr("allowed: REGEX=N, several of them separated by blanks, where N is a whole "
+                        "number from 1 to 4096; 'fc=0' is none"));
+}
+
 TEST(ProductOptions, AreFoundByTheirNamesElsewhere) {
   EXPECT_THAT(error_of({"--availableMemoryProportion", "0.2"}),
               HasSubstr("did you mean --memory.available-memory-proportion?"));
   EXPECT_THAT(error_of({"--partialsType", "half"}), HasSubstr("did you mean --model.partials?"));
+  EXPECT_THAT(error_of({"--embedding_serialization_factor", "2"}),
+              HasSubstr("did you mean --model.embedding-serialisation-factor?"));
   EXPECT_THAT(error_of({}, "[memory]\navailableMemoryProportion = 0.2\n"),
               HasSubstr("did you mean available-memory-proportion?"));
 }

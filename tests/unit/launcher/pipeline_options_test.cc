@@ -151,5 +151,41 @@ TEST(PipelineOptions, WithoutEffectAreNoted) {
   EXPECT_THAT(notes(2, "[pipeline]\nschedule = interleaved"), IsEmpty());
 }
 
+TEST(PhaseOptions, AreStagesThatTakeTurns) {
+  const auto options = parse(2, "[memory]\nphases = 6\nphase-ipus = 2");
+
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->config.memory().phases(), 6U);
+  EXPECT_EQ(options->config.memory().phase_ipus(), 2U);
+  EXPECT_EQ(parse(1, "")->config.memory().phases(), 1U);
+  EXPECT_THAT(resolved_config(*options),
+              HasSubstr("# recomputation = pipeline               # default\n"));
+  EXPECT_TRUE(parse(1, "[memory]\nphases = 2\n[pipeline]\nlayers-per-ipu = 1 3"));
+  EXPECT_THAT(notes(1, "[memory]\nphases = 2\n[pipeline]\nschedule = interleaved"),
+              Contains("pipeline.schedule = interleaved has no effect with memory.phases"));
+  EXPECT_THAT(notes(1, "[memory]\nphase-ipus = 2"),
+              Contains("memory.phase-ipus = 2 has no effect without memory.phases"));
+}
+
+TEST(PhaseOptions, AreRefusedWhereTheyMakeNoSense) {
+  const auto refusal = [](std::uint32_t ipus, std::string_view memory,
+                          std::string_view pipeline = "") {
+    const auto options =
+        parse(ipus, "[memory]\n" + std::string{memory} + "\n[pipeline]\n" + std::string{pipeline});
+    return options ? "no error" : options.error().message;
+  };
+  EXPECT_EQ(refusal(4, "phases = 2\nphase-ipus = 2"),
+            "memory.phases = 2: phases take turns on memory.phase-ipus = 2 of a replica, but "
+            "--ipus-per-replica = 4; make both 2");
+  EXPECT_THAT(refusal(2, "phases = 2"), HasSubstr("make both 2"));
+  EXPECT_THAT(refusal(1, "phases = 2\nphase-ipus = 2"), HasSubstr("make both 1"));
+  EXPECT_EQ(refusal(1, "phases = 2", "layers-per-ipu = 1 2 1"),
+            "memory.phases = 2, but pipeline.layers-per-ipu = 1 2 1 gives 3 phases; make both "
+            "equal, or leave the second out");
+  EXPECT_EQ(refusal(1, "phases = 2", "device-mapping = 0 0"),
+            "pipeline.device-mapping = 0 0 and memory.phases = 2 cannot be combined: phase p is on "
+            "IPU p % 1; give only one of them");
+}
+
 }  // namespace
 }  // namespace poprun::launcher

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -118,6 +119,18 @@ void expect_proven(const JobSetup& setup) {
     const bool fits = program || program.error().code == ErrorCode::kOutOfMemory;
     EXPECT_TRUE(fits) << program.error().message;
   }
+  for (const std::uint32_t ipus : {1U, 2U}) {
+    SCOPED_TRACE(fmt::format("{} phased on {} IPUs", setup.model, ipus));
+    Job job = plain;
+    for (std::size_t phase = 0; phase < job.ipu_of_stage.size(); ++phase) {
+      job.ipu_of_stage[phase] = static_cast<std::uint32_t>(phase) % ipus;
+    }
+    EXPECT_EQ(message_of(make_pipeline(job, Schedule::kPhased)), "");
+    EXPECT_EQ(message_of(verify_equivalence(plain.graph, job.graph)), "");
+    const auto program = plan_graph(job.graph, options);
+    const bool fits = program || program.error().code == ErrorCode::kOutOfMemory;
+    EXPECT_TRUE(fits) << program.error().message;
+  }
 }
 
 TEST(PipelineEquivalence, HoldsForGpt2WithTiedEmbeddingsAndDropout) {
@@ -186,12 +199,13 @@ TEST(PipelineEquivalence, HoldsForBertLargeOnFourIpusWithThePublishedAccumulatio
 }
 
 /// The verdict on a small GPT-2 on two stages, damaged.
-std::string verdict_on(const std::function<void(Graph&)>& damage) {
+std::string verdict_on(const std::function<void(Graph&)>& damage,
+                       Schedule schedule = Schedule::kGrouped) {
   const CompileOptions options =
       options_of({.model = "gpt2", .sizes = {{"layers", 2}, {"hidden", 64}, {"heads", 4}}});
   const Job plain = plain_job(options);
   Job job = plain;
-  EXPECT_EQ(message_of(make_pipeline(job, Schedule::kGrouped)), "");
+  EXPECT_EQ(message_of(make_pipeline(job, schedule)), "");
   damage(job.graph);
   return message_of(verify_equivalence(plain.graph, job.graph));
 }
@@ -229,6 +243,37 @@ TEST(PipelineEquivalence, FindsALostStashEntry) {
                 forward.erase(std::ranges::find_if(forward, Stash::is));
               }),
               HasSubstr("which nothing has written"));
+}
+
+TEST(PipelineEquivalence, FindsWhatAPhaseDoesNotKeep) {
+  EXPECT_THAT(verdict_on(
+                  [](Graph& graph) {
+                    auto& forward = operations(graph, "forward.0", 0);
+                    forward.erase(std::ranges::find_if(forward, Stash::is));
+                  },
+                  Schedule::kPhased),
+              HasSubstr("which nothing has written"));
+}
+
+TEST(PipelineEquivalence, FindsWhatIsNotBroughtToTheIpuOfAPhase) {
+  EXPECT_THAT(verdict_on(
+                  [](Graph& graph) {
+                    auto& brings = operations(graph, "bring.forward.1", 0);
+                    brings.erase(std::ranges::find_if(brings, Stash::is));
+                  },
+                  Schedule::kPhased),
+              HasSubstr("which nothing has written"));
+}
+
+TEST(PipelineEquivalence, FindsAPhaseThatReadsTheEntryOfAnotherMicroBatch) {
+  EXPECT_THAT(verdict_on(
+                  [](Graph& graph) {
+                    auto& phase = operations(graph, "train", 4);
+                    std::ranges::find(phase, Call::kKind, &Operation::kind)
+                        ->attributes.set("micro_batch", std::int64_t{1});
+                  },
+                  Schedule::kPhased),
+              HasSubstr("of micro-batch"));
 }
 
 TEST(PipelineEquivalence, FindsAnAccumulationThatIsDropped) {

@@ -127,6 +127,71 @@ TEST(Pipeline, MovesWithinAnIpuApartFromWhatOthersWaitFor) {
                                "a@stage1 = copy(a)\n"));
 }
 
+TEST(Pipeline, KeepsWhatCrossesPhasesForEveryMicroBatch) {
+  const Graph graph = pipeline_of(Schedule::kPhased, {0, 0, 0});
+
+  EXPECT_EQ(function_of(graph, "forward.0"),
+            "function forward.0\nrepeat 1\n"
+            "x = stream_in() fields=[0] stream=\"train\"\n"
+            "a = relu(x)\n"
+            "a.stash = stash(a)\n");
+  EXPECT_EQ(function_of(graph, "forward.1"),
+            "function forward.1\nrepeat 1\n"
+            "@:1:forward a@stage1 = restore(a.stash)\n"
+            "@:1:forward b = mul(a@stage1, w1)\n"
+            "@:1:forward b.stash = stash(b)\n");
+  EXPECT_EQ(function_of(graph, "forward.2"),
+            "function forward.2\nrepeat 1\n"
+            "@:2:forward x@stage2, y = stream_in() stream=\"train\"\n"
+            "@:2:forward b@stage2 = restore(b.stash)\n"
+            "@:2:forward c = add(b@stage2, x@stage2)\n");
+  EXPECT_EQ(function_of(graph, "backward.2"),
+            "function backward.2\nrepeat 1\n"
+            "@:2:backward dc = mul(c, y)\n"
+            "@:2:backward dc.stash = stash(dc)\n");
+  EXPECT_EQ(function_of(graph, "backward.1"),
+            "function backward.1\nrepeat 1\n"
+            "@:1:backward dc@stage1 = restore(dc.stash)\n"
+            "@:1:backward db = mul(dc@stage1, w1)\n"
+            "@:1:backward a.restored = restore(a.stash)\n"
+            "@:1:backward dw = mul(dc@stage1, a.restored)\n"
+            "@:1:backward sum = accumulate(sum, dw) mean=0\n");
+  EXPECT_EQ(to_text(graph.tensor(graph.find("a.stash")).type), "f32[8,4]");
+  EXPECT_THAT(function_of(graph, "train"),
+              HasSubstr("repeat 8\n"
+                        "call() function=\"forward.0\" micro_batch=0\n"
+                        "repeat 1\n"
+                        "repeat 8\n"
+                        "call() function=\"forward.1\" micro_batch=0\n"
+                        "repeat 1\n"
+                        "repeat 8\n"
+                        "call() function=\"forward.2\" micro_batch=0\n"
+                        "call() function=\"backward.2\" micro_batch=0\n"
+                        "repeat 1\n"
+                        "repeat 8\n"
+                        "call() function=\"backward.1\" micro_batch=0\n"));
+}
+
+TEST(Pipeline, BringsWhatOtherIpusHoldBeforeAPhaseBegins) {
+  const Graph graph = pipeline_of(Schedule::kPhased, {0, 1, 0});
+
+  EXPECT_THAT(function_of(graph, "train"),
+              HasSubstr("repeat 8\n"
+                        "call() function=\"forward.0\" micro_batch=0\n"
+                        "repeat 8\n"
+                        "call() function=\"bring.forward.1\" micro_batch=0\n"
+                        "repeat 1\n"
+                        "repeat 8\n"
+                        "call() function=\"forward.1\" micro_batch=0\n"));
+  EXPECT_EQ(function_of(graph, "bring.forward.1"),
+            "function bring.forward.1\nrepeat 1\n"
+            "a.sent = restore(a.stash)\n"
+            "a.arrived = copy(a.sent)\n"
+            "a.stash@ipu1 = stash(a.arrived)\n");
+  EXPECT_THAT(function_of(graph, "forward.1"), HasSubstr("a@stage1 = restore(a.stash@ipu1)\n"));
+  EXPECT_EQ(graph.tensor(graph.find("a.stash@ipu1")).ipu, 1U);
+}
+
 TEST(Pipeline, PutsVariablesWhereTheyAreUsed) {
   const Graph graph = pipeline_of(Schedule::kGrouped);
 

@@ -78,6 +78,8 @@ std::int64_t documented_cycle(const Timetable& table, const Slot& slot) {
       return forward ? i + s : i + 2 * (n - 1) - s;
     case Schedule::kInterleaved:
       return table.training ? 2 * i + (forward ? s : 2 * n - 1 - s) : i + s;
+    case Schedule::kPhased:
+      return table.micro_batches * (forward ? s : 2 * (n - 1) - s) + i;
   }
   return -1;
 }
@@ -151,22 +153,26 @@ TEST_P(TimetableProperty, EveryPartOfEveryMicroBatchWorksOnceInItsDocumentedCycl
   });
 }
 
-TEST_P(TimetableProperty, AConsumerWorksInTheCycleBehindItsProducer) {
+TEST_P(TimetableProperty, AConsumerWorksInTheCycleBehindItsProducerOrInTheNextPhase) {
   for_each_table([](const Timetable& table) {
     const auto places = places_of(table);
+    const bool phased = table.schedule == Schedule::kPhased;
+    const std::int64_t later = phased ? table.micro_batches : 1;
     const auto last = static_cast<std::uint32_t>(table.ipu_of_stage.size()) - 1;
     for (std::int64_t i = 0; i < table.micro_batches; ++i) {
       for (std::uint32_t s = 0; s < last; ++s) {
-        ASSERT_EQ(places.at({kForward, s, i}).first + 1, places.at({kForward, s + 1, i}).first);
+        ASSERT_EQ(places.at({kForward, s, i}).first + later, places.at({kForward, s + 1, i}).first);
         if (table.training) {
-          ASSERT_EQ(places.at({kBackward, s + 1, i}).first + 1, places.at({kBackward, s, i}).first);
+          ASSERT_EQ(places.at({kBackward, s + 1, i}).first + later,
+                    places.at({kBackward, s, i}).first);
         }
       }
       if (table.training) {
         const auto forward = places.at({kForward, last, i});
         const auto backward = places.at({kBackward, last, i});
         ASSERT_LT(forward, backward);
-        ASSERT_EQ(backward.first - forward.first, table.schedule == Schedule::kGrouped ? 0 : 1);
+        ASSERT_EQ(backward.first - forward.first,
+                  phased || table.schedule == Schedule::kGrouped ? 0 : 1);
       }
     }
   });
@@ -214,18 +220,18 @@ TEST_P(TimetableProperty, TheTableStaysSmallHoweverManyMicroBatchesThereAre) {
       }
     }
   }
-  EXPECT_LE(table.runs.size(), 3U);
+  EXPECT_LE(table.runs.size(), schedule == Schedule::kPhased ? 2 * std::size_t{stages} - 1 : 3U);
   EXPECT_LE(cycles, 4 * stages);
   for (const auto& [stage, count] : forward_parts) {
     EXPECT_EQ(count, kMany) << stage;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TimetableProperty,
-                         ::testing::Combine(::testing::Values(Schedule::kSequential,
-                                                              Schedule::kGrouped,
-                                                              Schedule::kInterleaved),
-                                            ::testing::Range(1U, 9U), ::testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(
+    All, TimetableProperty,
+    ::testing::Combine(::testing::Values(Schedule::kSequential, Schedule::kGrouped,
+                                         Schedule::kInterleaved, Schedule::kPhased),
+                       ::testing::Range(1U, 9U), ::testing::Bool()));
 
 TEST(Timetable, ThePlainJobRepeatsOneMicroBatch) {
   const Timetable table = make_timetable(Schedule::kSequential, {0}, 5, true);
@@ -261,6 +267,12 @@ TEST(Timetable, SequentialWorksInOnePlaceAtATime) {
             "1:        A1     G1                   A2     G2\n");
 }
 
+TEST(Timetable, PhasesWorkOnAllMicroBatchesBeforeTheNextOneBegins) {
+  EXPECT_EQ(picture(make_timetable(Schedule::kPhased, {0, 1, 0}, 2, true)),
+            "0: A1     A2                   A1G1   A2G2                 G1     G2\n"
+            "1:               A1     A2                   G1     G2\n");
+}
+
 TEST(Timetable, EvaluationHasForwardPartsOnly) {
   EXPECT_EQ(picture(make_timetable(Schedule::kGrouped, {0, 1, 2}, 3, false)),
             "0: A1     A2     A3\n"
@@ -280,6 +292,11 @@ TEST(Schedule, NamesAndParsesBack) {
     ASSERT_TRUE(schedule);
     EXPECT_EQ(name_of(*schedule), name);
   }
+}
+
+TEST(Schedule, PhasedIsNoneThatAJobNames) {
+  EXPECT_EQ(name_of(Schedule::kPhased), "phased");
+  EXPECT_FALSE(parse_schedule("phased"));
 }
 
 TEST(Schedule, AWrongNameIsAnsweredWithTheOnesThatThereAre) {

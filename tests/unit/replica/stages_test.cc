@@ -195,6 +195,34 @@ TEST(Stages, MayShareAnIpu) {
                                       "stage 2 on IPU 0: head, 0 parameters"));
 }
 
+TEST(Stages, OfAPhasedJobTakeTurnsOnItsIpus) {
+  CompileOptions phased = options(2, {.layers_per_ipu = {1, 2, 1}});
+  phased.pipeline.phases = 3;
+  phased.pipeline.phase_ipus = 2;
+  const auto job = after(phased);
+  ASSERT_TRUE(job) << job.error().message;
+  EXPECT_THAT(job->ipu_of_stage, ElementsAre(0, 1, 0));
+  EXPECT_EQ(job->notes.at(1), "phase 1 on IPU 1: b, c, 0 parameters");
+
+  phased.pipeline.layers_per_ipu.clear();
+  phased.pipeline.phases = 6;
+  phased.pipeline.phase_ipus = 1;
+  phased.ipus_per_replica = 1;
+  EXPECT_THAT(after(phased)->ipu_of_stage, ElementsAre(0, 0, 0, 0, 0, 0));
+  EXPECT_FALSE(after(phased)->balancing) << "no other split is compiled";
+}
+
+TEST(Stages, RefusePhasesThatTheModelOrTheCutsDoNotHave) {
+  CompileOptions phased = options(1);
+  phased.pipeline.phases = 7;
+  EXPECT_THAT(after(phased).error().message, HasSubstr("can be cut into at most 6"));
+  phased.pipeline.phases = 2;
+  phased.pipeline.split = {"b", "c"};
+  EXPECT_EQ(after(phased).error().message,
+            "memory.phases = 2, but pipeline.split = b c gives 3 phases; make both equal, or leave "
+            "the second out");
+}
+
 TEST(Stages, LeaveAJobOnOneIpuAsItIs) {
   const auto job = after(options(1));
   ASSERT_TRUE(job) << job.error().message;

@@ -412,5 +412,34 @@ TEST(Utilisation, AnIpuUpdatesAsSoonAsItsLastGradientIsDone) {
   EXPECT_EQ(call.length, Cycles{425});
 }
 
+TEST(Phases, LetTheOtherIpuLoadMeanwhile) {
+  // IPU 1 loads phase 1 while IPU 0 runs phase 0 for 10 micro-batches, and loads phase 2 while
+  // IPU 1 runs phase 1.
+  Program program = program_of_ipus(2);
+  for (const std::uint32_t phase : {0U, 1U, 2U}) {
+    proto::Function& function = *program.add_functions();
+    function.set_name(fmt::format("forward.{}", phase));
+    function.mutable_part()->set_stage(phase);
+    function.mutable_part()->set_ipu(phase % 2);
+    add_execute(*function.mutable_steps(), phase % 2, 10);
+  }
+  proto::Function& train = *program.add_functions();
+  train.set_name("train");
+  for (const std::uint32_t phase : {0U, 1U, 2U}) {
+    add_execute(*train.mutable_steps(), (phase + 1) % 2, 90);
+    proto::Repeat& repeat = *train.add_steps()->mutable_repeat();
+    repeat.set_count(10);
+    repeat.add_steps()->mutable_call()->set_function(fmt::format("forward.{}", phase));
+    proto::Copy& brings = *train.add_steps()->mutable_copy();
+    brings.add_from(phase % 2);
+    brings.add_to((phase + 1) % 2);
+  }
+
+  const CallTime time = walk_train(program);
+
+  EXPECT_EQ(time.length, Cycles{3 * 10 * 10});
+  EXPECT_EQ(time.busy_cycles(0), Cycles{2 * 100 + 90});
+}
+
 }  // namespace
 }  // namespace poprun

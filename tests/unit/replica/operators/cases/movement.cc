@@ -86,6 +86,17 @@ void add_pieces(std::vector<Case>& all) {
                  },
                  kExact,
                  kAll});
+  all.push_back(
+      {"insert",
+       {half({3, 9}), half({3, 5})},
+       {{"axis", std::int64_t{1}}, {"begin", std::int64_t{3}}},
+       [](const Arrays& in, const Attributes&) {
+         Array y = in[0];
+         for_each_index(in[1].shape, [&](const Shape& i) { y({i[0], i[1] + 3}) = in[1](i); });
+         return Arrays{y};
+       },
+       kExact,
+       kAll});
   all.push_back({"concat",
                  {half({3, 1}), half({3, 5}), half({3, 3})},
                  {{"axis", std::int64_t{1}}},
@@ -188,6 +199,22 @@ void add_gathers(std::vector<Case>& all) {
                  [](const Arrays& in, const Attributes&) { return Arrays{gathered_gradient(in)}; },
                  sums,
                  kAll});
+  Attributes of_piece = of_gradient;
+  of_piece.set("input_shape", Shape{2, 2, 3});
+  of_piece.set("begin", std::int64_t{3});
+  of_piece.set("whole", std::int64_t{5});
+  all.push_back(
+      {"gather_gradient",
+       {half({2, 4, 3}), rows},
+       of_piece,
+       [](const Arrays& in, const Attributes&) {
+         const Array whole = gathered_gradient(in);
+         Array dx({2, 2, 3});
+         for_each_index(dx.shape, [&](const Shape& i) { dx(i) = whole({i[0], i[1] + 3, i[2]}); });
+         return Arrays{dx};
+       },
+       sums,
+       kAll});
   all.push_back({"gather_gradient",
                  {half({2, 4, 3}), rows, half({2, 5, 3})},
                  of_gradient,

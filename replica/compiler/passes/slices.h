@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "replica/compiler/job/compile_options.h"
+#include "replica/graph/graph.h"
+
+/// What the passes "serialisation", "slices" and "accumulation" agree on.
+namespace poprun {
+
+/// The attribute of operations that are to be cut, a number of slices > 1, from the pass
+/// "serialisation" to the pass "slices". Gradients inherit it. Afterwards a `concat` has it that
+/// joins the slices of a parameter's gradient.
+inline constexpr const char* kSlices = "slices";
+
+/// Whether the job asks for slices.
+inline bool is_serialised(const CompileOptions& options) {
+  return options.serialisation.embedding > 1 || !options.serialisation.matmuls.empty();
+}
+
+/// Begin and size of one slice.
+struct Piece {
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+
+/// `n` elements in at most `slices` pieces of one size; the last one may be smaller.
+inline std::vector<Piece> pieces_of(std::int64_t n, std::int64_t slices) {
+  const std::int64_t size = (n + slices - 1) / slices;
+  std::vector<Piece> pieces;
+  for (std::int64_t begin = 0; begin < n; begin += size) {
+    pieces.push_back({begin, begin + size < n ? size : n - begin});
+  }
+  return pieces;
+}
+
+}  // namespace poprun
