@@ -31,11 +31,9 @@ void add_phases(const Spread& spread, std::vector<Variant>& variants) {
 }
 
 std::vector<Placement> other_placements(std::uint32_t replicas) {
-  std::vector<Placement> placements = {Placement::kOffChip};
-  if (replicas > 1) {
-    placements.insert(placements.end(), {Placement::kSharded, Placement::kShardedOffChip});
-  }
-  return placements;
+  return replicas > 1
+             ? std::vector{Placement::kOffChip, Placement::kSharded, Placement::kShardedOffChip}
+             : std::vector{Placement::kOffChip};
 }
 
 /// A plain job keeps everything on the chip; others may as the job itself does.
