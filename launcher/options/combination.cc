@@ -14,6 +14,7 @@
 #include "launcher/options/hyper_parameters.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/pipeline.h"
+#include "launcher/options/locations.h"
 #include "launcher/options/products.h"
 #include "replica/base/text.h"
 
@@ -344,6 +345,18 @@ Status check_tiles(Options& options) {
   return {};
 }
 
+/// Dumps find tensors by name.
+Status check_outlining(const Options& options) {
+  if (options.config.memory().outlining() == "on" &&
+      !options.config.report().dump_tensors().empty()) {
+    return fail(ErrorCode::kUsage,
+                "memory.outlining = on cannot be combined with report.dump-tensors, since layers "
+                "that share a function do not keep the names of their tensors; leave one of them "
+                "out");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_together(Options& options) {
@@ -364,7 +377,9 @@ Status check_together(Options& options) {
   }
   POPRUN_TRY(check_pipeline(options));
   POPRUN_TRY(check_products(options));
+  POPRUN_TRY(check_locations(options));
   POPRUN_TRY(check_tiles(options));
+  POPRUN_TRY(check_outlining(options));
   POPRUN_TRY(resolve_instances(options));
   if (!options.host_lists.empty() && !options.hostfile.empty()) {
     return fail(ErrorCode::kUsage,

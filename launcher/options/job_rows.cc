@@ -233,19 +233,26 @@ Rows training_run() {
 }
 
 Rows memory() {
-  return {file_key("memory.poison-dead", "BOOL", "false",
-                   "For debugging: fill bytes with NaN once their tensor is dead", Boolean{}),
-          file_key("memory.in-place", "BOOL", "true",
-                   "Let results take the bytes of operands that are not needed any more, and "
-                   "reshapes, slices and concatenations the bytes of what they show, where nothing "
-                   "moves; changes memory and device time, and no result",
-                   Boolean{}),
-          file_key(
-              "memory.tiles", "NAME", "contiguous",
-              "Where tensors lie while kernels run: contiguous, each in one piece; exact, at their "
-              "addresses on the tiles (slow: for small models and devices). What fits and how long "
-              "it takes is the same",
-              Choice{{"contiguous", "exact"}})};
+  return {
+      file_key("memory.poison-dead", "BOOL", "false",
+               "For debugging: fill bytes with NaN once their tensor is dead", Boolean{}),
+      file_key("memory.in-place", "BOOL", "true",
+               "Let results take the bytes of operands that are not needed any more, and "
+               "reshapes, slices and concatenations the bytes of what they show, where nothing "
+               "moves; changes memory and device time, and no result",
+               Boolean{}),
+      file_key("memory.outlining", "NAME", "auto",
+               "Let equal runs of operations, such as transformer layers, share the code of one "
+               "function, into which each copies its inputs and from which it copies its "
+               "results: auto, where that saves memory and takes at most 1 % of a step's device "
+               "time, unless tensors are dumped; on, wherever there are any; or off",
+               Choice{{"auto", "on", "off"}}),
+      file_key(
+          "memory.tiles", "NAME", "contiguous",
+          "Where tensors lie while kernels run: contiguous, each in one piece; exact, at their "
+          "addresses on the tiles (slow: for small models and devices). What fits and how long "
+          "it takes is the same",
+          Choice{{"contiguous", "exact"}})};
 }
 
 Rows device_report() {

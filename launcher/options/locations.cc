@@ -106,4 +106,33 @@ std::vector<OptionRow> location_rows() {
   return rows;
 }
 
+Status check_locations(Options& options) {
+  const proto::RunConfig& config = options.config;
+  const proto::MemoryConfig& memory = config.memory();
+  const auto& sharded = memory.replicated_tensor_sharding();
+  const std::uint32_t replicas = config.topology().num_replicas();
+  const std::uint32_t group = memory.sharding_group();
+  if (std::ranges::find(sharded, "accumulators") != sharded.end() &&
+      config.training().gradient_accumulation() > 1 &&
+      config.training().gradient_reduction() != "every-micro-batch") {
+    return fail(ErrorCode::kUsage,
+                fmt::format("memory.replicated-tensor-sharding = accumulators needs gradients that "
+                            "are reduced in every micro-batch, but training.gradient-reduction = "
+                            "{}; set it to every-micro-batch",
+                            config.training().gradient_reduction()));
+  }
+  if (group > 0 && replicas % group != 0) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("memory.sharding-group = {}: {} replicas cannot be divided into groups "
+                            "of {}; use a divisor of {}, or 0 for all of them",
+                            group, replicas, group, replicas));
+  }
+  if (group > 0 && sharded.empty()) {
+    options.notes.push_back(fmt::format(
+        "memory.sharding-group = {} has no effect: memory.replicated-tensor-sharding is empty",
+        group));
+  }
+  return {};
+}
+
 }  // namespace poprun::launcher

@@ -12,4 +12,7 @@ namespace poprun::launcher {
 
 std::vector<OptionRow> location_rows();
 
+/// Requires: all rows have their values. Errors: kUsage, shards that cannot be, with the remedy.
+Status check_locations(Options& options);
+
 }  // namespace poprun::launcher

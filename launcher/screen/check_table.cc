@@ -123,8 +123,8 @@ std::string check_row(const proto::CheckedRun& run) {
   const bool compiled = run.peak_bytes() > 0;
   return fmt::format(
       kColumns, run.ipus(), run.split(), run.stages() > 1 ? run.schedule() : "-",
-      run.recomputation(), compiled ? mebibytes_text(run.peak_bytes()) : "-",
-      milliseconds(run.device_step_seconds()),
+      run.recomputation() + (run.outlined() ? ", outlined" : ""),
+      compiled ? mebibytes_text(run.peak_bytes()) : "-", milliseconds(run.device_step_seconds()),
       compiled ? fmt::format("{:.1f} %", 100 * run.utilisation()) : "-",
       run.wall_step_seconds() > 0 ? fmt::format("{:.3f} s", run.wall_step_seconds()) : "-",
       result_of(run));

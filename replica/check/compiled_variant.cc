@@ -22,6 +22,7 @@ proto::CheckedRun describe(const Variant& variant) {
   run.set_split(variant.split);
   run.set_schedule(variant.schedule);
   run.set_recomputation(variant.recomputation);
+  run.set_outlined(variant.outlined);
   run.set_recomputation_memory(variant.recomputation_memory);
   return run;
 }
@@ -55,7 +56,7 @@ CompiledVariant VariantCompiler::compile(Variant variant) {
   if (program) {
     compiled.program = *std::move(program);
     add_figures(compiled.program, compiled.run);
-    if (variant.recomputation == "none") {
+    if (variant.recomputation == "none" && !variant.outlined) {
       const auto& ipus = compiled.program.memory();
       storing_.emplace(
           Storing{digest_of_program(compiled.program),

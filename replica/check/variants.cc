@@ -74,6 +74,13 @@ std::vector<std::uint32_t> default_ipus(const proto::RunConfig& job) {
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas) {
   std::vector<Variant> variants;
+  const auto add_outlined = [&variants](Variant variant) {
+    variant.outlined = true;
+    for (const char* recomputation : {"none", "all"}) {
+      variant.recomputation = recomputation;
+      variants.push_back(variant);
+    }
+  };
   for (const char* recomputation : kRecomputations) {
     variants.push_back({1, 1, plain_split, "sequential", recomputation});
   }
@@ -113,6 +120,13 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
       }
     }
   }
+  add_outlined(variants.front());
+  for (const Spread& spread : spreads) {
+    if (!spread.phased) {
+      add_outlined({spread.ipus, spread.stages, spread.split, "grouped", "", spread.own_stages,
+                    spread.begins});
+    }
+  }
   return variants;
 }
 
@@ -131,6 +145,8 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
   if (pipeline.layers_per_ipu().empty() && pipeline.split().empty()) {
     pipeline.mutable_split()->Assign(variant.begins.begin(), variant.begins.end());
   }
+  config.mutable_memory()->set_outlining(variant.outlined ? "on" : "off");
+  config.mutable_report()->clear_dump_tensors();
   config.mutable_memory()->set_phases(variant.phased ? variant.stages : 1);
   config.mutable_memory()->set_phase_ipus(variant.phased ? variant.ipus : 1);
   if (variant.phased) {
@@ -155,15 +171,14 @@ std::string to_text(const Variant& variant) {
   const std::string ipus = counted(variant.ipus, "IPU");
   constexpr std::array<std::string_view, 4> kPlacements = {"", ", off-chip", ", sharded",
                                                            ", sharded off-chip"};
-  const std::string_view placement = kPlacements.at(static_cast<std::size_t>(variant.placement));
+  const std::string how = fmt::format("recomputation {}{}{}", variant.recomputation,
+                                      kPlacements.at(static_cast<std::size_t>(variant.placement)),
+                                      variant.outlined ? ", outlined" : "");
   if (variant.phased) {
-    return fmt::format("{} on {}, recomputation {}{}", counted(variant.stages, "phase"), ipus,
-                       variant.recomputation, placement);
+    return fmt::format("{} on {}, {}", counted(variant.stages, "phase"), ipus, how);
   }
-  return variant.stages == 1
-             ? fmt::format("{}, recomputation {}{}", ipus, variant.recomputation, placement)
-             : fmt::format("{}, {}, recomputation {}{}", ipus, variant.schedule,
-                           variant.recomputation, placement);
+  return variant.stages == 1 ? fmt::format("{}, {}", ipus, how)
+                             : fmt::format("{}, {}, {}", ipus, variant.schedule, how);
 }
 
 }  // namespace poprun

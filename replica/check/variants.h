@@ -31,6 +31,7 @@ struct Variant {
   double recomputation_memory = 0;  ///< As in PipelineConfig; 0: the job's.
   bool phased = false;  ///< Stages are phases, which take turns on `ipus`; then `schedule` is that.
   Placement placement = Placement::kOnChip;
+  bool outlined = false;  ///< Equal runs of operations share functions wherever they can.
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
@@ -49,12 +50,13 @@ struct Spread {
   bool phased = false;                   ///< The job's own phases: no pipelines.
 };
 
-/// The plain variant, which has one stage, recomputes nothing and keeps everything on the chip,
-/// then with one stage every recomputation, then on each of `spreads` every schedule with every
-/// recomputation; then one stage, and each of `spreads` by turns with every schedule and
+/// The plain variant, which has one stage, recomputes and outlines nothing and keeps everything on
+/// the chip, then with one stage every recomputation, then on each of `spreads` every schedule with
+/// every recomputation; then one stage, and each of `spreads` by turns with every schedule and
 /// recomputation, in every other placement: shards only with `replicas` > 1. Then, of each of
 /// `spreads`, as many phases, on one IPU with every recomputation and on two with none and the
-/// default one; and the last of them in every other placement.
+/// default one; and the last of them in every other placement. Then outlined, with one stage and
+/// with schedule grouped, those that recompute nothing and all.
 std::vector<Variant> all_variants(const std::string& plain_split, std::span<const Spread> spreads,
                                   std::uint32_t replicas = 1);
 

@@ -1,11 +1,13 @@
 #include "replica/compiler/compile.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -188,7 +190,22 @@ Result<Graph> build_job(const CompileOptions& options) {
   return std::move(job.graph);
 }
 
-Result<Program> plan_program(const CompileOptions& options) {
+namespace {
+
+/// A kind of tensors that may leave the chip.
+struct Movable {
+  Storage LocationOptions::*storage;
+  std::string_view key;
+};
+
+/// The cheapest first: state moves once a step, accumulators and stashes in every micro-batch.
+constexpr std::array<Movable, 4> kMovable = {
+    {{&LocationOptions::optimizer_state, "memory.optimizer-state"},
+     {&LocationOptions::weights, "memory.weights"},
+     {&LocationOptions::accumulators, "memory.accumulators"},
+     {&LocationOptions::activations, "memory.activations"}}};
+
+Result<Program> plan_placed(const CompileOptions& options) {
   POPRUN_ASSIGN(Candidate settled, candidate(options, {}));
   if (settled.job.balancing) {
     settled.begins = balance(*settled.job.balancing);
@@ -200,6 +217,35 @@ Result<Program> plan_program(const CompileOptions& options) {
                                            settled.job.locations.end());
   describe_stages(settled.job, settled.program);
   return std::move(settled.program);
+}
+
+void note_choice(const LocationOptions& asked, const LocationOptions& chosen, Program& program) {
+  for (const auto& [storage, key] : kMovable) {
+    if (asked.*storage == Storage::kAuto) {
+      program.add_notes(
+          chosen.*storage == Storage::kOffChip
+              ? fmt::format("{} = auto means off-chip: the job does not fit with less "
+                            "off the chip",
+                            key)
+              : fmt::format("{} = auto means on-chip", key));
+    }
+  }
+}
+
+}  // namespace
+
+Result<Program> plan_program(const CompileOptions& options) {
+  CompileOptions chosen = options;
+  POPRUN_ASSIGN(Program program, plan_placed(chosen));
+  for (const auto& [storage, key] : kMovable) {
+    if (options.locations.*storage == Storage::kAuto && lacking(program) > 0) {
+      chosen.locations.*storage = Storage::kOffChip;
+      chosen.after_pass = nullptr;
+      POPRUN_ASSIGN(program, plan_placed(chosen));
+    }
+  }
+  note_choice(options.locations, chosen.locations, program);
+  return program;
 }
 
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {

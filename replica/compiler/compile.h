@@ -39,6 +39,9 @@ Result<Graph> build_job(const CompileOptions& options);
 /// again by what they were found to need, and compiled again, up to kSplitsMax in all: the Program
 /// is the first that fits, or else the one that lacks least.
 ///
+/// What may be anywhere (Storage::kAuto) stays on the chip if the job fits so; otherwise optimiser
+/// state, then weights, accumulators and stashes leave it, until it does.
+///
 /// Deterministic. Errors: kUsage, model and data do not fit each other; kBug, the verifier of
 /// a pass or of a plan refused it.
 Result<Program> plan_program(const CompileOptions& options);

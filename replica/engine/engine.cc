@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -102,7 +103,7 @@ Status Engine::prepare() {
     functions_[function.name()] = {std::move(steps), walk(program_, function).length};
   }
   for (const proto::Function& function : program_.functions()) {
-    find_last_calls(function.steps(), 1);
+    find_last_calls(function.steps(), 0);
   }
   scratch_.resize(static_cast<std::size_t>(scratch_size_.count() + kScratchAlignment));
   for (auto& [name, function] : functions_) {
@@ -111,15 +112,17 @@ Status Engine::prepare() {
   return {};
 }
 
+/// `last`: the highest micro-batch index with which the steps run.
 void Engine::find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
-                             std::uint32_t rounds) {
+                             std::uint32_t last) {
   for (const proto::Step& step : steps) {
     if (step.has_repeat()) {
-      find_last_calls(step.repeat().steps(), step.repeat().count());
+      find_last_calls(step.repeat().steps(), last + step.repeat().count() - 1);
     } else if (const auto callee = functions_.find(step.call().function());
                step.has_call() && callee != functions_.end()) {
-      callee->second.last_micro_batch =
-          std::max(callee->second.last_micro_batch, step.call().micro_batch() + rounds - 1);
+      const std::uint32_t index = last + step.call().micro_batch();
+      callee->second.last_micro_batch = std::max(callee->second.last_micro_batch, index);
+      find_last_calls(find_function(program_, callee->first)->steps(), index);
     }
   }
 }
@@ -339,20 +342,25 @@ Result<Communicator*> Engine::group(std::size_t size) {
   return group.get();
 }
 
-Status Engine::call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry) {
+Status Engine::call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry,
+                    std::span<const std::string> salts) {
   const auto callee = functions_.find(function);
   if (callee == functions_.end()) {
     return fail(ErrorCode::kBug,
                 fmt::format("the Program calls '{}', which does not exist", function));
   }
+  const Moment caller = moment_;
   const bool caller_is_last = last_;
+  const std::uint32_t caller_round = std::exchange(round_, 0);
   entry_ += entry;
-  moment_.micro_batch = micro_batch + round_;
+  moment_.micro_batch = caller.micro_batch + micro_batch + caller_round;
+  moment_.salts = salts;
   last_ = moment_.micro_batch == callee->second.last_micro_batch;
   POPRUN_TRY(run_steps(callee->second.steps));
-  moment_.micro_batch = 0;
+  moment_ = caller;
   entry_ -= entry;
   last_ = caller_is_last;
+  round_ = caller_round;
   return {};
 }
 

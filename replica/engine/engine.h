@@ -166,7 +166,7 @@ class Engine final : private Machine {
   Status prepare_action(Prepared& prepared);
   void bind_scratch(std::vector<Prepared>& steps);
   void find_last_calls(const google::protobuf::RepeatedPtrField<proto::Step>& steps,
-                       std::uint32_t rounds);
+                       std::uint32_t last);
 
   Status run_steps(std::vector<Prepared>& steps);
   Status run_step(Prepared& prepared);
@@ -184,7 +184,8 @@ class Engine final : private Machine {
   [[nodiscard]] HostIo& host() override { return host_; }
   [[nodiscard]] std::uint64_t seed() const override { return options_.seed; }
   [[nodiscard]] std::uint32_t entry() const override { return entry_; }
-  Status call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry) override;
+  Status call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry,
+              std::span<const std::string> salts) override;
   Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) override;
 
   /// Whether the tensor may hold infinities that come from its operator's inputs: true for

@@ -7,6 +7,10 @@ namespace {
 
 constexpr std::string_view kLoad = "load";
 
+std::string salt_name(std::size_t number) {
+  return "salt" + std::to_string(number);
+}
+
 }  // namespace
 
 std::vector<Place> Graph::add_function(std::string name, const std::vector<std::int64_t>& repeats) {
@@ -72,11 +76,15 @@ TensorId Graph::find(std::string_view name) const {
 }
 
 Operation Call::operation() const {
-  Attributes attributes{{"function", function}, {"micro_batch", micro_batch}};
+  Operation operation{
+      std::string{kKind}, {}, {}, {{"function", function}, {"micro_batch", micro_batch}}};
   if (entry != 0) {
-    attributes.set("entry", entry);
+    operation.attributes.set("entry", entry);
   }
-  return {std::string{kKind}, {}, {}, std::move(attributes)};
+  for (std::size_t k = 0; k < salts.size(); ++k) {
+    operation.attributes.set(salt_name(k), salts[k]);
+  }
+  return operation;
 }
 
 std::optional<Call> Call::from(const Operation& operation) {
@@ -90,8 +98,16 @@ std::optional<Call> Call::from(const Operation& operation) {
       (entry != values.end() && !std::holds_alternative<std::int64_t>(entry->second))) {
     return std::nullopt;
   }
-  return Call{std::get<std::string>(function->second), std::get<std::int64_t>(index->second),
-              entry == values.end() ? 0 : std::get<std::int64_t>(entry->second)};
+  Call call{std::get<std::string>(function->second), std::get<std::int64_t>(index->second),
+            entry == values.end() ? 0 : std::get<std::int64_t>(entry->second)};
+  for (auto salt = values.find(salt_name(0)); salt != values.end();
+       salt = values.find(salt_name(call.salts.size()))) {
+    if (!std::holds_alternative<std::string>(salt->second)) {
+      return std::nullopt;
+    }
+    call.salts.push_back(std::get<std::string>(salt->second));
+  }
+  return call;
 }
 
 const Function* find_function(const Graph& graph, std::string_view name) {

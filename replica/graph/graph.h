@@ -119,8 +119,9 @@ struct Function {
 };
 
 /// `call() function="forward.0" micro_batch=3`: runs another function once. Within it, operations
-/// that ask for the micro-batch index get `micro_batch` plus the round of the region that repeats
-/// the call. With `entry=5`, the entries of remote buffers that its copies name count from 5 on. It
+/// that ask for the micro-batch index get `micro_batch` plus that of the caller, which a function
+/// of the host has not, plus the round of the region that repeats the call. With `entry=5`, the
+/// entries of remote buffers that its copies name count from 5 on, plus those of the caller. It
 /// reads and writes what the function does.
 struct Call {
   static constexpr std::string_view kKind = "call";
@@ -128,12 +129,18 @@ struct Call {
   std::string function;
   std::int64_t micro_batch = 0;
   std::int64_t entry = 0;
+  /// Names of the random numbers that the function's operations draw, by the numbers with which
+  /// these ask for them: `salt0="encoder.7.dropout"`.
+  std::vector<std::string> salts = {};
 
   [[nodiscard]] Operation operation() const;
 
   /// The operation as a Call, if it is one and has these attributes.
   static std::optional<Call> from(const Operation& operation);
 };
+
+/// What the names of functions that equal runs of operations share begin with.
+inline constexpr std::string_view kOutlinedPrefix = "outlined.";
 
 /// A region of a function. Stays valid, since functions and regions are only ever appended.
 struct Place {
@@ -191,8 +198,8 @@ std::set<std::string> called_functions(const Graph& graph);
 
 /// Checks what every pass may rely on: names and ids in range, every tensor written before it is
 /// read (in its function, in one that is called before, or in an earlier one), written by one
-/// operation only, unless others update it in place, all are copies, or it is a remote buffer, a
-/// shard or what resides in one.
+/// operation only, unless others update it in place, or are copies of copies of it, all are copies,
+/// or it is a remote buffer, a shard or what resides in one.
 /// Errors: kBug, names function, operation and tensor.
 Status verify_graph(const Graph& graph);
 

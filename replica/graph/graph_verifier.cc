@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -39,17 +40,30 @@ class Verifier {
     for (const TensorId id : operation.outputs) {
       const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
       const Operation*& writer = writers_[index_of(id)];
-      const bool copies = operation.kind == kCopy && (writer == nullptr || writer->kind == kCopy);
       const Tensor& tensor = graph_.tensor(id);
       const bool comes_and_goes = tensor.residence || tensor.shard_of || tensor.is_remote();
+      const bool copies =
+          operation.kind == kCopy && (writer == nullptr || writer->kind == kCopy ||
+                                      copied_.contains({id, source_of(operation, id)}));
       if (writer != nullptr && writer != &operation && !updates && !copies && !comes_and_goes &&
           !operation.inputs.empty()) {
         return bug("writes a second time", id);
       }
       writer = writer == nullptr ? &operation : writer;
     }
+    if (operation.kind == kCopy) {
+      for (std::size_t k = 0; k < operation.inputs.size() && k < operation.outputs.size(); ++k) {
+        copied_.emplace(operation.inputs[k], operation.outputs[k]);
+      }
+    }
     const std::optional<Call> called = Call::from(operation);
     return called ? call(function, called->function) : Status{};
+  }
+
+  /// What a copy writes a tensor from.
+  static TensorId source_of(const Operation& copy, TensorId id) {
+    const auto at = std::ranges::find(copy.outputs, id) - copy.outputs.begin();
+    return at < std::ssize(copy.inputs) ? copy.inputs[static_cast<std::size_t>(at)] : id;
   }
 
   /// A function's operations stay as they are when they run again, so once is enough.
@@ -64,7 +78,8 @@ class Verifier {
   }
 
   const Graph& graph_;
-  std::vector<const Operation*> writers_;  ///< By tensor: the first one, or null.
+  std::vector<const Operation*> writers_;           ///< By tensor: the first one, or null.
+  std::set<std::pair<TensorId, TensorId>> copied_;  ///< From and to which copies went.
   std::set<const Function*> called_;
 };
 

@@ -133,6 +133,12 @@ void describe_memory(const Program& program, bool all_ipus, std::string& text) {
                add_row(text, "  tiles",
                        tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
                                   memory.bytes_per_tile(), memory.tile_classes()));
+               if (memory.streaming_peak() > 0) {
+                 add_row(text, "  streaming",
+                         fmt::format("{} of {} of Streaming Memory",
+                                     mebibytes_text(memory.streaming_peak()),
+                                     mebibytes_text(memory.streaming_capacity())));
+               }
                if (memory.peak() > 0) {
                  add_row(text, "  peak", "at " + place_text(program, memory.worst_step()));
                }
@@ -193,10 +199,19 @@ void describe_schedule(const Program& program, const proto::CompileQuestion& job
   }
 }
 
+/// What is kept where, and why, where it is asked for.
+void describe_locations(const Program& program, const proto::CompileQuestion& job,
+                        std::string& text) {
+  if (job.show_all_ipus() && !program.locations().empty()) {
+    text += fmt::format("# locations\n{}\n", fmt::join(program.locations(), "\n"));
+  }
+}
+
 /// Time and schedule of a job whose length is known.
 void describe_device(const Program& program, const proto::CompileQuestion& job,
                      const Result<JobLength>& length, std::string& text) {
   describe_memory(program, job.show_all_ipus(), text);
+  describe_locations(program, job, text);
   if (length) {
     describe_time(program, job.config(), *length, job.show_all_ipus(), text);
     describe_schedule(program, job, text);

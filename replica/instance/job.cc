@@ -80,6 +80,15 @@ PipelineOptions pipeline_options(const proto::RunConfig& job) {
   return options;
 }
 
+/// Dumps want tensors under their own names, which outlined layers do not keep.
+Outlining outlining_of(const proto::RunConfig& config) {
+  const std::string& choice = config.memory().outlining();
+  if (!config.report().dump_tensors().empty()) {
+    return Outlining::kOff;
+  }
+  return choice == "on" ? Outlining::kOn : choice == "auto" ? Outlining::kAuto : Outlining::kOff;
+}
+
 template <typename T, typename Value>
 std::vector<ProductSetting<T>> product_settings(
     const google::protobuf::RepeatedPtrField<proto::ProductSetting>& settings, Value value) {
@@ -276,6 +285,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.inference = config.inference();
   options.fold_batch_norm = config.model().fold_batch_norm();
   options.in_place = config.memory().in_place();
+  options.outlining = outlining_of(config);
   options.evaluate = config.training().evaluate();
   POPRUN_ASSIGN(const std::uint64_t batches, test_batches(config, dataset));
   options.evaluation_batches = std::max<std::int64_t>(1, static_cast<std::int64_t>(batches));

@@ -45,6 +45,18 @@ Remedy smaller_micro_batches(const proto::RunConfig& config) {
   return remedy;
 }
 
+/// Equal layers share their code, whatever time their copies take.
+Remedy shared_code(const proto::RunConfig& config) {
+  Remedy remedy;
+  if (config.memory().outlining() == "auto") {
+    remedy.settings.emplace_back([](ChangedJob& job) {
+      job.config.mutable_memory()->set_outlining("on");
+      job.changes.emplace_back("memory.outlining on");
+    });
+  }
+  return remedy;
+}
+
 /// More activations are computed again. "standard" chooses what is, so it is the mildest.
 Remedy stronger_recomputation(const proto::RunConfig& config) {
   Remedy remedy;
@@ -295,6 +307,7 @@ std::string ChangedJob::options() const {
 std::vector<Remedy> remedies_for(const ChangedJob& job) {
   std::vector<Remedy> all{smaller_micro_batches(job.config),
                           smaller_proportions(job.config),
+                          shared_code(job.config),
                           stronger_recomputation(job.config),
                           shorter_stashes(job.config),
                           other_stages(job),

@@ -7,16 +7,18 @@ namespace {
 
 class CallAction final : public Action {
  public:
-  CallAction(const proto::Call& step, Machine& machine) : step_(step), machine_(machine) {}
+  CallAction(const proto::Call& step, Machine& machine)
+      : step_(step), salts_(step.salts().begin(), step.salts().end()), machine_(machine) {}
 
   Status run() override {
-    return machine_.call(step_.function(), step_.micro_batch(), step_.entry());
+    return machine_.call(step_.function(), step_.micro_batch(), step_.entry(), salts_);
   }
 
   [[nodiscard]] std::string activity() const override { return {}; }
 
  private:
   const proto::Call& step_;
+  std::vector<std::string> salts_;
   Machine& machine_;
 };
 
@@ -26,8 +28,9 @@ Status verify(const Graph& graph, const Operation& operation) {
       call->entry < 0 || operation.attributes != call->operation().attributes ||
       find_function(graph, call->function) == nullptr) {
     return fail(ErrorCode::kUsage,
-                fmt::format("call takes function=\"NAME\", one of the graph, and "
-                            "micro_batch=NUMBER and perhaps entry=NUMBER, from 0 on; it has: {}",
+                fmt::format("call takes function=\"NAME\", one of the graph, micro_batch=NUMBER "
+                            "and perhaps entry=NUMBER, from 0 on, and salt0=\"NAME\", "
+                            "salt1=\"NAME\" ... as needed; it has: {}",
                             to_text(operation.attributes)));
   }
   return {};
@@ -44,6 +47,7 @@ void lower(const Operation& operation, proto::Step& step) {
   step.mutable_call()->set_function(value.function);
   step.mutable_call()->set_micro_batch(static_cast<std::uint32_t>(value.micro_batch));
   step.mutable_call()->set_entry(static_cast<std::uint32_t>(value.entry));
+  step.mutable_call()->mutable_salts()->Assign(value.salts.begin(), value.salts.end());
 }
 
 StepTensors tensors(const proto::Step& /*step*/) {

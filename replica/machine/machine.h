@@ -60,10 +60,11 @@ class Machine {
   /// Where the entries of remote buffers begin that the running function names.
   [[nodiscard]] virtual std::uint32_t entry() const = 0;
 
-  /// Runs a function of the Program with a micro-batch index, to which the round of the running
-  /// repeat is added, and with entries of remote buffers that begin `entry` further on.
-  virtual Status call(const std::string& function, std::uint32_t micro_batch,
-                      std::uint32_t entry) = 0;
+  /// Runs a function of the Program with a micro-batch index, to which that of the caller and the
+  /// round of the running repeat are added; with entries of remote buffers that begin `entry`
+  /// further on; and with salts, which must outlive the call.
+  virtual Status call(const std::string& function, std::uint32_t micro_batch, std::uint32_t entry,
+                      std::span<const std::string> salts) = 0;
 
   /// Errors: kData for the first tensor that must be finite and is not; `use` says who reads it.
   virtual Status check_finite(std::span<const std::uint32_t> tensors, std::string_view use) = 0;

@@ -38,6 +38,7 @@ struct Moment {
   std::uint64_t step = 0;         ///< Training steps before this one.
   std::uint32_t micro_batch = 0;  ///< Index within the step.
   std::uint32_t replica = 0;
+  std::span<const std::string> salts = {};  ///< Of the running call (random_name.h).
 };
 
 /// An index that is out of range.

@@ -36,6 +36,7 @@ GPT2 = BERT.replace("bert-base", "gpt2").replace("task = masked-lm\nmasks = 3\n"
 
 SCHEDULES = 3
 RECOMPUTATIONS = 5
+OUTLINED = 2  # On 1 IPU, and with schedule grouped on several.
 PLACED = 3 * 2  # Off-chip, sharded and both, of the plain job and of one pipeline.
 PHASES = 7 + 3 * 2  # On 1 IPU with every recomputation, on 2 with two of them; likewise placed.
 
@@ -45,7 +46,7 @@ class Check(JobTest):
         """On 1 IPU and on 2: a row on the screen and in check.json for each way."""
         found = json.loads((job.output_dir / "check.json").read_text())
         verdicts = [run["verdict"] for run in found["runs"]]
-        ways = RECOMPUTATIONS * (1 + SCHEDULES) + PLACED + PHASES
+        ways = RECOMPUTATIONS * (1 + SCHEDULES) + PLACED + PHASES + 2 * OUTLINED
         self.assertEqual(verdicts, ["REFERENCE"] + ["EQUAL"] * (ways - 1), job.stdout)
         same = [run for run in found["runs"] if run.get("sameAs")]
         compared = ways - 1 - len(same)
@@ -83,8 +84,8 @@ class Check(JobTest):
         self.assertEqual(job.wait(20), 130, job.stderr)
         self.assertEqual([file.read_text() for file in others], ["mine"] * len(others))
         self.assertRegex(job.stdout, r"\n(\d+) of \1 runs? equal to the reference in every bit, over 30 steps")
-        self.assertRegex(job.stdout, r"the check ended early: \d+ of 39 runs are missing, from .* to 2 phases on 2 IPUs, "
-                                     r"recomputation pipeline, sharded off-chip")
+        self.assertRegex(job.stdout, r"the check ended early: \d+ of 43 runs are missing, from .* to 2 IPUs, grouped, "
+                                     r"recomputation all, outlined")
         self.assert_gone(job)
 
     def test_that_compares_nothing_does_not_pass(self):
@@ -101,7 +102,7 @@ class Check(JobTest):
     def test_that_takes_too_long_says_how_far_it_came(self):
         job = self.run_job("check", "--check-steps", 1000, "--timeout", 3, config=CNN, code=75)
         self.assert_first_line(job, "the limit of --timeout; it had ")
-        self.assertRegex(job.stderr, r"it had (not finished planning|finished \d+ of 77 runs)")
+        self.assertRegex(job.stderr, r"it had (not finished planning|finished \d+ of 85 runs)")
 
 
 if __name__ == "__main__":

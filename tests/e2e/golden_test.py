@@ -80,6 +80,14 @@ JOBS = {
         BERT, options(optimizer="lamb", clip_norm=0.5, gradient_accumulation=2), "58d47d1bbf5480e8"),
     "gpt2, tied, dropout, accumulated": (
         GPT2, options(optimizer="sgd", model__dropout=0.1, gradient_accumulation=2), "15d7806bf6a3d87b"),
+    "bert, dropout, adam, outlined": (
+        BERT, options(optimizer="adam", model__dropout=0.1, memory__outlining="on"), "a7e5537b7f19106d"),
+    "bert, lamb, clipped, accumulated, outlined on tiles": (
+        BERT, options(optimizer="lamb", clip_norm=0.5, gradient_accumulation=2, memory__outlining="on",
+                      memory__tiles="exact", device__tiles=24, device__bytes_per_tile=1 << 20), "58d47d1bbf5480e8"),
+    "gpt2, tied, dropout, accumulated, outlined": (
+        GPT2, options(optimizer="sgd", model__dropout=0.1, gradient_accumulation=2, memory__outlining="on"),
+        "15d7806bf6a3d87b"),
     "gpt2, tied, half, lamb": (
         GPT2, options(optimizer="lamb", model__precision="half", gradient_accumulation=2), "fbb3fd771f47ef75"),
 }

@@ -7,6 +7,7 @@
 
 #include "replica/machine/operations.h"
 #include "replica/ops/half/half_kernel.h"
+#include "replica/ops/random_name.h"
 
 namespace poprun {
 namespace {
@@ -57,13 +58,34 @@ std::uint32_t group_of(const Operation& operation, Effect effect) {
                                : static_cast<std::uint32_t>(std::get<std::int64_t>(group->second));
 }
 
-Number what_is(const Graph& graph, const Operation& operation, Effect effect) {
+/// The salt that an attribute asks for.
+std::optional<std::size_t> salt_of(const std::string& name, const Attribute& value) {
+  const auto* salt = std::get_if<std::int64_t>(&value);
+  return salt != nullptr && keys_random_numbers(name) ? std::optional<std::size_t>(*salt)
+                                                      : std::nullopt;
+}
+
+/// Salts that an operation asks its call for: as many as its highest number needs.
+std::size_t salts_needed(const Operation& operation) {
+  std::size_t needed = 0;
+  for (const auto& [name, value] : operation.attributes.values()) {
+    if (const std::optional<std::size_t> salt = salt_of(name, value)) {
+      needed = std::max(needed, *salt + 1);
+    }
+  }
+  return needed;
+}
+
+/// Requires: there are as many salts as it needs.
+Number what_is(const Graph& graph, const Operation& operation, Effect effect,
+               const std::vector<std::string>& salts) {
   NumberBuilder builder;
   builder.add(name_of(operation, effect));
   for (const auto& [name, value] : operation.attributes.values()) {
     if (!is_about_others(effect, name)) {
       builder.add(name);
-      add(builder, value);
+      const std::optional<std::size_t> salt = salt_of(name, value);
+      add(builder, salt ? Attribute(salts[*salt]) : value);
     }
   }
   if (effect == Effect::kStreamsOut) {
@@ -136,6 +158,9 @@ class Flattening {
         flat_.functions[f].regions.push_back({region.repeat, begin, end});
       }
     }
+    for (FlatOperation& operation : flat_.operations) {
+      POPRUN_TRY(salt(operation));
+    }
     return std::move(flat_);
   }
 
@@ -143,7 +168,9 @@ class Flattening {
   Status add_operation(std::uint32_t function, const Operation& operation) {
     FlatOperation flat;
     flat.effect = effect_of(operation);
-    flat.what = what_is(*flat_.graph, operation, flat.effect);
+    if (salts_needed(operation) == 0) {
+      flat.what = what_is(*flat_.graph, operation, flat.effect, {});
+    }
     flat.function = function;
     flat.source = &operation;
     flat.inputs = static_cast<std::uint32_t>(flat_.ids.size());
@@ -184,11 +211,44 @@ class Flattening {
                                                to_text(operation.attributes)));
     }
     flat.callee = callee->second;
+    std::vector<Call>& calls = calls_[flat.callee];
+    flat.call = static_cast<std::uint32_t>(calls.size());
+    calls.push_back(*call);
     flat.micro_batch = call->micro_batch;
     flat.entry = call->entry;
     flat_.functions[flat.callee].called = true;
     flat_.has_calls = true;
     return {};
+  }
+
+  /// What an operation is in each call of its function, where that differs.
+  Status salt(FlatOperation& flat) {
+    const std::size_t needed = salts_needed(*flat.source);
+    if (needed == 0) {
+      return {};
+    }
+    flat.salted = static_cast<std::uint32_t>(flat_.salted.size());
+    const auto calls = calls_.find(flat.function);
+    if (calls == calls_.end()) {
+      return lacks_salt(flat, 0, needed);
+    }
+    for (const Call& call : calls->second) {
+      if (call.salts.size() < needed) {
+        return lacks_salt(flat, call.salts.size(), needed);
+      }
+      flat_.salted.push_back(what_is(*flat_.graph, *flat.source, flat.effect, call.salts));
+    }
+    flat.what = flat_.salted[flat.salted];
+    return {};
+  }
+
+  [[nodiscard]] Status lacks_salt(const FlatOperation& flat, std::size_t given,
+                                  std::size_t needed) const {
+    return fail(ErrorCode::kBug,
+                fmt::format("equivalence: {} '{}' of {} needs {} salts of its "
+                            "call, which has {}",
+                            flat.source->kind, flat_.graph->tensor(flat.source->outputs.at(0)).name,
+                            flat_.functions[flat.function].name, needed, given));
   }
 
   void add_parts(const Operation& operation, FlatOperation& flat) {
@@ -233,7 +293,8 @@ class Flattening {
   }
 
   FlatGraph flat_;
-  std::map<std::string, std::uint32_t> numbers_;  ///< Of functions.
+  std::map<std::string, std::uint32_t> numbers_;      ///< Of functions.
+  std::map<std::uint32_t, std::vector<Call>> calls_;  ///< By callee.
 };
 
 }  // namespace

@@ -43,7 +43,11 @@ struct FlatOperation {
   std::int64_t entry = 0;        ///< In calls.
   std::uint32_t group = 0;       ///< In exchanges of shards: replicas that share a tensor; 0: all.
   std::uint32_t entries = 0;     ///< In moves of entries: begin in FlatGraph::entries, from 1 on.
-  std::uint32_t parts = 0;       ///< In streams from the host: begin in FlatGraph::parts.
+  std::uint32_t call = 0;        ///< In calls: which of those of its callee.
+  /// Of operations that draw random numbers of their call's salts: begin in FlatGraph::salted of
+  /// their `what`, by call. Otherwise kNotSalted.
+  std::uint32_t salted = ~std::uint32_t{0};
+  std::uint32_t parts = 0;  ///< In streams from the host: begin in FlatGraph::parts.
   const Operation* source = nullptr;
 };
 
@@ -67,6 +71,7 @@ struct FlatStash {
   std::uint32_t length = 0;
 };
 
+inline constexpr std::uint32_t kNotSalted = ~std::uint32_t{0};
 inline constexpr std::uint32_t kNoStash = ~std::uint32_t{0};
 
 /// A graph as arrays of ids, to be followed operation by operation.
@@ -77,6 +82,7 @@ struct FlatGraph {
   std::vector<FlatOperation> operations;
   std::vector<std::uint32_t> ids;
   std::vector<Number> parts;  ///< What each output of a stream from the host is of its record.
+  std::vector<Number> salted;
   std::vector<FlatStash> stashes;
   /// Of each move of entries: for each tensor the entry that it is from, then for each the one that
   /// it is to; Copy::kWhole where it is whole. The first has no meaning.
@@ -90,6 +96,10 @@ struct FlatGraph {
   [[nodiscard]] std::span<const std::uint32_t> outputs(const FlatOperation& o) const {
     return {ids.data() + o.inputs + o.input_count, o.output_count};
   }
+  /// What an operation is where a call, one of those of its function, runs it.
+  [[nodiscard]] const Number& what(const FlatOperation& o, std::uint32_t call) const {
+    return o.salted == kNotSalted ? o.what : salted[o.salted + call];
+  }
   [[nodiscard]] const std::string& name(std::uint32_t tensor) const {
     return graph->tensors()[tensor].name;
   }
@@ -98,7 +108,8 @@ struct FlatGraph {
 };
 
 /// The graph must outlive the result.
-/// Requires: every operation's `verify` face holds. Errors: kBug, a call of no function.
+/// Requires: every operation's `verify` face holds.
+/// Errors: kBug, a call of no function, or of one whose operations ask for salts that it lacks.
 Result<FlatGraph> flatten(const Graph& graph);
 
 }  // namespace poprun

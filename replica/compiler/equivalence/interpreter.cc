@@ -53,7 +53,7 @@ bool Interpreter::run_region(const FlatRegion& region) {
   std::optional<Round> last;
   for (std::int64_t r = 0; r < region.repeat; ++r) {
     const bool counts = counts_ && !graph_.has_calls && region.repeat > 1;
-    const Instant now{graph_.has_calls ? 0 : r, counts, r, runs_};
+    const Instant now{graph_.has_calls ? 0 : r, counts, r, runs_, r};
     const bool may_end = counts_ && history_ == nullptr && region.repeat > 3;
     Round round{may_end ? slots_ : std::vector<Value>{}, {}, false};
     digest_ = NumberBuilder();
@@ -109,10 +109,14 @@ bool Interpreter::step(const FlatOperation& operation, const Instant& now) {
     case Effect::kCalls:
       break;
   }
-  const Instant inside{operation.micro_batch + now.round, counts_, now.round, now.run,
-                       operation.entry + now.entry};
+  Instant inside = now;
+  inside.index = now.base + operation.micro_batch;
+  inside.counts = counts_;
+  inside.call = operation.call;
+  inside.entry = operation.entry + now.entry;
   for (const FlatRegion& region : graph_.functions[operation.callee].regions) {
     for (std::int64_t r = 0; r < region.repeat; ++r) {
+      inside.base = inside.index + r;
       if (!run_round(region, inside)) {
         return false;
       }
@@ -223,7 +227,7 @@ Interpreter::Term Interpreter::term(const FlatOperation& operation, const Instan
   for (const std::uint32_t id : graph_.inputs(operation)) {
     shift = skips(id) ? shift : std::max(shift, slots_[id].shift);
   }
-  NumberBuilder builder(operation.what);
+  NumberBuilder builder(graph_.what(operation, now.call));
   for (const std::uint32_t id : graph_.inputs(operation)) {
     if (skips(id)) {
       builder.add(std::int64_t{std::ranges::find(outputs, id) - outputs.begin()});

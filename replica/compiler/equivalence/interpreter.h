@@ -21,6 +21,8 @@ struct Instant {
   bool counts = false;     ///< Whether values are numbered relative to the index.
   std::int64_t round = 0;  ///< Of the host function's region.
   std::uint32_t run = 0;   ///< Functions that the host ran before.
+  std::int64_t base = 0;   ///< What the indices of calls are added to.
+  std::uint32_t call = 0;  ///< Which of those of the running function.
   std::int64_t entry = 0;  ///< Where the entries of remote buffers begin.
 };
 
@@ -39,8 +41,8 @@ struct Sent {
 
 /// Follows a graph's operations as the engine runs them and numbers every value.
 ///
-/// An operation's micro-batch index is that of the call. In a graph without calls, as jobs are
-/// before the pass "pipeline", it is the round of the region.
+/// An operation's micro-batch index is that of the call, with those of the calls that it is within.
+/// In a graph without calls, as jobs are before the pass "pipeline", it is the round of the region.
 ///
 /// Cost: some 50 ns an operation. A region stops as soon as its rounds are known to go on as they
 /// do: when every tensor and every entry of a stash holds what it held a round before, one

@@ -58,6 +58,13 @@ struct PipelineOptions {
   double recomputation_memory = 0.5;  ///< Goal of "standard", as a proportion of an IPU's memory.
 };
 
+/// Whether equal runs of operations share a function.
+enum class Outlining : std::uint8_t {
+  kOff,
+  kAuto,  ///< Where that saves more code than the copies in and out take.
+  kOn,    ///< Wherever there are any.
+};
+
 /// Dense layers and embeddings that are computed in slices of their output channels or rows.
 struct SerialisationOptions {
   std::int64_t embedding = 1;  ///< Slices of the largest embedding table and of its projection.
@@ -104,6 +111,7 @@ struct CompileOptions {
   bool tile_layout = false;          ///< The Program says where every byte of every tile lies.
   bool layout_if_too_large = false;  ///< Also where the Program does not fit, for the report.
   bool in_place = false;  ///< Tensors lie in each other's bytes where that keeps every value.
+  Outlining outlining = Outlining::kOff;
   bool fold_batch_norm = false;  ///< In inference: into the convolutions before them.
 
   /// Parameters and buffers that keep their initialisers, though the host writes the others.

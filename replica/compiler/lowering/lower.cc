@@ -88,9 +88,9 @@ class Lowering {
   [[nodiscard]] std::uint64_t executes() const { return executes_; }
 
  private:
-  /// What a function that others call is of the model.
+  /// What a function that others call is of the model; of no part if parts share it.
   [[nodiscard]] std::optional<proto::Part> part_of(const Function& function) const {
-    if (!called_.contains(function.name)) {
+    if (!called_.contains(function.name) || function.name.starts_with(kOutlinedPrefix)) {
       return std::nullopt;
     }
     proto::Part part;

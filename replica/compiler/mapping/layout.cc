@@ -53,7 +53,7 @@ class Layouts {
     set(operation.outputs[0], layout.output);
     for (const std::size_t operand : {0U, 1U}) {
       const TensorId tensor = operation.inputs[operand];
-      const Role role = graph_.tensor(tensor).role;
+      const Role role = graph_.tensor(graph_.tensor(tensor).copy_of.value_or(tensor)).role;
       if (role == Role::kParameter || role == Role::kConstant || role == Role::kStream) {
         set(tensor, operand == 0 ? layout.input : layout.weights);
       }

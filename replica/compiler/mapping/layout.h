@@ -14,8 +14,8 @@
 ///
 /// The rules, in this order; each applies to tensors that none before it has mapped:
 ///
-///   products      results, and operands that are variables or come from the host, as the plan of
-///                 the first product that names them lays them
+///   products      results, and operands that are variables, copies of them or come from the host,
+///                 as the plan of the first product that names them lays them
 ///   aliases       tensors that lie in the same bytes lie alike
 ///   neighbours    what a copy, a stash or an operation that works element by element makes lies as
 ///                 what it is made of, or the other way round

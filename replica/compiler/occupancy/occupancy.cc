@@ -342,7 +342,7 @@ class Occupancy {
   /// When steps run.
   struct Now {
     std::uint64_t micro_batch = 0;
-    std::uint64_t round = 0;  ///< Of the host function's repeat.
+    std::uint64_t round = 0;  ///< Of the running repeat.
     std::uint64_t entry = 0;  ///< Where the entries of remote buffers begin.
   };
 
@@ -350,15 +350,16 @@ class Occupancy {
     for (const Prepared& prepared : steps) {
       const proto::Step& step = *prepared.step;
       if (step.has_repeat()) {
-        POPRUN_TRY(repeat(prepared));
+        POPRUN_TRY(repeat(prepared, now));
       } else if (step.has_call()) {
         const auto callee = functions_.find(step.call().function());
         if (callee == functions_.end()) {
           return memory_bug(fmt::format("{} calls '{}', which does not exist", describe(step),
                                         step.call().function()));
         }
-        POPRUN_TRY(run_steps(callee->second, {step.call().micro_batch() + now.round, now.round,
-                                              step.call().entry() + now.entry}));
+        const proto::Call& call = step.call();
+        POPRUN_TRY(run_steps(callee->second, {now.micro_batch + call.micro_batch() + now.round, 0,
+                                              now.entry + call.entry()}));
       } else {
         POPRUN_TRY(access(prepared, now));
       }
@@ -369,13 +370,13 @@ class Occupancy {
     return {};
   }
 
-  Status repeat(const Prepared& prepared) {
+  Status repeat(const Prepared& prepared, const Now& now) {
     std::size_t unchanged = 0;
     const std::uint64_t rounds = prepared.step->repeat().count();
     for (std::uint64_t round = 0; round < rounds && unchanged < longest_; ++round) {
       const auto held = held_;
       const auto entries = entries_;
-      POPRUN_TRY(run_steps(prepared.inner, {0, round, 0}));
+      POPRUN_TRY(run_steps(prepared.inner, {now.micro_batch, round, now.entry}));
       unchanged = held == held_ && entries == entries_ ? unchanged + 1 : 0;
     }
     return {};

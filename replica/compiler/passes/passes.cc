@@ -28,6 +28,7 @@ Pass recomputation_pass();
 Pass pipeline_pass();
 Pass sharding_pass();
 Pass locations_pass();
+Pass outlining_pass();
 
 namespace {
 
@@ -102,7 +103,8 @@ const std::vector<Pass>& all_passes() {
                                          recomputation_pass(),
                                          pipeline_pass(),
                                          sharding_pass(),
-                                         locations_pass()};
+                                         locations_pass(),
+                                         outlining_pass()};
   return kAll;
 }
 

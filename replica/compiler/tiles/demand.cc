@@ -171,9 +171,9 @@ class Demand {
       rows.operands[at] =
           held.input + held.weights + held.partials * (plan.splits.serial_inputs > 1 ? 2 : 1);
       rows.vertex_state[at] = kVertexState.count();
-      rows.exchange_code[at] = code_for(held.input) + code_for(held.weights);
+      rows.exchange_code[at] = code_to_receive(held.input) + code_to_receive(held.weights);
       if (plan.splits.reduction_depth() > 1) {
-        rows.exchange_code[at] += code_for(held.partials);
+        rows.exchange_code[at] += code_to_receive(held.partials);
       }
     }
     return rows;
@@ -265,7 +265,7 @@ class Demand {
 
   void add_code(const Row& received, Row& code) const {
     for (std::size_t tile = 0; tile < tiles_; ++tile) {
-      code[tile] += code_for(received[tile]);
+      code[tile] += code_to_receive(received[tile]);
     }
   }
 
@@ -275,10 +275,6 @@ class Demand {
 
   void always(Category category, const Row& row) {
     claims_.add({.category = category}, {{0, laid_out_.liveness.step_count - 1}}, row);
-  }
-
-  static std::int64_t code_for(std::int64_t received) {
-    return 4 * ceil_div(received, kMessage.count());
   }
 
   static void add(Row& row, const Row& other) {

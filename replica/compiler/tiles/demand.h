@@ -52,6 +52,12 @@ inline constexpr Bytes kVertexCode{16384};
 inline constexpr Bytes kControlCode{128};
 inline constexpr Bytes kVertexState{128};
 inline constexpr Bytes kMessage{512};
+
+/// Exchange code with which a tile receives so many bytes.
+constexpr std::int64_t code_to_receive(std::int64_t bytes) {
+  return 4 * ((bytes + kMessage.count() - 1) / kMessage.count());
+}
+
 /// What placement constraints of a product's operands leave unused (seed 003, figure 2.7).
 inline constexpr Bytes kGap{32768};
 

@@ -3,6 +3,7 @@
 
 #include "replica/base/random.h"
 #include "replica/ops/operator.h"
+#include "replica/ops/random_name.h"
 #include "replica/ops/simd.h"
 
 /// dropout(x) rate=. key="NAME"  ->  y, any shape and layout: each element is 0 with probability
@@ -44,10 +45,10 @@ POPRUN_SIMD void keep(const float* x, const std::uint16_t* __restrict draw, std:
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   const double rate = s.attributes.real("rate");
   return make_kernel(
-      [n = s.inputs[0].elements(), key = s.attributes.text("key"),
+      [n = s.inputs[0].elements(), key = RandomName(s.attributes.values().at("key")),
        threshold = static_cast<std::uint16_t>(std::lround(std::min(rate * 65536, 65535.0))),
        factor = static_cast<float>(1 / (1 - rate))](const Operands& t) {
-        const std::uint64_t now = key_of(*t.moment, key);
+        const std::uint64_t now = key_of(*t.moment, key.at(*t.moment));
         std::uint16_t draws[kBlock];
         for (std::int64_t begin = 0; begin < n; begin += kBlock) {
           const std::int64_t size = std::min(kBlock, n - begin);

@@ -6,6 +6,7 @@
 
 #include "replica/base/half.h"
 #include "replica/base/random.h"
+#include "replica/ops/random_name.h"
 #include "replica/ops/simd.h"
 
 namespace poprun {
@@ -112,7 +113,7 @@ class HalfKernel final : public Kernel {
  public:
   HalfKernel(const Operator& op, const Signature& signature) : signature_(signature) {
     if (signature.attributes.has(kStochastic)) {
-      stochastic_ = signature.attributes.text(kStochastic);
+      stochastic_ = RandomName(signature.attributes.values().at(kStochastic));
     }
     if (signature.attributes.has(kShards)) {
       shards_ = signature.attributes.integer(kShards);
@@ -279,19 +280,19 @@ class HalfKernel final : public Kernel {
       return;
     }
     auto* to = reinterpret_cast<Half*>(operands.outputs[k]);  // NOLINT: f16 tensor.
-    if (stochastic_.empty()) {
+    if (!stochastic_) {
       to_halves(from, to, static_cast<std::size_t>(n));
       return;
     }
     const Moment& now = *operands.moment;
-    const std::uint64_t name = random_key(now.seed, stochastic_);
+    const std::uint64_t name = random_key(now.seed, stochastic_->at(now));
     const auto words = philox(name, now.step, (std::uint64_t{now.micro_batch} << 32U) | k);
     const std::int64_t first = shards_ > 0 ? now.replica % shards_ * n : 0;
     round_at_random(from, to, first, n, (std::uint64_t{words[1]} << 32U) | words[0]);
   }
 
   Signature signature_;
-  std::string stochastic_;   ///< Empty: round to nearest.
+  std::optional<RandomName> stochastic_;  ///< Nothing: round to nearest.
   std::int64_t shards_ = 0;  ///< Of the tensors that the operands are shards of; 0: they are none.
   std::vector<Piece> pieces_;
   std::vector<std::int64_t> inputs_;   ///< Offsets in scratch, or kInPlace.

@@ -70,6 +70,15 @@ TEST(Options, OperatorsCanRunInPlace) {
   EXPECT_TRUE(options->config.memory().in_place());
 }
 
+TEST(Options, EqualRunsShareCodeWhereAskedFor) {
+  const auto options = parse({"--memory.outlining", "on"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->config.memory().outlining(), "on");
+  EXPECT_EQ(error_of({"--memory.outlining", "on", "--report.dump-tensors", "conv1@1"}),
+            "memory.outlining = on cannot be combined with report.dump-tensors, since layers that "
+            "share a function do not keep the names of their tensors; leave one of them out");
+}
+
 TEST(Options, DefaultsFillTheWholeConfiguration) {
   const auto options = parse({});
 
@@ -87,6 +96,7 @@ TEST(Options, DefaultsFillTheWholeConfiguration) {
   EXPECT_TRUE(config.training().evaluate());
   EXPECT_FALSE(config.memory().poison_dead());
   EXPECT_TRUE(config.memory().in_place());
+  EXPECT_EQ(config.memory().outlining(), "auto");
   EXPECT_FALSE(config.model().fold_batch_norm());
   EXPECT_EQ(config.device().ipu(), "mk2");
   EXPECT_EQ(config.topology().num_replicas(), 1U);

@@ -350,25 +350,27 @@ TEST(StateDifference, IsTheFirstStepsFirstName) {
   EXPECT_EQ(first_difference(reference, other)->name, "a");
 }
 
-TEST(Variants, AreEveryScheduleWithEveryRecomputation) {
+TEST(Variants, AreEveryScheduleWithEveryRecomputationAndSomeOutlined) {
   const std::vector<Spread> spreads = {{2, 2, "2 2"}, {4, 4, "1 1 1 1"}};
 
   const std::vector<Variant> variants = all_variants("4", spreads);
 
   constexpr std::size_t kPipelines = 5 + 2 * 15;
   constexpr std::size_t kPlaced = 1 + 2;
-  ASSERT_THAT(variants, SizeIs(kPipelines + kPlaced + 2 * 7 + 2));
+  ASSERT_THAT(variants, SizeIs(kPipelines + kPlaced + 2 * 7 + 2 + 3 * 2));
   EXPECT_EQ(variants[0], kPlain);
   EXPECT_EQ(to_text(variants[0]), "1 IPU, recomputation none");
   EXPECT_EQ(to_text(variants[kPipelines - 1]), "4 IPUs, interleaved, recomputation all");
   EXPECT_EQ(to_text(variants[kPipelines + kPlaced]), "2 phases on 1 IPU, recomputation none");
-  EXPECT_EQ(to_text(variants.back()), "4 phases on 2 IPUs, recomputation pipeline, off-chip");
+  EXPECT_EQ(to_text(variants[variants.size() - 7]),
+            "4 phases on 2 IPUs, recomputation pipeline, off-chip");
+  EXPECT_EQ(to_text(variants.back()), "4 IPUs, grouped, recomputation all, outlined");
 }
 
 TEST(Variants, InPhasesAreTheirStagesInTurns) {
   proto::RunConfig config = job(1);
   config.mutable_pipeline()->add_device_mapping(0);
-  const Variant phased = all_variants("4", std::vector<Spread>{{3, 3, "1 1 2"}}).back();
+  const Variant phased = all_variants("4", std::vector<Spread>{{3, 3, "1 1 2"}}).end()[-5];
 
   const proto::RunConfig made = config_of(phased, config);
 
@@ -399,7 +401,7 @@ TEST(CheckVariants, GoAsFarAsTheModelHasLayers) {
   const auto checked = check_variants(job(1), testing::dataset(), nullptr);
 
   ASSERT_TRUE(checked) << checked.error().message;
-  EXPECT_THAT(checked->variants, SizeIs(5 + 3 * 15 + (1 + 3) + 3 * 7 + 2));
+  EXPECT_THAT(checked->variants, SizeIs(5 + 3 * 15 + (1 + 3) + 3 * 7 + 2 + 4 * 2));
   EXPECT_EQ(checked->variants.back().split, "1 1 1 1");
   EXPECT_THAT(config_of(checked->variants.back(), job(1)).pipeline().split(),
               ElementsAre("conv2", "fc1", "fc2"))
@@ -456,7 +458,7 @@ TEST(CheckVariants, HaveStagesThatShareTheOnlyIpu) {
   const auto checked = check_variants(config, testing::dataset(), nullptr);
 
   ASSERT_TRUE(checked) << checked.error().message;
-  EXPECT_THAT(checked->variants, SizeIs(5 + 2 * 15 + (1 + 2) + 2 * 7 + 2));
+  EXPECT_THAT(checked->variants, SizeIs(5 + 2 * 15 + (1 + 2) + 2 * 7 + 2 + 3 * 2));
   EXPECT_EQ(to_text(checked->variants[0]), "1 IPU, recomputation none");
   EXPECT_EQ(to_text(checked->variants[5]), "1 IPU, sequential, recomputation none");
   EXPECT_TRUE(checked->variants[5].own_stages);

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "replica/base/units.h"
+#include "replica/compiler/outlining/outline.h"
+#include "replica/device/device.h"
+#include "replica/graph/graph.h"
+#include "replica/machine/machine.h"
+
+/// What outlining saves and takes, by the rules of tiles/demand.h, before anything has a place.
+namespace poprun {
+
+/// What equal runs save and take if they become one function.
+struct Saving {
+  std::uint32_t ipu = 0;
+  std::int64_t operations = 0;  ///< Of one run.
+  std::int64_t runs = 0;
+  Bytes code;      ///< On a tile, of all runs but one: control code, vertex state, exchange code.
+  Bytes copies;    ///< On a tile, control code of the copies.
+  Cycles copying;  ///< By all copies of one call of the root.
+
+  [[nodiscard]] Bytes net() const { return code - copies; }
+};
+
+/// How much a graph's functions do.
+class Workload {
+ public:
+  Workload(const Graph& graph, const Device& device, const ReplicaSystem& system);
+
+  /// How often a function runs in one call of its root.
+  [[nodiscard]] std::int64_t executions(std::size_t function) const {
+    return executions_.at(function);
+  }
+
+  /// What an IPU does in one call of a function that the host runs, each operation by itself.
+  [[nodiscard]] Cycles busy(std::size_t root, std::uint32_t ipu) const;
+
+ private:
+  std::vector<std::int64_t> executions_;
+  std::map<std::pair<std::size_t, std::uint32_t>, Cycles> busy_;
+};
+
+/// Cost: products are planned, which the compiler does later anyway and remembers.
+Saving saving_of(const Graph& graph, const EqualRuns& equal, const ReadCounts& reads,
+                 const Workload& workload, const Device& device);
+
+/// By IPU, the most bytes of tensors that live at one step, on all tiles.
+std::vector<Bytes> live_peaks(const Graph& graph, std::int64_t ipus);
+
+}  // namespace poprun

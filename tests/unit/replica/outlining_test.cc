@@ -1,0 +1,265 @@
+/// Outlining as text in, text out; and jobs that a broken pass could leave.
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "replica/compiler/compile.h"
+#include "replica/compiler/equivalence/equivalence.h"
+#include "replica/compiler/occupancy/occupancy.h"
+#include "replica/compiler/passes/passes.h"
+
+namespace poprun {
+namespace {
+
+using ::testing::HasSubstr;
+
+const Pass& outlining() {
+  return *std::ranges::find(all_passes(), "outlining", &Pass::name);
+}
+
+CompileOptions options_with(Outlining choice) {
+  CompileOptions options;
+  options.device = *find_device("mk2");
+  options.ipus_per_replica = 2;
+  options.outlining = choice;
+  return options;
+}
+
+/// Two layers of four operations, with dropout, a parameter each and a mask for both. `second` is
+/// operation 2 of layer b, `weight` what follows the type of parameter wb.
+std::string two_layers(const std::string& second = R"(hb2 = dropout(hb1) key="b.dropout" rate=0.5)",
+                       const std::string& layer_b = "b:0:forward", const std::string& ipu = "") {
+  return fmt::format(R"(
+    layer a
+    layer b
+    tensor x : f32[64] stream
+    tensor mask : f32[64] stream
+    tensor wa : f32[64] parameter
+    tensor wb : f32[64] parameter{2}
+    tensor ha1 : f32[64] activation
+    tensor ha2 : f32[64] activation
+    tensor ha3 : f32[64] activation
+    tensor ha4 : f32[64] activation
+    tensor in : f32[64] activation{2}
+    tensor hb1 : f32[64] activation{2}
+    tensor hb2 : f32[64] activation{2}
+    tensor hb3 : f32[64] activation{2}
+    tensor hb4 : f32[64] activation{2}
+    function load
+    repeat 1
+    wa = initialise() uniform=0.5
+    wb = initialise() uniform=0.25
+    function train
+    repeat 3
+    call() function="forward.0" micro_batch=0
+    function forward.0
+    repeat 1
+    x, mask = stream_in() stream="train"
+    @a:0:forward ha1 = mul(x, wa)
+    @a:0:forward ha2 = dropout(ha1) key="a.dropout" rate=0.5
+    @a:0:forward ha3 = relu(ha2)
+    @a:0:forward ha4 = mul(ha3, mask)
+    in = copy(ha4)
+    @{1} hb1 = mul(in, wb)
+    @{1} {0}
+    @{1} hb3 = relu(hb2)
+    @{1} hb4 = mul(hb3, mask)
+    stream_out(hb4) stream="step"
+)",
+                     second, layer_b, ipu);
+}
+
+Job job_of(std::string_view text) {
+  auto graph = parse_graph(text);
+  EXPECT_TRUE(graph) << graph.error().message;
+  Job job;
+  job.graph = *std::move(graph);
+  return job;
+}
+
+/// The job behind the pass, which its verifier and value numbering have proven.
+Job outlined(std::string_view text, Outlining choice = Outlining::kOn) {
+  const CompileOptions options = options_with(choice);
+  const Job before = job_of(text);
+  Job job = before;
+  const auto expect_ok = [](const Status& status) {
+    EXPECT_TRUE(status) << status.error().message;
+  };
+  expect_ok(verify_operations(job.graph));
+  expect_ok(outlining().run(options, job));
+  expect_ok(verify_operations(job.graph));
+  expect_ok(outlining().verify(options, before, job));
+  expect_ok(verify_equivalence(before.graph, job.graph));
+  const auto program = plan_graph(job.graph, options);
+  EXPECT_TRUE(program) << program.error().message;
+  return job;
+}
+
+/// Its functions from `first` on.
+std::string functions_of(const Job& job, const std::string& first) {
+  const std::string text = to_text(job.graph);
+  return text.substr(text.find("function " + first + "\n"));
+}
+
+bool outlines(std::string_view text, Outlining choice = Outlining::kOn) {
+  return find_function(outlined(text, choice).graph, "outlined.0") != nullptr;
+}
+
+TEST(Outlining, LetsEqualLayersShareAFunction) {
+  const Job job = outlined(two_layers());
+  EXPECT_EQ(functions_of(job, "forward.0"), R"(function forward.0
+repeat 1
+x, mask = stream_in() stream="train"
+@a:0:forward outlined.0/x, outlined.0/wa = copy(x, wa)
+@a:0:forward call() function="outlined.0" micro_batch=0 salt0="a.dropout"
+@a:0:forward ha4 = copy(outlined.0/ha4)
+in = copy(ha4)
+@b:0:forward outlined.0/x, outlined.0/wa = copy(in, wb)
+@b:0:forward call() function="outlined.0" micro_batch=0 salt0="b.dropout"
+@b:0:forward hb4 = copy(outlined.0/ha4)
+stream_out(hb4) stream="step"
+function outlined.0
+repeat 1
+@a:0:forward outlined.0/ha1 = mul(outlined.0/x, outlined.0/wa)
+@a:0:forward outlined.0/ha2 = dropout(outlined.0/ha1) key=0 rate=0.5
+@a:0:forward outlined.0/ha3 = relu(outlined.0/ha2)
+@a:0:forward outlined.0/ha4 = mul(outlined.0/ha3, mask)
+)");
+  const Tensor& own = job.graph.tensor(job.graph.find("outlined.0/wa"));
+  EXPECT_EQ(own.role, Role::kActivation);
+  EXPECT_EQ(own.copy_of, job.graph.find("wa"));
+  ASSERT_EQ(job.notes.size(), 1U);
+  EXPECT_THAT(job.notes[0], HasSubstr("outlining on IPU 0: 2 runs with 8 operations share 1 "
+                                      "function; each tile saves about"));
+}
+
+TEST(Outlining, NeedsEqualOperations) {
+  EXPECT_TRUE(outlines(two_layers()));
+  EXPECT_FALSE(outlines(two_layers(R"(hb2 = dropout(hb1) key="b.dropout" rate=0.25)")));
+  EXPECT_FALSE(outlines(two_layers("hb2 = relu(hb1)")));
+  EXPECT_FALSE(outlines(two_layers(R"(hb2 = dropout(in) key="b.dropout" rate=0.5)")));
+  EXPECT_FALSE(
+      outlines(two_layers(R"(hb2 = dropout(hb1) available_memory=100 key="b.dropout" rate=0.5)")))
+      << "equal layers with unequal proportions of memory do not share code (seed 003)";
+  EXPECT_FALSE(
+      outlines(two_layers(R"(hb2 = dropout(hb1) key="b.dropout" rate=0.5)", "b:0:backward")));
+}
+
+TEST(Outlining, NeedsOneIpu) {
+  std::string text =
+      two_layers(R"(hb2 = dropout(hb1) key="b.dropout" rate=0.5)", "b:1:forward", " ipu=1");
+  const std::string mask = "mul(hb3, mask)";
+  text.replace(text.find(mask), mask.size(), "mul(hb3, wb)");
+  EXPECT_FALSE(outlines(text));
+}
+
+TEST(Outlining, CopiesWhatIsUpdatedInPlaceInAndOut) {
+  const Job job = outlined(R"(
+    tensor rate : f32[] stream
+    tensor a : f32[64] parameter
+    tensor b : f32[64] parameter
+    tensor sa : f32[64] gradient
+    tensor sb : f32[64] gradient
+    tensor a1 : f32[64] activation
+    tensor a2 : f32[64] activation
+    tensor b1 : f32[64] activation
+    tensor b2 : f32[64] activation
+    function load
+    repeat 1
+    a = initialise() uniform=0.5
+    b = initialise() uniform=0.25
+    function train
+    repeat 1
+    rate = stream_in() stream="control"
+    sa = fill() shape=[64] value=0.0
+    sb = fill() shape=[64] value=0.0
+    repeat 5
+    a1 = relu(a)
+    a2 = mul(a1, a)
+    sa = accumulate(sa, a2) mean=0
+    a = sgd(a, sa, rate) nesterov=0 scale=1.0 weight_decay=0.0
+    b1 = relu(b)
+    b2 = mul(b1, b)
+    sb = accumulate(sb, b2) mean=0
+    b = sgd(b, sb, rate) nesterov=0 scale=1.0 weight_decay=0.0
+)");
+  EXPECT_EQ(functions_of(job, "train"), R"(function train
+repeat 1
+rate = stream_in() stream="control"
+sa = fill() shape=[64] value=0.0
+sb = fill() shape=[64] value=0.0
+repeat 5
+outlined.0/a, outlined.0/sa = copy(a, sa)
+call() function="outlined.0" micro_batch=0
+a, sa = copy(outlined.0/a, outlined.0/sa)
+outlined.0/a, outlined.0/sa = copy(b, sb)
+call() function="outlined.0" micro_batch=0
+b, sb = copy(outlined.0/a, outlined.0/sa)
+function outlined.0
+repeat 1
+outlined.0/a1 = relu(outlined.0/a)
+outlined.0/a2 = mul(outlined.0/a1, outlined.0/a)
+outlined.0/sa = accumulate(outlined.0/sa, outlined.0/a2) mean=0
+outlined.0/a = sgd(outlined.0/a, outlined.0/sa, rate) nesterov=0 scale=1.0 weight_decay=0.0
+)");
+}
+
+/// A function that training and evaluation share would keep its tensors alive for good.
+TEST(Outlining, NeedsOneFunctionOfTheHost) {
+  std::string text = two_layers();
+  const std::string_view in = "    in = copy(ha4)\n";
+  text.replace(text.find(in), in.size(),
+               "    in = copy(ha4)\n    stream_out(in) stream=\"step\"\n    function evaluate\n"
+               "    repeat 1\n");
+  EXPECT_FALSE(outlines(text));
+}
+
+TEST(Outlining, LeavesWhatItsCopiesMakeDear) {
+  EXPECT_FALSE(outlines(two_layers(), Outlining::kAuto));
+  Job job = outlined(two_layers("hb2 = relu(hb1)"));
+  EXPECT_THAT(job.notes, ::testing::ElementsAre(HasSubstr("memory.outlining = on has no effect")));
+}
+
+/// What the verifier and value numbering say of a job whose text has `was` replaced by `is` behind
+/// the pass.
+std::string complaints(const std::string& was, const std::string& is) {
+  const Job before = job_of(two_layers());
+  Job after = before;
+  EXPECT_TRUE(outlining().run(options_with(Outlining::kOn), after));
+  std::string text = to_text(after.graph);
+  EXPECT_NE(text.find(was), std::string::npos);
+  text.replace(text.find(was), was.size(), is);
+  after = job_of(text);
+  const Status verdict = outlining().verify(options_with(Outlining::kOn), before, after);
+  const Status proof = verify_equivalence(before.graph, after.graph);
+  return (verdict ? "accepted" : verdict.error().message) + "\n" +
+         (proof ? "proven" : proof.error().message);
+}
+
+TEST(Outlining, IsVerified) {
+  EXPECT_EQ(complaints("copy(in, wb)", "copy(in, wb)"), "accepted\nproven");
+  EXPECT_THAT(complaints("copy(in, wb)", "copy(in, wa)"),
+              AllOf(HasSubstr("pass outlining: 'outlined.0/wa' takes the place of 'wb'"),
+                    HasSubstr("equivalence: ")));
+  EXPECT_THAT(
+      complaints(R"(salt0="b.dropout")", R"(salt0="a.dropout")"),
+      AllOf(HasSubstr("takes the place of dropout key=\"b.dropout\""), HasSubstr("equivalence: ")));
+  EXPECT_THAT(
+      complaints("@b:0:forward outlined.0/x, outlined.0/wa = copy(in, wb)\n", ""),
+      AllOf(HasSubstr("is read without having been copied in"), HasSubstr("equivalence: ")));
+  EXPECT_THAT(complaints("hb4 = copy(outlined.0/ha4)", "hb4 = copy(outlined.0/ha3)"),
+              AllOf(HasSubstr("'hb4' is not what 'outlined.0/ha3' stands for"),
+                    HasSubstr("equivalence: ")));
+  EXPECT_THAT(complaints("outlined.0/ha3 = relu", "outlined.0/ha3 = gelu"),
+              AllOf(HasSubstr("gelu  takes the place of relu"), HasSubstr("equivalence: ")));
+  EXPECT_THAT(complaints(" salt0=\"b.dropout\"", ""),
+              AllOf(HasSubstr("takes the place of dropout"),
+                    HasSubstr("needs 1 salts of its call, which has 0")));
+}
+
+}  // namespace
+}  // namespace poprun
