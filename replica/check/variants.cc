@@ -31,8 +31,9 @@ void add_phases(const Spread& spread, std::vector<Variant>& variants) {
 }
 
 std::vector<Placement> other_placements(std::uint32_t replicas) {
-  using enum Placement;
-  return replicas > 1 ? std::vector{kOffChip, kSharded, kShardedOffChip} : std::vector{kOffChip};
+  return replicas > 1
+             ? std::vector{Placement::kOffChip, Placement::kSharded, Placement::kShardedOffChip}
+             : std::vector{Placement::kOffChip};
 }
 
 /// A plain job keeps everything on the chip; others may as the job itself does.

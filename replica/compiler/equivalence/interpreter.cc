@@ -58,7 +58,7 @@ bool Interpreter::run_region(const FlatRegion& region) {
     Round round{may_end ? slots_ : std::vector<Value>{}, {}, false};
     digest_ = NumberBuilder();
     sent_in_round_.clear();
-    std::ranges::fill(used_, char{0});
+    std::ranges::fill(used_, StashUse{});
     if (!run_round(region, now)) {
       return false;
     }
@@ -420,7 +420,11 @@ bool Interpreter::move_entry(const FlatOperation& operation, const Instant& now)
   const FlatStash& stash = graph_.stashes[number];
   const std::int64_t index = now.index % stash.length;
   const std::uint32_t entry = stash.begin + static_cast<std::uint32_t>(index);
-  used_[number] = 1;
+  StashUse& use = used_[number];
+  use.several = use.several || (use.used && use.entry != entry - stash.begin);
+  use.used = true;
+  use.written = use.written || !restores;
+  use.entry = entry - stash.begin;
   const std::uint32_t from = restores ? entry : input;
   if (!slots_[from].exists()) {
     fault_ = restores ? fmt::format("{} reads entry {} of '{}', which nothing has written",
@@ -483,16 +487,58 @@ bool Interpreter::stream_out(const FlatOperation& operation, const Instant& now)
 
 std::uint32_t Interpreter::slot_before(std::uint32_t slot) const {
   const std::size_t tensors = graph_.stash_of.size();
-  if (slot < tensors || used_[stash_slots_[slot - tensors]] == 0) {
+  if (slot < tensors || !used_[stash_slots_[slot - tensors]].used ||
+      used_[stash_slots_[slot - tensors]].goes_on) {
     return slot;
   }
   const FlatStash& stash = graph_.stashes[stash_slots_[slot - tensors]];
   return slot == stash.begin ? slot + stash.length - 1 : slot - 1;
 }
 
+/// Whether this round and the `rounds` after it name one entry each, one after the other, as the
+/// micro-batches of a phase do. Then the entries that they write are written, and those that they
+/// read hold what the next micro-batches have.
+bool Interpreter::goes_on(std::uint32_t stash, std::int64_t rounds) const {
+  const StashUse& use = used_[stash];
+  const FlatStash& entries = graph_.stashes[stash];
+  if (!use.used || use.several || use.entry == 0 ||
+      use.entry + rounds >= std::int64_t{entries.length}) {
+    return false;
+  }
+  const std::uint32_t now = entries.begin + use.entry;
+  const Value value = slots_[now];
+  const auto advance = advance_of(slots_[now - 1], value);
+  if (!advance || advance->shift < 0 || advance->shift > 1 || advance->length < 0) {
+    return false;
+  }
+  for (std::uint32_t ahead = 1; !use.written && ahead <= rounds; ++ahead) {
+    const Value& next = slots_[now + ahead];
+    if (!next.exists() || !next.equals(advanced(value, *advance, ahead))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// What the next `rounds` write. Requires: `goes_on`.
+void Interpreter::write_ahead(std::uint32_t stash, std::int64_t rounds) {
+  const std::uint32_t now = graph_.stashes[stash].begin + used_[stash].entry;
+  const Value value = slots_[now];
+  const Advance advance = *advance_of(slots_[now - 1], value);
+  for (std::uint32_t ahead = 1; ahead <= rounds; ++ahead) {
+    slots_[now + ahead] = advanced(value, advance, ahead);
+  }
+}
+
 bool Interpreter::pass_over(const std::vector<Value>& before, std::int64_t rounds) {
   std::vector<Advance> advances(slots_.size());
+  for (std::uint32_t k = 0; k < used_.size(); ++k) {
+    used_[k].goes_on = goes_on(k, rounds);
+  }
   for (std::uint32_t s = 0; s < slots_.size(); ++s) {
+    if (s >= graph_.stash_of.size() && used_[stash_slots_[s - graph_.stash_of.size()]].goes_on) {
+      continue;
+    }
     // What micro-batch i does with an entry, micro-batch i + 1 does with the next.
     const auto advance = advance_of(before[slot_before(s)], slots_[s]);
     if (!advance || advance->shift < 0 || advance->shift > 1 || advance->length < 0) {
@@ -511,6 +557,11 @@ bool Interpreter::pass_over(const std::vector<Value>& before, std::int64_t round
     after[to] = advanced(slots_[s], advances[s], rounds);
   }
   slots_ = std::move(after);
+  for (std::uint32_t k = 0; k < used_.size(); ++k) {
+    if (used_[k].goes_on && used_[k].written) {
+      write_ahead(k, rounds);
+    }
+  }
   for (const auto& [stream, count] : sent_in_round_) {
     sent_[stream].back().count += rounds;
   }

@@ -120,6 +120,8 @@ class Interpreter {
   /// Whether every slot holds what it held before the last round, further on; then lets `rounds`
   /// more like it pass.
   bool pass_over(const std::vector<Value>& before, std::int64_t rounds);
+  [[nodiscard]] bool goes_on(std::uint32_t stash, std::int64_t rounds) const;
+  void write_ahead(std::uint32_t stash, std::int64_t rounds);
   [[nodiscard]] std::uint32_t slot_before(std::uint32_t slot) const;
   void settle();
 
@@ -129,8 +131,16 @@ class Interpreter {
   std::uint32_t runs_ = 0;
   std::vector<Value> slots_;
   std::vector<std::uint32_t> stash_slots_;  ///< By entry's slot, less the tensors: its stash.
-  std::vector<char> used_;                  ///< By stash: in this round.
-  std::vector<char> named_;                 ///< By slot: in this function.
+  /// What a round does with a stash.
+  struct StashUse {
+    bool used = false;
+    bool written = false;
+    bool several = false;     ///< Names more than one entry.
+    bool goes_on = false;     ///< Later rounds name the entries behind this one, up to the last.
+    std::uint32_t entry = 0;  ///< That it names.
+  };
+  std::vector<StashUse> used_;  ///< By stash: in this round.
+  std::vector<char> named_;     ///< By slot: in this function.
   Carried carried_;
   NumberBuilder digest_;
   Streams sent_;
