@@ -9,7 +9,9 @@
 namespace poprun {
 namespace {
 
-constexpr std::string_view kCopy = "copy";  // As machine/operations.h spells it.
+// As machine/operations.h spells them.
+constexpr std::string_view kCopy = "copy";
+constexpr std::string_view kAllGather = "all_gather";
 
 /// Follows the operations as they run, through calls, and checks them against the tensors written
 /// so far.
@@ -41,7 +43,8 @@ class Verifier {
       const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
       const Operation*& writer = writers_[index_of(id)];
       const Tensor& tensor = graph_.tensor(id);
-      const bool comes_and_goes = tensor.residence || tensor.shard_of || tensor.is_remote();
+      const bool comes_and_goes =
+          tensor.residence || tensor.shard_of || tensor.is_remote() || operation.kind == kAllGather;
       const bool copies =
           operation.kind == kCopy && (writer == nullptr || writer->kind == kCopy ||
                                       copied_.contains({id, source_of(operation, id)}));

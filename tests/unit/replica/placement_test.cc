@@ -112,6 +112,13 @@ TEST_P(Placed, JobsHaveTheBitsOfThoseOnTheChip) {
     SCOPED_TRACE("sharded");
     expect_equal_bits(run(sharded), wanted);
   }
+  proto::RunConfig state = plain;
+  state.mutable_memory()->add_replicated_tensor_sharding("optimizer-state");
+  state.mutable_memory()->set_sharding_min_elements(8);
+  {
+    SCOPED_TRACE("state sharded");
+    expect_equal_bits(run(state), wanted);
+  }
   proto::RunConfig both = off_chip;
   shard(both, GetParam().replicas % 2 == 0 ? 2 : 0);
   SCOPED_TRACE("sharded and off-chip, in groups of 2");
