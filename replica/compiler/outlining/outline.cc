@@ -116,7 +116,7 @@ class Outlining {
       const Place place = equal.runs[run].place;
       replacements_[{place.function, place.region}].push_back(
           {equal.runs[run].begin, equal.runs[run].end,
-           call(Call{name, 0, salts.of(run)}, runs[run], tensors[run], own)});
+           call(Call{.function = name, .salts = salts.of(run)}, runs[run], tensors[run], own)});
     }
   }
 

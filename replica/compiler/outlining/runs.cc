@@ -56,7 +56,9 @@ std::string text_of(const Graph& graph, const Operation& operation) {
   for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
     text += " >";
     for (const TensorId id : *tensors) {
-      text += fmt::format(" {}@{}", to_text(graph.tensor(id).type), graph.tensor(id).ipu);
+      const Tensor& tensor = graph.tensor(id);
+      text += fmt::format(" {}@{}", to_text(tensor.type), tensor.ipu);
+      text += tensor.shard_of ? " of " + to_text(*tensor.shard_of) : "";
     }
   }
   return text;

@@ -74,7 +74,7 @@ Workload::Workload(const Graph& graph, const Device& device, const ReplicaSystem
         }
         const std::optional<PlannedProduct> planned = plan_operation(graph, operation, device);
         const Cycles time =
-            cost_of_operation(device, system, graph, operation, planned ? planned->plan : nullptr)
+            cost_of_operation(device, system, graph, operation, planned ? &*planned : nullptr)
                 .total();
         busy_[{*roots[f], graph.tensor(operation.outputs[0]).ipu}] +=
             time * (executions_[f] * region.repeat);
