@@ -520,13 +520,18 @@ bool Interpreter::goes_on(std::uint32_t stash, std::int64_t rounds) const {
   return true;
 }
 
-/// What the next `rounds` write. Requires: `goes_on`.
-void Interpreter::write_ahead(std::uint32_t stash, std::int64_t rounds) {
+/// What the next `rounds` do with it. Requires: `goes_on`.
+void Interpreter::go_on(std::uint32_t stash, std::int64_t rounds) {
   const std::uint32_t now = graph_.stashes[stash].begin + used_[stash].entry;
   const Value value = slots_[now];
   const Advance advance = *advance_of(slots_[now - 1], value);
   for (std::uint32_t ahead = 1; ahead <= rounds; ++ahead) {
-    slots_[now + ahead] = advanced(value, advance, ahead);
+    if (used_[stash].written) {
+      slots_[now + ahead] = advanced(value, advance, ahead);
+      named_[now + ahead] = 1;
+    } else {
+      note_read(now + ahead);
+    }
   }
 }
 
@@ -558,8 +563,8 @@ bool Interpreter::pass_over(const std::vector<Value>& before, std::int64_t round
   }
   slots_ = std::move(after);
   for (std::uint32_t k = 0; k < used_.size(); ++k) {
-    if (used_[k].goes_on && used_[k].written) {
-      write_ahead(k, rounds);
+    if (used_[k].goes_on) {
+      go_on(k, rounds);
     }
   }
   for (const auto& [stream, count] : sent_in_round_) {

@@ -121,7 +121,7 @@ class Interpreter {
   /// more like it pass.
   bool pass_over(const std::vector<Value>& before, std::int64_t rounds);
   [[nodiscard]] bool goes_on(std::uint32_t stash, std::int64_t rounds) const;
-  void write_ahead(std::uint32_t stash, std::int64_t rounds);
+  void go_on(std::uint32_t stash, std::int64_t rounds);
   [[nodiscard]] std::uint32_t slot_before(std::uint32_t slot) const;
   void settle();
 

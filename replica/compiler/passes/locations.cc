@@ -4,6 +4,8 @@
 #include <array>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -76,29 +78,52 @@ Status run(const CompileOptions& options, Job& job) {
   return {};
 }
 
-/// By function that a phase calls: what has been loaded or written since the step began.
-std::map<std::string, std::set<TensorId>> there_in_phases(const Job& job) {
-  std::map<std::string, std::set<TensorId>> there;
-  if (!job.training) {
-    return there;
-  }
+/// What phases have on the chip.
+struct OfPhases {
+  /// By function that a phase calls: what has been loaded or written since the step began.
+  std::map<std::string, std::set<TensorId>> before;
+  /// By function and region behind a phase, in which it stores: what it has written.
+  std::map<std::pair<std::string, std::size_t>, std::set<TensorId>> behind;
+};
+
+std::set<TensorId> written_by(const Graph& graph, const std::string& function) {
   std::set<TensorId> written;
-  for (const Place phase : job.training->phases) {
-    for (std::size_t r = 0; r <= phase.region; ++r) {
-      for (const Operation& operation : job.graph.at({phase.function, r}).operations) {
+  for (const Region& region : find_function(graph, function)->regions) {
+    for (const Operation& operation : region.operations) {
+      written.insert(operation.outputs.begin(), operation.outputs.end());
+    }
+  }
+  return written;
+}
+
+OfPhases of_phases(const Job& job) {
+  const Graph& graph = job.graph;
+  const std::vector<Place> phases = job.training ? job.training->phases : std::vector<Place>{};
+  OfPhases of;
+  std::set<TensorId> written;
+  std::size_t next = 0;
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    const Function& caller = graph.functions.at(phases[p].function);
+    for (; next <= phases[p].region; ++next) {
+      for (const Operation& operation : caller.regions.at(next).operations) {
         written.insert(operation.outputs.begin(), operation.outputs.end());
-        if (const std::optional<Call> call = Call::from(operation); call && r == phase.region) {
-          there[call->function] = written;
-        }
+      }
+    }
+    const std::size_t stores =
+        p + 1 < phases.size() ? phases[p + 1].region - 1 : phases[p].region + 1;
+    for (const Operation& operation : graph.at(phases[p]).operations) {
+      if (const std::optional<Call> call = Call::from(operation)) {
+        of.before[call->function] = written;
+        of.behind[{caller.name, stores}].merge(written_by(graph, call->function));
       }
     }
   }
-  return there;
+  return of;
 }
 
 /// Every resident has an entry of its own, of its type, and whatever a region does with it begins
-/// with a load or a write; of a phase's region, those before it may have loaded it. That stores are
-/// not missing is for equivalence to prove.
+/// with a load or a write; what a phase calls finds what was loaded before it, and the region
+/// behind it what it has written. That stores are not missing is for equivalence to prove.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   std::set<std::pair<TensorId, std::int64_t>> taken;
@@ -118,12 +143,12 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
       return pass_bug(kName, graph, TensorId{t}, "resides where another tensor does");
     }
   }
-  const std::map<std::string, std::set<TensorId>> there = there_in_phases(after);
+  OfPhases phases = of_phases(after);
   for (const Function& function : graph.functions) {
-    for (const Region& region : function.regions) {
-      const auto loaded = there.find(function.name);
-      std::set<TensorId> here = loaded == there.end() ? std::set<TensorId>{} : loaded->second;
-      for (const Operation& operation : region.operations) {
+    for (std::size_t r = 0; r < function.regions.size(); ++r) {
+      std::set<TensorId> here = phases.before[function.name];
+      here.merge(phases.behind[{function.name, r}]);
+      for (const Operation& operation : function.regions[r].operations) {
         for (const TensorId id : operation.inputs) {
           const auto& where = graph.tensor(id).residence;
           if (where && where->entry != Residence::kWhole && !here.contains(id)) {
