@@ -14,7 +14,7 @@
 namespace poprun::launcher {
 namespace {
 
-constexpr const char* kColumns = "{:>4}  {:<12} {:<11}  {:<13}  {:>11}  {:>11}  {:>7}  {:>9}  {}";
+constexpr const char* kColumns = "{:>4}  {:<12} {:<11}  {:<27}  {:>11}  {:>11}  {:>7}  {:>9}  {}";
 
 std::string result_of(const proto::CheckedRun& run) {
   static const std::map<proto::CheckedRun::Verdict, const char*> kWords = {
@@ -123,7 +123,8 @@ std::string check_row(const proto::CheckedRun& run) {
   const bool compiled = run.peak_bytes() > 0;
   return fmt::format(
       kColumns, run.ipus(), run.split(), run.stages() > 1 ? run.schedule() : "-",
-      run.recomputation() + (run.outlined() ? ", outlined" : ""),
+      run.recomputation() + (run.placement().empty() ? "" : ", " + run.placement()) +
+          (run.outlined() ? ", outlined" : ""),
       compiled ? mebibytes_text(run.peak_bytes()) : "-", milliseconds(run.device_step_seconds()),
       compiled ? fmt::format("{:.1f} %", 100 * run.utilisation()) : "-",
       run.wall_step_seconds() > 0 ? fmt::format("{:.3f} s", run.wall_step_seconds()) : "-",

@@ -23,6 +23,7 @@ proto::CheckedRun describe(const Variant& variant) {
   run.set_schedule(variant.schedule);
   run.set_recomputation(variant.recomputation);
   run.set_outlined(variant.outlined);
+  run.set_placement(std::string{to_text(variant.placement)});
   run.set_recomputation_memory(variant.recomputation_memory);
   return run;
 }

@@ -167,13 +167,18 @@ proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job) 
   return config;
 }
 
+std::string_view to_text(Placement placement) {
+  constexpr std::array<std::string_view, 4> kNames = {"", "off-chip", "sharded",
+                                                      "sharded off-chip"};
+  return kNames.at(static_cast<std::size_t>(placement));
+}
+
 std::string to_text(const Variant& variant) {
   const std::string ipus = counted(variant.ipus, "IPU");
-  constexpr std::array<std::string_view, 4> kPlacements = {"", ", off-chip", ", sharded",
-                                                           ", sharded off-chip"};
-  const std::string how = fmt::format("recomputation {}{}{}", variant.recomputation,
-                                      kPlacements.at(static_cast<std::size_t>(variant.placement)),
-                                      variant.outlined ? ", outlined" : "");
+  const std::string how =
+      fmt::format("recomputation {}{}{}{}", variant.recomputation,
+                  variant.placement == Placement::kOnChip ? "" : ", ", to_text(variant.placement),
+                  variant.outlined ? ", outlined" : "");
   if (variant.phased) {
     return fmt::format("{} on {}, {}", counted(variant.stages, "phase"), ipus, how);
   }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/run_config.pb.h"
@@ -62,6 +63,9 @@ std::vector<Variant> all_variants(const std::string& plain_split, std::span<cons
 
 /// The job as `variant` runs it.
 proto::RunConfig config_of(const Variant& variant, const proto::RunConfig& job);
+
+/// "off-chip", "sharded", "sharded off-chip", or nothing where everything is on the chip.
+std::string_view to_text(Placement placement);
 
 /// "2 IPUs, grouped, recomputation layer"; without a schedule where there is a single stage; "4
 /// phases on 1 IPU, recomputation none". What people know a combination by.

@@ -231,16 +231,15 @@ Status TrainingLoop::read(const std::string& stream, const StreamPart& part) {
   return refuse_stream(stream);
 }
 
-Status TrainingLoop::save(std::span<const HostTensor> tensors) const {
-  std::size_t together = 0;
+Status TrainingLoop::save(std::span<const HostTensor> tensors) {
   for (const HostTensor& tensor : tensors) {
     if (ports_.reporter != nullptr) {
       ports_.reporter->weights(tensor.name, element_name(tensor.type.data), tensor.type.shape,
                                statistics_.of(tensor.name, tensor.bytes));
     }
-    together += tensor.bytes.size();
-    if (together >= kSavedTogetherBytes) {
-      together = 0;
+    saved_together_ += tensor.bytes.size();
+    if (saved_together_ >= kSavedTogetherBytes) {
+      saved_together_ = 0;
       POPRUN_TRY(ports_.communicator.barrier());
     }
   }

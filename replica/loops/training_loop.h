@@ -56,7 +56,7 @@ class TrainingLoop final : private HostIo {
   [[nodiscard]] StepControl control() const;
   std::unique_ptr<HostStream> open_parts(JobStream stream);
   Status begin_part();
-  Status save(std::span<const HostTensor> tensors) const;
+  Status save(std::span<const HostTensor> tensors);
 
   Status plan_dump();
   Status train(Engine& engine);
@@ -78,6 +78,7 @@ class TrainingLoop final : private HostIo {
   LossScale loss_scale_;
   std::optional<TensorDump> dump_;  ///< Where one was asked for.
   LoopResult result_;
+  std::size_t saved_together_ = 0;  ///< Bytes of weights since all replicas waited for each other.
 };
 
 }  // namespace poprun

@@ -114,6 +114,28 @@ Status add_evaluation(const CompileOptions& options, Job& job) {
   return end.status();
 }
 
+/// Weights that are not whole on the chip are saved one by one, so that they need not meet there.
+bool saves_one_by_one(const CompileOptions& options) {
+  return options.sharding.weights || options.locations.weights != Storage::kOnChip ||
+         !options.locations.overrides.empty();
+}
+
+void add_save(const CompileOptions& options, Graph& graph) {
+  const std::vector<TensorId> weights = tensors_by_name(graph, {Role::kParameter, Role::kBuffer});
+  if (weights.empty()) {
+    return;
+  }
+  const Place save = add_function(graph, JobFunction::kSave, {1})[0];
+  std::vector<Operation>& operations = graph.at(save).operations;
+  if (!saves_one_by_one(options)) {
+    operations.push_back(StreamOut{name_of(JobStream::kWeights), weights}.operation());
+    return;
+  }
+  for (const TensorId id : weights) {
+    operations.push_back(StreamOut{name_of(JobStream::kWeights), {id}}.operation());
+  }
+}
+
 Status run(const CompileOptions& options, Job& job) {
   add_function(job.graph, JobFunction::kLoad, {1});
   if (!options.inference) {
@@ -122,11 +144,8 @@ Status run(const CompileOptions& options, Job& job) {
   if (options.evaluate || options.inference) {
     POPRUN_TRY(add_evaluation(options, job));
   }
-  StreamOut weights{name_of(JobStream::kWeights),
-                    tensors_by_name(job.graph, {Role::kParameter, Role::kBuffer})};
-  if (!options.inference && !weights.tensors.empty()) {
-    const Place save = add_function(job.graph, JobFunction::kSave, {1})[0];
-    job.graph.at(save).operations.push_back(weights.operation());
+  if (!options.inference) {
+    add_save(options, job.graph);
   }
   return {};
 }

@@ -547,7 +547,7 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
             "train.cfg:2: unknown section [trainig]; did you mean training?");
   EXPECT_EQ(error_of({}, "[device]\nquantum = 3\n"),
             "train.cfg:2: unknown key quantum in [device]; available: ipu, tiles, "
-            "bytes-per-tile");
+            "bytes-per-tile, streaming-bytes");
   EXPECT_EQ(error_of({}, "[network]\nstages = 3\n"),
             "train.cfg:2: unknown section [network]; available: model, data, training, pipeline, "
             "memory, device, report");
