@@ -12,9 +12,9 @@
 #include <fmt/ranges.h>
 
 #include "launcher/options/hyper_parameters.h"
+#include "launcher/options/locations.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/pipeline.h"
-#include "launcher/options/locations.h"
 #include "launcher/options/products.h"
 #include "replica/base/text.h"
 

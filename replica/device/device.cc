@@ -127,11 +127,9 @@ DeviceTime hierarchical_ring(const Device& device, Bytes bytes, std::int64_t rep
   const std::int64_t replicas_per_domain =
       std::clamp<std::int64_t>(device.ipus_per_link_domain / ipus_per_replica, 1, replicas);
   const std::int64_t domains = ceil_div(replicas, replicas_per_domain);
-  DeviceTime time =
-      ring(device, bytes, replicas_per_domain, halves, device.link_bytes_per_second);
+  DeviceTime time = ring(device, bytes, replicas_per_domain, halves, device.link_bytes_per_second);
   const Bytes shard{ceil_div(bytes.count(), replicas_per_domain)};
-  const DeviceTime between =
-      ring(device, shard, domains, halves, device.gateway_bytes_per_second);
+  const DeviceTime between = ring(device, shard, domains, halves, device.gateway_bytes_per_second);
   time.link += between.link;
   time.sync += between.sync;
   return time;

@@ -62,7 +62,8 @@ struct Tensor {
   /// computed again on the way back.
   std::optional<TensorId> copy_of = std::nullopt;
   Memory memory = Memory::kInProcessor;
-  /// If it is a shard, each replica's part of a tensor: the type of that. A shard has one dimension.
+  /// If it is a shard, each replica's part of a tensor: the type of that. A shard has one
+  /// dimension.
   std::optional<TensorType> shard_of = std::nullopt;
   /// If it is a variable that functions load when they need it; nothing: it stays where it is.
   std::optional<Residence> residence = std::nullopt;

@@ -62,9 +62,9 @@ struct LoopResult {
   EvaluationReport last_evaluation;  ///< items is 0 where none ran.
   double training_seconds = 0;       ///< Wall, in training steps. Inference has evaluation only.
   double evaluation_seconds = 0;
-  WallSeconds wall;               ///< In training steps; in inference in all batches.
-  Cycles device_time;             ///< Everything after function "load", but for "save".
-  std::vector<Bytes> high_water;  ///< By IPU: of the images of its tensors.
+  WallSeconds wall;                         ///< In training steps; in inference in all batches.
+  Cycles device_time;                       ///< Everything after function "load", but for "save".
+  std::vector<Bytes> high_water;            ///< By IPU: of the images of its tensors.
   std::vector<Bytes> streaming_high_water;  ///< By IPU: of its Streaming Memory.
   std::vector<std::vector<Bytes>> tile_high_water;  ///< By IPU and tile; empty: no layout of tiles.
   std::string stray_index;                          ///< As the engine's.
