@@ -28,11 +28,21 @@ TEST(CheckTable, HasALineForEachRun) {
   const std::string heading = check_heading();
 
   EXPECT_EQ(check_row(run(2, proto::CheckedRun::EQUAL)),
-            "   2  2 2          grouped      none               1.5 MiB     1.250 ms   75.0 %    "
-            "0.250 s  equal");
+            "   2  2 2          grouped      none                             1.5 MiB     1.250 ms "
+            "  75.0 "
+            "%    0.250 s  equal");
   EXPECT_THAT(check_row(run(1, proto::CheckedRun::REFERENCE)),
               StartsWith("   1  4            -  "));
   EXPECT_EQ(heading.find("result"), check_row(run(2, proto::CheckedRun::EQUAL)).find("equal"));
+}
+
+TEST(CheckTable, SaysWhereARunKeepsItsTensors) {
+  proto::CheckedRun placed = run(2, proto::CheckedRun::EQUAL);
+  placed.set_placement("sharded off-chip");
+  EXPECT_THAT(check_row(placed), HasSubstr("grouped      none, sharded off-chip  "));
+  placed.clear_placement();
+  placed.set_outlined(true);
+  EXPECT_THAT(check_row(placed), HasSubstr("grouped      none, outlined  "));
 }
 
 TEST(CheckTable, SaysWhatDiffers) {
