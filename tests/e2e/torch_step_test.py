@@ -251,7 +251,8 @@ class TorchStep(JobTest):
             write(path, {name: random.normal(0, deviation, tuple(tensor.shape))
                          for name, tensor in weights.items()})
             config = config.replace("[data]", f"initial-weights = {path}\n[data]")
-        job = self.run_job("--report.dump-tensors", DUMPED, config=config)
+        # Numbers are compared, whatever fits: dumps keep equal layers from sharing code.
+        job = self.run_job("--report.dump-tensors", DUMPED, "--allow-out-of-memory", config=config)
         half = precision == "half"
         limit = limit or LIMITS[precision]
         step = Step(job.output_dir / "dump-step-1.safetensors", limit, half and follows)
