@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/ops/half/half_kernel.h"
 #include "replica/ops/operator.h"
 #include "replica/ops/random_name.h"
 
@@ -114,7 +115,15 @@ class Search {
     }
   }
 
-  /// Cuts a region where a layer ends, or something that is no operator is.
+  /// Whether a function that others call may hold an operation. It has a micro-batch, which those
+  /// of the host have not, so what draws random numbers outside of micro-batches stays there.
+  [[nodiscard]] bool may_be_shared(Place place, const Operation& operation) const {
+    const Operator* op = find_operator(operation.kind);
+    return op != nullptr && (called_.contains(graph_.functions[place.function].name) ||
+                             !reads_moment(*op, operation.attributes));
+  }
+
+  /// Cuts a region where a layer ends, or something that no other function may hold is.
   void region(Place place) {
     const std::vector<Operation>& operations = graph_.at(place).operations;
     std::size_t begin = 0;
@@ -122,7 +131,7 @@ class Search {
       const std::int32_t layer = operations[begin].origin.layer;
       std::size_t end = begin;
       while (end < operations.size() && operations[end].origin.layer == layer &&
-             find_operator(operations[end].kind) != nullptr) {
+             may_be_shared(place, operations[end])) {
         ++end;
       }
       const Run run{place, begin, end};
@@ -198,6 +207,7 @@ class Search {
 
   const Graph& graph_;
   std::vector<std::optional<std::size_t>> roots_;
+  std::set<std::string> called_ = called_functions(graph_);
   std::map<std::string, std::uint32_t> numbers_;  ///< Of operations by text_of.
   std::map<std::vector<std::uint32_t>, EqualRuns> by_pattern_;
 };

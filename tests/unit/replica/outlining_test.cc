@@ -178,6 +178,9 @@ TEST(Outlining, CopiesWhatIsUpdatedInPlaceInAndOut) {
     sa = fill() shape=[64] value=0.0
     sb = fill() shape=[64] value=0.0
     repeat 5
+    call() function="body" micro_batch=0
+    function body
+    repeat 1
     a1 = relu(a)
     a2 = mul(a1, a)
     sa = accumulate(sa, a2) mean=0
@@ -193,6 +196,9 @@ rate = stream_in() stream="control"
 sa = fill() shape=[64] value=0.0
 sb = fill() shape=[64] value=0.0
 repeat 5
+call() function="body" micro_batch=0
+function body
+repeat 1
 outlined.0/a, outlined.0/sa = copy(a, sa)
 call() function="outlined.0" micro_batch=0
 a, sa = copy(outlined.0/a, outlined.0/sa)
@@ -216,6 +222,21 @@ TEST(Outlining, NeedsOneFunctionOfTheHost) {
                "    in = copy(ha4)\n    stream_out(in) stream=\"step\"\n    function evaluate\n"
                "    repeat 1\n");
   EXPECT_FALSE(outlines(text));
+}
+
+/// A function that is called has a micro-batch, by which random numbers would be others.
+TEST(Outlining, LeavesRandomNumbersOutsideOfMicroBatchesToTheHostsFunctions) {
+  const auto replace = [](std::string text, std::string_view was, std::string_view is) {
+    EXPECT_NE(text.find(was), std::string::npos) << was;
+    return text.replace(text.find(was), was.size(), is);
+  };
+  const std::string_view call =
+      "    repeat 3\n    call() function=\"forward.0\" micro_batch=0\n    function forward.0\n"
+      "    repeat 1\n";
+  const std::string_view once = "    repeat 1\n";
+  EXPECT_FALSE(outlines(replace(two_layers(), call, once)));
+  EXPECT_TRUE(outlines(replace(replace(two_layers("hb2 = relu(hb1)"), call, once),
+                               R"(dropout(ha1) key="a.dropout" rate=0.5)", "relu(ha1)")));
 }
 
 TEST(Outlining, LeavesWhatItsCopiesMakeDear) {
