@@ -17,7 +17,7 @@ namespace poprun {
 /// 64-bit digests of a variable's bytes.
 struct StateDigest {
   std::uint64_t whole = 0;
-  std::uint64_t part = 0;  ///< Of the part that is this replica's shard, where shards are taken.
+  std::uint64_t part = 0;  ///< The part that is this replica's shard, where shards are taken.
   bool is_whole = true;    ///< False: the replica has no more than its shard.
 
   [[nodiscard]] bool agrees(const StateDigest& other) const {

@@ -1,32 +1,17 @@
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
-#include "replica/machine/element_type.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
+#include "replica/machine/reduction.h"
+#include "replica/machine/shards.h"
 #include "replica/machine/step_tensors.h"
 
 namespace poprun {
 namespace {
 
 constexpr std::string_view kKind = "all_reduce";
-constexpr const char* kGroup = "group";
-
-struct Spelling {
-  Reduction reduction;
-  const char* text;
-};
-
-/// How graphs and Programs spell a reduction.
-constexpr std::array<Spelling, 3> kSpellings = {
-    {{Reduction::kSum, "sum"}, {Reduction::kMean, "mean"}, {Reduction::kMax, "max"}}};
-
-std::optional<Reduction> parse_reduction(std::string_view text) {
-  const auto* const found = std::ranges::find(kSpellings, text, &Spelling::text);
-  return found == kSpellings.end() ? std::nullopt : std::optional(found->reduction);
-}
 
 class AllReduceAction final : public Action {
  public:
@@ -53,45 +38,33 @@ class AllReduceAction final : public Action {
   Communicator& communicator_;
 };
 
-bool are_spelt_right(Attributes attributes) {
-  std::int64_t group = 0;
-  if (const auto& values = attributes.values(); values.contains(kGroup)) {
-    const auto* const size = std::get_if<std::int64_t>(&values.at(kGroup));
-    group = size != nullptr && *size > 0 ? *size : -1;
-  }
-  return group >= 0 && std::ranges::any_of(kSpellings, [&](const Spelling& spelling) {
-           return attributes ==
-                      AllReduce{spelling.reduction, false, {}, group}.operation().attributes ||
-                  attributes ==
-                      AllReduce{spelling.reduction, true, {}, group}.operation().attributes;
-         });
+bool are_spelt_right(const Operation& operation) {
+  const auto is_one = [&](const auto& spelt) {
+    const AllReduce foreground{spelt.first, false, {}, group_of(operation)};
+    const AllReduce background{spelt.first, true, {}, group_of(operation)};
+    return operation.attributes == foreground.operation().attributes ||
+           operation.attributes == background.operation().attributes;
+  };
+  return std::ranges::any_of(kReductions, is_one);
 }
 
 Status verify(const Graph& graph, const Operation& operation) {
   if (operation.inputs.empty() || operation.inputs != operation.outputs) {
     return fail(ErrorCode::kUsage, "all_reduce reduces at least one tensor, each in place");
   }
-  const Attributes& attributes = operation.attributes;
-  if (!are_spelt_right(attributes)) {
-    return fail(ErrorCode::kUsage, fmt::format("all_reduce takes reduction=\"sum\", \"mean\" or "
-                                               "\"max\", background=1 and group=SIZE; it has: {}",
-                                               to_text(attributes)));
+  if (!are_spelt_right(operation)) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("all_reduce takes reduction=\"sum\", \"mean\" or \"max\", background=1 "
+                            "and group=SIZE; it has: {}",
+                            to_text(operation.attributes)));
   }
-  for (const TensorId id : operation.inputs) {
-    if (!element_type_of(graph.tensor(id).type.data)) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("all_reduce of '{}': cannot sum {}", graph.tensor(id).name,
-                              to_text(graph.tensor(id).type)));
-    }
-  }
-  return {};
+  return verify_summable(graph, kKind, operation.inputs);
 }
 
 DeviceTime time(const Device& device, const ReplicaSystem& system, const Graph& graph,
                 const Operation& operation) {
-  const std::int64_t group = AllReduce::from(operation)->group;
   return time_of_all_reduce(device, graph.bytes(operation.inputs),
-                            group > 0 ? group : system.replicas, system.ipus_per_replica);
+                            sharing_replicas(operation, system), system.ipus_per_replica);
 }
 
 void lower(const Operation& operation, proto::Step& step) {
@@ -140,13 +113,10 @@ Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machin
 }  // namespace
 
 Operation AllReduce::operation() const {
-  const auto* const spelling = std::ranges::find(kSpellings, reduction, &Spelling::reduction);
-  Attributes attributes{{"reduction", std::string{spelling->text}}};
+  Attributes attributes = group_attributes(group);
+  attributes.set("reduction", std::string{to_text(reduction)});
   if (in_background) {
     attributes.set("background", std::int64_t{1});
-  }
-  if (group > 0) {
-    attributes.set(kGroup, group);
   }
   return {std::string{kKind}, tensors, tensors, std::move(attributes)};
 }
@@ -156,8 +126,7 @@ std::optional<AllReduce> AllReduce::from(const Operation& operation) {
     return std::nullopt;
   }
   return AllReduce{*parse_reduction(operation.attributes.text("reduction")),
-                   operation.attributes.has("background"), operation.inputs,
-                   operation.attributes.has(kGroup) ? operation.attributes.integer(kGroup) : 0};
+                   operation.attributes.has("background"), operation.inputs, group_of(operation)};
 }
 
 MachineOperation all_reduce_operation() {

@@ -1,4 +1,4 @@
-#include "replica/machine/element_type.h"
+#include "replica/machine/reduction.h"
 #include "replica/machine/shards.h"
 
 namespace poprun {
@@ -56,15 +56,9 @@ class ReduceScatterAction final : public Action {
   std::vector<std::byte> filled_;  ///< A tensor, filled up to whole shards.
 };
 
-std::optional<Reduction> reduction_of(std::string_view text) {
-  return text == "sum"    ? std::optional(Reduction::kSum)
-         : text == "mean" ? std::optional(Reduction::kMean)
-                          : std::nullopt;
-}
-
 Attributes attributes_of(Reduction reduction, std::int64_t group) {
   Attributes attributes = group_attributes(group);
-  attributes.set(kReduction, std::string{reduction == Reduction::kMean ? "mean" : "sum"});
+  attributes.set(kReduction, std::string{to_text(reduction)});
   return attributes;
 }
 
@@ -78,14 +72,7 @@ Status verify(const Graph& graph, const Operation& operation) {
                             to_text(operation.attributes)));
   }
   POPRUN_TRY(verify_shards(graph, kKind, operation.inputs, operation.outputs));
-  for (const TensorId id : operation.inputs) {
-    if (!element_type_of(graph.tensor(id).type.data)) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("reduce_scatter of '{}': cannot sum {}", graph.tensor(id).name,
-                              to_text(graph.tensor(id).type)));
-    }
-  }
-  return {};
+  return verify_summable(graph, kKind, operation.inputs);
 }
 
 /// Within a group; then shards are summed over the groups.
@@ -120,7 +107,7 @@ StepTensors tensors(const proto::Step& step) {
 
 Result<std::unique_ptr<Action>> prepare(const proto::Step& step, Machine& machine) {
   const proto::ReduceScatter& scatter = step.reduce_scatter();
-  const std::optional<Reduction> reduction = reduction_of(scatter.reduction());
+  const std::optional<Reduction> reduction = parse_reduction(scatter.reduction());
   POPRUN_ASSIGN(std::vector<ShardPair> pairs,
                 shard_pairs(scatter.tensors(), scatter.shards(), scatter.group(), machine));
   if (!reduction) {

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "replica/machine/operations.h"
+#include "replica/machine/shards.h"
 #include "replica/ops/half/half_kernel.h"
 #include "replica/ops/random_name.h"
 
@@ -49,13 +50,6 @@ bool is_about_others(Effect effect, const std::string& attribute) {
 /// Exchanges that reduce have one name, whatever each replica keeps.
 std::string_view name_of(const Operation& operation, Effect effect) {
   return effect == Effect::kScatters ? "all_reduce" : std::string_view{operation.kind};
-}
-
-std::uint32_t group_of(const Operation& operation, Effect effect) {
-  const auto& values = operation.attributes.values();
-  const auto group = effect == Effect::kComputes ? values.end() : values.find("group");
-  return group == values.end() ? 0
-                               : static_cast<std::uint32_t>(std::get<std::int64_t>(group->second));
 }
 
 /// The salt that an attribute asks for.
@@ -182,7 +176,8 @@ class Flattening {
       }
     }
     const Operator* op = find_operator(operation.kind);
-    flat.group = group_of(operation, flat.effect);
+    flat.group =
+        static_cast<std::uint32_t>(flat.effect == Effect::kComputes ? 0 : group_of(operation));
     flat.on_shards = op != nullptr && op->on_shards;
     flat.reads_moment = op != nullptr && reads_moment(*op, operation.attributes);
     flat.in_place = std::ranges::any_of(operation.outputs, [&operation](TensorId id) {
@@ -293,7 +288,7 @@ class Flattening {
   }
 
   FlatGraph flat_;
-  std::map<std::string, std::uint32_t> numbers_;      ///< Of functions.
+  std::map<std::string, std::uint32_t> numbers_;      ///< Functions' numbers, by name.
   std::map<std::uint32_t, std::vector<Call>> calls_;  ///< By callee.
 };
 

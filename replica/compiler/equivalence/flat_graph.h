@@ -44,8 +44,8 @@ struct FlatOperation {
   std::uint32_t group = 0;       ///< In exchanges of shards: replicas that share a tensor; 0: all.
   std::uint32_t entries = 0;     ///< In moves of entries: begin in FlatGraph::entries, from 1 on.
   std::uint32_t call = 0;        ///< In calls: which of those of its callee.
-  /// Of operations that draw random numbers of their call's salts: begin in FlatGraph::salted of
-  /// their `what`, by call. Otherwise kNotSalted.
+  /// Where FlatGraph::salted has `what` by call, for an operation that draws random numbers of its
+  /// call's salts. Otherwise kNotSalted.
   std::uint32_t salted = ~std::uint32_t{0};
   std::uint32_t parts = 0;  ///< In streams from the host: begin in FlatGraph::parts.
   const Operation* source = nullptr;
@@ -84,8 +84,8 @@ struct FlatGraph {
   std::vector<Number> parts;  ///< What each output of a stream from the host is of its record.
   std::vector<Number> salted;
   std::vector<FlatStash> stashes;
-  /// Of each move of entries: for each tensor the entry that it is from, then for each the one that
-  /// it is to; Copy::kWhole where it is whole. The first has no meaning.
+  /// For each move of entries, the entry that each tensor is from, then the one that each is to;
+  /// Copy::kWhole where it is whole. The first has no meaning.
   std::vector<std::int64_t> entries = {0};
   std::vector<std::uint32_t> stash_of;  ///< By tensor: into `stashes`, or kNoStash.
   std::uint32_t slots = 0;

@@ -73,7 +73,7 @@ struct SerialisationOptions {
     std::string operators = {};  ///< Searched for in output names (ECMAScript).
     std::int64_t slices = 1;
   };
-  std::vector<Matmuls> matmuls = {};  ///< Of those for one operator the last counts.
+  std::vector<Matmuls> matmuls = {};  ///< For an operator that several match, the last counts.
 };
 
 /// Everything a Program depends on.

@@ -132,6 +132,23 @@ void split_all_reduces(Region& region, const std::set<TensorId>& off_chip) {
   region.operations = std::move(operations);
 }
 
+/// Copies between variables and their remote buffers, one for each IPU.
+std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool load) {
+  std::map<std::uint32_t, Copy> by_ipu;
+  for (const TensorId id : variables) {
+    const Residence& where = *graph.tensor(id).residence;
+    Copy& copy = by_ipu[graph.tensor(id).ipu];
+    copy.from_tensors.push_back(load ? where.tensor : id);
+    copy.to_tensors.push_back(load ? id : where.tensor);
+    (load ? copy.from_entries : copy.to_entries).push_back(where.entry);
+  }
+  std::vector<Operation> copies;
+  for (const auto& [ipu, copy] : by_ipu) {
+    copies.push_back(copy.operation());
+  }
+  return copies;
+}
+
 /// One stay of a variable on the chip.
 struct Stay {
   std::size_t first = 0;  ///< Operations that use it.
@@ -200,20 +217,11 @@ class RegionLoads {
     return all;
   }
 
-  /// One copy for each IPU.
   void copy(const std::vector<TensorId>& variables, bool load, const Origin& origin,
             std::vector<Operation>& operations) const {
-    std::map<std::uint32_t, Copy> by_ipu;
-    for (const TensorId id : variables) {
-      const Residence& where = *graph_.tensor(id).residence;
-      Copy& copy = by_ipu[graph_.tensor(id).ipu];
-      copy.from_tensors.push_back(load ? where.tensor : id);
-      copy.to_tensors.push_back(load ? id : where.tensor);
-      (load ? copy.from_entries : copy.to_entries).push_back(where.entry);
-    }
-    for (const auto& [ipu, copy] : by_ipu) {
-      operations.push_back(copy.operation());
-      operations.back().origin = origin;
+    for (Operation& copy : copies_of(graph_, variables, load)) {
+      copy.origin = origin;
+      operations.push_back(std::move(copy));
     }
   }
 
@@ -221,18 +229,6 @@ class RegionLoads {
   Region& region_;
   const std::set<TensorId>& off_chip_;
 };
-
-/// One copy between variables of one IPU and their remote buffers; nothing for none.
-std::vector<Operation> copy_of(const Graph& graph, const std::set<TensorId>& variables, bool load) {
-  Copy copy;
-  for (const TensorId id : variables) {
-    const Residence& where = *graph.tensor(id).residence;
-    copy.from_tensors.push_back(load ? where.tensor : id);
-    copy.to_tensors.push_back(load ? id : where.tensor);
-    (load ? copy.from_entries : copy.to_entries).push_back(where.entry);
-  }
-  return variables.empty() ? std::vector<Operation>{} : std::vector{copy.operation()};
-}
 
 /// Loads before phases, and stores behind them.
 void load_for_phases(Graph& graph, const std::vector<Place>& phases,
@@ -242,13 +238,13 @@ void load_for_phases(Graph& graph, const std::vector<Place>& phases,
   };
   for (std::size_t p = 0; p < phases.size(); ++p) {
     const bool ahead = p > 0 && uses[p - 1].ipu != uses[p].ipu;
-    append(copy_of(graph, uses[p].reads, true), graph.at(beside(phases[ahead ? p - 1 : p], -1)));
+    append(copies_of(graph, uses[p].reads, true), graph.at(beside(phases[ahead ? p - 1 : p], -1)));
   }
   for (std::size_t p = 0; p < phases.size(); ++p) {
     // Before anything else, so that what is loaded there is there already.
     const bool is_last = p + 1 == phases.size();
     Region& behind = graph.at(is_last ? beside(phases[p], 1) : beside(phases[p + 1], -1));
-    const std::vector<Operation> stores = copy_of(graph, uses[p].writes, false);
+    const std::vector<Operation> stores = copies_of(graph, uses[p].writes, false);
     behind.operations.insert(behind.operations.begin(), stores.begin(), stores.end());
   }
 }

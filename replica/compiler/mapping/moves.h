@@ -20,7 +20,7 @@ bool is_within_ipu(const Graph& graph, const Operation& operation);
 /// How many elements of a mapping each tile holds.
 struct TileCounts {
   std::vector<std::int64_t> by_tile;
-  std::int64_t most = 0;  ///< Of all tiles.
+  std::int64_t most = 0;  ///< What the fullest tile holds.
 };
 
 /// What tiles receive of a tensor that does not lie where an operation works.

@@ -342,7 +342,7 @@ class Occupancy {
   /// When steps run.
   struct Now {
     std::uint64_t micro_batch = 0;
-    std::uint64_t round = 0;  ///< Of the running repeat.
+    std::uint64_t round = 0;  ///< The running repeat's.
     std::uint64_t entry = 0;  ///< Where the entries of remote buffers begin.
   };
 

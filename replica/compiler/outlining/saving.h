@@ -18,7 +18,7 @@ namespace poprun {
 /// What equal runs save and take if they become one function.
 struct Saving {
   std::uint32_t ipu = 0;
-  std::int64_t operations = 0;  ///< Of one run.
+  std::int64_t operations = 0;  ///< In one run.
   std::int64_t runs = 0;
   Bytes code;      ///< On a tile, of all runs but one: control code, vertex state, exchange code.
   Bytes copies;    ///< On a tile, control code of the copies.

@@ -78,7 +78,7 @@ bool is_cheaper(const Candidate& a, const Candidate& b) {
          b.saving.net().count() * a.saving.copying.count();
 }
 
-/// Of candidates that save bytes, the cheapest, as long as all copies together take no more than
+/// The cheapest candidates that save bytes, as long as all copies together take no more than
 /// kTimeForCopies of what their IPU does in one call of their root.
 std::vector<Candidate> cheap_ones(std::vector<Candidate> candidates, const Workload& workload) {
   std::ranges::stable_sort(candidates, is_cheaper);

@@ -6,6 +6,7 @@
 #include "replica/compiler/locations/kept.h"
 #include "replica/compiler/passes/pass.h"
 #include "replica/machine/operations.h"
+#include "replica/machine/shards.h"
 
 /// Divides weights, optimiser state and accumulators among the replicas, where the options ask for
 /// it: replicated tensor sharding.
@@ -16,6 +17,11 @@ constexpr std::string_view kName = "sharding";
 
 bool applies(const CompileOptions& options) {
   return options.sharding.any();
+}
+
+/// Replicas that have a tensor together; 0: all.
+std::int64_t group_of(const CompileOptions& options) {
+  return options.sharding.group == options.replicas ? 0 : options.sharding.group;
 }
 
 bool is_asked_for(const ShardingOptions& options, Kept kept) {
@@ -45,8 +51,7 @@ std::string obstacle(const CompileOptions& options, const Tensor& tensor) {
 }
 
 Status run(const CompileOptions& options, Job& job) {
-  const std::int64_t group =
-      options.sharding.group == options.replicas ? 0 : options.sharding.group;
+  const std::int64_t group = group_of(options);
   const std::int64_t count = group > 0 ? group : options.replicas;
   if (count == 1) {
     job.notes.emplace_back(
@@ -93,8 +98,7 @@ Status run(const CompileOptions& options, Job& job) {
 /// part, and all exchanges of shards are over the same groups.
 Status verify(const CompileOptions& options, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
-  const std::int64_t group =
-      options.sharding.group == options.replicas ? 0 : options.sharding.group;
+  const std::int64_t group = group_of(options);
   const std::int64_t count = group > 0 ? group : options.replicas;
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
@@ -110,10 +114,7 @@ Status verify(const CompileOptions& options, const Job& /*before*/, const Job& a
       for (const Operation& operation : region.operations) {
         const bool exchanges =
             Shard::is(operation) || ReduceScatter::is(operation) || AllGather::is(operation);
-        const auto& values = operation.attributes.values();
-        const auto found = values.find("group");
-        const std::int64_t own = found == values.end() ? 0 : std::get<std::int64_t>(found->second);
-        if (exchanges && own != group) {
+        if (exchanges && poprun::group_of(operation) != group) {
           return pass_bug(kName, graph, operation.outputs[0], "is exchanged in another group");
         }
       }

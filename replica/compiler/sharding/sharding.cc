@@ -287,21 +287,25 @@ class RegionSharding {
   }
 
   void settle(TensorId id) {
-    Forms& now = forms(id);
-    const bool ends = graph_.tensor(id).role == Role::kGradient && is_update_ ? true : !keeps(id);
-    if (shards_.reside(id) && !now.shard && !ends) {
-      append(Shard{{id}, {shards_.of(id)}, shards_.group()}.operation());
-    } else if (!shards_.reside(id) && !now.whole && !ends) {
-      append(AllGather{{shards_.of(id)}, {id}, shards_.group()}.operation());
-    } else if (ends) {
+    if (!keeps(id)) {
       return;
+    }
+    Forms& now = forms(id);
+    if (shards_.reside(id) && !now.shard) {
+      append(Shard{{id}, {shards_.of(id)}, shards_.group()}.operation());
+    } else if (!shards_.reside(id) && !now.whole) {
+      append(AllGather{{shards_.of(id)}, {id}, shards_.group()}.operation());
     }
     now = resident(id);
   }
 
-  /// Whether a tensor's value outlives the region: variables' do.
+  /// Whether a tensor's value outlives the region: those of variables do, but gradients and
+  /// accumulators end with the update.
   [[nodiscard]] bool keeps(TensorId id) const {
     const Role role = graph_.tensor(id).role;
+    if (role == Role::kGradient && is_update_) {
+      return false;
+    }
     return shards_.reside(id) || role == Role::kParameter || role == Role::kOptimizerState;
   }
 
