@@ -53,7 +53,7 @@ struct Spread {
 
 /// The plain variant, which has one stage, recomputes and outlines nothing and keeps everything on
 /// the chip, then with one stage every recomputation, then on each of `spreads` every schedule with
-/// every recomputation; then one stage, and each of `spreads` by turns with every schedule and
+/// every recomputation; then one stage, and each of `spreads`, in turn with every schedule and
 /// recomputation, in every other placement: shards only with `replicas` > 1. Then, of each of
 /// `spreads`, as many phases, on one IPU with every recomputation and on two with none and the
 /// default one; and the last of them in every other placement. Then outlined, with one stage and

@@ -136,7 +136,7 @@ class Interpreter {
     bool used = false;
     bool written = false;
     bool several = false;     ///< Names more than one entry.
-    bool goes_on = false;     ///< Later rounds name the entries behind this one, up to the last.
+    bool goes_on = false;     ///< Later rounds name the entries after this one, up to the last.
     std::uint32_t entry = 0;  ///< That it names.
   };
   std::vector<StashUse> used_;  ///< By stash: in this round.

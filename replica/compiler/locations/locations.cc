@@ -230,7 +230,7 @@ class RegionLoads {
   const std::set<TensorId>& off_chip_;
 };
 
-/// Loads before phases, and stores behind them.
+/// Loads before phases, and stores after them.
 void load_for_phases(Graph& graph, const std::vector<Place>& phases,
                      const std::vector<PhaseUse>& uses) {
   const auto append = [](std::vector<Operation> more, Region& to) {

@@ -35,7 +35,7 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
 ///
 /// A phase, which is one of the regions `phases` of a function, keeps the variables of what it
 /// calls on the chip for all its rounds: they are loaded in the region before it, or before the
-/// phase before it where that runs on another IPU, and stored in the region behind it.
+/// phase before it where that runs on another IPU, and stored in the region after it.
 ///
 /// `update`: the region that uses accumulators last in each step.
 void keep_off_chip(Graph& graph, const std::vector<Location>& locations,

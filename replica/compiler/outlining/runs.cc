@@ -140,7 +140,7 @@ class Search {
     }
   }
 
-  /// Takes the longest repetition of a run, then those of what is before and behind it.
+  /// Takes the longest repetition of a run, then those of what is before and after it.
   void repetitions(const Run& run) {
     const std::vector<Operation>& operations = graph_.at(run.place).operations;
     std::vector<std::uint32_t> kinds;

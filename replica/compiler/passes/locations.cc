@@ -82,7 +82,7 @@ Status run(const CompileOptions& options, Job& job) {
 struct OfPhases {
   /// By function that a phase calls: what has been loaded or written since the step began.
   std::map<std::string, std::set<TensorId>> before;
-  /// By function and region behind a phase, in which it stores: what it has written.
+  /// By function and region after a phase, in which it stores: what it has written.
   std::map<std::pair<std::string, std::size_t>, std::set<TensorId>> behind;
 };
 
@@ -123,7 +123,7 @@ OfPhases of_phases(const Job& job) {
 
 /// Every resident has an entry of its own, of its type, and whatever a region does with it begins
 /// with a load or a write; what a phase calls finds what was loaded before it, and the region
-/// behind it what it has written. That stores are not missing is for equivalence to prove.
+/// after it what it has written. That stores are not missing is for equivalence to prove.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   std::set<std::pair<TensorId, std::int64_t>> taken;

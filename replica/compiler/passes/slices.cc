@@ -239,7 +239,7 @@ Status run(const CompileOptions& /*options*/, Job& job) {
   return {};
 }
 
-/// The slices of one marked operation, as they are found behind its output.
+/// The slices of one marked operation, as they are found after its output.
 struct Found {
   std::vector<Piece> pieces;
   std::string wrong;  ///< What is not as it should be; empty: nothing.

@@ -81,7 +81,7 @@ Job job_of(std::string_view text) {
   return job;
 }
 
-/// The job behind the pass, which its verifier and value numbering have proven.
+/// The job after the pass, which its verifier and value numbering have proven.
 Job outlined(std::string_view text, Outlining choice = Outlining::kOn) {
   const CompileOptions options = options_with(choice);
   const Job before = job_of(text);
@@ -245,7 +245,7 @@ TEST(Outlining, LeavesWhatItsCopiesMakeDear) {
   EXPECT_THAT(job.notes, ::testing::ElementsAre(HasSubstr("memory.outlining = on has no effect")));
 }
 
-/// What the verifier and value numbering say of a job whose text has `was` replaced by `is` behind
+/// What the verifier and value numbering say of a job whose text has `was` replaced by `is` after
 /// the pass.
 std::string complaints(const std::string& was, const std::string& is) {
   const Job before = job_of(two_layers());
