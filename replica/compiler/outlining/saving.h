@@ -46,10 +46,7 @@ class Workload {
 };
 
 /// Cost: products are planned, which the compiler does later anyway and remembers.
-Saving saving_of(const Graph& graph, const EqualRuns& equal, const ReadCounts& reads,
+Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads,
                  const Workload& workload, const Device& device);
-
-/// By IPU, the most bytes of tensors that live at one step, on all tiles.
-std::vector<Bytes> live_peaks(const Graph& graph, std::int64_t ipus);
 
 }  // namespace poprun
