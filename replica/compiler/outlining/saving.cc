@@ -47,7 +47,7 @@ Cycles time_to_copy(const Graph& graph, const Reads& reads, Place place,
 }  // namespace
 
 Workload::Workload(const Graph& graph, const Device& device, const ReplicaSystem& system)
-    : executions_(graph.functions.size()) {
+    : graph_(graph), device_(device), system_(system), executions_(graph.functions.size()) {
   const std::set<std::string> called = called_functions(graph);
   const auto count = [&](const auto& self, std::size_t function, std::int64_t times) -> void {
     executions_[function] += times;
@@ -73,15 +73,17 @@ Workload::Workload(const Graph& graph, const Device& device, const ReplicaSystem
         if (!roots[f] || operation.outputs.empty()) {
           continue;
         }
-        const std::optional<PlannedProduct> planned = plan_operation(graph, operation, device);
-        const Cycles time =
-            cost_of_operation(device, system, graph, operation, planned ? &*planned : nullptr)
-                .total();
         busy_[{*roots[f], graph.tensor(operation.outputs[0]).ipu}] +=
-            time * (executions_[f] * region.repeat);
+            time_of(operation) * (executions_[f] * region.repeat);
       }
     }
   }
+}
+
+Cycles Workload::time_of(const Operation& operation) const {
+  const std::optional<PlannedProduct> planned = plan_operation(graph_, operation, device_);
+  return cost_of_operation(device_, system_, graph_, operation, planned ? &*planned : nullptr)
+      .total();
 }
 
 Cycles Workload::busy(std::size_t root, std::uint32_t ipu) const {
@@ -97,13 +99,16 @@ Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads,
   saving.ipu = graph.tensor(operations[first.begin].outputs.at(0)).ipu;
   saving.operations = static_cast<std::int64_t>(first.size());
   saving.runs = std::ssize(equal.runs);
+  Cycles of_one;
   for (std::size_t o = first.begin; o < first.end; ++o) {
     saving.code += code_of(graph, operations[o], device) * (saving.runs - 1);
+    of_one += workload.time_of(operations[o]);
   }
   const std::vector<std::vector<RunTensor>> tensors = tensors_of(graph, reads, equal);
   for (std::size_t run = 0; run < tensors.size(); ++run) {
     const Place place = equal.runs[run].place;
     const std::int64_t times = workload.executions(place.function) * graph.at(place).repeat;
+    saving.working += of_one * times;
     for (const bool RunTensor::*way : {&RunTensor::comes_in, &RunTensor::goes_out}) {
       const Cycles time = time_to_copy(graph, reads, place, tensors[run], device,
                                        [way](const RunTensor& one) { return one.*way; });

@@ -30,8 +30,15 @@ bool applies(const CompileOptions& options) {
   return options.outlining != Outlining::kOff;
 }
 
-/// How much of an IPU's device time copies may take where nobody asks for outlining, in percent.
-constexpr std::int64_t kTimeForCopies = 1;
+/// How much of an IPU's device time copies may take, in thousandths: where nobody asks for
+/// outlining, all together; otherwise each function's that take longer than its operations, such as
+/// updates of weights on the chip.
+constexpr std::int64_t kTimeForCopies = 10;
+constexpr std::int64_t kTimeForDearCopies = 1;
+
+bool takes_more(Cycles copying, Cycles busy, std::int64_t thousandths) {
+  return copying * 1000 > busy * thousandths;
+}
 
 /// Equal runs with what they save.
 struct Candidate {
@@ -87,8 +94,8 @@ std::vector<Candidate> cheap_ones(std::vector<Candidate> candidates, const Workl
     const auto [ipu, root] = std::pair{candidate.saving.ipu, candidate.equal.root};
     Cycles& here = copying[{root, ipu}];
     const Cycles more = here + candidate.saving.copying;
-    const bool is_dear =
-        candidate.saving.net() <= Bytes{} || more * 100 > workload.busy(root, ipu) * kTimeForCopies;
+    const bool is_dear = candidate.saving.net() <= Bytes{} ||
+                         takes_more(more, workload.busy(root, ipu), kTimeForCopies);
     here = is_dear ? here : more;
     return is_dear;
   });
@@ -129,6 +136,7 @@ void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balan
   }
 }
 
+/// All but the dear ones; unless `forced`, the cheap ones.
 std::vector<Candidate> candidates_of(const CompileOptions& options, const Graph& graph,
                                      const std::vector<EqualRuns>& all, const StepBytes& bytes,
                                      bool forced) {
@@ -138,7 +146,12 @@ std::vector<Candidate> candidates_of(const CompileOptions& options, const Graph&
   for (const EqualRuns& equal : all) {
     for (EqualRuns& piece : in_pieces(graph, equal, reads, bytes, options.device)) {
       const Saving saving = saving_of(graph, piece, reads, workload, options.device);
-      candidates.push_back({std::move(piece), saving});
+      const bool is_dear =
+          saving.copying * 2 > saving.working &&
+          takes_more(saving.copying, workload.busy(equal.root, saving.ipu), kTimeForDearCopies);
+      if (!is_dear) {
+        candidates.push_back({std::move(piece), saving});
+      }
     }
   }
   return forced ? candidates : cheap_ones(std::move(candidates), workload);
