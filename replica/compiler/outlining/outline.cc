@@ -147,11 +147,9 @@ class Outlining {
     }
     mark_shared(tensors);
     std::vector<TensorId> own;
-    std::map<TensorId, TensorId> own_of;
-    for (std::size_t t = 0; t < tensors[0].size(); ++t) {
+    for (std::size_t t = 0; t < named.size(); ++t) {
       const RunTensor& one = tensors[0][t];
       own.push_back(one.is_shared ? one.tensor : add_own(name, named[t].tensor));
-      own_of.emplace(one.tensor, own.back());
       for (const std::vector<RunTensor>& run : tensors) {
         if (run[t].stays) {
           renamed_.emplace(run[t].tensor, own.back());
@@ -159,16 +157,7 @@ class Outlining {
       }
     }
     Salts salts(runs.size());
-    std::vector<Operation> body = runs[0].operations;
-    for (std::size_t k = 0; k < body.size(); ++k) {
-      std::vector<const Operation*> same;
-      std::ranges::transform(runs, std::back_inserter(same),
-                             [k](const RunOperations& run) { return &run.operations[k]; });
-      salts.take(same, body[k]);
-      for (auto* ids : {&body[k].inputs, &body[k].outputs}) {
-        std::ranges::transform(*ids, ids->begin(), [&](TensorId id) { return own_of.at(id); });
-      }
-    }
+    std::vector<Operation> body = body_of(runs, tensors[0], own, salts);
     graph_.at(graph_.add_function(name, {1})[0]).operations = std::move(body);
     for (std::size_t run = 0; run < runs.size(); ++run) {
       const Place place = equal.runs[run].place;
@@ -221,6 +210,27 @@ class Outlining {
     for (std::vector<TensorId>* ids : {&operation.inputs, &operation.outputs}) {
       std::ranges::transform(*ids, ids->begin(), [this](TensorId id) { return renamed(id); });
     }
+  }
+
+  /// The first run's operations on the function's own tensors.
+  static std::vector<Operation> body_of(const std::vector<RunOperations>& runs,
+                                        const std::vector<RunTensor>& first,
+                                        const std::vector<TensorId>& own, Salts& salts) {
+    std::map<TensorId, TensorId> own_of;
+    for (std::size_t t = 0; t < first.size(); ++t) {
+      own_of.emplace(first[t].tensor, own[t]);
+    }
+    std::vector<Operation> body = runs[0].operations;
+    for (std::size_t k = 0; k < body.size(); ++k) {
+      std::vector<const Operation*> same;
+      std::ranges::transform(runs, std::back_inserter(same),
+                             [k](const RunOperations& run) { return &run.operations[k]; });
+      salts.take(same, body[k]);
+      for (auto* ids : {&body[k].inputs, &body[k].outputs}) {
+        std::ranges::transform(*ids, ids->begin(), [&](TensorId id) { return own_of.at(id); });
+      }
+    }
+    return body;
   }
 
   TensorId add_own(const std::string& function, TensorId like) {
