@@ -6,6 +6,15 @@
 
 namespace poprun {
 
+std::string shortened(std::string_view name, std::size_t width) {
+  if (name.size() <= width) {
+    return std::string{name};
+  }
+  const std::size_t front = (width - 2) / 2;
+  return fmt::format("{}..{}", name.substr(0, front),
+                     name.substr(name.size() - (width - 2 - front)));
+}
+
 std::string group_digits(std::string digits) {
   const std::size_t first = digits.starts_with('-') ? 1 : 0;
   for (std::size_t place = digits.size(); place > first + 3; place -= 3) {

@@ -1,12 +1,17 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-/// Numbers as people read them: the one spelling of all tables, messages and logs.
+/// Numbers and names as people read them: the one spelling of all tables, messages and logs.
 namespace poprun {
+
+/// With ".." in its middle where it is longer than `width`, at least 2: the beginning or end of
+/// long names says less than both.
+std::string shortened(std::string_view name, std::size_t width);
 
 /// Puts a comma between each three of `digits`, which may begin with a minus.
 std::string group_digits(std::string digits);

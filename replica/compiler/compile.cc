@@ -25,7 +25,6 @@
 #include "replica/compiler/stages/cuts.h"
 #include "replica/compiler/tiles/demand.h"
 #include "replica/compiler/tiles/tile_plan.h"
-#include "replica/report/out_of_memory.h"
 
 namespace poprun {
 namespace {
@@ -155,12 +154,6 @@ Result<Candidate> settle_split(const CompileOptions& options, Candidate best) {
   return best;
 }
 
-/// The same, for a Program that check_fits can explain.
-CompileOptions explained(CompileOptions options) {
-  options.layout_if_too_large = true;
-  return options;
-}
-
 /// What each stage holds of the forward pass.
 void describe_stages(const Job& job, Program& program) {
   std::vector<std::set<std::int32_t>> layers(job.ipu_of_stage.size());
@@ -268,12 +261,6 @@ Result<Program> plan_program(const CompileOptions& options) {
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   POPRUN_TRY(verify_operations(graph));
   return program_of(graph, options);
-}
-
-Result<Program> compile(const CompileOptions& options) {
-  POPRUN_ASSIGN(Program program, plan_program(explained(options)));
-  POPRUN_TRY(check_fits(program));
-  return program;
 }
 
 }  // namespace poprun

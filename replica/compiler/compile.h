@@ -39,15 +39,13 @@ Result<Graph> build_job(const CompileOptions& options);
 /// again by what they were found to need, and compiled again, up to kSplitsMax in all: the Program
 /// is the first that fits, or else the one that lacks least.
 ///
-/// What may be anywhere (Storage::kAuto) stays on the chip if the job fits so; otherwise optimiser
-/// state, then weights, accumulators and stashes leave it, until it does.
+/// Where the job does not fit, more is outlined (Outlining::kAuto); then what may be anywhere
+/// (Storage::kAuto) leaves the chip, optimiser state, then weights, accumulators and stashes, until
+/// it does.
 ///
 /// Deterministic. Errors: kUsage, model and data do not fit each other; kBug, the verifier of
 /// a pass or of a plan refused it.
 Result<Program> plan_program(const CompileOptions& options);
-
-/// `plan_program`, for execution. Errors: also kOutOfMemory, with the table of out_of_memory.h.
-Result<Program> compile(const CompileOptions& options);
 
 /// A graph that is no job; of the options, those of model, device, replicas and memory matter. It
 /// may need more memory than an IPU has. Errors: kBug, as `plan_program`, or the graph is none.

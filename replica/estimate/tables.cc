@@ -175,15 +175,6 @@ std::string job_text(const Estimate& e) {
   return text;
 }
 
-/// The beginning or end of long names says less than both.
-std::string shortened(const std::string& name, std::size_t width) {
-  if (name.size() <= width) {
-    return name;
-  }
-  const std::size_t half = (width - 2) / 2;
-  return name.substr(0, width - 2 - half) + ".." + name.substr(name.size() - half);
-}
-
 std::string varied_line(const std::string& name, std::size_t width, const std::string& parameters,
                         const std::string& estimated, const std::string& ipus,
                         const std::string& compiled, const std::string& fullest) {

@@ -200,7 +200,7 @@ std::set<std::string> called_functions(const Graph& graph);
 /// Checks what every pass may rely on: names and ids in range, every tensor written before it is
 /// read (in its function, in one that is called before, or in an earlier one), written by one
 /// operation only, unless others update it in place, or are copies of copies of it, all are copies,
-/// or it is a remote buffer, a shard or what resides in one.
+/// or it is a remote buffer, a shard or what resides in one, or belongs to an outlined function.
 /// Errors: kBug, names function, operation and tensor.
 Status verify_graph(const Graph& graph);
 

@@ -59,16 +59,6 @@ std::vector<Kind> kinds_of(const Program& program, const proto::IpuMemory& memor
   return kinds;
 }
 
-/// With ".." in its middle where it is longer than that.
-std::string shortened(std::string_view name, std::size_t width) {
-  if (name.size() <= width) {
-    return std::string{name};
-  }
-  const std::size_t front = (width - 2) / 2;
-  return fmt::format("{}..{}", name.substr(0, front),
-                     name.substr(name.size() - (width - 2 - front)));
-}
-
 /// As many of the largest as the line has room for.
 std::string largest_text(const std::vector<Part>& parts) {
   std::string text;

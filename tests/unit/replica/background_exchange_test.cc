@@ -5,6 +5,7 @@
 
 #include "replica/compiler/exchange/background.h"
 #include "replica/timeline/timeline.h"
+#include "tests/unit/replica/compiled.h"
 #include "training_job.h"
 
 namespace poprun {

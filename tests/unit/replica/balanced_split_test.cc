@@ -13,6 +13,7 @@
 #include "replica/compiler/compile.h"
 #include "replica/instance/job.h"
 #include "replica/timeline/timeline.h"
+#include "tests/unit/replica/compiled.h"
 #include "training_job.h"
 
 namespace poprun {

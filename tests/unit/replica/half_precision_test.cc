@@ -19,6 +19,7 @@
 #include "replica/models/model.h"
 #include "replica/ops/half/half_kernel.h"
 #include "replica/timeline/timeline.h"
+#include "tests/unit/replica/compiled.h"
 #include "training_job.h"
 
 namespace poprun {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "replica/loops/inference_loop.h"
+#include "tests/unit/replica/compiled.h"
 #include "training_job.h"
 
 namespace poprun {

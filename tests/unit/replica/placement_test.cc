@@ -10,6 +10,7 @@
 #include "replica/compiler/equivalence/equivalence.h"
 #include "replica/compiler/passes/passes.h"
 #include "replica/machine/operations.h"
+#include "tests/unit/replica/compiled.h"
 #include "training_job.h"
 
 namespace poprun {

@@ -8,6 +8,7 @@
 
 #include "replica/compiler/tiles/tile_claims.h"
 #include "replica/models/model.h"
+#include "tests/unit/replica/compiled.h"
 #include "training_job.h"
 
 namespace poprun {

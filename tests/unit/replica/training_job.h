@@ -19,6 +19,7 @@
 #include "replica/instance/job.h"
 #include "replica/loops/training_loop.h"
 #include "replica/ops/optimizers/optimizer.h"
+#include "tests/unit/replica/compiled.h"
 
 /// Whole jobs on replicas that are threads: small-cnn on made-up images.
 namespace poprun::testing {

@@ -15,6 +15,7 @@
 #include "replica/loops/training_loop.h"
 #include "replica/models/layers/layers.h"
 #include "replica/timeline/timeline.h"
+#include "tests/unit/replica/compiled.h"
 #include "training_job.h"
 
 namespace poprun {

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <utility>
+
+#include "replica/compiler/compile.h"
+#include "replica/report/out_of_memory.h"
+
+namespace poprun {
+
+/// A Program to execute. Errors: as plan_program and check_fits.
+inline Result<Program> compile(CompileOptions options) {
+  options.layout_if_too_large = true;
+  POPRUN_ASSIGN(Program program, plan_program(options));
+  POPRUN_TRY(check_fits(program));
+  return program;
+}
+
+}  // namespace poprun
