@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "replica/compiler/pipeline/phase_use.h"
+#include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
 namespace poprun {
@@ -230,15 +231,76 @@ class RegionLoads {
   const std::set<TensorId>& off_chip_;
 };
 
-/// Loads before phases, and stores after them.
+/// The operations that name a tensor before a phase of their function.
+std::int64_t count_before(const Graph& graph, Place phase, TensorId id) {
+  const std::vector<Region>& regions = graph.functions[phase.function].regions;
+  std::int64_t count = 0;
+  for (std::size_t r = 0; r < phase.region; ++r) {
+    count += std::ranges::count_if(regions[r].operations, [id](const Operation& operation) {
+      return names(operation.inputs, id) || names(operation.outputs, id);
+    });
+  }
+  return count;
+}
+
+/// The phase before which a variable may be set up by `operation`, the first one to use it.
+/// Nothing: others set it up, or it takes more than making a constant.
+std::optional<std::size_t> set_up_before(const Graph& graph, const Operation& operation,
+                                         const std::vector<Place>& phases,
+                                         const std::vector<PhaseUse>& uses) {
+  if (!operation.inputs.empty() || operation.outputs.size() != 1 ||
+      find_machine_operation(operation.kind) != nullptr) {
+    return std::nullopt;
+  }
+  const TensorId id = operation.outputs[0];
+  const auto first = std::ranges::find_if(uses, [id](const PhaseUse& use) {
+    return use.reads.contains(id) || use.writes.contains(id);
+  });
+  if (first == uses.end() || !first->reads.contains(id)) {
+    return std::nullopt;
+  }
+  const auto phase = static_cast<std::size_t>(first - uses.begin());
+  return count_before(graph, phases[phase], id) == 1 ? std::optional(phase) : std::nullopt;
+}
+
+/// Takes out of the beginning of a step what sets up off-chip variables of phases from nothing, the
+/// zeros of accumulators: the phase that uses one first makes it instead of loading it. Returns
+/// them by phase.
+std::map<std::size_t, std::vector<Operation>> take_set_ups(Graph& graph,
+                                                           const std::set<TensorId>& variables,
+                                                           const std::vector<Place>& phases,
+                                                           std::vector<PhaseUse>& uses) {
+  std::map<std::size_t, std::vector<Operation>> taken;
+  if (phases.empty()) {
+    return taken;
+  }
+  Region& begin = graph.at(beside(phases[0], -1));
+  std::vector<Operation> rest;
+  for (Operation& operation : begin.operations) {
+    const bool is_off_chip =
+        operation.outputs.size() == 1 && variables.contains(operation.outputs[0]);
+    const auto phase = is_off_chip ? set_up_before(graph, operation, phases, uses) : std::nullopt;
+    if (phase) {
+      uses[*phase].reads.erase(operation.outputs[0]);
+    }
+    (phase ? taken[*phase] : rest).push_back(operation);
+  }
+  begin.operations = std::move(rest);
+  return taken;
+}
+
+/// Loads before phases, with what sets up other variables of theirs, and stores after them.
 void load_for_phases(Graph& graph, const std::vector<Place>& phases,
-                     const std::vector<PhaseUse>& uses) {
+                     const std::vector<PhaseUse>& uses,
+                     std::map<std::size_t, std::vector<Operation>> set_ups) {
   const auto append = [](std::vector<Operation> more, Region& to) {
     to.operations.insert(to.operations.end(), more.begin(), more.end());
   };
   for (std::size_t p = 0; p < phases.size(); ++p) {
     const bool ahead = p > 0 && uses[p - 1].ipu != uses[p].ipu;
-    append(copies_of(graph, uses[p].reads, true), graph.at(beside(phases[ahead ? p - 1 : p], -1)));
+    Region& before = graph.at(beside(phases[ahead ? p - 1 : p], -1));
+    append(copies_of(graph, uses[p].reads, true), before);
+    append(std::move(set_ups[p]), before);
   }
   for (std::size_t p = 0; p < phases.size(); ++p) {
     // Before anything else, so that what is loaded there is there already.
@@ -306,6 +368,8 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
     uses.push_back(use_in_phase(graph, graph.at(phase), variables));
     of_phases.insert(uses.back().functions.begin(), uses.back().functions.end());
   }
+  std::map<std::size_t, std::vector<Operation>> set_ups =
+      take_set_ups(graph, variables, phases, uses);
   for (std::size_t f = 0; f < graph.functions.size(); ++f) {
     if (of_phases.contains(graph.functions[f].name)) {
       continue;
@@ -317,7 +381,7 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
       RegionLoads(graph, region, variables).run(is_last ? accumulators : std::set<TensorId>{});
     }
   }
-  load_for_phases(graph, phases, uses);
+  load_for_phases(graph, phases, uses, std::move(set_ups));
 }
 
 }  // namespace poprun

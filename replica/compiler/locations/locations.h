@@ -35,7 +35,8 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
 ///
 /// A phase, which is one of the regions `phases` of a function, keeps the variables of what it
 /// calls on the chip for all its rounds: they are loaded in the region before it, or before the
-/// phase before it where that runs on another IPU, and stored in the region after it.
+/// phase before it where that runs on another IPU, and stored in the region after it. What the
+/// step begins with zeros, accumulators, the phase that uses it first sets up instead of loading it.
 ///
 /// `update`: the region that uses accumulators last in each step.
 void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
