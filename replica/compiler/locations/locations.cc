@@ -88,50 +88,77 @@ bool names(const std::vector<TensorId>& tensors, TensorId id) {
   return std::ranges::find(tensors, id) != tensors.end();
 }
 
-/// Gives each off-chip accumulator an all-reduce of its own, right before what reads it first.
-void split_all_reduces(Region& region, const std::set<TensorId>& off_chip) {
-  std::map<TensorId, Operation> waiting;
-  std::vector<Operation> operations;
-  const auto release = [&](const std::vector<TensorId>& tensors) {
-    for (const TensorId id : tensors) {
-      if (const auto found = waiting.find(id); found != waiting.end()) {
-        operations.push_back(std::move(found->second));
-        waiting.erase(found);
-      }
-    }
-  };
-  for (Operation& operation : region.operations) {
-    release(operation.inputs);
-    release(operation.outputs);
-    std::optional<AllReduce> all = AllReduce::from(operation);
-    const bool has_some = all && std::ranges::any_of(all->tensors, [&](TensorId id) {
-                            return off_chip.contains(id);
-                          });
-    if (!has_some || all->in_background) {
-      operations.push_back(std::move(operation));
-      continue;
-    }
-    std::vector<TensorId> rest;
-    for (const TensorId id : all->tensors) {
-      if (off_chip.contains(id)) {
-        Operation own = AllReduce{all->reduction, false, {id}, all->group}.operation();
-        own.origin = operation.origin;
-        waiting.emplace(id, std::move(own));
-      } else {
-        rest.push_back(id);
-      }
-    }
-    if (!rest.empty()) {
-      Operation others = AllReduce{all->reduction, false, std::move(rest), all->group}.operation();
-      others.origin = operation.origin;
-      operations.push_back(std::move(others));
-    }
-  }
-  for (auto& [id, operation] : waiting) {
-    operations.push_back(std::move(operation));
-  }
-  region.operations = std::move(operations);
+bool reduces(const Operation& operation) {
+  const std::optional<AllReduce> all = AllReduce::from(operation);
+  return (all && !all->in_background) || ReduceScatter::is(operation);
 }
+
+/// Gives each off-chip accumulator a reduction of its own, right before what names it first, or the
+/// shard of it.
+class SplitReductions {
+ public:
+  SplitReductions(Region& region, const std::set<TensorId>& off_chip)
+      : region_(region), off_chip_(off_chip) {}
+
+  void run() {
+    for (Operation& operation : region_.operations) {
+      release(operation.inputs);
+      release(operation.outputs);
+      if (reduces(operation)) {
+        split(operation);
+      } else {
+        operations_.push_back(std::move(operation));
+      }
+    }
+    for (auto& [tensor, reduction] : waiting_) {
+      operations_.push_back(std::move(reduction));
+    }
+    region_.operations = std::move(operations_);
+  }
+
+ private:
+  void release(const std::vector<TensorId>& tensors) {
+    for (const TensorId id : tensors) {
+      const auto reduced = reduced_as_.find(id);
+      const auto found = waiting_.find(reduced == reduced_as_.end() ? id : reduced->second);
+      if (found != waiting_.end()) {
+        operations_.push_back(std::move(found->second));
+        waiting_.erase(found);
+      }
+    }
+  }
+
+  void split(const Operation& operation) {
+    Operation rest{operation.kind, {}, {}, operation.attributes, operation.origin};
+    for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
+      const TensorId tensor = operation.inputs[k];
+      const TensorId result = operation.outputs[k];
+      const bool is_own = off_chip_.contains(tensor);
+      Operation& part =
+          is_own
+              ? waiting_
+                    .try_emplace(
+                        tensor,
+                        Operation{operation.kind, {}, {}, operation.attributes, operation.origin})
+                    .first->second
+              : rest;
+      part.inputs.push_back(tensor);
+      part.outputs.push_back(result);
+      if (is_own) {
+        reduced_as_[result] = tensor;
+      }
+    }
+    if (!rest.inputs.empty()) {
+      operations_.push_back(std::move(rest));
+    }
+  }
+
+  Region& region_;
+  const std::set<TensorId>& off_chip_;
+  std::vector<Operation> operations_;
+  std::map<TensorId, Operation> waiting_;    ///< By what is reduced.
+  std::map<TensorId, TensorId> reduced_as_;  ///< By result: what is reduced.
+};
 
 /// Copies between variables and their remote buffers, one for each IPU.
 std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool load) {
@@ -377,7 +404,7 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
     for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
       Region& region = graph.functions[f].regions[r];
       const bool is_last = update && update->function == f && update->region == r;
-      split_all_reduces(region, accumulators);
+      SplitReductions(region, accumulators).run();
       RegionLoads(graph, region, variables).run(is_last ? accumulators : std::set<TensorId>{});
     }
   }

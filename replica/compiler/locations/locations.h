@@ -30,8 +30,8 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
 /// nothing reads that any more; uses few operations apart share one load. Variables that one
 /// operation uses are loaded by one copy.
 ///
-/// An all-reduce of such accumulators becomes one for each, right before its first reader, so that
-/// no two are on the chip at once.
+/// An all-reduce or reduce-scatter of such accumulators becomes one for each, right before what
+/// reads its result first, so that no two are on the chip at once.
 ///
 /// A phase, which is one of the regions `phases` of a function, keeps the variables of what it
 /// calls on the chip for all its rounds: they are loaded in the region before it, or before the
