@@ -177,6 +177,12 @@ std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool
   return copies;
 }
 
+/// What the phases around a region have on the chip as it begins, and need as it ends.
+struct Around {
+  std::set<TensorId> present;
+  std::set<TensorId> kept;
+};
+
 /// One stay of a variable on the chip.
 struct Stay {
   std::size_t first = 0;  ///< Operations that use it.
@@ -191,16 +197,22 @@ class RegionLoads {
   RegionLoads(const Graph& graph, Region& region, const std::set<TensorId>& off_chip)
       : graph_(graph), region_(region), off_chip_(off_chip) {}
 
-  /// `dead`: variables that nothing reads after this region.
-  void run(const std::set<TensorId>& dead) {
+  /// `dead`: variables that nothing reads after this region. Returns those whose first stay writes
+  /// them.
+  std::set<TensorId> run(const std::set<TensorId>& dead, const Around& around) {
     std::map<std::size_t, std::vector<TensorId>> loads;
     std::map<std::size_t, std::vector<TensorId>> stores;
-    for (auto& [id, stays] : find_stays()) {
+    std::set<TensorId> written;
+    for (auto& [id, stays] : find_stays(around.present)) {
+      if (stays[0].written) {
+        written.insert(id);
+      }
       for (std::size_t s = 0; s < stays.size(); ++s) {
         if (stays[s].loads) {
           loads[stays[s].first].push_back(id);
         }
-        if (stays[s].written && !(s + 1 == stays.size() && dead.contains(id))) {
+        const bool is_last = s + 1 == stays.size();
+        if (stays[s].written && !(is_last && (dead.contains(id) || around.kept.contains(id)))) {
           stores[*stays[s].written].push_back(id);
         }
       }
@@ -213,11 +225,12 @@ class RegionLoads {
       copy(stores[i], false, origin, operations);
     }
     region_.operations = std::move(operations);
+    return written;
   }
 
  private:
   /// A call may use a variable too, so none stays on the chip beyond it.
-  std::map<TensorId, std::vector<Stay>> find_stays() {
+  std::map<TensorId, std::vector<Stay>> find_stays(const std::set<TensorId>& present) {
     std::map<TensorId, std::vector<Stay>> all;
     std::size_t last_call = 0;
     for (std::size_t i = 0; i < region_.operations.size(); ++i) {
@@ -234,7 +247,8 @@ class RegionLoads {
         std::vector<Stay>& stays = all[id];
         if (stays.empty() || i - stays.back().last > kKeepOperations ||
             stays.back().last < last_call) {
-          stays.push_back({i, i, names(operation.inputs, id)});
+          const bool is_there = stays.empty() && present.contains(id);
+          stays.push_back({i, i, !is_there && names(operation.inputs, id)});
         }
         stays.back().last = i;
         if (names(operation.outputs, id)) {
@@ -258,89 +272,91 @@ class RegionLoads {
   const std::set<TensorId>& off_chip_;
 };
 
-/// The operations that name a tensor before a phase of their function.
-std::int64_t count_before(const Graph& graph, Place phase, TensorId id) {
-  const std::vector<Region>& regions = graph.functions[phase.function].regions;
-  std::int64_t count = 0;
-  for (std::size_t r = 0; r < phase.region; ++r) {
-    count += std::ranges::count_if(regions[r].operations, [id](const Operation& operation) {
-      return names(operation.inputs, id) || names(operation.outputs, id);
+/// Loads and stores of a job with phases.
+class PhaseLoads {
+ public:
+  PhaseLoads(Graph& graph, const std::vector<Place>& phases, const std::set<TensorId>& off_chip)
+      : graph_(graph), phases_(phases) {
+    for (std::size_t p = 0; p < phases.size(); ++p) {
+      const PhaseUse& use = uses_.emplace_back(use_in_phase(graph, graph.at(phases[p]), off_chip));
+      functions_.insert(use.functions.begin(), use.functions.end());
+    }
+    for (std::size_t p = 0; p < phases.size(); ++p) {
+      const Place place = beside(phases[p], -1);
+      for (const TensorId id : uses_[p].reads) {
+        if (uses_[p].writes.contains(id) && is_written(place, id)) {
+          around_[place.region].kept.insert(id);
+        }
+      }
+      Around& after = around_[behind(phases_, p).region];
+      after.present = uses_[p].reads;
+      after.present.insert(uses_[p].writes.begin(), uses_[p].writes.end());
+    }
+  }
+
+  /// Whether a phase calls the function, which finds everything loaded.
+  [[nodiscard]] bool call(const std::string& function) const {
+    return functions_.contains(function);
+  }
+
+  [[nodiscard]] Around around(Place place) const {
+    const auto found = around_.find(place.region);
+    return found == around_.end() || !is_around(place) ? Around{} : found->second;
+  }
+
+  /// A region begins by writing these, so their entries need not have what they held before.
+  void note_written(Place place, std::set<TensorId> variables) {
+    if (is_around(place)) {
+      written_[place.region] = std::move(variables);
+    }
+  }
+
+  void run() {
+    for (std::size_t p = 0; p < phases_.size(); ++p) {
+      const bool ahead = p > 0 && uses_[p - 1].ipu != uses_[p].ipu;
+      std::set<TensorId> loads = uses_[p].reads;
+      for (const TensorId id : around_[phases_[p].region - 1].kept) {
+        loads.erase(id);
+      }
+      std::vector<Operation>& before = graph_.at(beside(phases_[ahead ? p - 1 : p], -1)).operations;
+      const std::vector<Operation> copies = copies_of(graph_, loads, true);
+      before.insert(before.end(), copies.begin(), copies.end());
+    }
+    for (std::size_t p = 0; p < phases_.size(); ++p) {
+      std::set<TensorId> stores = uses_[p].writes;
+      for (const TensorId id : written_[behind(phases_, p).region]) {
+        stores.erase(id);
+      }
+      // Before anything else, so that what is loaded there is there already.
+      std::vector<Operation>& operations = graph_.at(behind(phases_, p)).operations;
+      const std::vector<Operation> copies = copies_of(graph_, stores, false);
+      operations.insert(operations.begin(), copies.begin(), copies.end());
+    }
+  }
+
+ private:
+  [[nodiscard]] bool is_written(Place place, TensorId id) const {
+    return std::ranges::any_of(graph_.at(place).operations, [id](const Operation& operation) {
+      return names(operation.outputs, id);
     });
   }
-  return count;
-}
 
-/// The phase before which a variable may be set up by `operation`, the first one to use it.
-/// Nothing: others set it up, or it takes more than making a constant.
-std::optional<std::size_t> set_up_before(const Graph& graph, const Operation& operation,
-                                         const std::vector<Place>& phases,
-                                         const std::vector<PhaseUse>& uses) {
-  if (!operation.inputs.empty() || operation.outputs.size() != 1 ||
-      find_machine_operation(operation.kind) != nullptr) {
-    return std::nullopt;
+  [[nodiscard]] bool is_around(Place place) const {
+    return !phases_.empty() && place.function == phases_[0].function;
   }
-  const TensorId id = operation.outputs[0];
-  const auto first = std::ranges::find_if(uses, [id](const PhaseUse& use) {
-    return use.reads.contains(id) || use.writes.contains(id);
-  });
-  if (first == uses.end() || !first->reads.contains(id)) {
-    return std::nullopt;
-  }
-  const auto phase = static_cast<std::size_t>(first - uses.begin());
-  return count_before(graph, phases[phase], id) == 1 ? std::optional(phase) : std::nullopt;
-}
 
-/// Takes out of the beginning of a step what sets up off-chip variables of phases from nothing, the
-/// zeros of accumulators: the phase that uses one first makes it instead of loading it. Returns
-/// them by phase.
-std::map<std::size_t, std::vector<Operation>> take_set_ups(Graph& graph,
-                                                           const std::set<TensorId>& variables,
-                                                           const std::vector<Place>& phases,
-                                                           std::vector<PhaseUse>& uses) {
-  std::map<std::size_t, std::vector<Operation>> taken;
-  if (phases.empty()) {
-    return taken;
-  }
-  Region& begin = graph.at(beside(phases[0], -1));
-  std::vector<Operation> rest;
-  for (Operation& operation : begin.operations) {
-    const bool is_off_chip =
-        operation.outputs.size() == 1 && variables.contains(operation.outputs[0]);
-    const auto phase = is_off_chip ? set_up_before(graph, operation, phases, uses) : std::nullopt;
-    if (phase) {
-      uses[*phase].reads.erase(operation.outputs[0]);
-    }
-    (phase ? taken[*phase] : rest).push_back(operation);
-  }
-  begin.operations = std::move(rest);
-  return taken;
-}
-
-/// Loads before phases, with what sets up other variables of theirs, and stores after them.
-void load_for_phases(Graph& graph, const std::vector<Place>& phases,
-                     const std::vector<PhaseUse>& uses,
-                     std::map<std::size_t, std::vector<Operation>> set_ups) {
-  const auto append = [](std::vector<Operation> more, Region& to) {
-    to.operations.insert(to.operations.end(), more.begin(), more.end());
-  };
-  for (std::size_t p = 0; p < phases.size(); ++p) {
-    const bool ahead = p > 0 && uses[p - 1].ipu != uses[p].ipu;
-    Region& before = graph.at(beside(phases[ahead ? p - 1 : p], -1));
-    append(copies_of(graph, uses[p].reads, true), before);
-    append(std::move(set_ups[p]), before);
-  }
-  for (std::size_t p = 0; p < phases.size(); ++p) {
-    // Before anything else, so that what is loaded there is there already.
-    const bool is_last = p + 1 == phases.size();
-    Region& behind = graph.at(is_last ? beside(phases[p], 1) : beside(phases[p + 1], -1));
-    const std::vector<Operation> stores = copies_of(graph, uses[p].writes, false);
-    behind.operations.insert(behind.operations.begin(), stores.begin(), stores.end());
-  }
-}
+  Graph& graph_;
+  const std::vector<Place>& phases_;
+  std::vector<PhaseUse> uses_;
+  std::set<std::string> functions_;
+  std::map<std::size_t, Around> around_;               ///< By region.
+  std::map<std::size_t, std::set<TensorId>> written_;  ///< By region.
+};
 
 }  // namespace
 
-Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options) {
+Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options,
+                                               const std::vector<Place>& phases) {
   std::vector<std::pair<std::regex, const LocationOptions::Override*>> overrides;
   for (const LocationOptions::Override& one : options.overrides) {
     try {
@@ -351,6 +367,7 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
     }
   }
   std::vector<Location> locations;
+  const std::set<TensorId> of_one_phase = used_in_one_phase(graph, phases);
   for (const auto& [id, kept] : kept_tensors(graph)) {
     const Tensor& tensor = graph.tensor(id);
     const KindOfKept kind = kind_of(kept);
@@ -365,6 +382,10 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
         location.off_chip = one->storage == Storage::kOffChip;
         location.why = fmt::format("memory.location {}", one->tensors);
       }
+    }
+    if (location.off_chip && kept == Kept::kAccumulator && of_one_phase.contains(id)) {
+      location.off_chip = false;
+      location.why = "memory.phases: one phase makes and uses it";
     }
     locations.push_back(std::move(location));
   }
@@ -389,26 +410,21 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
     }
   }
   add_buffers(graph, {variables.begin(), variables.end()});
-  std::vector<PhaseUse> uses;
-  std::set<std::string> of_phases;
-  for (const Place phase : phases) {
-    uses.push_back(use_in_phase(graph, graph.at(phase), variables));
-    of_phases.insert(uses.back().functions.begin(), uses.back().functions.end());
-  }
-  std::map<std::size_t, std::vector<Operation>> set_ups =
-      take_set_ups(graph, variables, phases, uses);
+  PhaseLoads of_phases(graph, phases, variables);
   for (std::size_t f = 0; f < graph.functions.size(); ++f) {
-    if (of_phases.contains(graph.functions[f].name)) {
+    if (of_phases.call(graph.functions[f].name)) {
       continue;
     }
     for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
-      Region& region = graph.functions[f].regions[r];
+      const Place place{f, r};
       const bool is_last = update && update->function == f && update->region == r;
-      SplitReductions(region, accumulators).run();
-      RegionLoads(graph, region, variables).run(is_last ? accumulators : std::set<TensorId>{});
+      SplitReductions(graph.at(place), accumulators).run();
+      of_phases.note_written(
+          place, RegionLoads(graph, graph.at(place), variables)
+                     .run(is_last ? accumulators : std::set<TensorId>{}, of_phases.around(place)));
     }
   }
-  load_for_phases(graph, phases, uses, std::move(set_ups));
+  of_phases.run();
 }
 
 }  // namespace poprun
