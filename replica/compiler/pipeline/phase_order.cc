@@ -30,8 +30,11 @@ class PhaseOrder {
     for (std::size_t r = 1; r < step.update.region; ++r) {
       add_region(train_[r], r);
     }
-    for (std::size_t p = 1; p < step.phases.size(); ++p) {
-      slots_.push_back(beside(step.phases[p], -1).region);
+    for (std::size_t p = 0; p < step.phases.size(); ++p) {
+      const std::size_t region = behind(step.phases, p).region;
+      if (region < step.update.region && train_[region].repeat == 1) {
+        slots_.push_back(region);
+      }
     }
     slots_.push_back(step.update.region);
   }
