@@ -48,10 +48,16 @@ class PhaseOrder {
   }
 
  private:
-  /// Tensors that operations of the update name, by the region that has these operations now.
+  /// The last region that operations of the update have moved to that name or write a tensor.
   struct Placed {
     std::size_t named = 0;
     std::size_t written = 0;
+  };
+
+  /// The first such region.
+  struct Needed {
+    std::size_t named = ~std::size_t{0};
+    std::size_t written = ~std::size_t{0};
   };
 
   void add_region(const Region& region, std::size_t r) {
@@ -116,57 +122,96 @@ class PhaseOrder {
     return *std::ranges::lower_bound(slots_, region);
   }
 
+  /// An operation of the update, or a part of an all-reduce.
+  struct Moved {
+    Operation operation;
+    std::size_t source = 0;  ///< Its number in the update.
+    std::size_t slot = 0;    ///< The region that it moves to.
+  };
+
   void lift_update() {
     Region& update = train_[step_.update.region];
-    std::vector<Operation> all = std::move(update.operations);
+    std::vector<Moved> all = divided(update.operations);
     update.operations.clear();
-    for (Operation& operation : all) {
-      if (const auto reduced = AllReduce::from(operation); reduced && !reduced->in_background) {
-        divide(operation);
+    std::ranges::for_each(all, [this](Moved& moved) { raise(moved); });
+    std::for_each(all.rbegin(), all.rend(), [this](Moved& moved) { lower(moved); });
+    std::map<std::size_t, std::size_t> last;  // By region, the number of its last operation.
+    for (Moved& moved : all) {
+      std::vector<Operation>& there = train_[moved.slot].operations;
+      const auto before = last.find(moved.slot);
+      if (before != last.end() && before->second == moved.source) {
+        there.back().inputs.push_back(moved.operation.inputs[0]);
+        there.back().outputs.push_back(moved.operation.outputs[0]);
+      } else {
+        there.push_back(std::move(moved.operation));
+      }
+      last[moved.slot] = moved.source;
+    }
+  }
+
+  /// Each tensor of an all-reduce by itself.
+  static std::vector<Moved> divided(const std::vector<Operation>& update) {
+    std::vector<Moved> all;
+    for (std::size_t i = 0; i < update.size(); ++i) {
+      const std::optional<AllReduce> reduced = AllReduce::from(update[i]);
+      if (!reduced || reduced->in_background) {
+        all.push_back({update[i], i});
         continue;
       }
-      const bool may_move =
-          find_machine_operation(operation.kind) == nullptr || Copy::is(operation);
-      place(std::move(operation), may_move ? slot_of(operation) : step_.update.region);
+      for (std::size_t k = 0; k < update[i].inputs.size(); ++k) {
+        Moved& part = all.emplace_back(Moved{update[i], i});
+        part.operation.inputs = {update[i].inputs[k]};
+        part.operation.outputs = {update[i].outputs[k]};
+      }
     }
+    return all;
   }
 
-  /// The first region in which everything is there that an operation reads, and nothing reads any
-  /// more what it writes.
-  [[nodiscard]] std::size_t slot_of(const Operation& operation) {
-    std::size_t slot = slots_.front();
+  static bool may_move(const Operation& operation) {
+    const std::optional<AllReduce> reduced = AllReduce::from(operation);
+    return find_machine_operation(operation.kind) == nullptr || Copy::is(operation) ||
+           (reduced && !reduced->in_background);
+  }
+
+  /// To the first region in which everything is there that the operation reads, and nothing reads
+  /// any more what it writes.
+  void raise(Moved& moved) {
+    const Operation& operation = moved.operation;
+    moved.slot = may_move(operation) ? slots_.front() : step_.update.region;
     for (const TensorId id : operation.inputs) {
-      slot = std::max({slot, slot_from(named_[id].last_written), placed_[id].written});
+      moved.slot = std::max({moved.slot, slot_from(named_[id].last_written), placed_[id].written});
     }
     for (const TensorId id : operation.outputs) {
-      slot = std::max({slot, slot_from(named_[id].last), placed_[id].named});
+      moved.slot = std::max({moved.slot, slot_from(named_[id].last), placed_[id].named});
     }
-    return slot;
-  }
-
-  void place(Operation operation, std::size_t slot) {
     for (const TensorId id : operation.inputs) {
-      placed_[id].named = std::max(placed_[id].named, slot);
+      placed_[id].named = std::max(placed_[id].named, moved.slot);
     }
     for (const TensorId id : operation.outputs) {
-      placed_[id] = {slot, slot};
+      placed_[id] = {moved.slot, moved.slot};
     }
-    train_[slot].operations.push_back(std::move(operation));
   }
 
-  void divide(const Operation& reduction) {
-    const Operation none{reduction.kind, {}, {}, reduction.attributes, reduction.origin};
-    std::map<std::size_t, Operation> parts;
-    for (std::size_t k = 0; k < reduction.inputs.size(); ++k) {
-      Operation one = none;
-      one.inputs = {reduction.inputs[k]};
-      one.outputs = {reduction.outputs[k]};
-      Operation& part = parts.try_emplace(slot_of(one), none).first->second;
-      part.inputs.push_back(one.inputs[0]);
-      part.outputs.push_back(one.outputs[0]);
+  /// What changes no variable goes back to the first region in which it is needed.
+  void lower(Moved& moved) {
+    const Operation& operation = moved.operation;
+    const bool changes = std::ranges::any_of(operation.outputs, [this](TensorId id) {
+      const Role role = graph_.tensor(id).role;
+      return role == Role::kParameter || role == Role::kOptimizerState;
+    });
+    std::size_t needed = step_.update.region;
+    for (const TensorId id : operation.inputs) {
+      needed = std::min(needed, needed_[id].written);
     }
-    for (auto& [slot, part] : parts) {
-      place(std::move(part), slot);
+    for (const TensorId id : operation.outputs) {
+      needed = std::min(needed, needed_[id].named);
+    }
+    moved.slot = changes ? moved.slot : needed;
+    for (const TensorId id : operation.inputs) {
+      needed_[id].named = std::min(needed_[id].named, moved.slot);
+    }
+    for (const TensorId id : operation.outputs) {
+      needed_[id] = {moved.slot, moved.slot};
     }
   }
 
@@ -175,7 +220,8 @@ class PhaseOrder {
   std::vector<Region>& train_;
   std::vector<std::size_t> slots_;  ///< Rising; the update is the last.
   std::map<TensorId, Named> named_;
-  std::map<TensorId, Placed> placed_;
+  std::map<TensorId, Placed> placed_;  ///< Operations before.
+  std::map<TensorId, Needed> needed_;  ///< Operations after.
 };
 
 }  // namespace

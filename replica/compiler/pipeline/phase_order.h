@@ -19,8 +19,8 @@ namespace poprun {
 /// A gradient's constant first value moves to the region before the first phase that uses it. Of
 /// the update, an operation moves to the region after the last phase that matters to it: one that
 /// writes what it reads, or names what it writes. So weights whose update depends on all gradients,
-/// such as with a limit for their norm, change at the end. An all-reduce is divided for that. What
-/// the host is sent stays in the update.
+/// such as with a limit for their norm, change at the end. What changes no variable moves no
+/// further than it is needed, and what the host is sent stays. An all-reduce is divided for that.
 ///
 /// A step that ends early has changed nothing all the same: every micro-batch has been read by the
 /// end of the last forward phase.

@@ -106,6 +106,7 @@ class RegionSharding {
         settle(id, i);
       }
     }
+    add_up_parts();  // Another region may read them.
     settle_all();
     graph_.at(place_).operations = std::move(operations_);
   }
@@ -180,17 +181,21 @@ class RegionSharding {
     const bool reads =
         std::ranges::any_of(reader.inputs, [this](TensorId id) { return names(parts_, id); });
     if (reads) {
-      std::map<std::uint32_t, AllReduce> by_ipu;
-      for (const TensorId id : parts_) {
-        AllReduce& sums = by_ipu[graph_.tensor(id).ipu];
-        sums.group = shards_.group();
-        sums.tensors.push_back(id);
-      }
-      for (const auto& [ipu, sums] : by_ipu) {
-        append(sums.operation());
-      }
-      parts_.clear();
+      add_up_parts();
     }
+  }
+
+  void add_up_parts() {
+    std::map<std::uint32_t, AllReduce> by_ipu;
+    for (const TensorId id : parts_) {
+      AllReduce& sums = by_ipu[graph_.tensor(id).ipu];
+      sums.group = shards_.group();
+      sums.tensors.push_back(id);
+    }
+    for (const auto& [ipu, sums] : by_ipu) {
+      append(sums.operation());
+    }
+    parts_.clear();
   }
 
   void reduce(const AllReduce& reduced) {
