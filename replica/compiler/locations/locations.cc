@@ -294,8 +294,8 @@ class PhaseLoads {
     }
   }
 
-  /// Whether a phase calls the function, which finds everything loaded.
-  [[nodiscard]] bool call(const std::string& function) const {
+  /// Whether a phase calls a function, which finds everything loaded.
+  [[nodiscard]] bool calls(const std::string& function) const {
     return functions_.contains(function);
   }
 
@@ -412,7 +412,7 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
   add_buffers(graph, {variables.begin(), variables.end()});
   PhaseLoads of_phases(graph, phases, variables);
   for (std::size_t f = 0; f < graph.functions.size(); ++f) {
-    if (of_phases.call(graph.functions[f].name)) {
+    if (of_phases.calls(graph.functions[f].name)) {
       continue;
     }
     for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
