@@ -68,10 +68,9 @@ class Phases(JobTest):
         self.assertGreater(sum(ipu["busySeconds"] for ipu in times[1]["ipus"]), 1.5 * times[1]["stepSeconds"])
 
     def test_train_several_replicas_and_shards(self):
-        job = ("-n", 2, "--training.evaluate", "false")
-        plain = self.train(*job)
-        phased = self.train(*job, *PHASED)
-        sharded = self.train(*job, *PHASED, "--memory.replicated-tensor-sharding", "weights,optimizer-state")
+        plain = self.train("-n", 2)
+        phased = self.train("-n", 2, *PHASED)
+        sharded = self.train("-n", 2, *PHASED, "--memory.replicated-tensor-sharding", "weights,optimizer-state")
         self.assert_equal_bits({"phases": phased, "shards": sharded}, plain)
         self.assert_four_times_the_memory(phased)
         self.assert_four_times_the_memory(sharded)
