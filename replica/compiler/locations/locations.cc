@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "replica/compiler/pipeline/phase_use.h"
+#include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
 
 namespace poprun {
@@ -87,50 +88,77 @@ bool names(const std::vector<TensorId>& tensors, TensorId id) {
   return std::ranges::find(tensors, id) != tensors.end();
 }
 
-/// Gives each off-chip accumulator an all-reduce of its own, right before what reads it first.
-void split_all_reduces(Region& region, const std::set<TensorId>& off_chip) {
-  std::map<TensorId, Operation> waiting;
-  std::vector<Operation> operations;
-  const auto release = [&](const std::vector<TensorId>& tensors) {
-    for (const TensorId id : tensors) {
-      if (const auto found = waiting.find(id); found != waiting.end()) {
-        operations.push_back(std::move(found->second));
-        waiting.erase(found);
-      }
-    }
-  };
-  for (Operation& operation : region.operations) {
-    release(operation.inputs);
-    release(operation.outputs);
-    std::optional<AllReduce> all = AllReduce::from(operation);
-    const bool has_some = all && std::ranges::any_of(all->tensors, [&](TensorId id) {
-                            return off_chip.contains(id);
-                          });
-    if (!has_some || all->in_background) {
-      operations.push_back(std::move(operation));
-      continue;
-    }
-    std::vector<TensorId> rest;
-    for (const TensorId id : all->tensors) {
-      if (off_chip.contains(id)) {
-        Operation own = AllReduce{all->reduction, false, {id}, all->group}.operation();
-        own.origin = operation.origin;
-        waiting.emplace(id, std::move(own));
-      } else {
-        rest.push_back(id);
-      }
-    }
-    if (!rest.empty()) {
-      Operation others = AllReduce{all->reduction, false, std::move(rest), all->group}.operation();
-      others.origin = operation.origin;
-      operations.push_back(std::move(others));
-    }
-  }
-  for (auto& [id, operation] : waiting) {
-    operations.push_back(std::move(operation));
-  }
-  region.operations = std::move(operations);
+bool reduces(const Operation& operation) {
+  const std::optional<AllReduce> all = AllReduce::from(operation);
+  return (all && !all->in_background) || ReduceScatter::is(operation);
 }
+
+/// Gives each off-chip accumulator a reduction of its own, right before what names it first, or the
+/// shard of it.
+class SplitReductions {
+ public:
+  SplitReductions(Region& region, const std::set<TensorId>& off_chip)
+      : region_(region), off_chip_(off_chip) {}
+
+  void run() {
+    for (Operation& operation : region_.operations) {
+      release(operation.inputs);
+      release(operation.outputs);
+      if (reduces(operation)) {
+        split(operation);
+      } else {
+        operations_.push_back(std::move(operation));
+      }
+    }
+    for (auto& [tensor, reduction] : waiting_) {
+      operations_.push_back(std::move(reduction));
+    }
+    region_.operations = std::move(operations_);
+  }
+
+ private:
+  void release(const std::vector<TensorId>& tensors) {
+    for (const TensorId id : tensors) {
+      const auto reduced = reduced_as_.find(id);
+      const auto found = waiting_.find(reduced == reduced_as_.end() ? id : reduced->second);
+      if (found != waiting_.end()) {
+        operations_.push_back(std::move(found->second));
+        waiting_.erase(found);
+      }
+    }
+  }
+
+  void split(const Operation& operation) {
+    Operation rest{operation.kind, {}, {}, operation.attributes, operation.origin};
+    for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
+      const TensorId tensor = operation.inputs[k];
+      const TensorId result = operation.outputs[k];
+      const bool is_own = off_chip_.contains(tensor);
+      Operation& part =
+          is_own
+              ? waiting_
+                    .try_emplace(
+                        tensor,
+                        Operation{operation.kind, {}, {}, operation.attributes, operation.origin})
+                    .first->second
+              : rest;
+      part.inputs.push_back(tensor);
+      part.outputs.push_back(result);
+      if (is_own) {
+        reduced_as_[result] = tensor;
+      }
+    }
+    if (!rest.inputs.empty()) {
+      operations_.push_back(std::move(rest));
+    }
+  }
+
+  Region& region_;
+  const std::set<TensorId>& off_chip_;
+  std::vector<Operation> operations_;
+  std::map<TensorId, Operation> waiting_;    ///< By what is reduced.
+  std::map<TensorId, TensorId> reduced_as_;  ///< By result: what is reduced.
+};
 
 /// Copies between variables and their remote buffers, one for each IPU.
 std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool load) {
@@ -149,6 +177,12 @@ std::vector<Operation> copies_of(const Graph& graph, const auto& variables, bool
   return copies;
 }
 
+/// What the phases around a region have on the chip as it begins, and need as it ends.
+struct Around {
+  std::set<TensorId> present;
+  std::set<TensorId> kept;
+};
+
 /// One stay of a variable on the chip.
 struct Stay {
   std::size_t first = 0;  ///< Operations that use it.
@@ -163,16 +197,22 @@ class RegionLoads {
   RegionLoads(const Graph& graph, Region& region, const std::set<TensorId>& off_chip)
       : graph_(graph), region_(region), off_chip_(off_chip) {}
 
-  /// `dead`: variables that nothing reads after this region.
-  void run(const std::set<TensorId>& dead) {
+  /// `dead`: variables that nothing reads after this region. Returns those whose first stay writes
+  /// them.
+  std::set<TensorId> run(const std::set<TensorId>& dead, const Around& around) {
     std::map<std::size_t, std::vector<TensorId>> loads;
     std::map<std::size_t, std::vector<TensorId>> stores;
-    for (auto& [id, stays] : find_stays()) {
+    std::set<TensorId> written;
+    for (auto& [id, stays] : find_stays(around.present)) {
+      if (stays[0].written) {
+        written.insert(id);
+      }
       for (std::size_t s = 0; s < stays.size(); ++s) {
         if (stays[s].loads) {
           loads[stays[s].first].push_back(id);
         }
-        if (stays[s].written && !(s + 1 == stays.size() && dead.contains(id))) {
+        const bool is_last = s + 1 == stays.size();
+        if (stays[s].written && !(is_last && (dead.contains(id) || around.kept.contains(id)))) {
           stores[*stays[s].written].push_back(id);
         }
       }
@@ -185,11 +225,12 @@ class RegionLoads {
       copy(stores[i], false, origin, operations);
     }
     region_.operations = std::move(operations);
+    return written;
   }
 
  private:
   /// A call may use a variable too, so none stays on the chip beyond it.
-  std::map<TensorId, std::vector<Stay>> find_stays() {
+  std::map<TensorId, std::vector<Stay>> find_stays(const std::set<TensorId>& present) {
     std::map<TensorId, std::vector<Stay>> all;
     std::size_t last_call = 0;
     for (std::size_t i = 0; i < region_.operations.size(); ++i) {
@@ -206,7 +247,8 @@ class RegionLoads {
         std::vector<Stay>& stays = all[id];
         if (stays.empty() || i - stays.back().last > kKeepOperations ||
             stays.back().last < last_call) {
-          stays.push_back({i, i, names(operation.inputs, id)});
+          const bool is_there = stays.empty() && present.contains(id);
+          stays.push_back({i, i, !is_there && names(operation.inputs, id)});
         }
         stays.back().last = i;
         if (names(operation.outputs, id)) {
@@ -230,28 +272,91 @@ class RegionLoads {
   const std::set<TensorId>& off_chip_;
 };
 
-/// Loads before phases, and stores after them.
-void load_for_phases(Graph& graph, const std::vector<Place>& phases,
-                     const std::vector<PhaseUse>& uses) {
-  const auto append = [](std::vector<Operation> more, Region& to) {
-    to.operations.insert(to.operations.end(), more.begin(), more.end());
-  };
-  for (std::size_t p = 0; p < phases.size(); ++p) {
-    const bool ahead = p > 0 && uses[p - 1].ipu != uses[p].ipu;
-    append(copies_of(graph, uses[p].reads, true), graph.at(beside(phases[ahead ? p - 1 : p], -1)));
+/// Loads and stores of a job with phases.
+class PhaseLoads {
+ public:
+  PhaseLoads(Graph& graph, const std::vector<Place>& phases, const std::set<TensorId>& off_chip)
+      : graph_(graph), phases_(phases) {
+    for (std::size_t p = 0; p < phases.size(); ++p) {
+      const PhaseUse& use = uses_.emplace_back(use_in_phase(graph, graph.at(phases[p]), off_chip));
+      functions_.insert(use.functions.begin(), use.functions.end());
+    }
+    for (std::size_t p = 0; p < phases.size(); ++p) {
+      const Place place = beside(phases[p], -1);
+      for (const TensorId id : uses_[p].reads) {
+        if (uses_[p].writes.contains(id) && is_written(place, id)) {
+          around_[place.region].kept.insert(id);
+        }
+      }
+      Around& after = around_[behind(phases_, p).region];
+      after.present = uses_[p].reads;
+      after.present.insert(uses_[p].writes.begin(), uses_[p].writes.end());
+    }
   }
-  for (std::size_t p = 0; p < phases.size(); ++p) {
-    // Before anything else, so that what is loaded there is there already.
-    const bool is_last = p + 1 == phases.size();
-    Region& behind = graph.at(is_last ? beside(phases[p], 1) : beside(phases[p + 1], -1));
-    const std::vector<Operation> stores = copies_of(graph, uses[p].writes, false);
-    behind.operations.insert(behind.operations.begin(), stores.begin(), stores.end());
+
+  /// Whether a phase calls a function, which finds everything loaded.
+  [[nodiscard]] bool calls(const std::string& function) const {
+    return functions_.contains(function);
   }
-}
+
+  [[nodiscard]] Around around(Place place) const {
+    const auto found = around_.find(place.region);
+    return found == around_.end() || !is_around(place) ? Around{} : found->second;
+  }
+
+  /// A region begins by writing these, so their entries need not have what they held before.
+  void note_written(Place place, std::set<TensorId> variables) {
+    if (is_around(place)) {
+      written_[place.region] = std::move(variables);
+    }
+  }
+
+  void run() {
+    for (std::size_t p = 0; p < phases_.size(); ++p) {
+      const bool ahead = p > 0 && uses_[p - 1].ipu != uses_[p].ipu;
+      std::set<TensorId> loads = uses_[p].reads;
+      for (const TensorId id : around_[phases_[p].region - 1].kept) {
+        loads.erase(id);
+      }
+      std::vector<Operation>& before = graph_.at(beside(phases_[ahead ? p - 1 : p], -1)).operations;
+      const std::vector<Operation> copies = copies_of(graph_, loads, true);
+      before.insert(before.end(), copies.begin(), copies.end());
+    }
+    for (std::size_t p = 0; p < phases_.size(); ++p) {
+      std::set<TensorId> stores = uses_[p].writes;
+      for (const TensorId id : written_[behind(phases_, p).region]) {
+        stores.erase(id);
+      }
+      // Before anything else, so that what is loaded there is there already.
+      std::vector<Operation>& operations = graph_.at(behind(phases_, p)).operations;
+      const std::vector<Operation> copies = copies_of(graph_, stores, false);
+      operations.insert(operations.begin(), copies.begin(), copies.end());
+    }
+  }
+
+ private:
+  [[nodiscard]] bool is_written(Place place, TensorId id) const {
+    return std::ranges::any_of(graph_.at(place).operations, [id](const Operation& operation) {
+      return names(operation.outputs, id);
+    });
+  }
+
+  [[nodiscard]] bool is_around(Place place) const {
+    return !phases_.empty() && place.function == phases_[0].function;
+  }
+
+  Graph& graph_;
+  const std::vector<Place>& phases_;
+  std::vector<PhaseUse> uses_;
+  std::set<std::string> functions_;
+  std::map<std::size_t, Around> around_;               ///< By region.
+  std::map<std::size_t, std::set<TensorId>> written_;  ///< By region.
+};
 
 }  // namespace
 
-Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options) {
+Result<std::vector<Location>> decide_locations(const Graph& graph, const LocationOptions& options,
+                                               const std::vector<Place>& phases) {
   std::vector<std::pair<std::regex, const LocationOptions::Override*>> overrides;
   for (const LocationOptions::Override& one : options.overrides) {
     try {
@@ -262,6 +367,7 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
     }
   }
   std::vector<Location> locations;
+  const std::set<TensorId> of_one_phase = used_in_one_phase(graph, phases);
   for (const auto& [id, kept] : kept_tensors(graph)) {
     const Tensor& tensor = graph.tensor(id);
     const KindOfKept kind = kind_of(kept);
@@ -276,6 +382,10 @@ Result<std::vector<Location>> decide_locations(const Graph& graph, const Locatio
         location.off_chip = one->storage == Storage::kOffChip;
         location.why = fmt::format("memory.location {}", one->tensors);
       }
+    }
+    if (location.off_chip && kept == Kept::kAccumulator && of_one_phase.contains(id)) {
+      location.off_chip = false;
+      location.why = "memory.phases: one phase makes and uses it";
     }
     locations.push_back(std::move(location));
   }
@@ -300,24 +410,21 @@ void keep_off_chip(Graph& graph, const std::vector<Location>& locations,
     }
   }
   add_buffers(graph, {variables.begin(), variables.end()});
-  std::vector<PhaseUse> uses;
-  std::set<std::string> of_phases;
-  for (const Place phase : phases) {
-    uses.push_back(use_in_phase(graph, graph.at(phase), variables));
-    of_phases.insert(uses.back().functions.begin(), uses.back().functions.end());
-  }
+  PhaseLoads of_phases(graph, phases, variables);
   for (std::size_t f = 0; f < graph.functions.size(); ++f) {
-    if (of_phases.contains(graph.functions[f].name)) {
+    if (of_phases.calls(graph.functions[f].name)) {
       continue;
     }
     for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
-      Region& region = graph.functions[f].regions[r];
+      const Place place{f, r};
       const bool is_last = update && update->function == f && update->region == r;
-      split_all_reduces(region, accumulators);
-      RegionLoads(graph, region, variables).run(is_last ? accumulators : std::set<TensorId>{});
+      SplitReductions(graph.at(place), accumulators).run();
+      of_phases.note_written(
+          place, RegionLoads(graph, graph.at(place), variables)
+                     .run(is_last ? accumulators : std::set<TensorId>{}, of_phases.around(place)));
     }
   }
-  load_for_phases(graph, phases, uses);
+  of_phases.run();
 }
 
 }  // namespace poprun

@@ -114,12 +114,6 @@ Status add_evaluation(const CompileOptions& options, Job& job) {
   return end.status();
 }
 
-/// Weights that are not whole on the chip are saved one by one, so that they need not meet there.
-bool saves_one_by_one(const CompileOptions& options) {
-  return options.sharding.weights || options.locations.weights != Storage::kOnChip ||
-         !options.locations.overrides.empty();
-}
-
 void add_save(const CompileOptions& options, Graph& graph) {
   const std::vector<TensorId> weights = tensors_by_name(graph, {Role::kParameter, Role::kBuffer});
   if (weights.empty()) {
@@ -127,7 +121,7 @@ void add_save(const CompileOptions& options, Graph& graph) {
   }
   const Place save = add_function(graph, JobFunction::kSave, {1})[0];
   std::vector<Operation>& operations = graph.at(save).operations;
-  if (!saves_one_by_one(options)) {
+  if (!streams_weights_one_by_one(options)) {
     operations.push_back(StreamOut{name_of(JobStream::kWeights), weights}.operation());
     return;
   }

@@ -1,10 +1,13 @@
+#include <algorithm>
+#include <iterator>
+
 #include "replica/compiler/passes/pass.h"
 #include "replica/machine/operations.h"
 #include "replica/program/host_contract.h"
 
 /// Lets the host write the weights instead of their initialisers, but for those of
 /// CompileOptions::initialised_here. Constants that the model brought have none: an operator makes
-/// them.
+/// them. Where weights may be off the chip or in shards, they come one by one.
 namespace poprun {
 namespace {
 
@@ -16,6 +19,19 @@ bool applies(const CompileOptions& options) {
 
 bool stays(const CompileOptions& options, const Graph& graph, TensorId id) {
   return options.initialised_here.contains(graph.tensor(id).name);
+}
+
+/// One operation for all of the stream's tensors, or one for each.
+std::vector<Operation> operations_of(const StreamIn& weights, bool one_by_one) {
+  if (!one_by_one) {
+    return {weights.operation()};
+  }
+  std::vector<Operation> operations;
+  for (std::size_t k = 0; k < weights.tensors.size(); ++k) {
+    operations.push_back(
+        StreamIn{weights.stream, {weights.tensors[k]}, {static_cast<std::int64_t>(k)}}.operation());
+  }
+  return operations;
 }
 
 Status run(const CompileOptions& options, Job& job) {
@@ -39,18 +55,31 @@ Status run(const CompileOptions& options, Job& job) {
     return written.contains(operation.outputs[0]);
   });
   // First: master copies are made from them.
-  operations.insert(operations.begin(), weights.operation());
+  std::vector<Operation> streams = operations_of(weights, streams_weights_one_by_one(options));
+  operations.insert(operations.begin(), std::make_move_iterator(streams.begin()),
+                    std::make_move_iterator(streams.end()));
   return {};
 }
 
 /// The host writes every parameter and buffer that does not stay, and nothing but weights and
-/// constants, before anything else is set up; whatever is set up is set up as often as it was.
+/// constants, before anything else is set up, each in its turn; whatever is set up is set up as
+/// often as it was.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   const Graph& graph = after.graph;
   const auto& operations = graph.at(graph.load()).operations;
   std::set<TensorId> from_host;
-  if (!operations.empty() && StreamIn::is(operations.front())) {
-    from_host.insert(operations.front().outputs.begin(), operations.front().outputs.end());
+  std::int64_t field = 0;
+  for (const Operation& operation : operations) {
+    const std::optional<StreamIn> stream = StreamIn::from(operation);
+    if (!stream) {
+      break;
+    }
+    for (const std::int64_t named : stream->fields) {
+      if (named != field++) {
+        return pass_bug(kName, graph, stream->tensors[0], "does not come in its turn");
+      }
+    }
+    from_host.insert(stream->tensors.begin(), stream->tensors.end());
   }
   const Writers now(graph, graph.load());
   const Writers then(before.graph, before.graph.load());

@@ -58,17 +58,20 @@ void note_kinds(const CompileOptions& options, const std::vector<Location>& loca
                       : fmt::format("; {} on the chip",
                                     counted(static_cast<std::uint64_t>(stayed), "tensor"))));
     } else if (storages.at(k) == Storage::kOffChip) {
-      job.notes.push_back(fmt::format("the job has no {} that could be kept off the chip", name));
+      job.notes.push_back(
+          stayed > 0 && static_cast<Kept>(k) == Kept::kAccumulator && options.pipeline.phases > 1
+              ? "accumulators stay on the chip: each lives as long as one phase"
+              : fmt::format("the job has no {} that could be kept off the chip", name));
     }
   }
 }
 
 Status run(const CompileOptions& options, Job& job) {
+  const std::vector<Place> phases = job.training ? job.training->phases : std::vector<Place>{};
   POPRUN_ASSIGN(const std::vector<Location> locations,
-                decide_locations(job.graph, options.locations));
+                decide_locations(job.graph, options.locations, phases));
   keep_off_chip(job.graph, locations,
-                job.training ? std::optional(job.training->update) : std::nullopt,
-                job.training ? job.training->phases : std::vector<Place>{});
+                job.training ? std::optional(job.training->update) : std::nullopt, phases);
   note_kinds(options, locations, job);
   for (const Location& location : locations) {
     const Tensor& tensor = job.graph.tensor(location.tensor);
@@ -82,18 +85,19 @@ Status run(const CompileOptions& options, Job& job) {
 struct OfPhases {
   /// By function that a phase calls: what has been loaded or written since the step began.
   std::map<std::string, std::set<TensorId>> before;
-  /// By function and region after a phase, in which it stores: what it has written.
+  /// By function and region after a phase: what it has used or written.
   std::map<std::pair<std::string, std::size_t>, std::set<TensorId>> behind;
 };
 
-std::set<TensorId> written_by(const Graph& graph, const std::string& function) {
-  std::set<TensorId> written;
+std::set<TensorId> named_by(const Graph& graph, const std::string& function) {
+  std::set<TensorId> named;
   for (const Region& region : find_function(graph, function)->regions) {
     for (const Operation& operation : region.operations) {
-      written.insert(operation.outputs.begin(), operation.outputs.end());
+      named.insert(operation.inputs.begin(), operation.inputs.end());
+      named.insert(operation.outputs.begin(), operation.outputs.end());
     }
   }
-  return written;
+  return named;
 }
 
 OfPhases of_phases(const Job& job) {
@@ -114,7 +118,7 @@ OfPhases of_phases(const Job& job) {
     for (const Operation& operation : graph.at(phases[p]).operations) {
       if (const std::optional<Call> call = Call::from(operation)) {
         of.before[call->function] = written;
-        of.behind[{caller.name, stores}].merge(written_by(graph, call->function));
+        of.behind[{caller.name, stores}].merge(named_by(graph, call->function));
       }
     }
   }
@@ -123,7 +127,7 @@ OfPhases of_phases(const Job& job) {
 
 /// Every resident has an entry of its own, of its type, and whatever a region does with it begins
 /// with a load or a write; what a phase calls finds what was loaded before it, and the region
-/// after it what it has written. That stores are not missing is for equivalence to prove.
+/// after it what it has used or written. That stores are not missing is for equivalence to prove.
 Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Job& after) {
   const Graph& graph = after.graph;
   std::set<std::pair<TensorId, std::int64_t>> taken;

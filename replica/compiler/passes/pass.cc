@@ -4,6 +4,11 @@
 
 namespace poprun {
 
+bool streams_weights_one_by_one(const CompileOptions& options) {
+  return options.sharding.weights || options.locations.weights != Storage::kOnChip ||
+         !options.locations.overrides.empty();
+}
+
 Writers::Writers(const Graph& graph, Place place) : writers_(graph.tensors().size()) {
   for (const Operation& operation : graph.at(place).operations) {
     for (const TensorId id : operation.outputs) {

@@ -36,6 +36,10 @@ inline bool in_training(const CompileOptions& options) {
   return !options.inference;
 }
 
+/// Whether weights come from the host and go to it one by one, so that they need not meet on the
+/// chip: where the options let them be elsewhere, or in parts.
+bool streams_weights_one_by_one(const CompileOptions& options);
+
 /// Which operations of a region write a tensor. Valid as long as the region stays as it is.
 class Writers {
  public:

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "replica/graph/graph.h"
 
@@ -18,6 +20,12 @@ struct PhaseUse {
 };
 
 PhaseUse use_in_phase(const Graph& graph, const Region& phase, const std::set<TensorId>& variables);
+
+/// Tensors that only one phase names, with the regions before and after it.
+std::set<TensorId> used_in_one_phase(const Graph& graph, const std::vector<Place>& phases);
+
+/// The region after phase `p`, where what it wrote is stored: the one before the next phase.
+Place behind(const std::vector<Place>& phases, std::size_t p);
 
 /// The place of `distance` regions after another one of its function; before it, if negative.
 Place beside(Place place, int distance);

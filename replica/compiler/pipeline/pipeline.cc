@@ -11,6 +11,7 @@
 
 #include "replica/base/text.h"
 #include "replica/compiler/pipeline/parts.h"
+#include "replica/compiler/pipeline/phase_order.h"
 #include "replica/machine/machine.h"
 
 namespace poprun {
@@ -417,6 +418,9 @@ Status make_pipeline(Job& job, Schedule schedule) {
   }
   if (job.training) {
     note_shared_parameters(homes.replicas(), job);
+  }
+  if (job.training && schedule == Schedule::kPhased) {
+    order_phases(graph, *job.training);
   }
   return {};
 }

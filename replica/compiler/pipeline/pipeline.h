@@ -22,9 +22,9 @@ Result<Schedule> schedule_of(const PipelineOptions& options);
 /// Each run of the schedule is a region of `train`. Of a phased job, these are: begin; then for
 /// each phase, which is the region that repeats its parts for every micro-batch, before all but the
 /// first one a region that calls `bring` for every micro-batch, if anything is to be brought, and
-/// an empty one (repeat 1), where the phase's variables may be loaded; update. Between begin and
-/// update, the functions of a variable's own phases use it, and nothing else. Evaluation is
-/// sequential there: one batch at a time goes through all phases.
+/// one (repeat 1) where the phase's variables may be loaded, and which does what concerns one phase
+/// alone, such as its update (phase_order.h); update. Evaluation is sequential there: one batch at
+/// a time goes through all phases.
 ///
 /// Behind each cycle, one Copy moves what crosses to other IPUs; what a part hands to the next one
 /// on the same IPU is a Copy of its own. Every tensor gets its home: variables where the first part

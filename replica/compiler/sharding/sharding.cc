@@ -72,14 +72,17 @@ class Shards {
 /// Rewrites one region.
 class RegionSharding {
  public:
-  /// `gathered`: variables that are whole, too, all the time that the region runs.
+  /// `gathered`: variables that are whole, too, all the time that the region runs. `left_whole`:
+  /// those that a phase before it has gathered. Their shards are cut from them, since the shards
+  /// themselves may be off the chip by then.
   RegionSharding(Graph& graph, Shards& shards, Place place, bool is_update,
-                 std::set<TensorId> gathered)
+                 std::set<TensorId> gathered, std::set<TensorId> left_whole)
       : graph_(graph),
         shards_(shards),
         place_(place),
         is_update_(is_update),
-        gathered_(std::move(gathered)) {}
+        gathered_(std::move(gathered)),
+        left_whole_(std::move(left_whole)) {}
 
   void run() {
     const std::vector<Operation> all = graph_.at(place_).operations;
@@ -106,6 +109,7 @@ class RegionSharding {
         settle(id, i);
       }
     }
+    add_up_parts();  // Another region may read them.
     settle_all();
     graph_.at(place_).operations = std::move(operations_);
   }
@@ -120,7 +124,7 @@ class RegionSharding {
   Forms& forms(TensorId id) {
     const auto [found, is_new] = forms_.try_emplace(id);
     if (is_new) {
-      found->second = resident(id);
+      found->second = left_whole_.erase(id) > 0 ? Forms{true, false} : resident(id);
     }
     return found->second;
   }
@@ -180,17 +184,21 @@ class RegionSharding {
     const bool reads =
         std::ranges::any_of(reader.inputs, [this](TensorId id) { return names(parts_, id); });
     if (reads) {
-      std::map<std::uint32_t, AllReduce> by_ipu;
-      for (const TensorId id : parts_) {
-        AllReduce& sums = by_ipu[graph_.tensor(id).ipu];
-        sums.group = shards_.group();
-        sums.tensors.push_back(id);
-      }
-      for (const auto& [ipu, sums] : by_ipu) {
-        append(sums.operation());
-      }
-      parts_.clear();
+      add_up_parts();
     }
+  }
+
+  void add_up_parts() {
+    std::map<std::uint32_t, AllReduce> by_ipu;
+    for (const TensorId id : parts_) {
+      AllReduce& sums = by_ipu[graph_.tensor(id).ipu];
+      sums.group = shards_.group();
+      sums.tensors.push_back(id);
+    }
+    for (const auto& [ipu, sums] : by_ipu) {
+      append(sums.operation());
+    }
+    parts_.clear();
   }
 
   void reduce(const AllReduce& reduced) {
@@ -328,6 +336,7 @@ class RegionSharding {
   Place place_;
   bool is_update_;
   std::set<TensorId> gathered_;
+  std::set<TensorId> left_whole_;  ///< And not touched yet.
   Origin origin_;
   std::vector<Operation> operations_;
   std::map<TensorId, std::vector<std::size_t>> uses_;
@@ -368,11 +377,18 @@ void shard_variables(Graph& graph, const std::set<TensorId>& variables, std::int
       whole_in[function] = one.parameters;
     }
   }
+  std::map<std::size_t, std::set<TensorId>> left_whole;  // By region after a phase.
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    left_whole[behind(phases, p).region] = gathered[p].parameters;
+  }
   Shards shards(graph, variables, group, replicas);
   for (std::size_t f = 0; f < graph.functions.size(); ++f) {
     for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
       const bool is_update = update && update->function == f && update->region == r;
-      RegionSharding(graph, shards, {f, r}, is_update, whole_in[graph.functions[f].name]).run();
+      const bool has_phases = !phases.empty() && phases[0].function == f;
+      RegionSharding(graph, shards, {f, r}, is_update, whole_in[graph.functions[f].name],
+                     has_phases ? left_whole[r] : std::set<TensorId>{})
+          .run();
     }
   }
   for (std::size_t p = 0; p < phases.size(); ++p) {

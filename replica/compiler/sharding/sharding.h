@@ -25,7 +25,7 @@ namespace poprun {
 ///
 /// A phase, which is one of the regions `phases` of a function, gathers the parameters that what it
 /// calls reads once, in the region before it, or before the phase before it where that runs on
-/// another IPU.
+/// another IPU. The region after it, which may update them, cuts their shards from them.
 ///
 /// `group`: replicas that have a tensor together. `update`: the region in which gradients and
 /// accumulators end.

@@ -519,6 +519,24 @@ TEST(Passes, InitialWeightsLeaveThoseThatAreInitialisedHere) {
                   before, job));
 }
 
+TEST(Passes, InitialWeightsThatMayBeOffTheChipComeOneByOne) {
+  const auto off_chip = options_with([](CompileOptions& o) {
+    o.initial_weights_from_host = true;
+    o.locations.weights = Storage::kOffChip;
+  });
+  const Job before = job_of(kBackward);
+  Job job = before;
+  ASSERT_TRUE(pass_of("initial-weights").run(off_chip, job));
+  EXPECT_TRUE(pass_of("initial-weights").verify(off_chip, before, job));
+  EXPECT_THAT(to_text(job.graph), HasSubstr("function load\nrepeat 1\n"
+                                            "running = stream_in() fields=[0] stream=\"weights\"\n"
+                                            "v = stream_in() fields=[1] stream=\"weights\"\n"
+                                            "w = stream_in() fields=[2] stream=\"weights\"\n"
+                                            "function train\n"));
+  std::swap(operations(job, job.graph.load())[0], operations(job, job.graph.load())[1]);
+  EXPECT_FALSE(pass_of("initial-weights").verify(off_chip, before, job));
+}
+
 TEST(Passes, InitialWeightsMustSetUpEachOnce) {
   const auto from_host =
       options_with([](CompileOptions& o) { o.initial_weights_from_host = true; });

@@ -5,10 +5,13 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "replica/compiler/compile.h"
 #include "replica/compiler/passes/passes.h"
 #include "replica/machine/operations.h"
 #include "replica/timeline/timeline.h"
@@ -122,12 +125,14 @@ TEST(Phases, LoadTheirWeightsOnceHoweverManyMicroBatchesThereAre) {
 
   count(job.graph, "train", 1, moves);
 
-  // Forward, backward (the last phase's are one) and update; only the update changes weights.
-  EXPECT_EQ(moves.loads["conv1.weight"], 3);
-  EXPECT_EQ(moves.loads["fc2.weight"], 2);
+  // Forward and backward (the last phase's are one); the update, right after it, stores them.
+  EXPECT_EQ(moves.loads["conv1.weight"], 2);
+  EXPECT_EQ(moves.loads["fc2.weight"], 1);
   EXPECT_EQ(moves.stores["conv1.weight"], 1);
-  // Zeroed, added to in one phase, read by the update, and state only there.
-  EXPECT_EQ(moves.loads["conv1.weight.accumulator"], 2);
+  EXPECT_EQ(moves.stores["fc2.weight"], 1);
+  // Accumulators live as long as a phase, and state moves only for the update.
+  EXPECT_EQ(moves.loads["conv1.weight.accumulator"], 0);
+  EXPECT_EQ(moves.stores["conv1.weight.accumulator"], 0);
   EXPECT_EQ(moves.loads["conv1.weight.m"], 1);
   EXPECT_EQ(moves.stores["conv1.weight.m"], 1);
 }
@@ -140,7 +145,7 @@ TEST(Phases, GatherTheirShardsOnce) {
 
   EXPECT_EQ(moves.gathers["conv1.weight"], 2);
   EXPECT_EQ(moves.gathers["fc2.weight"], 1);
-  EXPECT_EQ(moves.loads["conv1.weight.shard"], 3);
+  EXPECT_EQ(moves.loads["conv1.weight.shard"], 2);
 }
 
 /// The first and last operation of `train`, in the order in which it runs them, that names a
@@ -162,6 +167,78 @@ TEST(Phases, OnTwoIpusLoadWhileTheOtherOneWorks) {
   EXPECT_LT(at("conv2.weight"), at("call() function=\"forward.0\""));
   EXPECT_GT(at("fc1.weight, "), at("call() function=\"forward.0\""));
   EXPECT_LT(at("fc1.weight, "), at("call() function=\"forward.1\""));
+}
+
+Program program_of(const proto::RunConfig& config) {
+  const auto options = compile_options(config, testing::dataset());
+  EXPECT_TRUE(options) << options.error().message;
+  auto program = compile(*options);
+  EXPECT_TRUE(program) << program.error().message;
+  return *std::move(program);
+}
+
+/// One bar after the other.
+void add_bars(const Stretch& stretch, std::vector<std::pair<std::int64_t, std::int64_t>>& bars) {
+  for (std::uint64_t k = 0; k < stretch.count; ++k) {
+    const std::int64_t begin =
+        stretch.begin.count() + static_cast<std::int64_t>(k) * stretch.distance.count();
+    bars.emplace_back(begin, begin + stretch.length.count());
+  }
+}
+
+TEST(Phases, OnTwoIpusHideLoadsBehindTheOtherOnesWork) {
+  proto::RunConfig one = job_of(4, 1, true);
+  proto::RunConfig two = job_of(4, 2, true);
+  for (proto::RunConfig* config : {&one, &two}) {
+    config->mutable_training()->set_gradient_accumulation(8);
+    config->mutable_memory()->set_activations("on-chip");
+  }
+  const Program program = program_of(two);
+  std::vector<std::pair<std::int64_t, std::int64_t>> loads;  // Of IPU 1.
+  std::vector<std::pair<std::int64_t, std::int64_t>> work;   // Of IPU 0.
+  const CallTime time =
+      walk(program, *find_function(program, "train"), [&](const Stretch& stretch) {
+        if (stretch.ipu == 1 && stretch.doing == Doing::kStreaming && stretch.step.has_copy() &&
+            is_remote(program.tensors(static_cast<int>(stretch.step.copy().from(0))))) {
+          add_bars(stretch, loads);
+        } else if (stretch.ipu == 0 && stretch.function.has_part()) {
+          add_bars(stretch, work);
+        }
+      });
+
+  ASSERT_EQ(loads.size(), 3U + 4U) << "weights of three phases, and state of four parameters";
+  std::int64_t loading = 0;
+  std::int64_t hidden = 0;
+  for (const auto& [begin, end] : loads) {
+    loading += end - begin;
+    for (const auto& [other_begin, other_end] : work) {
+      hidden += std::max<std::int64_t>(0, std::min(end, other_end) - std::max(begin, other_begin));
+    }
+  }
+  EXPECT_GT(hidden, loading / 2);
+  const CallTime alone = walk(program_of(one), *find_function(program_of(one), "train"));
+  EXPECT_LT(time.length.count(), alone.length.count());
+  EXPECT_GT(time.busy_cycles(0) + time.busy_cycles(1), time.length);
+}
+
+TEST(Phases, OfSeveralReplicasLoadTheirShardsInAsMuchLessTime) {
+  const auto streaming_cycles = [](std::uint32_t replicas, bool sharded) {
+    proto::RunConfig job = job_of(4, 1, false);
+    job.mutable_topology()->set_num_replicas(replicas);
+    job.mutable_memory()->set_weights("off-chip");
+    if (sharded) {
+      job.mutable_memory()->add_replicated_tensor_sharding("weights");
+      job.mutable_memory()->set_sharding_min_elements(2);
+    }
+    const Program program = program_of(job);
+    return walk(program, *find_function(program, "train")).busy[0].streaming_cycles();
+  };
+
+  const auto whole = static_cast<double>(streaming_cycles(4, false));
+
+  EXPECT_GT(whole, 100'000) << "weights, twice forward and back";
+  EXPECT_NEAR(static_cast<double>(streaming_cycles(2, true)) / whole, 1.0 / 2, 0.01);
+  EXPECT_NEAR(static_cast<double>(streaming_cycles(4, true)) / whole, 1.0 / 4, 0.01);
 }
 
 std::string verdict_on(const std::function<void(Job&)>& damage) {

@@ -168,8 +168,92 @@ TEST(Pipeline, KeepsWhatCrossesPhasesForEveryMicroBatch) {
                         "call() function=\"forward.2\" micro_batch=0\n"
                         "call() function=\"backward.2\" micro_batch=0\n"
                         "repeat 1\n"
+                        "sum = fill() shape=[4] value=0.0\n"
                         "repeat 8\n"
-                        "call() function=\"backward.1\" micro_batch=0\n"));
+                        "call() function=\"backward.1\" micro_batch=0\n"
+                        "repeat 1\n"
+                        "w1 = sgd(w1, sum, rate) nesterov=0\n"));
+}
+
+/// A weight of each of two stages, and one whose update needs the gradients of both.
+constexpr std::string_view kTwoWeights = R"(
+    tensor v : f32[4] parameter
+    tensor w : f32[4] parameter
+    tensor u : f32[4] parameter
+    tensor rate : f32[] stream
+    tensor v.sum : f32[4] gradient
+    tensor w.sum : f32[4] gradient
+    tensor both : f32[4] gradient
+    tensor loss : f32[4] metric
+    tensor x : f32[4] stream
+    tensor a : f32[4] activation
+    tensor b : f32[4] activation
+    tensor db : f32[4] activation
+    tensor da : f32[4] activation
+    tensor dv : f32[4] gradient
+    tensor dw : f32[4] gradient
+    function load
+    repeat 1
+    v = initialise() constant=1.0
+    w = initialise() constant=1.0
+    u = initialise() constant=1.0
+    function train
+    repeat 1
+    rate = stream_in() stream="control"
+    v.sum = fill() shape=[4] value=0.0
+    w.sum = fill() shape=[4] value=0.0
+    repeat 8
+    x = stream_in() stream="train"
+    a = mul(x, v)
+    @:1:forward b = mul(a, w)
+    @:1:forward loss = relu(b)
+    @:1:backward db = relu(b)
+    @:1:backward dw = mul(db, a)
+    @:1:backward w.sum = accumulate(w.sum, dw) mean=0
+    @:1:backward da = mul(db, w)
+    @:0:backward dv = mul(da, x)
+    @:0:backward v.sum = accumulate(v.sum, dv) mean=0
+    repeat 1
+    v.sum, w.sum, loss = all_reduce(v.sum, w.sum, loss) reduction="mean"
+    both = add(v.sum, w.sum)
+    u = sgd(u, both, rate) nesterov=0
+    v = sgd(v, v.sum, rate) nesterov=0
+    w = sgd(w, w.sum, rate) nesterov=0
+    stream_out(loss) stream="step"
+)";
+
+TEST(Pipeline, UpdatesAPhasesOwnWeightsAsItEnds) {
+  Job job = job_of(kThreeStages, {0, 0});
+  job.graph = *parse_graph(kTwoWeights);
+  job.training->gradients = {{job.graph.find("v"), job.graph.find("v.sum")}};
+  job.training->scalars = {.rate = job.graph.find("rate"), .step = job.graph.find("rate")};
+  job.training->metrics = job.graph.find("loss");
+  job.training->loss = job.graph.find("loss");
+  ASSERT_TRUE(make_pipeline(job, Schedule::kPhased));
+
+  const Graph& graph = job.graph;
+  EXPECT_EQ(function_of(graph, "train"),
+            "function train\nrepeat 1\n"
+            "rate = stream_in() stream=\"control\"\n"
+            "repeat 8\n"
+            "call() function=\"forward.0\" micro_batch=0\n"
+            "repeat 1\n"
+            "w.sum = fill() shape=[4] value=0.0\n"
+            "repeat 8\n"
+            "call() function=\"forward.1\" micro_batch=0\n"
+            "call() function=\"backward.1\" micro_batch=0\n"
+            "repeat 1\n"
+            "w.sum = all_reduce(w.sum) reduction=\"mean\"\n"
+            "w = sgd(w, w.sum, rate) nesterov=0\n"
+            "v.sum = fill() shape=[4] value=0.0\n"
+            "repeat 8\n"
+            "call() function=\"backward.0\" micro_batch=0\n"
+            "repeat 1\n"
+            "v.sum, loss = all_reduce(v.sum, loss) reduction=\"mean\"\n"
+            "both = add(v.sum, w.sum)\n"
+            "u = sgd(u, both, rate) nesterov=0\n"
+            "v = sgd(v, v.sum, rate) nesterov=0\n"
+            "stream_out(loss) stream=\"step\"\n");
 }
 
 TEST(Pipeline, BringsWhatOtherIpusHoldBeforeAPhaseBegins) {

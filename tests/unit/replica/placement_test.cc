@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "replica/compiler/equivalence/equivalence.h"
+#include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/passes/passes.h"
 #include "replica/machine/operations.h"
 #include "tests/unit/replica/compiled.h"
@@ -207,6 +208,35 @@ TEST(OffChip, StateMovesOnceEachWayInEachStep) {
   add_moves(outcome.program, find_function(outcome.program, "train")->steps(), moved);
   EXPECT_EQ(moved.loaded, 421642U * 4);
   EXPECT_EQ(moved.stored, 421642U * 4);
+}
+
+/// The most variables of a job on the chip at one step of "load".
+std::size_t most_at_once_in_load(bool from_host) {
+  proto::RunConfig config = testing::config(1, 4);
+  keep_all(config, "off-chip");
+  CompileOptions options = *compile_options(config, dataset());
+  options.initial_weights_from_host = from_host;
+  const auto job = run_passes(options);
+  EXPECT_TRUE(job) << job.error().message;
+  const Liveness liveness = compute_liveness(job->graph);
+  const std::size_t steps = job->graph.at(job->graph.load()).operations.size();
+  std::vector<std::size_t> living(steps);
+  for (std::uint32_t t = 0; t < job->graph.tensors().size(); ++t) {
+    const Tensor& tensor = job->graph.tensors()[t];
+    for (const Span& span : liveness.lives[t].spans) {
+      for (std::size_t step = span.first; tensor.residence && step <= span.last && step < steps;
+           ++step) {
+        ++living[step];
+      }
+    }
+  }
+  EXPECT_GE(steps, 32U) << "eight weights and their momenta, each stored";
+  return *std::ranges::max_element(living);
+}
+
+TEST(OffChip, InitialValuesPassThroughTheChipOneByOne) {
+  EXPECT_EQ(most_at_once_in_load(false), 1U);
+  EXPECT_EQ(most_at_once_in_load(true), 1U);
 }
 
 TEST(OffChip, AFullStreamingMemoryIsOutOfMemoryWithItsBuffers) {
