@@ -332,6 +332,47 @@ TEST(Damage, AnotherTensorsBufferIsFound) {
             "");
 }
 
+/// Equal layers, whose momenta are entries of one buffer.
+proto::RunConfig equal_layers_off_chip() {
+  proto::RunConfig job = off_chip_state();
+  job.mutable_model()->set_name("resnet18");
+  return job;
+}
+
+TEST(Damage, AnotherEntryOfTheSameBufferIsFound) {
+  const auto loads_the_second = [](const Operation& operation) {
+    const auto copy = Copy::from(operation);
+    return copy && std::ranges::find(copy->from_entries, 1) != copy->from_entries.end();
+  };
+  EXPECT_THAT(verdict_on(equal_layers_off_chip(),
+                         [&](Graph& g) {
+                           at_first(g, loads_the_second, [](auto& operations, std::size_t i) {
+                             Copy copy = *Copy::from(operations[i]);
+                             std::ranges::replace(copy.from_entries, 1, 0);
+                             operations[i] = copy.operation();
+                           });
+                         }),
+              HasSubstr("momentum"));
+}
+
+TEST(Damage, AnEntryThatIsStoredBeforeTheUpdateIsFound) {
+  EXPECT_THAT(verdict_on(off_chip_state(),
+                         [](Graph& g) {
+                           at_first(g, stores, [](auto& operations, std::size_t i) {
+                             const TensorId stored = operations[i].inputs[0];
+                             std::size_t writer = i;
+                             do {
+                               --writer;
+                             } while (std::ranges::count(operations[writer].outputs, stored) == 0);
+                             const auto begin = operations.begin();
+                             std::rotate(begin + static_cast<std::ptrdiff_t>(writer),
+                                         begin + static_cast<std::ptrdiff_t>(i),
+                                         begin + static_cast<std::ptrdiff_t>(i + 1));
+                           });
+                         }),
+              HasSubstr("momentum"));
+}
+
 TEST(Damage, AMissingGatherIsFound) {
   proto::RunConfig job = sharded_state();
   job.mutable_training()->set_evaluate(false);  // It would gather what training reads then.
