@@ -132,7 +132,7 @@ void draw_model(Draw& draw, Drawn& drawn) {
   model == "gpt2" || model == "bert-base" ? draw_transformer(draw, drawn, model)
                                           : draw_images(draw, drawn, model);
   drawn.arithmetic("data.micro-batch-size",
-                   model == "resnet18" ? "2" : draw.one_of({"1", "2", "3"}));
+                   model == "resnet18" && draw.chance(90) ? "2" : draw.one_of({"1", "2", "3"}));
   if (draw.chance(6)) {
     drawn.arithmetic("model.mode", "inference");
     if (draw.chance(50)) {
