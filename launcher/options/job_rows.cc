@@ -242,10 +242,11 @@ Rows memory() {
                "moves; changes memory and device time, and no result",
                Boolean{}),
       file_key("memory.outlining", "NAME", "auto",
-               "Let equal runs of operations, such as transformer layers, share the code of one "
-               "function, into which each copies its inputs and from which it copies its "
+               "Let equal runs of operations, such as transformer layers, share the code of "
+               "functions, into which each copies its inputs and from which it copies its "
                "results: auto, where that saves memory and takes at most 1 % of a step's device "
-               "time, unless tensors are dumped; on, wherever there are any; or off",
+               "time, and everywhere if the job does not fit otherwise, unless tensors are "
+               "dumped; on, wherever there are any; or off",
                Choice{{"auto", "on", "off"}}),
       file_key(
           "memory.tiles", "NAME", "contiguous",

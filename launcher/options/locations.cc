@@ -23,9 +23,14 @@ struct ShardedKinds {
     std::istringstream stream(blanks);
     std::vector<std::string> kinds;
     for (std::string word; stream >> word;) {
+      if (word == "none" && text == word) {
+        break;
+      }
       if (word != "weights" && word != "optimizer-state" && word != "accumulators") {
         return tl::unexpected<std::string>{fmt::format(
-            "of weights, optimizer-state and accumulators one or several; '{}' is none", word)};
+            "none, or one or several of weights, optimizer-state and accumulators; '{}' is not "
+            "one of them",
+            word)};
       }
       kinds.push_back(word);
     }
@@ -90,14 +95,15 @@ std::vector<OptionRow> location_rows() {
       });
   by_name.arity = Arity::kRepeated;
   rows.push_back(std::move(by_name));
-  rows.push_back(file_key(
-      "memory.replicated-tensor-sharding", "KINDS", "",
-      "Divide tensors that are equal on all replicas among them: of weights, optimizer-state and "
-      "accumulators one or several",
-      ShardedKinds{}, [](Options& options, const std::vector<std::string>& kinds) {
-        auto& all = *options.config.mutable_memory()->mutable_replicated_tensor_sharding();
-        all.Assign(kinds.begin(), kinds.end());
-      }));
+  rows.push_back(
+      file_key("memory.replicated-tensor-sharding", "KINDS", "",
+               "Divide tensors that are equal on all replicas among them: none, or one or several "
+               "of weights, "
+               "optimizer-state and accumulators",
+               ShardedKinds{}, [](Options& options, const std::vector<std::string>& kinds) {
+                 auto& all = *options.config.mutable_memory()->mutable_replicated_tensor_sharding();
+                 all.Assign(kinds.begin(), kinds.end());
+               }));
   rows.push_back(file_key("memory.sharding-min-elements", "N", "8192",
                           "Do not divide smaller tensors",
                           Integer{1, std::numeric_limits<std::int64_t>::max()}));

@@ -232,11 +232,28 @@ void note_choice(const LocationOptions& asked, const LocationOptions& chosen, Pr
   }
 }
 
+/// Outlines more than what costs hardly any time, if the job lacks less memory then.
+Status outline_all(CompileOptions& options, Program& program) {
+  CompileOptions outlined = options;
+  outlined.outlining = Outlining::kOn;
+  outlined.after_pass = nullptr;
+  POPRUN_ASSIGN(Program next, plan_placed(outlined));
+  if (lacking(next) < lacking(program)) {
+    next.add_notes("memory.outlining = auto means on: the job does not fit with less");
+    options = std::move(outlined);
+    program = std::move(next);
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Program> plan_program(const CompileOptions& options) {
   CompileOptions chosen = options;
   POPRUN_ASSIGN(Program program, plan_placed(chosen));
+  if (options.outlining == Outlining::kAuto && lacking(program) > 0) {
+    POPRUN_TRY(outline_all(chosen, program));
+  }
   for (const auto& [storage, key] : kMovable) {
     if (options.locations.*storage == Storage::kAuto && lacking(program) > 0) {
       chosen.locations.*storage = Storage::kOffChip;

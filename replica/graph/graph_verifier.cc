@@ -29,6 +29,11 @@ class Verifier {
   }
 
  private:
+  /// Whether a tensor belongs to a function that equal runs share, which writes it in each call.
+  [[nodiscard]] bool is_of_outlined(TensorId id) const {
+    return graph_.tensor(id).name.starts_with(kOutlinedPrefix);
+  }
+
   Status check(const Function& function, const Operation& operation) {
     const auto bug = [&](std::string_view what, TensorId id) {
       return fail(ErrorCode::kBug, fmt::format("function {}: {} {} '{}'", function.name,
@@ -43,11 +48,12 @@ class Verifier {
       const bool updates = std::ranges::find(operation.inputs, id) != operation.inputs.end();
       const Operation*& writer = writers_[index_of(id)];
       const Tensor& tensor = graph_.tensor(id);
-      const bool comes_and_goes =
-          tensor.residence || tensor.shard_of || tensor.is_remote() || operation.kind == kAllGather;
-      const bool copies =
-          operation.kind == kCopy && (writer == nullptr || writer->kind == kCopy ||
-                                      copied_.contains({id, source_of(operation, id)}));
+      const bool comes_and_goes = tensor.residence || tensor.shard_of || tensor.is_remote() ||
+                                  is_of_outlined(id) || operation.kind == kAllGather;
+      const bool copies = operation.kind == kCopy &&
+                          (writer == nullptr || writer->kind == kCopy ||
+                           is_of_outlined(source_of(operation, id)) ||
+                           copied_.contains({id, source_of(operation, id)}));
       if (writer != nullptr && writer != &operation && !updates && !copies && !comes_and_goes &&
           !operation.inputs.empty()) {
         return bug("writes a second time", id);

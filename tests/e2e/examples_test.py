@@ -6,6 +6,7 @@ import unittest
 from emulated_job import ROOT, JobTest
 
 EXAMPLES = sorted((ROOT / "deploy/examples").glob("*.cfg"))
+PODS = sorted((ROOT / "deploy/examples/pods").glob("*.cfg"))  # Too large to be executed here.
 
 
 class Examples(JobTest):
@@ -23,6 +24,22 @@ class Examples(JobTest):
         for path in EXAMPLES:
             command = rf"#   poprun-emu -n \d+ deploy/examples/{re.escape(path.name)}\n"
             self.assertRegex(path.read_text(), command)
+
+    def test_those_for_pods_fit(self):
+        self.assertGreaterEqual(len(PODS), 2)
+        for path in PODS:
+            with self.subTest(path.name):
+                command = re.search(r"#   poprun-emu (.*--dry-run) deploy/examples/pods/(.*)\n", path.read_text())
+                self.assertEqual(command[2], path.name)
+                job = self.run_job(*command[1].split(), config=path.read_text())
+                self.assertRegex(job.stdout, r"device step .* samples/s")
+
+    def test_bert_large_of_a_pod_needs_its_recomputation(self):
+        config = (ROOT / "deploy/examples/pods/bert-large.cfg").read_text()
+        job = self.start("profile", "--no-run", "-n", 4, "--ipus-per-replica", 4, "--pipeline.recomputation", "none",
+                         config=config)
+        self.assertEqual(job.wait(), 86, job.stderr)
+        self.assertIn("does not fit", job.stdout)
 
 
 if __name__ == "__main__":

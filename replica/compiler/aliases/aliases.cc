@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <span>
 
 #include "replica/ops/operator.h"
@@ -235,6 +236,27 @@ class Analysis {
 
 Aliases find_aliases(const Graph& graph, const Liveness& liveness) {
   return Analysis(graph, liveness).run();
+}
+
+bool is_view(const Graph& graph, const Operation& operation, const Aliases& aliases) {
+  const Operator* op = find_operator(operation.kind);
+  if (op == nullptr || op->view == nullptr || aliases.empty()) {
+    return false;
+  }
+  std::set<std::uint32_t> blocks;
+  const auto offsets = [&](const std::vector<TensorId>& tensors) {
+    std::vector<std::int64_t> all;
+    for (const TensorId id : tensors) {
+      const std::optional<Alias>& alias = aliases[index_of(id)];
+      blocks.insert(alias ? alias->block : static_cast<std::uint32_t>(-1));
+      all.push_back(alias ? alias->offset.count() : 0);
+    }
+    return all;
+  };
+  const std::vector<std::int64_t> inputs = offsets(operation.inputs);
+  const std::vector<std::int64_t> outputs = offsets(operation.outputs);
+  return blocks.size() == 1 && !blocks.contains(static_cast<std::uint32_t>(-1)) &&
+         is_view(*op, signature_of(graph, operation), inputs, outputs);
 }
 
 }  // namespace poprun

@@ -45,4 +45,7 @@ using Aliases = std::vector<std::optional<Alias>>;
 /// Requires: `liveness` is the graph's.
 Aliases find_aliases(const Graph& graph, const Liveness& liveness);
 
+/// Whether an operation has nothing to do, since its results lie in its operands' bytes.
+bool is_view(const Graph& graph, const Operation& operation, const Aliases& aliases);
+
 }  // namespace poprun

@@ -31,15 +31,9 @@ class Layouts {
         follow_plan(operation, *plans_[step]);
       }
     });
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (const auto& [bytes, tensors] : same_bytes_) {
-        moved = all_alike(tensors) || moved;
-      }
-      for_each_step(graph_, [&](const Operation& operation, std::uint32_t /*step*/) {
-        moved = follow(operation) || moved;
-      });
-    }
+    spread_to_neighbours();
+    parameters_in_rows();
+    spread_to_neighbours();
     std::vector<Mapping> all;
     for (std::size_t t = 0; t < mappings_.size(); ++t) {
       all.push_back(mappings_[t] ? *mappings_[t] : in_a_row(graph_.tensors()[t].type));
@@ -57,6 +51,32 @@ class Layouts {
       if (role == Role::kParameter || role == Role::kConstant || role == Role::kStream) {
         set(tensor, operand == 0 ? layout.input : layout.weights);
       }
+    }
+  }
+
+  void spread_to_neighbours() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (const auto& [bytes, tensors] : same_bytes_) {
+        moved = all_alike(tensors) || moved;
+      }
+      for_each_step(graph_, [&](const Operation& operation, std::uint32_t /*step*/) {
+        moved = follow(operation) || moved;
+      });
+    }
+  }
+
+  /// One begins on the tile after the last one's.
+  void parameters_in_rows() {
+    std::map<std::uint32_t, std::int64_t> next;  // Tiles, by IPU.
+    for (std::uint32_t t = 0; t < mappings_.size(); ++t) {
+      const Tensor& tensor = graph_.tensors()[t];
+      if (mappings_[t] || tensor.role != Role::kParameter) {
+        continue;
+      }
+      mappings_[t] = in_a_row(tensor.type);
+      mappings_[t]->first = next[tensor.ipu] % device_.tiles;
+      next[tensor.ipu] += mappings_[t]->shares[0].tiles;
     }
   }
 

@@ -19,7 +19,11 @@
 ///   aliases       tensors that lie in the same bytes lie alike
 ///   neighbours    what a copy, a stash or an operation that works element by element makes lies as
 ///                 what it is made of, or the other way round
-///   the rest      in one row, evenly over the tiles, at least kLinearBytesMin on each
+///   parameters    in one row, evenly over the tiles, at least kLinearBytesMin on each; one begins
+///   on
+///                 the tile after the last one's, so that biases do not all lie on the first tiles;
+///                 then neighbours once more
+///   the rest      in one row from tile 0
 namespace poprun {
 
 /// What poputil's linear mapping puts on a tile at least [D].

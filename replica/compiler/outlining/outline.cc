@@ -15,34 +15,63 @@
 namespace poprun {
 namespace {
 
-/// The operations that a run has.
-std::vector<Operation> operations_of(const Graph& graph, const Run& run) {
-  const std::vector<Operation>& all = graph.at(run.place).operations;
-  return {all.begin() + static_cast<std::ptrdiff_t>(run.begin),
-          all.begin() + static_cast<std::ptrdiff_t>(run.end)};
+bool are_same(Place a, Place b) {
+  return a.function == b.function && a.region == b.region;
+}
+
+/// The operations of a run's region among which its function is called for that run alone, and
+/// nothing else is called that might call it.
+std::pair<std::size_t, std::size_t> turn_of(const Graph& graph, const EqualRuns& equal,
+                                            const Run& run) {
+  const std::vector<Operation>& operations = graph.at(run.place).operations;
+  std::size_t begin = 0;
+  std::size_t end = operations.size();
+  for (const Run& other : equal.runs) {
+    if (!are_same(other.place, run.place)) {
+      continue;
+    }
+    begin = other.end <= run.begin ? std::max(begin, other.end) : begin;
+    end = other.begin >= run.end ? std::min(end, other.begin) : end;
+  }
+  for (std::size_t o = begin; o < end; ++o) {
+    if (Call::from(operations[o])) {
+      begin = o < run.begin ? o + 1 : begin;
+      end = o < run.begin ? end : o;
+    }
+  }
+  return {begin, end};
 }
 
 /// One run's tensors; `is_shared` is for all of them together to say.
-std::vector<RunTensor> tensors_of_one(const Graph& graph, const ReadCounts& reads, const Run& run) {
-  std::map<TensorId, std::uint32_t> own_reads;
+std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads,
+                                      const EqualRuns& equal, const Run& run) {
   std::set<TensorId> written;
   std::set<TensorId> come_in;
-  for (const Operation& operation : operations_of(graph, run)) {
-    for (const TensorId id : operation.inputs) {
-      ++own_reads[id];
-      if (!written.contains(id)) {
-        come_in.insert(id);
-      }
-    }
-    written.insert(operation.outputs.begin(), operation.outputs.end());
+  const std::vector<Operation>& operations = graph.at(run.place).operations;
+  for (std::size_t o = run.begin; o < run.end; ++o) {
+    std::ranges::copy_if(operations[o].inputs, std::inserter(come_in, come_in.end()),
+                         [&](TensorId id) { return !written.contains(id); });
+    written.insert(operations[o].outputs.begin(), operations[o].outputs.end());
   }
+  const auto [begin, end] = turn_of(graph, equal, run);
   std::vector<RunTensor> all;
   for (const TensorId id : tensors_of(graph, run)) {
-    const bool comes_in = come_in.contains(id);
-    const bool is_read = reads.of(id) > own_reads[id];
-    all.push_back({id, false, comes_in, written.contains(id) && (comes_in || is_read)});
+    RunTensor& one = all.emplace_back(RunTensor{id});
+    one.comes_in = come_in.contains(id);
+    one.goes_out = written.contains(id) && (one.comes_in || reads.after(run, id));
+    one.stays = reads.only_in(run.place, begin, end, id);
   }
   return all;
+}
+
+void mark_shared(std::vector<std::vector<RunTensor>>& all) {
+  for (std::size_t t = 0; t < all[0].size(); ++t) {
+    const bool shared = std::ranges::all_of(
+        all, [&](const std::vector<RunTensor>& run) { return run[t].tensor == all[0][t].tensor; });
+    for (std::vector<RunTensor>& run : all) {
+      run[t].is_shared = shared;
+    }
+  }
 }
 
 /// Takes the names of random numbers out of a run's operations. Those that differ between runs
@@ -80,6 +109,22 @@ struct Replacement {
   std::vector<Operation> operations;
 };
 
+/// Appends a copy to another, if neither reads or writes what the other writes.
+bool join(const Operation& copy, Operation& to) {
+  const auto names = [](const std::vector<TensorId>& tensors, TensorId id) {
+    return std::ranges::find(tensors, id) != tensors.end();
+  };
+  const auto is_written = [&](TensorId id) { return names(to.outputs, id); };
+  const auto is_used = [&](TensorId id) { return is_written(id) || names(to.inputs, id); };
+  if (!Copy::is(copy) || !Copy::is(to) || std::ranges::any_of(copy.inputs, is_written) ||
+      std::ranges::any_of(copy.outputs, is_used)) {
+    return false;
+  }
+  to.inputs.insert(to.inputs.end(), copy.inputs.begin(), copy.inputs.end());
+  to.outputs.insert(to.outputs.end(), copy.outputs.begin(), copy.outputs.end());
+  return true;
+}
+
 class Outlining {
  public:
   explicit Outlining(Graph& graph) : graph_(graph), reads_(graph) {}
@@ -89,34 +134,37 @@ class Outlining {
       ++next_;
     }
     const std::string name = name_of(next_++);
-    const std::vector<std::vector<RunTensor>> tensors = tensors_of(graph_, reads_, equal);
-    std::vector<std::vector<Operation>> runs;
-    for (const Run& run : equal.runs) {
-      runs.push_back(operations_of(graph_, run));
-    }
-    std::vector<TensorId> own;
-    std::map<TensorId, TensorId> own_of;
-    for (const RunTensor& one : tensors[0]) {
-      own.push_back(one.is_shared ? one.tensor : add_own(name, one.tensor));
-      own_of.emplace(one.tensor, own.back());
-    }
-    Salts salts(runs.size());
-    std::vector<Operation> body = runs[0];
-    for (std::size_t k = 0; k < body.size(); ++k) {
-      std::vector<const Operation*> same;
-      std::ranges::transform(runs, std::back_inserter(same),
-                             [k](const std::vector<Operation>& run) { return &run[k]; });
-      salts.take(same, body[k]);
-      for (auto* ids : {&body[k].inputs, &body[k].outputs}) {
-        std::ranges::transform(*ids, ids->begin(), [&](TensorId id) { return own_of.at(id); });
+    std::vector<std::vector<RunTensor>> tensors = tensors_of(graph_, reads_, equal);
+    const std::vector<RunTensor> named = tensors[0];
+    std::vector<RunOperations> runs;
+    for (std::size_t run = 0; run < equal.runs.size(); ++run) {
+      runs.push_back(operations_of(graph_, equal.runs[run]));
+      std::ranges::for_each(runs.back().operations, [this](Operation& one) { rename(one); });
+      for (RunTensor& one : tensors[run]) {
+        one.stays = one.stays && !renamed_.contains(one.tensor);
+        one.tensor = renamed(one.tensor);
       }
     }
+    mark_shared(tensors);
+    std::vector<TensorId> own;
+    for (std::size_t t = 0; t < named.size(); ++t) {
+      const RunTensor& one = tensors[0][t];
+      own.push_back(one.is_shared ? one.tensor : add_own(name, named[t].tensor));
+      for (const std::vector<RunTensor>& run : tensors) {
+        if (run[t].stays) {
+          renamed_.emplace(run[t].tensor, own.back());
+        }
+      }
+    }
+    Salts salts(runs.size());
+    std::vector<Operation> body = body_of(runs, tensors[0], own, salts);
     graph_.at(graph_.add_function(name, {1})[0]).operations = std::move(body);
     for (std::size_t run = 0; run < runs.size(); ++run) {
       const Place place = equal.runs[run].place;
       replacements_[{place.function, place.region}].push_back(
           {equal.runs[run].begin, equal.runs[run].end,
-           call(Call{.function = name, .salts = salts.of(run)}, runs[run], tensors[run], own)});
+           call(Call{.function = name, .entry = runs[run].entry, .salts = salts.of(run)},
+                runs[run].operations, tensors[run], own)});
     }
   }
 
@@ -133,11 +181,16 @@ class Outlining {
         }
       };
       for (Replacement& replacement : replacements) {
+        const bool follows = at > 0 && at == replacement.begin;
         keep_until(replacement.begin);
-        std::ranges::move(replacement.operations, std::back_inserter(operations));
+        auto first = replacement.operations.begin();
+        first += follows && join(*first, operations.back()) ? 1 : 0;
+        operations.insert(operations.end(), std::move_iterator(first),
+                          std::move_iterator(replacement.operations.end()));
         at = replacement.end;
       }
       keep_until(region.operations.size());
+      std::ranges::for_each(operations, [this](Operation& operation) { rename(operation); });
       region.operations = std::move(operations);
     }
   }
@@ -145,6 +198,39 @@ class Outlining {
  private:
   static std::string name_of(std::size_t number) {
     return fmt::format("{}{}", kOutlinedPrefix, number);
+  }
+
+  /// The tensor of a function in which the value of one that stays is left.
+  [[nodiscard]] TensorId renamed(TensorId id) const {
+    const auto found = renamed_.find(id);
+    return found == renamed_.end() ? id : found->second;
+  }
+
+  void rename(Operation& operation) const {
+    for (std::vector<TensorId>* ids : {&operation.inputs, &operation.outputs}) {
+      std::ranges::transform(*ids, ids->begin(), [this](TensorId id) { return renamed(id); });
+    }
+  }
+
+  /// The first run's operations on the function's own tensors.
+  static std::vector<Operation> body_of(const std::vector<RunOperations>& runs,
+                                        const std::vector<RunTensor>& first,
+                                        const std::vector<TensorId>& own, Salts& salts) {
+    std::map<TensorId, TensorId> own_of;
+    for (std::size_t t = 0; t < first.size(); ++t) {
+      own_of.emplace(first[t].tensor, own[t]);
+    }
+    std::vector<Operation> body = runs[0].operations;
+    for (std::size_t k = 0; k < body.size(); ++k) {
+      std::vector<const Operation*> same;
+      std::ranges::transform(runs, std::back_inserter(same),
+                             [k](const RunOperations& run) { return &run.operations[k]; });
+      salts.take(same, body[k]);
+      for (auto* ids : {&body[k].inputs, &body[k].outputs}) {
+        std::ranges::transform(*ids, ids->begin(), [&](TensorId id) { return own_of.at(id); });
+      }
+    }
+    return body;
   }
 
   TensorId add_own(const std::string& function, TensorId like) {
@@ -166,11 +252,14 @@ class Outlining {
     Copy in;
     Copy out;
     for (std::size_t t = 0; t < tensors.size(); ++t) {
-      if (tensors[t].comes_in && !tensors[t].is_shared) {
+      if (tensors[t].is_shared || tensors[t].stays) {
+        continue;
+      }
+      if (tensors[t].comes_in) {
         in.from_tensors.push_back(tensors[t].tensor);
         in.to_tensors.push_back(own[t]);
       }
-      if (tensors[t].goes_out && !tensors[t].is_shared) {
+      if (tensors[t].goes_out) {
         out.from_tensors.push_back(own[t]);
         out.to_tensors.push_back(tensors[t].tensor);
       }
@@ -191,39 +280,65 @@ class Outlining {
   }
 
   Graph& graph_;
-  ReadCounts reads_;
+  Reads reads_;
   std::size_t next_ = 0;
+  std::map<TensorId, TensorId> renamed_;
   std::map<std::pair<std::size_t, std::size_t>, std::vector<Replacement>>
       replacements_;  ///< By function and region.
 };
 
 }  // namespace
 
-ReadCounts::ReadCounts(const Graph& graph) : counts_(graph.tensors().size()) {
-  for (const Function& function : graph.functions) {
-    for (const Region& region : function.regions) {
-      for (const Operation& operation : region.operations) {
-        for (const TensorId id : operation.inputs) {
-          ++counts_[index_of(id)];
+Reads::Reads(const Graph& graph)
+    : is_read_before_written_(graph.tensors().size()), uses_(graph.tensors().size()) {
+  for (std::size_t f = 0; f < graph.functions.size(); ++f) {
+    for (std::size_t r = 0; r < graph.functions[f].regions.size(); ++r) {
+      const std::vector<Operation>& operations = graph.at({f, r}).operations;
+      for (std::size_t o = 0; o < operations.size(); ++o) {
+        add({{f, r}, o, true}, operations[o].inputs);
+        add({{f, r}, o, false}, operations[o].outputs);
+        if (StreamIn::is(operations[o]) || StreamOut::is(operations[o])) {
+          are_streamed_.insert(operations[o].inputs.begin(), operations[o].inputs.end());
+          are_streamed_.insert(operations[o].outputs.begin(), operations[o].outputs.end());
         }
       }
     }
   }
 }
 
-std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const ReadCounts& reads,
+void Reads::add(const Use& use, const std::vector<TensorId>& tensors) {
+  for (const TensorId id : tensors) {
+    std::vector<Use>& uses = uses_[index_of(id)];
+    const bool is_first = uses.empty() || !are_same(uses.back().place, use.place);
+    if (is_first && use.reads) {
+      is_read_before_written_[index_of(id)] = true;
+    }
+    uses.push_back(use);
+  }
+}
+
+bool Reads::only_in(Place place, std::size_t begin, std::size_t end, TensorId tensor) const {
+  return !is_read_before_written_[index_of(tensor)] && !are_streamed_.contains(tensor) &&
+         std::ranges::all_of(uses_[index_of(tensor)], [&](const Use& use) {
+           return are_same(use.place, place) && use.operation >= begin && use.operation < end;
+         });
+}
+
+bool Reads::after(const Run& run, TensorId tensor) const {
+  const std::vector<Use>& uses = uses_[index_of(tensor)];
+  const auto next = std::ranges::find_if(uses, [&](const Use& use) {
+    return are_same(use.place, run.place) && use.operation >= run.end;
+  });
+  return is_read_before_written_[index_of(tensor)] || (next != uses.end() && next->reads);
+}
+
+std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& reads,
                                                const EqualRuns& equal) {
   std::vector<std::vector<RunTensor>> all;
   for (const Run& run : equal.runs) {
-    all.push_back(tensors_of_one(graph, reads, run));
+    all.push_back(tensors_of_one(graph, reads, equal, run));
   }
-  for (std::size_t t = 0; t < all[0].size(); ++t) {
-    const bool shared = std::ranges::all_of(
-        all, [&](const std::vector<RunTensor>& run) { return run[t].tensor == all[0][t].tensor; });
-    for (std::vector<RunTensor>& run : all) {
-      run[t].is_shared = shared;
-    }
-  }
+  mark_shared(all);
   return all;
 }
 

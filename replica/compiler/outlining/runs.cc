@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "replica/machine/operations.h"
 #include "replica/ops/half/half_kernel.h"
 #include "replica/ops/operator.h"
 #include "replica/ops/random_name.h"
@@ -46,10 +47,33 @@ std::vector<std::optional<std::size_t>> roots_of(const Graph& graph) {
 
 namespace {
 
-/// An operation apart from which tensors it names.
-std::string text_of(const Graph& graph, const Operation& operation) {
-  std::string text =
-      fmt::format("{} {}", operation.kind, static_cast<int>(operation.origin.direction));
+/// Calls `visit` for each entry of a remote buffer that an operation names, which it may change.
+void for_each_entry(Operation& operation, auto visit) {
+  std::optional<Copy> copy = Copy::from(operation);
+  if (!copy) {
+    return;
+  }
+  for (std::vector<std::int64_t>* entries : {&copy->from_entries, &copy->to_entries}) {
+    for (std::int64_t& entry : *entries) {
+      if (entry != Copy::kWhole) {
+        visit(entry);
+      }
+    }
+  }
+  operation.attributes = copy->operation().attributes;
+}
+
+bool is_on_one_ipu(const Graph& graph, const Operation& operation) {
+  const std::uint32_t ipu = graph.tensor(operation.outputs.at(0)).ipu;
+  const auto here = [&](TensorId id) { return graph.tensor(id).ipu == ipu; };
+  return std::ranges::all_of(operation.inputs, here) &&
+         std::ranges::all_of(operation.outputs, here);
+}
+
+/// An operation apart from which tensors, entries and random numbers it names.
+std::string text_of(const Graph& graph, Operation operation) {
+  for_each_entry(operation, [](std::int64_t& entry) { entry = 0; });
+  std::string text = operation.kind;
   for (const auto& [name, value] : operation.attributes.values()) {
     const bool is_random = keys_random_numbers(name) && std::holds_alternative<std::string>(value);
     text += " " + (is_random ? name : to_text(Attributes{{name, value}}));
@@ -75,7 +99,6 @@ class Search {
         region({f, r});
       }
     }
-    split_lone_runs();
     std::vector<EqualRuns> all;
     for (auto& [pattern, equal] : by_pattern_) {
       if (equal.runs.size() > 1) {
@@ -92,45 +115,34 @@ class Search {
     return {run.place.function, run.place.region, run.begin};
   }
 
-  /// Runs that nothing equals may have parts that something does.
-  void split_lone_runs() {
-    std::vector<Run> lone;
-    for (auto& [pattern, equal] : by_pattern_) {
-      if (equal.runs.size() == 1) {
-        lone.push_back(equal.runs.front());
-        equal.runs.clear();
-      }
-    }
-    for (const Run& run : lone) {
-      const std::vector<Operation>& operations = graph_.at(run.place).operations;
-      for (std::size_t begin = run.begin; begin < run.end;) {
-        std::size_t end = begin;
-        while (end < run.end &&
-               operations[end].origin.direction == operations[begin].origin.direction) {
-          ++end;
-        }
-        add({run.place, begin, end});
-        begin = end;
-      }
-    }
-  }
-
   /// Whether a function that others call may hold an operation. It has a micro-batch, which those
   /// of the host have not, so what draws random numbers outside of micro-batches stays there.
   [[nodiscard]] bool may_be_shared(Place place, const Operation& operation) const {
-    const Operator* op = find_operator(operation.kind);
-    return op != nullptr && (called_.contains(graph_.functions[place.function].name) ||
-                             !reads_moment(*op, operation.attributes));
+    if (const Operator* op = find_operator(operation.kind); op != nullptr) {
+      return called_.contains(graph_.functions[place.function].name) ||
+             !reads_moment(*op, operation.attributes);
+    }
+    if (const std::optional<AllReduce> reduced = AllReduce::from(operation)) {
+      return !reduced->in_background && is_on_one_ipu(graph_, operation);
+    }
+    return (Copy::is(operation) || Shard::is(operation) || ReduceScatter::is(operation) ||
+            AllGather::is(operation)) &&
+           is_on_one_ipu(graph_, operation);
   }
 
-  /// Cuts a region where a layer ends, or something that no other function may hold is.
+  /// Cuts a region where a layer ends or its way back begins, or something that no other function
+  /// may hold is.
   void region(Place place) {
     const std::vector<Operation>& operations = graph_.at(place).operations;
     std::size_t begin = 0;
     while (begin < operations.size()) {
-      const std::int32_t layer = operations[begin].origin.layer;
+      const auto [layer, stage, direction] = operations[begin].origin;
+      const auto is_same_part = [&](const Origin& origin) {
+        return origin.layer == layer &&
+               (origin.direction == Direction::kBackward) == (direction == Direction::kBackward);
+      };
       std::size_t end = begin;
-      while (end < operations.size() && operations[end].origin.layer == layer &&
+      while (end < operations.size() && is_same_part(operations[end].origin) &&
              may_be_shared(place, operations[end])) {
         ++end;
       }
@@ -187,13 +199,16 @@ class Search {
   std::vector<std::uint32_t> pattern_of(const Run& run) {
     std::vector<std::uint32_t> pattern{static_cast<std::uint32_t>(*roots_[run.place.function])};
     std::map<TensorId, std::uint32_t> locals;
-    const std::vector<Operation>& operations = graph_.at(run.place).operations;
-    for (std::size_t o = run.begin; o < run.end; ++o) {
-      pattern.push_back(number_of(operations[o]));
-      for (const auto* tensors : {&operations[o].inputs, &operations[o].outputs}) {
+    for (Operation& operation : operations_of(graph_, run).operations) {
+      pattern.push_back(number_of(operation));
+      for_each_entry(operation, [&](std::int64_t entry) {
+        pattern.push_back(static_cast<std::uint32_t>(entry));
+      });
+      for (const auto* tensors : {&operation.inputs, &operation.outputs}) {
         for (const TensorId id : *tensors) {
           const auto next = static_cast<std::uint32_t>(locals.size());
-          pattern.push_back(locals.try_emplace(id, next).first->second);
+          const std::uint32_t local = locals.try_emplace(id, next).first->second;
+          pattern.push_back(graph_.tensor(id).is_remote() ? ~index_of(id) : local);
         }
       }
     }
@@ -213,6 +228,22 @@ class Search {
 };
 
 }  // namespace
+
+RunOperations operations_of(const Graph& graph, const Run& run) {
+  const auto begin = graph.at(run.place).operations.begin();
+  RunOperations all{{begin + static_cast<std::ptrdiff_t>(run.begin),
+                     begin + static_cast<std::ptrdiff_t>(run.end)}};
+  std::optional<std::int64_t> least;
+  for (Operation& operation : all.operations) {
+    for_each_entry(operation,
+                   [&](std::int64_t entry) { least = std::min(least.value_or(entry), entry); });
+  }
+  all.entry = least.value_or(0);
+  for (Operation& operation : all.operations) {
+    for_each_entry(operation, [&](std::int64_t& entry) { entry -= all.entry; });
+  }
+  return all;
+}
 
 std::vector<TensorId> tensors_of(const Graph& graph, const Run& run) {
   std::vector<TensorId> all;

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "replica/compiler/cost/cost.h"
-#include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/mapping/plans.h"
 #include "replica/compiler/mapping/product_layout.h"
 #include "replica/compiler/tiles/demand.h"
@@ -31,12 +30,14 @@ Bytes code_of(const Graph& graph, const Operation& operation, const Device& devi
 }
 
 /// Device time of a run's copies: those of its tensors for which `is_copied` holds, in one copy.
+/// What only its region uses is taken for something that functions leave to each other.
 template <typename IsCopied>
-Cycles time_to_copy(const Graph& graph, const std::vector<RunTensor>& run, const Device& device,
-                    IsCopied is_copied) {
+Cycles time_to_copy(const Graph& graph, const Reads& reads, Place place,
+                    const std::vector<RunTensor>& run, const Device& device, IsCopied is_copied) {
+  const std::size_t size = graph.at(place).operations.size();
   std::vector<LinkTransfer> transfers;
   for (const RunTensor& one : run) {
-    if (is_copied(one) && !one.is_shared) {
+    if (is_copied(one) && !one.is_shared && !reads.only_in(place, 0, size, one.tensor)) {
       transfers.push_back({0, 0, graph.tensor(one.tensor).type.bytes()});
     }
   }
@@ -46,7 +47,7 @@ Cycles time_to_copy(const Graph& graph, const std::vector<RunTensor>& run, const
 }  // namespace
 
 Workload::Workload(const Graph& graph, const Device& device, const ReplicaSystem& system)
-    : executions_(graph.functions.size()) {
+    : graph_(graph), device_(device), system_(system), executions_(graph.functions.size()) {
   const std::set<std::string> called = called_functions(graph);
   const auto count = [&](const auto& self, std::size_t function, std::int64_t times) -> void {
     executions_[function] += times;
@@ -72,15 +73,17 @@ Workload::Workload(const Graph& graph, const Device& device, const ReplicaSystem
         if (!roots[f] || operation.outputs.empty()) {
           continue;
         }
-        const std::optional<PlannedProduct> planned = plan_operation(graph, operation, device);
-        const Cycles time =
-            cost_of_operation(device, system, graph, operation, planned ? &*planned : nullptr)
-                .total();
         busy_[{*roots[f], graph.tensor(operation.outputs[0]).ipu}] +=
-            time * (executions_[f] * region.repeat);
+            time_of(operation) * (executions_[f] * region.repeat);
       }
     }
   }
+}
+
+Cycles Workload::time_of(const Operation& operation) const {
+  const std::optional<PlannedProduct> planned = plan_operation(graph_, operation, device_);
+  return cost_of_operation(device_, system_, graph_, operation, planned ? &*planned : nullptr)
+      .total();
 }
 
 Cycles Workload::busy(std::size_t root, std::uint32_t ipu) const {
@@ -88,7 +91,7 @@ Cycles Workload::busy(std::size_t root, std::uint32_t ipu) const {
   return found == busy_.end() ? Cycles{} : found->second;
 }
 
-Saving saving_of(const Graph& graph, const EqualRuns& equal, const ReadCounts& reads,
+Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads,
                  const Workload& workload, const Device& device) {
   const Run& first = equal.runs.front();
   const std::vector<Operation>& operations = graph.at(first.place).operations;
@@ -96,44 +99,24 @@ Saving saving_of(const Graph& graph, const EqualRuns& equal, const ReadCounts& r
   saving.ipu = graph.tensor(operations[first.begin].outputs.at(0)).ipu;
   saving.operations = static_cast<std::int64_t>(first.size());
   saving.runs = std::ssize(equal.runs);
+  Cycles of_one;
   for (std::size_t o = first.begin; o < first.end; ++o) {
     saving.code += code_of(graph, operations[o], device) * (saving.runs - 1);
+    of_one += workload.time_of(operations[o]);
   }
   const std::vector<std::vector<RunTensor>> tensors = tensors_of(graph, reads, equal);
   for (std::size_t run = 0; run < tensors.size(); ++run) {
     const Place place = equal.runs[run].place;
     const std::int64_t times = workload.executions(place.function) * graph.at(place).repeat;
+    saving.working += of_one * times;
     for (const bool RunTensor::*way : {&RunTensor::comes_in, &RunTensor::goes_out}) {
-      const Cycles time = time_to_copy(graph, tensors[run], device,
+      const Cycles time = time_to_copy(graph, reads, place, tensors[run], device,
                                        [way](const RunTensor& one) { return one.*way; });
       saving.copies += time > Cycles{} ? kControlCode : Bytes{};
       saving.copying += time * times;
     }
   }
   return saving;
-}
-
-std::vector<Bytes> live_peaks(const Graph& graph, std::int64_t ipus) {
-  const Liveness liveness = compute_liveness(graph);
-  std::vector<std::vector<Bytes>> changes(static_cast<std::size_t>(ipus),
-                                          std::vector<Bytes>(liveness.step_count + std::size_t{1}));
-  for (std::size_t t = 0; t < liveness.lives.size(); ++t) {
-    const Tensor& tensor = graph.tensors()[t];
-    for (const Span& span : liveness.lives[t].spans) {
-      changes.at(tensor.ipu)[span.first] += tensor.type.bytes();
-      changes.at(tensor.ipu)[span.last + 1] += tensor.type.bytes() * -1;
-    }
-  }
-  std::vector<Bytes> peaks;
-  for (const std::vector<Bytes>& steps : changes) {
-    Bytes now;
-    Bytes& peak = peaks.emplace_back();
-    for (const Bytes& change : steps) {
-      now += change;
-      peak = std::max(peak, now);
-    }
-  }
-  return peaks;
 }
 
 }  // namespace poprun

@@ -23,6 +23,7 @@ struct Saving {
   Bytes code;      ///< On a tile, of all runs but one: control code, vertex state, exchange code.
   Bytes copies;    ///< On a tile, control code of the copies.
   Cycles copying;  ///< By all copies of one call of the root.
+  Cycles working;  ///< By all operations of the runs, each by itself, likewise.
 
   [[nodiscard]] Bytes net() const { return code - copies; }
 };
@@ -31,6 +32,9 @@ struct Saving {
 class Workload {
  public:
   Workload(const Graph& graph, const Device& device, const ReplicaSystem& system);
+
+  /// What an operation takes, by itself.
+  [[nodiscard]] Cycles time_of(const Operation& operation) const;
 
   /// How often a function runs in one call of its root.
   [[nodiscard]] std::int64_t executions(std::size_t function) const {
@@ -41,15 +45,15 @@ class Workload {
   [[nodiscard]] Cycles busy(std::size_t root, std::uint32_t ipu) const;
 
  private:
+  const Graph& graph_;
+  const Device& device_;
+  ReplicaSystem system_;
   std::vector<std::int64_t> executions_;
   std::map<std::pair<std::size_t, std::uint32_t>, Cycles> busy_;
 };
 
 /// Cost: products are planned, which the compiler does later anyway and remembers.
-Saving saving_of(const Graph& graph, const EqualRuns& equal, const ReadCounts& reads,
+Saving saving_of(const Graph& graph, const EqualRuns& equal, const Reads& reads,
                  const Workload& workload, const Device& device);
-
-/// By IPU, the most bytes of tensors that live at one step, on all tiles.
-std::vector<Bytes> live_peaks(const Graph& graph, std::int64_t ipus);
 
 }  // namespace poprun

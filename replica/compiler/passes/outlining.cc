@@ -11,6 +11,7 @@
 
 #include "replica/base/text.h"
 #include "replica/compiler/outlining/outline.h"
+#include "replica/compiler/outlining/pieces.h"
 #include "replica/compiler/outlining/runs.h"
 #include "replica/compiler/outlining/saving.h"
 #include "replica/compiler/passes/pass.h"
@@ -29,8 +30,15 @@ bool applies(const CompileOptions& options) {
   return options.outlining != Outlining::kOff;
 }
 
-/// How much of an IPU's device time copies may take where nobody asks for outlining, in percent.
-constexpr std::int64_t kTimeForCopies = 1;
+/// How much of an IPU's device time copies may take, in thousandths: where nobody asks for
+/// outlining, all together; otherwise each function's that take longer than its operations, such as
+/// updates of weights on the chip.
+constexpr std::int64_t kTimeForCopies = 10;
+constexpr std::int64_t kTimeForDearCopies = 1;
+
+bool takes_more(Cycles copying, Cycles busy, std::int64_t thousandths) {
+  return copying * 1000 > busy * thousandths;
+}
 
 /// Equal runs with what they save.
 struct Candidate {
@@ -45,17 +53,16 @@ struct Balance {
 };
 
 /// What all candidates together save and take, by IPU.
-std::vector<Balance> balance_of(const std::vector<Candidate>& candidates,
-                                const std::vector<Bytes>& before, const std::vector<Bytes>& after,
-                                std::int64_t tiles) {
-  std::vector<Balance> all(before.size());
+std::vector<Balance> balance_of(const std::vector<Candidate>& candidates, const StepBytes& before,
+                                const StepBytes& after, const CompileOptions& options) {
+  std::vector<Balance> all(static_cast<std::size_t>(options.ipus_per_replica));
   for (const Candidate& candidate : candidates) {
     all.at(candidate.saving.ipu).code += candidate.saving.code;
     all.at(candidate.saving.ipu).taken += candidate.saving.copies;
   }
-  for (std::size_t ipu = 0; ipu < all.size(); ++ipu) {
-    const std::int64_t more = (after[ipu] - before[ipu]).count();
-    all[ipu].taken += Bytes{more <= 0 ? 0 : ceil_div(more, tiles)};
+  for (std::uint32_t ipu = 0; ipu < all.size(); ++ipu) {
+    const std::int64_t more = (after.peak(ipu) - before.peak(ipu)).count();
+    all[ipu].taken += Bytes{more <= 0 ? 0 : ceil_div(more, options.device.tiles)};
   }
   return all;
 }
@@ -87,8 +94,8 @@ std::vector<Candidate> cheap_ones(std::vector<Candidate> candidates, const Workl
     const auto [ipu, root] = std::pair{candidate.saving.ipu, candidate.equal.root};
     Cycles& here = copying[{root, ipu}];
     const Cycles more = here + candidate.saving.copying;
-    const bool is_dear =
-        candidate.saving.net() <= Bytes{} || more * 100 > workload.busy(root, ipu) * kTimeForCopies;
+    const bool is_dear = candidate.saving.net() <= Bytes{} ||
+                         takes_more(more, workload.busy(root, ipu), kTimeForCopies);
     here = is_dear ? here : more;
     return is_dear;
   });
@@ -129,18 +136,23 @@ void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balan
   }
 }
 
+/// All but the dear ones; unless `forced`, the cheap ones.
 std::vector<Candidate> candidates_of(const CompileOptions& options, const Graph& graph,
+                                     const std::vector<EqualRuns>& all, const StepBytes& bytes,
                                      bool forced) {
-  std::vector<EqualRuns> all = find_equal_runs(graph);
-  if (all.empty()) {
-    return {};
-  }
-  const ReadCounts reads(graph);
+  const Reads reads(graph);
   const Workload workload(graph, options.device, {options.replicas, options.ipus_per_replica});
   std::vector<Candidate> candidates;
-  for (EqualRuns& equal : all) {
-    const Saving saving = saving_of(graph, equal, reads, workload, options.device);
-    candidates.push_back({std::move(equal), saving});
+  for (const EqualRuns& equal : all) {
+    for (EqualRuns& piece : in_pieces(graph, equal, reads, bytes, options.device)) {
+      const Saving saving = saving_of(graph, piece, reads, workload, options.device);
+      const bool is_dear =
+          saving.copying * 2 > saving.working &&
+          takes_more(saving.copying, workload.busy(equal.root, saving.ipu), kTimeForDearCopies);
+      if (!is_dear) {
+        candidates.push_back({std::move(piece), saving});
+      }
+    }
   }
   return forced ? candidates : cheap_ones(std::move(candidates), workload);
 }
@@ -194,17 +206,12 @@ std::set<std::uint32_t> losing(const std::vector<Candidate>& candidates,
 }
 
 /// Outlines all candidates; unless `forced`, those with which every IPU saves bytes.
-void outline_what_pays(const CompileOptions& options, bool forced,
+void outline_what_pays(const CompileOptions& options, bool forced, const StepBytes& before,
                        std::vector<Candidate> candidates, Job& job) {
-  if (candidates.empty()) {
-    return;
-  }
-  const std::vector<Bytes> before = live_peaks(job.graph, options.ipus_per_replica);
   while (!candidates.empty()) {
     Graph outlined = with(job.graph, candidates);
-    const std::vector<Bytes> after = live_peaks(outlined, options.ipus_per_replica);
-    const std::vector<Balance> balance =
-        balance_of(candidates, before, after, options.device.tiles);
+    const StepBytes after(outlined, options.device, options.ipus_per_replica);
+    const std::vector<Balance> balance = balance_of(candidates, before, after, options);
     const std::set<std::uint32_t> ipus = losing(candidates, balance);
     if (forced || ipus.empty()) {
       job.graph = std::move(outlined);
@@ -220,13 +227,18 @@ void outline_what_pays(const CompileOptions& options, bool forced,
 Status run(const CompileOptions& options, Job& job) {
   const bool forced = options.outlining == Outlining::kOn;
   note_unequal_proportions(job);
-  std::vector<Candidate> candidates = candidates_of(options, job.graph, forced);
-  if (forced && candidates.empty()) {
-    job.notes.push_back(fmt::format(
-        "memory.outlining = on has no effect: no runs of {} or more operations are equal",
-        kLeastRun));
+  const std::vector<EqualRuns> all = find_equal_runs(job.graph);
+  if (all.empty()) {
+    if (forced) {
+      job.notes.push_back(fmt::format(
+          "memory.outlining = on has no effect: no runs of {} or more operations are equal",
+          kLeastRun));
+    }
+    return {};
   }
-  outline_what_pays(options, forced, std::move(candidates), job);
+  const StepBytes bytes(job.graph, options.device, options.ipus_per_replica);
+  outline_what_pays(options, forced, bytes, candidates_of(options, job.graph, all, bytes, forced),
+                    job);
   return {};
 }
 
@@ -248,107 +260,93 @@ class Inlining {
   Status compare(const Region& was, const Region& is) {
     was_ = &was.operations;
     at_ = 0;
-    for (std::size_t o = 0; o < is.operations.size(); ++o) {
-      const Operation& operation = is.operations[o];
+    stands_for_.clear();
+    for (const Operation& operation : is.operations) {
       const std::optional<Call> call = Call::from(operation);
       const Function* callee = call ? find_function(after_, call->function) : nullptr;
       if (callee != nullptr && is_outlined(*callee)) {
-        POPRUN_TRY(inlined(*call, *callee, o > 0 ? &is.operations[o - 1] : nullptr,
-                           o + 1 < is.operations.size() ? &is.operations[o + 1] : nullptr));
-      } else if (!touches_own(operation)) {
-        std::map<TensorId, TensorId> none;
-        POPRUN_TRY(same(operation, {}, none));
-      } else if (!is_next_to_call(is, o)) {
-        return outlining_bug(function_, "a copy for a function that is not called there");
+        for (const Region& region : callee->regions) {
+          for (const Operation& inlined : region.operations) {
+            POPRUN_TRY(same(inlined, *call));
+          }
+        }
+      } else if (is_next(operation) || !is_of_call(operation)) {
+        POPRUN_TRY(same(operation, {}));
+      } else {
+        for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
+          if (is_own(operation.outputs[k])) {
+            POPRUN_ASSIGN(stands_for_[operation.outputs[k]], meant_by(operation.inputs[k]));
+          }
+        }
       }
     }
     return at_ == was_->size() ? Status{} : outlining_bug(function_, "loses operations");
   }
 
  private:
-  /// Whether an operation copies to or from a tensor of an outlined function.
-  [[nodiscard]] bool touches_own(const Operation& operation) const {
-    const auto own = [this](TensorId id) { return is_own(id); };
-    return Copy::is(operation) && (std::ranges::any_of(operation.inputs, own) ||
-                                   std::ranges::any_of(operation.outputs, own));
-  }
-
   [[nodiscard]] bool is_own(TensorId id) const { return index_of(id) >= before_.tensors().size(); }
 
-  [[nodiscard]] bool calls_outlined(const Region& region, std::size_t at) const {
-    const std::optional<Call> call =
-        at < region.operations.size() ? Call::from(region.operations[at]) : std::nullopt;
-    return call && call->function.starts_with(kOutlinedPrefix);
+  /// Whether an operation is the next of those before, apart from what its tensors stand for.
+  [[nodiscard]] bool is_next(const Operation& operation) const {
+    return at_ < was_->size() && (*was_)[at_].kind == operation.kind &&
+           (*was_)[at_].attributes == operation.attributes &&
+           (*was_)[at_].outputs.size() == operation.outputs.size();
   }
 
-  [[nodiscard]] bool is_next_to_call(const Region& region, std::size_t at) const {
-    return calls_outlined(region, at + 1) || (at > 0 && calls_outlined(region, at - 1));
+  /// Whether it only copies to tensors of outlined functions, or back to what they stand for.
+  [[nodiscard]] bool is_of_call(const Operation& operation) const {
+    if (!Copy::is(operation)) {
+      return false;
+    }
+    for (std::size_t k = 0; k < operation.inputs.size(); ++k) {
+      const auto found = stands_for_.find(operation.inputs[k]);
+      if (!is_own(operation.outputs[k]) &&
+          (found == stands_for_.end() || found->second != operation.outputs[k])) {
+        return false;
+      }
+    }
+    return true;
   }
 
-  /// The function's operations are those that were there, on the tensors that its own are copies
-  /// of in this call.
-  Status inlined(const Call& call, const Function& callee, const Operation* in,
-                 const Operation* out) {
-    std::map<TensorId, TensorId> stands_for;
-    std::set<TensorId> brought;
-    if (in != nullptr && Copy::is(*in)) {
-      for (std::size_t k = 0; k < in->inputs.size(); ++k) {
-        stands_for[in->outputs[k]] = in->inputs[k];
-        brought.insert(in->outputs[k]);
-      }
+  /// The tensor of the job before whose value a tensor has.
+  [[nodiscard]] Result<TensorId> meant_by(TensorId id) const {
+    if (!is_own(id)) {
+      return id;
     }
-    std::set<TensorId> written;
-    for (const Region& region : callee.regions) {
-      for (const Operation& operation : region.operations) {
-        for (const TensorId id : operation.inputs) {
-          if (is_own(id) && !brought.contains(id) && !written.contains(id)) {
-            return pass_bug(kName, after_, id, "is read without having been copied in");
-          }
-        }
-        POPRUN_TRY(same(operation, call.salts, stands_for));
-        written.insert(operation.outputs.begin(), operation.outputs.end());
-      }
+    const auto found = stands_for_.find(id);
+    if (found == stands_for_.end()) {
+      return pass_bug(kName, after_, id, "is read before it is written");
     }
-    if (out != nullptr && Copy::is(*out)) {
-      for (std::size_t k = 0; k < out->inputs.size(); ++k) {
-        const auto original = stands_for.find(out->inputs[k]);
-        if (is_own(out->inputs[k]) &&
-            (original == stands_for.end() || original->second != out->outputs[k])) {
-          return pass_bug(
-              kName, after_, out->outputs[k],
-              fmt::format("is not what '{}' stands for", after_.tensor(out->inputs[k]).name));
-        }
-      }
-    }
-    return {};
+    return found->second;
   }
 
-  /// Whether an operation is the next of those before, with each of its own tensors standing for
-  /// one and the same tensor.
-  Status same(const Operation& is, const std::vector<std::string>& salts,
-              std::map<TensorId, TensorId>& stands_for) {
+  /// Whether an operation is the next of those before.
+  Status same(const Operation& is, const Call& call) {
     if (at_ == was_->size()) {
       return outlining_bug(function_, fmt::format("adds {}", is.kind));
     }
     const Operation& was = (*was_)[at_++];
-    if (is.kind != was.kind || is.origin.direction != was.origin.direction ||
-        is.inputs.size() != was.inputs.size() || is.outputs.size() != was.outputs.size() ||
-        salted(is.attributes, salts) != was.attributes) {
+    if (is.kind != was.kind || is.inputs.size() != was.inputs.size() ||
+        is.outputs.size() != was.outputs.size() || in_call(is, call) != was.attributes) {
       return outlining_bug(
           function_, fmt::format("{} {} takes the place of {} {}", is.kind, to_text(is.attributes),
                                  was.kind, to_text(was.attributes)));
     }
-    for (const auto ids : {&Operation::inputs, &Operation::outputs}) {
-      for (std::size_t k = 0; k < (is.*ids).size(); ++k) {
-        POPRUN_TRY(stands((is.*ids)[k], (was.*ids)[k], stands_for));
+    for (std::size_t k = 0; k < is.inputs.size(); ++k) {
+      POPRUN_ASSIGN(const TensorId meant, meant_by(is.inputs[k]));
+      POPRUN_TRY(takes_place(is.inputs[k], meant, was.inputs[k]));
+    }
+    for (std::size_t k = 0; k < is.outputs.size(); ++k) {
+      const TensorId output = is.outputs[k];
+      if (is_own(output)) {
+        stands_for_[output] = was.outputs[k];
       }
+      POPRUN_TRY(takes_place(output, is_own(output) ? was.outputs[k] : output, was.outputs[k]));
     }
     return {};
   }
 
-  [[nodiscard]] Status stands(TensorId is, TensorId was,
-                              std::map<TensorId, TensorId>& stands_for) const {
-    const TensorId meant = is_own(is) ? stands_for.emplace(is, was).first->second : is;
+  [[nodiscard]] Status takes_place(TensorId is, TensorId meant, TensorId was) const {
     if (meant != was || after_.tensor(is).type != before_.tensor(was).type ||
         after_.tensor(is).ipu != before_.tensor(was).ipu) {
       return pass_bug(kName, after_, is,
@@ -357,18 +355,28 @@ class Inlining {
     return {};
   }
 
-  /// Attributes with the call's salts in their places.
-  static Attributes salted(const Attributes& attributes, const std::vector<std::string>& salts) {
-    Attributes all = attributes;
+  /// Attributes with the call's salts in their places and entries counted from the call's.
+  static Attributes in_call(const Operation& operation, const Call& call) {
+    Attributes all = operation.attributes;
     for (const std::string& name : {std::string("key"), std::string("stochastic")}) {
-      const auto found = attributes.values().find(name);
-      if (found == attributes.values().end()) {
+      const auto found = operation.attributes.values().find(name);
+      if (found == operation.attributes.values().end()) {
         continue;
       }
       if (const auto* k = std::get_if<std::int64_t>(&found->second);
-          k != nullptr && static_cast<std::size_t>(*k) < salts.size()) {
-        all.set(name, salts[static_cast<std::size_t>(*k)]);
+          k != nullptr && static_cast<std::size_t>(*k) < call.salts.size()) {
+        all.set(name, call.salts[static_cast<std::size_t>(*k)]);
       }
+    }
+    for (const std::string& name : {std::string("from_entries"), std::string("to_entries")}) {
+      if (!all.has(name)) {
+        continue;
+      }
+      std::vector<std::int64_t> entries = all.integers(name);
+      std::ranges::transform(entries, entries.begin(), [&call](std::int64_t entry) {
+        return entry == Copy::kWhole ? entry : entry + call.entry;
+      });
+      all.set(name, std::move(entries));
     }
     return all;
   }
@@ -377,7 +385,8 @@ class Inlining {
   const Graph& after_;
   const Function& function_;
   const std::vector<Operation>* was_ = nullptr;
-  std::size_t at_ = 0;  ///< The next of those before.
+  std::size_t at_ = 0;                       ///< The next of those before.
+  std::map<TensorId, TensorId> stands_for_;  ///< By tensor of an outlined function.
 };
 
 /// With every call of an outlined function replaced by its operations, the job is what it was.

@@ -113,7 +113,9 @@ class Demand {
     if (!here) {
       return;
     }
-    ++steps_;
+    const bool does_nothing =
+        is_view(graph_, operation, laid_out_.aliases) && moves_.received(operation).empty();
+    steps_ += does_nothing ? 0 : 1;
     if (step < laid_out_.plans.size() && laid_out_.plans[step]) {
       product(operation, *laid_out_.plans[step], step);
     } else if (ReduceScatter::is(operation)) {

@@ -41,7 +41,8 @@ struct LaidOut {
 ///                      once, its bytes / replicas, spread evenly; one tensor follows the other, as
 ///                      PopART merges none by default [D]
 ///   scatters, gathers  of shards, while they run: the same for one way round
-///   code               for the whole run: kVertexCode; kControlCode a step; kVertexState a product
+///   code               for the whole run: kVertexCode; kControlCode a step (views are none);
+///   kVertexState a product
 ///                      on its tiles; and for what a tile receives 4 B for every kMessage begun
 ///
 /// Sizes that Poplar does not publish are round numbers with which seed 003's example has the
