@@ -1,9 +1,11 @@
 #include "launcher/options/locations.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -112,6 +114,39 @@ std::vector<OptionRow> location_rows() {
   return rows;
 }
 
+namespace {
+
+/// Sizes and groups of what is neither off the chip nor sharded. A check tries both.
+void note_what_has_no_effect(Options& options) {
+  if (options.subcommand == Subcommand::kCheck) {
+    return;
+  }
+  const proto::MemoryConfig& memory = options.config.memory();
+  const bool stays =
+      std::ranges::all_of(std::array{memory.weights(), memory.optimizer_state(),
+                                     memory.accumulators(), memory.activations()},
+                          [](const std::string& where) { return where == "on-chip"; });
+  const bool is_whole = memory.replicated_tensor_sharding().empty();
+  struct Case {
+    std::string_view name;
+    bool has_no_effect;
+    std::string_view because;
+  };
+  for (const auto& [name, has_no_effect, because] :
+       {Case{"memory.off-chip-min-elements", stays, "nothing is off-chip or auto"},
+        Case{"memory.sharding-min-elements", is_whole,
+             "memory.replicated-tensor-sharding is empty"},
+        Case{"memory.sharding-group", is_whole, "memory.replicated-tensor-sharding is empty"}}) {
+    const Setting& setting = *std::ranges::find(options.settings, name, &Setting::name);
+    if (has_no_effect && setting.origin != Origin::kDefault) {
+      options.notes.push_back(
+          fmt::format("{} = {} has no effect: {}", name, setting.text, because));
+    }
+  }
+}
+
+}  // namespace
+
 Status check_locations(Options& options) {
   const proto::RunConfig& config = options.config;
   const proto::MemoryConfig& memory = config.memory();
@@ -133,11 +168,7 @@ Status check_locations(Options& options) {
                             "of {}; use a divisor of {}, or 0 for all of them",
                             group, replicas, group, replicas));
   }
-  if (group > 0 && sharded.empty()) {
-    options.notes.push_back(fmt::format(
-        "memory.sharding-group = {} has no effect: memory.replicated-tensor-sharding is empty",
-        group));
-  }
+  note_what_has_no_effect(options);
   return {};
 }
 

@@ -149,6 +149,9 @@ class Trials {
     for (const auto& [remedy, setting] : remedies) {
       table_[remedy].settings[setting](job);
     }
+    if (!job.is_consistent()) {
+      return std::nullopt;
+    }
     const Result<CompileOptions> options = compile_options(job.config, job.dataset, onnx_);
     const Result<Program> program =
         options ? plan_program(*options) : tl::unexpected<Error>{options.error()};
@@ -186,11 +189,15 @@ std::optional<Remedies> mildest(Trials& trials, Remedies others, std::size_t rem
     }
     return std::nullopt;  // What cannot be done at all, as for lack of layers, cannot go further.
   }
-  if (!trials.fits(with(settings - 1))) {
+  std::size_t last = settings - 1;
+  while (last > 0 && !trials.of(with(last))) {
+    --last;  // More phases than the model can be cut into.
+  }
+  if (!trials.fits(with(last))) {
     return std::nullopt;
   }
   std::size_t low = 0;
-  for (std::size_t high = settings - 1; low < high;) {
+  for (std::size_t high = last; low < high;) {
     const std::size_t middle = low + (high - low) / 2;
     trials.fits(with(middle)) ? high = middle : low = middle + 1;
   }

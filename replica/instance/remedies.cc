@@ -9,11 +9,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/ops/optimizers/optimizer.h"
+
 namespace poprun {
 namespace {
 
 constexpr std::uint32_t kMostIpus = 64;
 constexpr std::uint32_t kShortestSequence = 16;
+constexpr std::uint32_t kMostPhases = 8;  // More take more device time than other remedies.
+constexpr const char* kOffChip = "off-chip";
 
 /// Out of memory is monotone in the proportion down to this (seed 003, table 2.1).
 constexpr std::uint32_t kLeastPermille = 100;
@@ -21,6 +25,16 @@ constexpr std::uint32_t kDefaultPermille = 600;
 
 bool has_stages(const proto::RunConfig& config) {
   return config.topology().ipus_per_replica() > 1;
+}
+
+bool has_state(const proto::RunConfig& config) {
+  const Optimizer* optimizer = find_optimizer(config.training().optimizer());
+  return !config.inference() && optimizer != nullptr &&
+         (!optimizer->states.empty() || config.training().master_weights());
+}
+
+bool accumulates(const proto::RunConfig& config) {
+  return !config.inference() && config.training().gradient_accumulation() > 1;
 }
 
 /// The same batch, in more and smaller pieces.
@@ -41,6 +55,87 @@ Remedy smaller_micro_batches(const proto::RunConfig& config) {
             fmt::format("training.gradient-accumulation {}", training.gradient_accumulation()));
       }
     });
+  }
+  return remedy;
+}
+
+void move_state_off_chip(ChangedJob& job) {
+  proto::MemoryConfig& memory = *job.config.mutable_memory();
+  if (memory.optimizer_state() != kOffChip) {
+    memory.set_optimizer_state(kOffChip);
+    job.changes.emplace_back("memory.optimizer-state off-chip");
+  }
+}
+
+/// What the job computes with in every micro-batch, as far as it is still on the chip.
+void move_the_rest_off_chip(ChangedJob& job) {
+  proto::MemoryConfig& memory = *job.config.mutable_memory();
+  if (memory.weights() != kOffChip) {
+    memory.set_weights(kOffChip);
+    job.changes.emplace_back("memory.weights off-chip");
+  }
+  if (accumulates(job.config) && memory.accumulators() != kOffChip) {
+    memory.set_accumulators(kOffChip);
+    job.changes.emplace_back("memory.accumulators off-chip");
+  }
+  const bool has_stashes = has_stages(job.config) || memory.phases() > 1;
+  if (!job.config.inference() && has_stashes && memory.activations() != kOffChip) {
+    memory.set_activations(kOffChip);
+    job.changes.emplace_back("memory.activations off-chip");
+  }
+}
+
+/// "auto" moves by itself what has to.
+bool is_on_chip(const std::string& storage) {
+  return storage.empty() || storage == "on-chip";
+}
+
+/// State moves once a step.
+Remedy state_off_chip(const proto::RunConfig& config) {
+  Remedy remedy;
+  if (has_state(config) && is_on_chip(config.memory().optimizer_state())) {
+    remedy.settings.emplace_back(move_state_off_chip);
+  }
+  return remedy;
+}
+
+/// The rest moves in every micro-batch.
+Remedy the_rest_off_chip(const proto::RunConfig& config) {
+  Remedy remedy;
+  const proto::MemoryConfig& memory = config.memory();
+  if (is_on_chip(memory.weights()) || (accumulates(config) && is_on_chip(memory.accumulators()))) {
+    remedy.settings.emplace_back(move_the_rest_off_chip);
+  }
+  return remedy;
+}
+
+/// The replicas divide among them what each of them has: state first, which needs no more exchange,
+/// then weights, too. Accumulators only where that changes no bit.
+Remedy shared_by_replicas(const proto::RunConfig& config) {
+  Remedy remedy{.settings = {}, .by_halves = true};
+  if (config.inference() || config.topology().num_replicas() == 1) {
+    return remedy;
+  }
+  const auto& now = config.memory().replicated_tensor_sharding();
+  std::vector<std::string> kinds(now.begin(), now.end());
+  const auto add = [&](const std::string& kind) {
+    if (std::ranges::find(kinds, kind) != kinds.end()) {
+      return;
+    }
+    kinds.push_back(kind);
+    remedy.settings.emplace_back([kinds](ChangedJob& job) {
+      job.config.mutable_memory()->mutable_replicated_tensor_sharding()->Assign(kinds.begin(),
+                                                                                kinds.end());
+      job.changes.push_back(
+          fmt::format("memory.replicated-tensor-sharding {}", fmt::join(kinds, ",")));
+    });
+  };
+  if (has_state(config)) {
+    add("optimizer-state");
+  }
+  add("weights");
+  if (accumulates(config) && config.training().gradient_reduction() == "every-micro-batch") {
+    add("accumulators");
   }
   return remedy;
 }
@@ -141,6 +236,37 @@ void arrange_stages(ChangedJob& job) {
   }
 }
 
+/// One or two IPUs that work on one part of the model after the other, the rest off the chip.
+Remedy phases(const proto::RunConfig& config) {
+  Remedy remedy{.settings = {}, .by_halves = true};
+  const std::uint32_t ipus = std::max(1U, config.topology().ipus_per_replica());
+  if (config.inference() || ipus > 2) {
+    return remedy;
+  }
+  for (std::uint32_t number = 2; number <= kMostPhases; number *= 2) {
+    if (number <= config.memory().phases()) {
+      continue;
+    }
+    remedy.settings.emplace_back([number, ipus](ChangedJob& job) {
+      proto::MemoryConfig& memory = *job.config.mutable_memory();
+      memory.set_phases(number);
+      job.changes.push_back(fmt::format("memory.phases {}", number));
+      if (memory.phase_ipus() != ipus && ipus == 2) {
+        job.changes.emplace_back("memory.phase-ipus 2");
+      }
+      memory.set_phase_ipus(ipus);
+      if (has_state(job.config)) {
+        move_state_off_chip(job);
+      }
+      move_the_rest_off_chip(job);
+      if (names_stages(job)) {
+        arrange_stages(job);
+      }
+    });
+  }
+  return remedy;
+}
+
 /// The same IPUs, but other layers on each.
 Remedy other_stages(const ChangedJob& job) {
   Remedy remedy;
@@ -164,9 +290,13 @@ Remedy more_ipus(const proto::RunConfig& config) {
     if (ipus <= now) {
       continue;
     }
-    remedy.settings.emplace_back([ipus](ChangedJob& job) {
+    remedy.settings.emplace_back([ipus, phased = config.memory().phases() > 1](ChangedJob& job) {
       job.config.mutable_topology()->set_ipus_per_replica(ipus);
       job.changes.push_back(fmt::format("--ipus-per-replica {}", ipus));
+      if (phased) {
+        job.config.mutable_memory()->set_phases(1);
+        job.changes.emplace_back("without memory.phases");
+      }
       if (names_stages(job)) {
         arrange_stages(job);
       }
@@ -304,6 +434,13 @@ std::string ChangedJob::options() const {
                      changes.back());
 }
 
+bool ChangedJob::is_consistent() const {
+  const proto::MemoryConfig& memory = config.memory();
+  return memory.phases() <= 1 ||
+         (config.pipeline().device_mapping().empty() &&
+          std::max(1U, memory.phase_ipus()) == std::max(1U, config.topology().ipus_per_replica()));
+}
+
 std::vector<Remedy> remedies_for(const ChangedJob& job) {
   std::vector<Remedy> all{smaller_micro_batches(job.config),
                           smaller_proportions(job.config),
@@ -312,7 +449,11 @@ std::vector<Remedy> remedies_for(const ChangedJob& job) {
                           shorter_stashes(job.config),
                           other_stages(job),
                           more_ipus(job.config),
+                          state_off_chip(job.config),
+                          shared_by_replicas(job.config),
                           lower_precision(job.config),
+                          the_rest_off_chip(job.config),
+                          phases(job.config),
                           shorter_sequences(job.dataset)};
   std::erase_if(all, [](const Remedy& remedy) { return remedy.settings.empty(); });
   return all;

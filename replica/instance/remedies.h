@@ -21,6 +21,10 @@ struct ChangedJob {
 
   /// "A", "A and B" or "A, B and C".
   [[nodiscard]] std::string options() const;
+
+  /// Whether remedies together have left a job that can be asked for: phases are for one or two
+  /// IPUs, which they share out themselves.
+  [[nodiscard]] bool is_consistent() const;
 };
 
 /// One kind of change, in one or more settings.
@@ -37,8 +41,9 @@ struct Remedy {
   bool is_last_resort = false;
 };
 
-/// The remedies for a job, cheapest first: those that cost only time, then more hardware, then
-/// lower precision, then other data. A further remedy is a further entry.
+/// The remedies for a job, cheapest first by the device time of a sample: those that compute more,
+/// then more hardware, what moves once a step, lower precision, what moves in every micro-batch or
+/// phase, and last other data. A further remedy is a further entry.
 std::vector<Remedy> remedies_for(const ChangedJob& job);
 
 }  // namespace poprun

@@ -139,7 +139,6 @@ class Outlining {
     std::vector<RunOperations> runs;
     for (std::size_t run = 0; run < equal.runs.size(); ++run) {
       runs.push_back(operations_of(graph_, equal.runs[run]));
-      std::ranges::for_each(runs.back().operations, [this](Operation& one) { rename(one); });
       for (RunTensor& one : tensors[run]) {
         one.stays = one.stays && !renamed_.contains(one.tensor);
         one.tensor = renamed(one.tensor);
@@ -157,7 +156,7 @@ class Outlining {
       }
     }
     Salts salts(runs.size());
-    std::vector<Operation> body = body_of(runs, tensors[0], own, salts);
+    std::vector<Operation> body = body_of(runs, named, own, salts);
     graph_.at(graph_.add_function(name, {1})[0]).operations = std::move(body);
     for (std::size_t run = 0; run < runs.size(); ++run) {
       const Place place = equal.runs[run].place;
@@ -212,7 +211,8 @@ class Outlining {
     }
   }
 
-  /// The first run's operations on the function's own tensors.
+  /// The first run's operations on the function's own tensors. `first`: under the names that they
+  /// had, since two of them may be left in one tensor.
   static std::vector<Operation> body_of(const std::vector<RunOperations>& runs,
                                         const std::vector<RunTensor>& first,
                                         const std::vector<TensorId>& own, Salts& salts) {

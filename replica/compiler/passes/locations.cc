@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <utility>
@@ -57,11 +58,32 @@ void note_kinds(const CompileOptions& options, const std::vector<Location>& loca
           stayed == 0 ? ""
                       : fmt::format("; {} on the chip",
                                     counted(static_cast<std::uint64_t>(stayed), "tensor"))));
+    } else if (storages.at(k) == Storage::kOffChip && stayed > 0) {
+      job.notes.push_back(
+          fmt::format("{}: {} on the chip, since memory.location or "
+                      "memory.off-chip-min-elements says so",
+                      name, counted(static_cast<std::uint64_t>(stayed), "tensor")));
     } else if (storages.at(k) == Storage::kOffChip) {
       job.notes.push_back(
           stayed > 0 && static_cast<Kept>(k) == Kept::kAccumulator && options.pipeline.phases > 1
               ? "accumulators stay on the chip: each lives as long as one phase"
               : fmt::format("the job has no {} that could be kept off the chip", name));
+    }
+  }
+}
+
+/// Requires: decide_locations takes the options.
+void note_overrides(const CompileOptions& options, const std::vector<Location>& locations,
+                    Job& job) {
+  for (const LocationOptions::Override& one : options.locations.overrides) {
+    const std::regex pattern(one.tensors, std::regex::ECMAScript);
+    if (std::ranges::none_of(locations, [&](const Location& location) {
+          return std::regex_search(job.graph.tensor(location.tensor).name, pattern);
+        })) {
+      job.notes.push_back(
+          fmt::format("memory.location {} has no effect: no weight, optimiser state, accumulator "
+                      "or stash has such a name",
+                      one.tensors));
     }
   }
 }
@@ -73,6 +95,7 @@ Status run(const CompileOptions& options, Job& job) {
   keep_off_chip(job.graph, locations,
                 job.training ? std::optional(job.training->update) : std::nullopt, phases);
   note_kinds(options, locations, job);
+  note_overrides(options, locations, job);
   for (const Location& location : locations) {
     const Tensor& tensor = job.graph.tensor(location.tensor);
     job.locations.push_back(fmt::format("{}: {} ({})", tensor.name,

@@ -84,6 +84,15 @@ Status run(const CompileOptions& options, Job& job) {
     sharded.insert(id);
     saved += tensor.type.bytes() - shard_type(tensor.type, count).bytes();
   }
+  if (sharded.empty()) {
+    job.notes.push_back(
+        whole == 0
+            ? "memory.replicated-tensor-sharding has no effect: the job has no such tensors"
+            : fmt::format("memory.replicated-tensor-sharding has no effect: {} with fewer than {} "
+                          "elements (memory.sharding-min-elements) or copied for another IPU",
+                          counted(whole, "tensor"), options.sharding.elements_min));
+    return {};
+  }
   shard_variables(job.graph, sharded, group, options.replicas,
                   job.training ? std::optional(job.training->update) : std::nullopt,
                   job.training ? job.training->phases : std::vector<Place>{});

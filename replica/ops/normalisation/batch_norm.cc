@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
 
@@ -104,10 +106,16 @@ POPRUN_SIMD void apply(const float* x, std::int64_t M, std::int64_t C,
 }
 
 Result<std::vector<TensorType>> training_shape(const Signature& s) {
-  if (!fits(s, 2) || rows_of(s.inputs[0]) < 2) {
+  if (!fits(s, 2)) {
     return shape_error("batch_norm_training", s,
-                       "x f32[N,C,H,W]{nhwc} or f32[N,C] with at least two elements a channel, "
-                       "w f32[C], b f32[C], eps > 0");
+                       "x f32[N,C,H,W]{nhwc} or f32[N,C], w f32[C], b f32[C], eps > 0");
+  }
+  if (rows_of(s.inputs[0]) < 2) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("a batch norm needs at least two elements a channel, but {} has one; "
+                            "use a larger data.micro-batch-size, larger images, or "
+                            "model.normalisation = layer",
+                            to_text(s.inputs[0])));
   }
   return std::vector{s.inputs[0], s.inputs[1], s.inputs[1]};
 }

@@ -79,6 +79,27 @@ TEST(Options, EqualRunsShareCodeWhereAskedFor) {
             "share a function do not keep the names of their tensors; leave one of them out");
 }
 
+TEST(Options, SizesOfWhatIsNeitherOffTheChipNorShardedHaveNoEffect) {
+  const Args sizes = {"--memory.off-chip-min-elements", "5", "--memory.sharding-min-elements", "6",
+                      "--memory.sharding-group",        "1"};
+  const auto options = parse(sizes);
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_THAT(options->notes,
+              ElementsAre("memory.off-chip-min-elements = 5 has no effect: nothing is off-chip or "
+                          "auto",
+                          "memory.sharding-min-elements = 6 has no effect: "
+                          "memory.replicated-tensor-sharding is empty",
+                          "memory.sharding-group = 1 has no effect: "
+                          "memory.replicated-tensor-sharding is empty"));
+  Args used = sizes;
+  used.insert(used.end(),
+              {"--memory.weights", "auto", "--memory.replicated-tensor-sharding", "weights"});
+  EXPECT_THAT(parse(used)->notes, IsEmpty());
+  Args checked = sizes;
+  checked.insert(checked.begin(), "check");
+  EXPECT_THAT(parse(checked)->notes, IsEmpty());
+}
+
 TEST(Options, DefaultsFillTheWholeConfiguration) {
   const auto options = parse({});
 

@@ -1,6 +1,7 @@
 #include "replica/instance/memory_advice.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <regex>
 #include <sstream>
@@ -260,7 +261,8 @@ TEST(MemoryAdvice, SaysSoWhereNoRemedyApplies) {
 TEST(MemoryAdvice, SaysWhatComesClosestWhereNothingFits) {
   const MemoryAdvice said = advice(mlp(40'000), dataset());
   EXPECT_THAT(said.sentence,
-              MatchesRegex("nothing that was tried makes it fit; with .*--ipus-per-replica 2, "
+              MatchesRegex("nothing tried in the time available makes it fit; with "
+                           ".*--ipus-per-replica 2, memory.optimizer-state off-chip, "
                            "model.precision half and model.partials half together it comes "
                            "closest: [0-9,]+ B over"))
       << said.table;
@@ -344,16 +346,139 @@ TEST(Remedies, HalveTheProportionDownToATenth) {
   EXPECT_EQ(remedies_for(job).at(kProportion).settings.size(), 2U);
 }
 
+constexpr std::size_t kPrecision = 7;
+
 TEST(Remedies, HalvePartialSumsOfHalfPrecision) {
   ChangedJob job = staged(0);
-  const std::size_t last = remedies_for(job).size() - 1;
-  EXPECT_EQ(changed(job, last, 0).options(), "model.precision half");
-  EXPECT_EQ(changed(job, last, 1).options(), "model.precision half and model.partials half");
+  const std::size_t number = remedies_for(job).size();
+  EXPECT_EQ(changed(job, kPrecision, 0).options(), "model.precision half");
+  EXPECT_EQ(changed(job, kPrecision, 1).options(), "model.precision half and model.partials half");
 
   job.config.mutable_model()->set_precision("half");
-  EXPECT_EQ(changed(job, last, 0).options(), "model.partials half");
-  EXPECT_EQ(changed(job, last, 0).config.model().partials(0).partials(), "half");
-  EXPECT_EQ(remedies_for(changed(job, last, 0)).size(), last) << "there is nothing left to halve";
+  EXPECT_EQ(changed(job, kPrecision, 0).options(), "model.partials half");
+  EXPECT_EQ(changed(job, kPrecision, 0).config.model().partials(0).partials(), "half");
+  EXPECT_EQ(remedies_for(changed(job, kPrecision, 0)).size(), number - 1)
+      << "there is nothing left to halve";
+}
+
+constexpr std::size_t kState = 6;
+
+TEST(Remedies, MoveStateOffTheChipWhereTheOptimiserHasAny) {
+  ChangedJob job = staged(0);
+  EXPECT_EQ(changed(job, kState, 0).options(), "memory.optimizer-state off-chip");
+  EXPECT_EQ(changed(job, kState, 0).config.memory().optimizer_state(), "off-chip");
+  const std::size_t number = remedies_for(job).size();
+
+  for (const char* decided : {"off-chip", "auto"}) {
+    job.config.mutable_memory()->set_optimizer_state(decided);
+    EXPECT_EQ(remedies_for(job).size(), number - 1) << decided;
+  }
+  job.config.mutable_memory()->clear_optimizer_state();
+  set_optimizer(job.config, "sgd");
+  EXPECT_EQ(remedies_for(job).size(), number - 1);
+}
+
+TEST(Remedies, MoveTheRestOffTheChipAsFarAsThereIsAny) {
+  ChangedJob job = staged(0);
+  EXPECT_EQ(changed(job, kPrecision + 1, 0).options(),
+            "memory.weights off-chip and memory.activations off-chip");
+  job.config.mutable_training()->set_gradient_accumulation(2);
+  EXPECT_EQ(changed(job, kPrecision + 1, 0).options(),
+            "memory.weights off-chip, memory.accumulators off-chip and memory.activations "
+            "off-chip");
+  job.config.mutable_topology()->set_ipus_per_replica(1);
+  const std::size_t precision = kPrecision - 1;  // There are no other stages, and no stashes.
+  EXPECT_EQ(changed(job, precision + 1, 0).options(),
+            "memory.weights off-chip and memory.accumulators off-chip");
+}
+
+TEST(Remedies, ShareAmongReplicasWhatEachOfThemHas) {
+  ChangedJob job = staged(0);
+  const std::size_t alone = remedies_for(job).size();
+  job.config.mutable_topology()->set_num_replicas(4);
+  EXPECT_EQ(remedies_for(job).size(), alone + 1);
+  EXPECT_EQ(remedies_for(job).at(kState + 1).settings.size(), 2U);
+  EXPECT_EQ(changed(job, kState + 1, 0).options(),
+            "memory.replicated-tensor-sharding optimizer-state");
+  EXPECT_EQ(changed(job, kState + 1, 1).options(),
+            "memory.replicated-tensor-sharding optimizer-state,weights");
+  EXPECT_EQ(changed(job, kState + 1, 1).config.memory().replicated_tensor_sharding_size(), 2);
+
+  job.config.mutable_training()->set_gradient_accumulation(2);
+  EXPECT_EQ(remedies_for(job).at(kState + 1).settings.size(), 2U)
+      << "sharded accumulators would change the result";
+  job.config.mutable_training()->set_gradient_reduction("every-micro-batch");
+  EXPECT_EQ(changed(job, kState + 1, 2).options(),
+            "memory.replicated-tensor-sharding optimizer-state,weights,accumulators");
+}
+
+TEST(Remedies, CutAJobOfOneOrTwoIpusIntoPhases) {
+  ChangedJob job = staged(0);
+  const std::size_t last = remedies_for(job).size() - 1;
+  const ChangedJob phased = changed(job, last, 1);
+  EXPECT_EQ(phased.options(),
+            "memory.phases 4, memory.phase-ipus 2, memory.optimizer-state off-chip, "
+            "memory.weights off-chip, memory.activations off-chip, pipeline.layers-per-ipu "
+            "balanced, without pipeline.split and without pipeline.device-mapping");
+  EXPECT_TRUE(phased.is_consistent());
+  EXPECT_EQ(remedies_for(phased).back().settings.size(), 1U) << "8 phases";
+
+  ChangedJob spread = phased;
+  spread.config.mutable_topology()->set_ipus_per_replica(4);
+  EXPECT_FALSE(spread.is_consistent());
+  ChangedJob mapped = phased;
+  mapped.config.mutable_pipeline()->add_device_mapping(0);
+  EXPECT_FALSE(mapped.is_consistent());
+
+  const ChangedJob wider = changed(phased, kMoreIpus - 1, 0);
+  EXPECT_EQ(wider.config.topology().ipus_per_replica(), 4U);
+  EXPECT_THAT(wider.options(), HasSubstr("--ipus-per-replica 4 and without memory.phases"));
+  EXPECT_TRUE(wider.is_consistent());
+}
+
+/// The row of `options` has the figures of the job with `change`, which needs less memory.
+void expect_row_of_its_own_compile(const proto::RunConfig& job, const std::string& options,
+                                   const std::function<void(proto::MemoryConfig&)>& change) {
+  const MemoryAdvice said = advice(job, texts(32));
+  const std::vector<Row> rows = rows_of(said.table);
+  const auto row = std::ranges::find(rows, options, &Row::options);
+  ASSERT_NE(row, rows.end()) << said.table;
+  proto::RunConfig changed = job;
+  change(*changed.mutable_memory());
+  EXPECT_EQ(tile(changed, texts(32)), row->bytes) << said.table;
+  EXPECT_EQ(step_time(changed, texts(32)), row->step_time) << said.table;
+  EXPECT_LT(row->bytes, tile(job, texts(32))) << said.table;
+}
+
+TEST(MemoryAdvice, KnowsWhatLeavesTheChip) {
+  const proto::RunConfig job = on_few_tiles(gpt2(1, 4), 100'000);
+  expect_row_of_its_own_compile(job, "memory.optimizer-state off-chip",
+                                [](auto& memory) { memory.set_optimizer_state("off-chip"); });
+}
+
+TEST(MemoryAdvice, KnowsWhatReplicasShare) {
+  proto::RunConfig job = on_few_tiles(gpt2(1, 4), 100'000);
+  job.mutable_topology()->set_num_replicas(4);
+  expect_row_of_its_own_compile(job, "memory.replicated-tensor-sharding optimizer-state,weights",
+                                [](auto& memory) {
+                                  memory.add_replicated_tensor_sharding("optimizer-state");
+                                  memory.add_replicated_tensor_sharding("weights");
+                                });
+}
+
+TEST(MemoryAdvice, KnowsPhases) {
+  const proto::RunConfig job = on_few_tiles(gpt2(1, 4), 60'000);
+  expect_row_of_its_own_compile(
+      job,
+      "memory.phases 4, memory.optimizer-state off-chip, memory.weights off-chip and "
+      "memory.activations off-chip",
+      [](auto& memory) {
+        memory.set_phases(4);
+        memory.set_phase_ipus(1);
+        memory.set_optimizer_state("off-chip");
+        memory.set_weights("off-chip");
+        memory.set_activations("off-chip");
+      });
 }
 
 TEST(MemoryAdvice, OfInferenceHasNoAccumulation) {

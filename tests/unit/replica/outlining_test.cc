@@ -311,6 +311,53 @@ TEST(Outlining, CutsALayerWhereCopiesOfItsWeightsWouldTakeMoreThanTheCodeOfTwoFu
 }
 
 /// A function that training and evaluation share would keep its tensors alive for good.
+/// What function 1 reads and what it writes are values that function 0 is left one after the other.
+TEST(Outlining, WritesAValueBesideTheOneBeforeIt) {
+  std::string tensors = R"(
+    layer a0
+    layer b0
+    layer a1
+    layer b1
+    tensor x : f32[64] stream
+    tensor mask : f32[64] stream
+    tensor g0 : f32[64] activation
+)";
+  std::string body = "    x, mask = stream_in() stream=\"train\"\n    g0 = tanh(x)\n";
+  for (int layer = 0; layer < 2; ++layer) {
+    for (const char* name : {"m1", "m2", "m3", "m4", "n1", "n2", "n3"}) {
+      tensors += fmt::format("    tensor {}.{} : f32[64] activation\n", name, layer);
+    }
+    tensors += fmt::format("    tensor g{} : f32[64] activation\n", layer + 1);
+    body += fmt::format(R"(
+    @a{0}:0:forward m1.{0} = relu(g{0})
+    @a{0}:0:forward m2.{0} = tanh(m1.{0})
+    @a{0}:0:forward m3.{0} = relu(m2.{0})
+    @a{0}:0:forward m4.{0} = mul(m3.{0}, mask)
+    @b{0}:0:forward n1.{0} = add(g{0}, m4.{0})
+    @b{0}:0:forward n2.{0} = tanh(n1.{0})
+    @b{0}:0:forward n3.{0} = relu(n2.{0})
+    @b{0}:0:forward g{1} = mul(n3.{0}, mask)
+)",
+                        layer, layer + 1);
+  }
+  const Job job = outlined(tensors + R"(
+    function load
+    repeat 1
+    function train
+    repeat 3
+    call() function="forward.0" micro_batch=0
+    function forward.0
+    repeat 1
+)" + body + "    stream_out(g2) stream=\"step\"\n");
+  EXPECT_EQ(functions_of(job, "outlined.1"), R"(function outlined.1
+repeat 1
+@b0:0:forward outlined.1/n1.0 = add(outlined.0/g0, outlined.0/m4.0)
+@b0:0:forward outlined.1/n2.0 = tanh(outlined.1/n1.0)
+@b0:0:forward outlined.1/n3.0 = relu(outlined.1/n2.0)
+@b0:0:forward outlined.1/g1 = mul(outlined.1/n3.0, mask)
+)");
+}
+
 TEST(Outlining, NeedsOneFunctionOfTheHost) {
   std::string text = two_layers();
   const std::string_view in = "    in = copy(ha4)\n";

@@ -267,6 +267,38 @@ TEST(Locations, SmallTensorsStayAndOverridesDecide) {
                                        "(memory.off-chip-min-elements))"}));
 }
 
+std::vector<std::string> notes_of(const proto::RunConfig& job) {
+  return run_passes(*compile_options(job, dataset()))->notes;
+}
+
+TEST(Locations, SayWhichOverridesFindNothing) {
+  proto::RunConfig job = config(1, 4);
+  job.mutable_memory()->set_weights("off-chip");
+  for (const char* name : {"conv9", "."}) {
+    proto::LocationOverride& one = *job.mutable_memory()->add_location();
+    one.set_tensors(name);
+    one.set_storage("on-chip");
+  }
+  EXPECT_THAT(notes_of(job),
+              ::testing::IsSupersetOf({"memory.location conv9 has no effect: no weight, optimiser "
+                                       "state, accumulator or stash has such a name",
+                                       "weights: 8 tensors on the chip, since memory.location or "
+                                       "memory.off-chip-min-elements says so"}));
+}
+
+TEST(Sharded, SaysSoWhereNothingIs) {
+  proto::RunConfig job = config(2, 4);
+  job.mutable_memory()->add_replicated_tensor_sharding("accumulators");
+  EXPECT_THAT(notes_of(job), ::testing::Contains("memory.replicated-tensor-sharding has no effect: "
+                                                 "the job has no such tensors"));
+  job.mutable_memory()->add_replicated_tensor_sharding("weights");
+  job.mutable_memory()->set_sharding_min_elements(1'000'000);
+  EXPECT_THAT(notes_of(job), ::testing::Contains("memory.replicated-tensor-sharding has no effect: "
+                                                 "8 tensors with fewer than 1000000 elements "
+                                                 "(memory.sharding-min-elements) or copied for "
+                                                 "another IPU"));
+}
+
 /// What equivalence says of a placed job after `damage`.
 std::string verdict_on(const proto::RunConfig& job, const std::function<void(Graph&)>& damage) {
   const CompileOptions options = *compile_options(job, dataset());
@@ -361,6 +393,47 @@ TEST(Damage, AnotherTensorsBufferIsFound) {
                          });
                        }),
             "");
+}
+
+/// Equal layers, whose momenta are entries of one buffer.
+proto::RunConfig equal_layers_off_chip() {
+  proto::RunConfig job = off_chip_state();
+  job.mutable_model()->set_name("resnet18");
+  return job;
+}
+
+TEST(Damage, AnotherEntryOfTheSameBufferIsFound) {
+  const auto loads_the_second = [](const Operation& operation) {
+    const auto copy = Copy::from(operation);
+    return copy && std::ranges::find(copy->from_entries, 1) != copy->from_entries.end();
+  };
+  EXPECT_THAT(verdict_on(equal_layers_off_chip(),
+                         [&](Graph& g) {
+                           at_first(g, loads_the_second, [](auto& operations, std::size_t i) {
+                             Copy copy = *Copy::from(operations[i]);
+                             std::ranges::replace(copy.from_entries, 1, 0);
+                             operations[i] = copy.operation();
+                           });
+                         }),
+              HasSubstr("momentum"));
+}
+
+TEST(Damage, AnEntryThatIsStoredBeforeTheUpdateIsFound) {
+  EXPECT_THAT(verdict_on(off_chip_state(),
+                         [](Graph& g) {
+                           at_first(g, stores, [](auto& operations, std::size_t i) {
+                             const TensorId stored = operations[i].inputs[0];
+                             std::size_t writer = i;
+                             do {
+                               --writer;
+                             } while (std::ranges::count(operations[writer].outputs, stored) == 0);
+                             const auto begin = operations.begin();
+                             std::rotate(begin + static_cast<std::ptrdiff_t>(writer),
+                                         begin + static_cast<std::ptrdiff_t>(i),
+                                         begin + static_cast<std::ptrdiff_t>(i + 1));
+                           });
+                         }),
+              HasSubstr("momentum"));
 }
 
 TEST(Damage, AMissingGatherIsFound) {

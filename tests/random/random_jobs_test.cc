@@ -1,0 +1,132 @@
+/// Random jobs are refused with a reason, or compiled with every pass proven; those that are
+/// executed have the bits of the job without techniques.
+///
+/// A few of a fixed seed are tried each time. For more, as in a nightly run:
+///
+///   POPRUN_EMU_RANDOM_JOBS=1000 POPRUN_EMU_RANDOM_SEED=7 build/release/.../random_jobs_test
+///
+///   POPRUN_EMU_RANDOM_FIRST    number of the first job (0)
+///   POPRUN_EMU_RANDOM_RUNS     how many of those that compile are executed (a fifth of the jobs)
+///   POPRUN_EMU_RANDOM_VERBOSE  if set, each job is printed, as a command, with its outcome
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "random_job.h"
+#include "run_job.h"
+
+namespace poprun::testing {
+namespace {
+
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+/// What `work` returns, in a process of its own: a job that crashes is one that fails.
+std::string in_child(const std::function<std::string()>& work) {
+  int ends[2];
+  POPRUN_CHECK(pipe(ends) == 0);
+  const pid_t child = fork();
+  POPRUN_CHECK(child >= 0);
+  if (child == 0) {
+    close(ends[0]);
+    const std::string text = work();
+    for (std::size_t done = 0; done < text.size();) {
+      const ssize_t written = write(ends[1], text.data() + done, text.size() - done);
+      POPRUN_CHECK(written > 0);
+      done += static_cast<std::size_t>(written);
+    }
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text;
+  char piece[4096];
+  for (ssize_t got = 0; (got = read(ends[0], piece, sizeof(piece))) > 0;) {
+    text.append(piece, static_cast<std::size_t>(got));
+  }
+  close(ends[0]);
+  int status = 0;
+  POPRUN_CHECK(waitpid(child, &status, 0) == child);
+  return WIFSIGNALED(status) ? fmt::format("wrong: ended by signal {}", WTERMSIG(status)) : text;
+}
+
+/// Whether a refusal says what of the job is in the way: it names one of its options.
+bool names_an_option(const std::string& message, const std::vector<Setting>& settings) {
+  return std::ranges::any_of(settings, [&](const Setting& setting) {
+    return message.find(setting.name) != std::string::npos;
+  });
+}
+
+std::string first_difference(const Results& got, const Results& wanted) {
+  for (const auto& [name, bytes] : wanted) {
+    const auto found = got.find(name);
+    if (found == got.end() || found->second != bytes) {
+      return name;
+    }
+  }
+  return got.size() == wanted.size() ? "" : "number of results";
+}
+
+/// "compiled", "equal", "refused: ..." or "wrong: ...".
+std::string outcome_of(const RandomJob& drawn, bool executed) {
+  const std::vector<Setting> all = drawn.all();
+  const Result<CompiledJob> job = compile_job(all);
+  if (!job) {
+    const Error& error = job.error();
+    const bool is_refusal = error.code == ErrorCode::kUsage &&
+                            error.message.find('\n') == std::string::npos &&
+                            names_an_option(error.message, all);
+    return fmt::format("{}: {}", is_refusal ? "refused" : "wrong", error.message);
+  }
+  if (!executed) {
+    return "compiled";
+  }
+  if (const Status described = describe_job(*job); !described) {
+    return "wrong: not described: " + described.error().message;
+  }
+  const Result<CompiledJob> plain = compile_job(drawn.arithmetic);
+  if (!plain) {
+    return "wrong: without techniques: " + plain.error().message;
+  }
+  CompiledJob poisoned = *job;
+  poisoned.config.mutable_memory()->set_poison_dead(true);
+  const Result<Results> got = run_job(poisoned);
+  const Result<Results> wanted = run_job(*plain);
+  if (!got || !wanted) {
+    return fmt::format("wrong: {}", got ? wanted.error().message : got.error().message);
+  }
+  const std::string difference = first_difference(*got, *wanted);
+  return difference.empty() ? "equal" : fmt::format("wrong: {} differs", difference);
+}
+
+TEST(RandomJobs, AreRefusedWithAReasonOrProvenAndHaveTheBitsOfThePlainJob) {
+  const std::uint64_t seed = number_from("POPRUN_EMU_RANDOM_SEED", 1);
+  const std::uint64_t first = number_from("POPRUN_EMU_RANDOM_FIRST", 0);
+  const std::uint64_t jobs = number_from("POPRUN_EMU_RANDOM_JOBS", 60);
+  const std::uint64_t runs = number_from("POPRUN_EMU_RANDOM_RUNS", jobs / 5);
+  const bool verbose = std::getenv("POPRUN_EMU_RANDOM_VERBOSE") != nullptr;
+  std::map<std::string, std::uint64_t> counts;
+  for (std::uint64_t number = first; number < first + jobs; ++number) {
+    const RandomJob job = draw_job(seed, number);
+    const bool executed = counts["equal"] < runs;
+    const std::string outcome = in_child([&] { return outcome_of(job, executed); });
+    const std::string kind = outcome.substr(0, outcome.find(':'));
+    ++counts[kind];
+    const std::string text = fmt::format("job {} of seed {}: poprun-emu {}: {}\n", number, seed,
+                                         shell_text(job.all()), outcome);
+    if (verbose) {
+      std::fputs(text.c_str(), stdout);
+      std::fflush(stdout);
+    }
+    EXPECT_NE(kind, "wrong") << text;
+  }
+  fmt::print(
+      "{} jobs: {} compiled, each pass proven, {} of them executed, with the bits of the job "
+      "without techniques; {} refused\n",
+      jobs, counts["compiled"] + counts["equal"], counts["equal"], counts["refused"]);
+  EXPECT_GT(counts["compiled"] + counts["equal"], jobs / 2) << "most jobs should make sense";
+}
+
+}  // namespace
+}  // namespace poprun::testing
