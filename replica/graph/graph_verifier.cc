@@ -50,10 +50,10 @@ class Verifier {
       const Tensor& tensor = graph_.tensor(id);
       const bool comes_and_goes = tensor.residence || tensor.shard_of || tensor.is_remote() ||
                                   is_of_outlined(id) || operation.kind == kAllGather;
-      const bool copies = operation.kind == kCopy &&
-                          (writer == nullptr || writer->kind == kCopy ||
-                           is_of_outlined(source_of(operation, id)) ||
-                           copied_.contains({id, source_of(operation, id)}));
+      const bool copies =
+          operation.kind == kCopy &&
+          (writer == nullptr || writer->kind == kCopy || is_of_outlined(source_of(operation, id)) ||
+           copied_.contains({id, source_of(operation, id)}));
       if (writer != nullptr && writer != &operation && !updates && !copies && !comes_and_goes &&
           !operation.inputs.empty()) {
         return bug("writes a second time", id);

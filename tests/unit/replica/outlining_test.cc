@@ -310,7 +310,6 @@ TEST(Outlining, CutsALayerWhereCopiesOfItsWeightsWouldTakeMoreThanTheCodeOfTwoFu
       << "what the first function leaves needs no copy";
 }
 
-/// A function that training and evaluation share would keep its tensors alive for good.
 /// What function 1 reads and what it writes are values that function 0 is left one after the other.
 TEST(Outlining, WritesAValueBesideTheOneBeforeIt) {
   std::string tensors = R"(
@@ -358,6 +357,7 @@ repeat 1
 )");
 }
 
+/// A function that training and evaluation share would keep its tensors alive for good.
 TEST(Outlining, NeedsOneFunctionOfTheHost) {
   std::string text = two_layers();
   const std::string_view in = "    in = copy(ha4)\n";
