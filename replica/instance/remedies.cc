@@ -140,13 +140,13 @@ Remedy shared_by_replicas(const proto::RunConfig& config) {
   return remedy;
 }
 
-/// Equal layers share their code, whatever time their copies take.
+/// Equal layers share their code, as they do by default.
 Remedy shared_code(const proto::RunConfig& config) {
   Remedy remedy;
-  if (config.memory().outlining() == "auto") {
+  if (config.memory().outlining() == "off" && config.report().dump_tensors().empty()) {
     remedy.settings.emplace_back([](ChangedJob& job) {
-      job.config.mutable_memory()->set_outlining("on");
-      job.changes.emplace_back("memory.outlining on");
+      job.config.mutable_memory()->set_outlining("auto");
+      job.changes.emplace_back("memory.outlining auto");
     });
   }
   return remedy;
