@@ -313,7 +313,7 @@ class Screen {
     text_ +=
         fmt::format("{:>12}{:>8}{:>7}{:>9}{}  operator\n", "cycles", "of all", "calls", "of peak",
                     is_wide() ? fmt::format("{:>9}{:>9}{:>9}{:>9}{:>9}", "compute", "exchange",
-                                            "links", "host", "sync")
+                                            "links", "off chip", "sync")
                               : "");
     for (std::size_t i = 0; i < std::min(rows.size(), kRowsOfTables); ++i) {
       one_operator(*rows[i], all);
@@ -328,8 +328,8 @@ class Screen {
                                   op.cost().flops() > 0 ? percent(op.share_of_peak()) : "-");
     if (is_wide()) {
       for (const std::uint64_t part :
-           {cost.compute_cycles(), cost.exchange_cycles(), cost.link_cycles(), cost.host_cycles(),
-            cost.sync_cycles()}) {
+           {cost.compute_cycles(), cost.exchange_cycles(), cost.link_cycles(),
+            cost.host_cycles() + cost.streaming_cycles(), cost.sync_cycles()}) {
         row += fmt::format("{:>9}", part == 0 ? "-" : percent(static_cast<double>(part) / cycles));
       }
     }

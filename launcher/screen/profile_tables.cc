@@ -96,7 +96,7 @@ std::vector<NamedStep> function_beginnings(const proto::Report& report) {
 
 std::uint64_t total_cycles(const proto::Cost& cost) {
   return cost.compute_cycles() + cost.exchange_cycles() + cost.link_cycles() + cost.host_cycles() +
-         cost.sync_cycles();
+         cost.streaming_cycles() + cost.sync_cycles();
 }
 
 std::uint64_t bytes_of(const proto::CategoryBytes& bytes, int category) {
