@@ -263,6 +263,11 @@ Rows device_report() {
                    "Tiles of an IPU, fewer than it has, to emulate a "
                    "small one (default: all)",
                    Integer{1, 1472}),
+          file_key("device.io-tiles", "N", "0",
+                   "Tiles of an IPU that compute nothing, but transfer to and from the host and "
+                   "Streaming Memory while the others work (PopART's numIOTiles): an even number "
+                   "from 32 to 192",
+                   Integer{0, 192}),
           file_key("device.bytes-per-tile", "N", "",
                    "Bytes of memory on each tile, a multiple of 8 (default: the IPU's)",
                    Integer{1024, 1 << 24}),

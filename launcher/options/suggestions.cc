@@ -98,6 +98,8 @@ constexpr Pair kNames[] = {
     {"partialsType", "model.partials"},
     {"embedding_serialization_factor", "model.embedding-serialisation-factor"},
     {"serializedMatMul", "model.serialised-matmuls"},
+    {"numIOTiles", "device.io-tiles"},
+    {"num-io-tiles", "device.io-tiles"},
     {"partials-type", "model.partials"},
     {"dtype", "model.precision"}};
 

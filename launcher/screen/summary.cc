@@ -99,6 +99,9 @@ void add_times(Rows& rows, const proto::Profile& profile) {
                                            .calls = host.calls(),
                                            .call_seconds = host.call_seconds()}));
   }
+  if (device.io_seconds() > 0) {
+    rows.emplace_back("  I/O tiles", io_text(device.io_seconds(), device.io_waited_seconds()));
+  }
   if (device.ipus_size() > 1) {
     rows.emplace_back("utilisation", fmt::format("{:.1f} % of {} IPUs", 100 * device.utilisation(),
                                                  device.ipus_size()));

@@ -78,6 +78,16 @@ DeviceTime time_of_streaming_copy(const Device& device, Bytes bytes) {
   return time;
 }
 
+DeviceTime through_io_tiles(const Device& device, const DeviceTime& time, Bytes bytes) {
+  POPRUN_CHECK(device.io_tiles > 0);
+  DeviceTime through = time;
+  (time.host > Cycles{} ? through.host : through.streaming) += time.sync;
+  through.sync = device.sync_cycles;
+  through.exchange = Cycles{ceil_div(
+      bytes.count(), std::min(device.tiles, device.io_tiles) * device.exchange_bytes_per_cycle)};
+  return through;
+}
+
 std::vector<std::uint32_t> link_route(std::uint32_t from, std::uint32_t to, std::uint32_t ipus) {
   POPRUN_CHECK(from < ipus && to < ipus);
   std::vector<std::uint32_t> route{from};

@@ -17,8 +17,9 @@ namespace poprun {
 /// One kind of chip with its links. One file in chips/ each.
 struct Device {
   std::string name;
-  double clock_hz = 0;  ///< A tile's.
-  std::int64_t tiles = 0;
+  double clock_hz = 0;        ///< A tile's.
+  std::int64_t tiles = 0;     ///< That compute.
+  std::int64_t io_tiles = 0;  ///< Behind them, that do nothing but transfer. See through_io_tiles.
   Bytes bytes_per_tile;
   std::int64_t macs_per_cycle_f32 = 0;      ///< One tile's matrix unit.
   std::int64_t macs_per_cycle_f16 = 0;      ///< Products of float16 numbers, summed in float32.
@@ -37,7 +38,10 @@ struct Device {
   std::int64_t ipus_per_link_domain = 64;  ///< Largest IPU-Link domain.
 
   /// In-Processor Memory of one IPU, exactly.
-  [[nodiscard]] Bytes capacity() const { return bytes_per_tile * tiles; }
+  [[nodiscard]] Bytes capacity() const { return bytes_per_tile * (tiles + io_tiles); }
+
+  /// Of it, that of the tiles that compute.
+  [[nodiscard]] Bytes compute_capacity() const { return bytes_per_tile * tiles; }
 };
 
 /// The device of that name. Errors: kUsage, lists the names there are.
@@ -88,6 +92,14 @@ DeviceTime time_of_host_copy(const Device& device, Bytes bytes);
 
 /// Time of `bytes` between Streaming Memory and one IPU. All IPUs of a machine may copy at once.
 DeviceTime time_of_streaming_copy(const Device& device, Bytes bytes);
+
+/// `time` of a transfer of `bytes` to or from the host or Streaming Memory, if the IPU's I/O tiles
+/// do it: its host or streaming time, which includes synchronising with the host, is theirs. The
+/// other tiles synchronise with them and exchange the bytes, as fast as the fewer of both can send
+/// or receive [I].
+///
+/// Requires: the device has I/O tiles.
+DeviceTime through_io_tiles(const Device& device, const DeviceTime& time, Bytes bytes);
 
 /// Bytes from one IPU of a replica to another, or within one.
 struct LinkTransfer {

@@ -158,6 +158,9 @@ void describe_time(const Program& program, const proto::RunConfig& config, const
                      .stream_seconds = device.host().stream_seconds(),
                      .calls = device.host().calls(),
                      .call_seconds = device.host().call_seconds()}));
+  if (device.io_seconds() > 0) {
+    add_row(text, "  I/O tiles", io_text(device.io_seconds(), device.io_waited_seconds()));
+  }
   if (device.ipus_size() == 1) {
     return;
   }

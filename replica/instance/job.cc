@@ -166,6 +166,32 @@ std::string normalisation_of(const proto::ModelConfig& model) {
   return model.normalisation().empty() ? "batch" : model.normalisation();
 }
 
+/// Takes I/O tiles from those that compute. Errors: kUsage, it has too few, or they are no number
+/// that a Pod accepts (poprun.md 3.1).
+Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
+  constexpr std::uint32_t kMin = 32;
+  constexpr std::uint32_t kMax = 192;
+  const std::uint32_t count = config.io_tiles();
+  const bool is_small = config.tiles() > 0;
+  if (count == 0) {
+    return {};
+  }
+  if (count % 2 != 0 || count > kMax || (count < kMin && !is_small)) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("device.io-tiles = {}: use an even number from {} to {}, or 0", count,
+                            is_small ? 2 : kMin, kMax));
+  }
+  if (count >= device.tiles) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("device.io-tiles = {}: of {} tiles (device.tiles), none is left to "
+                            "compute; use fewer",
+                            count, device.tiles));
+  }
+  device.io_tiles = count;
+  device.tiles -= device.io_tiles;
+  return {};
+}
+
 /// The chip, with as many tiles as the job asks for.
 Result<Device> device_of(const proto::DeviceConfig& config) {
   POPRUN_ASSIGN(Device device, find_device(config.ipu()));
@@ -189,6 +215,7 @@ Result<Device> device_of(const proto::DeviceConfig& config) {
   if (config.streaming_bytes() > 0) {
     device.streaming_bytes = Bytes{static_cast<std::int64_t>(config.streaming_bytes())};
   }
+  POPRUN_TRY(set_io_tiles(config, device));
   return device;
 }
 

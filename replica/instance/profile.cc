@@ -205,6 +205,15 @@ proto::DeviceTime device_time(const Program& program, const proto::RunConfig& co
   device.set_utilisation(call.utilisation());
   for (std::size_t ipu = 0; ipu < call.busy.size(); ++ipu) {
     add_cost(*device.mutable_step_cost(), call.busy[ipu]);
+    const proto::Cost& busy = call.busy[ipu];
+    if (busy.io_cycles() > 0) {
+      const auto of = [&](std::uint64_t cycles) {
+        return seconds(Cycles{static_cast<std::int64_t>(cycles)});
+      };
+      device.set_io_seconds(device.io_seconds() + of(busy.io_cycles()));
+      device.set_io_waited_seconds(device.io_waited_seconds() +
+                                   of(busy.host_cycles() + busy.streaming_cycles()));
+    }
     proto::IpuTime& time = *device.add_ipus();
     time.set_busy_seconds(seconds(call.busy_cycles(ipu)));
     time.set_idle_seconds(seconds(call.idle_cycles(ipu)));

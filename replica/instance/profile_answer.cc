@@ -42,9 +42,10 @@ class Times {
 
 Status check_tiles(const proto::ProfileQuestion& question, const CompileOptions& options) {
   for (const proto::ProfiledTile& asked : question.tiles()) {
-    if (asked.tile() >= options.device.tiles) {
+    const std::int64_t tiles = options.device.tiles + options.device.io_tiles;
+    if (asked.tile() >= tiles) {
       return fail(ErrorCode::kUsage, fmt::format("--tile {}: {} has tiles 0 to {}", asked.tile(),
-                                                 options.device.name, options.device.tiles - 1));
+                                                 options.device.name, tiles - 1));
     }
     if (asked.ipu() >= options.ipus_per_replica) {
       return fail(ErrorCode::kUsage,

@@ -81,6 +81,7 @@ void TileMemory::lay_out_tensor(std::uint32_t tensor, const proto::IpuMemory& me
   const proto::Tensor& source = program_.tensors(static_cast<int>(tensor));
   const Mapping mapping = from_proto(source.mapping());
   const auto tiles = static_cast<std::int64_t>(memory.capacity() / memory.bytes_per_tile());
+  const std::int64_t computing = tiles - program_.device().io_tiles();
   const auto bytes_per_tile = static_cast<std::size_t>(tile_capacity(memory).count());
   std::vector<std::size_t> next(static_cast<std::size_t>(tiles));  // By tile.
   for (const proto::TileClass& one : memory.layout().classes()) {
@@ -89,7 +90,7 @@ void TileMemory::lay_out_tensor(std::uint32_t tensor, const proto::IpuMemory& me
     }
   }
   const auto width = source.bytes() / static_cast<std::uint64_t>(mapping.elements());
-  visit_elements(mapping, tiles, [&](std::int64_t tile, ElementRange range) {
+  visit_elements(mapping, computing, [&](std::int64_t tile, ElementRange range) {
     const std::size_t bytes = static_cast<std::size_t>(range.count) * width;
     std::size_t& at = next[static_cast<std::size_t>(tile)];
     runs_[tensor].push_back({at, static_cast<std::size_t>(range.begin) * width, bytes});

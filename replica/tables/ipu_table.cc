@@ -73,4 +73,9 @@ std::string host_text(const HostPart& host) {
                      duration_text(host.call_seconds));
 }
 
+std::string io_text(double seconds, double waited_seconds) {
+  return fmt::format("{}, {} of it beside the other tiles' work", duration_text(seconds),
+                     duration_text(seconds - waited_seconds));
+}
+
 }  // namespace poprun

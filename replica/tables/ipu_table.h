@@ -36,8 +36,8 @@ std::vector<ListedRow> all_rows(std::size_t count);
 /// `2.5 MiB peak of 897.0 MiB, 37.5 KiB always live`.
 std::string memory_text(std::uint64_t peak, std::uint64_t capacity, std::uint64_t always_live);
 
-/// `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; where it does not fit, also by
-/// how much.
+/// `tile 952 is the fullest, 12,345 of 638,976 B; 37 kinds of tiles`; where it does not fit, also
+/// by how much.
 std::string tiles_text(std::uint64_t fullest_tile, std::uint64_t peak, std::uint64_t bytes_per_tile,
                        std::uint64_t classes);
 
@@ -55,5 +55,8 @@ struct HostPart {
 
 /// `12.3 KiB in, 12 B out, 3.8 us of the step; 1 call, 1.85 ms besides (fitted)`.
 std::string host_text(const HostPart& host);
+
+/// What I/O tiles do in a step: `5.010 ms, 3.200 ms of it beside the other tiles' work`.
+std::string io_text(double seconds, double waited_seconds);
 
 }  // namespace poprun

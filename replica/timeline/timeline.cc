@@ -7,11 +7,13 @@
 #include <utility>
 
 #include "replica/machine/machine.h"
+#include "replica/timeline/io_lane.h"
 
 namespace poprun {
 namespace {
 
 using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
+using Entries = google::protobuf::RepeatedField<std::int32_t>;
 
 constexpr Cycles cycles(std::uint64_t count) {
   return Cycles{static_cast<std::int64_t>(count)};
@@ -38,6 +40,7 @@ bool call_parts_of_one_micro_batch(const Program& program, const Steps& steps) {
 struct Clock {
   Cycles tiles;
   Cycles links;  ///< When they will have finished what was begun.
+  IoLane io;
   proto::Cost busy;
   bool took_part = false;  ///< In the round that is being walked.
 
@@ -59,7 +62,7 @@ class Walk {
   [[nodiscard]] CallTime result() const {
     CallTime time;
     for (const Clock& clock : clocks_) {
-      time.length = std::max(time.length, clock.tiles);
+      time.length = std::max({time.length, clock.tiles, clock.io.out_end()});
       time.busy.push_back(clock.busy);
     }
     return time;
@@ -82,8 +85,10 @@ class Walk {
     const proto::Function* callee = find_function(program_, call.function());
     POPRUN_CHECK(callee != nullptr);
     micro_batch_ += call.micro_batch();
+    entry_ += call.entry();
     function(*callee);
     micro_batch_ -= call.micro_batch();
+    entry_ -= call.entry();
   }
 
   /// What a round does depends on the distances between the clocks only. So, once a round has moved
@@ -131,7 +136,8 @@ class Walk {
       if (clocks_[ipu].took_part) {
         const Cycles tiles = clocks_[ipu].tiles - before[ipu].tiles;
         const Cycles links = clocks_[ipu].links_ready() - before[ipu].links_ready();
-        same = same && links == tiles && advance.value_or(tiles) == tiles;
+        same = same && links == tiles && advance.value_or(tiles) == tiles &&
+               clocks_[ipu].io.moved_by(before[ipu].io, tiles);
         advance = tiles;
       }
       clocks_[ipu].took_part |= before[ipu].took_part;
@@ -141,19 +147,17 @@ class Walk {
 
   /// Walks `count` rounds as one. Each moves the clocks by `advance`.
   void equal_rounds(const Round& round, std::uint32_t count, Cycles advance) {
-    std::vector<Cycles> begin;
-    for (const Clock& clock : clocks_) {
-      begin.push_back(clock.tiles);
-    }
+    const std::vector<Clock> before = clocks_;
     count_ = count;
     distance_ = advance;
     run(round);
     count_ = 1;
     distance_ = Cycles{};
     for (std::size_t ipu = 0; ipu < clocks_.size(); ++ipu) {
-      if (clocks_[ipu].tiles != begin[ipu]) {
+      if (clocks_[ipu].tiles != before[ipu].tiles) {
         clocks_[ipu].tiles += advance * (count - 1);
         clocks_[ipu].links += advance * (count - 1);
+        clocks_[ipu].io.move(before[ipu].io, advance * (count - 1));
       }
     }
   }
@@ -173,13 +177,18 @@ class Walk {
 
   void on_ipu(const proto::Step& step, std::uint32_t ipu) {
     const proto::Cost& cost = step.cost();
-    proto::Cost spent;
+    const bool by_io_tiles = step.transfer() != proto::TRANSFER_IN_ORDER;
+    proto::Cost spent = by_io_tiles ? before_exchange(step, ipu) : proto::Cost{};
     spent.set_flops(cost.flops());
     spent.set_sync_cycles(on_tiles(step, ipu, Doing::kSync, cost.sync_cycles()));
     spent.set_exchange_cycles(on_tiles(step, ipu, Doing::kExchange, cost.exchange_cycles()));
     spent.set_compute_cycles(on_tiles(step, ipu, Doing::kCompute, cost.compute_cycles()));
-    spent.set_host_cycles(on_tiles(step, ipu, Doing::kHost, cost.host_cycles()));
-    spent.set_streaming_cycles(on_tiles(step, ipu, Doing::kStreaming, cost.streaming_cycles()));
+    if (by_io_tiles) {
+      after_exchange(step, ipu);
+    } else {
+      spent.set_host_cycles(on_tiles(step, ipu, Doing::kHost, cost.host_cycles()));
+      spent.set_streaming_cycles(on_tiles(step, ipu, Doing::kStreaming, cost.streaming_cycles()));
+    }
     Clock& clock = clocks_[ipu];
     if (step.links() == proto::LINKS_BACKGROUND) {
       show(step, ipu, Lane::kLinks, Doing::kLink, clock.links_ready(), cycles(cost.link_cycles()));
@@ -192,6 +201,62 @@ class Walk {
           on_tiles(step, ipu, Doing::kLink, static_cast<std::uint64_t>(length.count())));
     }
     add_cost(clock.busy, spent, count_);
+  }
+
+  /// What I/O tiles do before the other tiles exchange something with them: bring it in, or empty
+  /// the buffer that it goes to.
+  proto::Cost before_exchange(const proto::Step& step, std::uint32_t ipu) {
+    const Clock& clock = clocks_[ipu];
+    const Cycles length = io_cycles(step);
+    Cycles ready = clock.io.out_end();
+    if (step.transfer() == proto::TRANSFER_IN) {
+      const Cycles begin = clock.io.begin_of_in(length, remote_entries(step));
+      show(step, ipu, Lane::kIo, doing_io(step), begin, length);
+      ready = begin + length;
+    }
+    proto::Cost spent;
+    spent.set_io_cycles(static_cast<std::uint64_t>(length.count()));
+    const auto wait = static_cast<std::uint64_t>(std::max(ready - clock.tiles, Cycles{}).count());
+    on_tiles(step, ipu, doing_io(step), wait);
+    doing_io(step) == Doing::kHost ? spent.set_host_cycles(wait) : spent.set_streaming_cycles(wait);
+    return spent;
+  }
+
+  void after_exchange(const proto::Step& step, std::uint32_t ipu) {
+    Clock& clock = clocks_[ipu];
+    if (step.transfer() == proto::TRANSFER_IN) {
+      clock.io.take(clock.tiles);
+      return;
+    }
+    show(step, ipu, Lane::kIo, doing_io(step), clock.tiles, io_cycles(step));
+    clock.io.give(clock.tiles, io_cycles(step), remote_entries(step));
+  }
+
+  static Doing doing_io(const proto::Step& step) {
+    return step.cost().host_cycles() > 0 ? Doing::kHost : Doing::kStreaming;
+  }
+
+  static Cycles io_cycles(const proto::Step& step) {
+    const Cycles length = cycles(step.cost().host_cycles() + step.cost().streaming_cycles());
+    POPRUN_CHECK(length > Cycles{});
+    return length;
+  }
+
+  /// What a transfer loads or stores.
+  [[nodiscard]] IoLane::Entries remote_entries(const proto::Step& step) const {
+    IoLane::Entries all;
+    const auto add = [&](const std::vector<std::uint32_t>& tensors, const Entries& entries) {
+      for (std::size_t k = 0; k < tensors.size(); ++k) {
+        const int at = static_cast<int>(k);
+        if (is_remote(program_.tensors(static_cast<int>(tensors[k])))) {
+          all.emplace(tensors[k], at < entries.size() ? entries[at] + std::int64_t{entry_} : -1);
+        }
+      }
+    };
+    const StepTensors tensors = tensors_of(step);
+    add(tensors.reads, step.copy().from_entries());
+    add(tensors.writes, step.copy().to_entries());
+    return all;
   }
 
   /// Keeps the tiles busy for `length` cycles and returns `length`.
@@ -214,6 +279,7 @@ class Walk {
   std::vector<Clock> clocks_;  ///< By IPU.
   const proto::Function* function_ = nullptr;
   std::uint64_t micro_batch_ = 0;
+  std::uint32_t entry_ = 0;  ///< Where the entries begin that the function names.
   std::uint32_t count_ = 1;  ///< Rounds that are being walked as one,
   Cycles distance_;          ///< and how long each takes.
 };
@@ -267,6 +333,7 @@ void add_cost(proto::Cost& total, const proto::Cost& cost, std::uint64_t times) 
   total.set_flops(total.flops() + cost.flops() * times);
   total.set_streaming_cycles(total.streaming_cycles() + cost.streaming_cycles() * times);
   total.set_background_cycles(total.background_cycles() + cost.background_cycles() * times);
+  total.set_io_cycles(total.io_cycles() + cost.io_cycles() * times);
 }
 
 Cycles total_cycles(const proto::Cost& cost) {

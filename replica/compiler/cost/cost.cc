@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "replica/machine/operations.h"
+#include "replica/machine/transfer.h"
 #include "replica/ops/operator.h"
 
 namespace poprun {
@@ -80,6 +81,18 @@ DeviceTime time_of_local_copy(const Device& device, const Graph& graph, const Op
   return time_at_home(device, graph, operation, work, moves);
 }
 
+/// That of its time face, or as I/O tiles take it over.
+DeviceTime time_of_machine(const MachineOperation& machine, const Device& device,
+                           const ReplicaSystem& system, const Graph& graph,
+                           const Operation& operation) {
+  const DeviceTime time = machine.time(device, system, graph, operation);
+  if (device.io_tiles == 0) {
+    return time;
+  }
+  const OffChipTransfer transfer = off_chip_transfer(graph, operation);
+  return transfer.is_any() ? through_io_tiles(device, time, transfer.most()) : time;
+}
+
 DeviceTime time_of_product(const Device& device, const Graph& graph, const Operation& operation,
                            const PlannedProduct& planned, Moves* moves) {
   DeviceTime time =
@@ -117,7 +130,7 @@ DeviceTime cost_of_operation(const Device& device, const ReplicaSystem& system, 
   if (const auto* machine = find_machine_operation(operation.kind); machine != nullptr) {
     return moves != nullptr && stays_on_tiles(graph, operation)
                ? time_of_local_copy(device, graph, operation, *moves)
-               : machine->time(device, system, graph, operation);
+               : time_of_machine(*machine, device, system, graph, operation);
   }
   const Operator* op = find_operator(operation.kind);
   POPRUN_CHECK(op != nullptr);

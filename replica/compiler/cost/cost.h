@@ -21,7 +21,8 @@ DeviceTime time_of_plan(const Device& device, const planner::Plan& plan, Bytes i
 ///               elements of Moves::home; and the exchange of what lies elsewhere, or of what the
 ///               operator says that it exchanges, whichever is more
 ///   machine     by their time face; stashes, restores and copies within an IPU as operators that
-///               read and write their elements
+///               read and write their elements; what I/O tiles can do as they do it
+///               (through_io_tiles)
 ///
 /// An exchange takes as long as the tile that receives most, one tensor after the other. It is the
 /// exchange phase of the first compute set, so it needs no synchronisation of its own.

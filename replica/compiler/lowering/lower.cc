@@ -10,6 +10,7 @@
 #include "replica/compiler/cost/cost.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/step_tensors.h"
+#include "replica/machine/transfer.h"
 #include "replica/ops/operator.h"
 
 namespace poprun {
@@ -117,6 +118,9 @@ class Lowering {
                                          ? cost_of_view(device_, operation, moves_)
                                          : cost_of_operation(device_, system_, graph_, operation,
                                                              planned(number_), &moves_));
+      if (device_.io_tiles > 0) {
+        step.set_transfer(off_chip_transfer(graph_, operation).direction);
+      }
       kind(operation, step);
       finish(step);
     }
@@ -315,7 +319,8 @@ Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
   Program program;
   program.mutable_device()->set_name(device.name);
   program.mutable_device()->set_clock_hz(device.clock_hz);
-  program.mutable_device()->set_tiles(static_cast<std::uint32_t>(device.tiles));
+  program.mutable_device()->set_tiles(static_cast<std::uint32_t>(device.tiles + device.io_tiles));
+  program.mutable_device()->set_io_tiles(static_cast<std::uint32_t>(device.io_tiles));
   program.mutable_device()->set_bytes_per_tile(
       static_cast<std::uint64_t>(device.bytes_per_tile.count()));
   program.set_ipus(static_cast<std::uint32_t>(system.ipus_per_replica));

@@ -64,7 +64,7 @@ Result<StandardGoal> goal_of(const CompileOptions& options, const Job& job, doub
   StandardGoal goal{.ipu_of_stage = job.ipu_of_stage,
                     .stash_lengths = std::move(stash_lengths),
                     .work = {},
-                    .capacity = options.device.capacity(),
+                    .capacity = options.device.compute_capacity(),
                     .proportion = proportion};
   const MicroBatch micro_batch(job.graph, job.training->micro_batch);
   for (MicroBatch::Index i = 0; i < micro_batch.backward(); ++i) {

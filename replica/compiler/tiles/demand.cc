@@ -9,6 +9,7 @@
 #include "replica/compiler/mapping/product_layout.h"
 #include "replica/machine/machine.h"
 #include "replica/machine/operations.h"
+#include "replica/machine/transfer.h"
 #include "replica/program/host_contract.h"
 
 namespace poprun {
@@ -24,16 +25,19 @@ class Demand {
         moves_(laid_out.graph, laid_out.mappings, laid_out.device),
         tiles_(static_cast<std::size_t>(laid_out.device.tiles)),
         ipu_(ipu),
-        claims_(laid_out.device.tiles),
+        claims_(laid_out.device.tiles + laid_out.device.io_tiles),
         vertex_state_(tiles_),
         exchange_code_(tiles_),
         link_code_(tiles_),
-        host_code_(tiles_) {}
+        host_code_(tiles_),
+        io_host_code_(static_cast<std::size_t>(laid_out.device.io_tiles)),
+        io_exchange_code_(io_host_code_.size()) {}
 
   TileClaims run() {
     std::uint32_t begin = 0;
     for (const Function& function : graph_.functions) {
       const bool is_load = function.name == name_of(JobFunction::kLoad);
+      saves_ = function.name == name_of(JobFunction::kSave);
       begin = for_each_step(function, begin, [&](const Operation& operation, std::uint32_t step) {
         if (!is_load) {
           operation_at(operation, step);
@@ -49,6 +53,7 @@ class Demand {
       always(Category::kLinkBuffer, link_code_);
       always(Category::kHostBuffer, host_code_);
     }
+    io_tiles();
     return std::move(claims_);
   }
 
@@ -99,7 +104,7 @@ class Demand {
       is_stash = is_stash || stashes_.contains(t);
     }
     claims_.add({.category = is_stash ? Category::kStash : Category::kVariable, .tensors = tensors},
-                united(std::move(spans)), bytes_of(TensorId{tensors.front()}));
+                united(std::move(spans)), in_front(bytes_of(TensorId{tensors.front()})));
   }
 
   void operation_at(const Operation& operation, std::uint32_t step) {
@@ -116,7 +121,11 @@ class Demand {
     const bool does_nothing =
         is_view(graph_, operation, laid_out_.aliases) && moves_.received(operation).empty();
     steps_ += does_nothing ? 0 : 1;
-    if (step < laid_out_.plans.size() && laid_out_.plans[step]) {
+    const OffChipTransfer transfer =
+        laid_out_.device.io_tiles > 0 ? off_chip_transfer(graph_, operation) : OffChipTransfer{};
+    if (transfer.is_any()) {
+      through_io_tiles(operation, transfer);
+    } else if (step < laid_out_.plans.size() && laid_out_.plans[step]) {
       product(operation, *laid_out_.plans[step], step);
     } else if (ReduceScatter::is(operation)) {
       in_a_ring(operation.inputs, step);
@@ -181,15 +190,70 @@ class Demand {
     return rows;
   }
 
+  /// What comes in waits on the I/O tiles until it is taken, what goes out until it is gone. When
+  /// weights are saved nothing else goes on, and one follows the other.
+  void through_io_tiles(const Operation& operation, const OffChipTransfer& transfer) {
+    ++transfers_;
+    const Bytes bytes = saves_ ? largest_of(operation.inputs) : transfer.bytes_on(ipu_);
+    const Row on_io_tiles = over_io_tiles(bytes);
+    if (transfer.direction == proto::TRANSFER_IN) {
+      largest_in_ = std::max(largest_in_, bytes);
+      add_code(even(bytes), exchange_code_);
+    } else {
+      largest_out_ = std::max(largest_out_, bytes);
+      add_code(on_io_tiles, io_exchange_code_);
+    }
+    add_code(on_io_tiles, io_host_code_);
+  }
+
+  void io_tiles() {
+    const auto claim = [this](Category category, const Row& row) {
+      claims_.add({.category = category}, whole_run(), behind(row));
+    };
+    claim(Category::kHostBuffer, over_io_tiles(largest_in_));
+    claim(Category::kHostBuffer, over_io_tiles(largest_out_));
+    claim(Category::kHostBuffer, io_host_code_);
+    claim(Category::kExchangeCode, io_exchange_code_);
+    claim(Category::kControlCode, Row(io_host_code_.size(), kControlCode.count() * transfers_));
+  }
+
+  /// By I/O tile: spread evenly, 8 bytes together.
+  [[nodiscard]] Row over_io_tiles(Bytes bytes) const {
+    const std::int64_t tiles = laid_out_.device.io_tiles;
+    const std::int64_t words = ceil_div(bytes.count(), kTileAlignment.count());
+    Row row(static_cast<std::size_t>(tiles));
+    for (std::int64_t tile = 0; tile < tiles; ++tile) {
+      row[static_cast<std::size_t>(tile)] =
+          (words / tiles + (tile < words % tiles ? 1 : 0)) * kTileAlignment.count();
+    }
+    return row;
+  }
+
+  /// By tile, given the tiles that compute, or the I/O tiles behind them.
+  [[nodiscard]] Row in_front(Row row) const {
+    row.resize(static_cast<std::size_t>(claims_.tiles()));
+    return row;
+  }
+  [[nodiscard]] Row behind(const Row& row) const {
+    Row all(tiles_);
+    all.insert(all.end(), row.begin(), row.end());
+    return all;
+  }
+
   /// Tensors to and from the host go through a buffer, one after the other.
   void host_stream(const std::vector<TensorId>& tensors, std::uint32_t step) {
+    through(Category::kHostBuffer, even(largest_of(tensors)), step, host_code_);
+  }
+
+  /// Those that lie here.
+  [[nodiscard]] Bytes largest_of(const std::vector<TensorId>& tensors) const {
     Bytes largest;
     for (const TensorId tensor : tensors) {
       if (graph_.tensor(tensor).ipu == ipu_) {
         largest = std::max(largest, graph_.tensor(tensor).type.bytes());
       }
     }
-    through(Category::kHostBuffer, even(largest), step, host_code_);
+    return largest;
   }
 
   /// Tensors from other IPUs come through a buffer, those from and to Streaming Memory one after
@@ -236,7 +300,7 @@ class Demand {
     const std::vector<Span> whole_life = laid_out_.liveness.lives[index_of(largest)].spans;
     claims_.add({.category = Category::kLinkBuffer, .step = step},
                 reduced.in_background ? whole_life : std::vector<Span>{{step, step}},
-                even(Bytes{ceil_div(bytes(largest).count(), laid_out_.replicas)}));
+                in_front(even(Bytes{ceil_div(bytes(largest).count(), laid_out_.replicas)})));
     add_code(even(graph_.bytes(here) * 2), link_code_);
   }
 
@@ -265,18 +329,22 @@ class Demand {
     add_code(row, code);
   }
 
-  void add_code(const Row& received, Row& code) const {
-    for (std::size_t tile = 0; tile < tiles_; ++tile) {
+  static void add_code(const Row& received, Row& code) {
+    for (std::size_t tile = 0; tile < code.size(); ++tile) {
       code[tile] += code_to_receive(received[tile]);
     }
   }
 
   void during(Category category, const Row& row, std::uint32_t step) {
-    claims_.add({.category = category, .step = step}, {{step, step}}, row);
+    claims_.add({.category = category, .step = step}, {{step, step}}, in_front(row));
   }
 
   void always(Category category, const Row& row) {
-    claims_.add({.category = category}, {{0, laid_out_.liveness.step_count - 1}}, row);
+    claims_.add({.category = category}, whole_run(), in_front(row));
+  }
+
+  [[nodiscard]] std::vector<Span> whole_run() const {
+    return {{0, laid_out_.liveness.step_count - 1}};
   }
 
   static void add(Row& row, const Row& other) {
@@ -304,6 +372,12 @@ class Demand {
   Row exchange_code_;
   Row link_code_;
   Row host_code_;
+  bool saves_ = false;          ///< The function that is being walked.
+  std::int64_t transfers_ = 0;  ///< By I/O tiles.
+  Bytes largest_in_;
+  Bytes largest_out_;
+  Row io_host_code_;  ///< By I/O tile.
+  Row io_exchange_code_;
 };
 
 }  // namespace

@@ -35,6 +35,10 @@ struct LaidOut {
 ///   other operations   while they run: operands that lie elsewhere (compiler/mapping/moves.h)
 ///   host streams       while they run: a buffer for the largest of their tensors, spread evenly;
 ///                      so have copies, stashes and restores to and from Streaming Memory
+///                      with I/O tiles, these alone have for the whole run a buffer for the bytes
+///                      of the largest transfer in and one for those of the largest out (when
+///                      weights are saved, of the largest weight), and the other tiles receive
+///                      them into the tensors
 ///   copies             from other IPUs, while they run: a buffer for each tensor, spread evenly
 ///   all-reduces        over several replicas, while they run, in the background as long as their
 ///                      largest tensor lives: a buffer for what that one sends round a ring at
@@ -42,8 +46,9 @@ struct LaidOut {
 ///                      PopART merges none by default [D]
 ///   scatters, gathers  of shards, while they run: the same for one way round
 ///   code               for the whole run: kVertexCode; kControlCode a step (views are none);
-///   kVertexState a product
-///                      on its tiles; and for what a tile receives 4 B for every kMessage begun
+///                      kVertexState a product on its tiles; and for what a tile receives 4 B for
+///                      every kMessage begun. I/O tiles have kControlCode a transfer, and what they
+///                      receive
 ///
 /// Sizes that Poplar does not publish are round numbers with which seed 003's example has the
 /// 250 MB always live that its report shows: see planner/README.md.

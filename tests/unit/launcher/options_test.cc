@@ -64,6 +64,13 @@ TEST(Options, TilesAreExactWhereAskedFor) {
             "exchanges go on while other steps run; leave one of them out");
 }
 
+TEST(Options, SomeTilesCanBeForTransfersAlone) {
+  EXPECT_EQ(parse({})->config.device().io_tiles(), 0U);
+  EXPECT_EQ(parse({"--device.io-tiles", "128"})->config.device().io_tiles(), 128U);
+  EXPECT_EQ(error_of({"--numIOTiles", "128"}),
+            "--numIOTiles: unknown option; did you mean --device.io-tiles?");
+}
+
 TEST(Options, OperatorsCanRunInPlace) {
   const auto options = parse({"--memory.in-place", "true"});
   ASSERT_TRUE(options) << options.error().message;
@@ -568,7 +575,7 @@ TEST(Options, UnknownNamesGetTheNearestKnown) {
             "train.cfg:2: unknown section [trainig]; did you mean training?");
   EXPECT_EQ(error_of({}, "[device]\nquantum = 3\n"),
             "train.cfg:2: unknown key quantum in [device]; available: ipu, tiles, "
-            "bytes-per-tile, streaming-bytes");
+            "io-tiles, bytes-per-tile, streaming-bytes");
   EXPECT_EQ(error_of({}, "[network]\nstages = 3\n"),
             "train.cfg:2: unknown section [network]; available: model, data, training, pipeline, "
             "memory, device, report");

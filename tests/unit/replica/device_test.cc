@@ -171,5 +171,22 @@ TEST(DeviceTime, OfAHostCopyFollowsTheHostLink) {
   EXPECT_EQ(time_of_host_copy(*find_device("mk2"), Bytes{3'125'000}).host, Cycles{1'325'000});
 }
 
+TEST(DeviceTime, OfATransferByIoTilesIsTheirsButForAnExchange) {
+  Device mk2 = *find_device("mk2");
+  mk2.tiles = 1440;
+  mk2.io_tiles = 32;
+  const Bytes bytes{3'125'000};
+  const DeviceTime alone = time_of_host_copy(mk2, bytes);
+
+  const DeviceTime time = through_io_tiles(mk2, alone, bytes);
+
+  EXPECT_EQ(time.host, alone.host + mk2.link_sync_cycles);
+  EXPECT_EQ(time.sync, mk2.sync_cycles);
+  // 32 tiles send 97,656.25 B each.
+  EXPECT_EQ(time.exchange, Cycles{ceil_div(3'125'000, 32 * mk2.exchange_bytes_per_cycle)});
+  EXPECT_EQ(mk2.capacity(), find_device("mk2")->capacity());
+  EXPECT_EQ(mk2.compute_capacity(), mk2.bytes_per_tile * 1440);
+}
+
 }  // namespace
 }  // namespace poprun

@@ -69,5 +69,9 @@ TEST(IpuTable, TellsTheHostsPartOfAStepAndWhatComesBesides) {
             "12 B in, 0 B out, 1.0 us of it; 1 call in 100, 18.5 us besides (fitted)");
 }
 
+TEST(IpuTable, TellsWhatOfTransfersByIoTilesIsHidden) {
+  EXPECT_EQ(io_text(5.01e-3, 1.81e-3), "5.010 ms, 3.200 ms of it beside the other tiles' work");
+}
+
 }  // namespace
 }  // namespace poprun

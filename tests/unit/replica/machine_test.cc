@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "replica/machine/operations.h"
+#include "replica/machine/transfer.h"
 
 namespace poprun {
 namespace {
@@ -135,6 +136,40 @@ TEST(MachineOperations, ReduceInTheBackgroundOnTheLinks) {
   EXPECT_EQ(lowered(AllReduce{Reduction::kSum, true, {TensorId{0}}}.operation()).links(),
             proto::LINKS_BACKGROUND);
   EXPECT_EQ(lowered(AwaitAllReduces{{TensorId{0}}}.operation()).links(), proto::LINKS_AWAITED);
+}
+
+TEST(OffChipTransfers, AreHostStreamsAndCopiesToAndFromStreamingMemory) {
+  const Graph graph = *parse_graph(
+      "tensor a : f32[4] activation\ntensor b : f32[4] activation ipu=1\n"
+      "tensor s : f32[3,4] activation\ntensor R : f32[3,4] activation streaming\n");
+  const TensorId a{0};
+  const TensorId b{1};
+  const TensorId stash{2};
+  const TensorId remote{3};
+  const auto direction = [&](const Operation& operation) {
+    return off_chip_transfer(graph, operation).direction;
+  };
+  const OffChipTransfer in = off_chip_transfer(graph, StreamIn{"train", {a, b, a}}.operation());
+  EXPECT_EQ(in.direction, proto::TRANSFER_IN);
+  EXPECT_EQ(in.bytes_on(0), Bytes{32});
+  EXPECT_EQ(in.bytes_on(1), Bytes{16});
+  EXPECT_EQ(in.bytes_on(2), Bytes{0});
+  EXPECT_EQ(in.most(), Bytes{32});
+  EXPECT_EQ(direction(StreamOut{"step", {a}}.operation()), proto::TRANSFER_OUT);
+  const OffChipTransfer load =
+      off_chip_transfer(graph, Copy{{remote, remote}, {a, a}, {0, 1}}.operation());
+  EXPECT_EQ(load.direction, proto::TRANSFER_IN);
+  EXPECT_EQ(load.most(), Bytes{32}) << "entries, not the remote buffer";
+  EXPECT_EQ(direction(Copy{{a}, {remote}, {}, {2}}.operation()), proto::TRANSFER_OUT);
+  EXPECT_EQ(direction(Stash{remote, a}.operation()), proto::TRANSFER_OUT);
+  EXPECT_EQ(off_chip_transfer(graph, Stash{remote, a}.operation()).most(), Bytes{16});
+  EXPECT_EQ(direction(Restore{remote, a}.operation()), proto::TRANSFER_IN);
+  for (const Operation& within :
+       {Copy{{a}, {b}}.operation(), Stash{stash, a}.operation(), Restore{stash, a}.operation(),
+        Copy{{remote, a}, {a, remote}, {0, -1}, {-1, 1}}.operation(),
+        AllReduce{Reduction::kSum, false, {a}}.operation()}) {
+    EXPECT_FALSE(off_chip_transfer(graph, within).is_any());
+  }
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ using ::testing::ElementsAre;
 using testing::pipeline_program;
 using testing::program_of_ipus;
 using testing::StageTime;
+using Steps = google::protobuf::RepeatedPtrField<proto::Step>;
 
 proto::Step& add_step(google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint64_t compute,
                       std::uint64_t link = 0, proto::Links links = proto::LINKS_IN_ORDER) {
@@ -39,13 +40,17 @@ proto::Cost cost_of(const proto::Function& function) {
   return walk_alone(function).busy.at(0);
 }
 
+const char* name_of(Lane lane) {
+  return lane == Lane::kTiles ? "tiles" : lane == Lane::kLinks ? "links" : "I/O";
+}
+
 /// One line `step lane [begin, end)` per stretch.
-std::string timeline_of(const proto::Function& function) {
+std::string timeline_of(const proto::Function& function,
+                        const Program& program = program_of_ipus(1)) {
   std::string text;
-  walk_alone(function, [&](const Stretch& stretch) {
-    text += fmt::format("{} {} [{}, {})\n", stretch.step.number(),
-                        stretch.lane == Lane::kTiles ? "tiles" : "links", stretch.begin.count(),
-                        (stretch.begin + stretch.length).count());
+  walk(program, function, [&](const Stretch& stretch) {
+    text += fmt::format("{} {} [{}, {})\n", stretch.step.number(), name_of(stretch.lane),
+                        stretch.begin.count(), (stretch.begin + stretch.length).count());
   });
   return text;
 }
@@ -141,6 +146,161 @@ TEST(Timeline, ACopyWaitsForTheLatestOfItsIpusAndForNoOther) {
   EXPECT_DOUBLE_EQ(time.utilisation(), (16. + 25 + 7) / (3 * 26));
 }
 
+/// IPUs with a tensor each and, behind these, a remote buffer each.
+Program program_with_remote_buffers(std::uint32_t ipus) {
+  Program program = program_of_ipus(ipus);
+  for (std::uint32_t ipu = 0; ipu < ipus; ++ipu) {
+    proto::Placement& placement = *program.add_tensors()->mutable_placement();
+    placement.set_ipu(ipu);
+    placement.set_memory(proto::MEMORY_STREAMING);
+  }
+  return program;
+}
+
+/// By I/O tiles, from the host, which takes 2 cycles more to exchange with the other tiles.
+proto::Step& add_input(Steps& steps, std::uint32_t ipu, std::uint64_t cycles) {
+  proto::Step& step = *steps.Add();
+  step.set_number(static_cast<std::uint32_t>(steps.size()));
+  step.mutable_stream_in()->add_tensors(ipu);
+  step.mutable_cost()->set_host_cycles(cycles);
+  step.mutable_cost()->set_exchange_cycles(2);
+  step.set_transfer(proto::TRANSFER_IN);
+  return step;
+}
+
+struct Entry {
+  std::uint32_t ipu = 0;
+  std::int32_t entry = 0;
+};
+
+/// The same from an entry of the remote buffer, which is tensor `remote`.
+void add_load(Steps& steps, const Entry& entry, std::uint32_t remote, std::uint64_t cycles) {
+  proto::Step& step = add_input(steps, entry.ipu, 0);
+  step.mutable_copy()->add_from(remote);
+  step.mutable_copy()->add_from_entries(entry.entry);
+  step.mutable_copy()->add_to(entry.ipu);
+  step.mutable_cost()->set_streaming_cycles(cycles);
+}
+
+/// And to it.
+void add_store(Steps& steps, const Entry& entry, std::uint32_t remote, std::uint64_t cycles) {
+  proto::Step& step = add_input(steps, entry.ipu, 0);
+  step.mutable_copy()->add_from(entry.ipu);
+  step.mutable_copy()->add_to(remote);
+  step.mutable_copy()->add_to_entries(entry.entry);
+  step.mutable_cost()->set_streaming_cycles(cycles);
+  step.set_transfer(proto::TRANSFER_OUT);
+}
+
+TEST(IoTiles, FetchTheNextMicroBatchWhileThisOneIsComputed) {
+  //  tiles | wait 10 | 2 | compute 20 | 2 | compute 20 | 2 | compute 20 |
+  //  I/O   | in 10   |   | in 10  |       | in 10  |
+  proto::Function function;
+  proto::Repeat& repeat = *function.add_steps()->mutable_repeat();
+  repeat.set_count(3);
+  add_input(*repeat.mutable_steps(), 0, 10);
+  add_step(*repeat.mutable_steps(), 20);
+
+  // The second round stands for the third, which is equal.
+  EXPECT_EQ(timeline_of(function),
+            "1 I/O [0, 10)\n"
+            "1 tiles [0, 10)\n"
+            "1 tiles [10, 12)\n"
+            "2 tiles [12, 32)\n"
+            "1 I/O [12, 22)\n"
+            "1 tiles [32, 34)\n"
+            "2 tiles [34, 54)\n"
+            "1 I/O [34, 44)\n"
+            "1 tiles [54, 56)\n"
+            "2 tiles [56, 76)\n");
+  const proto::Cost total = cost_of(function);
+  EXPECT_EQ(total.io_cycles(), 30U);
+  EXPECT_EQ(total.host_cycles(), 10U) << "waiting";
+  EXPECT_EQ(total_cycles(total), Cycles{76});
+}
+
+TEST(IoTiles, LoadBeforeTheyStoreWhatHasNothingToDoWithIt) {
+  //  tiles | wait 10   | 2 | compute 30 | 2 | 2 | 5 | wait 3 | 2 | wait 20 | 2 |
+  //  I/O   | load #0   |   | load #1 |      | store #0 .. |      | store #1 | load #1 |
+  const Program program = program_with_remote_buffers(1);
+  proto::Function function;
+  Steps& steps = *function.mutable_steps();
+  add_load(steps, {.entry = 0}, 1, 10);
+  add_step(steps, 30);
+  add_store(steps, {.entry = 0}, 1, 10);
+  add_load(steps, {.entry = 1}, 1, 10);
+  add_step(steps, 5);
+  add_store(steps, {.entry = 1}, 1, 10);
+  add_load(steps, {.entry = 1}, 1, 10);
+
+  EXPECT_EQ(timeline_of(function, program),
+            "1 I/O [0, 10)\n"
+            "1 tiles [0, 10)\n"
+            "1 tiles [10, 12)\n"
+            "2 tiles [12, 42)\n"
+            "3 tiles [42, 44)\n"
+            "3 I/O [44, 54)\n"
+            "4 I/O [12, 22)\n"
+            "4 tiles [44, 46)\n"
+            "5 tiles [46, 51)\n"
+            "6 tiles [51, 54)\n"
+            "6 tiles [54, 56)\n"
+            "6 I/O [56, 66)\n"
+            "7 I/O [66, 76)\n"
+            "7 tiles [56, 76)\n"
+            "7 tiles [76, 78)\n");
+}
+
+TEST(IoTiles, StoreBeforeALoadThatDoesNotFitInFrontOfIt) {
+  const Program program = program_with_remote_buffers(1);
+  proto::Function function;
+  Steps& steps = *function.mutable_steps();
+  add_step(steps, 5);
+  add_store(steps, {.entry = 0}, 1, 10);
+  add_load(steps, {.entry = 1}, 1, 8);
+
+  EXPECT_EQ(timeline_of(function, program),
+            "1 tiles [0, 5)\n"
+            "2 tiles [5, 7)\n"
+            "2 I/O [7, 17)\n"
+            "3 I/O [17, 25)\n"
+            "3 tiles [7, 25)\n"
+            "3 tiles [25, 27)\n");
+}
+
+TEST(IoTiles, EndTheStepWhenTheLastTransferHasEnded) {
+  const Program program = program_with_remote_buffers(1);
+  proto::Function function;
+  add_step(*function.mutable_steps(), 5);
+  add_store(*function.mutable_steps(), {.entry = 0}, 1, 10);
+
+  const CallTime time = walk(program, function);
+
+  EXPECT_EQ(time.length, Cycles{17});
+  EXPECT_EQ(time.busy_cycles(0), Cycles{7});
+  EXPECT_EQ(time.idle_cycles(0), Cycles{10});
+}
+
+TEST(IoTiles, KnowTheEntriesOfTheFunctionThatIsCalled) {
+  // A function that stores entry 0, called with entry 1, stores entry 1.
+  for (const std::int32_t loaded : {0, 1}) {
+    Program program = program_with_remote_buffers(1);
+    proto::Function& called = *program.add_functions();
+    called.set_name("called");
+    add_store(*called.mutable_steps(), {.entry = 0}, 1, 10);
+    proto::Function function;
+    add_step(*function.mutable_steps(), 40);
+    proto::Call& call = *function.add_steps()->mutable_call();
+    call.set_function("called");
+    call.set_entry(1);
+    add_load(*function.mutable_steps(), {.entry = loaded}, 1, 10);
+    std::int64_t begin = 0;
+    walk(program, function,
+         [&](const Stretch& bar) { begin = bar.lane == Lane::kIo ? bar.begin.count() : begin; });
+    EXPECT_EQ(begin, loaded == 0 ? 0 : 52) << "entry " << loaded;
+  }
+}
+
 TEST(Timeline, AStretchKnowsWhatItBelongsTo) {
   Program program = program_of_ipus(2);
   proto::Function& part = *program.add_functions();
@@ -173,7 +333,13 @@ class RandomSteps {
 
   void add(int count, google::protobuf::RepeatedPtrField<proto::Step>& steps) {
     for (int k = 0; k < count; ++k) {
-      switch (below(5)) {
+      switch (below(7)) {
+        case 5:
+          add_input(steps, below(3), 1 + below(30));
+          break;
+        case 6:
+          transfer(steps, below(3));
+          break;
         case 0:
           add_copy(steps, below(3), below(3), below(20));
           break;
@@ -192,6 +358,14 @@ class RandomSteps {
 
  private:
   std::uint32_t below(std::uint32_t end) { return static_cast<std::uint32_t>(random_() % end); }
+
+  /// The remote buffer of IPU k is tensor k + 3.
+  void transfer(google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t ipu) {
+    const Entry entry{ipu, static_cast<std::int32_t>(below(2))};
+    const std::uint64_t cycles = 1 + below(30);
+    below(2) == 0 ? add_load(steps, entry, ipu + 3, cycles)
+                  : add_store(steps, entry, ipu + 3, cycles);
+  }
 
   /// And waits for it, or does not.
   void begin_exchange(google::protobuf::RepeatedPtrField<proto::Step>& steps, std::uint32_t ipu) {
@@ -229,7 +403,7 @@ Bars bars_of(const Program& program, const proto::Function& function) {
 class TimelineProperty : public ::testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(TimelineProperty, RoundsWalkedAsOneAreTheRoundsWalkedOneByOne) {
-  Program program = program_of_ipus(3);
+  Program program = program_with_remote_buffers(3);
   RandomSteps random(GetParam());
   proto::Function& called = *program.add_functions();
   called.set_name("called");

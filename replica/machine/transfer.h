@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "proto/program.pb.h"
+#include "replica/base/units.h"
+#include "replica/graph/graph.h"
+
+/// What an IPU's I/O tiles can do in place of its other tiles: host streams, and copies, stashes
+/// and restores to or from Streaming Memory.
+namespace poprun {
+
+struct OffChipTransfer {
+  proto::Transfer direction = proto::TRANSFER_IN_ORDER;  ///< As it was no transfer of I/O tiles.
+  std::map<std::uint32_t, Bytes> bytes = {};             ///< By IPU.
+
+  [[nodiscard]] bool is_any() const { return direction != proto::TRANSFER_IN_ORDER; }
+  [[nodiscard]] Bytes bytes_on(std::uint32_t ipu) const;
+
+  /// On the IPU that has most.
+  [[nodiscard]] Bytes most() const;
+};
+
+/// What an operation transfers. A copy that loads and stores, or copies between IPUs as well, is
+/// none of I/O tiles; the compiler makes no such copies.
+OffChipTransfer off_chip_transfer(const Graph& graph, const Operation& operation);
+
+}  // namespace poprun
