@@ -67,7 +67,8 @@ Result<Program> Compilation::variant(const Variant& variant) {
                 compile_options(config_of(variant, reply_.config()), reply_.dataset(), onnx_));
   options.initialised_here = initialised_here_;
   options.evaluation_batches =
-      std::min(options.evaluation_batches, static_cast<std::int64_t>(kCheckedBatches));
+      std::min(options.evaluation_batches,
+               static_cast<std::int64_t>(kCheckedBatches) * options.compute_batches);
   return plan_program(options);
 }
 

@@ -126,7 +126,7 @@ void note_what_has_no_effect(Options& options) {
   }
   const proto::TrainingConfig& training = options.config.training();
   const bool falls = training.schedule() == "step";
-  const bool accumulates = training.gradient_accumulation() > 1;
+  const bool accumulated = accumulates(options.config);
   // A file that gives both is read by itself: its steps count.
   const bool asked_for_epochs =
       setting_of(options, "training.epochs").origin == Origin::kCommandLine;
@@ -138,8 +138,8 @@ void note_what_has_no_effect(Options& options) {
   for (const auto& [name, has_effect, because] :
        {Case{"training.schedule-steps", falls, "training.schedule"},
         Case{"training.schedule-decay", falls, "training.schedule"},
-        Case{"training.gradient-accumulation-kind", accumulates, "training.gradient-accumulation"},
-        Case{"training.accumulator-precision", accumulates, "training.gradient-accumulation"},
+        Case{"training.gradient-accumulation-kind", accumulated, "training.gradient-accumulation"},
+        Case{"training.accumulator-precision", accumulated, "training.gradient-accumulation"},
         Case{"training.epochs", training.steps() == 0 || !asked_for_epochs, "training.steps"}}) {
     const Setting& setting = setting_of(options, name);
     if (!has_effect && setting.origin != Origin::kDefault) {
@@ -193,6 +193,29 @@ std::uint32_t divisor(std::uint32_t number, std::uint32_t from, int step) {
     from += static_cast<std::uint32_t>(step);
   }
   return from;
+}
+
+/// Gradients of all compute batches of a micro-batch are accumulated, so they have equal sizes.
+Status check_compute_batch(Options& options) {
+  const std::uint32_t micro = options.config.data().micro_batch_size();
+  const std::uint32_t compute = options.config.data().compute_batch_size();
+  if (compute == 0) {
+    return {};
+  }
+  if (compute > micro || micro % compute != 0) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("data.compute-batch-size = {} does not divide data.micro-batch-size = "
+                            "{}; use {}",
+                            compute, micro, divisor(micro, std::min(compute, micro), -1)));
+  }
+  if (options.config.inference() && compute < micro) {
+    options.notes.push_back(
+        fmt::format("data.compute-batch-size = {} has no effect with model.mode = inference: it "
+                    "keeps nothing for a backward pass; a smaller data.micro-batch-size does the "
+                    "same",
+                    compute));
+  }
+  return {};
 }
 
 /// Without --num-instances, every replica is an instance.
@@ -370,6 +393,7 @@ Status check_together(Options& options) {
   scale_learning_rate(options);
   note_what_has_no_effect(options);
   POPRUN_TRY(check_inference(options));
+  POPRUN_TRY(check_compute_batch(options));
   note_partial_weights(options);
   if (!options.source_parameters.empty()) {
     options.config.mutable_data()->set_source(fmt::format(

@@ -141,6 +141,11 @@ Rows data() {
           }),
       file_key("data.micro-batch-size", "N", "16",
                "Samples in one forward and backward pass of a replica", Integer{1, 1 << 20}),
+      file_key("data.compute-batch-size", "N", "",
+               "Samples that a replica computes at once in training, a divisor of "
+               "data.micro-batch-size: the micro-batch is computed in pieces, whose gradients are "
+               "accumulated, with fewer activations at a time (default: the micro-batch)",
+               Integer{1, 1 << 20}),
       file_key("data.prefetch-batches", "N", "4", "Batches in flight to each replica",
                Integer{1, 1024})};
 }

@@ -147,14 +147,19 @@ void note_what_has_no_effect(Options& options) {
 
 }  // namespace
 
+bool accumulates(const proto::RunConfig& config) {
+  const std::uint32_t compute = config.data().compute_batch_size();
+  return config.training().gradient_accumulation() > 1 ||
+         (compute > 0 && compute < config.data().micro_batch_size());
+}
+
 Status check_locations(Options& options) {
   const proto::RunConfig& config = options.config;
   const proto::MemoryConfig& memory = config.memory();
   const auto& sharded = memory.replicated_tensor_sharding();
   const std::uint32_t replicas = config.topology().num_replicas();
   const std::uint32_t group = memory.sharding_group();
-  if (std::ranges::find(sharded, "accumulators") != sharded.end() &&
-      config.training().gradient_accumulation() > 1 &&
+  if (std::ranges::find(sharded, "accumulators") != sharded.end() && accumulates(config) &&
       config.training().gradient_reduction() != "every-micro-batch") {
     return fail(ErrorCode::kUsage,
                 fmt::format("memory.replicated-tensor-sharding = accumulators needs gradients that "

@@ -15,4 +15,7 @@ std::vector<OptionRow> location_rows();
 /// Requires: all rows have their values. Errors: kUsage, shards that cannot be, with the remedy.
 Status check_locations(Options& options);
 
+/// Whether a step accumulates gradients: of several micro-batches, or of their compute batches.
+bool accumulates(const proto::RunConfig& config);
+
 }  // namespace poprun::launcher

@@ -64,6 +64,7 @@ Result<Program> program_of(const Graph& graph, const CompileOptions& options) {
   }
   POPRUN_TRY(verify_memory(program));
   program.set_model(options.model);
+  program.set_compute_batches(options.compute_batches);
   if (const auto missed = targets_missed(products); missed > 0) {
     program.add_notes(
         fmt::format("{} ({})", planner::kMemoryTargetWarning, counted(missed, "product")));

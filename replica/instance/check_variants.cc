@@ -221,7 +221,8 @@ class Planner {
     if (!own_stages_.empty() && !own_stages_are_plain_ && phases_ <= 1) {
       notes_.push_back(note_of_own_stages(own_stages_, own_ipus_, spreads_));
     }
-    if (config_.training().gradient_accumulation() == 1) {
+    if (config_.training().gradient_accumulation() == 1 &&
+        compute_batch_size(config_) == config_.data().micro_batch_size()) {
       const auto most = std::ranges::max_element(spreads_, {}, &Spread::ipus);
       notes_.push_back(fmt::format(
           "training.gradient-accumulation = 1: with one micro-batch per step, no two stages "

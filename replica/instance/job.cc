@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -244,6 +245,12 @@ Status use_built_in(const proto::ModelConfig& config, CompileOptions& options, B
 
 }  // namespace
 
+std::uint32_t compute_batch_size(const proto::RunConfig& config) {
+  const std::uint32_t micro = config.data().micro_batch_size();
+  const std::uint32_t compute = config.data().compute_batch_size();
+  return config.inference() || compute == 0 ? micro : std::gcd(micro, compute);
+}
+
 Result<CompileOptions> compile_options(const proto::RunConfig& config,
                                        const proto::Dataset& dataset,
                                        std::shared_ptr<onnx_import::JobModel> onnx) {
@@ -260,7 +267,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   }
   POPRUN_ASSIGN(options.device, device_of(config.device()));
   options.tile_layout = config.memory().tiles() == "exact";
-  POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, config.data().micro_batch_size()));
+  POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, compute_batch_size(config)));
   const double dropout = config.model().dropout();
   const bool half = config.model().precision() == "half";
   options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs,
@@ -286,8 +293,10 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.replicas = config.topology().num_replicas();
   options.ipus_per_replica = config.topology().ipus_per_replica();
   options.pipeline = pipeline_options(config);
-  options.micro_batch_size = config.data().micro_batch_size();
-  options.gradient_accumulation = config.training().gradient_accumulation();
+  options.micro_batch_size = compute_batch_size(config);
+  options.compute_batches = config.data().micro_batch_size() / options.micro_batch_size;
+  options.gradient_accumulation =
+      std::int64_t{config.training().gradient_accumulation()} * options.compute_batches;
   options.accumulation_kind = accumulation_kind(config.training(), half);
   options.float_accumulators = config.training().accumulator_precision() == "float";
   options.gradients_summed = config.training().gradient_reduction() == "sum";
@@ -315,7 +324,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.outlining = outlining_of(config);
   options.evaluate = config.training().evaluate();
   POPRUN_ASSIGN(const std::uint64_t batches, test_batches(config, dataset));
-  options.evaluation_batches = std::max<std::int64_t>(1, static_cast<std::int64_t>(batches));
+  options.evaluation_batches =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(batches)) * options.compute_batches;
   options.initial_weights_from_host = onnx != nullptr || !config.model().initial_weights().empty();
   return options;
 }

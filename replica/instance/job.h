@@ -29,6 +29,11 @@ void add_notes(const onnx_import::JobModel* onnx, Program& program);
 void allow_out_of_memory(const Error& out_of_memory, const proto::RunConfig& config,
                          Program& program);
 
+/// Samples that a replica computes at once: in training the compute batch, in inference the
+/// micro-batch. Divides the micro-batch: of a compute batch that does not, what both have in
+/// common.
+std::uint32_t compute_batch_size(const proto::RunConfig& config);
+
 /// How much a job does.
 struct JobLength {
   std::uint64_t steps = 0;            ///< Training steps; 0 in inference.

@@ -124,7 +124,7 @@ proto::BatchSizes batch_sizes(const proto::RunConfig& config) {
   const std::uint64_t replica =
       micro * (config.inference() ? 1 : config.training().gradient_accumulation());
   proto::BatchSizes sizes;
-  sizes.set_compute_batch_size(micro);
+  sizes.set_compute_batch_size(compute_batch_size(config));
   sizes.set_micro_batch_size(micro);
   sizes.set_replica_batch_size(replica);
   sizes.set_global_batch_size(replica * config.topology().num_replicas());

@@ -37,7 +37,7 @@ std::size_t tensors_of_batch(const proto::StreamIn& reader) {
 }  // namespace
 
 BatchWindow::BatchWindow(const Program& program, JobStream stream, HostStream& source)
-    : source_(source) {
+    : source_(source), pieces_(std::max(program.compute_batches(), 1U)) {
   for (const proto::Function& function : program.functions()) {
     for (const proto::StreamIn* reader : readers_of(function.steps(), name_of(stream))) {
       ++readers_;
@@ -52,7 +52,8 @@ void BatchWindow::begin() {
 }
 
 Status BatchWindow::write(const StreamPart& part) {
-  while (first_ + window_.size() <= part.micro_batch) {
+  const std::uint64_t number = part.micro_batch / pieces_;
+  while (first_ + window_.size() <= number) {
     POPRUN_ASSIGN(HostBatch batch, source_.next());
     if (batch.tensors.size() != tensors_) {
       return fail(ErrorCode::kData,
@@ -60,23 +61,24 @@ Status BatchWindow::write(const StreamPart& part) {
                               "it the dataset of this job",
                               batch.sequence, counted(batch.tensors.size(), "tensor"), tensors_));
     }
-    window_.push_back({std::move(batch), readers_});
+    window_.push_back({std::move(batch), readers_ * pieces_});
   }
-  POPRUN_CHECK(part.micro_batch >= first_);
-  Entry& entry = window_[part.micro_batch - first_];
+  POPRUN_CHECK(number >= first_);
+  Entry& entry = window_[number - first_];
   for (std::size_t k = 0; k < part.tensors.size(); ++k) {
     const HostTensor& tensor = part.tensors[k];
     const std::size_t field = part.fields.empty() ? k : part.fields[k];
     const std::string& bytes = entry.batch.tensors.at(field);
-    if (bytes.size() != tensor.bytes.size()) {
+    const std::size_t size = tensor.bytes.size();
+    if (bytes.size() != size * pieces_) {
       return fail(
           ErrorCode::kData,
           fmt::format("batch {} of the data server: tensor '{}' has {} B, but the model takes "
-                      "{} B ({})",
-                      entry.batch.sequence, tensor.name, bytes.size(), tensor.bytes.size(),
-                      to_text(tensor.type)));
+                      "{} B ({}{})",
+                      entry.batch.sequence, tensor.name, bytes.size(), size * pieces_,
+                      pieces_ > 1 ? fmt::format("{} of ", pieces_) : "", to_text(tensor.type)));
     }
-    std::memcpy(tensor.bytes.data(), bytes.data(), tensor.bytes.size());
+    std::memcpy(tensor.bytes.data(), &bytes[part.micro_batch % pieces_ * size], size);
   }
   --entry.readers;
   while (!window_.empty() && window_.front().readers == 0) {

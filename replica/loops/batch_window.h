@@ -15,7 +15,8 @@ namespace poprun {
 /// Batches of a host stream between their arrival and the last step that takes a tensor of them.
 ///
 /// Pipeline stages take their tensors of a batch in different cycles: the first stage is some
-/// batches ahead of the last one.
+/// batches ahead of the last one. Where the Program computes a batch in pieces, equally many rows
+/// of each tensor one after the other, each piece is what it calls a micro-batch.
 class BatchWindow {
  public:
   /// `source` must outlive this.
@@ -24,17 +25,18 @@ class BatchWindow {
   /// The host begins to run a function: the next batch has index 0.
   void begin();
 
-  /// Copies tensors of batch `part.micro_batch`. Errors: kData, it has other tensors or other
-  /// sizes; those of HostStream::next. Requires: the batch has not been taken entirely.
+  /// Copies tensors of micro-batch `part.micro_batch`. Errors: kData, its batch has other tensors
+  /// or other sizes; those of HostStream::next. Requires: the batch has not been taken entirely.
   Status write(const StreamPart& part);
 
  private:
   struct Entry {
     HostBatch batch;
-    std::size_t readers;  ///< Steps that have yet to take their part.
+    std::size_t readers;  ///< Steps that have yet to take their part, for each piece.
   };
 
   HostStream& source_;
+  std::uint64_t pieces_;     ///< Of each batch.
   std::size_t readers_ = 0;  ///< Steps that take a part of each batch.
   std::size_t tensors_ = 0;  ///< Tensors of each batch.
   std::uint64_t first_ = 0;  ///< Index of the oldest batch in the window.

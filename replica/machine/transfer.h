@@ -12,7 +12,7 @@
 namespace poprun {
 
 struct OffChipTransfer {
-  proto::Transfer direction = proto::TRANSFER_IN_ORDER;  ///< As it was no transfer of I/O tiles.
+  proto::Transfer direction = proto::TRANSFER_IN_ORDER;  ///< That: none of I/O tiles.
   std::map<std::uint32_t, Bytes> bytes = {};             ///< By IPU.
 
   [[nodiscard]] bool is_any() const { return direction != proto::TRANSFER_IN_ORDER; }

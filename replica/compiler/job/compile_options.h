@@ -89,8 +89,9 @@ struct CompileOptions {
   std::int64_t replicas = 1;
   std::int64_t ipus_per_replica = 1;
   PipelineOptions pipeline;
-  std::uint32_t micro_batch_size = 1;
-  std::int64_t gradient_accumulation = 1;
+  std::uint32_t micro_batch_size = 1;      ///< Samples that are computed at once.
+  std::int64_t gradient_accumulation = 1;  ///< Such batches in a step.
+  std::uint32_t compute_batches = 1;       ///< In each batch that the host sends.
   AccumulationKind accumulation_kind = AccumulationKind::kMean;
   bool float_accumulators = false;         ///< In half precision; otherwise they are half.
   bool gradients_summed = false;           ///< Over the replicas; otherwise their mean is taken.

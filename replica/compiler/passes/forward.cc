@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "replica/compiler/passes/pass.h"
@@ -62,6 +64,20 @@ void stream_control(Builder& begin, bool host_scales_loss, TrainingStep& step) {
   }
 }
 
+/// Errors: kUsage, the model normalises over the batch: its statistics would be of compute batches.
+Status check_compute_batches(const CompileOptions& options, const Region& micro_batch) {
+  const auto found =
+      std::ranges::find(micro_batch.operations, "batch_norm_training", &Operation::kind);
+  if (options.compute_batches == 1 || found == micro_batch.operations.end()) {
+    return {};
+  }
+  return fail(ErrorCode::kUsage,
+              fmt::format("data.compute-batch-size = {}: {} normalises over the micro-batch, which "
+                          "is computed in {} pieces; leave it out, or set model.normalisation to "
+                          "group, layer or instance",
+                          options.micro_batch_size, options.model, options.compute_batches));
+}
+
 Status add_training(const CompileOptions& options, Job& job) {
   const std::vector<Place> places =
       add_function(job.graph, JobFunction::kTrain, {1, options.gradient_accumulation, 1});
@@ -78,7 +94,8 @@ Status add_training(const CompileOptions& options, Job& job) {
   step.loss = add_model(body, options, JobStream::kTrain, step.metrics, true).loss;
   job.training = step;
   POPRUN_TRY(begin.status());
-  return body.status();
+  POPRUN_TRY(body.status());
+  return check_compute_batches(options, job.graph.at(step.micro_batch));
 }
 
 /// Sends a prediction to the host, which cuts it into items.

@@ -31,8 +31,9 @@ Status run(const CompileOptions& options, Job& job) {
   const bool overlaps = schedule == Schedule::kGrouped || schedule == Schedule::kInterleaved;
   if (job.training && overlaps && ipus.size() > 1 && micro_batches < stages) {
     job.notes.push_back(fmt::format(
-        "with training.gradient-accumulation = {}, {} equal stages would be busy for {:.1f} % of a "
-        "step; with {}, for {:.1f} %",
+        "with {}{}, {} equal stages would be busy for {:.1f} % of a step; with {}, for {:.1f} %",
+        options.compute_batches > 1 ? "compute batches in a step = "
+                                    : "training.gradient-accumulation = ",
         micro_batches, stages, utilisation(micro_batches, stages), 8 * stages,
         utilisation(8 * stages, stages)));
   }

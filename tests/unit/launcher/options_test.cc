@@ -19,6 +19,7 @@ namespace poprun::launcher {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::Gt;
@@ -69,6 +70,29 @@ TEST(Options, SomeTilesCanBeForTransfersAlone) {
   EXPECT_EQ(parse({"--device.io-tiles", "128"})->config.device().io_tiles(), 128U);
   EXPECT_EQ(error_of({"--numIOTiles", "128"}),
             "--numIOTiles: unknown option; did you mean --device.io-tiles?");
+}
+
+TEST(Options, MicroBatchesCanBeComputedInEqualPieces) {
+  EXPECT_EQ(parse({})->config.data().compute_batch_size(), 0U);
+  const Args micro = {"--data.micro-batch-size", "12", "--data.compute-batch-size"};
+  const auto with = [&](const std::string& size) {
+    Args args = micro;
+    args.push_back(size);
+    return args;
+  };
+  EXPECT_EQ(parse(with("4"))->config.data().compute_batch_size(), 4U);
+  EXPECT_EQ(error_of(with("5")),
+            "data.compute-batch-size = 5 does not divide data.micro-batch-size = 12; use 4");
+  EXPECT_EQ(error_of(with("24")),
+            "data.compute-batch-size = 24 does not divide data.micro-batch-size = 12; use 12");
+  Args inference = with("4");
+  inference.insert(inference.end(), {"--model.mode", "inference", "--model.initial-weights", "w"});
+  EXPECT_THAT(parse(inference)->notes,
+              Contains(StartsWith("data.compute-batch-size = 4 has no effect with model.mode = "
+                                  "inference")));
+  Args accumulators = with("4");
+  accumulators.insert(accumulators.end(), {"--training.gradient-accumulation-kind", "sum"});
+  EXPECT_THAT(parse(accumulators)->notes, IsEmpty()) << "gradients of pieces are accumulated";
 }
 
 TEST(Options, OperatorsCanRunInPlace) {

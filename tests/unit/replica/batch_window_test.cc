@@ -24,6 +24,18 @@ class Counting final : public HostStream {
   std::uint64_t given = 0;
 };
 
+/// Batches of one tensor with two rows of four bytes, which count up.
+class Rows final : public HostStream {
+ public:
+  Result<HostBatch> next() override {
+    const auto first = static_cast<char>(2 * given);
+    return HostBatch{given++,
+                     {std::string(4, first) + std::string(4, static_cast<char>(first + 1))}};
+  }
+
+  std::uint64_t given = 0;
+};
+
 /// A Program in which each stage takes those tensors of each batch of stream "train".
 Program program_of(const std::vector<std::vector<std::uint32_t>>& fields_of_stages) {
   Program program;
@@ -82,6 +94,22 @@ TEST_F(BatchWindowTest, KeepsABatchUntilItsLastReader) {
   EXPECT_EQ(*take(window, 2, {0}, 1), std::vector{20});
   EXPECT_EQ(*take(window, 1, {1}, 1), std::vector{11});
   EXPECT_EQ(source_.given, 3U);
+}
+
+TEST_F(BatchWindowTest, GivesBatchesInPiecesToEachReader) {
+  Program program = program_of({{0}, {0}});
+  program.set_compute_batches(2);
+  Rows source;
+  BatchWindow window(program, JobStream::kTrain, source);
+  window.begin();
+
+  EXPECT_EQ(*take(window, 0, {0}, 1), std::vector{0});
+  EXPECT_EQ(*take(window, 1, {0}, 1), std::vector{1});
+  EXPECT_EQ(*take(window, 2, {0}, 1), std::vector{2});
+  EXPECT_EQ(*take(window, 0, {0}, 1), std::vector{0}) << "the other stage is two pieces behind";
+  EXPECT_EQ(*take(window, 1, {0}, 1), std::vector{1});
+  EXPECT_EQ(*take(window, 3, {0}, 1), std::vector{3});
+  EXPECT_EQ(source.given, 2U);
 }
 
 TEST_F(BatchWindowTest, GoesOnWithTheNextBatchInTheNextRun) {
