@@ -297,9 +297,10 @@ Reads::Reads(const Graph& graph)
       for (std::size_t o = 0; o < operations.size(); ++o) {
         add({{f, r}, o, true}, operations[o].inputs);
         add({{f, r}, o, false}, operations[o].outputs);
-        if (StreamIn::is(operations[o]) || StreamOut::is(operations[o])) {
-          are_streamed_.insert(operations[o].inputs.begin(), operations[o].inputs.end());
-          are_streamed_.insert(operations[o].outputs.begin(), operations[o].outputs.end());
+        if (StreamIn::is(operations[o]) || StreamOut::is(operations[o]) ||
+            Initialise::is(operations[o])) {
+          are_named_.insert(operations[o].inputs.begin(), operations[o].inputs.end());
+          are_named_.insert(operations[o].outputs.begin(), operations[o].outputs.end());
         }
       }
     }
@@ -318,7 +319,7 @@ void Reads::add(const Use& use, const std::vector<TensorId>& tensors) {
 }
 
 bool Reads::only_in(Place place, std::size_t begin, std::size_t end, TensorId tensor) const {
-  return !is_read_before_written_[index_of(tensor)] && !are_streamed_.contains(tensor) &&
+  return !is_read_before_written_[index_of(tensor)] && !are_named_.contains(tensor) &&
          std::ranges::all_of(uses_[index_of(tensor)], [&](const Use& use) {
            return are_same(use.place, place) && use.operation >= begin && use.operation < end;
          });

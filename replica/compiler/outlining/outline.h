@@ -42,7 +42,7 @@ class Reads {
 
   std::vector<bool> is_read_before_written_;  ///< By tensor, in some region.
   std::vector<std::vector<Use>> uses_;        ///< By tensor, in the graph's order.
-  std::set<TensorId> are_streamed_;           ///< To or from the host.
+  std::set<TensorId> are_named_;              ///< To or from the host, or initialised by name.
 };
 
 /// The tensors of each run, in the order of `tensors_of`: those at the same place stand for each

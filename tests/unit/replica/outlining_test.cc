@@ -358,6 +358,42 @@ repeat 1
 }
 
 /// A function that training and evaluation share would keep its tensors alive for good.
+/// What is drawn for a tensor depends on its name.
+TEST(Outlining, InitialisesTensorsUnderTheirOwnNames) {
+  const Job job = outlined(R"(
+    layer a
+    layer b
+    tensor wa : f32[64] activation
+    tensor wb : f32[64] activation
+    tensor a1 : f32[64] activation
+    tensor a2 : f32[64] activation
+    tensor a3 : f32[64] activation
+    tensor b1 : f32[64] activation
+    tensor b2 : f32[64] activation
+    tensor b3 : f32[64] activation
+    tensor va : f32[64] parameter
+    tensor vb : f32[64] parameter
+    function load
+    repeat 1
+    wa = initialise() uniform=0.5
+    @a:0:forward a1 = relu(wa)
+    @a:0:forward a2 = tanh(a1)
+    @a:0:forward a3 = relu(a2)
+    @a:0:forward va = mul(a3, wa)
+    wb = initialise() uniform=0.25
+    @b:0:forward b1 = relu(wb)
+    @b:0:forward b2 = tanh(b1)
+    @b:0:forward b3 = relu(b2)
+    @b:0:forward vb = mul(b3, wb)
+    function save
+    repeat 1
+    stream_out(va, vb) stream="weights"
+)");
+  EXPECT_THAT(functions_of(job, "load"), HasSubstr("\nwa = initialise() uniform=0.5\n"));
+  EXPECT_THAT(functions_of(job, "load"), HasSubstr("\nwb = initialise() uniform=0.25\n"));
+  EXPECT_NE(find_function(job.graph, "outlined.0"), nullptr);
+}
+
 TEST(Outlining, NeedsOneFunctionOfTheHost) {
   std::string text = two_layers();
   const std::string_view in = "    in = copy(ha4)\n";
