@@ -199,7 +199,7 @@ constexpr std::array<Movable, 4> kMovable = {
      {&LocationOptions::accumulators, "memory.accumulators"},
      {&LocationOptions::activations, "memory.activations"}}};
 
-Result<Program> plan_placed(const CompileOptions& options) {
+Result<Candidate> plan_placed(const CompileOptions& options) {
   POPRUN_ASSIGN(Candidate settled, candidate(options, {}));
   if (settled.job.balancing) {
     settled.begins = balance(*settled.job.balancing);
@@ -210,7 +210,7 @@ Result<Program> plan_placed(const CompileOptions& options) {
   settled.program.mutable_locations()->Add(settled.job.locations.begin(),
                                            settled.job.locations.end());
   describe_stages(settled.job, settled.program);
-  return std::move(settled.program);
+  return settled;
 }
 
 void note_choice(const LocationOptions& asked, const LocationOptions& chosen, Program& program) {
@@ -226,16 +226,30 @@ void note_choice(const LocationOptions& asked, const LocationOptions& chosen, Pr
   }
 }
 
-/// Outlines more than what costs hardly any time, if the job lacks less memory then.
-Status outline_all(CompileOptions& options, Program& program) {
+/// What the fullest tile lacks; at most 0 where the Program fits.
+Bytes lacking_on_tile(const Program& program) {
+  std::int64_t most = std::numeric_limits<std::int64_t>::min();
+  for (const proto::IpuMemory& memory : program.memory()) {
+    most = std::max(most, static_cast<std::int64_t>(memory.fullest_tile_peak()) -
+                              static_cast<std::int64_t>(memory.bytes_per_tile()));
+  }
+  return Bytes{most};
+}
+
+/// Outlines more than what costs hardly any time, if the job then lacks less memory. Not if it
+/// lacks twice the code that could be saved, which is estimated.
+Status outline_all(CompileOptions& options, Candidate& best) {
+  if (lacking_on_tile(best.program) > best.job.shareable_code * 2) {
+    return {};
+  }
   CompileOptions outlined = options;
   outlined.outlining = Outlining::kOn;
   outlined.after_pass = nullptr;
-  POPRUN_ASSIGN(Program next, plan_placed(outlined));
-  if (lacking(next) < lacking(program)) {
-    next.add_notes("memory.outlining = auto means on: the job does not fit with less");
+  POPRUN_ASSIGN(Candidate next, plan_placed(outlined));
+  if (lacking(next.program) < lacking(best.program)) {
+    next.program.add_notes("memory.outlining = auto means on: the job does not fit with less");
     options = std::move(outlined);
-    program = std::move(next);
+    best = std::move(next);
   }
   return {};
 }
@@ -244,19 +258,19 @@ Status outline_all(CompileOptions& options, Program& program) {
 
 Result<Program> plan_program(const CompileOptions& options) {
   CompileOptions chosen = options;
-  POPRUN_ASSIGN(Program program, plan_placed(chosen));
-  if (options.outlining == Outlining::kAuto && lacking(program) > 0) {
-    POPRUN_TRY(outline_all(chosen, program));
+  POPRUN_ASSIGN(Candidate best, plan_placed(chosen));
+  if (options.outlining == Outlining::kAuto && lacking(best.program) > 0) {
+    POPRUN_TRY(outline_all(chosen, best));
   }
   for (const auto& [storage, key] : kMovable) {
-    if (options.locations.*storage == Storage::kAuto && lacking(program) > 0) {
+    if (options.locations.*storage == Storage::kAuto && lacking(best.program) > 0) {
       chosen.locations.*storage = Storage::kOffChip;
       chosen.after_pass = nullptr;
-      POPRUN_ASSIGN(program, plan_placed(chosen));
+      POPRUN_ASSIGN(best, plan_placed(chosen));
     }
   }
-  note_choice(options.locations, chosen.locations, program);
-  return program;
+  note_choice(options.locations, chosen.locations, best.program);
+  return std::move(best.program);
 }
 
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {

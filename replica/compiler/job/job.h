@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "replica/base/units.h"
 #include "replica/compiler/differentiation/differentiate.h"
 #include "replica/compiler/optimizers/optimizers.h"
 #include "replica/compiler/stages/balance.h"
@@ -43,6 +44,9 @@ struct Job {
 
   /// Where nobody has said how to cut the model: what the pass "stages" balanced.
   std::optional<Balancing> balancing = {};
+
+  /// Code on a tile that equal runs could share, on the IPU with most; from the pass "outlining" on.
+  Bytes shareable_code = {};
 
   std::vector<std::string> notes = {};  ///< What passes decided, for people. One line each.
 

@@ -136,12 +136,11 @@ void add_notes(const std::vector<Candidate>& candidates, const std::vector<Balan
   }
 }
 
-/// All but the dear ones; unless `forced`, the cheap ones.
+/// All but the dear ones.
 std::vector<Candidate> candidates_of(const CompileOptions& options, const Graph& graph,
                                      const std::vector<EqualRuns>& all, const StepBytes& bytes,
-                                     bool forced) {
+                                     const Workload& workload) {
   const Reads reads(graph);
-  const Workload workload(graph, options.device, {options.replicas, options.ipus_per_replica});
   std::vector<Candidate> candidates;
   for (const EqualRuns& equal : all) {
     for (EqualRuns& piece : in_pieces(graph, equal, reads, bytes, options.device)) {
@@ -154,7 +153,18 @@ std::vector<Candidate> candidates_of(const CompileOptions& options, const Graph&
       }
     }
   }
-  return forced ? candidates : cheap_ones(std::move(candidates), workload);
+  return candidates;
+}
+
+Bytes shareable_code(const std::vector<Candidate>& candidates) {
+  std::map<std::uint32_t, Bytes> by_ipu;
+  Bytes most;
+  for (const Candidate& candidate : candidates) {
+    Bytes& code = by_ipu[candidate.saving.ipu];
+    code += candidate.saving.code;
+    most = std::max(most, code);
+  }
+  return most;
 }
 
 std::int64_t runs_in(const std::vector<EqualRuns>& all) {
@@ -237,7 +247,11 @@ Status run(const CompileOptions& options, Job& job) {
     return {};
   }
   const StepBytes bytes(job.graph, options.device, options.ipus_per_replica);
-  outline_what_pays(options, forced, bytes, candidates_of(options, job.graph, all, bytes, forced),
+  const Workload workload(job.graph, options.device, {options.replicas, options.ipus_per_replica});
+  std::vector<Candidate> candidates = candidates_of(options, job.graph, all, bytes, workload);
+  job.shareable_code = shareable_code(candidates);
+  outline_what_pays(options, forced, bytes,
+                    forced ? std::move(candidates) : cheap_ones(std::move(candidates), workload),
                     job);
   return {};
 }

@@ -357,7 +357,6 @@ repeat 1
 )");
 }
 
-/// A function that training and evaluation share would keep its tensors alive for good.
 /// What is drawn for a tensor depends on its name.
 TEST(Outlining, InitialisesTensorsUnderTheirOwnNames) {
   const Job job = outlined(R"(
@@ -394,6 +393,7 @@ TEST(Outlining, InitialisesTensorsUnderTheirOwnNames) {
   EXPECT_NE(find_function(job.graph, "outlined.0"), nullptr);
 }
 
+/// A function that training and evaluation share would keep its tensors alive for good.
 TEST(Outlining, NeedsOneFunctionOfTheHost) {
   std::string text = two_layers();
   const std::string_view in = "    in = copy(ha4)\n";
