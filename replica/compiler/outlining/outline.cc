@@ -109,15 +109,16 @@ struct Replacement {
   std::vector<Operation> operations;
 };
 
-/// Appends a copy to another, if neither reads or writes what the other writes.
-bool join(const Operation& copy, Operation& to) {
+/// Appends a copy to another of the same IPU, if neither reads or writes what the other writes.
+bool join(const Graph& graph, const Operation& copy, Operation& to) {
   const auto names = [](const std::vector<TensorId>& tensors, TensorId id) {
     return std::ranges::find(tensors, id) != tensors.end();
   };
   const auto is_written = [&](TensorId id) { return names(to.outputs, id); };
   const auto is_used = [&](TensorId id) { return is_written(id) || names(to.inputs, id); };
-  if (!Copy::is(copy) || !Copy::is(to) || std::ranges::any_of(copy.inputs, is_written) ||
-      std::ranges::any_of(copy.outputs, is_used)) {
+  if (!Copy::is(copy) || !Copy::is(to) ||
+      graph.tensor(copy.outputs[0]).ipu != graph.tensor(to.outputs[0]).ipu ||
+      std::ranges::any_of(copy.inputs, is_written) || std::ranges::any_of(copy.outputs, is_used)) {
     return false;
   }
   to.inputs.insert(to.inputs.end(), copy.inputs.begin(), copy.inputs.end());
@@ -183,7 +184,7 @@ class Outlining {
         const bool follows = at > 0 && at == replacement.begin;
         keep_until(replacement.begin);
         auto first = replacement.operations.begin();
-        first += follows && join(*first, operations.back()) ? 1 : 0;
+        first += follows && join(graph_, *first, operations.back()) ? 1 : 0;
         operations.insert(operations.end(), std::move_iterator(first),
                           std::move_iterator(replacement.operations.end()));
         at = replacement.end;

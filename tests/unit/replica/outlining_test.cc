@@ -266,6 +266,32 @@ m.remote = copy(outlined.0/va) to_entries=[0]
                     HasSubstr(R"(call() entry=2 function="outlined.0")")));
 }
 
+/// A copy of both IPUs would make one wait for the other.
+TEST(Outlining, CopiesForEachIpuByItself) {
+  std::string tensors;
+  std::string load = "    function load\n    repeat 1\n";
+  std::string body = "    function train\n    repeat 1\n";
+  for (const std::string name : {"a", "b", "c", "d"}) {
+    const std::string_view ipu = name < "c" ? "" : " ipu=1";
+    tensors += fmt::format("    tensor {0} : f32[64] parameter{1}\n", name, ipu);
+    load += fmt::format("    {} = initialise() uniform=0.5\n", name);
+    for (const std::string part : {"1", "2", "3", "4"}) {
+      tensors += fmt::format("    tensor {}{} : f32[64] activation{}\n", name, part, ipu);
+    }
+    body += fmt::format(R"(
+    {0}1 = relu({0})
+    {0}2 = tanh({0}1)
+    {0}3 = mul({0}2, {0}1)
+    {0}4 = relu({0}3)
+)",
+                        name);
+  }
+  const std::string train = functions_of(
+      outlined(tensors + load + body + "    stream_out(a4, b4, c4, d4) stream=\"step\"\n"),
+      "train");
+  EXPECT_THAT(train, HasSubstr("\nb4 = copy(outlined.0/a4)\noutlined.1/c = copy(c)\n"));
+}
+
 /// Two layers of two products with large weights, `w` elements each.
 std::string two_large_layers(int w) {
   std::string text = fmt::format("    layer a\n    layer b\n    tensor x : f32[{}] stream\n", w);
