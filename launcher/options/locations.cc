@@ -98,8 +98,7 @@ std::vector<OptionRow> location_rows() {
   rows.push_back(
       file_key("memory.replicated-tensor-sharding", "KINDS", "",
                "Divide tensors that are equal on all replicas among them: none, or one or several "
-               "of weights, "
-               "optimizer-state and accumulators",
+               "of weights, optimizer-state and accumulators",
                ShardedKinds{}, [](Options& options, const std::vector<std::string>& kinds) {
                  auto& all = *options.config.mutable_memory()->mutable_replicated_tensor_sharding();
                  all.Assign(kinds.begin(), kinds.end());

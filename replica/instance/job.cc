@@ -168,7 +168,7 @@ std::string normalisation_of(const proto::ModelConfig& model) {
 }
 
 /// Takes I/O tiles from those that compute. Errors: kUsage, it has too few, or they are no number
-/// that a Pod accepts (poprun.md 3.1).
+/// that PopART accepts.
 Status set_io_tiles(const proto::DeviceConfig& config, Device& device) {
   constexpr std::uint32_t kMin = 32;
   constexpr std::uint32_t kMax = 192;

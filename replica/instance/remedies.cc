@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/instance/job.h"
 #include "replica/ops/optimizers/optimizer.h"
 
 namespace poprun {
@@ -34,7 +35,8 @@ bool has_state(const proto::RunConfig& config) {
 }
 
 bool accumulates(const proto::RunConfig& config) {
-  return !config.inference() && config.training().gradient_accumulation() > 1;
+  return !config.inference() && (config.training().gradient_accumulation() > 1 ||
+                                 compute_batch_size(config) < config.data().micro_batch_size());
 }
 
 /// The same batch, in more and smaller pieces.
