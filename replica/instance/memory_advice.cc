@@ -328,14 +328,27 @@ std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& al
   return std::nullopt;
 }
 
+/// The remedies that are no last resorts, in the order in which to try them: there may not be time
+/// for all, and one that adds memory is the likeliest to help a job that needs twice as much.
+std::vector<std::size_t> in_turn(const Trials& trials) {
+  std::vector<std::size_t> all;
+  for (std::size_t r = 0; r < trials.table().size(); ++r) {
+    if (!trials.table()[r].is_last_resort) {
+      all.push_back(r);
+    }
+  }
+  if (trials.as_it_is().tile > 2 * trials.limit()) {
+    std::ranges::stable_partition(all,
+                                  [&](std::size_t r) { return trials.table()[r].adds_memory; });
+  }
+  return all;
+}
+
 /// What each remedy does alone: the mildest setting that fits, otherwise the one that needs least.
 /// Without those that need no less than the job as it is.
 std::vector<Remedies> alone(Trials& trials) {
   std::vector<Remedies> found;
-  for (std::size_t r = 0; r < trials.table().size(); ++r) {
-    if (trials.table()[r].is_last_resort) {
-      continue;
-    }
+  for (const std::size_t r : in_turn(trials)) {
     std::optional<Remedies> best = mildest(trials, {}, r);
     if (!best) {
       best = trials.smallest(

@@ -37,6 +37,9 @@ struct Remedy {
   /// Each setting needs less memory than the one before, so that not all have to be tried.
   bool by_halves = false;
 
+  /// There is more memory for all that the job has, not only for what is large now.
+  bool adds_memory = false;
+
   /// The job would learn from other data, so it is tried only after all others.
   bool is_last_resort = false;
 };
