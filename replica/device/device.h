@@ -40,7 +40,7 @@ struct Device {
   /// In-Processor Memory of one IPU, exactly.
   [[nodiscard]] Bytes capacity() const { return bytes_per_tile * (tiles + io_tiles); }
 
-  /// Of it, that of the tiles that compute.
+  /// The memory of the tiles that compute.
   [[nodiscard]] Bytes compute_capacity() const { return bytes_per_tile * tiles; }
 };
 

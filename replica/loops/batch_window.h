@@ -36,7 +36,7 @@ class BatchWindow {
   };
 
   HostStream& source_;
-  std::uint64_t pieces_;     ///< Of each batch.
+  std::uint64_t pieces_;     ///< Parts that each batch is cut into.
   std::size_t readers_ = 0;  ///< Steps that take a part of each batch.
   std::size_t tensors_ = 0;  ///< Tensors of each batch.
   std::uint64_t first_ = 0;  ///< Index of the oldest batch in the window.

@@ -22,6 +22,19 @@ DATASET = pathlib.Path("/usr/share/datasets/fashion-mnist")
 DEADLINE_SECONDS = 120
 
 # A job of a few steps, without evaluation, for tests of everything but the numbers.
+ACCUMULATING = """
+[model]
+name = small-cnn
+[data]
+source = fashion-mnist
+micro-batch-size = 64
+[training]
+steps = 3
+gradient-accumulation = 4
+optimizer = adam
+learning-rate = 0.001
+"""
+
 QUICK = """
 [model]
 name = small-cnn

@@ -2,22 +2,9 @@
 """device.io-tiles, through the real command."""
 import unittest
 
-from emulated_job import ROOT, JobTest
+from emulated_job import ACCUMULATING, ROOT, JobTest
 
-TRAIN = """
-[model]
-name = small-cnn
-[data]
-source = fashion-mnist
-micro-batch-size = 64
-[training]
-steps = 3
-gradient-accumulation = 4
-optimizer = adam
-learning-rate = 0.001
-[memory]
-optimizer-state = off-chip
-"""
+TRAIN = ACCUMULATING + "[memory]\noptimizer-state = off-chip\n"
 
 BERT = f"""
 [model]

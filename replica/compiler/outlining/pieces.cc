@@ -86,11 +86,12 @@ class Cutting {
 
  private:
   void find_uses(const Reads& reads) {
+    std::vector<std::vector<TensorId>> same;  // By tensor of a run: what it is in each run.
     for (const Run& run : equal_.runs) {
       const std::vector<TensorId> tensors = tensors_of(graph_, run);
-      names_.resize(tensors.size());
+      same.resize(tensors.size());
       for (std::size_t t = 0; t < tensors.size(); ++t) {
-        names_[t].push_back(tensors[t]);
+        same[t].push_back(tensors[t]);
       }
     }
     const Run& run = equal_.runs.front();
@@ -104,7 +105,7 @@ class Cutting {
         all[id].uses.push_back({o, false});
       }
     }
-    for (const std::vector<TensorId>& names : names_) {
+    for (const std::vector<TensorId>& names : same) {
       const bool is_shared =
           std::ranges::all_of(names, [&](TensorId id) { return id == names.front(); });
       // What only the region uses, pieces leave to each other.
@@ -149,9 +150,8 @@ class Cutting {
   const StepBytes& bytes_;
   const Device& device_;
   std::uint32_t ipu_ = 0;
-  std::vector<std::vector<TensorId>> names_;  ///< Of each tensor, by run.
-  std::vector<Used> used_;                    ///< Those that have copies.
-  std::vector<std::vector<Bytes>> need_;      ///< By begin and end of a piece.
+  std::vector<Used> used_;                ///< Those that have copies.
+  std::vector<std::vector<Bytes>> need_;  ///< By begin and end of a piece.
 };
 
 }  // namespace

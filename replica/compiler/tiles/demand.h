@@ -34,8 +34,8 @@ struct LaidOut {
 ///                      elsewhere; and kGap
 ///   other operations   while they run: operands that lie elsewhere (compiler/mapping/moves.h)
 ///   host streams       while they run: a buffer for the largest of their tensors, spread evenly;
-///                      so have copies, stashes and restores to and from Streaming Memory
-///                      with I/O tiles, these alone have for the whole run a buffer for the bytes
+///                      so have copies, stashes and restores to and from Streaming Memory.
+///                      With I/O tiles, these alone have for the whole run a buffer for the bytes
 ///                      of the largest transfer in and one for those of the largest out (when
 ///                      weights are saved, of the largest weight), and the other tiles receive
 ///                      them into the tensors

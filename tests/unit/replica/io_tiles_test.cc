@@ -75,7 +75,7 @@ void find_largest(const Program& program,
   }
 }
 
-/// Of the largest transfer, as it lies on I/O tiles: in multiples of 8 bytes.
+/// What the largest transfer takes on I/O tiles: multiples of 8 bytes.
 std::int64_t largest_transfer(const Program& program, proto::Transfer direction) {
   std::int64_t largest = 0;
   for (const proto::Function& function : program.functions()) {
