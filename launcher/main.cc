@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "launcher/job/attempts.h"
 #include "launcher/job/dry_run.h"
 #include "launcher/job/estimate.h"
 #include "launcher/job/inquiry.h"
@@ -97,18 +98,16 @@ JobEnd run_job(const Options& options, const Placement& placement, Console& cons
                double launched_at) {
   if (const Status allowed = allow_many_files(placement); !allowed) {
     console.say(allowed.error().message);
-    return {exit_code_of(allowed.error().code), std::nullopt};
+    return {.exit_code = exit_code_of(allowed.error().code)};
   }
   if (const Status allowed = allow_many_threads(placement); !allowed) {
     console.say(allowed.error().message);
-    return {exit_code_of(allowed.error().code), std::nullopt};
+    return {.exit_code = exit_code_of(allowed.error().code)};
   }
   if (options.print_topology || options.verbosity > 0) {
     console.out(topology_table(placement));
   }
-  Job job(options, placement, console, launched_at);
-  const int code = job.run();
-  return {code, job.profile()};
+  return run_attempts(options, placement, console, launched_at);
 }
 
 int run(const std::vector<std::string>& args, Console& console, double launched_at) {

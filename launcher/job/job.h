@@ -11,7 +11,9 @@
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
 
+#include "launcher/job/checkpoints.h"
 #include "launcher/job/inputs.h"
+#include "launcher/job/outcome.h"
 #include "launcher/job/processes.h"
 #include "launcher/job/record.h"
 #include "launcher/options/options.h"
@@ -39,11 +41,8 @@ class Job final : private CoordinatorEvents {
   /// `launched_at`: monotonic_seconds() when the command began. All references must outlive this.
   Job(const Options& options, const Placement& placement, Console& console, double launched_at);
 
-  /// Returns the exit code of poprun-emu; everything that had to be said is said.
-  int run();
-
-  /// The whole job's, once its results are complete.
-  [[nodiscard]] std::optional<proto::Profile> profile() const;
+  /// How it ended, with the exit code of poprun-emu; everything that had to be said is said.
+  JobEnd run();
 
  private:
   enum class Phase : std::uint8_t { kRunning, kDraining, kStopping, kOver };
@@ -69,6 +68,7 @@ class Job final : private CoordinatorEvents {
   void on_mpirun_exit(int status);
   void on_data_server_exit(int status);
   void on_signal(int number);
+  void request_checkpoint(double now);
   void drain(int number);
   void tell_where_to_stop();
   [[nodiscard]] int code_of_results() const;
@@ -116,10 +116,12 @@ class Job final : private CoordinatorEvents {
   Stragglers stragglers_;
   std::optional<DataWaits> data_waits_;  ///< Once the data server's address is known.
   JobRecord record_;
+  JobCheckpoints checkpoints_;
   std::unique_ptr<Coordinator> coordinator_;
 
   Phase phase_ = Phase::kRunning;
   int exit_code_ = 0;
+  std::vector<std::string> lost_hosts_;
   int signal_ = 0;             ///< The first one that asked us to end.
   bool stop_told_ = false;     ///< The instances know where to stop.
   bool no_room_told_ = false;  ///< The user knows that the results wait for room on the disk.

@@ -12,6 +12,15 @@
 namespace poprun::launcher {
 
 void Job::on_signal(int number) {
+  if (number == SIGUSR1) {
+    const bool trains = record_.steps() > 0 && phase_ == Phase::kRunning;
+    console_.say(trains ? "SIGUSR1: taking a checkpoint after one of the next steps"
+                        : "SIGUSR1: no checkpoint: the job does not train now");
+    if (trains) {
+      checkpoints_.wish();
+    }
+    return;
+  }
   // A terminal that closes sends one, and its shell another.
   const bool repeats = number == SIGHUP && signal_ == SIGHUP;
   if (repeats || phase_ == Phase::kOver) {

@@ -108,6 +108,11 @@ struct LossScale {
   [[nodiscard]] Read<double> read(const std::string& text) const;
 };
 
+/// A number of steps, or a time with a unit: s, min or h.
+struct Interval {
+  [[nodiscard]] Read<CheckpointInterval> read(const std::string& text) const;
+};
+
 /// REGEX@STEP[,STEP...]; the steps stand after the last @.
 struct Dumps {
   [[nodiscard]] Read<std::vector<proto::DumpRequest>> read(const std::string& text) const;

@@ -60,6 +60,12 @@ struct ProfileRequest {
   std::vector<std::string> compared;  ///< source and target, if so.
 };
 
+/// When checkpoints are taken: after so many steps, or so many seconds; 0 and 0: never by themselves.
+struct CheckpointInterval {
+  std::uint64_t steps = 0;
+  double seconds = 0;
+};
+
 /// The request, each value checked for itself and against the others. Not yet placed on hosts.
 struct Options {
   Subcommand subcommand = Subcommand::kRun;
@@ -77,6 +83,14 @@ struct Options {
 
   std::string output_dir;
   bool overwrite = false;
+
+  CheckpointInterval checkpoint_every;
+  std::uint32_t checkpoint_keep = 0;  ///< > 0 once parsed.
+  std::string checkpoint_dir;         ///< Not empty once parsed.
+  std::string resume;                 ///< A folder, "auto", or empty.
+  std::uint32_t restarts = 0;         ///< At most, after failures that may pass.
+  std::uint32_t hosts_min = 0;        ///< That a restart needs; > 0 once parsed.
+
   std::int64_t only_output_from_instance = -1;  ///< -1: from all.
   std::uint32_t verbosity = 0;                  ///< 0, 1 (-v), 2 (-vv).
 

@@ -613,8 +613,9 @@ TEST(Options, OfOtherLaunchersAreAnswered) {
     EXPECT_THAT(answer({name, "4"}), AllOf(StartsWith(name), HasSubstr("--host node0:4,node1:4")));
   }
   EXPECT_THAT(answer({"--nnodes=2"}), HasSubstr("--host node0,node1"));
-  EXPECT_THAT(answer({"--max-restarts", "3"}), HasSubstr("exit code 75"));
-  EXPECT_THAT(answer({"--resume", "last"}), HasSubstr("--model.initial-weights"));
+  EXPECT_THAT(answer({"--max-restarts", "3"}), HasSubstr("--restarts"));
+  EXPECT_THAT(answer({"--resume-from-checkpoint", "last"}), HasSubstr("--resume"));
+  EXPECT_THAT(answer({"--save_steps", "50"}), HasSubstr("--checkpoint-every"));
   EXPECT_THAT(answer({"--bind-to", "core"}), HasSubstr("--mpi-global-args"));
   EXPECT_THAT(answer({"--master_addr", "node0"}), HasSubstr("starts the processes on all hosts"));
   EXPECT_EQ(answer({"--machinefile", "f"}),

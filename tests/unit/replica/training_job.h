@@ -214,7 +214,7 @@ inline Outcome run_program(const proto::RunConfig& config, Program program,
                          .progress = progress,
                          .reporter = &outcome.records[r],
                          .initial_weights = initial,
-                         .streams = [&, r](JobStream stream) {
+                         .streams = [&, r](JobStream stream, std::uint64_t /*first*/) {
                            const bool train = stream == JobStream::kTrain;
                            return std::make_unique<SampleStream>(train ? 0 : 1'000'000,
                                                                  train ? ~std::uint64_t{0} : 24, r,

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <asio/thread_pool.hpp>
+#include <grpcpp/support/server_callback.h>
+
+#include "launcher/outputs/checkpoint_writer.h"
+#include "proto/coordinator.pb.h"
+
+namespace poprun::launcher {
+
+/// One replica's part of a checkpoint, on its way to the disk: a call of gRPC's, which reads a
+/// piece once the one before is written. The writer is touched by `disk`, of one thread, only. Both
+/// must outlive the call.
+grpc::ServerReadReactor<proto::StatePiece>* receive_state(asio::thread_pool& disk,
+                                                          CheckpointWriter& writer);
+
+}  // namespace poprun::launcher
