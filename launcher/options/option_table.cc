@@ -19,6 +19,7 @@ std::span<const Section> sections() {
                                            {"hosts", "Hosts and MPI"},
                                            {"data-server", "Data server"},
                                            {"output", "Output"},
+                                           {"checkpoints", "Checkpoints"},
                                            {"timeouts", "Timeouts"},
                                            {"check", "Subcommand check"},
                                            {"estimate", "Subcommand estimate"},
