@@ -359,10 +359,12 @@ void CheckpointWriter::prune() {
     std::erase_if(old, [this](const std::string& other) { return step_of(other) == open_->step; });
   }
   for (const std::string& checkpoint : old) {
-    // Without its manifest it is none, whenever this is cut off.
+    // Whenever this is cut off, it is whole or none.
+    const std::string none = checkpoint + ".part";
     std::error_code unused;
-    fs::remove(fs::path(checkpoint) / kManifestFile, unused);
-    fs::remove_all(checkpoint, unused);
+    fs::remove_all(none, unused);
+    fs::rename(checkpoint, none, unused);
+    fs::remove_all(none, unused);
   }
 }
 
