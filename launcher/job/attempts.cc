@@ -16,13 +16,13 @@ namespace {
 
 constexpr double kFirstPauseSeconds = 1;
 constexpr double kPauseSecondsMax = 30;
+constexpr double kLeastSeconds = 0.001;  // Of --timeout, where 0 means none.
 
 /// What died may come back, and a host that cannot be reached any more may be done without. A first
 /// attempt that reaches no host never ran.
-bool may_pass(const JobEnd& end, std::uint32_t restarts_done) {
-  return !end.asked_to &&
-         (end.exit_code == exit_code_of(ErrorCode::kInfrastructure) ||
-          (end.exit_code == exit_code_of(ErrorCode::kUnreachable) && restarts_done > 0));
+bool may_go_on(const JobEnd& end, std::uint32_t restarts_done) {
+  return end.may_pass &&
+         (end.exit_code == exit_code_of(ErrorCode::kInfrastructure) || restarts_done > 0);
 }
 
 /// The signal that ended the pause early; 0: none.
@@ -64,7 +64,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
       Job job(attempt, where, console, launched_at);
       end = job.run();
     }
-    if (restarts == options.restarts || !may_pass(end, restarts)) {
+    if (restarts == options.restarts || !may_go_on(end, restarts)) {
       return end;
     }
     lost.insert(lost.end(), end.lost_hosts.begin(), end.lost_hosts.end());
@@ -80,10 +80,14 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
                             lost.empty() ? ""
                                          : fmt::format(", without {}", fmt::join(lost, ", "))));
     if (const int number = pause(wait); number != 0) {
-      return {.exit_code = 128 + number, .asked_to = true};
+      return {.exit_code = 128 + number};
     }
     attempt.resume = "auto";
-    launched_at = monotonic_seconds();
+    const double now = monotonic_seconds();
+    if (attempt.timeout_seconds > 0) {
+      attempt.timeout_seconds = std::max(kLeastSeconds, attempt.timeout_seconds - (now - launched_at));
+    }
+    launched_at = now;
   }
 }
 

@@ -57,7 +57,11 @@ JobEnd Job::run() {
     give_error(started.error());
   }
   loop_.run();
-  JobEnd end{.exit_code = exit_code_, .asked_to = signal_ != 0, .lost_hosts = lost_hosts_};
+  JobEnd end{.exit_code = exit_code_,
+             .may_pass = signal_ == 0 && !is_final_ &&
+                         (exit_code_ == exit_code_of(ErrorCode::kInfrastructure) ||
+                          exit_code_ == exit_code_of(ErrorCode::kUnreachable)),
+             .lost_hosts = lost_hosts_};
   if (record_.results().complete() && !options_.config.has_check()) {
     end.profile = record_.results().profile();
   }

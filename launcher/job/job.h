@@ -127,6 +127,7 @@ class Job final : private CoordinatorEvents {
   bool no_room_told_ = false;  ///< The user knows that the results wait for room on the disk.
   bool awaits_dumps_ = false;  ///< Before it is decided.
   bool dataset_known_ = false;
+  bool is_final_ = false;      ///< What ends the job would end it again.
   bool needs_nobody_ = false;  ///< All results are here: only the disk is waited for.
 };
 

@@ -104,6 +104,7 @@ void Job::do_what_is_due(double now) {
 }
 
 void Job::end_at_timeout(double now) {
+  is_final_ = true;
   if (const std::optional<Error> failure = record_.results().save_failure()) {
     give_results_up(*failure, " before --timeout expired");
     return;

@@ -148,6 +148,7 @@ void Job::look_after_results(double now) {
 
 /// Only complete files are under their final names.
 void Job::give_results_up(const Error& error, std::string_view after) {
+  is_final_ = true;
   console_.say(fmt::format("{}{}; the job ends without it", error.message, after));
   stop(signal_ == 0 ? exit_code_of(error.code) : 128 + signal_, /*at_once=*/false);
 }

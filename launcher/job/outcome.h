@@ -12,7 +12,7 @@ namespace poprun::launcher {
 struct JobEnd {
   int exit_code = 0;
   std::optional<proto::Profile> profile = {};  ///< If the job is complete.
-  bool asked_to = false;                       ///< By a signal.
+  bool may_pass = false;                       ///< Why it failed: running it again may help.
   std::vector<std::string> lost_hosts = {};    ///< That are down or cut off, as far as is known.
 };
 

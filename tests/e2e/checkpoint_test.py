@@ -283,6 +283,9 @@ class Restarted(CheckpointTest):
         wrong = self.run_in(self.folder / "wrong", "--restarts", 3, "--training.learning-rate", 1e6, code=65,
                             config=MOMENTUM)
         self.assertNotIn("restart", wrong.stderr)
+        late = self.run_in(self.folder / "late", "--restarts", 3, "--timeout", 4, "--training.epochs", 4000, code=75,
+                           config=MOMENTUM)
+        self.assertNotIn("restart", late.stderr)
 
     def test_is_given_up_by_a_signal_in_the_pause(self):
         job = self.start_in(self.folder / "out", "--restarts", 9, "--training.epochs", 400, config=MOMENTUM)
