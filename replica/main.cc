@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "collectives/mpi/mpi_world.h"
+#include "collectives/session/session.h"
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/client.h"
 #include "replica/base/host_limits.h"
@@ -308,6 +309,16 @@ std::string variable(const char* name) {
   return text == nullptr ? "" : text;
 }
 
+/// The first process of a host does there what the launcher does on its own: Open MPI's daemon
+/// belongs to this job, and what dead ones left is removed.
+void look_after_sessions() {
+  if (variable("OMPI_COMM_WORLD_LOCAL_RANK") != "0") {
+    return;
+  }
+  collectives::mark_session(variable("OMPI_MCA_orte_jobfam_session_dir"), getppid());
+  collectives::remove_leftovers(collectives::session_place(machine_name()));
+}
+
 /// Looks at the folder where Open MPI's vader will have its memory; the first process of a host
 /// for all of them.
 Status check_room_for_mpi() {
@@ -372,6 +383,7 @@ int run() {
     }
     return std::move(*reply);
   });
+  look_after_sessions();
   const Status has_room = check_room_for_mpi();
   int provided = 0;
   if (has_room) {

@@ -135,6 +135,12 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
                             "or wait until it ends",
                             folder));
   }
+  // Ours alone now: what a killed job had begun to write.
+  for (const char* result : kResults) {
+    fs::remove(path / fmt::format("{}.part", result), error);
+  }
+  remove_files(path, "dump-step-", ".part");
+  remove_files(path, ".poprun-emu-", "");
   for (const char* result : kResults) {
     if (!overwrite && fs::exists(path / result, error)) {
       return fail(ErrorCode::kUsage, fmt::format("--output-dir {} holds the results of an earlier "

@@ -47,7 +47,7 @@ Traces traces_of(const proto::RunConfig& config);
 class OutputFolder {
  public:
   /// Makes the folder, with one named `logs`, where they are not there. What an earlier run left
-  /// stays.
+  /// stays, but for results that were not whole when it was killed.
   ///
   /// Errors
   ///   kUsage  it can't be made or written to, another job has it, or it holds earlier results and
