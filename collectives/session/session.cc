@@ -150,7 +150,8 @@ void remove_session(const fs::path& session, const SessionPlace& place) {
   fs::remove(session.parent_path(), unused);  // Stays where another session is in it.
 }
 
-/// Field 22 of /proc/PID/stat, the moment of its start; 0 where there is no such process.
+/// Field 22 of /proc/PID/stat, the moment of its start; 0 where there is no such process, or only
+/// its exit code, which nobody may ever fetch in a container whose first process reaps nothing.
 std::uint64_t start_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string stat;
@@ -160,13 +161,15 @@ std::uint64_t start_of(pid_t pid) {
     return 0;
   }
   std::istringstream fields(stat.substr(name_end + 1));
+  std::string state;
+  fields >> state;
   std::string skipped;
-  for (int field = 3; field < 22; ++field) {
+  for (int field = 4; field < 22; ++field) {
     fields >> skipped;
   }
   std::uint64_t start = 0;
   fields >> start;
-  return start;
+  return state == "Z" || state == "X" ? 0 : start;
 }
 
 /// Has our mark, and neither who locked it nor the daemon that it names lives.

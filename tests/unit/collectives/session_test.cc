@@ -1,6 +1,7 @@
 #include "collectives/session/session.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -126,6 +127,31 @@ TEST_F(SessionTest, SessionOfADaemonIsRemovedOnceTheDaemonIsDead) {
   remove_leftovers(place_);
   EXPECT_THAT(names(place_.base), IsEmpty());
   EXPECT_THAT(names(place_.shared_memory), IsEmpty());
+}
+
+TEST_F(SessionTest, SessionOfADaemonThatNobodyReapsIsRemoved) {
+  const fs::path session = daemons_session("");
+  std::array<int, 2> pipe_ends{};
+  ASSERT_EQ(pipe(pipe_ends.data()), 0);
+  const pid_t daemon = fork();
+  if (daemon == 0) {
+    char byte = 0;
+    _exit(read(pipe_ends[0], &byte, 1) == 1 ? 0 : 1);
+  }
+  const pid_t marker = fork();
+  if (marker == 0) {
+    mark_session(session, daemon);
+    _exit(0);
+  }
+  waitpid(marker, nullptr, 0);
+  remove_leftovers(place_);
+  EXPECT_TRUE(fs::exists(session));
+  ASSERT_EQ(write(pipe_ends[1], "x", 1), 1);
+  siginfo_t end{};
+  waitid(P_PID, static_cast<id_t>(daemon), &end, WEXITED | WNOWAIT);
+  remove_leftovers(place_);
+  EXPECT_FALSE(fs::exists(session));
+  waitpid(daemon, nullptr, 0);
 }
 
 TEST_F(SessionTest, SessionWhoseDaemonsNumberAnotherProcessHasIsRemoved) {
