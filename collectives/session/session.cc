@@ -184,11 +184,15 @@ bool is_dead_daemons(const fs::path& session) {
   return std::ifstream(mark) >> daemon >> start && start_of(daemon) != start;
 }
 
-/// With what is in it of this host; requires that this process has its lock.
+/// With what is in it of this host, where remote shells hand on TMPDIR a daemon's session, too:
+/// without a mark that is one whose replicas have not started. Requires: this process has its lock.
 void remove_job_folder(const fs::path& job, const SessionPlace& place) {
   for (const fs::path& top : folders_in(job, sessions_name(place))) {
-    for (const fs::path& session : folders_in(top, "pid.")) {
-      remove_session(session, place);
+    for (const fs::path& session : folders_in(top, "")) {
+      struct stat unused {};
+      if (lstat((session / kMark).c_str(), &unused) != 0 || is_dead_daemons(session)) {
+        remove_session(session, place);
+      }
     }
   }
   std::error_code unused;

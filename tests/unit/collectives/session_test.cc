@@ -109,6 +109,15 @@ TEST_F(SessionTest, FolderOfADeadJobKeepsWhatIsAnotherHosts) {
   EXPECT_TRUE(fs::exists(other));
 }
 
+TEST_F(SessionTest, FolderOfADeadJobIsRemovedWithTheSessionOfADaemonThatHadNoReplicaYet) {
+  const fs::path job = JobFolder::make(place_)->path();
+  const std::string top = fmt::format("ompi.node7.{}", geteuid());
+  file(job / top / "jf.4" / "hwloc.sm");
+  file(job / top / "jf.5" / "poprun-emu", fmt::format("{} {}\n", getpid(), 1));
+  remove_leftovers(place_);
+  EXPECT_THAT(names(place_.base), IsEmpty());
+}
+
 TEST_F(SessionTest, SymbolicLinksAreNotFollowed) {
   const fs::path treasure = file(folder_ / "treasure" / "gold");
   const fs::path job = JobFolder::make(place_)->path();
