@@ -122,10 +122,12 @@ class Features:
     """What the command can do."""
 
     def __init__(self):
-        text = subprocess.run([BIN / "poprun-emu", "--help", "all"], check=True, capture_output=True, text=True).stdout
-        self.checkpoints = "--checkpoint-every" in text
-        self.resume = "--resume " in text and self.checkpoints
-        self.restarts = "--restarts " in text
+        self.checkpoints = self.knows("--checkpoint-every", "1")
+        self.resume = self.checkpoints and self.knows("--resume", "auto")
+        self.restarts = self.resume and self.knows("--restarts", "1")
+
+    def knows(self, *words):
+        return subprocess.run([BIN / "poprun-emu", *words, "--version"], capture_output=True).returncode == 0
 
 
 class Attempt:

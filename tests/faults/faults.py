@@ -211,6 +211,13 @@ class OfALink(Kind):
     def node(self, run):
         return run.hosts.names[run.case.details["node"] % len(run.hosts.names) or 1]
 
+    def await_network(self, run):
+        """A link that is up carries packets up to a second later."""
+        knock = f"echo > /dev/tcp/{run.hosts.address('node0')}/9"
+        while "refused" not in subprocess.run(run.hosts.command_on(self.node(run), "timeout", "1", "bash", "-c", knock),
+                                              capture_output=True, text=True).stderr:
+            time.sleep(0.05)
+
     def set_link(self, run, state):
         subprocess.run(["ip", "link", "set", f"v-{self.node(run)}", state], check=True)
 
@@ -224,6 +231,7 @@ class CutLink(OfALink):
 
     def repair(self, run):
         self.set_link(run, "up")
+        self.await_network(run)
 
 
 class FlapLink(OfALink):
@@ -258,6 +266,7 @@ class KillHost(OfALink):
         subprocess.run(["ip", "link", "del", f"v-{name}"], stderr=subprocess.DEVNULL)
         (run.hosts.folder / f"{name}.ready").unlink()
         run.hosts._boot(name)
+        self.await_network(run)
 
 
 class FullDisk(Kind):
