@@ -16,6 +16,7 @@
 #include "launcher/job/inquiry.h"
 #include "launcher/job/job.h"
 #include "launcher/job/profile.h"
+#include "launcher/metrics/metrics_server.h"
 #include "launcher/options/help.h"
 #include "launcher/options/options.h"
 #include "launcher/placement/hosts.h"
@@ -38,12 +39,14 @@ std::size_t local_instances(const Placement& placement) {
 ///
 /// Errors
 ///   kHostResources  even the most that is allowed is not enough.
-Status allow_many_files(const Placement& placement) {
+Status allow_many_files(const Options& options, const Placement& placement) {
   constexpr rlim_t kBesides = 32;           // Measured: 22 of the launcher, 24 of mpirun,
   constexpr rlim_t kForALocalInstance = 4;  // and of mpirun 3 to 3.4 an instance here.
-  const rlim_t needed =
-      kBesides + std::max(kForALocalInstance * rlim_t{local_instances(placement)},
-                          rlim_t{placement.num_instances} + placement.num_replicas);
+  const rlim_t for_metrics =
+      options.metrics_port > 0 ? 1 + rlim_t{MetricsServer::kLimits.connections} : 0;
+  const rlim_t needed = kBesides + for_metrics +
+                        std::max(kForALocalInstance * rlim_t{local_instances(placement)},
+                                 rlim_t{placement.num_instances} + placement.num_replicas);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
@@ -96,7 +99,7 @@ void keep_numbers_of_standard_streams() {
 
 JobEnd run_job(const Options& options, const Placement& placement, Console& console,
                double launched_at) {
-  if (const Status allowed = allow_many_files(placement); !allowed) {
+  if (const Status allowed = allow_many_files(options, placement); !allowed) {
     console.say(allowed.error().message);
     return {.exit_code = exit_code_of(allowed.error().code)};
   }

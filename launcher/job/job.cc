@@ -74,6 +74,7 @@ Status Job::prepare() {
     stop(refused, /*at_once=*/false);
     return {};
   }
+  POPRUN_TRY(start_metrics());
   POPRUN_TRY(checkpoints_.find());
   POPRUN_TRY(record_.take_folder(checkpoints_.resumed()));
   POPRUN_TRY(checkpoints_.take_folder());

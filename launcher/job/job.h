@@ -16,6 +16,8 @@
 #include "launcher/job/outcome.h"
 #include "launcher/job/processes.h"
 #include "launcher/job/record.h"
+#include "launcher/metrics/job_metrics.h"
+#include "launcher/metrics/metrics_server.h"
 #include "launcher/options/options.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
@@ -52,6 +54,7 @@ class Job final : private CoordinatorEvents {
   // Starting. Each returns what went wrong before any replica ran.
   Status prepare();
   int check_model();
+  Status start_metrics();
   Status start_coordinator();
   void on_dataset(const Result<ServedDataset>& served);
 
@@ -82,6 +85,11 @@ class Job final : private CoordinatorEvents {
   void end_at_timeout(double now);
   [[nodiscard]] std::string how_far() const;
   [[nodiscard]] std::string doing_now(double now) const;
+
+  // What is told of it to whoever watches (job_metrics.cc).
+  [[nodiscard]] JobMetrics metrics(double now) const;  ///< Without start_time_seconds.
+  [[nodiscard]] JobPhase phase_told() const;
+  void add_training(JobMetrics& metrics) const;
 
   // Deciding and ending.
   void trouble(Deadlines::Trouble kind);
@@ -118,6 +126,7 @@ class Job final : private CoordinatorEvents {
   JobRecord record_;
   JobCheckpoints checkpoints_;
   std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<MetricsServer> metrics_server_;  ///< With --metrics-port.
 
   Phase phase_ = Phase::kRunning;
   int exit_code_ = 0;

@@ -45,6 +45,9 @@ class JobProcesses {
   /// Errors: those of Child::start.
   Status start(int coordinator_port);
 
+  /// Where other hosts of the job reach this machine; 127.0.0.1 where there are none.
+  [[nodiscard]] const std::string& address() const { return own_address_; }
+
   [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
 
   /// The command line that starts our data server again at its address. It takes the token from
@@ -67,7 +70,7 @@ class JobProcesses {
   const Placement& placement_;
   Console& console_;
   std::string token_;
-  std::string own_address_;  ///< Host at which others reach this machine.
+  std::string own_address_;
   Events events_;
   collectives::SessionPlace place_;               ///< On this machine.
   std::optional<collectives::JobFolder> folder_;  ///< Once it was checked.

@@ -52,6 +52,7 @@ class JobRecord {
   /// Brings screen and files up to `now`. A disk that takes nothing is told of, and tried again.
   void refresh(double now);
 
+  [[nodiscard]] const Progress& progress() const { return display_.progress(); }
   [[nodiscard]] std::uint64_t steps() const { return display_.progress().steps(); }
   [[nodiscard]] std::uint64_t total_steps() const { return display_.progress().total_steps(); }
 

@@ -430,6 +430,10 @@ Status check_together(Options& options) {
     return fail(ErrorCode::kUsage,
                 "--host and --hostfile cannot be combined; give only one of them");
   }
+  if (!options.metrics_address.empty() && options.metrics_port == 0) {
+    options.notes.push_back(fmt::format("--metrics-address {} has no effect without --metrics-port",
+                                        options.metrics_address));
+  }
   if (options.heartbeat_timeout_seconds < 2 * options.heartbeat_interval_seconds) {
     return fail(ErrorCode::kUsage,
                 fmt::format("--heartbeat-timeout = {} is less than twice --heartbeat-interval = {}",

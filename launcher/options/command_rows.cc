@@ -186,6 +186,18 @@ Rows checkpoints() {
                  Integer{1, 4096}, into(&Options::hosts_min))};
 }
 
+Rows metrics() {
+  return {with_value(row("metrics", "metrics-port", "PORT", "0",
+                         "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics "
+                         "while it runs; 0: do not"),
+                     Integer{0, 65535}, into(&Options::metrics_port)),
+          with_value(row("metrics", "metrics-address", "ADDRESS", "",
+                         "Address of this machine to serve them at, 0.0.0.0 for all (default: "
+                         "127.0.0.1, or with other hosts the address at which they reach this "
+                         "one); anyone who reaches it can read them"),
+                     IpAddress{}, into(&Options::metrics_address))};
+}
+
 Rows timeouts() {
   return {with_value(row("timeouts", "timeout", "SECONDS", "0",
                          "End the job with exit code 75 after this time; 0 means never"),
@@ -257,8 +269,8 @@ Rows profile() {
 }  // namespace
 
 Rows command_rows() {
-  return joined({general(), placement(), hosts(), data_server(), output(), checkpoints(), timeouts(),
-                 check(), estimate(), profile()});
+  return joined({general(), placement(), hosts(), data_server(), output(), checkpoints(), metrics(),
+                 timeouts(), check(), estimate(), profile()});
 }
 
 }  // namespace poprun::launcher

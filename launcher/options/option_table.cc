@@ -20,6 +20,7 @@ std::span<const Section> sections() {
                                            {"data-server", "Data server"},
                                            {"output", "Output"},
                                            {"checkpoints", "Checkpoints"},
+                                           {"metrics", "Metrics"},
                                            {"timeouts", "Timeouts"},
                                            {"check", "Subcommand check"},
                                            {"estimate", "Subcommand estimate"},

@@ -208,6 +208,15 @@ Read<std::string> Subnet::read(const std::string& text) const {
   return text;
 }
 
+Read<std::string> IpAddress::read(const std::string& text) const {
+  in6_addr address{};
+  if (inet_pton(AF_INET, text.c_str(), &address) != 1 &&
+      inet_pton(AF_INET6, text.c_str(), &address) != 1) {
+    return allowed("an IP address, as in 127.0.0.1 or ::");
+  }
+  return text;
+}
+
 Read<std::string> HostPort::read(const std::string& text) const {
   const std::size_t colon = text.rfind(':');
   const std::optional<std::uint16_t> port =

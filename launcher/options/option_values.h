@@ -99,6 +99,11 @@ struct Subnet {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
 };
 
+/// An IPv4 or IPv6 address.
+struct IpAddress {
+  [[nodiscard]] Read<std::string> read(const std::string& text) const;
+};
+
 struct HostPort {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
 };

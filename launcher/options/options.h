@@ -99,6 +99,9 @@ struct Options {
   std::map<std::uint32_t, std::vector<std::string>>
       instance_mpi_local_args;  ///< By instance, split into words.
 
+  std::uint16_t metrics_port = 0;  ///< 0: serve none.
+  std::string metrics_address;     ///< Empty: as --help metrics says.
+
   std::string hostio_address;                ///< Empty: start a data server.
   std::uint32_t hostio_timeout_seconds = 0;  ///< > 0 once parsed, like all below.
   double heartbeat_interval_seconds = 0;

@@ -717,6 +717,20 @@ TEST(Options, AreCheckedAgainstEachOther) {
               HasSubstr("less than twice --heartbeat-interval"));
 }
 
+TEST(Options, MetricsAreServedWhereAskedFor) {
+  EXPECT_EQ(parse({})->metrics_port, 0);
+  const auto options = parse({"--metrics-port", "9464", "--metrics-address", "::"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->metrics_port, 9464);
+  EXPECT_EQ(options->metrics_address, "::");
+  EXPECT_THAT(options->notes, IsEmpty());
+  EXPECT_THAT(parse({"--metrics-address", "0.0.0.0"})->notes,
+              ElementsAre("--metrics-address 0.0.0.0 has no effect without --metrics-port"));
+  EXPECT_THAT(error_of({"--metrics-port", "65536"}), HasSubstr("an integer from 0 to 65535"));
+  EXPECT_THAT(error_of({"--metrics-address", "localhost"}),
+              HasSubstr("an IP address, as in 127.0.0.1 or ::"));
+}
+
 TEST(Options, NeedExactlyOneTrainCfg) {
   const auto none = parse_options(Args{"-n", "4"}, "");
   const auto two = parse_options(Args{"a.cfg", "b.cfg"}, "");
