@@ -20,6 +20,7 @@
 #include "replica/base/free_memory.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/log.h"
+#include "replica/base/token.h"
 
 /// poprun-emu-hostio, the data server. Exit codes: replica/base/error.h.
 namespace poprun::hostio {
@@ -83,12 +84,7 @@ Result<std::string> token_from(const po::variables_map& given) {
   } else if (const char* environment = std::getenv("POPRUN_EMU_TOKEN")) {
     token = environment;
   }
-  for (const char c : token) {
-    if (c <= ' ' || c > '~') {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}: a token needs printable ASCII without blanks", origin));
-    }
-  }
+  POPRUN_TRY(check_token(token, origin));
   return token;
 }
 

@@ -12,6 +12,7 @@
 namespace poprun::launcher {
 
 Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
+  POPRUN_TRY(check_users_token());
   std::optional<Result<proto::Dataset>> answer;
   asio::io_context loop;
   Supervisor supervisor(loop);

@@ -63,6 +63,7 @@ std::optional<proto::Profile> Job::profile() const {
 }
 
 Status Job::prepare() {
+  POPRUN_TRY(check_users_token());
   POPRUN_ASSIGN(inputs_, read_inputs(options_.config.model()));
   if (const int refused = check_model(); refused != 0) {
     stop(refused, /*at_once=*/false);
