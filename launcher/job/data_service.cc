@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "launcher/options/shell_words.h"
+#include "launcher/placement/own_address.h"
 #include "launcher/process/exit_text.h"
 
 namespace poprun::launcher {
@@ -60,7 +61,7 @@ Status DataService::start() {
     ask(options_.hostio_address);
     return {};
   }
-  const std::string bind = setup_.local_only ? "127.0.0.1" : "0.0.0.0";
+  const std::string bind = listening_address(setup_.own_address);
   const Child::Program program{setup_.program,
                                {"poprun-emu-hostio", "--bind", bind, "--port", "0", "--source",
                                 options_.config.data().source()},
@@ -111,8 +112,8 @@ void DataService::on_exit(int status) {
 }
 
 std::string DataService::restart_command() const {
-  return fmt::format("{} --port {}{} --source {}", setup_.program, port_,
-                     setup_.local_only ? "" : " --bind 0.0.0.0",
+  return fmt::format("{} --bind {} --port {} --source {}", setup_.program,
+                     listening_address(setup_.own_address), port_,
                      quote_shell_word(options_.config.data().source()));
 }
 

@@ -28,8 +28,7 @@ class DataService {
  public:
   struct Setup {
     std::string program;      ///< Path of poprun-emu-hostio.
-    bool local_only = true;   ///< Serve this machine only.
-    std::string own_address;  ///< Host at which this machine is reached.
+    std::string own_address;  ///< Host at which this machine is reached; a server listens there.
     std::string token;
   };
   struct Events {

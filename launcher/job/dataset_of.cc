@@ -18,7 +18,6 @@ Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
   Supervisor supervisor(loop);
   DataService data(loop, supervisor, console, options,
                    {.program = path_beside_us("poprun-emu-hostio"),
-                    .local_only = true,
                     .own_address = "127.0.0.1",
                     .token = job_token()},
                    {.on_dataset =

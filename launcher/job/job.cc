@@ -8,6 +8,7 @@
 
 #include "launcher/job/inquiry.h"
 #include "launcher/job/join_reply.h"
+#include "launcher/placement/own_address.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/verdict/replica_words.h"
 #include "launcher/wire/job_token.h"
@@ -90,7 +91,7 @@ int Job::check_model() {
 Status Job::start_coordinator() {
   POPRUN_ASSIGN(coordinator_,
                 Coordinator::start(loop_, *this,
-                                   {.bind_host = placement_.all_local ? "127.0.0.1" : "0.0.0.0",
+                                   {.bind_host = listening_address(processes_.own_address()),
                                     .token = token_,
                                     .launched_at = launched_at_,
                                     .initial_weights = inputs_.initial_weights,

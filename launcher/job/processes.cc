@@ -34,7 +34,7 @@ JobProcesses::JobProcesses(asio::io_context& loop, const Options& options,
       placement_(placement),
       console_(console),
       token_(std::move(token)),
-      own_address_(own_address(placement)),
+      own_address_(launcher::own_address(placement)),
       events_(std::move(events)),
       supervisor_(loop) {}
 
@@ -66,10 +66,8 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
 Status JobProcesses::start_data_service() {
   data_.emplace(
       loop_, supervisor_, console_, options_,
-      DataService::Setup{.program = programs_.data_server,
-                         .local_only = placement_.all_local,
-                         .own_address = own_address_,
-                         .token = token_},
+      DataService::Setup{
+          .program = programs_.data_server, .own_address = own_address_, .token = token_},
       DataService::Events{.on_dataset = events_.on_dataset, .on_end = events_.on_data_server_exit});
   return data_->start();
 }

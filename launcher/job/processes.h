@@ -44,6 +44,9 @@ class JobProcesses {
   /// Errors: those of Child::start.
   Status start(int coordinator_port);
 
+  /// Host at which others reach this machine.
+  [[nodiscard]] const std::string& own_address() const { return own_address_; }
+
   [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
 
   /// The command line that starts our data server again at its address. It takes the token from

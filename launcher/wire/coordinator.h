@@ -42,7 +42,7 @@ class CoordinatorEvents {
 class Coordinator {
  public:
   struct Setup {
-    std::string bind_host;   ///< "127.0.0.1" or "0.0.0.0"; the port is chosen by the system.
+    std::string bind_host;   ///< An address of this machine; the port is chosen by the system.
     std::string token;       ///< Asked of every call; empty: none is asked.
     double launched_at = 0;  ///< `monotonic_seconds()` at the launcher's start.
     const std::vector<Tensor>& initial_weights;  ///< What replica 0 begins from; may be none.

@@ -104,6 +104,22 @@ class Ssh(ClusterTest):
         return config
 
 
+class Services(ClusterTest):
+    def test_listen_only_where_the_hosts_of_the_job_are(self):
+        hosts = self.cluster(2)
+        job = self.start_on(hosts, "-n", 2, "-H", "node[0-1]", config=LONG)
+        job.wait_for_step(1)
+        self.assertEqual(self.listening(hosts, job, "poprun-emu"), ["10.77.0.10"])
+        self.assertEqual(self.listening(hosts, job, "poprun-emu-hostio"), ["10.77.0.10"])
+
+    def listening(self, hosts, job, program):
+        """Addresses of node0 at which this program accepts connections."""
+        pids = job.pids(program)  # The launcher's fork has none of its own.
+        shown = subprocess.run(hosts.command_on("node0", "ss", "-Hltnp"), check=True, capture_output=True, text=True)
+        return [line.split()[3].rsplit(":", 1)[0] for line in shown.stdout.splitlines()
+                if any(f"pid={pid}," in line for pid in pids)]
+
+
 class Failure(ClusterTest):
     def running_job(self, hosts, *arguments):
         job = self.start_on(hosts, "-n", 4, "-H", "node[0-1]", *arguments, config=LONG)
