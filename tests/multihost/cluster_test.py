@@ -116,8 +116,9 @@ class Services(ClusterTest):
         """Addresses of node0 at which this program accepts connections."""
         pids = job.pids(program)  # The launcher's fork has none of its own.
         shown = subprocess.run(hosts.command_on("node0", "ss", "-Hltnp"), check=True, capture_output=True, text=True)
-        return [line.split()[3].rsplit(":", 1)[0] for line in shown.stdout.splitlines()
-                if any(f"pid={pid}," in line for pid in pids)]
+        found = [line.split()[3].rsplit(":", 1)[0] for line in shown.stdout.splitlines()
+                 if any(f"pid={pid}," in line for pid in pids)]
+        return [address.strip("[]").removeprefix("::ffff:") for address in found]  # gRPC speaks version 4 over 6.
 
 
 class Failure(ClusterTest):
