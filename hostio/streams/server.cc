@@ -12,7 +12,6 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "proto/host_streams.grpc.pb.h"
 #include "replica/base/text.h"
 #include "replica/base/token.h"
+#include "replica/tls/channel.h"
 
 namespace poprun::hostio {
 namespace {
@@ -258,10 +258,10 @@ std::string without_brackets(std::string host) {
   return host;
 }
 
-Error not_an_address(const std::string& bind, int code) {
+Error not_an_address(const std::string& bind, std::string_view reason) {
   return {ErrorCode::kUsage, fmt::format("cannot listen on {}: {}; choose an address of this host "
                                          "with --bind",
-                                         bind, gai_strerror(code))};
+                                         bind, reason)};
 }
 
 /// gRPC does not say why it could not listen, so a plain socket tries the same.
@@ -273,7 +273,7 @@ Error why_not_listening(const ServerOptions& options) {
   const int code = getaddrinfo(without_brackets(options.bind).c_str(),
                                std::to_string(options.port).c_str(), &hints, &found);
   if (code != 0) {
-    return not_an_address(options.bind, code);
+    return not_an_address(options.bind, gai_strerror(code));
   }
   const int probe = socket(found->ai_family, SOCK_STREAM, 0);
   const int on = 1;
@@ -292,41 +292,19 @@ Error why_not_listening(const ServerOptions& options) {
                       options.bind, options.port, std::strerror(reason))};
 }
 
-/// Whether only this host reaches the address.
-Result<bool> is_loopback(const std::string& bind) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int code = getaddrinfo(without_brackets(bind).c_str(), nullptr, &hints, &found);
-      code != 0) {
-    return tl::unexpected(not_an_address(bind, code));
-  }
-  bool local = true;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    if (at->ai_family == AF_INET) {
-      const auto* address = reinterpret_cast<const sockaddr_in*>(at->ai_addr);  // NOLINT: its type.
-      local = local && ntohl(address->sin_addr.s_addr) >> 24U == IN_LOOPBACKNET;
-    } else if (at->ai_family == AF_INET6) {
-      const auto* address =
-          reinterpret_cast<const sockaddr_in6*>(at->ai_addr);  // NOLINT: likewise.
-      local = local && IN6_IS_ADDR_LOOPBACK(&address->sin6_addr);
-    }
-  }
-  freeaddrinfo(found);
-  return local;
-}
-
 class GrpcServer final : public Server {
  public:
-  GrpcServer(const ServerOptions& options, DatasetStore& datasets)
+  GrpcServer(const ServerOptions& options, const std::optional<TlsIdentity>& identity,
+             DatasetStore& datasets)
       : service_(options.token, datasets) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     // Two servers on one port would share its clients by chance.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.SetMaxReceiveMessageSize(kRequestBytesMax);
+    bound_clients(builder);
     builder.AddListeningPort(fmt::format("{}:{}", options.bind, options.port),
-                             grpc::InsecureServerCredentials(), &port_);
+                             server_credentials(identity), &port_);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
   }
@@ -356,14 +334,21 @@ class GrpcServer final : public Server {
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options,
                                               DatasetStore& datasets) {
-  POPRUN_ASSIGN(const bool local, is_loopback(options.bind));
+  POPRUN_ASSIGN(const bool local, is_loopback(options.bind).map_error([&](const Error& error) {
+    return not_an_address(options.bind, error.message);
+  }));
   if (options.token.empty() && !local) {
     return fail(ErrorCode::kUsage,
                 fmt::format("--bind {} lets other hosts in, which needs a job token; set "
                             "POPRUN_EMU_TOKEN or --token-file, or bind 127.0.0.1",
                             options.bind));
   }
-  auto server = std::make_unique<GrpcServer>(options, datasets);
+  std::optional<TlsIdentity> identity = options.identity;
+  if (!identity && !local) {
+    POPRUN_TRY(check_hard_to_guess(options.token, "--bind " + options.bind));
+    identity = identity_of_token(options.token);
+  }
+  auto server = std::make_unique<GrpcServer>(options, identity, datasets);
   if (!server->listening()) {
     return tl::unexpected(why_not_listening(options));
   }

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "hostio/streams/dataset_store.h"
 #include "replica/base/error.h"
+#include "replica/tls/identity.h"
 
 namespace poprun::hostio {
 
@@ -13,6 +15,8 @@ struct ServerOptions {
   std::string bind = "127.0.0.1";  ///< Address of this host, or 0.0.0.0 or [::] for all.
   std::uint16_t port = 0;          ///< 0: any free one.
   std::string token;               ///< Empty: calls need none; only for an address of loopback.
+  /// Without one: plain text on an address of loopback, that of the token on any other.
+  std::optional<TlsIdentity> identity{};
 };
 
 /// The data server: proto/host_streams.proto beside gRPC's health service. It keeps no progress
@@ -26,7 +30,7 @@ class Server {
   /// Errors
   ///   kHostResources  the port is in use; names it and the remedy.
   ///   kUsage          the address is none of this host; or it is reached from other hosts, and
-  ///                   there is no token.
+  ///                   there is no token, or one that is easy to guess.
   static Result<std::unique_ptr<Server>> start(const ServerOptions& options,
                                                DatasetStore& datasets);
 

@@ -8,10 +8,8 @@
 
 #include "launcher/job/inquiry.h"
 #include "launcher/job/join_reply.h"
-#include "launcher/placement/own_address.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/verdict/replica_words.h"
-#include "launcher/wire/job_token.h"
 #include "proto/inquiry.pb.h"
 
 namespace poprun::launcher {
@@ -32,10 +30,9 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       placement_(placement),
       console_(console),
       launched_at_(launched_at),
-      token_(job_token()),
       signals_(loop_, SIGINT, SIGTERM, SIGHUP),
       timer_(loop_),
-      processes_(loop_, options, placement, console, token_,
+      processes_(loop_, options, placement, console, security_,
                  {.on_mpirun_line = [this](std::string_view line,
                                            bool is_stderr) { on_mpirun_line(line, is_stderr); },
                   .on_mpirun_exit = [this](int status) { on_mpirun_exit(status); },
@@ -64,7 +61,10 @@ std::optional<proto::Profile> Job::profile() const {
 }
 
 Status Job::prepare() {
-  POPRUN_TRY(check_users_token());
+  if (const auto warning = warning_about_key(options_.tls_files.key)) {
+    console_.say(fmt::format("warning: {}", *warning));
+  }
+  POPRUN_ASSIGN(security_, job_security(options_.tls_files, services_leave_loopback()));
   POPRUN_ASSIGN(inputs_, read_inputs(options_.config.model()));
   if (const int refused = check_model(); refused != 0) {
     stop(refused, /*at_once=*/false);
@@ -88,11 +88,16 @@ int Job::check_model() {
   return ask({"poprun-emu-replica", "--check-model"}, question.SerializeAsString(), console_);
 }
 
+bool Job::services_leave_loopback() const {
+  return leaves_loopback(processes_.listens_at() + ":");
+}
+
 Status Job::start_coordinator() {
   POPRUN_ASSIGN(coordinator_,
                 Coordinator::start(loop_, *this,
-                                   {.bind_host = listening_address(processes_.own_address()),
-                                    .token = token_,
+                                   {.bind_host = processes_.listens_at(),
+                                    .token = security_.token,
+                                    .identity = security_.identity(services_leave_loopback()),
                                     .launched_at = launched_at_,
                                     .initial_weights = inputs_.initial_weights,
                                     .onnx_model = inputs_.onnx}));

@@ -24,6 +24,7 @@
 #include "launcher/verdict/post_mortem.h"
 #include "launcher/verdict/stragglers.h"
 #include "launcher/wire/coordinator.h"
+#include "launcher/wire/security.h"
 #include "proto/coordinator.pb.h"
 
 namespace poprun::launcher {
@@ -54,6 +55,7 @@ class Job final : private CoordinatorEvents {
   Status prepare();
   int check_model();
   Status start_coordinator();
+  [[nodiscard]] bool services_leave_loopback() const;
   void on_dataset(const Result<ServedDataset>& served);
 
   // What instances say (CoordinatorEvents).
@@ -103,7 +105,7 @@ class Job final : private CoordinatorEvents {
   const Placement& placement_;
   Console& console_;
   double launched_at_;
-  std::string token_;
+  Security security_;  ///< From `prepare` on.
   ModelInputs inputs_;
 
   asio::io_context loop_;

@@ -8,7 +8,6 @@
 #include "launcher/mpi/mpi_session.h"
 #include "launcher/mpi/mpirun.h"
 #include "launcher/placement/hosts.h"
-#include "launcher/placement/own_address.h"
 #include "launcher/wire/job_token.h"
 
 namespace poprun::launcher {
@@ -27,14 +26,14 @@ std::vector<pid_t> local_replicas(const JobState& state) {
 }  // namespace
 
 JobProcesses::JobProcesses(asio::io_context& loop, const Options& options,
-                           const Placement& placement, Console& console, std::string token,
+                           const Placement& placement, Console& console, const Security& security,
                            Events events)
     : loop_(loop),
       options_(options),
       placement_(placement),
       console_(console),
-      token_(std::move(token)),
-      own_address_(launcher::own_address(placement)),
+      security_(security),
+      own_address_(own_address(placement)),
       events_(std::move(events)),
       supervisor_(loop) {}
 
@@ -53,7 +52,9 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
   Child::Program program{programs_.mpirun, command.arguments, command.environment};
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR",
                                    fmt::format("{}:{}", own_address_, coordinator_port));
-  program.environment.emplace_back("POPRUN_EMU_TOKEN", token_);
+  program.environment.emplace_back("POPRUN_EMU_TOKEN", security_.token);
+  program.environment.emplace_back("POPRUN_EMU_TLS",
+                                   security_.variable(leaves_loopback(listens_at() + ":")));
   if (options_.verbosity > 0) {
     console_.say(fmt::format("running {}", shell_line(command)));
   }
@@ -67,7 +68,7 @@ Status JobProcesses::start_data_service() {
   data_.emplace(
       loop_, supervisor_, console_, options_,
       DataService::Setup{
-          .program = programs_.data_server, .own_address = own_address_, .token = token_},
+          .program = programs_.data_server, .own_address = own_address_, .security = security_},
       DataService::Events{.on_dataset = events_.on_dataset, .on_end = events_.on_data_server_exit});
   return data_->start();
 }

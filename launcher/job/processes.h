@@ -9,11 +9,13 @@
 
 #include "launcher/job/data_service.h"
 #include "launcher/options/options.h"
+#include "launcher/placement/own_address.h"
 #include "launcher/placement/placement.h"
 #include "launcher/process/programs.h"
 #include "launcher/process/supervisor.h"
 #include "launcher/screen/console.h"
 #include "launcher/verdict/job_state.h"
+#include "launcher/wire/security.h"
 
 namespace poprun::launcher {
 
@@ -31,7 +33,7 @@ class JobProcesses {
 
   /// All references must outlive this.
   JobProcesses(asio::io_context& loop, const Options& options, const Placement& placement,
-               Console& console, std::string token, Events events);
+               Console& console, const Security& security, Events events);
 
   /// Whether this machine has what it takes.
   ///
@@ -44,8 +46,8 @@ class JobProcesses {
   /// Errors: those of Child::start.
   Status start(int coordinator_port);
 
-  /// Host at which others reach this machine.
-  [[nodiscard]] const std::string& own_address() const { return own_address_; }
+  /// The address at which the services of the job listen.
+  [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
 
   [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
 
@@ -68,8 +70,8 @@ class JobProcesses {
   const Options& options_;
   const Placement& placement_;
   Console& console_;
-  std::string token_;
-  std::string own_address_;  ///< Host at which others reach this machine.
+  const Security& security_;  ///< Known when `start` is called.
+  std::string own_address_;   ///< Host at which others reach this machine.
   Events events_;
   Supervisor supervisor_;
   Programs programs_;

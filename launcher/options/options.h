@@ -10,6 +10,7 @@
 
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
+#include "replica/tls/identity.h"
 
 /// Everything a user can ask for, from one table (option_table.h) for the command line and
 /// train.cfg.
@@ -84,6 +85,8 @@ struct Options {
   std::vector<std::string> mpi_local_args;   ///< Split into words.
   std::map<std::uint32_t, std::vector<std::string>>
       instance_mpi_local_args;  ///< By instance, split into words.
+
+  TlsFiles tls_files;  ///< None: certificates are made from the token where they are needed.
 
   std::string hostio_address;                ///< Empty: start a data server.
   std::uint32_t hostio_timeout_seconds = 0;  ///< > 0 once parsed, like all below.

@@ -16,6 +16,7 @@
 #include "launcher/wire/senders.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "replica/base/token.h"
+#include "replica/tls/channel.h"
 
 namespace poprun::launcher {
 namespace {
@@ -56,7 +57,8 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   Status listen() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(fmt::format("{}:0", setup_.bind_host),
-                             grpc::InsecureServerCredentials(), &port_);
+                             server_credentials(setup_.identity), &port_);
+    bound_clients(builder);
     // Replicas send keepalive pings; don't take them for abuse.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.RegisterService(this);

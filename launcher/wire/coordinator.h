@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "launcher/outputs/safetensors.h"
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
+#include "replica/tls/identity.h"
 
 /// The gRPC side of a job: the Coordinator service of proto/coordinator.proto.
 ///
@@ -42,9 +44,10 @@ class CoordinatorEvents {
 class Coordinator {
  public:
   struct Setup {
-    std::string bind_host;   ///< An address of this machine; the port is chosen by the system.
-    std::string token;       ///< Asked of every call; empty: none is asked.
-    double launched_at = 0;  ///< `monotonic_seconds()` at the launcher's start.
+    std::string bind_host;  ///< An address of this machine; the port is chosen by the system.
+    std::string token;      ///< Asked of every call; empty: none is asked.
+    std::optional<TlsIdentity> identity = std::nullopt;  ///< Asked of every connection, likewise.
+    double launched_at = 0;                      ///< `monotonic_seconds()` at the launcher's start.
     const std::vector<Tensor>& initial_weights;  ///< What replica 0 begins from; may be none.
     const OnnxFile& onnx_model;                  ///< Likewise. Both outlive the coordinator.
   };

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 
-#include "replica/base/token.h"
+#include "replica/base/error.h"
 
 namespace poprun::launcher {
 namespace {
@@ -29,10 +29,6 @@ std::string job_token() {
     token += fmt::format("{:02x}", static_cast<unsigned>(byte));
   }
   return token;
-}
-
-Status check_users_token() {
-  return check_token(users_token(), "POPRUN_EMU_TOKEN");
 }
 
 bool token_is_users() {
