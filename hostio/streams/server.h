@@ -17,10 +17,16 @@ struct ServerOptions {
   std::string token;               ///< Empty: calls need none; only for an address of loopback.
   /// Without one: plain text on an address of loopback, that of the token on any other.
   std::optional<TlsIdentity> identity{};
+  std::uint64_t batch_bytes_max = std::uint64_t{4} << 30;  ///< Of all streams; one always has room.
 };
 
 /// The data server: proto/host_streams.proto beside gRPC's health service. It keeps no progress
 /// (law 6); a stream costs no thread and at most one batch of memory.
+///
+/// Whoever has no token costs no more than bound_clients says. One who has it may send 64 KiB a
+/// message, sources of 8 KiB and 2^20 credits a stream; 8,192 streams and `batch_bytes_max` of
+/// batches are served at once, more get RESOURCE_EXHAUSTED and come again. StoreLimits bounds the
+/// datasets.
 ///
 /// Threads: gRPC's own. Start one at a time in a process.
 class Server {

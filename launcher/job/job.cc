@@ -93,14 +93,16 @@ bool Job::services_leave_loopback() const {
 }
 
 Status Job::start_coordinator() {
-  POPRUN_ASSIGN(coordinator_,
-                Coordinator::start(loop_, *this,
-                                   {.bind_host = processes_.listens_at(),
-                                    .token = security_.token,
-                                    .identity = security_.identity(services_leave_loopback()),
-                                    .launched_at = launched_at_,
-                                    .initial_weights = inputs_.initial_weights,
-                                    .onnx_model = inputs_.onnx}));
+  POPRUN_ASSIGN(
+      coordinator_,
+      Coordinator::start(loop_, *this,
+                         {.bind_host = processes_.listens_at(),
+                          .token = security_.token,
+                          .identity = security_.identity(services_leave_loopback()),
+                          .job = {placement_.num_instances, placement_.replicas_per_instance()},
+                          .launched_at = launched_at_,
+                          .initial_weights = inputs_.initial_weights,
+                          .onnx_model = inputs_.onnx}));
   return {};
 }
 
