@@ -5,6 +5,7 @@
 #include <fstream>
 #include <future>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -20,6 +21,8 @@
 #include "replica/base/free_memory.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/log.h"
+#include "replica/base/token.h"
+#include "replica/tls/identity.h"
 
 /// poprun-emu-hostio, the data server. Exit codes: replica/base/error.h.
 namespace poprun::hostio {
@@ -46,7 +49,14 @@ po::options_description described_options() {
        "Port to listen on; 0 for any free one.")  //
       ("token-file", po::value<std::string>()->value_name("FILE"),
        "File whose first line is the job token that callers must show (default: environment "
-       "variable POPRUN_EMU_TOKEN; without either, no token is needed on this host).");
+       "variable POPRUN_EMU_TOKEN; without either, no token is needed on this host).")  //
+      ("tls-cert", po::value<std::string>()->value_name("FILE"),
+       "Certificate (PEM) of your own to be known by, with --tls-key and --tls-ca. Without them, a "
+       "server that other hosts reach has one made from the token.")  //
+      ("tls-key", po::value<std::string>()->value_name("FILE"),
+       "Its private key (PEM, without a password).")  //
+      ("tls-ca", po::value<std::string>()->value_name("FILE"),
+       "Certificates (PEM) of those who sign the certificates of clients.");
   po::options_description data("Data");
   data.add_options()  //
       ("root", po::value<std::string>()->value_name("DIR"),
@@ -83,13 +93,22 @@ Result<std::string> token_from(const po::variables_map& given) {
   } else if (const char* environment = std::getenv("POPRUN_EMU_TOKEN")) {
     token = environment;
   }
-  for (const char c : token) {
-    if (c <= ' ' || c > '~') {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("{}: a token needs printable ASCII without blanks", origin));
-    }
-  }
+  POPRUN_TRY(check_token(token, origin));
   return token;
+}
+
+Result<std::optional<TlsIdentity>> identity_from(const po::variables_map& given) {
+  const auto file = [&](const char* option) {
+    return given.count(option) == 0 ? "" : given[option].as<std::string>();
+  };
+  const TlsFiles files{file("tls-cert"), file("tls-key"), file("tls-ca")};
+  if (!files.any()) {
+    return std::optional<TlsIdentity>();
+  }
+  if (const auto warning = warning_about_key(files.key)) {
+    log::write(log::Level::kWarning, kName, *warning);
+  }
+  return read_identity(files).map([](TlsIdentity read) { return std::optional(std::move(read)); });
 }
 
 Result<StoreLimits> limits_from(const po::variables_map& given,
@@ -143,6 +162,7 @@ Result<Options> parse_options(int argc, char** argv) {
   options.server.port = static_cast<std::uint16_t>(port);
   options.server.bind = given["bind"].as<std::string>();
   POPRUN_ASSIGN(options.server.token, token_from(given));
+  POPRUN_ASSIGN(options.server.identity, identity_from(given));
   if (given.count("preload") != 0) {
     options.preload = given["preload"].as<std::vector<std::string>>();
   }

@@ -66,6 +66,7 @@ class Instance {
         client_(client),
         reply_(std::move(reply)),
         compilation_(client, reply_),
+        data_identity_(data_identity()),
         launched_at_(joined_at - reply_.seconds_since_launch()),
         host_(machine_name()) {}
 
@@ -110,6 +111,14 @@ class Instance {
  private:
   [[nodiscard]] std::chrono::milliseconds collective_timeout() const {
     return std::chrono::seconds(reply_.collective_timeout_seconds());
+  }
+
+  /// The data server may be beyond loopback where the launcher is not.
+  [[nodiscard]] std::optional<TlsIdentity> data_identity() const {
+    if (!reply_.hostio_tls()) {
+      return std::nullopt;
+    }
+    return environment_.identity ? environment_.identity : identity_of_token(environment_.token);
   }
 
   Status run_replica(Communicator& communicator) {
@@ -253,6 +262,7 @@ class Instance {
     return hostio::open_host_stream(
         {.address = reply_.hostio_address(),
          .token = environment_.token,
+         .identity = data_identity_,
          .selection = selection_of(reply_.config(), reply_.dataset(), stream, index_of(self)),
          .first_sequence = first,
          .prefetch_batches = reply_.config().data().prefetch_batches(),
@@ -299,8 +309,9 @@ class Instance {
   const InstanceEnvironment& environment_;
   CoordinatorClient& client_;
   proto::JoinReply reply_;
-  Compilation compilation_;  ///< Replica 0's alone.
-  double launched_at_;       ///< On this process's steady clock.
+  Compilation compilation_;                   ///< Replica 0's alone.
+  std::optional<TlsIdentity> data_identity_;  ///< Without one: in plain text.
+  double launched_at_;                        ///< On this process's steady clock.
   std::string host_;
 };
 

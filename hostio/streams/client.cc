@@ -14,6 +14,7 @@
 #include "hostio/streams/wire.h"
 #include "proto/host_streams.grpc.pb.h"
 #include "replica/base/log.h"
+#include "replica/tls/channel.h"
 
 namespace poprun::hostio {
 namespace {
@@ -27,14 +28,15 @@ constexpr milliseconds kBetweenQuestions{100};  // Whether a batch is still need
 
 /// A channel that shares no state with earlier ones, so that a server that is back is found at
 /// once, and that never asks a web proxy.
-std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address) {
+std::shared_ptr<grpc::Channel> fresh_channel(const std::string& address,
+                                             const std::optional<TlsIdentity>& identity) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kBackoffFirst.count());
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kBackoffMost.count());
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return open_channel(address, identity, arguments);
 }
 
 gpr_timespec on_grpc_clock(Clock::time_point deadline) {
@@ -87,10 +89,10 @@ class PullCall {
  public:
   enum class Event : std::uint8_t { kBatch, kOver, kSilence };
 
-  PullCall(const std::string& address, const std::string& token, const proto::Open& open)
-      : stub_(fresh_channel(address)) {
-    if (!token.empty()) {
-      context_.AddMetadata(kTokenKey, token);
+  PullCall(const HostStreamOptions& options, const proto::Open& open)
+      : stub_(fresh_channel(options.address, options.identity)) {
+    if (!options.token.empty()) {
+      context_.AddMetadata(kTokenKey, options.token);
     }
     *open_.mutable_open() = open;
     stream_ = stub_.AsyncPull(&context_, &events_, tag(kStarted));
@@ -279,7 +281,7 @@ class PrefetchingStream final : public HostStream {
     open.set_first_sequence(next_sequence_);
     open.set_credits(credits);
     under_way_ = credits;
-    PullCall call(options_.address, options_.token, open);
+    PullCall call(options_, open);
     publish(&call);
     const std::optional<grpc::Status> abandoned = receive(call);
     publish(nullptr);
@@ -458,7 +460,7 @@ Result<proto::Dataset> describe(const std::string& address, const std::string& t
   request.set_source(source);
   for (milliseconds backoff = kBackoffFirst; Clock::now() < deadline;
        backoff = std::min(2 * backoff, kBackoffMost)) {
-    proto::HostStreams::Stub stub(fresh_channel(address));
+    proto::HostStreams::Stub stub(fresh_channel(address, std::nullopt));
     grpc::ClientContext context;
     context.set_deadline(on_grpc_clock(deadline));
     context.set_wait_for_ready(true);

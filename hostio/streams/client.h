@@ -4,21 +4,24 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "proto/host_streams.pb.h"
 #include "replica/base/error.h"
 #include "replica/ports/host_stream.h"
+#include "replica/tls/identity.h"
 
 /// The replica's end of proto/host_streams.proto.
 namespace poprun::hostio {
 
 struct HostStreamOptions {
-  std::string address;                 ///< host:port of the data server.
-  std::string token;                   ///< The job's; empty where the server needs none.
-  proto::Selection selection;          ///< Which batches.
-  std::uint64_t first_sequence = 0;    ///< The first of them.
-  std::uint32_t prefetch_batches = 4;  ///< > 0. Bounds batches under way plus batches kept here.
+  std::string address;                    ///< host:port of the data server.
+  std::string token;                      ///< The job's; empty where the server needs none.
+  std::optional<TlsIdentity> identity{};  ///< Without one: in plain text.
+  proto::Selection selection;             ///< Which batches.
+  std::uint64_t first_sequence = 0;       ///< The first of them.
+  std::uint32_t prefetch_batches = 4;     ///< > 0. Bounds batches under way plus batches kept here.
   std::chrono::milliseconds timeout{60'000};  ///< How long to try without a batch before giving up.
   std::string log_source;                     ///< Tag of its log lines (replica/base/log.h).
   /// Called with true where next() begins to wait for a batch, with false where that ends.
@@ -41,7 +44,7 @@ struct HostStreamOptions {
 ///   kBug          next() after the last batch of an evaluation, or a server that miscounts.
 std::unique_ptr<HostStream> open_host_stream(const HostStreamOptions& options);
 
-/// What a dataset holds, as the data server says. Waits for a server that is not up yet.
+/// What a dataset holds, as a data server on loopback says. Waits for a server that is not up yet.
 ///
 /// Errors: those of next(), kBug excepted; kUsage also where the server does not know the source.
 Result<proto::Dataset> describe(const std::string& address, const std::string& token,

@@ -73,11 +73,31 @@ void DatasetStore::load_then(const std::string& source, Done done) {
     done(loaded);
     return;
   }
+  bool queued = false;
   {
     const std::lock_guard lock(mutex_);
-    requests_.emplace_back(source, std::move(done));
+    queued = requests_.size() < limits_.requests_max;
+    if (queued) {
+      requests_.emplace_back(source, std::move(done));
+    }
+  }
+  if (!queued) {
+    done(fail(ErrorCode::kHostResources,
+              fmt::format("{} requests for datasets wait already", limits_.requests_max)));
+    return;
   }
   changed_.notify_all();
+}
+
+void DatasetStore::load_soon(const std::string& source) {
+  constexpr std::size_t kFew = 16;
+  {
+    const std::lock_guard lock(mutex_);
+    if (requests_.size() >= kFew) {
+      return;
+    }
+  }
+  load_then(source, [](const Result<Loaded>&) {});
 }
 
 Result<DatasetStore::Loaded> DatasetStore::load(const std::string& source) {
@@ -130,7 +150,24 @@ Result<DatasetStore::Loaded> DatasetStore::load_new(const std::string& source) {
   const std::lock_guard lock(mutex_);
   datasets_[source] = {*dataset, ++requests_seen_};
   make_room(limits_.bytes_max, limits_.datasets_max);
+  if (datasets_.size() > 1 && !fits(limits_.bytes_max, limits_.datasets_max)) {
+    datasets_.erase(source);
+    return fail(ErrorCode::kHostResources,
+                fmt::format("{}: no room for it beside the {} that are being read from; this "
+                            "server keeps at most {} of datasets",
+                            source, counted(datasets_.size(), "dataset"),
+                            mebibytes_text(limits_.bytes_max)));
+  }
   return dataset;
+}
+
+/// Under the lock.
+bool DatasetStore::fits(std::uint64_t bytes_max, std::size_t datasets_max) const {
+  std::uint64_t bytes = 0;
+  for (const auto& [source, entry] : datasets_) {
+    bytes += entry.dataset->bytes();
+  }
+  return bytes <= bytes_max && datasets_.size() <= datasets_max;
 }
 
 /// Whether there were any.
@@ -143,11 +180,7 @@ bool DatasetStore::let_idle_go() {
 
 /// Under the lock. What somebody else holds stays.
 void DatasetStore::make_room(std::uint64_t bytes_max, std::size_t datasets_max) {
-  std::uint64_t bytes = 0;
-  for (const auto& [source, entry] : datasets_) {
-    bytes += entry.dataset->bytes();
-  }
-  while (bytes > bytes_max || datasets_.size() > datasets_max) {
+  while (!fits(bytes_max, datasets_max)) {
     auto oldest = datasets_.end();
     for (auto at = datasets_.begin(); at != datasets_.end(); ++at) {
       const bool idle = at->second.dataset.use_count() == 1;
@@ -158,7 +191,6 @@ void DatasetStore::make_room(std::uint64_t bytes_max, std::size_t datasets_max) 
     if (oldest == datasets_.end()) {
       return;
     }
-    bytes -= oldest->second.dataset->bytes();
     datasets_.erase(oldest);
   }
 }

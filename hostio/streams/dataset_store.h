@@ -22,9 +22,10 @@ namespace poprun::hostio {
 struct StoreLimits {
   FileScope files;                   ///< Of every source.
   std::vector<std::string> sources;  ///< Whose files may lie anywhere, with or without parameters.
-  std::uint64_t bytes_max =
-      std::numeric_limits<std::uint64_t>::max();  ///< Of datasets that nobody reads from.
-  std::size_t datasets_max = 64;                  ///< Likewise.
+  /// Of all datasets. One is always let in, however large it is for its host.
+  std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max();
+  std::size_t datasets_max = 64;      ///< Likewise.
+  std::size_t requests_max = 16'384;  ///< That wait to be loaded.
 };
 
 /// The datasets of one server, each loaded at its first use and kept as long as there is room: the
@@ -54,12 +55,18 @@ class DatasetStore {
   [[nodiscard]] Result<proto::Dataset> describe(const std::string& source) const;
 
   /// Hands the dataset to `done`: at once and on this thread where it is loaded, else later and on
-  /// the store's thread. Never blocks. Whoever asks bounds the requests in the queue.
+  /// the store's thread. Never blocks.
   ///
-  /// Errors: those of load_dataset.
+  /// Errors: those of load_dataset, and
+  ///   kHostResources  `requests_max` wait already, or those datasets that are being read from
+  ///   leave
+  ///                   no room.
   void load_then(const std::string& source, Done done);
 
-  /// The same for a caller that has time.
+  /// Loads it for one who will ask soon, unless many others wait.
+  void load_soon(const std::string& source);
+
+  /// `load_then` for a caller that has time.
   Result<Loaded> load(const std::string& source);
 
  private:
@@ -72,6 +79,7 @@ class DatasetStore {
   Loaded find(const std::string& source);
   Result<Loaded> load_new(const std::string& source);
   bool let_idle_go();
+  [[nodiscard]] bool fits(std::uint64_t bytes_max, std::size_t datasets_max) const;
   void make_room(std::uint64_t bytes_max, std::size_t datasets_max);
   [[nodiscard]] FileScope scope_of(const std::string& source) const;
 

@@ -1,5 +1,6 @@
 #include "hostio/streams/server.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -12,7 +13,6 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,12 +21,56 @@
 #include "proto/host_streams.grpc.pb.h"
 #include "replica/base/text.h"
 #include "replica/base/token.h"
+#include "replica/tls/channel.h"
 
 namespace poprun::hostio {
 namespace {
 
 constexpr std::chrono::milliseconds kDrain{100};
 constexpr int kRequestBytesMax = 64 * 1024;
+constexpr std::size_t kSourceBytesMax = 8 * 1024;
+constexpr std::uint64_t kCreditsMax = 1 << 20;
+constexpr std::uint32_t kStreamsMax = 8192;  // Two for each replica of the largest job.
+
+grpc::Status source_too_long() {
+  return {grpc::StatusCode::INVALID_ARGUMENT,
+          fmt::format("a source takes at most {} B", kSourceBytesMax)};
+}
+
+/// What all streams together take of this host. Thread-safe.
+class Room {
+ public:
+  explicit Room(std::uint64_t batch_bytes_max) : bytes_max_(batch_bytes_max) {}
+
+  /// Whether there is room for one more stream.
+  bool enter() {
+    const std::lock_guard lock(mutex_);
+    return streams_ < kStreamsMax && ++streams_ > 0;
+  }
+
+  /// Whether there is room for its batch, too: one is always let in.
+  bool take(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    if (bytes_ > 0 && bytes > bytes_max_ - std::min(bytes_, bytes_max_)) {
+      return false;
+    }
+    bytes_ += bytes;
+    return true;
+  }
+
+  /// The stream ends; `bytes` is what it took.
+  void leave(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    --streams_;
+    bytes_ -= bytes;
+  }
+
+ private:
+  const std::uint64_t bytes_max_;
+  std::mutex mutex_;
+  std::uint32_t streams_ = 0;
+  std::uint64_t bytes_ = 0;
+};
 
 grpc::Status status_of(const Error& error) {
   switch (error.code) {
@@ -53,9 +97,18 @@ grpc::Status status_of(const Error& error) {
 class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                        public std::enable_shared_from_this<PullCall> {
  public:
-  static PullCall* start(DatasetStore& datasets, grpc::Status admission) {
+  static PullCall* start(DatasetStore& datasets, const std::shared_ptr<Room>& room,
+                         grpc::Status admission) {
     const auto call = std::make_shared<PullCall>(datasets);
     call->self_ = call;
+    if (admission.ok()) {
+      if (room->enter()) {
+        call->room_ = room;
+      } else {
+        admission = {grpc::StatusCode::RESOURCE_EXHAUSTED,
+                     fmt::format("the data server has {} streams, as many as it can", kStreamsMax)};
+      }
+    }
     if (admission.ok()) {
       call->StartRead(&call->request_);
     } else {
@@ -65,6 +118,14 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   }
 
   explicit PullCall(DatasetStore& datasets) : datasets_(datasets) {}
+
+  PullCall(const PullCall&) = delete;
+  PullCall& operator=(const PullCall&) = delete;
+  ~PullCall() override {
+    if (room_ != nullptr) {
+      room_->leave(reserved_);
+    }
+  }
 
   void OnReadDone(bool ok) override {
     if (!ok) {
@@ -80,7 +141,7 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     } else if (parsed && request.has_credit() && opened_) {
       {
         const std::lock_guard lock(mutex_);
-        credits_ += request.credit().batches();
+        credits_ = std::min(credits_ + request.credit().batches(), kCreditsMax);
       }
       advance();
     } else {
@@ -108,7 +169,11 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   void open(const proto::Open& open) {
     selection_ = open.selection();
     sequence_ = open.first_sequence();
-    credits_ = open.credits();
+    credits_ = std::min<std::uint64_t>(open.credits(), kCreditsMax);
+    if (selection_.source().size() > kSourceBytesMax) {
+      end(source_too_long());
+      return;
+    }
     datasets_.load_then(selection_.source(),
                         [self = shared_from_this()](const Result<DatasetStore::Loaded>& dataset) {
                           self->begin(dataset);
@@ -122,6 +187,16 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       end(status_of(sampler.error()));
       return;
     }
+    const std::uint64_t bytes =
+        batch_bytes((*dataset)->description(), selection_.micro_batch_size());
+    if (!room_->take(bytes)) {
+      end({grpc::StatusCode::RESOURCE_EXHAUSTED,
+           fmt::format("the batches of all streams take as much as the data server has for them; "
+                       "this one takes {}",
+                       mebibytes_text(bytes))});
+      return;
+    }
+    reserved_ = bytes;
     {
       const std::lock_guard lock(mutex_);
       dataset_ = *dataset;
@@ -186,6 +261,8 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   DatasetStore& datasets_;
   std::shared_ptr<PullCall> self_;
+  std::shared_ptr<Room> room_;  ///< Once it was let in.
+  std::uint64_t reserved_ = 0;  ///< Of it.
   grpc::ByteBuffer request_;    ///< Of the read under way.
   bool opened_ = false;         ///< Only the reader's.
   proto::Selection selection_;  ///< Constant once opened.
@@ -206,19 +283,23 @@ using ServiceBase = proto::HostStreams::WithCallbackMethod_Describe<
 
 class Service final : public ServiceBase {
  public:
-  Service(std::string token, DatasetStore& datasets)
-      : token_(std::move(token)), datasets_(datasets) {}
+  Service(const ServerOptions& options, DatasetStore& datasets)
+      : token_(options.token),
+        datasets_(datasets),
+        room_(std::make_shared<Room>(options.batch_bytes_max)) {}
 
   grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
                                      const proto::DescribeRequest* request,
                                      proto::Dataset* reply) override {
     grpc::Status status = admit(*context);
-    if (status.ok()) {
+    if (status.ok() && request->source().size() > kSourceBytesMax) {
+      status = source_too_long();
+    } else if (status.ok()) {
       Result<proto::Dataset> description = datasets_.describe(request->source());
       if (description) {
         *reply = std::move(*description);
         // Whoever asks will pull soon: load meanwhile. An error shows again at the pull.
-        datasets_.load_then(request->source(), [](const Result<DatasetStore::Loaded>&) {});
+        datasets_.load_soon(request->source());
       } else {
         status = status_of(description.error());
       }
@@ -230,7 +311,7 @@ class Service final : public ServiceBase {
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Pull(
       grpc::CallbackServerContext* context) override {
-    return PullCall::start(datasets_, admit(*context));
+    return PullCall::start(datasets_, room_, admit(*context));
   }
 
  private:
@@ -251,6 +332,7 @@ class Service final : public ServiceBase {
 
   const std::string token_;
   DatasetStore& datasets_;
+  const std::shared_ptr<Room> room_;
 };
 
 std::string without_brackets(std::string host) {
@@ -258,10 +340,10 @@ std::string without_brackets(std::string host) {
   return host;
 }
 
-Error not_an_address(const std::string& bind, int code) {
+Error not_an_address(const std::string& bind, std::string_view reason) {
   return {ErrorCode::kUsage, fmt::format("cannot listen on {}: {}; choose an address of this host "
                                          "with --bind",
-                                         bind, gai_strerror(code))};
+                                         bind, reason)};
 }
 
 /// gRPC does not say why it could not listen, so a plain socket tries the same.
@@ -273,7 +355,7 @@ Error why_not_listening(const ServerOptions& options) {
   const int code = getaddrinfo(without_brackets(options.bind).c_str(),
                                std::to_string(options.port).c_str(), &hints, &found);
   if (code != 0) {
-    return not_an_address(options.bind, code);
+    return not_an_address(options.bind, gai_strerror(code));
   }
   const int probe = socket(found->ai_family, SOCK_STREAM, 0);
   const int on = 1;
@@ -292,41 +374,19 @@ Error why_not_listening(const ServerOptions& options) {
                       options.bind, options.port, std::strerror(reason))};
 }
 
-/// Whether only this host reaches the address.
-Result<bool> is_loopback(const std::string& bind) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int code = getaddrinfo(without_brackets(bind).c_str(), nullptr, &hints, &found);
-      code != 0) {
-    return tl::unexpected(not_an_address(bind, code));
-  }
-  bool local = true;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    if (at->ai_family == AF_INET) {
-      const auto* address = reinterpret_cast<const sockaddr_in*>(at->ai_addr);  // NOLINT: its type.
-      local = local && ntohl(address->sin_addr.s_addr) >> 24U == IN_LOOPBACKNET;
-    } else if (at->ai_family == AF_INET6) {
-      const auto* address =
-          reinterpret_cast<const sockaddr_in6*>(at->ai_addr);  // NOLINT: likewise.
-      local = local && IN6_IS_ADDR_LOOPBACK(&address->sin6_addr);
-    }
-  }
-  freeaddrinfo(found);
-  return local;
-}
-
 class GrpcServer final : public Server {
  public:
-  GrpcServer(const ServerOptions& options, DatasetStore& datasets)
-      : service_(options.token, datasets) {
+  GrpcServer(const ServerOptions& options, const std::optional<TlsIdentity>& identity,
+             DatasetStore& datasets)
+      : service_(options, datasets) {
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     // Two servers on one port would share its clients by chance.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.SetMaxReceiveMessageSize(kRequestBytesMax);
+    bound_clients(builder);
     builder.AddListeningPort(fmt::format("{}:{}", options.bind, options.port),
-                             grpc::InsecureServerCredentials(), &port_);
+                             server_credentials(identity), &port_);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
   }
@@ -356,14 +416,21 @@ class GrpcServer final : public Server {
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options,
                                               DatasetStore& datasets) {
-  POPRUN_ASSIGN(const bool local, is_loopback(options.bind));
+  POPRUN_ASSIGN(const bool local, is_loopback(options.bind).map_error([&](const Error& error) {
+    return not_an_address(options.bind, error.message);
+  }));
   if (options.token.empty() && !local) {
     return fail(ErrorCode::kUsage,
                 fmt::format("--bind {} lets other hosts in, which needs a job token; set "
                             "POPRUN_EMU_TOKEN or --token-file, or bind 127.0.0.1",
                             options.bind));
   }
-  auto server = std::make_unique<GrpcServer>(options, datasets);
+  std::optional<TlsIdentity> identity = options.identity;
+  if (!identity && !local) {
+    POPRUN_TRY(check_hard_to_guess(options.token, "--bind " + options.bind));
+    identity = identity_of_token(options.token);
+  }
+  auto server = std::make_unique<GrpcServer>(options, identity, datasets);
   if (!server->listening()) {
     return tl::unexpected(why_not_listening(options));
   }

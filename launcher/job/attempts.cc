@@ -61,7 +61,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
   for (std::uint32_t restarts = 0;; ++restarts) {
     JobEnd end;
     {
-      Job job(attempt, where, console, launched_at);
+      Job job(attempt, where, console, launched_at, restarts);
       end = job.run();
     }
     if (restarts == options.restarts || !may_go_on(end, restarts)) {

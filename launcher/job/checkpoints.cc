@@ -1,6 +1,7 @@
 #include "launcher/job/checkpoints.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -40,6 +41,14 @@ std::vector<std::string> candidates(const std::string& folder) {
   return all.empty() ? checkpoints_in(named / "checkpoints") : all;
 }
 
+/// Seconds since it was written.
+double age_of(const Checkpoint& checkpoint) {
+  std::error_code error;
+  const auto written = fs::last_write_time(fs::path(checkpoint.folder) / kManifestFile, error);
+  const std::chrono::duration<double> age = fs::file_time_type::clock::now() - written;
+  return error ? 0 : std::max(0.0, age.count());
+}
+
 }  // namespace
 
 JobCheckpoints::JobCheckpoints(asio::io_context& loop, const Options& options, Console& console)
@@ -63,7 +72,7 @@ Status JobCheckpoints::find() {
   if (resumed_) {
     POPRUN_TRY(check_same_job(*resumed_, options_.config));
     last_step_ = resumed_step();
-    last_at_ = monotonic_seconds();
+    last_at_ = monotonic_seconds() - age_of(*resumed_);
     console_.say(fmt::format("going on from {}, after step {}", resumed_->folder, last_step_));
   }
   const std::vector<std::string> earlier = checkpoints_in(options_.checkpoint_dir);

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "launcher/options/shell_words.h"
+#include "launcher/placement/own_address.h"
 #include "launcher/process/exit_text.h"
 
 namespace poprun::launcher {
@@ -60,25 +61,44 @@ Status DataService::start() {
     ask(options_.hostio_address);
     return {};
   }
-  const std::string bind = setup_.local_only ? "127.0.0.1" : "0.0.0.0";
-  const Child::Program program{setup_.program,
-                               {"poprun-emu-hostio", "--bind", bind, "--port", "0", "--source",
-                                options_.config.data().source()},
-                               {{"POPRUN_EMU_TOKEN", setup_.token}},
-                               SIGKILL};
+  const std::string bind = listening_address(setup_.own_address);
+  std::vector<std::string> words = {"poprun-emu-hostio",
+                                    "--bind",
+                                    bind,
+                                    "--port",
+                                    "0",
+                                    "--source",
+                                    options_.config.data().source()};
+  for (const auto& [option, file] : tls_options()) {
+    words.insert(words.end(), {option, file});
+  }
+  const Child::Program program{
+      setup_.program, words, {{"POPRUN_EMU_TOKEN", setup_.security.token}}, SIGKILL};
   return supervisor_.start_data_server(
       program, [this](std::string_view line) { on_stdout(line); },
       [this](std::string_view line) { on_stderr(line); }, [this](int status) { on_exit(status); });
 }
 
+std::vector<std::pair<std::string, std::string>> DataService::tls_options() const {
+  const TlsFiles& files = options_.tls_files;
+  if (!files.any()) {
+    return {};
+  }
+  return {
+      {"--tls-cert", files.certificate}, {"--tls-key", files.key}, {"--tls-ca", files.authorities}};
+}
+
 void DataService::ask(const std::string& address) {
-  const DatasetQuery::Question question{address, setup_.token, options_.config.data().source(),
+  const std::optional<TlsIdentity> identity = setup_.security.identity(leaves_loopback(address));
+  const DatasetQuery::Question question{address, setup_.security.token, identity,
+                                        options_.config.data().source(),
                                         static_cast<double>(options_.hostio_timeout_seconds)};
   query_ = std::make_unique<DatasetQuery>(
-      loop_, question, [this, address](const Result<proto::Dataset>& dataset) {
+      loop_, question,
+      [this, address, tls = identity.has_value()](const Result<proto::Dataset>& dataset) {
         answered_ = dataset.has_value();
         events_.on_dataset(dataset.map([&](const proto::Dataset& known) {
-          return ServedDataset{address, known};
+          return ServedDataset{address, known, tls};
         }));
       });
 }
@@ -111,9 +131,13 @@ void DataService::on_exit(int status) {
 }
 
 std::string DataService::restart_command() const {
-  return fmt::format("{} --port {}{} --source {}", setup_.program, port_,
-                     setup_.local_only ? "" : " --bind 0.0.0.0",
-                     quote_shell_word(options_.config.data().source()));
+  std::string line = fmt::format("{} --bind {} --port {} --source {}", setup_.program,
+                                 listening_address(setup_.own_address), port_,
+                                 quote_shell_word(options_.config.data().source()));
+  for (const auto& [option, file] : tls_options()) {
+    line += fmt::format(" {} {}", option, quote_shell_word(file));
+  }
+  return line;
 }
 
 }  // namespace poprun::launcher

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <asio/io_context.hpp>
 
@@ -11,6 +13,7 @@
 #include "launcher/process/supervisor.h"
 #include "launcher/screen/console.h"
 #include "launcher/wire/dataset_query.h"
+#include "launcher/wire/security.h"
 #include "proto/host_streams.pb.h"
 #include "replica/base/error.h"
 
@@ -20,6 +23,7 @@ namespace poprun::launcher {
 struct ServedDataset {
   std::string address;  ///< host:port of the data server.
   proto::Dataset dataset;
+  bool tls = false;  ///< The server is beyond loopback, or speaks TLS all the same.
 };
 
 /// The data server of a job, started here or the user's own, asked what its dataset holds. Belongs
@@ -28,9 +32,8 @@ class DataService {
  public:
   struct Setup {
     std::string program;      ///< Path of poprun-emu-hostio.
-    bool local_only = true;   ///< Serve this machine only.
-    std::string own_address;  ///< Host at which this machine is reached.
-    std::string token;
+    std::string own_address;  ///< Host at which this machine is reached; a server listens there.
+    Security security;
   };
   struct Events {
     /// Comes once. Errors: those of DatasetQuery; and the reason of our server where it ends before
@@ -55,6 +58,8 @@ class DataService {
 
  private:
   void ask(const std::string& address);
+  /// The user's own files, for a server of ours.
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
   void on_stdout(std::string_view line);
   void on_stderr(std::string_view line);
   void on_exit(int status);

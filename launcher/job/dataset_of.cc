@@ -7,19 +7,20 @@
 #include "launcher/job/data_service.h"
 #include "launcher/process/programs.h"
 #include "launcher/process/supervisor.h"
-#include "launcher/wire/job_token.h"
+#include "launcher/wire/security.h"
 
 namespace poprun::launcher {
 
 Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
+  POPRUN_ASSIGN(const Security security,
+                job_security(options.tls_files, /*leaves_loopback=*/false));
   std::optional<Result<proto::Dataset>> answer;
   asio::io_context loop;
   Supervisor supervisor(loop);
   DataService data(loop, supervisor, console, options,
                    {.program = path_beside_us("poprun-emu-hostio"),
-                    .local_only = true,
                     .own_address = "127.0.0.1",
-                    .token = job_token()},
+                    .security = security},
                    {.on_dataset =
                         [&answer](const Result<ServedDataset>& served) {
                           answer = served.map([](const ServedDataset& s) { return s.dataset; });

@@ -10,7 +10,6 @@
 #include "launcher/job/join_reply.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/verdict/replica_words.h"
-#include "launcher/wire/job_token.h"
 #include "proto/inquiry.pb.h"
 #include "replica/base/text.h"
 
@@ -27,15 +26,16 @@ Deadlines::Limits limits_of(const Options& options) {
 
 }  // namespace
 
-Job::Job(const Options& options, const Placement& placement, Console& console, double launched_at)
+Job::Job(const Options& options, const Placement& placement, Console& console, double launched_at,
+         std::uint32_t restarts)
     : options_(options),
       placement_(placement),
       console_(console),
       launched_at_(launched_at),
-      token_(job_token()),
+      restarts_(restarts),
       signals_(loop_, SIGINT, SIGTERM, SIGHUP),
       timer_(loop_),
-      processes_(loop_, options, placement, console, token_,
+      processes_(loop_, options, placement, console, security_,
                  {.on_mpirun_line = [this](std::string_view line,
                                            bool is_stderr) { on_mpirun_line(line, is_stderr); },
                   .on_mpirun_exit = [this](int status) { on_mpirun_exit(status); },
@@ -69,6 +69,10 @@ JobEnd Job::run() {
 }
 
 Status Job::prepare() {
+  if (const auto warning = warning_about_key(options_.tls_files.key)) {
+    console_.say(fmt::format("warning: {}", *warning));
+  }
+  POPRUN_ASSIGN(security_, job_security(options_.tls_files, services_leave_loopback()));
   POPRUN_ASSIGN(inputs_, read_inputs(options_.config.model()));
   if (const int refused = check_model(); refused != 0) {
     stop(refused, /*at_once=*/false);
@@ -95,16 +99,23 @@ int Job::check_model() {
   return ask({"poprun-emu-replica", "--check-model"}, question.SerializeAsString(), console_);
 }
 
+bool Job::services_leave_loopback() const {
+  return leaves_loopback(processes_.listens_at() + ":");
+}
+
 Status Job::start_coordinator() {
-  POPRUN_ASSIGN(coordinator_,
-                Coordinator::start(loop_, *this,
-                                   {.bind_host = placement_.all_local ? "127.0.0.1" : "0.0.0.0",
-                                    .token = token_,
-                                    .launched_at = launched_at_,
-                                    .initial_weights = inputs_.initial_weights,
-                                    .onnx_model = inputs_.onnx,
-                                    .checkpoints = checkpoints_.writer(),
-                                    .resumed_state = checkpoints_.resumed_state()}));
+  POPRUN_ASSIGN(
+      coordinator_,
+      Coordinator::start(loop_, *this,
+                         {.bind_host = processes_.listens_at(),
+                          .token = security_.token,
+                          .identity = security_.identity(services_leave_loopback()),
+                          .job = {placement_.num_instances, placement_.replicas_per_instance()},
+                          .launched_at = launched_at_,
+                          .initial_weights = inputs_.initial_weights,
+                          .onnx_model = inputs_.onnx,
+                          .checkpoints = checkpoints_.writer(),
+                          .resumed_state = checkpoints_.resumed_state()}));
   return {};
 }
 

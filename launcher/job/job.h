@@ -28,6 +28,7 @@
 #include "launcher/verdict/post_mortem.h"
 #include "launcher/verdict/stragglers.h"
 #include "launcher/wire/coordinator.h"
+#include "launcher/wire/security.h"
 #include "proto/coordinator.pb.h"
 
 namespace poprun::launcher {
@@ -40,8 +41,10 @@ namespace poprun::launcher {
 ///      '-------------+--> a verdict, or a second signal
 class Job final : private CoordinatorEvents {
  public:
-  /// `launched_at`: monotonic_seconds() when the command began. All references must outlive this.
-  Job(const Options& options, const Placement& placement, Console& console, double launched_at);
+  /// `launched_at`: monotonic_seconds() when the command, or this attempt, began; `restarts`: how
+  /// many came before it. All references must outlive this.
+  Job(const Options& options, const Placement& placement, Console& console, double launched_at,
+      std::uint32_t restarts = 0);
 
   /// How it ended, with the exit code of poprun-emu; everything that had to be said is said.
   JobEnd run();
@@ -56,6 +59,7 @@ class Job final : private CoordinatorEvents {
   int check_model();
   Status start_metrics();
   Status start_coordinator();
+  [[nodiscard]] bool services_leave_loopback() const;
   void on_dataset(const Result<ServedDataset>& served);
 
   // What instances say (CoordinatorEvents).
@@ -111,7 +115,8 @@ class Job final : private CoordinatorEvents {
   const Placement& placement_;
   Console& console_;
   double launched_at_;
-  std::string token_;
+  std::uint32_t restarts_;
+  Security security_;  ///< From `prepare` on.
   ModelInputs inputs_;
 
   asio::io_context loop_;

@@ -50,6 +50,11 @@ JobMetrics Job::metrics(double now) const {
     metrics.heartbeat_age_seconds = now - *oldest;
   }
   add_training(metrics);
+  metrics.restarts = restarts_;
+  if (checkpoints_.last_step() > 0) {
+    metrics.checkpoint = {.step = checkpoints_.last_step(),
+                          .age_seconds = now - checkpoints_.last_at()};
+  }
   return metrics;
 }
 

@@ -18,6 +18,7 @@ proto::JoinReply join_reply(const Options& options, const Placement& placement,
   }
   *reply.mutable_dataset() = served.dataset;
   reply.set_hostio_address(served.address);
+  reply.set_hostio_tls(served.tls);
   reply.set_hostio_timeout_seconds(options.hostio_timeout_seconds);
   reply.set_heartbeat_interval_ms(
       static_cast<std::uint32_t>(options.heartbeat_interval_seconds * 1000));

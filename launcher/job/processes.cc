@@ -9,7 +9,6 @@
 #include "launcher/mpi/mpi_session.h"
 #include "launcher/mpi/mpirun.h"
 #include "launcher/placement/hosts.h"
-#include "launcher/placement/own_address.h"
 #include "launcher/wire/job_token.h"
 
 namespace poprun::launcher {
@@ -30,13 +29,13 @@ std::vector<pid_t> local_replicas(const JobState& state) {
 }  // namespace
 
 JobProcesses::JobProcesses(asio::io_context& loop, const Options& options,
-                           const Placement& placement, Console& console, std::string token,
+                           const Placement& placement, Console& console, const Security& security,
                            Events events)
     : loop_(loop),
       options_(options),
       placement_(placement),
       console_(console),
-      token_(std::move(token)),
+      security_(security),
       own_address_(own_address(placement)),
       events_(std::move(events)),
       place_(collectives::session_place(machine_name())),
@@ -64,7 +63,9 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
       std::getenv(kFolderVariable) != nullptr ? kFolderVariable : "TMPDIR", folder_->path());
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR",
                                    fmt::format("{}:{}", own_address_, coordinator_port));
-  program.environment.emplace_back("POPRUN_EMU_TOKEN", token_);
+  program.environment.emplace_back("POPRUN_EMU_TOKEN", security_.token);
+  program.environment.emplace_back("POPRUN_EMU_TLS",
+                                   security_.variable(leaves_loopback(listens_at() + ":")));
   if (options_.verbosity > 0) {
     console_.say(fmt::format("running {}", shell_line(command)));
   }
@@ -77,10 +78,8 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
 Status JobProcesses::start_data_service() {
   data_.emplace(
       loop_, supervisor_, console_, options_,
-      DataService::Setup{.program = programs_.data_server,
-                         .local_only = placement_.all_local,
-                         .own_address = own_address_,
-                         .token = token_},
+      DataService::Setup{
+          .program = programs_.data_server, .own_address = own_address_, .security = security_},
       DataService::Events{.on_dataset = events_.on_dataset, .on_end = events_.on_data_server_exit});
   return data_->start();
 }

@@ -10,11 +10,13 @@
 #include "collectives/session/session.h"
 #include "launcher/job/data_service.h"
 #include "launcher/options/options.h"
+#include "launcher/placement/own_address.h"
 #include "launcher/placement/placement.h"
 #include "launcher/process/programs.h"
 #include "launcher/process/supervisor.h"
 #include "launcher/screen/console.h"
 #include "launcher/verdict/job_state.h"
+#include "launcher/wire/security.h"
 
 namespace poprun::launcher {
 
@@ -32,7 +34,7 @@ class JobProcesses {
 
   /// All references must outlive this.
   JobProcesses(asio::io_context& loop, const Options& options, const Placement& placement,
-               Console& console, std::string token, Events events);
+               Console& console, const Security& security, Events events);
 
   /// Removes what dead jobs left on this machine, and looks whether it has what a job takes.
   ///
@@ -47,6 +49,8 @@ class JobProcesses {
 
   /// Where other hosts of the job reach this machine; 127.0.0.1 where there are none.
   [[nodiscard]] const std::string& address() const { return own_address_; }
+  /// The address at which the services of the job listen.
+  [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
 
   [[nodiscard]] bool any_run() const { return supervisor_.anything_runs(); }
 
@@ -69,8 +73,8 @@ class JobProcesses {
   const Options& options_;
   const Placement& placement_;
   Console& console_;
-  std::string token_;
-  std::string own_address_;
+  const Security& security_;  ///< Known when `start` is called.
+  std::string own_address_;   ///< Host at which others reach this machine.
   Events events_;
   collectives::SessionPlace place_;               ///< On this machine.
   std::optional<collectives::JobFolder> folder_;  ///< Once it was checked.

@@ -1,8 +1,10 @@
 #include "launcher/mpi/mpirun.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstdlib>
+#include <fstream>
 
 #include <fmt/format.h>
 
@@ -75,6 +77,58 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
   return variables;
 }
 
+constexpr const char* kAgent = "poprun-emu-remote-shell";
+
+/// Two names of one parameter.
+constexpr std::array kRemoteShellParameters = {"plm_rsh_agent", "orte_rsh_agent"};
+
+/// The value of `name` in a file of Open MPI's parameters; empty where it has none.
+std::string value_in_file(const std::string& path, const std::string& name) {
+  std::ifstream file(path);
+  std::string value;
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t equals = line.find('=');
+    const auto trimmed = [](const std::string& text) {
+      const std::size_t first = text.find_first_not_of(" \t");
+      return first == std::string::npos
+                 ? ""
+                 : text.substr(first, text.find_last_not_of(" \t") - first + 1);
+    };
+    if (equals != std::string::npos && trimmed(line.substr(0, equals)) == name) {
+      value = trimmed(line.substr(equals + 1));
+    }
+  }
+  return value;
+}
+
+/// What the user has mpirun reach other hosts by, looked for where mpirun looks: on its command
+/// line, from which it is taken, in the environment, in its files; else ssh.
+std::string users_remote_shell(std::vector<std::string>& line) {
+  const auto end_of_own = std::ranges::find(line, "-np");
+  for (auto at = line.begin(); end_of_own - at >= 3; ++at) {
+    const bool names_it =
+        std::ranges::find(kRemoteShellParameters, *(at + 1)) != kRemoteShellParameters.end();
+    if ((*at == "--mca" || *at == "-mca" || *at == "--gmca" || *at == "-gmca") && names_it) {
+      const std::string shell = *(at + 2);
+      line.erase(at, at + 3);
+      return shell;
+    }
+  }
+  const char* home = std::getenv("HOME");
+  for (const char* name : kRemoteShellParameters) {
+    if (const char* value = std::getenv(fmt::format("OMPI_MCA_{}", name).c_str())) {
+      return value;
+    }
+    for (const std::string& file : {fmt::format("{}/.openmpi/mca-params.conf", home ? home : ""),
+                                    std::string("/etc/openmpi/openmpi-mca-params.conf")}) {
+      if (std::string value = value_in_file(file, name); !value.empty()) {
+        return value;
+      }
+    }
+  }
+  return "ssh";
+}
+
 }  // namespace
 
 MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
@@ -96,7 +150,8 @@ MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
     for (const auto& [name, value] : command.instances.back()) {
       line.insert(line.end(), {"-x", fmt::format("{}={}", name, value)});
     }
-    line.insert(line.end(), {"-x", "POPRUN_EMU_COORDINATOR", "-x", "POPRUN_EMU_TOKEN"});
+    // Not the secrets: mpirun sends to its daemons in plain text what -x names.
+    line.insert(line.end(), {"-x", "POPRUN_EMU_COORDINATOR"});
     line.insert(line.end(), options.mpi_local_args.begin(), options.mpi_local_args.end());
     if (const auto own = options.instance_mpi_local_args.find(i);
         own != options.instance_mpi_local_args.end()) {
@@ -112,6 +167,17 @@ MpirunCommand mpirun_here(const Options& options, const Placement& placement,
   MpirunCommand command = compose_mpirun(options, placement, replica_program, geteuid() == 0);
   std::erase_if(command.environment,
                 [](const Variable& v) { return std::getenv(v.first.c_str()) != nullptr; });
+  if (!placement.all_local) {
+    // Set also over the user's own, which ours then runs.
+    const std::string shell = users_remote_shell(command.arguments);
+    const std::string agent = replica_program.substr(0, replica_program.rfind('/') + 1) + kAgent;
+    for (const char* name : kRemoteShellParameters) {
+      command.environment.emplace_back(fmt::format("OMPI_MCA_{}", name), agent);
+    }
+    command.environment.emplace_back("POPRUN_EMU_REMOTE_SHELL", shell);
+    // Its daemons would look for ours on their hosts, to start others' daemons.
+    command.environment.emplace_back("OMPI_MCA_plm_rsh_no_tree_spawn", "1");
+  }
   return command;
 }
 

@@ -10,8 +10,13 @@
 /// The mpirun command of a job: a pure function from what was asked to what is started.
 ///
 /// One application context an instance, as poprun composes it, so that rank r is instance r and
-/// each has its own POPDIST_* variables. What differs from run to run (address of the coordinator)
-/// or is secret (the token) travels in the environment and is only named on the command line.
+/// each has its own POPDIST_* variables. The address of the coordinator differs from run to run and
+/// is only named on the command line.
+///
+/// Secrets (token, certificates) are in the environment of mpirun, which processes on this machine
+/// inherit. mpirun would send them on in plain text, so that to other hosts they go through the
+/// remote shell (remote_shell.sh), which stands between mpirun and ssh, or what the user has
+/// instead.
 namespace poprun::launcher {
 
 using Variable = std::pair<std::string, std::string>;

@@ -137,6 +137,10 @@ Rows hosts() {
                  })};
 }
 
+auto into(std::string TlsFiles::*file) {
+  return [=](Options& options, const std::string& path) { options.tls_files.*file = path; };
+}
+
 Rows data_server() {
   return {with_value(row("data-server", "hostio-address", "HOST:PORT", "",
                          "Use the poprun-emu-hostio that listens there instead of starting one; "
@@ -144,7 +148,18 @@ Rows data_server() {
                      HostPort{}, into(&Options::hostio_address)),
           with_value(row("data-server", "hostio-timeout", "SECONDS", "60",
                          "How long a replica tries to reach the data server"),
-                     Integer{1, 86400}, into(&Options::hostio_timeout_seconds))};
+                     Integer{1, 86400}, into(&Options::hostio_timeout_seconds)),
+          with_value(row("data-server", "tls-cert", "FILE", "",
+                         "Certificate (PEM) of your own, which launcher, replicas and data server "
+                         "are known by, also on one host; with --tls-key and --tls-ca (default: "
+                         "made from the job's token, for connections between hosts)"),
+                     Text{}, into(&TlsFiles::certificate)),
+          with_value(row("data-server", "tls-key", "FILE", "",
+                         "Private key (PEM, without a password) of --tls-cert"),
+                     Text{}, into(&TlsFiles::key)),
+          with_value(row("data-server", "tls-ca", "FILE", "",
+                         "Certificates (PEM) of those who sign the other side's certificate"),
+                     Text{}, into(&TlsFiles::authorities))};
 }
 
 Rows output() {

@@ -10,6 +10,7 @@
 
 #include "proto/run_config.pb.h"
 #include "replica/base/error.h"
+#include "replica/tls/identity.h"
 
 /// Everything a user can ask for, from one table (option_table.h) for the command line and
 /// train.cfg.
@@ -101,6 +102,7 @@ struct Options {
 
   std::uint16_t metrics_port = 0;  ///< 0: serve none.
   std::string metrics_address;     ///< Empty: as --help metrics says.
+  TlsFiles tls_files;  ///< None: certificates are made from the token where they are needed.
 
   std::string hostio_address;                ///< Empty: start a data server.
   std::uint32_t hostio_timeout_seconds = 0;  ///< > 0 once parsed, like all below.

@@ -98,4 +98,9 @@ std::string own_address(const Placement& placement) {
   return address_towards(*remote).value_or(machine_name());
 }
 
+std::string listening_address(const std::string& own_address) {
+  in_addr address{};
+  return inet_pton(AF_INET, own_address.c_str(), &address) == 1 ? own_address : "0.0.0.0";
+}
+
 }  // namespace poprun::launcher

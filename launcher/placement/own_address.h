@@ -10,6 +10,10 @@ namespace poprun::launcher {
 /// otherwise that in --host-subnet, or of the interface towards the first host that is not local.
 std::string own_address(const Placement& placement);
 
+/// Where to listen to be reached at `own_address` and at no other: there; or at all addresses where
+/// it is a name, which other hosts may resolve differently.
+std::string listening_address(const std::string& own_address);
+
 /// This machine's address in the network `subnet` (ADDRESS/BITS) of --host-subnet.
 ///
 /// Errors

@@ -14,6 +14,8 @@ namespace {
 constexpr double kWindowSeconds = 120;
 constexpr std::uint64_t kOneIn = 20;
 constexpr std::uint64_t kLeastRetransmits = 4;
+constexpr std::size_t kKeptMax = 1
+                                 << 16;  // Of each: a broken instance may name ever new addresses.
 
 bool takes_part(const PacketLoss& loss, const std::string& host) {
   return loss.from == host || loss.to == host;
@@ -34,6 +36,13 @@ std::optional<std::string> common_host(const std::vector<PacketLoss>& losses) {
 
 void PacketLosses::take(const std::string& host, const proto::Beat& beat, double now) {
   while (!losses_.empty() && losses_.front().at < now - kWindowSeconds) {
+    losses_.pop_front();
+  }
+  if (hosts_.size() + last_.size() > kKeptMax) {
+    hosts_.clear();
+    last_.clear();
+  }
+  while (losses_.size() > kKeptMax) {
     losses_.pop_front();
   }
   for (const proto::TcpLink& link : beat.links()) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <system_error>
@@ -17,11 +18,15 @@
 #include "launcher/wire/state_receiver.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "replica/base/token.h"
+#include "replica/tls/channel.h"
 
 namespace poprun::launcher {
 namespace {
 
 constexpr std::chrono::milliseconds kShutdownGrace{200};
+constexpr int kMessageBytesMax = 4 << 20;
+constexpr std::uint32_t kStreamsOfAnInstanceMax = 2;  // One is left over where a link was cut.
+constexpr std::uint32_t kFailuresOfAnInstanceMax = 4;
 
 grpc::Status refused(const Status& status) {
   return status ? grpc::Status::OK
@@ -30,6 +35,14 @@ grpc::Status refused(const Status& status) {
 
 grpc::Status wrong_token() {
   return {grpc::StatusCode::UNAUTHENTICATED, "wrong or missing job token (POPRUN_EMU_TOKEN)"};
+}
+
+grpc::Status out_of_bounds(const Status& status) {
+  return {grpc::StatusCode::INVALID_ARGUMENT, status.error().message};
+}
+
+grpc::Status too_many(const char* what) {
+  return {grpc::StatusCode::RESOURCE_EXHAUSTED, fmt::format("too many {} at once", what)};
 }
 
 /// The code is CoordinatorClient::join's to know.
@@ -57,7 +70,9 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   Status listen() {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(fmt::format("{}:0", setup_.bind_host),
-                             grpc::InsecureServerCredentials(), &port_);
+                             server_credentials(setup_.identity), &port_);
+    bound_clients(builder);
+    builder.SetMaxReceiveMessageSize(kMessageBytesMax);
     // Replicas send keepalive pings; don't take them for abuse.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
     builder.RegisterService(this);
@@ -137,6 +152,10 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
       reactor->Finish(wrong_token());
       return reactor;
     }
+    if (const Status bounded = check_bounds(*request, setup_.job); !bounded) {
+      reactor->Finish(out_of_bounds(bounded));
+      return reactor;
+    }
     asio::post(loop_, [this, reactor, request = *request, reply] {
       if (closed_) {
         reactor->Finish(job_is_over());
@@ -156,6 +175,10 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     if (!authorised(*context)) {
       return new Refusing<grpc::ServerBidiReactor<proto::Beat, proto::Directive>>(wrong_token());
     }
+    if (!enter(heartbeats_open_)) {
+      return new Refusing<grpc::ServerBidiReactor<proto::Beat, proto::Directive>>(
+          too_many("heartbeats"));
+    }
     return new HeartbeatReactor(*this);
   }
 
@@ -163,6 +186,9 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
                                                      proto::ReportReply* /*reply*/) override {
     if (!authorised(*context)) {
       return new Refusing<grpc::ServerReadReactor<proto::ReportItem>>(wrong_token());
+    }
+    if (!enter(reports_open_)) {
+      return new Refusing<grpc::ServerReadReactor<proto::ReportItem>>(too_many("reports"));
     }
     return new ReportReactor(*this);
   }
@@ -175,7 +201,15 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
       reactor->Finish(wrong_token());
       return reactor;
     }
+    if (const Status bounded = check_bounds(*failure, setup_.job); !bounded) {
+      reactor->Finish(out_of_bounds(bounded));
+      return reactor;
+    }
     asio::post(loop_, [this, reactor, failure = *failure] {
+      if (++failures_[failure.instance()] > kFailuresOfAnInstanceMax) {
+        reactor->Finish(too_many("failures"));
+        return;
+      }
       events_.on_failure(failure);
       if (closed_) {
         reactor->Finish(grpc::Status::OK);
@@ -207,7 +241,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     if (!authorised(*context)) {
       return new Refusing<grpc::ServerReadReactor<proto::StatePiece>>(wrong_token());
     }
-    return receive_state(disk_, setup_.checkpoints);
+    return receive_state(disk_, setup_.checkpoints, setup_.job);
   }
 
   grpc::ServerWriteReactor<proto::TensorChunk>* SendState(
@@ -244,6 +278,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     void OnDone() override {
       asio::post(service_.loop_, [this] {
         service_.heartbeats_.erase(this);
+        --service_.heartbeats_open_;
         if (known_) {
           service_.events_.on_leave(instance_, !cancelled_);
         }
@@ -263,6 +298,15 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
 
    private:
     void take_beat() {
+      Status bounded = check_bounds(beat_, service_.setup_.job);
+      if (bounded && known_ && beat_.instance() != instance_) {
+        bounded = fail(ErrorCode::kUsage, "a heartbeat is of one instance");
+      }
+      if (!bounded) {
+        ended_ = true;
+        Finish(out_of_bounds(bounded));
+        return;
+      }
       known_ = true;
       instance_ = beat_.instance();
       service_.heartbeats_.insert(this);
@@ -293,10 +337,17 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     void OnReadDone(bool ok) override {
       asio::post(service_.loop_, [this, ok] { ok ? take_item() : end(); });
     }
-    void OnDone() override { delete this; }
+    void OnDone() override {
+      --service_.reports_open_;
+      delete this;
+    }
 
    private:
     void take_item() {
+      if (const Status bounded = check_bounds(item_); !bounded) {
+        Finish(out_of_bounds(bounded));
+        return;
+      }
       const Status taken = service_.events_.on_report(item_);
       taken ? StartRead(&item_) : Finish(refused(taken));
     }
@@ -313,6 +364,15 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     const auto given = context.client_metadata().find("poprun-token");
     return given != context.client_metadata().end() &&
            equal_tokens({given->second.data(), given->second.size()}, setup_.token);
+  }
+
+  /// Counts one more, unless there are as many as the job can have.
+  bool enter(std::atomic<std::uint32_t>& open) const {
+    if (++open > kStreamsOfAnInstanceMax * setup_.job.instances) {
+      --open;
+      return false;
+    }
+    return true;
   }
 
   void tell_wish() {
@@ -334,10 +394,14 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   int port_ = 0;
   asio::thread_pool disk_{1};  ///< For checkpoints.
 
+  std::atomic<std::uint32_t> heartbeats_open_ = 0;
+  std::atomic<std::uint32_t> reports_open_ = 0;
+
   // Owned by the loop's thread.
   std::optional<proto::JoinReply> reply_;
   std::vector<PendingJoin> pending_joins_;
-  std::vector<grpc::ServerUnaryReactor*> failed_;  ///< Instances that wait to be let go.
+  std::vector<grpc::ServerUnaryReactor*> failed_;    ///< Instances that wait to be let go.
+  std::map<std::uint32_t, std::uint32_t> failures_;  ///< By instance, how many.
   std::set<HeartbeatReactor*> heartbeats_;
   proto::Directive wish_;
   std::uint32_t wishes_ = 0;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,13 +12,20 @@
 #include "launcher/outputs/checkpoint_writer.h"
 #include "launcher/outputs/onnx_file.h"
 #include "launcher/outputs/safetensors.h"
+#include "launcher/wire/bounds.h"
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
+#include "replica/tls/identity.h"
 
 /// The gRPC side of a job: the Coordinator service of proto/coordinator.proto.
 ///
 /// gRPC's threads only post to the loop; the loop's thread owns all state, here and in the job. The
 /// parts of checkpoints go to another thread, which waits for the disk.
+///
+/// Whoever has no token costs no more than bound_clients says. One who has it may send 4 MiB a
+/// message, has two heartbeats and two reports of each instance open at once, and is heard with
+/// four failures of an instance; more gets RESOURCE_EXHAUSTED, and what bounds.h refuses
+/// INVALID_ARGUMENT. The next message is read when the loop has done with the last.
 namespace poprun::launcher {
 
 /// What instances tell the job. Every call comes on the loop's thread.
@@ -44,8 +52,10 @@ class CoordinatorEvents {
 class Coordinator {
  public:
   struct Setup {
-    std::string bind_host;   ///< "127.0.0.1" or "0.0.0.0"; the port is chosen by the system.
-    std::string token;       ///< Asked of every call; empty: none is asked.
+    std::string bind_host;  ///< An address of this machine; the port is chosen by the system.
+    std::string token;      ///< Asked of every call; empty: none is asked.
+    std::optional<TlsIdentity> identity = std::nullopt;  ///< Asked of every connection, likewise.
+    JobSize job{};           ///< What instances may say is checked against it (bounds.h).
     double launched_at = 0;  ///< `monotonic_seconds()` at the launcher's start.
     const std::vector<Tensor>& initial_weights;  ///< What replica 0 begins from; may be none.
     const OnnxFile& onnx_model;                  ///< Likewise. Both outlive the coordinator.

@@ -11,19 +11,20 @@
 #include <netdb.h>
 
 #include "proto/host_streams.grpc.pb.h"
+#include "replica/tls/channel.h"
 
 namespace poprun::launcher {
 namespace {
 
 /// None is closed before the process ends: gRPC 1.51 aborts now and then if the last one is closed
 /// while its thread polls. Belongs to the loop's thread.
-std::shared_ptr<grpc::Channel> open_channel(const std::string& address) {
+std::shared_ptr<grpc::Channel> kept_channel(const DatasetQuery::Question& question) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   static auto& kept = *new std::vector<std::shared_ptr<grpc::Channel>>;  // NOLINT: never destroyed.
-  kept.push_back(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  kept.push_back(open_channel(question.address, question.identity, arguments));
   return kept.back();
 }
 
@@ -38,6 +39,17 @@ bool resolves(const std::string& address) {
   }
   freeaddrinfo(found);
   return true;
+}
+
+const char* remedy(const DatasetQuery::Question& question) {
+  if (!resolves(question.address)) {
+    return "its name does not resolve";
+  }
+  // Whoever is not let in is told no reason by TLS.
+  return question.identity ? "check that poprun-emu-hostio is running there, with --bind for other "
+                             "hosts and the same POPRUN_EMU_TOKEN or --tls-ca"
+                           : "check that poprun-emu-hostio is running there, and listens on "
+                             "loopback alone: what other hosts reach is not spoken to as localhost";
 }
 
 Error error_of(const grpc::Status& status, const DatasetQuery::Question& question) {
@@ -62,9 +74,7 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED || code == grpc::StatusCode::UNAVAILABLE) {
     return {ErrorCode::kUnreachable,
             fmt::format("the data server at {} did not answer for {} s; {}", question.address,
-                        question.timeout_seconds,
-                        resolves(question.address) ? "check that poprun-emu-hostio is running there"
-                                                   : "its name does not resolve"),
+                        question.timeout_seconds, remedy(question)),
             {.address = question.address}};
   }
   return {ErrorCode::kUnreachable, fmt::format("the data server at {} failed with gRPC code {}: {}",
@@ -87,7 +97,7 @@ DatasetQuery::DatasetQuery(asio::io_context& loop, const Question& question, Ans
     : call_(std::make_shared<Call>()) {
   call_->question = question;
   call_->answer = std::move(answer);
-  call_->stub = proto::HostStreams::NewStub(open_channel(question.address));
+  call_->stub = proto::HostStreams::NewStub(kept_channel(question));
   call_->request.set_source(question.source);
   if (!question.token.empty()) {
     call_->context.AddMetadata("poprun-token", question.token);

@@ -2,12 +2,14 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <asio/io_context.hpp>
 
 #include "proto/host_streams.pb.h"
 #include "replica/base/error.h"
+#include "replica/tls/identity.h"
 
 namespace poprun::launcher {
 
@@ -15,10 +17,11 @@ namespace poprun::launcher {
 class DatasetQuery {
  public:
   struct Question {
-    std::string address;         ///< host:port.
-    std::string token;           ///< Empty: none is sent.
-    std::string source;          ///< data.source of train.cfg.
-    double timeout_seconds = 0;  ///< > 0. Keeps trying to connect for that long.
+    std::string address;                  ///< host:port.
+    std::string token;                    ///< Empty: none is sent.
+    std::optional<TlsIdentity> identity;  ///< Without one: in plain text.
+    std::string source;                   ///< data.source of train.cfg.
+    double timeout_seconds = 0;           ///< > 0. Keeps trying to connect for that long.
   };
   using Answer = std::function<void(Result<proto::Dataset>)>;
 

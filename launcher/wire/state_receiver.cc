@@ -21,7 +21,8 @@ grpc::Status status_of(CheckpointWriter::Outcome outcome) {
 
 class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
  public:
-  StateReceiver(asio::thread_pool& disk, CheckpointWriter& writer) : disk_(disk), writer_(writer) {
+  StateReceiver(asio::thread_pool& disk, CheckpointWriter& writer, const JobSize& job)
+      : disk_(disk), writer_(writer), job_(job) {
     StartRead(&piece_);
   }
 
@@ -46,6 +47,10 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
       return;
     }
     if (!began_) {
+      if (const Status bounded = check_bounds(piece_.part(), job_); !bounded) {
+        finish({grpc::StatusCode::INVALID_ARGUMENT, bounded.error().message});
+        return;
+      }
       began_ = true;
       replica_ = piece_.part().replica();
       writer_.begin(piece_.part(), [this](auto outcome) { finish(status_of(outcome)); });
@@ -83,6 +88,7 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
 
   asio::thread_pool& disk_;
   CheckpointWriter& writer_;
+  JobSize job_;
   proto::StatePiece piece_;
   std::uint32_t replica_ = 0;
   bool began_ = false;
@@ -93,8 +99,9 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
 }  // namespace
 
 grpc::ServerReadReactor<proto::StatePiece>* receive_state(asio::thread_pool& disk,
-                                                          CheckpointWriter& writer) {
-  return new StateReceiver(disk, writer);
+                                                          CheckpointWriter& writer,
+                                                          const JobSize& job) {
+  return new StateReceiver(disk, writer, job);
 }
 
 }  // namespace poprun::launcher

@@ -3,7 +3,15 @@
 #include <algorithm>
 #include <cstddef>
 
+#include <fmt/format.h>
+
 namespace poprun {
+namespace {
+
+/// Anybody can read it (deploy/kubernetes/base/kustomization.yaml).
+constexpr std::string_view kPlaceholder = "replace-this-token-in-your-overlay";
+
+}  // namespace
 
 bool equal_tokens(std::string_view given, std::string_view token) {
   const std::size_t longer = std::max(given.size(), token.size());
@@ -14,6 +22,20 @@ bool equal_tokens(std::string_view given, std::string_view token) {
     difference |= static_cast<unsigned char>(a ^ b);
   }
   return difference == 0;
+}
+
+Status check_token(std::string_view token, std::string_view origin) {
+  if (std::ranges::any_of(token, [](char c) { return c <= ' ' || c > '~'; })) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{}: a token needs printable ASCII without blanks", origin));
+  }
+  if (token == kPlaceholder) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} is the placeholder of deploy/kubernetes, which anybody can read; "
+                            "make a real token with `openssl rand -hex 16`",
+                            origin));
+  }
+  return {};
 }
 
 }  // namespace poprun

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <grpcpp/grpcpp.h>
 
 #include "proto/coordinator.grpc.pb.h"
+#include "replica/tls/identity.h"
 
 namespace poprun {
 
@@ -15,7 +17,8 @@ struct CoordinatorConnection {
   std::string token;    ///< Empty where the job has none.
   std::unique_ptr<proto::Coordinator::Stub> stub;
 
-  CoordinatorConnection(const std::string& host_port, const std::string& job_token);
+  CoordinatorConnection(const std::string& host_port, const std::string& job_token,
+                        const std::optional<TlsIdentity>& identity);
 
   /// Adds the token and, where `seconds` > 0, a deadline.
   void prepare(grpc::ClientContext& context, double seconds) const;

@@ -68,6 +68,13 @@ Result<InstanceEnvironment> read_instance_environment() {
   environment.coordinator = coordinator;
   const char* token = std::getenv("POPRUN_EMU_TOKEN");
   environment.token = token == nullptr ? "" : token;
+  const char* tls = std::getenv("POPRUN_EMU_TLS");
+  const std::string_view identity = tls == nullptr ? "off" : tls;
+  if (identity == "token") {
+    environment.identity = identity_of_token(environment.token);
+  } else if (identity != "off") {
+    POPRUN_ASSIGN(environment.identity, identity_from_line(identity));
+  }
   POPRUN_ASSIGN(environment.first_replica, integer_variable("POPDIST_REPLICA_INDEX_OFFSET"));
   POPRUN_ASSIGN(environment.local_replicas, integer_variable("POPDIST_NUM_LOCAL_REPLICAS"));
   if (environment.local_replicas == 0 ||
@@ -84,8 +91,8 @@ Result<InstanceEnvironment> read_instance_environment() {
 CoordinatorClient::CoordinatorClient(const InstanceEnvironment& environment, OnLost on_lost)
     : environment_(environment),
       on_lost_(std::move(on_lost)),
-      connection_(
-          std::make_unique<CoordinatorConnection>(environment.coordinator, environment.token)),
+      connection_(std::make_unique<CoordinatorConnection>(environment.coordinator,
+                                                          environment.token, environment.identity)),
       board_(
           std::make_unique<ProgressBoard>(environment.first_replica, environment.local_replicas)),
       gate_(std::make_unique<DrainGate>(environment.local_replicas)) {}

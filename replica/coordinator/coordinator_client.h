@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "replica/base/error.h"
 #include "replica/base/ids.h"
 #include "replica/ports/reporter.h"
+#include "replica/tls/identity.h"
 
 /// An instance's line to the launcher.
 ///
@@ -33,6 +35,8 @@ struct InstanceEnvironment {
   std::uint32_t instance = 0;        ///< POPDIST_REPLICA_INDEX_OFFSET / POPDIST_NUM_LOCAL_REPLICAS.
   std::uint32_t first_replica = 0;   ///< POPDIST_REPLICA_INDEX_OFFSET.
   std::uint32_t local_replicas = 1;  ///< POPDIST_NUM_LOCAL_REPLICAS.
+  /// POPRUN_EMU_TLS: "off", "token" or that of the user (to_line). Without one: plain text.
+  std::optional<TlsIdentity> identity{};
 };
 
 /// What the kernel calls this host.

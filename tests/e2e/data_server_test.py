@@ -8,7 +8,7 @@ import time
 import unittest
 
 import npy_file
-from emulated_job import BIN, JobTest
+from emulated_job import BIN, ROOT, JobTest
 
 CONFIG = """
 [model]
@@ -57,6 +57,21 @@ class Server(JobTest):
     def test_beyond_this_host_it_needs_a_token(self):
         self.assert_refused(64, "--bind", "0.0.0.0", parts=["--bind 0.0.0.0", "POPRUN_EMU_TOKEN"])
         self.address(self.server("--bind", "0.0.0.0", token="secret"))
+
+    def test_the_token_of_the_manifests_is_refused(self):
+        lines = (ROOT / "deploy/kubernetes/base/kustomization.yaml").read_text().splitlines()
+        token = next(line.split("POPRUN_EMU_TOKEN=")[1] for line in lines if line.startswith("  - POPRUN_EMU_TOKEN="))
+        file = self.folder / "token"
+        file.write_text(token + "\n")
+        for arguments, given in (((), token), (("--token-file", file), "")):
+            process = self.server(*arguments, token=given)
+            _, errors = process.communicate(timeout=20)
+            self.assertEqual(process.returncode, 64, errors)
+            self.assertEqual(errors.count("\n"), 1, errors)
+            self.assertIn("openssl rand -hex 16", errors)
+        job = self.run_job("-n", 1, code=64, environment={"POPRUN_EMU_TOKEN": token})
+        self.assertEqual(job.stderr.count("\n"), 1, job.stderr)
+        self.assert_first_line(job, "POPRUN_EMU_TOKEN", "openssl rand -hex 16")
 
     def test_it_serves_what_lies_below_its_root_and_what_it_was_started_for(self):
         served, named, other = self.data("served"), self.data("named"), self.data("other")

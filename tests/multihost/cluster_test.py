@@ -12,7 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "e2e"))
 
 import cluster
-from emulated_job import BIN, JobTest, QUICK
+from emulated_job import BIN, JobTest, QUICK, environment_of
 
 LONG = QUICK.replace("steps = 5", "steps = 100000")
 BEFORE_HEARTBEAT_IS_MISSED = 25  # Seconds; --heartbeat-timeout is 30.
@@ -102,6 +102,106 @@ class Ssh(ClusterTest):
         config.write_text(f"Host *\n Port 2222\n IdentityFile {folder}/user_key\n StrictHostKeyChecking no\n"
                           " UserKnownHostsFile /dev/null\n BatchMode yes\n LogLevel ERROR\n ConnectionAttempts 20\n")
         return config
+
+
+class Services(ClusterTest):
+    def test_listen_only_where_the_hosts_of_the_job_are(self):
+        hosts = self.cluster(2)
+        job = self.start_on(hosts, "-n", 2, "-H", "node[0-1]", config=LONG)
+        job.wait_for_step(1)
+        self.assertEqual(self.listening(hosts, job, "poprun-emu"), ["10.77.0.10"])
+        self.assertEqual(self.listening(hosts, job, "poprun-emu-hostio"), ["10.77.0.10"])
+
+    SENTENCE = "The quick brown fox jumps over the lazy dog. "
+    TEXT_JOB = """
+[model]
+name = gpt2
+layers = 1
+hidden = 16
+heads = 2
+[data]
+source = text:{text}
+sequence-length = 64
+micro-batch-size = 2
+[training]
+steps = 5
+"""
+
+    def sniffed(self, hosts, *arguments):
+        """A job on node0 and node1 with a text that is known, and all that went between them."""
+        tcpdump = shutil.which("tcpdump")
+        if tcpdump is None:
+            self.skipTest("tcpdump not installed; run deploy/setup")
+        text = self.folder / "text"
+        text.write_text(self.SENTENCE * 2000)
+        capture = self.folder / "capture"
+        dump = subprocess.Popen([tcpdump, "-i", "v-node1", "-s", "0", "-U", "-B", "65536", "-Z", "root", "-w", capture],
+                                stderr=subprocess.PIPE, text=True)
+        self.addCleanup(dump.stderr.close)
+        self.addCleanup(dump.wait)
+        self.addCleanup(dump.kill)
+        self.assertIn("listening on v-node1", dump.stderr.readline())
+        job = self.run_on(hosts, "-n", 2, "-H", "node1,node0", *arguments, config=self.TEXT_JOB.format(text=text))
+        time.sleep(0.5)
+        dump.send_signal(signal.SIGINT)
+        self.assertIn("\n0 packets dropped by kernel", dump.stderr.read())
+        return job, capture.read_bytes()
+
+    def test_send_no_secret_no_data_and_no_weights_in_plain_text(self):
+        hosts = self.cluster(2)
+        job, capture = self.sniffed(hosts)
+        # Else this shows nothing: both services begin TLS, which names the server that is meant.
+        self.assertGreaterEqual(capture.count(b"job.poprun-emu"), 2)
+        self.assertIn(b"btl_tcp", capture)  # What mpirun says is there to be read.
+        self.assertNotIn(job.token.encode(), capture)
+        self.assertNotIn(b"PRIVATE KEY", capture)
+        words = self.SENTENCE.encode()
+        for begin in range(0, len(words) - 8):
+            part = words[begin:begin + 8]
+            self.assertNotIn(part, capture)
+            self.assertNotIn(b"".join(bytes([c, 0, 0, 0]) for c in part), capture)
+        weights = (job.output_dir / "weights.safetensors").read_bytes()
+        tail = weights[len(weights) // 2:]
+        varied = [tail[i:i + 32] for i in range(0, len(tail) - 32, 32) if len(set(tail[i:i + 32])) > 16]
+        self.assertGreater(len(varied), 100)
+        for part in varied:
+            self.assertNotIn(part, capture)
+
+    def test_would_send_the_token_in_plain_text_if_mpirun_did(self):
+        """Shows that the capture is one: -x makes mpirun send a variable itself."""
+        job, capture = self.sniffed(self.cluster(2), "--mpi-local-args", "-x POPRUN_EMU_TOKEN")
+        self.assertIn(job.token.encode(), capture)
+
+    def test_refuse_a_guess_and_go_on(self):
+        hosts = self.cluster(2)
+        job = self.start_on(hosts, "-n", 2, "-H", "node[0-1]", config=LONG)
+        job.wait_for_step(1)
+        environment = environment_of(job.replica_pid(1))
+        self.assertEqual(environment["POPRUN_EMU_TLS"], "token")
+        for token, code in (("0" * 32, 69), (job.token, 0)):
+            port = self.port_of(hosts, job)
+            asked = subprocess.run(
+                hosts.command_on("node1", BIN / "poprun-emu", "--dry-run", "--hostio-timeout", 2, "--hostio-address",
+                                 f"10.77.0.10:{port}", job.folder / "job.cfg"),
+                env={**os.environ, "POPRUN_EMU_TOKEN": token}, capture_output=True, text=True)
+            self.assertEqual(asked.returncode, code, asked.stderr)
+        self.assertIsNone(job.process.poll())
+        step = int(job.metrics()[-1]["step"])
+        job.wait_for_step(step + 3)
+
+    def port_of(self, hosts, job):
+        shown = subprocess.run(hosts.command_on("node0", "ss", "-Hltnp"), check=True, capture_output=True, text=True)
+        pid, = job.pids("poprun-emu-hostio")
+        line, = [line for line in shown.stdout.splitlines() if f"pid={pid}," in line]
+        return line.split()[3].rsplit(":", 1)[1]
+
+    def listening(self, hosts, job, program):
+        """Addresses of node0 at which this program accepts connections."""
+        pids = job.pids(program)  # The launcher's fork has none of its own.
+        shown = subprocess.run(hosts.command_on("node0", "ss", "-Hltnp"), check=True, capture_output=True, text=True)
+        found = [line.split()[3].rsplit(":", 1)[0] for line in shown.stdout.splitlines()
+                 if any(f"pid={pid}," in line for pid in pids)]
+        return [address.strip("[]").removeprefix("::ffff:") for address in found]  # gRPC speaks version 4 over 6.
 
 
 class Failure(ClusterTest):

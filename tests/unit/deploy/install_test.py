@@ -37,6 +37,7 @@ class Installed(unittest.TestCase):
 class Files(Installed):
     def test_are_all_there(self):
         for name in ("bin/poprun-emu", "bin/poprun-emu-replica", "bin/poprun-emu-hostio", "bin/poprun-emu-onnx-check",
+                     "bin/poprun-emu-remote-shell",
                      "share/poprun-emu/train.cfg", "share/poprun-emu/examples/mlp.cfg", "share/doc/poprun-emu/README.md",
                      "share/doc/poprun-emu/LICENSE", "share/man/man1/poprun-emu.1",
                      "share/bash-completion/completions/poprun-emu"):

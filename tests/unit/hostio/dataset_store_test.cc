@@ -132,5 +132,32 @@ TEST(DatasetStore, RefusesWhatNoMemoryHolds) {
   }
 }
 
+TEST(DatasetStore, LoadsNoMoreThanItMayKeepBesideWhatIsBeingRead) {
+  const std::vector<TemporaryFolder> folders(3);
+  for (const TemporaryFolder& folder : folders) {
+    write_dataset(folder);
+  }
+  DatasetStore store({.files = {}, .sources = {}, .datasets_max = 2});
+  std::vector<DatasetStore::Loaded> read = {*store.load(source_of(folders[0])),
+                                            *store.load(source_of(folders[1]))};
+
+  const auto refused = store.load(source_of(folders[2]));
+
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kHostResources);
+  EXPECT_THAT(refused.error().message, HasSubstr("beside the 2 datasets"));
+  read.clear();
+  EXPECT_TRUE(store.load(source_of(folders[2])));
+}
+
+TEST(DatasetStore, BoundsTheRequestsThatWait) {
+  const TemporaryFolder folder;
+  write_dataset(folder);
+  DatasetStore store({.files = {}, .sources = {}, .requests_max = 0});
+  const auto refused = store.load(source_of(folder));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kHostResources);
+}
+
 }  // namespace
 }  // namespace poprun::hostio

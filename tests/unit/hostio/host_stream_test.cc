@@ -1,4 +1,5 @@
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -58,6 +59,17 @@ class SilentPort {
   int socket_;
   int port_ = 0;
 };
+
+constexpr const char* kLongToken = "0123456789abcdef0123456789abcdef";
+constexpr const char* kOtherToken = "0123456789abcdef0123456789abcdee";
+
+std::uint64_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  std::uint64_t all = 0;
+  std::uint64_t resident = 0;
+  file >> all >> resident;
+  return resident * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
 
 class HostStreamTest : public ::testing::Test {
  protected:
@@ -466,7 +478,11 @@ TEST_F(HostStreamTest, ListensBeyondThisHostWithATokenOnly) {
   for (const char* own : {"127.0.0.1", "127.0.0.2", "localhost"}) {
     EXPECT_TRUE(Server::start({.bind = own, .port = 0, .token = ""}, *store_)) << own;
   }
-  EXPECT_TRUE(Server::start({.bind = "0.0.0.0", .port = 0, .token = "secret"}, *store_));
+  const auto guessed = Server::start({.bind = "0.0.0.0", .port = 0, .token = "secret"}, *store_);
+  ASSERT_FALSE(guessed);
+  EXPECT_EQ(guessed.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(guessed.error().message, HasSubstr("openssl rand -hex 16"));
+  EXPECT_TRUE(Server::start({.bind = "0.0.0.0", .port = 0, .token = kLongToken}, *store_));
 }
 
 TEST_F(HostStreamTest, ServesTheFilesAndSourcesThatItWasStartedForAlone) {
@@ -496,6 +512,84 @@ TEST_F(HostStreamTest, ServesTheFilesAndSourcesThatItWasStartedForAlone) {
   DatasetStore named(limits);
   EXPECT_TRUE(named.describe(outside + "?augment=flip"));
   EXPECT_TRUE(named.load(outside + "?augment=flip"));
+}
+
+TEST_F(HostStreamTest, BeyondLoopbackLetsInThoseWithTheJobsIdentityAndTokenAlone) {
+  const auto server = Server::start({.bind = "0.0.0.0", .port = 0, .token = kLongToken}, *store_);
+  ASSERT_TRUE(server) << server.error().message;
+  HostStreamOptions client = options();
+  client.address = fmt::format("127.0.0.1:{}", (*server)->port());
+  client.timeout = 500ms;
+
+  client.token = kLongToken;
+  EXPECT_FALSE(open_host_stream(client)->next()) << "in plain text";
+  client.identity = identity_of_token(kOtherToken);
+  EXPECT_FALSE(open_host_stream(client)->next()) << "with another job's identity";
+  client.token = kOtherToken;
+  client.identity = identity_of_token(kLongToken);
+  client.timeout = 10s;
+  const auto wrong = open_host_stream(client)->next();
+  ASSERT_FALSE(wrong);
+  EXPECT_THAT(wrong.error().message, HasSubstr("different token"));
+
+  client.token = kLongToken;
+  EXPECT_EQ(take(*open_host_stream(client), 0, 5), take(*open_host_stream(options()), 0, 5));
+}
+
+TEST_F(HostStreamTest, AServerWithoutTheJobsIdentityGetsNoToken) {
+  HostStreamOptions client = options();  // A server in plain text, which knows the token.
+  client.identity = identity_of_token(kLongToken);
+  client.timeout = 500ms;
+  EXPECT_FALSE(open_host_stream(client)->next());
+}
+
+TEST_F(HostStreamTest, RequestsWithoutEndDoNotMakeItGrow) {
+  constexpr std::uint64_t kGrowthMax = std::uint64_t{64} << 20;
+  const auto ask = [this](const std::string& token, int from, int to) {
+    proto::HostStreams::Stub stub(
+        grpc::CreateChannel(address(), grpc::InsecureChannelCredentials()));
+    for (int i = from; i < to; ++i) {
+      grpc::ClientContext context;
+      context.AddMetadata("poprun-token", token);
+      proto::DescribeRequest request;
+      request.set_source(fmt::format("synthetic:images=1x8x8,classes=2,items={}", 100 + i));
+      proto::Dataset dataset;
+      const grpc::Status status = stub.Describe(&context, request, &dataset);
+      ASSERT_EQ(status.error_code(),
+                token == token_ ? grpc::StatusCode::OK : grpc::StatusCode::UNAUTHENTICATED);
+    }
+  };
+  ask(token_, 0, 500);
+  const std::uint64_t before = resident_bytes();
+  ask(token_, 500, 4000);
+  ask("guess", 0, 4000);
+  EXPECT_LT(resident_bytes(), before + kGrowthMax);
+  EXPECT_EQ(take(*open_host_stream(options()), 0, 2).size(), 2U) << "and it goes on";
+}
+
+TEST_F(HostStreamTest, RefusesASourceOfAnySize) {
+  const auto refused = describe(address(), token_, std::string(10'000, 'x'), 10s);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message, "a source takes at most 8192 B");
+  HostStreamOptions direct = options();
+  direct.selection.set_source(std::string(10'000, 'x'));
+  const auto batch = open_host_stream(direct)->next();
+  ASSERT_FALSE(batch);
+  EXPECT_EQ(batch.error().message, "a source takes at most 8192 B");
+}
+
+TEST_F(HostStreamTest, StreamsShareWhatThereIsForBatches) {
+  DatasetStore store;
+  const auto server = Server::start({.token = token_, .batch_bytes_max = 40}, store);
+  ASSERT_TRUE(server);
+  HostStreamOptions client = options();
+  client.address = fmt::format("127.0.0.1:{}", (*server)->port());
+  client.timeout = 1s;
+  auto first = open_host_stream(client);  // 3 samples of 6 + 4 B.
+  ASSERT_TRUE(first->next());
+  EXPECT_FALSE(open_host_stream(client)->next());
+  first.reset();
+  EXPECT_TRUE(open_host_stream(client)->next());
 }
 
 }  // namespace

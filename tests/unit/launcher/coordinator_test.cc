@@ -7,6 +7,7 @@
 #include <functional>
 #include <future>
 #include <iterator>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -403,6 +404,71 @@ TEST_F(CoordinatorTest, WantsTheToken) {
   EXPECT_FALSE(client.finish());
   client.fail(ReplicaId{3}, {ErrorCode::kBug, "not heard"}, {});
   EXPECT_TRUE(events_.without_beats().empty());
+}
+
+TEST_F(CoordinatorTest, BeyondLoopbackLetsInThoseWithTheJobsIdentityAlone) {
+  constexpr const char* kToken = "0123456789abcdef";
+  auto started = Coordinator::start(loop_, events_,
+                                    {.bind_host = "127.0.0.1",
+                                     .token = kToken,
+                                     .identity = identity_of_token(kToken),
+                                     .launched_at = monotonic_seconds(),
+                                     .initial_weights = weights_,
+                                     .onnx_model = onnx_,
+                                     .checkpoints = checkpoints_,
+                                     .resumed_state = ""});
+  ASSERT_TRUE(started);
+  on_loop([&] { (*started)->open({}); });
+  InstanceEnvironment own = environment();
+  own.coordinator = "127.0.0.1:" + std::to_string((*started)->port());
+  own.token = kToken;
+  EXPECT_FALSE(CoordinatorClient(own, [] {}).join(0.5)) << "in plain text";
+  own.identity = identity_of_token("0123456789abcdee");
+  EXPECT_FALSE(CoordinatorClient(own, [] {}).join(0.5)) << "with another job's identity";
+  EXPECT_TRUE(events_.without_beats().empty());
+  own.identity = identity_of_token(kToken);
+  CoordinatorClient client(own, [] {});
+  const auto joined = client.join(10);
+  EXPECT_TRUE(joined) << joined.error().message;
+  client.leave();
+  std::promise<void> stopped;
+  on_loop([&] { (*started)->stop([&] { stopped.set_value(); }); });
+  stopped.get_future().wait();
+}
+
+TEST_F(CoordinatorTest, HearsNothingThatIsOutOfBounds) {
+  open();
+  CoordinatorClient client(environment(4096), [] {});  // Of 4096.
+  EXPECT_THAT(client.join(10).error().message, HasSubstr("instance 4096 does not exist"));
+  client.fail(ReplicaId{0}, {ErrorCode::kBug, "not heard"}, {});
+  CoordinatorClient known(environment(), [] {});
+  known.fail(ReplicaId{3}, {ErrorCode::kBug, std::string(2 << 20, 'x')}, {});
+  proto::ReportItem output;
+  output.mutable_output()->set_data("1234");
+  ASSERT_TRUE(known.report(output));
+  EXPECT_THAT(known.finish().error().message, HasSubstr("without a shape"));
+  EXPECT_TRUE(events_.without_beats().empty());
+}
+
+TEST(Bounds, OfABeatAreThoseOfItsInstance) {
+  const JobSize job{.instances = 4, .replicas_per_instance = 2};
+  proto::Beat beat;
+  beat.set_instance(1);
+  beat.add_replicas()->set_replica(3);
+  EXPECT_TRUE(check_bounds(beat, job));
+  beat.mutable_replicas(0)->set_activity_seconds(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_FALSE(check_bounds(beat, job));
+  beat.mutable_replicas(0)->set_activity_seconds(-1);
+  EXPECT_FALSE(check_bounds(beat, job));
+  beat.mutable_replicas(0)->set_activity_seconds(0);
+  beat.mutable_replicas(0)->set_activity(std::string(5000, 'x'));
+  EXPECT_FALSE(check_bounds(beat, job));
+  beat.mutable_replicas(0)->set_activity("");
+  beat.mutable_replicas(0)->set_replica(4);
+  EXPECT_THAT(check_bounds(beat, job).error().message, HasSubstr("none of instance 1"));
+  beat.clear_replicas();
+  beat.set_instance(4);
+  EXPECT_FALSE(check_bounds(beat, job));
 }
 
 TEST_F(CoordinatorTest, RefusesAnInstanceWithTheJobsReason) {

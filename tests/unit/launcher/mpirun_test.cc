@@ -30,8 +30,7 @@ TEST(Mpirun, GetsOneContextAnInstanceWithPoprunsVariables) {
            "POPDIST_NUM_LOCAL_REPLICAS=2"
            " -x POPDIST_UNIFORM_REPLICAS_PER_INSTANCE=1 -x POPDIST_REPLICA_INDEX_OFFSET=" +
            offset + " -x POPDIST_LOCAL_INSTANCE_INDEX=" + local +
-           " -x POPRUN_EMU_LOG_LEVEL=info -x OMP_NUM_THREADS=1 -x POPRUN_EMU_COORDINATOR -x "
-           "POPRUN_EMU_TOKEN"
+           " -x POPRUN_EMU_LOG_LEVEL=info -x OMP_NUM_THREADS=1 -x POPRUN_EMU_COORDINATOR"
            " -x 'C=1 2'" +
            own + " /opt/bin/poprun-emu-replica";
   };

@@ -1,0 +1,62 @@
+#!/bin/sh
+# poprun-emu-remote-shell: what mpirun runs to start its daemon on another host, as it would run ssh:
+#
+#   poprun-emu-remote-shell [options] HOST command...
+#
+# Runs the real remote shell and has the daemon read the job's secrets from standard input, inside of
+# what ssh encrypts, into the environment that the replicas there inherit. Nothing is written to a
+# file, and no command line shows them.
+set -f
+IFS=' '
+
+# As mpirun does: the first program there is of "ssh : rsh", with its own options.
+found=
+left=${POPRUN_EMU_REMOTE_SHELL:-ssh}:
+while [ -n "$left" ] && [ -z "$found" ]; do
+  for program in ${left%%:*}; do
+    command -v "$program" >/dev/null && found=${left%%:*}
+    break
+  done
+  left=${left#*:}
+done
+if [ -z "$found" ]; then
+  echo "poprun-emu: none of these remote shells is here: ${POPRUN_EMU_REMOTE_SHELL:-ssh}" >&2
+  exit 127
+fi
+
+# Read by name in the order in which they are written below. No apostrophes inside.
+reader='sh -c '\''for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || { echo "poprun-emu: on $(uname -n) nothing came on standard input; the remote shell must hand it on, since the secrets of the job come that way" >&2; exit 127; }; export "$name=$value"; done; exec "$@"'\'' sh'
+
+# The daemon is the word `orted`, which may come behind settings of paths and in a folder.
+wrapped=
+for word do
+  shift
+  case $word in
+  orted | *[\ /]orted)
+    if [ -z "$wrapped" ]; then
+      wrapped=yes
+      daemon=${word##* }
+      word="${word%"$daemon"}$reader $daemon"
+    fi
+    ;;
+  \"*/poprun-emu-remote-shell\")
+    word="\"${POPRUN_EMU_REMOTE_SHELL:-ssh}\""  # The daemon looks for it, and may have none of us.
+    ;;
+  esac
+  # With plm_rsh_no_tree_spawn mpirun would let go of the remote shell. As long as it runs, mpirun
+  # sees at once when a host is gone.
+  [ "$word" = --daemonize ] || set -- "$@" "$word"
+done
+if [ -z "$wrapped" ]; then
+  echo "poprun-emu: mpirun starts no orted here: $*" >&2
+  exit 127
+fi
+
+for program in $found; do break; done
+case $program in
+ssh | */ssh) found="$found -x" ;;  # mpirun's own choice for ssh: no X11.
+esac
+exec $found "$@" <<END
+$POPRUN_EMU_TOKEN
+$POPRUN_EMU_TLS
+END

@@ -1,0 +1,147 @@
+#include "launcher/wire/bounds.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace poprun::launcher {
+namespace {
+
+constexpr std::size_t kNameBytesMax = 255;
+constexpr std::size_t kActivityBytesMax = 4 * 1024;
+constexpr std::size_t kMessageBytesMax = std::size_t{1} << 20;
+constexpr int kLinksMax = 4096;
+constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 44;  // 65,536 of them have 2^60.
+constexpr int kListMax = 64;
+constexpr int kDimensionsMax = 32;
+
+Status check_at_most(std::string_view what, std::uint64_t had, std::uint64_t most) {
+  if (had <= most) {
+    return {};
+  }
+  return fail(ErrorCode::kUsage, fmt::format("{}: at most {}, had {}", what, most, had));
+}
+
+Status check_below(std::string_view what, std::uint64_t had, std::uint64_t end) {
+  if (had < end) {
+    return {};
+  }
+  return fail(ErrorCode::kUsage,
+              fmt::format("{} {} does not exist; the job has {}", what, had, end));
+}
+
+Status check_seconds(std::string_view what, double seconds) {
+  if (std::isfinite(seconds) && seconds >= 0) {
+    return {};
+  }
+  return fail(ErrorCode::kUsage, fmt::format("{}: no time is {} s", what, seconds));
+}
+
+template <typename Texts>
+Status check_texts(std::string_view what, const Texts& texts, std::size_t bytes_max) {
+  POPRUN_TRY(check_at_most(what, static_cast<std::uint64_t>(texts.size()), kListMax));
+  for (const std::string& text : texts) {
+    POPRUN_TRY(check_at_most(what, text.size(), bytes_max));
+  }
+  return {};
+}
+
+Status check_progress(const proto::ReplicaProgress& progress) {
+  POPRUN_TRY(check_at_most("bytes of an activity", progress.activity().size(), kActivityBytesMax));
+  POPRUN_TRY(check_seconds("an activity", progress.activity_seconds()));
+  POPRUN_TRY(check_seconds("a wait for data", progress.data_wait_seconds()));
+  return check_seconds("operators", progress.times().compute_seconds());
+}
+
+Status check_shape(const google::protobuf::RepeatedField<std::int64_t>& shape) {
+  POPRUN_TRY(check_at_most("dimensions of a tensor", static_cast<std::uint64_t>(shape.size()),
+                           kDimensionsMax));
+  if (std::ranges::any_of(shape, [](std::int64_t size) { return size < 0; })) {
+    return fail(ErrorCode::kUsage, "a tensor has no dimension below 0");
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_bounds(const proto::JoinRequest& request, const JobSize& job) {
+  POPRUN_TRY(check_below("instance", request.instance(), job.instances));
+  POPRUN_TRY(check_at_most("bytes of a host's name", request.host().size(), kNameBytesMax));
+  POPRUN_TRY(check_at_most("bytes of a version", request.version().size(), kNameBytesMax));
+  POPRUN_TRY(check_at_most("bytes of a version", request.onednn_version().size(), kNameBytesMax));
+  return check_texts("instruction sets", request.cpu_isas(), kNameBytesMax);
+}
+
+Status check_bounds(const proto::Beat& beat, const JobSize& job) {
+  POPRUN_TRY(check_below("instance", beat.instance(), job.instances));
+  POPRUN_TRY(check_at_most("replicas of an instance",
+                           static_cast<std::uint64_t>(beat.replicas_size()),
+                           job.replicas_per_instance));
+  POPRUN_TRY(check_at_most("connections of an instance",
+                           static_cast<std::uint64_t>(beat.links_size()), kLinksMax));
+  for (const proto::TcpLink& link : beat.links()) {
+    POPRUN_TRY(check_at_most("bytes of an address", link.local().size(), kNameBytesMax));
+    POPRUN_TRY(check_at_most("bytes of an address", link.peer().size(), kNameBytesMax));
+  }
+  for (const proto::ReplicaProgress& progress : beat.replicas()) {
+    if (progress.replica() / job.replicas_per_instance != beat.instance()) {
+      return fail(ErrorCode::kUsage, fmt::format("replica {} is none of instance {}",
+                                                 progress.replica(), beat.instance()));
+    }
+    POPRUN_TRY(check_progress(progress));
+  }
+  return {};
+}
+
+Status check_bounds(const proto::Failure& failure, const JobSize& job) {
+  const std::uint64_t replicas = std::uint64_t{job.instances} * job.replicas_per_instance;
+  POPRUN_TRY(check_below("instance", failure.instance(), job.instances));
+  POPRUN_TRY(check_below("replica", failure.replica(), replicas));
+  POPRUN_TRY(check_at_most("bytes of a host's name", failure.host().size(), kNameBytesMax));
+  POPRUN_TRY(check_at_most("bytes of a message", failure.message().size(), kMessageBytesMax));
+  POPRUN_TRY(check_at_most("bytes of an address", failure.address().size(), kNameBytesMax));
+  POPRUN_TRY(check_at_most("exit code", failure.exit_code(), 255));
+  POPRUN_TRY(check_texts("last collectives", failure.recent_calls(), kActivityBytesMax));
+  POPRUN_TRY(check_at_most("missing replicas", static_cast<std::uint64_t>(failure.missing_size()),
+                           replicas));
+  for (const std::uint32_t missing : failure.missing()) {
+    POPRUN_TRY(check_below("replica", missing, replicas));
+  }
+  return check_progress(failure.progress());
+}
+
+Status check_bounds(const proto::ReportItem& item) {
+  if (item.has_output() && item.output().shape().empty()) {
+    return fail(ErrorCode::kUsage, "an output without a shape");
+  }
+  POPRUN_TRY(check_shape(item.output().shape()));
+  POPRUN_TRY(check_shape(item.weights().shape()));
+  POPRUN_TRY(
+      check_at_most("bytes of a tensor's name", item.weights().name().size(), kActivityBytesMax));
+  POPRUN_TRY(check_shape(item.dumped().chunk().shape()));
+  return check_at_most("bytes of a tensor's name", item.dumped().chunk().name().size(),
+                       kActivityBytesMax);
+}
+
+Status check_bounds(const proto::StatePart& part, const JobSize& job) {
+  const std::uint64_t replicas = std::uint64_t{job.instances} * job.replicas_per_instance;
+  POPRUN_TRY(check_below("replica", part.replica(), replicas));
+  POPRUN_TRY(check_at_most("parts of a checkpoint", part.parts(), replicas));
+  for (const proto::StateVariable& variable : part.variables()) {
+    POPRUN_TRY(check_shape(variable.shape()));
+    POPRUN_TRY(check_at_most("bytes of a variable", variable.bytes(), kVariableBytesMax));
+  }
+  for (const proto::StateSlice& slice : part.slices()) {
+    POPRUN_TRY(check_below("variable", slice.variable(),
+                           static_cast<std::uint64_t>(part.variables_size())));
+    const std::uint64_t bytes = part.variables(static_cast<int>(slice.variable())).bytes();
+    POPRUN_TRY(check_at_most("first byte of a slice", slice.offset(), bytes));
+    POPRUN_TRY(check_at_most("bytes of a slice", slice.bytes(), bytes - slice.offset()));
+  }
+  return {};
+}
+
+}  // namespace poprun::launcher
