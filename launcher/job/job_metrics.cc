@@ -23,8 +23,8 @@ Status Job::start_metrics() {
   if (options_.metrics_port == 0) {
     return {};
   }
-  const std::string& address =
-      options_.metrics_address.empty() ? processes_.address() : options_.metrics_address;
+  const std::string address =
+      options_.metrics_address.empty() ? processes_.listens_at() : options_.metrics_address;
   // Once: a clock that is set later must not move it.
   const double launched = seconds_since_1970() - (monotonic_seconds() - launched_at_);
   const auto page = [this, launched] {
@@ -69,10 +69,12 @@ JobPhase Job::phase_told() const {
       break;
   }
   const bool started = dataset_known_ && state_.all_joined();
-  return record_.results().reported()       ? JobPhase::kSaving
-         : record_.progress().shape_known() ? JobPhase::kRunning
-         : started                          ? JobPhase::kCompiling
-                                            : JobPhase::kStarting;
+  const bool compiled =
+      record_.progress().shape_known() || record_.results().check().plan().runs() > 0;
+  return record_.results().reported() ? JobPhase::kSaving
+         : compiled                   ? JobPhase::kRunning
+         : started                    ? JobPhase::kCompiling
+                                      : JobPhase::kStarting;
 }
 
 void Job::add_training(JobMetrics& metrics) const {

@@ -47,8 +47,6 @@ class JobProcesses {
   /// Errors: those of Child::start.
   Status start(int coordinator_port);
 
-  /// Where other hosts of the job reach this machine; 127.0.0.1 where there are none.
-  [[nodiscard]] const std::string& address() const { return own_address_; }
   /// The address at which the services of the job listen.
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
 

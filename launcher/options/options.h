@@ -100,8 +100,6 @@ struct Options {
   std::map<std::uint32_t, std::vector<std::string>>
       instance_mpi_local_args;  ///< By instance, split into words.
 
-  std::uint16_t metrics_port = 0;  ///< 0: serve none.
-  std::string metrics_address;     ///< Empty: as --help metrics says.
   TlsFiles tls_files;  ///< None: certificates are made from the token where they are needed.
 
   std::string hostio_address;                ///< Empty: start a data server.
@@ -111,6 +109,9 @@ struct Options {
   std::uint32_t collective_timeout_seconds = 0;
   double timeout_seconds = 0;        ///< Limit for the whole job; 0: none.
   double drain_timeout_seconds = 0;  ///< From the signal that ends the job on; 0: none.
+
+  std::uint16_t metrics_port = 0;  ///< 0: serve none.
+  std::string metrics_address;     ///< Empty: as --help metrics says.
 
   /// The command that answers a question instead of running a job; see inquiry.h.
   std::vector<std::string> question;

@@ -89,6 +89,8 @@ TEST(OwnAddress, IsTheOneInTheSubnet) {
   placement.address_in_subnet = "10.1.0.7";
   EXPECT_EQ(own_address(placement), "10.1.0.7");
   EXPECT_EQ(own_address(*place(topology(2, 2), {})), "127.0.0.1");
+  EXPECT_EQ(listening_address("10.1.0.7"), "10.1.0.7");
+  EXPECT_EQ(listening_address("a-name"), "0.0.0.0") << "which other hosts may resolve differently";
 }
 
 TEST(TopologyTable, LooksAsPoprunPrintsIt) {
