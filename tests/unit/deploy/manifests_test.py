@@ -621,7 +621,7 @@ class Manifests(unittest.TestCase):
                                                        for i in range(objects.worker["replicas"])))
                 done = subprocess.run([BIN / program, "--dry-run", "--print-topology", *args, "--hostfile", "hostfile",
                                        "--output-dir", "results", "train.cfg"], cwd=here, text=True, timeout=60,
-                                      capture_output=True, env={**os.environ, "POPRUN_EMU_TOKEN": "a-token-of-ours"})
+                                      capture_output=True, env={**os.environ, "POPRUN_EMU_TOKEN": "a-token-of-our-own-here"})
                 self.assertEqual(done.returncode, 0, done.stderr)
                 for i in range(objects.worker["replicas"]):
                     self.assertIn(f"{job}-worker-{i}.{job}.train.svc", done.stdout)
@@ -632,7 +632,7 @@ class Manifests(unittest.TestCase):
         for option, value in (("--bind", "127.0.0.1"), ("--port", "0")):
             args[args.index(option) + 1] = value
         server = subprocess.Popen([BIN / program, *args], stdout=subprocess.PIPE, text=True,
-                                  env={**os.environ, "POPRUN_EMU_TOKEN": "a-token-of-ours"})
+                                  env={**os.environ, "POPRUN_EMU_TOKEN": "a-token-of-our-own-here"})
         try:
             self.assertIn("listening", server.stdout.readline())
         finally:
