@@ -132,19 +132,23 @@ bool is_only_session(const fs::path& session, std::uint64_t job, const SessionPl
   return true;
 }
 
+void remove_shared_memory(std::uint64_t job, const SessionPlace& place) {
+  const std::string prefix = fmt::format("vader_segment.{}.{}.{:x}.", place.host, geteuid(), job);
+  std::error_code error;
+  for (fs::directory_iterator entry(place.shared_memory, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().filename().string().starts_with(prefix)) {
+      std::error_code unused;
+      fs::remove(entry->path(), unused);
+    }
+  }
+}
+
 /// Shared memory first: without its session nobody would know whose it is.
 void remove_session(const fs::path& session, const SessionPlace& place) {
   std::error_code unused;
   if (const auto job = ranks_job(session); job && is_only_session(session, *job, place)) {
-    const std::string prefix =
-        fmt::format("vader_segment.{}.{}.{:x}.", place.host, geteuid(), *job);
-    std::error_code error;
-    for (fs::directory_iterator entry(place.shared_memory, error), end; !error && entry != end;
-         entry.increment(error)) {
-      if (entry->path().filename().string().starts_with(prefix)) {
-        fs::remove(entry->path(), unused);
-      }
-    }
+    remove_shared_memory(*job, place);
   }
   fs::remove_all(session, unused);
   fs::remove(session.parent_path(), unused);  // Stays where another session is in it.
@@ -242,7 +246,8 @@ JobFolder::JobFolder(SessionPlace place, fs::path path, int descriptor)
 JobFolder::JobFolder(JobFolder&& other) noexcept
     : place_(std::move(other.place_)),
       path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      ranks_job_(other.ranks_job_) {}
 
 JobFolder::~JobFolder() {
   if (descriptor_ >= 0) {
@@ -250,8 +255,20 @@ JobFolder::~JobFolder() {
   }
 }
 
+void JobFolder::learn() {
+  if (ranks_job_) {
+    return;
+  }
+  for (const fs::path& session : folders_in(path_ / sessions_name(place_), "pid.")) {
+    ranks_job_ = ranks_job(session);
+  }
+}
+
 void JobFolder::remove() {
   remove_job_folder(path_, place_);
+  if (ranks_job_ && is_only_session({}, *ranks_job_, place_)) {
+    remove_shared_memory(*ranks_job_, place_);
+  }
 }
 
 void mark_session(const fs::path& session, pid_t daemon) {

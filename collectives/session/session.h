@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include <sys/types.h>
@@ -50,6 +52,10 @@ class JobFolder {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] int descriptor() const { return descriptor_; }
 
+  /// Looks up which shared memory belongs to the sessions in it, for one that mpirun removes
+  /// without that of a replica which died early. Nothing is looked up twice.
+  void learn();
+
   /// Removes it with what is in it of this host, and the shared memory that belongs to it.
   /// Requires: the job's processes on this host have ended.
   void remove();
@@ -60,6 +66,7 @@ class JobFolder {
   SessionPlace place_;
   std::filesystem::path path_;
   int descriptor_;  ///< -1: moved from.
+  std::optional<std::uint64_t> ranks_job_;
 };
 
 /// Marks `session`, if it is a daemon's, as this program's, and keeps the mark locked until

@@ -151,6 +151,7 @@ Status Job::on_join(const proto::JoinRequest& request) {
     give_error(joined.error());
     return joined;
   }
+  processes_.replicas_run();
   record_.begin_logs(request.instance(), state_.instances()[request.instance()]);
   if (options_.verbosity > 0) {
     console_.say(fmt::format("{} joined after {:.2f} s", describe(state_, request.instance()),
@@ -336,6 +337,7 @@ void Job::finish() {
   phase_ = Phase::kOver;
   processes_.clear_away();
   record_.close(/*ended_early=*/signal_ != 0, checkpoints_.summary());
+  checkpoints_.writer().no_more_metrics();
   const auto end_loop = [this] { loop_.stop(); };
   if (coordinator_ == nullptr) {
     end_loop();

@@ -86,16 +86,21 @@ std::optional<std::string> first_lines(const std::string& path, std::uint64_t li
   return found ? std::optional(std::move(text)) : std::nullopt;
 }
 
-Result<std::string> await_lines(const std::string& path, std::uint64_t lines) {
+Result<std::string> await_lines(const std::string& path, std::uint64_t lines,
+                                const std::atomic<bool>& ended) {
   for (const double until = now_seconds() + kMetricsSecondsMax; now_seconds() < until;
        std::this_thread::sleep_for(kBetweenLooks)) {
+    const bool is_last_look = ended;
     if (std::optional<std::string> text = first_lines(path, lines)) {
       return std::move(*text);
     }
+    if (is_last_look) {
+      return fail(ErrorCode::kInfrastructure,
+                  fmt::format("{} ended before its {} lines", path, lines));
+    }
   }
-  return fail(ErrorCode::kInfrastructure,
-              fmt::format("{} did not get its {} lines within {} s", path, lines,
-                          kMetricsSecondsMax));
+  return fail(ErrorCode::kInfrastructure, fmt::format("{} did not get its {} lines within {} s",
+                                                      path, lines, kMetricsSecondsMax));
 }
 
 Status describe(const std::string& folder, const char* name, std::string sha256,
@@ -145,8 +150,9 @@ Status CheckpointWriter::take_folder() {
   if (mkdir(probe.c_str(), 0700) != 0) {
     const int reason = errno;
     close(folder);
-    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: nothing can be created in it: {}",
-                                               setup_.folder, std::strerror(reason)));
+    return fail(ErrorCode::kUsage,
+                fmt::format("--checkpoint-dir {}: nothing can be created in it: {}", setup_.folder,
+                            std::strerror(reason)));
   }
   rmdir(probe.c_str());
   lock_ = folder;
@@ -196,9 +202,10 @@ void CheckpointWriter::begin(const proto::StatePart& part, Done done) {
                       slice.bytes() <= open_->bytes[slice.variable()] &&
                       slice.offset() <= open_->bytes[slice.variable()] - slice.bytes();
     if (!fits && open_->status) {
-      open_->status = fail(ErrorCode::kBug, fmt::format("checkpoint after step {}: replica {} sends "
-                                                        "bytes that no variable has",
-                                                        step, part.replica()));
+      open_->status =
+          fail(ErrorCode::kBug, fmt::format("checkpoint after step {}: replica {} sends "
+                                            "bytes that no variable has",
+                                            step, part.replica()));
     }
   }
 }
@@ -294,7 +301,9 @@ void CheckpointWriter::end(std::uint32_t replica) {
   const Stored stored{step, stored_bytes_, now_seconds() - open_->began};
   const Status status = open_->status;
   settle(status ? Outcome::kStored : Outcome::kFailed);
-  news_(step, status ? Result<Stored>(stored) : tl::unexpected<Error>{status.error()});
+  if (status || !metrics_ended_) {
+    news_(step, status ? Result<Stored>(stored) : tl::unexpected<Error>{status.error()});
+  }
 }
 
 void CheckpointWriter::cancel(std::uint32_t replica) {
@@ -323,7 +332,7 @@ Status CheckpointWriter::complete() {
 
 Status CheckpointWriter::write_manifest(const std::string& folder) {
   POPRUN_ASSIGN(const std::string metrics,
-                await_lines(setup_.metrics, 1 + open_->host.metric_rows()));
+                await_lines(setup_.metrics, 1 + open_->host.metric_rows(), metrics_ended_));
   POPRUN_TRY(write_whole_file(fmt::format("{}/{}", folder, kMetricsFile), {metrics}));
   proto::CheckpointManifest manifest = identity_;
   manifest.set_format(kCheckpointFormat);

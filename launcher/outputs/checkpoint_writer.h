@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -61,6 +62,10 @@ class CheckpointWriter {
   /// It broke off, and with it the checkpoint.
   void cancel(std::uint32_t replica);
 
+  /// metrics.csv has all rows that it will get: a checkpoint that waits for more is none, and of
+  /// that there are no news. From any thread.
+  void no_more_metrics() { metrics_ended_ = true; }
+
  private:
   struct Part {
     std::uint32_t replica = 0;
@@ -99,6 +104,7 @@ class CheckpointWriter {
   proto::CheckpointManifest identity_;
   int lock_ = -1;  ///< The open and locked folder.
   std::optional<Open> open_;
+  std::atomic<bool> metrics_ended_ = false;
   std::uint64_t stored_bytes_ = 0;  ///< Of the one under way.
 };
 

@@ -218,6 +218,7 @@ class Run:
             self.undo.append(lambda: self.hosts.__exit__())
             self.environment.update(self.hosts.environment())
             self.wrapper = self.hosts.command_on("node0")
+            self.separate_files()
             self.arguments += ["-H", ",".join(self.hosts.names), "--host-subnet", "10.77.0.0/24"]
         return self
 
@@ -227,6 +228,13 @@ class Run:
             attempt.job.end()
         for action in reversed(self.undo):
             action()
+
+    def separate_files(self):
+        """Each host has a folder for temporary files, and remote shells hand on no variables of this kind."""
+        for name in self.hosts.names[1:]:
+            (self.folder / f"tmp-{name}").mkdir()
+        shell = self.hosts.folder / "remote_shell"
+        shell.write_text(shell.read_text().replace("bash -c", f"env TMPDIR='{self.folder}'/tmp-$host bash -c"))
 
     def expect(self, condition, text):
         if not condition:
@@ -250,6 +258,8 @@ class Run:
         while code != 0:
             self.expect(len(self.attempts) < ATTEMPTS_MAX, f"still code {code} after {ATTEMPTS_MAX} attempts")
             code = self.start_again()
+        if kind.leaves_things and len(self.attempts) == 1:
+            self.run_another()
         self.expect(self.clean(), f"left over: {self.left()}")
         self.expect(self.attempts[-1].job.weights_hash() == reference.weights,
                     "other weights than the undisturbed job's")
@@ -278,6 +288,14 @@ class Run:
                         f"did not go on from {', '.join(checkpoints)}")
         self.check_end(KINDS[self.case.kind], attempt, code)
         return code
+
+    def run_another(self):
+        """A small job that has nothing to do with the first, on its hosts."""
+        folder = self.folder / "another"
+        folder.mkdir()
+        job = Job(folder, *self.arguments, "-n", self.case.replicas, "--training.steps", 2, config=ADAM,
+                  environment=self.environment, wrapper=self.wrapper)
+        self.expect(job.wait() == 0, f"another job ended with {job.process.poll()}")
 
     def watch(self, kind, attempt):
         """From the fault on: when the command said something, and when the job went on."""
@@ -341,7 +359,7 @@ class Run:
 
     def left(self):
         """Temporary files, and shared memory of the hosts."""
-        found = [str(path.relative_to(self.folder)) for path in self.files.iterdir()]
+        found = [str(path.relative_to(self.folder)) for path in self.folder.glob("tmp*/*")]
         if "OMPI_MCA_btl_vader_backing_directory" in self.environment:
             return found + os.listdir(self.environment["OMPI_MCA_btl_vader_backing_directory"])
         found += os.listdir("/dev/shm")

@@ -101,6 +101,18 @@ TEST_F(SessionTest, FolderOfADeadJobIsRemovedWithItsSharedMemoryAndNothingElse) 
   EXPECT_THAT(names(place_.shared_memory), ElementsAre(other));
 }
 
+TEST_F(SessionTest, SharedMemoryOfARunningJobIsRemovedAtItsEndAlsoIfMpirunForgotIt) {
+  auto job = JobFolder::make(place_);
+  ASSERT_TRUE(job);
+  job->learn();  // Too early.
+  mpiruns_session(job->path());
+  job->learn();
+  fs::remove_all(job->path() / fmt::format("ompi.node7.{}", geteuid()));
+  job->remove();
+  EXPECT_THAT(names(place_.base), IsEmpty());
+  EXPECT_THAT(names(place_.shared_memory), IsEmpty());
+}
+
 TEST_F(SessionTest, FolderOfADeadJobKeepsWhatIsAnotherHosts) {
   const fs::path job = JobFolder::make(place_)->path();
   const fs::path other = job / fmt::format("ompi.node8.{}", geteuid()) / "pid.17";

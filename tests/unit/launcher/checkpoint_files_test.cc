@@ -1,8 +1,10 @@
 #include "launcher/outputs/checkpoint_files.h"
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -116,6 +118,22 @@ TEST_F(CheckpointFiles, AreKeptAsManyAsAskedForTheLatest) {
   }
   EXPECT_THAT(checkpoints_in(checkpoints()),
               ElementsAre(checkpoints() / "step-100", checkpoints() / "step-11"));
+}
+
+TEST_F(CheckpointFiles, WaitForNoRowsOfAJobThatEnded) {
+  put(metrics(), "step,loss\n1,3\n");
+  CheckpointWriter to = writer();
+  const auto began = std::chrono::steady_clock::now();
+  std::thread job([&to] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    to.no_more_metrics();
+  });
+  store(to, 2);
+  job.join();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+  EXPECT_THAT(checkpoints_in(checkpoints()), IsEmpty());
+  EXPECT_THAT(outcomes_, ElementsAre(Outcome::kFailed, Outcome::kFailed));
+  EXPECT_THAT(news_, IsEmpty());
 }
 
 TEST_F(CheckpointFiles, OfAnEarlierJobGoWithTheFirstOne) {
