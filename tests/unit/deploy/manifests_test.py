@@ -45,7 +45,7 @@ def render(folder):
 # Fields that our objects use. None: any value. Add a field of Kubernetes here when it is first
 # used.
 ANY = None
-PROBE = {"grpc": {"port": ANY, "service": ANY}, "tcpSocket": {"port": ANY}, "periodSeconds": ANY,
+PROBE = {"tcpSocket": {"port": ANY}, "periodSeconds": ANY,
          "timeoutSeconds": ANY, "failureThreshold": ANY}
 CONTAINER = {
     "name": ANY, "image": ANY, "args": ANY, "env": {"name": ANY, "valueFrom": {"secretKeyRef": {"name": ANY, "key": ANY}}},
@@ -168,11 +168,8 @@ def check_ports(objects):
         ports = [key for port in container.get("ports", []) for key in (port["name"], port["containerPort"])]
         for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
             probe = container.get(kind, {})
-            for way in ("grpc", "tcpSocket"):
-                if way in probe and probe[way]["port"] not in ports:
-                    found.append(f"{where}: {kind} probes port {probe[way]['port']}, which the container lacks")
-            if "grpc" in probe and not isinstance(probe["grpc"]["port"], int):
-                found.append(f"{where}: {kind} names its grpc port, which must be a number")
+            if "tcpSocket" in probe and probe["tcpSocket"]["port"] not in ports:
+                found.append(f"{where}: {kind} probes port {probe['tcpSocket']['port']}, which the container lacks")
     hostio = objects.pods["hostio"]["spec"]["containers"][0]
     served = {port["name"]: port["containerPort"] for port in hostio["ports"]}
     listens = value_of(hostio["args"], "--port")
@@ -363,7 +360,7 @@ PLANTED = [
     ("-worker-3 is not a DNS label", lambda o: o.job["metadata"].update(name="n" * 55)),
     ("poprun-emu:latest is not tagged", lambda o: worker_container(o).update(image="poprun-emu:latest")),
     ("probes port 2223", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(port=2223)),
-    ("must be a number", lambda o: hostio_container(o)["livenessProbe"]["grpc"].update(port="grpc")),
+    ("probes port 50052", lambda o: hostio_container(o)["livenessProbe"]["tcpSocket"].update(port=50052)),
     ("--port is 50052", lambda o: hostio_container(o)["args"].__setitem__(4, "50052")),
     ("is not the container's", lambda o: o.by_kind["Service"]["poprun-emu-hostio"]["spec"]["ports"][0].update(port=80)),
     ("is not the service", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("poprun-emu-hostio:50051"), "x:1")),
