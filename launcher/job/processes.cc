@@ -38,7 +38,7 @@ JobProcesses::JobProcesses(asio::io_context& loop, const Options& options,
       supervisor_(loop) {}
 
 Status JobProcesses::check() {
-  POPRUN_ASSIGN(programs_, find_programs());
+  POPRUN_ASSIGN(programs_, find_programs(/*other_hosts=*/!placement_.all_local));
   return check_room_for_mpi_session(placement_.num_instances);
 }
 
