@@ -10,11 +10,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "launcher/job/attempts.h"
 #include "launcher/job/dry_run.h"
 #include "launcher/job/estimate.h"
 #include "launcher/job/inquiry.h"
 #include "launcher/job/job.h"
 #include "launcher/job/profile.h"
+#include "launcher/metrics/metrics_server.h"
 #include "launcher/options/help.h"
 #include "launcher/options/options.h"
 #include "launcher/placement/hosts.h"
@@ -37,12 +39,14 @@ std::size_t local_instances(const Placement& placement) {
 ///
 /// Errors
 ///   kHostResources  even the most that is allowed is not enough.
-Status allow_many_files(const Placement& placement) {
+Status allow_many_files(const Options& options, const Placement& placement) {
   constexpr rlim_t kBesides = 32;           // Measured: 22 of the launcher, 24 of mpirun,
   constexpr rlim_t kForALocalInstance = 4;  // and of mpirun 3 to 3.4 an instance here.
-  const rlim_t needed =
-      kBesides + std::max(kForALocalInstance * rlim_t{local_instances(placement)},
-                          rlim_t{placement.num_instances} + placement.num_replicas);
+  const rlim_t for_metrics =
+      options.metrics_port > 0 ? 1 + rlim_t{MetricsServer::kLimits.connections} : 0;
+  const rlim_t needed = kBesides + for_metrics +
+                        std::max(kForALocalInstance * rlim_t{local_instances(placement)},
+                                 rlim_t{placement.num_instances} + placement.num_replicas);
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
     files.rlim_cur = files.rlim_max;
@@ -95,20 +99,18 @@ void keep_numbers_of_standard_streams() {
 
 JobEnd run_job(const Options& options, const Placement& placement, Console& console,
                double launched_at) {
-  if (const Status allowed = allow_many_files(placement); !allowed) {
+  if (const Status allowed = allow_many_files(options, placement); !allowed) {
     console.say(allowed.error().message);
-    return {exit_code_of(allowed.error().code), std::nullopt};
+    return {.exit_code = exit_code_of(allowed.error().code)};
   }
   if (const Status allowed = allow_many_threads(placement); !allowed) {
     console.say(allowed.error().message);
-    return {exit_code_of(allowed.error().code), std::nullopt};
+    return {.exit_code = exit_code_of(allowed.error().code)};
   }
   if (options.print_topology || options.verbosity > 0) {
     console.out(topology_table(placement));
   }
-  Job job(options, placement, console, launched_at);
-  const int code = job.run();
-  return {code, job.profile()};
+  return run_attempts(options, placement, console, launched_at);
 }
 
 int run(const std::vector<std::string>& args, Console& console, double launched_at) {

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "collectives/mpi/mpi_world.h"
+#include "collectives/session/session.h"
 #include "hostio/sampling/sampling.h"
 #include "hostio/streams/client.h"
 #include "replica/base/host_limits.h"
@@ -26,6 +27,7 @@
 #include "replica/check/check.h"
 #include "replica/compilation.h"
 #include "replica/coordinator/coordinator_client.h"
+#include "replica/coordinator/launcher_checkpoints.h"
 #include "replica/coordinator/launcher_outfeed.h"
 #include "replica/coordinator/launcher_reporter.h"
 #include "replica/instance/host_memory.h"
@@ -41,7 +43,8 @@ namespace {
 
 constexpr double kJoinTimeoutSeconds = 120;
 constexpr std::size_t kThreads = 11;  // gRPC's, Open MPI's and the heartbeat's.
-constexpr std::size_t kThreadsOfAReplica = 3;
+constexpr std::size_t kThreadsOfAReplica = 4;
+constexpr std::chrono::seconds kLastCheckpointMax{600};  // For a full disk to take it.
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -144,15 +147,17 @@ class Instance {
                            counted(communicator.size(), "replica"), ::getpid(), length.steps,
                            program.model(), bytes_text(static_cast<std::int64_t>(most.peak())),
                            program.memory_size() > 1 ? " on the fullest IPU" : ""));
+    LauncherCheckpoints checkpoints(client_, reply_.checkpoint_every_steps());
+    LauncherState state(client_);
     POPRUN_ASSIGN(
         const LoopResult result,
         run_loop(program, {.communicator = communicator,
                            .progress = client_,
                            .reporter = first ? &reporter : nullptr,
                            .initial_weights = first ? compilation_.initial_weights() : none,
-                           .streams = [this, self = communicator.self()](JobStream stream) {
-                             return open_stream(self, stream);
-                           }}));
+                           .streams = streams_of(communicator.self()),
+                           .checkpoints = reply_.takes_checkpoints() ? &checkpoints : nullptr,
+                           .state = first ? &state : nullptr}));
     log::write(log::Level::kInfo, source,
                fmt::format("{} steps done, wall {:.2f} s: operators {:.2f} s, exchange {:.2f} s, "
                            "host streams {:.2f} s",
@@ -171,7 +176,16 @@ class Instance {
       POPRUN_TRY(client_.finish());
     }
     // Nobody leaves before the results are safe: an early exit would look like a failure.
-    return communicator.barrier();
+    POPRUN_TRY(communicator.barrier());
+    client_.progress(communicator.self(), result.steps, "finishing");
+    checkpoints.settle(result.drained ? kLastCheckpointMax : std::chrono::seconds(0));
+    return {};
+  }
+
+  StreamFactory streams_of(ReplicaId self) {
+    return [this, self](JobStream stream, std::uint64_t first) {
+      return open_stream(self, stream, first);
+    };
   }
 
   Status check_job(Communicator& communicator) {
@@ -184,7 +198,7 @@ class Instance {
     POPRUN_TRY(run_check(
         {.communicator = communicator,
          .progress = client_,
-         .streams = [this, self](JobStream stream) { return open_stream(self, stream); },
+         .streams = streams_of(self),
          .initial_weights = self == ReplicaId{0} ? compilation_.initial_weights() : none,
          .check_host = [this, self](Bytes more) { return check_memory(more, self); },
          .sharding_group = reply_.config().memory().sharding_group(),
@@ -234,20 +248,23 @@ class Instance {
   Result<LoopResult> run_loop(const Program& program, const LoopPorts& ports) {
     const proto::RunConfig& config = reply_.config();
     if (!config.inference()) {
-      POPRUN_ASSIGN(const TrainingOptions options, training_options(config, reply_.dataset()));
+      POPRUN_ASSIGN(TrainingOptions options, training_options(config, reply_.dataset()));
+      if (reply_.has_resume()) {
+        options.resume = reply_.resume();
+      }
       return TrainingLoop(program, options, ports).run();
     }
     POPRUN_ASSIGN(const std::unique_ptr<Outfeed> outfeed, open_outfeed(ports.communicator.self()));
     return InferenceLoop(program, inference_options(config), ports, *outfeed).run();
   }
 
-  std::unique_ptr<HostStream> open_stream(ReplicaId self, JobStream stream) {
+  std::unique_ptr<HostStream> open_stream(ReplicaId self, JobStream stream, std::uint64_t first) {
     return hostio::open_host_stream(
         {.address = reply_.hostio_address(),
          .token = environment_.token,
          .identity = data_identity_,
          .selection = selection_of(reply_.config(), reply_.dataset(), stream, index_of(self)),
-         .first_sequence = 0,
+         .first_sequence = first,
          .prefetch_batches = reply_.config().data().prefetch_batches(),
          .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),
          .log_source = log::replica_source(index_of(self), host_),
@@ -301,6 +318,16 @@ class Instance {
 std::string variable(const char* name) {
   const char* text = std::getenv(name);
   return text == nullptr ? "" : text;
+}
+
+/// The first process of a host does there what the launcher does on its own: Open MPI's daemon
+/// belongs to this job, and what dead ones left is removed.
+void look_after_sessions() {
+  if (variable("OMPI_COMM_WORLD_LOCAL_RANK") != "0") {
+    return;
+  }
+  collectives::mark_session(variable("OMPI_MCA_orte_jobfam_session_dir"), getppid());
+  collectives::remove_leftovers(collectives::session_place(machine_name()));
 }
 
 /// Looks at the folder where Open MPI's vader will have its memory; the first process of a host
@@ -367,6 +394,7 @@ int run() {
     }
     return std::move(*reply);
   });
+  look_after_sessions();
   const Status has_room = check_room_for_mpi();
   int provided = 0;
   if (has_room) {

@@ -6,6 +6,7 @@
 
 #include "hostio/datasets/augmentation.h"
 #include "hostio/datasets/dataset.h"
+#include "hostio/formats/fingerprint.h"
 #include "replica/base/nearest.h"
 
 namespace poprun::hostio {
@@ -68,10 +69,12 @@ std::vector<std::string> dataset_forms() {
 
 Result<proto::Dataset> describe_dataset(std::string_view text, const FileScope& scope) {
   POPRUN_ASSIGN(Source source, Source::parse(text));
-  source.scope = scope;
+  const auto files = std::make_shared<std::set<std::filesystem::path>>();
+  source.scope = scope.noting(files);
   POPRUN_ASSIGN(const DatasetFamily* family, family_of(source));
   POPRUN_ASSIGN(proto::Dataset description, family->describe(source));
   POPRUN_TRY(check_augmentation(augmentation_of(source), description));
+  description.set_fingerprint(fingerprint_of(*files));
   return description;
 }
 

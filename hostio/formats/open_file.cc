@@ -61,6 +61,18 @@ FileScope FileScope::nothing() {
   return scope;
 }
 
+FileScope FileScope::noting(std::shared_ptr<std::set<fs::path>> files) const {
+  FileScope scope = *this;
+  scope.noted_ = std::move(files);
+  return scope;
+}
+
+void FileScope::note(const fs::path& file) const {
+  if (noted_ != nullptr) {
+    noted_->insert(file);
+  }
+}
+
 Status FileScope::admits(const fs::path& file) const {
   if (!root_) {
     return {};
@@ -94,6 +106,7 @@ Result<OpenFile> OpenFile::open(const fs::path& file, const FileScope& scope) {
     return unreadable(file, fmt::format("{}; needed a regular file", kind_of(facts)));
   }
   opened.size_ = static_cast<std::uint64_t>(facts.st_size);
+  scope.note(file);
   return opened;
 }
 

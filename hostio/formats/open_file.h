@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 
 #include "replica/base/error.h"
@@ -23,6 +25,10 @@ class FileScope {
 
   static FileScope nothing();
 
+  /// The same scope, which adds to `files` what is opened in it.
+  [[nodiscard]] FileScope noting(std::shared_ptr<std::set<std::filesystem::path>> files) const;
+  void note(const std::filesystem::path& file) const;
+
   /// Whether the file or folder may be read. It need not exist, and nothing is told of whether it
   /// does.
   ///
@@ -32,6 +38,7 @@ class FileScope {
 
  private:
   std::optional<std::filesystem::path> root_;  ///< Canonical; empty: no file at all.
+  std::shared_ptr<std::set<std::filesystem::path>> noted_;  ///< Null: nobody asks.
 };
 
 /// A regular file, open for reading.

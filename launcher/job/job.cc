@@ -11,6 +11,7 @@
 #include "launcher/process/exit_text.h"
 #include "launcher/verdict/replica_words.h"
 #include "proto/inquiry.pb.h"
+#include "replica/base/text.h"
 
 namespace poprun::launcher {
 namespace {
@@ -25,11 +26,13 @@ Deadlines::Limits limits_of(const Options& options) {
 
 }  // namespace
 
-Job::Job(const Options& options, const Placement& placement, Console& console, double launched_at)
+Job::Job(const Options& options, const Placement& placement, Console& console, double launched_at,
+         std::uint32_t restarts)
     : options_(options),
       placement_(placement),
       console_(console),
       launched_at_(launched_at),
+      restarts_(restarts),
       signals_(loop_, SIGINT, SIGTERM, SIGHUP),
       timer_(loop_),
       processes_(loop_, options, placement, console, security_,
@@ -42,22 +45,27 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       deadlines_(limits_of(options), launched_at),
       drain_point_(placement.num_instances),
       stragglers_(placement.num_replicas),
-      record_(options, placement, console) {}
+      record_(options, placement, console),
+      checkpoints_(loop_, options, console) {
+  signals_.add(SIGUSR1);
+}
 
-int Job::run() {
+JobEnd Job::run() {
   wait_for_signal();
   wait_for_deadline();
   if (const Status started = prepare(); !started) {
     give_error(started.error());
   }
   loop_.run();
-  return exit_code_;
-}
-
-std::optional<proto::Profile> Job::profile() const {
-  return record_.results().complete() && !options_.config.has_check()
-             ? std::optional(record_.results().profile())
-             : std::nullopt;
+  JobEnd end{.exit_code = exit_code_,
+             .may_pass = signal_ == 0 && !is_final_ &&
+                         (exit_code_ == exit_code_of(ErrorCode::kInfrastructure) ||
+                          exit_code_ == exit_code_of(ErrorCode::kUnreachable)),
+             .lost_hosts = lost_hosts_};
+  if (record_.results().complete() && !options_.config.has_check()) {
+    end.profile = record_.results().profile();
+  }
+  return end;
 }
 
 Status Job::prepare() {
@@ -70,7 +78,10 @@ Status Job::prepare() {
     stop(refused, /*at_once=*/false);
     return {};
   }
-  POPRUN_TRY(record_.take_folder());
+  POPRUN_TRY(start_metrics());
+  POPRUN_TRY(checkpoints_.find());
+  POPRUN_TRY(record_.take_folder(checkpoints_.resumed()));
+  POPRUN_TRY(checkpoints_.take_folder());
   POPRUN_TRY(processes_.check());
   POPRUN_TRY(start_coordinator());
   return processes_.start(coordinator_->port());
@@ -102,7 +113,9 @@ Status Job::start_coordinator() {
                           .job = {placement_.num_instances, placement_.replicas_per_instance()},
                           .launched_at = launched_at_,
                           .initial_weights = inputs_.initial_weights,
-                          .onnx_model = inputs_.onnx}));
+                          .onnx_model = inputs_.onnx,
+                          .checkpoints = checkpoints_.writer(),
+                          .resumed_state = checkpoints_.resumed_state()}));
   return {};
 }
 
@@ -114,6 +127,10 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
   if (phase_ != Phase::kRunning) {
     return;
   }
+  if (const Status same = checkpoints_.take_data(served->dataset); !same) {
+    give_error(same.error());
+    return;
+  }
   dataset_known_ = true;
   data_waits_.emplace(served->address, options_.hostio_timeout_seconds);
   const bool no_test = served->dataset.test_items() == 0;
@@ -122,11 +139,14 @@ void Job::on_dataset(const Result<ServedDataset>& served) {
   } else if (no_test && options_.config.training().evaluate()) {
     console_.say("note: the data has no test part, so nothing is evaluated");
   }
-  coordinator_->open(join_reply(options_, placement_, *served));
+  coordinator_->open(join_reply(options_, placement_, *served, checkpoints_.resumed()));
 }
 
 Status Job::on_join(const proto::JoinRequest& request) {
   Status joined = state_.join(request, monotonic_seconds());
+  if (joined) {
+    joined = checkpoints_.take_numerics(request);
+  }
   if (!joined) {
     give_error(joined.error());
     return joined;
@@ -175,6 +195,15 @@ void Job::on_failure(const proto::Failure& failure) {
 }
 
 Status Job::on_report(const proto::ReportItem& item) {
+  if (const std::uint64_t done = checkpoints_.resumed_step();
+      item.has_shape() && item.shape().total_steps() < done) {
+    const Error error{ErrorCode::kUsage,
+                      fmt::format("--resume: the checkpoint is from after step {}, but this job "
+                                  "has {}; give it more",
+                                  done, counted(item.shape().total_steps(), "step"))};
+    give_error(error);
+    return tl::unexpected<Error>{error};
+  }
   Status taken = record_.take(item, /*shows=*/!ending(), monotonic_seconds());
   if (!taken) {
     give_error(taken.error());
@@ -279,6 +308,7 @@ void Job::give_verdict(const Verdict& verdict) {
   }
   const double now = monotonic_seconds();
   notice_own_silence(now);
+  lost_hosts_ = lost_hosts(state_, now, deadlines_.quiet_seconds());
   record_.tell(verdict, state_, now);
   stop(signal_ == 0 ? verdict.exit_code : 128 + signal_, false);
 }
@@ -305,7 +335,7 @@ void Job::stop(int exit_code, bool at_once) {
 void Job::finish() {
   phase_ = Phase::kOver;
   processes_.clear_away();
-  record_.close(/*ended_early=*/signal_ != 0);
+  record_.close(/*ended_early=*/signal_ != 0, checkpoints_.summary());
   const auto end_loop = [this] { loop_.stop(); };
   if (coordinator_ == nullptr) {
     end_loop();

@@ -11,9 +11,13 @@
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
 
+#include "launcher/job/checkpoints.h"
 #include "launcher/job/inputs.h"
+#include "launcher/job/outcome.h"
 #include "launcher/job/processes.h"
 #include "launcher/job/record.h"
+#include "launcher/metrics/job_metrics.h"
+#include "launcher/metrics/metrics_server.h"
 #include "launcher/options/options.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
@@ -37,14 +41,13 @@ namespace poprun::launcher {
 ///      '-------------+--> a verdict, or a second signal
 class Job final : private CoordinatorEvents {
  public:
-  /// `launched_at`: monotonic_seconds() when the command began. All references must outlive this.
-  Job(const Options& options, const Placement& placement, Console& console, double launched_at);
+  /// `launched_at`: monotonic_seconds() when the command, or this attempt, began; `restarts`: how
+  /// many came before it. All references must outlive this.
+  Job(const Options& options, const Placement& placement, Console& console, double launched_at,
+      std::uint32_t restarts = 0);
 
-  /// Returns the exit code of poprun-emu; everything that had to be said is said.
-  int run();
-
-  /// The whole job's, once its results are complete.
-  [[nodiscard]] std::optional<proto::Profile> profile() const;
+  /// How it ended, with the exit code of poprun-emu; everything that had to be said is said.
+  JobEnd run();
 
  private:
   enum class Phase : std::uint8_t { kRunning, kDraining, kStopping, kOver };
@@ -54,6 +57,7 @@ class Job final : private CoordinatorEvents {
   // Starting. Each returns what went wrong before any replica ran.
   Status prepare();
   int check_model();
+  Status start_metrics();
   Status start_coordinator();
   [[nodiscard]] bool services_leave_loopback() const;
   void on_dataset(const Result<ServedDataset>& served);
@@ -71,6 +75,7 @@ class Job final : private CoordinatorEvents {
   void on_mpirun_exit(int status);
   void on_data_server_exit(int status);
   void on_signal(int number);
+  void request_checkpoint(double now);
   void drain(int number);
   void tell_where_to_stop();
   [[nodiscard]] int code_of_results() const;
@@ -84,6 +89,11 @@ class Job final : private CoordinatorEvents {
   void end_at_timeout(double now);
   [[nodiscard]] std::string how_far() const;
   [[nodiscard]] std::string doing_now(double now) const;
+
+  // What is told of it to whoever watches (job_metrics.cc).
+  [[nodiscard]] JobMetrics metrics(double now) const;  ///< Without start_time_seconds.
+  [[nodiscard]] JobPhase phase_told() const;
+  void add_training(JobMetrics& metrics) const;
 
   // Deciding and ending.
   void trouble(Deadlines::Trouble kind);
@@ -105,6 +115,7 @@ class Job final : private CoordinatorEvents {
   const Placement& placement_;
   Console& console_;
   double launched_at_;
+  std::uint32_t restarts_;
   Security security_;  ///< From `prepare` on.
   ModelInputs inputs_;
 
@@ -118,15 +129,19 @@ class Job final : private CoordinatorEvents {
   Stragglers stragglers_;
   std::optional<DataWaits> data_waits_;  ///< Once the data server's address is known.
   JobRecord record_;
+  JobCheckpoints checkpoints_;
   std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<MetricsServer> metrics_server_;  ///< With --metrics-port.
 
   Phase phase_ = Phase::kRunning;
   int exit_code_ = 0;
+  std::vector<std::string> lost_hosts_;
   int signal_ = 0;             ///< The first one that asked us to end.
   bool stop_told_ = false;     ///< The instances know where to stop.
   bool no_room_told_ = false;  ///< The user knows that the results wait for room on the disk.
   bool awaits_dumps_ = false;  ///< Before it is decided.
   bool dataset_known_ = false;
+  bool is_final_ = false;      ///< What ends the job would end it again.
   bool needs_nobody_ = false;  ///< All results are here: only the disk is waited for.
 };
 

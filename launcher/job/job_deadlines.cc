@@ -50,6 +50,7 @@ void Job::wake() {
     }
     record_.refresh(now);
     look_after_results(now);
+    request_checkpoint(now);
     tell_of_straggler();
     if (const auto news = data_waits_ ? data_waits_->news(state_) : std::nullopt) {
       console_.say(*news);
@@ -61,6 +62,15 @@ void Job::wake() {
     }
   }
   do_what_is_due(now);
+}
+
+void Job::request_checkpoint(double now) {
+  if (phase_ != Phase::kRunning || record_.steps() == 0 || record_.results().reported()) {
+    return;
+  }
+  if (const auto step = checkpoints_.due(state_.step(), record_.total_steps(), now)) {
+    coordinator_->request_checkpoint(*step);
+  }
 }
 
 void Job::do_what_is_due(double now) {
@@ -94,6 +104,7 @@ void Job::do_what_is_due(double now) {
 }
 
 void Job::end_at_timeout(double now) {
+  is_final_ = true;
   if (const std::optional<Error> failure = record_.results().save_failure()) {
     give_results_up(*failure, " before --timeout expired");
     return;

@@ -12,6 +12,15 @@
 namespace poprun::launcher {
 
 void Job::on_signal(int number) {
+  if (number == SIGUSR1) {
+    const bool trains = record_.steps() > 0 && phase_ == Phase::kRunning;
+    console_.say(trains ? "SIGUSR1: taking a checkpoint after one of the next steps"
+                        : "SIGUSR1: no checkpoint: the job does not train now");
+    if (trains) {
+      checkpoints_.wish();
+    }
+    return;
+  }
   // A terminal that closes sends one, and its shell another.
   const bool repeats = number == SIGHUP && signal_ == SIGHUP;
   if (repeats || phase_ == Phase::kOver) {
@@ -139,6 +148,7 @@ void Job::look_after_results(double now) {
 
 /// Only complete files are under their final names.
 void Job::give_results_up(const Error& error, std::string_view after) {
+  is_final_ = true;
   console_.say(fmt::format("{}{}; the job ends without it", error.message, after));
   stop(signal_ == 0 ? exit_code_of(error.code) : 128 + signal_, /*at_once=*/false);
 }

@@ -5,7 +5,8 @@
 namespace poprun::launcher {
 
 proto::JoinReply join_reply(const Options& options, const Placement& placement,
-                            const ServedDataset& served) {
+                            const ServedDataset& served,
+                            const std::optional<Checkpoint>& resumed) {
   proto::JoinReply reply;
   proto::RunConfig& config = *reply.mutable_config();
   config = options.config;
@@ -22,6 +23,11 @@ proto::JoinReply join_reply(const Options& options, const Placement& placement,
   reply.set_heartbeat_interval_ms(
       static_cast<std::uint32_t>(options.heartbeat_interval_seconds * 1000));
   reply.set_collective_timeout_seconds(options.collective_timeout_seconds);
+  reply.set_takes_checkpoints(!config.inference() && !config.has_check() && !config.has_profile());
+  reply.set_checkpoint_every_steps(options.checkpoint_every.steps);
+  if (resumed) {
+    *reply.mutable_resume() = resumed->manifest.host();
+  }
   return reply;
 }
 

@@ -1,5 +1,6 @@
 #include "launcher/job/processes.h"
 
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,8 @@
 
 namespace poprun::launcher {
 namespace {
+
+constexpr const char* kFolderVariable = "OMPI_MCA_orte_tmpdir_base";  ///< Open MPI's own TMPDIR.
 
 std::vector<pid_t> local_replicas(const JobState& state) {
   std::vector<pid_t> pids;
@@ -35,11 +38,16 @@ JobProcesses::JobProcesses(asio::io_context& loop, const Options& options,
       security_(security),
       own_address_(own_address(placement)),
       events_(std::move(events)),
+      place_(collectives::session_place(machine_name())),
       supervisor_(loop) {}
 
 Status JobProcesses::check() {
   POPRUN_ASSIGN(programs_, find_programs(/*other_hosts=*/!placement_.all_local));
-  return check_room_for_mpi_session(placement_.num_instances);
+  collectives::remove_leftovers(place_);
+  POPRUN_TRY(check_room_for_mpi_session(place_, placement_.num_instances));
+  POPRUN_ASSIGN(collectives::JobFolder folder, collectives::JobFolder::make(place_));
+  folder_.emplace(std::move(folder));
+  return {};
 }
 
 Status JobProcesses::start(int coordinator_port) {
@@ -50,6 +58,9 @@ Status JobProcesses::start(int coordinator_port) {
 Status JobProcesses::start_mpirun(int coordinator_port) {
   const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
   Child::Program program{programs_.mpirun, command.arguments, command.environment};
+  // Its own folder is found and removed even if nobody is left to do it.
+  program.environment.emplace_back(
+      std::getenv(kFolderVariable) != nullptr ? kFolderVariable : "TMPDIR", folder_->path());
   program.environment.emplace_back("POPRUN_EMU_COORDINATOR",
                                    fmt::format("{}:{}", own_address_, coordinator_port));
   program.environment.emplace_back("POPRUN_EMU_TOKEN", security_.token);
@@ -59,7 +70,7 @@ Status JobProcesses::start_mpirun(int coordinator_port) {
     console_.say(fmt::format("running {}", shell_line(command)));
   }
   return supervisor_.start_mpirun(
-      program, [this](std::string_view line) { events_.on_mpirun_line(line, false); },
+      program, *folder_, [this](std::string_view line) { events_.on_mpirun_line(line, false); },
       [this](std::string_view line) { events_.on_mpirun_line(line, true); },
       events_.on_mpirun_exit);
 }
@@ -91,7 +102,9 @@ void JobProcesses::terminate(const JobState& state) {
 
 void JobProcesses::clear_away() {
   supervisor_.kill_all();
-  supervisor_.remove_leftovers();
+  if (folder_) {
+    folder_->remove();
+  }
 }
 
 }  // namespace poprun::launcher

@@ -7,6 +7,7 @@
 
 #include <asio/io_context.hpp>
 
+#include "collectives/session/session.h"
 #include "launcher/job/data_service.h"
 #include "launcher/options/options.h"
 #include "launcher/placement/own_address.h"
@@ -35,9 +36,9 @@ class JobProcesses {
   JobProcesses(asio::io_context& loop, const Options& options, const Placement& placement,
                Console& console, const Security& security, Events events);
 
-  /// Whether this machine has what it takes.
+  /// Removes what dead jobs left on this machine, and looks whether it has what a job takes.
   ///
-  /// Errors: those of find_programs and check_room_for_mpi_session.
+  /// Errors: those of find_programs, check_room_for_mpi_session and JobFolder::make.
   Status check();
 
   /// Starts both, side by side: the dataset is usually known before mpirun's ranks ask for it.
@@ -46,6 +47,8 @@ class JobProcesses {
   /// Errors: those of Child::start.
   Status start(int coordinator_port);
 
+  /// Where other hosts of the job reach this machine; 127.0.0.1 where there are none.
+  [[nodiscard]] const std::string& address() const { return own_address_; }
   /// The address at which the services of the job listen.
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
 
@@ -73,6 +76,8 @@ class JobProcesses {
   const Security& security_;  ///< Known when `start` is called.
   std::string own_address_;   ///< Host at which others reach this machine.
   Events events_;
+  collectives::SessionPlace place_;               ///< On this machine.
+  std::optional<collectives::JobFolder> folder_;  ///< Once it was checked.
   Supervisor supervisor_;
   Programs programs_;
   std::optional<DataService> data_;  ///< From the start on.

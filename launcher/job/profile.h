@@ -1,11 +1,10 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 
+#include "launcher/job/outcome.h"
 #include "launcher/options/options.h"
 #include "launcher/screen/console.h"
-#include "proto/profile.pb.h"
 
 /// `poprun-emu profile`: where a compiled job's memory and device time go.
 ///
@@ -14,12 +13,6 @@
 ///   the job       a few steps, unless      |
 ///                 --no-run                 '
 namespace poprun::launcher {
-
-/// How a job ended.
-struct JobEnd {
-  int exit_code = 0;
-  std::optional<proto::Profile> profile;  ///< If the job is complete.
-};
 
 /// Runs the job with such options.
 using RunJob = std::function<JobEnd(const Options&)>;

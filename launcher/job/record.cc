@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "launcher/outputs/read_file.h"
 #include "launcher/screen/check_table.h"
 #include "launcher/screen/summary.h"
 #include "launcher/verdict/failure_report.h"
@@ -23,11 +24,20 @@ JobRecord::JobRecord(const Options& options, const Placement& placement, Console
                .show_mpirun = options.verbosity > 0,
                .show_info = options.verbosity > 0}) {}
 
-Status JobRecord::take_folder() {
+Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed) {
   const bool leaves_results_alone = options_.config.has_check();
-  POPRUN_ASSIGN(folder_,
-                OutputFolder::take(options_.output_dir, options_.overwrite || leaves_results_alone,
-                                   traces_of(options_.config).logs));
+  // What an attempt left that never came to its first checkpoint is no result.
+  const bool goes_on =
+      resumed || (!options_.resume.empty() && !size_of_file(results_.path("profile.json")));
+  if (goes_on) {
+    set_attempt_aside(options_.output_dir);
+  }
+  POPRUN_ASSIGN(folder_, OutputFolder::take(options_.output_dir,
+                                            options_.overwrite || leaves_results_alone || goes_on,
+                                            traces_of(options_.config).logs));
+  if (resumed) {
+    results_.go_on_from(resumed->folder, resumed->manifest.host().step());
+  }
   return {};
 }
 
@@ -103,7 +113,7 @@ void JobRecord::write_failure(const Verdict& verdict, const JobState& state, dou
                        : written.error().message);
 }
 
-void JobRecord::close(bool ended_early) {
+void JobRecord::close(bool ended_early, const std::string& checkpoints) {
   router_.release_mpirun_lines();
   const bool ran = ended_early || steps() > 0;
   for (const std::string& line :
@@ -124,7 +134,7 @@ void JobRecord::close(bool ended_early) {
   if (options_.config.has_profile()) {
     return;
   }
-  console_.out(summary(results_.profile(), options_.output_dir));
+  console_.out(summary(results_.profile(), options_.output_dir, checkpoints));
 }
 
 }  // namespace poprun::launcher

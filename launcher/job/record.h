@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "launcher/options/options.h"
+#include "launcher/outputs/checkpoint_files.h"
 #include "launcher/outputs/job_results.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/placement/placement.h"
@@ -25,8 +26,10 @@ class JobRecord {
   /// All references must outlive this.
   JobRecord(const Options& options, const Placement& placement, Console& console);
 
-  /// Takes the folder of the outputs for this job. Errors: those of OutputFolder::take.
-  Status take_folder();
+  /// Takes the folder of the outputs for this job, which goes on from `resumed` or begins anew; a
+  /// job that was asked to go on keeps what an earlier attempt says of its end. Errors: those of
+  /// OutputFolder::take.
+  Status take_folder(const std::optional<Checkpoint>& resumed);
 
   /// Every replica has a log, and its first line says where it ran.
   void begin_logs(std::uint32_t instance, const InstanceView& view);
@@ -49,6 +52,7 @@ class JobRecord {
   /// Brings screen and files up to `now`. A disk that takes nothing is told of, and tried again.
   void refresh(double now);
 
+  [[nodiscard]] const Progress& progress() const { return display_.progress(); }
   [[nodiscard]] std::uint64_t steps() const { return display_.progress().steps(); }
   [[nodiscard]] std::uint64_t total_steps() const { return display_.progress().total_steps(); }
 
@@ -58,7 +62,8 @@ class JobRecord {
 
   /// Nothing will come any more: settles all files, and sums up a job that is complete, or a check
   /// as far as it came. `ended_early`: it was asked to end.
-  void close(bool ended_early);
+  /// `checkpoints`: what the summary says of those.
+  void close(bool ended_early, const std::string& checkpoints);
 
  private:
   void write_failure(const Verdict& verdict, const JobState& state, double now);

@@ -380,6 +380,26 @@ Status check_outlining(const Options& options) {
   return {};
 }
 
+/// Only training has anything to go on from.
+void resolve_checkpoints(Options& options) {
+  const bool trains = options.subcommand == Subcommand::kRun && !options.config.inference();
+  for (const char* name : {"checkpoint-every", "resume", "restarts"}) {
+    const Setting& setting = setting_of(options, name);
+    if (!trains && setting.text != find_row(name)->fallback) {
+      options.notes.push_back(fmt::format("--{} has no effect: only training has checkpoints", name));
+    }
+  }
+  if (!trains) {
+    options.checkpoint_every = {};
+    options.resume.clear();
+    options.restarts = 0;
+  }
+  if (options.checkpoint_dir.empty()) {
+    options.checkpoint_dir = options.output_dir + "/checkpoints";
+    setting_of(options, "checkpoint-dir").derived = options.checkpoint_dir;
+  }
+}
+
 }  // namespace
 
 Status check_together(Options& options) {
@@ -405,9 +425,14 @@ Status check_together(Options& options) {
   POPRUN_TRY(check_tiles(options));
   POPRUN_TRY(check_outlining(options));
   POPRUN_TRY(resolve_instances(options));
+  resolve_checkpoints(options);
   if (!options.host_lists.empty() && !options.hostfile.empty()) {
     return fail(ErrorCode::kUsage,
                 "--host and --hostfile cannot be combined; give only one of them");
+  }
+  if (!options.metrics_address.empty() && options.metrics_port == 0) {
+    options.notes.push_back(fmt::format("--metrics-address {} has no effect without --metrics-port",
+                                        options.metrics_address));
   }
   if (options.heartbeat_timeout_seconds < 2 * options.heartbeat_interval_seconds) {
     return fail(ErrorCode::kUsage,

@@ -175,6 +175,44 @@ Rows output() {
                      Integer{0, 4095}, into(&Options::only_output_from_instance))};
 }
 
+Rows checkpoints() {
+  return {
+      with_value(row("checkpoints", "checkpoint-every", "INTERVAL", "",
+                     "Take a checkpoint after so many steps, such as 500, or so much time, such as "
+                     "30s, 10min or 2h; one is also taken when a signal ends the job, and whenever "
+                     "poprun-emu gets SIGUSR1"),
+                 Interval{}, into(&Options::checkpoint_every)),
+      with_value(row("checkpoints", "checkpoint-keep", "N", "3", "Number of checkpoints to keep"),
+                 Integer{1, 1'000'000}, into(&Options::checkpoint_keep)),
+      with_value(row("checkpoints", "checkpoint-dir", "DIR", "",
+                     "Folder for checkpoints (default: checkpoints in --output-dir)"),
+                 Text{}, into(&Options::checkpoint_dir)),
+      with_value(row("checkpoints", "resume", "DIR", "",
+                     "Go on from a checkpoint, or from the latest whole one in DIR, with the same "
+                     "bits as without a break; 'auto' takes --checkpoint-dir, and starts anew if it "
+                     "has none"),
+                 Text{}, into(&Options::resume)),
+      with_value(row("checkpoints", "restarts", "N", "0",
+                     "How often to start the job again from its last checkpoint after a failure "
+                     "with exit code 75, without the hosts that were lost"),
+                 Integer{0, 1'000'000}, into(&Options::restarts)),
+      with_value(row("checkpoints", "hosts-min", "N", "1",
+                     "Number of hosts that a restart needs"),
+                 Integer{1, 4096}, into(&Options::hosts_min))};
+}
+
+Rows metrics() {
+  return {with_value(row("metrics", "metrics-port", "PORT", "0",
+                         "Serve the job's metrics for Prometheus at http://ADDRESS:PORT/metrics "
+                         "while it runs; 0: do not"),
+                     Integer{0, 65535}, into(&Options::metrics_port)),
+          with_value(row("metrics", "metrics-address", "ADDRESS", "",
+                         "Address of this machine to serve them at, 0.0.0.0 for all (default: "
+                         "127.0.0.1, or with other hosts the address at which they reach this "
+                         "one); anyone who reaches it can read them"),
+                     IpAddress{}, into(&Options::metrics_address))};
+}
+
 Rows timeouts() {
   return {with_value(row("timeouts", "timeout", "SECONDS", "0",
                          "End the job with exit code 75 after this time; 0 means never"),
@@ -246,8 +284,8 @@ Rows profile() {
 }  // namespace
 
 Rows command_rows() {
-  return joined({general(), placement(), hosts(), data_server(), output(), timeouts(), check(),
-                 estimate(), profile()});
+  return joined({general(), placement(), hosts(), data_server(), output(), checkpoints(), metrics(),
+                 timeouts(), check(), estimate(), profile()});
 }
 
 }  // namespace poprun::launcher

@@ -19,6 +19,8 @@ std::span<const Section> sections() {
                                            {"hosts", "Hosts and MPI"},
                                            {"data-server", "Data server"},
                                            {"output", "Output"},
+                                           {"checkpoints", "Checkpoints"},
+                                           {"metrics", "Metrics"},
                                            {"timeouts", "Timeouts"},
                                            {"check", "Subcommand check"},
                                            {"estimate", "Subcommand estimate"},

@@ -208,6 +208,15 @@ Read<std::string> Subnet::read(const std::string& text) const {
   return text;
 }
 
+Read<std::string> IpAddress::read(const std::string& text) const {
+  in6_addr address{};
+  if (inet_pton(AF_INET, text.c_str(), &address) != 1 &&
+      inet_pton(AF_INET6, text.c_str(), &address) != 1) {
+    return allowed("an IP address, as in 127.0.0.1 or ::");
+  }
+  return text;
+}
+
 Read<std::string> HostPort::read(const std::string& text) const {
   const std::size_t colon = text.rfind(':');
   const std::optional<std::uint16_t> port =
@@ -216,6 +225,24 @@ Read<std::string> HostPort::read(const std::string& text) const {
     return allowed("HOST:PORT with a port from 1 to 65535");
   }
   return text;
+}
+
+Read<CheckpointInterval> Interval::read(const std::string& text) const {
+  constexpr std::uint64_t kStepsMax = 1'000'000'000;
+  const std::size_t digits = text.find_first_not_of("0123456789.");
+  const std::string_view unit =
+      std::string_view(text).substr(digits == std::string::npos ? text.size() : digits);
+  const std::string_view count = std::string_view(text).substr(0, text.size() - unit.size());
+  const double factor = unit == "s" ? 1 : unit == "min" || unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  const std::optional<std::uint64_t> steps = number<std::uint64_t>(count);
+  if (unit.empty() && steps && *steps > 0 && *steps <= kStepsMax) {
+    return CheckpointInterval{.steps = *steps};
+  }
+  const std::optional<double> times = number<double>(count);
+  if (factor > 0 && times && *times * factor >= 1 && *times * factor <= 1e8) {
+    return CheckpointInterval{.seconds = *times * factor};
+  }
+  return allowed("a number of steps, such as 500, or a time from 1 s on, such as 30s, 10min or 2h");
 }
 
 Read<double> LossScale::read(const std::string& text) const {

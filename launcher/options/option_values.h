@@ -99,6 +99,11 @@ struct Subnet {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
 };
 
+/// An IPv4 or IPv6 address.
+struct IpAddress {
+  [[nodiscard]] Read<std::string> read(const std::string& text) const;
+};
+
 struct HostPort {
   [[nodiscard]] Read<std::string> read(const std::string& text) const;
 };
@@ -106,6 +111,11 @@ struct HostPort {
 /// A number above 0, or `auto`, which reads as 0.
 struct LossScale {
   [[nodiscard]] Read<double> read(const std::string& text) const;
+};
+
+/// A number of steps, or a time with a unit: s, min or h.
+struct Interval {
+  [[nodiscard]] Read<CheckpointInterval> read(const std::string& text) const;
 };
 
 /// REGEX@STEP[,STEP...]; the steps stand after the last @.

@@ -61,6 +61,12 @@ struct ProfileRequest {
   std::vector<std::string> compared;  ///< source and target, if so.
 };
 
+/// When checkpoints are taken: after so many steps, or so many seconds; 0 and 0: never by themselves.
+struct CheckpointInterval {
+  std::uint64_t steps = 0;
+  double seconds = 0;
+};
+
 /// The request, each value checked for itself and against the others. Not yet placed on hosts.
 struct Options {
   Subcommand subcommand = Subcommand::kRun;
@@ -78,6 +84,14 @@ struct Options {
 
   std::string output_dir;
   bool overwrite = false;
+
+  CheckpointInterval checkpoint_every;
+  std::uint32_t checkpoint_keep = 0;  ///< > 0 once parsed.
+  std::string checkpoint_dir;         ///< Not empty once parsed.
+  std::string resume;                 ///< A folder, "auto", or empty.
+  std::uint32_t restarts = 0;         ///< At most, after failures that may pass.
+  std::uint32_t hosts_min = 0;        ///< That a restart needs; > 0 once parsed.
+
   std::int64_t only_output_from_instance = -1;  ///< -1: from all.
   std::uint32_t verbosity = 0;                  ///< 0, 1 (-v), 2 (-vv).
 
@@ -86,6 +100,8 @@ struct Options {
   std::map<std::uint32_t, std::vector<std::string>>
       instance_mpi_local_args;  ///< By instance, split into words.
 
+  std::uint16_t metrics_port = 0;  ///< 0: serve none.
+  std::string metrics_address;     ///< Empty: as --help metrics says.
   TlsFiles tls_files;  ///< None: certificates are made from the token where they are needed.
 
   std::string hostio_address;                ///< Empty: start a data server.

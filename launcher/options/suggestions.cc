@@ -23,10 +23,6 @@ constexpr std::string_view kOneLauncher =
 constexpr std::string_view kSlots =
     "is not an option: --num-instances is the number of processes in the whole job, and --host "
     "node0:4,node1:4 places 4 of them on each host";
-constexpr std::string_view kNoCheckpoint =
-    "is not an option: a job is not resumed in the middle; a new one starts from saved weights "
-    "with "
-    "--model.initial-weights weights.safetensors";
 
 /// Options of others for which none of ours does the same: what to do instead.
 constexpr Pair kInstead[] = {
@@ -60,12 +56,6 @@ constexpr Pair kInstead[] = {
     {"rdzv-backend", kOneLauncher},
     {"rdzv-endpoint", kOneLauncher},
     {"rdzv-id", kOneLauncher},
-    {"max-restarts",
-     "is not an option: a failed job is not restarted; exit code 75 says that running it again may "
-     "help"},
-    {"resume", kNoCheckpoint},
-    {"resume-from-checkpoint", kNoCheckpoint},
-    {"checkpoint", kNoCheckpoint},
     {"config", "is not needed: name the file itself, as in poprun-emu -n 16 train.cfg"}};
 
 /// Options of others that one of ours stands for.
@@ -79,6 +69,12 @@ constexpr Pair kNames[] = {
     {"gpus", "num-replicas"},
     {"devices", "num-replicas"},
     {"x", "mpi-local-args"},
+    {"max-restarts", "restarts"},
+    {"resume-from-checkpoint", "resume"},
+    {"checkpoint", "checkpoint-every"},
+    {"save-steps", "checkpoint-every"},
+    {"save-total-limit", "checkpoint-keep"},
+    {"min-np", "hosts-min"},
     {"machinefile", "hostfile"},
     {"o", "output-dir"},
     {"output", "output-dir"},

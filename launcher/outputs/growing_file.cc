@@ -23,6 +23,7 @@ Status cannot_write(const std::string& path, int reason) {
 GrowingFile::GrowingFile(GrowingFile&& other) noexcept
     : path_(std::move(other.path_)),
       waiting_bytes_max_(other.waiting_bytes_max_),
+      goes_on_(other.goes_on_),
       file_(std::exchange(other.file_, -1)),
       size_(other.size_),
       waiting_(std::move(other.waiting_)),
@@ -31,6 +32,7 @@ GrowingFile::GrowingFile(GrowingFile&& other) noexcept
 GrowingFile& GrowingFile::operator=(GrowingFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(waiting_bytes_max_, other.waiting_bytes_max_);
+  std::swap(goes_on_, other.goes_on_);
   std::swap(file_, other.file_);
   std::swap(size_, other.size_);
   std::swap(waiting_, other.waiting_);
@@ -65,8 +67,13 @@ Status GrowingFile::flush() {
 }
 
 Status GrowingFile::open() {
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  return file_ < 0 ? cannot_write(path_, errno) : Status{};
+  const int fresh = goes_on_ ? 0 : O_TRUNC;
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | fresh | O_CLOEXEC, 0666);
+  if (file_ < 0) {
+    return cannot_write(path_, errno);
+  }
+  size_ = lseek(file_, 0, SEEK_END);
+  return {};
 }
 
 Status GrowingFile::write_waiting() {

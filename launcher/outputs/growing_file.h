@@ -28,7 +28,11 @@ class GrowingFile {
   /// Whole lines. They are in the file once `flush` succeeds.
   void append(std::string_view lines);
 
-  /// Makes the file where it is not there yet; what it held before is gone. Errors:
+  /// What the file holds already stays. Before the first `flush`.
+  void go_on() { goes_on_ = true; }
+
+  /// Makes the file where it is not there yet; what it held before is gone, unless it goes on.
+  /// Errors:
   /// kInfrastructure, it takes no more; says why. Can be tried again.
   Status flush();
 
@@ -38,6 +42,7 @@ class GrowingFile {
 
   std::string path_;
   std::size_t waiting_bytes_max_;
+  bool goes_on_ = false;
   int file_ = -1;
   std::int64_t size_ = 0;  ///< Of the whole lines in the file.
   std::string waiting_;

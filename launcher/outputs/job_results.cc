@@ -27,12 +27,35 @@ std::string JobResults::path(std::string_view name) const {
   return fmt::format("{}/{}", folder_, name);
 }
 
+void JobResults::go_on_from(const std::string& checkpoint, std::uint64_t step) {
+  resumed_ = checkpoint;
+  std::erase_if(dumps_due_, [step](std::uint64_t due) { return due <= step; });
+}
+
+Status JobResults::begin() {
+  POPRUN_TRY(clear_results(folder_, config_.model().initial_weights(), /*dumps=*/resumed_.empty()));
+  if (resumed_.empty()) {
+    return {};
+  }
+  std::error_code error;
+  std::filesystem::copy_file(fmt::format("{}/metrics.csv", resumed_), path("metrics.csv"),
+                             std::filesystem::copy_options::overwrite_existing, error);
+  if (error) {
+    return fail(ErrorCode::kInfrastructure,
+                fmt::format("{} cannot be copied from {}: {}", path("metrics.csv"), resumed_,
+                            error.message()));
+  }
+  metrics_.emplace(path("metrics.csv"));
+  metrics_->go_on();
+  return {};
+}
+
 Status JobResults::take(const proto::ReportItem& item) {
   if (saving_) {
     return fail(ErrorCode::kBug, "a report came after the profile, which is the last one");
   }
   if (!item.has_shape() && !config_.has_check() && !std::exchange(begun_, true)) {
-    POPRUN_TRY(clear_results(folder_, config_.model().initial_weights()));
+    POPRUN_TRY(begin());
   }
   switch (item.kind_case()) {
     case proto::ReportItem::kStep:

@@ -31,6 +31,10 @@ class JobResults {
 
   [[nodiscard]] std::string path(std::string_view name) const;
 
+  /// The job goes on from a checkpoint: its metrics are in the folder once a first result comes,
+  /// and what was dumped up to its step stays. Before the first item.
+  void go_on_from(const std::string& checkpoint, std::uint64_t step);
+
   /// The first result clears those of an earlier run away: a job that never comes so far costs
   /// nobody anything. Errors: also kInfrastructure, there is no room for the weights to come, or an
   /// earlier result cannot be removed.
@@ -70,6 +74,7 @@ class JobResults {
 
  private:
   [[nodiscard]] Status check_room_for(const proto::JobShape& shape) const;
+  Status begin();
   void append_metrics(const std::string& row);
   Status take_output(const proto::OutputPiece& piece);
   void begin_check(const proto::CheckPlan& plan);
@@ -79,6 +84,7 @@ class JobResults {
 
   std::string folder_;
   const proto::RunConfig& config_;
+  std::string resumed_;                 ///< The folder of a checkpoint, if it goes on from one.
   bool begun_ = false;                  ///< A first result came.
   std::optional<GrowingFile> metrics_;  ///< From the first row on.
   bool metrics_wait_ = false;

@@ -135,6 +135,12 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
                             "or wait until it ends",
                             folder));
   }
+  // Ours alone now: what a killed job had begun to write.
+  for (const char* result : kResults) {
+    fs::remove(path / fmt::format("{}.part", result), error);
+  }
+  remove_files(path, "dump-step-", ".part");
+  remove_files(path, ".poprun-emu-", "");
   for (const char* result : kResults) {
     if (!overwrite && fs::exists(path / result, error)) {
       return fail(ErrorCode::kUsage, fmt::format("--output-dir {} holds the results of an earlier "
@@ -187,7 +193,7 @@ Status check_room(const std::string& folder, std::uint64_t bytes) {
                                     .had = Bytes{static_cast<std::int64_t>(free)}}});
 }
 
-Status clear_results(const std::string& folder, const std::string& kept) {
+Status clear_results(const std::string& folder, const std::string& kept, bool dumps) {
   const fs::path path(folder);
   for (const char* result : kResults) {
     std::error_code error;
@@ -203,8 +209,28 @@ Status clear_results(const std::string& folder, const std::string& kept) {
   }
   std::error_code unused;
   fs::remove(path / "failure.txt", unused);
-  remove_files(path, "dump-step-", ".safetensors");
+  if (dumps) {
+    remove_files(path, "dump-step-", ".safetensors");
+  }
   return {};
+}
+
+void set_attempt_aside(const std::string& folder) {
+  const fs::path path(folder);
+  std::error_code unused;
+  if (!fs::exists(path / "failure.txt", unused) &&
+      (!fs::exists(path / "logs", unused) || fs::is_empty(path / "logs", unused))) {
+    return;
+  }
+  int number = 1;
+  while (fs::exists(path / "attempts" / std::to_string(number), unused)) {
+    ++number;
+  }
+  const fs::path aside = path / "attempts" / std::to_string(number);
+  fs::create_directories(aside, unused);
+  for (const char* trace : {"failure.txt", "logs"}) {
+    fs::rename(path / trace, aside / trace, unused);
+  }
 }
 
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts,

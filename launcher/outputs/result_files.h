@@ -47,7 +47,7 @@ Traces traces_of(const proto::RunConfig& config);
 class OutputFolder {
  public:
   /// Makes the folder, with one named `logs`, where they are not there. What an earlier run left
-  /// stays.
+  /// stays, but for results that were not whole when it was killed.
   ///
   /// Errors
   ///   kUsage  it can't be made or written to, another job has it, or it holds earlier results and
@@ -70,12 +70,16 @@ class OutputFolder {
 ///                    take, earlier results not counted: they go first.
 Status check_room(const std::string& folder, std::uint64_t bytes);
 
-/// Removes the results of an earlier run, and why it failed; not the file `kept`, which this job
-/// begins from. Its logs go with the first new one.
+/// Removes the results of an earlier run, its dumps if `dumps`, and why it failed; not the file
+/// `kept`, which this job begins from. Its logs go with the first new one.
 ///
 /// Errors
 ///   kInfrastructure  one cannot be removed: better known now than when the new one is complete.
-Status clear_results(const std::string& folder, const std::string& kept);
+Status clear_results(const std::string& folder, const std::string& kept, bool dumps = true);
+
+/// Moves what an attempt left of its end, failure.txt and logs, to the next free attempts/N. Not
+/// where it left none. Best effort.
+void set_attempt_aside(const std::string& folder);
 
 /// Writes `parts` one after the other to `path`, so that the file is there whole or not at all.
 /// Where `given_up` becomes true meanwhile, from another thread, not at all.

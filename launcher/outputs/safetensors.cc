@@ -39,13 +39,6 @@ constexpr std::array<std::pair<std::string_view, std::size_t>, 14> kTypes = {{{"
                                                                               {"BOOL", 1},
                                                                               {"F8_E4M3", 1}}};
 
-/// Where a tensor's bytes lie in the data, [begin, end).
-struct Entry {
-  Tensor tensor;
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-};
-
 /// a * b, or nothing where it overflows.
 std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
   std::uint64_t result = 0;
@@ -101,7 +94,7 @@ Result<Json> parse_header(std::string_view text) {
   return header;
 }
 
-Result<Entry> parse_entry(const std::string& name, const Json& object, std::uint64_t data_bytes) {
+Result<TensorEntry> parse_entry(const std::string& name, const Json& object, std::uint64_t data_bytes) {
   if (!object.is_object()) {
     return fail(ErrorCode::kData, fmt::format("tensor '{}' is not described by an object", name));
   }
@@ -111,16 +104,16 @@ Result<Entry> parse_entry(const std::string& name, const Json& object, std::uint
   if (!known) {
     return fail(ErrorCode::kData, fmt::format("tensor '{}' has no known dtype", name));
   }
-  Entry entry;
-  entry.tensor.name = name;
-  entry.tensor.dtype = dtype->get<std::string>();
+  TensorEntry entry;
+  entry.name = name;
+  entry.dtype = dtype->get<std::string>();
   const auto shape = integers(object, "shape");
   const auto offsets = integers(object, "data_offsets");
   if (!shape || !offsets || offsets->size() != 2 || (*offsets)[0] > (*offsets)[1]) {
     return fail(ErrorCode::kData,
                 fmt::format("tensor '{}' needs a shape and data_offsets [begin, end]", name));
   }
-  entry.tensor.shape = *shape;
+  entry.shape = *shape;
   entry.begin = static_cast<std::uint64_t>((*offsets)[0]);
   entry.end = static_cast<std::uint64_t>((*offsets)[1]);
   if (entry.end > data_bytes) {
@@ -129,28 +122,28 @@ Result<Entry> parse_entry(const std::string& name, const Json& object, std::uint
         fmt::format("tensor '{}' ends at byte {} of the data, which has {} B; is the file cut off?",
                     name, entry.end, data_bytes));
   }
-  const std::optional<std::uint64_t> needed = tensor_bytes(entry.tensor.dtype, *shape);
+  const std::optional<std::uint64_t> needed = tensor_bytes(entry.dtype, *shape);
   if (!needed || *needed != entry.end - entry.begin) {
     return fail(
         ErrorCode::kData,
         fmt::format("tensor '{}' of {} [{}] needs {} B, but its data_offsets span {} B", name,
-                    entry.tensor.dtype, fmt::join(*shape, ", "),
+                    entry.dtype, fmt::join(*shape, ", "),
                     needed ? std::to_string(*needed) : "more than 2^64", entry.end - entry.begin));
   }
   return entry;
 }
 
 /// Entries in the order of their data, which they must fill from end to end.
-Status sort_and_check_cover(std::vector<Entry>& entries, std::uint64_t data_bytes) {
-  std::ranges::stable_sort(entries, [](const Entry& a, const Entry& b) {
+Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t data_bytes) {
+  std::ranges::stable_sort(entries, [](const TensorEntry& a, const TensorEntry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
   std::uint64_t covered = 0;
-  for (const Entry& entry : entries) {
+  for (const TensorEntry& entry : entries) {
     if (entry.begin != covered) {
       return fail(
           ErrorCode::kData,
-          fmt::format("tensor '{}' begins at byte {} of the data, {} byte {}", entry.tensor.name,
+          fmt::format("tensor '{}' begins at byte {} of the data, {} byte {}", entry.name,
                       entry.begin,
                       entry.begin < covered ? "overlapping the one up to" : "leaving a hole from",
                       covered));
@@ -184,12 +177,12 @@ Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_b
 }
 
 /// The tensors that the header lists, which must fill the data from end to end.
-Result<std::vector<Entry>> parse_entries(std::string_view text, std::uint64_t data_bytes) {
+Result<std::vector<TensorEntry>> parse_entries(std::string_view text, std::uint64_t data_bytes) {
   POPRUN_ASSIGN(const Json header, parse_header(text));
-  std::vector<Entry> entries;
+  std::vector<TensorEntry> entries;
   for (const auto& [name, object] : header.items()) {
     if (name != "__metadata__") {
-      POPRUN_ASSIGN(Entry entry, parse_entry(name, object, data_bytes));
+      POPRUN_ASSIGN(TensorEntry entry, parse_entry(name, object, data_bytes));
       entries.push_back(std::move(entry));
     }
   }
@@ -200,23 +193,31 @@ Result<std::vector<Entry>> parse_entries(std::string_view text, std::uint64_t da
 Result<std::vector<Tensor>> parse(std::string_view bytes) {
   POPRUN_ASSIGN(const std::uint64_t length, header_length(bytes, bytes.size()));
   const std::string_view data = bytes.substr(kLengthBytes + length);
-  POPRUN_ASSIGN(std::vector<Entry> entries,
+  POPRUN_ASSIGN(std::vector<TensorEntry> entries,
                 parse_entries(bytes.substr(kLengthBytes, length), data.size()));
   std::vector<Tensor> tensors;
-  for (Entry& entry : entries) {
-    entry.tensor.data = data.substr(entry.begin, entry.end - entry.begin);
-    tensors.push_back(std::move(entry.tensor));
+  for (TensorEntry& entry : entries) {
+    tensors.push_back({std::move(entry.name), std::move(entry.dtype), std::move(entry.shape),
+                       std::string(data.substr(entry.begin, entry.end - entry.begin))});
   }
   return tensors;
 }
 
-/// Whether the file of that size is worth reading, by its header.
-Status check_header(const std::string& path, std::uint64_t file_bytes) {
+/// What the header of a file of that size lists.
+Result<TensorList> list_file(const std::string& path, std::uint64_t file_bytes) {
   POPRUN_ASSIGN(const std::string begin, read_file(path, kLengthBytes));
   POPRUN_ASSIGN(const std::uint64_t length, header_length(begin, file_bytes));
   POPRUN_ASSIGN(const std::string header, read_file(path, kLengthBytes + length));
-  POPRUN_TRY(parse_entries(std::string_view(header).substr(std::min(kLengthBytes, header.size())),
-                           file_bytes - kLengthBytes - length));
+  TensorList list{.entries = {}, .data_begin = kLengthBytes + length};
+  POPRUN_ASSIGN(list.entries,
+                parse_entries(std::string_view(header).substr(std::min(kLengthBytes, header.size())),
+                              file_bytes - list.data_begin));
+  return list;
+}
+
+/// Whether the file of that size is worth reading, by its header.
+Status check_header(const std::string& path, std::uint64_t file_bytes) {
+  POPRUN_TRY(list_file(path, file_bytes));
   const auto memory = free_memory();
   // The bytes of the file, and the tensors that are made of them.
   if (memory && file_bytes > static_cast<std::uint64_t>(memory->bytes.count()) / 2) {
@@ -256,14 +257,23 @@ std::size_t element_bytes(std::string_view dtype) {
 }
 
 std::string safetensors_header(std::span<const Tensor> tensors) {
-  Json json = Json::object();
+  std::vector<TensorEntry> entries;
   std::uint64_t offset = 0;
   for (const Tensor& tensor : tensors) {
     POPRUN_CHECK(tensor_bytes(tensor.dtype, tensor.shape) == tensor.data.size());
-    json[tensor.name] = {{"dtype", tensor.dtype},
-                         {"shape", tensor.shape},
-                         {"data_offsets", {offset, offset + tensor.data.size()}}};
+    entries.push_back({tensor.name, tensor.dtype, tensor.shape, offset,
+                       offset + tensor.data.size()});
     offset += tensor.data.size();
+  }
+  return safetensors_header(entries);
+}
+
+std::string safetensors_header(std::span<const TensorEntry> entries) {
+  Json json = Json::object();
+  for (const TensorEntry& entry : entries) {
+    json[entry.name] = {{"dtype", entry.dtype},
+                        {"shape", entry.shape},
+                        {"data_offsets", {entry.begin, entry.end}}};
   }
   std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
@@ -291,6 +301,17 @@ Result<std::vector<Tensor>> read_safetensors(const std::string& path) {
   POPRUN_ASSIGN(const std::string bytes,
                 read_file(path, std::numeric_limits<std::uint64_t>::max()));
   return parse_safetensors(path, bytes);
+}
+
+Result<TensorList> list_safetensors(const std::string& path) {
+  const std::optional<std::uint64_t> size = size_of_file(path);
+  Result<TensorList> list =
+      size ? list_file(path, *size)
+           : Result<TensorList>(fail(ErrorCode::kData, "it is missing, or no regular file"));
+  if (!list) {
+    return fail(list.error().code, fmt::format("{}: {}", path, list.error().message));
+  }
+  return list;
 }
 
 }  // namespace poprun::launcher

@@ -25,6 +25,15 @@ struct Tensor {
   friend bool operator==(const Tensor&, const Tensor&) = default;
 };
 
+/// A tensor of a file, without its bytes.
+struct TensorEntry {
+  std::string name;
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin = 0;  ///< Of its bytes, from the start of the data,
+  std::uint64_t end = 0;    ///< and their end.
+};
+
 /// Bytes of one element, 0 for an unknown dtype.
 std::size_t element_bytes(std::string_view dtype);
 
@@ -37,6 +46,10 @@ std::string dtype_of(std::string_view element_type);
 ///
 /// Requires: every tensor's data has the size of its shape.
 std::string safetensors_header(std::span<const Tensor> tensors);
+
+/// The same for tensors that lie where the entries say. Requires: they fill the data from end to
+/// end, in this order.
+std::string safetensors_header(std::span<const TensorEntry> entries);
 
 /// The tensors of a file's bytes, in the order of their data. Trusts nothing; never crashes
 /// (tests/fuzz). Tensors may have any order in the header, but no hole and no overlap.
@@ -52,5 +65,15 @@ Result<std::vector<Tensor>> parse_safetensors(std::string_view file, std::string
 ///   kData           it is missing, unreadable, or damaged.
 ///   kHostResources  it does not fit this host's memory.
 Result<std::vector<Tensor>> read_safetensors(const std::string& path);
+
+/// What the file at `path` holds, in the order of its data, and where its data begins.
+///
+/// Errors
+///   kData  it is missing, unreadable, or damaged.
+struct TensorList {
+  std::vector<TensorEntry> entries;
+  std::uint64_t data_begin = 0;  ///< From the start of the file.
+};
+Result<TensorList> list_safetensors(const std::string& path);
 
 }  // namespace poprun::launcher

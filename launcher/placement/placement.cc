@@ -110,13 +110,18 @@ Result<Placement> place(const proto::Topology& topology, std::span<const Host> h
   return placement;
 }
 
-Result<Placement> place(const Options& options) {
+Result<Placement> place(const Options& options, std::span<const std::string> lost) {
   std::vector<Host> hosts;
   if (!options.host_lists.empty()) {
     POPRUN_ASSIGN(hosts, parse_host_list(fmt::format("{}", fmt::join(options.host_lists, ","))));
   } else if (!options.hostfile.empty()) {
     POPRUN_ASSIGN(const std::string text, read_config_file(options.hostfile));
     POPRUN_ASSIGN(hosts, parse_hostfile(options.hostfile, text));
+  }
+  const bool had_hosts = !hosts.empty();
+  std::erase_if(hosts, [lost](const Host& host) { return std::ranges::count(lost, host.name) > 0; });
+  if (had_hosts && hosts.empty()) {
+    return fail(ErrorCode::kUsage, "no host is left");
   }
   POPRUN_ASSIGN(const Device device, find_device(options.config.device().ipu()));
   POPRUN_ASSIGN(Placement placement, place(options.config.topology(), hosts));

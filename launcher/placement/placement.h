@@ -45,11 +45,12 @@ struct Placement {
 ///   kUsage  too few slots: needed, had, remedy; hosts with different users.
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts);
 
-/// `place` for the hosts and the device that `options` names, reading its hostfile.
+/// `place` for the hosts and the device that `options` names, reading its hostfile, but for the
+/// hosts `lost`.
 ///
 /// Errors
-///   kUsage  also that this machine has no address in --host-subnet.
-Result<Placement> place(const Options& options);
+///   kUsage  also that this machine has no address in --host-subnet, or that no host is left.
+Result<Placement> place(const Options& options, std::span<const std::string> lost = {});
 
 /// poprun's table of hosts, IPU-Link domains, instances and replicas.
 std::string topology_table(const Placement& placement);

@@ -1,5 +1,6 @@
 #include "launcher/process/guard.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -19,7 +20,8 @@ constexpr int kMillisecondsBeforeTerm = 3000;
 constexpr int kMillisecondsBeforeKill = 5000;
 
 /// The life of the guard. Only calls that are safe after the fork of a process with threads.
-[[noreturn]] void keep_watch(pid_t launcher, const ProcessHandle& mpirun) {
+[[noreturn]] void keep_watch(pid_t launcher, const ProcessHandle& mpirun, int lock,
+                             const char* folder) {
   setsid();  // Whoever signals the launcher's group or closes its terminal does not mean us.
   prctl(PR_SET_NAME, "poprun-guard");
   sigset_t death;
@@ -28,9 +30,13 @@ constexpr int kMillisecondsBeforeKill = 5000;
   sigprocmask(SIG_BLOCK, &death, nullptr);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   // The launcher's sockets must close with it, or replicas do not see it die.
-  const auto kept = static_cast<unsigned>(mpirun.descriptor());
-  close_range(0, kept - 1, 0);
-  close_range(kept + 1, std::numeric_limits<unsigned>::max(), 0);
+  const auto [first, second] =
+      std::minmax({static_cast<unsigned>(mpirun.descriptor()), static_cast<unsigned>(lock)});
+  close_range(0, first - 1, 0);
+  if (second > first + 1) {
+    close_range(first + 1, second - 1, 0);
+  }
+  close_range(second + 1, std::numeric_limits<unsigned>::max(), 0);
   while (getppid() == launcher) {
     sigwaitinfo(&death, nullptr);
   }
@@ -41,17 +47,18 @@ constexpr int kMillisecondsBeforeKill = 5000;
       mpirun.signal(SIGKILL);
     }
   }
+  rmdir(folder);
   _exit(0);
 }
 
 }  // namespace
 
-Result<ProcessHandle> start_guard(pid_t mpirun) {
+Result<ProcessHandle> start_guard(pid_t mpirun, const collectives::JobFolder& folder) {
   POPRUN_ASSIGN(const ProcessHandle watched, ProcessHandle::open(mpirun));
   const pid_t launcher = getpid();
   const pid_t guard = fork();
   if (guard == 0) {
-    keep_watch(launcher, watched);
+    keep_watch(launcher, watched, folder.descriptor(), folder.path().c_str());
   }
   if (guard < 0) {
     return fail(

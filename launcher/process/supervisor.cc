@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launcher/mpi/mpi_session.h"
 #include "launcher/process/guard.h"
 
 namespace poprun::launcher {
@@ -17,11 +16,11 @@ Supervisor::Supervisor(asio::io_context& loop) : loop_(loop), exits_(loop, SIGCH
   wait_for_exits();
 }
 
-Status Supervisor::start_mpirun(const Child::Program& program, Child::OnLine on_stdout,
-                                Child::OnLine on_stderr, OnExit on_exit) {
+Status Supervisor::start_mpirun(const Child::Program& program, const collectives::JobFolder& folder,
+                                Child::OnLine on_stdout, Child::OnLine on_stderr, OnExit on_exit) {
   POPRUN_TRY(
       start(mpirun_, program, std::move(on_stdout), std::move(on_stderr), std::move(on_exit)));
-  POPRUN_ASSIGN(ProcessHandle guard, start_guard(mpirun_.child->pid()));
+  POPRUN_ASSIGN(ProcessHandle guard, start_guard(mpirun_.child->pid(), folder));
   guard_.emplace(std::move(guard));
   return {};
 }
@@ -71,12 +70,6 @@ void Supervisor::kill_all() {
   // What mpirun leaves behind becomes our child, and is found in the next round.
   for (const pid_t child : children_of_this_process()) {
     signal_child_of(getpid(), child, SIGKILL);
-  }
-}
-
-void Supervisor::remove_leftovers() const {
-  if (mpirun_.child != nullptr) {
-    remove_mpi_session(mpirun_.child->pid());
   }
 }
 

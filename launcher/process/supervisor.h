@@ -9,6 +9,7 @@
 #include <asio/signal_set.hpp>
 #include <sys/types.h>
 
+#include "collectives/session/session.h"
 #include "launcher/process/child.h"
 #include "launcher/process/process_handle.h"
 #include "replica/base/error.h"
@@ -28,8 +29,8 @@ class Supervisor {
   explicit Supervisor(asio::io_context& loop);
 
   /// Errors as Child::start. mpirun ends in order even if this process is killed (guard.h).
-  Status start_mpirun(const Child::Program& program, Child::OnLine on_stdout,
-                      Child::OnLine on_stderr, OnExit on_exit);
+  Status start_mpirun(const Child::Program& program, const collectives::JobFolder& folder,
+                      Child::OnLine on_stdout, Child::OnLine on_stderr, OnExit on_exit);
   Status start_data_server(const Child::Program& program, Child::OnLine on_stdout,
                            Child::OnLine on_stderr, OnExit on_exit);
   Status start_inquiry(const Child::Program& program, Child::OnLine on_stdout,
@@ -50,9 +51,6 @@ class Supervisor {
 
   /// SIGKILL to everything below this process.
   void kill_all();
-
-  /// What mpirun could not remove itself, if it was killed. Requires: nothing runs any more.
-  void remove_leftovers() const;
 
  private:
   struct Process {

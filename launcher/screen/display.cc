@@ -61,6 +61,7 @@ void Display::show_shape(const proto::JobShape& shape) {
 }
 
 void Display::show_evaluation(const proto::EvaluationMetrics& metrics) {
+  progress_.evaluation(metrics);
   if (!config_.inference()) {
     const std::string accuracy =
         metrics.accuracy() < 0 ? ""

@@ -16,6 +16,8 @@ class Progress {
   void shape(const proto::JobShape& shape);
   void step(const proto::StepMetrics& metrics);
 
+  void evaluation(const proto::EvaluationMetrics& metrics) { evaluation_ = metrics; }
+
   /// In inference: outputs of `done` of `total` items are here, `wall_seconds` after some moment.
   void outputs(std::uint64_t done, std::uint64_t total, double wall_seconds);
 
@@ -23,6 +25,15 @@ class Progress {
   /// Steps, or items in inference.
   [[nodiscard]] std::uint64_t done() const { return items_ > 0 ? items_done_ : last_.step(); }
   [[nodiscard]] std::uint64_t total_steps() const { return shape_.total_steps(); }
+
+  /// Without a step before the first one.
+  [[nodiscard]] const proto::StepMetrics& last() const { return last_; }
+  /// The last one; without items before it.
+  [[nodiscard]] const proto::EvaluationMetrics& last_evaluation() const { return evaluation_; }
+  /// The job's size is known: it is compiled.
+  [[nodiscard]] bool shape_known() const { return shape_.samples_per_step() > 0; }
+  /// Samples of all replicas a second of wall time; 0 while unknown.
+  [[nodiscard]] double samples_per_second() const;
 
   /// `step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  4,210 samples/s  ETA 0:53` in at most
   /// `width` columns: where they are few, accuracy, speed, loss and epoch go. In inference `1,234
@@ -35,9 +46,6 @@ class Progress {
   [[nodiscard]] std::string text_of_items() const;
   void mark(std::uint64_t samples, double wall_seconds);
 
-  /// Samples of all replicas a second of wall time; 0 while unknown.
-  [[nodiscard]] double samples_per_second() const;
-
   struct Mark {
     std::uint64_t samples;
     double wall_seconds;
@@ -45,6 +53,7 @@ class Progress {
 
   proto::JobShape shape_;
   proto::StepMetrics last_;
+  proto::EvaluationMetrics evaluation_;
   std::uint64_t items_done_ = 0;
   std::uint64_t items_ = 0;  ///< 0 in training.
   std::deque<Mark> marks_;   ///< Of the last kWindowSeconds.

@@ -50,8 +50,12 @@ void add_results(Rows& rows, const proto::Profile& profile) {
   }
   rows.emplace_back("final loss", fmt::format("{:.4f} (last training step)", outcome.final_loss()));
   rows.emplace_back(
-      "steps", fmt::format("{}{}{}", grouped(outcome.steps()),
+      "steps", fmt::format("{}{}{}{}", grouped(outcome.steps()),
                            outcome.epochs() > 0 ? " in " + counted(outcome.epochs(), "epoch") : "",
+                           outcome.resumed_after_step() > 0
+                               ? fmt::format(", resumed after step {}",
+                                             grouped(outcome.resumed_after_step()))
+                               : "",
                            outcome.drained() ? ", stopped early on request" : ""));
   const proto::BatchSizes& sizes = profile.batch_sizes();
   rows.emplace_back(
@@ -136,11 +140,15 @@ void add_memory(Rows& rows, const proto::Profile& profile) {
 
 }  // namespace
 
-std::string summary(const proto::Profile& profile, const std::string& result_folder) {
+std::string summary(const proto::Profile& profile, const std::string& result_folder,
+                    const std::string& checkpoints) {
   Rows rows;
   add_results(rows, profile);
   add_times(rows, profile);
   add_memory(rows, profile);
+  if (!checkpoints.empty()) {
+    rows.emplace_back("checkpoints", checkpoints);
+  }
   rows.emplace_back("results in", result_folder);
   std::string text;
   for (const auto& [name, value] : rows) {

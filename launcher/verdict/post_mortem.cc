@@ -280,6 +280,27 @@ std::optional<Verdict> name_cause(const JobState& state, double now, double quie
   return std::nullopt;
 }
 
+std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet) {
+  const MpirunFindings& mpirun = state.mpirun();
+  std::vector<std::string> lost;
+  for (const std::string& host : state.placement().hosts) {
+    const bool named =
+        (mpirun.lost_node && same_host(*mpirun.lost_node, host)) ||
+        (mpirun.start_failure && same_host(mpirun.start_failure->node, host));
+    bool silent = true;
+    for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
+      const InstanceView& instance = state.instances()[i];
+      const bool is_silent =
+          instance.joined && !instance.left && now - instance.last_sign >= quiet / 2;
+      silent = silent && (state.placement().host_of(i) != host || is_silent);
+    }
+    if ((named || silent) && !is_this_machine(host)) {
+      lost.push_back(host);
+    }
+  }
+  return lost.size() < state.placement().hosts.size() ? lost : std::vector<std::string>{};
+}
+
 Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances,
                         double now) {
   const std::uint32_t longest = *std::ranges::min_element(

@@ -31,6 +31,11 @@ struct Verdict {
 ///   · these · the peers that were missed, unless they wait in the same exchange themselves
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
+/// The hosts, as they were given, that are down or cut off: those that mpirun cannot reach, and
+/// those all of whose instances have been silent for half of `quiet` seconds or more. This machine
+/// is never one, nor is any host where all would be.
+std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet);
+
 /// Over instances that are there and give no heartbeats. Requires: there are some.
 Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances,
                         double now);

@@ -62,4 +62,38 @@ Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinReq
   return {};
 }
 
+void add_numerics(const proto::JoinRequest& request, proto::CheckpointManifest& manifest) {
+  manifest.set_cpu_isa(isa_of(request));
+  manifest.set_onednn_version(request.onednn_version());
+  manifest.set_libm_digest(fmt::format("{:016x}", request.libm_digest()));
+}
+
+Status check_numerics_of_checkpoint(const proto::CheckpointManifest& manifest,
+                                    const proto::JoinRequest& request) {
+  if (isa_of(request) != manifest.cpu_isa()) {
+    return fail(ErrorCode::kHostResources,
+                fmt::format("host {} computes with {}, the checkpoint is from {}: results would "
+                            "have other bits; {}",
+                            request.host(), isa_of(request), manifest.cpu_isa(),
+                            has(request, manifest.cpu_isa())
+                                ? fmt::format("use --cpu-isa {}", manifest.cpu_isa())
+                                : "use a host that has it"));
+  }
+  proto::CheckpointManifest here;
+  add_numerics(request, here);
+  if (here.onednn_version() != manifest.onednn_version()) {
+    return fail(ErrorCode::kHostResources,
+                fmt::format("host {} has oneDNN {}, the checkpoint is from {}: results would have "
+                            "other bits; use that version",
+                            request.host(), here.onednn_version(), manifest.onednn_version()));
+  }
+  if (here.libm_digest() != manifest.libm_digest()) {
+    return fail(ErrorCode::kHostResources,
+                fmt::format("the C library of host {} rounds exp, log, pow or sin differently than "
+                            "where the checkpoint is from; use the same glibc",
+                            request.host()));
+  }
+  return {};
+}
+
 }  // namespace poprun::launcher

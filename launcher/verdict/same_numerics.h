@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
 
@@ -14,5 +15,15 @@ namespace poprun::launcher {
 ///   kHostResources  names both hosts, what each has, and what to do.
 Status check_same_numerics(const proto::JoinRequest& first, const proto::JoinRequest& other,
                            const std::string& cpu_isa);
+
+/// What a checkpoint says of who computed it.
+void add_numerics(const proto::JoinRequest& request, proto::CheckpointManifest& manifest);
+
+/// That an instance goes on with the bits of a checkpoint.
+///
+/// Errors
+///   kHostResources  names the host, what both have, and what to do.
+Status check_numerics_of_checkpoint(const proto::CheckpointManifest& manifest,
+                                    const proto::JoinRequest& request);
 
 }  // namespace poprun::launcher

@@ -24,7 +24,7 @@ void Stragglers::beat(const proto::Beat& beat) {
 }
 
 std::optional<Straggler> Stragglers::found() {
-  if (told_ || now_.size() < 2) {
+  if (now_.size() < 2) {
     return std::nullopt;
   }
   std::vector<double> seconds;
@@ -37,12 +37,16 @@ std::optional<Straggler> Stragglers::found() {
   if (median(seconds) < kStretchSeconds) {
     return std::nullopt;
   }
-  const std::optional<Straggler> slowest = slowest_of_stretch();
-  const bool again = slowest && suspect_ && slowest->replica == suspect_->replica;
+  slowest_ = slowest_of_stretch();
+  mark_ = now_;
+  if (told_) {
+    return std::nullopt;
+  }
+  const bool beyond = slowest_->seconds_per_step >= kFactor * slowest_->usual_seconds;
+  const bool again = beyond && suspect_ && slowest_->replica == suspect_->replica;
   stretches_ = again ? stretches_ + 1 : 1;
   const std::uint64_t before = again ? suspect_->steps : 0;
-  suspect_ = slowest;
-  mark_ = now_;
+  suspect_ = beyond ? slowest_ : std::nullopt;
   if (!suspect_) {
     return std::nullopt;
   }
@@ -51,7 +55,7 @@ std::optional<Straggler> Stragglers::found() {
   return told_ ? suspect_ : std::nullopt;
 }
 
-std::optional<Straggler> Stragglers::slowest_of_stretch() const {
+Straggler Stragglers::slowest_of_stretch() const {
   std::vector<double> rates;
   for (std::size_t r = 0; r < now_.size(); ++r) {
     rates.push_back((now_[r].seconds - mark_[r].seconds) /
@@ -61,9 +65,6 @@ std::optional<Straggler> Stragglers::slowest_of_stretch() const {
   std::vector<double> others = rates;
   others.erase(others.begin() + (slowest - rates.begin()));
   const double usual = median(others);
-  if (*slowest < kFactor * usual) {
-    return std::nullopt;
-  }
   const auto replica = static_cast<std::size_t>(slowest - rates.begin());
   return Straggler{.replica = static_cast<std::uint32_t>(replica),
                    .others = static_cast<std::uint32_t>(std::ranges::count_if(

@@ -34,8 +34,12 @@ class Stragglers {
 
   void beat(const proto::Beat& beat);
 
-  /// The first one that is found, once.
+  /// The first one that is found, once. To be called often: it ends stretches.
   std::optional<Straggler> found();
+
+  /// Whoever was slowest in the last stretch, by whatever factor; nothing before its end, and of
+  /// one replica.
+  [[nodiscard]] const std::optional<Straggler>& slowest() const { return slowest_; }
 
  private:
   struct Times {
@@ -43,12 +47,14 @@ class Stragglers {
     double seconds = 0;
   };
 
-  [[nodiscard]] std::optional<Straggler> slowest_of_stretch() const;
+  /// Requires: two replicas or more, each with a step since its mark.
+  [[nodiscard]] Straggler slowest_of_stretch() const;
 
   std::vector<Times> now_;   ///< By replica.
   std::vector<Times> mark_;  ///< Where the stretch began.
-  std::optional<Straggler> suspect_;
-  int stretches_ = 0;  ///< In a row, of the suspect.
+  std::optional<Straggler> slowest_;
+  std::optional<Straggler> suspect_;  ///< The slowest, where it is beyond the factor.
+  int stretches_ = 0;                 ///< In a row, of the suspect.
   bool told_ = false;
 };
 

@@ -14,6 +14,7 @@ constexpr std::size_t kNameBytesMax = 255;
 constexpr std::size_t kActivityBytesMax = 4 * 1024;
 constexpr std::size_t kMessageBytesMax = std::size_t{1} << 20;
 constexpr int kLinksMax = 4096;
+constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 44;  // 65,536 of them have 2^60.
 constexpr int kListMax = 64;
 constexpr int kDimensionsMax = 32;
 
@@ -123,6 +124,24 @@ Status check_bounds(const proto::ReportItem& item) {
   POPRUN_TRY(check_shape(item.dumped().chunk().shape()));
   return check_at_most("bytes of a tensor's name", item.dumped().chunk().name().size(),
                        kActivityBytesMax);
+}
+
+Status check_bounds(const proto::StatePart& part, const JobSize& job) {
+  const std::uint64_t replicas = std::uint64_t{job.instances} * job.replicas_per_instance;
+  POPRUN_TRY(check_below("replica", part.replica(), replicas));
+  POPRUN_TRY(check_at_most("parts of a checkpoint", part.parts(), replicas));
+  for (const proto::StateVariable& variable : part.variables()) {
+    POPRUN_TRY(check_shape(variable.shape()));
+    POPRUN_TRY(check_at_most("bytes of a variable", variable.bytes(), kVariableBytesMax));
+  }
+  for (const proto::StateSlice& slice : part.slices()) {
+    POPRUN_TRY(check_below("variable", slice.variable(),
+                           static_cast<std::uint64_t>(part.variables_size())));
+    const std::uint64_t bytes = part.variables(static_cast<int>(slice.variable())).bytes();
+    POPRUN_TRY(check_at_most("first byte of a slice", slice.offset(), bytes));
+    POPRUN_TRY(check_at_most("bytes of a slice", slice.bytes(), bytes - slice.offset()));
+  }
+  return {};
 }
 
 }  // namespace poprun::launcher

@@ -23,5 +23,7 @@ Status check_bounds(const proto::JoinRequest& request, const JobSize& job);
 Status check_bounds(const proto::Beat& beat, const JobSize& job);
 Status check_bounds(const proto::Failure& failure, const JobSize& job);
 Status check_bounds(const proto::ReportItem& item);
+/// Also that the part's slices lie within its variables.
+Status check_bounds(const proto::StatePart& part, const JobSize& job);
 
 }  // namespace poprun::launcher

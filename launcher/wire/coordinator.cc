@@ -15,6 +15,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "launcher/wire/senders.h"
+#include "launcher/wire/state_receiver.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "replica/base/token.h"
 #include "replica/tls/channel.h"
@@ -99,6 +100,11 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
 
   void stop_after(std::uint64_t last_part) {
     wish_.set_last_part(last_part);
+    tell_wish();
+  }
+
+  void request_checkpoint(std::uint64_t step) {
+    wish_.set_checkpoint_after(step);
     tell_wish();
   }
 
@@ -228,6 +234,22 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
       return new Refusing<grpc::ServerWriteReactor<proto::OnnxModelPiece>>(wrong_token());
     }
     return send_onnx_file(setup_.onnx_model);
+  }
+
+  grpc::ServerReadReactor<proto::StatePiece>* StoreState(
+      grpc::CallbackServerContext* context, proto::StoreStateReply* /*reply*/) override {
+    if (!authorised(*context)) {
+      return new Refusing<grpc::ServerReadReactor<proto::StatePiece>>(wrong_token());
+    }
+    return receive_state(disk_, setup_.checkpoints, setup_.job);
+  }
+
+  grpc::ServerWriteReactor<proto::TensorChunk>* SendState(
+      grpc::CallbackServerContext* context, const proto::StateRequest* /*request*/) override {
+    if (!authorised(*context)) {
+      return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(wrong_token());
+    }
+    return send_state(setup_.resumed_state);
   }
 
  private:
@@ -370,6 +392,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   CoordinatorEvents& events_;
   Setup setup_;
   int port_ = 0;
+  asio::thread_pool disk_{1};  ///< For checkpoints.
 
   std::atomic<std::uint32_t> heartbeats_open_ = 0;
   std::atomic<std::uint32_t> reports_open_ = 0;
@@ -417,6 +440,10 @@ void Coordinator::request_drain() {
 
 void Coordinator::stop_after(std::uint64_t last_part) {
   service_->stop_after(last_part);
+}
+
+void Coordinator::request_checkpoint(std::uint64_t step) {
+  service_->request_checkpoint(step);
 }
 
 void Coordinator::excuse(bool excused) {

@@ -9,6 +9,7 @@
 
 #include <asio/io_context.hpp>
 
+#include "launcher/outputs/checkpoint_writer.h"
 #include "launcher/outputs/onnx_file.h"
 #include "launcher/outputs/safetensors.h"
 #include "launcher/wire/bounds.h"
@@ -18,7 +19,8 @@
 
 /// The gRPC side of a job: the Coordinator service of proto/coordinator.proto.
 ///
-/// gRPC's threads only post to the loop; the loop's thread owns all state, here and in the job.
+/// gRPC's threads only post to the loop; the loop's thread owns all state, here and in the job. The
+/// parts of checkpoints go to another thread, which waits for the disk.
 ///
 /// Whoever has no token costs no more than bound_clients says. One who has it may send 4 MiB a
 /// message, has two heartbeats and two reports of each instance open at once, and is heard with
@@ -57,6 +59,8 @@ class Coordinator {
     double launched_at = 0;  ///< `monotonic_seconds()` at the launcher's start.
     const std::vector<Tensor>& initial_weights;  ///< What replica 0 begins from; may be none.
     const OnnxFile& onnx_model;                  ///< Likewise. Both outlive the coordinator.
+    CheckpointWriter& checkpoints;  ///< Belongs to the other thread from now on, and outlives this.
+    std::string resumed_state;      ///< Path of the state to go on from; empty: none.
   };
 
   /// Listens and serves. `loop` and `events` must outlive `stop`.
@@ -84,6 +88,9 @@ class Coordinator {
   void request_drain();
   /// Asks every instance that holds to begin no part beyond this one, save and leave.
   void stop_after(std::uint64_t last_part);
+
+  /// Asks every instance for a checkpoint after that step.
+  void request_checkpoint(std::uint64_t step);
 
   /// Tells every instance whether a replica of the job waits for its data server, so that those who
   /// wait for that replica are patient.

@@ -1,7 +1,10 @@
 #include "launcher/wire/senders.h"
 
 #include <algorithm>
+#include <fstream>
 #include <string_view>
+
+#include <fmt/format.h>
 
 namespace poprun::launcher {
 namespace {
@@ -67,7 +70,58 @@ class OnnxSender final : public grpc::ServerWriteReactor<proto::OnnxModelPiece> 
   proto::OnnxModelPiece piece_;
 };
 
+class StateSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
+ public:
+  explicit StateSender(const std::string& path)
+      : list_(list_safetensors(path)), file_(path, std::ios::binary) {
+    if (!list_ || !file_.seekg(static_cast<std::streamoff>(list_->data_begin))) {
+      Finish({grpc::StatusCode::DATA_LOSS,
+              list_ ? fmt::format("{}: cannot be read", path) : list_.error().message});
+      return;
+    }
+    send_next();
+  }
+  void OnWriteDone(bool ok) override { ok ? send_next() : Finish(grpc::Status::CANCELLED); }
+  void OnDone() override { delete this; }
+
+ private:
+  void send_next() {
+    if (tensor_ == list_->entries.size()) {
+      Finish(grpc::Status::OK);
+      return;
+    }
+    const TensorEntry& tensor = list_->entries[tensor_];
+    const std::uint64_t size = tensor.end - tensor.begin;
+    std::string& data = *chunk_.mutable_data();
+    data.resize(std::min<std::uint64_t>(kPieceBytesMax, size - sent_));
+    if (!file_.read(data.data(), static_cast<std::streamsize>(data.size()))) {
+      Finish({grpc::StatusCode::DATA_LOSS, fmt::format("'{}' cannot be read", tensor.name)});
+      return;
+    }
+    chunk_.set_name(tensor.name);
+    chunk_.set_type(element_type(tensor.dtype));
+    chunk_.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+    sent_ += data.size();
+    chunk_.set_last(sent_ == size);
+    if (chunk_.last()) {
+      ++tensor_;
+      sent_ = 0;
+    }
+    StartWrite(&chunk_);
+  }
+
+  Result<TensorList> list_;
+  std::ifstream file_;
+  std::size_t tensor_ = 0;
+  std::uint64_t sent_ = 0;
+  proto::TensorChunk chunk_;
+};
+
 }  // namespace
+
+grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path) {
+  return new StateSender(path);
+}
 
 grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors) {
   return new TensorSender(tensors);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include <grpcpp/support/server_callback.h>
 
@@ -15,5 +16,8 @@ namespace poprun::launcher {
 grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors);
 
 grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& file);
+
+/// The tensors of a safetensors file, read as they are sent. An error of the file ends the call.
+grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path);
 
 }  // namespace poprun::launcher

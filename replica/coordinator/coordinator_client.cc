@@ -161,6 +161,10 @@ std::chrono::steady_clock::time_point CoordinatorClient::last_excuse() const {
   return heartbeat_->last_excuse();
 }
 
+std::uint64_t CoordinatorClient::checkpoint_after() const {
+  return heartbeat_->checkpoint_after();
+}
+
 namespace {
 
 Error stopped_sending(std::string_view what, const std::string& why) {

@@ -90,6 +90,12 @@ class CoordinatorClient final : public ProgressSink {
   /// waits for it in turn has to be patient. The clock's beginning where none ever did.
   [[nodiscard]] std::chrono::steady_clock::time_point last_excuse() const;
 
+  /// The step after which the launcher asked for a checkpoint last; 0: it has not.
+  [[nodiscard]] std::uint64_t checkpoint_after() const;
+
+  /// For calls of their own.
+  [[nodiscard]] const CoordinatorConnection& connection() const { return *connection_; }
+
   /// The initial weights, chunk by chunk, tensors in the launcher's order. No call where the job
   /// has none. Stops at the first error of `on_chunk` and returns it.
   ///

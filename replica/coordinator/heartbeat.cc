@@ -86,6 +86,7 @@ void Heartbeat::read_directives() {
   proto::Directive directive;
   while (stream_->Read(&directive)) {
     gate_.take(directive);
+    checkpoint_after_ = directive.checkpoint_after();
     {
       const std::lock_guard lock(mutex_);
       hurry_ = true;

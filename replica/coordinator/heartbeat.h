@@ -33,6 +33,9 @@ class Heartbeat {
   /// beginning where it never did.
   [[nodiscard]] Clock::time_point last_excuse() const;
 
+  /// As Directive's, the last one.
+  [[nodiscard]] std::uint64_t checkpoint_after() const { return checkpoint_after_; }
+
   /// Closes the stream so that the launcher knows it as an orderly end. Waits 2 s at most. Once.
   void leave();
 
@@ -48,6 +51,7 @@ class Heartbeat {
   std::function<void()> on_lost_;
   std::atomic<bool> excused_ = false;                                 ///< Now,
   std::atomic<Clock::time_point> last_excuse_ = Clock::time_point{};  ///< or at last then.
+  std::atomic<std::uint64_t> checkpoint_after_ = 0;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::Beat, proto::Directive>> stream_;
 

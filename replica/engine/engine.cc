@@ -463,6 +463,25 @@ Engine::Resident Engine::resident(std::uint32_t tensor) const {
           !source.shard_of().empty()};
 }
 
+void Engine::restore(std::uint32_t tensor, std::span<const std::byte> bytes) {
+  const proto::Tensor& target = program_.tensors(static_cast<int>(tensor));
+  if (target.has_residence() && target.residence().entry() < 0) {
+    restore(target.residence().tensor(), bytes);
+    return;
+  }
+  POPRUN_CHECK(bytes.size() == target.bytes());
+  const proto::Residence& where = target.residence();
+  const std::size_t entry = static_cast<std::size_t>(where.entry());
+  const std::span<std::byte> image =
+      target.has_residence()
+          ? images_->of(where.tensor()).subspan(entry * target.bytes(), target.bytes())
+          : images_->of(tensor);
+  std::ranges::copy(bytes, image.begin());
+  if (tiles_ && !target.has_residence()) {
+    tiles_->scatter(tensor, image);
+  }
+}
+
 std::vector<Bytes> Engine::high_water() const {
   std::vector<Bytes> marks = memory_->high_water();
   marks.resize(marks.size() / 2);
@@ -527,8 +546,8 @@ Status Engine::fail_not_finite(std::uint32_t tensor, const NotFinite& found,
                           moment_.step + 1, moment_.replica, remedy));
 }
 
-void Engine::reset_clocks() {
-  device_time_ = {};
+void Engine::reset_clocks(Cycles device_time) {
+  device_time_ = device_time;
   wall_ = {};
 }
 

@@ -96,7 +96,8 @@ class Engine final : private Machine {
   /// Device clock since the engine was made, or since `reset_clocks`.
   [[nodiscard]] Cycles device_time() const { return device_time_; }
   [[nodiscard]] const WallSeconds& wall() const { return wall_; }
-  void reset_clocks();
+  /// The device clock goes on from `device_time`, and wall times from zero.
+  void reset_clocks(Cycles device_time = {});
 
   /// The first index that was out of range without stopping the engine, as a phrase; or "".
   [[nodiscard]] const std::string& stray_index() const { return stray_index_; }
@@ -117,6 +118,10 @@ class Engine final : private Machine {
     bool is_shard = false;  ///< They are this replica's part, filled up with zeros.
   };
   [[nodiscard]] Resident resident(std::uint32_t tensor) const;
+
+  /// Gives a variable another value between two functions. Requires: as many bytes as `resident`
+  /// has.
+  void restore(std::uint32_t tensor, std::span<const std::byte> bytes);
 
   /// A tensor's bytes, for inspection. Requires: the Program has it.
   [[nodiscard]] std::span<const std::byte> inspect(std::uint32_t tensor) const;

@@ -387,6 +387,7 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
                     .poison_dead = config.memory().poison_dead(),
                     .check_finite = training.check_finite()};
   options.scale_loss = training.loss_scaling() == 0;
+  options.sharding_group = config.memory().sharding_group();
   return options;
 }
 

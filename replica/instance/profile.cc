@@ -98,6 +98,7 @@ proto::Outcome outcome_of(const LoopResult& result) {
   outcome.set_test_loss(evaluated ? result.last_evaluation.loss : 0.0);
   outcome.set_test_items(result.last_evaluation.items);
   outcome.set_drained(result.drained);
+  outcome.set_resumed_after_step(result.resumed_after);
   outcome.set_skipped_steps(result.skipped_steps);
   outcome.set_loss_scale(result.loss_scale);
   return outcome;

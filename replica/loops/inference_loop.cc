@@ -13,7 +13,7 @@ InferenceLoop::InferenceLoop(const Program& program, const EngineOptions& option
       options_(options),
       ports_(ports),
       outfeed_(outfeed),
-      pass_(program, ports.streams(JobStream::kTest)) {}
+      pass_(program, ports.streams(JobStream::kTest, 0)) {}
 
 Result<LoopResult> InferenceLoop::run() {
   LoopResult result;

@@ -12,6 +12,7 @@
 #include "replica/base/units.h"
 #include "replica/engine/engine.h"
 #include "replica/loops/host_streams.h"
+#include "replica/ports/checkpoint_store.h"
 #include "replica/ports/communicator.h"
 #include "replica/ports/host_stream.h"
 #include "replica/ports/reporter.h"
@@ -21,8 +22,9 @@
 /// What the loops of this room are given and give, and how each of them begins.
 namespace poprun {
 
-/// This replica's stream kTrain or kTest, from its first batch.
-using StreamFactory = std::function<std::unique_ptr<HostStream>(JobStream)>;
+/// This replica's stream kTrain or kTest, from batch `first` on.
+using StreamFactory =
+    std::function<std::unique_ptr<HostStream>(JobStream stream, std::uint64_t first)>;
 
 /// Looks on while a training loop runs.
 class StepWatcher {
@@ -50,12 +52,16 @@ struct LoopPorts {
   StreamFactory streams;
   std::span<const std::span<std::byte>> memory = {};  ///< As Engine::create's.
   StepWatcher* watcher = nullptr;                     ///< Null for none.
+  CheckpointStore* checkpoints = nullptr;             ///< Null: none are taken.
+  CheckpointSource* state = nullptr;  ///< Of the first replica of a job that goes on from one.
 };
 
 /// What one replica did and took.
 struct LoopResult {
   std::uint64_t steps = 0;          ///< Training steps.
   bool drained = false;             ///< Stopped before its end, as it was asked to.
+  std::uint64_t resumed_after = 0;  ///< The step of the checkpoint that it went on from; 0: none.
+  double earlier_seconds = 0;       ///< Wall, from the first step to that checkpoint.
   std::uint64_t skipped_steps = 0;  ///< Without effect, since a gradient was not finite.
   double loss_scale = 0;            ///< The last one; 0 where the host does not scale the loss.
   StepReport last_step;

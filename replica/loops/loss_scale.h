@@ -15,7 +15,13 @@ class LossScale {
   static constexpr double kMost = 16'777'216;
   static constexpr std::uint64_t kGrowthInterval = 2000;
 
+  LossScale() = default;
+  /// As it was when another one told these figures.
+  LossScale(double value, std::uint64_t good_steps, std::uint64_t skipped)
+      : value_(value), good_steps_(good_steps), skipped_(skipped) {}
+
   [[nodiscard]] double value() const { return value_; }
+  [[nodiscard]] std::uint64_t good_steps() const { return good_steps_; }
   [[nodiscard]] std::uint64_t skipped() const { return skipped_; }
 
   /// False where the scale cannot fall any further: then what is not finite is no matter of scale.

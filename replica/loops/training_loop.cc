@@ -37,9 +37,12 @@ TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& option
     : program_(program),
       options_(options),
       ports_(ports),
-      train_(open_parts(JobStream::kTrain)),
+      train_(open_parts(JobStream::kTrain,
+                        options.resume ? options.resume->step() * options.micro_batches : 0)),
       batches_(program, JobStream::kTrain, *train_),
-      statistics_(program) {
+      statistics_(program),
+      state_(program, index_of(ports.communicator.self()), ports.communicator.size(),
+             options.sharding_group) {
   if (options.scale_loss) {
     outcome_.gradient_factor.emplace(1.0F);
   }
@@ -49,6 +52,9 @@ Result<LoopResult> TrainingLoop::run() {
   POPRUN_TRY(plan_dump());
   POPRUN_ASSIGN(const std::unique_ptr<Engine> engine,
                 load_engine(program_, ports_, *this, options_.engine, result_.steps));
+  if (options_.resume) {
+    POPRUN_TRY(resume(*engine));
+  }
   result_.first_step_began = now_seconds();
   POPRUN_TRY(train(*engine));
   result_.device_time = engine->device_time();
@@ -72,14 +78,85 @@ Status TrainingLoop::plan_dump() {
   return {};
 }
 
+/// Everything as it was when the checkpoint was taken.
+Status TrainingLoop::resume(Engine& engine) {
+  ports_.progress.progress(ports_.communicator.self(), result_.steps, "restoring a checkpoint");
+  POPRUN_TRY(state_.restore(ports_.state, engine, ports_.communicator));
+  const proto::HostState& host = *options_.resume;
+  result_.steps = host.step();
+  result_.resumed_after = host.step();
+  reported_ = host.metric_rows();
+  step_end_ = Cycles{static_cast<std::int64_t>(host.device_cycles())};
+  engine.reset_clocks(step_end_);
+  if (options_.scale_loss) {
+    loss_scale_ = LossScale(host.loss_scale(), host.good_steps(), host.skipped_steps());
+  }
+  result_.earlier_seconds = host.wall_seconds();
+  result_.training_seconds = host.training_seconds();
+  result_.evaluation_seconds = host.evaluation_seconds();
+  result_.wall = {.compute = host.compute_seconds(),
+                  .exchange = host.exchange_seconds(),
+                  .host = host.host_stream_seconds()};
+  result_.last_step = {.step = host.step(),
+                       .epoch = epoch(),
+                       .loss = host.last_loss(),
+                       .accuracy = host.last_accuracy()};
+  result_.last_evaluation = {.loss = host.test_loss(),
+                             .accuracy = host.test_accuracy(),
+                             .items = host.test_items()};
+  return {};
+}
+
 Status TrainingLoop::train(Engine& engine) {
-  while (result_.steps < options_.total_steps && !result_.drained) {
-    POPRUN_TRY(train_step(engine));
-    const bool last = result_.steps == options_.total_steps;
-    if (!result_.drained && evaluation_due(last)) {
+  bool due = options_.resume && options_.resume->evaluation_due();
+  while (true) {
+    if (due) {
       POPRUN_TRY(evaluate(engine));
     }
+    const bool ends = result_.drained || result_.steps >= options_.total_steps;
+    if (ports_.checkpoints != nullptr &&
+        (result_.drained || (result_.steps > result_.resumed_after &&
+                             ports_.checkpoints->is_due(result_.steps)))) {
+      POPRUN_TRY(store(engine, /*evaluation_due=*/result_.drained && due));
+    }
+    if (ends) {
+      return {};
+    }
+    POPRUN_TRY(train_step(engine));
+    due = !result_.drained && evaluation_due(result_.steps == options_.total_steps);
   }
+}
+
+Status TrainingLoop::store(Engine& engine, bool evaluation_due) {
+  if (!state_.has_part() || result_.steps == 0) {
+    return {};
+  }
+  ports_.progress.progress(ports_.communicator.self(), result_.steps, "taking a checkpoint");
+  proto::StatePart part = state_.part();
+  proto::HostState& host = *part.mutable_host();
+  host.set_step(result_.steps);
+  host.set_evaluation_due(evaluation_due);
+  if (options_.scale_loss) {
+    host.set_loss_scale(loss_scale_.value());
+    host.set_good_steps(loss_scale_.good_steps());
+    host.set_skipped_steps(loss_scale_.skipped());
+  }
+  host.set_device_cycles(static_cast<std::uint64_t>(step_end_.count()));
+  host.set_metric_rows(reported_);
+  host.set_wall_seconds(seconds_since_first_step());
+  host.set_training_seconds(result_.training_seconds);
+  host.set_evaluation_seconds(result_.evaluation_seconds);
+  host.set_compute_seconds(result_.wall.compute);
+  host.set_exchange_seconds(result_.wall.exchange);
+  host.set_host_stream_seconds(result_.wall.host);
+  host.set_last_loss(result_.last_step.loss);
+  host.set_last_accuracy(result_.last_step.accuracy);
+  host.set_test_loss(result_.last_evaluation.loss);
+  host.set_test_accuracy(result_.last_evaluation.accuracy);
+  host.set_test_items(result_.last_evaluation.items);
+  POPRUN_ASSIGN(const std::span<std::byte> room, ports_.checkpoints->begin(std::move(part)));
+  state_.copy(engine, statistics_, room);
+  ports_.checkpoints->send();
   return {};
 }
 
@@ -131,6 +208,8 @@ void TrainingLoop::end_step(Engine& engine, const WallSeconds& before, double be
                        .accuracy = outcome_.metrics.accuracy(),
                        .wall_seconds = seconds_since_first_step(),
                        .device_seconds = device_seconds(program_, engine.device_time())};
+  ++reported_;
+  step_end_ = engine.device_time();
   if (ports_.reporter != nullptr) {
     ports_.reporter->step(result_.last_step);
   }
@@ -165,6 +244,8 @@ Status TrainingLoop::evaluate(Engine& engine) {
   report.wall_seconds = seconds_since_first_step();
   report.device_seconds = device_seconds(program_, engine.device_time());
   result_.last_evaluation = report;
+  step_end_ = engine.device_time();
+  reported_ += report.items > 0 ? 1 : 0;
   if (ports_.reporter != nullptr && report.items > 0) {
     ports_.reporter->evaluation(report);
   }
@@ -177,7 +258,7 @@ std::uint32_t TrainingLoop::epoch() const {
 }
 
 double TrainingLoop::seconds_since_first_step() const {
-  return now_seconds() - result_.first_step_began;
+  return result_.earlier_seconds + now_seconds() - result_.first_step_began;
 }
 
 Status TrainingLoop::write(const std::string& stream, const StreamPart& part) {
@@ -196,8 +277,8 @@ Status TrainingLoop::write(const std::string& stream, const StreamPart& part) {
   return refuse_stream(stream);
 }
 
-std::unique_ptr<HostStream> TrainingLoop::open_parts(JobStream stream) {
-  return std::make_unique<Parts>(ports_.streams(stream), [this] { return begin_part(); });
+std::unique_ptr<HostStream> TrainingLoop::open_parts(JobStream stream, std::uint64_t first) {
+  return std::make_unique<Parts>(ports_.streams(stream, first), [this] { return begin_part(); });
 }
 
 /// Ends the function under way where the job stops: `drained` says that this is no failure.

@@ -16,6 +16,7 @@
 #include "replica/loops/loss_scale.h"
 #include "replica/loops/statistics_backup.h"
 #include "replica/loops/tensor_dump.h"
+#include "replica/loops/training_state.h"
 #include "replica/ports/host_stream.h"
 #include "replica/program/host_contract.h"
 #include "replica/program/program.h"
@@ -32,6 +33,8 @@ struct TrainingOptions {
   std::vector<DumpRequest> dumps;  ///< Replica 0's tensors.
   EngineOptions engine;
   bool scale_loss = false;  ///< The Program takes its loss scale from the host (compile.h).
+  std::size_t sharding_group = 0;  ///< Replicas that divide variables among them; 0: all.
+  std::optional<proto::HostState> resume = {};  ///< Where the job goes on from a checkpoint.
 };
 
 /// One replica's run of a training job: loads, trains, evaluates, saves, in lock-step with the
@@ -39,7 +42,8 @@ struct TrainingOptions {
 ///
 /// Asked to drain (ProgressSink::begin_part), all replicas stop before the same micro-batch, or
 /// batch of an evaluation, and save the weights of the last step that all have completed: what a
-/// step or an evaluation did by then is dropped.
+/// step or an evaluation did by then is dropped. That state is also the last checkpoint, where any
+/// are taken; the others lie between steps, after the evaluation that is due there.
 class TrainingLoop final : private HostIo {
  public:
   /// `program` and what `ports` refers to must outlive the loop.
@@ -54,12 +58,14 @@ class TrainingLoop final : private HostIo {
   Status read(const std::string& stream, const StreamPart& part) override;
 
   [[nodiscard]] StepControl control() const;
-  std::unique_ptr<HostStream> open_parts(JobStream stream);
+  std::unique_ptr<HostStream> open_parts(JobStream stream, std::uint64_t first = 0);
   Status begin_part();
   Status save(std::span<const HostTensor> tensors);
 
   Status plan_dump();
+  Status resume(Engine& engine);
   Status train(Engine& engine);
+  Status store(Engine& engine, bool evaluation_due);
   void end_step(Engine& engine, const WallSeconds& before, double begin);
   Status train_step(Engine& engine);
   Status evaluate(Engine& engine);
@@ -75,9 +81,12 @@ class TrainingLoop final : private HostIo {
   std::optional<EvaluationPass> evaluation_;  ///< The one under way.
   StepOutcome outcome_;                       ///< The last step's.
   StatisticsBackup statistics_;               ///< As the last whole step left them.
+  TrainingState state_;
   LossScale loss_scale_;
   std::optional<TensorDump> dump_;  ///< Where one was asked for.
   LoopResult result_;
+  std::uint64_t reported_ = 0;  ///< Steps and evaluations.
+  Cycles step_end_;             ///< The device clock after the last whole step or evaluation.
   std::size_t saved_together_ = 0;  ///< Bytes of weights since all replicas waited for each other.
 };
 

@@ -51,7 +51,8 @@ constexpr std::array kMethods = {
     "/grpc.health.v1.Health/Check",        "/poprun.proto.Coordinator/Join",
     "/poprun.proto.Coordinator/Heartbeat", "/poprun.proto.Coordinator/Report",
     "/poprun.proto.Coordinator/Fail",      "/poprun.proto.Coordinator/SendWeights",
-    "/poprun.proto.Coordinator/SendModel"};
+    "/poprun.proto.Coordinator/SendModel", "/poprun.proto.Coordinator/StoreState",
+    "/poprun.proto.Coordinator/SendState"};
 constexpr std::size_t kMethodsOfDataServer = 3;
 constexpr std::uint8_t kRaw = 0xF0;       // From here on the input is no call, but bytes.
 constexpr std::uint8_t kWrongToken = 16;  // Flags of the first byte, beside the method's number.
@@ -120,7 +121,9 @@ class Services {
                                            .token = kToken,
                                            .job = {kInstances, 1},
                                            .initial_weights = weights_,
-                                           .onnx_model = model_});
+                                           .onnx_model = model_,
+                                           .checkpoints = checkpoints_,
+                                           .resumed_state = ""});
     POPRUN_CHECK(coordinator.has_value());
     coordinator_ = std::move(*coordinator);
     asio::post(loop_, [this] { coordinator_->open({}); });
@@ -275,6 +278,9 @@ class Services {
   std::unique_ptr<hostio::Server> server_;
   std::vector<launcher::Tensor> weights_;
   launcher::OnnxFile model_;
+  launcher::CheckpointWriter checkpoints_{
+      {.folder = "/dev/null/checkpoints", .metrics = ""},  // Can't be made: nothing is written.
+      [](std::uint64_t, const auto&) {}};
   Listener listener_;
   asio::io_context loop_;
   asio::executor_work_guard<asio::io_context::executor_type> work_{loop_.get_executor()};

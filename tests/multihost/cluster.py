@@ -142,6 +142,13 @@ class Cluster:
         """All processes of a host end at once, as when its power fails."""
         self.inits[name].kill()
 
+    def boot_again(self, name):
+        """A host that was killed comes back, empty."""
+        self.inits[name].wait()
+        (self.folder / f"{name}.ready").unlink()
+        subprocess.run(["ip", "link", "del", f"v-{name}"], stderr=subprocess.DEVNULL)
+        self._boot(name)
+
     def hide(self, name, folder):
         """A host that has an empty folder where the others have programs."""
         run(*self.command_on(name, "mount", "-t", "tmpfs", "none", folder))

@@ -116,7 +116,7 @@ class ReplicaRun {
                           .progress = progress,
                           .reporter = replica == 0 ? &reporter : nullptr,
                           .initial_weights = none,
-                          .streams = [&, replica](JobStream stream) {
+                          .streams = [&, replica](JobStream stream, std::uint64_t /*first*/) {
                             return std::make_unique<DatasetStream>(
                                 dataset_, selection_of(job_.config, job_.dataset, stream, replica));
                           }};

@@ -4,11 +4,14 @@
 An MPIJob's pod templates are not validated by the API server, and wrong enum values stop the MPI
 operator without a word on the pods; so names, fields and numbers are checked here.
 
-usage: manifests_test.py [--bin DIR]     DIR: holds poprun-emu and poprun-emu-hostio, to ask for their options
+usage: manifests_test.py [--bin DIR]     DIR: holds the programs, to run their command lines
 Exit code 77 (skipped) without kubectl or PyYAML.
 """
 import argparse
+import base64
 import copy
+import json
+import os
 import pathlib
 import re
 import shutil
@@ -19,6 +22,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE = ROOT / "deploy/kubernetes/base"
+OVERLAYS = ROOT / "deploy/kubernetes/overlays"
 IMAGE = ROOT / "deploy/image"
 BIN = None  # Set by --bin.
 
@@ -42,41 +46,11 @@ def render(folder):
     return list(yaml.safe_load_all(text))
 
 
-# Fields that our objects use. None: any value. Add a field of Kubernetes here when it is first
-# used.
-ANY = None
-PROBE = {"tcpSocket": {"port": ANY}, "periodSeconds": ANY,
-         "timeoutSeconds": ANY, "failureThreshold": ANY}
-CONTAINER = {
-    "name": ANY, "image": ANY, "args": ANY, "env": {"name": ANY, "valueFrom": {"secretKeyRef": {"name": ANY, "key": ANY}}},
-    "ports": {"name": ANY, "containerPort": ANY},
-    "startupProbe": PROBE, "readinessProbe": PROBE, "livenessProbe": PROBE,
-    "lifecycle": {"preStop": {"exec": {"command": ANY}}},
-    "resources": {"requests": {"cpu": ANY, "memory": ANY}, "limits": {"cpu": ANY, "memory": ANY}},
-    "securityContext": {"allowPrivilegeEscalation": ANY, "readOnlyRootFilesystem": ANY, "capabilities": {"drop": ANY}},
-    "volumeMounts": {"name": ANY, "mountPath": ANY, "readOnly": ANY},
-}
-POD_TEMPLATE = {
-    "metadata": {"labels": ANY, "annotations": ANY},
-    "spec": {
-        "serviceAccountName": ANY, "automountServiceAccountToken": ANY, "enableServiceLinks": ANY,
-        "terminationGracePeriodSeconds": ANY, "topologySpreadConstraints": ANY, "containers": CONTAINER,
-        "securityContext": {"runAsNonRoot": ANY, "runAsUser": ANY, "runAsGroup": ANY, "fsGroup": ANY,
-                            "fsGroupChangePolicy": ANY, "seccompProfile": {"type": ANY}},
-        "volumes": {"name": ANY, "emptyDir": {"medium": ANY, "sizeLimit": ANY}, "configMap": {"name": ANY},
-                    "persistentVolumeClaim": {"claimName": ANY}},
-    },
-}
-REPLICA_SPEC = {"replicas": ANY, "restartPolicy": ANY, "template": POD_TEMPLATE}
-MPIJOB = {
-    "apiVersion": ANY, "kind": ANY, "metadata": {"name": ANY, "namespace": ANY, "labels": ANY},
-    "spec": {
-        "slotsPerWorker": ANY, "sshAuthMountPath": ANY, "launcherCreationPolicy": ANY, "mpiImplementation": ANY,
-        "runPolicy": {"cleanPodPolicy": ANY, "backoffLimit": ANY, "activeDeadlineSeconds": ANY,
-                      "ttlSecondsAfterFinished": ANY},
-        "mpiReplicaSpecs": {"Launcher": REPLICA_SPEC, "Worker": REPLICA_SPEC},
-    },
-}
+SCHEMAS = pathlib.Path(__file__).parent / "schemas"
+MPIJOB = json.loads((SCHEMAS / "mpijob.json").read_text())
+POD_TEMPLATE = MPIJOB["properties"]["spec"]["properties"]["mpiReplicaSpecs"]["additionalProperties"]["properties"]["template"]
+KINDS = json.loads((SCHEMAS / "kubernetes.json").read_text())
+# The API server does not know them: a wrong one stops the operator without a word on the pods.
 ENUMS = {
     "launcherCreationPolicy": ["AtStartup", "WaitForWorkersReady"],
     "mpiImplementation": ["OpenMPI"],
@@ -87,20 +61,65 @@ QUANTITY = re.compile(r"\d+(\.\d+)?(m|k|Ki|M|Mi|G|Gi)?")
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
-def unknown_fields(value, schema, where):
-    if isinstance(value, list):
-        return [p for i, item in enumerate(value) for p in unknown_fields(item, schema, f"{where}[{i}]")]
-    if schema is ANY or not isinstance(value, dict):
-        return []
+JSON_TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float)}
+
+
+def schema_errors(value, schema, where):
+    """What the API server would refuse or drop, by an OpenAPI schema. Unknown fields are errors."""
+    if schema.get("x-kubernetes-int-or-string"):
+        fits = isinstance(value, (int, str)) and not isinstance(value, bool)
+        return [] if fits else [f"{where} is {value}, neither an integer nor a string"]
+    kind = schema.get("type")
+    if kind and (not isinstance(value, JSON_TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")):
+        return [f"{where} is {value!r}, not of type {kind}"]
+    if "enum" in schema and value not in schema["enum"]:
+        return [f"{where} is {value}, not one of {', '.join(schema['enum'])}"]
     found = []
-    for key, inner in value.items():
-        if key in schema:
-            found += unknown_fields(inner, schema[key], f"{where}.{key}")
-        else:
-            found.append(f"{where} has an unknown field {key}")
-        if key in ENUMS and inner not in ENUMS[key]:
-            found.append(f"{where}.{key} is {inner}, not one of {', '.join(ENUMS[key])}")
+    if isinstance(value, list):
+        for i, item in enumerate(value):
+            found += schema_errors(item, schema.get("items", {}), f"{where}[{i}]")
+    elif isinstance(value, dict) and "properties" in schema:
+        found += [f"{where} lacks {name}" for name in schema.get("required", []) if name not in value]
+        for key, inner in value.items():
+            if key in schema["properties"]:
+                found += schema_errors(inner, schema["properties"][key], f"{where}.{key}")
+            else:
+                found.append(f"{where} has an unknown field {key}")
+    elif isinstance(value, dict) and isinstance(schema.get("additionalProperties"), dict):
+        for key, inner in value.items():
+            found += schema_errors(inner, schema["additionalProperties"], f"{where}.{key}")
     return found
+
+
+def type_errors(value, kind, where):
+    """The same by a type of kubernetes.json: `string`, `Array<V1ServicePort>`, `{ [key: string]: string; }`."""
+    plain = {"string": str, "number": (int, float), "boolean": bool}
+    if kind in plain:
+        fits = isinstance(value, plain[kind]) and (kind == "boolean" or not isinstance(value, bool))
+        return [] if fits else [f"{where} is {value!r}, not of type {kind}"]
+    if inner := re.fullmatch(r"Array<(.*)>", kind):
+        if not isinstance(value, list):
+            return [f"{where} is {value!r}, not a list"]
+        return [e for i, item in enumerate(value) for e in type_errors(item, inner[1], f"{where}[{i}]")]
+    if inner := re.fullmatch(r"\{ \[key: string\]: (.*?);? \}", kind):
+        return [e for key, item in value.items() for e in type_errors(item, inner[1], f"{where}.{key}")]
+    if kind not in KINDS:
+        return []  # IntOrString, Date and the like.
+    if not isinstance(value, dict):
+        return [f"{where} is {value!r}, not an object"]
+    return [e for key, item in value.items()
+            for e in (type_errors(item, KINDS[kind][key], f"{where}.{key}") if key in KINDS[kind]
+                      else [f"{where} has an unknown field {key}"])]
+
+
+def enum_errors(value, where):
+    if isinstance(value, list):
+        return [e for i, item in enumerate(value) for e in enum_errors(item, f"{where}[{i}]")]
+    if not isinstance(value, dict):
+        return []
+    found = [f"{where}.{key} is {value[key]}, not one of {', '.join(allowed)}"
+             for key, allowed in ENUMS.items() if key in value and value[key] not in allowed]
+    return found + [e for key, inner in value.items() for e in enum_errors(inner, f"{where}.{key}")]
 
 
 class Objects:
@@ -131,8 +150,16 @@ def value_of(args, option):
 
 
 def check_fields(objects):
-    found = unknown_fields(objects.job, MPIJOB, "MPIJob")
-    return found + unknown_fields(objects.pods["hostio"], POD_TEMPLATE, "Deployment")
+    found = enum_errors(objects.job["spec"], "MPIJob.spec")
+    for kind, named in objects.by_kind.items():
+        for name, document in named.items():
+            where = f"{kind}/{name}"
+            found += type_errors(document["metadata"], "V1ObjectMeta", f"{where}.metadata")
+            if kind == "MPIJob":
+                found += schema_errors(document, MPIJOB, where)
+            else:
+                found += type_errors(document, f"V1{kind}", where)
+    return found + schema_errors(objects.pods["hostio"], POD_TEMPLATE, "Deployment.spec.template")
 
 
 def check_gang(objects):
@@ -168,8 +195,12 @@ def check_ports(objects):
         ports = [key for port in container.get("ports", []) for key in (port["name"], port["containerPort"])]
         for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
             probe = container.get(kind, {})
-            if "tcpSocket" in probe and probe["tcpSocket"]["port"] not in ports:
-                found.append(f"{where}: {kind} probes port {probe['tcpSocket']['port']}, which the container lacks")
+            for way in ("grpc", "tcpSocket", "httpGet"):
+                if way in probe and probe[way]["port"] not in ports:
+                    found.append(f"{where}: {kind} probes port {probe[way]['port']}, which the container lacks")
+            # Kubelet has no certificate, and the data server speaks TLS to whoever is not on its host.
+            if "grpc" in probe:
+                found.append(f"{where}: {kind} speaks gRPC without TLS")
     hostio = objects.pods["hostio"]["spec"]["containers"][0]
     served = {port["name"]: port["containerPort"] for port in hostio["ports"]}
     listens = value_of(hostio["args"], "--port")
@@ -183,6 +214,58 @@ def check_ports(objects):
     address = value_of(objects.launcher["template"]["spec"]["containers"][0]["args"], "--hostio-address")
     if address != f"{service['metadata']['name']}:{port['port']}":
         found.append(f"launcher: --hostio-address {address} is not the service")
+    return found
+
+
+def check_metrics(objects):
+    """Prometheus finds them by annotation and by Service, and nobody else is let in."""
+    container = objects.launcher["template"]["spec"]["containers"][0]
+    port = value_of(container["args"], "--metrics-port")
+    (served,) = [p for p in container["ports"] if p["name"] == "metrics"]
+    annotations = objects.launcher["template"]["metadata"]["annotations"]
+    service = objects.by_kind["Service"]["poprun-emu-metrics"]["spec"]
+    ports = {port, str(served["containerPort"]), annotations.get("prometheus.io/port"), str(service["ports"][0]["port"])}
+    found = [] if len(ports) == 1 else [f"metrics: ports {sorted(map(str, ports))} differ"]
+    if annotations.get("prometheus.io/scrape") != "true" or annotations.get("prometheus.io/path") != "/metrics":
+        found.append("metrics: the launcher's annotations do not lead to /metrics")
+    if service["ports"][0]["targetPort"] != "metrics":
+        found.append("metrics: the Service leads to another port")
+    if value_of(container["args"], "--metrics-address") != "0.0.0.0":
+        found.append("metrics: are not served at the pod's address")
+    launcher = objects.pods["launcher"]["metadata"]["labels"]
+    if (not matches({"matchLabels": service["selector"]}, launcher) or
+            matches({"matchLabels": service["selector"]}, objects.pods["worker"]["metadata"]["labels"])):
+        found.append("metrics: the Service selects pods other than the launcher's")
+    policy = objects.by_kind["NetworkPolicy"]["poprun-emu-metrics"]["spec"]
+    (rule,) = policy["ingress"]
+    if not matches(policy["podSelector"], launcher) or [p["port"] for p in rule["ports"]] != [served["containerPort"]]:
+        found.append("metrics: the network policy does not let Prometheus in")
+    return found
+
+
+def check_survival(objects):
+    """After an eviction there is a pod again, and a launcher that goes on where the last one was."""
+    args = launcher_args(objects)
+    found = []
+    if value_of(args, "--resume") != "auto" or "--overwrite" in args:
+        found.append("launcher: starts anew each time")
+    if not value_of(args, "--checkpoint-every") or value_of(args, "--checkpoint-dir"):
+        found.append("launcher: takes no checkpoints in its folder of results")
+    if objects.launcher["restartPolicy"] != "Never" or objects.job["spec"]["runPolicy"]["backoffLimit"] < 3:
+        found.append("launcher: few attempts, or not each with a pod of its own")
+    if objects.worker["restartPolicy"] != "OnFailure":
+        found.append("worker: stays failed, for the operator replaces only pods that are gone")
+    if objects.job["spec"]["runPolicy"]["cleanPodPolicy"] != "Running":
+        found.append("job: its workers go on after its end, or what failed is not kept")
+    for name, budget in objects.by_kind.get("PodDisruptionBudget", {}).items():
+        selected = [pod for pod, template in objects.pods.items()
+                    if matches(budget["spec"]["selector"], template["metadata"]["labels"])]
+        if selected == ["worker"]:
+            # Kubernetes takes nothing else for pods that no kind of its own made.
+            if budget["spec"].get("minAvailable") != objects.worker["replicas"] - 1:
+                found.append(f"{name}: does not let one worker after the other go")
+        elif selected != ["hostio"] or budget["spec"].get("maxUnavailable") != 1:
+            found.append(f"{name}: is for {selected}")
     return found
 
 
@@ -246,6 +329,13 @@ def check_resources(objects):
             for what, amount in container["resources"][side].items():
                 if not QUANTITY.fullmatch(str(amount)):
                     found.append(f"{where}: {side}.{what} is {amount}, not a quantity")
+    for pod, template in objects.pods.items():
+        for volume in template["spec"]["volumes"]:
+            if "emptyDir" in volume and not QUANTITY.fullmatch(volume["emptyDir"].get("sizeLimit", "")):
+                found.append(f"{pod}: the volume {volume['name']} has no limit")
+        limits = template["spec"]["containers"][0]["resources"]["limits"]
+        if not {"memory", "ephemeral-storage"} <= set(limits):
+            found.append(f"{pod}: only {sorted(limits)} are limited")
     for container in objects.worker["template"]["spec"]["containers"]:
         if container["resources"]["requests"] != container["resources"]["limits"]:
             found.append("worker: requests differ from limits")
@@ -321,8 +411,8 @@ def check_end(objects):
     return found
 
 
-CHECKS = [check_end, check_fields, check_gang, check_names, check_images, check_ports, check_references, check_files,
-          check_security, check_resources, check_network, check_ssh]
+CHECKS = [check_end, check_fields, check_gang, check_names, check_images, check_ports, check_metrics, check_survival,
+          check_references, check_files, check_security, check_resources, check_network, check_ssh]
 
 
 def problems(documents):
@@ -346,6 +436,10 @@ def policy(objects, name):
     return objects.by_kind["NetworkPolicy"][name]["spec"]
 
 
+def budget(objects):
+    return objects.by_kind["PodDisruptionBudget"]["poprun-emu-replica"]["spec"]
+
+
 # Part of a complaint, and how to spoil the objects to provoke it.
 PLANTED = [
     ("unknown field readinessProb", lambda o: worker_container(o).update(readinessProb={})),
@@ -360,7 +454,29 @@ PLANTED = [
     ("-worker-3 is not a DNS label", lambda o: o.job["metadata"].update(name="n" * 55)),
     ("poprun-emu:latest is not tagged", lambda o: worker_container(o).update(image="poprun-emu:latest")),
     ("probes port 2223", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(port=2223)),
-    ("probes port 50052", lambda o: hostio_container(o)["livenessProbe"]["tcpSocket"].update(port=50052)),
+    ("speaks gRPC without TLS", lambda o: hostio_container(o).update(livenessProbe={"grpc": {"port": 50051}})),
+    ("periodSeconds is 'often', not of type integer",
+     lambda o: worker_container(o)["readinessProbe"].update(periodSeconds="often")),
+    ("secretKeyRef lacks key",
+     lambda o: o.pods["launcher"]["spec"]["containers"][0]["env"][0]["valueFrom"]["secretKeyRef"].pop("key")),
+    ("PodDisruptionBudget/poprun-emu-replica.spec has an unknown field minAvailabel", lambda o: budget(o).update(minAvailabel=1)),
+    ("is '80', not of type number", lambda o: o.by_kind["Service"]["poprun-emu-metrics"]["spec"]["ports"][0].update(port="80")),
+    ("metrics: ports", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("9464"), "9465")),
+    ("metrics: the launcher's annotations", lambda o: o.pods["launcher"]["metadata"]["annotations"].pop("prometheus.io/scrape")),
+    ("metrics: the Service leads", lambda o: o.by_kind["Service"]["poprun-emu-metrics"]["spec"]["ports"][0].update(targetPort="ssh")),
+    ("metrics: the Service selects", lambda o: o.by_kind["Service"]["poprun-emu-metrics"]["spec"].update(selector={"a": "b"})),
+    ("metrics: are not served", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("0.0.0.0"), "127.0.0.1")),
+    ("metrics: the network policy", lambda o: policy(o, "poprun-emu-metrics")["ingress"][0]["ports"][0].update(port=1)),
+    ("launcher: starts anew", lambda o: launcher_args(o).insert(1, "--overwrite")),
+    ("launcher: takes no checkpoints", lambda o: launcher_args(o).remove("--checkpoint-every")),
+    ("launcher: few attempts", lambda o: o.job["spec"]["runPolicy"].update(backoffLimit=0)),
+    ("worker: stays failed", lambda o: o.worker.update(restartPolicy="Never")),
+    ("job: its workers go on", lambda o: o.job["spec"]["runPolicy"].update(cleanPodPolicy="None")),
+    ("one worker after the other", lambda o: budget(o).update(minAvailable=4)),
+    ("poprun-emu-replica: is for ['launcher', 'worker', 'hostio']",
+     lambda o: budget(o)["selector"]["matchLabels"].pop("app.kubernetes.io/component")),
+    ("the volume tmp has no limit", lambda o: o.pods["worker"]["spec"]["volumes"][0].update(emptyDir={})),
+    ("hostio: only ['ephemeral-storage'] are limited", lambda o: hostio_container(o)["resources"]["limits"].pop("memory")),
     ("--port is 50052", lambda o: hostio_container(o)["args"].__setitem__(4, "50052")),
     ("is not the container's", lambda o: o.by_kind["Service"]["poprun-emu-hostio"]["spec"]["ports"][0].update(port=80)),
     ("is not the service", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("poprun-emu-hostio:50051"), "x:1")),
@@ -382,6 +498,14 @@ PLANTED = [
     ("ssh: ports", lambda o: worker_container(o)["ports"][0].update(containerPort=22)),
     ("is not in sshAuthMountPath", lambda o: o.job["spec"].update(sshAuthMountPath="/root/.ssh")),
 ]
+
+def cores(quantity):
+    return float(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
+
+
+def mebibytes(quantity):
+    return float(quantity[:-2]) * {"Mi": 1, "Gi": 1024}[quantity[-2:]]
+
 
 OVERLAY = """
 apiVersion: kustomize.config.k8s.io/v1beta1
@@ -406,6 +530,35 @@ class Manifests(unittest.TestCase):
 
     def test_the_base_has_no_problem(self):
         self.assertEqual(problems(self.documents), [])
+
+    def test_an_overlay_has_no_problem_but_its_own(self):
+        # Replicas of a small cluster share its cores.
+        own = {"small": ["worker: requests differ from limits"], "multi-host": []}
+        self.assertEqual({path.name for path in OVERLAYS.iterdir()}, set(own))
+        for name, expected in own.items():
+            with self.subTest(name):
+                self.assertEqual(problems(render(OVERLAYS / name)), expected)
+
+    def test_the_overlay_for_several_hosts_keeps_workers_apart(self):
+        worker = Objects(render(OVERLAYS / "multi-host")).pods["worker"]
+        (apart,) = worker["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        self.assertEqual(apart["topologyKey"], "kubernetes.io/hostname")
+        self.assertTrue(matches(apart["labelSelector"], worker["metadata"]["labels"]))
+        self.assertFalse(matches(apart["labelSelector"], Objects(self.documents).pods["launcher"]["metadata"]["labels"]))
+
+    def test_the_overlay_for_small_clusters_fits_one(self):
+        objects = Objects(render(OVERLAYS / "small"))
+        self.assertEqual(objects.worker["replicas"], 1)
+        self.assertEqual(objects.hostio["spec"]["replicas"], 1)
+        requests = [container["resources"]["requests"] for _, container in objects.containers()]
+        self.assertLessEqual(sum(cores(request["cpu"]) for request in requests), 1.5)
+        self.assertLessEqual(sum(mebibytes(request["memory"]) for request in requests), 3072)
+
+    def test_a_token_of_ones_own_replaces_the_one_that_anybody_can_read(self):
+        for documents in (self.documents, render(OVERLAYS / "small"), render(OVERLAYS / "multi-host")):
+            (secret,) = Objects(documents).by_kind["Secret"].values()
+            token = base64.b64decode(secret["data"]["POPRUN_EMU_TOKEN"]).decode()
+            self.assertEqual(token, "replace-this-token-in-your-overlay", "a real one in a public file")
 
     def test_each_planted_error_is_reported(self):
         for complaint, spoil in PLANTED:
@@ -448,19 +601,48 @@ class Manifests(unittest.TestCase):
         self.assertEqual(secret["data"], {"POPRUN_EMU_TOKEN": "YWJj"})
         self.assertEqual(config["data"], {"train.cfg": "[training]\nepochs = 1\n"})
 
-    def test_the_programs_know_their_options(self):
+    def test_the_launchers_command_line_is_a_job(self):
+        self.need_programs()
+        if subprocess.run([BIN / "poprun-emu", "--help", "checkpoints"], capture_output=True, timeout=20).returncode != 0:
+            self.skipTest("this poprun-emu has no checkpoints yet")
+        for folder in (BASE, *OVERLAYS.iterdir()):
+            with self.subTest(folder.name), tempfile.TemporaryDirectory() as here:
+                objects = Objects(render(folder))
+                program, *args = launcher_args(objects)
+                for option in ("--hostio-address", "--hostfile", "--output-dir"):  # What a cluster has, and we lack.
+                    at = args.index(option)
+                    del args[at:at + 2]
+                here = pathlib.Path(here)
+                (config,) = objects.by_kind["ConfigMap"].values()
+                (here / "train.cfg").write_text(config["data"][pathlib.PurePosixPath(args.pop()).name])
+                # As the operator writes it.
+                job, slots = objects.job["metadata"]["name"], objects.job["spec"]["slotsPerWorker"]
+                (here / "hostfile").write_text("".join(f"{job}-worker-{i}.{job}.train.svc slots={slots}\n"
+                                                       for i in range(objects.worker["replicas"])))
+                done = subprocess.run([BIN / program, "--dry-run", "--print-topology", *args, "--hostfile", "hostfile",
+                                       "--output-dir", "results", "train.cfg"], cwd=here, text=True, timeout=60,
+                                      capture_output=True, env={**os.environ, "POPRUN_EMU_TOKEN": "a-token-of-ours"})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                for i in range(objects.worker["replicas"]):
+                    self.assertIn(f"{job}-worker-{i}.{job}.train.svc", done.stdout)
+
+    def test_the_data_servers_command_line_starts_one(self):
+        self.need_programs()
+        program, *args = self.container("hostio")["args"]
+        for option, value in (("--bind", "127.0.0.1"), ("--port", "0")):
+            args[args.index(option) + 1] = value
+        server = subprocess.Popen([BIN / program, *args], stdout=subprocess.PIPE, text=True,
+                                  env={**os.environ, "POPRUN_EMU_TOKEN": "a-token-of-ours"})
+        try:
+            self.assertIn("listening", server.stdout.readline())
+        finally:
+            server.kill()
+            server.wait()
+            server.stdout.close()
+
+    def need_programs(self):
         if BIN is None:
             self.skipTest("no --bin")
-        for container in (self.container("launcher"), self.container("hostio")):
-            program, *args = container["args"]
-            topic = ["all"] if program == "poprun-emu" else []
-            # `-n, --num-replicas N` counts for both names.
-            known = subprocess.run([BIN / program, "--help", *topic], check=True, timeout=20,
-                                   stdout=subprocess.PIPE, text=True).stdout
-            known = set(re.findall(r"(?<![\w-])--?[a-z][\w.-]*", known))
-            for arg in args:
-                if arg.startswith("-"):
-                    self.assertIn(arg, known, f"{program} has no such option")
 
     def container(self, pod):
         return Objects(self.documents).pods[pod]["spec"]["containers"][0]
@@ -470,5 +652,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path)
     options, rest = parser.parse_known_args()
-    BIN = options.bin
+    BIN = options.bin and options.bin.resolve()
     unittest.main(argv=[sys.argv[0], *rest])

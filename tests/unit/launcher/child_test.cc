@@ -21,13 +21,20 @@ using ::testing::ElementsAre;
 
 constexpr std::chrono::seconds kDeadline{20};
 
+collectives::JobFolder job_folder() {
+  auto folder = collectives::JobFolder::make(
+      {.base = ::testing::TempDir(), .host = "here", .shared_memory = ::testing::TempDir()});
+  POPRUN_CHECK(folder.has_value());
+  return std::move(*folder);
+}
+
 /// A shell command as mpirun's stand-in, and what it said.
 class SupervisorTest : public ::testing::Test {
  protected:
   void start(const std::string& script) {
     const Child::Program program{"/bin/sh", {"sh", "-c", script}, {{"WORD", "hello"}}, SIGKILL};
     const Status started = supervisor_.start_mpirun(
-        program, [this](std::string_view line) { out_.emplace_back(line); },
+        program, folder_, [this](std::string_view line) { out_.emplace_back(line); },
         [this](std::string_view line) { err_.emplace_back(line); },
         [this](int status) {
           status_ = status;
@@ -41,7 +48,10 @@ class SupervisorTest : public ::testing::Test {
     ASSERT_FALSE(supervisor_.anything_runs()) << "no exit in time";
   }
 
+  void TearDown() override { folder_.remove(); }
+
   asio::io_context loop_;
+  collectives::JobFolder folder_ = job_folder();
   Supervisor supervisor_{loop_};
   std::vector<std::string> out_;
   std::vector<std::string> err_;
@@ -127,7 +137,7 @@ TEST_F(SupervisorTest, DoesNotKillProcessesThatAreNotMpirunsChildren) {
 
 /// What a launcher does whose host has room for mpirun and no process more. The exit code: 0, as it
 /// should be.
-int launch_without_room_for_a_guard() {
+int launch_without_room_for_a_guard(const collectives::JobFolder& folder) {
   constexpr uid_t kNobodyElse = 64987;
   const rlimit two{.rlim_cur = 2, .rlim_max = 2};
   if (setpgid(0, 0) != 0 || setrlimit(RLIMIT_NPROC, &two) != 0 || setuid(kNobodyElse) != 0) {
@@ -136,7 +146,7 @@ int launch_without_room_for_a_guard() {
   asio::io_context loop;
   Supervisor supervisor(loop);
   const Status started = supervisor.start_mpirun(
-      {"/bin/sleep", {"sleep", "100"}, {}, SIGKILL}, [](auto) {}, [](auto) {},
+      {"/bin/sleep", {"sleep", "100"}, {}, SIGKILL}, folder, [](auto) {}, [](auto) {},
       [&](int /*status*/) { loop.stop(); });
   if (started || started.error().code != ErrorCode::kHostResources) {
     return 1;
@@ -147,12 +157,14 @@ int launch_without_room_for_a_guard() {
 }
 
 TEST(Guard, ThatCannotBeStartedCostsTheLauncherNothing) {
+  collectives::JobFolder folder = job_folder();
   const pid_t launcher = fork();
   if (launcher == 0) {
-    _exit(launch_without_room_for_a_guard());
+    _exit(launch_without_room_for_a_guard(folder));
   }
   int status = 0;
   ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
+  folder.remove();
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
     GTEST_SKIP() << "needs root, to become a user without processes";
   }

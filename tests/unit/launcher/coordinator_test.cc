@@ -98,7 +98,9 @@ class CoordinatorTest : public ::testing::Test {
                                        .token = "secret",
                                        .launched_at = monotonic_seconds(),
                                        .initial_weights = weights_,
-                                       .onnx_model = onnx_});
+                                       .onnx_model = onnx_,
+                                       .checkpoints = checkpoints_,
+                                       .resumed_state = ""});
     ASSERT_TRUE(started) << started.error().message;
     coordinator_ = std::move(*started);
     thread_ = std::thread([this] { loop_.run(); });
@@ -141,6 +143,7 @@ class CoordinatorTest : public ::testing::Test {
 
   std::vector<Tensor> weights_ = {{"a", "F32", {300000}, std::string(1200000, 'a')},
                                   {"b", "F32", {1}, "bbbb"}};
+  CheckpointWriter checkpoints_{{}, [](std::uint64_t, const auto&) {}};
   OnnxFile onnx_{"a.onnx", std::string((2U << 20) + 1, 'o')};
   Events events_;
   asio::io_context loop_;
@@ -411,7 +414,9 @@ TEST_F(CoordinatorTest, BeyondLoopbackLetsInThoseWithTheJobsIdentityAlone) {
                                      .identity = identity_of_token(kToken),
                                      .launched_at = monotonic_seconds(),
                                      .initial_weights = weights_,
-                                     .onnx_model = onnx_});
+                                     .onnx_model = onnx_,
+                                     .checkpoints = checkpoints_,
+                                     .resumed_state = ""});
   ASSERT_TRUE(started);
   on_loop([&] { (*started)->open({}); });
   InstanceEnvironment own = environment();

@@ -66,6 +66,34 @@ class PostMortem : public ::testing::Test {
   }
 };
 
+TEST_F(PostMortem, KnowsTheHostsThatARestartDoesWithout) {
+  JobState state = joined();
+  EXPECT_THAT(lost_hosts(state, 12, kQuiet), IsEmpty());
+  beat(state, 0, 3, "", 20);
+  beat(state, 1, 3, "", 20);
+  beat(state, 2, 3, "", 20);
+  EXPECT_THAT(lost_hosts(state, 21, kQuiet), IsEmpty());  // A single process of node1 is silent.
+  beat(state, 0, 3, "", 30);
+  EXPECT_THAT(lost_hosts(state, 31, kQuiet), ElementsAre("node1"));
+  EXPECT_THAT(lost_hosts(state, 60, kQuiet), IsEmpty());  // All are: it is this machine's doing.
+
+  JobState starting(*place(
+                        [] {
+                          proto::Topology topology;
+                          topology.set_num_replicas(4);
+                          topology.set_num_instances(4);
+                          topology.set_ipus_per_replica(1);
+                          return topology;
+                        }(),
+                        std::vector<Host>{{"node0"}, {"node1"}}),
+                    0);
+  EXPECT_THAT(lost_hosts(starting, 60, kQuiet), IsEmpty());  // Nobody was there yet.
+  MpirunFindings found;
+  found.start_failure = StartFailure{.node = "node1.cluster", .lacks = "", .problem = "no ssh"};
+  starting.mpirun_found(found);
+  EXPECT_THAT(lost_hosts(starting, 60, kQuiet), ElementsAre("node1"));
+}
+
 TEST_F(PostMortem, NamesTheKilledReplicaAndWhatTheOthersDid) {
   JobState state = joined();
   for (const std::uint32_t replica : {0U, 1U, 3U}) {

@@ -21,7 +21,7 @@ proto::JoinReply reply_with(std::uint64_t test_items) {
   placement.instance_host = {0, 1};
   ServedDataset served{"a:5000", {}};
   served.dataset.set_test_items(test_items);
-  return join_reply(options, placement, served);
+  return join_reply(options, placement, served, std::nullopt);
 }
 
 TEST(JoinReply, TellsWhereInstancesAndTheDataServerAre) {

@@ -613,8 +613,9 @@ TEST(Options, OfOtherLaunchersAreAnswered) {
     EXPECT_THAT(answer({name, "4"}), AllOf(StartsWith(name), HasSubstr("--host node0:4,node1:4")));
   }
   EXPECT_THAT(answer({"--nnodes=2"}), HasSubstr("--host node0,node1"));
-  EXPECT_THAT(answer({"--max-restarts", "3"}), HasSubstr("exit code 75"));
-  EXPECT_THAT(answer({"--resume", "last"}), HasSubstr("--model.initial-weights"));
+  EXPECT_THAT(answer({"--max-restarts", "3"}), HasSubstr("--restarts"));
+  EXPECT_THAT(answer({"--resume-from-checkpoint", "last"}), HasSubstr("--resume"));
+  EXPECT_THAT(answer({"--save_steps", "50"}), HasSubstr("--checkpoint-every"));
   EXPECT_THAT(answer({"--bind-to", "core"}), HasSubstr("--mpi-global-args"));
   EXPECT_THAT(answer({"--master_addr", "node0"}), HasSubstr("starts the processes on all hosts"));
   EXPECT_EQ(answer({"--machinefile", "f"}),
@@ -714,6 +715,20 @@ TEST(Options, AreCheckedAgainstEachOther) {
             "--only-output-from-instance = 4, but instances are 0 to 3");
   EXPECT_THAT(error_of({"--heartbeat-interval", "5", "--heartbeat-timeout", "6"}),
               HasSubstr("less than twice --heartbeat-interval"));
+}
+
+TEST(Options, MetricsAreServedWhereAskedFor) {
+  EXPECT_EQ(parse({})->metrics_port, 0);
+  const auto options = parse({"--metrics-port", "9464", "--metrics-address", "::"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_EQ(options->metrics_port, 9464);
+  EXPECT_EQ(options->metrics_address, "::");
+  EXPECT_THAT(options->notes, IsEmpty());
+  EXPECT_THAT(parse({"--metrics-address", "0.0.0.0"})->notes,
+              ElementsAre("--metrics-address 0.0.0.0 has no effect without --metrics-port"));
+  EXPECT_THAT(error_of({"--metrics-port", "65536"}), HasSubstr("an integer from 0 to 65535"));
+  EXPECT_THAT(error_of({"--metrics-address", "localhost"}),
+              HasSubstr("an IP address, as in 127.0.0.1 or ::"));
 }
 
 TEST(Options, NeedExactlyOneTrainCfg) {

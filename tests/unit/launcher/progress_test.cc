@@ -38,6 +38,15 @@ TEST(Progress, IsOneLineWithSpeedAndTimeLeft) {
             "step 340/1404  epoch 2/6  loss 0.3124  accuracy 88.3 %  5,120 samples/s  ETA 0:53");
 }
 
+TEST(Progress, IsNumbersToo) {
+  const Progress progress = at_step_340();
+  EXPECT_TRUE(progress.shape_known());
+  EXPECT_EQ(progress.last().step(), 340U);
+  EXPECT_DOUBLE_EQ(progress.samples_per_second(), 5120);
+  EXPECT_FALSE(Progress{}.shape_known());
+  EXPECT_EQ(Progress{}.samples_per_second(), 0);
+}
+
 TEST(Progress, FitsTheTerminal) {
   EXPECT_EQ(at_step_340().line(79),
             "step 340/1404  epoch 2/6  loss 0.3124  5,120 samples/s  ETA 0:53");

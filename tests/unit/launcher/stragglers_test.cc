@@ -65,6 +65,20 @@ TEST_F(StragglersTest, AreNoneWhereEachIsSlowInTurn) {
   }
 }
 
+TEST_F(StragglersTest, TheSlowestOfTheLastStretchIsKnownWhateverTheFactor) {
+  run({1, 1.25, 1, 1}, 9);
+  EXPECT_FALSE(stragglers_.slowest()) << "before the first stretch ends";
+  run({1, 1.25, 1, 1}, 1);
+  ASSERT_TRUE(stragglers_.slowest());
+  EXPECT_EQ(stragglers_.slowest()->replica, 1U);
+  EXPECT_DOUBLE_EQ(stragglers_.slowest()->seconds_per_step, 1.25);
+  EXPECT_DOUBLE_EQ(stragglers_.slowest()->usual_seconds, 1);
+  run({1, 1, 1, 3}, 40);
+  ASSERT_EQ(stragglers_.slowest()->replica, 3U) << "named by now";
+  run({2, 1, 1, 1}, 10);
+  EXPECT_EQ(stragglers_.slowest()->replica, 0U) << "goes on after one was named";
+}
+
 TEST_F(StragglersTest, AreNoneInShortStretches) {
   EXPECT_FALSE(run({0.001, 0.001, 0.01, 0.001}, 500)) << "half a second of noise";
 }
@@ -77,6 +91,7 @@ TEST_F(StragglersTest, OfTwoReplicasAreFound) {
 TEST_F(StragglersTest, AreNoneOfOneReplica) {
   stragglers_ = Stragglers(1);
   EXPECT_FALSE(run({1}, 100));
+  EXPECT_FALSE(stragglers_.slowest());
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ Checked check(
           {.communicator = (*world)->communicator(ReplicaId{r}),
            .progress = progress,
            .streams =
-               [&, r](JobStream stream) {
+               [&, r](JobStream stream, std::uint64_t /*first*/) {
                  const bool train = stream == JobStream::kTrain;
                  return std::make_unique<testing::SampleStream>(
                      train ? 0 : 1'000'000, train ? ~std::uint64_t{0} : 24, r, replicas, 4);

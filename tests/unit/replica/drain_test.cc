@@ -125,7 +125,7 @@ TEST(Drain, NeedsNoBatchForAPartThatHasNotBegun) {
                      .progress = progress,
                      .reporter = &record,
                      .initial_weights = none,
-                     .streams = [&](JobStream) {
+                     .streams = [&](JobStream, std::uint64_t) {
                        return std::make_unique<DyingStream>(kMicroBatches + 1, progress);
                      }});
 

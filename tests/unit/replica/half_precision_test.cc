@@ -642,7 +642,7 @@ Error failure_of(const proto::RunConfig& job) {
                      .progress = progress,
                      .reporter = nullptr,
                      .initial_weights = weights,
-                     .streams = [](JobStream /*stream*/) {
+                     .streams = [](JobStream /*stream*/, std::uint64_t /*first*/) {
                        return std::make_unique<testing::SampleStream>(0, 64, 0, 1, 4);
                      }});
   const auto result = loop.run();

@@ -143,7 +143,7 @@ TEST(TrainingLoop, RefusesAProgramThatLacksAField) {
                        .progress = progress,
                        .reporter = nullptr,
                        .initial_weights = none,
-                       .streams = [](JobStream /*stream*/) {
+                       .streams = [](JobStream /*stream*/, std::uint64_t /*first*/) {
                          return std::make_unique<testing::SampleStream>(0, 64, 0, 1, 4);
                        }});
     return loop.run().error();
@@ -188,7 +188,7 @@ TEST(InferenceLoop, PushesEachBatchOnceAndCountsTheItems) {
                       .reporter = &record,
                       .initial_weights = none,
                       .streams =
-                          [](JobStream stream) {
+                          [](JobStream stream, std::uint64_t /*first*/) {
                             EXPECT_EQ(stream, JobStream::kTest);
                             return std::make_unique<testing::SampleStream>(0, 24, 0, 1, 4);
                           }},

@@ -96,12 +96,13 @@ inline std::pair<std::string, std::int32_t> sample(std::uint64_t index) {
 class SampleStream final : public HostStream {
  public:
   SampleStream(std::uint64_t offset, std::uint64_t items, std::uint64_t replica,
-               std::uint64_t replicas, std::uint64_t micro_batch)
+               std::uint64_t replicas, std::uint64_t micro_batch, std::uint64_t first = 0)
       : offset_(offset),
         items_(items),
         replica_(replica),
         replicas_(replicas),
-        size_(micro_batch) {}
+        size_(micro_batch),
+        sequence_(first) {}
 
   Result<HostBatch> next() override {
     HostBatch batch{sequence_, {"", ""}};
@@ -118,7 +119,7 @@ class SampleStream final : public HostStream {
 
  private:
   std::uint64_t offset_, items_, replica_, replicas_, size_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_;
 };
 
 inline constexpr std::uint64_t kToTheEnd = ~std::uint64_t{0};
@@ -192,14 +193,23 @@ struct Outcome {
 
 using Forward = decltype(CompileOptions::forward);
 
+/// What a job does with checkpoints: nothing.
+struct Checkpointing {
+  std::function<CheckpointStore*(std::uint32_t replica)> store = nullptr;
+  CheckpointSource* state = nullptr;  ///< Of the first replica.
+  std::optional<proto::HostState> resume = {};
+};
+
 /// Runs a job's Program, `last_part` at most of its micro-batches and batches of evaluation.
 inline Outcome run_program(const proto::RunConfig& config, Program program,
-                           const HostWeights& initial = {}, std::uint64_t last_part = kToTheEnd) {
+                           const HostWeights& initial = {}, std::uint64_t last_part = kToTheEnd,
+                           const Checkpointing& checkpointing = {}) {
   Outcome outcome;
   const std::uint32_t replicas = config.topology().num_replicas();
   outcome.program = std::move(program);
-  const auto training = training_options(config, dataset());
+  auto training = training_options(config, dataset());
   EXPECT_TRUE(training) << training.error().message;
+  training->resume = checkpointing.resume;
   auto world = LocalWorld::create({.replicas = replicas});
   EXPECT_TRUE(world);
   outcome.records = std::vector<Record>(replicas);
@@ -214,12 +224,15 @@ inline Outcome run_program(const proto::RunConfig& config, Program program,
                          .progress = progress,
                          .reporter = &outcome.records[r],
                          .initial_weights = initial,
-                         .streams = [&, r](JobStream stream) {
-                           const bool train = stream == JobStream::kTrain;
-                           return std::make_unique<SampleStream>(train ? 0 : 1'000'000,
-                                                                 train ? ~std::uint64_t{0} : 24, r,
-                                                                 replicas, micro);
-                         }});
+                         .streams =
+                             [&, r](JobStream stream, std::uint64_t first) {
+                               const bool train = stream == JobStream::kTrain;
+                               return std::make_unique<SampleStream>(
+                                   train ? 0 : 1'000'000, train ? ~std::uint64_t{0} : 24, r,
+                                   replicas, micro, first);
+                             },
+                         .checkpoints = checkpointing.store ? checkpointing.store(r) : nullptr,
+                         .state = r == 0 ? checkpointing.state : nullptr});
       auto result = loop.run();
       ASSERT_TRUE(result) << result.error().message;
       outcome.results[r] = *result;

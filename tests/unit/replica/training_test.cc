@@ -556,7 +556,7 @@ BrokenOff break_off(const proto::RunConfig& job) {
                      .progress = progress,
                      .reporter = &record,
                      .initial_weights = none,
-                     .streams = [&](JobStream /*stream*/) {
+                     .streams = [&](JobStream /*stream*/, std::uint64_t /*first*/) {
                        return std::make_unique<SampleStream>(0, ~std::uint64_t{0}, 0, 1,
                                                              job.data().micro_batch_size());
                      }});

@@ -1,0 +1,94 @@
+#include "launcher/job/attempts.h"
+
+#include <algorithm>
+#include <csignal>
+#include <ctime>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "launcher/job/job.h"
+#include "launcher/wire/coordinator.h"
+#include "replica/base/text.h"
+
+namespace poprun::launcher {
+namespace {
+
+constexpr double kFirstPauseSeconds = 1;
+constexpr double kPauseSecondsMax = 30;
+constexpr double kLeastSeconds = 0.001;  // Of --timeout, where 0 means none.
+
+/// What died may come back, and a host that cannot be reached any more may be done without. A first
+/// attempt that reaches no host never ran.
+bool may_go_on(const JobEnd& end, std::uint32_t restarts_done) {
+  return end.may_pass &&
+         (end.exit_code == exit_code_of(ErrorCode::kInfrastructure) || restarts_done > 0);
+}
+
+/// The signal that ended the pause early; 0: none.
+int pause(double seconds) {
+  sigset_t ends{};
+  sigemptyset(&ends);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    sigaddset(&ends, number);
+  }
+  sigset_t before{};
+  pthread_sigmask(SIG_BLOCK, &ends, &before);
+  const timespec wait{static_cast<std::time_t>(seconds), 0};
+  const int number = sigtimedwait(&ends, nullptr, &wait);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return std::max(number, 0);
+}
+
+/// Where the job goes on without `lost`. Errors: kUsage, too few hosts are left.
+Result<Placement> place_without(const Options& options, const std::vector<std::string>& lost) {
+  POPRUN_ASSIGN(Placement placement, place(options, lost));
+  if (placement.hosts.size() < options.hosts_min) {
+    return fail(ErrorCode::kUsage, fmt::format("{} left, but --hosts-min is {}",
+                                               counted(placement.hosts.size(), "host"),
+                                               options.hosts_min));
+  }
+  return placement;
+}
+
+}  // namespace
+
+JobEnd run_attempts(const Options& options, const Placement& placement, Console& console,
+                    double launched_at) {
+  Options attempt = options;
+  Placement where = placement;
+  std::vector<std::string> lost;
+  for (std::uint32_t restarts = 0;; ++restarts) {
+    JobEnd end;
+    {
+      Job job(attempt, where, console, launched_at, restarts);
+      end = job.run();
+    }
+    if (restarts == options.restarts || !may_go_on(end, restarts)) {
+      return end;
+    }
+    lost.insert(lost.end(), end.lost_hosts.begin(), end.lost_hosts.end());
+    Result<Placement> left = place_without(options, lost);
+    if (!left) {
+      console.say(fmt::format("no restart: {}", left.error().message));
+      return end;
+    }
+    where = std::move(*left);
+    const double wait =
+        std::min(kPauseSecondsMax, kFirstPauseSeconds * static_cast<double>(1U << std::min(restarts, 5U)));
+    console.say(fmt::format("restart {} of {} in {:.0f} s{}", restarts + 1, options.restarts, wait,
+                            lost.empty() ? ""
+                                         : fmt::format(", without {}", fmt::join(lost, ", "))));
+    if (const int number = pause(wait); number != 0) {
+      return {.exit_code = 128 + number};
+    }
+    attempt.resume = "auto";
+    const double now = monotonic_seconds();
+    if (attempt.timeout_seconds > 0) {
+      attempt.timeout_seconds = std::max(kLeastSeconds, attempt.timeout_seconds - (now - launched_at));
+    }
+    launched_at = now;
+  }
+}
+
+}  // namespace poprun::launcher

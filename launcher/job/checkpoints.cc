@@ -1,0 +1,234 @@
+#include "launcher/job/checkpoints.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include <asio/post.hpp>
+#include <fmt/format.h>
+
+#include "launcher/verdict/same_numerics.h"
+#include "launcher/wire/coordinator.h"
+#include "replica/base/text.h"
+
+namespace poprun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kNoticeSeconds = 2;       // For a request to reach every replica in time.
+constexpr double kLateSeconds = 5;         // After its step: then somebody got it too late.
+constexpr double kBetweenNotesSeconds = 60;
+
+constexpr const char* kAuto = "auto";
+
+/// The checkpoints that `--resume DIR` may mean, the one to try first first: DIR itself and those
+/// before it, or those in it.
+std::vector<std::string> candidates(const std::string& folder) {
+  const fs::path path = fs::path(folder).lexically_normal();
+  const fs::path named = path.has_filename() ? path : path.parent_path();
+  const std::uint64_t step = step_of(named);
+  if (step > 0) {
+    std::vector<std::string> all = checkpoints_in(
+        named.has_parent_path() ? named.parent_path().string() : std::string("."));
+    std::erase_if(all, [step](const std::string& other) { return step_of(other) > step; });
+    return all;
+  }
+  std::vector<std::string> all = checkpoints_in(named);
+  return all.empty() ? checkpoints_in(named / "checkpoints") : all;
+}
+
+/// Seconds since it was written.
+double age_of(const Checkpoint& checkpoint) {
+  std::error_code error;
+  const auto written = fs::last_write_time(fs::path(checkpoint.folder) / kManifestFile, error);
+  const std::chrono::duration<double> age = fs::file_time_type::clock::now() - written;
+  return error ? 0 : std::max(0.0, age.count());
+}
+
+}  // namespace
+
+JobCheckpoints::JobCheckpoints(asio::io_context& loop, const Options& options, Console& console)
+    : loop_(loop),
+      options_(options),
+      console_(console),
+      writer_({.folder = options.checkpoint_dir,
+               .metrics = options.output_dir + "/metrics.csv",
+               .keep = options.checkpoint_keep,
+               .goes_on = !options.resume.empty()},
+              [this](std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
+                asio::post(loop_, [this, step, news] { on_news(step, news); });
+              }) {}
+
+Status JobCheckpoints::find() {
+  const bool trains = options_.subcommand == Subcommand::kRun && !options_.config.inference();
+  if (!trains) {
+    return {};
+  }
+  POPRUN_ASSIGN(resumed_, latest());
+  if (resumed_) {
+    POPRUN_TRY(check_same_job(*resumed_, options_.config));
+    last_step_ = resumed_step();
+    last_at_ = monotonic_seconds() - age_of(*resumed_);
+    console_.say(fmt::format("going on from {}, after step {}", resumed_->folder, last_step_));
+  }
+  const std::vector<std::string> earlier = checkpoints_in(options_.checkpoint_dir);
+  has_earlier_ = !earlier.empty();
+  if (options_.resume.empty() && !options_.overwrite && has_earlier_) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} holds checkpoints of an earlier run ({}); add --resume auto to go "
+                            "on from them, add --overwrite to replace them, or choose another "
+                            "folder",
+                            options_.checkpoint_dir, fs::path(earlier.front()).filename().string()));
+  }
+  return {};
+}
+
+Status JobCheckpoints::take_folder() {
+  const CheckpointInterval& every = options_.checkpoint_every;
+  if (every.steps > 0 || every.seconds > 0 || (resumed_ && has_earlier_)) {
+    POPRUN_TRY(writer_.take_folder());
+    set_aside_damaged();
+  }
+  return {};
+}
+
+/// What is damaged gives its name up, so that it does not count as the latest any more.
+void JobCheckpoints::set_aside_damaged() {
+  for (const std::string& folder : damaged_) {
+    std::error_code unused;
+    if (fs::equivalent(fs::path(folder).parent_path(), options_.checkpoint_dir, unused)) {
+      std::rename(folder.c_str(), (folder + ".damaged").c_str());
+    }
+  }
+}
+
+Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
+  if (options_.resume.empty()) {
+    return std::nullopt;
+  }
+  const bool is_auto = options_.resume == kAuto;
+  const std::string& folder = is_auto ? options_.checkpoint_dir : options_.resume;
+  const std::vector<std::string> all =
+      is_auto ? checkpoints_in(options_.checkpoint_dir) : candidates(folder);
+  if (all.empty() && is_auto) {
+    console_.say(fmt::format("note: --resume auto: no checkpoint in {}, so the job starts anew",
+                             options_.checkpoint_dir));
+    return std::nullopt;
+  }
+  if (all.empty()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--resume {}: no checkpoint there; needed a folder step-N, or one with "
+                            "such folders",
+                            folder));
+  }
+  for (const std::string& candidate : all) {
+    Result<Checkpoint> read = read_checkpoint(candidate);
+    if (read) {
+      return std::move(*read);
+    }
+    damaged_.push_back(candidate);
+    console_.say(fmt::format("note: this checkpoint is damaged, and the one before it is taken: {}",
+                             read.error().message));
+  }
+  return fail(ErrorCode::kData,
+              fmt::format("--resume {}: {} there, and none is whole; remove them to start anew",
+                          options_.resume, counted(all.size(), "checkpoint")));
+}
+
+Status JobCheckpoints::take_data(const proto::Dataset& dataset) {
+  if (resumed_ && resumed_->manifest.dataset_fingerprint() != dataset.fingerprint()) {
+    return fail(ErrorCode::kData,
+                fmt::format("--resume {}: the files of data.source {} are not those of the "
+                            "checkpoint; put the old ones back, or start anew",
+                            resumed_->folder, options_.config.data().source()));
+  }
+  identity_.set_dataset_fingerprint(dataset.fingerprint());
+  has_data_ = true;
+  identify();
+  return {};
+}
+
+Status JobCheckpoints::take_numerics(const proto::JoinRequest& request) {
+  if (resumed_) {
+    POPRUN_TRY(check_numerics_of_checkpoint(resumed_->manifest, request));
+  }
+  if (!std::exchange(has_numerics_, true)) {
+    add_numerics(request, identity_);
+    identify();
+  }
+  return {};
+}
+
+void JobCheckpoints::identify() {
+  if (has_data_ && has_numerics_) {
+    *identity_.mutable_config() = options_.config;
+    writer_.identify(identity_);
+  }
+}
+
+/// By the speed since the first step.
+double JobCheckpoints::steps_in(double seconds, std::uint64_t step, double now) {
+  if (!first_) {
+    first_ = Mark{step, now};
+  }
+  const double elapsed = now - first_->at;
+  return elapsed > 0 ? static_cast<double>(step - first_->step) / elapsed * seconds : 0;
+}
+
+std::optional<std::uint64_t> JobCheckpoints::due(std::uint64_t step, std::uint64_t steps,
+                                                 double now) {
+  const double notice = steps_in(kNoticeSeconds, step, now);
+  if (options_.checkpoint_every.seconds > 0 && !due_at_) {
+    due_at_ = now + options_.checkpoint_every.seconds;
+  }
+  if (due_at_ && now >= *due_at_) {
+    due_at_ = now + options_.checkpoint_every.seconds;
+    wished_ = true;
+  }
+  const bool missed = !answered_ && step > asked_for_ && now - asked_at_ > kLateSeconds + notice;
+  if ((!wished_ && !missed) || (!answered_ && !missed)) {
+    return std::nullopt;
+  }
+  wished_ = false;
+  answered_ = false;
+  asked_at_ = now;
+  asked_for_ = std::min(steps, step + 1 + static_cast<std::uint64_t>(std::ceil(notice)));
+  return asked_for_;
+}
+
+void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
+  const bool was_wished = !answered_ && step >= asked_for_;
+  answered_ = answered_ || was_wished;
+  const double now = monotonic_seconds();
+  if (news) {
+    ++stored_;
+    last_ = *news;
+    last_step_ = step;
+    last_at_ = now;
+    if (was_wished || told_at_ || options_.verbosity > 0) {
+      console_.say(fmt::format("checkpoint after step {}: {} in {:.2f} s", step,
+                               mebibytes_text(news->bytes), news->seconds));
+    }
+    told_at_.reset();
+  } else if (now - told_at_.value_or(-kBetweenNotesSeconds) >= kBetweenNotesSeconds) {
+    told_at_ = now;
+    console_.say(fmt::format(
+        "note: no checkpoint after step {}: {}; {}, and it is tried again", step,
+        news.error().message,
+        last_step_ > 0 ? fmt::format("the one after step {} stays", last_step_) : "there is none"));
+  }
+}
+
+std::string JobCheckpoints::summary() const {
+  return stored_ == 0
+             ? ""
+             : fmt::format("{} in {}, the last after step {}: {} in {:.2f} s", grouped(stored_),
+                           options_.checkpoint_dir, grouped(last_.step),
+                           mebibytes_text(last_.bytes), last_.seconds);
+}
+
+}  // namespace poprun::launcher

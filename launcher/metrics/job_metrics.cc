@@ -1,0 +1,109 @@
+#include "launcher/metrics/job_metrics.h"
+
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "launcher/metrics/exposition.h"
+
+namespace poprun::launcher {
+namespace {
+
+constexpr std::array<std::pair<JobPhase, const char*>, 6> kPhases{
+    {{JobPhase::kStarting, "starting"},
+     {JobPhase::kCompiling, "compiling"},
+     {JobPhase::kRunning, "running"},
+     {JobPhase::kSaving, "saving"},
+     {JobPhase::kDraining, "draining"},
+     {JobPhase::kStopping, "stopping"}}};
+
+/// A gauge without labels, where it has a value.
+template <typename Number>
+void gauge(Exposition& page, std::string_view name, std::string_view help,
+           const std::optional<Number>& value) {
+  if (value) {
+    page.gauge(name, help);
+    page.sample(static_cast<double>(*value));
+  }
+}
+
+void gauge(Exposition& page, std::string_view name, std::string_view help, double value) {
+  gauge(page, name, help, std::optional(value));
+}
+
+void add_job(Exposition& page, const JobMetrics& metrics) {
+  page.gauge("poprun_emu_build_info", "1, labelled with the version of poprun-emu.");
+  page.sample(1, {{"version", metrics.version}});
+  gauge(page, "poprun_emu_start_time_seconds", "When the command began, in seconds since 1970.",
+        metrics.start_time_seconds);
+  page.gauge("poprun_emu_phase", "1 for what the job is doing now, 0 for the other phases.");
+  for (const auto& [phase, name] : kPhases) {
+    page.sample(phase == metrics.phase ? 1 : 0, {{"phase", name}});
+  }
+  gauge(page, "poprun_emu_replicas", "Replicas of the job.", metrics.replicas);
+  gauge(page, "poprun_emu_instances", "Processes that the replicas are in.", metrics.instances);
+  gauge(page, "poprun_emu_instances_joined", "Processes that have joined and are still there.",
+        metrics.instances_joined);
+  gauge(page, "poprun_emu_heartbeat_age_seconds",
+        "Time since the last heartbeat of the instance that is silent for longest.",
+        metrics.heartbeat_age_seconds);
+}
+
+void add_training(Exposition& page, const JobMetrics& metrics) {
+  gauge(page, "poprun_emu_step",
+        "Training steps completed; falls where a job goes on from a checkpoint.", metrics.step);
+  gauge(page, "poprun_emu_last_step", "The training step with which the job is done.",
+        metrics.last_step);
+  gauge(page, "poprun_emu_epoch", "Epoch of the last step, from 1.", metrics.epoch);
+  gauge(page, "poprun_emu_loss", "Mean loss over the global batch of the last step.", metrics.loss);
+  gauge(page, "poprun_emu_accuracy_ratio", "Accuracy over the global batch of the last step.",
+        metrics.accuracy);
+  if (metrics.evaluation) {
+    gauge(page, "poprun_emu_evaluation_loss", "Loss of the last evaluation.",
+          metrics.evaluation->loss);
+    gauge(page, "poprun_emu_evaluation_accuracy_ratio", "Accuracy of the last evaluation.",
+          metrics.evaluation->accuracy);
+  }
+  gauge(page, "poprun_emu_items", "Items whose outputs are written, in inference.", metrics.items);
+  gauge(page, "poprun_emu_samples_per_second",
+        "Samples of all replicas per second of wall time, over the last seconds that had steps.",
+        metrics.samples_per_second);
+  if (metrics.slowest) {
+    gauge(page, "poprun_emu_slowest_replica", "Number of the replica that computes most slowly.",
+          metrics.slowest->replica);
+    gauge(page, "poprun_emu_slowest_replica_step_seconds",
+          "Wall time in operators per step of the slowest replica.", metrics.slowest->step_seconds);
+    gauge(page, "poprun_emu_other_replicas_step_seconds",
+          "Wall time in operators per step of the other replicas, their median.",
+          metrics.slowest->others_step_seconds);
+  }
+}
+
+void add_survival(Exposition& page, const JobMetrics& metrics) {
+  if (metrics.restarts) {
+    page.counter("poprun_emu_restarts_total", "How often the launcher started the job again.");
+    page.sample(static_cast<double>(*metrics.restarts));
+  }
+  if (metrics.checkpoint) {
+    gauge(page, "poprun_emu_checkpoint_step", "Training step of the last whole checkpoint.",
+          std::optional(metrics.checkpoint->step));
+    gauge(page, "poprun_emu_checkpoint_age_seconds",
+          "Time since the last whole checkpoint was written.", metrics.checkpoint->age_seconds);
+  }
+}
+
+}  // namespace
+
+std::string exposition_of(const JobMetrics& metrics) {
+  Exposition page;
+  add_job(page, metrics);
+  add_training(page, metrics);
+  add_survival(page, metrics);
+  return page.text();
+}
+
+std::string phase_name(JobPhase phase) {
+  return kPhases[static_cast<std::size_t>(phase)].second;
+}
+
+}  // namespace poprun::launcher

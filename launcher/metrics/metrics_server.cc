@@ -1,0 +1,245 @@
+#include "launcher/metrics/metrics_server.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include <asio/buffer.hpp>
+#include <asio/error.hpp>
+#include <asio/ip/address.hpp>
+#include <asio/ip/v6_only.hpp>
+#include <asio/write.hpp>
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include "launcher/metrics/exposition.h"
+#include "launcher/metrics/http.h"
+
+namespace poprun::launcher {
+namespace {
+
+using asio::ip::tcp;
+
+constexpr std::chrono::milliseconds kBetweenFailedAccepts{100};
+
+/// Asio leaves its sockets open for children.
+void close_on_exec(int descriptor) {
+  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+}
+
+Error why_not_listening(const tcp::endpoint& endpoint, const asio::error_code& code) {
+  const std::string where =
+      fmt::format("port {} on {}", endpoint.port(), endpoint.address().to_string());
+  if (code == asio::error::address_in_use) {
+    return {ErrorCode::kHostResources,
+            fmt::format("cannot serve metrics: {} is in use; choose another with --metrics-port",
+                        where)};
+  }
+  return {ErrorCode::kUsage,
+          fmt::format("cannot serve metrics on {}: {}; choose others with --metrics-address and "
+                      "--metrics-port",
+                      where, code.message())};
+}
+
+HttpAnswer page_of(const std::string& path, const MetricsServer::Page& metrics) {
+  if (path == "/metrics") {
+    return {.content_type = Exposition::kContentType, .body = metrics()};
+  }
+  if (path == "/healthz") {
+    return {.body = "ok\n"};
+  }
+  return refusal(404);
+}
+
+}  // namespace
+
+/// One request and its answer. Lives as long as one of its handlers waits, or the server knows it.
+///
+///   reading --whole head, or too much--> writing --> letting the client go first --> closed
+///      '-------------------- the time is over, or the client is gone ------------------^
+class MetricsServer::Connection final : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, const Page& metrics, const Limits& limits)
+      : socket_(std::move(socket)),
+        deadline_(socket_.get_executor()),
+        metrics_(metrics),
+        limits_(limits) {}
+
+  void begin() {
+    deadline_.expires_after(limits_.time);
+    deadline_.async_wait([self = shared_from_this()](const asio::error_code& error) {
+      if (!error) {
+        self->close();
+      }
+    });
+    read();
+  }
+
+  [[nodiscard]] bool is_open() const { return socket_.is_open(); }
+
+  void close() {
+    asio::error_code ignored;
+    socket_.close(ignored);
+    deadline_.cancel();
+  }
+
+ private:
+  /// `then` gets the number of bytes that came into piece_, of an open connection.
+  template <typename Then>
+  void read_some(Then then) {
+    socket_.async_read_some(
+        asio::buffer(piece_),
+        [self = shared_from_this(), then](const asio::error_code& error, std::size_t bytes) {
+          if (error || !self->is_open()) {
+            self->close();
+            return;
+          }
+          then(*self, bytes);
+        });
+  }
+
+  void read() {
+    read_some([](Connection& self, std::size_t bytes) { self.received(bytes); });
+  }
+
+  void received(std::size_t bytes) {
+    constexpr std::size_t kMarkBytesMax = 4;  // An empty line may have begun in the last piece.
+    const std::size_t looked_at = request_.size() - std::min(request_.size(), kMarkBytesMax - 1);
+    request_.append(piece_.data(), bytes);
+    if (ends_head(std::string_view(request_).substr(looked_at))) {
+      answer();
+    } else if (request_.size() >= limits_.request_bytes) {
+      write(http_text(refusal(431), /*with_body=*/true));
+    } else {
+      read();
+    }
+  }
+
+  void answer() {
+    const auto request = parse_head(request_);
+    write(request ? http_text(page_of(request->path, metrics_), request->wants_body)
+                  : http_text(refusal(request.error()), /*with_body=*/true));
+  }
+
+  void write(std::string text) {
+    answer_ = std::move(text);
+    asio::async_write(
+        socket_, asio::buffer(answer_),
+        [self = shared_from_this()](const asio::error_code& error, std::size_t /*bytes*/) {
+          if (error || !self->is_open()) {
+            self->close();
+            return;
+          }
+          asio::error_code ignored;
+          self->socket_.shutdown(tcp::socket::shutdown_send, ignored);
+          self->let_go();
+        });
+  }
+
+  /// Closing over bytes that nobody read would reset the connection, and the answer with it. What
+  /// still comes is dropped until the client closes or the time is over.
+  void let_go() {
+    read_some([](Connection& self, std::size_t /*bytes*/) { self.let_go(); });
+  }
+
+  tcp::socket socket_;
+  asio::steady_timer deadline_;
+  const Page& metrics_;
+  const Limits& limits_;
+  std::array<char, 1024> piece_{};
+  std::string request_;
+  std::string answer_;
+};
+
+MetricsServer::MetricsServer(asio::io_context& loop, Page metrics, Limits limits)
+    : metrics_(std::move(metrics)), limits_(limits), acceptor_(loop), pause_(loop) {}
+
+MetricsServer::~MetricsServer() {
+  for (const auto& connection : connections_) {
+    connection->close();
+  }
+}
+
+Result<std::unique_ptr<MetricsServer>> MetricsServer::start(asio::io_context& loop,
+                                                            const std::string& address,
+                                                            std::uint16_t port, Page metrics,
+                                                            Limits limits) {
+  std::unique_ptr<MetricsServer> server(new MetricsServer(loop, std::move(metrics), limits));
+  POPRUN_TRY(server->listen(address, port));
+  server->accept();
+  return server;
+}
+
+Status MetricsServer::listen(const std::string& address, std::uint16_t port) {
+  asio::error_code error;
+  const asio::ip::address parsed = asio::ip::make_address(address, error);
+  if (error) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("cannot serve metrics on {}: it is no IP address; choose another with "
+                            "--metrics-address",
+                            address));
+  }
+  const tcp::endpoint endpoint(parsed, port);
+  acceptor_.open(endpoint.protocol(), error);
+  if (!error) {
+    close_on_exec(acceptor_.native_handle());
+    acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+  }
+  if (!error && parsed.is_v6()) {
+    acceptor_.set_option(asio::ip::v6_only(false), error);  // :: is every address, IPv4 too.
+  }
+  if (!error) {
+    acceptor_.bind(endpoint, error);
+  }
+  if (!error) {
+    acceptor_.listen(tcp::acceptor::max_listen_connections, error);
+  }
+  return error ? Status{tl::unexpected(why_not_listening(endpoint, error))} : Status{};
+}
+
+void MetricsServer::accept() {
+  acceptor_.async_accept([this](const asio::error_code& error, tcp::socket socket) {
+    if (error == asio::error::operation_aborted) {
+      return;
+    }
+    if (!error) {
+      take(std::move(socket));
+      accept();
+      return;
+    }
+    // No file descriptor is free: the next attempt would fail at once, too.
+    pause_.expires_after(kBetweenFailedAccepts);
+    pause_.async_wait([this](const asio::error_code& cancelled) {
+      if (!cancelled) {
+        accept();
+      }
+    });
+  });
+}
+
+void MetricsServer::take(tcp::socket socket) {
+  close_on_exec(socket.native_handle());
+  std::erase_if(connections_, [](const auto& connection) { return !connection->is_open(); });
+  if (connections_.size() >= limits_.connections) {
+    connections_.front()->close();
+    connections_.erase(connections_.begin());
+  }
+  connections_.push_back(std::make_shared<Connection>(std::move(socket), metrics_, limits_));
+  connections_.back()->begin();
+}
+
+std::uint16_t MetricsServer::port() const {
+  asio::error_code ignored;
+  return acceptor_.local_endpoint(ignored).port();
+}
+
+std::string MetricsServer::host_port() const {
+  asio::error_code ignored;
+  const tcp::endpoint endpoint = acceptor_.local_endpoint(ignored);
+  const std::string address = endpoint.address().to_string();
+  return endpoint.address().is_v6() ? fmt::format("[{}]:{}", address, endpoint.port())
+                                    : fmt::format("{}:{}", address, endpoint.port());
+}
+
+}  // namespace poprun::launcher

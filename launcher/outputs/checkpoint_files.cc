@@ -1,0 +1,157 @@
+#include "launcher/outputs/checkpoint_files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/message_differencer.h>
+
+#include "launcher/outputs/message_json.h"
+#include "launcher/outputs/read_file.h"
+#include "launcher/outputs/sha256.h"
+#include "replica/base/text.h"
+
+namespace poprun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kManifestBytesMax = 16 << 20;
+
+Status check_file(const std::string& folder, const proto::CheckpointFile& file) {
+  const std::string path = fmt::format("{}/{}", folder, file.name());
+  const std::uint64_t size = size_of_file(path).value_or(0);
+  if (size != file.bytes()) {
+    return fail(ErrorCode::kData, fmt::format("{}: it has {} B, but the manifest says {} B", path,
+                                              grouped(size), grouped(file.bytes())));
+  }
+  POPRUN_ASSIGN(const std::string digest, sha256_of_file(path));
+  if (digest != file.sha256()) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: its SHA-256 is {}, but the manifest says {}", path, digest,
+                            file.sha256()));
+  }
+  return {};
+}
+
+Result<proto::CheckpointManifest> read_manifest(const std::string& path) {
+  POPRUN_ASSIGN(const std::string text, read_file(path, kManifestBytesMax));
+  proto::CheckpointManifest manifest;
+  google::protobuf::util::JsonParseOptions lenient;
+  lenient.ignore_unknown_fields = true;
+  if (!google::protobuf::util::JsonStringToMessage(text, &manifest, lenient).ok()) {
+    return fail(ErrorCode::kData, fmt::format("{}: it is no manifest of a checkpoint", path));
+  }
+  if (manifest.format() != kCheckpointFormat) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: it has format {}, but poprun-emu {} reads format {}", path,
+                            manifest.format(), POPRUN_VERSION, kCheckpointFormat));
+  }
+  POPRUN_ASSIGN(const std::string as_written, manifest_text(manifest));
+  if (as_written != text) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: its own checksum does not fit its text", path));
+  }
+  return manifest;
+}
+
+/// What may differ does not any more.
+void even_out(proto::RunConfig& config) {
+  config.mutable_topology()->clear_num_instances();
+  config.mutable_topology()->clear_instance_host();
+  config.clear_report();
+  config.mutable_data()->clear_prefetch_batches();
+  config.mutable_model()->clear_initial_weights();
+}
+
+/// The first difference, as "training.learning-rate: 0.05 -> 0.1"; empty: there is none.
+std::string difference(const proto::RunConfig& then, const proto::RunConfig& now) {
+  std::string text;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&text);
+  if (differencer.Compare(then, now)) {
+    return "";
+  }
+  std::string first = text.substr(0, text.find('\n'));
+  first.erase(0, first.find(": ") + 2);
+  std::replace(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(first.find(':')), '_', '-');
+  return first;
+}
+
+}  // namespace
+
+std::uint64_t step_of(const std::string& folder) {
+  constexpr std::string_view kPrefix = "step-";
+  const std::string name = fs::path(folder).filename();
+  std::uint64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const bool is_one = name.starts_with(kPrefix) && name.size() > kPrefix.size();
+  const auto [stop, error] = std::from_chars(name.data() + (is_one ? kPrefix.size() : 0), end, step);
+  return is_one && error == std::errc{} && stop == end ? step : 0;
+}
+
+std::vector<std::string> checkpoints_in(const std::string& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (step_of(entry->path()) > 0) {
+      found.push_back(entry->path());
+    }
+  }
+  std::ranges::sort(found, std::greater{}, step_of);
+  return found;
+}
+
+Result<std::string> manifest_text(proto::CheckpointManifest manifest) {
+  manifest.clear_sha256();
+  POPRUN_ASSIGN(const std::string bare, message_json(manifest));
+  manifest.set_sha256(sha256_of(bare));
+  return message_json(manifest);
+}
+
+Result<Checkpoint> read_checkpoint(const std::string& folder) {
+  Checkpoint checkpoint{.folder = folder, .manifest = {}};
+  POPRUN_ASSIGN(checkpoint.manifest, read_manifest(fmt::format("{}/{}", folder, kManifestFile)));
+  for (const char* name : {kStateFile, kMetricsFile}) {
+    const auto file =
+        std::ranges::find(checkpoint.manifest.files(), name, &proto::CheckpointFile::name);
+    if (file == checkpoint.manifest.files().end()) {
+      return fail(ErrorCode::kData, fmt::format("{}/{}: it lists no {}", folder, kManifestFile, name));
+    }
+    POPRUN_TRY(check_file(folder, *file));
+  }
+  return checkpoint;
+}
+
+Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config) {
+  const proto::CheckpointManifest& manifest = checkpoint.manifest;
+  if (manifest.version() != POPRUN_VERSION) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--resume {}: it is from poprun-emu {}, whose bits this one ({}) may "
+                            "not have; use that version, or start anew from the weights",
+                            checkpoint.folder, manifest.version(), POPRUN_VERSION));
+  }
+  proto::RunConfig then = manifest.config();
+  proto::RunConfig now = config;
+  even_out(then);
+  even_out(now);
+  if (now.training().schedule() == "constant" && then.training().schedule() == "constant") {
+    then.mutable_training()->set_steps(now.training().steps());
+    then.mutable_training()->set_epochs(now.training().epochs());
+  }
+  if (const std::string found = difference(then, now); !found.empty()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--resume {}: this job is not the checkpoint's: {}; give it the old "
+                            "value, or start anew",
+                            checkpoint.folder, found));
+  }
+  return {};
+}
+
+}  // namespace poprun::launcher

@@ -1,0 +1,393 @@
+#include "launcher/outputs/checkpoint_writer.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/outputs/growing_file.h"
+#include "launcher/outputs/result_files.h"
+#include "launcher/outputs/safetensors.h"
+#include "launcher/outputs/sha256.h"
+
+namespace poprun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kMetricsSecondsMax = 30;  // Rows come by another stream, and are flushed often.
+constexpr std::chrono::milliseconds kBetweenLooks{20};
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/// What was created in a folder, or got another name there, stays after a crash.
+Status sync_folder(const std::string& folder) {
+  const int descriptor = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Some file systems cannot, and have no need to.
+  const bool synced = descriptor >= 0 && (fsync(descriptor) == 0 || errno == EINVAL);
+  const int reason = errno;
+  if (descriptor >= 0) {
+    close(descriptor);
+  }
+  return synced ? Status{} : cannot_write(folder, reason);
+}
+
+Status write_at(int file, const std::string& path, std::string_view bytes, std::uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno != EINTR) {
+      return cannot_write(path, errno);
+    }
+    const std::size_t count = written < 0 ? 0 : static_cast<std::size_t>(written);
+    bytes.remove_prefix(count);
+    offset += count;
+  }
+  return {};
+}
+
+/// The first `lines` lines of a file; nothing while it has fewer.
+std::optional<std::string> first_lines(const std::string& path, std::uint64_t lines) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  std::string text;
+  bool found = lines == 0;
+  while (file >= 0 && !found) {
+    constexpr std::size_t kPieceBytes = 1 << 20;
+    const std::size_t had = text.size();
+    text.resize(had + kPieceBytes);
+    const ssize_t got = read(file, text.data() + had, kPieceBytes);
+    text.resize(had + (got > 0 ? static_cast<std::size_t>(got) : 0));
+    for (std::size_t at = had; at < text.size() && !found; ++at) {
+      lines -= text[at] == '\n' ? 1U : 0U;
+      if (lines == 0) {
+        text.resize(at + 1);
+        found = true;
+      }
+    }
+    if (got <= 0) {
+      break;
+    }
+  }
+  if (file >= 0) {
+    close(file);
+  }
+  return found ? std::optional(std::move(text)) : std::nullopt;
+}
+
+Result<std::string> await_lines(const std::string& path, std::uint64_t lines) {
+  for (const double until = now_seconds() + kMetricsSecondsMax; now_seconds() < until;
+       std::this_thread::sleep_for(kBetweenLooks)) {
+    if (std::optional<std::string> text = first_lines(path, lines)) {
+      return std::move(*text);
+    }
+  }
+  return fail(ErrorCode::kInfrastructure,
+              fmt::format("{} did not get its {} lines within {} s", path, lines,
+                          kMetricsSecondsMax));
+}
+
+Status describe(const std::string& folder, const char* name, std::string sha256,
+                proto::CheckpointManifest& manifest) {
+  std::error_code error;
+  proto::CheckpointFile& file = *manifest.add_files();
+  file.set_name(name);
+  file.set_bytes(fs::file_size(fs::path(folder) / name, error));
+  file.set_sha256(std::move(sha256));
+  return error ? cannot_write(fmt::format("{}/{}", folder, name), error.value()) : Status{};
+}
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(Setup setup, News news)
+    : setup_(std::move(setup)), news_(std::move(news)) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  if (open_) {
+    drop();
+  }
+  if (lock_ >= 0) {
+    close(lock_);
+  }
+}
+
+Status CheckpointWriter::take_folder() {
+  if (lock_ >= 0) {
+    return {};
+  }
+  std::error_code error;
+  fs::create_directories(setup_.folder, error);
+  if (error) {
+    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {} cannot be created: {}",
+                                               setup_.folder, error.message()));
+  }
+  const int folder = open(setup_.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Some network file systems know no locks: what only they allow is not refused.
+  if (folder >= 0 && flock(folder, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(folder);
+    return fail(ErrorCode::kUsage,
+                fmt::format("--checkpoint-dir {}: another job writes to it; choose another folder, "
+                            "or wait until it ends",
+                            setup_.folder));
+  }
+  const std::string probe = fmt::format("{}/.poprun-emu-{}", setup_.folder, getpid());
+  if (mkdir(probe.c_str(), 0700) != 0) {
+    const int reason = errno;
+    close(folder);
+    return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {}: nothing can be created in it: {}",
+                                               setup_.folder, std::strerror(reason)));
+  }
+  rmdir(probe.c_str());
+  lock_ = folder;
+  for (fs::directory_iterator entry(setup_.folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.starts_with("step-") && name.ends_with(".part")) {
+      std::error_code unused;
+      fs::remove_all(entry->path(), unused);
+    }
+  }
+  return {};
+}
+
+std::string CheckpointWriter::part_folder(std::uint64_t step) const {
+  return fmt::format("{}/step-{}.part", setup_.folder, step);
+}
+
+CheckpointWriter::Part* CheckpointWriter::find(std::uint32_t replica) {
+  if (!open_) {
+    return nullptr;
+  }
+  const auto found = std::ranges::find(open_->parts, replica, &Part::replica);
+  return found == open_->parts.end() ? nullptr : &*found;
+}
+
+void CheckpointWriter::begin(const proto::StatePart& part, Done done) {
+  const std::uint64_t step = part.host().step();
+  if (open_ && step < open_->step) {
+    done(Outcome::kSuperseded);
+    return;
+  }
+  if (open_ && (step > open_->step || find(part.replica()) != nullptr)) {
+    settle(Outcome::kSuperseded);
+  }
+  if (!open_) {
+    open_checkpoint(part);
+  }
+  if (part.replica() == 0) {
+    open_->host = part.host();
+  }
+  open_->parts.push_back({.replica = part.replica(),
+                          .slices = {part.slices().begin(), part.slices().end()},
+                          .done = std::move(done)});
+  for (const proto::StateSlice& slice : part.slices()) {
+    const bool fits = slice.variable() < open_->bytes.size() &&
+                      slice.bytes() <= open_->bytes[slice.variable()] &&
+                      slice.offset() <= open_->bytes[slice.variable()] - slice.bytes();
+    if (!fits && open_->status) {
+      open_->status = fail(ErrorCode::kBug, fmt::format("checkpoint after step {}: replica {} sends "
+                                                        "bytes that no variable has",
+                                                        step, part.replica()));
+    }
+  }
+}
+
+void CheckpointWriter::open_checkpoint(const proto::StatePart& part) {
+  open_.emplace();
+  open_->step = part.host().step();
+  open_->parts_expected = part.parts();
+  open_->began = now_seconds();
+  open_->status = take_folder();
+  if (open_->status) {
+    open_->status = create_state_file(part);
+  }
+}
+
+Status CheckpointWriter::create_state_file(const proto::StatePart& part) {
+  const std::string folder = part_folder(open_->step);
+  const std::string path = fmt::format("{}/{}", folder, kStateFile);
+  std::vector<TensorEntry> entries;
+  std::uint64_t end = 0;
+  for (const proto::StateVariable& variable : part.variables()) {
+    entries.push_back({variable.name(),
+                       dtype_of(variable.type()),
+                       {variable.shape().begin(), variable.shape().end()},
+                       end,
+                       end + variable.bytes()});
+    end += variable.bytes();
+  }
+  const std::string header = safetensors_header(entries);
+  for (const TensorEntry& entry : entries) {
+    open_->begins.push_back(header.size() + entry.begin);
+    open_->bytes.push_back(entry.end - entry.begin);
+  }
+  std::error_code error;
+  fs::remove_all(folder, error);
+  if (mkdir(folder.c_str(), 0777) != 0) {
+    return cannot_write(folder, errno);
+  }
+  open_->file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (open_->file < 0) {
+    return cannot_write(path, errno);
+  }
+  // A disk without room says so now, and one that cannot reserve any later.
+  const auto size = static_cast<off_t>(header.size() + end);
+  if (fallocate(open_->file, 0, 0, size) != 0 && (errno == ENOSPC || errno == EDQUOT)) {
+    return cannot_write(path, errno);
+  }
+  return write_at(open_->file, path, header, 0);
+}
+
+void CheckpointWriter::write(std::uint32_t replica, std::string_view bytes) {
+  Part* const part = find(replica);
+  while (part != nullptr && open_->status && !bytes.empty()) {
+    if (part->slice == part->slices.size()) {
+      open_->status = fail(ErrorCode::kBug, fmt::format("checkpoint after step {}: replica {} sent "
+                                                        "more than it announced",
+                                                        open_->step, replica));
+      return;
+    }
+    const proto::StateSlice& slice = part->slices[part->slice];
+    const std::string_view piece = bytes.substr(0, slice.bytes() - part->written);
+    const std::uint64_t at = open_->begins[slice.variable()] + slice.offset() + part->written;
+    open_->status = write_at(open_->file, part_folder(open_->step), piece, at);
+    bytes.remove_prefix(piece.size());
+    part->written += piece.size();
+    if (part->written == slice.bytes()) {
+      ++part->slice;
+      part->written = 0;
+    }
+  }
+}
+
+void CheckpointWriter::end(std::uint32_t replica) {
+  Part* const part = find(replica);
+  if (part == nullptr || part->ended) {
+    return;
+  }
+  part->ended = true;
+  if (open_->status && part->slice < part->slices.size()) {
+    open_->status = fail(ErrorCode::kBug, fmt::format("checkpoint after step {}: replica {} sent "
+                                                      "less than it announced",
+                                                      open_->step, replica));
+  }
+  const bool here = open_->parts.size() == open_->parts_expected &&
+                    std::ranges::all_of(open_->parts, &Part::ended);
+  if (!here && open_->status) {
+    return;
+  }
+  if (open_->status) {
+    open_->status = complete();
+  }
+  const std::uint64_t step = open_->step;
+  const Stored stored{step, stored_bytes_, now_seconds() - open_->began};
+  const Status status = open_->status;
+  settle(status ? Outcome::kStored : Outcome::kFailed);
+  news_(step, status ? Result<Stored>(stored) : tl::unexpected<Error>{status.error()});
+}
+
+void CheckpointWriter::cancel(std::uint32_t replica) {
+  if (find(replica) != nullptr) {
+    settle(Outcome::kFailed);
+  }
+}
+
+Status CheckpointWriter::close_state_file() {
+  const std::string path = fmt::format("{}/{}", part_folder(open_->step), kStateFile);
+  const bool synced = fsync(open_->file) == 0;
+  const int reason = errno;
+  const bool closed = close(std::exchange(open_->file, -1)) == 0;
+  return synced && closed ? Status{} : cannot_write(path, synced ? errno : reason);
+}
+
+Status CheckpointWriter::complete() {
+  const std::string folder = part_folder(open_->step);
+  POPRUN_TRY(close_state_file());
+  POPRUN_TRY(write_manifest(folder));
+  POPRUN_TRY(sync_folder(folder));
+  POPRUN_TRY(take_name(folder));
+  prune();
+  return {};
+}
+
+Status CheckpointWriter::write_manifest(const std::string& folder) {
+  POPRUN_ASSIGN(const std::string metrics,
+                await_lines(setup_.metrics, 1 + open_->host.metric_rows()));
+  POPRUN_TRY(write_whole_file(fmt::format("{}/{}", folder, kMetricsFile), {metrics}));
+  proto::CheckpointManifest manifest = identity_;
+  manifest.set_format(kCheckpointFormat);
+  manifest.set_version(POPRUN_VERSION);
+  *manifest.mutable_host() = open_->host;
+  POPRUN_ASSIGN(std::string state, sha256_of_file(fmt::format("{}/{}", folder, kStateFile)));
+  POPRUN_TRY(describe(folder, kStateFile, std::move(state), manifest));
+  POPRUN_TRY(describe(folder, kMetricsFile, sha256_of(metrics), manifest));
+  POPRUN_ASSIGN(const std::string text, manifest_text(manifest));
+  stored_bytes_ = manifest.files(0).bytes() + manifest.files(1).bytes() + text.size();
+  return write_whole_file(fmt::format("{}/{}", folder, kManifestFile), {text});
+}
+
+/// A checkpoint of the same step gives its name away, and goes.
+Status CheckpointWriter::take_name(const std::string& folder) const {
+  const std::string name = fmt::format("{}/step-{}", setup_.folder, open_->step);
+  if (std::rename(folder.c_str(), name.c_str()) != 0) {
+    if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, name.c_str(), RENAME_EXCHANGE) != 0) {
+      return cannot_write(name, errno);
+    }
+    std::error_code unused;
+    fs::remove_all(folder, unused);
+  }
+  return sync_folder(setup_.folder);
+}
+
+/// Those of an earlier job go with the first of this one.
+void CheckpointWriter::prune() {
+  std::vector<std::string> old = checkpoints_in(setup_.folder);
+  if (std::exchange(setup_.goes_on, true)) {
+    old.erase(old.begin(), old.begin() + std::min<std::ptrdiff_t>(setup_.keep, std::ssize(old)));
+  } else {
+    std::erase_if(old, [this](const std::string& other) { return step_of(other) == open_->step; });
+  }
+  for (const std::string& checkpoint : old) {
+    // Whenever this is cut off, it is whole or none.
+    const std::string none = checkpoint + ".part";
+    std::error_code unused;
+    fs::remove_all(none, unused);
+    fs::rename(checkpoint, none, unused);
+    fs::remove_all(none, unused);
+  }
+}
+
+/// Answers those who wait for the open checkpoint, and forgets it.
+void CheckpointWriter::settle(Outcome outcome) {
+  const std::vector<Part> parts = std::move(open_->parts);
+  if (outcome != Outcome::kStored) {
+    drop();
+  }
+  open_.reset();
+  for (const Part& part : parts) {
+    part.done(outcome);
+  }
+}
+
+void CheckpointWriter::drop() {
+  if (open_->file >= 0) {
+    close(open_->file);
+  }
+  if (lock_ >= 0) {
+    std::error_code unused;
+    fs::remove_all(part_folder(open_->step), unused);
+  }
+}
+
+}  // namespace poprun::launcher

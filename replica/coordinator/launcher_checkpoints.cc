@@ -1,0 +1,160 @@
+#include "replica/coordinator/launcher_checkpoints.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "replica/base/text.h"
+#include "replica/coordinator/connection.h"
+#include "replica/coordinator/coordinator_client.h"
+
+namespace poprun {
+namespace {
+
+constexpr std::chrono::seconds kLastPartMax{600};
+constexpr std::chrono::seconds kBetweenTries{2};
+constexpr double kSendSecondsMax = 600;
+constexpr std::size_t kPieceBytes = 1 << 20;
+
+/// What came of a try.
+bool may_be_sent_again(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE;
+}
+
+grpc::Status send_part(const CoordinatorConnection& connection, const proto::StatePart& part,
+                       std::span<const std::byte> bytes) {
+  grpc::ClientContext context;
+  connection.prepare(context, kSendSecondsMax);
+  proto::StoreStateReply reply;
+  const auto stream = connection.stub->StoreState(&context, &reply);
+  proto::StatePiece piece;
+  *piece.mutable_part() = part;
+  bool open = stream->Write(piece);
+  while (open && !bytes.empty()) {
+    const auto data = bytes.first(std::min(kPieceBytes, bytes.size()));
+    bytes = bytes.subspan(data.size());
+    piece.set_data(data.data(), data.size());
+    open = stream->Write(piece);
+  }
+  if (open) {
+    stream->WritesDone();
+  }
+  return stream->Finish();
+}
+
+}  // namespace
+
+bool LauncherCheckpoints::is_due(std::uint64_t step) const {
+  return (every_ > 0 && step % every_ == 0) || client_.checkpoint_after() == step;
+}
+
+Result<std::span<std::byte>> LauncherCheckpoints::begin(proto::StatePart part) {
+  {
+    const std::lock_guard lock(mutex_);
+    given_up_ = true;
+  }
+  changed_.notify_all();
+  if (sending_.valid()) {
+    if (sending_.wait_for(kLastPartMax) == std::future_status::timeout) {
+      return fail(ErrorCode::kInfrastructure,
+                  fmt::format("the launcher did not store the checkpoint after step {} within {} s",
+                              part_.host().step(), kLastPartMax.count()));
+    }
+    sending_.get();
+  }
+  given_up_ = false;
+  part_ = std::move(part);
+  std::size_t bytes = 0;
+  for (const proto::StateSlice& slice : part_.slices()) {
+    bytes += slice.bytes();
+  }
+  bytes_.resize(bytes);
+  return std::span(bytes_);
+}
+
+void LauncherCheckpoints::send() {
+  sending_ = std::async(std::launch::async, [this] { run(); });
+}
+
+void LauncherCheckpoints::settle(std::chrono::seconds patience) {
+  if (sending_.valid()) {
+    sending_.wait_for(patience);
+    {
+      const std::lock_guard lock(mutex_);
+      given_up_ = true;
+    }
+    changed_.notify_all();
+    sending_.get();
+  }
+}
+
+void LauncherCheckpoints::run() {
+  while (may_be_sent_again(send_part(client_.connection(), part_, bytes_))) {
+    std::unique_lock lock(mutex_);
+    if (changed_.wait_for(lock, kBetweenTries, [this] { return given_up_; })) {
+      return;
+    }
+  }
+}
+
+/// A SendState call under way.
+class StateStream {
+ public:
+  explicit StateStream(const CoordinatorConnection& connection) {
+    connection.prepare(context_, kSendSecondsMax);
+    stream_ = connection.stub->SendState(&context_, proto::StateRequest{});
+  }
+  StateStream(const StateStream&) = delete;
+  StateStream& operator=(const StateStream&) = delete;
+  ~StateStream() {
+    context_.TryCancel();
+    stream_->Finish();
+  }
+
+  bool read(proto::TensorChunk& chunk) { return stream_->Read(&chunk); }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<proto::TensorChunk>> stream_;
+};
+
+LauncherState::LauncherState(CoordinatorClient& client) : client_(client) {}
+
+LauncherState::~LauncherState() = default;
+
+Status LauncherState::read(const proto::StateVariable& variable, std::span<std::byte> into) {
+  if (stream_ == nullptr) {
+    stream_ = std::make_unique<StateStream>(client_.connection());
+  }
+  proto::TensorChunk chunk;
+  do {
+    if (!stream_->read(chunk)) {
+      return fail(ErrorCode::kInfrastructure,
+                  fmt::format("the launcher stopped sending the checkpoint at '{}'",
+                              variable.name()));
+    }
+    const bool fits = chunk.name() == variable.name() && chunk.type() == variable.type() &&
+                      std::ranges::equal(chunk.shape(), variable.shape()) &&
+                      chunk.data().size() <= into.size();
+    if (!fits) {
+      return fail(ErrorCode::kData,
+                  fmt::format("the checkpoint has '{}' {} [{}] where this job has '{}' {} [{}]; it "
+                              "is another job's",
+                              chunk.name(), chunk.type(), fmt::join(chunk.shape(), ", "),
+                              variable.name(), variable.type(),
+                              fmt::join(variable.shape(), ", ")));
+    }
+    std::memcpy(into.data(), chunk.data().data(), chunk.data().size());
+    into = into.subspan(chunk.data().size());
+  } while (!chunk.last());
+  if (!into.empty()) {
+    return fail(ErrorCode::kData, fmt::format("the checkpoint has {} B of '{}', not {} B",
+                                              variable.bytes() - into.size(), variable.name(),
+                                              variable.bytes()));
+  }
+  return {};
+}
+
+}  // namespace poprun

@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+"""What checkpoints cost, and whether nothing is lost.
+
+  checkpoints.py cost CONFIG     samples/s with a checkpoint every 50 steps against without, in alternating pairs of
+                                 runs; equal weights are checked. Exit code 1 if the median costs more than --limit.
+  checkpoints.py killed          jobs with momentum, Adam, and half precision with dropout are killed with SIGKILL, all
+                                 their processes at once, at random moments, and resumed on 16, 4 and 1 instances;
+                                 weights and metrics (but wall seconds) must be those of a job without a break.
+
+Wall time; 16 replicas on this machine.
+"""
+import argparse
+import csv
+import hashlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+
+import emulated_job as job
+
+JOBS = {
+    "momentum": """
+[model]
+name = small-cnn
+[data]
+source = synthetic:images=1x28x28,classes=10,items=6400
+micro-batch-size = 4
+[training]
+optimizer = momentum
+learning-rate = 0.02
+epochs = 3
+""",
+    "adam": """
+[model]
+name = small-cnn
+[data]
+source = synthetic:images=1x28x28,classes=10,items=6400
+micro-batch-size = 4
+[training]
+optimizer = adam
+learning-rate = 0.001
+epochs = 3
+""",
+    "half, dropout": """
+[model]
+name = bert-base
+layers = 2
+hidden = 64
+heads = 2
+vocabulary = 512
+precision = half
+dropout = 0.1
+[data]
+source = synthetic:tokens,vocabulary=512,items=6400
+task = masked-lm
+sequence-length = 16
+micro-batch-size = 4
+[training]
+optimizer = adam
+learning-rate = 0.001
+stochastic-rounding = true
+epochs = 3
+"""}
+
+
+def sha256(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def metrics(path):
+    with open(path, newline="", encoding="utf-8") as lines:
+        return [{key: value for key, value in row.items() if key != "wall_seconds"} for row in csv.DictReader(lines)]
+
+
+def train(programs, config, out, *options, deadline=3600):
+    return job.run([programs / "poprun-emu", "-n", str(job.REPLICAS), "--output-dir", out, *options, config], deadline)
+
+
+def cost(arguments, programs):
+    losses = []
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        folder = pathlib.Path(folder)
+        for number in range(arguments.rounds):
+            speeds, hashes = {}, {}
+            order = ["without", "with"] if number % 2 == 0 else ["with", "without"]
+            for kind in order:
+                out = folder / kind
+                shutil.rmtree(out, ignore_errors=True)
+                options = ["--checkpoint-every", "50"] if kind == "with" else []
+                text = train(programs, arguments.config, out, "--training.steps", str(arguments.steps),
+                             "--training.evaluate", "false", *options)
+                profile = json.loads((out / "profile.json").read_text())
+                speeds[kind] = profile["wall"]["samplesPerSecond"]
+                hashes[kind] = sha256(out / "weights.safetensors")
+            if hashes["with"] != hashes["without"]:
+                job.fail("the weights differ")
+            last = [line for line in (text if order[1] == "with" else "").splitlines() if line.startswith("checkpoints")]
+            losses.append(1 - speeds["with"] / speeds["without"])
+            print(f"pair {number + 1}: without {speeds['without']:,.0f} samples/s, with {speeds['with']:,.0f}: "
+                  f"{100 * losses[-1]:+.2f} % lost" + "".join(f"; {line.split(':', 1)[1].strip()}" for line in last),
+                  flush=True)
+    median = statistics.median(losses)
+    print(f"median of {len(losses)}: {100 * median:+.2f} % of samples/s, at most {100 * arguments.limit:g} %")
+    return 0 if median <= arguments.limit else 1
+
+
+def pids_of(token):
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            environment = pathlib.Path(f"/proc/{entry}/environ").read_bytes()
+        except OSError:
+            continue
+        if f"POPRUN_EMU_TOKEN={token}".encode() in environment.split(b"\0"):
+            found.append(int(entry))
+    return found
+
+
+def kill_at(programs, config, out, seconds):
+    """Whether it was killed: it may have been over by then."""
+    token = uuid.uuid4().hex
+    process = subprocess.Popen([programs / "poprun-emu", "-n", str(job.REPLICAS), "--output-dir", out,
+                                "--checkpoint-every", "20", config], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               stdin=subprocess.DEVNULL, env={**os.environ, "POPRUN_EMU_TOKEN": token})
+    try:
+        process.wait(seconds)
+        return False
+    except subprocess.TimeoutExpired:
+        pass
+    pids = pids_of(token)
+    while pids:
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        process.wait()
+        time.sleep(0.05)
+        pids = pids_of(token)
+    return True
+
+
+def killed(arguments, programs):
+    moments = random.Random(arguments.seed)
+    wrong = 0
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        folder = pathlib.Path(folder)
+        for name, text in JOBS.items():
+            config = folder / "job.cfg"
+            config.write_text(text)
+            began = time.monotonic()
+            shutil.rmtree(folder / "whole", ignore_errors=True)
+            train(programs, config, folder / "whole")
+            whole_seconds = time.monotonic() - began
+            expected = sha256(folder / "whole/weights.safetensors"), metrics(folder / "whole/metrics.csv")
+            resumed, anew = 0, 0
+            for _ in range(arguments.moments):
+                out = folder / "killed"
+                while True:
+                    shutil.rmtree(out, ignore_errors=True)
+                    if kill_at(programs, config, out, moments.uniform(0.2, whole_seconds)):
+                        break
+                if any((out / "checkpoints").glob("step-*[0-9]")) if out.exists() else False:
+                    resumed += 1
+                else:
+                    anew += 1
+                for instances in (16, 4, 1):
+                    again = folder / "again"
+                    shutil.rmtree(again, ignore_errors=True)
+                    if out.exists():
+                        shutil.copytree(out, again)
+                    train(programs, config, again, "--num-instances", str(instances), "--resume", "auto",
+                          "--checkpoint-every", "20")
+                    if (sha256(again / "weights.safetensors"), metrics(again / "metrics.csv")) != expected:
+                        wrong += 1
+                        print(f"{name}: other bits or metrics on {instances} instances; kept in {arguments.folder or '.'}")
+                        shutil.copytree(again, pathlib.Path(arguments.folder or ".") / f"wrong-{wrong}")
+            print(f"{name}: killed at {arguments.moments} moments of {whole_seconds:.1f} s, {resumed} of them after a "
+                  f"checkpoint, each resumed on 16, 4 and 1 instances: {wrong} with other weights or metrics", flush=True)
+    return 1 if wrong else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["cost", "killed"])
+    parser.add_argument("config", nargs="?", default=job.ROOT / "train.cfg", type=pathlib.Path)
+    parser.add_argument("--bin", default=job.ROOT / "build/release/bin", type=pathlib.Path)
+    parser.add_argument("--rounds", type=int, default=5, help="pairs of runs")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--limit", type=float, default=0.02, help="of samples/s that may be lost")
+    parser.add_argument("--moments", type=int, default=20, help="of each job")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", help="where jobs write (default: the temporary folder)")
+    arguments = parser.parse_args()
+    programs = job.find_bin(arguments.bin)
+    return {"cost": cost, "killed": killed}[arguments.what](arguments, programs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+"""A job that was killed, drained or moved goes on from its last checkpoint, and ends with the bits of one that was
+not."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import unittest
+
+from emulated_job import JobTest
+
+MOMENTUM = """
+[model]
+name = small-cnn
+[data]
+source = synthetic:images=1x28x28,classes=10,items=960
+micro-batch-size = 8
+[training]
+optimizer = momentum
+epochs = 4
+learning-rate = 0.02
+"""
+
+HALF_WITH_DROPOUT = """
+[model]
+name = bert-base
+layers = 2
+hidden = 32
+heads = 2
+vocabulary = 96
+precision = half
+dropout = 0.1
+[data]
+source = synthetic:tokens,vocabulary=96,items=960
+task = masked-lm
+sequence-length = 16
+micro-batch-size = 8
+[training]
+optimizer = adam
+learning-rate = 0.001
+epochs = 4
+stochastic-rounding = true
+"""
+
+
+def rows_without_wall(job):
+    """metrics.csv but for wall seconds, and these by themselves."""
+    rows = job.metrics()
+    return [{key: value for key, value in row.items() if key != "wall_seconds"} for row in rows]
+
+
+def checkpoints(job):
+    folder = job.output_dir / "checkpoints"
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    return sorted((name for name in names if name.split("-")[1].isdigit()), key=lambda name: int(name.split("-")[1]))
+
+
+class CheckpointTest(JobTest):
+    REPLICAS = 4
+
+    def start_in(self, output_dir, *arguments, **keywords):
+        job = self.start("-n", self.REPLICAS, "--output-dir", output_dir, *arguments, **keywords)
+        job.output_dir = pathlib.Path(output_dir)
+        return job
+
+    def run_in(self, output_dir, *arguments, code=0, **keywords):
+        job = self.start_in(output_dir, *arguments, **keywords)
+        self.assertEqual(job.wait(), code, job.stdout + job.stderr)
+        return job
+
+    def kill_all(self, job):
+        """As a machine that loses its power would."""
+        pids = job.pids()
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        job.process.wait()
+        self.assert_gone(job)
+
+    def killed_at(self, step, *arguments, every=10, **keywords):
+        job = self.start_in(self.folder / "out", "--checkpoint-every", every, *arguments, **keywords)
+        job.wait_for_step(step)
+        self.kill_all(job)
+        return job
+
+    def assert_same_end(self, job, reference):
+        self.assertEqual(job.weights_hash(), reference.weights_hash())
+        self.assertEqual(rows_without_wall(job), rows_without_wall(reference))
+        wall = [float(row["wall_seconds"]) for row in job.metrics()]
+        self.assertEqual(wall, sorted(wall))
+        for key in ("final_loss", "test_accuracy", "test_loss", "steps"):
+            key = "".join(part.capitalize() if k else part for k, part in enumerate(key.split("_")))
+            self.assertEqual(job.profile()["outcome"][key], reference.profile()["outcome"][key], key)
+        self.assertEqual(job.profile()["device"]["totalSeconds"], reference.profile()["device"]["totalSeconds"])
+
+
+class Resumed(CheckpointTest):
+    def goes_on(self, config, *arguments):
+        reference = self.run_in(self.folder / "reference", *arguments, config=config)
+        killed = self.killed_at(47, *arguments, config=config)
+        self.assertLess(len(killed.metrics()), len(reference.metrics()))
+        for instances in (4, 2, 1):
+            out = self.folder / f"out{instances}"
+            shutil.copytree(killed.output_dir, out)
+            job = self.run_in(out, "--num-instances", instances, "--checkpoint-every", 10, "--resume", "auto", *arguments,
+                              config=config)
+            self.assertIn(f"going on from {out}/checkpoints/step-", job.stderr)
+            self.assertIn(", resumed after step ", job.stdout)
+            self.assert_same_end(job, reference)
+            self.assertEqual(len(checkpoints(job)), 3)
+            self.assertTrue((out / "attempts/1/logs").is_dir())
+
+    def test_after_everything_was_killed_on_any_number_of_processes(self):
+        self.goes_on(MOMENTUM)
+
+    def test_in_half_precision_with_dropout_and_a_loss_scale(self):
+        self.goes_on(HALF_WITH_DROPOUT)
+
+    def test_with_variables_that_are_divided_among_replicas_and_off_the_chip(self):
+        self.goes_on(MOMENTUM.replace("momentum", "adam").replace("0.02", "0.001"),
+                     "--memory.replicated-tensor-sharding", "weights,optimizer-state", "--memory.sharding-group", 2,
+                     "--memory.optimizer-state", "off-chip")
+
+    def test_from_a_folder_into_another_one(self):
+        reference = self.run_in(self.folder / "reference", config=MOMENTUM)
+        killed = self.killed_at(25, config=MOMENTUM)
+        for source in (killed.output_dir, killed.output_dir / "checkpoints", killed.output_dir / "checkpoints/step-20"):
+            out = self.folder / f"from-{source.name}"
+            job = self.run_in(out, "--resume", source, config=MOMENTUM)
+            self.assert_same_end(job, reference)
+
+    def test_with_more_steps_where_the_learning_rate_is_constant(self):
+        longer = MOMENTUM.replace("epochs = 4", "epochs = 5")
+        reference = self.run_in(self.folder / "reference", "--training.evaluate", "false", config=longer)
+        first = self.run_in(self.folder / "out", "--training.evaluate", "false", "--checkpoint-every", 30, config=MOMENTUM)
+        self.assertEqual(checkpoints(first), ["step-60", "step-90", "step-120"])
+        job = self.run_in(self.folder / "out", "--training.evaluate", "false", "--resume", "auto", config=longer)
+        self.assertEqual(job.weights_hash(), reference.weights_hash())
+        self.assertEqual(rows_without_wall(job), rows_without_wall(reference))
+        falling = self.run_in(self.folder / "out", "--training.evaluate", "false", "--resume", "auto",
+                              "--training.schedule", "linear", code=64, config=longer)
+        self.assertIn("training.", falling.stderr)
+
+    def test_after_it_was_drained_in_a_step_or_an_evaluation(self):
+        reference = self.run_in(self.folder / "reference", config=MOMENTUM)
+        whole = len(reference.metrics())
+        for rows in (17, 30, 31, 50):  # The evaluation comes after step 30.
+            out = self.folder / f"drained-{rows}"
+            job = self.start_in(out, config=MOMENTUM)
+            job.wait_until(lambda: len(job.metrics()) >= rows, "row", 60)
+            job.process.send_signal(signal.SIGTERM)
+            self.assertEqual(job.wait(), 143, job.stderr)
+            steps = job.profile()["outcome"]["steps"]
+            self.assertEqual(checkpoints(job), [f"step-{steps}"])
+            self.assertLess(len(job.metrics()), whole)
+            self.assert_same_end(self.run_in(out, "--resume", "auto", "--num-instances", 2, config=MOMENTUM), reference)
+
+
+class Refused(CheckpointTest):
+    @classmethod
+    def change(cls, path, at=-1):
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+
+    def test_a_damaged_one_is_named_and_the_one_before_it_taken(self):
+        reference = self.run_in(self.folder / "reference", config=MOMENTUM)
+        killed = self.killed_at(45, config=MOMENTUM)
+        names = checkpoints(killed)
+        for k, (file, at) in enumerate([("state.safetensors", -1), ("manifest.json", 300), ("metrics.csv", 100)]):
+            out = self.folder / f"damaged{k}"
+            shutil.copytree(killed.output_dir, out)
+            self.change(out / "checkpoints" / names[-1] / file, at)
+            job = self.run_in(out, "--resume", "auto", config=MOMENTUM)
+            self.assertRegex(job.stderr, f"note: this checkpoint is damaged.*{names[-1]}/{file}")
+            self.assertIn(f"going on from {out}/checkpoints/{names[-2]}", job.stderr)
+            self.assertTrue((out / "checkpoints" / f"{names[-1]}.damaged").is_dir())
+            self.assert_same_end(job, reference)
+        for name in names:
+            os.truncate(killed.output_dir / "checkpoints" / name / "state.safetensors", 1000)
+        job = self.run_in(killed.output_dir, "--resume", "auto", code=65, config=MOMENTUM)
+        self.assert_first_line(job, "3 checkpoints there, and none is whole")
+
+    def test_another_job_data_or_instruction_set(self):
+        data = self.folder / "words.txt"
+        data.write_text("a stitch in time saves nine and so does a checkpoint " * 40)
+        config = f"""
+[model]
+name = gpt2
+layers = 1
+hidden = 16
+heads = 2
+vocabulary = 256
+[data]
+source = text:{data}
+sequence-length = 8
+micro-batch-size = 2
+[training]
+steps = 20
+evaluate = false
+learning-rate = 0.01
+"""
+        self.run_in(self.folder / "out", "--checkpoint-every", 10, config=config)
+        again = lambda *arguments, code: self.run_in(self.folder / "out", "--resume", "auto", *arguments, code=code,
+                                                     config=config)
+        self.assert_first_line(again("--training.learning-rate", 0.02, code=64),
+                               "this job is not the checkpoint's: training.learning-rate: 0.01 -> 0.02")
+        self.assert_first_line(again("-n", 2, code=64), "topology.num-replicas: 4 -> 2")
+        self.assert_first_line(again("--cpu-isa", "sse41", code=69), "the checkpoint is from")
+        self.assert_first_line(again("--training.steps", 15, code=64),
+                               "the checkpoint is from after step 20, but this job has 15 steps; give it more")
+        data.write_text(data.read_text().replace("nine", "ten!"))
+        self.assert_first_line(again(code=65), "are not those of the checkpoint")
+        missing = self.run_in(self.folder / "other", "--resume", self.folder / "nowhere", code=64, config=config)
+        self.assert_first_line(missing, "no checkpoint there; needed a folder step-N")
+        anew = self.run_in(self.folder / "out", code=64, config=config)
+        self.assert_first_line(anew, "holds checkpoints of an earlier run", "--resume auto", "--overwrite")
+
+
+class Taken(CheckpointTest):
+    def test_on_a_signal_by_time_and_when_one_is_there_already(self):
+        job = self.start_in(self.folder / "out", "--checkpoint-every", "1s", "--checkpoint-keep", 2,
+                            "--training.epochs", 400, "-v", config=MOMENTUM)
+        job.wait_until(lambda: len(checkpoints(job)) == 2, "second checkpoint", 60)
+        job.process.send_signal(signal.SIGUSR1)
+        job.wait_until(lambda: "SIGUSR1: taking a checkpoint" in job.stderr, "word", 10)
+        job.wait_until(lambda: job.stderr.count("poprun-emu: checkpoint after step") > 4, "more", 60)
+        self.assertLessEqual(len(checkpoints(job)), 3)
+        other = self.run_in(self.folder / "other", "--checkpoint-dir", job.output_dir / "checkpoints", "--overwrite",
+                            "--checkpoint-every", 5, code=64, config=MOMENTUM)
+        self.assert_first_line(other, "another job writes to it")
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143, job.stderr)
+        self.assertIn(f"the last after step {job.profile()['outcome']['steps']:,}: ", job.stdout)
+
+    def test_are_safetensors_with_optimiser_state_and_checksums(self):
+        job = self.run_in(self.folder / "out", "--checkpoint-every", 60, config=MOMENTUM)
+        folder = job.output_dir / "checkpoints/step-120"
+        header_bytes = int.from_bytes((folder / "state.safetensors").read_bytes()[:8], "little")
+        header = json.loads((folder / "state.safetensors").read_bytes()[8:8 + header_bytes])
+        weights = json.loads(
+            (job.output_dir / "weights.safetensors").read_bytes()[8:].split(b"}}")[0].decode() + "}}")
+        for name, entry in weights.items():
+            self.assertEqual(header[name]["shape"], entry["shape"], name)
+        self.assertGreater(len(header), len(weights))  # Momentum.
+        manifest = json.loads((folder / "manifest.json").read_text())
+        self.assertEqual(manifest["host"]["step"], 120)
+        for file in manifest["files"]:
+            summed = subprocess.run(["sha256sum", folder / file["name"]], capture_output=True, text=True, check=True)
+            self.assertEqual(summed.stdout.split()[0], file["sha256"])
+
+
+class Restarted(CheckpointTest):
+    def test_after_a_replica_died_with_the_bits_of_a_job_that_lost_none(self):
+        reference = self.run_in(self.folder / "reference", config=MOMENTUM)
+        job = self.start_in(self.folder / "out", "--checkpoint-every", 10, "--restarts", 2, config=MOMENTUM)
+        for attempt, step in ((1, 25), (2, 70)):
+            job.wait_until(lambda: len(job.metrics()) > step and job.pids("poprun-emu-replica"), f"row {step}", 60)
+            os.kill(job.replica_pid(attempt), signal.SIGKILL)
+            job.wait_until(lambda: f"restart {attempt} of 2" in job.stderr, "restart", 60)
+            job.wait_until(lambda: job.stderr.count("going on from") == attempt, "next attempt", 60)
+        self.assertEqual(job.wait(), 0, job.stderr)
+        self.assert_same_end(job, reference)
+        for attempt in (1, 2):
+            self.assertIn("killed", (job.output_dir / f"attempts/{attempt}/failure.txt").read_text())
+            self.assertTrue(any((job.output_dir / f"attempts/{attempt}/logs").iterdir()))
+
+    def test_not_more_often_than_allowed_and_not_for_what_stays_wrong(self):
+        job = self.start_in(self.folder / "out", "--restarts", 1, "--training.epochs", 400, config=MOMENTUM)
+        for _ in range(2):
+            job.wait_until(lambda: len(job.metrics()) > 5 and job.pids("poprun-emu-replica"), "row", 60)
+            attempts = job.stderr.count("replicas: ")
+            os.kill(job.replica_pid(0), signal.SIGKILL)
+            if job.stderr.count("restart 1 of 1") == 0:
+                job.wait_until(lambda: job.stderr.count("replicas: ") > attempts, "next attempt", 60)
+                job.wait_until(lambda: not job.metrics() or len(job.metrics()) < 400, "new metrics", 60)
+        self.assertEqual(job.wait(60), 75, job.stderr)
+        self.assertEqual(job.stderr.count("restart "), 1, job.stderr)
+        wrong = self.run_in(self.folder / "wrong", "--restarts", 3, "--training.learning-rate", 1e6, code=65,
+                            config=MOMENTUM)
+        self.assertNotIn("restart", wrong.stderr)
+        late = self.run_in(self.folder / "late", "--restarts", 3, "--timeout", 4, "--training.epochs", 4000, code=75,
+                           config=MOMENTUM)
+        self.assertNotIn("restart", late.stderr)
+
+    def test_is_given_up_by_a_signal_in_the_pause(self):
+        job = self.start_in(self.folder / "out", "--restarts", 9, "--training.epochs", 400, config=MOMENTUM)
+        job.wait_for_step(5)
+        os.kill(job.replica_pid(0), signal.SIGKILL)
+        job.wait_until(lambda: "restart 1 of 9" in job.stderr, "restart", 60)
+        job.process.send_signal(signal.SIGINT)
+        self.assertEqual(job.wait(10), 130, job.stderr)
+
+
+class FullDisk(CheckpointTest):
+    def test_keeps_the_last_whole_one_and_is_tried_again(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", disk], capture_output=True,
+                                 check=False)
+        if mounted.returncode != 0:
+            self.skipTest("no mounts here (mount needs CAP_SYS_ADMIN)")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", disk], check=True)
+        job = self.start_in(self.folder / "out", "--checkpoint-dir", disk / "ck", "--checkpoint-every", 20,
+                            "--training.evaluate", "false", "--checkpoint-keep", 1, "--training.epochs", 4000, config=MOMENTUM)
+        there = lambda: [path.name for path in (disk / "ck").glob("step-*") if not path.name.endswith(".part")]
+        job.wait_until(lambda: (disk / "ck").exists() and there(), "first checkpoint", 60)
+        filler = disk / "filler"
+        filler.write_bytes(b"x" * (7 << 20))
+        job.wait_until(lambda: "note: no checkpoint after step" in job.stderr, "note", 60)
+        self.assertRegex(job.stderr, r"No space left on device.*; the one after step \d+ stays, and it is tried again")
+        kept = there()
+        self.assertEqual(len(kept), 1)
+        filler.unlink()
+        job.wait_until(lambda: there() and there() != kept, "later checkpoint", 60)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143, job.stderr)
+        self.assertEqual(there(), [f"step-{job.profile()['outcome']['steps']}"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,505 @@
+#!/usr/bin/env python3
+"""Disturbs many short jobs at random and checks what becomes of them: campaign.py --seed 1 --count 200
+
+A job that was disturbed has to end either with the weights of the undisturbed one, or with one named cause, the right
+exit code, and the same weights once its user does what users do: start it again. README.md says more."""
+import argparse
+import collections
+import concurrent.futures
+import csv
+import dataclasses
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(TESTS / "e2e"), str(TESTS / "multihost")]
+
+import cluster
+from emulated_job import BIN, Job, PROGRESS
+from faults import KINDS, NETWORK_KINDS, Violation
+
+HEARTBEAT_TIMEOUT_SECONDS = 8  # Not the default of 30 s: a replica that falls silent is to be noticed in 12 s.
+DETECTION_SECONDS_MAX = 12
+END_SECONDS_MAX = 90
+ATTEMPTS_MAX = 3
+CHECKPOINT_EVERY = 25  # Steps.
+CHECKPOINTS_LATE = 4  # After so many intervals, one must be whole.
+
+MOMENTUM = """
+[model]
+name = small-cnn
+[data]
+source = fashion-mnist
+micro-batch-size = 4
+[training]
+optimizer = momentum
+learning-rate = 0.05
+schedule = constant
+evaluate = false
+"""
+
+ADAM = """
+[model]
+name = mlp
+hidden = 64
+[data]
+source = fashion-mnist
+micro-batch-size = 8
+[training]
+optimizer = adam
+learning-rate = 0.001
+schedule = constant
+evaluate = false
+"""
+
+HALF = """
+[model]
+name = gpt2
+precision = half
+layers = 2
+hidden = 32
+heads = 2
+vocabulary = 64
+sequence-length = 16
+dropout = 0.1
+[data]
+source = synthetic:tokens,vocabulary=64
+sequence-length = 16
+micro-batch-size = 2
+[training]
+optimizer = adamw
+learning-rate = 0.001
+loss-scaling = auto
+schedule = constant
+evaluate = false
+"""
+
+# Each with about as many steps as two processors make in 3 s, by the number of replicas.
+JOBS = {"momentum": (MOMENTUM, {2: 900, 3: 700, 4: 550, 6: 400, 8: 300}),
+        "adam": (ADAM, {2: 1600, 3: 1300, 4: 1100, 6: 800, 8: 650}),
+        "half": (HALF, {2: 1300, 3: 1000, 4: 800, 6: 600, 8: 450})}
+
+
+@dataclasses.dataclass
+class Case:
+    number: int
+    kind: str
+    job: str
+    replicas: int
+    hosts: int         # 1: this one, without a network.
+    fraction: float    # Of the undisturbed job's time, when the fault comes.
+    restarts: int      # --restarts, where the command has it.
+    details: dict
+
+    def __str__(self):
+        details = "".join(f", {name} {value}" for name, value in self.details.items())
+        return (f"case {self.number}: {self.kind} at {self.fraction:.0%} of {self.job} on {self.replicas} replicas, "
+                f"{self.hosts} host{'s' if self.hosts > 1 else ''}, restarts {self.restarts}{details}")
+
+
+def choose(seed, number):
+    """Case `number` depends on nothing but the seed. Each block of as many cases as there are kinds has each kind."""
+    names = list(KINDS)
+    random.Random(f"{seed} block {number // len(names)}").shuffle(names)
+    kind = names[number % len(names)]
+    rng = random.Random(f"{seed} case {number}")
+    replicas = rng.choice((2, 3, 4, 6, 8))
+    hosts = rng.choice((2, 3)) if kind in NETWORK_KINDS else rng.choice((1, 1, 2)) if KINDS[kind].any_hosts else 1
+    return Case(number, kind, rng.choice(list(JOBS)), replicas, min(hosts, replicas), rng.uniform(0.02, 0.85),
+                rng.choice((0, 0, 2)), KINDS[kind].details(rng))
+
+
+class Features:
+    """What the command can do."""
+
+    def __init__(self):
+        self.checkpoints = self.knows("--checkpoint-every", "1")
+        self.resume = self.checkpoints and self.knows("--resume", "auto")
+        self.restarts = self.resume and self.knows("--restarts", "1")
+
+    def knows(self, *words):
+        return subprocess.run([BIN / "poprun-emu", *words, "--version"], capture_output=True).returncode == 0
+
+
+class Attempt:
+    """One run of the command, and when it said and did what."""
+
+    def __init__(self, run, number):
+        folder = run.folder / f"attempt{number}"
+        folder.mkdir()
+        self.case = run.case
+        config, steps = JOBS[run.case.job]
+        words = ["-n", run.case.replicas, "--training.steps", steps[run.case.replicas], "--output-dir", run.output,
+                 "--heartbeat-timeout", HEARTBEAT_TIMEOUT_SECONDS, *run.arguments]
+        if run.features.checkpoints:
+            words += ["--checkpoint-every", CHECKPOINT_EVERY]
+        if run.features.restarts and run.case.restarts:
+            words += ["--restarts", run.case.restarts]
+        if number > 0:
+            words += ["--resume", "auto"] if run.features.resume else ["--overwrite"]
+        self.started = time.monotonic()
+        self.job = Job(folder, *words, config=config, environment=run.environment, wrapper=run.wrapper)
+        self.job.output_dir = run.output
+        self.known = set()
+
+    @property
+    def code(self):
+        return self.job.process.poll()
+
+    def step(self):
+        """The last that metrics.csv has, 0 without one."""
+        try:
+            with open(self.job.output_dir / "metrics.csv", "rb") as file:
+                file.seek(0, os.SEEK_END)
+                file.seek(max(0, file.tell() - 400))
+                lines = file.read().split(b"\n")[:-1]
+            return int(lines[-1].split(b",")[0]) if lines else 0
+        except (OSError, ValueError):
+            return 0
+
+    def complaints(self):
+        return [line for line in self.job.stderr.splitlines()
+                if line.startswith("poprun-emu: ") and not PROGRESS.match(line)]
+
+    def news(self):
+        """Complaints since the fault."""
+        return [line for line in self.complaints() if line not in self.known]
+
+    def restarts(self):
+        return "poprun-emu: restart 1 of " in self.job.stderr
+
+    def wait_until(self, condition, seconds):
+        """Whether it came true before the command ended."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if condition():
+                return True
+            if self.code is not None:
+                return bool(condition())
+            time.sleep(0.01)
+        return False
+
+
+class Run:
+    """A case, from its folder to its verdict."""
+
+    def __init__(self, case, features, references, folder):
+        self.case, self.features, self.references = case, features, references
+        self.folder = folder
+        self.output = folder / "out"
+        self.files = folder / "tmp"
+        self.files.mkdir()
+        self.environment = {"TMPDIR": str(self.files)}
+        self.wrapper = []
+        self.arguments = []
+        self.hosts = None
+        self.detection = self.recovery = None
+        self.attempts = []
+        self.undo = []  # What ends with the case, last first.
+        self.aside = concurrent.futures.ThreadPoolExecutor(1)  # Ends a fault while the command is watched.
+        if not in_sandbox():
+            memory = folder / "memory"
+            memory.mkdir()
+            self.environment["OMPI_MCA_btl_vader_backing_directory"] = str(memory)
+
+    def __enter__(self):
+        if self.case.hosts > 1:
+            self.hosts = cluster.Cluster(self.case.hosts)
+            self.hosts.__enter__()
+            self.undo.append(lambda: self.hosts.__exit__())
+            self.environment.update(self.hosts.environment())
+            self.wrapper = self.hosts.command_on("node0")
+            self.arguments += ["-H", ",".join(self.hosts.names), "--host-subnet", "10.77.0.0/24"]
+        return self
+
+    def __exit__(self, *_):
+        self.aside.shutdown()
+        for attempt in self.attempts:
+            attempt.job.end()
+        for action in reversed(self.undo):
+            action()
+
+    def expect(self, condition, text):
+        if not condition:
+            raise Violation(text)
+
+    def carry_out(self):
+        """What became of it, in one or two words."""
+        kind = KINDS[self.case.kind]
+        reference = self.references.get(self.case.job, self.case.replicas)
+        kind.prepare(self)
+        attempt = self.start()
+        time.sleep(self.case.fraction * reference.seconds)
+        attempt.known = set(attempt.complaints())
+        struck = kind.strike(self, attempt)
+        if struck:
+            self.watch(kind, attempt)
+        code = self.wait_for_end(attempt)
+        self.check_end(kind, attempt, code)
+        outcome = "resumed" if code != 0 else "restarted" if attempt.restarts() else "went on"
+        kind.repair(self)
+        while code != 0:
+            self.expect(len(self.attempts) < ATTEMPTS_MAX, f"still code {code} after {ATTEMPTS_MAX} attempts")
+            code = self.start_again()
+        self.expect(self.clean(), f"left over: {self.left()}")
+        self.expect(self.attempts[-1].job.weights_hash() == reference.weights,
+                    "other weights than the undisturbed job's")
+        self.expect(numbers_of(self.output) == reference.numbers, "other metrics than the undisturbed job's")
+        return outcome if struck else "too late"
+
+    def start(self):
+        attempt = Attempt(self, len(self.attempts))
+        attempt.reached = 0
+        self.attempts.append(attempt)
+        return attempt
+
+    def start_again(self):
+        """As a user does whose job ended too early; its exit code."""
+        reached = max(attempt.reached for attempt in self.attempts)
+        checkpoints = [path.name for path in self.output.glob("checkpoints/step-*") if path.suffix != ".part"]
+        attempt = self.start()
+        begun = time.monotonic()
+        attempt.wait_until(lambda: attempt.step() > reached, END_SECONDS_MAX)
+        self.recovery = self.recovery or time.monotonic() - begun
+        code = self.wait_for_end(attempt)
+        if self.features.resume:
+            self.expect(checkpoints or reached < CHECKPOINTS_LATE * CHECKPOINT_EVERY,
+                        f"step {reached} was reached, and there was no checkpoint to go on from")
+            self.expect(not checkpoints or "poprun-emu: going on from " in attempt.job.stderr,
+                        f"did not go on from {', '.join(checkpoints)}")
+        self.check_end(KINDS[self.case.kind], attempt, code)
+        return code
+
+    def watch(self, kind, attempt):
+        """From the fault on: when the command said something, and when the job went on."""
+        struck = time.monotonic()
+        reached = attempt.step()
+        ending = self.aside.submit(kind.end, self, attempt) if kind.goes_on else None
+        while attempt.code is None and not attempt.news():
+            self.expect(time.monotonic() - struck < END_SECONDS_MAX, f"nothing said in {END_SECONDS_MAX} s")
+            if ending and ending.done():
+                break
+            time.sleep(0.01)
+        noticed = time.monotonic()
+        if attempt.news() or (attempt.code or 0) > 0:
+            self.detection = noticed - struck
+            self.expect(self.detection <= DETECTION_SECONDS_MAX, f"noticed only after {self.detection:.1f} s")
+        if ending:
+            ending.result()
+            over = time.monotonic()
+            reached = attempt.step()
+        elif kind.end(self, attempt):
+            over = time.monotonic()
+        elif attempt.wait_until(attempt.restarts, END_SECONDS_MAX):
+            over = noticed
+        else:
+            return  # It is up to the user.
+        if attempt.wait_until(lambda: attempt.step() > reached, END_SECONDS_MAX) or attempt.code == 0:
+            self.recovery = time.monotonic() - over
+
+    def wait_for_end(self, attempt):
+        self.expect(attempt.wait_until(lambda: attempt.code is not None, END_SECONDS_MAX),
+                    f"no end after {END_SECONDS_MAX} s")
+        attempt.reached = attempt.step()
+        return attempt.code
+
+    def check_end(self, kind, attempt, code):
+        disturbed = attempt is self.attempts[0]
+        codes = kind.codes if disturbed else (0,)
+        self.expect(code in codes, f"code {code}, not {' or '.join(map(str, codes))}")
+        if code > 0:
+            cause = kind.cause(self)
+            self.expect(any(re.search(cause, line) for line in attempt.news()), f"no line names the cause ({cause})")
+        if disturbed:
+            kind.tidy(self)
+        ended = time.monotonic()
+        while attempt.job.pids():
+            self.expect(time.monotonic() < ended + kind.seconds_to_vanish,
+                        f"processes are left: {describe(attempt.job)}")
+            time.sleep(0.02)
+        if code < 0 and not kind.leaves_things:
+            self.detection = time.monotonic() - ended  # Nobody can say anything: all others end.
+        if not (disturbed and kind.leaves_things):
+            self.expect(self.clean(), f"left over: {self.left()}")
+
+    def clean(self):
+        deadline = time.monotonic() + 2
+        while self.left():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def left(self):
+        """Temporary files, and shared memory of the hosts."""
+        found = [str(path.relative_to(self.folder)) for path in self.files.iterdir()]
+        if "OMPI_MCA_btl_vader_backing_directory" in self.environment:
+            return found + os.listdir(self.environment["OMPI_MCA_btl_vader_backing_directory"])
+        found += os.listdir("/dev/shm")
+        for name in self.hosts.names[1:] if self.hosts else ():
+            found += subprocess.run(self.hosts.command_on(name, "ls", "/dev/shm"), check=True, capture_output=True,
+                                    text=True).stdout.split()
+        return found
+
+
+def describe(job):
+    texts = []
+    for pid in job.pids():
+        try:
+            texts.append(pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:60].strip())
+        except OSError:
+            pass
+    return ", ".join(texts)
+
+
+def numbers_of(folder):
+    """metrics.csv without wall seconds."""
+    with open(folder / "metrics.csv", newline="") as file:
+        return [tuple(value for name, value in row.items() if name != "wall_seconds") for row in csv.DictReader(file)]
+
+
+class References:
+    """Undisturbed jobs, each run once. Placement changes no bit."""
+
+    Reference = collections.namedtuple("Reference", "weights numbers seconds")
+
+    def __init__(self, folder):
+        self.folder, self.known = folder, {}
+
+    def get(self, name, replicas):
+        if (name, replicas) not in self.known:
+            folder = self.folder / f"{name}-{replicas}"
+            folder.mkdir()
+            config, steps = JOBS[name]
+            began = time.monotonic()
+            job = Job(folder, "-n", replicas, "--training.steps", steps[replicas], config=config)
+            code = job.wait()
+            if code != 0:
+                sys.exit(f"the undisturbed job {name} on {replicas} replicas ended with {code}:\n{job.stderr}")
+            self.known[name, replicas] = self.Reference(job.weights_hash(), numbers_of(job.output_dir),
+                                                        time.monotonic() - began)
+        return self.known[name, replicas]
+
+
+def in_sandbox():
+    return cluster.INSIDE in os.environ
+
+
+def enter_sandbox():
+    """Returns in namespaces of our own, or, where there can be none, without, and says so."""
+    class Refused(Exception):
+        pass
+
+    def refuse(reason):
+        raise Refused(reason)
+
+    cluster.skip = refuse
+    try:
+        cluster.enter_sandbox()
+        subprocess.run(["mount", "-t", "tmpfs", "none", "/dev/shm"], check=True)
+        return True
+    except Refused as reason:
+        print(f"SKIP: all kinds that need a network or mounts of their own: {reason}")
+        return False
+
+
+def middle_and_worst(values):
+    values = [value for value in values if value is not None]
+    return f"{statistics.median(values):7.2f} {max(values):7.2f}" if values else f"{'-':>7} {'-':>7}"
+
+
+def report(results):
+    outcomes = ("went on", "restarted", "resumed", "too late", "broken")
+    print(f"\n{'':17} {'':5}{'':50}  detection, s    recovery, s")
+    print(f"{'kind':17} {'cases':>5}{''.join(f'{outcome:>10}' for outcome in outcomes)} {'median':>7} {'worst':>7} "
+          f"{'median':>7} {'worst':>7}")
+    for kind in (*KINDS, "all"):
+        rows = [r for r in results if kind in (r["kind"], "all")]
+        if rows:
+            count = collections.Counter(r["outcome"] for r in rows)
+            print(f"{kind:17} {len(rows):5}{''.join(f'{count[outcome]:10}' for outcome in outcomes)} "
+                  f"{middle_and_worst(r['detection'] for r in rows)} {middle_and_worst(r['recovery'] for r in rows)}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
+    parser.add_argument("--kinds", help=f"only cases of these kinds: {','.join(KINDS)}")
+    parser.add_argument("--only", type=int, help="only case K")
+    parser.add_argument("--keep", help="folder for what broken cases wrote")
+    options = parser.parse_args()
+    kinds = options.kinds.split(",") if options.kinds else list(KINDS)
+    if unknown := set(kinds) - set(KINDS):
+        parser.error(f"unknown kinds: {', '.join(sorted(unknown))}")
+    has_sandbox = enter_sandbox()
+    numbers = [options.only] if options.only is not None else range(options.first, options.first + options.count)
+    cases = [case for case in (choose(options.seed, number) for number in numbers) if case.kind in kinds]
+    if not has_sandbox:
+        skipped = [case for case in cases if case.hosts > 1 or KINDS[case.kind].needs_mounts]
+        cases = [case for case in cases if case not in skipped]
+        print(f"SKIP: {len(skipped)} cases of {len(skipped) + len(cases)}")
+    results = run_all(cases, options)
+    report(results)
+    broken = [r for r in results if r["outcome"] == "broken"]
+    for r in broken:
+        print(f"BROKEN: seed {options.seed} {r['case']}: {r['why']}")
+    sys.exit(1 if broken else 0)
+
+
+def run_all(cases, options):
+    results = []
+    features = Features()
+    with tempfile.TemporaryDirectory(prefix="poprun-emu-faults-") as folder:
+        folder = pathlib.Path(folder)
+        references = References(folder)
+        for case in cases:
+            print(case, flush=True)
+            place = folder / f"case{case.number}"
+            place.mkdir()
+            result = {"case": case, "kind": case.kind, "outcome": "broken", "detection": None, "recovery": None}
+            with Run(case, features, references, place) as run:
+                try:
+                    result["outcome"] = run.carry_out()
+                except Violation as violation:
+                    result["why"] = str(violation)
+                    tell_broken(run, violation)
+                except (OSError, AssertionError, subprocess.SubprocessError) as error:
+                    result["why"] = f"the test itself failed: {error!r}"
+                    tell_broken(run, error)
+                result["detection"], result["recovery"] = run.detection, run.recovery
+            times = ", ".join(f"{what} {result[what]:.2f} s" for what in ("detection", "recovery")
+                              if result[what] is not None)
+            print(f"  {result['outcome']}, {len(run.attempts)} attempts{', ' if times else ''}{times}", flush=True)
+            results.append(result)
+            if result["outcome"] == "broken" and in_sandbox():
+                for path in pathlib.Path("/dev/shm").iterdir():
+                    path.unlink()  # The next case is not to answer for it.
+            if result["outcome"] == "broken" and options.keep:
+                shutil.copytree(place, pathlib.Path(options.keep) / place.name, dirs_exist_ok=True, symlinks=True,
+                                ignore_dangling_symlinks=True, ignore=shutil.ignore_patterns("debugger_attach_fifo"))
+            shutil.rmtree(place, ignore_errors=True)
+    return results
+
+
+def tell_broken(run, why):
+    print(f"  BROKEN: {why}")
+    for i, attempt in enumerate(run.attempts):
+        print(f"  attempt {i}, code {attempt.code}, said:")
+        for line in attempt.job.stderr.splitlines()[-12:]:
+            print(f"    {line[:300]}")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    main()

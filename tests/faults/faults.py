@@ -1,0 +1,400 @@
+"""The kinds of faults: what each does to a job, and what the job may do then."""
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from emulated_job import BIN, environment_of
+
+BAD_FRAMES = pathlib.Path(__file__).resolve().parent / "bad_frames.py"
+STRIKE_SECONDS_MAX = 30
+
+
+class Violation(Exception):
+    """The job did what it must not do."""
+
+
+def send(pid, number):
+    try:
+        os.kill(pid, number)
+        return True
+    except ProcessLookupError:
+        return False
+
+
+def replicas_of(job):
+    return sorted(job.pids("poprun-emu-replica"))
+
+
+class Kind:
+    """Subclasses say what differs."""
+
+    any_hosts = True        # Also on hosts with a network between them.
+    needs_mounts = False
+    goes_on = False         # The job must go on, so that nothing need be said.
+    codes = (0, 75)         # Of the disturbed command. 0 where the fault came as the results were complete.
+    seconds_to_vanish = 12  # Of all processes, after the command ended.
+    leaves_things = False   # In the temporary folder and in shared memory, until the next job.
+
+    def details(self, rng):
+        """What else is random, by name."""
+        return {}
+
+    def cause(self, run):
+        """What a line of the command must contain that ends with a code other than 0."""
+        return "replica|host|mpirun"
+
+    def prepare(self, run):
+        """Before the command starts."""
+
+    def strike(self, run, attempt):
+        """False if the job ended before there was anything to strike."""
+        raise NotImplementedError
+
+    def end(self, run, attempt):
+        """Ends the fault of a job that must go on, or that has noticed; true if it must go on now."""
+
+    def tidy(self, run):
+        """After the command ended: processes of the fault's own."""
+
+    def repair(self, run):
+        """Before the user starts the job again."""
+
+
+class OfAProcess(Kind):
+    """Sends a signal to one process of a name."""
+
+    number = signal.SIGKILL
+
+    def victim(self, run, job):
+        raise NotImplementedError
+
+    def strike(self, run, attempt):
+        self.pid = None
+
+        def found():
+            self.pid = self.victim(run, attempt.job)
+            return self.pid is not None
+
+        return attempt.wait_until(found, STRIKE_SECONDS_MAX) and attempt.code is None and send(self.pid, self.number)
+
+
+class OfAReplica(OfAProcess):
+    def details(self, rng):
+        return {"victim": rng.randrange(1000)}
+
+    def victim(self, run, job):
+        pids = replicas_of(job)
+        if not pids:
+            return None
+        pid = pids[run.case.details["victim"] % len(pids)]
+        self.rank = environment_of(pid).get("OMPI_COMM_WORLD_RANK")
+        return pid
+
+    def cause(self, run):
+        return rf"\breplica {self.rank}\b|\breplicas [^:]*\b{self.rank}\b"
+
+
+class KillReplica(OfAReplica):
+    pass
+
+
+class KillMpirun(OfAProcess):
+    def cause(self, run):
+        return "mpirun was killed by signal 9"
+
+    def victim(self, run, job):
+        return next(iter(job.pids("orterun")), None)
+
+
+class KillLauncher(OfAProcess):
+    codes = (0, -9)
+
+    def victim(self, run, job):
+        return job.process.pid if not run.wrapper else next(iter(job.pids("poprun-emu")), None)
+
+
+class KillDataServer(OfAProcess):
+    """Ours. A user starts it again with the command that was printed, or the job ends."""
+
+    any_hosts = False
+    codes = (0, 69)
+
+    def cause(self, run):
+        return "data server 127.0.0.1:"
+
+    def details(self, rng):
+        return {"restarted": rng.random() < 0.5}
+
+    def prepare(self, run):
+        run.arguments += ["--hostio-timeout", 20 if run.case.details["restarted"] else 5]
+        self.server = None
+
+    def victim(self, run, job):
+        return next(iter(job.pids("poprun-emu-hostio")), None)
+
+    def end(self, run, attempt):
+        told = re.search("you restart it: (.*)", attempt.job.stderr)
+        if run.case.details["restarted"] and told:
+            time.sleep(0.5)
+            self.server = subprocess.Popen(["bash", "-c", "exec " + told.group(1)], env=attempt.job.environment,
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return self.server is not None
+
+    def tidy(self, run):
+        if self.server:
+            self.server.kill()
+            self.server.wait()
+
+
+class KillEverything(Kind):
+    codes = (0, -9)
+    leaves_things = True
+
+    def strike(self, run, attempt):
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in attempt.job.pids():
+                send(pid, number)
+        attempt.job.process.wait()
+        return True
+
+
+class StopReplica(OfAReplica):
+    number = signal.SIGSTOP
+
+
+class PauseReplica(OfAReplica):
+    number = signal.SIGSTOP
+    goes_on = True
+    codes = (0,)
+
+    def details(self, rng):
+        return {**super().details(rng), "seconds": round(rng.uniform(0.2, 5), 1)}
+
+    def end(self, run, attempt):
+        time.sleep(run.case.details["seconds"])
+        send(self.pid, signal.SIGCONT)
+
+
+class PauseLauncher(PauseReplica):
+    def victim(self, run, job):
+        return next(iter(job.pids("poprun-emu")), None)
+
+
+class SlowReplica(PauseReplica):
+    """Has a tenth of a processor for a while."""
+
+    def end(self, run, attempt):
+        until = time.monotonic() + run.case.details["seconds"]
+        while time.monotonic() < until and attempt.code is None:
+            send(self.pid, signal.SIGCONT)
+            time.sleep(0.005)
+            send(self.pid, signal.SIGSTOP)
+            time.sleep(0.045)
+        send(self.pid, signal.SIGCONT)
+
+
+class OfALink(Kind):
+    codes = (0, 69, 75)
+    seconds_to_vanish = 40  # What is beyond a cut link has to notice by itself.
+
+    def details(self, rng):
+        return {"node": 1 if rng.random() < 0.7 else 2}
+
+    def cause(self, run):
+        return "node[0-2]"
+
+    def node(self, run):
+        return run.hosts.names[run.case.details["node"] % len(run.hosts.names) or 1]
+
+    def await_network(self, run):
+        """A link that is up carries packets up to a second later."""
+        knock = f"echo > /dev/tcp/{run.hosts.address('node0')}/9"
+        while "refused" not in subprocess.run(run.hosts.command_on(self.node(run), "timeout", "1", "bash", "-c", knock),
+                                              capture_output=True, text=True).stderr:
+            time.sleep(0.05)
+
+    def set_link(self, run, state):
+        subprocess.run(["ip", "link", "set", f"v-{self.node(run)}", state], check=True)
+
+
+class CutLink(OfALink):
+    leaves_things = True
+
+    def strike(self, run, attempt):
+        self.set_link(run, "down")
+        return attempt.code is None
+
+    def repair(self, run):
+        self.set_link(run, "up")
+        self.await_network(run)
+
+
+class FlapLink(OfALink):
+    goes_on = True
+
+    def details(self, rng):
+        return {**super().details(rng), "times": rng.randint(1, 4), "seconds": round(rng.uniform(0.1, 1), 1)}
+
+    def strike(self, run, attempt):
+        return attempt.code is None
+
+    def end(self, run, attempt):
+        for _ in range(run.case.details["times"]):
+            self.set_link(run, "down")
+            time.sleep(run.case.details["seconds"])
+            self.set_link(run, "up")
+            time.sleep(run.case.details["seconds"])
+
+
+class KillHost(OfALink):
+    """Its power fails; it is there again when the user comes."""
+
+    leaves_things = True
+
+    def strike(self, run, attempt):
+        run.hosts.kill_host(self.node(run))
+        return attempt.code is None
+
+    def repair(self, run):
+        name = self.node(run)
+        run.hosts.inits[name].wait()
+        subprocess.run(["ip", "link", "del", f"v-{name}"], stderr=subprocess.DEVNULL)
+        (run.hosts.folder / f"{name}.ready").unlink()
+        run.hosts._boot(name)
+        self.await_network(run)
+
+
+class FullDisk(Kind):
+    """The outputs' disk has no room for a while."""
+
+    needs_mounts = True
+    goes_on = True
+
+    def cause(self, run):
+        return "disk|No space left"
+
+    def details(self, rng):
+        return {"seconds": round(rng.uniform(0.3, 4), 1)}
+
+    def prepare(self, run):
+        self.disk = run.folder / "disk"
+        self.disk.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "none", self.disk], check=True)
+        run.undo.append(lambda: subprocess.run(["umount", "--lazy", self.disk], check=True))
+        run.output = self.disk / "out"
+
+    def strike(self, run, attempt):
+        if attempt.code is not None:
+            return False
+        with open(self.disk / "filler", "wb", buffering=0) as filler:
+            for size in (1 << 20, 1 << 12):
+                try:
+                    while True:
+                        filler.write(b"x" * size)
+                except OSError:
+                    pass
+        return True
+
+    def end(self, run, attempt):
+        time.sleep(run.case.details["seconds"])
+        (self.disk / "filler").unlink()
+
+
+class DataServerAway(Kind):
+    """The user's own is gone for a while."""
+
+    any_hosts = False
+    goes_on = True
+    codes = (0,)
+
+    def details(self, rng):
+        return {"seconds": round(rng.uniform(0.1, 5), 1)}
+
+    def prepare(self, run):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.server = None
+        self.serve()
+        run.undo.append(self.stop)
+        run.arguments += ["--hostio-address", f"127.0.0.1:{self.port}"]
+
+    def serve(self):
+        self.server = subprocess.Popen(
+            [str(BIN / "poprun-emu-hostio"), "--port", str(self.port)], stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, env=dict(os.environ, POPRUN_EMU_TOKEN=""))
+        if b"listening" not in self.server.stdout.readline():
+            raise OSError("the data server does not listen")
+
+    def stop(self):
+        self.server.kill()
+        self.server.wait()
+        self.server.stdout.close()
+
+    def strike(self, run, attempt):
+        self.stop()
+        return attempt.code is None
+
+    def end(self, run, attempt):
+        time.sleep(run.case.details["seconds"])
+        self.serve()
+
+
+def listening_ports(job):
+    """ADDRESS:PORT by a process of each network namespace that has some."""
+    found = {}
+    for pid in job.pids():
+        try:
+            network = os.readlink(f"/proc/{pid}/ns/net")
+            sockets = {os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")}
+            for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                    address, port = fields[1].split(":")
+                    address = ".".join(str(byte) for byte in reversed(bytes.fromhex(address)))
+                    address = "127.0.0.1" if address == "0.0.0.0" else address
+                    found.setdefault(network, (pid, set()))[1].add(f"{address}:{int(port, 16)}")
+            for line in pathlib.Path(f"/proc/{pid}/net/tcp6").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                    found.setdefault(network, (pid, set()))[1].add(f"127.0.0.1:{int(fields[1].split(':')[1], 16)}")
+        except OSError:
+            pass  # It ended.
+    return {pid: sorted(ports) for pid, ports in found.values()}
+
+
+class BadFrames(Kind):
+    """On every port of the job that listens: ours, and those of Open MPI."""
+
+    goes_on = True
+
+    def details(self, rng):
+        return {"seconds": round(rng.uniform(0.5, 2), 1), "bytes": rng.randrange(1 << 32)}
+
+    def strike(self, run, attempt):
+        return attempt.wait_until(lambda: listening_ports(attempt.job), STRIKE_SECONDS_MAX)
+
+    def end(self, run, attempt):
+        senders = []
+        for pid, ports in listening_ports(attempt.job).items():
+            inside = ["nsenter", "-t", str(pid), "-n"] if run.hosts else []
+            senders.append(subprocess.Popen([*inside, sys.executable, "-B", str(BAD_FRAMES),
+                                             str(run.case.details["bytes"]), str(run.case.details["seconds"]), *ports],
+                                            stdout=subprocess.PIPE, text=True))
+        for sender in senders:
+            told = sender.communicate()[0]
+            if sender.returncode != 0 or int(told) == 0:
+                raise OSError(f"nothing was sent: {' '.join(sender.args)}")
+
+
+KINDS = {"kill-replica": KillReplica(), "kill-data-server": KillDataServer(), "kill-mpirun": KillMpirun(),
+         "kill-launcher": KillLauncher(), "kill-everything": KillEverything(), "kill-host": KillHost(),
+         "stop-replica": StopReplica(), "pause-replica": PauseReplica(), "pause-launcher": PauseLauncher(),
+         "slow-replica": SlowReplica(), "cut-link": CutLink(), "flap-link": FlapLink(), "full-disk": FullDisk(),
+         "data-server-away": DataServerAway(), "bad-frames": BadFrames()}
+NETWORK_KINDS = ("kill-host", "cut-link", "flap-link")

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""A job that loses a host goes on from its last checkpoint on those that are left, with the same bits."""
+import unittest
+
+import cluster
+from cluster_test import ClusterTest
+from checkpoint_test import HALF_WITH_DROPOUT, MOMENTUM, checkpoints, rows_without_wall
+
+ADAM_IN_SHARDS = MOMENTUM.replace("momentum", "adam").replace("0.02", "0.001")
+SHARDS = ("--memory.replicated-tensor-sharding", "weights,optimizer-state")
+
+
+class LostHost(ClusterTest):
+    def assert_same_end(self, job, reference):
+        self.assertEqual(job.weights_hash(), reference.weights_hash())
+        self.assertEqual(rows_without_wall(job), rows_without_wall(reference))
+
+    def test_is_done_without_by_a_restart(self):
+        hosts = self.cluster(4)
+        for config, arguments in ((MOMENTUM, ()), (HALF_WITH_DROPOUT, ()), (ADAM_IN_SHARDS, SHARDS)):
+            with self.subTest(config=config):
+                reference = self.run_job("-n", 8, *arguments, config=config)
+                job = self.start_on(hosts, "-n", 8, "-H", "node[0-3]", "--checkpoint-every", 10, "--restarts", 1,
+                                    "--hosts-min", 3, "--heartbeat-timeout", 5, *arguments, config=config)
+                job.wait_until(lambda: len(checkpoints(job)) > 1, "second checkpoint", 90)
+                name = hosts.names[-1]
+                hosts.kill_host(name)
+                job.wait_until(lambda: "restart 1 of 1" in job.stderr, "restart", 60)
+                self.assertIn(f"without {name}", job.stderr)
+                self.assertEqual(job.wait(), 0, job.stderr)
+                self.assertIn("going on from", job.stderr)
+                self.assert_same_end(job, reference)
+                failure = (job.output_dir / "attempts/1/failure.txt").read_text()
+                self.assertIn(name, failure)
+                hosts.boot_again(name)
+
+    def test_ends_the_job_where_more_are_needed_and_a_later_one_goes_on_elsewhere(self):
+        hosts = self.cluster(4)
+        reference = self.run_job("-n", 8, *SHARDS, config=ADAM_IN_SHARDS)
+        job = self.start_on(hosts, "-n", 8, "-H", "node[0-3]", "--checkpoint-every", 10, "--restarts", 1, "--hosts-min", 4,
+                            "--heartbeat-timeout", 5, *SHARDS, config=ADAM_IN_SHARDS)
+        job.wait_until(lambda: len(checkpoints(job)) > 1, "second checkpoint", 90)
+        hosts.kill_host("node2")
+        self.assertEqual(job.wait(60), 75, job.stderr)
+        self.assertIn("no restart: 3 hosts left, but --hosts-min is 4", job.stderr)
+        again = self.run_on(hosts, "-n", 8, "-H", "node0,node1,node3", "--resume", job.output_dir, *SHARDS,
+                            config=ADAM_IN_SHARDS)
+        self.assert_same_end(again, reference)
+
+
+if __name__ == "__main__":
+    cluster.enter_sandbox()
+    unittest.main()

@@ -1,0 +1,245 @@
+#include "launcher/outputs/checkpoint_files.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include "launcher/outputs/checkpoint_writer.h"
+#include "launcher/outputs/safetensors.h"
+#include "launcher/outputs/sha256.h"
+
+namespace poprun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Outcome = CheckpointWriter::Outcome;
+
+class CheckpointFiles : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / fmt::format("poprun-emu-checkpoints-{}", getpid());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    put(metrics(), "step,loss\n1,3\n2,2\n3,1\n");
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  [[nodiscard]] fs::path checkpoints() const { return folder_ / "ck"; }
+  [[nodiscard]] fs::path metrics() const { return folder_ / "metrics.csv"; }
+
+  static void put(const fs::path& path, const std::string& text) {
+    std::ofstream(path, std::ios::binary) << text;
+  }
+  static std::string get(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  CheckpointWriter writer(std::uint32_t keep = 3, bool goes_on = true) {
+    return {{.folder = checkpoints(), .metrics = metrics(), .keep = keep, .goes_on = goes_on},
+            [this](std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
+              news_.push_back(news ? fmt::format("{}", step) : news.error().message);
+            }};
+  }
+
+  /// Replica `replica` of two has its half of "b", and replica 0 all of "a".
+  static proto::StatePart part(std::uint32_t replica, std::uint64_t step) {
+    proto::StatePart part;
+    part.set_replica(replica);
+    part.set_parts(2);
+    part.mutable_host()->set_step(step);
+    part.mutable_host()->set_metric_rows(std::min<std::uint64_t>(step, 3));
+    for (const auto& [name, bytes] : {std::pair{"a", 4U}, {"b", 8U}}) {
+      proto::StateVariable& variable = *part.add_variables();
+      variable.set_name(name);
+      variable.set_type("u8");
+      variable.add_shape(bytes);
+      variable.set_bytes(bytes);
+    }
+    if (replica == 0) {
+      part.add_slices()->set_bytes(4);
+    }
+    proto::StateSlice& half = *part.add_slices();
+    half.set_variable(1);
+    half.set_offset(replica * 4);
+    half.set_bytes(4);
+    return part;
+  }
+
+  CheckpointWriter::Done done() {
+    return [this](Outcome outcome) { outcomes_.push_back(outcome); };
+  }
+
+  void store(CheckpointWriter& writer, std::uint64_t step) {
+    writer.begin(part(1, step), done());
+    writer.write(1, "BBBB");
+    writer.begin(part(0, step), done());
+    writer.write(0, "aaa");
+    writer.end(1);
+    writer.write(0, "abbbb");
+    writer.end(0);
+  }
+
+  fs::path folder_;
+  std::vector<std::string> news_;
+  std::vector<Outcome> outcomes_;
+};
+
+TEST_F(CheckpointFiles, HaveThePartsOfAllReplicasInTheirPlaces) {
+  CheckpointWriter to = writer();
+  store(to, 2);
+
+  EXPECT_THAT(news_, ElementsAre("2"));
+  EXPECT_THAT(outcomes_, ElementsAre(Outcome::kStored, Outcome::kStored));
+  const Result<Checkpoint> read = read_checkpoint(checkpoints() / "step-2");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->manifest.host().step(), 2U);
+  const auto state = read_safetensors(checkpoints() / "step-2/state.safetensors");
+  ASSERT_TRUE(state) << state.error().message;
+  ASSERT_EQ(state->size(), 2U);
+  EXPECT_EQ((*state)[0].data, "aaaa");
+  EXPECT_EQ((*state)[1].data, "bbbbBBBB");
+  EXPECT_EQ(get(checkpoints() / "step-2/metrics.csv"), "step,loss\n1,3\n2,2\n");
+}
+
+TEST_F(CheckpointFiles, AreKeptAsManyAsAskedForTheLatest) {
+  CheckpointWriter to = writer(2);
+  for (const std::uint64_t step : {9U, 10U, 11U, 100U}) {
+    store(to, step);
+  }
+  EXPECT_THAT(checkpoints_in(checkpoints()),
+              ElementsAre(checkpoints() / "step-100", checkpoints() / "step-11"));
+}
+
+TEST_F(CheckpointFiles, OfAnEarlierJobGoWithTheFirstOne) {
+  {
+    CheckpointWriter earlier = writer();
+    store(earlier, 50);
+    store(earlier, 60);
+  }
+  CheckpointWriter anew = writer(3, /*goes_on=*/false);
+  ASSERT_TRUE(anew.take_folder());
+  EXPECT_EQ(checkpoints_in(checkpoints()).size(), 2U);
+  store(anew, 1);
+  EXPECT_THAT(checkpoints_in(checkpoints()), ElementsAre(checkpoints() / "step-1"));
+}
+
+TEST_F(CheckpointFiles, OfTheSameStepTakeEachOthersPlace) {
+  CheckpointWriter to = writer();
+  store(to, 2);
+  put(metrics(), "step,loss\n1,4\n2,4\n");
+  store(to, 2);
+  EXPECT_THAT(news_, ElementsAre("2", "2"));
+  EXPECT_EQ(get(checkpoints() / "step-2/metrics.csv"), "step,loss\n1,4\n2,4\n");
+  EXPECT_FALSE(fs::exists(checkpoints() / "step-2.part"));
+}
+
+TEST_F(CheckpointFiles, ThatBreakOffLeaveNothing) {
+  CheckpointWriter to = writer();
+  to.begin(part(0, 2), done());
+  to.write(0, "aaaabb");
+  to.cancel(0);
+  EXPECT_THAT(outcomes_, ElementsAre(Outcome::kFailed));
+
+  to.begin(part(0, 3), done());
+  to.begin(part(0, 4), done());  // The next step's.
+  EXPECT_THAT(outcomes_, ElementsAre(Outcome::kFailed, Outcome::kSuperseded));
+  to.begin(part(1, 3), done());  // Too late.
+  EXPECT_EQ(outcomes_.back(), Outcome::kSuperseded);
+  to.write(0, "aaaabbbb and more");
+  to.end(0);
+  EXPECT_THAT(news_, ElementsAre(HasSubstr("sent more than it announced")));
+  EXPECT_THAT(checkpoints_in(checkpoints()), IsEmpty());
+  EXPECT_TRUE(fs::is_empty(checkpoints()));
+}
+
+TEST_F(CheckpointFiles, WithBytesThatNoVariableHasAreRefused) {
+  CheckpointWriter to = writer();
+  for (const auto& [variable, offset, bytes] :
+       {std::tuple{2U, 0UL, 1UL}, {1U, 5UL, 4UL}, {1U, ~0UL, 4UL}, {1U, 4UL, ~0UL}}) {
+    proto::StatePart wrong = part(1, 2);
+    wrong.mutable_slices(0)->set_variable(variable);
+    wrong.mutable_slices(0)->set_offset(offset);
+    wrong.mutable_slices(0)->set_bytes(bytes);
+    to.begin(wrong, done());
+    to.write(1, "xxxx");
+    to.end(1);
+    EXPECT_THAT(news_.back(), HasSubstr("bytes that no variable has"));
+    EXPECT_EQ(outcomes_.back(), Outcome::kFailed);
+  }
+}
+
+TEST_F(CheckpointFiles, AreReadOnlyIfEveryByteIsAsItWasWritten) {
+  CheckpointWriter to = writer();
+  store(to, 3);
+  const fs::path folder = checkpoints() / "step-3";
+  for (const char* name : {kStateFile, kMetricsFile, kManifestFile}) {
+    const std::string text = get(folder / name);
+    for (std::size_t at = 0; at < text.size(); at += 7) {
+      std::string changed = text;
+      changed[at] = static_cast<char>(changed[at] ^ 1);
+      put(folder / name, changed);
+      const Result<Checkpoint> read = read_checkpoint(folder);
+      ASSERT_FALSE(read) << name << " at " << at;
+      EXPECT_EQ(read.error().code, ErrorCode::kData);
+      EXPECT_THAT(read.error().message, HasSubstr(name));
+    }
+    put(folder / name, text.substr(0, text.size() / 2));
+    EXPECT_FALSE(read_checkpoint(folder)) << name;
+    fs::remove(folder / name);
+    EXPECT_FALSE(read_checkpoint(folder)) << name;
+    put(folder / name, text);
+  }
+  EXPECT_TRUE(read_checkpoint(folder));
+}
+
+TEST_F(CheckpointFiles, AreThoseOfAJobWithEqualSettings) {
+  proto::RunConfig config;
+  config.mutable_training()->set_learning_rate(0.5);
+  config.mutable_training()->set_schedule("constant");
+  config.mutable_training()->set_steps(100);
+  config.mutable_topology()->set_num_replicas(4);
+  config.mutable_topology()->set_num_instances(4);
+  Checkpoint checkpoint{.folder = "ck/step-3", .manifest = {}};
+  checkpoint.manifest.set_version(POPRUN_VERSION);
+  *checkpoint.manifest.mutable_config() = config;
+  EXPECT_TRUE(check_same_job(checkpoint, config));
+
+  proto::RunConfig moved = config;
+  moved.mutable_topology()->set_num_instances(1);
+  moved.mutable_training()->set_steps(200);
+  moved.mutable_data()->set_prefetch_batches(9);
+  EXPECT_TRUE(check_same_job(checkpoint, moved));
+
+  moved.mutable_training()->set_schedule("cosine");
+  Checkpoint falling = checkpoint;
+  falling.manifest.mutable_config()->mutable_training()->set_schedule("cosine");
+  const Status longer = check_same_job(falling, moved);
+  ASSERT_FALSE(longer);
+  EXPECT_THAT(longer.error().message, HasSubstr("training.steps: 100 -> 200"));
+
+  proto::RunConfig other = config;
+  other.mutable_training()->set_learning_rate(0.25);
+  const Status refused = check_same_job(checkpoint, other);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_THAT(refused.error().message, HasSubstr("training.learning-rate: 0.5 -> 0.25"));
+
+  checkpoint.manifest.set_version("0.0.1");
+  EXPECT_THAT(check_same_job(checkpoint, config).error().message, HasSubstr("poprun-emu 0.0.1"));
+}
+
+TEST(Sha256, HasTheDigestsOfTheStandard) {  // FIPS 180-4, examples.
+  EXPECT_EQ(sha256_of(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256_of("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+}  // namespace
+}  // namespace poprun::launcher
