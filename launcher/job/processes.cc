@@ -42,7 +42,7 @@ JobProcesses::JobProcesses(asio::io_context& loop, const Options& options,
       supervisor_(loop) {}
 
 Status JobProcesses::check() {
-  POPRUN_ASSIGN(programs_, find_programs());
+  POPRUN_ASSIGN(programs_, find_programs(/*other_hosts=*/!placement_.all_local));
   collectives::remove_leftovers(place_);
   POPRUN_TRY(check_room_for_mpi_session(place_, placement_.num_instances));
   POPRUN_ASSIGN(collectives::JobFolder folder, collectives::JobFolder::make(place_));

@@ -23,8 +23,8 @@ Result<std::string> beside_us(const char* name) {
   const fs::path path = own_folder() / name;
   if (access(path.c_str(), X_OK) != 0) {
     return fail(ErrorCode::kHostResources,
-                fmt::format("{} is missing or not executable; poprun-emu, poprun-emu-replica and "
-                            "poprun-emu-hostio must be in one folder",
+                fmt::format("{} is missing or not executable; poprun-emu, poprun-emu-replica, "
+                            "poprun-emu-hostio and poprun-emu-remote-shell must be in one folder",
                             path.string()));
   }
   return path.string();
@@ -47,10 +47,13 @@ Result<std::string> from_path(const char* name) {
 
 }  // namespace
 
-Result<Programs> find_programs() {
+Result<Programs> find_programs(bool other_hosts) {
   Programs programs;
   POPRUN_ASSIGN(programs.replica, beside_us("poprun-emu-replica"));
   POPRUN_ASSIGN(programs.data_server, beside_us("poprun-emu-hostio"));
+  if (other_hosts) {
+    POPRUN_TRY(beside_us("poprun-emu-remote-shell").map([](const std::string&) {}));
+  }
   POPRUN_ASSIGN(programs.mpirun, from_path("mpirun"));
   return programs;
 }

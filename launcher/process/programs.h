@@ -12,9 +12,11 @@ struct Programs {
   std::string mpirun;  ///< From PATH.
 };
 
+/// With `other_hosts`, also whether there is what stands between mpirun and ssh.
+///
 /// Errors
 ///   kHostResources  one is missing; names where it was looked for and what to install.
-Result<Programs> find_programs();
+Result<Programs> find_programs(bool other_hosts);
 
 /// Where one of our programs is, found or not: for --dry-run and questions.
 std::string path_beside_us(const std::string& program);

@@ -49,12 +49,12 @@ def find_bin(folder):
     return folder.resolve()
 
 
-def run_job(bin_folder, config, steps, deadline_seconds=300):
+def run_job(bin_folder, config, steps, deadline_seconds=300, options=()):
     """Trains the job of a train.cfg for `steps` steps without evaluation; returns (profile.json, losses)."""
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder) / "run"
         run([bin_folder / "poprun-emu", "-n", str(REPLICAS), "--training.steps", str(steps),
-             "--training.evaluate", "false", "--output-dir", output, config], deadline_seconds)
+             "--training.evaluate", "false", "--output-dir", output, *options, config], deadline_seconds)
         profile = json.loads((output / "profile.json").read_text())
         with open(output / "metrics.csv", newline="", encoding="utf-8") as lines:
             losses = [float(row["loss"]) for row in csv.DictReader(lines) if row["loss"]]

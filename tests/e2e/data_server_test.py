@@ -2,6 +2,7 @@
 """The data server on its own: what it serves, to whom, and how it ends."""
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -22,7 +23,7 @@ evaluate = false
 """
 
 
-class Server(JobTest):
+class ServerTest(JobTest):
     def server(self, *arguments, token=""):
         process = subprocess.Popen(
             [str(BIN / "poprun-emu-hostio"), "--port", "0", *map(str, arguments)],
@@ -54,9 +55,15 @@ class Server(JobTest):
         (folder / "y_train.npy").write_bytes(npy_file.floats((8,), [1.0] * 8))
         return folder
 
+
+class Server(ServerTest):
     def test_beyond_this_host_it_needs_a_token(self):
         self.assert_refused(64, "--bind", "0.0.0.0", parts=["--bind 0.0.0.0", "POPRUN_EMU_TOKEN"])
-        self.address(self.server("--bind", "0.0.0.0", token="secret"))
+        self.address(self.server("--bind", "0.0.0.0", token="0123456789abcdef"))
+        process = self.server("--bind", "0.0.0.0", token="secret")
+        _, errors = process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 64, errors)
+        self.assertIn("openssl rand -hex 16", errors)
 
     def test_the_token_of_the_manifests_is_refused(self):
         lines = (ROOT / "deploy/kubernetes/base/kustomization.yaml").read_text().splitlines()
@@ -133,6 +140,63 @@ class Server(JobTest):
         self.assertTrue(any("poprun-emu-replica" in line for line in seen), seen)
         for line in seen:
             self.assertNotIn(job.token, line)
+
+
+class Certificates(ServerTest):
+    """A user's own, on one host."""
+
+    def openssl(self, *arguments):
+        subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, cwd=self.folder)
+
+    def setUp(self):
+        super().setUp()
+        if shutil.which("openssl") is None:
+            self.skipTest("openssl not installed; run deploy/setup")
+        new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
+        for name in ("ca", "other"):
+            self.openssl(*new, "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
+        (self.folder / "names").write_text("subjectAltName=DNS:train.example\n")
+        self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", "/CN=job",
+                     "-keyout", "job.key", "-out", "job.csr")
+        self.openssl("x509", "-req", "-in", "job.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                     "-days", "2", "-extfile", "names", "-out", "job.pem")
+
+    def files(self, certificate="job.pem", key="job.key", authorities="ca.pem"):
+        return ("--tls-cert", self.folder / certificate, "--tls-key", self.folder / key,
+                "--tls-ca", self.folder / authorities)
+
+    def test_guard_all_connections_of_a_job(self):
+        reference = self.run_job("-n", 2)
+        job = self.run_job("-n", 2, *self.files())
+        self.assertEqual(job.weights_hash(), reference.weights_hash())
+        self.assertNotIn("warning", job.stderr)
+        (self.folder / "job.key").chmod(0o644)
+        self.assert_first_line(self.run_job("-n", 1, *self.files()), "job.key can be read by others", "chmod 600")
+
+    def test_guard_a_server_of_the_users_own(self):
+        token = "0123456789abcdef"
+        address = self.address(self.server(*self.files(), "--source", "fashion-mnist", token=token))
+        given = {"environment": {"POPRUN_EMU_TOKEN": token}}
+        self.run_job("-n", 2, *self.files(), "--hostio-address", address, **given)
+        for stranger in ((), self.files("other.pem", "other.key", "other.pem")):
+            job = self.run_job("-n", 1, *stranger, "--hostio-address", address, "--hostio-timeout", 2, code=69, **given)
+            self.assert_first_line(job, f"the data server at {address} did not answer for 2 s")
+
+    def test_that_do_not_fit_are_refused_in_a_line(self):
+        (self.folder / "text").write_text("no PEM\n")
+        for files, code, part in ((self.files("none.pem"), 64, "none.pem: cannot be read: No such file"),
+                                  (self.files(key="other.key"), 64, "other.key is not the key of --tls-cert"),
+                                  (self.files(authorities="other.pem"), 64, "other.pem does not vouch for --tls-cert"),
+                                  (self.files()[:4], 64, "--tls-ca is missing"),
+                                  (self.files("text"), 65, "needed certificates as PEM"),
+                                  (self.files(key="text"), 65, "needed a private key as PEM")):
+            with self.subTest(part):
+                job = self.run_job("-n", 1, *files, code=code)
+                self.assert_first_line(job, part)
+                process = self.server(*files)
+                _, errors = process.communicate(timeout=20)
+                self.assertEqual(process.returncode, code, errors)
+                self.assertIn(part, errors)
 
 
 if __name__ == "__main__":

