@@ -49,6 +49,7 @@ class JobProcesses {
 
   /// The address at which the services of the job listen.
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
+
   /// A replica has joined: mpirun has its session, which tells what to remove at the end.
   void replicas_run() { folder_->learn(); }
 
