@@ -71,7 +71,7 @@ Rows general() {
                           "had what they lack, and mark its results"),
                      Boolean{}, Field("memory.allow-out-of-memory")),
           with_value(flag("general", "list-models",
-                          "List the built-in models with their parameters, work and sizes"),
+                          "List the built-in models: parameters, work, sizes"),
                      Boolean{}, nothing),
           with_value(row("general", "check-onnx", "DIR", "",
                          "Run every ONNX test case in or below DIR and compare the outputs"),

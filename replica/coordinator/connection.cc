@@ -26,8 +26,8 @@ CoordinatorConnection::CoordinatorConnection(const std::string& host_port,
                                              const std::optional<TlsIdentity>& identity)
     : address(host_port),
       token(job_token),
-      stub(proto::Coordinator::NewStub(open_channel(host_port, identity, arguments_of_channel()))) {
-}
+      channel(open_channel(host_port, identity, arguments_of_channel())),
+      stub(proto::Coordinator::NewStub(channel)) {}
 
 void CoordinatorConnection::prepare(grpc::ClientContext& context, double seconds) const {
   if (!token.empty()) {

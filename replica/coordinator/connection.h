@@ -15,6 +15,7 @@ namespace poprun {
 struct CoordinatorConnection {
   std::string address;  ///< host:port.
   std::string token;    ///< Empty where the job has none.
+  std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<proto::Coordinator::Stub> stub;
 
   CoordinatorConnection(const std::string& host_port, const std::string& job_token,

@@ -1,5 +1,6 @@
 #include "replica/coordinator/coordinator_client.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
@@ -19,6 +20,7 @@
 namespace poprun {
 namespace {
 
+constexpr double kConnectSecondsMax = 30;
 constexpr double kFailSecondsMax = 600;  // The launcher may be taking a dump; a dead one ends it.
 constexpr double kWeightsSecondsMax = 600;
 
@@ -101,6 +103,17 @@ CoordinatorClient::~CoordinatorClient() = default;
 
 Result<proto::JoinReply> CoordinatorClient::join(double timeout_seconds,
                                                  proto::JoinRequest request) {
+  // The launcher listens before it starts anybody, so a connection takes no time; its answer may.
+  const double connect_seconds = std::min(timeout_seconds, kConnectSecondsMax);
+  const std::chrono::duration<double> patience(connect_seconds);
+  if (!connection_->channel->WaitForConnected(
+          std::chrono::system_clock::now() +
+          std::chrono::duration_cast<std::chrono::system_clock::duration>(patience))) {
+    return poprun::fail(ErrorCode::kUnreachable,
+                        fmt::format("no connection to the launcher at {} for {} s",
+                                    connection_->address, connect_seconds),
+                        {.address = connection_->address});
+  }
   grpc::ClientContext context;
   connection_->prepare(context, timeout_seconds);
   context.set_wait_for_ready(true);

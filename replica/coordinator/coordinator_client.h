@@ -71,7 +71,8 @@ class CoordinatorClient final : public ProgressSink {
   /// computes with; the rest of it is filled in.
   ///
   /// Errors
-  ///   kUnreachable     no answer in `timeout_seconds`; names the address.
+  ///   kUnreachable     no connection within 30 s, or no answer in `timeout_seconds`; names the
+  ///                    address.
   ///   kInfrastructure  the launcher refused; its message.
   Result<proto::JoinReply> join(double timeout_seconds, proto::JoinRequest request = {});
 

@@ -222,7 +222,9 @@ TEST_F(Archive, OfKerasIsImagesAndLabelsInTwoParts) {
                   ElementsAre(2));
       EXPECT_THAT(values_of<std::int32_t>(read(**dataset, proto::SPLIT_TEST, 1, 1)),
                   ElementsAre(6));
-      EXPECT_EQ(describe_dataset(source)->SerializeAsString(), description.SerializeAsString());
+      auto described = *describe_dataset(source);
+      described.clear_fingerprint();  // Only who describes looks at the files once more.
+      EXPECT_EQ(described.SerializeAsString(), description.SerializeAsString());
     }
   }
 }

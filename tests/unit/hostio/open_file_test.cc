@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "hostio/formats/file_bytes.h"
+#include "hostio/formats/fingerprint.h"
 #include "tests/unit/temporary_folder.h"
 
 namespace poprun::hostio {
@@ -69,6 +70,27 @@ TEST_F(FileScopeTest, MayBeNothingOrEverything) {
 TEST_F(FileScopeTest, NeedsAFolder) {
   EXPECT_EQ(FileScope::below(data_ / "file").error().code, ErrorCode::kUsage);
   EXPECT_THAT(FileScope::below(data_ / "absent").error().message, HasSubstr("No such file"));
+}
+
+TEST(Fingerprint, IsThatOfTheBytesWhereverTheyLie) {
+  TemporaryFolder folder;
+  const auto of = [&](const std::string& file, const std::string& bytes) {
+    return fingerprint_of({folder.write(file, bytes)});
+  };
+  const std::string long_text(9 << 20, 'x');
+  std::string changed = long_text;
+  changed[4 << 10] = 'y';
+  std::string at_the_end = long_text;
+  at_the_end.back() = 'y';
+  EXPECT_EQ(of("a", "words"), of("b/c", "words"));
+  EXPECT_NE(of("a", "words"), of("a", "worts"));
+  EXPECT_NE(of("a", "words"), of("a", "words "));
+  EXPECT_NE(of("a", long_text), of("a", changed));
+  EXPECT_NE(of("a", long_text), of("a", at_the_end));
+  EXPECT_NE(of("a", long_text), of("a", long_text + "x"));
+  EXPECT_NE(fingerprint_of({folder.write("1", "a"), folder.write("2", "b")}),
+            fingerprint_of({folder.write("1", "b"), folder.write("2", "a")}));
+  EXPECT_NE(of("a", "words"), fingerprint_of({}));
 }
 
 TEST(OpenFile, RefusesPipesFoldersAndDevicesWithoutWaiting) {
