@@ -28,8 +28,8 @@ void add_file(EVP_MD_CTX* digest, const OpenFile& file) {
   const std::uint64_t last = size - std::min(size, kPieceBytes);
   std::vector<char> piece(kPieceBytes);
   for (std::uint64_t k = 0; k < kPieces; ++k) {
-    const std::uint64_t at = size <= kPieces * kPieceBytes ? k * kPieceBytes
-                                                           : last / (kPieces - 1) * k;
+    const std::uint64_t at =
+        size <= kPieces * kPieceBytes ? k * kPieceBytes : last * k / (kPieces - 1);
     const ssize_t got =
         at < size ? ::pread(file.descriptor(), piece.data(), piece.size(), static_cast<off_t>(at))
                   : 0;

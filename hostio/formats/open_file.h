@@ -37,7 +37,7 @@ class FileScope {
   [[nodiscard]] Status admits(const std::filesystem::path& file) const;
 
  private:
-  std::optional<std::filesystem::path> root_;  ///< Canonical; empty: no file at all.
+  std::optional<std::filesystem::path> root_;               ///< Canonical; empty: no file at all.
   std::shared_ptr<std::set<std::filesystem::path>> noted_;  ///< Null: nobody asks.
 };
 

@@ -44,9 +44,9 @@ int pause(double seconds) {
 Result<Placement> place_without(const Options& options, const std::vector<std::string>& lost) {
   POPRUN_ASSIGN(Placement placement, place(options, lost));
   if (placement.hosts.size() < options.hosts_min) {
-    return fail(ErrorCode::kUsage, fmt::format("{} left, but --hosts-min is {}",
-                                               counted(placement.hosts.size(), "host"),
-                                               options.hosts_min));
+    return fail(ErrorCode::kUsage,
+                fmt::format("{} left, but --hosts-min is {}",
+                            counted(placement.hosts.size(), "host"), options.hosts_min));
   }
   return placement;
 }
@@ -74,18 +74,19 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
       return end;
     }
     where = std::move(*left);
-    const double wait =
-        std::min(kPauseSecondsMax, kFirstPauseSeconds * static_cast<double>(1U << std::min(restarts, 5U)));
-    console.say(fmt::format("restart {} of {} in {:.0f} s{}", restarts + 1, options.restarts, wait,
-                            lost.empty() ? ""
-                                         : fmt::format(", without {}", fmt::join(lost, ", "))));
+    const double wait = std::min(
+        kPauseSecondsMax, kFirstPauseSeconds * static_cast<double>(1U << std::min(restarts, 5U)));
+    console.say(
+        fmt::format("restart {} of {} in {:.0f} s{}", restarts + 1, options.restarts, wait,
+                    lost.empty() ? "" : fmt::format(", without {}", fmt::join(lost, ", "))));
     if (const int number = pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
     attempt.resume = "auto";
     const double now = monotonic_seconds();
     if (attempt.timeout_seconds > 0) {
-      attempt.timeout_seconds = std::max(kLeastSeconds, attempt.timeout_seconds - (now - launched_at));
+      attempt.timeout_seconds =
+          std::max(kLeastSeconds, attempt.timeout_seconds - (now - launched_at));
     }
     launched_at = now;
   }

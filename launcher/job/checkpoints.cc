@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kNoticeSeconds = 2;       // For a request to reach every replica in time.
-constexpr double kLateSeconds = 5;         // After its step: then somebody got it too late.
+constexpr double kNoticeSeconds = 2;  // For a request to reach every replica in time.
+constexpr double kLateSeconds = 5;    // After its step: then somebody got it too late.
 constexpr double kBetweenNotesSeconds = 60;
 
 constexpr const char* kAuto = "auto";
@@ -32,8 +32,8 @@ std::vector<std::string> candidates(const std::string& folder) {
   const fs::path named = path.has_filename() ? path : path.parent_path();
   const std::uint64_t step = step_of(named);
   if (step > 0) {
-    std::vector<std::string> all = checkpoints_in(
-        named.has_parent_path() ? named.parent_path().string() : std::string("."));
+    std::vector<std::string> all =
+        checkpoints_in(named.has_parent_path() ? named.parent_path().string() : std::string("."));
     std::erase_if(all, [step](const std::string& other) { return step_of(other) > step; });
     return all;
   }
@@ -78,11 +78,12 @@ Status JobCheckpoints::find() {
   const std::vector<std::string> earlier = checkpoints_in(options_.checkpoint_dir);
   has_earlier_ = !earlier.empty();
   if (options_.resume.empty() && !options_.overwrite && has_earlier_) {
-    return fail(ErrorCode::kUsage,
-                fmt::format("{} holds checkpoints of an earlier run ({}); add --resume auto to go "
-                            "on from them, add --overwrite to replace them, or choose another "
-                            "folder",
-                            options_.checkpoint_dir, fs::path(earlier.front()).filename().string()));
+    return fail(
+        ErrorCode::kUsage,
+        fmt::format("{} holds checkpoints of an earlier run ({}); add --resume auto to go "
+                    "on from them, add --overwrite to replace them, or choose another "
+                    "folder",
+                    options_.checkpoint_dir, fs::path(earlier.front()).filename().string()));
   }
   return {};
 }
@@ -224,11 +225,10 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
 }
 
 std::string JobCheckpoints::summary() const {
-  return stored_ == 0
-             ? ""
-             : fmt::format("{} in {}, the last after step {}: {} in {:.2f} s", grouped(stored_),
-                           options_.checkpoint_dir, grouped(last_.step),
-                           mebibytes_text(last_.bytes), last_.seconds);
+  return stored_ == 0 ? ""
+                      : fmt::format("{} in {}, the last after step {}: {} in {:.2f} s",
+                                    grouped(stored_), options_.checkpoint_dir, grouped(last_.step),
+                                    mebibytes_text(last_.bytes), last_.seconds);
 }
 
 }  // namespace poprun::launcher

@@ -5,8 +5,7 @@
 namespace poprun::launcher {
 
 proto::JoinReply join_reply(const Options& options, const Placement& placement,
-                            const ServedDataset& served,
-                            const std::optional<Checkpoint>& resumed) {
+                            const ServedDataset& served, const std::optional<Checkpoint>& resumed) {
   proto::JoinReply reply;
   proto::RunConfig& config = *reply.mutable_config();
   config = options.config;

@@ -13,7 +13,6 @@ namespace poprun::launcher {
 /// What every instance is told when it joins: the job as asked for, on the data there is. Without
 /// test data nothing is evaluated. Training goes on from `resumed`, if there is one.
 proto::JoinReply join_reply(const Options& options, const Placement& placement,
-                            const ServedDataset& served,
-                            const std::optional<Checkpoint>& resumed);
+                            const ServedDataset& served, const std::optional<Checkpoint>& resumed);
 
 }  // namespace poprun::launcher

@@ -386,7 +386,8 @@ void resolve_checkpoints(Options& options) {
   for (const char* name : {"checkpoint-every", "resume", "restarts"}) {
     const Setting& setting = setting_of(options, name);
     if (!trains && setting.text != find_row(name)->fallback) {
-      options.notes.push_back(fmt::format("--{} has no effect: only training has checkpoints", name));
+      options.notes.push_back(
+          fmt::format("--{} has no effect: only training has checkpoints", name));
     }
   }
   if (!trains) {

@@ -70,9 +70,9 @@ Rows general() {
                           "Run a job that does not fit the memory of the IPUs as if their tiles "
                           "had what they lack, and mark its results"),
                      Boolean{}, Field("memory.allow-out-of-memory")),
-          with_value(flag("general", "list-models",
-                          "List the built-in models: parameters, work, sizes"),
-                     Boolean{}, nothing),
+          with_value(
+              flag("general", "list-models", "List the built-in models: parameters, work, sizes"),
+              Boolean{}, nothing),
           with_value(row("general", "check-onnx", "DIR", "",
                          "Run every ONNX test case in or below DIR and compare the outputs"),
                      Text{}, nothing),
@@ -187,17 +187,17 @@ Rows checkpoints() {
       with_value(row("checkpoints", "checkpoint-dir", "DIR", "",
                      "Folder for checkpoints (default: checkpoints in --output-dir)"),
                  Text{}, into(&Options::checkpoint_dir)),
-      with_value(row("checkpoints", "resume", "DIR", "",
-                     "Go on from a checkpoint, or from the latest whole one in DIR, with the same "
-                     "bits as without a break; 'auto' takes --checkpoint-dir, and starts anew if it "
-                     "has none"),
-                 Text{}, into(&Options::resume)),
+      with_value(
+          row("checkpoints", "resume", "DIR", "",
+              "Go on from a checkpoint, or from the latest whole one in DIR, with the same "
+              "bits as without a break; 'auto' takes --checkpoint-dir, and starts anew if it "
+              "has none"),
+          Text{}, into(&Options::resume)),
       with_value(row("checkpoints", "restarts", "N", "0",
                      "How often to start the job again from its last checkpoint after a failure "
                      "with exit code 75, without the hosts that were lost"),
                  Integer{0, 1'000'000}, into(&Options::restarts)),
-      with_value(row("checkpoints", "hosts-min", "N", "1",
-                     "Number of hosts that a restart needs"),
+      with_value(row("checkpoints", "hosts-min", "N", "1", "Number of hosts that a restart needs"),
                  Integer{1, 4096}, into(&Options::hosts_min))};
 }
 

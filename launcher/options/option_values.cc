@@ -233,7 +233,10 @@ Read<CheckpointInterval> Interval::read(const std::string& text) const {
   const std::string_view unit =
       std::string_view(text).substr(digits == std::string::npos ? text.size() : digits);
   const std::string_view count = std::string_view(text).substr(0, text.size() - unit.size());
-  const double factor = unit == "s" ? 1 : unit == "min" || unit == "m" ? 60 : unit == "h" ? 3600 : 0;
+  const double factor = unit == "s"                    ? 1
+                        : unit == "min" || unit == "m" ? 60
+                        : unit == "h"                  ? 3600
+                                                       : 0;
   const std::optional<std::uint64_t> steps = number<std::uint64_t>(count);
   if (unit.empty() && steps && *steps > 0 && *steps <= kStepsMax) {
     return CheckpointInterval{.steps = *steps};

@@ -61,7 +61,8 @@ struct ProfileRequest {
   std::vector<std::string> compared;  ///< source and target, if so.
 };
 
-/// When checkpoints are taken: after so many steps, or so many seconds; 0 and 0: never by themselves.
+/// When checkpoints are taken: after so many steps, or so many seconds; 0 and 0: never by
+/// themselves.
 struct CheckpointInterval {
   std::uint64_t steps = 0;
   double seconds = 0;

@@ -32,9 +32,8 @@ Status check_file(const std::string& folder, const proto::CheckpointFile& file) 
   }
   POPRUN_ASSIGN(const std::string digest, sha256_of_file(path));
   if (digest != file.sha256()) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: its SHA-256 is {}, but the manifest says {}", path, digest,
-                            file.sha256()));
+    return fail(ErrorCode::kData, fmt::format("{}: its SHA-256 is {}, but the manifest says {}",
+                                              path, digest, file.sha256()));
   }
   return {};
 }
@@ -54,8 +53,7 @@ Result<proto::CheckpointManifest> read_manifest(const std::string& path) {
   }
   POPRUN_ASSIGN(const std::string as_written, manifest_text(manifest));
   if (as_written != text) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: its own checksum does not fit its text", path));
+    return fail(ErrorCode::kData, fmt::format("{}: its own checksum does not fit its text", path));
   }
   return manifest;
 }
@@ -79,7 +77,8 @@ std::string difference(const proto::RunConfig& then, const proto::RunConfig& now
   }
   std::string first = text.substr(0, text.find('\n'));
   first.erase(0, first.find(": ") + 2);
-  std::replace(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(first.find(':')), '_', '-');
+  std::replace(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(first.find(':')), '_',
+               '-');
   return first;
 }
 
@@ -91,7 +90,8 @@ std::uint64_t step_of(const std::string& folder) {
   std::uint64_t step = 0;
   const char* const end = name.data() + name.size();
   const bool is_one = name.starts_with(kPrefix) && name.size() > kPrefix.size();
-  const auto [stop, error] = std::from_chars(name.data() + (is_one ? kPrefix.size() : 0), end, step);
+  const auto [stop, error] =
+      std::from_chars(name.data() + (is_one ? kPrefix.size() : 0), end, step);
   return is_one && error == std::errc{} && stop == end ? step : 0;
 }
 
@@ -122,7 +122,8 @@ Result<Checkpoint> read_checkpoint(const std::string& folder) {
     const auto file =
         std::ranges::find(checkpoint.manifest.files(), name, &proto::CheckpointFile::name);
     if (file == checkpoint.manifest.files().end()) {
-      return fail(ErrorCode::kData, fmt::format("{}/{}: it lists no {}", folder, kManifestFile, name));
+      return fail(ErrorCode::kData,
+                  fmt::format("{}/{}: it lists no {}", folder, kManifestFile, name));
     }
     POPRUN_TRY(check_file(folder, *file));
   }

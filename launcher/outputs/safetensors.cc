@@ -94,7 +94,8 @@ Result<Json> parse_header(std::string_view text) {
   return header;
 }
 
-Result<TensorEntry> parse_entry(const std::string& name, const Json& object, std::uint64_t data_bytes) {
+Result<TensorEntry> parse_entry(const std::string& name, const Json& object,
+                                std::uint64_t data_bytes) {
   if (!object.is_object()) {
     return fail(ErrorCode::kData, fmt::format("tensor '{}' is not described by an object", name));
   }
@@ -209,9 +210,10 @@ Result<TensorList> list_file(const std::string& path, std::uint64_t file_bytes) 
   POPRUN_ASSIGN(const std::uint64_t length, header_length(begin, file_bytes));
   POPRUN_ASSIGN(const std::string header, read_file(path, kLengthBytes + length));
   TensorList list{.entries = {}, .data_begin = kLengthBytes + length};
-  POPRUN_ASSIGN(list.entries,
-                parse_entries(std::string_view(header).substr(std::min(kLengthBytes, header.size())),
-                              file_bytes - list.data_begin));
+  POPRUN_ASSIGN(
+      list.entries,
+      parse_entries(std::string_view(header).substr(std::min(kLengthBytes, header.size())),
+                    file_bytes - list.data_begin));
   return list;
 }
 
@@ -261,8 +263,8 @@ std::string safetensors_header(std::span<const Tensor> tensors) {
   std::uint64_t offset = 0;
   for (const Tensor& tensor : tensors) {
     POPRUN_CHECK(tensor_bytes(tensor.dtype, tensor.shape) == tensor.data.size());
-    entries.push_back({tensor.name, tensor.dtype, tensor.shape, offset,
-                       offset + tensor.data.size()});
+    entries.push_back(
+        {tensor.name, tensor.dtype, tensor.shape, offset, offset + tensor.data.size()});
     offset += tensor.data.size();
   }
   return safetensors_header(entries);
@@ -271,9 +273,8 @@ std::string safetensors_header(std::span<const Tensor> tensors) {
 std::string safetensors_header(std::span<const TensorEntry> entries) {
   Json json = Json::object();
   for (const TensorEntry& entry : entries) {
-    json[entry.name] = {{"dtype", entry.dtype},
-                        {"shape", entry.shape},
-                        {"data_offsets", {entry.begin, entry.end}}};
+    json[entry.name] = {
+        {"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
   }
   std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');

@@ -119,7 +119,8 @@ Result<Placement> place(const Options& options, std::span<const std::string> los
     POPRUN_ASSIGN(hosts, parse_hostfile(options.hostfile, text));
   }
   const bool had_hosts = !hosts.empty();
-  std::erase_if(hosts, [lost](const Host& host) { return std::ranges::count(lost, host.name) > 0; });
+  std::erase_if(hosts,
+                [lost](const Host& host) { return std::ranges::count(lost, host.name) > 0; });
   if (had_hosts && hosts.empty()) {
     return fail(ErrorCode::kUsage, "no host is left");
   }

@@ -284,9 +284,8 @@ std::vector<std::string> lost_hosts(const JobState& state, double now, double qu
   const MpirunFindings& mpirun = state.mpirun();
   std::vector<std::string> lost;
   for (const std::string& host : state.placement().hosts) {
-    const bool named =
-        (mpirun.lost_node && same_host(*mpirun.lost_node, host)) ||
-        (mpirun.start_failure && same_host(mpirun.start_failure->node, host));
+    const bool named = (mpirun.lost_node && same_host(*mpirun.lost_node, host)) ||
+                       (mpirun.start_failure && same_host(mpirun.start_failure->node, host));
     bool silent = true;
     for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
       const InstanceView& instance = state.instances()[i];

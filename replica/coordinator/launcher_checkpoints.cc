@@ -131,9 +131,9 @@ Status LauncherState::read(const proto::StateVariable& variable, std::span<std::
   proto::TensorChunk chunk;
   do {
     if (!stream_->read(chunk)) {
-      return fail(ErrorCode::kInfrastructure,
-                  fmt::format("the launcher stopped sending the checkpoint at '{}'",
-                              variable.name()));
+      return fail(
+          ErrorCode::kInfrastructure,
+          fmt::format("the launcher stopped sending the checkpoint at '{}'", variable.name()));
     }
     const bool fits = chunk.name() == variable.name() && chunk.type() == variable.type() &&
                       std::ranges::equal(chunk.shape(), variable.shape()) &&
@@ -143,16 +143,15 @@ Status LauncherState::read(const proto::StateVariable& variable, std::span<std::
                   fmt::format("the checkpoint has '{}' {} [{}] where this job has '{}' {} [{}]; it "
                               "is another job's",
                               chunk.name(), chunk.type(), fmt::join(chunk.shape(), ", "),
-                              variable.name(), variable.type(),
-                              fmt::join(variable.shape(), ", ")));
+                              variable.name(), variable.type(), fmt::join(variable.shape(), ", ")));
     }
     std::memcpy(into.data(), chunk.data().data(), chunk.data().size());
     into = into.subspan(chunk.data().size());
   } while (!chunk.last());
   if (!into.empty()) {
-    return fail(ErrorCode::kData, fmt::format("the checkpoint has {} B of '{}', not {} B",
-                                              variable.bytes() - into.size(), variable.name(),
-                                              variable.bytes()));
+    return fail(ErrorCode::kData,
+                fmt::format("the checkpoint has {} B of '{}', not {} B",
+                            variable.bytes() - into.size(), variable.name(), variable.bytes()));
   }
   return {};
 }

@@ -101,9 +101,8 @@ Status TrainingLoop::resume(Engine& engine) {
                        .epoch = epoch(),
                        .loss = host.last_loss(),
                        .accuracy = host.last_accuracy()};
-  result_.last_evaluation = {.loss = host.test_loss(),
-                             .accuracy = host.test_accuracy(),
-                             .items = host.test_items()};
+  result_.last_evaluation = {
+      .loss = host.test_loss(), .accuracy = host.test_accuracy(), .items = host.test_items()};
   return {};
 }
 
@@ -115,8 +114,8 @@ Status TrainingLoop::train(Engine& engine) {
     }
     const bool ends = result_.drained || result_.steps >= options_.total_steps;
     if (ports_.checkpoints != nullptr &&
-        (result_.drained || (result_.steps > result_.resumed_after &&
-                             ports_.checkpoints->is_due(result_.steps)))) {
+        (result_.drained ||
+         (result_.steps > result_.resumed_after && ports_.checkpoints->is_due(result_.steps)))) {
       POPRUN_TRY(store(engine, /*evaluation_due=*/result_.drained && due));
     }
     if (ends) {

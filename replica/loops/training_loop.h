@@ -32,7 +32,7 @@ struct TrainingOptions {
   LearningRate learning_rate;
   std::vector<DumpRequest> dumps;  ///< Replica 0's tensors.
   EngineOptions engine;
-  bool scale_loss = false;  ///< The Program takes its loss scale from the host (compile.h).
+  bool scale_loss = false;         ///< The Program takes its loss scale from the host (compile.h).
   std::size_t sharding_group = 0;  ///< Replicas that divide variables among them; 0: all.
   std::optional<proto::HostState> resume = {};  ///< Where the job goes on from a checkpoint.
 };
@@ -85,8 +85,8 @@ class TrainingLoop final : private HostIo {
   LossScale loss_scale_;
   std::optional<TensorDump> dump_;  ///< Where one was asked for.
   LoopResult result_;
-  std::uint64_t reported_ = 0;  ///< Steps and evaluations.
-  Cycles step_end_;             ///< The device clock after the last whole step or evaluation.
+  std::uint64_t reported_ = 0;      ///< Steps and evaluations.
+  Cycles step_end_;                 ///< The device clock after the last whole step or evaluation.
   std::size_t saved_together_ = 0;  ///< Bytes of weights since all replicas waited for each other.
 };
 

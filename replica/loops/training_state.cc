@@ -24,8 +24,9 @@ std::size_t shard_bytes(const Program& program, const proto::Tensor& tensor) {
   }
   // A remote buffer has the bytes of all its entries.
   const bool goes_on = tensor.has_residence() && tensor.residence().entry() < 0;
-  return goes_on ? shard_bytes(program, program.tensors(static_cast<int>(tensor.residence().tensor())))
-                 : 0;
+  return goes_on
+             ? shard_bytes(program, program.tensors(static_cast<int>(tensor.residence().tensor())))
+             : 0;
 }
 
 }  // namespace

@@ -76,7 +76,8 @@ class Checkpoints {
     }
     for (const proto::StateSlice& slice : part.slices()) {
       const std::string& name = part.variables(static_cast<int>(slice.variable())).name();
-      stored.variables.at(name).replace(slice.offset(), slice.bytes(), bytes.substr(0, slice.bytes()));
+      stored.variables.at(name).replace(slice.offset(), slice.bytes(),
+                                        bytes.substr(0, slice.bytes()));
       bytes.remove_prefix(slice.bytes());
       stored.missing -= slice.bytes();
     }
@@ -222,8 +223,8 @@ TEST(Checkpoint, OfADrainedJobIsThatOfItsLastWholeStepWithTheEvaluationThatIsDue
   ASSERT_EQ(whole.records[0].evaluations.size(), 2U);
   const std::uint64_t parts = epoch * 4;
   const std::uint64_t batches = 24 / (2 * 2);
-  for (const std::uint64_t last_part : {parts - 1, parts, parts + 1, parts + batches - 1,
-                                        parts + batches, parts + batches + 3}) {
+  for (const std::uint64_t last_part :
+       {parts - 1, parts, parts + 1, parts + batches - 1, parts + batches, parts + batches + 3}) {
     SCOPED_TRACE(last_part);
     Checkpoints checkpoints(0);
     const Outcome drained = run_program(job, compiled(job), {}, last_part,

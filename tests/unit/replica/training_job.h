@@ -227,9 +227,9 @@ inline Outcome run_program(const proto::RunConfig& config, Program program,
                          .streams =
                              [&, r](JobStream stream, std::uint64_t first) {
                                const bool train = stream == JobStream::kTrain;
-                               return std::make_unique<SampleStream>(
-                                   train ? 0 : 1'000'000, train ? ~std::uint64_t{0} : 24, r,
-                                   replicas, micro, first);
+                               return std::make_unique<SampleStream>(train ? 0 : 1'000'000,
+                                                                     train ? ~std::uint64_t{0} : 24,
+                                                                     r, replicas, micro, first);
                              },
                          .checkpoints = checkpointing.store ? checkpointing.store(r) : nullptr,
                          .state = r == 0 ? checkpointing.state : nullptr});
