@@ -603,8 +603,6 @@ class Manifests(unittest.TestCase):
 
     def test_the_launchers_command_line_is_a_job(self):
         self.need_programs()
-        if subprocess.run([BIN / "poprun-emu", "--help", "checkpoints"], capture_output=True, timeout=20).returncode != 0:
-            self.skipTest("this poprun-emu has no checkpoints yet")
         for folder in (BASE, *OVERLAYS.iterdir()):
             with self.subTest(folder.name), tempfile.TemporaryDirectory() as here:
                 objects = Objects(render(folder))
