@@ -58,59 +58,74 @@ Status write_at(int file, const std::string& path, std::string_view bytes, std::
   return {};
 }
 
-/// The first `lines` lines of a file; nothing while it has fewer.
-std::optional<std::string> first_lines(const std::string& path, std::uint64_t lines) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  std::string text;
-  bool found = lines == 0;
-  while (file >= 0 && !found) {
-    constexpr std::size_t kPieceBytes = 1 << 20;
-    const std::size_t had = text.size();
-    text.resize(had + kPieceBytes);
-    const ssize_t got = read(file, text.data() + had, kPieceBytes);
-    text.resize(had + (got > 0 ? static_cast<std::size_t>(got) : 0));
-    for (std::size_t at = had; at < text.size() && !found; ++at) {
-      lines -= text[at] == '\n' ? 1U : 0U;
-      if (lines == 0) {
-        text.resize(at + 1);
-        found = true;
-      }
+/// A file that is open as long as this lives.
+struct OpenFile {
+  int number;
+  explicit OpenFile(int opened) : number(opened) {}
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  ~OpenFile() {
+    if (number >= 0) {
+      close(number);
     }
+  }
+};
+
+/// Copies the first `lines` lines of a file, piece by piece. False while it has fewer.
+Result<bool> copy_lines(const std::string& from, const std::string& to, std::uint64_t lines) {
+  constexpr std::size_t kPieceBytes = 1 << 20;
+  const OpenFile source(open(from.c_str(), O_RDONLY | O_CLOEXEC));
+  const OpenFile target(open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (target.number < 0) {
+    return tl::unexpected<Error>{cannot_write(to, errno).error()};
+  }
+  std::string piece(kPieceBytes, '\0');
+  std::uint64_t written = 0;
+  while (lines > 0) {
+    const ssize_t got = read(source.number, piece.data(), piece.size());
     if (got <= 0) {
-      break;
+      return false;
     }
+    std::size_t end = 0;
+    while (end < static_cast<std::size_t>(got) && lines > 0) {
+      lines -= piece[end++] == '\n' ? 1U : 0U;
+    }
+    POPRUN_TRY(write_at(target.number, to, std::string_view(piece).substr(0, end), written));
+    written += end;
   }
-  if (file >= 0) {
-    close(file);
+  if (fsync(target.number) != 0) {
+    return tl::unexpected<Error>{cannot_write(to, errno).error()};
   }
-  return found ? std::optional(std::move(text)) : std::nullopt;
+  return true;
 }
 
-Result<std::string> await_lines(const std::string& path, std::uint64_t lines,
-                                const std::atomic<bool>& ended) {
+/// Copies them once they are there.
+Status await_lines(const std::string& from, const std::string& to, std::uint64_t lines,
+                   const std::atomic<bool>& ended) {
   for (const double until = now_seconds() + kMetricsSecondsMax; now_seconds() < until;
        std::this_thread::sleep_for(kBetweenLooks)) {
     const bool is_last_look = ended;
-    if (std::optional<std::string> text = first_lines(path, lines)) {
-      return std::move(*text);
+    POPRUN_ASSIGN(const bool copied, copy_lines(from, to, lines));
+    if (copied) {
+      return {};
     }
     if (is_last_look) {
       return fail(ErrorCode::kInfrastructure,
-                  fmt::format("{} ended before its {} lines", path, lines));
+                  fmt::format("{} ended before its {} lines", from, lines));
     }
   }
   return fail(ErrorCode::kInfrastructure, fmt::format("{} did not get its {} lines within {} s",
-                                                      path, lines, kMetricsSecondsMax));
+                                                      from, lines, kMetricsSecondsMax));
 }
 
-Status describe(const std::string& folder, const char* name, std::string sha256,
-                proto::CheckpointManifest& manifest) {
+Status describe(const std::string& folder, const char* name, proto::CheckpointManifest& manifest) {
+  const std::string path = fmt::format("{}/{}", folder, name);
   std::error_code error;
   proto::CheckpointFile& file = *manifest.add_files();
   file.set_name(name);
-  file.set_bytes(fs::file_size(fs::path(folder) / name, error));
-  file.set_sha256(std::move(sha256));
-  return error ? cannot_write(fmt::format("{}/{}", folder, name), error.value()) : Status{};
+  file.set_bytes(fs::file_size(path, error));
+  POPRUN_ASSIGN(*file.mutable_sha256(), sha256_of_file(path));
+  return {};
 }
 
 }  // namespace
@@ -331,16 +346,14 @@ Status CheckpointWriter::complete() {
 }
 
 Status CheckpointWriter::write_manifest(const std::string& folder) {
-  POPRUN_ASSIGN(const std::string metrics,
-                await_lines(setup_.metrics, 1 + open_->host.metric_rows(), metrics_ended_));
-  POPRUN_TRY(write_whole_file(fmt::format("{}/{}", folder, kMetricsFile), {metrics}));
+  POPRUN_TRY(await_lines(setup_.metrics, fmt::format("{}/{}", folder, kMetricsFile),
+                         1 + open_->host.metric_rows(), metrics_ended_));
   proto::CheckpointManifest manifest = identity_;
   manifest.set_format(kCheckpointFormat);
   manifest.set_version(POPRUN_VERSION);
   *manifest.mutable_host() = open_->host;
-  POPRUN_ASSIGN(std::string state, sha256_of_file(fmt::format("{}/{}", folder, kStateFile)));
-  POPRUN_TRY(describe(folder, kStateFile, std::move(state), manifest));
-  POPRUN_TRY(describe(folder, kMetricsFile, sha256_of(metrics), manifest));
+  POPRUN_TRY(describe(folder, kStateFile, manifest));
+  POPRUN_TRY(describe(folder, kMetricsFile, manifest));
   POPRUN_ASSIGN(const std::string text, manifest_text(manifest));
   stored_bytes_ = manifest.files(0).bytes() + manifest.files(1).bytes() + text.size();
   return write_whole_file(fmt::format("{}/{}", folder, kManifestFile), {text});

@@ -203,7 +203,7 @@ class DataServer(LauncherTest):
         os.kill(job.pids("poprun-emu-hostio")[0], signal.SIGKILL)
         job.wait_until(lambda: "data server" in job.stderr, "a line", 5)
         self.assert_first_line(job, "the data server was killed by signal 9 (SIGKILL)", "60 s",
-                               "poprun-emu-hostio --port ")
+                               "poprun-emu-hostio --bind 127.0.0.1 --port ")
         command = re.search(r"if you restart it: (.*)", job.stderr)[1]
         again = subprocess.Popen(["bash", "-c", "exec " + command], env=job.environment,
                                  stdout=subprocess.PIPE)
