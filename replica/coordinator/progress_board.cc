@@ -65,12 +65,13 @@ proto::Beat ProgressBoard::beat(std::uint32_t instance) const {
 }
 
 proto::ReplicaProgress ProgressBoard::progress(ReplicaId replica) const {
-  const auto seconds_since = [now = Clock::now()](Clock::time_point then) {
-    return std::chrono::duration<double>(now - then).count();
-  };
   proto::ReplicaProgress progress;
   const Slot& its = slot(replica);
   const std::lock_guard lock(its.mutex);
+  // Under the lock: a moment before it may be before what the slot tells of.
+  const auto seconds_since = [now = Clock::now()](Clock::time_point then) {
+    return std::chrono::duration<double>(now - then).count();
+  };
   progress.set_replica(index_of(replica));
   progress.set_step(its.step);
   progress.set_activity(its.activity);

@@ -1,6 +1,7 @@
 #include "launcher/wire/coordinator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
@@ -16,6 +17,7 @@
 #include <gmock/gmock.h>
 
 #include "replica/coordinator/coordinator_client.h"
+#include "replica/coordinator/progress_board.h"
 
 namespace poprun::launcher {
 namespace {
@@ -506,6 +508,26 @@ TEST(InstanceEnvironment, IsReadFromPoprunsVariables) {
   EXPECT_THAT(read_instance_environment().error().message, HasSubstr("not a multiple"));
   unsetenv("POPRUN_EMU_COORDINATOR");
   EXPECT_EQ(read_instance_environment().error().code, ErrorCode::kUsage);
+}
+
+/// The launcher takes no beat with a time below 0.
+TEST(ProgressBoard, TellsNoTimeBelowZeroHoweverOftenAReplicaWrites) {
+  ProgressBoard board(0, 1);
+  std::atomic<bool> ends = false;
+  std::thread replica([&] {
+    while (!ends) {
+      board.write(ReplicaId{0}, 1, "computing");
+      board.waits_for_data(ReplicaId{0}, true);
+    }
+  });
+  double least = 0;
+  for (int k = 0; k < 300'000; ++k) {
+    const proto::ReplicaProgress progress = board.progress(ReplicaId{0});
+    least = std::min({least, progress.activity_seconds(), progress.data_wait_seconds()});
+  }
+  ends = true;
+  replica.join();
+  EXPECT_EQ(least, 0);
 }
 
 }  // namespace
