@@ -188,7 +188,7 @@ Rows checkpoints() {
                      "Folder for checkpoints (default: checkpoints in --output-dir)"),
                  Text{}, into(&Options::checkpoint_dir)),
       with_value(
-          row("checkpoints", "resume", "DIR", "",
+          row("checkpoints", "resume", "DIR|auto", "",
               "Go on from a checkpoint, or from the latest whole one in DIR, with the same "
               "bits as without a break; 'auto' takes --checkpoint-dir, and starts anew if it "
               "has none"),

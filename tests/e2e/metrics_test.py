@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """--metrics-port: what Prometheus reads of a running job is what the job's own files say."""
 import http.client
+import os
 import re
 import shutil
 import signal
@@ -59,7 +60,7 @@ class Metrics(JobTest):
                 samples = scrape(port)
                 if samples.get(name, least - 1) >= least:
                     return samples
-            except ConnectionRefusedError:  # The command is still starting.
+            except (ConnectionError, http.client.HTTPException):  # The command is still starting, or starts again.
                 pass
             self.assertTrue(time.monotonic() < deadline and job.process.poll() is None, f"no {name}\n{job.stderr}")
             time.sleep(0.05)
@@ -140,6 +141,21 @@ class Metrics(JobTest):
                 attacker.join()
         self.assertEqual(job.weights_hash(), alone)
         self.assert_gone(job)
+
+    def test_tell_of_checkpoints_and_restarts(self):
+        port = free_port()
+        job = self.start("-n", 2, "--metrics-port", port, "--checkpoint-every", 5, "--restarts", 1, config=ENDLESS)
+        samples = self.wait_for(job, port, "poprun_emu_checkpoint_step", 10)
+        before = samples["poprun_emu_checkpoint_step"]
+        self.assertEqual(before % 5, 0)
+        self.assertLess(samples["poprun_emu_checkpoint_age_seconds"], 60)
+        self.assertEqual(samples["poprun_emu_restarts_total"], 0)
+        os.kill(job.replica_pid(1), signal.SIGKILL)
+        samples = self.wait_for(job, port, "poprun_emu_restarts_total", 1)
+        self.assertGreaterEqual(samples["poprun_emu_checkpoint_step"], before)
+        self.wait_for(job, port, "poprun_emu_checkpoint_step", samples["poprun_emu_checkpoint_step"] + 5)
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143, job.stderr)
 
     def test_need_a_free_port_before_anything_starts(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
