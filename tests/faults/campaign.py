@@ -346,7 +346,9 @@ class Run:
             time.sleep(0.02)
         if code < 0 and not kind.leaves_things:
             self.detection = time.monotonic() - ended  # Nobody can say anything: all others end.
-        if not (disturbed and kind.leaves_things):
+        # A daemon on another host that mpirun could not end in time leaves its folder to the next job.
+        fails_on_hosts = code != 0 and self.hosts is not None
+        if not (disturbed and kind.leaves_things) and not fails_on_hosts:
             self.expect(self.clean(), f"left over: {self.left()}")
 
     def clean(self):
