@@ -22,7 +22,7 @@ namespace poprun::hostio {
 struct StoreLimits {
   FileScope files;                   ///< Of every source.
   std::vector<std::string> sources;  ///< Whose files may lie anywhere, with or without parameters.
-  /// Of all datasets. One is always let in, however large it is for its host.
+  /// All datasets together. One is always let in, however large it is for its host.
   std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max();
   std::size_t datasets_max = 64;      ///< Likewise.
   std::size_t requests_max = 16'384;  ///< That wait to be loaded.

@@ -262,7 +262,7 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   DatasetStore& datasets_;
   std::shared_ptr<PullCall> self_;
   std::shared_ptr<Room> room_;  ///< Once it was let in.
-  std::uint64_t reserved_ = 0;  ///< Of it.
+  std::uint64_t reserved_ = 0;  ///< Bytes of it that are taken.
   grpc::ByteBuffer request_;    ///< Of the read under way.
   bool opened_ = false;         ///< Only the reader's.
   proto::Selection selection_;  ///< Constant once opened.

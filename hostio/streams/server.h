@@ -17,7 +17,8 @@ struct ServerOptions {
   std::string token;               ///< Empty: calls need none; only for an address of loopback.
   /// Without one: plain text on an address of loopback, that of the token on any other.
   std::optional<TlsIdentity> identity{};
-  std::uint64_t batch_bytes_max = std::uint64_t{4} << 30;  ///< Of all streams; one always has room.
+  std::uint64_t batch_bytes_max = std::uint64_t{4}
+                                  << 30;  ///< All streams together; one always has room.
 };
 
 /// The data server: proto/host_streams.proto beside gRPC's health service. It keeps no progress

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kFirstPauseSeconds = 1;
 constexpr double kPauseSecondsMax = 30;
-constexpr double kLeastSeconds = 0.001;  // Of --timeout, where 0 means none.
+constexpr double kLeastSeconds = 0.001;  // As a --timeout, where 0 means none.
 
 /// What died may come back, and a host that cannot be reached any more may be done without. A first
 /// attempt that reaches no host never ran.

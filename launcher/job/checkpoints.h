@@ -88,7 +88,7 @@ class JobCheckpoints {
   std::uint64_t asked_for_ = 0;  ///< Step of the last request.
   double asked_at_ = 0;
   bool answered_ = true;          ///< It was stored, or failed.
-  std::optional<double> due_at_;  ///< Of the next by time.
+  std::optional<double> due_at_;  ///< When the next one by time is due.
   struct Mark {
     std::uint64_t step = 0;
     double at = 0;
@@ -99,7 +99,7 @@ class JobCheckpoints {
   CheckpointWriter::Stored last_;
   std::uint64_t last_step_ = 0;
   double last_at_ = 0;
-  std::optional<double> told_at_;  ///< Of a disk that takes none.
+  std::optional<double> told_at_;  ///< When a disk that takes none was last told of.
 };
 
 }  // namespace poprun::launcher

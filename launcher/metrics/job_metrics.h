@@ -40,13 +40,13 @@ struct JobMetrics {
   std::uint32_t replicas = 0;
   std::uint32_t instances = 0;
   std::uint32_t instances_joined = 0;                ///< And still there.
-  std::optional<double> heartbeat_age_seconds = {};  ///< Of whoever is silent for longest.
+  std::optional<double> heartbeat_age_seconds = {};  ///< The age of the oldest last heartbeat.
 
   std::optional<std::uint64_t> step =
       {};  ///< Completed; falls where the job goes on from a checkpoint.
   std::optional<std::uint64_t> last_step = {};
   std::optional<std::uint32_t> epoch = {};  ///< From 1.
-  std::optional<double> loss = {};          ///< Of the last step.
+  std::optional<double> loss = {};          ///< The last step's.
   std::optional<double> accuracy = {};      ///< Likewise; 0 to 1.
   std::optional<Evaluation> evaluation = {};
   std::optional<std::uint64_t> items = {};  ///< Written, in inference.

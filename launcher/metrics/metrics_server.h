@@ -16,7 +16,7 @@
 
 namespace poprun::launcher {
 
-/// Of a metrics server, whatever its clients do.
+/// Bounds of a metrics server, whatever its clients do.
 struct MetricsLimits {
   std::size_t request_bytes = 8 << 10;
   std::size_t connections = 8;

@@ -105,7 +105,7 @@ class CheckpointWriter {
   int lock_ = -1;  ///< The open and locked folder.
   std::optional<Open> open_;
   std::atomic<bool> metrics_ended_ = false;
-  std::uint64_t stored_bytes_ = 0;  ///< Of the one under way.
+  std::uint64_t stored_bytes_ = 0;  ///< What the one under way takes on the disk.
 };
 
 }  // namespace poprun::launcher

@@ -30,7 +30,7 @@ struct TensorEntry {
   std::string name;
   std::string dtype;
   std::vector<std::int64_t> shape;
-  std::uint64_t begin = 0;  ///< Of its bytes, from the start of the data,
+  std::uint64_t begin = 0;  ///< Where its bytes begin, from the start of the data,
   std::uint64_t end = 0;    ///< and their end.
 };
 

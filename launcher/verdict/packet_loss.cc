@@ -15,7 +15,7 @@ constexpr double kWindowSeconds = 120;
 constexpr std::uint64_t kOneIn = 20;
 constexpr std::uint64_t kLeastRetransmits = 4;
 constexpr std::size_t kKeptMax = 1
-                                 << 16;  // Of each: a broken instance may name ever new addresses.
+                                 << 16;  // For each: a broken instance may name ever new addresses.
 
 bool takes_part(const PacketLoss& loss, const std::string& host) {
   return loss.from == host || loss.to == host;

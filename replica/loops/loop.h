@@ -53,7 +53,7 @@ struct LoopPorts {
   std::span<const std::span<std::byte>> memory = {};  ///< As Engine::create's.
   StepWatcher* watcher = nullptr;                     ///< Null for none.
   CheckpointStore* checkpoints = nullptr;             ///< Null: none are taken.
-  CheckpointSource* state = nullptr;  ///< Of the first replica of a job that goes on from one.
+  CheckpointSource* state = nullptr;  ///< On the first replica of a job that goes on from one.
 };
 
 /// What one replica did and took.

@@ -60,7 +60,7 @@ class TrainingState {
 
   const Program& program_;
   std::size_t self_;
-  std::size_t shards_;     ///< Of a variable that is divided.
+  std::size_t shards_;     ///< How many a variable is divided into, if it is.
   std::size_t parts_ = 1;  ///< Replicas that store anything: the first ones.
   std::vector<Variable> variables_;
   std::vector<Slice> slices_;

@@ -27,29 +27,21 @@ import uuid
 
 import emulated_job as job
 
+CNN = """
+[model]
+name = small-cnn
+[data]
+source = synthetic:images=1x28x28,classes=10,items=6400
+micro-batch-size = 4
+[training]
+optimizer = {}
+learning-rate = {}
+epochs = 3
+"""
+
 JOBS = {
-    "momentum": """
-[model]
-name = small-cnn
-[data]
-source = synthetic:images=1x28x28,classes=10,items=6400
-micro-batch-size = 4
-[training]
-optimizer = momentum
-learning-rate = 0.02
-epochs = 3
-""",
-    "adam": """
-[model]
-name = small-cnn
-[data]
-source = synthetic:images=1x28x28,classes=10,items=6400
-micro-batch-size = 4
-[training]
-optimizer = adam
-learning-rate = 0.001
-epochs = 3
-""",
+    "momentum": CNN.format("momentum", 0.02),
+    "adam": CNN.format("adam", 0.001),
     "half, dropout": """
 [model]
 name = bert-base

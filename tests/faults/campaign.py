@@ -96,7 +96,7 @@ class Case:
     job: str
     replicas: int
     hosts: int         # 1: this one, without a network.
-    fraction: float    # Of the undisturbed job's time, when the fault comes.
+    fraction: float    # Part of the undisturbed job's time, when the fault comes.
     restarts: int      # --restarts, where the command has it.
     details: dict
 

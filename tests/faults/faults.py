@@ -36,8 +36,8 @@ class Kind:
     any_hosts = True        # Also on hosts with a network between them.
     needs_mounts = False
     goes_on = False         # The job must go on, so that nothing need be said.
-    codes = (0, 75)         # Of the disturbed command. 0 where the fault came as the results were complete.
-    seconds_to_vanish = 12  # Of all processes, after the command ended.
+    codes = (0, 75)         # What the disturbed command may end with. 0 where the fault came as the results were complete.
+    seconds_to_vanish = 12  # How long processes may outlive the command.
     leaves_things = False   # In the temporary folder and in shared memory, until the next job.
 
     def details(self, rng):

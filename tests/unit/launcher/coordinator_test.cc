@@ -440,7 +440,7 @@ TEST_F(CoordinatorTest, BeyondLoopbackLetsInThoseWithTheJobsIdentityAlone) {
 
 TEST_F(CoordinatorTest, HearsNothingThatIsOutOfBounds) {
   open();
-  CoordinatorClient client(environment(4096), [] {});  // Of 4096.
+  CoordinatorClient client(environment(4096), [] {});  // The job has 4,096.
   EXPECT_THAT(client.join(10).error().message, HasSubstr("instance 4096 does not exist"));
   client.fail(ReplicaId{4096}, {ErrorCode::kBug, "not heard"}, {});
   CoordinatorClient known(environment(), [] {});

@@ -196,7 +196,7 @@ using Forward = decltype(CompileOptions::forward);
 /// What a job does with checkpoints: nothing.
 struct Checkpointing {
   std::function<CheckpointStore*(std::uint32_t replica)> store = nullptr;
-  CheckpointSource* state = nullptr;  ///< Of the first replica.
+  CheckpointSource* state = nullptr;  ///< For the first replica.
   std::optional<proto::HostState> resume = {};
 };
 
