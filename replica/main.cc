@@ -320,14 +320,17 @@ std::string variable(const char* name) {
   return text == nullptr ? "" : text;
 }
 
-/// The first process of a host does there what the launcher does on its own: Open MPI's daemon
-/// belongs to this job, and what dead ones left is removed.
-void look_after_sessions() {
-  if (variable("OMPI_COMM_WORLD_LOCAL_RANK") != "0") {
-    return;
+/// The first process of a host does there what the launcher does on its own.
+void remove_leftovers() {
+  if (variable("OMPI_COMM_WORLD_LOCAL_RANK") == "0") {
+    collectives::remove_leftovers(collectives::session_place(machine_name()));
   }
-  collectives::mark_session(variable("OMPI_MCA_orte_jobfam_session_dir"), getppid());
-  collectives::remove_leftovers(collectives::session_place(machine_name()));
+}
+
+/// Without a launcher nobody needs Open MPI's daemon either.
+[[noreturn]] void leave_without_launcher(ErrorCode code) {
+  collectives::end_daemon(variable("OMPI_MCA_orte_jobfam_session_dir"), getppid());
+  ::_exit(exit_code_of(code));
 }
 
 /// Looks at the folder where Open MPI's vader will have its memory; the first process of a host
@@ -369,7 +372,8 @@ int run() {
   const char* level = std::getenv("POPRUN_EMU_LOG_LEVEL");
   log::set_level(level != nullptr && std::string_view(level) == "debug" ? log::Level::kDebug
                                                                         : log::Level::kInfo);
-  CoordinatorClient client(*environment, [] { ::_exit(exit_code_of(ErrorCode::kInfrastructure)); });
+  CoordinatorClient client(*environment,
+                           [] { leave_without_launcher(ErrorCode::kInfrastructure); });
 
   // Joining waits for the launcher and MPI for the other instances: side by side.
   double joined_at = 0;
@@ -381,7 +385,7 @@ int run() {
       log::write(log::Level::kError,
                  log::replica_source(environment->first_replica, machine_name()),
                  reply.error().message);
-      ::_exit(exit_code_of(reply.error().code));
+      leave_without_launcher(reply.error().code);
     }
     const std::chrono::seconds limit(reply->collective_timeout_seconds());
     if (mpi.wait_for(limit) != std::future_status::ready) {
@@ -394,7 +398,7 @@ int run() {
     }
     return std::move(*reply);
   });
-  look_after_sessions();
+  remove_leftovers();
   const Status has_room = check_room_for_mpi();
   int provided = 0;
   if (has_room) {

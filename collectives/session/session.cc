@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -24,8 +25,6 @@ namespace poprun::collectives {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kMark = "poprun-emu";
 
 /// The first of these variables that is set, or else `fallback`.
 fs::path folder_from(std::initializer_list<const char*> variables, const char* fallback) {
@@ -105,6 +104,11 @@ std::optional<std::uint64_t> ranks_job(const fs::path& session) {
                                                           : std::nullopt;
 }
 
+/// mpirun's own is in the folder of its job.
+bool is_daemons(const fs::path& session) {
+  return session.filename().string().starts_with("jf.");
+}
+
 std::string sessions_name(const SessionPlace& place) {
   return fmt::format("ompi.{}.{}", place.host, geteuid());
 }
@@ -154,49 +158,11 @@ void remove_session(const fs::path& session, const SessionPlace& place) {
   fs::remove(session.parent_path(), unused);  // Stays where another session is in it.
 }
 
-/// Field 22 of /proc/PID/stat, the moment of its start; 0 where there is no such process, or only
-/// its exit code, which nobody may ever fetch in a container whose first process reaps nothing.
-std::uint64_t start_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string stat;
-  std::getline(file, stat, '\0');
-  const std::size_t name_end = stat.rfind(')');
-  if (name_end == std::string::npos) {
-    return 0;
-  }
-  std::istringstream fields(stat.substr(name_end + 1));
-  std::string state;
-  fields >> state;
-  std::string skipped;
-  for (int field = 4; field < 22; ++field) {
-    fields >> skipped;
-  }
-  std::uint64_t start = 0;
-  fields >> start;
-  return state == "Z" || state == "X" ? 0 : start;
-}
-
-/// Has our mark, and neither who locked it nor the daemon that it names lives.
-bool is_dead_daemons(const fs::path& session) {
-  const fs::path mark = session / kMark;
-  const Descriptor file(open(mark.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
-  if (!file.lock() || !is_ours(file.number(), mark)) {
-    return false;
-  }
-  pid_t daemon = 0;
-  std::uint64_t start = 0;
-  return std::ifstream(mark) >> daemon >> start && start_of(daemon) != start;
-}
-
-/// With what is in it of this host, where remote shells hand on TMPDIR a daemon's session, too:
-/// without a mark that is one whose replicas have not started. Requires: this process has its lock.
+/// With what is in it of this host. Requires: this process has its lock.
 void remove_job_folder(const fs::path& job, const SessionPlace& place) {
   for (const fs::path& top : folders_in(job, sessions_name(place))) {
     for (const fs::path& session : folders_in(top, "")) {
-      struct stat unused {};
-      if (lstat((session / kMark).c_str(), &unused) != 0 || is_dead_daemons(session)) {
-        remove_session(session, place);
-      }
+      remove_session(session, place);
     }
   }
   std::error_code unused;
@@ -271,32 +237,13 @@ void JobFolder::remove() {
   }
 }
 
-void mark_session(const fs::path& session, pid_t daemon) {
-  if (!session.filename().string().starts_with("jf.")) {
-    return;  // mpirun's own, in the folder of its job.
+void end_daemon(const fs::path& session, pid_t daemon) {
+  if (is_daemons(session)) {
+    kill(daemon, SIGTERM);
   }
-  const fs::path mark = session / kMark;
-  const std::string unfinished = fmt::format("{}.{}", mark.string(), getpid());
-  Descriptor file(
-      open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  const std::string text = fmt::format("{} {}\n", daemon, start_of(daemon));
-  const bool whole = file.lock() && write(file.number(), text.data(), text.size()) ==
-                                        static_cast<ssize_t>(text.size());
-  if (!whole || std::rename(unfinished.c_str(), mark.c_str()) != 0) {
-    unlink(unfinished.c_str());
-    return;
-  }
-  file.release();  // The kernel closes it when this process ends.
 }
 
 void remove_leftovers(const SessionPlace& place) {
-  for (const fs::path& top : tops(place)) {
-    for (const fs::path& session : folders_in(top, "jf.")) {
-      if (is_dead_daemons(session)) {
-        remove_session(session, place);
-      }
-    }
-  }
   for (const fs::path& job : folders_in(place.base, job_folder_prefix())) {
     const Descriptor folder = open_folder(job);
     if (folder.lock() && is_ours(folder.number(), job)) {

@@ -13,19 +13,18 @@
 /// opal/mca/btl/vader/btl_vader_component.c), and what of it stays if all of the job's processes
 /// are killed:
 ///
-///   BASE/poprun-emu.UID.XXXXXX/              a job's own folder, on its launcher's host
-///        ompi.HOST.UID/pid.PID/              files that mpirun shares with its ranks
+///   BASE/poprun-emu.UID.XXXXXX/              the job's own folder on this host
+///        ompi.HOST.UID/pid.PID/              on the launcher's: what mpirun shares with its ranks
 ///        ompi.HOST.UID/pid.PID/contact.txt   begins with the decimal number of job 0
-///   BASE/ompi.HOST.UID/jf.FAMILY/            on other hosts: the same of Open MPI's daemon
-///        poprun-emu                          our mark: "PID START" of the daemon
+///        ompi.HOST.UID/jf.FAMILY/            on others: the same of Open MPI's daemon
 ///   /dev/shm/vader_segment.HOST.UID.JOB.RANK JOB in hexadecimal, FAMILY in its upper half; the
 ///                                            ranks are job 1
 ///
-/// Nobody guesses who is dead. A job's folder is locked (flock) by its launcher and by the guard of
-/// mpirun: the kernel gives the lock back when both are gone. The mark is locked by the first
-/// replica process of the host, and names the daemon by its process id and start time, which no
-/// later process has. Only what neither lock nor process holds is removed, and only this user's on
-/// this host. Symbolic links are removed, never followed.
+/// Nobody guesses who is dead. The folder is locked (flock): by the launcher and the guard of
+/// mpirun, on other hosts by the daemon and the shell that started it
+/// (launcher/mpi/remote_shell.sh). The kernel gives the lock back when both are gone. Only folders
+/// that nobody locks are removed, and only this user's on this host. Symbolic links are removed,
+/// never followed.
 namespace poprun::collectives {
 
 /// Where a host has these things.
@@ -69,10 +68,10 @@ class JobFolder {
   std::optional<std::uint64_t> ranks_job_;
 };
 
-/// Marks `session`, if it is a daemon's, as this program's, and keeps the mark locked until
-/// this process ends. Without room for the mark there is none: what the job leaves then stays if
-/// it is killed.
-void mark_session(const std::filesystem::path& session, pid_t daemon);
+/// Ends `daemon` if `session` is a daemon's, and with it its other children: for who has lost the
+/// launcher. Beyond a cut link the daemon itself notices only when TCP gives up on its last words,
+/// a quarter of an hour later.
+void end_daemon(const std::filesystem::path& session, pid_t daemon);
 
 /// Removes what dead jobs left at `place`. Whoever is just starting has its lock already, or is
 /// seen as a process. Costs the listing of a folder or two where nothing is left.

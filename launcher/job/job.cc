@@ -151,6 +151,7 @@ Status Job::on_join(const proto::JoinRequest& request) {
     give_error(joined.error());
     return joined;
   }
+  deadlines_.joined(monotonic_seconds());
   processes_.replicas_run();
   record_.begin_logs(request.instance(), state_.instances()[request.instance()]);
   if (options_.verbosity > 0) {

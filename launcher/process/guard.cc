@@ -19,9 +19,10 @@ namespace {
 constexpr int kMillisecondsBeforeTerm = 3000;
 constexpr int kMillisecondsBeforeKill = 5000;
 
-/// The life of the guard. Only calls that are safe after the fork of a process with threads.
-[[noreturn]] void keep_watch(pid_t launcher, const ProcessHandle& mpirun, int lock,
-                             const char* folder) {
+/// The life of the guard. Only calls that are safe after the fork of a process with threads, which
+/// glibc's allocation of memory is.
+[[noreturn]] void keep_watch(pid_t launcher, const ProcessHandle& mpirun,
+                             collectives::JobFolder& folder) {
   setsid();  // Whoever signals the launcher's group or closes its terminal does not mean us.
   prctl(PR_SET_NAME, "poprun-guard");
   sigset_t death;
@@ -30,8 +31,8 @@ constexpr int kMillisecondsBeforeKill = 5000;
   sigprocmask(SIG_BLOCK, &death, nullptr);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   // The launcher's sockets must close with it, or replicas do not see it die.
-  const auto [first, second] =
-      std::minmax({static_cast<unsigned>(mpirun.descriptor()), static_cast<unsigned>(lock)});
+  const auto [first, second] = std::minmax(
+      {static_cast<unsigned>(mpirun.descriptor()), static_cast<unsigned>(folder.descriptor())});
   close_range(0, first - 1, 0);
   if (second > first + 1) {
     close_range(first + 1, second - 1, 0);
@@ -47,18 +48,18 @@ constexpr int kMillisecondsBeforeKill = 5000;
       mpirun.signal(SIGKILL);
     }
   }
-  rmdir(folder);
+  folder.remove();
   _exit(0);
 }
 
 }  // namespace
 
-Result<ProcessHandle> start_guard(pid_t mpirun, const collectives::JobFolder& folder) {
+Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder) {
   POPRUN_ASSIGN(const ProcessHandle watched, ProcessHandle::open(mpirun));
   const pid_t launcher = getpid();
   const pid_t guard = fork();
   if (guard == 0) {
-    keep_watch(launcher, watched, folder.descriptor(), folder.path().c_str());
+    keep_watch(launcher, watched, folder);
   }
   if (guard < 0) {
     return fail(

@@ -16,7 +16,7 @@ Supervisor::Supervisor(asio::io_context& loop) : loop_(loop), exits_(loop, SIGCH
   wait_for_exits();
 }
 
-Status Supervisor::start_mpirun(const Child::Program& program, const collectives::JobFolder& folder,
+Status Supervisor::start_mpirun(const Child::Program& program, collectives::JobFolder& folder,
                                 Child::OnLine on_stdout, Child::OnLine on_stderr, OnExit on_exit) {
   POPRUN_TRY(
       start(mpirun_, program, std::move(on_stdout), std::move(on_stderr), std::move(on_exit)));

@@ -29,7 +29,7 @@ class Supervisor {
   explicit Supervisor(asio::io_context& loop);
 
   /// Errors as Child::start. mpirun ends in order even if this process is killed (guard.h).
-  Status start_mpirun(const Child::Program& program, const collectives::JobFolder& folder,
+  Status start_mpirun(const Child::Program& program, collectives::JobFolder& folder,
                       Child::OnLine on_stdout, Child::OnLine on_stderr, OnExit on_exit);
   Status start_data_server(const Child::Program& program, Child::OnLine on_stdout,
                            Child::OnLine on_stderr, OnExit on_exit);

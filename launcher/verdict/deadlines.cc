@@ -48,9 +48,12 @@ void Deadlines::dump_came(double now) {
 
 Deadlines::Slept Deadlines::woke(double now) {
   const double seconds = now - std::exchange(woke_at_, now);
-  return {.seconds = seconds,
-          .excuses_silence = seconds > kOversleptSeconds,
-          .is_worth_telling = seconds > kToldSeconds};
+  const bool overslept = seconds > kOversleptSeconds;
+  if (joined_at_ && overslept) {
+    joined_at_ = now;
+  }
+  return {
+      .seconds = seconds, .excuses_silence = overslept, .is_worth_telling = seconds > kToldSeconds};
 }
 
 std::vector<Deadlines::Timer> Deadlines::timers(const Facts& facts) const {
@@ -66,7 +69,9 @@ std::vector<Deadlines::Timer> Deadlines::timers(const Facts& facts) const {
     timers.push_back({Due::kSilence, *facts.oldest_heartbeat + limits_.heartbeat_timeout});
   }
   if (facts.joining) {
-    timers.push_back({Due::kAbsence, launched_at_ + limits_.join_timeout});
+    const double patience =
+        joined_at_ ? *joined_at_ - launched_at_ + limits_.heartbeat_timeout : limits_.join_timeout;
+    timers.push_back({Due::kAbsence, launched_at_ + std::min(patience, limits_.join_timeout)});
   }
   if (facts.done) {
     timers.push_back({Due::kMpirunEnd, left_at_ + limits_.heartbeat_timeout});

@@ -14,10 +14,12 @@ class Deadlines {
   /// What the user may choose; seconds.
   struct Limits {
     double heartbeat_interval = 0;
-    double heartbeat_timeout = 0;  ///< Also for mpirun to end once all instances have left.
-    double join_timeout = 0;       ///< For all instances to join, from the launch on.
-    double job_timeout = 0;        ///< For everything, from the launch on; 0: none.
-    double drain_timeout = 0;      ///< For a drained job to stop and save; 0: none.
+    /// Also for mpirun to end once all instances have left, and for an instance to join after the
+    /// last of the others: mpirun starts all at once.
+    double heartbeat_timeout = 0;
+    double join_timeout = 0;   ///< For all instances to join, from the launch on.
+    double job_timeout = 0;    ///< For everything, from the launch on; 0: none.
+    double drain_timeout = 0;  ///< For a drained job to stop and save; 0: none.
   };
 
   /// Kinds of trouble, by how long news that explain it may take to come.
@@ -70,6 +72,7 @@ class Deadlines {
   /// The trouble so far has its verdict, or was none after all.
   void judged() { judge_at_.reset(); }
   void mpirun_line_held(double now) { line_held_at_ = now; }
+  void joined(double now) { joined_at_ = now; }
   void left(double now) { left_at_ = now; }
   /// Asked to end in order.
   void draining(double now) { drained_at_ = now; }
@@ -106,7 +109,8 @@ class Deadlines {
   double launched_at_;
   double woke_at_;
   double line_held_at_ = 0;
-  double left_at_ = 0;  ///< When the last instance so far left.
+  std::optional<double> joined_at_;  ///< When the last instance so far joined.
+  double left_at_ = 0;               ///< When the last instance so far left.
   std::optional<double> judge_at_;
   std::optional<double> drained_at_;
   std::optional<double> no_room_at_;

@@ -233,7 +233,18 @@ Verdict lost_node_verdict(const JobState& state, const std::string& node, double
   return unless_network(state, std::move(verdict), live, now);
 }
 
-/// Heartbeats broke off, and nobody said why: mpirun ends all others once it knows of one.
+std::vector<std::uint32_t> absent_instances(const JobState& state) {
+  std::vector<std::uint32_t> absent;
+  for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
+    if (!state.instances()[i].joined) {
+      absent.push_back(i);
+    }
+  }
+  return absent;
+}
+
+/// Heartbeats broke off, and nobody said why: mpirun ends all others once it knows of one, also of
+/// one that had not joined.
 Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
   std::vector<std::uint32_t> lost;
   for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
@@ -248,6 +259,10 @@ Verdict lost_verdict(const JobState& state, std::uint32_t first, double now) {
                        : fmt::format("the heartbeat connections of {} broke, that of {} first, {}",
                                      describe_replicas(state, replicas_of(state, lost)),
                                      describe(state, first), where(state, first, now));
+  if (const std::vector<std::uint32_t> absent = absent_instances(state); !absent.empty()) {
+    verdict.first_line +=
+        fmt::format("; {} had not joined", describe_replicas(state, replicas_of(state, absent)));
+  }
   return unless_network(state, std::move(verdict), /*accused_live=*/true, now);
 }
 
@@ -322,20 +337,13 @@ Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> in
 }
 
 Verdict absence_verdict(const JobState& state, double waited_seconds) {
-  std::vector<std::uint32_t> absent;
-  for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
-    if (!state.instances()[i].joined) {
-      absent.push_back(i);
-    }
-  }
+  const std::vector<std::uint32_t> absent = absent_instances(state);
   POPRUN_CHECK(!absent.empty());
-  return {
-      kInfrastructure,
-      fmt::format("instance{} {} did not join within {:.0f} s; the first missing one is on host {}",
-                  absent.size() == 1 ? "" : "s", number_ranges(absent), waited_seconds,
-                  state.instances()[absent.front()].host),
-      {},
-      absent.front()};
+  return {kInfrastructure,
+          fmt::format("{} did not join within {:.0f} s",
+                      describe_replicas(state, replicas_of(state, absent)), waited_seconds),
+          {},
+          absent.front()};
 }
 
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far,

@@ -87,7 +87,11 @@ class Ends(LauncherTest):
 
     def test_when_an_instance_never_joins(self):
         job = self.fake("-n", 3, "--collective-timeout", 2, mode="absent", steps=LONG)
-        self.ends(job, 75, "instance 1 did not join within 2 s")
+        self.ends(job, 75, "replica 1 (instance 1, host ", "did not join within 2 s")
+
+    def test_when_an_instance_does_not_join_with_the_others(self):
+        job = self.fake("-n", 3, "--heartbeat-timeout", 2, mode="absent", steps=LONG)
+        self.ends(job, 75, "replica 1 (instance 1, host ", "did not join within ")
 
     def test_badly_without_a_profile(self):
         job = self.fake("-n", 3, mode="no-profile", instance=0)

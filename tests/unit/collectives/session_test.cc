@@ -1,17 +1,16 @@
 #include "collectives/session/session.h"
 
 #include <algorithm>
-#include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,15 +40,10 @@ class SessionTest : public ::testing::Test {
     return path;
   }
 
-  /// What a daemon of family 2 and its rank leave.
-  fs::path daemons_session(const std::string& mark) {
-    const fs::path session = place_.base / fmt::format("ompi.node7.{}", geteuid()) / "jf.2";
-    file(session / "pmix_dstor" / "lock");
+  /// Session and shared memory of a daemon of family 2.
+  void daemons_session(const fs::path& job) {
+    file(job / fmt::format("ompi.node7.{}", geteuid()) / "jf.2" / "pmix_dstor" / "lock");
     file(place_.shared_memory / fmt::format("vader_segment.node7.{}.20001.0", geteuid()));
-    if (!mark.empty()) {
-      file(session / "poprun-emu", mark);
-    }
-    return session;
   }
 
   /// Session and shared memory of an mpirun, its job 0 having the number 65536.
@@ -71,16 +65,6 @@ class SessionTest : public ::testing::Test {
   fs::path folder_;
   SessionPlace place_;
 };
-
-/// A process that has ended and was reaped.
-pid_t dead_process() {
-  const pid_t child = fork();
-  if (child == 0) {
-    _exit(0);
-  }
-  waitpid(child, nullptr, 0);
-  return child;
-}
 
 TEST_F(SessionTest, FolderOfAJobStaysAsLongAsItsLockIsHeld) {
   auto job = JobFolder::make(place_);
@@ -121,13 +105,11 @@ TEST_F(SessionTest, FolderOfADeadJobKeepsWhatIsAnotherHosts) {
   EXPECT_TRUE(fs::exists(other));
 }
 
-TEST_F(SessionTest, FolderOfADeadJobIsRemovedWithTheSessionOfADaemonThatHadNoReplicaYet) {
-  const fs::path job = JobFolder::make(place_)->path();
-  const std::string top = fmt::format("ompi.node7.{}", geteuid());
-  file(job / top / "jf.4" / "hwloc.sm");
-  file(job / top / "jf.5" / "poprun-emu", fmt::format("{} {}\n", getpid(), 1));
+TEST_F(SessionTest, FolderOfADeadDaemonIsRemovedWithItsSharedMemory) {
+  daemons_session(JobFolder::make(place_)->path());
   remove_leftovers(place_);
   EXPECT_THAT(names(place_.base), IsEmpty());
+  EXPECT_THAT(names(place_.shared_memory), IsEmpty());
 }
 
 TEST_F(SessionTest, SymbolicLinksAreNotFollowed) {
@@ -143,74 +125,31 @@ TEST_F(SessionTest, SymbolicLinksAreNotFollowed) {
   EXPECT_THAT(names(place_.base), ElementsAre(fmt::format("poprun-emu.{}.abcdef", geteuid())));
 }
 
-TEST_F(SessionTest, SessionOfADaemonIsRemovedOnceTheDaemonIsDead) {
-  daemons_session(fmt::format("{} 12345\n", dead_process()));
+TEST_F(SessionTest, SessionsOfOtherProgramsStay) {
+  daemons_session(place_.base);
   remove_leftovers(place_);
-  EXPECT_THAT(names(place_.base), IsEmpty());
-  EXPECT_THAT(names(place_.shared_memory), IsEmpty());
+  EXPECT_EQ(names(place_.base).size(), 1U);
+  EXPECT_EQ(names(place_.shared_memory).size(), 1U);
 }
 
-TEST_F(SessionTest, SessionOfADaemonThatNobodyReapsIsRemoved) {
-  const fs::path session = daemons_session("");
-  std::array<int, 2> pipe_ends{};
-  ASSERT_EQ(pipe(pipe_ends.data()), 0);
-  const pid_t daemon = fork();
-  if (daemon == 0) {
-    char byte = 0;
-    _exit(read(pipe_ends[0], &byte, 1) == 1 ? 0 : 1);
+TEST_F(SessionTest, OnlyADaemonIsEndedNotAnMpirun) {
+  for (const auto& [session, signal] :
+       {std::pair("ompi.node7.0/jf.2", SIGTERM), {"x/pid.7", SIGKILL}}) {
+    const pid_t process = fork();
+    if (process == 0) {
+      pause();
+      _exit(0);
+    }
+    end_daemon(session, process);
+    kill(process, SIGKILL);
+    int status = 0;
+    waitpid(process, &status, 0);
+    EXPECT_EQ(WTERMSIG(status), signal) << session;
   }
-  const pid_t marker = fork();
-  if (marker == 0) {
-    mark_session(session, daemon);
-    _exit(0);
-  }
-  waitpid(marker, nullptr, 0);
-  remove_leftovers(place_);
-  EXPECT_TRUE(fs::exists(session));
-  ASSERT_EQ(write(pipe_ends[1], "x", 1), 1);
-  siginfo_t end{};
-  waitid(P_PID, static_cast<id_t>(daemon), &end, WEXITED | WNOWAIT);
-  remove_leftovers(place_);
-  EXPECT_FALSE(fs::exists(session));
-  waitpid(daemon, nullptr, 0);
-}
-
-TEST_F(SessionTest, SessionWhoseDaemonsNumberAnotherProcessHasIsRemoved) {
-  daemons_session(fmt::format("{} 1\n", getpid()));
-  remove_leftovers(place_);
-  EXPECT_THAT(names(place_.base), IsEmpty());
-}
-
-TEST_F(SessionTest, SessionWithoutOurMarkIsNobodysButItsOwners) {
-  const fs::path session = daemons_session("");
-  remove_leftovers(place_);
-  EXPECT_TRUE(fs::exists(session));
-}
-
-TEST_F(SessionTest, SessionWhoseMarkIsLockedStays) {
-  const fs::path session = daemons_session(fmt::format("{} 1\n", dead_process()));
-  const int mark = open((session / "poprun-emu").c_str(), O_RDONLY | O_CLOEXEC);
-  ASSERT_EQ(flock(mark, LOCK_EX | LOCK_NB), 0);
-  remove_leftovers(place_);
-  EXPECT_TRUE(fs::exists(session));
-  close(mark);
-}
-
-TEST_F(SessionTest, MarkedSessionOfALivingDaemonStaysAlsoWhenWhoMarkedItIsGone) {
-  const fs::path session = daemons_session("");
-  const pid_t marker = fork();
-  if (marker == 0) {
-    mark_session(session, getppid());
-    _exit(0);
-  }
-  waitpid(marker, nullptr, 0);
-  ASSERT_TRUE(fs::exists(session / "poprun-emu"));
-  remove_leftovers(place_);
-  EXPECT_TRUE(fs::exists(session));
 }
 
 TEST_F(SessionTest, SharedMemoryStaysWhereAnotherSessionHasItsNumber) {
-  daemons_session(fmt::format("{} 1\n", dead_process()));
+  daemons_session(JobFolder::make(place_)->path());
   const fs::path other = place_.base / fmt::format("ompi.node7.{}", geteuid()) / "pid.5";
   file(other / "contact.txt", "131072.0;tcp://127.0.0.1:1\n");
   remove_leftovers(place_);

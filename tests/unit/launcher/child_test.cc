@@ -137,7 +137,7 @@ TEST_F(SupervisorTest, DoesNotKillProcessesThatAreNotMpirunsChildren) {
 
 /// What a launcher does whose host has room for mpirun and no process more. The exit code: 0, as it
 /// should be.
-int launch_without_room_for_a_guard(const collectives::JobFolder& folder) {
+int launch_without_room_for_a_guard(collectives::JobFolder& folder) {
   constexpr uid_t kNobodyElse = 64987;
   const rlimit two{.rlim_cur = 2, .rlim_max = 2};
   if (setpgid(0, 0) != 0 || setrlimit(RLIMIT_NPROC, &two) != 0 || setuid(kNobodyElse) != 0) {
@@ -169,6 +169,28 @@ TEST(Guard, ThatCannotBeStartedCostsTheLauncherNothing) {
     GTEST_SKIP() << "needs root, to become a user without processes";
   }
   EXPECT_EQ(exit_text(status), "exited with code 0");
+}
+
+TEST(Guard, OfADeadLauncherRemovesWhatAnMpirunThatCrashedLeft) {
+  collectives::JobFolder folder = job_folder();
+  const std::string session =
+      fmt::format("{}/ompi.here.{}/pid.7", folder.path().string(), geteuid());
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    asio::io_context loop;
+    Supervisor supervisor(loop);
+    const std::string script = fmt::format(
+        "mkdir -p {0}; echo 65536 > {0}/contact.txt; sleep 0.2; kill -SEGV $$", session);
+    static_cast<void>(supervisor.start_mpirun({"/bin/sh", {"sh", "-c", script}, {}}, folder,
+                                              nullptr, nullptr, nullptr));
+    raise(SIGKILL);
+  }
+  ASSERT_EQ(waitpid(launcher, nullptr, 0), launcher);
+  const auto until = std::chrono::steady_clock::now() + kDeadline;
+  while (std::filesystem::exists(folder.path()) && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path()));
 }
 
 TEST(ProcessHandle, IsNothingForNumbersThatMeanManyProcesses) {

@@ -39,6 +39,22 @@ TEST(Deadlines, InstancesJoinWithinTheirTimeSinceTheLaunch) {
   expect_due(deadlines(), {.joining = true}, Due::kAbsence, kLaunch + 120);
 }
 
+TEST(Deadlines, InstancesJoinSoonAfterTheLastOfTheOthers) {
+  Deadlines d = deadlines();
+  d.joined(kLaunch + 10);
+  d.joined(kLaunch + 20);
+  expect_due(d, {.joining = true}, Due::kAbsence, kLaunch + 50);
+  d.joined(kLaunch + 100);
+  expect_due(d, {.joining = true}, Due::kAbsence, kLaunch + 120);
+}
+
+TEST(Deadlines, InstancesThatJoinedWhileTheLauncherSleptAreNotLate) {
+  Deadlines d = deadlines();
+  d.joined(kLaunch + 10);
+  d.woke(kLaunch + 60);
+  expect_due(d, {.joining = true}, Due::kAbsence, kLaunch + 90);
+}
+
 TEST(Deadlines, MpirunEndsSoonAfterTheLastInstanceLeft) {
   Deadlines d = deadlines();
   d.left(kLaunch + 50);

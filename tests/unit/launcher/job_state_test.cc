@@ -567,7 +567,12 @@ TEST_F(PostMortem, ListsWhoDidNotCome) {
   ASSERT_TRUE(state.join(request(0), 1));
 
   EXPECT_EQ(absence_verdict(state, 60).first_line,
-            "instances 1, 2 did not join within 60 s; the first missing one is on host node1");
+            "replicas 1, 2 (hosts node1, node2) did not join within 60 s");
+  JobState lost = state;
+  lost.leave(0, /*orderly=*/false);
+  EXPECT_THAT(name_cause(lost, 2, kQuiet)->first_line,
+              ::testing::EndsWith("its heartbeat connection broke; replicas 1, 2 (hosts node1, "
+                                  "node2) had not joined"));
   state.mpirun_found({.rank_end = RankEnd{2, 9, 0}});
   EXPECT_EQ(name_cause(state, 2, kQuiet)->first_line,
             "replica 2 (instance 2, host node2) was killed by signal 9 (SIGKILL) before it joined "

@@ -11,7 +11,7 @@ TOKEN = "it's $HOME `secret` \"\\"
 # As mpirun gives them: options, the host, settings of paths with the daemon behind, quoted arguments.
 COMMAND = ["-F", "/config", "node1", "  PATH=/usr/bin:$PATH ; export PATH ;   {orted}", "--daemonize", "-mca", "ess",
            '"env"', "-mca", "orte_node_regex", '"node[1:0-1]@0(2)"', "-mca", "plm_rsh_agent",
-           '"/opt/bin/poprun-emu-remote-shell"']
+           '"/opt/bin/poprun-emu-remote-shell"', "-mca", "orte_tmpdir_base", '"{launchers}"']
 
 
 class RemoteShell(unittest.TestCase):
@@ -21,8 +21,10 @@ class RemoteShell(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         # Plays ssh: what follows the host is a line for a shell, in an environment of its own.
         self.program("ssh-like", 'echo "$0 $1 $2" > "$(dirname "$0")/called"\n'
-                                 'while [ "$1" != node1 ]; do shift; done; shift\nexec env -i PATH="$PATH" sh -c "$*"\n')
-        self.orted = self.program("orted", 'printf "%s\\n" "$POPRUN_EMU_TOKEN" "$POPRUN_EMU_TLS" "$@"\n')
+                                 'while [ "$1" != node1 ]; do shift; done; shift\nexec env -i PATH="$PATH" '
+                     f'TMPDIR="{self.folder}/tmp" sh -c "$*"\n')
+        (self.folder / "tmp").mkdir()
+        self.orted = self.program("orted", 'printf "%s\\n" "$POPRUN_EMU_TOKEN" "$POPRUN_EMU_TLS" "$TMPDIR" "$@"\n')
 
     def program(self, name, text):
         path = self.folder / name
@@ -30,8 +32,10 @@ class RemoteShell(unittest.TestCase):
         path.chmod(0o755)
         return path
 
-    def run_script(self, shell):
-        command = [word.replace("{orted}", str(self.orted)) for word in COMMAND]
+    def run_script(self, shell, launchers_base=None):
+        """`launchers_base`: Open MPI's own variable for it, which mpirun makes an argument."""
+        command = [word.replace("{orted}", str(self.orted)).replace("{launchers}", str(launchers_base))
+                   for word in (COMMAND if launchers_base else COMMAND[:-3])]
         return subprocess.run([SCRIPT, *command], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL,
                               env={"PATH": os.environ["PATH"], "POPRUN_EMU_TOKEN": TOKEN, "POPRUN_EMU_TLS": "token",
                                    "POPRUN_EMU_REMOTE_SHELL": str(shell)})
@@ -39,9 +43,38 @@ class RemoteShell(unittest.TestCase):
     def test_gives_the_daemon_the_secrets_and_leaves_its_arguments(self):
         done = self.run_script(self.folder / "ssh-like")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(done.stdout.splitlines(),
+        words = done.stdout.splitlines()
+        folder = words.pop(2)
+        self.assertEqual(words,
                          [TOKEN, "token", "-mca", "ess", "env", "-mca", "orte_node_regex", "node[1:0-1]@0(2)", "-mca",
                           "plm_rsh_agent", str(self.folder / "ssh-like")])
+        self.assertRegex(folder, rf"^{self.folder}/tmp/poprun-emu\.{os.geteuid()}\.\w+$")
+
+    def test_gives_the_daemon_a_folder_that_only_a_crash_leaves(self):
+        for crashes in (False, True):
+            with self.subTest(crashes=crashes):
+                self.program("orted", 'flock -n "$TMPDIR" true; echo $?; mkdir "$TMPDIR/session"; ls -d "$TMPDIR"\n'
+                                      + ("kill -9 $$\n" if crashes else 'rmdir "$TMPDIR/session"\nexit 3\n'))
+                done = self.run_script(self.folder / "ssh-like")
+                self.assertEqual(done.returncode, 137 if crashes else 3, done.stderr)
+                locked, folder = done.stdout.splitlines()
+                self.assertEqual(locked, "1")
+                self.assertEqual(pathlib.Path(folder).is_dir(), crashes)
+
+    def test_makes_the_folder_beside_the_launchers(self):
+        launchers = self.folder / "base" / f"poprun-emu.{os.geteuid()}.abcdef"
+        done = self.run_script(self.folder / "ssh-like", launchers)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        words = done.stdout.splitlines()
+        self.assertEqual(words[-2:], ["orte_tmpdir_base", words[2]])
+        self.assertEqual(pathlib.Path(words[2]).parent, launchers.parent)
+
+    def test_says_that_there_can_be_no_folder(self):
+        (self.folder / "tmp").rmdir()
+        (self.folder / "tmp").write_text("")
+        done = self.run_script(self.folder / "ssh-like")
+        self.assertEqual(done.returncode, 127)
+        self.assertIn(f"{self.folder}/tmp", done.stderr)
 
     def test_takes_the_first_shell_there_is_with_its_options(self):
         done = self.run_script(f"/nowhere/ssh : {self.folder}/ssh-like -q : rsh")
