@@ -36,6 +36,7 @@
 #include "replica/instance/pinned_numerics.h"
 #include "replica/instance/profile.h"
 #include "replica/loops/share.h"
+#include "replica/loops/training_state.h"
 #include "replica/ops/dnnl/numerics.h"
 
 namespace poprun {
@@ -127,7 +128,8 @@ class Instance {
     }
     const bool first = communicator.self() == ReplicaId{0};
     POPRUN_ASSIGN(const Program program, share_program(communicator));
-    POPRUN_TRY(check_memory(memory_touched(program), communicator.self()));
+    POPRUN_TRY(check_memory(memory_touched(program), communicator.self(),
+                            reply_.takes_checkpoints() ? &program : nullptr));
     POPRUN_ASSIGN(const JobLength length, job_length(reply_.config(), reply_.dataset()));
     const HostWeights none;
     LauncherReporter reporter(client_);
@@ -214,7 +216,8 @@ class Instance {
   }
 
   /// The first replica of a host speaks for it. Nobody touches an arena before all have passed.
-  Status check_memory(Bytes each, ReplicaId self) const {
+  /// `stored`: the state of this Program is copied for checkpoints.
+  Status check_memory(Bytes each, ReplicaId self, const Program* stored = nullptr) const {
     const auto& hosts = reply_.config().topology().instance_host();
     const auto mine = hosts.begin() + static_cast<std::ptrdiff_t>(environment_.instance);
     const bool speaks = index_of(self) == environment_.first_replica &&
@@ -223,8 +226,18 @@ class Instance {
     if (!memory) {
       return {};
     }
-    const auto instances = static_cast<std::uint32_t>(std::count(mine, hosts.end(), *mine));
-    return check_host_memory(*memory, *mine, instances * environment_.local_replicas, each);
+    const std::uint32_t replicas =
+        static_cast<std::uint32_t>(std::count(mine, hosts.end(), *mine)) *
+        environment_.local_replicas;
+    Bytes copies{0};
+    for (std::uint32_t r = index_of(self); stored != nullptr && r < index_of(self) + replicas;
+         ++r) {
+      const proto::RunConfig& config = reply_.config();
+      const TrainingState state(*stored, r, config.topology().num_replicas(),
+                                config.memory().sharding_group());
+      copies += Bytes{static_cast<std::int64_t>(state.bytes())};
+    }
+    return check_host_memory(*memory, *mine, replicas, each, copies);
   }
 
   /// Replica 0 compiles; everyone gets the same bytes.

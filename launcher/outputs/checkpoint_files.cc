@@ -13,7 +13,7 @@
 
 #include "launcher/outputs/message_json.h"
 #include "launcher/outputs/read_file.h"
-#include "launcher/outputs/sha256.h"
+#include "replica/base/sha256.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {

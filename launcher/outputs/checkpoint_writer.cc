@@ -19,7 +19,7 @@
 #include "launcher/outputs/growing_file.h"
 #include "launcher/outputs/result_files.h"
 #include "launcher/outputs/safetensors.h"
-#include "launcher/outputs/sha256.h"
+#include "replica/base/sha256.h"
 
 namespace poprun::launcher {
 namespace {

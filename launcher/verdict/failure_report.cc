@@ -69,9 +69,9 @@ std::string failure_report(const JobState& state, const Verdict& verdict, double
     lines.push_back("\n" + describe(losses));
   }
   for (const proto::Failure& failure : state.failures()) {
-    lines.push_back(fmt::format("\nreplica {} on host {} failed with code {}: {}",
-                                failure.replica(), failure.host(), failure.exit_code(),
-                                failure.message()));
+    lines.push_back(fmt::format("\nreplica {}{} failed with code {}: {}", failure.replica(),
+                                failure.host().empty() ? "" : " on host " + failure.host(),
+                                failure.exit_code(), failure.message()));
     append(lines, facts_of(failure));
     append(lines, last_calls(failure, failure.recent_calls_size()));
   }

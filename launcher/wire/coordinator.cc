@@ -303,8 +303,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
         bounded = fail(ErrorCode::kUsage, "a heartbeat is of one instance");
       }
       if (!bounded) {
-        ended_ = true;
-        Finish(out_of_bounds(bounded));
+        refuse(bounded.error());
         return;
       }
       known_ = true;
@@ -313,6 +312,20 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
       service_.events_.on_beat(beat_);
       tell_wish();
       StartRead(&beat_);
+    }
+
+    /// That an instance of ours sends such a thing is a bug.
+    void refuse(const Error& error) {
+      ended_ = true;
+      if (known_) {
+        proto::Failure failure;
+        failure.set_instance(instance_);
+        failure.set_replica(instance_ * service_.setup_.job.replicas_per_instance);
+        failure.set_exit_code(static_cast<std::uint32_t>(exit_code_of(ErrorCode::kBug)));
+        failure.set_message(fmt::format("its heartbeat is refused: {}", error.message));
+        service_.events_.on_failure(failure);
+      }
+      Finish(out_of_bounds(tl::unexpected<Error>{error}));
     }
 
     void end() {

@@ -16,17 +16,18 @@ Bytes memory_touched(const Program& program) {
 }
 
 Status check_host_memory(const FreeMemory& memory, const std::string& host, std::uint32_t replicas,
-                         Bytes each) {
-  const std::int64_t needed = each.count() * static_cast<std::int64_t>(replicas);
+                         Bytes each, Bytes copies) {
+  const std::int64_t needed = each.count() * static_cast<std::int64_t>(replicas) + copies.count();
   if (needed <= memory.bytes.count()) {
     return {};
   }
   return fail(ErrorCode::kHostResources,
-              fmt::format("{} on host {} {} {} of its memory for {} tensors, "
+              fmt::format("{} on host {} {} {} of its memory for {} tensors{}, "
                           "but only {} is free ({}); use more hosts (-H), fewer replicas or a "
                           "smaller data.micro-batch-size, or raise that limit",
                           counted(replicas, "replica"), host, replicas == 1 ? "needs" : "need",
                           bytes_text(needed), replicas == 1 ? "its" : "their",
+                          copies.count() > 0 ? " and a checkpoint" : "",
                           bytes_text(memory.bytes.count()), memory.source),
               {.shortage = Shortage{.needed = Bytes{needed}, .had = memory.bytes}});
 }

@@ -17,10 +17,10 @@ namespace poprun {
 Bytes memory_touched(const Program& program);
 
 /// Errors
-///   kHostResources  `replicas` replicas on `host` need more than there is; names both, also as
-///                   facts, and the remedy.
+///   kHostResources  `replicas` replicas on `host` need more than there is, with what all of them
+///                   copy for a checkpoint; names both, also as facts, and the remedy.
 Status check_host_memory(const FreeMemory& memory, const std::string& host, std::uint32_t replicas,
-                         Bytes each);
+                         Bytes each, Bytes copies);
 
 /// Whether `folder` has room for what Open MPI touches there while `processes` processes find one
 /// another: about 60 KiB each, and 3 KiB for each other one (measured with Open MPI 4.1.4). Where

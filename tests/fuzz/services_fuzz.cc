@@ -27,7 +27,7 @@
 #include "launcher/verdict/drain_point.h"
 #include "launcher/verdict/job_state.h"
 #include "launcher/verdict/stragglers.h"
-#include "launcher/outputs/sha256.h"
+#include "replica/base/sha256.h"
 #include "launcher/wire/coordinator.h"
 #include "proto/coordinator.pb.h"
 #include "tests/fuzz/fuzz.h"
@@ -297,7 +297,7 @@ class Services {
 
 Services& services() {
   // OpenSSL's own end comes after that of whoever began it later.
-  static const std::string begun = launcher::sha256_of("");
+  static const std::string begun = poprun::sha256_of("");
   static Services started;
   return started;
 }

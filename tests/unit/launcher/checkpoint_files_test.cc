@@ -11,7 +11,7 @@
 
 #include "launcher/outputs/checkpoint_writer.h"
 #include "launcher/outputs/safetensors.h"
-#include "launcher/outputs/sha256.h"
+#include "replica/base/sha256.h"
 
 namespace poprun::launcher {
 namespace {

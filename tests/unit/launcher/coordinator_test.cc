@@ -452,6 +452,20 @@ TEST_F(CoordinatorTest, HearsNothingThatIsOutOfBounds) {
   EXPECT_TRUE(events_.without_beats().empty());
 }
 
+TEST_F(CoordinatorTest, TellsWhoseHeartbeatItRefusesAndWhy) {
+  open();
+  std::promise<void> lost;
+  CoordinatorClient client(environment(), [&] { lost.set_value(); });
+  ASSERT_TRUE(client.join(10));
+  ASSERT_TRUE(events_.saw("beat starting"));
+  client.progress(ReplicaId{3}, 1, std::string(5000, 'x'));
+  EXPECT_EQ(lost.get_future().wait_for(seconds(10)), std::future_status::ready);
+  const std::vector<proto::Failure> failures = events_.failures();
+  ASSERT_EQ(failures.size(), 1U);
+  EXPECT_EQ(failures[0].replica(), 3U);
+  EXPECT_THAT(failures[0].message(), HasSubstr("its heartbeat is refused: "));
+}
+
 TEST(Bounds, OfABeatAreThoseOfItsInstance) {
   const JobSize job{.instances = 4, .replicas_per_instance = 2};
   proto::Beat beat;

@@ -102,8 +102,8 @@ TEST(HostMemory, RefusesAFolderThatIsTooSmall) {
 TEST(HostMemory, RefusesWhatDoesNotFitWithBothSizesAndARemedy) {
   const FreeMemory memory{Bytes{4 * kGiB}, "memory.max of control group /job"};
 
-  EXPECT_TRUE(check_host_memory(memory, "node1", 4, Bytes{kGiB}));
-  const Status refused = check_host_memory(memory, "node1", 5, Bytes{kGiB});
+  EXPECT_TRUE(check_host_memory(memory, "node1", 4, Bytes{kGiB}, Bytes{0}));
+  const Status refused = check_host_memory(memory, "node1", 5, Bytes{kGiB}, Bytes{0});
 
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kHostResources);
@@ -113,6 +113,17 @@ TEST(HostMemory, RefusesWhatDoesNotFitWithBothSizesAndARemedy) {
                     HasSubstr("-H")));
   EXPECT_EQ(refused.error().facts.shortage,
             (Shortage{.needed = Bytes{5 * kGiB}, .had = Bytes{4 * kGiB}}));
+}
+
+TEST(HostMemory, CountsTheCopyOfACheckpoint) {
+  const FreeMemory memory{Bytes{4 * kGiB}, "memory.max of control group /job"};
+
+  EXPECT_TRUE(check_host_memory(memory, "node1", 3, Bytes{kGiB}, Bytes{kGiB}));
+  const Status refused = check_host_memory(memory, "node1", 4, Bytes{kGiB}, Bytes{1});
+
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("their tensors and a checkpoint"));
+  EXPECT_EQ(refused.error().facts.shortage->needed, Bytes{4 * kGiB + 1});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "launcher/outputs/sha256.h"
+#include "replica/base/sha256.h"
 
 #include <array>
 #include <cerrno>
@@ -10,7 +10,7 @@
 #include <openssl/evp.h>
 #include <unistd.h>
 
-namespace poprun::launcher {
+namespace poprun {
 
 struct Sha256::Context {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
@@ -67,4 +67,4 @@ Result<std::string> sha256_of_file(const std::string& path) {
   return sha.digest();
 }
 
-}  // namespace poprun::launcher
+}  // namespace poprun

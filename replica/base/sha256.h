@@ -7,7 +7,7 @@
 
 #include "replica/base/error.h"
 
-namespace poprun::launcher {
+namespace poprun {
 
 /// A SHA-256 digest of bytes as they come.
 class Sha256 {
@@ -31,4 +31,4 @@ std::string sha256_of(std::string_view bytes);
 /// Errors: kData, the file at `path` cannot be read; says why.
 Result<std::string> sha256_of_file(const std::string& path);
 
-}  // namespace poprun::launcher
+}  // namespace poprun
