@@ -10,8 +10,8 @@ namespace poprun::launcher {
 
 /// Starts a process that outlives this one, should it be killed, to end mpirun in order: within 3 s
 /// by itself, then with one SIGTERM, 5 s later with SIGKILL. A child of this process, to be killed
-/// and reaped once mpirun has ended. It keeps the lock of the job's `folder`, and removes it with what
-/// an mpirun that died left in it. Belongs to the thread that starts it (see Child). Requires:
+/// and reaped once mpirun has ended. It keeps the lock of the job's `folder`, and removes it with
+/// what an mpirun that died left in it. Belongs to the thread that starts it (see Child). Requires:
 /// `mpirun` is a child of this process that was not reaped.
 ///
 /// mpirun removes its folders and shared memory only when it is asked once. The kernel's own signal
