@@ -88,8 +88,11 @@ target_compile_definitions(poprun_onnx INTERFACE ONNX_NAMESPACE=onnx ONNX_ML=1)
 target_link_libraries(poprun_onnx INTERFACE
   "${ONNX_LIBRARY}" "${ONNX_PROTO_LIBRARY}" protobuf::libprotobuf)
 
+# Whether a file sees aligned_alloc depends on what it includes before Asio, and memory that one file
+# takes another gives back: all do without.
 add_library(poprun_asio INTERFACE)
-target_compile_definitions(poprun_asio INTERFACE ASIO_STANDALONE ASIO_NO_DEPRECATED)
+target_compile_definitions(poprun_asio INTERFACE
+  ASIO_STANDALONE ASIO_NO_DEPRECATED ASIO_DISABLE_STD_ALIGNED_ALLOC)
 target_link_libraries(poprun_asio INTERFACE Threads::Threads)
 
 # Headers that most files include are compiled once, with replica/base, which every room knows. Only
