@@ -57,6 +57,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
                     double launched_at) {
   Options attempt = options;
   Placement where = placement;
+  bool has_checkpoint = false;
   std::vector<std::string> lost;
   for (std::uint32_t restarts = 0;; ++restarts) {
     JobEnd end;
@@ -64,6 +65,7 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
       Job job(attempt, where, console, launched_at, restarts);
       end = job.run();
     }
+    std::signal(SIGUSR1, SIG_IGN);  // There is no job to take a checkpoint of.
     if (restarts == options.restarts || !may_go_on(end, restarts)) {
       return end;
     }
@@ -82,7 +84,13 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
     if (const int number = pause(wait); number != 0) {
       return {.exit_code = 128 + number};
     }
-    attempt.resume = "auto";
+    // Before a checkpoint of its own, it begins as the user said, over what it left.
+    has_checkpoint = has_checkpoint || end.has_checkpoint;
+    if (has_checkpoint) {
+      attempt.resume = "auto";
+    } else {
+      attempt.overwrite = true;
+    }
     const double now = monotonic_seconds();
     if (attempt.timeout_seconds > 0) {
       attempt.timeout_seconds =

@@ -57,27 +57,33 @@ JobCheckpoints::JobCheckpoints(asio::io_context& loop, const Options& options, C
       console_(console),
       writer_({.folder = options.checkpoint_dir,
                .metrics = options.output_dir + "/metrics.csv",
-               .keep = options.checkpoint_keep,
-               .goes_on = !options.resume.empty()},
+               .keep = options.checkpoint_keep},
               [this](std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
                 asio::post(loop_, [this, step, news] { on_news(step, news); });
               }) {}
 
-Status JobCheckpoints::find() {
+Status JobCheckpoints::find(const std::string& onnx_sha256) {
   const bool trains = options_.subcommand == Subcommand::kRun && !options_.config.inference();
   if (!trains) {
     return {};
   }
   POPRUN_ASSIGN(resumed_, latest());
   if (resumed_) {
-    POPRUN_TRY(check_same_job(*resumed_, options_.config));
+    POPRUN_TRY(check_same_job(*resumed_, options_.config, onnx_sha256));
     last_step_ = resumed_step();
     last_at_ = monotonic_seconds() - age_of(*resumed_);
     console_.say(fmt::format("going on from {}, after step {}", resumed_->folder, last_step_));
   }
+  identity_.set_onnx_sha256(onnx_sha256);
   const std::vector<std::string> earlier = checkpoints_in(options_.checkpoint_dir);
   has_earlier_ = !earlier.empty();
-  if (options_.resume.empty() && !options_.overwrite && has_earlier_) {
+  std::error_code error;
+  goes_on_ = options_.resume == kAuto ||
+             (resumed_ && fs::equivalent(fs::absolute(resumed_->folder).parent_path(),
+                                         options_.checkpoint_dir, error));
+  if (goes_on_) {
+    writer_.go_on();
+  } else if (!options_.overwrite && has_earlier_) {
     return fail(
         ErrorCode::kUsage,
         fmt::format("{} holds checkpoints of an earlier run ({}); add --resume auto to go "
@@ -90,7 +96,7 @@ Status JobCheckpoints::find() {
 
 Status JobCheckpoints::take_folder() {
   const CheckpointInterval& every = options_.checkpoint_every;
-  if (every.steps > 0 || every.seconds > 0 || (resumed_ && has_earlier_)) {
+  if (every.steps > 0 || every.seconds > 0 || (goes_on_ && has_earlier_)) {
     POPRUN_TRY(writer_.take_folder());
     set_aside_damaged();
   }

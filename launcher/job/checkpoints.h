@@ -23,18 +23,20 @@ class JobCheckpoints {
   /// All references must outlive this.
   JobCheckpoints(asio::io_context& loop, const Options& options, Console& console);
 
-  /// Finds what the job goes on from.
+  /// Finds what the job goes on from. `onnx_sha256`: of its model's file, if it has one.
   ///
   /// Errors
   ///   kUsage  there is none; it is another job's; or the folder holds checkpoints of an earlier
   ///           one.
   ///   kData   all that there are are damaged.
-  Status find();
+  Status find(const std::string& onnx_sha256);
 
   /// Takes the folder, if checkpoints were asked for. Errors: those of CheckpointWriter.
   Status take_folder();
 
   [[nodiscard]] const std::optional<Checkpoint>& resumed() const { return resumed_; }
+  /// What is in the job's folders is its own, from before a break.
+  [[nodiscard]] bool goes_on() const { return goes_on_; }
   [[nodiscard]] std::uint64_t resumed_step() const {
     return resumed_ ? resumed_->manifest.host().step() : 0;
   }
@@ -80,6 +82,7 @@ class JobCheckpoints {
   std::optional<Checkpoint> resumed_;
   std::vector<std::string> damaged_;
   proto::CheckpointManifest identity_;
+  bool goes_on_ = false;
   bool has_earlier_ = false;  ///< The folder has checkpoints.
   bool has_numerics_ = false;
   bool has_data_ = false;

@@ -11,6 +11,7 @@
 #include "launcher/process/exit_text.h"
 #include "launcher/verdict/replica_words.h"
 #include "proto/inquiry.pb.h"
+#include "replica/base/sha256.h"
 #include "replica/base/text.h"
 
 namespace poprun::launcher {
@@ -61,6 +62,7 @@ JobEnd Job::run() {
              .may_pass = signal_ == 0 && !is_final_ &&
                          (exit_code_ == exit_code_of(ErrorCode::kInfrastructure) ||
                           exit_code_ == exit_code_of(ErrorCode::kUnreachable)),
+             .has_checkpoint = checkpoints_.writer().has_stored(),
              .lost_hosts = lost_hosts_};
   if (record_.results().complete() && !options_.config.has_check()) {
     end.profile = record_.results().profile();
@@ -79,8 +81,9 @@ Status Job::prepare() {
     return {};
   }
   POPRUN_TRY(start_metrics());
-  POPRUN_TRY(checkpoints_.find());
-  POPRUN_TRY(record_.take_folder(checkpoints_.resumed()));
+  const std::string& onnx = inputs_.onnx.bytes;
+  POPRUN_TRY(checkpoints_.find(onnx.empty() ? "" : sha256_of(onnx)));
+  POPRUN_TRY(record_.take_folder(checkpoints_.resumed(), checkpoints_.goes_on(), restarts_ > 0));
   POPRUN_TRY(checkpoints_.take_folder());
   POPRUN_TRY(processes_.check());
   POPRUN_TRY(start_coordinator());

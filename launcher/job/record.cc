@@ -24,17 +24,14 @@ JobRecord::JobRecord(const Options& options, const Placement& placement, Console
                .show_mpirun = options.verbosity > 0,
                .show_info = options.verbosity > 0}) {}
 
-Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed) {
+Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goes_on,
+                              bool is_restart) {
   const bool leaves_results_alone = options_.config.has_check();
   // What an attempt left that never came to its first checkpoint is no result.
-  const bool goes_on =
-      resumed || (!options_.resume.empty() && !size_of_file(results_.path("profile.json")));
-  if (goes_on) {
-    set_attempt_aside(options_.output_dir);
-  }
+  const bool is_own = goes_on && (resumed || !size_of_file(results_.path("profile.json")));
   POPRUN_ASSIGN(folder_, OutputFolder::take(options_.output_dir,
-                                            options_.overwrite || leaves_results_alone || goes_on,
-                                            traces_of(options_.config).logs));
+                                            options_.overwrite || leaves_results_alone || is_own,
+                                            traces_of(options_.config).logs, is_own || is_restart));
   if (resumed) {
     results_.go_on_from(resumed->folder, resumed->manifest.host().step());
   }

@@ -26,10 +26,10 @@ class JobRecord {
   /// All references must outlive this.
   JobRecord(const Options& options, const Placement& placement, Console& console);
 
-  /// Takes the folder of the outputs for this job, which goes on from `resumed` or begins anew; a
-  /// job that was asked to go on keeps what an earlier attempt says of its end. Errors: those of
-  /// OutputFolder::take.
-  Status take_folder(const std::optional<Checkpoint>& resumed);
+  /// Takes the folder of the outputs for this job, which goes on from `resumed` or begins anew.
+  /// `goes_on`: what is there is its own, from before a break. Of that, and of the attempt before a
+  /// restart, it keeps what it says of its end. Errors: those of OutputFolder::take.
+  Status take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart);
 
   /// Every replica has a log, and its first line says where it ran.
   void begin_logs(std::uint32_t instance, const InstanceView& view);

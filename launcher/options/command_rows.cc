@@ -194,8 +194,8 @@ Rows checkpoints() {
               "has none"),
           Text{}, into(&Options::resume)),
       with_value(row("checkpoints", "restarts", "N", "0",
-                     "How often to start the job again from its last checkpoint after a failure "
-                     "with exit code 75, without the hosts that were lost"),
+                     "How often to start the job again from its last checkpoint where something "
+                     "died (exit code 75), without the hosts that were lost"),
                  Integer{0, 1'000'000}, into(&Options::restarts)),
       with_value(row("checkpoints", "hosts-min", "N", "1", "Number of hosts that a restart needs"),
                  Integer{1, 4096}, into(&Options::hosts_min))};

@@ -130,7 +130,8 @@ Result<Checkpoint> read_checkpoint(const std::string& folder) {
   return checkpoint;
 }
 
-Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config) {
+Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config,
+                      const std::string& onnx_sha256) {
   const proto::CheckpointManifest& manifest = checkpoint.manifest;
   if (manifest.version() != POPRUN_VERSION) {
     return fail(ErrorCode::kUsage,
@@ -142,6 +143,16 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
   proto::RunConfig now = config;
   even_out(then);
   even_out(now);
+  if (!onnx_sha256.empty() && !manifest.onnx_sha256().empty()) {
+    if (onnx_sha256 != manifest.onnx_sha256()) {
+      return fail(ErrorCode::kData,
+                  fmt::format("--resume {}: {} is not the checkpoint's model; put the old one "
+                              "back, or start anew",
+                              checkpoint.folder, now.model().onnx()));
+    }
+    now.mutable_model()->set_onnx(then.model().onnx());
+    now.mutable_model()->set_name(then.model().name());
+  }
   if (now.training().schedule() == "constant" && then.training().schedule() == "constant") {
     then.mutable_training()->set_steps(now.training().steps());
     then.mutable_training()->set_epochs(now.training().epochs());

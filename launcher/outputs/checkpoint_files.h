@@ -48,10 +48,12 @@ Result<Checkpoint> read_checkpoint(const std::string& folder);
 
 /// Whether a job of `config` goes on from the checkpoint with the bits that it would have had: all
 /// settings must be equal, but for where it runs, what it puts out, and, with a constant learning
-/// rate, how many steps it has.
+/// rate, how many steps it has. Of an ONNX model the bytes count (`onnx_sha256`), and not its path.
 ///
 /// Errors
 ///   kUsage  names the first setting that differs with both values, or the version.
-Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config);
+///   kData   the model's file is another one.
+Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config,
+                      const std::string& onnx_sha256);
 
 }  // namespace poprun::launcher

@@ -118,6 +118,15 @@ Status await_lines(const std::string& from, const std::string& to, std::uint64_t
                                                       from, lines, kMetricsSecondsMax));
 }
 
+/// Whenever this is cut off, it is whole or none.
+void remove_checkpoint(const std::string& checkpoint) {
+  const std::string none = checkpoint + ".old.part";
+  std::error_code unused;
+  fs::remove_all(none, unused);
+  fs::rename(checkpoint, none, unused);
+  fs::remove_all(none, unused);
+}
+
 Status describe(const std::string& folder, const char* name, proto::CheckpointManifest& manifest) {
   const std::string path = fmt::format("{}/{}", folder, name);
   std::error_code error;
@@ -147,10 +156,19 @@ Status CheckpointWriter::take_folder() {
     return {};
   }
   std::error_code error;
+  std::vector<fs::path> parents;  // In which a folder is made.
+  for (fs::path missing = fs::absolute(setup_.folder, error).lexically_normal();
+       missing.has_relative_path() && !fs::exists(missing, error);
+       missing = missing.parent_path()) {
+    parents.push_back(missing.parent_path());
+  }
   fs::create_directories(setup_.folder, error);
   if (error) {
     return fail(ErrorCode::kUsage, fmt::format("--checkpoint-dir {} cannot be created: {}",
                                                setup_.folder, error.message()));
+  }
+  for (const fs::path& parent : parents) {
+    POPRUN_TRY(sync_folder(parent));
   }
   const int folder = open(setup_.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   // Some network file systems know no locks: what only they allow is not refused.
@@ -265,8 +283,11 @@ Status CheckpointWriter::create_state_file(const proto::StatePart& part) {
   }
   // A disk without room says so now, and one that cannot reserve any later.
   const auto size = static_cast<off_t>(header.size() + end);
-  if (fallocate(open_->file, 0, 0, size) != 0 && (errno == ENOSPC || errno == EDQUOT)) {
-    return cannot_write(path, errno);
+  while (fallocate(open_->file, 0, 0, size) != 0 && (errno == ENOSPC || errno == EDQUOT)) {
+    const int reason = errno;
+    if (!make_room()) {
+      return cannot_write(path, reason);
+    }
   }
   return write_at(open_->file, path, header, 0);
 }
@@ -341,6 +362,7 @@ Status CheckpointWriter::complete() {
   POPRUN_TRY(write_manifest(folder));
   POPRUN_TRY(sync_folder(folder));
   POPRUN_TRY(take_name(folder));
+  has_stored_ = true;
   prune();
   return {};
 }
@@ -363,31 +385,43 @@ Status CheckpointWriter::write_manifest(const std::string& folder) {
 Status CheckpointWriter::take_name(const std::string& folder) const {
   const std::string name = fmt::format("{}/step-{}", setup_.folder, open_->step);
   if (std::rename(folder.c_str(), name.c_str()) != 0) {
-    if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, name.c_str(), RENAME_EXCHANGE) != 0) {
-      return cannot_write(name, errno);
-    }
     std::error_code unused;
-    fs::remove_all(folder, unused);
+    if (renameat2(AT_FDCWD, folder.c_str(), AT_FDCWD, name.c_str(), RENAME_EXCHANGE) == 0) {
+      fs::remove_all(folder, unused);
+    } else if (errno != EINVAL && errno != ENOSYS && errno != ENOTSUP) {
+      return cannot_write(name, errno);
+    } else {  // Network file systems cannot exchange names.
+      remove_checkpoint(name);
+      if (std::rename(folder.c_str(), name.c_str()) != 0) {
+        return cannot_write(name, errno);
+      }
+    }
   }
   return sync_folder(setup_.folder);
 }
 
-/// Those of an earlier job go with the first of this one.
+/// Those of an earlier job go with the first of this one. Later ones than this are of this job,
+/// too, if it went back to one before them, and have the bits that it will have there.
 void CheckpointWriter::prune() {
   std::vector<std::string> old = checkpoints_in(setup_.folder);
-  if (std::exchange(setup_.goes_on, true)) {
+  if (std::exchange(goes_on_, true)) {
+    std::erase_if(old, [this](const std::string& other) { return step_of(other) > open_->step; });
     old.erase(old.begin(), old.begin() + std::min<std::ptrdiff_t>(setup_.keep, std::ssize(old)));
   } else {
     std::erase_if(old, [this](const std::string& other) { return step_of(other) == open_->step; });
   }
-  for (const std::string& checkpoint : old) {
-    // Whenever this is cut off, it is whole or none.
-    const std::string none = checkpoint + ".part";
-    std::error_code unused;
-    fs::remove_all(none, unused);
-    fs::rename(checkpoint, none, unused);
-    fs::remove_all(none, unused);
+  std::ranges::for_each(old, remove_checkpoint);
+}
+
+/// Where the disk has no room for as many as are to be kept, the oldest goes, but never the last
+/// whole one.
+bool CheckpointWriter::make_room() {
+  const std::vector<std::string> all = checkpoints_in(setup_.folder);
+  if (!goes_on_ || all.size() < 2) {
+    return false;
   }
+  remove_checkpoint(all.back());
+  return checkpoints_in(setup_.folder).size() < all.size();
 }
 
 /// Answers those who wait for the open checkpoint, and forgets it.

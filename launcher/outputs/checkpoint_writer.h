@@ -23,7 +23,6 @@ class CheckpointWriter {
     std::string folder;   ///< Made with the first checkpoint.
     std::string metrics;  ///< The job's metrics.csv, which grows while checkpoints are taken.
     std::uint32_t keep = 1;
-    bool goes_on = false;  ///< Checkpoints that are there are this job's own.
   };
   /// What came of a part, with its checkpoint.
   enum class Outcome : std::uint8_t {
@@ -50,6 +49,9 @@ class CheckpointWriter {
   /// off there. Errors: kUsage, it cannot be made, written to, or is taken.
   Status take_folder();
 
+  /// Checkpoints that are there are this job's own. Before the first part.
+  void go_on() { goes_on_ = true; }
+
   /// What every manifest says besides its step. Before the first part.
   void identify(const proto::CheckpointManifest& identity) { identity_ = identity; }
 
@@ -61,6 +63,9 @@ class CheckpointWriter {
   void end(std::uint32_t replica);
   /// It broke off, and with it the checkpoint.
   void cancel(std::uint32_t replica);
+
+  /// Whether one is on the disk that this job wrote. From any thread.
+  [[nodiscard]] bool has_stored() const { return has_stored_; }
 
   /// metrics.csv has all rows that it will get: a checkpoint that waits for more is none, and of
   /// that there are no news. From any thread.
@@ -98,13 +103,16 @@ class CheckpointWriter {
   void settle(Outcome outcome);
   void drop();
   void prune();
+  bool make_room();
 
   Setup setup_;
   News news_;
   proto::CheckpointManifest identity_;
-  int lock_ = -1;  ///< The open and locked folder.
+  bool goes_on_ = false;  ///< Checkpoints that are there are this job's own.
+  int lock_ = -1;         ///< The open and locked folder.
   std::optional<Open> open_;
   std::atomic<bool> metrics_ended_ = false;
+  std::atomic<bool> has_stored_ = false;
   std::uint64_t stored_bytes_ = 0;  ///< What the one under way takes on the disk.
 };
 

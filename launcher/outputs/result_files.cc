@@ -112,6 +112,24 @@ std::string row_of(const Metrics& metrics, std::string_view split) {
                      metrics.loss(), accuracy, metrics.wall_seconds(), metrics.device_seconds());
 }
 
+/// Not where it left nothing.
+void set_attempt_aside(const fs::path& path) {
+  std::error_code unused;
+  if (!fs::exists(path / "failure.txt", unused) &&
+      (!fs::exists(path / "logs", unused) || fs::is_empty(path / "logs", unused))) {
+    return;
+  }
+  int number = 1;
+  while (fs::exists(path / "attempts" / std::to_string(number), unused)) {
+    ++number;
+  }
+  const fs::path aside = path / "attempts" / std::to_string(number);
+  fs::create_directories(aside, unused);
+  for (const char* trace : {"failure.txt", "logs"}) {
+    fs::rename(path / trace, aside / trace, unused);
+  }
+}
+
 }  // namespace
 
 Traces traces_of(const proto::RunConfig& config) {
@@ -120,7 +138,7 @@ Traces traces_of(const proto::RunConfig& config) {
 }
 
 Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrite,
-                                        std::string_view logs) {
+                                        std::string_view logs, bool sets_aside) {
   std::error_code error;
   const fs::path path(folder);
   fs::create_directories(path, error);
@@ -148,6 +166,9 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
                                                  "--overwrite to replace them",
                                                  folder, result));
     }
+  }
+  if (sets_aside) {
+    set_attempt_aside(path);
   }
   fs::create_directories(path / logs, error);
   if (error) {
@@ -213,24 +234,6 @@ Status clear_results(const std::string& folder, const std::string& kept, bool du
     remove_files(path, "dump-step-", ".safetensors");
   }
   return {};
-}
-
-void set_attempt_aside(const std::string& folder) {
-  const fs::path path(folder);
-  std::error_code unused;
-  if (!fs::exists(path / "failure.txt", unused) &&
-      (!fs::exists(path / "logs", unused) || fs::is_empty(path / "logs", unused))) {
-    return;
-  }
-  int number = 1;
-  while (fs::exists(path / "attempts" / std::to_string(number), unused)) {
-    ++number;
-  }
-  const fs::path aside = path / "attempts" / std::to_string(number);
-  fs::create_directories(aside, unused);
-  for (const char* trace : {"failure.txt", "logs"}) {
-    fs::rename(path / trace, aside / trace, unused);
-  }
 }
 
 Status write_whole_file(const std::string& path, const std::vector<std::string_view>& parts,

@@ -47,13 +47,14 @@ Traces traces_of(const proto::RunConfig& config);
 class OutputFolder {
  public:
   /// Makes the folder, with one named `logs`, where they are not there. What an earlier run left
-  /// stays, but for results that were not whole when it was killed.
+  /// stays, but for results that were not whole when it was killed. With `sets_aside` failure.txt
+  /// and logs of an attempt go to the next free attempts/N, as far as that can be.
   ///
   /// Errors
   ///   kUsage  it can't be made or written to, another job has it, or it holds earlier results and
   ///           `overwrite` is false.
   static Result<OutputFolder> take(const std::string& folder, bool overwrite,
-                                   std::string_view logs = "logs");
+                                   std::string_view logs = "logs", bool sets_aside = false);
 
   OutputFolder(OutputFolder&& other) noexcept;
   OutputFolder& operator=(OutputFolder&& other) noexcept;
@@ -76,10 +77,6 @@ Status check_room(const std::string& folder, std::uint64_t bytes);
 /// Errors
 ///   kInfrastructure  one cannot be removed: better known now than when the new one is complete.
 Status clear_results(const std::string& folder, const std::string& kept, bool dumps = true);
-
-/// Moves what an attempt left of its end, failure.txt and logs, to the next free attempts/N. Not
-/// where it left none. Best effort.
-void set_attempt_aside(const std::string& folder);
 
 /// Writes `parts` one after the other to `path`, so that the file is there whole or not at all.
 /// Where `given_up` becomes true meanwhile, from another thread, not at all.

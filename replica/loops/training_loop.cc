@@ -101,13 +101,19 @@ Status TrainingLoop::resume(Engine& engine) {
                        .epoch = epoch(),
                        .loss = host.last_loss(),
                        .accuracy = host.last_accuracy()};
-  result_.last_evaluation = {
-      .loss = host.test_loss(), .accuracy = host.test_accuracy(), .items = host.test_items()};
+  result_.last_evaluation = {.step = host.evaluated_step(),
+                             .loss = host.test_loss(),
+                             .accuracy = host.test_accuracy(),
+                             .items = host.test_items()};
   return {};
 }
 
 Status TrainingLoop::train(Engine& engine) {
-  bool due = options_.resume && options_.resume->evaluation_due();
+  // A job that was longer may not have evaluated at what is the end now.
+  const bool at_end = result_.steps >= options_.total_steps;
+  bool due = options_.resume &&
+             (options_.resume->evaluation_due() ||
+              (at_end && result_.last_evaluation.step != result_.steps && evaluation_due(at_end)));
   while (true) {
     if (due) {
       POPRUN_TRY(evaluate(engine));
@@ -153,6 +159,7 @@ Status TrainingLoop::store(Engine& engine, bool evaluation_due) {
   host.set_test_loss(result_.last_evaluation.loss);
   host.set_test_accuracy(result_.last_evaluation.accuracy);
   host.set_test_items(result_.last_evaluation.items);
+  host.set_evaluated_step(result_.last_evaluation.step);
   POPRUN_ASSIGN(const std::span<std::byte> room, ports_.checkpoints->begin(std::move(part)));
   state_.copy(engine, statistics_, room);
   ports_.checkpoints->send();

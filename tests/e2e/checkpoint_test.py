@@ -145,6 +145,14 @@ class Resumed(CheckpointTest):
                               "--training.schedule", "linear", code=64, config=longer)
         self.assertIn("training.", falling.stderr)
 
+    def test_at_its_last_step_with_an_evaluation_that_the_longer_job_did_not_need(self):
+        at_end = ("--training.evaluate-every-epochs", 0)
+        reference = self.run_in(self.folder / "reference", *at_end, config=MOMENTUM)
+        self.run_in(self.folder / "longer", *at_end, "--checkpoint-every", 30, "--training.epochs", 5, config=MOMENTUM)
+        job = self.run_in(self.folder / "out", *at_end, "--resume", self.folder / "longer/checkpoints/step-120",
+                          config=MOMENTUM)
+        self.assert_same_end(job, reference)
+
     def test_after_it_was_drained_in_a_step_or_an_evaluation(self):
         reference = self.run_in(self.folder / "reference", config=MOMENTUM)
         whole = len(reference.metrics())
@@ -221,6 +229,19 @@ learning-rate = 0.01
         self.assert_first_line(anew, "holds checkpoints of an earlier run", "--resume auto", "--overwrite")
 
 
+    def test_to_replace_what_another_job_left(self):
+        source = self.run_in(self.folder / "source", "--checkpoint-every", 30, config=MOMENTUM)
+        other = self.run_in(self.folder / "other", "--training.epochs", 1, "--checkpoint-every", 10, config=MOMENTUM)
+        weights, kept = other.weights_hash(), checkpoints(other)
+        refused = self.run_in(other.output_dir, "--resume", source.output_dir, code=64, config=MOMENTUM)
+        self.assertIn("holds checkpoints of an earlier run", refused.stderr)
+        shutil.rmtree(other.output_dir / "checkpoints")
+        refused = self.run_in(other.output_dir, "--resume", source.output_dir, code=64, config=MOMENTUM)
+        self.assertIn("holds the results of an earlier run", refused.stderr)
+        self.assertEqual(other.weights_hash(), weights)
+        self.assertEqual(len(kept), 3)
+
+
 class Taken(CheckpointTest):
     def test_on_a_signal_by_time_and_when_one_is_there_already(self):
         job = self.start_in(self.folder / "out", "--checkpoint-every", "1s", "--checkpoint-keep", 2,
@@ -287,6 +308,40 @@ class Restarted(CheckpointTest):
                            config=MOMENTUM)
         self.assertNotIn("restart", late.stderr)
 
+    def kill_a_replica(self, job):
+        job.wait_until(lambda: len(job.metrics()) > 5 and job.pids("poprun-emu-replica"), "row", 60)
+        os.kill(job.replica_pid(1), signal.SIGKILL)
+        job.wait_until(lambda: "restart 1 of 1" in job.stderr, "restart", 60)
+
+    def test_before_its_first_checkpoint_from_where_it_began(self):
+        reference = self.run_in(self.folder / "reference", "--checkpoint-every", 10, config=MOMENTUM)
+        source = reference.output_dir / "checkpoints/step-100"
+        job = self.start_in(self.folder / "out", "--resume", source, "--checkpoint-every", 1000, "--restarts", 1,
+                            config=MOMENTUM)
+        job.wait_until(lambda: job.pids("poprun-emu-replica"), "replicas", 60)
+        os.kill(job.replica_pid(1), signal.SIGKILL)
+        self.assertEqual(job.wait(), 0, job.stderr)
+        self.assertEqual(job.stderr.count(f"going on from {source}"), 2, job.stderr)
+        self.assert_same_end(job, reference)
+
+    def test_before_its_first_checkpoint_and_not_from_those_of_the_job_that_it_replaces(self):
+        out = self.folder / "out"
+        self.run_in(out, "--checkpoint-every", 10, "--training.learning-rate", 0.01, config=MOMENTUM)
+        reference = self.run_in(self.folder / "reference", config=MOMENTUM)
+        job = self.start_in(out, "--overwrite", "--checkpoint-every", 1000, "--restarts", 1, config=MOMENTUM)
+        job.wait_until(lambda: job.pids("poprun-emu-replica"), "replicas", 60)
+        os.kill(job.replica_pid(1), signal.SIGKILL)
+        self.assertEqual(job.wait(), 0, job.stderr)
+        self.assertIn("restart 1 of 1", job.stderr)
+        self.assert_same_end(job, reference)
+        self.assertTrue((out / "attempts/1/failure.txt").exists())
+
+    def test_though_it_is_asked_for_a_checkpoint_in_the_pause(self):
+        job = self.start_in(self.folder / "out", "--checkpoint-every", 1000, "--restarts", 1, config=MOMENTUM)
+        self.kill_a_replica(job)
+        job.process.send_signal(signal.SIGUSR1)
+        self.assertEqual(job.wait(), 0, job.stderr)
+
     def test_is_given_up_by_a_signal_in_the_pause(self):
         job = self.start_in(self.folder / "out", "--restarts", 9, "--training.epochs", 400, config=MOMENTUM)
         job.wait_for_step(5)
@@ -297,7 +352,7 @@ class Restarted(CheckpointTest):
 
 
 class FullDisk(CheckpointTest):
-    def test_keeps_the_last_whole_one_and_is_tried_again(self):
+    def small_disk(self):
         disk = self.folder / "disk"
         disk.mkdir()
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "none", disk], capture_output=True,
@@ -305,6 +360,20 @@ class FullDisk(CheckpointTest):
         if mounted.returncode != 0:
             self.skipTest("no mounts here (mount needs CAP_SYS_ADMIN)")
         self.addCleanup(subprocess.run, ["umount", "--lazy", disk], check=True)
+        return disk
+
+    def test_with_room_for_fewer_than_are_kept_has_the_latest(self):
+        disk = self.small_disk()
+        job = self.run_in(self.folder / "out", "--checkpoint-dir", disk, "--checkpoint-every", 10, "--checkpoint-keep", 9,
+                          "--training.evaluate", "false", config=MOMENTUM)
+        names = {path.name for path in disk.glob("step-*")}
+        self.assertIn("step-120", names)
+        self.assertGreater(len(names), 1)
+        self.assertLess(len(names), 9)
+        self.assertNotIn("note: no checkpoint", job.stderr)
+
+    def test_keeps_the_last_whole_one_and_is_tried_again(self):
+        disk = self.small_disk()
         job = self.start_in(self.folder / "out", "--checkpoint-dir", disk / "ck", "--checkpoint-every", 20,
                             "--training.evaluate", "false", "--checkpoint-keep", 1, "--training.epochs", 4000, config=MOMENTUM)
         there = lambda: [path.name for path in (disk / "ck").glob("step-*") if not path.name.endswith(".part")]

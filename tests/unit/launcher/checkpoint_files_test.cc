@@ -44,8 +44,8 @@ class CheckpointFiles : public ::testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  CheckpointWriter writer(std::uint32_t keep = 3, bool goes_on = true) {
-    return {{.folder = checkpoints(), .metrics = metrics(), .keep = keep, .goes_on = goes_on},
+  CheckpointWriter writer(std::uint32_t keep = 3) {
+    return {{.folder = checkpoints(), .metrics = metrics(), .keep = keep},
             [this](std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
               news_.push_back(news ? fmt::format("{}", step) : news.error().message);
             }};
@@ -142,11 +142,28 @@ TEST_F(CheckpointFiles, OfAnEarlierJobGoWithTheFirstOne) {
     store(earlier, 50);
     store(earlier, 60);
   }
-  CheckpointWriter anew = writer(3, /*goes_on=*/false);
+  CheckpointWriter anew = writer();
   ASSERT_TRUE(anew.take_folder());
   EXPECT_EQ(checkpoints_in(checkpoints()).size(), 2U);
+  EXPECT_FALSE(anew.has_stored());
   store(anew, 1);
+  EXPECT_TRUE(anew.has_stored());
   EXPECT_THAT(checkpoints_in(checkpoints()), ElementsAre(checkpoints() / "step-1"));
+}
+
+TEST_F(CheckpointFiles, OfAJobThatWentBackStayWithThoseThatWereLater) {
+  {
+    CheckpointWriter before = writer();
+    for (const std::uint64_t step : {50U, 60U, 70U}) {
+      store(before, step);
+    }
+  }
+  CheckpointWriter back = writer(1);
+  back.go_on();
+  store(back, 55);
+  const auto at = [this](const char* name) { return (checkpoints() / name).string(); };
+  EXPECT_THAT(checkpoints_in(checkpoints()),
+              ElementsAre(at("step-70"), at("step-60"), at("step-55")));
 }
 
 TEST_F(CheckpointFiles, OfTheSameStepTakeEachOthersPlace) {
@@ -228,30 +245,50 @@ TEST_F(CheckpointFiles, AreThoseOfAJobWithEqualSettings) {
   Checkpoint checkpoint{.folder = "ck/step-3", .manifest = {}};
   checkpoint.manifest.set_version(POPRUN_VERSION);
   *checkpoint.manifest.mutable_config() = config;
-  EXPECT_TRUE(check_same_job(checkpoint, config));
+  EXPECT_TRUE(check_same_job(checkpoint, config, ""));
 
   proto::RunConfig moved = config;
   moved.mutable_topology()->set_num_instances(1);
   moved.mutable_training()->set_steps(200);
   moved.mutable_data()->set_prefetch_batches(9);
-  EXPECT_TRUE(check_same_job(checkpoint, moved));
+  EXPECT_TRUE(check_same_job(checkpoint, moved, ""));
 
   moved.mutable_training()->set_schedule("cosine");
   Checkpoint falling = checkpoint;
   falling.manifest.mutable_config()->mutable_training()->set_schedule("cosine");
-  const Status longer = check_same_job(falling, moved);
+  const Status longer = check_same_job(falling, moved, "");
   ASSERT_FALSE(longer);
   EXPECT_THAT(longer.error().message, HasSubstr("training.steps: 100 -> 200"));
 
   proto::RunConfig other = config;
   other.mutable_training()->set_learning_rate(0.25);
-  const Status refused = check_same_job(checkpoint, other);
+  const Status refused = check_same_job(checkpoint, other, "");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
   EXPECT_THAT(refused.error().message, HasSubstr("training.learning-rate: 0.5 -> 0.25"));
 
   checkpoint.manifest.set_version("0.0.1");
-  EXPECT_THAT(check_same_job(checkpoint, config).error().message, HasSubstr("poprun-emu 0.0.1"));
+  EXPECT_THAT(check_same_job(checkpoint, config, "").error().message,
+              HasSubstr("poprun-emu 0.0.1"));
+}
+
+TEST_F(CheckpointFiles, AreThoseOfTheSameOnnxModelWhereverItLies) {
+  proto::RunConfig config;
+  config.mutable_model()->set_onnx("a/model.onnx");
+  config.mutable_model()->set_name("model.onnx");
+  Checkpoint checkpoint{.folder = "ck/step-3", .manifest = {}};
+  checkpoint.manifest.set_version(POPRUN_VERSION);
+  checkpoint.manifest.set_onnx_sha256(sha256_of("model"));
+  *checkpoint.manifest.mutable_config() = config;
+
+  config.mutable_model()->set_onnx("b/copy.onnx");
+  config.mutable_model()->set_name("copy.onnx");
+  EXPECT_TRUE(check_same_job(checkpoint, config, sha256_of("model")));
+  const Status other = check_same_job(checkpoint, config, sha256_of("another"));
+  ASSERT_FALSE(other);
+  EXPECT_EQ(other.error().code, ErrorCode::kData);
+  EXPECT_THAT(other.error().message, HasSubstr("b/copy.onnx is not the checkpoint's model"));
+  EXPECT_FALSE(check_same_job(checkpoint, config, "")) << "a built-in model is another one";
 }
 
 TEST(Sha256, HasTheDigestsOfTheStandard) {  // FIPS 180-4, examples.
