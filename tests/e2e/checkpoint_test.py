@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import time
 import unittest
 
 from emulated_job import JobTest
@@ -362,6 +363,18 @@ class FullDisk(CheckpointTest):
         self.addCleanup(subprocess.run, ["umount", "--lazy", disk], check=True)
         return disk
 
+    def fill(self, path, size):
+        """A checkpoint that is being written, or removed, may hold some of it for a moment."""
+        with open(path, "wb", buffering=0) as file:
+            for _ in range(6000):
+                try:
+                    file.write(b"x" * min(1 << 16, size - file.tell()))
+                except OSError:
+                    time.sleep(0.01)
+                if file.tell() == size:
+                    return
+        self.fail(f"{path} found no room")
+
     def test_with_room_for_fewer_than_are_kept_has_the_latest(self):
         disk = self.small_disk()
         job = self.run_in(self.folder / "out", "--checkpoint-dir", disk, "--checkpoint-every", 10, "--checkpoint-keep", 9,
@@ -379,7 +392,7 @@ class FullDisk(CheckpointTest):
         there = lambda: [path.name for path in (disk / "ck").glob("step-*") if not path.name.endswith(".part")]
         job.wait_until(lambda: (disk / "ck").exists() and there(), "first checkpoint", 60)
         filler = disk / "filler"
-        filler.write_bytes(b"x" * (7 << 20))
+        self.fill(filler, 7 << 20)
         job.wait_until(lambda: "note: no checkpoint after step" in job.stderr, "note", 60)
         self.assertRegex(job.stderr, r"No space left on device.*; the one after step \d+ stays, and it is tried again")
         kept = there()
