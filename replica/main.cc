@@ -229,10 +229,10 @@ class Instance {
     const std::uint32_t replicas =
         static_cast<std::uint32_t>(std::count(mine, hosts.end(), *mine)) *
         environment_.local_replicas;
+    const proto::RunConfig& config = reply_.config();
     Bytes copies{0};
     for (std::uint32_t r = index_of(self); stored != nullptr && r < index_of(self) + replicas;
          ++r) {
-      const proto::RunConfig& config = reply_.config();
       const TrainingState state(*stored, r, config.topology().num_replicas(),
                                 config.memory().sharding_group());
       copies += Bytes{static_cast<std::int64_t>(state.bytes())};

@@ -9,7 +9,6 @@
 #include <fstream>
 #include <initializer_list>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -91,22 +90,21 @@ std::vector<fs::path> folders_in(const fs::path& folder, std::string_view prefix
   return found;
 }
 
+bool is_daemons(const fs::path& session) {
+  return session.filename().string().starts_with("jf.");
+}
+
 /// The number that the names of the ranks' shared memory have.
 std::optional<std::uint64_t> ranks_job(const fs::path& session) {
   const std::string name = session.filename();
   std::uint64_t number = 0;
-  if (name.starts_with("jf.")) {
+  if (is_daemons(session)) {
     const char* end = name.data() + name.size();
     const auto [stop, error] = std::from_chars(name.data() + 3, end, number);
     return error == std::errc{} && stop == end ? std::optional(number << 16U | 1U) : std::nullopt;
   }
   return std::ifstream(session / "contact.txt") >> number ? std::optional(number + 1)
                                                           : std::nullopt;
-}
-
-/// mpirun's own is in the folder of its job.
-bool is_daemons(const fs::path& session) {
-  return session.filename().string().starts_with("jf.");
 }
 
 std::string sessions_name(const SessionPlace& place) {

@@ -68,13 +68,13 @@ class JobFolder {
   std::optional<std::uint64_t> ranks_job_;
 };
 
-/// Ends `daemon` if `session` is a daemon's, and with it its other children: for who has lost the
-/// launcher. Beyond a cut link the daemon itself notices only when TCP gives up on its last words,
-/// a quarter of an hour later.
+/// Ends `daemon`, and with it its other children, if `session` is a daemon's: for a process that
+/// has lost the launcher. Beyond a cut link the daemon itself notices only when TCP gives up on its
+/// last words, a quarter of an hour later.
 void end_daemon(const std::filesystem::path& session, pid_t daemon);
 
-/// Removes what dead jobs left at `place`. Whoever is just starting has its lock already, or is
-/// seen as a process. Costs the listing of a folder or two where nothing is left.
+/// Removes what dead jobs left at `place`. A job that is just starting has its lock already. Costs
+/// the listing of a folder or two where nothing is left.
 void remove_leftovers(const SessionPlace& place);
 
 }  // namespace poprun::collectives

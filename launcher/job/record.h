@@ -27,8 +27,8 @@ class JobRecord {
   JobRecord(const Options& options, const Placement& placement, Console& console);
 
   /// Takes the folder of the outputs for this job, which goes on from `resumed` or begins anew.
-  /// `goes_on`: what is there is its own, from before a break. Of that, and of the attempt before a
-  /// restart, it keeps what it says of its end. Errors: those of OutputFolder::take.
+  /// `goes_on`: what is there is its own, from before a break. In that case and after a restart,
+  /// the traces of the earlier attempt are set aside. Errors: those of OutputFolder::take.
   Status take_folder(const std::optional<Checkpoint>& resumed, bool goes_on, bool is_restart);
 
   /// Every replica has a log, and its first line says where it ran.

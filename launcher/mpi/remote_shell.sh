@@ -24,7 +24,7 @@ if [ -z "$found" ]; then
   exit 127
 fi
 
-# What runs on HOST; no apostrophes and ends of lines inside, which not every login shell takes. First
+# What runs on HOST. It contains no apostrophes or line breaks, which not every login shell takes. First
 # the secrets, read by name in the order in which they are written below.
 secrets='for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || { echo "poprun-emu: on $(uname -n) nothing came on standard input; the remote shell must hand it on, since the secrets of the job come that way" >&2; exit 127; }; export "$name=$value"; done'
 # Then a folder of the job on that host (collectives/session/session.h), locked as long as the daemon

@@ -64,7 +64,7 @@ class CheckpointWriter {
   /// It broke off, and with it the checkpoint.
   void cancel(std::uint32_t replica);
 
-  /// Whether one is on the disk that this job wrote. From any thread.
+  /// Whether this job has stored one. From any thread.
   [[nodiscard]] bool has_stored() const { return has_stored_; }
 
   /// metrics.csv has all rows that it will get: a checkpoint that waits for more is none, and of

@@ -47,8 +47,8 @@ Traces traces_of(const proto::RunConfig& config);
 class OutputFolder {
  public:
   /// Makes the folder, with one named `logs`, where they are not there. What an earlier run left
-  /// stays, but for results that were not whole when it was killed. With `sets_aside` failure.txt
-  /// and logs of an attempt go to the next free attempts/N, as far as that can be.
+  /// stays, but for results that were not whole when it was killed. With `sets_aside`, failure.txt
+  /// and logs of an earlier attempt move to the next free attempts/N, as far as possible.
   ///
   /// Errors
   ///   kUsage  it can't be made or written to, another job has it, or it holds earlier results and
