@@ -21,10 +21,9 @@
 ///                                            ranks are job 1
 ///
 /// Nobody guesses who is dead. The folder is locked (flock): by the launcher and the guard of
-/// mpirun, on other hosts by the daemon and the shell that started it
-/// (launcher/mpi/remote_shell.sh). The kernel gives the lock back when both are gone. Only folders
-/// that nobody locks are removed, and only this user's on this host. Symbolic links are removed,
-/// never followed.
+/// mpirun, on other hosts by the daemon (launcher/mpi/remote_shell.sh). The kernel gives the lock
+/// back when they are gone. Only folders that nobody locks are removed, and only this user's on
+/// this host. Symbolic links are removed, never followed.
 namespace poprun::collectives {
 
 /// Where a host has these things.

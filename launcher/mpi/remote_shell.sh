@@ -27,12 +27,13 @@ fi
 # What runs on HOST. It contains no apostrophes or line breaks, which not every login shell takes. First
 # the secrets, read by name in the order in which they are written below.
 secrets='for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || { echo "poprun-emu: on $(uname -n) nothing came on standard input; the remote shell must hand it on, since the secrets of the job come that way" >&2; exit 127; }; export "$name=$value"; done'
-# Then a folder of the job on that host (collectives/session/session.h), locked as long as the daemon
-# lives or the shell that waits for it. That of the launcher may have come along in TMPDIR or, by
+# Then a folder of the job on that host (collectives/session/session.h), locked by the daemon, and
+# removed by a process that waits for the lock. The daemon itself is what the remote shell waits for:
+# mpirun has to see its connection break before its shell ends, or does not name the host. That of the launcher may have come along in TMPDIR or, by
 # mpirun, in an argument: ours is beside it.
 base='prefix=poprun-emu.$(id -u).; base=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}; for word do [ "$last" != orte_tmpdir_base ] || base=$word; last=$word; done; case ${base##*/} in "$prefix"*) base=${base%/*} ;; esac'
 folder='command -v flock >/dev/null || { echo "poprun-emu: $(uname -n) has no program flock; install util-linux" >&2; exit 127; }; mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || exit 127; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
-reader="sh -c '$secrets; $base; $folder; \"\$@\"; code=\$?; rmdir \"\$folder\"; exit \$code' sh"
+reader="sh -c '$secrets; $base; $folder; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & exec \"\$@\"' sh"
 
 # The daemon is the word `orted`, which may come behind settings of paths and in a folder.
 wrapped=

@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import tempfile
+import time
 import unittest
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "launcher/mpi/remote_shell.sh"
@@ -59,6 +60,10 @@ class RemoteShell(unittest.TestCase):
                 self.assertEqual(done.returncode, 137 if crashes else 3, done.stderr)
                 locked, folder = done.stdout.splitlines()
                 self.assertEqual(locked, "1")
+                for _ in range(500):
+                    if crashes or not pathlib.Path(folder).exists():
+                        break
+                    time.sleep(0.01)
                 self.assertEqual(pathlib.Path(folder).is_dir(), crashes)
 
     def test_makes_the_folder_beside_the_launchers(self):
