@@ -9,6 +9,8 @@
 ///   POPRUN_EMU_RANDOM_RUNS     how many of those that compile are executed (a fifth of the jobs)
 ///   POPRUN_EMU_RANDOM_VERBOSE  if set, each job is printed, as a command, with its outcome
 
+#include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <unistd.h>
 

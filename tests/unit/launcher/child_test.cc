@@ -5,6 +5,7 @@
 #include <thread>
 
 #include <asio/post.hpp>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

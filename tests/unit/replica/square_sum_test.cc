@@ -67,7 +67,7 @@ class Natural {
     }
     const bool half = low > 0 && bits_[low - 1] == 1;
     const bool more = low > 1 && std::ranges::count(std::span(bits_).first(low - 1), 1) > 0;
-    mantissa += half && (more || mantissa % 2 == 1) ? 1 : 0;
+    mantissa += half && (more || mantissa % 2 == 1) ? 1U : 0U;
     return std::ldexp(static_cast<double>(mantissa), static_cast<int>(low) - 298);
   }
 
