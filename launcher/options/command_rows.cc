@@ -225,7 +225,8 @@ Rows timeouts() {
                          "Time between two heartbeats of an instance"),
                      Real{0.05, 60}, into(&Options::heartbeat_interval_seconds)),
           with_value(row("timeouts", "heartbeat-timeout", "SECONDS", "30",
-                         "End the job when an instance has sent no heartbeat for this long"),
+                         "End the job when an instance has sent no heartbeat for this long, or has "
+                         "not joined this long after the last of the others"),
                      Real{0.5, 86400}, into(&Options::heartbeat_timeout_seconds)),
           with_value(row("timeouts", "collective-timeout", "SECONDS", "120",
                          "How long replicas wait for each other"),
