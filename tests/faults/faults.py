@@ -206,7 +206,7 @@ class OfALink(Kind):
         return {"node": 1 if rng.random() < 0.7 else 2}
 
     def cause(self, run):
-        return "node[0-2]|unable to reliably start one or more daemons"
+        return rf"\b{self.node(run)}\b"
 
     def node(self, run):
         return run.hosts.names[run.case.details["node"] % len(run.hosts.names) or 1]
