@@ -3,6 +3,9 @@
 
   checkpoints.py cost CONFIG     samples/s with a checkpoint every 50 steps against without, in alternating pairs of
                                  runs; equal weights are checked. Exit code 1 if the median costs more than --limit.
+  checkpoints.py cost-within CONFIG
+                                 the same within one run, so that the machine's moods weigh less: a checkpoint every 100
+                                 steps, and the 50 steps after it against the mean of the 50 before and the 50 after.
   checkpoints.py killed          jobs with momentum, Adam, and half precision with dropout are killed with SIGKILL, all
                                  their processes at once, at random moments, and resumed on 16, 4 and 1 instances;
                                  weights and metrics (but wall seconds) must be those of a job without a break.
@@ -100,9 +103,30 @@ def cost(arguments, programs):
             print(f"pair {number + 1}: without {speeds['without']:,.0f} samples/s, with {speeds['with']:,.0f}: "
                   f"{100 * losses[-1]:+.2f} % lost" + "".join(f"; {line.split(':', 1)[1].strip()}" for line in last),
                   flush=True)
+    return judge(losses, arguments.limit)
+
+
+def cost_within(arguments, programs):
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
+        out = pathlib.Path(folder) / "out"
+        text = train(programs, arguments.config, out, "--training.steps", str(arguments.steps),
+                     "--training.evaluate", "false", "--checkpoint-every", "100")
+        with open(out / "metrics.csv", newline="", encoding="utf-8") as lines:
+            ends = {int(row["step"]): float(row["wall_seconds"]) for row in csv.DictReader(lines)}
+    losses = []
+    for step in range(100, arguments.steps - 99, 100):
+        before, during, after = (ends[first + 50] - ends[first] for first in (step - 50, step, step + 50))
+        losses.append(1 - (before + after) / 2 / during)
+        print(f"steps {step - 49} to {step + 100}: {before:.2f} s, with the checkpoint {during:.2f} s, {after:.2f} s: "
+              f"{100 * losses[-1]:+.2f} % lost", flush=True)
+    print("\n".join(line for line in text.splitlines() if line.startswith("checkpoints")))
+    return judge(losses, arguments.limit)
+
+
+def judge(losses, limit):
     median = statistics.median(losses)
-    print(f"median of {len(losses)}: {100 * median:+.2f} % of samples/s, at most {100 * arguments.limit:g} %")
-    return 0 if median <= arguments.limit else 1
+    print(f"median of {len(losses)}: {100 * median:+.2f} % of samples/s, at most {100 * limit:g} %")
+    return 0 if median <= limit else 1
 
 
 def pids_of(token):
@@ -183,7 +207,7 @@ def killed(arguments, programs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["cost", "killed"])
+    parser.add_argument("what", choices=["cost", "cost-within", "killed"])
     parser.add_argument("config", nargs="?", default=job.ROOT / "train.cfg", type=pathlib.Path)
     parser.add_argument("--bin", default=job.ROOT / "build/release/bin", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5, help="pairs of runs")
@@ -194,7 +218,7 @@ def main():
     parser.add_argument("--folder", help="where jobs write (default: the temporary folder)")
     arguments = parser.parse_args()
     programs = job.find_bin(arguments.bin)
-    return {"cost": cost, "killed": killed}[arguments.what](arguments, programs)
+    return {"cost": cost, "cost-within": cost_within, "killed": killed}[arguments.what](arguments, programs)
 
 
 if __name__ == "__main__":
