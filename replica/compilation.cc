@@ -39,10 +39,8 @@ Result<Program> Compilation::plan(CompileOptions options) {
     if (allowed) {
       return MemoryAdvice{};
     }
-    // The others wait for the Program meanwhile.
-    const auto until = std::chrono::steady_clock::now() +
-                       std::chrono::seconds(reply_.collective_timeout_seconds()) / 4;
-    return memory_advice(program, config, reply_.dataset(), onnx_, until);
+    return memory_advice(program, config, reply_.dataset(), onnx_,
+                         advice_deadline(reply_.collective_timeout_seconds()));
   });
   if (!fits && !allowed) {
     return tl::unexpected<Error>{fits.error()};

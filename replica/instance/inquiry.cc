@@ -28,8 +28,6 @@
 namespace poprun {
 namespace {
 
-constexpr std::chrono::seconds kAdviceTime{30};
-
 struct ModelFigures {
   std::int64_t parameters = 0;
   std::int64_t forward_macs = 0;
@@ -249,7 +247,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   const Result<JobLength> measured = job_length(config, dataset);
   const auto advice = [&] {
     return memory_advice(program, config, dataset, onnx,
-                         std::chrono::steady_clock::now() + kAdviceTime);
+                         advice_deadline(job.collective_timeout_seconds()));
   };
   const Status fits = check_fits(program, advice);
   if (!fits && !config.memory().allow_out_of_memory()) {

@@ -65,6 +65,9 @@ Trial trial_of(const ChangedJob& job, const Program& program) {
           1 / time.samples_per_second()};
 }
 
+/// Why remedies were not tried.
+enum class LeftOut : std::uint8_t { kNone, kByLimit, kForLackOfTime };
+
 /// Compiles a job with remedies, as long as there is time.
 class Trials {
  public:
@@ -89,8 +92,9 @@ class Trials {
     if (const auto known = known_.find(remedies); known != known_.end()) {
       return known->second;
     }
-    if (left_ == 0 || Clock::now() >= until_) {
-      are_complete_ = false;
+    const bool is_late = Clock::now() >= until_;
+    if (left_ == 0 || is_late) {
+      left_out_ = is_late ? LeftOut::kForLackOfTime : LeftOut::kByLimit;
       return kUntried;
     }
     --left_;
@@ -105,7 +109,7 @@ class Trials {
   [[nodiscard]] const std::vector<Remedy>& table() const { return table_; }
   [[nodiscard]] std::uint64_t limit() const { return limit_; }
   [[nodiscard]] const Trial& as_it_is() const { return as_it_is_; }
-  [[nodiscard]] bool are_complete() const { return are_complete_; }
+  [[nodiscard]] LeftOut left_out() const { return left_out_; }
 
   /// The first by `key` of all that were tried and are accepted; nothing where none was.
   template <typename Key, typename Accept>
@@ -170,7 +174,7 @@ class Trials {
   std::ptrdiff_t idle_;  ///< IPUs that the job itself leaves idle.
   Trial as_it_is_;
   std::size_t left_;
-  bool are_complete_ = true;
+  LeftOut left_out_ = LeftOut::kNone;
   std::map<Remedies, std::optional<Trial>> known_;
 };
 
@@ -397,27 +401,41 @@ std::string table_of(Trials& trials, const std::vector<Remedies>& shown) {
   return text;
 }
 
+std::string_view left_out_text(LeftOut left_out) {
+  switch (left_out) {
+    case LeftOut::kNone:
+      break;
+    case LeftOut::kByLimit:
+      return "; not every remedy was tried";
+    case LeftOut::kForLackOfTime:
+      return "; there was no time to try every remedy, a longer --collective-timeout gives more";
+  }
+  return "";
+}
+
 /// What is said where something fits: `best` and `others` more.
 std::string relief(Trials& trials, const Remedies& best, std::size_t others) {
   const Trial& trial = *trials.of(best);
   return fmt::format("it fits with {}{} ({} device time a sample){}{}", trial.options,
                      best.size() > 1 ? " together" : "", change_text(trials, trial),
                      others > 0 ? fmt::format(", or with {} below", counted(others, "other")) : "",
-                     trials.are_complete() ? "" : "; there was no time to try every remedy");
+                     left_out_text(trials.left_out()));
 }
 
 /// What is said where nothing fits.
 std::string regret(Trials& trials) {
-  const std::string_view tried =
-      trials.are_complete() ? "that was tried" : "tried in the time available";
+  const bool is_late = trials.left_out() == LeftOut::kForLackOfTime;
+  std::string text = is_late ? "nothing tried in the time available makes it fit, a longer "
+                               "--collective-timeout gives more"
+                             : "nothing that was tried makes it fit";
   const std::optional<Remedies> closest = nearest(trials);
-  if (!closest || trials.of(*closest)->tile >= trials.as_it_is().tile) {
-    return fmt::format("nothing {} makes it fit", tried);
+  if (closest && trials.of(*closest)->tile < trials.as_it_is().tile) {
+    const Trial& trial = *trials.of(*closest);
+    text +=
+        fmt::format("; with {}{} it comes closest: {} B over", trial.options,
+                    closest->size() > 1 ? " together" : "", grouped(trial.tile - trials.limit()));
   }
-  const Trial& trial = *trials.of(*closest);
-  return fmt::format("nothing {} makes it fit; with {}{} it comes closest: {} B over", tried,
-                     trial.options, closest->size() > 1 ? " together" : "",
-                     grouped(trial.tile - trials.limit()));
+  return text;
 }
 
 /// Layers between embeddings and head; 0 in a model without those.
@@ -453,6 +471,10 @@ MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& confi
     return {relief(trials, *together, 0), table_of(trials, shown)};
   }
   return {regret(trials), table_of(trials, shown)};
+}
+
+Clock::time_point advice_deadline(std::uint32_t collective_timeout_seconds) {
+  return Clock::now() + std::chrono::seconds(collective_timeout_seconds) / 4;
 }
 
 }  // namespace poprun

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 
 #include "proto/host_streams.pb.h"
@@ -28,11 +29,15 @@ namespace poprun {
 ///        781,200 B     142,224 B      12.345 ms      +0 %  pipeline.schedule interleaved
 ///
 /// Deterministic, except where `until` ends the search. Where that or the limit on trials leaves
-/// remedies out, it says so. Cost: 8 to 40 trials, fewer of a large Program; each compiles the
+/// remedies out, it says which. Cost: 8 to 40 trials, fewer of a large Program; each compiles the
 /// job as `plan_program` does, several times where balanced stages do not fit.
 MemoryAdvice memory_advice(
     const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
     const std::shared_ptr<onnx_import::JobModel>& onnx,
     std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
+
+/// When a search that begins now has to end: the other replicas wait for the Program meanwhile, so
+/// it has a quarter of the time that they wait for each other.
+std::chrono::steady_clock::time_point advice_deadline(std::uint32_t collective_timeout_seconds);
 
 }  // namespace poprun

@@ -159,7 +159,9 @@ TEST(MemoryAdvice, SaysNothingOfWhatItHadNoTimeToTry) {
   const proto::RunConfig job = config(1, 16'384);
   const MemoryAdvice said = memory_advice(planned(job, dataset()), job, dataset(), nullptr,
                                           std::chrono::steady_clock::now());
-  EXPECT_EQ(said.sentence, "nothing tried in the time available makes it fit");
+  EXPECT_EQ(said.sentence,
+            "nothing tried in the time available makes it fit, a longer --collective-timeout gives "
+            "more");
   EXPECT_EQ(said.table, "");
 }
 
@@ -261,7 +263,7 @@ TEST(MemoryAdvice, SaysSoWhereNoRemedyApplies) {
 TEST(MemoryAdvice, SaysWhatComesClosestWhereNothingFits) {
   const MemoryAdvice said = advice(mlp(40'000), dataset());
   EXPECT_THAT(said.sentence,
-              MatchesRegex("nothing tried in the time available makes it fit; with "
+              MatchesRegex("nothing that was tried makes it fit; with "
                            ".*--ipus-per-replica 2, memory.optimizer-state off-chip, "
                            "model.precision half and model.partials half together it comes "
                            "closest: [0-9,]+ B over"))
