@@ -12,8 +12,8 @@
 namespace poprun::hostio {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 64 << 10;
-constexpr std::uint64_t kPieces = 64;
+constexpr std::uint64_t kPieceBytes = 1 << 20;
+constexpr std::uint64_t kPieces = 256;
 
 void add_file(Sha256& digest, const OpenFile& file) {
   const std::uint64_t size = file.size();

@@ -6,9 +6,10 @@
 
 namespace poprun::hostio {
 
-/// A SHA-256 digest of the files' sizes and contents, in the order of their paths; of large files
-/// only 64 pieces of 64 KiB, spread evenly, are read. Where files lie does not matter. What cannot
-/// be read any more counts as empty.
+/// A SHA-256 digest of the files' sizes and contents, in the order of their paths; of files over
+/// 256 MiB only 256 pieces of 1 MiB, spread evenly, are read. Where files lie does not matter. What
+/// cannot be read any more counts as empty. Cost: 0.2 s for 256 MiB in the page cache, on a
+/// processor with SHA instructions.
 std::string fingerprint_of(const std::set<std::filesystem::path>& files);
 
 }  // namespace poprun::hostio

@@ -1,6 +1,7 @@
 #include "hostio/formats/open_file.h"
 
 #include <filesystem>
+#include <fstream>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -80,17 +81,32 @@ TEST(Fingerprint, IsThatOfTheBytesWhereverTheyLie) {
   const std::string long_text(9 << 20, 'x');
   std::string changed = long_text;
   changed[4 << 10] = 'y';
+  std::string in_the_middle = long_text;
+  in_the_middle[4'567'890] = 'y';
   std::string at_the_end = long_text;
   at_the_end.back() = 'y';
   EXPECT_EQ(of("a", "words"), of("b/c", "words"));
   EXPECT_NE(of("a", "words"), of("a", "worts"));
   EXPECT_NE(of("a", "words"), of("a", "words "));
   EXPECT_NE(of("a", long_text), of("a", changed));
+  EXPECT_NE(of("a", long_text), of("a", in_the_middle));
   EXPECT_NE(of("a", long_text), of("a", at_the_end));
   EXPECT_NE(of("a", long_text), of("a", long_text + "x"));
   EXPECT_NE(fingerprint_of({folder.write("1", "a"), folder.write("2", "b")}),
             fingerprint_of({folder.write("1", "b"), folder.write("2", "a")}));
   EXPECT_NE(of("a", "words"), fingerprint_of({}));
+}
+
+TEST(Fingerprint, OfAVeryLargeFileIsThatOfPiecesUpToItsEnd) {
+  TemporaryFolder folder;
+  const fs::path file = folder.write("large", "");
+  fs::resize_file(file, 300 << 20);  // A hole: no block on the disk.
+  const std::string empty = fingerprint_of({file});
+  std::fstream(file, std::ios::in | std::ios::out).seekp((300 << 20) - 1).put('x');
+  const std::string changed = fingerprint_of({file});
+  EXPECT_NE(changed, empty);
+  fs::resize_file(file, (300 << 20) + 1);
+  EXPECT_NE(fingerprint_of({file}), changed);
 }
 
 TEST(OpenFile, RefusesPipesFoldersAndDevicesWithoutWaiting) {
