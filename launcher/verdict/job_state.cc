@@ -106,6 +106,12 @@ void JobState::leave(std::uint32_t instance, bool orderly) {
   }
 }
 
+void JobState::end_joining() {
+  for (InstanceView& instance : instances_) {
+    instance.overdue = !instance.joined;
+  }
+}
+
 void JobState::forgive_silence(double now) {
   for (InstanceView& instance : instances_) {
     instance.last_sign = now;

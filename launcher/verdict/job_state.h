@@ -27,8 +27,9 @@ struct InstanceView {
   std::string host;       ///< Where it was placed; what it says itself once joined.
   std::uint32_t pid = 0;  ///< On that host; 0 until joined.
   bool joined = false;
-  bool left = false;  ///< It ended its heartbeats itself.
-  bool lost = false;  ///< Its heartbeats broke off.
+  bool left = false;     ///< It ended its heartbeats itself.
+  bool lost = false;     ///< Its heartbeats broke off.
+  bool overdue = false;  ///< Its time to join was over before it had joined.
   double last_sign = 0;
   std::vector<ReplicaView> replicas;
 };
@@ -54,6 +55,8 @@ class JobState {
   void mpirun_found(const MpirunFindings& findings) { mpirun_ = findings; }
   /// The launcher itself slept (Ctrl-Z, the machine asleep): nobody was silent meanwhile.
   void forgive_silence(double now);
+  /// Who has not joined by now does not come any more.
+  void end_joining();
 
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] std::span<const InstanceView> instances() const { return instances_; }

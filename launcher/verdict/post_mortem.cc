@@ -304,8 +304,8 @@ std::vector<std::string> lost_hosts(const JobState& state, double now, double qu
     bool silent = true;
     for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
       const InstanceView& instance = state.instances()[i];
-      const bool is_silent =
-          instance.joined && !instance.left && now - instance.last_sign >= quiet / 2;
+      const bool is_silent = instance.overdue || (instance.joined && !instance.left &&
+                                                  now - instance.last_sign >= quiet / 2);
       silent = silent && (state.placement().host_of(i) != host || is_silent);
     }
     if ((named || silent) && !is_this_machine(host)) {

@@ -88,6 +88,12 @@ TEST_F(PostMortem, KnowsTheHostsThatARestartDoesWithout) {
                         std::vector<Host>{{"node0"}, {"node1"}}),
                     0);
   EXPECT_THAT(lost_hosts(starting, 60, kQuiet), IsEmpty());  // Nobody was there yet.
+  EXPECT_TRUE(starting.join(request(0), 59));
+  EXPECT_TRUE(starting.join(request(1), 59));
+  EXPECT_THAT(lost_hosts(starting, 60, kQuiet), IsEmpty());  // node1 still has time to join.
+  JobState in_vain = starting;
+  in_vain.end_joining();
+  EXPECT_THAT(lost_hosts(in_vain, 60, kQuiet), ElementsAre("node1"));
   MpirunFindings found;
   found.start_failure = StartFailure{.node = "node1.cluster", .lacks = "", .problem = "no ssh"};
   starting.mpirun_found(found);
