@@ -149,7 +149,8 @@ class Instance {
                            counted(communicator.size(), "replica"), ::getpid(), length.steps,
                            program.model(), bytes_text(static_cast<std::int64_t>(most.peak())),
                            program.memory_size() > 1 ? " on the fullest IPU" : ""));
-    LauncherCheckpoints checkpoints(client_, reply_.checkpoint_every_steps());
+    LauncherCheckpoints checkpoints(client_, reply_.checkpoint_every_steps(),
+                                    collective_timeout() / 4);
     LauncherState state(client_);
     POPRUN_ASSIGN(
         const LoopResult result,

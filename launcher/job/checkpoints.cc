@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kNoticeSeconds = 2;  // For a request to reach every replica in time.
-constexpr double kLateSeconds = 5;    // After its step: then somebody got it too late.
 constexpr double kBetweenNotesSeconds = 60;
 
 constexpr const char* kAuto = "auto";
@@ -57,10 +55,12 @@ JobCheckpoints::JobCheckpoints(asio::io_context& loop, const Options& options, C
       console_(console),
       writer_({.folder = options.checkpoint_dir,
                .metrics = options.output_dir + "/metrics.csv",
-               .keep = options.checkpoint_keep},
+               .keep = options.checkpoint_keep,
+               .may_replace = options.overwrite},
               [this](std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
                 asio::post(loop_, [this, step, news] { on_news(step, news); });
-              }) {}
+              }),
+      requests_(options.checkpoint_every.seconds) {}
 
 Status JobCheckpoints::find(const std::string& onnx_sha256) {
   const bool trains = options_.subcommand == Subcommand::kRun && !options_.config.inference();
@@ -177,39 +177,14 @@ void JobCheckpoints::identify() {
   }
 }
 
-/// By the speed since the first step.
-double JobCheckpoints::steps_in(double seconds, std::uint64_t step, double now) {
-  if (!first_) {
-    first_ = Mark{step, now};
-  }
-  const double elapsed = now - first_->at;
-  return elapsed > 0 ? static_cast<double>(step - first_->step) / elapsed * seconds : 0;
-}
-
 std::optional<std::uint64_t> JobCheckpoints::due(std::uint64_t step, std::uint64_t steps,
                                                  double now) {
-  const double notice = steps_in(kNoticeSeconds, step, now);
-  if (options_.checkpoint_every.seconds > 0 && !due_at_) {
-    due_at_ = now + options_.checkpoint_every.seconds;
-  }
-  if (due_at_ && now >= *due_at_) {
-    due_at_ = now + options_.checkpoint_every.seconds;
-    wished_ = true;
-  }
-  const bool missed = !answered_ && step > asked_for_ && now - asked_at_ > kLateSeconds + notice;
-  if ((!wished_ && !missed) || (!answered_ && !missed)) {
-    return std::nullopt;
-  }
-  wished_ = false;
-  answered_ = false;
-  asked_at_ = now;
-  asked_for_ = std::min(steps, step + 1 + static_cast<std::uint64_t>(std::ceil(notice)));
-  return asked_for_;
+  step_ = step;
+  return requests_.due(step, steps, writer_.begun(), now);
 }
 
 void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
-  const bool was_wished = !answered_ && step >= asked_for_;
-  answered_ = answered_ || was_wished;
+  const bool was_wished = requests_.came(step);
   const double now = monotonic_seconds();
   if (news) {
     ++stored_;
@@ -221,12 +196,24 @@ void JobCheckpoints::on_news(std::uint64_t step, const Result<CheckpointWriter::
                                mebibytes_text(news->bytes), news->seconds));
     }
     told_at_.reset();
+    tell_of_slowness(*news);
   } else if (now - told_at_.value_or(-kBetweenNotesSeconds) >= kBetweenNotesSeconds) {
     told_at_ = now;
     console_.say(fmt::format(
-        "note: no checkpoint after step {}: {}; {}, and it is tried again", step,
-        news.error().message,
-        last_step_ > 0 ? fmt::format("the one after step {} stays", last_step_) : "there is none"));
+        "note: no checkpoint after step {}: {}; {}{}", step, news.error().message,
+        last_step_ > 0 ? fmt::format("the one after step {} stays", last_step_) : "there is none",
+        news.error().code == ErrorCode::kUsage ? "" : ", and it is tried again"));
+  }
+}
+
+/// Replicas have one copy of their state, and wait for it to be stored before they take the next.
+void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
+  const std::uint64_t every = options_.checkpoint_every.steps;
+  if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
+    console_.say(fmt::format(
+        "note: the checkpoint after step {} was stored {:.0f} s after it began, when the next one "
+        "was due: replicas wait for that, or leave one out; take fewer (--checkpoint-every {})",
+        stored.step, stored.seconds, every));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <asio/io_context.hpp>
 
+#include "launcher/job/checkpoint_requests.h"
 #include "launcher/options/options.h"
 #include "launcher/outputs/checkpoint_files.h"
 #include "launcher/outputs/checkpoint_writer.h"
@@ -52,11 +53,9 @@ class JobCheckpoints {
   Status take_numerics(const proto::JoinRequest& request);
 
   /// The user wants one now.
-  void wish() { wished_ = true; }
+  void wish() { requests_.wish(); }
 
-  /// To be called often while the job trains: the step after which all replicas shall take one, if
-  /// one is due and not asked for yet. `step`: the highest of `steps` that any replica has done, at
-  /// `now`.
+  /// As in CheckpointRequests.
   std::optional<std::uint64_t> due(std::uint64_t step, std::uint64_t steps, double now);
 
   /// Checkpoints stored so far, and the last one's step; 0: none. Of the job's own and the one that
@@ -73,7 +72,7 @@ class JobCheckpoints {
   void set_aside_damaged();
   void identify();
   void on_news(std::uint64_t step, const Result<CheckpointWriter::Stored>& news);
-  [[nodiscard]] double steps_in(double seconds, std::uint64_t step, double now);
+  void tell_of_slowness(const CheckpointWriter::Stored& stored);
 
   asio::io_context& loop_;
   const Options& options_;
@@ -87,17 +86,9 @@ class JobCheckpoints {
   bool has_numerics_ = false;
   bool has_data_ = false;
 
-  bool wished_ = false;
-  std::uint64_t asked_for_ = 0;  ///< Step of the last request.
-  double asked_at_ = 0;
-  bool answered_ = true;          ///< It was stored, or failed.
-  std::optional<double> due_at_;  ///< When the next one by time is due.
-  struct Mark {
-    std::uint64_t step = 0;
-    double at = 0;
-  };
-  std::optional<Mark> first_;  ///< The first step that was seen, for the speed.
-
+  CheckpointRequests requests_;
+  std::uint64_t step_ = 0;  ///< The highest that any replica has done, as far as is known.
+  bool slowness_told_ = false;
   std::uint64_t stored_ = 0;
   CheckpointWriter::Stored last_;
   std::uint64_t last_step_ = 0;

@@ -1,6 +1,8 @@
 #include "launcher/job/job.h"
 
+#include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <utility>
 
 #include <fmt/format.h>
@@ -16,6 +18,9 @@
 
 namespace poprun::launcher {
 namespace {
+
+constexpr std::chrono::seconds kDiskTimeUntold{5};
+constexpr std::chrono::seconds kDiskTimeMax{600};
 
 Deadlines::Limits limits_of(const Options& options) {
   return {.heartbeat_interval = options.heartbeat_interval_seconds,
@@ -36,6 +41,7 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       restarts_(restarts),
       signals_(loop_, SIGINT, SIGTERM, SIGHUP),
       timer_(loop_),
+      end_timer_(loop_),
       processes_(loop_, options, placement, console, security_,
                  {.on_mpirun_line = [this](std::string_view line,
                                            bool is_stderr) { on_mpirun_line(line, is_stderr); },
@@ -347,7 +353,32 @@ void Job::finish() {
     end_loop();
   } else {
     coordinator_->stop(end_loop);
+    wait_for_disk();
   }
+}
+
+/// A checkpoint may be on its way to a disk that is slow, or hangs, and nothing can call it back.
+void Job::wait_for_disk() {
+  end_timer_.expires_after(waits_for_disk_ ? kDiskTimeMax : kDiskTimeUntold);
+  end_timer_.async_wait([this](const asio::error_code& error) {
+    if (error) {
+      return;
+    }
+    if (std::exchange(waits_for_disk_, true)) {
+      return end_without_disk();
+    }
+    console_.say(
+        fmt::format("the job has ended, but a checkpoint is still being written to {}; "
+                    "waiting {} s for it, or until the next signal",
+                    options_.checkpoint_dir, kDiskTimeMax.count()));
+    wait_for_disk();
+  });
+}
+
+void Job::end_without_disk() {
+  console_.say(fmt::format("ending without the checkpoint that is being written to {}",
+                           options_.checkpoint_dir));
+  std::_Exit(exit_code_);
 }
 
 void Job::wait_for_signal() {

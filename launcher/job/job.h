@@ -107,6 +107,8 @@ class Job final : private CoordinatorEvents {
   void give_error(const Error& error);
   void stop(int exit_code, bool at_once);
   void finish();
+  void wait_for_disk();
+  void end_without_disk();
 
   void wait_for_deadline();
   void wait_for_signal();
@@ -122,6 +124,8 @@ class Job final : private CoordinatorEvents {
   asio::io_context loop_;
   asio::signal_set signals_;
   asio::steady_timer timer_;
+  asio::steady_timer end_timer_;
+  bool waits_for_disk_ = false;  ///< All that the job still waits for, and the user was told.
   JobProcesses processes_;
   JobState state_;
   Deadlines deadlines_;

@@ -49,6 +49,7 @@ void Job::wake() {
       record_.tell_stopping(doing_now(now), now);
     }
     record_.refresh(now);
+    checkpoints_.writer().hold_metrics(record_.results().metrics_wait());
     look_after_results(now);
     request_checkpoint(now);
     tell_of_straggler();

@@ -23,8 +23,11 @@ void Job::on_signal(int number) {
   }
   // A terminal that closes sends one, and its shell another.
   const bool repeats = number == SIGHUP && signal_ == SIGHUP;
-  if (repeats || phase_ == Phase::kOver) {
+  if (repeats) {
     return;
+  }
+  if (phase_ == Phase::kOver) {
+    return waits_for_disk_ ? end_without_disk() : void();
   }
   if (record_.results().complete() && !ending()) {
     stop(code_of_results(), /*at_once=*/false);

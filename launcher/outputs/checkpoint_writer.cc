@@ -99,25 +99,6 @@ Result<bool> copy_lines(const std::string& from, const std::string& to, std::uin
   return true;
 }
 
-/// Copies them once they are there.
-Status await_lines(const std::string& from, const std::string& to, std::uint64_t lines,
-                   const std::atomic<bool>& ended) {
-  for (const double until = now_seconds() + kMetricsSecondsMax; now_seconds() < until;
-       std::this_thread::sleep_for(kBetweenLooks)) {
-    const bool is_last_look = ended;
-    POPRUN_ASSIGN(const bool copied, copy_lines(from, to, lines));
-    if (copied) {
-      return {};
-    }
-    if (is_last_look) {
-      return fail(ErrorCode::kInfrastructure,
-                  fmt::format("{} ended before its {} lines", from, lines));
-    }
-  }
-  return fail(ErrorCode::kInfrastructure, fmt::format("{} did not get its {} lines within {} s",
-                                                      from, lines, kMetricsSecondsMax));
-}
-
 /// Whenever this is cut off, it is whole or none.
 void remove_checkpoint(const std::string& checkpoint) {
   const std::string none = checkpoint + ".old.part";
@@ -125,6 +106,19 @@ void remove_checkpoint(const std::string& checkpoint) {
   fs::remove_all(none, unused);
   fs::rename(checkpoint, none, unused);
   fs::remove_all(none, unused);
+}
+
+/// What broke off.
+void remove_parts(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (name.starts_with("step-") && name.ends_with(".part")) {
+      std::error_code unused;
+      fs::remove_all(entry->path(), unused);
+    }
+  }
 }
 
 Status describe(const std::string& folder, const char* name, proto::CheckpointManifest& manifest) {
@@ -179,24 +173,26 @@ Status CheckpointWriter::take_folder() {
                             "or wait until it ends",
                             setup_.folder));
   }
+  if (const auto others = checkpoints_in(setup_.folder);
+      !goes_on_ && !setup_.may_replace && !others.empty()) {
+    close(folder);
+    return fail(ErrorCode::kUsage,
+                fmt::format("--checkpoint-dir {}: another job has stored checkpoints in it ({}); "
+                            "choose another folder, or add --overwrite to replace them",
+                            setup_.folder, fs::path(others.front()).filename().string()));
+  }
+  remove_parts(setup_.folder);  // First: they may be what fills the disk.
   const std::string probe = fmt::format("{}/.poprun-emu-{}", setup_.folder, getpid());
-  if (mkdir(probe.c_str(), 0700) != 0) {
+  if (mkdir(probe.c_str(), 0700) == 0) {
+    rmdir(probe.c_str());
+  } else if (errno != ENOSPC && errno != EDQUOT) {  // A full disk may have room later.
     const int reason = errno;
     close(folder);
     return fail(ErrorCode::kUsage,
                 fmt::format("--checkpoint-dir {}: nothing can be created in it: {}", setup_.folder,
                             std::strerror(reason)));
   }
-  rmdir(probe.c_str());
   lock_ = folder;
-  for (fs::directory_iterator entry(setup_.folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    if (name.starts_with("step-") && name.ends_with(".part")) {
-      std::error_code unused;
-      fs::remove_all(entry->path(), unused);
-    }
-  }
   return {};
 }
 
@@ -240,6 +236,9 @@ void CheckpointWriter::begin(const proto::StatePart& part, Done done) {
                                             "bytes that no variable has",
                                             step, part.replica()));
     }
+  }
+  if (open_->parts.size() == open_->parts_expected) {
+    begun_ = step;
   }
 }
 
@@ -336,7 +335,12 @@ void CheckpointWriter::end(std::uint32_t replica) {
   const std::uint64_t step = open_->step;
   const Stored stored{step, stored_bytes_, now_seconds() - open_->began};
   const Status status = open_->status;
-  settle(status ? Outcome::kStored : Outcome::kFailed);
+  if (!status && status.error().facts.shortage) {
+    make_room();  // For the next try.
+  }
+  settle(status                                                  ? Outcome::kStored
+         : lock_ < 0 && status.error().code == ErrorCode::kUsage ? Outcome::kRefused
+                                                                 : Outcome::kFailed);
   if (status || !metrics_ended_) {
     news_(step, status ? Result<Stored>(stored) : tl::unexpected<Error>{status.error()});
   }
@@ -367,9 +371,29 @@ Status CheckpointWriter::complete() {
   return {};
 }
 
+/// Copies metrics.csv once it has the rows that the checkpoint counts.
+Status CheckpointWriter::await_metrics(const std::string& to) const {
+  const std::uint64_t lines = 1 + open_->host.metric_rows();
+  const std::string& from = setup_.metrics;
+  for (const double until = now_seconds() + kMetricsSecondsMax; now_seconds() < until;
+       std::this_thread::sleep_for(kBetweenLooks)) {
+    const bool is_last_look = metrics_ended_ || metrics_held_;
+    POPRUN_ASSIGN(const bool copied, copy_lines(from, to, lines));
+    if (copied) {
+      return {};
+    }
+    if (is_last_look) {
+      return fail(ErrorCode::kInfrastructure,
+                  fmt::format("it needs {} lines of {}, which {}", lines, from,
+                              metrics_ended_ ? "ended before" : "cannot be written now"));
+    }
+  }
+  return fail(ErrorCode::kInfrastructure, fmt::format("{} did not get its {} lines within {} s",
+                                                      from, lines, kMetricsSecondsMax));
+}
+
 Status CheckpointWriter::write_manifest(const std::string& folder) {
-  POPRUN_TRY(await_lines(setup_.metrics, fmt::format("{}/{}", folder, kMetricsFile),
-                         1 + open_->host.metric_rows(), metrics_ended_));
+  POPRUN_TRY(await_metrics(fmt::format("{}/{}", folder, kMetricsFile)));
   proto::CheckpointManifest manifest = identity_;
   manifest.set_format(kCheckpointFormat);
   manifest.set_version(POPRUN_VERSION);
@@ -428,6 +452,7 @@ bool CheckpointWriter::make_room() {
 void CheckpointWriter::settle(Outcome outcome) {
   const std::vector<Part> parts = std::move(open_->parts);
   if (outcome != Outcome::kStored) {
+    begun_ = 0;
     drop();
   }
   open_.reset();

@@ -23,11 +23,13 @@ class CheckpointWriter {
     std::string folder;   ///< Made with the first checkpoint.
     std::string metrics;  ///< The job's metrics.csv, which grows while checkpoints are taken.
     std::uint32_t keep = 1;
+    bool may_replace = false;  ///< Checkpoints of other jobs (--overwrite).
   };
   /// What came of a part, with its checkpoint.
   enum class Outcome : std::uint8_t {
     kStored,
     kFailed,      ///< The disk did not take it; it may be sent again.
+    kRefused,     ///< The folder is not this job's, and will not be.
     kSuperseded,  ///< A later one, or the same once more, took its place.
   };
   using Done = std::function<void(Outcome)>;
@@ -46,7 +48,8 @@ class CheckpointWriter {
   ~CheckpointWriter();
 
   /// Takes the folder for this job, which another of this machine may have, and removes what broke
-  /// off there. Errors: kUsage, it cannot be made, written to, or is taken.
+  /// off there. Errors: kUsage, it cannot be made, written to, is taken, or holds checkpoints of
+  /// another job that this one may not replace.
   Status take_folder();
 
   /// Checkpoints that are there are this job's own. Before the first part.
@@ -66,6 +69,14 @@ class CheckpointWriter {
 
   /// Whether this job has stored one. From any thread.
   [[nodiscard]] bool has_stored() const { return has_stored_; }
+
+  /// The step of the checkpoint under way, once all of its parts have begun to come; 0: none. From
+  /// any thread.
+  [[nodiscard]] std::uint64_t begun() const { return begun_; }
+
+  /// Whether metrics.csv takes no rows now, as on a full disk: then a checkpoint does not wait for
+  /// any. From any thread.
+  void hold_metrics(bool held) { metrics_held_ = held; }
 
   /// metrics.csv has all rows that it will get: a checkpoint that waits for more is none, and of
   /// that there are no news. From any thread.
@@ -99,6 +110,7 @@ class CheckpointWriter {
   Status close_state_file();
   Status complete();
   Status write_manifest(const std::string& folder);
+  Status await_metrics(const std::string& to) const;
   Status take_name(const std::string& folder) const;
   void settle(Outcome outcome);
   void drop();
@@ -111,6 +123,8 @@ class CheckpointWriter {
   bool goes_on_ = false;  ///< Checkpoints that are there are this job's own.
   int lock_ = -1;         ///< The open and locked folder.
   std::optional<Open> open_;
+  std::atomic<std::uint64_t> begun_ = 0;
+  std::atomic<bool> metrics_held_ = false;
   std::atomic<bool> metrics_ended_ = false;
   std::atomic<bool> has_stored_ = false;
   std::uint64_t stored_bytes_ = 0;  ///< What the one under way takes on the disk.

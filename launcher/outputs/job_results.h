@@ -44,6 +44,9 @@ class JobResults {
   /// to where others can read it. Errors: kInfrastructure, the disk does not take it.
   Status refresh(double now);
 
+  /// After `refresh`: rows of metrics.csv wait in memory, since the disk does not take them.
+  [[nodiscard]] bool metrics_wait() const { return metrics_wait_ && !saving_; }
+
   /// The report is over: begins to write weights or outputs, then the metrics that wait, then the
   /// profile. Nothing where no profile came: the report was another instance's, or broke off.
   Status finish();

@@ -13,6 +13,8 @@ grpc::Status status_of(CheckpointWriter::Outcome outcome) {
       return grpc::Status::OK;
     case CheckpointWriter::Outcome::kFailed:
       return {grpc::StatusCode::UNAVAILABLE, "the checkpoint cannot be written"};
+    case CheckpointWriter::Outcome::kRefused:
+      return {grpc::StatusCode::FAILED_PRECONDITION, "the folder of checkpoints is another job's"};
     case CheckpointWriter::Outcome::kSuperseded:
       break;
   }

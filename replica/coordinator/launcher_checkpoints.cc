@@ -13,9 +13,12 @@
 namespace poprun {
 namespace {
 
-constexpr std::chrono::seconds kLastPartMax{600};
+constexpr std::chrono::milliseconds kLastPatience{600'000};
 constexpr std::chrono::seconds kBetweenTries{2};
-constexpr double kSendSecondsMax = 600;
+constexpr double kSendSecondsMax = 600;  // For a part, besides
+constexpr double kSlowestBytesPerSecond =
+    8e6;                                  // its bytes: sent, synced and read again at this rate.
+constexpr double kReadSecondsMax = 3600;  // For all variables of a state.
 constexpr std::size_t kPieceBytes = 1 << 20;
 
 /// What came of a try.
@@ -26,7 +29,8 @@ bool may_be_sent_again(const grpc::Status& status) {
 grpc::Status send_part(const CoordinatorConnection& connection, const proto::StatePart& part,
                        std::span<const std::byte> bytes) {
   grpc::ClientContext context;
-  connection.prepare(context, kSendSecondsMax);
+  connection.prepare(context,
+                     kSendSecondsMax + static_cast<double>(bytes.size()) / kSlowestBytesPerSecond);
   proto::StoreStateReply reply;
   const auto stream = connection.stub->StoreState(&context, &reply);
   proto::StatePiece piece;
@@ -50,21 +54,27 @@ bool LauncherCheckpoints::is_due(std::uint64_t step) const {
   return (every_ > 0 && step % every_ == 0) || client_.checkpoint_after() == step;
 }
 
-Result<std::span<std::byte>> LauncherCheckpoints::begin(proto::StatePart part) {
+/// Whether the part on its way is tried once more after the disk did not take it.
+void LauncherCheckpoints::give_up(bool given_up) {
   {
     const std::lock_guard lock(mutex_);
-    given_up_ = true;
+    given_up_ = given_up;
   }
   changed_.notify_all();
+}
+
+std::optional<std::span<std::byte>> LauncherCheckpoints::begin(proto::StatePart part,
+                                                               bool is_last) {
   if (sending_.valid()) {
-    if (sending_.wait_for(kLastPartMax) == std::future_status::timeout) {
-      return fail(ErrorCode::kInfrastructure,
-                  fmt::format("the launcher did not store the checkpoint after step {} within {} s",
-                              part_.host().step(), kLastPartMax.count()));
+    give_up(true);
+    const bool sent =
+        sending_.wait_for(is_last ? kLastPatience : patience_) == std::future_status::ready;
+    give_up(false);
+    if (!sent) {
+      return std::nullopt;
     }
     sending_.get();
   }
-  given_up_ = false;
   part_ = std::move(part);
   std::size_t bytes = 0;
   for (const proto::StateSlice& slice : part_.slices()) {
@@ -81,11 +91,7 @@ void LauncherCheckpoints::send() {
 void LauncherCheckpoints::settle(std::chrono::seconds patience) {
   if (sending_.valid()) {
     sending_.wait_for(patience);
-    {
-      const std::lock_guard lock(mutex_);
-      given_up_ = true;
-    }
-    changed_.notify_all();
+    give_up(true);
     sending_.get();
   }
 }
@@ -103,7 +109,7 @@ void LauncherCheckpoints::run() {
 class StateStream {
  public:
   explicit StateStream(const CoordinatorConnection& connection) {
-    connection.prepare(context_, kSendSecondsMax);
+    connection.prepare(context_, kReadSecondsMax);
     stream_ = connection.stub->SendState(&context_, proto::StateRequest{});
   }
   StateStream(const StateStream&) = delete;

@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,16 +22,17 @@ class StateStream;
 /// the memory of its one copy from checkpoint to checkpoint.
 class LauncherCheckpoints final : public CheckpointStore {
  public:
-  /// `every`: steps between two; 0: only those that the launcher asks for. `client` must outlive
-  /// this.
-  LauncherCheckpoints(CoordinatorClient& client, std::uint64_t every)
-      : client_(client), every_(every) {}
+  /// `every`: steps between two; 0: only those that the launcher asks for. `patience`: for the part
+  /// before, where the others wait meanwhile. `client` must outlive this.
+  LauncherCheckpoints(CoordinatorClient& client, std::uint64_t every,
+                      std::chrono::milliseconds patience)
+      : client_(client), every_(every), patience_(patience) {}
 
   /// Gives up what the disk does not take.
   ~LauncherCheckpoints() override { settle(std::chrono::seconds(0)); }
 
   [[nodiscard]] bool is_due(std::uint64_t step) const override;
-  Result<std::span<std::byte>> begin(proto::StatePart part) override;
+  std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) override;
   void send() override;
 
   /// Waits until the last part is with the launcher; it is sent again for as long as `patience`.
@@ -38,9 +40,11 @@ class LauncherCheckpoints final : public CheckpointStore {
 
  private:
   void run();
+  void give_up(bool given_up);
 
   CoordinatorClient& client_;
   std::uint64_t every_;
+  std::chrono::milliseconds patience_;
   proto::StatePart part_;
   std::vector<std::byte> bytes_;  ///< The part's.
   std::future<void> sending_;     ///< Reads the two above.

@@ -160,9 +160,17 @@ Status TrainingLoop::store(Engine& engine, bool evaluation_due) {
   host.set_test_accuracy(result_.last_evaluation.accuracy);
   host.set_test_items(result_.last_evaluation.items);
   host.set_evaluated_step(result_.last_evaluation.step);
-  POPRUN_ASSIGN(const std::span<std::byte> room, ports_.checkpoints->begin(std::move(part)));
-  state_.copy(engine, statistics_, room);
-  ports_.checkpoints->send();
+  const auto room = ports_.checkpoints->begin(std::move(part), /*is_last=*/result_.drained);
+  if (room) {
+    state_.copy(engine, statistics_, *room);
+    ports_.checkpoints->send();
+  } else if (result_.drained) {
+    return fail(
+        ErrorCode::kInfrastructure,
+        fmt::format("replica {}: no checkpoint after step {}: the launcher is still storing "
+                    "the one before",
+                    index_of(ports_.communicator.self()), result_.steps));
+  }
   return {};
 }
 

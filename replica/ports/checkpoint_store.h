@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "proto/coordinator.pb.h"
@@ -21,10 +22,10 @@ class CheckpointStore {
   [[nodiscard]] virtual bool is_due(std::uint64_t step) const = 0;
 
   /// Room for the bytes of the part's slices, one after the other, to be filled before `send`.
-  /// While the part before is on its way, waits for it: there is one copy at a time.
-  ///
-  /// Errors: kInfrastructure, the part before did not leave in 600 s.
-  virtual Result<std::span<std::byte>> begin(proto::StatePart part) = 0;
+  /// There is one copy at a time: while the part before is on its way, waits for it, though only as
+  /// long as the other replicas can wait for this one. Nothing if it still is then: this checkpoint
+  /// is left out. The last one, of a job that stops, is worth a wait of 600 s.
+  virtual std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) = 0;
 
   /// Sends it while training goes on, again and again where the disk does not take it, until the
   /// next one begins.

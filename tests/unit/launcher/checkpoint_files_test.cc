@@ -45,11 +45,17 @@ class CheckpointFiles : public ::testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  CheckpointWriter writer(std::uint32_t keep = 3) {
-    return {{.folder = checkpoints(), .metrics = metrics(), .keep = keep},
-            [this](std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
-              news_.push_back(news ? fmt::format("{}", step) : news.error().message);
-            }};
+  [[nodiscard]] CheckpointWriter::Setup setup(std::uint32_t keep, bool may_replace = false) const {
+    return {
+        .folder = checkpoints(), .metrics = metrics(), .keep = keep, .may_replace = may_replace};
+  }
+  CheckpointWriter::News news() {
+    return [this](std::uint64_t step, const Result<CheckpointWriter::Stored>& news) {
+      news_.push_back(news ? fmt::format("{}", step) : news.error().message);
+    };
+  }
+  CheckpointWriter writer(std::uint32_t keep = 3, bool may_replace = false) {
+    return {setup(keep, may_replace), news()};
   }
 
   /// Replica `replica` of two has its half of "b", and replica 0 all of "a".
@@ -137,13 +143,51 @@ TEST_F(CheckpointFiles, WaitForNoRowsOfAJobThatEnded) {
   EXPECT_THAT(news_, IsEmpty());
 }
 
+TEST_F(CheckpointFiles, WaitForNoRowsThatTheDiskDoesNotTake) {
+  put(metrics(), "step,loss\n1,3\n");
+  CheckpointWriter to = writer();
+  to.hold_metrics(true);
+  const auto began = std::chrono::steady_clock::now();
+  store(to, 2);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+  EXPECT_THAT(outcomes_, ElementsAre(Outcome::kFailed, Outcome::kFailed));
+  EXPECT_THAT(news_, ElementsAre(HasSubstr("metrics.csv, which cannot be written now")));
+  store(to, 1);  // Has its row.
+  EXPECT_EQ(news_.back(), "1");
+}
+
+TEST_F(CheckpointFiles, AreUnderWayOnceAllPartsHaveBegun) {
+  CheckpointWriter to = writer();
+  to.begin(part(1, 2), done());
+  EXPECT_EQ(to.begun(), 0U);
+  to.begin(part(0, 2), done());
+  EXPECT_EQ(to.begun(), 2U);
+  to.cancel(0);
+  EXPECT_EQ(to.begun(), 0U);
+}
+
+/// Two jobs that were started while the folder was empty, neither of which was to store any.
+TEST_F(CheckpointFiles, OfAnotherJobThatCameMeanwhileStay) {
+  auto other = std::make_unique<CheckpointWriter>(setup(3), news());
+  CheckpointWriter late = writer();
+  store(*other, 50);
+  store(late, 60);
+  EXPECT_EQ(outcomes_.back(), Outcome::kRefused);
+  EXPECT_THAT(news_.back(), HasSubstr("another job writes to it"));
+  other.reset();
+  store(late, 60);
+  EXPECT_EQ(outcomes_.back(), Outcome::kRefused);
+  EXPECT_THAT(news_.back(), HasSubstr("another job has stored checkpoints in it (step-50)"));
+  EXPECT_THAT(checkpoints_in(checkpoints()), ElementsAre(checkpoints() / "step-50"));
+}
+
 TEST_F(CheckpointFiles, OfAnEarlierJobGoWithTheFirstOne) {
   {
     CheckpointWriter earlier = writer();
     store(earlier, 50);
     store(earlier, 60);
   }
-  CheckpointWriter anew = writer();
+  CheckpointWriter anew = writer(3, /*may_replace=*/true);
   ASSERT_TRUE(anew.take_folder());
   EXPECT_EQ(checkpoints_in(checkpoints()).size(), 2U);
   EXPECT_FALSE(anew.has_stored());

@@ -17,7 +17,9 @@
 #include <gmock/gmock.h>
 
 #include "replica/coordinator/coordinator_client.h"
+#include "replica/coordinator/launcher_checkpoints.h"
 #include "replica/coordinator/progress_board.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace poprun::launcher {
 namespace {
@@ -145,7 +147,10 @@ class CoordinatorTest : public ::testing::Test {
 
   std::vector<Tensor> weights_ = {{"a", "F32", {300000}, std::string(1200000, 'a')},
                                   {"b", "F32", {1}, "bbbb"}};
-  CheckpointWriter checkpoints_{{}, [](std::uint64_t, const auto&) {}};
+  testing::TemporaryFolder folder_;
+  CheckpointWriter checkpoints_{
+      {.folder = folder_.path() / "checkpoints", .metrics = folder_.write("metrics.csv", "step\n")},
+      [](std::uint64_t, const auto&) {}};
   OnnxFile onnx_{"a.onnx", std::string((2U << 20) + 1, 'o')};
   Events events_;
   asio::io_context loop_;
@@ -175,6 +180,37 @@ TEST_F(CoordinatorTest, CarriesProgressUp) {
 
   client.progress(ReplicaId{3}, 7, "conv1");
   EXPECT_TRUE(events_.saw("beat conv1"));
+}
+
+/// Replica `replica` of two, one byte each.
+proto::StatePart part_of(std::uint32_t replica, std::uint64_t step) {
+  proto::StatePart part;
+  part.set_replica(replica);
+  part.set_parts(2);
+  part.mutable_host()->set_step(step);
+  proto::StateVariable& variable = *part.add_variables();
+  variable.set_name("w");
+  variable.set_type("u8");
+  variable.add_shape(2);
+  variable.set_bytes(2);
+  part.add_slices()->set_offset(replica);
+  part.mutable_slices(0)->set_bytes(1);
+  return part;
+}
+
+TEST_F(CoordinatorTest, StoresOneCheckpointAfterTheOtherOrLeavesOneOut) {
+  open();
+  CoordinatorClient client(environment(), [] {});
+  LauncherCheckpoints first(client, 1, std::chrono::milliseconds(50));
+  LauncherCheckpoints second(client, 1, std::chrono::milliseconds(50));
+  ASSERT_TRUE(first.begin(part_of(0, 1), false));
+  first.send();
+  EXPECT_FALSE(first.begin(part_of(0, 2), false));  // Where is the other part?
+  ASSERT_TRUE(second.begin(part_of(1, 1), false));
+  second.send();
+  EXPECT_TRUE(first.begin(part_of(0, 3), true));
+  EXPECT_TRUE(checkpoints_.has_stored());
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() / "checkpoints/step-1/manifest.json"));
 }
 
 TEST_F(CoordinatorTest, HoldsADrainedReplicaUntilItIsToldWhereToStop) {
