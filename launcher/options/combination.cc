@@ -395,6 +395,12 @@ void resolve_checkpoints(Options& options) {
     options.resume.clear();
     options.restarts = 0;
   }
+  if (options.restarts > 0 && options.checkpoint_every.steps == 0 &&
+      options.checkpoint_every.seconds == 0) {
+    options.notes.emplace_back(
+        "--restarts without --checkpoint-every: where something dies, the job starts again from "
+        "where it began");
+  }
   if (options.checkpoint_dir.empty()) {
     options.checkpoint_dir = options.output_dir + "/checkpoints";
     setting_of(options, "checkpoint-dir").derived = options.checkpoint_dir;

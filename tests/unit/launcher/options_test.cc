@@ -301,6 +301,13 @@ TEST(Options, OfRealPodsAreAcceptedWithOneNote) {
   EXPECT_THAT(options->notes[3], HasSubstr("there is no IPU hardware to act on"));
 }
 
+TEST(Options, ForRestartsAreNotedWhereThereIsNoCheckpointToGoOnFrom) {
+  EXPECT_THAT(parse({"--restarts", "2"})->notes,
+              ElementsAre(StartsWith("--restarts without --checkpoint-every: ")));
+  EXPECT_THAT(parse({"--restarts", "2", "--checkpoint-every", "10min"})->notes, IsEmpty());
+  EXPECT_THAT(parse({"--checkpoint-every", "500"})->notes, IsEmpty());
+}
+
 TEST(Options, OfPoprunThatAreNotHereSayWhatToUseInstead) {
   EXPECT_EQ(error_of({"--import-config", "pod.cfg"}),
             "--import-config is poprun's; here the settings of a job are in train.cfg and its "
