@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,15 @@ SCHEMAS = pathlib.Path(__file__).parent / "schemas"
 MPIJOB = json.loads((SCHEMAS / "mpijob.json").read_text())
 POD_TEMPLATE = MPIJOB["properties"]["spec"]["properties"]["mpiReplicaSpecs"]["additionalProperties"]["properties"]["template"]
 KINDS = json.loads((SCHEMAS / "kubernetes.json").read_text())
+REQUIRED = json.loads((SCHEMAS / "required.json").read_text())
+# Types of kubernetes.json that it does not describe, and whose values are not looked at.
+OPAQUE = ("IntOrString", "Date", "any")
+API_VERSIONS = {
+    "ConfigMap": "v1", "CronJob": "batch/v1", "Deployment": "apps/v1", "MPIJob": "kubeflow.org/v2beta1",
+    "NetworkPolicy": "networking.k8s.io/v1", "PersistentVolumeClaim": "v1", "PodDisruptionBudget": "policy/v1",
+    "Role": "rbac.authorization.k8s.io/v1", "RoleBinding": "rbac.authorization.k8s.io/v1", "Secret": "v1",
+    "Service": "v1", "ServiceAccount": "v1",
+}
 # The API server does not know them: a wrong one stops the operator without a word on the pods.
 ENUMS = {
     "launcherCreationPolicy": ["AtStartup", "WaitForWorkersReady"],
@@ -103,13 +113,16 @@ def type_errors(value, kind, where):
         return [e for i, item in enumerate(value) for e in type_errors(item, inner[1], f"{where}[{i}]")]
     if inner := re.fullmatch(r"\{ \[key: string\]: (.*?);? \}", kind):
         return [e for key, item in value.items() for e in type_errors(item, inner[1], f"{where}.{key}")]
+    if kind in OPAQUE:
+        return []
     if kind not in KINDS:
-        return []  # IntOrString, Date and the like.
+        return [f"{where} is of type {kind}, which has no schema"]
     if not isinstance(value, dict):
         return [f"{where} is {value!r}, not an object"]
-    return [e for key, item in value.items()
-            for e in (type_errors(item, KINDS[kind][key], f"{where}.{key}") if key in KINDS[kind]
-                      else [f"{where} has an unknown field {key}"])]
+    lacks = [f"{where} lacks {name}" for name in REQUIRED.get(kind, []) if name not in value]
+    return lacks + [e for key, item in value.items()
+                    for e in (type_errors(item, KINDS[kind][key], f"{where}.{key}") if key in KINDS[kind]
+                              else [f"{where} has an unknown field {key}"])]
 
 
 def enum_errors(value, where):
@@ -126,6 +139,7 @@ class Objects:
     """The rendered objects by kind and name, and their pod templates."""
 
     def __init__(self, documents):
+        self.documents = documents
         self.by_kind = {}
         for document in documents:
             self.by_kind.setdefault(document["kind"], {})[document["metadata"]["name"]] = document
@@ -154,6 +168,11 @@ def check_fields(objects):
     for kind, named in objects.by_kind.items():
         for name, document in named.items():
             where = f"{kind}/{name}"
+            if kind not in API_VERSIONS:
+                found.append(f"{where} is of a kind that is not checked")
+                continue
+            if document.get("apiVersion") != API_VERSIONS[kind]:
+                found.append(f"{where} has apiVersion {document.get('apiVersion')}, not {API_VERSIONS[kind]}")
             found += type_errors(document["metadata"], "V1ObjectMeta", f"{where}.metadata")
             if kind == "MPIJob":
                 found += schema_errors(document, MPIJOB, where)
@@ -185,8 +204,9 @@ def check_names(objects):
 
 def check_images(objects):
     version = re.search(r"project\(poprun-emu VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
-    return [f"{where}: image {container['image']} is not tagged {version}" for where, container in objects.containers()
-            if not container["image"].endswith(f":{version}")]
+    pinned = re.compile(rf"[^:@]+(:\d+/[^:@]+)?(:{re.escape(version)}|(:[^:@]+)?@sha256:[0-9a-f]{{64}})")
+    return [f"{where}: image {container['image']} is neither tagged {version} nor named by its digest"
+            for where, container in objects.containers() if not pinned.fullmatch(container["image"])]
 
 
 def check_ports(objects):
@@ -274,15 +294,16 @@ def check_references(objects):
     for pod, template in objects.pods.items():
         spec = template["spec"]
         wanted = [("ServiceAccount", spec["serviceAccountName"])]
-        for volume in spec["volumes"]:
+        for volume in spec.get("volumes", []):
             if "configMap" in volume:
                 wanted.append(("ConfigMap", volume["configMap"]["name"]))
             if "persistentVolumeClaim" in volume:
                 wanted.append(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]))
         for container in spec["containers"]:
-            wanted += [("Secret", env["valueFrom"]["secretKeyRef"]["name"]) for env in container.get("env", [])]
-            mounts = {mount["name"] for mount in container["volumeMounts"]}
-            volumes = {volume["name"] for volume in spec["volumes"]}
+            wanted += [("Secret", env["valueFrom"]["secretKeyRef"]["name"]) for env in container.get("env", [])
+                       if "valueFrom" in env]
+            mounts = {mount["name"] for mount in container.get("volumeMounts", [])}
+            volumes = {volume["name"] for volume in spec.get("volumes", [])}
             if mounts != volumes:
                 found.append(f"{pod}: volumes {sorted(volumes)} and mounts {sorted(mounts)} differ")
         found += [f"{pod}: no {kind} {name} is rendered" for kind, name in wanted if not objects.has(kind, name)]
@@ -330,7 +351,7 @@ def check_resources(objects):
                 if not QUANTITY.fullmatch(str(amount)):
                     found.append(f"{where}: {side}.{what} is {amount}, not a quantity")
     for pod, template in objects.pods.items():
-        for volume in template["spec"]["volumes"]:
+        for volume in template["spec"].get("volumes", []):
             if "emptyDir" in volume and not QUANTITY.fullmatch(volume["emptyDir"].get("sizeLimit", "")):
                 found.append(f"{pod}: the volume {volume['name']} has no limit")
         limits = template["spec"]["containers"][0]["resources"]["limits"]
@@ -362,7 +383,7 @@ def check_network(objects):
     def allowed(direction, side, owner, peer, port):
         rules = [rule for policy in policies if matches(policy["podSelector"], labels[owner])
                  for rule in policy.get(direction, [])]
-        return any(any("namespaceSelector" not in who and matches(who["podSelector"], labels[peer]) for who in rule[side])
+        return any(any("namespaceSelector" not in who and matches(who["podSelector"], labels[peer]) for who in rule.get(side, []))
                    and ("ports" not in rule or port in [p["port"] for p in rule["ports"]]) for rule in rules)
 
     found = []
@@ -452,7 +473,12 @@ PLANTED = [
     ("workers have 20 slots", lambda o: o.worker.update(replicas=5)),
     ("replicas is not 1", lambda o: o.launcher.update(replicas=2)),
     ("-worker-3 is not a DNS label", lambda o: o.job["metadata"].update(name="n" * 55)),
-    ("poprun-emu:latest is not tagged", lambda o: worker_container(o).update(image="poprun-emu:latest")),
+    ("poprun-emu:latest is neither tagged", lambda o: worker_container(o).update(image="poprun-emu:latest")),
+    ("poprun-emu@sha256:abc is neither tagged", lambda o: worker_container(o).update(image="poprun-emu@sha256:abc")),
+    ("has apiVersion kubeflow.org/v1, not", lambda o: o.job.update(apiVersion="kubeflow.org/v1")),
+    ("has apiVersion None", lambda o: o.hostio.pop("apiVersion")),
+    ("Ingress/web is of a kind that is not checked", lambda o: o.documents.append({"kind": "Ingress", "metadata": {"name": "web"}})),
+    ("poprun-emu-hostio.spec lacks selector", lambda o: o.hostio["spec"].pop("selector")),
     ("probes port 2223", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(port=2223)),
     ("speaks gRPC without TLS", lambda o: hostio_container(o).update(livenessProbe={"grpc": {"port": 50051}})),
     ("periodSeconds is 'often', not of type integer",
@@ -507,18 +533,14 @@ def mebibytes(quantity):
     return float(quantity[:-2]) * {"Mi": 1, "Gi": 1024}[quantity[-2:]]
 
 
-OVERLAY = """
-apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-namespace: train
-resources: [base]
-images:
-- {name: poprun-emu, newName: registry.example/team/poprun-emu}
-configMapGenerator:
-- {name: poprun-emu-config, behavior: merge, files: [train.cfg]}
-secretGenerator:
-- {name: poprun-emu-token, behavior: merge, literals: [POPRUN_EMU_TOKEN=abc]}
-"""
+def overlay_of_the_page(base, digest, token):
+    """The kustomization.yaml that README.md shows, with a folder, digest and token that exist."""
+    shown = re.search(r"```yaml\n(# kustomization.yaml\n.*?)```", (BASE.parent / "README.md").read_text(), re.S).group(1)
+    for placeholder, value in (("../path/to/deploy/kubernetes/base", base), ("sha256:...", digest),
+                               ("the-output-of-openssl-rand-hex-16", token)):
+        assert shown.count(placeholder) == 1, f"{placeholder} is in the page {shown.count(placeholder)} times"
+        shown = shown.replace(placeholder, value)
+    return shown
 
 
 class Manifests(unittest.TestCase):
@@ -586,20 +608,23 @@ class Manifests(unittest.TestCase):
         page = (BASE.parent / "README.md").read_text()
         self.assertRegex(page, r"mpi-operator\), 0\.5 or later")
 
-    def test_an_overlay_sets_registry_token_and_configuration(self):
-        with tempfile.TemporaryDirectory() as folder:
-            folder = pathlib.Path(folder)
-            shutil.copytree(BASE, folder / "base")
-            (folder / "kustomization.yaml").write_text(OVERLAY)
-            (folder / "train.cfg").write_text("[training]\nepochs = 1\n")
-            documents = render(folder)
-        self.assertEqual(problems(documents), [])
-        objects = Objects(documents)
-        self.assertEqual({container["image"].rsplit(":", 1)[0] for _, container in objects.containers()},
-                         {"registry.example/team/poprun-emu"})
-        (secret,), (config,) = objects.by_kind["Secret"].values(), objects.by_kind["ConfigMap"].values()
-        self.assertEqual(secret["data"], {"POPRUN_EMU_TOKEN": "YWJj"})
-        self.assertEqual(config["data"], {"train.cfg": "[training]\nepochs = 1\n"})
+    def test_the_overlay_of_the_page_sets_registry_digest_token_and_configuration(self):
+        digest, token = f"sha256:{secrets.token_hex(32)}", secrets.token_hex(16)
+        for below in ("base", "overlays/multi-host"):
+            with self.subTest(below), tempfile.TemporaryDirectory() as folder:
+                folder = pathlib.Path(folder)
+                shutil.copytree(BASE.parent, folder / "kubernetes")
+                (folder / "kustomization.yaml").write_text(overlay_of_the_page(f"kubernetes/{below}", digest, token))
+                (folder / "train.cfg").write_text("[training]\nepochs = 1\n")
+                documents = render(folder)
+                self.assertEqual(problems(documents), [])
+                objects = Objects(documents)
+                self.assertEqual({container["image"] for _, container in objects.containers()},
+                                 {f"registry.example/team/poprun-emu@{digest}"})
+                self.assertEqual({document["metadata"].get("namespace") for document in documents}, {"train"})
+                (secret,), (config,) = objects.by_kind["Secret"].values(), objects.by_kind["ConfigMap"].values()
+                self.assertEqual(base64.b64decode(secret["data"]["POPRUN_EMU_TOKEN"]).decode(), token)
+                self.assertEqual(config["data"], {"train.cfg": "[training]\nepochs = 1\n"})
 
     def test_the_launchers_command_line_is_a_job(self):
         self.need_programs()
@@ -619,7 +644,7 @@ class Manifests(unittest.TestCase):
                                                        for i in range(objects.worker["replicas"])))
                 done = subprocess.run([BIN / program, "--dry-run", "--print-topology", *args, "--hostfile", "hostfile",
                                        "--output-dir", "results", "train.cfg"], cwd=here, text=True, timeout=60,
-                                      capture_output=True, env={**os.environ, "POPRUN_EMU_TOKEN": "a-token-of-our-own-here"})
+                                      capture_output=True, env={**os.environ, "POPRUN_EMU_TOKEN": "0123456789abcdef0123456789abcdef"})
                 self.assertEqual(done.returncode, 0, done.stderr)
                 for i in range(objects.worker["replicas"]):
                     self.assertIn(f"{job}-worker-{i}.{job}.train.svc", done.stdout)
@@ -630,7 +655,7 @@ class Manifests(unittest.TestCase):
         for option, value in (("--bind", "127.0.0.1"), ("--port", "0")):
             args[args.index(option) + 1] = value
         server = subprocess.Popen([BIN / program, *args], stdout=subprocess.PIPE, text=True,
-                                  env={**os.environ, "POPRUN_EMU_TOKEN": "a-token-of-our-own-here"})
+                                  env={**os.environ, "POPRUN_EMU_TOKEN": "0123456789abcdef0123456789abcdef"})
         try:
             self.assertIn("listening", server.stdout.readline())
         finally:
