@@ -289,6 +289,12 @@ def check_survival(objects):
     return found
 
 
+def check_processors(objects):
+    """Nodes differ, and a worker moved to another one must compute the same bits."""
+    isa = value_of(launcher_args(objects), "--cpu-isa")
+    return [] if isa == "avx2" else [f"launcher: --cpu-isa is {isa}, so a worker cannot move to a node with another processor"]
+
+
 def check_references(objects):
     found = []
     for pod, template in objects.pods.items():
@@ -432,7 +438,7 @@ def check_end(objects):
     return found
 
 
-CHECKS = [check_end, check_fields, check_gang, check_names, check_images, check_ports, check_metrics, check_survival,
+CHECKS = [check_end, check_processors, check_fields, check_gang, check_names, check_images, check_ports, check_metrics, check_survival,
           check_references, check_files, check_security, check_resources, check_network, check_ssh]
 
 
@@ -493,6 +499,7 @@ PLANTED = [
     ("metrics: the Service selects", lambda o: o.by_kind["Service"]["poprun-emu-metrics"]["spec"].update(selector={"a": "b"})),
     ("metrics: are not served", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("0.0.0.0"), "127.0.0.1")),
     ("metrics: the network policy", lambda o: policy(o, "poprun-emu-metrics")["ingress"][0]["ports"][0].update(port=1)),
+    ("--cpu-isa is None", lambda o: launcher_args(o).remove("--cpu-isa")),
     ("launcher: starts anew", lambda o: launcher_args(o).insert(1, "--overwrite")),
     ("launcher: takes no checkpoints", lambda o: launcher_args(o).remove("--checkpoint-every")),
     ("launcher: few attempts", lambda o: o.job["spec"]["runPolicy"].update(backoffLimit=0)),
