@@ -5,21 +5,26 @@ An MPIJob's pod templates are not validated by the API server, and wrong enum va
 operator without a word on the pods; so names, fields and numbers are checked here.
 
 usage: manifests_test.py [--bin DIR]     DIR: holds the programs, to run their command lines
-Exit code 77 (skipped) without kubectl or PyYAML.
+Exit code 77 (skipped) without kubectl, curl or PyYAML.
 """
 import argparse
 import base64
 import copy
+import functools
+import http.server
 import json
 import os
 import pathlib
 import re
 import secrets
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE = ROOT / "deploy/kubernetes/base"
@@ -39,6 +44,8 @@ except ImportError:
     skip("python3 has no yaml; Debian's package is python3-yaml")
 if not shutil.which("kubectl"):
     skip("there is no kubectl (1.21 or later) on PATH to render deploy/kubernetes/base")
+if not shutil.which("curl"):
+    skip("there is no curl on PATH to make the reaper's request")
 
 
 def render(folder):
@@ -149,6 +156,8 @@ class Objects:
         self.hostio = self.by_kind["Deployment"]["poprun-emu-hostio"]
         self.pods = {"launcher": self.launcher["template"], "worker": self.worker["template"],
                      "hostio": self.hostio["spec"]["template"]}
+        for reaper in self.by_kind.get("CronJob", {}).values():
+            self.pods["reaper"] = reaper["spec"]["jobTemplate"]["spec"]["template"]
 
     def containers(self):
         for pod, template in self.pods.items():
@@ -286,7 +295,101 @@ def check_survival(objects):
                 found.append(f"{name}: does not let one worker after the other go")
         elif selected != ["hostio"] or budget["spec"].get("maxUnavailable") != 1:
             found.append(f"{name}: is for {selected}")
+    return found + reaper_errors(objects)
+
+
+def reaper_errors(objects):
+    """The operator makes a worker again once its pod is gone: somebody must delete what kubelet evicted."""
+    if list(objects.by_kind.get("CronJob", {})) != ["poprun-emu-reaper"]:
+        return ["reaper: there is none, and evicted workers stay failed"]
+    spec = objects.by_kind["CronJob"]["poprun-emu-reaper"]["spec"]
+    found = []
+    if spec["schedule"] != "* * * * *" or spec.get("concurrencyPolicy") != "Forbid" or spec.get("suspend"):
+        found.append("reaper: does not run every minute, one at a time")
+    if spec["jobTemplate"]["spec"].get("activeDeadlineSeconds", 60) >= 60:
+        found.append("reaper: one that hangs holds up the next")
+    pod = objects.pods["reaper"]["spec"]
+    try:
+        request = known_reaper_request(json.dumps(pod["containers"][0]))
+    except (ValueError, KeyError, OSError) as error:
+        return found + [f"reaper: asks for nothing ({error})"]
+    wanted = {"fieldSelector": "status.phase=Failed",
+              "labelSelector": f"training.kubeflow.org/job-name={objects.job['metadata']['name']},"
+                               "training.kubeflow.org/job-role=worker"}
+    if request["query"] != wanted:
+        found.append(f"reaper: deletes pods of {request['query']}, not {wanted}")
+    if (request["method"], request["path"]) != ("DELETE", "/api/v1/namespaces/some-namespace/pods"):
+        found.append(f"reaper: asks for {request['method']} {request['path']}")
+    if pod.get("restartPolicy") != "Never":
+        found.append("reaper: is started again in its place, or refused")
+    account = pod["serviceAccountName"]
+    namespace = objects.by_kind["ServiceAccount"].get(account, {}).get("metadata", {}).get("namespace", "default")
+    rules = [rule for binding in objects.by_kind.get("RoleBinding", {}).values()
+             if {"kind": "ServiceAccount", "name": account, "namespace": namespace} in binding["subjects"]
+             and binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role",
+                                        "name": binding["roleRef"]["name"]}
+             for rule in objects.by_kind.get("Role", {}).get(binding["roleRef"]["name"], {}).get("rules", [])]
+    if rules != [{"apiGroups": [""], "resources": ["pods"], "verbs": ["deletecollection"]}]:
+        found.append(f"reaper: its account may {rules}, not just delete pods")
+    ports = [port["port"] for policy in objects.by_kind["NetworkPolicy"].values()
+             if matches(policy["spec"]["podSelector"], objects.pods["reaper"]["metadata"]["labels"])
+             for rule in policy["spec"].get("egress", []) for port in rule["ports"] if "to" not in rule]
+    if not {443, 6443} <= set(ports):
+        found.append(f"reaper: the network policy lets it out to ports {ports}, not to the API server's")
     return found
+
+
+@functools.lru_cache
+def known_reaper_request(container):
+    return reaper_request(json.loads(container))
+
+
+def reaper_request(container, answer=(200, "{}"), scheme="http"):
+    """Runs the reaper's command line against a server of our own; what it asked for, and how it ended."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_any(self):
+            path, _, query = self.path.partition("?")
+            asked.append({"method": self.command, "path": path, "query": dict(urllib.parse.parse_qsl(query)),
+                          "token": self.headers["Authorization"], "body": self.headers["Content-Length"] or "0"})
+            code, text = answer
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        do_DELETE = do_GET = do_POST = do_PUT = do_any
+
+        def log_message(self, *_):
+            pass
+
+    with tempfile.TemporaryDirectory() as account, http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        account = pathlib.Path(account)
+        (account / "namespace").write_text("some-namespace")
+        (account / "token").write_text("the-account's-token")
+        words = [word.replace("/var/run/secrets/kubernetes.io/serviceaccount", str(account)) for word in container["args"]]
+        if scheme == "https":
+            for name in ("ca", "other"):
+                subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test", "-days", "1",
+                                "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", account / f"{name}.key",
+                                "-out", account / f"{name}.crt"], check=True, capture_output=True)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(account / "ca.crt", account / "ca.key")
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        else:
+            words = [word.replace("https://", "http://") for word in words]
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        try:
+            environment = {"PATH": os.environ["PATH"], "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+                           "KUBERNETES_SERVICE_PORT": str(server.server_port),
+                           **{env["name"]: env["value"] for env in container.get("env", [])}}
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=20)
+        finally:
+            server.shutdown()
+    if len(asked) != 1:
+        raise ValueError(f"{len(asked)} requests, {done.stderr.strip()}")
+    return {**asked[0], "code": done.returncode, "said": done.stdout + done.stderr}
 
 
 def check_processors(objects):
@@ -340,8 +443,8 @@ def check_security(objects):
         if (not context.get("runAsNonRoot") or context.get("runAsUser") != 1000 or
                 context.get("seccompProfile") != {"type": "RuntimeDefault"}):
             found.append(f"{pod}: runs as root or without the runtime's seccomp profile")
-        if spec.get("automountServiceAccountToken") is not False:
-            found.append(f"{pod}: has a service account token")
+        if spec.get("automountServiceAccountToken") is not (pod == "reaper"):
+            found.append(f"{pod}: {'lacks' if pod == 'reaper' else 'has'} a service account token")
     for where, container in objects.containers():
         if container["securityContext"] != {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
                                             "capabilities": {"drop": ["ALL"]}}:
@@ -463,6 +566,20 @@ def policy(objects, name):
     return objects.by_kind["NetworkPolicy"][name]["spec"]
 
 
+def reaper(objects):
+    return objects.by_kind["CronJob"]["poprun-emu-reaper"]["spec"]
+
+
+def reaper_container(objects):
+    return objects.pods["reaper"]["spec"]["containers"][0]
+
+
+def change_script(objects, old, new):
+    args = reaper_container(objects)["args"]
+    assert old in args[-1]
+    args[-1] = args[-1].replace(old, new)
+
+
 def budget(objects):
     return objects.by_kind["PodDisruptionBudget"]["poprun-emu-replica"]["spec"]
 
@@ -481,10 +598,29 @@ PLANTED = [
     ("-worker-3 is not a DNS label", lambda o: o.job["metadata"].update(name="n" * 55)),
     ("poprun-emu:latest is neither tagged", lambda o: worker_container(o).update(image="poprun-emu:latest")),
     ("poprun-emu@sha256:abc is neither tagged", lambda o: worker_container(o).update(image="poprun-emu@sha256:abc")),
+    ("has apiVersion batch/v1beta1, not batch/v1", lambda o: o.by_kind["CronJob"]["poprun-emu-reaper"].update(apiVersion="batch/v1beta1")),
     ("has apiVersion kubeflow.org/v1, not", lambda o: o.job.update(apiVersion="kubeflow.org/v1")),
     ("has apiVersion None", lambda o: o.hostio.pop("apiVersion")),
     ("Ingress/web is of a kind that is not checked", lambda o: o.documents.append({"kind": "Ingress", "metadata": {"name": "web"}})),
     ("poprun-emu-hostio.spec lacks selector", lambda o: o.hostio["spec"].pop("selector")),
+    ("Role/poprun-emu-reaper.rules[0] lacks verbs", lambda o: o.by_kind["Role"]["poprun-emu-reaper"]["rules"][0].pop("verbs")),
+    ("reaper: there is none", lambda o: o.documents.remove(o.by_kind["CronJob"]["poprun-emu-reaper"])),
+    ("reaper: does not run every minute", lambda o: reaper(o).update(schedule="0 * * * *")),
+    ("reaper: does not run every minute", lambda o: reaper(o).update(suspend=True)),
+    ("reaper: one that hangs", lambda o: reaper(o)["jobTemplate"]["spec"].pop("activeDeadlineSeconds")),
+    ("reaper: is started again", lambda o: o.pods["reaper"]["spec"].pop("restartPolicy")),
+    ("reaper: asks for nothing (0 requests", lambda o: reaper_container(o).update(args=["sh", "-c", "exit 1"])),
+    ("reaper: asks for GET", lambda o: change_script(o, "--request DELETE", "--request GET")),
+    ("reaper: asks for DELETE /api/v1/pods", lambda o: change_script(o, "namespaces/$(cat $account/namespace)/", "")),
+    ("reaper: deletes pods of", lambda o: change_script(o, "status.phase=Failed", "status.phase=Running")),
+    ("reaper: deletes pods of", lambda o: change_script(o, "job-role=worker", "job-role=launcher")),
+    ("reaper: deletes pods of", lambda o: change_script(o, "$workers", "")),
+    ("reaper: deletes pods of", lambda o: reaper_container(o)["env"][0].update(value="another-job")),
+    ("reaper: its account may [", lambda o: o.by_kind["Role"]["poprun-emu-reaper"]["rules"][0].update(verbs=["*"])),
+    ("reaper: its account may []", lambda o: o.by_kind["RoleBinding"]["poprun-emu-reaper"]["subjects"][0].update(namespace="other")),
+    ("reaper: the network policy", lambda o: policy(o, "poprun-emu-reaper")["egress"].clear()),
+    ("reaper: lacks a service account token", lambda o: o.pods["reaper"]["spec"].update(automountServiceAccountToken=False)),
+    ("worker: has a service account token", lambda o: o.pods["worker"]["spec"].update(automountServiceAccountToken=True)),
     ("probes port 2223", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(port=2223)),
     ("speaks gRPC without TLS", lambda o: hostio_container(o).update(livenessProbe={"grpc": {"port": 50051}})),
     ("periodSeconds is 'often', not of type integer",
@@ -506,7 +642,7 @@ PLANTED = [
     ("worker: stays failed", lambda o: o.worker.update(restartPolicy="Never")),
     ("job: its workers go on", lambda o: o.job["spec"]["runPolicy"].update(cleanPodPolicy="None")),
     ("one worker after the other", lambda o: budget(o).update(minAvailable=4)),
-    ("poprun-emu-replica: is for ['launcher', 'worker', 'hostio']",
+    ("poprun-emu-replica: is for ['launcher', 'worker', 'hostio', 'reaper']",
      lambda o: budget(o)["selector"]["matchLabels"].pop("app.kubernetes.io/component")),
     ("the volume tmp has no limit", lambda o: o.pods["worker"]["spec"]["volumes"][0].update(emptyDir={})),
     ("hostio: only ['ephemeral-storage'] are limited", lambda o: hostio_container(o)["resources"]["limits"].pop("memory")),
@@ -632,6 +768,30 @@ class Manifests(unittest.TestCase):
                 (secret,), (config,) = objects.by_kind["Secret"].values(), objects.by_kind["ConfigMap"].values()
                 self.assertEqual(base64.b64decode(secret["data"]["POPRUN_EMU_TOKEN"]).decode(), token)
                 self.assertEqual(config["data"], {"train.cfg": "[training]\nepochs = 1\n"})
+
+    def test_the_reaper_asks_to_delete_the_failed_workers_of_its_job(self):
+        if not shutil.which("openssl"):
+            self.skipTest("there is no openssl to make a certificate")
+        container = self.container("reaper")
+        request = reaper_request(container, scheme="https")
+        self.assertEqual(request, {
+            "method": "DELETE", "path": "/api/v1/namespaces/some-namespace/pods", "body": "0",
+            "query": {"fieldSelector": "status.phase=Failed",
+                      "labelSelector": "training.kubeflow.org/job-name=poprun-emu,training.kubeflow.org/job-role=worker"},
+            "token": "Bearer the-account's-token", "code": 0, "said": ""})
+
+    def test_the_reaper_talks_to_nobody_but_the_api_server(self):
+        if not shutil.which("openssl"):
+            self.skipTest("there is no openssl to make a certificate")
+        container = copy.deepcopy(self.container("reaper"))
+        container["args"][-1] = container["args"][-1].replace("ca.crt", "other.crt")
+        with self.assertRaisesRegex(ValueError, "0 requests, .*certificate"):
+            reaper_request(container, scheme="https")
+
+    def test_the_reaper_says_why_it_was_refused(self):
+        request = reaper_request(self.container("reaper"), answer=(403, "pods is forbidden"))
+        self.assertEqual(request["code"], 1)
+        self.assertIn("pods is forbidden", request["said"])
 
     def test_the_launchers_command_line_is_a_job(self):
         self.need_programs()
