@@ -319,6 +319,9 @@ class Run:
             reached = attempt.step()
         elif kind.end(self, attempt):
             over = time.monotonic()
+            reached = attempt.step()
+            self.expect(attempt.wait_until(lambda: attempt.step() > reached, END_SECONDS_MAX) or attempt.code == 0,
+                        "did not go on once the fault was over")
         elif attempt.wait_until(attempt.restarts, END_SECONDS_MAX):
             over = noticed
         else:

@@ -60,7 +60,7 @@ class Kind:
         raise NotImplementedError
 
     def end(self, run, attempt):
-        """Ends the fault of a job that must go on, or that has noticed; true if it must go on now."""
+        """Ends the fault of a job that must go on, or that has noticed; true if it must go on now, or end with 0."""
 
     def tidy(self, run):
         """After the command ended: processes of the fault's own."""
@@ -123,36 +123,50 @@ class KillLauncher(OfAProcess):
 
 
 class KillDataServer(OfAProcess):
-    """Ours. A user starts it again with the command that was printed, or the job ends."""
-
-    any_hosts = False
-    codes = (0, 69)
+    """Ours. A user starts it again with the command that was printed, and the job goes on; or the job ends."""
 
     def cause(self, run):
-        return "data server 127.0.0.1:"
+        address = run.hosts.address("node0") if run.hosts else "127.0.0.1"
+        return f"data server {re.escape(address)}:|data server was killed by signal 9 .*before it was ready"
 
     def details(self, rng):
         return {"restarted": rng.random() < 0.5}
 
     def prepare(self, run):
-        run.arguments += ["--hostio-timeout", 20 if run.case.details["restarted"] else 5]
+        self.undisturbed = run.case.details["restarted"]
+        self.codes = (0,) if self.undisturbed else (0, 69)
+        run.arguments += ["--hostio-timeout", 20 if self.undisturbed else 5]
         self.server = None
 
     def victim(self, run, job):
+        # One that was never ready cannot be started again: the job ends. Replicas start once it is.
+        if run.case.details["restarted"] and not replicas_of(job):
+            return None
         return next(iter(job.pids("poprun-emu-hostio")), None)
 
     def end(self, run, attempt):
-        told = re.search("you restart it: (.*)", attempt.job.stderr)
-        if run.case.details["restarted"] and told:
-            time.sleep(0.5)
-            self.server = subprocess.Popen(["bash", "-c", "exec " + told.group(1)], env=attempt.job.environment,
-                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return self.server is not None
+        def told():
+            return re.search("you restart it: (.*)", attempt.job.stderr)
+
+        if not run.case.details["restarted"]:
+            return False
+        if not attempt.wait_until(told, STRIKE_SECONDS_MAX):
+            if attempt.code is None:
+                raise Violation("no word of how to start the data server again")
+            return False  # The job had all the data that it needed.
+        time.sleep(0.5)
+        self.server = subprocess.Popen([*run.wrapper, "bash", "-c", "exec " + told().group(1)],
+                                       env=attempt.job.environment, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+        return True
 
     def tidy(self, run):
         if self.server:
+            code = self.server.poll()
             self.server.kill()
             self.server.wait()
+            if code is not None:
+                raise Violation(f"the data server that was started again ended with {code}")
 
 
 class KillEverything(Kind):
