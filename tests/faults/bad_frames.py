@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Sends what no client of the job would send to listening ports: bad_frames.py SEED SECONDS ADDRESS:PORT...
 
-Runs as a program of its own, so that it can be started in a host's network namespace."""
+Runs as a program of its own, so that it can be started in a host's network namespace. Prints, as JSON, how many
+connections each port took."""
+import collections
+import json
 import random
 import socket
 import struct
@@ -64,27 +67,32 @@ ATTACKS = (random_bytes, truncated, wrong_token, huge_frame, nothing)
 
 
 def attack(rng, address, port):
+    """Whether the port took the connection; what becomes of it then is up to the port."""
+    connected = False
     try:
         with socket.create_connection((address, port), timeout=1) as connection:
+            connected = True
             connection.sendall(rng.choice(ATTACKS)(rng))
             if rng.random() < 0.5:
                 connection.settimeout(0.05)
                 connection.recv(1000)
     except OSError:
         pass
+    return connected
 
 
 def main():
     rng = random.Random(sys.argv[1])
     until = time.monotonic() + float(sys.argv[2])
-    ports = [word.rsplit(":", 1) for word in sys.argv[3:]]
-    sent = 0
-    while time.monotonic() < until:
-        address, port = ports[sent % len(ports)]
-        attack(rng, address, int(port))
-        sent += 1
+    ports = sys.argv[3:]
+    tried, taken = 0, collections.Counter()
+    while time.monotonic() < until or tried < len(ports):  # A port that reads nothing may take a second.
+        name = ports[tried % len(ports)]
+        address, port = name.rsplit(":", 1)
+        taken[name] += attack(rng, address, int(port))
+        tried += 1
         time.sleep(0.005)
-    print(sent)
+    print(json.dumps(taken))
 
 
 if __name__ == "__main__":

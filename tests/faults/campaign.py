@@ -168,7 +168,8 @@ class Attempt:
 
     def complaints(self):
         return [line for line in self.job.stderr.splitlines()
-                if line.startswith("poprun-emu: ") and not PROGRESS.match(line)]
+                if line.startswith("poprun-emu: ") and not line.startswith("poprun-emu: note: outlining ")
+                and not PROGRESS.match(line)]
 
     def news(self):
         """Complaints since the fault."""
@@ -244,6 +245,7 @@ class Run:
         """What became of it, in one or two words."""
         kind = KINDS[self.case.kind]
         reference = self.references.get(self.case.job, self.case.replicas)
+        kind.missed = False
         kind.prepare(self)
         attempt = self.start()
         time.sleep(self.case.fraction * reference.seconds)
@@ -264,7 +266,7 @@ class Run:
         self.expect(self.attempts[-1].job.weights_hash() == reference.weights,
                     "other weights than the undisturbed job's")
         self.expect(numbers_of(self.output) == reference.numbers, "other metrics than the undisturbed job's")
-        return outcome if struck else "too late"
+        return outcome if struck and not kind.missed else "too late"
 
     def start(self):
         attempt = Attempt(self, len(self.attempts))
@@ -317,6 +319,9 @@ class Run:
             reached = attempt.step()
         elif kind.end(self, attempt):
             over = time.monotonic()
+            reached = attempt.step()
+            self.expect(attempt.wait_until(lambda: attempt.step() > reached, END_SECONDS_MAX) or attempt.code == 0,
+                        "did not go on once the fault was over")
         elif attempt.wait_until(attempt.restarts, END_SECONDS_MAX):
             over = noticed
         else:
@@ -334,6 +339,7 @@ class Run:
         disturbed = attempt is self.attempts[0]
         codes = kind.codes if disturbed else (0,)
         self.expect(code in codes, f"code {code}, not {' or '.join(map(str, codes))}")
+        self.expect(not (disturbed and kind.undisturbed and attempt.restarts()), "had to start again")
         if code > 0:
             cause = kind.cause(self)
             self.expect(any(re.search(cause, line) for line in attempt.news()), f"no line names the cause ({cause})")

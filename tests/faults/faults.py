@@ -1,4 +1,6 @@
 """The kinds of faults: what each does to a job, and what the job may do then."""
+import ipaddress
+import json
 import os
 import pathlib
 import re
@@ -8,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from emulated_job import BIN, environment_of
+from emulated_job import BIN, environment_of, name_of
 
 BAD_FRAMES = pathlib.Path(__file__).resolve().parent / "bad_frames.py"
 STRIKE_SECONDS_MAX = 30
@@ -39,6 +41,8 @@ class Kind:
     codes = (0, 75)         # What the disturbed command may end with. 0 where the fault came as the results were complete.
     seconds_to_vanish = 12  # How long processes may outlive the command.
     leaves_things = False   # In the temporary folder and in shared memory, until the next job.
+    undisturbed = False     # The job must not even start again by itself.
+    missed = False          # After `end`: the job had ended before the fault reached it.
 
     def details(self, rng):
         """What else is random, by name."""
@@ -56,7 +60,7 @@ class Kind:
         raise NotImplementedError
 
     def end(self, run, attempt):
-        """Ends the fault of a job that must go on, or that has noticed; true if it must go on now."""
+        """Ends the fault of a job that must go on, or that has noticed; true if it must go on now, or end with 0."""
 
     def tidy(self, run):
         """After the command ended: processes of the fault's own."""
@@ -119,36 +123,50 @@ class KillLauncher(OfAProcess):
 
 
 class KillDataServer(OfAProcess):
-    """Ours. A user starts it again with the command that was printed, or the job ends."""
-
-    any_hosts = False
-    codes = (0, 69)
+    """Ours. A user starts it again with the command that was printed, and the job goes on; or the job ends."""
 
     def cause(self, run):
-        return "data server 127.0.0.1:"
+        address = run.hosts.address("node0") if run.hosts else "127.0.0.1"
+        return f"data server {re.escape(address)}:|data server was killed by signal 9 .*before it was ready"
 
     def details(self, rng):
         return {"restarted": rng.random() < 0.5}
 
     def prepare(self, run):
-        run.arguments += ["--hostio-timeout", 20 if run.case.details["restarted"] else 5]
+        self.undisturbed = run.case.details["restarted"]
+        self.codes = (0,) if self.undisturbed else (0, 69)
+        run.arguments += ["--hostio-timeout", 20 if self.undisturbed else 5]
         self.server = None
 
     def victim(self, run, job):
+        # One that was never ready cannot be started again: the job ends. Replicas start once it is.
+        if run.case.details["restarted"] and not replicas_of(job):
+            return None
         return next(iter(job.pids("poprun-emu-hostio")), None)
 
     def end(self, run, attempt):
-        told = re.search("you restart it: (.*)", attempt.job.stderr)
-        if run.case.details["restarted"] and told:
-            time.sleep(0.5)
-            self.server = subprocess.Popen(["bash", "-c", "exec " + told.group(1)], env=attempt.job.environment,
-                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return self.server is not None
+        def told():
+            return re.search("you restart it: (.*)", attempt.job.stderr)
+
+        if not run.case.details["restarted"]:
+            return False
+        if not attempt.wait_until(told, STRIKE_SECONDS_MAX):
+            if attempt.code is None:
+                raise Violation("no word of how to start the data server again")
+            return False  # The job had all the data that it needed.
+        time.sleep(0.5)
+        self.server = subprocess.Popen([*run.wrapper, "bash", "-c", "exec " + told().group(1)],
+                                       env=attempt.job.environment, stdout=subprocess.DEVNULL,
+                                       stderr=subprocess.DEVNULL)
+        return True
 
     def tidy(self, run):
         if self.server:
+            code = self.server.poll()
             self.server.kill()
             self.server.wait()
+            if code is not None:
+                raise Violation(f"the data server that was started again ended with {code}")
 
 
 class KillEverything(Kind):
@@ -345,56 +363,93 @@ class DataServerAway(Kind):
         self.serve()
 
 
-def listening_ports(job):
-    """ADDRESS:PORT by a process of each network namespace that has some."""
+def listening_address(text, network):
+    """ADDRESS:PORT by which a socket of /proc/net/tcp or tcp6 is reached on its host, None if it is not."""
+    address, port = text.split(":")
+    # Each word of four bytes is in the order of the processor.
+    words = [bytes.fromhex(address[i:i + 8])[::-1] for i in range(0, len(address), 8)]
+    address = ipaddress.ip_address(b"".join(words))
+    address = getattr(address, "ipv4_mapped", None) or address
+    if address.is_unspecified:
+        # Open MPI's sockets of IPv6 take nothing else.
+        if address.version == 6 and not re.search(r"\blo$", (network / "if_inet6").read_text(), re.M):
+            return None
+        address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
+    return f"{address}:{int(port, 16)}"
+
+
+def listening_ports(job, programs):
+    """ADDRESS:PORT of the programs that listen, by network namespace: a process there, and the set of ports."""
     found = {}
     for pid in job.pids():
+        if name_of(pid) not in programs:
+            continue
         try:
-            network = os.readlink(f"/proc/{pid}/ns/net")
+            namespace = os.readlink(f"/proc/{pid}/ns/net")
             sockets = {os.readlink(entry.path) for entry in os.scandir(f"/proc/{pid}/fd")}
-            for line in pathlib.Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]:
+            network = pathlib.Path(f"/proc/{pid}/net")
+            for line in [line for table in ("tcp", "tcp6") for line in (network / table).read_text().splitlines()[1:]]:
                 fields = line.split()
                 if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
-                    address, port = fields[1].split(":")
-                    address = ".".join(str(byte) for byte in reversed(bytes.fromhex(address)))
-                    address = "127.0.0.1" if address == "0.0.0.0" else address
-                    found.setdefault(network, (pid, set()))[1].add(f"{address}:{int(port, 16)}")
-            for line in pathlib.Path(f"/proc/{pid}/net/tcp6").read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
-                    found.setdefault(network, (pid, set()))[1].add(f"127.0.0.1:{int(fields[1].split(':')[1], 16)}")
+                    if address := listening_address(fields[1], network):
+                        found.setdefault(namespace, (pid, set()))[1].add(address)
         except OSError:
             pass  # It ended.
-    return {pid: sorted(ports) for pid, ports in found.values()}
+    return found
 
 
 class BadFrames(Kind):
-    """On every port of the job that listens: ours, and those of Open MPI."""
+    """On the ports of our own programs, which must take no notice."""
 
     goes_on = True
+    codes = (0,)
+    undisturbed = True
+    programs = ("poprun-emu", "poprun-emu-hostio")
 
     def details(self, rng):
         return {"seconds": round(rng.uniform(0.5, 2), 1), "bytes": rng.randrange(1 << 32)}
 
     def strike(self, run, attempt):
-        return attempt.wait_until(lambda: listening_ports(attempt.job), STRIKE_SECONDS_MAX)
+        return attempt.wait_until(lambda: all(listening_ports(attempt.job, [program]) for program in self.programs),
+                                  STRIKE_SECONDS_MAX)
 
     def end(self, run, attempt):
-        senders = []
-        for pid, ports in listening_ports(attempt.job).items():
+        taken = {}
+        senders = {}
+        for namespace, (pid, ports) in listening_ports(attempt.job, self.programs).items():
+            taken[namespace] = dict.fromkeys(ports, 0)
             inside = ["nsenter", "-t", str(pid), "-n"] if run.hosts else []
-            senders.append(subprocess.Popen([*inside, sys.executable, "-B", str(BAD_FRAMES),
-                                             str(run.case.details["bytes"]), str(run.case.details["seconds"]), *ports],
-                                            stdout=subprocess.PIPE, text=True))
-        for sender in senders:
+            senders[namespace] = subprocess.Popen(
+                [*inside, sys.executable, "-B", str(BAD_FRAMES), str(run.case.details["bytes"]),
+                 str(run.case.details["seconds"]), *sorted(ports)], stdout=subprocess.PIPE, text=True)
+        for namespace, sender in senders.items():
             told = sender.communicate()[0]
-            if sender.returncode != 0 or int(told) == 0:
-                raise OSError(f"nothing was sent: {' '.join(sender.args)}")
+            if sender.returncode == 0:  # Otherwise the host may have lost its last process.
+                taken[namespace].update(json.loads(told))
+        self.missed = not any(count for ports in taken.values() for count in ports.values())
+        for namespace, (_, ports) in listening_ports(attempt.job, self.programs).items():
+            for port in ports & set(taken.get(namespace, ())):
+                if attempt.code is None and not taken[namespace][port]:
+                    raise Violation(f"no frame reached {port}, which listens")
+
+
+class BadFramesMpi(BadFrames):
+    """On the ports of Open MPI, whose bytes nobody checks: the job may end, with a word on it."""
+
+    codes = (0, 75)
+    undisturbed = False
+    programs = ("orterun", "orted", "poprun-emu-replica")
+
+    def cause(self, run):
+        return "replica|host|mpirun"  # Any of them was struck.
+
+    def strike(self, run, attempt):
+        return attempt.wait_until(lambda: listening_ports(attempt.job, self.programs), STRIKE_SECONDS_MAX)
 
 
 KINDS = {"kill-replica": KillReplica(), "kill-data-server": KillDataServer(), "kill-mpirun": KillMpirun(),
          "kill-launcher": KillLauncher(), "kill-everything": KillEverything(), "kill-host": KillHost(),
          "stop-replica": StopReplica(), "pause-replica": PauseReplica(), "pause-launcher": PauseLauncher(),
          "slow-replica": SlowReplica(), "cut-link": CutLink(), "flap-link": FlapLink(), "full-disk": FullDisk(),
-         "data-server-away": DataServerAway(), "bad-frames": BadFrames()}
+         "data-server-away": DataServerAway(), "bad-frames": BadFrames(), "bad-frames-mpi": BadFramesMpi()}
 NETWORK_KINDS = ("kill-host", "cut-link", "flap-link")

@@ -5,20 +5,26 @@ An MPIJob's pod templates are not validated by the API server, and wrong enum va
 operator without a word on the pods; so names, fields and numbers are checked here.
 
 usage: manifests_test.py [--bin DIR]     DIR: holds the programs, to run their command lines
-Exit code 77 (skipped) without kubectl or PyYAML.
+Exit code 77 (skipped) without kubectl, curl or PyYAML.
 """
 import argparse
 import base64
 import copy
+import functools
+import http.server
 import json
 import os
 import pathlib
 import re
+import secrets
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
+import urllib.parse
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 BASE = ROOT / "deploy/kubernetes/base"
@@ -38,6 +44,8 @@ except ImportError:
     skip("python3 has no yaml; Debian's package is python3-yaml")
 if not shutil.which("kubectl"):
     skip("there is no kubectl (1.21 or later) on PATH to render deploy/kubernetes/base")
+if not shutil.which("curl"):
+    skip("there is no curl on PATH to make the reaper's request")
 
 
 def render(folder):
@@ -50,6 +58,15 @@ SCHEMAS = pathlib.Path(__file__).parent / "schemas"
 MPIJOB = json.loads((SCHEMAS / "mpijob.json").read_text())
 POD_TEMPLATE = MPIJOB["properties"]["spec"]["properties"]["mpiReplicaSpecs"]["additionalProperties"]["properties"]["template"]
 KINDS = json.loads((SCHEMAS / "kubernetes.json").read_text())
+REQUIRED = json.loads((SCHEMAS / "required.json").read_text())
+# Types of kubernetes.json that it does not describe, and whose values are not looked at.
+OPAQUE = ("IntOrString", "Date", "any")
+API_VERSIONS = {
+    "ConfigMap": "v1", "CronJob": "batch/v1", "Deployment": "apps/v1", "MPIJob": "kubeflow.org/v2beta1",
+    "NetworkPolicy": "networking.k8s.io/v1", "PersistentVolumeClaim": "v1", "PodDisruptionBudget": "policy/v1",
+    "Role": "rbac.authorization.k8s.io/v1", "RoleBinding": "rbac.authorization.k8s.io/v1", "Secret": "v1",
+    "Service": "v1", "ServiceAccount": "v1",
+}
 # The API server does not know them: a wrong one stops the operator without a word on the pods.
 ENUMS = {
     "launcherCreationPolicy": ["AtStartup", "WaitForWorkersReady"],
@@ -103,13 +120,16 @@ def type_errors(value, kind, where):
         return [e for i, item in enumerate(value) for e in type_errors(item, inner[1], f"{where}[{i}]")]
     if inner := re.fullmatch(r"\{ \[key: string\]: (.*?);? \}", kind):
         return [e for key, item in value.items() for e in type_errors(item, inner[1], f"{where}.{key}")]
+    if kind in OPAQUE:
+        return []
     if kind not in KINDS:
-        return []  # IntOrString, Date and the like.
+        return [f"{where} is of type {kind}, which has no schema"]
     if not isinstance(value, dict):
         return [f"{where} is {value!r}, not an object"]
-    return [e for key, item in value.items()
-            for e in (type_errors(item, KINDS[kind][key], f"{where}.{key}") if key in KINDS[kind]
-                      else [f"{where} has an unknown field {key}"])]
+    lacks = [f"{where} lacks {name}" for name in REQUIRED.get(kind, []) if name not in value]
+    return lacks + [e for key, item in value.items()
+                    for e in (type_errors(item, KINDS[kind][key], f"{where}.{key}") if key in KINDS[kind]
+                              else [f"{where} has an unknown field {key}"])]
 
 
 def enum_errors(value, where):
@@ -126,6 +146,7 @@ class Objects:
     """The rendered objects by kind and name, and their pod templates."""
 
     def __init__(self, documents):
+        self.documents = documents
         self.by_kind = {}
         for document in documents:
             self.by_kind.setdefault(document["kind"], {})[document["metadata"]["name"]] = document
@@ -135,6 +156,8 @@ class Objects:
         self.hostio = self.by_kind["Deployment"]["poprun-emu-hostio"]
         self.pods = {"launcher": self.launcher["template"], "worker": self.worker["template"],
                      "hostio": self.hostio["spec"]["template"]}
+        for reaper in self.by_kind.get("CronJob", {}).values():
+            self.pods["reaper"] = reaper["spec"]["jobTemplate"]["spec"]["template"]
 
     def containers(self):
         for pod, template in self.pods.items():
@@ -154,6 +177,11 @@ def check_fields(objects):
     for kind, named in objects.by_kind.items():
         for name, document in named.items():
             where = f"{kind}/{name}"
+            if kind not in API_VERSIONS:
+                found.append(f"{where} is of a kind that is not checked")
+                continue
+            if document.get("apiVersion") != API_VERSIONS[kind]:
+                found.append(f"{where} has apiVersion {document.get('apiVersion')}, not {API_VERSIONS[kind]}")
             found += type_errors(document["metadata"], "V1ObjectMeta", f"{where}.metadata")
             if kind == "MPIJob":
                 found += schema_errors(document, MPIJOB, where)
@@ -185,8 +213,9 @@ def check_names(objects):
 
 def check_images(objects):
     version = re.search(r"project\(poprun-emu VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
-    return [f"{where}: image {container['image']} is not tagged {version}" for where, container in objects.containers()
-            if not container["image"].endswith(f":{version}")]
+    pinned = re.compile(rf"[^:@]+(:\d+/[^:@]+)?(:{re.escape(version)}|(:[^:@]+)?@sha256:[0-9a-f]{{64}})")
+    return [f"{where}: image {container['image']} is neither tagged {version} nor named by its digest"
+            for where, container in objects.containers() if not pinned.fullmatch(container["image"])]
 
 
 def check_ports(objects):
@@ -266,7 +295,107 @@ def check_survival(objects):
                 found.append(f"{name}: does not let one worker after the other go")
         elif selected != ["hostio"] or budget["spec"].get("maxUnavailable") != 1:
             found.append(f"{name}: is for {selected}")
+    return found + reaper_errors(objects)
+
+
+def reaper_errors(objects):
+    """The operator makes a worker again once its pod is gone: somebody must delete what kubelet evicted."""
+    if list(objects.by_kind.get("CronJob", {})) != ["poprun-emu-reaper"]:
+        return ["reaper: there is none, and evicted workers stay failed"]
+    spec = objects.by_kind["CronJob"]["poprun-emu-reaper"]["spec"]
+    found = []
+    if spec["schedule"] != "* * * * *" or spec.get("concurrencyPolicy") != "Forbid" or spec.get("suspend"):
+        found.append("reaper: does not run every minute, one at a time")
+    if spec["jobTemplate"]["spec"].get("activeDeadlineSeconds", 60) >= 60:
+        found.append("reaper: one that hangs holds up the next")
+    pod = objects.pods["reaper"]["spec"]
+    try:
+        request = known_reaper_request(json.dumps(pod["containers"][0]))
+    except (ValueError, KeyError, OSError) as error:
+        return found + [f"reaper: asks for nothing ({error})"]
+    wanted = {"fieldSelector": "status.phase=Failed",
+              "labelSelector": f"training.kubeflow.org/job-name={objects.job['metadata']['name']},"
+                               "training.kubeflow.org/job-role=worker"}
+    if request["query"] != wanted:
+        found.append(f"reaper: deletes pods of {request['query']}, not {wanted}")
+    if (request["method"], request["path"]) != ("DELETE", "/api/v1/namespaces/some-namespace/pods"):
+        found.append(f"reaper: asks for {request['method']} {request['path']}")
+    if pod.get("restartPolicy") != "Never":
+        found.append("reaper: is started again in its place, or refused")
+    account = pod["serviceAccountName"]
+    namespace = objects.by_kind["ServiceAccount"].get(account, {}).get("metadata", {}).get("namespace", "default")
+    rules = [rule for binding in objects.by_kind.get("RoleBinding", {}).values()
+             if {"kind": "ServiceAccount", "name": account, "namespace": namespace} in binding["subjects"]
+             and binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role",
+                                        "name": binding["roleRef"]["name"]}
+             for rule in objects.by_kind.get("Role", {}).get(binding["roleRef"]["name"], {}).get("rules", [])]
+    if rules != [{"apiGroups": [""], "resources": ["pods"], "verbs": ["deletecollection"]}]:
+        found.append(f"reaper: its account may {rules}, not just delete pods")
+    ports = [port["port"] for policy in objects.by_kind["NetworkPolicy"].values()
+             if matches(policy["spec"]["podSelector"], objects.pods["reaper"]["metadata"]["labels"])
+             for rule in policy["spec"].get("egress", []) for port in rule["ports"] if "to" not in rule]
+    if not {443, 6443} <= set(ports):
+        found.append(f"reaper: the network policy lets it out to ports {ports}, not to the API server's")
     return found
+
+
+@functools.lru_cache
+def known_reaper_request(container):
+    return reaper_request(json.loads(container))
+
+
+def reaper_request(container, answer=(200, "{}"), scheme="http"):
+    """Runs the reaper's command line against a server of our own; what it asked for, and how it ended."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_any(self):
+            path, _, query = self.path.partition("?")
+            asked.append({"method": self.command, "path": path, "query": dict(urllib.parse.parse_qsl(query)),
+                          "token": self.headers["Authorization"], "body": self.headers["Content-Length"] or "0"})
+            code, text = answer
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        do_DELETE = do_GET = do_POST = do_PUT = do_any
+
+        def log_message(self, *_):
+            pass
+
+    with tempfile.TemporaryDirectory() as account, http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        account = pathlib.Path(account)
+        (account / "namespace").write_text("some-namespace")
+        (account / "token").write_text("the-account's-token")
+        words = [word.replace("/var/run/secrets/kubernetes.io/serviceaccount", str(account)) for word in container["args"]]
+        if scheme == "https":
+            for name in ("ca", "other"):
+                subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test", "-days", "1",
+                                "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", account / f"{name}.key",
+                                "-out", account / f"{name}.crt"], check=True, capture_output=True)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(account / "ca.crt", account / "ca.key")
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        else:
+            words = [word.replace("https://", "http://") for word in words]
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        try:
+            environment = {"PATH": os.environ["PATH"], "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+                           "KUBERNETES_SERVICE_PORT": str(server.server_port),
+                           **{env["name"]: env["value"] for env in container.get("env", [])}}
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=20)
+        finally:
+            server.shutdown()
+    if len(asked) != 1:
+        raise ValueError(f"{len(asked)} requests, {done.stderr.strip()}")
+    return {**asked[0], "code": done.returncode, "said": done.stdout + done.stderr}
+
+
+def check_processors(objects):
+    """Nodes differ, and a worker moved to another one must compute the same bits."""
+    isa = value_of(launcher_args(objects), "--cpu-isa")
+    return [] if isa == "avx2" else [f"launcher: --cpu-isa is {isa}, so a worker cannot move to a node with another processor"]
 
 
 def check_references(objects):
@@ -274,15 +403,16 @@ def check_references(objects):
     for pod, template in objects.pods.items():
         spec = template["spec"]
         wanted = [("ServiceAccount", spec["serviceAccountName"])]
-        for volume in spec["volumes"]:
+        for volume in spec.get("volumes", []):
             if "configMap" in volume:
                 wanted.append(("ConfigMap", volume["configMap"]["name"]))
             if "persistentVolumeClaim" in volume:
                 wanted.append(("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]))
         for container in spec["containers"]:
-            wanted += [("Secret", env["valueFrom"]["secretKeyRef"]["name"]) for env in container.get("env", [])]
-            mounts = {mount["name"] for mount in container["volumeMounts"]}
-            volumes = {volume["name"] for volume in spec["volumes"]}
+            wanted += [("Secret", env["valueFrom"]["secretKeyRef"]["name"]) for env in container.get("env", [])
+                       if "valueFrom" in env]
+            mounts = {mount["name"] for mount in container.get("volumeMounts", [])}
+            volumes = {volume["name"] for volume in spec.get("volumes", [])}
             if mounts != volumes:
                 found.append(f"{pod}: volumes {sorted(volumes)} and mounts {sorted(mounts)} differ")
         found += [f"{pod}: no {kind} {name} is rendered" for kind, name in wanted if not objects.has(kind, name)]
@@ -313,8 +443,8 @@ def check_security(objects):
         if (not context.get("runAsNonRoot") or context.get("runAsUser") != 1000 or
                 context.get("seccompProfile") != {"type": "RuntimeDefault"}):
             found.append(f"{pod}: runs as root or without the runtime's seccomp profile")
-        if spec.get("automountServiceAccountToken") is not False:
-            found.append(f"{pod}: has a service account token")
+        if spec.get("automountServiceAccountToken") is not (pod == "reaper"):
+            found.append(f"{pod}: {'lacks' if pod == 'reaper' else 'has'} a service account token")
     for where, container in objects.containers():
         if container["securityContext"] != {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
                                             "capabilities": {"drop": ["ALL"]}}:
@@ -330,7 +460,7 @@ def check_resources(objects):
                 if not QUANTITY.fullmatch(str(amount)):
                     found.append(f"{where}: {side}.{what} is {amount}, not a quantity")
     for pod, template in objects.pods.items():
-        for volume in template["spec"]["volumes"]:
+        for volume in template["spec"].get("volumes", []):
             if "emptyDir" in volume and not QUANTITY.fullmatch(volume["emptyDir"].get("sizeLimit", "")):
                 found.append(f"{pod}: the volume {volume['name']} has no limit")
         limits = template["spec"]["containers"][0]["resources"]["limits"]
@@ -362,7 +492,7 @@ def check_network(objects):
     def allowed(direction, side, owner, peer, port):
         rules = [rule for policy in policies if matches(policy["podSelector"], labels[owner])
                  for rule in policy.get(direction, [])]
-        return any(any("namespaceSelector" not in who and matches(who["podSelector"], labels[peer]) for who in rule[side])
+        return any(any("namespaceSelector" not in who and matches(who["podSelector"], labels[peer]) for who in rule.get(side, []))
                    and ("ports" not in rule or port in [p["port"] for p in rule["ports"]]) for rule in rules)
 
     found = []
@@ -411,7 +541,7 @@ def check_end(objects):
     return found
 
 
-CHECKS = [check_end, check_fields, check_gang, check_names, check_images, check_ports, check_metrics, check_survival,
+CHECKS = [check_end, check_processors, check_fields, check_gang, check_names, check_images, check_ports, check_metrics, check_survival,
           check_references, check_files, check_security, check_resources, check_network, check_ssh]
 
 
@@ -436,6 +566,20 @@ def policy(objects, name):
     return objects.by_kind["NetworkPolicy"][name]["spec"]
 
 
+def reaper(objects):
+    return objects.by_kind["CronJob"]["poprun-emu-reaper"]["spec"]
+
+
+def reaper_container(objects):
+    return objects.pods["reaper"]["spec"]["containers"][0]
+
+
+def change_script(objects, old, new):
+    args = reaper_container(objects)["args"]
+    assert old in args[-1]
+    args[-1] = args[-1].replace(old, new)
+
+
 def budget(objects):
     return objects.by_kind["PodDisruptionBudget"]["poprun-emu-replica"]["spec"]
 
@@ -452,7 +596,31 @@ PLANTED = [
     ("workers have 20 slots", lambda o: o.worker.update(replicas=5)),
     ("replicas is not 1", lambda o: o.launcher.update(replicas=2)),
     ("-worker-3 is not a DNS label", lambda o: o.job["metadata"].update(name="n" * 55)),
-    ("poprun-emu:latest is not tagged", lambda o: worker_container(o).update(image="poprun-emu:latest")),
+    ("poprun-emu:latest is neither tagged", lambda o: worker_container(o).update(image="poprun-emu:latest")),
+    ("poprun-emu@sha256:abc is neither tagged", lambda o: worker_container(o).update(image="poprun-emu@sha256:abc")),
+    ("has apiVersion batch/v1beta1, not batch/v1", lambda o: o.by_kind["CronJob"]["poprun-emu-reaper"].update(apiVersion="batch/v1beta1")),
+    ("has apiVersion kubeflow.org/v1, not", lambda o: o.job.update(apiVersion="kubeflow.org/v1")),
+    ("has apiVersion None", lambda o: o.hostio.pop("apiVersion")),
+    ("Ingress/web is of a kind that is not checked", lambda o: o.documents.append({"kind": "Ingress", "metadata": {"name": "web"}})),
+    ("poprun-emu-hostio.spec lacks selector", lambda o: o.hostio["spec"].pop("selector")),
+    ("Role/poprun-emu-reaper.rules[0] lacks verbs", lambda o: o.by_kind["Role"]["poprun-emu-reaper"]["rules"][0].pop("verbs")),
+    ("reaper: there is none", lambda o: o.documents.remove(o.by_kind["CronJob"]["poprun-emu-reaper"])),
+    ("reaper: does not run every minute", lambda o: reaper(o).update(schedule="0 * * * *")),
+    ("reaper: does not run every minute", lambda o: reaper(o).update(suspend=True)),
+    ("reaper: one that hangs", lambda o: reaper(o)["jobTemplate"]["spec"].pop("activeDeadlineSeconds")),
+    ("reaper: is started again", lambda o: o.pods["reaper"]["spec"].pop("restartPolicy")),
+    ("reaper: asks for nothing (0 requests", lambda o: reaper_container(o).update(args=["sh", "-c", "exit 1"])),
+    ("reaper: asks for GET", lambda o: change_script(o, "--request DELETE", "--request GET")),
+    ("reaper: asks for DELETE /api/v1/pods", lambda o: change_script(o, "namespaces/$(cat $account/namespace)/", "")),
+    ("reaper: deletes pods of", lambda o: change_script(o, "status.phase=Failed", "status.phase=Running")),
+    ("reaper: deletes pods of", lambda o: change_script(o, "job-role=worker", "job-role=launcher")),
+    ("reaper: deletes pods of", lambda o: change_script(o, "$workers", "")),
+    ("reaper: deletes pods of", lambda o: reaper_container(o)["env"][0].update(value="another-job")),
+    ("reaper: its account may [", lambda o: o.by_kind["Role"]["poprun-emu-reaper"]["rules"][0].update(verbs=["*"])),
+    ("reaper: its account may []", lambda o: o.by_kind["RoleBinding"]["poprun-emu-reaper"]["subjects"][0].update(namespace="other")),
+    ("reaper: the network policy", lambda o: policy(o, "poprun-emu-reaper")["egress"].clear()),
+    ("reaper: lacks a service account token", lambda o: o.pods["reaper"]["spec"].update(automountServiceAccountToken=False)),
+    ("worker: has a service account token", lambda o: o.pods["worker"]["spec"].update(automountServiceAccountToken=True)),
     ("probes port 2223", lambda o: worker_container(o)["readinessProbe"]["tcpSocket"].update(port=2223)),
     ("speaks gRPC without TLS", lambda o: hostio_container(o).update(livenessProbe={"grpc": {"port": 50051}})),
     ("periodSeconds is 'often', not of type integer",
@@ -467,13 +635,14 @@ PLANTED = [
     ("metrics: the Service selects", lambda o: o.by_kind["Service"]["poprun-emu-metrics"]["spec"].update(selector={"a": "b"})),
     ("metrics: are not served", lambda o: launcher_args(o).__setitem__(launcher_args(o).index("0.0.0.0"), "127.0.0.1")),
     ("metrics: the network policy", lambda o: policy(o, "poprun-emu-metrics")["ingress"][0]["ports"][0].update(port=1)),
+    ("--cpu-isa is None", lambda o: launcher_args(o).remove("--cpu-isa")),
     ("launcher: starts anew", lambda o: launcher_args(o).insert(1, "--overwrite")),
     ("launcher: takes no checkpoints", lambda o: launcher_args(o).remove("--checkpoint-every")),
     ("launcher: few attempts", lambda o: o.job["spec"]["runPolicy"].update(backoffLimit=0)),
     ("worker: stays failed", lambda o: o.worker.update(restartPolicy="Never")),
     ("job: its workers go on", lambda o: o.job["spec"]["runPolicy"].update(cleanPodPolicy="None")),
     ("one worker after the other", lambda o: budget(o).update(minAvailable=4)),
-    ("poprun-emu-replica: is for ['launcher', 'worker', 'hostio']",
+    ("poprun-emu-replica: is for ['launcher', 'worker', 'hostio', 'reaper']",
      lambda o: budget(o)["selector"]["matchLabels"].pop("app.kubernetes.io/component")),
     ("the volume tmp has no limit", lambda o: o.pods["worker"]["spec"]["volumes"][0].update(emptyDir={})),
     ("hostio: only ['ephemeral-storage'] are limited", lambda o: hostio_container(o)["resources"]["limits"].pop("memory")),
@@ -507,18 +676,14 @@ def mebibytes(quantity):
     return float(quantity[:-2]) * {"Mi": 1, "Gi": 1024}[quantity[-2:]]
 
 
-OVERLAY = """
-apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-namespace: train
-resources: [base]
-images:
-- {name: poprun-emu, newName: registry.example/team/poprun-emu}
-configMapGenerator:
-- {name: poprun-emu-config, behavior: merge, files: [train.cfg]}
-secretGenerator:
-- {name: poprun-emu-token, behavior: merge, literals: [POPRUN_EMU_TOKEN=abc]}
-"""
+def overlay_of_the_page(base, digest, token):
+    """The kustomization.yaml that README.md shows, with a folder, digest and token that exist."""
+    shown = re.search(r"```yaml\n(# kustomization.yaml\n.*?)```", (BASE.parent / "README.md").read_text(), re.S).group(1)
+    for placeholder, value in (("../path/to/deploy/kubernetes/base", base), ("sha256:...", digest),
+                               ("the-output-of-openssl-rand-hex-16", token)):
+        assert shown.count(placeholder) == 1, f"{placeholder} is in the page {shown.count(placeholder)} times"
+        shown = shown.replace(placeholder, value)
+    return shown
 
 
 class Manifests(unittest.TestCase):
@@ -586,20 +751,47 @@ class Manifests(unittest.TestCase):
         page = (BASE.parent / "README.md").read_text()
         self.assertRegex(page, r"mpi-operator\), 0\.5 or later")
 
-    def test_an_overlay_sets_registry_token_and_configuration(self):
-        with tempfile.TemporaryDirectory() as folder:
-            folder = pathlib.Path(folder)
-            shutil.copytree(BASE, folder / "base")
-            (folder / "kustomization.yaml").write_text(OVERLAY)
-            (folder / "train.cfg").write_text("[training]\nepochs = 1\n")
-            documents = render(folder)
-        self.assertEqual(problems(documents), [])
-        objects = Objects(documents)
-        self.assertEqual({container["image"].rsplit(":", 1)[0] for _, container in objects.containers()},
-                         {"registry.example/team/poprun-emu"})
-        (secret,), (config,) = objects.by_kind["Secret"].values(), objects.by_kind["ConfigMap"].values()
-        self.assertEqual(secret["data"], {"POPRUN_EMU_TOKEN": "YWJj"})
-        self.assertEqual(config["data"], {"train.cfg": "[training]\nepochs = 1\n"})
+    def test_the_overlay_of_the_page_sets_registry_digest_token_and_configuration(self):
+        digest, token = f"sha256:{secrets.token_hex(32)}", secrets.token_hex(16)
+        for below in ("base", "overlays/multi-host"):
+            with self.subTest(below), tempfile.TemporaryDirectory() as folder:
+                folder = pathlib.Path(folder)
+                shutil.copytree(BASE.parent, folder / "kubernetes")
+                (folder / "kustomization.yaml").write_text(overlay_of_the_page(f"kubernetes/{below}", digest, token))
+                (folder / "train.cfg").write_text("[training]\nepochs = 1\n")
+                documents = render(folder)
+                self.assertEqual(problems(documents), [])
+                objects = Objects(documents)
+                self.assertEqual({container["image"] for _, container in objects.containers()},
+                                 {f"registry.example/team/poprun-emu@{digest}"})
+                self.assertEqual({document["metadata"].get("namespace") for document in documents}, {"train"})
+                (secret,), (config,) = objects.by_kind["Secret"].values(), objects.by_kind["ConfigMap"].values()
+                self.assertEqual(base64.b64decode(secret["data"]["POPRUN_EMU_TOKEN"]).decode(), token)
+                self.assertEqual(config["data"], {"train.cfg": "[training]\nepochs = 1\n"})
+
+    def test_the_reaper_asks_to_delete_the_failed_workers_of_its_job(self):
+        if not shutil.which("openssl"):
+            self.skipTest("there is no openssl to make a certificate")
+        container = self.container("reaper")
+        request = reaper_request(container, scheme="https")
+        self.assertEqual(request, {
+            "method": "DELETE", "path": "/api/v1/namespaces/some-namespace/pods", "body": "0",
+            "query": {"fieldSelector": "status.phase=Failed",
+                      "labelSelector": "training.kubeflow.org/job-name=poprun-emu,training.kubeflow.org/job-role=worker"},
+            "token": "Bearer the-account's-token", "code": 0, "said": ""})
+
+    def test_the_reaper_talks_to_nobody_but_the_api_server(self):
+        if not shutil.which("openssl"):
+            self.skipTest("there is no openssl to make a certificate")
+        container = copy.deepcopy(self.container("reaper"))
+        container["args"][-1] = container["args"][-1].replace("ca.crt", "other.crt")
+        with self.assertRaisesRegex(ValueError, "0 requests, .*certificate"):
+            reaper_request(container, scheme="https")
+
+    def test_the_reaper_says_why_it_was_refused(self):
+        request = reaper_request(self.container("reaper"), answer=(403, "pods is forbidden"))
+        self.assertEqual(request["code"], 1)
+        self.assertIn("pods is forbidden", request["said"])
 
     def test_the_launchers_command_line_is_a_job(self):
         self.need_programs()
@@ -619,7 +811,7 @@ class Manifests(unittest.TestCase):
                                                        for i in range(objects.worker["replicas"])))
                 done = subprocess.run([BIN / program, "--dry-run", "--print-topology", *args, "--hostfile", "hostfile",
                                        "--output-dir", "results", "train.cfg"], cwd=here, text=True, timeout=60,
-                                      capture_output=True, env={**os.environ, "POPRUN_EMU_TOKEN": "a-token-of-our-own-here"})
+                                      capture_output=True, env={**os.environ, "POPRUN_EMU_TOKEN": "0123456789abcdef0123456789abcdef"})
                 self.assertEqual(done.returncode, 0, done.stderr)
                 for i in range(objects.worker["replicas"]):
                     self.assertIn(f"{job}-worker-{i}.{job}.train.svc", done.stdout)
@@ -630,7 +822,7 @@ class Manifests(unittest.TestCase):
         for option, value in (("--bind", "127.0.0.1"), ("--port", "0")):
             args[args.index(option) + 1] = value
         server = subprocess.Popen([BIN / program, *args], stdout=subprocess.PIPE, text=True,
-                                  env={**os.environ, "POPRUN_EMU_TOKEN": "a-token-of-our-own-here"})
+                                  env={**os.environ, "POPRUN_EMU_TOKEN": "0123456789abcdef0123456789abcdef"})
         try:
             self.assertIn("listening", server.stdout.readline())
         finally:
