@@ -54,7 +54,9 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
 JobEnd Job::run() {
   wait_for_signal();
   wait_for_deadline();
-  if (const Status started = prepare(); !started) {
+  const Status started = prepare();
+  deadlines_.started(monotonic_seconds());
+  if (!started) {
     give_error(started.error());
   }
   loop_.run();
