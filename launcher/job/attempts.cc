@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "launcher/job/job.h"
+#include "launcher/process/ending_signals.h"
 #include "launcher/wire/coordinator.h"
 #include "replica/base/text.h"
 
@@ -29,7 +30,7 @@ bool may_go_on(const JobEnd& end, std::uint32_t restarts_done) {
 int pause(double seconds) {
   sigset_t ends{};
   sigemptyset(&ends);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : ending_signals()) {
     sigaddset(&ends, number);
   }
   sigset_t before{};

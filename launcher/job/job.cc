@@ -8,6 +8,7 @@
 
 #include "launcher/job/inquiry.h"
 #include "launcher/job/join_reply.h"
+#include "launcher/process/ending_signals.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/verdict/replica_words.h"
 #include "proto/inquiry.pb.h"
@@ -34,7 +35,7 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       console_(console),
       launched_at_(launched_at),
       restarts_(restarts),
-      signals_(loop_, SIGINT, SIGTERM, SIGHUP),
+      signals_(loop_, SIGUSR1),
       timer_(loop_),
       processes_(loop_, options, placement, console, security_,
                  {.on_mpirun_line = [this](std::string_view line,
@@ -48,7 +49,9 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       stragglers_(placement.num_replicas),
       record_(options, placement, console),
       checkpoints_(loop_, options, console) {
-  signals_.add(SIGUSR1);
+  for (const int number : ending_signals()) {
+    signals_.add(number);
+  }
 }
 
 JobEnd Job::run() {
