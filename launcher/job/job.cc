@@ -216,6 +216,7 @@ Status Job::on_report(const proto::ReportItem& item) {
   }
   Status taken = record_.take(item, /*shows=*/!ending(), monotonic_seconds());
   if (!taken) {
+    is_final_ = is_final_ || !ending();  // What cannot be written now would not be later.
     give_error(taken.error());
   } else if (item.has_dumped() && awaits_dumps_) {
     deadlines_.dump_came(monotonic_seconds());
