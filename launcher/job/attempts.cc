@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "launcher/job/job.h"
+#include "launcher/outputs/result_files.h"
 #include "launcher/process/ending_signals.h"
 #include "launcher/wire/coordinator.h"
 #include "replica/base/text.h"
@@ -58,12 +59,13 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
                     double launched_at) {
   Options attempt = options;
   Placement where = placement;
+  OutputFolder folder;  // Nobody else gets it in a pause.
   bool has_checkpoint = false;
   std::vector<std::string> lost;
   for (std::uint32_t restarts = 0;; ++restarts) {
     JobEnd end;
     {
-      Job job(attempt, where, console, launched_at, restarts);
+      Job job(attempt, where, console, folder, launched_at, restarts);
       end = job.run();
     }
     std::signal(SIGUSR1, SIG_IGN);  // There is no job to take a checkpoint of.

@@ -28,8 +28,8 @@ Deadlines::Limits limits_of(const Options& options) {
 
 }  // namespace
 
-Job::Job(const Options& options, const Placement& placement, Console& console, double launched_at,
-         std::uint32_t restarts)
+Job::Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder,
+         double launched_at, std::uint32_t restarts)
     : options_(options),
       placement_(placement),
       console_(console),
@@ -47,7 +47,7 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       deadlines_(limits_of(options), launched_at),
       drain_point_(placement.num_instances),
       stragglers_(placement.num_replicas),
-      record_(options, placement, console),
+      record_(options, placement, console, folder),
       checkpoints_(loop_, options, console) {
   for (const int number : ending_signals()) {
     signals_.add(number);

@@ -364,6 +364,15 @@ class Restarted(CheckpointTest):
         job.process.send_signal(signal.SIGINT)
         self.assertEqual(job.wait(10), 130, job.stderr)
 
+    def test_leaves_its_folder_to_nobody_in_the_pause(self):
+        job = self.start_in(self.folder / "out", "--checkpoint-every", 1000, "--restarts", 1, config=MOMENTUM)
+        self.kill_a_replica(job)
+        job.process.send_signal(signal.SIGSTOP)
+        other = self.run_in(job.output_dir, "--overwrite", code=64, config=MOMENTUM)
+        self.assert_first_line(other, "another job is writing to it")
+        job.process.send_signal(signal.SIGCONT)
+        self.assertEqual(job.wait(), 0, job.stderr)
+
 
 class FullDisk(CheckpointTest):
     def small_disk(self):
