@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include "launcher/job/job.h"
+#include "launcher/outputs/result_files.h"
+#include "launcher/process/ending_signals.h"
 #include "launcher/wire/coordinator.h"
 #include "replica/base/text.h"
 
@@ -29,7 +31,7 @@ bool may_go_on(const JobEnd& end, std::uint32_t restarts_done) {
 int pause(double seconds) {
   sigset_t ends{};
   sigemptyset(&ends);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+  for (const int number : ending_signals()) {
     sigaddset(&ends, number);
   }
   sigset_t before{};
@@ -57,12 +59,13 @@ JobEnd run_attempts(const Options& options, const Placement& placement, Console&
                     double launched_at) {
   Options attempt = options;
   Placement where = placement;
+  OutputFolder folder;  // Nobody else gets it in a pause.
   bool has_checkpoint = false;
   std::vector<std::string> lost;
   for (std::uint32_t restarts = 0;; ++restarts) {
     JobEnd end;
     {
-      Job job(attempt, where, console, launched_at, restarts);
+      Job job(attempt, where, console, folder, launched_at, restarts);
       end = job.run();
     }
     std::signal(SIGUSR1, SIG_IGN);  // There is no job to take a checkpoint of.

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include "launcher/process/ending_signals.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/process/programs.h"
 
@@ -40,7 +41,10 @@ int ask(const std::vector<std::string>& command, const std::string& input, Conso
   Supervisor supervisor(loop);
   Inquiry inquiry(supervisor, console);
   int exit_code = 0;
-  asio::signal_set signals(loop, SIGINT, SIGTERM, SIGHUP);
+  asio::signal_set signals(loop);
+  for (const int number : ending_signals()) {
+    signals.add(number);
+  }
   signals.async_wait([&](const asio::error_code& error, int number) {
     if (!error) {
       supervisor.kill_all();

@@ -10,6 +10,7 @@
 
 #include "launcher/job/inquiry.h"
 #include "launcher/job/join_reply.h"
+#include "launcher/process/ending_signals.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/verdict/replica_words.h"
 #include "proto/inquiry.pb.h"
@@ -32,14 +33,14 @@ Deadlines::Limits limits_of(const Options& options) {
 
 }  // namespace
 
-Job::Job(const Options& options, const Placement& placement, Console& console, double launched_at,
-         std::uint32_t restarts)
+Job::Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder,
+         double launched_at, std::uint32_t restarts)
     : options_(options),
       placement_(placement),
       console_(console),
       launched_at_(launched_at),
       restarts_(restarts),
-      signals_(loop_, SIGINT, SIGTERM, SIGHUP),
+      signals_(loop_, SIGUSR1),
       timer_(loop_),
       end_timer_(loop_),
       processes_(loop_, options, placement, console, security_,
@@ -52,15 +53,19 @@ Job::Job(const Options& options, const Placement& placement, Console& console, d
       deadlines_(limits_of(options), launched_at),
       drain_point_(placement.num_instances),
       stragglers_(placement.num_replicas),
-      record_(options, placement, console),
+      record_(options, placement, console, folder),
       checkpoints_(loop_, options, console) {
-  signals_.add(SIGUSR1);
+  for (const int number : ending_signals()) {
+    signals_.add(number);
+  }
 }
 
 JobEnd Job::run() {
   wait_for_signal();
   wait_for_deadline();
-  if (const Status started = prepare(); !started) {
+  const Status started = prepare();
+  deadlines_.started(monotonic_seconds());
+  if (!started) {
     give_error(started.error());
   }
   loop_.run();
@@ -217,6 +222,7 @@ Status Job::on_report(const proto::ReportItem& item) {
   }
   Status taken = record_.take(item, /*shows=*/!ending(), monotonic_seconds());
   if (!taken) {
+    is_final_ = is_final_ || !ending();  // What cannot be written now would not be later.
     give_error(taken.error());
   } else if (item.has_dumped() && awaits_dumps_) {
     deadlines_.dump_came(monotonic_seconds());

@@ -19,6 +19,7 @@
 #include "launcher/metrics/job_metrics.h"
 #include "launcher/metrics/metrics_server.h"
 #include "launcher/options/options.h"
+#include "launcher/outputs/result_files.h"
 #include "launcher/placement/placement.h"
 #include "launcher/screen/console.h"
 #include "launcher/verdict/data_waits.h"
@@ -42,9 +43,10 @@ namespace poprun::launcher {
 class Job final : private CoordinatorEvents {
  public:
   /// `launched_at`: monotonic_seconds() when the command, or this attempt, began; `restarts`: how
-  /// many came before it. All references must outlive this.
-  Job(const Options& options, const Placement& placement, Console& console, double launched_at,
-      std::uint32_t restarts = 0);
+  /// many came before it; `folder`: what they took of the outputs' folder, which this one holds,
+  /// too. All references must outlive this.
+  Job(const Options& options, const Placement& placement, Console& console, OutputFolder& folder,
+      double launched_at, std::uint32_t restarts);
 
   /// How it ended, with the exit code of poprun-emu; everything that had to be said is said.
   JobEnd run();

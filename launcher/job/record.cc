@@ -12,10 +12,12 @@
 
 namespace poprun::launcher {
 
-JobRecord::JobRecord(const Options& options, const Placement& placement, Console& console)
+JobRecord::JobRecord(const Options& options, const Placement& placement, Console& console,
+                     OutputFolder& folder)
     : options_(options),
       placement_(placement),
       console_(console),
+      folder_(folder),
       display_(console, options.config),
       results_(options.output_dir, options.config),
       logs_(logs_folder(), placement.num_replicas),
@@ -31,7 +33,8 @@ Status JobRecord::take_folder(const std::optional<Checkpoint>& resumed, bool goe
   const bool is_own = goes_on && (resumed || !size_of_file(results_.path("profile.json")));
   POPRUN_ASSIGN(folder_, OutputFolder::take(options_.output_dir,
                                             options_.overwrite || leaves_results_alone || is_own,
-                                            traces_of(options_.config).logs, is_own || is_restart));
+                                            traces_of(options_.config).logs, is_own || is_restart,
+                                            std::move(folder_)));
   if (resumed) {
     results_.go_on_from(resumed->folder, resumed->manifest.host().step());
   }

@@ -23,8 +23,10 @@ namespace poprun::launcher {
 /// results, and why it failed. Belongs to the loop's thread.
 class JobRecord {
  public:
-  /// All references must outlive this.
-  JobRecord(const Options& options, const Placement& placement, Console& console);
+  /// `folder`: what an earlier attempt has taken, and this one takes. All references must outlive
+  /// this.
+  JobRecord(const Options& options, const Placement& placement, Console& console,
+            OutputFolder& folder);
 
   /// Takes the folder of the outputs for this job, which goes on from `resumed` or begins anew.
   /// `goes_on`: what is there is its own, from before a break. In that case and after a restart,
@@ -72,8 +74,8 @@ class JobRecord {
   const Options& options_;
   const Placement& placement_;
   Console& console_;
+  OutputFolder& folder_;
   Display display_;
-  std::optional<OutputFolder> folder_;  ///< From its check on.
   JobResults results_;
   ReplicaLogs logs_;
   OutputRouter router_;

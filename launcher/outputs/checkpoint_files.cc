@@ -38,24 +38,35 @@ Status check_file(const std::string& folder, const proto::CheckpointFile& file) 
   return {};
 }
 
-Result<proto::CheckpointManifest> read_manifest(const std::string& path) {
+/// Whether `text` is as it was written, by any build: its checksum is that of the text with an
+/// empty string in its place.
+bool fits_its_checksum(std::string text, const std::string& checksum) {
+  const std::string field = "\n \"sha256\": \"";  // Those of files are indented more.
+  const std::size_t at = text.find(field + checksum + '"');
+  if (checksum.empty() || at == std::string::npos) {
+    return false;
+  }
+  text.erase(at + field.size(), checksum.size());
+  return sha256_of(text) == checksum;
+}
+
+Result<Checkpoint> read_manifest(const std::string& folder) {
+  const std::string path = fmt::format("{}/{}", folder, kManifestFile);
   POPRUN_ASSIGN(const std::string text, read_file(path, kManifestBytesMax));
-  proto::CheckpointManifest manifest;
+  Checkpoint checkpoint{.folder = folder, .manifest = {}};
+  proto::CheckpointManifest& manifest = checkpoint.manifest;
   google::protobuf::util::JsonParseOptions lenient;
   lenient.ignore_unknown_fields = true;
   if (!google::protobuf::util::JsonStringToMessage(text, &manifest, lenient).ok()) {
     return fail(ErrorCode::kData, fmt::format("{}: it is no manifest of a checkpoint", path));
   }
-  if (manifest.format() != kCheckpointFormat) {
-    return fail(ErrorCode::kData,
-                fmt::format("{}: it has format {}, but poprun-emu {} reads format {}", path,
-                            manifest.format(), POPRUN_VERSION, kCheckpointFormat));
-  }
-  POPRUN_ASSIGN(const std::string as_written, manifest_text(manifest));
-  if (as_written != text) {
+  if (!fits_its_checksum(text, manifest.sha256())) {
     return fail(ErrorCode::kData, fmt::format("{}: its own checksum does not fit its text", path));
   }
-  return manifest;
+  POPRUN_ASSIGN(const std::string as_we_write_it, manifest_text(manifest));
+  checkpoint.is_of_this_build = manifest.format() == kCheckpointFormat &&
+                                manifest.version() == POPRUN_VERSION && text == as_we_write_it;
+  return checkpoint;
 }
 
 /// What may differ does not any more.
@@ -116,8 +127,10 @@ Result<std::string> manifest_text(proto::CheckpointManifest manifest) {
 }
 
 Result<Checkpoint> read_checkpoint(const std::string& folder) {
-  Checkpoint checkpoint{.folder = folder, .manifest = {}};
-  POPRUN_ASSIGN(checkpoint.manifest, read_manifest(fmt::format("{}/{}", folder, kManifestFile)));
+  POPRUN_ASSIGN(Checkpoint checkpoint, read_manifest(folder));
+  if (!checkpoint.is_of_this_build) {
+    return checkpoint;
+  }
   for (const char* name : {kStateFile, kMetricsFile}) {
     const auto file =
         std::ranges::find(checkpoint.manifest.files(), name, &proto::CheckpointFile::name);
@@ -138,6 +151,13 @@ Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& conf
                 fmt::format("--resume {}: it is from poprun-emu {}, whose bits this one ({}) may "
                             "not have; use that version, or start anew from the weights",
                             checkpoint.folder, manifest.version(), POPRUN_VERSION));
+  }
+  if (!checkpoint.is_of_this_build) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("--resume {}: it is from another build of poprun-emu {}, with other "
+                            "settings or another format; use that build, or start anew from the "
+                            "weights",
+                            checkpoint.folder, POPRUN_VERSION));
   }
   proto::RunConfig then = manifest.config();
   proto::RunConfig now = config;

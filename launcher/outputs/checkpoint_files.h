@@ -25,7 +25,8 @@ inline constexpr std::uint32_t kCheckpointFormat = 1;
 
 struct Checkpoint {
   std::string folder;
-  proto::CheckpointManifest manifest;
+  proto::CheckpointManifest manifest;  ///< Of another build: only what this one knows of it.
+  bool is_of_this_build = true;        ///< Else its files have not been looked at.
 };
 
 /// The folders step-N in `folder`, the latest first. Their files are not looked at.
@@ -40,7 +41,8 @@ std::uint64_t step_of(const std::string& folder);
 Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 
 /// The manifest of the checkpoint `folder`, checked with its own checksum, and whether each of its
-/// files is there, of its size and with its checksum. Reads them whole.
+/// files is there, of its size and with its checksum. Reads them whole; not where another version
+/// or build wrote the manifest, which is no damage: check_same_job refuses it.
 ///
 /// Errors
 ///   kData  names the file, and what is wrong with it.
@@ -51,7 +53,8 @@ Result<Checkpoint> read_checkpoint(const std::string& folder);
 /// rate, how many steps it has. Of an ONNX model the bytes count (`onnx_sha256`), and not its path.
 ///
 /// Errors
-///   kUsage  names the first setting that differs with both values, or the version.
+///   kUsage  names the first setting that differs with both values, or the version; or another
+///           build wrote it.
 ///   kData   the model's file is another one.
 Status check_same_job(const Checkpoint& checkpoint, const proto::RunConfig& config,
                       const std::string& onnx_sha256);

@@ -40,6 +40,10 @@ Status JobResults::begin() {
   std::error_code error;
   std::filesystem::copy_file(fmt::format("{}/metrics.csv", resumed_), path("metrics.csv"),
                              std::filesystem::copy_options::overwrite_existing, error);
+  if (!error) {  // It has the mode of the checkpoint's, which may be for reading only.
+    std::filesystem::permissions(path("metrics.csv"), std::filesystem::perms::owner_write,
+                                 std::filesystem::perm_options::add, error);
+  }
   if (error) {
     return fail(ErrorCode::kInfrastructure,
                 fmt::format("{} cannot be copied from {}: {}", path("metrics.csv"), resumed_,

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -138,14 +139,16 @@ Traces traces_of(const proto::RunConfig& config) {
 }
 
 Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrite,
-                                        std::string_view logs, bool sets_aside) {
+                                        std::string_view logs, bool sets_aside, OutputFolder held) {
   std::error_code error;
   const fs::path path(folder);
   fs::create_directories(path, error);
   if (error) {
     return cannot_make(folder, error);
   }
-  OutputFolder taken(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  OutputFolder taken = held.lies_at(folder)
+                           ? std::move(held)
+                           : OutputFolder(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   // Some network file systems know no locks: what only they allow is not refused.
   if (taken.lock_ >= 0 && flock(taken.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return fail(ErrorCode::kUsage,
@@ -178,6 +181,15 @@ Result<OutputFolder> OutputFolder::take(const std::string& folder, bool overwrit
   POPRUN_TRY(try_to_write(path / logs));
   return taken;
 }
+
+bool OutputFolder::lies_at(const std::string& path) const {
+  struct stat ours {};
+  struct stat there {};
+  return lock_ >= 0 && fstat(lock_, &ours) == 0 && stat(path.c_str(), &there) == 0 &&
+         ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+}
+
+OutputFolder::OutputFolder() noexcept = default;
 
 OutputFolder::OutputFolder(OutputFolder&& other) noexcept : lock_(std::exchange(other.lock_, -1)) {}
 

@@ -48,14 +48,18 @@ class OutputFolder {
  public:
   /// Makes the folder, with one named `logs`, where they are not there. What an earlier run left
   /// stays, but for results that were not whole when it was killed. With `sets_aside`, failure.txt
-  /// and logs of an earlier attempt move to the next free attempts/N, as far as possible.
+  /// and logs of an earlier attempt move to the next free attempts/N, as far as possible. `held`:
+  /// what an earlier attempt took of the same `folder`; no other job gets it in between.
   ///
   /// Errors
   ///   kUsage  it can't be made or written to, another job has it, or it holds earlier results and
   ///           `overwrite` is false.
   static Result<OutputFolder> take(const std::string& folder, bool overwrite,
-                                   std::string_view logs = "logs", bool sets_aside = false);
+                                   std::string_view logs = "logs", bool sets_aside = false,
+                                   OutputFolder held = {});
 
+  /// None.
+  OutputFolder() noexcept;
   OutputFolder(OutputFolder&& other) noexcept;
   OutputFolder& operator=(OutputFolder&& other) noexcept;
   ~OutputFolder();
@@ -63,7 +67,10 @@ class OutputFolder {
  private:
   explicit OutputFolder(int lock) : lock_(lock) {}
 
-  int lock_;  ///< The open and locked folder, or -1.
+  /// Whether it is the one at `path`, and not one that was removed from there.
+  [[nodiscard]] bool lies_at(const std::string& path) const;
+
+  int lock_ = -1;  ///< The open and locked folder, or -1.
 };
 
 /// Errors

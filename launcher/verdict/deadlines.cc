@@ -33,7 +33,7 @@ double patience(Deadlines::Trouble kind) {
 }  // namespace
 
 Deadlines::Deadlines(const Limits& limits, double launched_at)
-    : limits_(limits), launched_at_(launched_at), woke_at_(launched_at) {}
+    : limits_(limits), launched_at_(launched_at), started_at_(launched_at), woke_at_(launched_at) {}
 
 void Deadlines::trouble(Trouble kind, double now) {
   const double at = now + patience(kind);
@@ -69,9 +69,9 @@ std::vector<Deadlines::Timer> Deadlines::timers(const Facts& facts) const {
     timers.push_back({Due::kSilence, *facts.oldest_heartbeat + limits_.heartbeat_timeout});
   }
   if (facts.joining) {
-    const double patience =
-        joined_at_ ? *joined_at_ - launched_at_ + limits_.heartbeat_timeout : limits_.join_timeout;
-    timers.push_back({Due::kAbsence, launched_at_ + std::min(patience, limits_.join_timeout)});
+    const double at = started_at_ + limits_.join_timeout;
+    timers.push_back(
+        {Due::kAbsence, std::min(at, joined_at_.value_or(at) + limits_.heartbeat_timeout)});
   }
   if (facts.done) {
     timers.push_back({Due::kMpirunEnd, left_at_ + limits_.heartbeat_timeout});

@@ -17,7 +17,7 @@ class Deadlines {
     /// Also for mpirun to end once all instances have left, and for an instance to join after the
     /// last of the others: mpirun starts all at once.
     double heartbeat_timeout = 0;
-    double join_timeout = 0;   ///< For all instances to join, from the launch on.
+    double join_timeout = 0;   ///< For all instances to join, from `started` on.
     double job_timeout = 0;    ///< For everything, from the launch on; 0: none.
     double drain_timeout = 0;  ///< For a drained job to stop and save; 0: none.
   };
@@ -65,6 +65,10 @@ class Deadlines {
 
   Deadlines(const Limits& limits, double launched_at);
 
+  /// All is prepared and mpirun was started. Before, nobody could join and the loop did not turn.
+  void started(double now) { started_at_ = woke_at_ = now; }
+  [[nodiscard]] double seconds_since_start(double now) const { return now - started_at_; }
+
   /// What happened, at `now`.
   void trouble(Trouble kind, double now);
   /// A verdict that is to come waits for the next piece.
@@ -107,6 +111,7 @@ class Deadlines {
 
   Limits limits_;
   double launched_at_;
+  double started_at_;
   double woke_at_;
   double line_held_at_ = 0;
   std::optional<double> joined_at_;  ///< When the last instance so far joined.

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """A job that was killed, drained or moved goes on from its last checkpoint, and ends with the bits of one that was
 not."""
+import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -229,6 +231,17 @@ learning-rate = 0.01
         anew = self.run_in(self.folder / "out", code=64, config=config)
         self.assert_first_line(anew, "holds checkpoints of an earlier run", "--resume auto", "--overwrite")
 
+    def test_one_of_another_version_is_refused_and_keeps_its_name(self):
+        job = self.run_in(self.folder / "out", "--checkpoint-every", 60, config=MOMENTUM)
+        manifest = job.output_dir / "checkpoints/step-120/manifest.json"
+        text = manifest.read_text()
+        own = json.loads(text)["sha256"]
+        bare = re.sub(r'"version": "[^"]*"', '"version": "9.9.9",\n "later": 1', text.replace(own, ""), count=1)
+        manifest.write_text(re.sub(r'\n "sha256": "', lambda field: field[0] + hashlib.sha256(bare.encode()).hexdigest(), bare))
+        refused = self.run_in(job.output_dir, "--resume", "auto", code=64, config=MOMENTUM)
+        self.assert_first_line(refused, "step-120: it is from poprun-emu 9.9.9, whose bits this one")
+        self.assertNotIn("damaged", refused.stderr)
+        self.assertEqual(checkpoints(job), ["step-60", "step-120"])
 
     def test_to_replace_what_another_job_left(self):
         source = self.run_in(self.folder / "source", "--checkpoint-every", 30, config=MOMENTUM)
@@ -350,6 +363,15 @@ class Restarted(CheckpointTest):
         job.wait_until(lambda: "restart 1 of 9" in job.stderr, "restart", 60)
         job.process.send_signal(signal.SIGINT)
         self.assertEqual(job.wait(10), 130, job.stderr)
+
+    def test_leaves_its_folder_to_nobody_in_the_pause(self):
+        job = self.start_in(self.folder / "out", "--checkpoint-every", 1000, "--restarts", 1, config=MOMENTUM)
+        self.kill_a_replica(job)
+        job.process.send_signal(signal.SIGSTOP)
+        other = self.run_in(job.output_dir, "--overwrite", code=64, config=MOMENTUM)
+        self.assert_first_line(other, "another job is writing to it")
+        job.process.send_signal(signal.SIGCONT)
+        self.assertEqual(job.wait(), 0, job.stderr)
 
 
 class FullDisk(CheckpointTest):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """A signal ends a job early and keeps its training: the weights are those of the last whole step."""
+import os
 import signal
 import unittest
 
-from emulated_job import JobTest
+from emulated_job import JobTest, QUICK
 from failures_test import free_port, start_server
 
 # Steps of many micro-batches, which change running statistics, and evaluations of 8,333 items: both take seconds.
@@ -56,6 +57,34 @@ class Drained(JobTest):
         self.assertTrue(job.profile()["outcome"]["drained"])
         self.assertTrue(job.weights_hash())
         self.assert_gone(job)
+
+
+class Ignored(JobTest):
+    """The wrapper is what a script does that says `nohup poprun-emu ... &`."""
+
+    def assert_goes_on_in_spite_of_signals(self, job):
+        for number in (signal.SIGHUP, signal.SIGINT):
+            job.process.send_signal(number)
+        job.wait_for_step(int(job.metrics()[-1]["step"]) + 20)
+
+    def test_hangups_and_interrupts_do_nothing_to_a_job_that_was_started_to_ignore_them(self):
+        job = self.start("-n", 2, "--restarts", 1, config=QUICK.replace("steps = 5", "steps = 100000"),
+                         wrapper=("sh", "-c", 'trap "" INT; exec nohup "$@"', "sh"))
+        job.wait_for_step(3)
+        self.assert_goes_on_in_spite_of_signals(job)
+
+        os.kill(job.replica_pid(0), signal.SIGKILL)
+        job.wait_until(lambda: "restart 1 of 1" in job.stderr, "restart", 60)
+        job.process.send_signal(signal.SIGHUP)  # In the pause.
+        job.process.send_signal(signal.SIGINT)
+        job.wait_until(lambda: job.stderr.count("replicas: ") == 2, "second attempt", 60)
+        job.wait_until(lambda: 3 < len(job.metrics()) < 1000, "new metrics", 60)
+        self.assert_goes_on_in_spite_of_signals(job)
+
+        job.process.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143, job.stderr)
+        self.assertTrue(job.profile()["outcome"]["drained"])
+        self.assertNotRegex(job.stderr, "SIGHUP|SIGINT")
 
 
 if __name__ == "__main__":

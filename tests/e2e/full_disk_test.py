@@ -11,12 +11,12 @@ LONG = QUICK.replace("steps = 5", "steps = 100000")
 
 
 class FullDisk(JobTest):
-    """The outputs lie on a disk of 8 MiB of their own."""
+    """The outputs lie on a small disk of their own."""
 
-    def start_on_disk(self, *arguments, config=LONG):
+    def start_on_disk(self, *arguments, config=LONG, size="8m"):
         self.disk = self.folder / "disk"
         self.disk.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", self.disk], capture_output=True,
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", self.disk], capture_output=True,
                                  check=False)
         if mounted.returncode != 0:
             self.skipTest("no mounts here (mount needs CAP_SYS_ADMIN)")
@@ -100,6 +100,13 @@ class FullDisk(JobTest):
         self.assertRegex(job.stderr, "weights.safetensors cannot be written: .*before --timeout expired; the job "
                                      "ends without it\n")
         self.assertEqual(self.files(job), ["logs", "metrics.csv"])
+        self.assert_gone(job)
+
+    def test_that_is_too_small_for_the_weights_is_named_and_not_tried_again(self):
+        job = self.start_on_disk("--restarts", 3, size="1m")
+        self.assertEqual(job.wait(60), 75, job.stderr)
+        self.assertIn("the weights need 1.6 MiB, but its disk has", job.stderr)
+        self.assertNotIn("restart", job.stderr)
         self.assert_gone(job)
 
 

@@ -280,6 +280,39 @@ TEST_F(CheckpointFiles, AreReadOnlyIfEveryByteIsAsItWasWritten) {
   EXPECT_TRUE(read_checkpoint(folder));
 }
 
+TEST_F(CheckpointFiles, OfAnotherVersionOrBuildAreNotDamagedButRefused) {
+  CheckpointWriter to = writer();
+  store(to, 3);
+  const fs::path folder = checkpoints() / "step-3";
+  const std::string text = get(folder / kManifestFile);
+  const std::string own = read_checkpoint(folder)->manifest.sha256();
+  const auto replace = [](std::string in, const std::string& from, const std::string& with) {
+    return in.replace(in.find(from), from.size(), with);
+  };
+  const std::string version = fmt::format("\"version\": \"{}\"", POPRUN_VERSION);
+  const std::string format = "\"format\": 1,";
+  for (const auto& [changed, message] : {
+           std::pair{replace(text, version, "\"version\": \"9.9.9\""), "is from poprun-emu 9.9.9"},
+           {replace(text, version, "\"version\": \"9.9.9\",\n \"later\": {\"x\": 1}"),
+            "is from poprun-emu 9.9.9"},
+           {replace(text, format, format + "\n \"later\": 1,"), "is from another build of"},
+           {replace(text, format, "\"format\": 2,"), "is from another build of"},
+       }) {
+    put(folder / kManifestFile, changed);
+    const Result<Checkpoint> damaged = read_checkpoint(folder);
+    ASSERT_FALSE(damaged) << changed;
+    EXPECT_EQ(damaged.error().code, ErrorCode::kData);
+
+    put(folder / kManifestFile, replace(changed, own, sha256_of(replace(changed, own, ""))));
+    const Result<Checkpoint> whole = read_checkpoint(folder);
+    ASSERT_TRUE(whole) << whole.error().message;
+    const Status refused = check_same_job(*whole, whole->manifest.config(), "");
+    ASSERT_FALSE(refused) << changed;
+    EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(refused.error().message, HasSubstr(message));
+  }
+}
+
 TEST_F(CheckpointFiles, AreThoseOfAJobWithEqualSettings) {
   proto::RunConfig config;
   config.mutable_training()->set_learning_rate(0.5);

@@ -39,6 +39,18 @@ TEST(Deadlines, InstancesJoinWithinTheirTimeSinceTheLaunch) {
   expect_due(deadlines(), {.joining = true}, Due::kAbsence, kLaunch + 120);
 }
 
+TEST(Deadlines, ALongPreparationTakesNoTimeFromTheInstancesAndIsNoSleep) {
+  Deadlines d = deadlines(/*job_timeout=*/500);
+  d.started(kLaunch + 200);
+  const Deadlines::Slept slept = d.woke(kLaunch + 200.1);
+  EXPECT_FALSE(slept.excuses_silence || slept.is_worth_telling) << slept.seconds;
+  EXPECT_DOUBLE_EQ(d.seconds_since_start(kLaunch + 210), 10);
+  expect_due(d, {.joining = true}, Due::kAbsence, kLaunch + 320);
+  d.joined(kLaunch + 220);
+  expect_due(d, {.joining = true}, Due::kAbsence, kLaunch + 250);
+  expect_due(d, {}, Due::kJobTimeout, kLaunch + 500);
+}
+
 TEST(Deadlines, InstancesJoinSoonAfterTheLastOfTheOthers) {
   Deadlines d = deadlines();
   d.joined(kLaunch + 10);

@@ -128,6 +128,21 @@ TEST_F(JobResultsTest, ThatTheDiskCannotTakeAreRefusedBeforeTheFirstStep) {
   EXPECT_TRUE(results_.take(item));
 }
 
+TEST_F(JobResultsTest, ThatGoOnFromACheckpointForReadingOnlyCanGrow) {
+  namespace fs = std::filesystem;
+  (void)folder_.write("ck/step-2/metrics.csv", "header\n1\n2\n");
+  const fs::path checkpoint = folder_.path() / "ck/step-2";
+  fs::permissions(checkpoint / "metrics.csv", fs::perms::owner_read | fs::perms::others_read);
+
+  results_.go_on_from(checkpoint, 2);
+  ASSERT_TRUE(end_step(3));
+  ASSERT_TRUE(results_.refresh(/*now=*/0));
+
+  EXPECT_EQ(fs::status(results_.path("metrics.csv")).permissions(),
+            fs::perms::owner_read | fs::perms::owner_write | fs::perms::others_read);
+  EXPECT_THAT(folder_.read("metrics.csv"), HasSubstr("header\n1\n2\n3,"));
+}
+
 TEST_F(JobResultsTest, OfAReportThatBrokeOffAreNotWritten) {
   ASSERT_TRUE(weight("w"));
 

@@ -122,6 +122,22 @@ TEST_F(ResultFiles, FolderIsOneJobsAtATime) {
   EXPECT_TRUE(OutputFolder::take(path("out"), /*overwrite=*/true));
 }
 
+TEST_F(ResultFiles, FolderStaysOneJobsFromAttemptToAttempt) {
+  auto first = OutputFolder::take(path("out"), false);
+  ASSERT_TRUE(first);
+
+  auto second = OutputFolder::take(path("out"), false, "logs", true, std::move(*first));
+
+  ASSERT_TRUE(second) << second.error().message;
+  EXPECT_FALSE(OutputFolder::take(path("out"), false));
+
+  fs::remove_all(path("out"));
+  const auto third = OutputFolder::take(path("out"), false, "logs", true, std::move(*second));
+
+  ASSERT_TRUE(third) << third.error().message;
+  EXPECT_FALSE(OutputFolder::take(path("out"), false)) << "the new folder is locked, too";
+}
+
 TEST_F(ResultFiles, FolderIsMadeWithItsParents) {
   ASSERT_TRUE(OutputFolder::take(path("a/b/c"), false));
   EXPECT_TRUE(fs::is_directory(path("a/b/c/logs")));
