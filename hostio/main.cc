@@ -31,7 +31,7 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
-constexpr std::size_t kThreads = 12;  // gRPC's, at most 10 seen on 2 cores; without one it hangs.
+constexpr std::size_t kThreads = 13;  // gRPC's, at most 10 seen on 2 cores; without one it hangs.
 
 struct Options {
   ServerOptions server;
@@ -127,10 +127,6 @@ Result<StoreLimits> limits_from(const po::variables_map& given,
     const auto& sources = given["source"].as<std::vector<std::string>>();
     limits.sources.insert(limits.sources.end(), sources.begin(), sources.end());
   }
-  // Half of what is free: replicas on this host need the rest.
-  if (const auto memory = free_memory()) {
-    limits.bytes_max = static_cast<std::uint64_t>(memory->bytes.count()) / 2;
-  }
   return limits;
 }
 
@@ -167,6 +163,12 @@ Result<Options> parse_options(int argc, char** argv) {
     options.preload = given["preload"].as<std::vector<std::string>>();
   }
   POPRUN_ASSIGN(options.limits, limits_from(given, options.preload));
+  // Half of what is free for datasets and a quarter for batches: replicas on this host need the
+  // rest.
+  if (const auto memory = free_memory()) {
+    options.limits.bytes_max = static_cast<std::uint64_t>(memory->bytes.count()) / 2;
+    options.server.batch_bytes_max = batch_bytes_max_of(memory->bytes);
+  }
   return options;
 }
 

@@ -37,16 +37,9 @@ std::string text_of(const std::string& source) {
 }  // namespace
 
 DatasetStore::DatasetStore(StoreLimits limits)
-    : limits_(std::move(limits)), thread_([this] { run(); }) {}
-
-DatasetStore::~DatasetStore() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
+    : limits_(std::move(limits)),
+      loads_(limits_.requests_max),
+      descriptions_(limits_.descriptions_max) {}
 
 FileScope DatasetStore::scope_of(const std::string& source) const {
   const std::string text = text_of(source);
@@ -55,7 +48,21 @@ FileScope DatasetStore::scope_of(const std::string& source) const {
   return named ? FileScope{} : limits_.files;
 }
 
-Result<proto::Dataset> DatasetStore::describe(const std::string& source) const {
+void DatasetStore::describe_then(const std::string& source, Described done) {
+  if (!descriptions_.add([this, source, done] { done(describe_now(source)); })) {
+    done(fail(ErrorCode::kHostResources,
+              fmt::format("{} requests for descriptions of datasets wait already",
+                          limits_.descriptions_max)));
+  }
+}
+
+Result<proto::Dataset> DatasetStore::describe(const std::string& source) {
+  std::promise<Result<proto::Dataset>> answer;
+  describe_then(source, [&](const Result<proto::Dataset>& found) { answer.set_value(found); });
+  return answer.get_future().get();
+}
+
+Result<proto::Dataset> DatasetStore::describe_now(const std::string& source) const {
   POPRUN_ASSIGN(proto::Dataset description,
                 within_memory(source, [&] { return describe_dataset(source, scope_of(source)); }));
   if (description.ByteSizeLong() > kDescriptionBytesMax) {
@@ -73,53 +80,23 @@ void DatasetStore::load_then(const std::string& source, Done done) {
     done(loaded);
     return;
   }
-  bool queued = false;
-  {
-    const std::lock_guard lock(mutex_);
-    queued = requests_.size() < limits_.requests_max;
-    if (queued) {
-      requests_.emplace_back(source, std::move(done));
-    }
-  }
-  if (!queued) {
+  if (!loads_.add([this, source, done] { done(load_new(source)); })) {
     done(fail(ErrorCode::kHostResources,
               fmt::format("{} requests for datasets wait already", limits_.requests_max)));
-    return;
   }
-  changed_.notify_all();
 }
 
 void DatasetStore::load_soon(const std::string& source) {
   constexpr std::size_t kFew = 16;
-  {
-    const std::lock_guard lock(mutex_);
-    if (requests_.size() >= kFew) {
-      return;
-    }
+  if (loads_.waiting() < kFew) {
+    load_then(source, [](const Result<Loaded>&) {});
   }
-  load_then(source, [](const Result<Loaded>&) {});
 }
 
 Result<DatasetStore::Loaded> DatasetStore::load(const std::string& source) {
   std::promise<Result<Loaded>> answer;
   load_then(source, [&](const Result<Loaded>& loaded) { answer.set_value(loaded); });
   return answer.get_future().get();
-}
-
-void DatasetStore::run() {
-  while (true) {
-    std::pair<std::string, Done> request;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || !requests_.empty(); });
-      if (stopping_) {
-        return;
-      }
-      request = std::move(requests_.front());
-      requests_.pop_front();
-    }
-    request.second(load_new(request.first));
-  }
 }
 
 DatasetStore::Loaded DatasetStore::find(const std::string& source) {

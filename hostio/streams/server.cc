@@ -1,6 +1,7 @@
 #include "hostio/streams/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -278,6 +279,56 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   bool finished_ = false;
 };
 
+/// A question for a description. Lives until gRPC is done with it and the dataset store has
+/// answered, as a PullCall does; one that is cancelled does not wait for the answer.
+class DescribeCall final : public grpc::ServerUnaryReactor,
+                           public std::enable_shared_from_this<DescribeCall> {
+ public:
+  static DescribeCall* start(DatasetStore& datasets, const grpc::Status& admission,
+                             const std::string& source, proto::Dataset& reply) {
+    const auto call = std::make_shared<DescribeCall>(reply);
+    call->self_ = call;
+    if (!admission.ok()) {
+      call->end(admission);
+      return call.get();
+    }
+    datasets.describe_then(
+        source, [self = call, &datasets, source](const Result<proto::Dataset>& description) {
+          if (description) {
+            // Whoever asks will pull soon: load meanwhile. An error shows again at the pull.
+            datasets.load_soon(source);
+          }
+          self->end(description);
+        });
+    return call.get();
+  }
+
+  explicit DescribeCall(proto::Dataset& reply) : reply_(reply) {}
+
+  void OnCancel() override { end({grpc::StatusCode::CANCELLED, "the client disconnected"}); }
+  void OnDone() override { self_.reset(); }
+
+ private:
+  /// The first of these ends the call; the reply is gRPC's after that.
+  void end(const grpc::Status& status) {
+    if (!ended_.exchange(true)) {
+      Finish(status);
+    }
+  }
+  void end(const Result<proto::Dataset>& description) {
+    if (!ended_.exchange(true)) {
+      if (description) {
+        reply_ = *description;
+      }
+      Finish(description ? grpc::Status::OK : status_of(description.error()));
+    }
+  }
+
+  std::shared_ptr<DescribeCall> self_;
+  proto::Dataset& reply_;
+  std::atomic<bool> ended_ = false;
+};
+
 using ServiceBase = proto::HostStreams::WithCallbackMethod_Describe<
     proto::HostStreams::WithRawCallbackMethod_Pull<proto::HostStreams::Service>>;
 
@@ -294,19 +345,8 @@ class Service final : public ServiceBase {
     grpc::Status status = admit(*context);
     if (status.ok() && request->source().size() > kSourceBytesMax) {
       status = source_too_long();
-    } else if (status.ok()) {
-      Result<proto::Dataset> description = datasets_.describe(request->source());
-      if (description) {
-        *reply = std::move(*description);
-        // Whoever asks will pull soon: load meanwhile. An error shows again at the pull.
-        datasets_.load_soon(request->source());
-      } else {
-        status = status_of(description.error());
-      }
     }
-    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    reactor->Finish(status);
-    return reactor;
+    return DescribeCall::start(datasets_, status, request->source(), *reply);
   }
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Pull(
@@ -413,6 +453,11 @@ class GrpcServer final : public Server {
 };
 
 }  // namespace
+
+std::uint64_t batch_bytes_max_of(Bytes free_memory) {
+  return std::min(ServerOptions{}.batch_bytes_max,
+                  static_cast<std::uint64_t>(free_memory.count()) / 4);
+}
 
 Result<std::unique_ptr<Server>> Server::start(const ServerOptions& options,
                                               DatasetStore& datasets) {

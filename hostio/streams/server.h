@@ -7,6 +7,7 @@
 
 #include "hostio/streams/dataset_store.h"
 #include "replica/base/error.h"
+#include "replica/base/units.h"
 #include "replica/tls/identity.h"
 
 namespace poprun::hostio {
@@ -21,13 +22,17 @@ struct ServerOptions {
                                   << 30;  ///< All streams together; one always has room.
 };
 
+/// What a server should take for batches where so much memory is free: a quarter, 4 GiB at most.
+/// Datasets have half (StoreLimits), and a description or load needs some for a moment.
+std::uint64_t batch_bytes_max_of(Bytes free_memory);
+
 /// The data server: proto/host_streams.proto beside gRPC's health service. It keeps no progress
 /// (law 6); a stream costs no thread and at most one batch of memory.
 ///
 /// Whoever has no token costs no more than bound_clients says. One who has it may send 64 KiB a
 /// message, sources of 8 KiB and 2^20 credits a stream; 8,192 streams and `batch_bytes_max` of
 /// batches are served at once, more get RESOURCE_EXHAUSTED and come again. StoreLimits bounds the
-/// datasets.
+/// datasets and the descriptions that wait.
 ///
 /// Threads: gRPC's own. Start one at a time in a process.
 class Server {

@@ -58,7 +58,7 @@ DataService::DataService(asio::io_context& loop, Supervisor& supervisor, Console
 
 Status DataService::start() {
   if (!options_.hostio_address.empty()) {
-    ask(options_.hostio_address);
+    ask(options_.hostio_address, leaves_loopback(options_.hostio_address));
     return {};
   }
   const std::string bind = listening_address(setup_.own_address);
@@ -88,8 +88,8 @@ std::vector<std::pair<std::string, std::string>> DataService::tls_options() cons
       {"--tls-cert", files.certificate}, {"--tls-key", files.key}, {"--tls-ca", files.authorities}};
 }
 
-void DataService::ask(const std::string& address) {
-  const std::optional<TlsIdentity> identity = setup_.security.identity(leaves_loopback(address));
+void DataService::ask(const std::string& address, bool leaves_loopback) {
+  const std::optional<TlsIdentity> identity = setup_.security.identity(leaves_loopback);
   const DatasetQuery::Question question{address, setup_.security.token, identity,
                                         options_.config.data().source(),
                                         static_cast<double>(options_.hostio_timeout_seconds)};
@@ -106,7 +106,8 @@ void DataService::ask(const std::string& address) {
 void DataService::on_stdout(std::string_view line) {
   if (const int port = listening_port(line); port != 0) {
     port_ = port;
-    ask(fmt::format("{}:{}", setup_.own_address, port));
+    ask(fmt::format("{}:{}", setup_.own_address, port),
+        leaves_loopback(listening_address(setup_.own_address) + ":"));
   }
 }
 

@@ -31,8 +31,10 @@ struct ServedDataset {
 class DataService {
  public:
   struct Setup {
-    std::string program;      ///< Path of poprun-emu-hostio.
-    std::string own_address;  ///< Host at which this machine is reached; a server listens there.
+    std::string program;  ///< Path of poprun-emu-hostio.
+    /// Host at which this machine is reached; a server listens there, or where listening_address
+    /// says. That decides whether it speaks TLS: the name of a machine may be one of loopback here.
+    std::string own_address;
     Security security;
   };
   struct Events {
@@ -57,7 +59,8 @@ class DataService {
   [[nodiscard]] std::string restart_command() const;
 
  private:
-  void ask(const std::string& address);
+  /// `leaves_loopback`: whether other hosts reach the server, which then speaks TLS.
+  void ask(const std::string& address, bool leaves_loopback);
   /// The user's own files, for a server of ours.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
   void on_stdout(std::string_view line);

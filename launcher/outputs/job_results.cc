@@ -1,5 +1,6 @@
 #include "launcher/outputs/job_results.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -13,6 +14,12 @@ namespace poprun::launcher {
 namespace {
 
 constexpr double kBetweenTriesSeconds = 1;
+constexpr std::uint64_t kParametersMax = std::uint64_t{1} << 60;
+constexpr std::uint64_t kBytesOfAParameterMax = 8;
+// Running statistics, and names and shapes of tensors, which no shape of a job counts.
+constexpr std::uint64_t kOtherWeightBytesMax = std::uint64_t{64} << 20;
+constexpr std::uint64_t kBytesOfATensor = 256;  // Beside its data and name.
+constexpr std::uint32_t kCheckedRunsMax = 65'536;
 
 }  // namespace
 
@@ -71,34 +78,69 @@ Status JobResults::take(const proto::ReportItem& item) {
       append_metrics(metrics_row(item.evaluation()));
       return {};
     case proto::ReportItem::kWeights:
-      return config_.has_profile() ? Status{} : weights_.take(item.weights());
+      return config_.has_profile() ? Status{} : take_weights(item.weights());
     case proto::ReportItem::kDumped:
-      return dumps_[item.dumped().step()].take(item.dumped().chunk());
+      return take_dump(item.dumped());
     case proto::ReportItem::kOutput:
       return config_.has_profile() ? Status{} : take_output(item.output());
     case proto::ReportItem::kProfile:
       profile_ = item.profile();
       return {};
     case proto::ReportItem::kShape:
-      return check_room_for(item.shape());
+      parameters_ = std::min(item.shape().parameter_count(), kParametersMax);
+      return check_room_for_weights();
     case proto::ReportItem::kCheckPlan:
-      begin_check(item.check_plan());
-      return {};
+      return begin_check(item.check_plan());
     case proto::ReportItem::kCheckedRun:
-      *check_.add_runs() = item.checked_run();
-      return {};
+      return take_run(item.checked_run());
     case proto::ReportItem::KIND_NOT_SET:
       return {};
   }
   return {};
 }
 
-void JobResults::begin_check(const proto::CheckPlan& plan) {
+/// A replica that is broken sends without end; the disk has room for `parameters_`.
+Status JobResults::take_weights(const proto::TensorChunk& chunk) {
+  const std::uint64_t most = kBytesOfAParameterMax * parameters_ + kOtherWeightBytesMax;
+  const std::uint64_t bytes = chunk.data().size() + chunk.name().size() + kBytesOfATensor;
+  if (bytes > most - weight_bytes_) {
+    return fail(ErrorCode::kBug,
+                fmt::format("weights: more than {} B came for a model of {} parameters", most,
+                            parameters_));
+  }
+  weight_bytes_ += bytes;
+  return weights_.take(chunk);
+}
+
+Status JobResults::take_dump(const proto::DumpedChunk& dumped) {
+  if (!dumps_due_.contains(dumped.step())) {
+    return fail(ErrorCode::kBug,
+                fmt::format("a dump of step {} came, which report.dump-tensors does not ask for",
+                            dumped.step()));
+  }
+  return dumps_[dumped.step()].take(dumped.chunk());
+}
+
+Status JobResults::take_run(const proto::CheckedRun& run) {
+  if (check_.runs_size() >= static_cast<int>(check_.plan().runs())) {
+    return fail(ErrorCode::kBug, fmt::format("more than the {} runs of the check's plan came",
+                                             check_.plan().runs()));
+  }
+  *check_.add_runs() = run;
+  return {};
+}
+
+Status JobResults::begin_check(const proto::CheckPlan& plan) {
+  if (plan.runs() > kCheckedRunsMax) {
+    return fail(ErrorCode::kBug, fmt::format("the check's plan has {} runs, and {} are the most",
+                                             plan.runs(), kCheckedRunsMax));
+  }
   check_.set_version(POPRUN_VERSION);
   *check_.mutable_config() = config_;
   *check_.mutable_plan() = plan;
   std::error_code unused;
   std::filesystem::remove(path(traces_of(config_).failure), unused);
+  return {};
 }
 
 /// Nothing to write where runs are missing: what an earlier check found stays.
@@ -113,11 +155,10 @@ void JobResults::finish_check() {
 }
 
 /// Better now than after the last step.
-Status JobResults::check_room_for(const proto::JobShape& shape) const {
+Status JobResults::check_room_for_weights() const {
   const std::uint64_t bytes = config_.model().precision() == "half" ? 2 : 4;
-  return config_.inference() || config_.has_profile()
-             ? Status{}
-             : check_room(folder_, shape.parameter_count() * bytes);
+  return config_.inference() || config_.has_profile() ? Status{}
+                                                      : check_room(folder_, parameters_ * bytes);
 }
 
 void JobResults::append_metrics(const std::string& row) {

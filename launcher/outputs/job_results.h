@@ -22,6 +22,10 @@ namespace poprun::launcher {
 /// What the instances of one job report, on its way into the files of result_files.h. A disk that
 /// takes nothing stops nobody: what is due waits in memory and is tried again.
 ///
+/// What waits there is bounded: weights by 8 B for each parameter that the job's shape announced
+/// and 64 MiB for all else that they hold, dumps by the steps that were asked for, runs of a check
+/// by its plan. More is a bug of whoever sends it.
+///
 /// Errors, from any call: kBug where the report contradicts itself; of inference, kInfrastructure
 /// where outputs cannot be written.
 class JobResults {
@@ -76,11 +80,14 @@ class JobResults {
   std::vector<std::string> settle_dumps(std::optional<std::uint64_t> ended_after);
 
  private:
-  [[nodiscard]] Status check_room_for(const proto::JobShape& shape) const;
+  [[nodiscard]] Status check_room_for_weights() const;
   Status begin();
   void append_metrics(const std::string& row);
   Status take_output(const proto::OutputPiece& piece);
-  void begin_check(const proto::CheckPlan& plan);
+  Status take_weights(const proto::TensorChunk& chunk);
+  Status take_dump(const proto::DumpedChunk& dumped);
+  Status take_run(const proto::CheckedRun& run);
+  Status begin_check(const proto::CheckPlan& plan);
   void finish_check();
   Status write_dumps(std::uint64_t up_to_step);
   Status write_complete_files(const std::atomic<bool>& given_up);
@@ -92,6 +99,8 @@ class JobResults {
   std::optional<GrowingFile> metrics_;  ///< From the first row on.
   bool metrics_wait_ = false;
   WeightsCollector weights_;
+  std::uint64_t parameters_ = 0;                     ///< Announced, 0 before that.
+  std::uint64_t weight_bytes_ = 0;                   ///< That came.
   std::map<std::uint64_t, WeightsCollector> dumps_;  ///< By step, until it is on the disk.
   std::uint64_t last_step_ = 0;                      ///< That is over.
   double dumps_failed_at_ = 0;

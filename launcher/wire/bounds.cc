@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace poprun::launcher {
 namespace {
@@ -14,9 +15,11 @@ constexpr std::size_t kNameBytesMax = 255;
 constexpr std::size_t kActivityBytesMax = 4 * 1024;
 constexpr std::size_t kMessageBytesMax = std::size_t{1} << 20;
 constexpr int kLinksMax = 4096;
-constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 44;  // 65,536 of them have 2^60.
+constexpr std::uint64_t kVariablesMax = 65'536;
+constexpr std::uint64_t kVariableBytesMax = std::uint64_t{1} << 44;  // All of them have 2^60.
 constexpr int kListMax = 64;
 constexpr int kDimensionsMax = 32;
+constexpr std::uint64_t kElementsMax = std::uint64_t{1} << 56;  // Their bytes are a number, too.
 
 Status check_at_most(std::string_view what, std::uint64_t had, std::uint64_t most) {
   if (had <= most) {
@@ -61,6 +64,15 @@ Status check_shape(const google::protobuf::RepeatedField<std::int64_t>& shape) {
                            kDimensionsMax));
   if (std::ranges::any_of(shape, [](std::int64_t size) { return size < 0; })) {
     return fail(ErrorCode::kUsage, "a tensor has no dimension below 0");
+  }
+  std::uint64_t elements = 1;
+  for (const std::int64_t size : shape) {
+    const auto factor = std::max<std::uint64_t>(static_cast<std::uint64_t>(size), 1);
+    if (factor > kElementsMax / elements) {
+      return fail(ErrorCode::kUsage, fmt::format("a tensor [{}] has more than {} elements",
+                                                 fmt::join(shape, ", "), kElementsMax));
+    }
+    elements *= factor;
   }
   return {};
 }
@@ -130,7 +142,14 @@ Status check_bounds(const proto::StatePart& part, const JobSize& job) {
   const std::uint64_t replicas = std::uint64_t{job.instances} * job.replicas_per_instance;
   POPRUN_TRY(check_below("replica", part.replica(), replicas));
   POPRUN_TRY(check_at_most("parts of a checkpoint", part.parts(), replicas));
+  POPRUN_TRY(check_at_most("variables of a checkpoint",
+                           static_cast<std::uint64_t>(part.variables_size()), kVariablesMax));
+  POPRUN_TRY(check_at_most("slices of a part of a checkpoint",
+                           static_cast<std::uint64_t>(part.slices_size()), kVariablesMax));
   for (const proto::StateVariable& variable : part.variables()) {
+    POPRUN_TRY(
+        check_at_most("bytes of a variable's name", variable.name().size(), kActivityBytesMax));
+    POPRUN_TRY(check_at_most("bytes of a type", variable.type().size(), kNameBytesMax));
     POPRUN_TRY(check_shape(variable.shape()));
     POPRUN_TRY(check_at_most("bytes of a variable", variable.bytes(), kVariableBytesMax));
   }

@@ -18,12 +18,12 @@ struct JobSize {
 
 // Each: kUsage, with what is wrong. Texts are limited to 255 B for names and addresses, 4 KiB for
 // what a replica does, 1 MiB for what it ends with; lists to what a job of this size can have;
-// times are finite and not below 0.
+// tensors have 2^56 elements at most; times are finite and not below 0.
 Status check_bounds(const proto::JoinRequest& request, const JobSize& job);
 Status check_bounds(const proto::Beat& beat, const JobSize& job);
 Status check_bounds(const proto::Failure& failure, const JobSize& job);
 Status check_bounds(const proto::ReportItem& item);
-/// Also that the part's slices lie within its variables.
+/// Also that the part's slices lie within its variables, of which it has at most 65,536 each.
 Status check_bounds(const proto::StatePart& part, const JobSize& job);
 
 }  // namespace poprun::launcher

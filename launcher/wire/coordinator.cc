@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 
+#include "launcher/wire/seat.h"
 #include "launcher/wire/senders.h"
 #include "launcher/wire/state_receiver.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -25,8 +26,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kShutdownGrace{200};
 constexpr int kMessageBytesMax = 4 << 20;
-constexpr std::uint32_t kStreamsOfAnInstanceMax = 2;  // One is left over where a link was cut.
 constexpr std::uint32_t kFailuresOfAnInstanceMax = 4;
+constexpr int kOtherCallsMax = 16;  // On a connection, beside a part of a checkpoint each replica.
 
 grpc::Status refused(const Status& status) {
   return status ? grpc::Status::OK
@@ -58,11 +59,42 @@ class Refusing final : public Reactor {
   void OnDone() override { delete this; }
 };
 
+/// What came is read only once the caller is known: 4 MiB of a message can be 100 MiB when read.
+template <typename Message>
+std::optional<Message> message_in(const grpc::ByteBuffer& bytes) {
+  grpc::ByteBuffer shared = bytes;
+  Message message;
+  if (!grpc::SerializationTraits<Message>::Deserialize(&shared, &message).ok()) {
+    return std::nullopt;
+  }
+  return message;
+}
+
+template <typename Message>
+grpc::Status put(const Message& message, grpc::ByteBuffer& bytes) {
+  bool own = false;
+  return grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own);
+}
+
+grpc::Status unreadable() {
+  return {grpc::StatusCode::INVALID_ARGUMENT, "the message cannot be read"};
+}
+
+/// All calls with reactors of their own; the messages of Join and Fail come as bytes.
+using ServiceBase = proto::Coordinator::WithRawCallbackMethod_Join<
+    proto::Coordinator::WithCallbackMethod_Heartbeat<proto::Coordinator::WithCallbackMethod_Report<
+        proto::Coordinator::WithRawCallbackMethod_Fail<
+            proto::Coordinator::WithCallbackMethod_SendWeights<
+                proto::Coordinator::WithCallbackMethod_SendModel<
+                    proto::Coordinator::WithCallbackMethod_StoreState<
+                        proto::Coordinator::WithCallbackMethod_SendState<
+                            proto::Coordinator::Service>>>>>>>>;
+
 }  // namespace
 
 /// The reactors post what happened to the loop, and the loop starts their next operation: so no two
 /// threads ever touch one.
-class Coordinator::Service final : public proto::Coordinator::CallbackService {
+class Coordinator::Service final : public ServiceBase {
  public:
   Service(asio::io_context& loop, CoordinatorEvents& events, Setup setup)
       : loop_(loop), events_(events), setup_(std::move(setup)) {}
@@ -71,7 +103,8 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     grpc::ServerBuilder builder;
     builder.AddListeningPort(fmt::format("{}:0", setup_.bind_host),
                              server_credentials(setup_.identity), &port_);
-    bound_clients(builder);
+    // The parts of a checkpoint are answered together, once all are there.
+    bound_clients(builder, static_cast<int>(setup_.job.replicas_per_instance) + kOtherCallsMax);
     builder.SetMaxReceiveMessageSize(kMessageBytesMax);
     // Replicas send keepalive pings; don't take them for abuse.
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5000);
@@ -145,18 +178,22 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   }
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
-                                 const proto::JoinRequest* request,
-                                 proto::JoinReply* reply) override {
+                                 const grpc::ByteBuffer* bytes, grpc::ByteBuffer* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     if (!authorised(*context)) {
       reactor->Finish(wrong_token());
       return reactor;
     }
-    if (const Status bounded = check_bounds(*request, setup_.job); !bounded) {
+    std::optional<proto::JoinRequest> asked = message_in<proto::JoinRequest>(*bytes);
+    if (!asked) {
+      reactor->Finish(unreadable());
+      return reactor;
+    }
+    if (const Status bounded = check_bounds(*asked, setup_.job); !bounded) {
       reactor->Finish(out_of_bounds(bounded));
       return reactor;
     }
-    asio::post(loop_, [this, reactor, request = *request, reply] {
+    asio::post(loop_, [this, reactor, request = *std::move(asked), reply] {
       if (closed_) {
         reactor->Finish(job_is_over());
       } else if (const Status taken = events_.on_join(request); !taken) {
@@ -175,11 +212,12 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     if (!authorised(*context)) {
       return new Refusing<grpc::ServerBidiReactor<proto::Beat, proto::Directive>>(wrong_token());
     }
-    if (!enter(heartbeats_open_)) {
+    std::optional<Seat> seat = Seat::take(heartbeats_open_, two_of_each_instance());
+    if (!seat) {
       return new Refusing<grpc::ServerBidiReactor<proto::Beat, proto::Directive>>(
           too_many("heartbeats"));
     }
-    return new HeartbeatReactor(*this);
+    return new HeartbeatReactor(*this, *std::move(seat));
   }
 
   grpc::ServerReadReactor<proto::ReportItem>* Report(grpc::CallbackServerContext* context,
@@ -187,25 +225,34 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     if (!authorised(*context)) {
       return new Refusing<grpc::ServerReadReactor<proto::ReportItem>>(wrong_token());
     }
-    if (!enter(reports_open_)) {
+    std::optional<Seat> seat = Seat::take(reports_open_, two_of_each_instance());
+    if (!seat) {
       return new Refusing<grpc::ServerReadReactor<proto::ReportItem>>(too_many("reports"));
     }
-    return new ReportReactor(*this);
+    return new ReportReactor(*this, *std::move(seat));
   }
 
   grpc::ServerUnaryReactor* Fail(grpc::CallbackServerContext* context,
-                                 const proto::Failure* failure,
-                                 proto::FailReply* /*reply*/) override {
+                                 const grpc::ByteBuffer* bytes, grpc::ByteBuffer* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     if (!authorised(*context)) {
       reactor->Finish(wrong_token());
       return reactor;
     }
-    if (const Status bounded = check_bounds(*failure, setup_.job); !bounded) {
+    std::optional<proto::Failure> told = message_in<proto::Failure>(*bytes);
+    if (!told) {
+      reactor->Finish(unreadable());
+      return reactor;
+    }
+    if (const Status bounded = check_bounds(*told, setup_.job); !bounded) {
       reactor->Finish(out_of_bounds(bounded));
       return reactor;
     }
-    asio::post(loop_, [this, reactor, failure = *failure] {
+    if (const grpc::Status written = put(proto::FailReply{}, *reply); !written.ok()) {
+      reactor->Finish(written);
+      return reactor;
+    }
+    asio::post(loop_, [this, reactor, failure = *std::move(told)] {
       if (++failures_[failure.instance()] > kFailuresOfAnInstanceMax) {
         reactor->Finish(too_many("failures"));
         return;
@@ -225,7 +272,11 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     if (!authorised(*context)) {
       return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(wrong_token());
     }
-    return send_tensors(setup_.initial_weights);
+    std::optional<Seat> seat = Seat::take(sends_open_, two_of_each_instance());
+    if (!seat) {
+      return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(too_many("transfers"));
+    }
+    return send_tensors(setup_.initial_weights, *std::move(seat));
   }
 
   grpc::ServerWriteReactor<proto::OnnxModelPiece>* SendModel(
@@ -233,7 +284,11 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     if (!authorised(*context)) {
       return new Refusing<grpc::ServerWriteReactor<proto::OnnxModelPiece>>(wrong_token());
     }
-    return send_onnx_file(setup_.onnx_model);
+    std::optional<Seat> seat = Seat::take(sends_open_, two_of_each_instance());
+    if (!seat) {
+      return new Refusing<grpc::ServerWriteReactor<proto::OnnxModelPiece>>(too_many("transfers"));
+    }
+    return send_onnx_file(setup_.onnx_model, *std::move(seat));
   }
 
   grpc::ServerReadReactor<proto::StatePiece>* StoreState(
@@ -241,7 +296,12 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     if (!authorised(*context)) {
       return new Refusing<grpc::ServerReadReactor<proto::StatePiece>>(wrong_token());
     }
-    return receive_state(disk_, setup_.checkpoints, setup_.job);
+    std::optional<Seat> seat = Seat::take(parts_open_, two_of_each_replica());
+    if (!seat) {
+      return new Refusing<grpc::ServerReadReactor<proto::StatePiece>>(
+          too_many("parts of checkpoints"));
+    }
+    return receive_state(disk_, setup_.checkpoints, setup_.job, *std::move(seat));
   }
 
   grpc::ServerWriteReactor<proto::TensorChunk>* SendState(
@@ -249,18 +309,24 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     if (!authorised(*context)) {
       return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(wrong_token());
     }
-    return send_state(setup_.resumed_state);
+    std::optional<Seat> seat = Seat::take(states_open_, two_of_each_replica());
+    if (!seat) {
+      return new Refusing<grpc::ServerWriteReactor<proto::TensorChunk>>(too_many("checkpoints"));
+    }
+    return send_state(setup_.resumed_state, *std::move(seat));
   }
 
  private:
   struct PendingJoin {
     grpc::ServerUnaryReactor* reactor;
-    proto::JoinReply* reply;
+    grpc::ByteBuffer* reply;
   };
 
   class HeartbeatReactor final : public grpc::ServerBidiReactor<proto::Beat, proto::Directive> {
    public:
-    explicit HeartbeatReactor(Service& service) : service_(service) { StartRead(&beat_); }
+    HeartbeatReactor(Service& service, Seat seat) : service_(service), seat_(std::move(seat)) {
+      StartRead(&beat_);
+    }
 
     void OnReadDone(bool ok) override {
       asio::post(service_.loop_, [this, ok] { ok ? take_beat() : end(); });
@@ -278,7 +344,6 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     void OnDone() override {
       asio::post(service_.loop_, [this] {
         service_.heartbeats_.erase(this);
-        --service_.heartbeats_open_;
         if (known_) {
           service_.events_.on_leave(instance_, !cancelled_);
         }
@@ -334,6 +399,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     }
 
     Service& service_;
+    Seat seat_;
     proto::Beat beat_;
     proto::Directive directive_;  ///< The last one sent.
     std::uint32_t instance_ = 0;
@@ -346,14 +412,13 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
 
   class ReportReactor final : public grpc::ServerReadReactor<proto::ReportItem> {
    public:
-    explicit ReportReactor(Service& service) : service_(service) { StartRead(&item_); }
+    ReportReactor(Service& service, Seat seat) : service_(service), seat_(std::move(seat)) {
+      StartRead(&item_);
+    }
     void OnReadDone(bool ok) override {
       asio::post(service_.loop_, [this, ok] { ok ? take_item() : end(); });
     }
-    void OnDone() override {
-      --service_.reports_open_;
-      delete this;
-    }
+    void OnDone() override { delete this; }
 
    private:
     void take_item() {
@@ -367,6 +432,7 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
     void end() { Finish(refused(service_.events_.on_report_end())); }
 
     Service& service_;
+    Seat seat_;
     proto::ReportItem item_;
   };
 
@@ -379,13 +445,9 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
            equal_tokens({given->second.data(), given->second.size()}, setup_.token);
   }
 
-  /// Counts one more, unless there are as many as the job can have.
-  bool enter(std::atomic<std::uint32_t>& open) const {
-    if (++open > kStreamsOfAnInstanceMax * setup_.job.instances) {
-      --open;
-      return false;
-    }
-    return true;
+  [[nodiscard]] std::uint32_t two_of_each_instance() const { return 2 * setup_.job.instances; }
+  [[nodiscard]] std::uint32_t two_of_each_replica() const {
+    return two_of_each_instance() * setup_.job.replicas_per_instance;
   }
 
   void tell_wish() {
@@ -396,19 +458,24 @@ class Coordinator::Service final : public proto::Coordinator::CallbackService {
   }
 
   void answer(const PendingJoin& join) {
-    *join.reply = *reply_;
-    join.reply->set_seconds_since_launch(monotonic_seconds() - setup_.launched_at);
-    join.reactor->Finish(grpc::Status::OK);
+    proto::JoinReply reply = *reply_;
+    reply.set_seconds_since_launch(monotonic_seconds() - setup_.launched_at);
+    join.reactor->Finish(put(reply, *join.reply));
   }
 
   asio::io_context& loop_;
   CoordinatorEvents& events_;
   Setup setup_;
   int port_ = 0;
-  asio::thread_pool disk_{1};  ///< For checkpoints.
 
+  // How many calls there are; one of two is left over where a link was cut.
   std::atomic<std::uint32_t> heartbeats_open_ = 0;
   std::atomic<std::uint32_t> reports_open_ = 0;
+  std::atomic<std::uint32_t> sends_open_ = 0;   ///< Of weights and models.
+  std::atomic<std::uint32_t> parts_open_ = 0;   ///< Of checkpoints that are stored.
+  std::atomic<std::uint32_t> states_open_ = 0;  ///< That are sent, to go on from.
+
+  asio::thread_pool disk_{1};  ///< For checkpoints.
 
   // Owned by the loop's thread.
   std::optional<proto::JoinReply> reply_;

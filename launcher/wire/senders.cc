@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -13,7 +14,10 @@ constexpr std::size_t kPieceBytesMax = 1 << 20;
 
 class TensorSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
  public:
-  explicit TensorSender(std::span<const Tensor> tensors) : tensors_(tensors) { send_next(); }
+  TensorSender(std::span<const Tensor> tensors, Seat seat)
+      : tensors_(tensors), seat_(std::move(seat)) {
+    send_next();
+  }
   void OnWriteDone(bool ok) override { ok ? send_next() : Finish(grpc::Status::CANCELLED); }
   void OnDone() override { delete this; }
 
@@ -39,6 +43,7 @@ class TensorSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
   }
 
   std::span<const Tensor> tensors_;
+  Seat seat_;
   std::size_t tensor_ = 0;
   std::size_t sent_ = 0;
   proto::TensorChunk chunk_;
@@ -46,7 +51,7 @@ class TensorSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
 
 class OnnxSender final : public grpc::ServerWriteReactor<proto::OnnxModelPiece> {
  public:
-  explicit OnnxSender(const OnnxFile& file) : rest_(file.bytes) {
+  OnnxSender(const OnnxFile& file, Seat seat) : rest_(file.bytes), seat_(std::move(seat)) {
     piece_.set_file(file.name);
     send_next();
   }
@@ -67,13 +72,14 @@ class OnnxSender final : public grpc::ServerWriteReactor<proto::OnnxModelPiece> 
   }
 
   std::string_view rest_;
+  Seat seat_;
   proto::OnnxModelPiece piece_;
 };
 
 class StateSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
  public:
-  explicit StateSender(const std::string& path)
-      : list_(list_safetensors(path)), file_(path, std::ios::binary) {
+  StateSender(const std::string& path, Seat seat)
+      : list_(list_safetensors(path)), file_(path, std::ios::binary), seat_(std::move(seat)) {
     if (!list_ || !file_.seekg(static_cast<std::streamoff>(list_->data_begin))) {
       Finish({grpc::StatusCode::DATA_LOSS,
               list_ ? fmt::format("{}: cannot be read", path) : list_.error().message});
@@ -112,6 +118,7 @@ class StateSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
 
   Result<TensorList> list_;
   std::ifstream file_;
+  Seat seat_;
   std::size_t tensor_ = 0;
   std::uint64_t sent_ = 0;
   proto::TensorChunk chunk_;
@@ -119,16 +126,17 @@ class StateSender final : public grpc::ServerWriteReactor<proto::TensorChunk> {
 
 }  // namespace
 
-grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path) {
-  return new StateSender(path);
+grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path, Seat seat) {
+  return new StateSender(path, std::move(seat));
 }
 
-grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors) {
-  return new TensorSender(tensors);
+grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors,
+                                                           Seat seat) {
+  return new TensorSender(tensors, std::move(seat));
 }
 
-grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& file) {
-  return new OnnxSender(file);
+grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& file, Seat seat) {
+  return new OnnxSender(file, std::move(seat));
 }
 
 }  // namespace poprun::launcher

@@ -7,17 +7,19 @@
 
 #include "launcher/outputs/onnx_file.h"
 #include "launcher/outputs/safetensors.h"
+#include "launcher/wire/seat.h"
 #include "proto/coordinator.pb.h"
 
 /// What the launcher sends in pieces. Each sender is a call of gRPC's that runs on its threads and
-/// ends by itself; what is sent must outlive it and not change.
+/// ends by itself; what is sent must outlive it and not change. It keeps its seat until then.
 namespace poprun::launcher {
 
-grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors);
+grpc::ServerWriteReactor<proto::TensorChunk>* send_tensors(std::span<const Tensor> tensors,
+                                                           Seat seat);
 
-grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& file);
+grpc::ServerWriteReactor<proto::OnnxModelPiece>* send_onnx_file(const OnnxFile& file, Seat seat);
 
 /// The tensors of a safetensors file, read as they are sent. An error of the file ends the call.
-grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path);
+grpc::ServerWriteReactor<proto::TensorChunk>* send_state(const std::string& path, Seat seat);
 
 }  // namespace poprun::launcher

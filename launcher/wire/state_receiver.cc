@@ -23,8 +23,8 @@ grpc::Status status_of(CheckpointWriter::Outcome outcome) {
 
 class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
  public:
-  StateReceiver(asio::thread_pool& disk, CheckpointWriter& writer, const JobSize& job)
-      : disk_(disk), writer_(writer), job_(job) {
+  StateReceiver(asio::thread_pool& disk, CheckpointWriter& writer, const JobSize& job, Seat seat)
+      : disk_(disk), writer_(writer), job_(job), seat_(std::move(seat)) {
     StartRead(&piece_);
   }
 
@@ -91,6 +91,7 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
   asio::thread_pool& disk_;
   CheckpointWriter& writer_;
   JobSize job_;
+  Seat seat_;
   proto::StatePiece piece_;
   std::uint32_t replica_ = 0;
   bool began_ = false;
@@ -102,8 +103,8 @@ class StateReceiver final : public grpc::ServerReadReactor<proto::StatePiece> {
 
 grpc::ServerReadReactor<proto::StatePiece>* receive_state(asio::thread_pool& disk,
                                                           CheckpointWriter& writer,
-                                                          const JobSize& job) {
-  return new StateReceiver(disk, writer, job);
+                                                          const JobSize& job, Seat seat) {
+  return new StateReceiver(disk, writer, job, std::move(seat));
 }
 
 }  // namespace poprun::launcher

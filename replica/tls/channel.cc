@@ -7,7 +7,6 @@ namespace poprun {
 namespace {
 
 constexpr int kMetadataBytesMax = 8 * 1024;
-constexpr int kCallsOfAConnectionMax = 32;
 constexpr int kHandshakeMs = 10'000;
 constexpr int kIdleMs = 300'000;
 constexpr std::size_t kBufferBytesMax = std::size_t{256} << 20;
@@ -40,12 +39,12 @@ std::shared_ptr<grpc::ServerCredentials> server_credentials(
   return grpc::SslServerCredentials(options);
 }
 
-void bound_clients(grpc::ServerBuilder& builder) {
+void bound_clients(grpc::ServerBuilder& builder, int calls_max) {
   grpc::ResourceQuota quota("poprun-emu");
   quota.Resize(kBufferBytesMax);
   builder.SetResourceQuota(quota);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMetadataBytesMax);
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsOfAConnectionMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, calls_max);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
 }

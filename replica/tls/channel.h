@@ -23,10 +23,16 @@ std::shared_ptr<grpc::Channel> open_channel(const std::string& address,
 std::shared_ptr<grpc::ServerCredentials> server_credentials(
     const std::optional<TlsIdentity>& identity);
 
+/// Calls at once on a connection to a server whose clients need only a few.
+constexpr int kFewCallsMax = 32;
+
 /// What a client can cost a server of ours that it has not been let into: at most 8 KiB of metadata
-/// a call, 32 calls at once on a connection, 10 s for a handshake, 256 MiB of buffers over all
-/// connections, and those without calls are closed after 5 minutes.
-void bound_clients(grpc::ServerBuilder& builder);
+/// a call, `calls_max` calls at once on a connection, 10 s for a handshake, 256 MiB of buffers over
+/// all connections, and those without calls are closed after 5 minutes.
+///
+/// A call beyond `calls_max` waits inside of the client's gRPC until another one ends: it must be
+/// more than the calls that wait for each other.
+void bound_clients(grpc::ServerBuilder& builder, int calls_max = kFewCallsMax);
 
 /// Whether only this host reaches `host`, a name or address, in brackets or not.
 ///

@@ -24,6 +24,9 @@ namespace {
 
 constexpr std::size_t kTokenCharactersMin = 16;
 constexpr int kRounds = 10'000;
+// Together with a key less than the 128 KiB that Linux has for an environment variable (execve(2)).
+constexpr std::size_t kAuthorityBytesMax = 100 * 1024;
+constexpr std::size_t kChainBytesMax = 16 * 1024;
 constexpr const char* kJobName = "job.poprun-emu";
 
 template <auto release>
@@ -193,6 +196,19 @@ Result<Key> read_key(const char* option, const std::string& path) {
   return key;
 }
 
+/// What a certificate of the user's takes of the line that replicas get.
+Status check_fits(const char* option, const std::string& path, const std::string& pem,
+                  std::size_t bytes_max) {
+  if (pem.size() <= bytes_max) {
+    return {};
+  }
+  return fail(
+      ErrorCode::kUsage,
+      fmt::format("{} {}: its certificates take {} B, and there is room for {} B; give only "
+                  "those that this job needs",
+                  option, path, pem.size(), bytes_max));
+}
+
 std::string joined_pem(const std::vector<Certificate>& certificates) {
   std::string text;
   for (const Certificate& certificate : certificates) {
@@ -296,10 +312,13 @@ Result<TlsIdentity> read_identity(const TlsFiles& files) {
                             "with a DNS name",
                             files.certificate));
   }
-  return TlsIdentity{.certificate = joined_pem(chain),
-                     .key = pem_of(key.get()),
-                     .authorities = joined_pem(authorities),
-                     .peer_name = name};
+  TlsIdentity identity{.certificate = joined_pem(chain),
+                       .key = pem_of(key.get()),
+                       .authorities = joined_pem(authorities),
+                       .peer_name = name};
+  POPRUN_TRY(check_fits("--tls-ca", files.authorities, identity.authorities, kAuthorityBytesMax));
+  POPRUN_TRY(check_fits("--tls-cert", files.certificate, identity.certificate, kChainBytesMax));
+  return identity;
 }
 
 std::optional<std::string> warning_about_key(const std::string& path) {

@@ -51,7 +51,9 @@ Status check_hard_to_guess(std::string_view token, std::string_view origin);
 /// Errors
 ///   kUsage  one of the three is not given or cannot be read; key and certificate are not of one
 ///           pair, or the authorities do not vouch for the certificate as one of a server and a
-///           client; names the option and the file.
+///           client; the authorities are larger than 100 KiB or the certificate with those between
+///           is larger than 16 KiB, so that to_line would not fit into an environment variable;
+///           names the option and the file.
 ///   kData   a file is no PEM, or its key needs a password.
 Result<TlsIdentity> read_identity(const TlsFiles& files);
 

@@ -26,6 +26,19 @@ epochs = 4
 learning-rate = 0.02
 """
 
+SMALL = """
+[model]
+name = mlp
+[data]
+source = synthetic:images=1x4x4,classes=4,items=160
+micro-batch-size = 1
+[training]
+optimizer = momentum
+steps = 4
+evaluate = false
+learning-rate = 0.02
+"""
+
 HALF_WITH_DROPOUT = """
 [model]
 name = bert-base
@@ -287,6 +300,20 @@ class Taken(CheckpointTest):
         for file in manifest["files"]:
             summed = subprocess.run(["sha256sum", folder / file["name"]], capture_output=True, text=True, check=True)
             self.assertEqual(summed.stdout.split()[0], file["sha256"])
+
+
+class OfManyReplicas(CheckpointTest):
+    REPLICAS = 40
+
+    def test_in_one_process_holds_a_part_of_each(self):
+        job = self.run_in(self.folder / "out", "--num-instances", 1, "--checkpoint-every", 2, "--timeout", 120,
+                          "--memory.replicated-tensor-sharding", "weights,optimizer-state",
+                          "--memory.sharding-min-elements", 1, config=SMALL)
+        self.assertEqual(checkpoints(job), ["step-2", "step-4"])
+        self.assert_same_end(self.run_in(self.folder / "again", "--resume", job.output_dir / "checkpoints/step-2",
+                                         "--num-instances", 8, "--memory.replicated-tensor-sharding",
+                                         "weights,optimizer-state", "--memory.sharding-min-elements", 1, config=SMALL),
+                             job)
 
 
 class Restarted(CheckpointTest):

@@ -1,7 +1,7 @@
 // DEPS: poprun::hostio_streams poprun::launcher_wire poprun::launcher_verdict
 #include <array>
-#include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
@@ -20,17 +20,20 @@
 #include <google/protobuf/stubs/logging.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "hostio/streams/server.h"
+#include "launcher/outputs/job_results.h"
 #include "launcher/verdict/drain_point.h"
 #include "launcher/verdict/job_state.h"
 #include "launcher/verdict/stragglers.h"
-#include "replica/base/sha256.h"
 #include "launcher/wire/coordinator.h"
 #include "proto/coordinator.pb.h"
+#include "replica/base/sha256.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/unit/temporary_folder.h"
 
 namespace {
 
@@ -62,7 +65,14 @@ constexpr std::uint8_t kTwice = 32;       // The message comes twice.
 /// A launcher's state without a job: what instances say goes where a job would have it.
 class Listener final : public launcher::CoordinatorEvents {
  public:
-  Listener() : state_(placement(), 0, ""), drain_(kInstances), stragglers_(kInstances) {}
+  explicit Listener(std::string folder)
+      : folder_(std::move(folder)),
+        state_(placement(), 0, ""),
+        drain_(kInstances),
+        stragglers_(kInstances) {
+    config_.mutable_report()->add_dump_tensors()->set_step(1);
+    results_.emplace(folder_, config_);
+  }
 
   Status on_join(const proto::JoinRequest& request) override { return state_.join(request, now()); }
   void on_beat(const proto::Beat& beat) override {
@@ -74,8 +84,16 @@ class Listener final : public launcher::CoordinatorEvents {
     state_.leave(instance, orderly);
     drain_.left(instance);
   }
-  Status on_report(const proto::ReportItem& /*item*/) override { return {}; }
-  Status on_report_end() override { return {}; }
+  Status on_report(const proto::ReportItem& item) override { return results_->take(item); }
+  /// Once a report is whole, the next job's begins.
+  Status on_report_end() override {
+    (void)results_->refresh(now());
+    const Status finished = results_->finish();
+    if (results_->reported()) {
+      results_.emplace(folder_, config_);
+    }
+    return finished;
+  }
   void on_failure(const proto::Failure& failure) override { state_.failure(failure, now()); }
 
  private:
@@ -92,6 +110,9 @@ class Listener final : public launcher::CoordinatorEvents {
     return made;
   }
 
+  std::string folder_;
+  proto::RunConfig config_;
+  std::optional<launcher::JobResults> results_;
   launcher::JobState state_;
   launcher::DrainPoint drain_;
   launcher::Stragglers stragglers_;
@@ -112,6 +133,13 @@ class Services {
       : store_({.files = hostio::FileScope::nothing(),
                 .sources = {},
                 .bytes_max = std::uint64_t{256} << 20}) {
+    // What is asked of the disk may be any size.
+    constexpr rlim_t kFileBytesMax = rlim_t{64} << 20;
+    const rlimit files{kFileBytesMax, kFileBytesMax};
+    POPRUN_CHECK(setrlimit(RLIMIT_FSIZE, &files) == 0);
+    std::signal(SIGXFSZ, SIG_IGN);
+    (void)folder_.write("metrics.csv", "header\nrow\n");
+    checkpoints_.no_more_metrics();
     google::protobuf::SetLogHandler(nullptr);  // A line for each text that is no UTF-8.
     auto server = hostio::Server::start(
         {.token = kToken, .batch_bytes_max = std::uint64_t{256} << 20}, store_);
@@ -279,10 +307,12 @@ class Services {
   std::unique_ptr<hostio::Server> server_;
   std::vector<launcher::Tensor> weights_;
   launcher::OnnxFile model_;
-  launcher::CheckpointWriter checkpoints_{
-      {.folder = "/dev/null/checkpoints", .metrics = ""},  // Can't be made: nothing is written.
-      [](std::uint64_t, const auto&) {}};
-  Listener listener_;
+  poprun::testing::TemporaryFolder folder_;
+  launcher::CheckpointWriter checkpoints_{{.folder = folder_.path() / "checkpoints",
+                                           .metrics = folder_.path() / "metrics.csv",
+                                           .keep = 1},
+                                          [](std::uint64_t, const auto&) {}};
+  Listener listener_{folder_.path() / "results"};
   asio::io_context loop_;
   asio::executor_work_guard<asio::io_context::executor_type> work_{loop_.get_executor()};
   std::unique_ptr<Coordinator> coordinator_;
@@ -366,6 +396,24 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
   proto::ReportItem output;
   output.mutable_output()->add_shape(4);
   output.mutable_output()->set_data("12345678");
+  proto::ReportItem dumped;
+  dumped.mutable_dumped()->set_step(1);
+  *dumped.mutable_dumped()->mutable_chunk() = weights.weights();
+  dumped.mutable_dumped()->mutable_chunk()->set_last(true);
+  proto::ReportItem profile;
+  profile.mutable_profile();
+  proto::StatePiece state;
+  proto::StatePart& part = *state.mutable_part();
+  part.set_parts(1);
+  part.mutable_host()->set_step(3);
+  part.mutable_host()->set_metric_rows(1);
+  part.add_variables()->set_name("conv1.weight");
+  part.mutable_variables(0)->set_type("f32");
+  part.mutable_variables(0)->add_shape(0);
+  part.add_variables()->set_name("conv1.bias");
+  part.mutable_variables(1)->set_type("f32");
+  part.mutable_variables(1)->add_shape(2);
+  part.mutable_variables(1)->set_bytes(8);
   proto::Failure failure;
   failure.set_instance(2);
   failure.set_replica(2);
@@ -387,6 +435,10 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
                                                   seed(5, weights.SerializeAsString()),
                                                   seed(5 + kTwice, output.SerializeAsString()),
                                                   seed(6, failure.SerializeAsString()),
+                                                  seed(5, dumped.SerializeAsString()),
+                                                  seed(5, profile.SerializeAsString()),
+                                                  seed(9, state.SerializeAsString()),
+                                                  seed(9 + kTwice, state.SerializeAsString()),
                                                   seed(7, ""),
                                                   seed(8, "")};
   // A connection's preface and settings, then headers of a call (RFC 9113, 3.4 and 6.2), a ping,

@@ -1,5 +1,7 @@
 #include "hostio/streams/dataset_store.h"
 
+#include <chrono>
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -148,6 +150,34 @@ TEST(DatasetStore, LoadsNoMoreThanItMayKeepBesideWhatIsBeingRead) {
   EXPECT_THAT(refused.error().message, HasSubstr("beside the 2 datasets"));
   read.clear();
   EXPECT_TRUE(store.load(source_of(folders[2])));
+}
+
+TEST(DatasetStore, MakesOneDescriptionAtATimeAndLetsNobodyWaitForIt) {
+  const TemporaryFolder folder;
+  write_dataset(folder);
+  DatasetStore store({.files = {}, .sources = {}, .descriptions_max = 1});
+  std::promise<void> begun;
+  std::promise<void> go_on;
+  store.describe_then(source_of(folder), [&](const Result<proto::Dataset>& first) {
+    EXPECT_TRUE(first);
+    begun.set_value();
+    go_on.get_future().wait();
+  });
+  begun.get_future().wait();
+  std::promise<bool> second;
+  store.describe_then(source_of(folder), [&](const Result<proto::Dataset>& described) {
+    second.set_value(described.has_value());
+  });
+  std::future<bool> answer = second.get_future();
+
+  EXPECT_EQ(answer.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+  EXPECT_TRUE(store.load(source_of(folder)));
+  const auto third = store.describe(source_of(folder));
+  ASSERT_FALSE(third);
+  EXPECT_EQ(third.error().code, ErrorCode::kHostResources);
+  EXPECT_EQ(third.error().message, "1 requests for descriptions of datasets wait already");
+  go_on.set_value();
+  EXPECT_TRUE(answer.get());
 }
 
 TEST(DatasetStore, BoundsTheRequestsThatWait) {

@@ -592,5 +592,11 @@ TEST_F(HostStreamTest, StreamsShareWhatThereIsForBatches) {
   EXPECT_TRUE(open_host_stream(client)->next());
 }
 
+TEST(HostStreams, TakeAQuarterOfTheFreeMemoryForBatchesAnd4GiBAtMost) {
+  constexpr std::int64_t kMebibyte = 1 << 20;
+  EXPECT_EQ(batch_bytes_max_of(Bytes{512 * kMebibyte}), 128U * kMebibyte);
+  EXPECT_EQ(batch_bytes_max_of(Bytes{256 * 1024 * kMebibyte}), 4096U * kMebibyte);
+}
+
 }  // namespace
 }  // namespace poprun::hostio

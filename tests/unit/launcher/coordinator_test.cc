@@ -1,6 +1,7 @@
 #include "launcher/wire/coordinator.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -15,7 +16,10 @@
 #include <asio/executor_work_guard.hpp>
 #include <asio/post.hpp>
 #include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
 
+#include "proto/coordinator.grpc.pb.h"
 #include "replica/coordinator/coordinator_client.h"
 #include "replica/coordinator/launcher_checkpoints.h"
 #include "replica/coordinator/progress_board.h"
@@ -444,6 +448,64 @@ TEST_F(CoordinatorTest, WantsTheToken) {
   EXPECT_TRUE(events_.without_beats().empty());
 }
 
+TEST_F(CoordinatorTest, ReadsNoMessageOfWhoeverHasNoToken) {
+  grpc::GenericStub stub(
+      grpc::CreateChannel(environment().coordinator, grpc::InsecureChannelCredentials()));
+  const auto ask = [&](const std::string& method, const std::string& token) {
+    grpc::ClientContext context;
+    context.AddMetadata("poprun-token", token);
+    context.set_deadline(std::chrono::system_clock::now() + seconds(10));
+    const grpc::Slice slice("\xFF\xFF\xFF");
+    const grpc::ByteBuffer unreadable(&slice, 1);
+    grpc::ByteBuffer answer;
+    std::promise<grpc::StatusCode> code;
+    stub.UnaryCall(&context, "/poprun.proto.Coordinator/" + method, {}, &unreadable, &answer,
+                   [&](const grpc::Status& status) { code.set_value(status.error_code()); });
+    return code.get_future().get();
+  };
+  for (const char* method : {"Join", "Fail"}) {
+    EXPECT_EQ(ask(method, "guess"), grpc::StatusCode::UNAUTHENTICATED) << method;
+    EXPECT_EQ(ask(method, "secret"), grpc::StatusCode::INVALID_ARGUMENT) << method;
+  }
+}
+
+TEST_F(CoordinatorTest, TakesTwoPartsOfEachReplicaAtOnce) {
+  auto started = Coordinator::start(loop_, events_,
+                                    {.bind_host = "127.0.0.1",
+                                     .token = "",
+                                     .job = {.instances = 1, .replicas_per_instance = 1},
+                                     .launched_at = monotonic_seconds(),
+                                     .initial_weights = weights_,
+                                     .onnx_model = onnx_,
+                                     .checkpoints = checkpoints_,
+                                     .resumed_state = ""});
+  ASSERT_TRUE(started);
+  proto::Coordinator::Stub stub(grpc::CreateChannel(
+      "127.0.0.1:" + std::to_string((*started)->port()), grpc::InsecureChannelCredentials()));
+  std::array<grpc::ClientContext, 3> contexts;
+  std::array<std::thread, 3> calls;
+  std::atomic<int> refused = 0;
+  std::promise<void> one_ended;
+  std::once_flag once;
+  for (std::size_t k = 0; k < calls.size(); ++k) {
+    calls[k] = std::thread([&, k] {
+      proto::StoreStateReply reply;
+      const grpc::Status status = stub.StoreState(&contexts[k], &reply)->Finish();
+      refused += status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED ? 1 : 0;
+      std::call_once(once, [&] { one_ended.set_value(); });
+    });
+  }
+  EXPECT_EQ(one_ended.get_future().wait_for(seconds(10)), std::future_status::ready);
+  for (std::size_t k = 0; k < calls.size(); ++k) {
+    contexts[k].TryCancel();
+    calls[k].join();
+  }
+  EXPECT_EQ(refused, 1);
+  std::promise<void> stopped;
+  on_loop([&] { (*started)->stop([&] { stopped.set_value(); }); });
+  stopped.get_future().wait();
+}
+
 TEST_F(CoordinatorTest, BeyondLoopbackLetsInThoseWithTheJobsIdentityAlone) {
   constexpr const char* kToken = "0123456789abcdef";
   auto started = Coordinator::start(loop_, events_,
@@ -521,6 +583,36 @@ TEST(Bounds, OfABeatAreThoseOfItsInstance) {
   beat.clear_replicas();
   beat.set_instance(4);
   EXPECT_FALSE(check_bounds(beat, job));
+}
+
+TEST(Bounds, OfATensorAreElementsThatCanBeCounted) {
+  proto::ReportItem item;
+  item.mutable_output()->add_shape(std::int64_t{1} << 56);
+  item.mutable_output()->add_shape(0);
+  EXPECT_TRUE(check_bounds(item));
+  item.mutable_output()->add_shape(256);  // 2^64 bytes and more are as few as 0 to a counter.
+  EXPECT_THAT(check_bounds(item).error().message,
+              HasSubstr("a tensor [72057594037927936, 0, 256] has more than"));
+}
+
+TEST(Bounds, OfAPartOfACheckpointAre65536VariablesAndSlices) {
+  const JobSize job{.instances = 1, .replicas_per_instance = 1};
+  proto::StatePart part;
+  for (int k = 0; k < 65'536; ++k) {
+    part.add_variables();
+    part.add_slices();
+  }
+  EXPECT_TRUE(check_bounds(part, job));
+  part.add_slices();
+  EXPECT_THAT(check_bounds(part, job).error().message,
+              HasSubstr("slices of a part of a checkpoint: at most 65536, had 65537"));
+  part.mutable_slices()->RemoveLast();
+  part.add_variables();
+  EXPECT_THAT(check_bounds(part, job).error().message,
+              HasSubstr("variables of a checkpoint: at most 65536, had 65537"));
+  part.mutable_variables()->RemoveLast();
+  part.mutable_variables(0)->set_name(std::string(5000, 'x'));
+  EXPECT_THAT(check_bounds(part, job).error().message, HasSubstr("bytes of a variable's name"));
 }
 
 TEST_F(CoordinatorTest, RefusesAnInstanceWithTheJobsReason) {

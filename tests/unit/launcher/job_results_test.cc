@@ -306,6 +306,34 @@ TEST_F(JobResultsTest, DoNotNameTheDumpsOfAJobThatNeverRan) {
   EXPECT_THAT(results_.settle_dumps(std::nullopt), IsEmpty());
 }
 
+TEST_F(JobResultsTest, OfWeightsAreNoMoreThanTheJobsShapeAnnounced) {
+  proto::ReportItem shape;
+  shape.mutable_shape()->set_parameter_count(1 << 20);
+  ASSERT_TRUE(results_.take(shape));
+  proto::ReportItem piece;
+  fill(*piece.mutable_weights(), "w", /*last=*/false);
+  piece.mutable_weights()->set_data(std::string(1 << 20, 'x'));
+  for (int mebibyte = 0; mebibyte < 71; ++mebibyte) {
+    ASSERT_TRUE(results_.take(piece));
+  }
+
+  const Status refused = results_.take(piece);
+
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kBug);
+  EXPECT_EQ(refused.error().message,
+            "weights: more than 75497472 B came for a model of 1048576 parameters");
+}
+
+TEST_F(JobResultsTest, TakeNoDumpThatNobodyAskedFor) {
+  ASSERT_TRUE(dump(1, "w"));
+  const Status refused = dump(2, "w");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kBug);
+  EXPECT_EQ(refused.error().message,
+            "a dump of step 2 came, which report.dump-tensors does not ask for");
+}
+
 /// A check of two runs in a folder that holds the results of an earlier job and check.
 TEST(CheckResults, ReplaceThoseOfAnEarlierCheckOnlyWhenAllRunsAreIn) {
   const testing::TemporaryFolder folder;
@@ -334,6 +362,7 @@ TEST(CheckResults, ReplaceThoseOfAnEarlierCheckOnlyWhenAllRunsAreIn) {
     std::this_thread::yield();
   }
   EXPECT_GT(std::filesystem::file_size(path("check.json")), 7U);
+  EXPECT_FALSE(results.take(run)) << "a third one";
   EXPECT_EQ(std::filesystem::file_size(path("failure.txt")), 7U);
   EXPECT_EQ(std::filesystem::file_size(path("metrics.csv")), 7U);
 }

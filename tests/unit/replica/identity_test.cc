@@ -1,6 +1,9 @@
 #include "replica/tls/identity.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include "tests/unit/temporary_folder.h"
 
 namespace poprun {
 namespace {
@@ -42,6 +45,32 @@ TEST(Identity, OfFilesWantsAllThree) {
   EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
   EXPECT_EQ(refused.error().message,
             "--tls-cert, --tls-key and --tls-ca go together, but --tls-key is missing");
+}
+
+// Linux starts no process with an environment variable of 128 KiB.
+TEST(Identity, OfFilesFitsIntoAnEnvironmentVariable) {
+  const testing::TemporaryFolder folder;
+  const TlsIdentity job = identity_of_token(kToken);
+  TlsFiles files{.certificate = folder.write("cert.pem", job.certificate),
+                 .key = folder.write("key.pem", job.key),
+                 .authorities = folder.write("ca.pem", job.authorities)};
+  const auto read = read_identity(files);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, job);
+  std::string many;
+  while (many.size() <= 100 * 1024) {
+    many += job.authorities;
+  }
+  files.authorities = folder.write("bundle.pem", many);
+
+  const auto refused = read_identity(files);
+
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::kUsage);
+  EXPECT_EQ(refused.error().message,
+            fmt::format("--tls-ca {}: its certificates take {} B, and there is room for 102400 B; "
+                        "give only those that this job needs",
+                        files.authorities, many.size()));
 }
 
 }  // namespace
