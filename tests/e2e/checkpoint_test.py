@@ -285,6 +285,11 @@ class Taken(CheckpointTest):
         self.assertEqual(job.wait(), 143, job.stderr)
         self.assertIn(f"the last after step {job.profile()['outcome']['steps']:,}: ", job.stdout)
 
+    def test_that_could_never_be_gone_on_from_are_refused_at_the_start(self):
+        job = self.run_in(self.folder / "out", "--checkpoint-every", 5, "--restarts", 1, "--hosts-min", 2, code=64,
+                          config=MOMENTUM)
+        self.assert_first_line(job, "--hosts-min 2: the job has 1 host")
+
     def test_are_safetensors_with_optimiser_state_and_checksums(self):
         job = self.run_in(self.folder / "out", "--checkpoint-every", 60, config=MOMENTUM)
         folder = job.output_dir / "checkpoints/step-120"
