@@ -364,7 +364,7 @@ class Restarted(CheckpointTest):
         source = reference.output_dir / "checkpoints/step-100"
         job = self.start_in(self.folder / "out", "--resume", source, "--checkpoint-every", 1000, "--restarts", 1,
                             config=MOMENTUM)
-        job.wait_until(lambda: job.pids("poprun-emu-replica"), "replicas", 60)
+        job.wait_until(lambda: len(job.pids("poprun-emu-replica")) == self.REPLICAS, "replicas", 60)
         os.kill(job.replica_pid(1), signal.SIGKILL)
         self.assertEqual(job.wait(), 0, job.stderr)
         self.assertEqual(job.stderr.count(f"going on from {source}"), 2, job.stderr)
@@ -375,7 +375,7 @@ class Restarted(CheckpointTest):
         self.run_in(out, "--checkpoint-every", 10, "--training.learning-rate", 0.01, config=MOMENTUM)
         reference = self.run_in(self.folder / "reference", config=MOMENTUM)
         job = self.start_in(out, "--overwrite", "--checkpoint-every", 1000, "--restarts", 1, config=MOMENTUM)
-        job.wait_until(lambda: job.pids("poprun-emu-replica"), "replicas", 60)
+        job.wait_until(lambda: len(job.pids("poprun-emu-replica")) == self.REPLICAS, "replicas", 60)
         os.kill(job.replica_pid(1), signal.SIGKILL)
         self.assertEqual(job.wait(), 0, job.stderr)
         self.assertIn("restart 1 of 1", job.stderr)
