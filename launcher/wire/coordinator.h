@@ -23,11 +23,11 @@
 /// parts of checkpoints go to another thread, which waits for the disk.
 ///
 /// Whoever has no token costs no more than bound_clients says, with a call for each replica of an
-/// instance and 16 more on a connection. One who has it may send 4 MiB a
-/// message, has two heartbeats, two reports and two transfers of weights or models of each instance
-/// and two parts of checkpoints each way of each replica open at once, and is heard with four
-/// failures of an instance; more gets RESOURCE_EXHAUSTED, and what bounds.h refuses
-/// INVALID_ARGUMENT. The next message is read when the loop has done with the last.
+/// instance and 16 more on a connection. One who has it may send 4 MiB a message, has two
+/// heartbeats, two reports and two transfers of weights or models of each instance and two parts of
+/// checkpoints each way of each replica open at once, and is heard with four failures of an
+/// instance; more gets RESOURCE_EXHAUSTED, and what bounds.h refuses INVALID_ARGUMENT. The next
+/// message is read when the loop has done with the last.
 namespace poprun::launcher {
 
 /// What instances tell the job. Every call comes on the loop's thread.
