@@ -3,6 +3,8 @@
 
   checkpoints.py cost CONFIG     samples/s with a checkpoint every 50 steps against without, in alternating pairs of
                                  runs; equal weights are checked. Exit code 1 if the median costs more than --limit.
+                                 Many short pairs tell more than few long ones where the machine's speed drifts:
+                                 --steps 110 --rounds 9.
   checkpoints.py cost-within CONFIG
                                  the same within one run, so that the machine's moods weigh less: a checkpoint every 100
                                  steps, and the 50 steps after it against the mean of the 50 before and the 50 after.
@@ -80,6 +82,19 @@ def train(programs, config, out, *options, deadline=3600):
     return job.run([programs / "poprun-emu", "-n", str(job.REPLICAS), "--output-dir", out, *options, config], deadline)
 
 
+def ends_of_steps(out):
+    """Wall seconds at the end of each step."""
+    with open(out / "metrics.csv", newline="", encoding="utf-8") as lines:
+        return {int(row["step"]): float(row["wall_seconds"]) for row in csv.DictReader(lines)}
+
+
+def speed(out):
+    """Samples/s from the end of the first step to that of the last, with all that lies between two steps."""
+    ends = ends_of_steps(out)
+    batch = json.loads((out / "profile.json").read_text())["batchSizes"]["globalBatchSize"]
+    return batch * (len(ends) - 1) / (ends[len(ends)] - ends[1])
+
+
 def cost(arguments, programs):
     losses = []
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
@@ -93,14 +108,13 @@ def cost(arguments, programs):
                 options = ["--checkpoint-every", "50"] if kind == "with" else []
                 text = train(programs, arguments.config, out, "--training.steps", str(arguments.steps),
                              "--training.evaluate", "false", *options)
-                profile = json.loads((out / "profile.json").read_text())
-                speeds[kind] = profile["wall"]["samplesPerSecond"]
+                speeds[kind] = speed(out)
                 hashes[kind] = sha256(out / "weights.safetensors")
             if hashes["with"] != hashes["without"]:
                 job.fail("the weights differ")
             last = [line for line in (text if order[1] == "with" else "").splitlines() if line.startswith("checkpoints")]
             losses.append(1 - speeds["with"] / speeds["without"])
-            print(f"pair {number + 1}: without {speeds['without']:,.0f} samples/s, with {speeds['with']:,.0f}: "
+            print(f"pair {number + 1}: without {speeds['without']:,.1f} samples/s, with {speeds['with']:,.1f}: "
                   f"{100 * losses[-1]:+.2f} % lost" + "".join(f"; {line.split(':', 1)[1].strip()}" for line in last),
                   flush=True)
     return judge(losses, arguments.limit)
@@ -111,8 +125,7 @@ def cost_within(arguments, programs):
         out = pathlib.Path(folder) / "out"
         text = train(programs, arguments.config, out, "--training.steps", str(arguments.steps),
                      "--training.evaluate", "false", "--checkpoint-every", "100")
-        with open(out / "metrics.csv", newline="", encoding="utf-8") as lines:
-            ends = {int(row["step"]): float(row["wall_seconds"]) for row in csv.DictReader(lines)}
+        ends = ends_of_steps(out)
     losses = []
     for step in range(100, arguments.steps - 99, 100):
         before, during, after = (ends[first + 50] - ends[first] for first in (step - 50, step, step + 50))
