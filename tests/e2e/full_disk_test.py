@@ -106,7 +106,7 @@ class FullDisk(JobTest):
         job = self.start_on_disk("--restarts", 3, size="1m")
         self.assertEqual(job.wait(60), 75, job.stderr)
         self.assertIn("the weights need 1.6 MiB, but its disk has", job.stderr)
-        self.assertNotIn("restart", job.stderr)
+        self.assertNotIn("restart 1 of", job.stderr)
         self.assert_gone(job)
 
 
