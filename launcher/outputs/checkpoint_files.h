@@ -25,7 +25,7 @@ inline constexpr std::uint32_t kCheckpointFormat = 1;
 
 struct Checkpoint {
   std::string folder;
-  proto::CheckpointManifest manifest;  ///< Of another build: only what this one knows of it.
+  proto::CheckpointManifest manifest;  ///< What this build knows of it.
   bool is_of_this_build = true;        ///< Else its files have not been looked at.
 };
 

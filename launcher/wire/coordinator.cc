@@ -471,8 +471,8 @@ class Coordinator::Service final : public ServiceBase {
   // How many calls there are; one of two is left over where a link was cut.
   std::atomic<std::uint32_t> heartbeats_open_ = 0;
   std::atomic<std::uint32_t> reports_open_ = 0;
-  std::atomic<std::uint32_t> sends_open_ = 0;   ///< Of weights and models.
-  std::atomic<std::uint32_t> parts_open_ = 0;   ///< Of checkpoints that are stored.
+  std::atomic<std::uint32_t> sends_open_ = 0;   ///< Weights and models.
+  std::atomic<std::uint32_t> parts_open_ = 0;   ///< Parts of checkpoints.
   std::atomic<std::uint32_t> states_open_ = 0;  ///< That are sent, to go on from.
 
   asio::thread_pool disk_{1};  ///< For checkpoints.
