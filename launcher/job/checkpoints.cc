@@ -211,8 +211,9 @@ void JobCheckpoints::tell_of_slowness(const CheckpointWriter::Stored& stored) {
   const std::uint64_t every = options_.checkpoint_every.steps;
   if (every > 0 && step_ >= stored.step + every && !std::exchange(slowness_told_, true)) {
     console_.say(fmt::format(
-        "note: the checkpoint after step {} was stored {:.0f} s after it began, when the next one "
-        "was due: replicas wait for that, or leave one out; take fewer (--checkpoint-every {})",
+        "note: storing the checkpoint after step {} took {:.0f} s, and the next one was due by "
+        "then; "
+        "replicas wait, or leave one out; a --checkpoint-every of more than {} steps avoids that",
         stored.step, stored.seconds, every));
   }
 }

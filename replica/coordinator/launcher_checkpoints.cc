@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kLastPatience{600'000};
 constexpr std::chrono::seconds kBetweenTries{2};
-constexpr double kSendSecondsMax = 600;  // For a part, besides
-constexpr double kSlowestBytesPerSecond =
-    8e6;                                  // its bytes: sent, synced and read again at this rate.
+// A part may take so long, and as much longer as its bytes take to be sent, synced and read again.
+constexpr double kSendSecondsMax = 600;
+constexpr double kSlowestBytesPerSecond = 8e6;
 constexpr double kReadSecondsMax = 3600;  // For all variables of a state.
 constexpr std::size_t kPieceBytes = 1 << 20;
 
