@@ -6,8 +6,8 @@
                                  Many short pairs tell more than few long ones where the machine's speed drifts:
                                  --steps 110 --rounds 9.
   checkpoints.py cost-within CONFIG
-                                 the same within one run, so that the machine's moods weigh less: a checkpoint every 100
-                                 steps, and the 50 steps after it against the mean of the 50 before and the 50 after.
+                                 the same within one run, so that the machine's moods weigh less: of every 50 steps, the
+                                 25 after the checkpoint against the 25 after those, when it is stored.
   checkpoints.py killed          jobs with momentum, Adam, and half precision with dropout are killed with SIGKILL, all
                                  their processes at once, at random moments, and resumed on 16, 4 and 1 instances;
                                  weights and metrics (but wall seconds) must be those of a job without a break.
@@ -21,6 +21,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import statistics
@@ -121,18 +122,26 @@ def cost(arguments, programs):
 
 
 def cost_within(arguments, programs):
+    """Of each 50 steps, those of the first half have the checkpoint before them to store, and those of the second none."""
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         out = pathlib.Path(folder) / "out"
-        text = train(programs, arguments.config, out, "--training.steps", str(arguments.steps),
-                     "--training.evaluate", "false", "--checkpoint-every", "100")
+        # The last checkpoint is the one whose time is told, and is to be stored beside training, too.
+        text = train(programs, arguments.config, out, "--training.steps", str(arguments.steps + 25),
+                     "--training.evaluate", "false", "--checkpoint-every", "50")
         ends = ends_of_steps(out)
+    told = next(line for line in text.splitlines() if line.startswith("checkpoints"))
+    print(told)
+    half = 25 * (ends[arguments.steps] - ends[1]) / (arguments.steps - 1)
+    if float(re.search(r" in ([\d.]+) s$", told)[1]) > half:
+        job.fail(f"a checkpoint takes longer than 25 steps, {half:.2f} s: storing it has no end before the next one")
     losses = []
-    for step in range(100, arguments.steps - 99, 100):
-        before, during, after = (ends[first + 50] - ends[first] for first in (step - 50, step, step + 50))
-        losses.append(1 - (before + after) / 2 / during)
-        print(f"steps {step - 49} to {step + 100}: {before:.2f} s, with the checkpoint {during:.2f} s, {after:.2f} s: "
+    for step in range(50, arguments.steps - 49, 50):
+        # From before the end of the step on, where the replica copies its state.
+        during, after = ends[step + 24] - ends[step - 1], ends[step + 49] - ends[step + 24]
+        losses.append(1 - 2 * after / (during + after))
+        print(f"checkpoint after step {step}: 25 steps in {during:.2f} s, the next 25 in {after:.2f} s: "
               f"{100 * losses[-1]:+.2f} % lost", flush=True)
-    print("\n".join(line for line in text.splitlines() if line.startswith("checkpoints")))
+    print(f"mean of {len(losses)}: {100 * statistics.mean(losses):+.2f} %")
     return judge(losses, arguments.limit)
 
 
