@@ -1,8 +1,10 @@
 #include "launcher/job/job.h"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,9 +12,11 @@
 
 #include "launcher/job/inquiry.h"
 #include "launcher/job/join_reply.h"
+#include "launcher/placement/hosts.h"
 #include "launcher/process/ending_signals.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/verdict/replica_words.h"
+#include "launcher/verdict/silent_hosts.h"
 #include "proto/inquiry.pb.h"
 #include "replica/base/sha256.h"
 #include "replica/base/text.h"
@@ -22,6 +26,8 @@ namespace {
 
 constexpr std::chrono::seconds kDiskTimeUntold{5};
 constexpr std::chrono::seconds kDiskTimeMax{600};
+constexpr std::chrono::seconds kAnswerPatience{
+    2};  // Of a host: a lost packet is sent again after 1 s.
 
 Deadlines::Limits limits_of(const Options& options) {
   return {.heartbeat_interval = options.heartbeat_interval_seconds,
@@ -272,8 +278,16 @@ void Job::on_mpirun_exit(int status) {
     decide();
     return;
   }
-  give_verdict(
-      mpirun_verdict(state_, status, record_.mpirun_output().notices(), record_.logs_folder()));
+  std::vector<std::string> others;
+  if (std::ranges::none_of(state_.instances(), &InstanceView::joined)) {
+    std::ranges::copy_if(placement_.hosts, std::back_inserter(others),
+                         [](const std::string& host) { return !is_this_machine(host); });
+  }
+  const auto conclude = [this, status](const std::vector<std::string>& silent) {
+    give_verdict(mpirun_verdict(state_, status, record_.mpirun_output().notices(),
+                                record_.logs_folder(), silent));
+  };
+  others.empty() ? conclude({}) : find_silent_hosts(loop_, others, kAnswerPatience, conclude);
 }
 
 void Job::on_data_server_exit(int status) {

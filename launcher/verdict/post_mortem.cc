@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/wait.h>
 
 #include "launcher/process/exit_text.h"
@@ -355,15 +356,24 @@ Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string
 }
 
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
-                       const std::string& logs) {
+                       const std::string& logs, std::span<const std::string> silent) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
     return {kInfrastructure, "all instances ended without reporting their results; see " + logs};
   }
   const std::string ended = "mpirun " + exit_text(status);
   const std::string essential = notices.essential();
   if (std::ranges::none_of(state.instances(), &InstanceView::joined)) {
-    return {exit_code_of(notices.refuses_arguments() ? ErrorCode::kUsage : ErrorCode::kUnreachable),
-            "no replica could be started: " + (essential.empty() ? ended : essential)};
+    const ErrorCode code = notices.refuses_arguments() ? ErrorCode::kUsage
+                           : WIFSIGNALED(status)       ? ErrorCode::kInfrastructure
+                                                       : ErrorCode::kUnreachable;
+    const std::string& reason = essential.empty() ? ended : essential;
+    return {exit_code_of(code),
+            "no replica could be started: " +
+                (silent.empty()
+                     ? reason
+                     : fmt::format("{} {} not answer; {} down or cut off? ({})",
+                                   fmt::join(silent, ", "), silent.size() == 1 ? "does" : "do",
+                                   silent.size() == 1 ? "is it" : "are they", reason))};
   }
   return {is_infrastructure(status) ? kInfrastructure : WEXITSTATUS(status),
           fmt::format("{} at step {} or later{}{}", ended, state.step(),

@@ -607,6 +607,38 @@ TEST_F(PostMortem, OfMpirunAloneSaysWhyNothingCouldBeStarted) {
             64);
 }
 
+TEST_F(PostMortem, OfMpirunKilledBeforeAnyReplicaSaysThatRunningAgainCanWork) {
+  proto::Topology topology;
+  topology.set_num_replicas(1);
+  topology.set_num_instances(1);
+  const JobState nobody(*place(topology, {}), 0);
+
+  const Verdict verdict = mpirun_verdict(nobody, W_EXITCODE(0, 9), {}, "out/logs");
+
+  EXPECT_EQ(verdict.exit_code, 75);
+  EXPECT_EQ(verdict.first_line,
+            "no replica could be started: mpirun was killed by signal 9 (SIGKILL)");
+}
+
+TEST_F(PostMortem, OfMpirunNamesTheHostsThatDoNotAnswer) {
+  proto::Topology topology;
+  topology.set_num_replicas(1);
+  topology.set_num_instances(1);
+  const JobState nobody(*place(topology, {}), 0);
+  const int status = W_EXITCODE(213, 0);
+  const std::vector<std::string> silent = {"node1", "node2"};
+
+  EXPECT_EQ(mpirun_verdict(nobody, status, notices("a daemon failed"), "out/logs",
+                           std::span(silent).first(1))
+                .first_line,
+            "no replica could be started: node1 does not answer; is it down or cut off? (a daemon "
+            "failed)");
+  EXPECT_EQ(
+      mpirun_verdict(nobody, status, notices("a daemon failed"), "out/logs", silent).first_line,
+      "no replica could be started: node1, node2 do not answer; are they down or cut off? (a "
+      "daemon failed)");
+}
+
 TEST_F(PostMortem, OfMpirunAlonePassesCodesOnThatAreNotItsOwn) {
   JobState state = joined();
   beat(state, 1, 5, "conv1", 20);
