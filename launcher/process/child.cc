@@ -89,12 +89,22 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 /// In the child, between fork and exec: only calls that are safe there, since other threads of the
 /// launcher may have held locks. Tells the parent errno where it fails.
 [[noreturn]] void become(const char* path, char* const* arguments, char* const* environment, int in,
-                         int out, int err, int report, int death_signal, pid_t parent) {
+                         int out, int err, int report, PipeEnds go, int death_signal,
+                         pid_t parent) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, death_signal);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) {
     _exit(127);  // The launcher died before the line above could take effect.
   }
+  close(go.write);
+  char word = 0;
+  ssize_t got = 0;
+  while ((got = read(go.read, &word, sizeof(word))) < 0 && errno == EINTR) {
+  }
+  if (got != sizeof(word)) {
+    _exit(127);
+  }
+  prctl(PR_SET_PDEATHSIG, death_signal);
   dup2(in, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
@@ -127,6 +137,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   POPRUN_ASSIGN(const PipeEnds out, make_pipe());
   POPRUN_ASSIGN(const PipeEnds err, make_pipe());
   POPRUN_ASSIGN(const PipeEnds report, make_pipe());
+  POPRUN_ASSIGN(const PipeEnds go, make_pipe());
   const int in = readable_text(program.input);
   if (in < 0) {
     return fail(ErrorCode::kHostResources,
@@ -142,17 +153,22 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   const pid_t pid = fork();
   if (pid == 0) {
     become(program.path.c_str(), arguments.data(), environment.data(), in, out.write, err.write,
-           report.write, program.death_signal, parent);
-  }
-  for (const int end : {in, out.write, err.write, report.write}) {
-    close(end);
+           report.write, go, program.death_signal, parent);
   }
   int reason = pid < 0 ? errno : 0;
+  const Status prepared = pid > 0 && program.before ? program.before(pid) : Status{};
+  if (prepared) {
+    [[maybe_unused]] const ssize_t said = write(go.write, "g", 1);
+  }
+  for (const int end : {in, out.write, err.write, report.write, go.read, go.write}) {
+    close(end);
+  }
   // Ends at once: the child's end closes with its exec.
   const ssize_t told = read(report.read, &reason, sizeof(reason));
   close(report.read);
   auto out_pipe = std::make_shared<Pipe>(loop, out.read, std::move(on_stdout));
   auto err_pipe = std::make_shared<Pipe>(loop, err.read, std::move(on_stderr));
+  POPRUN_TRY(prepared);
   if (pid < 0 || told == static_cast<ssize_t>(sizeof(reason))) {
     return fail(
         ErrorCode::kHostResources,

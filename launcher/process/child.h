@@ -29,12 +29,15 @@ class Child {
     std::vector<std::pair<std::string, std::string>> environment;  ///< Set beside our own.
     int death_signal = 0;
     std::string input = {};  ///< All of its standard input.
+    /// Called with its pid before it runs. Where this fails, or this process dies, it never does.
+    std::function<Status(pid_t pid)> before = {};
   };
   /// One line without its end. Lines longer than 1 MiB are cut into several.
   using OnLine = std::function<void(std::string_view line)>;
 
   /// Errors
   ///   kHostResources  the program can't be started; names it and the reason.
+  ///   those of `before`.
   static Result<std::unique_ptr<Child>> start(asio::io_context& loop, const Program& program,
                                               OnLine on_stdout, OnLine on_stderr);
 

@@ -18,11 +18,18 @@ Supervisor::Supervisor(asio::io_context& loop) : loop_(loop), exits_(loop, SIGCH
 
 Status Supervisor::start_mpirun(const Child::Program& program, collectives::JobFolder& folder,
                                 Child::OnLine on_stdout, Child::OnLine on_stderr, OnExit on_exit) {
-  POPRUN_TRY(
-      start(mpirun_, program, std::move(on_stdout), std::move(on_stderr), std::move(on_exit)));
-  POPRUN_ASSIGN(ProcessHandle guard, start_guard(mpirun_.child->pid(), folder));
-  guard_.emplace(std::move(guard));
-  return {};
+  Child::Program guarded = program;
+  guarded.before = [&](pid_t mpirun) -> Status {
+    POPRUN_ASSIGN(ProcessHandle guard, start_guard(mpirun, folder));
+    guard_.emplace(std::move(guard));
+    return {};
+  };
+  Status started =
+      start(mpirun_, guarded, std::move(on_stdout), std::move(on_stderr), std::move(on_exit));
+  if (!started) {
+    end_guard();
+  }
+  return started;
 }
 
 Status Supervisor::start_data_server(const Child::Program& program, Child::OnLine on_stdout,

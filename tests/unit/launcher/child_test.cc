@@ -2,7 +2,11 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <functional>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include <asio/post.hpp>
 #include <fmt/format.h>
@@ -224,6 +228,76 @@ TEST(Child, ThatCannotBeStartedSaysWhy) {
   ASSERT_FALSE(child);
   EXPECT_EQ(child.error().code, ErrorCode::kHostResources);
   EXPECT_EQ(child.error().message, "/nowhere/program cannot be started: No such file or directory");
+}
+
+/// A program that says by a file that it ran.
+class ChildWithSomethingBefore : public ::testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(trace_); }
+
+  Child::Program program(std::function<Status(pid_t)> before) {
+    return {.path = "/bin/sh",
+            .arguments = {"sh", "-c", "touch " + trace_},
+            .environment = {},
+            .before = std::move(before)};
+  }
+  /// Whether it ran within `wait`.
+  [[nodiscard]] bool ran(std::chrono::milliseconds wait) const {
+    for (const auto until = std::chrono::steady_clock::now() + wait;
+         std::chrono::steady_clock::now() < until;
+         std::this_thread::sleep_for(std::chrono::milliseconds(5))) {
+      if (std::filesystem::exists(trace_)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  static constexpr std::chrono::milliseconds kAWhile{200};
+  asio::io_context loop_;
+  std::string trace_ = fmt::format("{}/child_ran.{}", ::testing::TempDir(), getpid());
+};
+
+TEST_F(ChildWithSomethingBefore, RunsAfterIt) {
+  bool ran_before = true;
+  const auto child = Child::start(loop_, program([&](pid_t) -> Status {
+                                    ran_before = ran(kAWhile);
+                                    return {};
+                                  }),
+                                  nullptr, nullptr);
+  ASSERT_TRUE(child) << child.error().message;
+  EXPECT_FALSE(ran_before);
+  EXPECT_TRUE(ran(kDeadline));
+  waitpid((*child)->pid(), nullptr, 0);
+}
+
+TEST_F(ChildWithSomethingBefore, NeverRunsWhereThatFails) {
+  pid_t pid = 0;
+  const auto child = Child::start(loop_, program([&](pid_t own) -> Status {
+                                    pid = own;
+                                    return fail(ErrorCode::kHostResources, "no guard");
+                                  }),
+                                  nullptr, nullptr);
+  ASSERT_FALSE(child);
+  EXPECT_EQ(child.error().message, "no guard");
+  waitpid(pid, nullptr, 0);
+  EXPECT_FALSE(ran(kAWhile));
+}
+
+TEST_F(ChildWithSomethingBefore, NeverRunsWhereTheLauncherDiesMeanwhile) {
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    static_cast<void>(Child::start(loop_, program([](pid_t) -> Status {
+                                     raise(SIGKILL);
+                                     return {};
+                                   }),
+                                   nullptr, nullptr));
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(launcher, &status, 0), launcher);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_FALSE(ran(kAWhile));
 }
 
 TEST(Parent, IsFoundInProc) {
