@@ -98,8 +98,8 @@ void keep_numbers_of_standard_streams() {
   }
 }
 
-/// The C library gives freed memory back to the kernel piece by piece, and gets it back for the next
-/// piece of a checkpoint: half of what receiving one cost.
+/// The C library would return the memory of each piece of a checkpoint to the kernel and ask for it
+/// again for the next one, which was half the cost of receiving it.
 void keep_freed_memory() {
   constexpr int kKeptBytes = 32 << 20;
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);

@@ -12,11 +12,11 @@
 
 #include "launcher/job/inquiry.h"
 #include "launcher/job/join_reply.h"
+#include "launcher/job/silent_hosts.h"
 #include "launcher/placement/hosts.h"
 #include "launcher/process/ending_signals.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/verdict/replica_words.h"
-#include "launcher/verdict/silent_hosts.h"
 #include "proto/inquiry.pb.h"
 #include "replica/base/sha256.h"
 #include "replica/base/text.h"
@@ -26,8 +26,8 @@ namespace {
 
 constexpr std::chrono::seconds kDiskTimeUntold{5};
 constexpr std::chrono::seconds kDiskTimeMax{600};
-constexpr std::chrono::seconds kAnswerPatience{
-    2};  // Of a host: a lost packet is sent again after 1 s.
+// For a host to answer: a lost packet is sent again after 1 s.
+constexpr std::chrono::seconds kAnswerPatience{2};
 
 Deadlines::Limits limits_of(const Options& options) {
   return {.heartbeat_interval = options.heartbeat_interval_seconds,
@@ -278,16 +278,17 @@ void Job::on_mpirun_exit(int status) {
     decide();
     return;
   }
-  std::vector<std::string> others;
-  if (std::ranges::none_of(state_.instances(), &InstanceView::joined)) {
-    std::ranges::copy_if(placement_.hosts, std::back_inserter(others),
-                         [](const std::string& host) { return !is_this_machine(host); });
-  }
-  const auto conclude = [this, status](const std::vector<std::string>& silent) {
-    give_verdict(mpirun_verdict(state_, status, record_.mpirun_output().notices(),
-                                record_.logs_folder(), silent));
+  const MpirunNotices& notices = record_.mpirun_output().notices();
+  const auto conclude = [this, status, &notices](const std::vector<std::string>& silent) {
+    give_verdict(mpirun_verdict(state_, status, notices, record_.logs_folder(), silent));
   };
-  others.empty() ? conclude({}) : find_silent_hosts(loop_, others, kAnswerPatience, conclude);
+  if (notices.misses_a_daemon()) {
+    std::vector<std::string> others;
+    std::ranges::remove_copy_if(placement_.hosts, std::back_inserter(others), is_this_machine);
+    find_silent_hosts(loop_, others, kAnswerPatience, conclude);
+  } else {
+    conclude({});
+  }
 }
 
 void Job::on_data_server_exit(int status) {

@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kNoticeCharactersMax = 250;
 constexpr std::size_t kNoticesMax = 200;
 constexpr const char* kUnknownOption = "unknown option";
+constexpr const char* kNoDaemon = "unable to reliably start";
 
 /// Reads an unsigned integer off the front of `text`.
 std::optional<std::uint32_t> take_number(std::string_view& text) {
@@ -187,7 +188,7 @@ std::string MpirunNotices::essential() const {
   for (const char* telling :
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused",
         "Permission denied", "Host key verification failed", "unrecognized", kUnknownOption,
-        ": Error:", "unable to reliably start"}) {
+        ": Error:", kNoDaemon}) {
     // A line of a notice that has the folder in another one begins so.
     if (std::string line = line_with(telling); !line.empty() && !line.starts_with("Error:")) {
       return line;
@@ -198,6 +199,10 @@ std::string MpirunNotices::essential() const {
     notice += ' ' + lines_[i];
   }
   return notice;
+}
+
+bool MpirunNotices::misses_a_daemon() const {
+  return essential().find(kNoDaemon) != std::string::npos;
 }
 
 bool MpirunNotices::refuses_arguments() const {

@@ -1,4 +1,4 @@
-#include "launcher/verdict/silent_hosts.h"
+#include "launcher/job/silent_hosts.h"
 
 #include <chrono>
 #include <string>

@@ -104,12 +104,18 @@ TEST(MpirunNotices, TellWhyNothingStarted) {
   daemon.take("bash: line 1: orted: command not found");
   daemon.take("ORTE was unable to reliably start one or more daemons.");
   EXPECT_THAT(daemon.essential(), HasSubstr("apt install openmpi-bin (bash: line 1: orted:"));
+  EXPECT_FALSE(daemon.misses_a_daemon());
 
   MpirunNotices host;
   host.take("Warning: something");
   host.take("ssh: Could not resolve hostname nowhere: Name or service not known");
   host.take("ORTE was unable to reliably start one or more daemons.");
   EXPECT_EQ(host.essential(), "ssh: Could not resolve hostname nowhere: Name or service not known");
+  EXPECT_FALSE(host.misses_a_daemon()) << "the reason is known, and the host";
+
+  MpirunNotices unnamed;
+  unnamed.take("ORTE was unable to reliably start one or more daemons.");
+  EXPECT_TRUE(unnamed.misses_a_daemon());
 
   MpirunNotices folder;
   for (const char* line :
