@@ -98,8 +98,8 @@ void keep_numbers_of_standard_streams() {
   }
 }
 
-/// The C library would return the memory of each piece of a checkpoint to the kernel and ask for it
-/// again for the next one, which was half the cost of receiving it.
+/// By default the C library returns the memory of each piece of a checkpoint to the kernel, only to
+/// ask for it again for the next piece: that was half the cost of receiving one.
 void keep_freed_memory() {
   constexpr int kKeptBytes = 32 << 20;
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);

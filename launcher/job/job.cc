@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::chrono::seconds kDiskTimeUntold{5};
 constexpr std::chrono::seconds kDiskTimeMax{600};
-// For a host to answer: a lost packet is sent again after 1 s.
+// For a host to answer, even if a packet is lost: it is sent again after 1 s.
 constexpr std::chrono::seconds kAnswerPatience{2};
 
 Deadlines::Limits limits_of(const Options& options) {
@@ -285,7 +285,7 @@ void Job::on_mpirun_exit(int status) {
   if (notices.misses_a_daemon()) {
     std::vector<std::string> others;
     std::ranges::remove_copy_if(placement_.hosts, std::back_inserter(others), is_this_machine);
-    find_silent_hosts(loop_, others, kAnswerPatience, conclude);
+    find_silent_hosts(loop_, std::move(others), kAnswerPatience, conclude);
   } else {
     conclude({});
   }

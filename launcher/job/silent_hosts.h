@@ -9,10 +9,11 @@
 
 namespace poprun::launcher {
 
-/// Which of `hosts` are down or cut off: those whose port of ssh neither takes nor refuses a
-/// connection within `patience`. All are asked at once, from `loop`, which calls `then` once, at
-/// most `patience` later. A host whose name has no address counts as one that does not answer.
-void find_silent_hosts(asio::io_context& loop, const std::vector<std::string>& hosts,
+/// Finds out which of `hosts` are down or cut off: those whose ssh port neither accepts nor refuses
+/// a connection within `patience`, and those whose name has no IPv4 address. Connects to all of
+/// them at once. `loop` calls `then` once: as soon as all have answered, or when `patience` is
+/// over.
+void find_silent_hosts(asio::io_context& loop, std::vector<std::string> hosts,
                        std::chrono::milliseconds patience,
                        std::function<void(std::vector<std::string> silent)> then);
 

@@ -85,7 +85,7 @@ class MpirunNotices {
   /// Why nothing could be started, in one line; empty if mpirun said nothing.
   [[nodiscard]] std::string essential() const;
 
-  /// Whether all that it said is that a daemon did not come up, without the host.
+  /// Whether it only said that some daemon did not come up, but not on which host.
   [[nodiscard]] bool misses_a_daemon() const;
 
   /// Whether the reason is mpirun's own command line, with arguments that it does not know.

@@ -87,7 +87,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 }
 
 /// In the child, between fork and exec: only calls that are safe there, since other threads of the
-/// launcher may have held locks. Tells the parent errno where it fails.
+/// launcher may have held locks. Waits for the parent's word on `go`. Tells the parent errno where
+/// it fails.
 [[noreturn]] void become(const char* path, char* const* arguments, char* const* environment, int in,
                          int out, int err, int report, PipeEnds go, int death_signal,
                          pid_t parent) {

@@ -29,7 +29,7 @@ class Child {
     std::vector<std::pair<std::string, std::string>> environment;  ///< Set beside our own.
     int death_signal = 0;
     std::string input = {};  ///< All of its standard input.
-    /// Called with its pid before it runs. Where this fails, or this process dies, it never does.
+    /// Called with its pid before it runs. If this fails, or this process dies, it never runs.
     std::function<Status(pid_t pid)> before = {};
   };
   /// One line without its end. Lines longer than 1 MiB are cut into several.

@@ -49,8 +49,8 @@ Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string
                         double now);
 
 /// Over the end of mpirun where nobody told more. `status` is that of waitpid, `notices` what
-/// mpirun said, `logs` where the replicas' are, `silent` the hosts that answer nothing
-/// (find_silent_hosts): mpirun does not say which of them it lost before their replicas started.
+/// mpirun said, `logs` where the replicas' are, `silent` the hosts that do not answer
+/// (find_silent_hosts), for an mpirun that does not say where it lost a daemon.
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
                        const std::string& logs, std::span<const std::string> silent = {});
 

@@ -6,8 +6,9 @@
                                  Many short pairs tell more than few long ones where the machine's speed drifts:
                                  --steps 110 --rounds 9.
   checkpoints.py cost-within CONFIG
-                                 the same within one run, so that the machine's moods weigh less: of every 50 steps, the
-                                 25 after the checkpoint against the 25 after those, when it is stored.
+                                 the same within one run, where a machine that speeds up or slows down matters less: of
+                                 every 50 steps, the 25 during which the checkpoint is stored against the other 25.
+                                 Weights are not compared.
   checkpoints.py killed          jobs with momentum, Adam, and half precision with dropout are killed with SIGKILL, all
                                  their processes at once, at random moments, and resumed on 16, 4 and 1 instances;
                                  weights and metrics (but wall seconds) must be those of a job without a break.
@@ -122,10 +123,10 @@ def cost(arguments, programs):
 
 
 def cost_within(arguments, programs):
-    """Of each 50 steps, those of the first half have the checkpoint before them to store, and those of the second none."""
+    """Of every 50 steps, a checkpoint is stored during the first half and none during the second."""
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         out = pathlib.Path(folder) / "out"
-        # The last checkpoint is the one whose time is told, and is to be stored beside training, too.
+        # 25 steps more: the time that the job prints is the last checkpoint's, which must be stored beside training, too.
         text = train(programs, arguments.config, out, "--training.steps", str(arguments.steps + 25),
                      "--training.evaluate", "false", "--checkpoint-every", "50")
         ends = ends_of_steps(out)
@@ -133,10 +134,10 @@ def cost_within(arguments, programs):
     print(told)
     half = 25 * (ends[arguments.steps] - ends[1]) / (arguments.steps - 1)
     if float(re.search(r" in ([\d.]+) s$", told)[1]) > half:
-        job.fail(f"a checkpoint takes longer than 25 steps, {half:.2f} s: storing it has no end before the next one")
+        job.fail(f"storing a checkpoint takes longer than 25 steps ({half:.2f} s), so the second half is no comparison")
     losses = []
     for step in range(50, arguments.steps - 49, 50):
-        # From before the end of the step on, where the replica copies its state.
+        # From the end of the step before: the replica copies its state at the end of this one.
         during, after = ends[step + 24] - ends[step - 1], ends[step + 49] - ends[step + 24]
         losses.append(1 - 2 * after / (during + after))
         print(f"checkpoint after step {step}: 25 steps in {during:.2f} s, the next 25 in {after:.2f} s: "

@@ -260,7 +260,7 @@ class Run:
         while code != 0:
             self.expect(len(self.attempts) < ATTEMPTS_MAX, f"still code {code} after {ATTEMPTS_MAX} attempts")
             code = self.start_again()
-        if (kind.leaves_things or self.left_a_host(attempt)) and len(self.attempts) == 1:
+        if (kind.leaves_things or self.broke_off_on_hosts(attempt)) and len(self.attempts) == 1:
             self.run_another()
         self.expect(self.clean(), f"left over: {self.left()}")
         self.expect(self.attempts[-1].job.weights_hash() == reference.weights,
@@ -352,13 +352,12 @@ class Run:
             time.sleep(0.02)
         if code < 0 and not kind.leaves_things:
             self.detection = time.monotonic() - ended  # Nobody can say anything: all others end.
-        fails_on_hosts = code != 0 and self.hosts is not None  # As left_a_host says.
-        if not (disturbed and kind.leaves_things) and not fails_on_hosts and not self.left_a_host(attempt):
+        if not (disturbed and kind.leaves_things) and not self.broke_off_on_hosts(attempt):
             self.expect(self.clean(), f"left over: {self.left()}")
 
-    def left_a_host(self, attempt):
-        """A daemon on another host that mpirun could not end in time leaves its folder to the next job there."""
-        return self.hosts is not None and bool(attempt.restarts())
+    def broke_off_on_hosts(self, attempt):
+        """Then a daemon that mpirun could not end in time leaves its folder to the next job on that host."""
+        return self.hosts is not None and (attempt.code != 0 or bool(attempt.restarts()))
 
     def clean(self):
         deadline = time.monotonic() + 2

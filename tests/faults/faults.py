@@ -119,7 +119,7 @@ class KillLauncher(OfAProcess):
     codes = (0, -9)
 
     def victim(self, run, job):
-        # Before there is an mpirun, nobody is there to remove the job's folder.
+        # Until mpirun runs, there may be nobody else to remove the job's folder.
         self.leaves_things = not job.pids("orterun")
         return job.process.pid if not run.wrapper else next(iter(job.pids("poprun-emu")), None)
 

@@ -1,11 +1,11 @@
-#include "launcher/verdict/job_state.h"
+#include "launcher/verdict/post_mortem.h"
 
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
 #include "launcher/verdict/data_waits.h"
 #include "launcher/verdict/failure_report.h"
-#include "launcher/verdict/post_mortem.h"
+#include "launcher/verdict/job_state.h"
 #include "launcher/verdict/replica_words.h"
 
 namespace poprun::launcher {
@@ -32,6 +32,13 @@ class PostMortem : public ::testing::Test {
       EXPECT_TRUE(state.join(request(i), 10));
     }
     return state;
+  }
+
+  static JobState nobody_joined() {
+    proto::Topology topology;
+    topology.set_num_replicas(1);
+    topology.set_num_instances(1);
+    return JobState(*place(topology, {}), 0);
   }
 
   static proto::JoinRequest request(std::uint32_t instance) {
@@ -592,10 +599,7 @@ MpirunNotices notices(std::string_view line) {
 }
 
 TEST_F(PostMortem, OfMpirunAloneSaysWhyNothingCouldBeStarted) {
-  proto::Topology topology;
-  topology.set_num_replicas(1);
-  topology.set_num_instances(1);
-  const JobState nobody(*place(topology, {}), 0);
+  const JobState nobody = nobody_joined();
   const int status = W_EXITCODE(213, 0);
 
   EXPECT_EQ(mpirun_verdict(nobody, status, {}, "out/logs").exit_code, 69);
@@ -608,10 +612,7 @@ TEST_F(PostMortem, OfMpirunAloneSaysWhyNothingCouldBeStarted) {
 }
 
 TEST_F(PostMortem, OfMpirunKilledBeforeAnyReplicaSaysThatRunningAgainCanWork) {
-  proto::Topology topology;
-  topology.set_num_replicas(1);
-  topology.set_num_instances(1);
-  const JobState nobody(*place(topology, {}), 0);
+  const JobState nobody = nobody_joined();
 
   const Verdict verdict = mpirun_verdict(nobody, W_EXITCODE(0, 9), {}, "out/logs");
 
@@ -621,10 +622,7 @@ TEST_F(PostMortem, OfMpirunKilledBeforeAnyReplicaSaysThatRunningAgainCanWork) {
 }
 
 TEST_F(PostMortem, OfMpirunNamesTheHostsThatDoNotAnswer) {
-  proto::Topology topology;
-  topology.set_num_replicas(1);
-  topology.set_num_instances(1);
-  const JobState nobody(*place(topology, {}), 0);
+  const JobState nobody = nobody_joined();
   const int status = W_EXITCODE(213, 0);
   const std::vector<std::string> silent = {"node1", "node2"};
 
