@@ -279,8 +279,9 @@ void Job::on_mpirun_exit(int status) {
     return;
   }
   const MpirunNotices& notices = record_.mpirun_output().notices();
-  const auto conclude = [this, status, &notices](const std::vector<std::string>& silent) {
-    give_verdict(mpirun_verdict(state_, status, notices, record_.logs_folder(), silent));
+  const auto conclude = [this, status, &notices](std::vector<std::string> silent) {
+    state_.hosts_do_not_answer(std::move(silent));
+    give_verdict(mpirun_verdict(state_, status, notices, record_.logs_folder()));
   };
   if (notices.misses_a_daemon()) {
     std::vector<std::string> others;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/mpi/tagged_lines.h"
@@ -53,6 +54,8 @@ class JobState {
   void leave(std::uint32_t instance, bool orderly);
   void failure(const proto::Failure& failure, double now);
   void mpirun_found(const MpirunFindings& findings) { mpirun_ = findings; }
+  /// `hosts`, as they were given, do not answer (find_silent_hosts).
+  void hosts_do_not_answer(std::vector<std::string> hosts) { silent_hosts_ = std::move(hosts); }
   /// The launcher itself slept (Ctrl-Z, the machine asleep): nobody was silent meanwhile.
   void forgive_silence(double now);
   /// Who has not joined by now does not come any more.
@@ -65,6 +68,7 @@ class JobState {
   /// The instance whose heartbeats broke off first, of those that had not said why.
   [[nodiscard]] std::optional<std::uint32_t> first_lost() const { return first_lost_; }
   [[nodiscard]] const MpirunFindings& mpirun() const { return mpirun_; }
+  [[nodiscard]] std::span<const std::string> silent_hosts() const { return silent_hosts_; }
   [[nodiscard]] const PacketLosses& losses() const { return losses_; }
 
   [[nodiscard]] bool all_joined() const;
@@ -91,6 +95,7 @@ class JobState {
   std::vector<proto::Failure> failures_;
   std::optional<std::uint32_t> first_lost_;
   MpirunFindings mpirun_;
+  std::vector<std::string> silent_hosts_;
   PacketLosses losses_;
   std::string cpu_isa_;
   std::optional<proto::JoinRequest> first_to_join_;

@@ -301,7 +301,8 @@ std::vector<std::string> lost_hosts(const JobState& state, double now, double qu
   std::vector<std::string> lost;
   for (const std::string& host : state.placement().hosts) {
     const bool named = (mpirun.lost_node && same_host(*mpirun.lost_node, host)) ||
-                       (mpirun.start_failure && same_host(mpirun.start_failure->node, host));
+                       (mpirun.start_failure && same_host(mpirun.start_failure->node, host)) ||
+                       std::ranges::count(state.silent_hosts(), host) > 0;
     bool silent = true;
     for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
       const InstanceView& instance = state.instances()[i];
@@ -356,7 +357,7 @@ Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string
 }
 
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
-                       const std::string& logs, std::span<const std::string> silent) {
+                       const std::string& logs) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
     return {kInfrastructure, "all instances ended without reporting their results; see " + logs};
   }
@@ -367,6 +368,7 @@ Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& n
                            : WIFSIGNALED(status)       ? ErrorCode::kInfrastructure
                                                        : ErrorCode::kUnreachable;
     const std::string& reason = essential.empty() ? ended : essential;
+    const std::span<const std::string> silent = state.silent_hosts();
     return {exit_code_of(code),
             "no replica could be started: " +
                 (silent.empty()

@@ -31,9 +31,9 @@ struct Verdict {
 ///   · these · the peers that were missed, unless they wait in the same exchange themselves
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
-/// The hosts, as they were given, that are down or cut off: those that mpirun cannot reach, and
-/// those all of whose instances have been silent for half of `quiet` seconds or more. This machine
-/// is never one, nor is any host where all would be.
+/// The hosts, as they were given, that are down or cut off: those that mpirun cannot reach or that
+/// do not answer, and those all of whose instances have been silent for half of `quiet` seconds or
+/// more. This machine is never one, nor is any host where all would be.
 std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet);
 
 /// Over instances that are there and give no heartbeats. Requires: there are some.
@@ -49,9 +49,8 @@ Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string
                         double now);
 
 /// Over the end of mpirun where nobody told more. `status` is that of waitpid, `notices` what
-/// mpirun said, `logs` where the replicas' are, `silent` the hosts that do not answer
-/// (find_silent_hosts), for an mpirun that does not say where it lost a daemon.
+/// mpirun said, `logs` where the replicas' are.
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
-                       const std::string& logs, std::span<const std::string> silent = {});
+                       const std::string& logs);
 
 }  // namespace poprun::launcher

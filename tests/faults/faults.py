@@ -281,11 +281,7 @@ class KillHost(OfALink):
         return attempt.code is None
 
     def repair(self, run):
-        name = self.node(run)
-        run.hosts.inits[name].wait()
-        subprocess.run(["ip", "link", "del", f"v-{name}"], stderr=subprocess.DEVNULL)
-        (run.hosts.folder / f"{name}.ready").unlink()
-        run.hosts._boot(name)
+        run.hosts.boot_again(self.node(run))
         self.await_network(run)
 
 

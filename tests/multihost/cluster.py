@@ -139,8 +139,11 @@ class Cluster:
                 "OMPI_MCA_oob_tcp_if_include": "10.77.0.0/24"}
 
     def kill_host(self, name):
-        """All processes of a host end at once, as when its power fails."""
+        """All processes of a host end at once, and soon nothing answers at its address any more."""
         self.inits[name].kill()
+        time.sleep(0.2)  # Its connections break meanwhile.
+        # Its network namespace may live on for seconds, and would refuse connections.
+        subprocess.run(["ip", "link", "set", f"v-{name}", "down"], stderr=subprocess.DEVNULL)
 
     def boot_again(self, name):
         """A host that was killed comes back, empty."""

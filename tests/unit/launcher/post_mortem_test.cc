@@ -95,6 +95,9 @@ TEST_F(PostMortem, KnowsTheHostsThatARestartDoesWithout) {
                         std::vector<Host>{{"node0"}, {"node1"}}),
                     0);
   EXPECT_THAT(lost_hosts(starting, 60, kQuiet), IsEmpty());  // Nobody was there yet.
+  JobState unanswered = starting;
+  unanswered.hosts_do_not_answer({"node1"});
+  EXPECT_THAT(lost_hosts(unanswered, 60, kQuiet), ElementsAre("node1"));
   EXPECT_TRUE(starting.join(request(0), 59));
   EXPECT_TRUE(starting.join(request(1), 59));
   EXPECT_THAT(lost_hosts(starting, 60, kQuiet), IsEmpty());  // node1 still has time to join.
@@ -622,19 +625,17 @@ TEST_F(PostMortem, OfMpirunKilledBeforeAnyReplicaSaysThatRunningAgainCanWork) {
 }
 
 TEST_F(PostMortem, OfMpirunNamesTheHostsThatDoNotAnswer) {
-  const JobState nobody = nobody_joined();
+  JobState nobody = nobody_joined();
   const int status = W_EXITCODE(213, 0);
-  const std::vector<std::string> silent = {"node1", "node2"};
 
-  EXPECT_EQ(mpirun_verdict(nobody, status, notices("a daemon failed"), "out/logs",
-                           std::span(silent).first(1))
-                .first_line,
+  nobody.hosts_do_not_answer({"node1"});
+  EXPECT_EQ(mpirun_verdict(nobody, status, notices("a daemon failed"), "out/logs").first_line,
             "no replica could be started: node1 does not answer; is it down or cut off? (a daemon "
             "failed)");
-  EXPECT_EQ(
-      mpirun_verdict(nobody, status, notices("a daemon failed"), "out/logs", silent).first_line,
-      "no replica could be started: node1, node2 do not answer; are they down or cut off? (a "
-      "daemon failed)");
+  nobody.hosts_do_not_answer({"node1", "node2"});
+  EXPECT_EQ(mpirun_verdict(nobody, status, notices("a daemon failed"), "out/logs").first_line,
+            "no replica could be started: node1, node2 do not answer; are they down or cut off? (a "
+            "daemon failed)");
 }
 
 TEST_F(PostMortem, OfMpirunAlonePassesCodesOnThatAreNotItsOwn) {
