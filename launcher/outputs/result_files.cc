@@ -295,17 +295,17 @@ Status WeightsCollector::take(const proto::TensorChunk& chunk) {
   if (open_) {
     return {};
   }
-  std::uint64_t bytes = element_bytes(tensor.dtype);
-  for (const std::int64_t size : tensor.shape) {
-    bytes *= static_cast<std::uint64_t>(size);
+  const std::optional<std::uint64_t> needed = tensor_bytes(tensor.dtype, tensor.shape);
+  if (needed == tensor.data.size()) {
+    return {};
   }
-  if (bytes != tensor.data.size() || element_bytes(tensor.dtype) == 0) {
-    return fail(
-        ErrorCode::kBug,
-        fmt::format("weights: '{}' {} [{}] needs {} B, but {} B arrived", tensor.name, chunk.type(),
-                    fmt::join(tensor.shape, ", "), bytes, tensor.data.size()));
-  }
-  return {};
+  const Tensor refused = std::move(tensor);
+  tensors_.pop_back();
+  return fail(ErrorCode::kBug, fmt::format("weights: '{}' {} [{}] {}", refused.name, chunk.type(),
+                                           fmt::join(refused.shape, ", "),
+                                           needed ? fmt::format("needs {} B, but {} B arrived",
+                                                                *needed, refused.data.size())
+                                                  : "has no type or shape that is known"));
 }
 
 std::size_t WeightsCollector::keep_complete() {

@@ -45,14 +45,11 @@ std::optional<std::uint64_t> product(std::uint64_t a, std::uint64_t b) {
   return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
-/// Bytes of a dtype and shape, or nothing where no memory could hold them.
-std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
-                                          std::span<const std::int64_t> shape) {
-  std::optional<std::uint64_t> bytes = element_bytes(dtype);
-  for (const std::int64_t size : shape) {
-    bytes = bytes ? product(*bytes, static_cast<std::uint64_t>(size)) : bytes;
-  }
-  return bytes;
+/// Bytes of one element; nothing for an unknown dtype.
+std::optional<std::uint64_t> element_bytes(std::string_view dtype) {
+  const auto type =
+      std::ranges::find(kTypes, dtype, &std::pair<std::string_view, std::size_t>::first);
+  return type == kTypes.end() ? std::nullopt : std::optional<std::uint64_t>(type->second);
 }
 
 /// The list of non-negative integers at `key`, or nothing.
@@ -101,7 +98,7 @@ Result<TensorEntry> parse_entry(const std::string& name, const Json& object,
   }
   const auto dtype = object.find("dtype");
   const bool known =
-      dtype != object.end() && dtype->is_string() && element_bytes(dtype->get<std::string>()) > 0;
+      dtype != object.end() && dtype->is_string() && element_bytes(dtype->get<std::string>());
   if (!known) {
     return fail(ErrorCode::kData, fmt::format("tensor '{}' has no known dtype", name));
   }
@@ -252,10 +249,13 @@ std::string dtype_of(std::string_view element_type) {
   return text;
 }
 
-std::size_t element_bytes(std::string_view dtype) {
-  const auto type =
-      std::ranges::find(kTypes, dtype, &std::pair<std::string_view, std::size_t>::first);
-  return type == kTypes.end() ? 0 : type->second;
+std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
+                                          std::span<const std::int64_t> shape) {
+  std::optional<std::uint64_t> bytes = element_bytes(dtype);
+  for (const std::int64_t size : shape) {
+    bytes = bytes && size >= 0 ? product(*bytes, static_cast<std::uint64_t>(size)) : std::nullopt;
+  }
+  return bytes;
 }
 
 std::string safetensors_header(std::span<const Tensor> tensors) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,8 +35,9 @@ struct TensorEntry {
   std::uint64_t end = 0;    ///< and their end.
 };
 
-/// Bytes of one element, 0 for an unknown dtype.
-std::size_t element_bytes(std::string_view dtype);
+/// Bytes of a dtype and shape; nothing where the dtype is unknown, or no memory could hold them.
+std::optional<std::uint64_t> tensor_bytes(std::string_view dtype,
+                                          std::span<const std::int64_t> shape);
 
 /// A dtype as it is spelled everywhere else, "f32" for "F32", and back.
 std::string element_type(std::string_view dtype);

@@ -300,6 +300,29 @@ TEST_F(ResultFiles, WeightsThatDoNotFitTheirShapeAreABug) {
   EXPECT_EQ(mixed.write(path("w")).error().code, ErrorCode::kBug);
 }
 
+TEST_F(ResultFiles, WeightsThatWereRefusedLeaveNothingBehind) {
+  const std::int64_t huge = std::int64_t{1} << 62;
+  for (const std::vector<std::int64_t>& shape :
+       {std::vector<std::int64_t>{2}, {huge, 4}, {-1, -1}, {-2}}) {
+    WeightsCollector weights;
+    ASSERT_TRUE(weights.take(chunk("a", "12345678", true)));
+    proto::TensorChunk refused = chunk("b", "", true);
+    *refused.mutable_shape() = {shape.begin(), shape.end()};
+    EXPECT_FALSE(weights.take(refused)) << shape.front();
+    EXPECT_TRUE(weights.complete());
+    ASSERT_TRUE(weights.write(path("w")));
+    const auto read = read_safetensors(path("w"));
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(read->size(), 1U);
+  }
+  WeightsCollector unknown;
+  proto::TensorChunk typed = chunk("a", "12345678", true);
+  typed.set_type("x32");
+  EXPECT_EQ(unknown.take(typed).error().message,
+            "weights: 'a' x32 [2] has no type or shape that is known");
+  EXPECT_EQ(unknown.keep_complete(), 0U);
+}
+
 TEST_F(ResultFiles, MetricsReadBackAsTheFloatsTheyWere) {
   proto::StepMetrics step;
   step.set_step(7);
