@@ -51,6 +51,14 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+/// Returns once all replicas have called it.
+Result<bool> all_have_same(std::uint64_t value, Communicator& communicator) {
+  std::vector<std::uint64_t> all(communicator.size());
+  POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(&value, 1)),
+                                     std::as_writable_bytes(std::span(all)), "last checkpoints"));
+  return std::ranges::count(all, value) == std::ssize(all);
+}
+
 /// Tells the launcher why, and ends the process once it may go: MPI's own end would wait for the
 /// others.
 [[noreturn]] void leave(CoordinatorClient& client, ReplicaId self, const Error& error,
@@ -179,8 +187,11 @@ class Instance {
       POPRUN_TRY(client_.finish());
     }
     // Nobody leaves before the results are safe: an early exit would look like a failure.
-    POPRUN_TRY(communicator.barrier());
+    POPRUN_ASSIGN(const bool is_whole, all_have_same(checkpoints.last_step(), communicator));
     client_.progress(communicator.self(), result.steps, "finishing");
+    if (!is_whole) {  // Asked for so late that some were done.
+      checkpoints.abandon();
+    }
     checkpoints.settle(result.drained ? kLastCheckpointMax : std::chrono::seconds(0));
     return {};
   }

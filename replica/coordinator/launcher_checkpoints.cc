@@ -14,6 +14,7 @@ namespace poprun {
 namespace {
 
 constexpr std::chrono::milliseconds kLastPatience{600'000};
+constexpr std::chrono::seconds kFailedPatience{5};  // Of a replica that has something to tell.
 constexpr std::chrono::seconds kBetweenTries{2};
 // A part may take so long, and as much longer as its bytes take to be sent, synced and read again.
 constexpr double kSendSecondsMax = 600;
@@ -26,9 +27,8 @@ bool may_be_sent_again(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE;
 }
 
-grpc::Status send_part(const CoordinatorConnection& connection, const proto::StatePart& part,
-                       std::span<const std::byte> bytes) {
-  grpc::ClientContext context;
+grpc::Status send_part(const CoordinatorConnection& connection, grpc::ClientContext& context,
+                       const proto::StatePart& part, std::span<const std::byte> bytes) {
   connection.prepare(context,
                      kSendSecondsMax + static_cast<double>(bytes.size()) / kSlowestBytesPerSecond);
   proto::StoreStateReply reply;
@@ -96,10 +96,35 @@ void LauncherCheckpoints::settle(std::chrono::seconds patience) {
   }
 }
 
+void LauncherCheckpoints::abandon() {
+  const std::lock_guard lock(mutex_);
+  abandoned_ = true;
+  if (call_ != nullptr) {
+    call_->TryCancel();
+  }
+  changed_.notify_all();
+}
+
+LauncherCheckpoints::~LauncherCheckpoints() {
+  if (sending_.valid()) {
+    give_up(true);
+    sending_.wait_for(kFailedPatience);
+    abandon();
+    sending_.wait();
+  }
+}
+
 void LauncherCheckpoints::run() {
-  while (may_be_sent_again(send_part(client_.connection(), part_, bytes_))) {
-    std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, kBetweenTries, [this] { return given_up_; })) {
+  std::unique_lock lock(mutex_);
+  while (!abandoned_) {
+    grpc::ClientContext context;
+    call_ = &context;
+    lock.unlock();
+    const grpc::Status status = send_part(client_.connection(), context, part_, bytes_);
+    lock.lock();
+    call_ = nullptr;
+    const auto stops = [this] { return given_up_ || abandoned_; };
+    if (!may_be_sent_again(status) || changed_.wait_for(lock, kBetweenTries, stops)) {
       return;
     }
   }

@@ -13,6 +13,10 @@
 
 #include "replica/ports/checkpoint_store.h"
 
+namespace grpc {
+class ClientContext;
+}
+
 namespace poprun {
 
 class CoordinatorClient;
@@ -28,15 +32,19 @@ class LauncherCheckpoints final : public CheckpointStore {
                       std::chrono::milliseconds patience)
       : client_(client), every_(every), patience_(patience) {}
 
-  /// Gives up what the disk does not take.
-  ~LauncherCheckpoints() override { settle(std::chrono::seconds(0)); }
+  /// Breaks off what is not with the launcher within some seconds.
+  ~LauncherCheckpoints() override;
 
   [[nodiscard]] bool is_due(std::uint64_t step) const override;
   std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) override;
   void send() override;
 
+  /// Of the last part; 0: there was none.
+  [[nodiscard]] std::uint64_t last_step() const { return part_.host().step(); }
   /// Waits until the last part is with the launcher; it is sent again for as long as `patience`.
   void settle(std::chrono::seconds patience);
+  /// Breaks the last part off, unless the launcher has it. None can come after it.
+  void abandon();
 
  private:
   void run();
@@ -50,7 +58,10 @@ class LauncherCheckpoints final : public CheckpointStore {
   std::future<void> sending_;     ///< Reads the two above.
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool given_up_ = false;  ///< Guarded by mutex_: no further try.
+  // Guarded by mutex_:
+  bool given_up_ = false;                ///< No further try,
+  bool abandoned_ = false;               ///< nor this one.
+  grpc::ClientContext* call_ = nullptr;  ///< The try under way.
 };
 
 /// Reads the state that the launcher sends to replica 0.

@@ -217,6 +217,19 @@ TEST_F(CoordinatorTest, StoresOneCheckpointAfterTheOtherOrLeavesOneOut) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path() / "checkpoints/step-1/manifest.json"));
 }
 
+TEST_F(CoordinatorTest, BreaksAPartOffThatOthersDoNotSend) {
+  open();
+  CoordinatorClient client(environment(), [] {});
+  LauncherCheckpoints first(client, 0, std::chrono::minutes(10));
+  EXPECT_EQ(first.last_step(), 0U);
+  ASSERT_TRUE(first.begin(part_of(0, 7), false));
+  first.send();
+  EXPECT_EQ(first.last_step(), 7U);
+  first.abandon();
+  first.settle(std::chrono::minutes(10));  // Returns at once.
+  EXPECT_FALSE(checkpoints_.has_stored());
+}
+
 TEST_F(CoordinatorTest, HoldsADrainedReplicaUntilItIsToldWhereToStop) {
   open();
   CoordinatorClient client(environment(), [] {});
