@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SKIP = 77
@@ -62,6 +63,7 @@ class Cluster:
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ[INSIDE]))
         self.names = [f"node{i}" for i in range(count)]
         self.inits = {}
+        self.cuts = {}  # Of links of killed hosts, soon.
         self.rate = rate
 
     def __enter__(self):
@@ -83,6 +85,8 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
+        for cut in self.cuts.values():
+            cut.join()
         for init in self.inits.values():
             init.kill()
             init.wait()
@@ -141,13 +145,15 @@ class Cluster:
     def kill_host(self, name):
         """All processes of a host end at once, and soon nothing answers at its address any more."""
         self.inits[name].kill()
-        time.sleep(0.2)  # Its connections break meanwhile.
-        # Its network namespace may live on for seconds, and would refuse connections.
-        subprocess.run(["ip", "link", "set", f"v-{name}", "down"], stderr=subprocess.DEVNULL)
+        # Once its connections have broken: its network namespace may live on for seconds, and would refuse others.
+        cut = ["ip", "link", "set", f"v-{name}", "down"]
+        self.cuts[name] = threading.Timer(0.2, subprocess.run, [cut], {"stderr": subprocess.DEVNULL})
+        self.cuts[name].start()
 
     def boot_again(self, name):
         """A host that was killed comes back, empty."""
         self.inits[name].wait()
+        self.cuts.pop(name).join()
         (self.folder / f"{name}.ready").unlink()
         subprocess.run(["ip", "link", "del", f"v-{name}"], stderr=subprocess.DEVNULL)
         self._boot(name)
