@@ -14,7 +14,7 @@ namespace poprun {
 namespace {
 
 constexpr std::chrono::milliseconds kLastPatience{600'000};
-constexpr std::chrono::seconds kFailedPatience{5};  // Of a replica that has something to tell.
+constexpr std::chrono::seconds kFailedPatience{5};  // A replica that failed has something to tell.
 constexpr std::chrono::seconds kBetweenTries{2};
 // A part may take so long, and as much longer as its bytes take to be sent, synced and read again.
 constexpr double kSendSecondsMax = 600;

@@ -39,7 +39,7 @@ class LauncherCheckpoints final : public CheckpointStore {
   std::optional<std::span<std::byte>> begin(proto::StatePart part, bool is_last) override;
   void send() override;
 
-  /// Of the last part; 0: there was none.
+  /// The step of the last part; 0: there was none.
   [[nodiscard]] std::uint64_t last_step() const { return part_.host().step(); }
   /// Waits until the last part is with the launcher; it is sent again for as long as `patience`.
   void settle(std::chrono::seconds patience);
