@@ -10,6 +10,8 @@
 #include <iostream>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -51,12 +53,13 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Returns once all replicas have called it.
-Result<bool> all_have_same(std::uint64_t value, Communicator& communicator) {
+/// The value of each replica, once all have called it.
+Result<std::vector<std::uint64_t>> of_all(std::uint64_t value, Communicator& communicator,
+                                          std::string_view name) {
   std::vector<std::uint64_t> all(communicator.size());
   POPRUN_TRY(communicator.all_gather(std::as_bytes(std::span(&value, 1)),
-                                     std::as_writable_bytes(std::span(all)), "last checkpoints"));
-  return std::ranges::count(all, value) == std::ssize(all);
+                                     std::as_writable_bytes(std::span(all)), name));
+  return all;
 }
 
 /// Tells the launcher why, and ends the process once it may go: MPI's own end would wait for the
@@ -187,12 +190,10 @@ class Instance {
       POPRUN_TRY(client_.finish());
     }
     // Nobody leaves before the results are safe: an early exit would look like a failure.
-    POPRUN_ASSIGN(const bool is_whole, all_have_same(checkpoints.last_step(), communicator));
+    POPRUN_ASSIGN(const std::vector<std::uint64_t> last_steps,
+                  of_all(checkpoints.last_step(), communicator, "last checkpoints"));
     client_.progress(communicator.self(), result.steps, "finishing");
-    if (!is_whole) {  // Asked for so late that some were done.
-      checkpoints.abandon();
-    }
-    checkpoints.settle(result.drained ? kLastCheckpointMax : std::chrono::seconds(0));
+    checkpoints.settle(last_steps, result.drained ? kLastCheckpointMax : std::chrono::seconds(0));
     return {};
   }
 

@@ -88,14 +88,21 @@ void LauncherCheckpoints::send() {
   sending_ = std::async(std::launch::async, [this] { run(); });
 }
 
-void LauncherCheckpoints::settle(std::chrono::seconds patience) {
-  if (sending_.valid()) {
-    sending_.wait_for(patience);
-    give_up(true);
-    sending_.get();
+void LauncherCheckpoints::settle(std::span<const std::uint64_t> last_steps,
+                                 std::chrono::seconds patience) {
+  if (!sending_.valid()) {
+    return;
   }
+  // Asked for late, some of those that have a part may have been done.
+  if (std::ranges::count(last_steps, last_step()) < part_.parts()) {
+    abandon();
+  }
+  sending_.wait_for(patience);
+  give_up(true);
+  sending_.get();
 }
 
+/// Breaks the last part off, unless the launcher has it.
 void LauncherCheckpoints::abandon() {
   const std::lock_guard lock(mutex_);
   abandoned_ = true;

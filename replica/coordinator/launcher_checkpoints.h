@@ -42,12 +42,13 @@ class LauncherCheckpoints final : public CheckpointStore {
   /// The step of the last part; 0: there was none.
   [[nodiscard]] std::uint64_t last_step() const { return part_.host().step(); }
   /// Waits until the last part is with the launcher; it is sent again for as long as `patience`.
-  void settle(std::chrono::seconds patience);
-  /// Breaks the last part off, unless the launcher has it. None can come after it.
-  void abandon();
+  /// Breaks it off if not all of its peers come: `last_steps` are what `last_step` returns on all
+  /// replicas, in any order, once they have done their last step.
+  void settle(std::span<const std::uint64_t> last_steps, std::chrono::seconds patience);
 
  private:
   void run();
+  void abandon();
   void give_up(bool given_up);
 
   CoordinatorClient& client_;

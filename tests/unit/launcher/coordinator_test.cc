@@ -6,6 +6,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <iterator>
@@ -15,6 +16,7 @@
 
 #include <asio/executor_work_guard.hpp>
 #include <asio/post.hpp>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -186,17 +188,17 @@ TEST_F(CoordinatorTest, CarriesProgressUp) {
   EXPECT_TRUE(events_.saw("beat conv1"));
 }
 
-/// Replica `replica` of two, one byte each.
-proto::StatePart part_of(std::uint32_t replica, std::uint64_t step) {
+/// The part of `replica`, one byte.
+proto::StatePart part_of(std::uint32_t replica, std::uint64_t step, std::uint32_t parts = 2) {
   proto::StatePart part;
   part.set_replica(replica);
-  part.set_parts(2);
+  part.set_parts(parts);
   part.mutable_host()->set_step(step);
   proto::StateVariable& variable = *part.add_variables();
   variable.set_name("w");
   variable.set_type("u8");
-  variable.add_shape(2);
-  variable.set_bytes(2);
+  variable.add_shape(parts);
+  variable.set_bytes(parts);
   part.add_slices()->set_offset(replica);
   part.mutable_slices(0)->set_bytes(1);
   return part;
@@ -217,7 +219,7 @@ TEST_F(CoordinatorTest, StoresOneCheckpointAfterTheOtherOrLeavesOneOut) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path() / "checkpoints/step-1/manifest.json"));
 }
 
-TEST_F(CoordinatorTest, BreaksAPartOffThatOthersDoNotSend) {
+TEST_F(CoordinatorTest, BreaksAPartOffAtTheEndWhoseOtherPartDoesNotCome) {
   open();
   CoordinatorClient client(environment(), [] {});
   LauncherCheckpoints first(client, 0, std::chrono::minutes(10));
@@ -225,9 +227,39 @@ TEST_F(CoordinatorTest, BreaksAPartOffThatOthersDoNotSend) {
   ASSERT_TRUE(first.begin(part_of(0, 7), false));
   first.send();
   EXPECT_EQ(first.last_step(), 7U);
-  first.abandon();
-  first.settle(std::chrono::minutes(10));  // Returns at once.
+  first.settle(std::array<std::uint64_t, 4>{7, 5, 0, 0}, std::chrono::minutes(10));  // Returns.
   EXPECT_FALSE(checkpoints_.has_stored());
+}
+
+TEST_F(CoordinatorTest, AwaitsThePartsOfTheReplicasThatHaveOneAtTheEnd) {
+  open();
+  CoordinatorClient client(environment(), [] {});
+  for (const std::uint32_t parts : {1U, 2U}) {
+    std::vector<std::uint64_t> last_steps(4);  // Others have none to store.
+    std::vector<std::unique_ptr<LauncherCheckpoints>> replicas;
+    for (std::uint32_t replica = 0; replica < parts; ++replica) {
+      auto& mine = replicas.emplace_back(
+          std::make_unique<LauncherCheckpoints>(client, 0, std::chrono::milliseconds(0)));
+      proto::StatePart part = part_of(replica, parts, parts);
+      part.mutable_host()->set_metric_rows(parts);  // The launcher waits for the last of them.
+      ASSERT_TRUE(mine->begin(std::move(part), true));
+      mine->send();
+      last_steps[replica] = mine->last_step();
+    }
+    std::vector<std::future<void>> settling;
+    for (const auto& mine : replicas) {
+      settling.push_back(std::async(std::launch::async, [&last_steps, &mine] {
+        mine->settle(last_steps, std::chrono::minutes(10));
+      }));
+    }
+    EXPECT_EQ(settling[0].wait_for(std::chrono::milliseconds(50)), std::future_status::timeout);
+    std::ofstream(folder_.path() / "metrics.csv", std::ios::app) << "row\n";
+    for (auto& settled : settling) {
+      settled.get();
+    }
+    EXPECT_TRUE(std::filesystem::exists(folder_.path() /
+                                        fmt::format("checkpoints/step-{}/manifest.json", parts)));
+  }
 }
 
 TEST_F(CoordinatorTest, HoldsADrainedReplicaUntilItIsToldWhereToStop) {
