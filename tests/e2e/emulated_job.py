@@ -21,6 +21,11 @@ ROOT = pathlib.Path(os.environ["POPRUN_EMU_ROOT"]).resolve()
 DATASET = pathlib.Path("/usr/share/datasets/fashion-mnist")
 DEADLINE_SECONDS = 120
 
+# A script that runs the tests in its background ignores SIGINT, and nohup SIGHUP; jobs would inherit that.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, handler)
+
 # A job of a few steps, without evaluation, for tests of everything but the numbers.
 ACCUMULATING = """
 [model]
