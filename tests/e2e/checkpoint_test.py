@@ -194,7 +194,7 @@ class Refused(CheckpointTest):
     def test_a_damaged_one_is_named_and_the_one_before_it_taken(self):
         reference = self.run_in(self.folder / "reference", config=MOMENTUM)
         killed = self.killed_at(45, config=MOMENTUM)
-        names = checkpoints(killed)
+        names = checkpoints(killed)  # One more than are kept, while the oldest goes.
         for k, (file, at) in enumerate([("state.safetensors", -1), ("manifest.json", 300), ("metrics.csv", 100)]):
             out = self.folder / f"damaged{k}"
             shutil.copytree(killed.output_dir, out)
@@ -207,7 +207,7 @@ class Refused(CheckpointTest):
         for name in names:
             os.truncate(killed.output_dir / "checkpoints" / name / "state.safetensors", 1000)
         job = self.run_in(killed.output_dir, "--resume", "auto", code=65, config=MOMENTUM)
-        self.assert_first_line(job, "3 checkpoints there, and none is whole")
+        self.assert_first_line(job, f"{len(names)} checkpoints there, and none is whole")
 
     def test_another_job_data_or_instruction_set(self):
         data = self.folder / "words.txt"
@@ -325,7 +325,7 @@ class Restarted(CheckpointTest):
     def test_after_a_replica_died_with_the_bits_of_a_job_that_lost_none(self):
         reference = self.run_in(self.folder / "reference", config=MOMENTUM)
         job = self.start_in(self.folder / "out", "--checkpoint-every", 10, "--restarts", 2, config=MOMENTUM)
-        for attempt, step in ((1, 25), (2, 70)):
+        for attempt, step in ((1, 25), (2, 45)):
             job.wait_until(lambda: len(job.metrics()) > step and job.pids("poprun-emu-replica"), f"row {step}", 60)
             os.kill(job.replica_pid(attempt), signal.SIGKILL)
             job.wait_until(lambda: f"restart {attempt} of 2" in job.stderr, "restart", 60)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A rank dies by SIGKILL in the middle of a collective: all others say in time which one."""
+import concurrent.futures
 import os
 import re
 import subprocess
@@ -29,9 +30,10 @@ def survivors(call, hosts, victim):
 
 class KilledRank(unittest.TestCase):
     def check(self, hosts, victim):
-        for call in CALLS:
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:  # Most of the time is the deadline's.
+            all_found = list(pool.map(lambda call: survivors(call, hosts, victim), CALLS))
+        for call, found in zip(CALLS, all_found):
             with self.subTest(call=call, hosts=hosts, victim=victim):
-                found = survivors(call, hosts, victim)
                 self.assertEqual(sorted(found), [r for r in range(RANKS) if r != victim])
                 messages = {message for _, message in found.values()}
                 self.assertEqual(len(messages), 1, found)
