@@ -86,21 +86,11 @@ class CheckpointTest(JobTest):
         self.assertEqual(job.wait(), code, job.stdout + job.stderr)
         return job
 
-    def kill_all(self, job):
-        """As a machine that loses its power would."""
-        pids = job.pids()
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        job.process.wait()
-        self.assert_gone(job)
-
     def killed_at(self, step, *arguments, every=10, **keywords):
         job = self.start_in(self.folder / "out", "--checkpoint-every", every, *arguments, **keywords)
         job.wait_for_step(step)
-        self.kill_all(job)
+        job.kill_everything()
+        self.assert_gone(job)
         return job
 
     def assert_same_end(self, job, reference):

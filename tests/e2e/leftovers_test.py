@@ -10,17 +10,6 @@ from emulated_job import JobTest, QUICK
 LONG = QUICK.replace("steps = 5", "steps = 100000")
 
 
-def kill_everything(job):
-    """Stops all processes first, so that none outlives another: no guard, and no mpirun that cleans up."""
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in job.pids():
-            try:
-                os.kill(pid, number)
-            except ProcessLookupError:
-                pass
-    job.process.wait()
-
-
 class Leftovers(JobTest):
     """Temporary files and shared memory of the jobs are in folders of the test's own."""
 
@@ -46,7 +35,7 @@ class Leftovers(JobTest):
     def kill_in_training(self):
         job = self.start_here("-n", 4, config=LONG)
         job.wait_for_step(3)
-        kill_everything(job)
+        job.kill_everything()
         self.assert_gone(job)
         return job
 
@@ -62,7 +51,7 @@ class Leftovers(JobTest):
         for delay in (0.03, 0.06, 0.09, 0.12, 0.15, 0.2, 0.25, 0.3, 0.4):
             job = self.start_here("-n", 4, config=LONG)
             time.sleep(delay)
-            kill_everything(job)
+            job.kill_everything()
             self.assert_gone(job)
         self.run_next()
         self.assertEqual(self.left(), [])

@@ -176,10 +176,7 @@ class KillEverything(Kind):
     leaves_things = True
 
     def strike(self, run, attempt):
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in attempt.job.pids():
-                send(pid, number)
-        attempt.job.process.wait()
+        attempt.job.kill_everything()
         return True
 
 

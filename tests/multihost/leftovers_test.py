@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """What a job leaves on its hosts when all its processes are killed at once is removed by the next job on them."""
-import os
 import pathlib
 import signal
 import subprocess
@@ -45,10 +44,7 @@ class Leftovers(JobTest):
     def kill_everything_of_a_job(self):
         job = self.start_on("node[0-1]", "-n", 4, config=LONG)
         job.wait_for_step(3)
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in job.pids():
-                os.kill(pid, number)
-        job.process.wait()
+        job.kill_everything()
         self.assert_gone(job)
 
     def remote_shells_forget_the_folder(self):
