@@ -217,7 +217,7 @@ class Run:
             self.hosts = cluster.Cluster(self.case.hosts)
             self.hosts.__enter__()
             self.undo.append(lambda: self.hosts.__exit__())
-            self.environment.update(self.hosts.environment())
+            self.environment = {**self.hosts.environment(), **self.environment}
             self.wrapper = self.hosts.command_on("node0")
             self.separate_files()
             self.arguments += ["-H", ",".join(self.hosts.names), "--host-subnet", "10.77.0.0/24"]
