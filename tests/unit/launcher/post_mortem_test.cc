@@ -5,8 +5,7 @@
 
 #include "launcher/verdict/data_waits.h"
 #include "launcher/verdict/failure_report.h"
-#include "launcher/verdict/job_state.h"
-#include "launcher/verdict/replica_words.h"
+#include "tests/unit/launcher/joined_job.h"
 
 namespace poprun::launcher {
 namespace {
@@ -18,48 +17,13 @@ using ::testing::StartsWith;
 
 constexpr double kQuiet = 15;  ///< Joined at second 10, nobody is that quiet at 21.
 
-/// Four replicas on two hosts, in `instances` instances, all joined at second 10.
-class PostMortem : public ::testing::Test {
+class PostMortem : public JoinedJob {
  protected:
-  static JobState joined(std::uint32_t instances = 4) {
-    proto::Topology topology;
-    topology.set_num_replicas(4);
-    topology.set_num_instances(instances);
-    topology.set_ipus_per_replica(1);
-    const std::vector<Host> hosts = {{"node0"}, {"node1"}};
-    JobState state(*place(topology, hosts), 0);
-    for (std::uint32_t i = 0; i < instances; ++i) {
-      EXPECT_TRUE(state.join(request(i), 10));
-    }
-    return state;
-  }
-
   static JobState nobody_joined() {
     proto::Topology topology;
     topology.set_num_replicas(1);
     topology.set_num_instances(1);
     return JobState(*place(topology, {}), 0);
-  }
-
-  static proto::JoinRequest request(std::uint32_t instance) {
-    proto::JoinRequest request;
-    request.set_instance(instance);
-    request.set_host(instance < 2 ? "node0" : "node1");
-    request.set_pid(100 + instance);
-    request.set_version(POPRUN_VERSION);
-    return request;
-  }
-
-  static void beat(JobState& state, std::uint32_t replica, std::uint64_t step,
-                   const std::string& activity, double now, std::uint32_t per_instance = 1) {
-    proto::Beat beat;
-    beat.set_instance(replica / per_instance);
-    proto::ReplicaProgress& progress = *beat.add_replicas();
-    progress.set_replica(replica);
-    progress.set_step(step);
-    progress.set_activity(activity);
-    progress.set_activity_seconds(1);
-    state.beat(beat, now);
   }
 
   static proto::Failure failure(std::uint32_t instance, std::uint32_t code,
@@ -416,20 +380,6 @@ TEST_F(PostMortem, FindsTheInstanceThatFellSilent) {
   EXPECT_THAT(verdict.more, ElementsAre(HasSubstr("replicas 0, 1 were at step 9")));
 }
 
-TEST_F(PostMortem, WatchesTheOldestHeartbeatOfThoseThatAreThere) {
-  JobState state = joined();
-  beat(state, 0, 9, "conv2", 19);
-  beat(state, 1, 9, "conv2", 18);
-  state.leave(2, true);
-  EXPECT_EQ(state.oldest_heartbeat(), 10) << "replica 3's joining";
-  beat(state, 3, 9, "conv2", 20);
-  EXPECT_EQ(state.oldest_heartbeat(), 18);
-  for (const std::uint32_t instance : {0U, 1U, 3U}) {
-    state.leave(instance, true);
-  }
-  EXPECT_EQ(state.oldest_heartbeat(), std::nullopt);
-}
-
 TEST_F(PostMortem, NamesAllThatFellSilentTogether) {
   JobState state = joined();
   beat(state, 0, 9, "all-reduce of 8 tensors", 31);
@@ -568,12 +518,6 @@ TEST_F(PostMortem, ReportsEveryReplicaAndEveryonesExchanges) {
       "  missing: replicas 0, 1\n  address: node0:5000\n");
 }
 
-TEST_F(PostMortem, ALauncherThatSleptBlamesNobody) {
-  JobState state = joined();
-  state.forgive_silence(100);
-  EXPECT_THAT(state.silent(101, 3), IsEmpty());
-}
-
 TEST_F(PostMortem, ListsWhoDidNotCome) {
   proto::Topology topology;
   topology.set_num_replicas(3);
@@ -658,28 +602,6 @@ TEST_F(PostMortem, OfACleanEndWithoutResultsPointsToTheLogs) {
   EXPECT_EQ(verdict.exit_code, 75);
   EXPECT_EQ(verdict.first_line,
             "all instances ended without reporting their results; see out/logs");
-}
-
-TEST_F(PostMortem, RefusesInstancesThatDoNotBelongToTheJob) {
-  JobState state = joined();
-  EXPECT_THAT(state.join(request(4), 11).error().message,
-              HasSubstr("instance 4 does not exist; the job has 4"));
-  EXPECT_THAT(state.join(request(1), 11).error().message,
-              HasSubstr("instance 1 has already joined"));
-  proto::JoinRequest old = request(2);
-  old.set_version("0.0.1");
-  EXPECT_THAT(state.join(old, 11).error().message, HasSubstr("is version 0.0.1"));
-}
-
-TEST_F(PostMortem, IgnoresBeatsOfReplicasThatDoNotExist) {
-  JobState state = joined();
-  beat(state, 77, 1000, "x", 20);
-  EXPECT_EQ(state.step(), 0U);
-}
-
-TEST(NumberRanges, AreShort) {
-  EXPECT_EQ(number_ranges(std::vector<std::uint32_t>{0, 1, 2, 4, 6, 7}), "0-2, 4, 6, 7");
-  EXPECT_EQ(number_ranges({}), "");
 }
 
 }  // namespace
