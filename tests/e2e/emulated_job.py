@@ -3,6 +3,7 @@
 Every job gets a token of its own through POPRUN_EMU_TOKEN; its processes are found by that variable
 in /proc, so that tests never touch a process that is not theirs.
 """
+import contextlib
 import csv
 import hashlib
 import json
@@ -148,26 +149,24 @@ class Job:
     def profile(self):
         return json.loads((self.output_dir / "profile.json").read_text())
 
-    def kill_everything(self):
-        """As a machine that loses its power would: no process lives long enough to clean up after another.
+    def signal_all(self, number):
+        """Children before their parents: they have higher process numbers."""
+        for pid in sorted(self.pids(), reverse=True):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
-        All stop first. Then children end before their parents (they have higher pids), since the kernel lets stopped
-        children go on whose parent ends."""
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in sorted(self.pids(), reverse=True):
-                try:
-                    os.kill(pid, number)
-                except ProcessLookupError:
-                    pass
+    def kill_everything(self):
+        """Ends all processes as a power cut would: none lives long enough to clean up after another.
+
+        All of them are stopped first. When a parent dies, the kernel continues its stopped children, so children are
+        killed before their parents."""
+        self.signal_all(signal.SIGSTOP)
+        self.signal_all(signal.SIGKILL)
         self.process.wait()
 
     def end(self):
         """Ends whatever of this job still runs."""
-        for pid in self.pids():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+        self.signal_all(signal.SIGKILL)
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()

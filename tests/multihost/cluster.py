@@ -137,7 +137,7 @@ class Cluster:
         return ["nsenter", "-t", pid, "-n", "-u", "-i", *private, "--", *map(str, command)]
 
     def environment(self):
-        """What mpirun on node0 needs to start processes on the others. What these leave ends with the sandbox."""
+        """What mpirun on node0 needs to start processes on the others. Temporary files are removed with the sandbox."""
         return {"TMPDIR": str(self.folder),
                 "OMPI_MCA_plm_rsh_agent": str(self.folder / "remote_shell"),
                 "OMPI_MCA_btl_tcp_if_include": "10.77.0.0/24",
