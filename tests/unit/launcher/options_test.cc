@@ -1,19 +1,14 @@
 #include "launcher/options/options.h"
 
-#include <cctype>
-#include <iterator>
-#include <set>
-#include <sstream>
-
 #include <gmock/gmock.h>
 #include <google/protobuf/util/message_differencer.h>
 
 #include "hostio/datasets/dataset.h"
 #include "launcher/options/config_file.h"
 #include "launcher/options/help.h"
-#include "launcher/options/option_table.h"
 #include "replica/device/device.h"
 #include "replica/ops/optimizers/optimizer.h"
+#include "tests/unit/launcher/parsed_options.h"
 
 namespace poprun::launcher {
 namespace {
@@ -21,28 +16,12 @@ namespace {
 using google::protobuf::util::MessageDifferencer;
 using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::EndsWith;
-using ::testing::Gt;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Lt;
-using ::testing::MatchesRegex;
-using ::testing::Not;
 using ::testing::Pair;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
-using Args = std::vector<std::string>;
-
-/// The options of `args` and a train.cfg of that text.
-Result<Options> parse(Args args, std::string_view config = "") {
-  args.emplace_back("train.cfg");
-  return parse_options(args, config);
-}
-
-std::string error_of(Args args, std::string_view config = "") {
-  const auto options = parse(std::move(args), config);
-  return options ? "no error" : options.error().message;
-}
 
 TEST(Options, BatchNormsAreFoldedInInferenceOnly) {
   EXPECT_EQ(error_of({"--model.fold-batch-norm", "true"}),
@@ -341,164 +320,6 @@ TEST(Options, ALearningRateThatIsZeroInFloat32IsNoted) {
   EXPECT_THAT(parse({"--training.learning-rate", "1e-40"})->notes, IsEmpty());
 }
 
-/// "ipu1.matmuls=200": what a job's settings resolve to, each with its place, kind and value.
-std::vector<std::string> settings_in(
-    const google::protobuf::RepeatedPtrField<proto::ProductSetting>& settings) {
-  std::vector<std::string> texts;
-  for (const proto::ProductSetting& s : settings) {
-    const std::string place = s.has_ipu()         ? "ipu" + std::to_string(s.ipu())
-                              : s.has_stage()     ? "stage" + std::to_string(s.stage())
-                              : s.has_operators() ? "/" + s.operators() + "/"
-                                                  : "";
-    texts.push_back(place + "." + s.products() + "=" +
-                    (s.has_permille() ? std::to_string(s.permille()) : s.partials()));
-  }
-  return texts;
-}
-
-std::vector<std::string> proportions(const Args& args, std::string_view config = "") {
-  const auto options = parse(args, config);
-  EXPECT_TRUE(options) << options.error().message;
-  return options ? settings_in(options->config.memory().available_memory_proportion())
-                 : std::vector<std::string>{};
-}
-
-TEST(ProductOptions, AreAValueOrOneForEachIpuAndWhatIsNarrower) {
-  const char* key = "--memory.available-memory-proportion";
-  EXPECT_THAT(proportions({}), ElementsAre(".=600"));
-  EXPECT_THAT(proportions({key, "0.005"}), ElementsAre(".=5"));
-  EXPECT_THAT(proportions({"--ipus-per-replica", "4", key, "0.15 .25,0.25 0.25"}),
-              ElementsAre("ipu0.=150", "ipu1.=250", "ipu2.=250", "ipu3.=250"));
-  EXPECT_THAT(
-      proportions({"--ipus-per-replica", "2", key,
-                   "matmuls=0.4 0.6 IPU1=0.15 stage2=0 stage2.convolutions=1"}),
-      ElementsAre(".matmuls=400", ".=600", "ipu1.=150", "stage2.=0", "stage2.convolutions=1000"));
-  EXPECT_THAT(
-      settings_in(parse({"--model.precision", "half", "--model.partials", "half matmuls=float"})
-                      ->config.model()
-                      .partials()),
-      ElementsAre(".=half", ".matmuls=float"));
-}
-
-TEST(ProductOptions, ForOperatorsStandBesideTheOthersAndAddUp) {
-  EXPECT_THAT(proportions({"--memory.available-memory-proportion-operators", "conv\\d=0.2",
-                           "--memory.available-memory-proportion-operators", "a=b=0.3"},
-                          "[memory]\navailable-memory-proportion = 0.5\n"
-                          "available-memory-proportion-operators = ^x$=0.1  y=1\n"),
-              ElementsAre(".=500", "/^x$/.=100", "/y/.=1000", "/conv\\d/.=200", "/a=b/.=300"));
-}
-
-TEST(ProductOptions, AreReadAgainAsTheyArePrinted) {
-  const auto options =
-      parse({"--ipus-per-replica", "2", "--memory.available-memory-proportion", "0.15 0.25",
-             "--memory.available-memory-proportion-operators", "a=0.2",
-             "--memory.available-memory-proportion-operators", "b\\.c=0.3"});
-  ASSERT_TRUE(options) << options.error().message;
-  const auto again = parse({"--ipus-per-replica", "2"}, resolved_config(*options));
-  ASSERT_TRUE(again) << again.error().message;
-  EXPECT_TRUE(MessageDifferencer::Equals(again->config, options->config));
-}
-
-TEST(ProductOptions, ThatAreNoneSayWhichWordAndWhatIsAllowed) {
-  const auto refused = [](const std::string& value) {
-    return error_of({"--memory.available-memory-proportion", value});
-  };
-  const std::string allowed =
-      " is not allowed; allowed: a number from 0 to 1 with at most 3 decimals; or one for each "
-      "IPU, separated by blanks; besides these, WHERE=X for WHERE convolutions, matmuls, ipuN, "
-      "stageN, or both as in stage2.matmuls; ";
-  EXPECT_EQ(refused("1.5"),
-            "--memory.available-memory-proportion = 1.5" + allowed + "'1.5' is none");
-  EXPECT_EQ(refused("0.6 tile3=0.2"), "--memory.available-memory-proportion = 0.6 tile3=0.2" +
-                                          allowed + "'tile3=0.2' is none");
-  EXPECT_THAT(refused("0.1234"), HasSubstr("'0.1234' is none"));
-  EXPECT_THAT(refused("ipu0=0.1 ipu0=0.2"),
-              HasSubstr("'ipu0=0.2' is for the same products as an earlier one"));
-  EXPECT_THAT(refused("0.1 0.2 ipu1=0.2"), HasSubstr("'ipu1=0.2' is for the same products"));
-  for (const char* value : {"nan", "-0.1", "=0.5", ".matmuls=0.5", "ipu0.=0.5", "ipu64=0.5",
-                            "ipu0.stage1=0.5", "matmuls.ipu0=0.5", "matmuls=", "half"}) {
-    EXPECT_THAT(refused(value), HasSubstr("is none")) << value;
-  }
-  EXPECT_THAT(error_of({"--model.partials", "double"}),
-              HasSubstr("allowed: float or half; or one for each IPU"));
-  EXPECT_EQ(error_of({"--model.partials-operators", "conv1"}),
-            "--model.partials-operators = conv1 is not allowed; allowed: REGEX=TYPE, several of "
-            "them separated by blanks, where TYPE is float or half; 'conv1' is none");
-  EXPECT_THAT(error_of({"--model.partials-operators", "(=half"}),
-              HasSubstr("'(' is not an ECMAScript regular expression"));
-}
-
-TEST(ProductOptions, ForIpusThatDoNotExistAreRefused) {
-  EXPECT_EQ(
-      error_of({"--ipus-per-replica", "2", "--memory.available-memory-proportion", "0.1 0.2 0.3"}),
-      "memory.available-memory-proportion = 0.1 0.2 0.3: a replica of --ipus-per-replica = 2 "
-      "has no IPU 2; IPUs count from 0; set --ipus-per-replica 3 or leave it out");
-  EXPECT_THAT(
-      parse({"--ipus-per-replica", "3", "--memory.available-memory-proportion", "0.1 0.2"})->notes,
-      ::testing::Contains("memory.available-memory-proportion = 0.1 0.2: IPUs that it does "
-                          "not name have 0.6"));
-}
-
-TEST(ProductOptions, HalfPartialsNeedHalfPrecisionWhereverTheyAre) {
-  EXPECT_EQ(error_of({"--model.partials", "float matmuls=half"}),
-            "model.partials = float matmuls=half needs model.precision = half, but it is float");
-  EXPECT_EQ(error_of({"--model.partials-operators", "conv1=half"}),
-            "model.partials-operators = conv1=half needs model.precision = half, but it is float");
-}
-
-TEST(ProductOptions, PartialSumsThatDependOnTheCutCannotBeChecked) {
-  const Args half = {"check", "--model.precision", "half", "--model.partials"};
-  const auto with = [&](const std::string& value) {
-    Args args = half;
-    args.push_back(value);
-    return error_of(args);
-  };
-  EXPECT_EQ(with("ipu0=half"),
-            "model.partials = ipu0=half: check cuts the model in several ways that must give equal "
-            "bits, but partial sums by IPU or stage depend on the cut; choose the operators by "
-            "name with model.partials-operators");
-  EXPECT_EQ(with("matmuls=half"), "no error");
-}
-
-TEST(ProductOptions, AdviseAgainstTinyProportions) {
-  const auto notes = [](const char* value) {
-    return parse({"--memory.available-memory-proportion", value})->notes;
-  };
-  EXPECT_THAT(notes("0.049"),
-              ::testing::Contains(HasSubstr("memory.available-memory-proportion = 0.049: "
-                                            "poplin::createWeights() advises against less than "
-                                            "0.05")));
-  EXPECT_THAT(notes("0.05"),
-              ::testing::Not(::testing::Contains(HasSubstr("poplin::createWeights"))));
-}
-
-TEST(Serialisation, IsAFactorForTheEmbeddingAndOneForEachMatmulByName) {
-  const auto options = parse({"--model.embedding-serialisation-factor", "4",
-                              "--model.serialised-matmuls", "c_fc=2 ^lm_head$=8"});
-  ASSERT_TRUE(options) << options.error().message;
-  const proto::ModelConfig& model = options->config.model();
-  EXPECT_EQ(model.embedding_serialisation_factor(), 4);
-  ASSERT_EQ(model.serialised_matmuls_size(), 2);
-  EXPECT_EQ(model.serialised_matmuls(1).operators(), "^lm_head$");
-  EXPECT_EQ(model.serialised_matmuls(1).slices(), 8);
-  EXPECT_EQ(parse({})->config.model().embedding_serialisation_factor(), 1);
-  EXPECT_THAT(error_of({"--model.embedding-serialisation-factor", "0"}),
-              HasSubstr("--model.embedding-serialisation-factor = 0 is not allowed"));
-  EXPECT_THAT(error_of({"--model.serialised-matmuls", "fc=0"}),
-              HasSubstr("allowed: REGEX=N, several of them separated by blanks, where N is a whole "
-                        "number from 1 to 4096; 'fc=0' is none"));
-}
-
-TEST(ProductOptions, AreFoundByTheirNamesElsewhere) {
-  EXPECT_THAT(error_of({"--availableMemoryProportion", "0.2"}),
-              HasSubstr("did you mean --memory.available-memory-proportion?"));
-  EXPECT_THAT(error_of({"--partialsType", "half"}), HasSubstr("did you mean --model.partials?"));
-  EXPECT_THAT(error_of({"--embedding_serialization_factor", "2"}),
-              HasSubstr("did you mean --model.embedding-serialisation-factor?"));
-  EXPECT_THAT(error_of({}, "[memory]\navailableMemoryProportion = 0.2\n"),
-              HasSubstr("did you mean available-memory-proportion?"));
-}
-
 TEST(Options, ThatOthersLeaveWithoutEffectAreNoted) {
   const auto notes = [](const Args& args, std::string_view config) {
     return parse(args, config)->notes;
@@ -759,75 +580,6 @@ TEST(Options, HelpAndVersionNeedNothingElse) {
               "--help modle: unknown section; did you mean model?");
   }
   EXPECT_TRUE(parse_options(Args{"--version"}, "")->version);
-}
-
-TEST(Help, NamesEveryOption) {
-  const std::string help = help_text("all");
-  for (const OptionRow& row : option_table()) {
-    EXPECT_THAT(help, HasSubstr("--" + row.name));
-  }
-}
-
-TEST(Help, ShowsOneSection) {
-  const std::string help = help_text("model");
-  EXPECT_THAT(help, StartsWith("Model:\n"));
-  EXPECT_THAT(help, HasSubstr("--model.heads N"));
-  EXPECT_THAT(help, Not(HasSubstr("--training.seed")));
-  for (const std::string& topic : help_topics()) {
-    EXPECT_THAT(help_text(topic), SizeIs(Gt(50U))) << topic;
-  }
-}
-
-TEST(Help, OfCommonOptionsFitsAScreen) {
-  const std::string help = help_text("");
-  EXPECT_THAT(help, HasSubstr("--training.learning-rate X"));
-  EXPECT_THAT(help, Not(HasSubstr("--training.beta1")));
-  EXPECT_LE(std::ranges::count(help, '\n'), 60);
-}
-
-TEST(Help, HasAtMost80ColumnsAndBreaksNoWord) {
-  const std::string help = help_text("all");
-  std::istringstream lines(help);
-  for (std::string line; std::getline(lines, line);) {
-    EXPECT_LE(line.size(), 80U) << line;
-    EXPECT_FALSE(line.ends_with(' ')) << line;
-  }
-  std::istringstream shown(help);
-  const std::set<std::string> words{std::istream_iterator<std::string>(shown), {}};
-  for (const OptionRow& row : option_table()) {
-    std::istringstream text(described(row));
-    for (std::string word; text >> word;) {
-      EXPECT_TRUE(words.contains(word)) << row.name << ": " << word;
-    }
-  }
-}
-
-TEST(Help, IsWrittenAlike) {
-  for (const OptionRow& row : option_table()) {
-    EXPECT_THAT(row.help, Not(EndsWith("."))) << row.name;
-    EXPECT_THAT(row.help, Not(MatchesRegex("(Of|Likewise|The) .*"))) << row.name;
-    const char first = row.help.at(0);
-    EXPECT_TRUE(std::isupper(first) != 0 || first == '-') << row.name;
-    EXPECT_TRUE(std::ranges::any_of(sections(), [&](const Section& section) {
-      return section.name == row.section;
-    })) << row.name;
-  }
-}
-
-TEST(OptionTable, DefaultsAreAllowedAndNamesAreUnique) {
-  std::vector<std::string> names;
-  for (const OptionRow& row : option_table()) {
-    Options options;
-    if (!row.fallback.empty()) {
-      EXPECT_EQ(row.set(options, row.fallback), std::nullopt) << row.name;
-    }
-    for (const std::string& choice : row.choices) {
-      EXPECT_EQ(row.set(options, choice), std::nullopt) << row.name << " " << choice;
-    }
-    names.push_back(row.name);
-  }
-  std::ranges::sort(names);
-  EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
 }
 
 TEST(Options, ScaleTheLearningRateWithTheBatch) {

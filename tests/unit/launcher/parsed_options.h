@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "launcher/options/options.h"
+
+namespace poprun::launcher {
+
+using Args = std::vector<std::string>;
+
+/// The options of `args` and a train.cfg of that text.
+inline Result<Options> parse(Args args, std::string_view config = "") {
+  args.emplace_back("train.cfg");
+  return parse_options(args, config);
+}
+
+inline std::string error_of(Args args, std::string_view config = "") {
+  const auto options = parse(std::move(args), config);
+  return options ? "no error" : options.error().message;
+}
+
+}  // namespace poprun::launcher
