@@ -150,7 +150,7 @@ class Job:
         return json.loads((self.output_dir / "profile.json").read_text())
 
     def signal_all(self, number):
-        """Children before their parents: they have higher process numbers."""
+        """Signals every process of this job, children before their parents (children have higher pids)."""
         for pid in sorted(self.pids(), reverse=True):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
