@@ -1,14 +1,12 @@
 #!/usr/bin/env python3
 """ONNX models through the real command: cases with known outputs, and a file that is trained.
 
-The trained file is written here in protobuf's wire format (field numbers: onnx.proto), so that no
-ONNX package is needed.
+The trained file is written by onnx_file.py, so that no ONNX package is needed.
 """
 import math
 import os
 import pathlib
 import random
-import struct
 import subprocess
 import tempfile
 import time
@@ -16,54 +14,10 @@ import unittest
 
 import npy_file
 from emulated_job import BIN, ROOT, JobTest
+from onnx_file import field, int64s, integer, node, real, tensor, truth, value_info
 
 SHARED = pathlib.Path(os.environ.get("POPRUN_EMU_SHARED", ROOT.parent / "shared")) / "onnx"
 DEBIAN = pathlib.Path("/usr/share/libonnx-testdata/data")
-FLOAT = 1  # TensorProto.DataType
-
-
-def varint(value):
-    out = b""
-    while value > 127:
-        out += bytes([value & 127 | 128])
-        value >>= 7
-    return out + bytes([value])
-
-
-def field(number, value):
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    value = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
-def tensor(name, dims, values):
-    raw = struct.pack(f"<{len(values)}f", *values)
-    return b"".join(field(1, d) for d in dims) + field(2, FLOAT) + field(8, name) + field(9, raw)
-
-
-def value_info(name, dims):
-    shape = b"".join(field(1, field(2, d) if isinstance(d, str) else field(1, d)) for d in dims)
-    return field(1, name) + field(2, field(1, field(1, FLOAT) + field(2, shape)))
-
-
-def node(op, inputs, *outputs, name="", domain="", attributes=()):
-    return (b"".join(field(1, i) for i in inputs) + b"".join(field(2, o) for o in outputs)
-            + field(3, name) + field(4, op) + b"".join(field(5, a) for a in attributes)
-            + field(7, domain))
-
-
-def integer(name, value):
-    return field(1, name) + field(3, value) + field(20, 2)  # AttributeProto.INT
-
-
-def int64s(name, dims, values):
-    raw = struct.pack(f"<{len(values)}q", *values)
-    return b"".join(field(1, d) for d in dims) + field(2, 7) + field(8, name) + field(9, raw)
-
-
-def truth(name, value):
-    return field(2, 9) + field(8, name) + field(9, bytes([value]))  # TensorProto.BOOL
 
 
 def with_head(nodes, tensors, features, opset=13, imports=(), functions=(), outputs=True, ir=8):
@@ -241,8 +195,8 @@ class Training(JobTest):
             field(7, node("LeakyRelu", ["t"], "y", attributes=[
                 field(1, "alpha") + field(21, "slope") + field(20, 1)])),
             field(9, field(1, "") + field(2, 13)), field(10, "mine")])
-        slope = field(1, "slope") + varint(2 << 3 | 5) + struct.pack("<f", 0.1) + field(20, 1)
-        alpha = field(1, "alpha") + varint(2 << 3 | 5) + struct.pack("<f", 0.1) + field(20, 1)
+        slope = real("slope", 0.1)
+        alpha = real("alpha", 0.1)
         calls = with_head(
             [node("Flatten", ["image"], "flat"),
              node("Scale", ["flat", "a"], "once", name="first", domain="mine", attributes=[slope]),
