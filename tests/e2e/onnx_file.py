@@ -5,7 +5,7 @@ FLOAT = 1  # TensorProto.DataType
 
 
 def varint(value):
-    out = b""
+    out, value = b"", value % 2**64  # Negative numbers in two's complement.
     while value > 127:
         out += bytes([value & 127 | 128])
         value >>= 7
@@ -24,9 +24,9 @@ def tensor(name, dims, values):
     return b"".join(field(1, d) for d in dims) + field(2, FLOAT) + field(8, name) + field(9, raw)
 
 
-def value_info(name, dims):
+def value_info(name, dims, type_=FLOAT):
     shape = b"".join(field(1, field(2, d) if isinstance(d, str) else field(1, d)) for d in dims)
-    return field(1, name) + field(2, field(1, field(1, FLOAT) + field(2, shape)))
+    return field(1, name) + field(2, field(1, field(1, type_) + field(2, shape)))
 
 
 def node(op, inputs, *outputs, name="", domain="", attributes=()):
@@ -41,6 +41,15 @@ def integer(name, value):
 
 def real(name, value):
     return field(1, name) + varint(2 << 3 | 5) + struct.pack("<f", value) + field(20, 1)  # FLOAT
+
+
+def attribute(name, value):
+    """AttributeProto of an int, a float, a list of ints or a TensorProto."""
+    if isinstance(value, bytes):
+        return field(1, name) + field(5, value) + field(20, 4)
+    if isinstance(value, list):
+        return field(1, name) + b"".join(field(8, v) for v in value) + field(20, 7)
+    return (real if isinstance(value, float) else integer)(name, value)
 
 
 def int64s(name, dims, values):
