@@ -4,7 +4,8 @@
 A few of a fixed seed are tried each time; where PyTorch is installed, the trained ones are compared with it in float64.
 For more, as in a nightly run, from the root of the project:
 
-  POPRUN_EMU_RANDOM_NETS=1000 POPRUN_EMU_RANDOM_TRAINED=300 ctest --preset release -R random_nets -V
+  POPRUN_EMU_BIN=build/release/bin POPRUN_EMU_ROOT=. POPRUN_EMU_RANDOM_NETS=1000 POPRUN_EMU_RANDOM_TRAINED=300 \\
+    tests/random/random_nets_test.py
 
   POPRUN_EMU_RANDOM_FIRST    number of the first net (0)
   POPRUN_EMU_RANDOM_VERBOSE  if set, each net is printed with its outcome
