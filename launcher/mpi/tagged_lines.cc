@@ -228,7 +228,7 @@ std::string MpirunNotices::line_with(std::string_view part) const {
   return "";
 }
 
-std::string MpirunNotices::essential() const {
+std::string MpirunNotices::known_reason() const {
   if (const std::string orted = line_with("orted: command not found"); !orted.empty()) {
     return fmt::format(
         "a host has no Open MPI in the PATH of non-interactive shells; install the same "
@@ -243,6 +243,13 @@ std::string MpirunNotices::essential() const {
     if (std::string line = line_with(telling); !line.empty() && !line.starts_with("Error:")) {
       return line;
     }
+  }
+  return "";
+}
+
+std::string MpirunNotices::essential() const {
+  if (std::string reason = known_reason(); !reason.empty()) {
+    return reason;
   }
   const auto text_of = [](const Notice& notice) {
     std::string text;
@@ -273,11 +280,7 @@ std::string MpirunNotices::essential() const {
 }
 
 bool MpirunNotices::misses_a_daemon() const {
-  return essential().find(kNoDaemon) != std::string::npos;
-}
-
-bool MpirunNotices::lacks_component() const {
-  return !line_with("component").empty();
+  return known_reason().empty() && !line_with(kNoDaemon).empty();
 }
 
 bool MpirunNotices::refuses_arguments() const {

@@ -86,14 +86,12 @@ class MpirunNotices {
   /// Why nothing could be started, in one line; empty if mpirun said nothing.
   [[nodiscard]] std::string essential() const;
 
-  /// Whether it only said that some daemon did not come up, but not on which host.
+  /// Whether it said that some daemon did not come up, and neither it nor a remote shell said why
+  /// in words that we know: the host may be down.
   [[nodiscard]] bool misses_a_daemon() const;
 
   /// Whether the reason is mpirun's own command line, with arguments that it does not know.
   [[nodiscard]] bool refuses_arguments() const;
-
-  /// Whether a component was asked for that Open MPI does not have or cannot use here.
-  [[nodiscard]] bool lacks_component() const;
 
  private:
   /// Lines between two rulers, or outside of them until the next ruler.
@@ -108,6 +106,7 @@ class MpirunNotices {
   StartFailure being_read_;
   std::optional<std::uint32_t> named_rank_;  ///< "Process name" was read, its exit code not yet.
 
+  [[nodiscard]] std::string known_reason() const;
   [[nodiscard]] std::string line_with(std::string_view part) const;
   void keep(std::string_view line, bool by_host);
   void take_of_host(std::string_view host, std::string_view text);

@@ -162,6 +162,7 @@ TEST(MpirunNotices, QuoteTheHostWhereADaemonFails) {
   notices.take("ORTE was unable to reliably start one or more daemons.");
   EXPECT_EQ(notices.essential(),
             "host node1: orted: error while loading shared libraries: libx.so");
+  EXPECT_TRUE(notices.misses_a_daemon()) << "the host may be down, too";
 }
 
 }  // namespace
