@@ -32,8 +32,7 @@ namespace {
 
 std::size_t local_instances(const Placement& placement) {
   return static_cast<std::size_t>(std::ranges::count_if(
-      placement.instance_host,
-      [&](std::uint32_t host) { return is_this_machine(placement.hosts[host]); }));
+      placement.instance_host, [&](std::uint32_t host) { return placement.is_local[host]; }));
 }
 
 /// Shells allow few open files by default. Without enough, mpirun waits for ever.
@@ -156,6 +155,10 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
   }
   for (const std::string& note : options->notes) {
     console.say(fmt::format("note: {}", note));
+  }
+  if (!placement->source.empty()) {
+    console.say(fmt::format("note: running on the hosts of {}: {}", placement->source,
+                            fmt::join(placement->hosts, ", ")));
   }
   if (options->config_file.empty()) {
     console.out(topology_table(*placement));

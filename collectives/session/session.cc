@@ -107,15 +107,29 @@ std::optional<std::uint64_t> ranks_job(const fs::path& session) {
                                                           : std::nullopt;
 }
 
-std::string sessions_name(const SessionPlace& place) {
-  return fmt::format("ompi.{}.{}", place.host, geteuid());
+/// The names that Open MPI may have for this host: it drops the domain if the job's hosts have
+/// none.
+std::vector<std::string> own_names(const SessionPlace& place) {
+  const std::string bare = place.host.substr(0, place.host.find('.'));
+  return bare == place.host ? std::vector{place.host} : std::vector{place.host, bare};
+}
+
+/// The folders of this host's sessions in `folder`.
+std::vector<fs::path> tops_in(const fs::path& folder, const SessionPlace& place) {
+  std::vector<fs::path> found;
+  for (const std::string& name : own_names(place)) {
+    for (fs::path& top : folders_in(folder, fmt::format("ompi.{}.{}", name, geteuid()))) {
+      found.push_back(std::move(top));
+    }
+  }
+  return found;
 }
 
 /// Where sessions of this host can be: in the base itself and in jobs' folders.
 std::vector<fs::path> tops(const SessionPlace& place) {
-  std::vector<fs::path> found = folders_in(place.base, sessions_name(place));
+  std::vector<fs::path> found = tops_in(place.base, place);
   for (const fs::path& job : folders_in(place.base, job_folder_prefix())) {
-    for (fs::path& top : folders_in(job, sessions_name(place))) {
+    for (fs::path& top : tops_in(job, place)) {
       found.push_back(std::move(top));
     }
   }
@@ -135,13 +149,15 @@ bool is_only_session(const fs::path& session, std::uint64_t job, const SessionPl
 }
 
 void remove_shared_memory(std::uint64_t job, const SessionPlace& place) {
-  const std::string prefix = fmt::format("vader_segment.{}.{}.{:x}.", place.host, geteuid(), job);
   std::error_code error;
   for (fs::directory_iterator entry(place.shared_memory, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->path().filename().string().starts_with(prefix)) {
-      std::error_code unused;
-      fs::remove(entry->path(), unused);
+    for (const std::string& name : own_names(place)) {
+      const std::string prefix = fmt::format("vader_segment.{}.{}.{:x}.", name, geteuid(), job);
+      if (entry->path().filename().string().starts_with(prefix)) {
+        std::error_code unused;
+        fs::remove(entry->path(), unused);
+      }
     }
   }
 }
@@ -158,7 +174,7 @@ void remove_session(const fs::path& session, const SessionPlace& place) {
 
 /// With what is in it of this host. Requires: this process has its lock.
 void remove_job_folder(const fs::path& job, const SessionPlace& place) {
-  for (const fs::path& top : folders_in(job, sessions_name(place))) {
+  for (const fs::path& top : tops_in(job, place)) {
     for (const fs::path& session : folders_in(top, "")) {
       remove_session(session, place);
     }
@@ -223,8 +239,10 @@ void JobFolder::learn() {
   if (ranks_job_) {
     return;
   }
-  for (const fs::path& session : folders_in(path_ / sessions_name(place_), "pid.")) {
-    ranks_job_ = ranks_job(session);
+  for (const fs::path& top : tops_in(path_, place_)) {
+    for (const fs::path& session : folders_in(top, "pid.")) {
+      ranks_job_ = ranks_job(session);
+    }
   }
 }
 

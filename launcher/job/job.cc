@@ -14,6 +14,7 @@
 #include "launcher/job/join_reply.h"
 #include "launcher/job/silent_hosts.h"
 #include "launcher/placement/hosts.h"
+#include "launcher/placement/mca_parameters.h"
 #include "launcher/process/ending_signals.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/verdict/replica_words.h"
@@ -117,6 +118,11 @@ int Job::check_model() {
   *question.mutable_model() = options_.config.model();
   question.set_onnx_model(inputs_.onnx.bytes);
   return ask({"poprun-emu-replica", "--check-model"}, question.SerializeAsString(), console_);
+}
+
+/// Where replicas reach this launcher. Requires: the coordinator runs.
+std::string Job::address() const {
+  return fmt::format("{}:{}", processes_.own_address(), coordinator_->port());
 }
 
 bool Job::services_leave_loopback() const {
@@ -258,7 +264,36 @@ void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
   }
   if (output.notices().findings() != state_.mpirun()) {
     state_.mpirun_found(output.notices().findings());
-    trouble(Deadlines::Trouble::kCause);
+    lacks_daemon(state_) ? conclude_start(0) : trouble(Deadlines::Trouble::kCause);
+  }
+}
+
+/// Nothing was started, and mpirun ended so or waits for a daemon that will not come. Before the
+/// verdict, hosts from which no daemon came are asked whether they answer at all.
+void Job::conclude_start(int status) {
+  if (ending() || needs_nobody_ || std::exchange(start_ended_, true)) {
+    return;
+  }
+  const MpirunNotices& notices = record_.mpirun_output().notices();
+  const auto conclude = [this, status, &notices](std::vector<std::string> silent) {
+    state_.hosts_do_not_answer(std::move(silent));
+    give_verdict(unless_settings(state_,
+                                 mpirun_verdict(state_, status, notices, record_.logs_folder()),
+                                 component_variables()));
+  };
+  std::vector<std::string> others;
+  for (std::size_t h = 0; h < placement_.hosts.size(); ++h) {
+    const bool asked = lacks_daemon(state_)
+                           ? same_host(state_.mpirun().start_failure->node, placement_.hosts[h])
+                           : notices.misses_a_daemon();
+    if (asked && !placement_.is_local[h] && placement_.slurm_job.empty()) {
+      others.push_back(placement_.hosts[h]);
+    }
+  }
+  if (others.empty()) {
+    conclude({});
+  } else {
+    find_silent_hosts(loop_, std::move(others), kAnswerPatience, conclude);
   }
 }
 
@@ -274,22 +309,20 @@ void Job::on_mpirun_exit(int status) {
     wait_for_files_alone();
     return;
   }
+  if (start_ended_) {
+    return;
+  }
   if (state_.any_trouble()) {
     decide();
     return;
   }
-  const MpirunNotices& notices = record_.mpirun_output().notices();
-  const auto conclude = [this, status, &notices](std::vector<std::string> silent) {
-    state_.hosts_do_not_answer(std::move(silent));
-    give_verdict(mpirun_verdict(state_, status, notices, record_.logs_folder()));
-  };
-  if (notices.misses_a_daemon()) {
-    std::vector<std::string> others;
-    std::ranges::remove_copy_if(placement_.hosts, std::back_inserter(others), is_this_machine);
-    find_silent_hosts(loop_, std::move(others), kAnswerPatience, conclude);
-  } else {
-    conclude({});
+  if (std::ranges::none_of(state_.instances(), &InstanceView::joined)) {
+    if (const Status fits = processes_.check_mpirun(); !fits) {
+      give_error(fits.error());
+      return;
+    }
   }
+  conclude_start(status);
 }
 
 void Job::on_data_server_exit(int status) {
@@ -326,7 +359,7 @@ void Job::decide() {
     if (awaits_dumps_ && dumps_may_come()) {
       verdict->more.emplace_back("  replica 0 did not send all of its dump");
     }
-    give_verdict(*verdict);
+    give_verdict(unless_settings(state_, *verdict, component_variables()));
   }
 }
 

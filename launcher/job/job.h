@@ -75,12 +75,14 @@ class Job final : private CoordinatorEvents {
   // What happens around them.
   void on_mpirun_line(std::string_view line, bool is_stderr);
   void on_mpirun_exit(int status);
+  void conclude_start(int status);
   void on_data_server_exit(int status);
   void on_signal(int number);
   void request_checkpoint(double now);
   void drain(int number);
   void tell_where_to_stop();
   [[nodiscard]] int code_of_results() const;
+  [[nodiscard]] std::string address() const;
 
   // Time.
   [[nodiscard]] Deadlines::Facts facts() const;
@@ -143,6 +145,7 @@ class Job final : private CoordinatorEvents {
   int exit_code_ = 0;
   std::vector<std::string> lost_hosts_;
   int signal_ = 0;             ///< The first one that asked us to end.
+  bool start_ended_ = false;   ///< Nothing was started, and why is being found out.
   bool stop_told_ = false;     ///< The instances know where to stop.
   bool no_room_told_ = false;  ///< The user knows that the results wait for room on the disk.
   bool awaits_dumps_ = false;  ///< Before it is decided.

@@ -86,7 +86,7 @@ void Job::do_what_is_due(double now) {
           silence_verdict(state_, state_.silent(now, options_.heartbeat_timeout_seconds / 2), now));
     case Deadlines::Due::kAbsence:
       state_.end_joining();
-      return give_verdict(absence_verdict(state_, deadlines_.seconds_since_start(now)));
+      return give_verdict(absence_verdict(state_, deadlines_.seconds_since_start(now), address()));
     case Deadlines::Due::kMpirunEnd:
       console_.say(fmt::format("the job is done, but mpirun did not end for {} s; ending it",
                                options_.heartbeat_timeout_seconds));

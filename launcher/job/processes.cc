@@ -18,9 +18,9 @@ constexpr const char* kFolderVariable = "OMPI_MCA_orte_tmpdir_base";  ///< Open 
 
 std::vector<pid_t> local_replicas(const JobState& state) {
   std::vector<pid_t> pids;
-  for (const InstanceView& instance : state.instances()) {
-    if (instance.joined && is_this_machine(instance.host)) {
-      pids.push_back(static_cast<pid_t>(instance.pid));
+  for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
+    if (state.instances()[i].joined && state.placement().runs_here(i)) {
+      pids.push_back(static_cast<pid_t>(state.instances()[i].pid));
     }
   }
   return pids;
@@ -36,7 +36,7 @@ JobProcesses::JobProcesses(asio::io_context& loop, const Options& options,
       placement_(placement),
       console_(console),
       security_(security),
-      own_address_(own_address(placement)),
+      own_address_(launcher::own_address(placement)),
       events_(std::move(events)),
       place_(collectives::session_place(machine_name())),
       supervisor_(loop) {}
@@ -58,6 +58,7 @@ Status JobProcesses::start(int coordinator_port) {
 Status JobProcesses::start_mpirun(int coordinator_port) {
   const MpirunCommand command = mpirun_here(options_, placement_, programs_.replica);
   Child::Program program{programs_.mpirun, command.arguments, command.environment};
+  program.without = command.without;
   // Its own folder is found and removed even if nobody is left to do it.
   program.environment.emplace_back(
       std::getenv(kFolderVariable) != nullptr ? kFolderVariable : "TMPDIR", folder_->path());

@@ -47,6 +47,13 @@ class JobProcesses {
   /// Errors: those of Child::start.
   Status start(int coordinator_port);
 
+  /// Whether mpirun is one that we can use, asked once it has failed to start anything: it costs
+  /// the start of a program. Errors: those of check_mpirun_program.
+  [[nodiscard]] Status check_mpirun() const { return check_mpirun_program(programs_.mpirun); }
+
+  /// The address at which other hosts reach this machine.
+  [[nodiscard]] const std::string& own_address() const { return own_address_; }
+
   /// The address at which the services of the job listen.
   [[nodiscard]] std::string listens_at() const { return listening_address(own_address_); }
 
@@ -75,7 +82,7 @@ class JobProcesses {
   const Placement& placement_;
   Console& console_;
   const Security& security_;  ///< Known when `start` is called.
-  std::string own_address_;   ///< Host at which others reach this machine.
+  std::string own_address_;
   Events events_;
   collectives::SessionPlace place_;               ///< On this machine.
   std::optional<collectives::JobFolder> folder_;  ///< Once it was checked.

@@ -4,20 +4,36 @@
 #include <array>
 #include <cctype>
 #include <cstdlib>
-#include <fstream>
 
 #include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include "launcher/options/shell_words.h"
+#include "launcher/placement/mca_parameters.h"
 
 namespace poprun::launcher {
 namespace {
 
+constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
+
+/// Whether mpirun should tell hosts apart by their domains, too. It must not if the command has
+/// only short names: it then misses its own host, whose name may have a domain.
+bool keeps_domains(const Placement& placement) {
+  bool only_short_names = !placement.all_local;
+  for (std::size_t h = 0; h < placement.hosts.size(); ++h) {
+    only_short_names = only_short_names &&
+                       (placement.is_local[h] || placement.hosts[h].find('.') == std::string::npos);
+  }
+  return !only_short_names;
+}
+
 /// Each only where the user has not set it. Without these, 16 ranks on 2 cores spin, a cut link
 /// hangs the job for eight minutes, and start-up probes networks that are not there. Values of
 /// oob_*: idle 5 s, then 3 probes 2 s apart.
-std::vector<Variable> mpi_settings(const Options& options, const std::string& ssh_user,
+std::vector<Variable> mpi_settings(const Options& options, const Placement& placement,
                                    bool as_root) {
+  const std::string& ssh_user = placement.ssh_user;
   std::vector<Variable> settings = {
       {"OMPI_MCA_mpi_yield_when_idle", "1"},
       {"OMPI_MCA_hwloc_base_binding_policy", "none"},
@@ -28,9 +44,12 @@ std::vector<Variable> mpi_settings(const Options& options, const std::string& ss
       {"OMPI_MCA_oob_tcp_keepalive_time", "5"},
       {"OMPI_MCA_oob_tcp_keepalive_intvl", "2"},
       {"OMPI_MCA_oob_tcp_keepalive_probes", "3"},
-      {"OMPI_MCA_orte_keep_fqdn_hostnames", "1"},
+      {"OMPI_MCA_orte_keep_fqdn_hostnames", keeps_domains(placement) ? "1" : "0"},
+      {"OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,alps"},
+      {"OMPI_MCA_plm", "rsh"},
+      {"OMPI_MCA_plm_rsh_disable_qrsh", "1"},
       // Where it looks for ssh, and fails without, also where all ranks are local.
-      {"PATH", "/usr/local/bin:/usr/bin:/bin"},
+      {"PATH", kDefaultPath},
   };
   if (!ssh_user.empty()) {
     settings.emplace_back("OMPI_MCA_plm_rsh_args", "-l " + ssh_user);
@@ -79,54 +98,32 @@ std::vector<Variable> instance_variables(const Options& options, const Placement
 
 constexpr const char* kAgent = "poprun-emu-remote-shell";
 
-/// Two names of one parameter.
-constexpr std::array kRemoteShellParameters = {"plm_rsh_agent", "orte_rsh_agent"};
+/// Two names of one parameter, of which mpirun calls the second one deprecated.
+const std::array<std::string, 2> kRemoteShellParameters = {"plm_rsh_agent", "orte_rsh_agent"};
+const std::array<std::string, 1> kHostfileParameter = {"orte_default_hostfile"};
 
-/// The value of `name` in a file of Open MPI's parameters; empty where it has none.
-std::string value_in_file(const std::string& path, const std::string& name) {
-  std::ifstream file(path);
-  std::string value;
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t equals = line.find('=');
-    const auto trimmed = [](const std::string& text) {
-      const std::size_t first = text.find_first_not_of(" \t");
-      return first == std::string::npos
-                 ? ""
-                 : text.substr(first, text.find_last_not_of(" \t") - first + 1);
-    };
-    if (equals != std::string::npos && trimmed(line.substr(0, equals)) == name) {
-      value = trimmed(line.substr(equals + 1));
-    }
-  }
-  return value;
+/// One step of a process on one host; the script adds the host.
+std::string srun_line(const std::string& job) {
+  return fmt::format(
+      "srun --jobid={} --quiet --nodes=1 --ntasks=1 --cpu-bind=none --mem=0 --mpi=none "
+      "--export=ALL --nodelist",
+      job);
 }
 
-/// What the user has mpirun reach other hosts by, looked for where mpirun looks: on its command
-/// line, from which it is taken, in the environment, in its files; else ssh.
-std::string users_remote_shell(std::vector<std::string>& line) {
-  const auto end_of_own = std::ranges::find(line, "-np");
-  for (auto at = line.begin(); end_of_own - at >= 3; ++at) {
-    const bool names_it =
-        std::ranges::find(kRemoteShellParameters, *(at + 1)) != kRemoteShellParameters.end();
-    if ((*at == "--mca" || *at == "-mca" || *at == "--gmca" || *at == "-gmca") && names_it) {
-      const std::string shell = *(at + 2);
-      line.erase(at, at + 3);
-      return shell;
-    }
+/// What mpirun reaches other hosts by: what the user has set it to, or srun in a Slurm job, or ssh.
+std::string remote_shell(const Options& options, const Placement& placement) {
+  if (const auto users = mca_parameter(kRemoteShellParameters, options.mpi_global_args)) {
+    return *users;
   }
-  const char* home = std::getenv("HOME");
-  for (const char* name : kRemoteShellParameters) {
-    if (const char* value = std::getenv(fmt::format("OMPI_MCA_{}", name).c_str())) {
-      return value;
-    }
-    for (const std::string& file : {fmt::format("{}/.openmpi/mca-params.conf", home ? home : ""),
-                                    std::string("/etc/openmpi/openmpi-mca-params.conf")}) {
-      if (std::string value = value_in_file(file, name); !value.empty()) {
-        return value;
-      }
-    }
-  }
-  return "ssh";
+  return placement.slurm_job.empty() ? "ssh" : srun_line(placement.slurm_job);
+}
+
+/// Without what the launcher takes from them and does itself.
+std::vector<std::string> global_arguments(const Options& options, const Placement& placement) {
+  std::vector<std::string> arguments =
+      without_mca_argument(kHostfileParameter, options.mpi_global_args);
+  return placement.all_local ? arguments
+                             : without_mca_argument(kRemoteShellParameters, std::move(arguments));
 }
 
 }  // namespace
@@ -134,17 +131,21 @@ std::string users_remote_shell(std::vector<std::string>& line) {
 MpirunCommand compose_mpirun(const Options& options, const Placement& placement,
                              const std::string& replica_program, bool as_root) {
   MpirunCommand command{.arguments = {"mpirun", "--tag-output"},
-                        .environment = mpi_settings(options, placement.ssh_user, as_root),
+                        .environment = mpi_settings(options, placement, as_root),
+                        .without = {},
                         .instances = {}};
   std::vector<std::string>& line = command.arguments;
-  line.insert(line.end(), options.mpi_global_args.begin(), options.mpi_global_args.end());
+  const std::vector<std::string> global = global_arguments(options, placement);
+  line.insert(line.end(), global.begin(), global.end());
   for (std::uint32_t i = 0; i < placement.num_instances; ++i) {
     if (i > 0) {
       line.emplace_back(":");
     }
     line.insert(line.end(), {"-np", "1"});
     if (placement.hosts_given) {
-      line.insert(line.end(), {"--host", placement.host_of(i)});
+      // By this name mpirun always knows its own machine.
+      line.insert(line.end(),
+                  {"--host", placement.runs_here(i) ? "localhost" : placement.host_of(i)});
     }
     command.instances.push_back(instance_variables(options, placement, i));
     for (const auto& [name, value] : command.instances.back()) {
@@ -167,14 +168,25 @@ MpirunCommand mpirun_here(const Options& options, const Placement& placement,
   MpirunCommand command = compose_mpirun(options, placement, replica_program, geteuid() == 0);
   std::erase_if(command.environment,
                 [](const Variable& v) { return std::getenv(v.first.c_str()) != nullptr; });
+  // Set also over the user's own: the launcher has taken its hosts from there.
+  command.environment.emplace_back("OMPI_MCA_orte_default_hostfile", "none");
+  if (std::getenv("HOME") == nullptr && getpwuid(geteuid()) == nullptr) {
+    command.environment.emplace_back("HOME", "/");  // mpirun crashes without.
+  }
   if (!placement.all_local) {
     // Set also over the user's own, which ours then runs.
-    const std::string shell = users_remote_shell(command.arguments);
-    const std::string agent = replica_program.substr(0, replica_program.rfind('/') + 1) + kAgent;
-    for (const char* name : kRemoteShellParameters) {
-      command.environment.emplace_back(fmt::format("OMPI_MCA_{}", name), agent);
+    const std::string folder = replica_program.substr(0, replica_program.rfind('/'));
+    const bool has_blanks = folder.find_first_of(" \t") != std::string::npos;
+    command.environment.emplace_back("OMPI_MCA_plm_rsh_agent",
+                                     has_blanks ? kAgent : fmt::format("{}/{}", folder, kAgent));
+    if (has_blanks) {  // mpirun takes a blank for the end of the agent's path, and looks in PATH.
+      const char* path = std::getenv("PATH");
+      std::erase_if(command.environment, [](const Variable& v) { return v.first == "PATH"; });
+      command.environment.emplace_back(
+          "PATH", fmt::format("{}:{}", folder, path == nullptr ? kDefaultPath : path));
     }
-    command.environment.emplace_back("POPRUN_EMU_REMOTE_SHELL", shell);
+    command.without.emplace_back("OMPI_MCA_orte_rsh_agent");
+    command.environment.emplace_back("POPRUN_EMU_REMOTE_SHELL", remote_shell(options, placement));
     // Its daemons would look for ours on their hosts, to start others' daemons.
     command.environment.emplace_back("OMPI_MCA_plm_rsh_no_tree_spawn", "1");
   }
@@ -183,6 +195,9 @@ MpirunCommand mpirun_here(const Options& options, const Placement& placement,
 
 std::string shell_line(const MpirunCommand& command) {
   std::string line;
+  for (const std::string& name : command.without) {
+    line += std::getenv(name.c_str()) == nullptr ? "" : fmt::format("env -u {} ", name);
+  }
   for (const auto& [name, value] : command.environment) {
     line += fmt::format("{}={} ", name, quote_shell_word(value));
   }

@@ -15,8 +15,11 @@
 ///
 /// Secrets (token, certificates) are in the environment of mpirun, which processes on this machine
 /// inherit. mpirun would send them on in plain text, so that to other hosts they go through the
-/// remote shell (remote_shell.sh), which stands between mpirun and ssh, or what the user has
-/// instead.
+/// remote shell (remote_shell.sh), which stands between mpirun and ssh, or srun in a Slurm job, or
+/// what the user has instead.
+///
+/// mpirun sees no hosts but those of the command: it neither looks for an allocation nor for a
+/// default hostfile, which `job_hosts` has done.
 namespace poprun::launcher {
 
 using Variable = std::pair<std::string, std::string>;
@@ -25,6 +28,7 @@ struct MpirunCommand {
   std::vector<std::string> arguments;  ///< From "mpirun" on.
   std::vector<Variable>
       environment;  ///< Of mpirun itself, where the user's own has no such variable.
+  std::vector<std::string> without;  ///< Variables of the user's that mpirun does not get.
   std::vector<std::vector<Variable>>
       instances;  ///< [num_instances] what an instance sees beside that.
 };

@@ -3,11 +3,20 @@
 #
 #   poprun-emu-remote-shell [options] HOST command...
 #
-# Runs the real remote shell and has the daemon read the job's secrets from standard input, inside of
-# what ssh encrypts, into the environment that the replicas there inherit. Nothing is written to a
-# file, and no command line shows them.
+# Runs the real remote shell (ssh, or srun in a Slurm job) and has the daemon read the job's secrets from
+# standard input, into the environment that the replicas there inherit. Nothing is written to a file, no
+# command line shows them, and srun, which sends its environment in plain text, has none of them.
+#
+# On standard error, which the launcher reads (launcher/mpi/tagged_lines.cc):
+#
+#   poprun-emu: host HOST says: LINE           a line of the remote shell or from the host
+#   poprun-emu: no start on host HOST: REASON  the daemon cannot start there
 set -f
 IFS=' '
+
+token=$POPRUN_EMU_TOKEN
+tls=$POPRUN_EMU_TLS
+unset POPRUN_EMU_TOKEN POPRUN_EMU_TLS
 
 # As mpirun does: the first program there is of "ssh : rsh", with its own options.
 found=
@@ -26,36 +35,44 @@ fi
 
 # What runs on HOST. It contains no apostrophes or line breaks, which not every login shell takes. First
 # the secrets, read by name in the order in which they are written below.
-secrets='for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || { echo "poprun-emu: on $(uname -n) nothing came on standard input; the remote shell must hand it on, since the secrets of the job come that way" >&2; exit 127; }; export "$name=$value"; done'
+fail='fail() { echo "poprun-emu: $*" >&2; exit 127; }'
+secrets='for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || fail "nothing came on standard input, by which the secrets of the job come: the remote shell must hand it on, and no start file there, such as ~/.bashrc, may read it"; export "$name=$value"; done'
+tools='command -v "$1" >/dev/null || fail "there is no Open MPI in the PATH of non-interactive shells ($PATH); install the same version on all hosts, on Debian: apt install openmpi-bin"; for tool in id mktemp mkdir rmdir flock; do command -v $tool >/dev/null || fail "there is no program $tool in the PATH of non-interactive shells ($PATH); install coreutils and util-linux, or set PATH where such shells read it"; done'
 # Then a folder of the job on that host (collectives/session/session.h), locked by the daemon, and
 # removed by a process that waits for the lock. The daemon itself is what the remote shell waits for:
 # mpirun has to see its connection break before its shell ends, or does not name the host. That of the launcher may have come along in TMPDIR or, by
 # mpirun, in an argument: ours is beside it.
 base='prefix=poprun-emu.$(id -u).; base=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}; for word do [ "$last" != orte_tmpdir_base ] || base=$word; last=$word; done; case ${base##*/} in "$prefix"*) base=${base%/*} ;; esac'
-folder='command -v flock >/dev/null || { echo "poprun-emu: $(uname -n) has no program flock; install util-linux" >&2; exit 127; }; mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || exit 127; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
-reader="sh -c '$secrets; $base; $folder; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & exec \"\$@\"' sh"
+folder='mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || fail "no folder can be made in $base"; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
+reader="sh -c '$fail; $secrets; $tools; $base; $folder; echo \"poprun-emu starts the daemon\" >&2; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & exec \"\$@\"' sh"
 
-# The daemon is the word `orted`, which may come behind settings of paths and in a folder.
-wrapped=
+# The daemon is the word `orted`, which may come behind settings of paths and in a folder, after HOST.
+host=
+last=
 for word do
   shift
   case $word in
+  prted | *[\ /]prted)
+    [ -n "$host" ] || echo "poprun-emu: no start on host $last: mpirun is that of Open MPI 5 (it starts prted), but poprun-emu works with Open MPI 4.1; put its folder first in PATH, on Debian: apt install openmpi-bin" >&2
+    exit 127
+    ;;
   orted | *[\ /]orted)
-    if [ -z "$wrapped" ]; then
-      wrapped=yes
+    if [ -z "$host" ]; then
+      host=$last
       daemon=${word##* }
       word="${word%"$daemon"}$reader $daemon"
     fi
     ;;
-  \"*/poprun-emu-remote-shell\")
+  \"*poprun-emu-remote-shell\")
     word="\"${POPRUN_EMU_REMOTE_SHELL:-ssh}\""  # The daemon looks for it, and may have none of us.
     ;;
   esac
+  last=$word
   # With plm_rsh_no_tree_spawn mpirun would let go of the remote shell. As long as it runs, mpirun
   # sees at once when a host is gone.
   [ "$word" = --daemonize ] || set -- "$@" "$word"
 done
-if [ -z "$wrapped" ]; then
+if [ -z "$host" ]; then
   echo "poprun-emu: mpirun starts no orted here: $*" >&2
   exit 127
 fi
@@ -63,8 +80,41 @@ fi
 for program in $found; do break; done
 case $program in
 ssh | */ssh) found="$found -x" ;;  # mpirun's own choice for ssh: no X11.
+srun | */srun)
+  while [ "$1" != "$host" ]; do shift; done
+  shift
+  set -- "$host" sh -c "$*"
+  # Options of the job that srun would take for the step, which is one process with all that the job has.
+  unset SLURM_NTASKS SLURM_NPROCS SLURM_NTASKS_PER_NODE SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_SOCKET \
+    SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_TRES SLURM_CPUS_PER_TASK SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU \
+    SLURM_MEM_PER_NODE SLURM_EXACT SLURM_EXCLUSIVE SLURM_HINT SLURM_HOSTFILE SLURM_DISTRIBUTION SLURM_EXPORT_ENV
+  export SLURM_OVERLAP=1
+  ;;
 esac
+
+# Reads what the remote shell and the host say, and once the shell has ended, whether it came to the daemon.
+# The shell takes over this process, and mpirun ends it by the number of that.
+listen() {
+  started=
+  said=
+  while IFS= read -r line || [ -n "$line" ]; do
+    case $line in
+    "poprun-emu starts the daemon") started=yes ;;
+    "poprun-emu: "*) started=no; echo "poprun-emu: no start on host $host: ${line#poprun-emu: }" ;;
+    *) said=$line; echo "poprun-emu: host $host says: $line" ;;
+    esac
+  done
+  while read -r status <"/proc/$$/stat" && case ${status##*) } in [ZX]*) false ;; esac; do
+    sleep 0.1
+  done 2>/dev/null
+  [ -n "$started" ] || echo "poprun-emu: no start on host $host: the remote shell ($program) ended before it came to Open MPI's daemon: ${said:-it said nothing; a start file there, such as ~/.bashrc, may end or replace the shell}"
+}
+pipe=${TMPDIR:-/tmp}/poprun-emu-remote-shell.$$
+if mkfifo "$pipe" 2>/dev/null; then
+  { exec <"$pipe"; rm -f "$pipe"; listen >&2; } </dev/null >/dev/null &
+  exec 2>"$pipe"
+fi
 exec $found "$@" <<END
-$POPRUN_EMU_TOKEN
-$POPRUN_EMU_TLS
+$token
+$tls
 END

@@ -1,6 +1,7 @@
 #include "launcher/mpi/tagged_lines.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -9,9 +10,12 @@ namespace poprun::launcher {
 namespace {
 
 constexpr std::size_t kNoticeCharactersMax = 250;
-constexpr std::size_t kNoticesMax = 200;
+constexpr std::size_t kLinesMax = 200;
 constexpr const char* kUnknownOption = "unknown option";
 constexpr const char* kNoDaemon = "unable to reliably start";
+/// Words of notices after which mpirun goes on.
+constexpr std::array kWarnings = {std::string_view("deprecated MCA variable"),
+                                  std::string_view("WARNING:"), std::string_view("Warning:")};
 
 /// Reads an unsigned integer off the front of `text`.
 std::optional<std::uint32_t> take_number(std::string_view& text) {
@@ -117,13 +121,31 @@ std::optional<ReplicaLine> parse_replica_line(std::string_view text) {
 void MpirunNotices::take(std::string_view line) {
   line = stripped(line);
   if (line.find_first_not_of("-=*") == std::string_view::npos) {
-    const bool ruler = !line.empty();
-    first_notice_ = ruler && first_notice_ == 0 ? lines_.size() : first_notice_;
+    if (!line.empty()) {
+      notices_.emplace_back();
+    }
     return;
   }
-  if (lines_.size() < kNoticesMax) {
-    lines_.emplace_back(line);
+  // What our remote shell writes (remote_shell.sh).
+  if (std::string_view rest = line; take_prefix(rest, "poprun-emu: no start on host ")) {
+    const std::size_t colon = std::min(rest.find(": "), rest.size());
+    if (!findings_.start_failure) {
+      findings_.start_failure =
+          StartFailure{.node = std::string(rest.substr(0, colon)),
+                       .lacks = "",
+                       .problem = std::string(rest.substr(std::min(colon + 2, rest.size()))),
+                       .no_daemon = true};
+    }
+    return;
   }
+  if (std::string_view rest = line; take_prefix(rest, "poprun-emu: host ")) {
+    constexpr std::string_view kSays = " says: ";
+    const std::size_t says = rest.find(kSays);
+    return says == std::string_view::npos
+               ? void()
+               : take_of_host(rest.substr(0, says), stripped(rest.substr(says + kSays.size())));
+  }
+  keep(line, /*by_host=*/false);
   read_start_failure(line);
   read_rank_end(line);
   // "  Remote daemon: [[23813,0],2] on node node2", on which mpirun ends the job.
@@ -131,6 +153,28 @@ void MpirunNotices::take(std::string_view line) {
       line.starts_with("Remote daemon:") && on != std::string_view::npos && !findings_.lost_node) {
     findings_.lost_node = line.substr(on + std::string_view(" on node ").size());
   }
+}
+
+void MpirunNotices::keep(std::string_view line, bool by_host) {
+  if (lines_ == kLinesMax) {
+    return;
+  }
+  if (notices_.back().by_host != by_host) {
+    notices_.push_back({{}, by_host});
+  }
+  ++lines_;
+  notices_.back().lines.emplace_back(line);
+}
+
+void MpirunNotices::take_of_host(std::string_view host, std::string_view text) {
+  if (text.find_first_not_of("-=*") == std::string_view::npos) {
+    return;
+  }
+  const bool continues = notices_.back().by_host;
+  keep(continues || text.find(host) != std::string_view::npos
+           ? std::string(text)
+           : fmt::format("host {}: {}", host, text),
+       /*by_host=*/true);
 }
 
 /// "Executable: /x/replica" or "Working directory: /x" or "Error: system limit exceeded on ...",
@@ -173,13 +217,19 @@ void MpirunNotices::read_rank_end(std::string_view line) {
   }
 }
 
-std::string MpirunNotices::essential() const {
-  const auto line_with = [&](std::string_view part) -> std::string {
-    const auto line = std::ranges::find_if(
-        lines_, [&](const std::string& l) { return l.find(part) != std::string::npos; });
-    return line == lines_.end() ? "" : *line;
-  };
-  if (const std::string orted = line_with("orted: "); !orted.empty()) {
+std::string MpirunNotices::line_with(std::string_view part) const {
+  for (const Notice& notice : notices_) {
+    for (const std::string& line : notice.lines) {
+      if (line.find(part) != std::string::npos) {
+        return line;
+      }
+    }
+  }
+  return "";
+}
+
+std::string MpirunNotices::known_reason() const {
+  if (const std::string orted = line_with("orted: command not found"); !orted.empty()) {
     return fmt::format(
         "a host has no Open MPI in the PATH of non-interactive shells; install the same "
         "version on all hosts, on Debian: apt install openmpi-bin ({})",
@@ -188,21 +238,49 @@ std::string MpirunNotices::essential() const {
   for (const char* telling :
        {"Could not resolve hostname", "not enough slots", "No route to host", "Connection refused",
         "Permission denied", "Host key verification failed", "unrecognized", kUnknownOption,
-        ": Error:", kNoDaemon}) {
+        ": Error:"}) {
     // A line of a notice that has the folder in another one begins so.
     if (std::string line = line_with(telling); !line.empty() && !line.starts_with("Error:")) {
       return line;
     }
   }
-  std::string notice = lines_.empty() ? "" : lines_.front();
-  for (std::size_t i = 1; i < first_notice_ && notice.size() < kNoticeCharactersMax; ++i) {
-    notice += ' ' + lines_[i];
+  return "";
+}
+
+std::string MpirunNotices::essential() const {
+  if (std::string reason = known_reason(); !reason.empty()) {
+    return reason;
   }
-  return notice;
+  const auto text_of = [](const Notice& notice) {
+    std::string text;
+    for (const std::string& line : notice.lines) {
+      text += (text.empty() ? "" : " ") + line;
+      if (text.size() >= kNoticeCharactersMax) {
+        break;
+      }
+    }
+    return text;
+  };
+  const auto last_by_host =
+      std::ranges::find_if(notices_.rbegin(), notices_.rend(), &Notice::by_host);
+  if (const std::string daemon = line_with(kNoDaemon); !daemon.empty()) {
+    return last_by_host == notices_.rend() ? daemon : text_of(*last_by_host);
+  }
+  // Warnings come first, and what a host says may be one.
+  const auto is_cause = [](const Notice& notice) {
+    return !notice.lines.empty() && !notice.by_host &&
+           std::ranges::none_of(kWarnings, [&](std::string_view warning) {
+             return notice.lines.front().find(warning) != std::string::npos;
+           });
+  };
+  // A program's message between rulers counts more than a line outside of them.
+  auto cause = std::ranges::find_if(notices_.begin() + 1, notices_.end(), is_cause);
+  cause = cause == notices_.end() ? std::ranges::find_if(notices_, is_cause) : cause;
+  return cause == notices_.end() ? "" : text_of(*cause);
 }
 
 bool MpirunNotices::misses_a_daemon() const {
-  return essential().find(kNoDaemon) != std::string::npos;
+  return known_reason().empty() && !line_with(kNoDaemon).empty();
 }
 
 bool MpirunNotices::refuses_arguments() const {

@@ -61,7 +61,8 @@ struct RankEnd {
 struct StartFailure {
   std::string node;     ///< As mpirun calls the host.
   std::string lacks;    ///< Path of the program or folder that could not be used there; else empty,
-  std::string problem;  ///< and this is what mpirun says.
+  std::string problem;  ///< and this is what mpirun or our remote shell says.
+  bool no_daemon = false;  ///< The remote shell did not start Open MPI's daemon on the host.
 
   friend bool operator==(const StartFailure&, const StartFailure&) = default;
 };
@@ -85,19 +86,30 @@ class MpirunNotices {
   /// Why nothing could be started, in one line; empty if mpirun said nothing.
   [[nodiscard]] std::string essential() const;
 
-  /// Whether it only said that some daemon did not come up, but not on which host.
+  /// Whether it said that some daemon did not come up, and neither it nor a remote shell said why
+  /// in words that we know: the host may be down.
   [[nodiscard]] bool misses_a_daemon() const;
 
   /// Whether the reason is mpirun's own command line, with arguments that it does not know.
   [[nodiscard]] bool refuses_arguments() const;
 
  private:
-  std::vector<std::string> lines_;  ///< The first 200, without rulers and empty lines.
-  std::size_t first_notice_ = 0;    ///< How many of them are its first notice, between rulers.
+  /// Lines between two rulers, or outside of them until the next ruler.
+  struct Notice {
+    std::vector<std::string> lines;
+    bool by_host = false;  ///< A line of a host or its remote shell.
+  };
+
+  std::vector<Notice> notices_ = {{}};
+  std::size_t lines_ = 0;  ///< Of all notices, at most 200.
   MpirunFindings findings_;
   StartFailure being_read_;
   std::optional<std::uint32_t> named_rank_;  ///< "Process name" was read, its exit code not yet.
 
+  [[nodiscard]] std::string known_reason() const;
+  [[nodiscard]] std::string line_with(std::string_view part) const;
+  void keep(std::string_view line, bool by_host);
+  void take_of_host(std::string_view host, std::string_view text);
   void read_start_failure(std::string_view line);
   void read_rank_end(std::string_view line);
 };

@@ -68,7 +68,14 @@ Result<std::vector<std::string>> normalised(std::span<const std::string> args) {
       if (!has_value && row->arity != Arity::kFlag) {
         return fail(ErrorCode::kUsage, fmt::format("--{}: needs a value", row->name));
       }
-      result.push_back(fmt::format("--{}={}", row->name, has_value ? args[++i] : "true"));
+      std::string value = has_value ? args[++i] : "true";
+      // A list of hosts may be written with blanks: `--host a, b, c`.
+      while (row->name == "host" && i + 1 < args.size() &&
+             (value.ends_with(',') || args[i + 1].starts_with(',')) &&
+             is_value_of(*row, args[i + 1])) {
+        value += args[++i];
+      }
+      result.push_back(fmt::format("--{}={}", row->name, value));
     } else {
       result.push_back(argument);
     }

@@ -4,15 +4,20 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <chrono>
+#include <cstdlib>
 #include <iterator>
 #include <optional>
 #include <regex>
 #include <sstream>
+#include <utility>
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include "launcher/options/config_file.h"
+#include "launcher/placement/addresses.h"
 
 namespace poprun::launcher {
 namespace {
@@ -36,14 +41,21 @@ bool is_name(std::string_view text) {
   return !text.empty() && text.front() != '-' && std::ranges::all_of(text, allowed);
 }
 
-/// Splits at commas outside of brackets.
+std::string_view trimmed(std::string_view text) {
+  const std::size_t first = text.find_first_not_of(" \t");
+  return first == std::string_view::npos
+             ? std::string_view{}
+             : text.substr(first, text.find_last_not_of(" \t") - first + 1);
+}
+
+/// Splits at commas outside of brackets. Blanks around the parts do not count.
 std::vector<std::string_view> split_list(std::string_view text) {
   std::vector<std::string_view> parts;
   std::size_t begin = 0;
   bool in_bracket = false;
   for (std::size_t i = 0; i <= text.size(); ++i) {
     if (i == text.size() || (text[i] == ',' && !in_bracket)) {
-      parts.push_back(text.substr(begin, i - begin));
+      parts.push_back(trimmed(text.substr(begin, i - begin)));
       begin = i + 1;
     } else if (text[i] == '[' || text[i] == ']') {
       in_bracket = text[i] == '[';
@@ -97,48 +109,74 @@ Entry entry_of(std::string_view text) {
           .user = std::string(text.substr(0, at))};
 }
 
-Status add_hosts(const Entry& entry, std::string_view written, std::vector<Host>& hosts) {
-  const std::string_view names = entry.names;
-  if (std::ranges::count(names, ':') > 1) {
+/// `rack[0-1]n[0-3]` to the eight names of it, those of the first bracket slowest.
+Result<std::vector<std::string>> expand_names(std::string_view names) {
+  std::vector<std::string> expanded = {""};
+  for (;;) {
+    const std::size_t open = names.find('[');
+    const std::size_t close = names.find(']', open);
+    const bool has_bracket = close != std::string_view::npos;
+    std::vector<std::string> numbers = {""};
+    if (has_bracket) {
+      POPRUN_ASSIGN(numbers, expand_numbers(names.substr(open + 1, close - open - 1)));
+    }
+    if (expanded.size() * numbers.size() > kHostsMax) {
+      return fail(ErrorCode::kUsage, fmt::format("more than {} hosts", kHostsMax));
+    }
+    std::vector<std::string> longer;
+    for (const std::string& name : expanded) {
+      for (const std::string& number : numbers) {
+        longer.push_back(
+            fmt::format("{}{}{}", name, has_bracket ? names.substr(0, open) : names, number));
+      }
+    }
+    expanded = std::move(longer);
+    if (!has_bracket) {
+      return expanded;
+    }
+    names.remove_prefix(close + 1);
+  }
+}
+
+enum class Repeats : std::uint8_t { kRefused, kAddSlots };
+
+Status add_hosts(const Entry& entry, std::string_view written, Repeats repeats,
+                 std::vector<Host>& hosts) {
+  if (std::ranges::count(entry.names, ':') > 1) {
     return fail(ErrorCode::kUsage,
                 fmt::format("'{}' is an IPv6 address, which is not supported; give the host's name "
                             "or IPv4 address",
-                            names));
+                            entry.names));
   }
-  const std::size_t open = names.find('[');
-  const std::size_t close = names.find(']');
-  std::vector<std::string> numbers = {""};
-  std::string before(names);
-  std::string after;
-  if (open != std::string_view::npos && close != std::string_view::npos && open < close) {
-    before = names.substr(0, open);
-    after = names.substr(close + 1);
-    POPRUN_ASSIGN(numbers, expand_numbers(names.substr(open + 1, close - open - 1)));
-  }
-  for (const std::string& number : numbers) {
-    const Host host{fmt::format("{}{}{}", before, number, after), entry.slots, entry.user};
-    if (!is_name(host.name) || (!host.user.empty() && !is_name(host.user)) ||
+  POPRUN_ASSIGN(const std::vector<std::string> names, expand_names(entry.names));
+  for (const std::string& name : names) {
+    if (!is_name(name) || (!entry.user.empty() && !is_name(entry.user)) ||
         written.starts_with('@')) {
       return fail(ErrorCode::kUsage,
                   fmt::format("'{}' is not a host name; lists look like node0,node1:4 or "
                               "node[0-2,4], with user@ in front where needed",
                               written));
     }
-    const bool known = std::ranges::find(hosts, host.name, &Host::name) != hosts.end();
-    if (known || hosts.size() == kHostsMax) {
-      return fail(ErrorCode::kUsage,
-                  known ? fmt::format("host {} is listed twice; use {}:N for N instances on it",
-                                      host.name, host.name)
-                        : fmt::format("more than {} hosts", kHostsMax));
+    const auto known = std::ranges::find(hosts, name, &Host::name);
+    if (known != hosts.end() && repeats == Repeats::kAddSlots) {
+      known->slots = std::max(1U, known->slots) + std::max(1U, entry.slots);
+      continue;
     }
-    hosts.push_back(host);
+    if (known != hosts.end() || hosts.size() == kHostsMax) {
+      return fail(
+          ErrorCode::kUsage,
+          known != hosts.end()
+              ? fmt::format("host {} is listed twice; use {}:N for N instances on it", name, name)
+              : fmt::format("more than {} hosts", kHostsMax));
+    }
+    hosts.push_back({name, entry.slots, entry.user});
   }
   return {};
 }
 
-/// A part of --host: `user@node[0-2]:4`.
-Status add_listed(std::string_view part, std::vector<Host>& hosts) {
-  const std::size_t close = part.find(']');
+/// Takes the slots off `user@node[0-2]:4`.
+Result<Entry> entry_with_slots(std::string_view part) {
+  const std::size_t close = part.rfind(']');
   const std::size_t colon = part.find(':', close == std::string_view::npos ? 0 : close);
   const bool has_slots =
       colon != std::string_view::npos && part.find(':', colon + 1) == std::string_view::npos;
@@ -152,7 +190,7 @@ Status add_listed(std::string_view part, std::vector<Host>& hosts) {
     }
     entry.slots = *slots;
   }
-  return add_hosts(entry, part, hosts);
+  return entry;
 }
 
 /// The words of a line without its comment; blanks around `=` do not separate.
@@ -165,7 +203,7 @@ std::vector<std::string> words_of(std::string_view line) {
 
 /// A line of a hostfile.
 Status add_line(const std::vector<std::string>& words, std::vector<Host>& hosts) {
-  Entry entry = entry_of(words[0]);
+  POPRUN_ASSIGN(Entry entry, entry_with_slots(words[0]));
   std::uint32_t slots_max = kSlotsMax;
   for (std::size_t i = 1; i < words.size(); ++i) {
     const std::size_t equals = std::min(words[i].find('='), words[i].size());
@@ -178,7 +216,7 @@ Status add_line(const std::vector<std::string>& words, std::vector<Host>& hosts)
     const bool bounds = key == "max_slots" || key == "max-slots";
     if (key != "slots" && !bounds) {
       return fail(ErrorCode::kUsage, fmt::format("'{}' is not supported; a line is `[user@]HOST "
-                                                 "[slots=N] [max_slots=N]`",
+                                                 "[slots=N] [max_slots=N]` or `HOST:N`",
                                                  words[i]));
     }
     const std::optional<std::uint32_t> slots = slots_in(value);
@@ -195,7 +233,12 @@ Status add_line(const std::vector<std::string>& words, std::vector<Host>& hosts)
   if (entry.slots == 0 && slots_max < kSlotsMax) {
     entry.slots = slots_max;
   }
-  return add_hosts(entry, words[0], hosts);
+  return add_hosts(entry, words[0], Repeats::kAddSlots, hosts);
+}
+
+bool is_address(std::string_view text) {
+  in_addr unused{};
+  return inet_pton(AF_INET, std::string(text).c_str(), &unused) == 1;
 }
 
 }  // namespace
@@ -203,7 +246,8 @@ Status add_line(const std::vector<std::string>& words, std::vector<Host>& hosts)
 Result<std::vector<Host>> parse_host_list(std::string_view text) {
   std::vector<Host> hosts;
   for (const std::string_view part : split_list(text)) {
-    POPRUN_TRY(add_listed(part, hosts));
+    POPRUN_ASSIGN(const Entry entry, entry_with_slots(part));
+    POPRUN_TRY(add_hosts(entry, part, Repeats::kRefused, hosts));
   }
   return hosts;
 }
@@ -231,8 +275,41 @@ std::string machine_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-bool is_this_machine(std::string_view host) {
-  return host == "localhost" || host.starts_with("127.") || host == machine_name();
+bool same_host(std::string_view one, std::string_view other) {
+  if (one.size() > other.size()) {
+    std::swap(one, other);
+  }
+  return one == other || (!is_address(one) && !is_address(other) && !one.empty() &&
+                          other.starts_with(one) && other[one.size()] == '.');
+}
+
+std::vector<KnownHost> known_by_name(std::span<const Host> hosts) {
+  const std::string own_name = machine_name();
+  const char* slurms_name = std::getenv("SLURMD_NODENAME");
+  std::vector<KnownHost> known;
+  for (const Host& host : hosts) {
+    known.push_back({.is_this_machine = host.name == "localhost" || host.name.starts_with("127.") ||
+                                        same_host(host.name, own_name) ||
+                                        (slurms_name != nullptr && host.name == slurms_name)});
+  }
+  return known;
+}
+
+std::vector<KnownHost> look_up(std::span<const Host> hosts) {
+  constexpr std::chrono::seconds kPatience{5};
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<std::string> own = own_addresses();
+  std::vector<KnownHost> known = known_by_name(hosts);
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    if (std::chrono::steady_clock::now() - begin >= kPatience) {
+      break;
+    }
+    const std::string address = address_of(hosts[h].name).value_or("");
+    known[h].address = address;
+    known[h].is_this_machine = known[h].is_this_machine || address.starts_with("127.") ||
+                               std::ranges::count(own, address) > 0;
+  }
+  return known;
 }
 
 }  // namespace poprun::launcher

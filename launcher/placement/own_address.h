@@ -7,7 +7,9 @@
 namespace poprun::launcher {
 
 /// The address at which the hosts of `placement` reach this machine: 127.0.0.1 where all are local,
-/// otherwise that in --host-subnet, or of the interface towards the first host that is not local.
+/// otherwise that in --host-subnet, or of the interface towards the first host elsewhere that has
+/// an address, or the only one that is not loopback, or this machine's name. Never loopback while
+/// hosts are elsewhere.
 std::string own_address(const Placement& placement);
 
 /// Where to listen to be reached at `own_address` and at no other: there; or at all addresses where

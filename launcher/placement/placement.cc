@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 
 #include <fmt/format.h>
 
-#include "launcher/options/config_file.h"
+#include "launcher/placement/job_hosts.h"
 #include "launcher/placement/own_address.h"
 #include "replica/device/device.h"
 
@@ -43,17 +44,37 @@ Result<std::vector<std::uint32_t>> instances_per_host(std::uint32_t instances,
   return shares;
 }
 
+/// mpirun takes two names of a host for two hosts.
+Status check_distinct(std::span<const Host> hosts, std::span<const KnownHost> known) {
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    for (std::size_t i = 0; i < h; ++i) {
+      const bool both_here = known[h].is_this_machine && known[i].is_this_machine;
+      const bool one_address = !known[h].address.empty() && known[h].address == known[i].address;
+      if (both_here || one_address) {
+        return fail(
+            ErrorCode::kUsage,
+            fmt::format("hosts {} and {} are one machine{}; name it once, with {}:N for N "
+                        "instances on it",
+                        hosts[i].name, hosts[h].name,
+                        one_address ? fmt::format(" ({})", known[h].address) : "", hosts[i].name));
+      }
+    }
+  }
+  return {};
+}
+
 /// The one user that the hosts other than this machine are entered as: mpirun takes one for all.
-Result<std::string> ssh_user_of(std::span<const Host> hosts) {
+Result<std::string> ssh_user_of(std::span<const Host> hosts, std::span<const KnownHost> known) {
   const Host* first = nullptr;
-  for (const Host& host : hosts) {
-    if (is_this_machine(host.name)) {
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    const Host& host = hosts[h];
+    if (known[h].is_this_machine) {
       continue;
     }
     if (first != nullptr && host.user != first->user) {
-      const auto shown = [](const Host& h) {
-        return h.user.empty() ? fmt::format("{} without a user", h.name)
-                              : fmt::format("{}@{}", h.user, h.name);
+      const auto shown = [](const Host& one) {
+        return one.user.empty() ? fmt::format("{} without a user", one.name)
+                                : fmt::format("{}@{}", one.user, one.name);
       };
       return fail(
           ErrorCode::kUsage,
@@ -85,16 +106,23 @@ Status check_ssh_arguments(const std::string& user, const Options& options) {
 }  // namespace
 
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts) {
+  return place(topology, hosts, known_by_name(hosts));
+}
+
+Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts,
+                        std::span<const KnownHost> known) {
   Placement placement;
   placement.num_replicas = topology.num_replicas();
   placement.num_instances = topology.num_instances();
   placement.ipus_per_replica = topology.ipus_per_replica();
   const std::vector<Host> this_machine = {{machine_name()}};
+  const std::vector<KnownHost> this_machine_known = {{.is_this_machine = true}};
   placement.hosts_given = !hosts.empty();
   if (hosts.empty()) {
     hosts = this_machine;
+    known = this_machine_known;
   }
-  POPRUN_ASSIGN(placement.ssh_user, ssh_user_of(hosts));
+  POPRUN_ASSIGN(placement.ssh_user, ssh_user_of(hosts, known));
   POPRUN_ASSIGN(const std::vector<std::uint32_t> shares,
                 instances_per_host(placement.num_instances, hosts));
   for (std::size_t h = 0; h < hosts.size(); ++h) {
@@ -102,22 +130,17 @@ Result<Placement> place(const proto::Topology& topology, std::span<const Host> h
       const auto used = static_cast<std::uint32_t>(placement.hosts.size());
       placement.instance_host.insert(placement.instance_host.end(), shares[h], used);
       placement.hosts.push_back(hosts[h].name);
+      placement.is_local.push_back(known[h].is_this_machine);
+      placement.addresses.push_back(known[h].address);
     }
   }
-  placement.all_local =
-      !placement.hosts_given ||
-      std::ranges::all_of(placement.hosts, [](const auto& h) { return is_this_machine(h); });
+  placement.all_local = std::ranges::all_of(placement.is_local, std::identity{});
   return placement;
 }
 
 Result<Placement> place(const Options& options, std::span<const std::string> lost) {
-  std::vector<Host> hosts;
-  if (!options.host_lists.empty()) {
-    POPRUN_ASSIGN(hosts, parse_host_list(fmt::format("{}", fmt::join(options.host_lists, ","))));
-  } else if (!options.hostfile.empty()) {
-    POPRUN_ASSIGN(const std::string text, read_config_file(options.hostfile));
-    POPRUN_ASSIGN(hosts, parse_hostfile(options.hostfile, text));
-  }
+  POPRUN_ASSIGN(JobHosts given, job_hosts(options, options.config.topology().num_instances()));
+  std::vector<Host>& hosts = given.hosts;
   const bool had_hosts = !hosts.empty();
   std::erase_if(hosts,
                 [lost](const Host& host) { return std::ranges::count(lost, host.name) > 0; });
@@ -125,8 +148,14 @@ Result<Placement> place(const Options& options, std::span<const std::string> los
     return fail(ErrorCode::kUsage, "no host is left");
   }
   POPRUN_ASSIGN(const Device device, find_device(options.config.device().ipu()));
-  POPRUN_ASSIGN(Placement placement, place(options.config.topology(), hosts));
+  const std::vector<KnownHost> known = look_up(hosts);
+  if (given.source.empty()) {
+    POPRUN_TRY(check_distinct(hosts, known));
+  }
+  POPRUN_ASSIGN(Placement placement, place(options.config.topology(), hosts, known));
   POPRUN_TRY(check_ssh_arguments(placement.ssh_user, options));
+  placement.source = given.source;
+  placement.slurm_job = given.slurm_job;
   placement.ipus_per_link_domain = device.ipus_per_link_domain;
   if (!options.host_subnet.empty()) {
     POPRUN_ASSIGN(placement.address_in_subnet, own_address_in(options.host_subnet));

@@ -22,11 +22,15 @@ struct Placement {
   std::uint32_t ipus_per_replica = 0;
   std::vector<std::string> hosts;            ///< Those used, in order.
   std::vector<std::uint32_t> instance_host;  ///< [num_instances] index into hosts; never falls.
-  std::string ssh_user;                      ///< Who logs in on other hosts; empty: as ssh decides.
-  std::int64_t ipus_per_link_domain = 64;    ///< Largest IPU-Link domain of the device.
-  std::string address_in_subnet;             ///< This machine's, with --host-subnet.
-  bool hosts_given = false;                  ///< False: all on this machine, without -H.
-  bool all_local = false;                    ///< Every host is this machine.
+  std::vector<bool> is_local;                ///< [hosts] it is this machine, by whatever name.
+  std::vector<std::string> addresses;      ///< [hosts] IPv4; empty: the name does not resolve here.
+  std::string source;                      ///< Of hosts that the command does not name.
+  std::string slurm_job;                   ///< Its srun reaches the hosts; empty: ssh does.
+  std::string ssh_user;                    ///< Who logs in on other hosts; empty: as ssh decides.
+  std::int64_t ipus_per_link_domain = 64;  ///< Largest IPU-Link domain of the device.
+  std::string address_in_subnet;           ///< This machine's, with --host-subnet.
+  bool hosts_given = false;                ///< False: all on this machine, without -H.
+  bool all_local = false;                  ///< Every host is this machine.
 
   [[nodiscard]] std::uint32_t replicas_per_instance() const { return num_replicas / num_instances; }
   [[nodiscard]] std::uint32_t instance_of(std::uint32_t replica) const {
@@ -35,21 +39,28 @@ struct Placement {
   [[nodiscard]] const std::string& host_of(std::uint32_t instance) const {
     return hosts[instance_host[instance]];
   }
+  [[nodiscard]] bool runs_here(std::uint32_t instance) const {
+    return is_local[instance_host[instance]];
+  }
 };
 
 /// Lays instances over hosts. Where any host states slots, hosts are filled in order up to their
 /// slots (one where not stated); otherwise evenly, the first hosts taking one more.
-/// `hosts` empty: this machine.
+/// `hosts` empty: this machine. `known` is what `look_up` knows of them; without it, their names
+/// tell which is this machine.
 ///
 /// Errors
 ///   kUsage  too few slots: needed, had, remedy; hosts with different users.
+Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts,
+                        std::span<const KnownHost> known);
 Result<Placement> place(const proto::Topology& topology, std::span<const Host> hosts);
 
-/// `place` for the hosts and the device that `options` names, reading its hostfile, but for the
-/// hosts `lost`.
+/// `place` for the device that `options` names and its hosts (job_hosts.h), but for the hosts
+/// `lost`.
 ///
 /// Errors
-///   kUsage  also that this machine has no address in --host-subnet, or that no host is left.
+///   kUsage  also that this machine has no address in --host-subnet, that a host has two names, or
+///           that no host is left; and those of job_hosts.
 Result<Placement> place(const Options& options, std::span<const std::string> lost = {});
 
 /// poprun's table of hosts, IPU-Link domains, instances and replicas.

@@ -58,7 +58,8 @@ int readable_text(const std::string& text) {
 }
 
 std::vector<std::string> whole_environment(
-    const std::vector<std::pair<std::string, std::string>>& additions) {
+    const std::vector<std::pair<std::string, std::string>>& additions,
+    const std::vector<std::string>& without) {
   std::vector<std::string> result;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
@@ -66,7 +67,8 @@ std::vector<std::string> whole_environment(
       return text.starts_with(addition.first) &&
              text.substr(addition.first.size()).starts_with('=');
     };
-    if (std::none_of(additions.begin(), additions.end(), replaced)) {
+    const bool removed = std::ranges::count(without, text.substr(0, text.find('='))) > 0;
+    if (!removed && std::none_of(additions.begin(), additions.end(), replaced)) {
       result.emplace_back(text);
     }
   }
@@ -146,7 +148,8 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
                             program.path, std::strerror(errno)));
   }
   std::vector<std::string> argument_texts = program.arguments;
-  std::vector<std::string> environment_texts = whole_environment(program.environment);
+  std::vector<std::string> environment_texts =
+      whole_environment(program.environment, program.without);
   const std::vector<char*> arguments = pointers(argument_texts);
   const std::vector<char*> environment = pointers(environment_texts);
 

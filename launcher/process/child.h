@@ -31,6 +31,8 @@ class Child {
     std::string input = {};  ///< All of its standard input.
     /// Called with its pid before it runs. If this fails, or this process dies, it never runs.
     std::function<Status(pid_t pid)> before = {};
+    std::vector<std::string> without =
+        {};  ///< Variables of our own environment that it does not get.
   };
   /// One line without its end. Lines longer than 1 MiB are cut into several.
   using OnLine = std::function<void(std::string_view line)>;

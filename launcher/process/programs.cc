@@ -1,8 +1,11 @@
 #include "launcher/process/programs.h"
 
+#include <array>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -30,21 +33,6 @@ Result<std::string> beside_us(const char* name) {
   return path.string();
 }
 
-Result<std::string> from_path(const char* name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const fs::path candidate = fs::path(folder) / name;
-    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) {
-      return candidate.string();
-    }
-  }
-  return fail(
-      ErrorCode::kHostResources,
-      fmt::format("{} is not in PATH; install Open MPI 4.1, on Debian: apt install openmpi-bin",
-                  name));
-}
-
 }  // namespace
 
 Result<Programs> find_programs(bool other_hosts) {
@@ -54,8 +42,66 @@ Result<Programs> find_programs(bool other_hosts) {
   if (other_hosts) {
     POPRUN_TRY(beside_us("poprun-emu-remote-shell").map([](const std::string&) {}));
   }
-  POPRUN_ASSIGN(programs.mpirun, from_path("mpirun"));
+  const std::optional<std::string> mpirun = in_path("mpirun");
+  if (!mpirun) {
+    return fail(ErrorCode::kHostResources,
+                "mpirun is not in PATH; install Open MPI 4.1, on Debian: apt install openmpi-bin");
+  }
+  programs.mpirun = *mpirun;
   return programs;
+}
+
+std::optional<std::string> in_path(const std::string& program) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path candidate = fs::path(folder) / program;
+    if (!folder.empty() && access(candidate.c_str(), X_OK) == 0) {
+      return candidate.string();
+    }
+  }
+  return std::nullopt;
+}
+
+Status check_mpirun_version(const std::string& mpirun, const std::string& answer) {
+  constexpr std::string_view kOpenMpi = "(Open MPI) ";
+  const std::size_t at = answer.find(kOpenMpi);
+  std::string is = "not Open MPI's";
+  if (at != std::string::npos) {
+    const std::string version = answer.substr(at + kOpenMpi.size());
+    if (version.starts_with("4.")) {
+      return {};
+    }
+    is = "of Open MPI " + version.substr(0, version.find_first_of(" \n"));
+  } else if (answer.find("Intel") != std::string::npos) {
+    is = "of Intel MPI";
+  } else if (answer.find("HYDRA") != std::string::npos) {
+    is = "of MPICH";
+  }
+  return fail(ErrorCode::kHostResources,
+              fmt::format("no replica could be started: {} is {}, but Open MPI 4.1 is needed; put "
+                          "its folder first in PATH, on Debian: apt install openmpi-bin",
+                          mpirun, is));
+}
+
+Status check_mpirun_program(const std::string& mpirun) {
+  std::string quoted;
+  for (const char c : mpirun) {
+    quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  }
+  const std::string line =
+      fmt::format("env -u OPAL_PREFIX timeout 5 '{}' --version </dev/null 2>&1", quoted);
+  FILE* const pipe = popen(line.c_str(), "re");
+  if (pipe == nullptr) {
+    return {};
+  }
+  std::string answer;
+  std::array<char, 4096> part{};
+  for (std::size_t bytes = 0; (bytes = fread(part.data(), 1, part.size(), pipe)) > 0;) {
+    answer.append(part.data(), bytes);
+  }
+  pclose(pipe);
+  return check_mpirun_version(mpirun, answer);
 }
 
 std::string path_beside_us(const std::string& program) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "replica/base/error.h"
@@ -17,6 +18,18 @@ struct Programs {
 /// Errors
 ///   kHostResources  one is missing; names where it was looked for and what to install.
 Result<Programs> find_programs(bool other_hosts);
+
+/// The program of this name that a shell would run; nothing if PATH has none.
+std::optional<std::string> in_path(const std::string& program);
+
+/// Asks `mpirun` for its version.
+///
+/// Errors
+///   kHostResources  it does not belong to Open MPI 4; says what it is and what is needed.
+Status check_mpirun_program(const std::string& mpirun);
+
+/// The same of what it answered.
+Status check_mpirun_version(const std::string& mpirun, const std::string& answer);
 
 /// Where one of our programs is, found or not: for --dry-run and questions.
 std::string path_beside_us(const std::string& program);

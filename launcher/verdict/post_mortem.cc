@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <sys/wait.h>
 
+#include "launcher/placement/hosts.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/verdict/failure_report.h"
 #include "launcher/verdict/replica_words.h"
@@ -169,19 +170,13 @@ Verdict told_verdict(const JobState& state, const proto::Failure& failure, doubl
              : unless_network(state, std::move(verdict), /*accused_live=*/true, now);
 }
 
-/// By the part that names carry which were cut short: `node2` and `node2.cluster`.
-bool same_host(std::string_view one, std::string_view other) {
-  return one.substr(0, one.find('.')) == other.substr(0, other.find('.'));
-}
-
-Verdict start_verdict(const StartFailure& failure) {
-  return {
-      exit_code_of(ErrorCode::kUnreachable),
-      failure.lacks.empty()
-          ? fmt::format("no replica can be started on host {}: {}", failure.node, failure.problem)
-          : fmt::format("host {} has no executable {}; install the same poprun-emu "
-                        "at the same path on every host",
-                        failure.node, failure.lacks)};
+std::string problem_of(const StartFailure& failure) {
+  return failure.lacks.empty() ? fmt::format("no replica could be started on host {}: {}",
+                                             failure.node, failure.problem)
+                               : fmt::format(
+                                     "host {} has no executable {}; install the same poprun-emu "
+                                     "at the same path on every host",
+                                     failure.node, failure.lacks);
 }
 
 Verdict noticed_verdict(const JobState& state, const RankEnd& end, double now, double quiet) {
@@ -275,8 +270,8 @@ std::optional<Verdict> name_cause(const JobState& state, double now, double quie
   if (cause != state.failures().end()) {
     return told_verdict(state, *cause, now, quiet);
   }
-  if (mpirun.start_failure) {
-    return start_verdict(*mpirun.start_failure);
+  if (mpirun.start_failure && (!mpirun.start_failure->no_daemon || lacks_daemon(state))) {
+    return Verdict{exit_code_of(ErrorCode::kUnreachable), problem_of(*mpirun.start_failure)};
   }
   if (mpirun.rank_end && mpirun.rank_end->rank < state.instances().size()) {
     return noticed_verdict(state, *mpirun.rank_end, now, quiet);
@@ -296,10 +291,18 @@ std::optional<Verdict> name_cause(const JobState& state, double now, double quie
   return std::nullopt;
 }
 
+bool lacks_daemon(const JobState& state) {
+  const std::optional<StartFailure>& failure = state.mpirun().start_failure;
+  return failure && failure->no_daemon &&
+         std::ranges::none_of(state.instances(), &InstanceView::joined);
+}
+
 std::vector<std::string> lost_hosts(const JobState& state, double now, double quiet) {
   const MpirunFindings& mpirun = state.mpirun();
   std::vector<std::string> lost;
-  for (const std::string& host : state.placement().hosts) {
+  const Placement& placement = state.placement();
+  for (std::size_t h = 0; h < placement.hosts.size(); ++h) {
+    const std::string& host = placement.hosts[h];
     const bool named = (mpirun.lost_node && same_host(*mpirun.lost_node, host)) ||
                        (mpirun.start_failure && same_host(mpirun.start_failure->node, host)) ||
                        std::ranges::count(state.silent_hosts(), host) > 0;
@@ -308,13 +311,13 @@ std::vector<std::string> lost_hosts(const JobState& state, double now, double qu
       const InstanceView& instance = state.instances()[i];
       const bool is_silent = instance.overdue || (instance.joined && !instance.left &&
                                                   now - instance.last_sign >= quiet / 2);
-      silent = silent && (state.placement().host_of(i) != host || is_silent);
+      silent = silent && (placement.instance_host[i] != h || is_silent);
     }
-    if ((named || silent) && !is_this_machine(host)) {
+    if ((named || silent) && !placement.is_local[h]) {
       lost.push_back(host);
     }
   }
-  return lost.size() < state.placement().hosts.size() ? lost : std::vector<std::string>{};
+  return lost.size() < placement.hosts.size() ? lost : std::vector<std::string>{};
 }
 
 Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances,
@@ -338,14 +341,24 @@ Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> in
   return unless_network(state, std::move(verdict), /*accused_live=*/false, now);
 }
 
-Verdict absence_verdict(const JobState& state, double waited_seconds) {
+Verdict absence_verdict(const JobState& state, double waited_seconds, std::string_view launcher) {
   const std::vector<std::uint32_t> absent = absent_instances(state);
   POPRUN_CHECK(!absent.empty());
-  return {kInfrastructure,
-          fmt::format("{} did not join within {:.0f} s",
-                      describe_replicas(state, replicas_of(state, absent)), waited_seconds),
-          {},
-          absent.front()};
+  const std::uint32_t first = absent.front();
+  Verdict verdict{kInfrastructure,
+                  fmt::format("{} did not join within {:.0f} s",
+                              describe_replicas(state, replicas_of(state, absent)), waited_seconds),
+                  {},
+                  first};
+  if (!state.placement().runs_here(first)) {
+    // mpirun's words are few and small, and its daemons need no certificate.
+    verdict.first_line += fmt::format(
+        "; mpirun reached host {0}, but the replica there did not reach poprun-emu at {1}: check "
+        "that the network between them lets it through (firewall) and carries full packets (MTU: "
+        "`ping -M do -s 1472 {0}`), that the host's clock is right, and that its certificates fit",
+        state.placement().host_of(first), launcher);
+  }
+  return verdict;
 }
 
 Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string_view how_far,
@@ -358,7 +371,7 @@ Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string
 
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
                        const std::string& logs) {
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && !lacks_daemon(state)) {
     return {kInfrastructure, "all instances ended without reporting their results; see " + logs};
   }
   const std::string ended = "mpirun " + exit_text(status);
@@ -367,19 +380,36 @@ Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& n
     const ErrorCode code = notices.refuses_arguments() ? ErrorCode::kUsage
                            : WIFSIGNALED(status)       ? ErrorCode::kInfrastructure
                                                        : ErrorCode::kUnreachable;
-    const std::string& reason = essential.empty() ? ended : essential;
+    const std::string reason = essential.empty() ? ended : essential;
+    const std::string said = lacks_daemon(state) ? problem_of(*state.mpirun().start_failure)
+                                                 : "no replica could be started: " + reason;
     const std::span<const std::string> silent = state.silent_hosts();
-    return {exit_code_of(code),
-            "no replica could be started: " +
-                (silent.empty()
-                     ? reason
-                     : fmt::format("{} {} not answer; {} down or cut off? ({})",
-                                   fmt::join(silent, ", "), silent.size() == 1 ? "does" : "do",
-                                   silent.size() == 1 ? "is it" : "are they", reason))};
+    return {
+        exit_code_of(code),
+        silent.empty()
+            ? said
+            : fmt::format("no replica could be started: {} {} not answer; {} down or cut off? "
+                          "({})",
+                          fmt::join(silent, ", "), silent.size() == 1 ? "does" : "do",
+                          silent.size() == 1 ? "is it" : "are they",
+                          lacks_daemon(state) ? state.mpirun().start_failure->problem : reason)};
   }
   return {is_infrastructure(status) ? kInfrastructure : WEXITSTATUS(status),
           fmt::format("{} at step {} or later{}{}", ended, state.step(),
                       essential.empty() ? "" : ": ", essential)};
+}
+
+Verdict unless_settings(const JobState& state, Verdict verdict,
+                        std::span<const std::string> named) {
+  if (named.empty() || state.step() > 0 || !state.failures().empty() || lacks_daemon(state)) {
+    return verdict;
+  }
+  verdict.first_line = fmt::format(
+      "Open MPI did not start; the environment chooses parts of it that may not fit, so `unset {}` "
+      "and try again ({})",
+      fmt::join(named, " "), verdict.first_line);
+  verdict.exit_code = exit_code_of(ErrorCode::kHostResources);
+  return verdict;
 }
 
 }  // namespace poprun::launcher

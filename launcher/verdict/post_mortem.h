@@ -31,6 +31,10 @@ struct Verdict {
 ///   · these · the peers that were missed, unless they wait in the same exchange themselves
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
+/// Whether a host's remote shell did not come to Open MPI's daemon, so that nothing starts. Once an
+/// instance has joined all daemons are there, and what shells say then is only their end.
+bool lacks_daemon(const JobState& state);
+
 /// The hosts, as they were given, that are down or cut off: those that mpirun cannot reach or that
 /// do not answer, and those all of whose instances have been silent for half of `quiet` seconds or
 /// more. This machine is never one, nor is any host where all would be.
@@ -40,8 +44,9 @@ std::vector<std::string> lost_hosts(const JobState& state, double now, double qu
 Verdict silence_verdict(const JobState& state, std::span<const std::uint32_t> instances,
                         double now);
 
-/// Over the instances that never joined. Requires: there are some.
-Verdict absence_verdict(const JobState& state, double waited_seconds);
+/// Verdict on the instances that never joined. `launcher` is the address at which they should.
+/// Requires: at least one.
+Verdict absence_verdict(const JobState& state, double waited_seconds, std::string_view launcher);
 
 /// Over a job that took longer than the `limit_seconds` that it may. `how_far` says what it did by
 /// then: "was at step 3 of 10 at its last heartbeats".
@@ -52,5 +57,10 @@ Verdict timeout_verdict(const JobState& state, double limit_seconds, std::string
 /// mpirun said, `logs` where the replicas' are.
 Verdict mpirun_verdict(const JobState& state, int status, const MpirunNotices& notices,
                        const std::string& logs);
+
+/// `verdict` on a job that ended before its first step, if no instance gave a reason: blames the
+/// variables of the environment that choose Open MPI's components, of which `named` are set.
+/// Running it again does not help.
+Verdict unless_settings(const JobState& state, Verdict verdict, std::span<const std::string> named);
 
 }  // namespace poprun::launcher

@@ -128,7 +128,7 @@ Certificate certificate_of(EVP_PKEY* key, bool authority) {
   X509* const certificate = made.get();
   POPRUN_CHECK(X509_set_version(certificate, X509_VERSION_3) == 1 &&
                ASN1_INTEGER_set(X509_get_serialNumber(certificate), authority ? 1 : 2) == 1 &&
-               ASN1_TIME_set_string(X509_getm_notBefore(certificate), "20000101000000Z") == 1 &&
+               ASN1_TIME_set_string(X509_getm_notBefore(certificate), "19700101000000Z") == 1 &&
                ASN1_TIME_set_string(X509_getm_notAfter(certificate), "99991231235959Z") == 1 &&
                X509_set_pubkey(certificate, key) == 1);
   set_common_name(X509_get_issuer_name(certificate), "poprun-emu job authority");

@@ -74,18 +74,21 @@ def name_of(pid):
 
 
 class Job:
-    """One `poprun-emu` command; `wrapper` are words before it that run it elsewhere."""
+    """One `poprun-emu` command; `wrapper` are words before it that run it elsewhere.
 
-    def __init__(self, folder, *arguments, config=QUICK, environment=None, wrapper=()):
+    A variable of `environment` that is None is not set."""
+
+    def __init__(self, folder, *arguments, config=QUICK, environment=None, wrapper=(), program=BIN / "poprun-emu"):
         self.folder = pathlib.Path(folder)
         self.token = uuid.uuid4().hex
         self.output_dir = self.folder / "out"
         config_file = self.folder / "job.cfg"
         config_file.write_text(config)
-        self.environment = {**os.environ, "POPRUN_EMU_TOKEN": self.token, **(environment or {})}
+        variables = {**os.environ, "POPRUN_EMU_TOKEN": self.token, **(environment or {})}
+        self.environment = {name: value for name, value in variables.items() if value is not None}
         self.stdout_file = self.folder / "stdout"
         self.stderr_file = self.folder / "stderr"
-        command = [*wrapper, str(BIN / "poprun-emu"), "--output-dir", str(self.output_dir),
+        command = [*wrapper, str(program), "--output-dir", str(self.output_dir),
                    *map(str, arguments), str(config_file)]
         with open(self.stdout_file, "wb") as out, open(self.stderr_file, "wb") as err:
             self.process = self.popen(command, stdout=out, stderr=err, cwd=self.folder, env=self.environment,

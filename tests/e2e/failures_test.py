@@ -485,5 +485,55 @@ class Signals(JobTest):
         self.assertEqual(list(leftovers.glob("*/*")), [another])
 
 
+
+class Surroundings(JobTest):
+    """What a user's environment does to Open MPI is named, and so is the variable to unset."""
+
+    def assert_refused(self, *told, **variables):
+        job = self.run_job("-n", 2, code=69, environment=variables)
+        self.assert_first_line(job, *told)
+        self.assert_gone(job)
+
+    def programs(self, *names):
+        """A PATH with these programs alone, as files that `mpirun` can be among."""
+        folder = self.folder / f"programs{len(list(self.folder.iterdir()))}"
+        folder.mkdir()
+        for name in names:
+            (folder / name).symlink_to(shutil.which(name))
+        return folder
+
+    def test_of_a_slurm_job_without_srun(self):
+        self.assert_refused("SLURM_JOB_ID = 5", "n1, n2", "`unset SLURM_JOB_ID SLURM_JOBID`", SLURM_JOB_ID="5",
+                            SLURM_JOBID="5", SLURM_JOB_NODELIST="n[1-2]", PATH=str(self.programs("mpirun", "ssh", "sh")))
+
+    def test_of_a_grid_engine_job_that_is_not_here(self):
+        self.assert_refused("PE_HOSTFILE = /nowhere", "`unset PE_HOSTFILE`", SGE_ROOT="/x", ARC="lx", JOB_ID="4",
+                            PE_HOSTFILE="/nowhere")
+
+    def test_of_components_that_do_not_start(self):
+        for name, value in (("OMPI_MCA_pml", "ucx"), ("OMPI_MCA_ess", "pmi"), ("OPAL_PREFIX", "/nowhere")):
+            with self.subTest(name):
+                self.assert_refused("Open MPI did not start", f"`unset {name}`", **{name: value})
+
+    def test_of_another_mpirun(self):
+        for words, is_of in (("HYDRA build details:", "of MPICH"), ("mpirun (Open MPI) 5.0.3", "of Open MPI 5.0.3")):
+            with self.subTest(words):
+                folder = self.programs()
+                mpirun = folder / "mpirun"
+                mpirun.write_text(f"#!/bin/sh\n[ $1 = --version ] && echo '{words}' || echo 'unrecognized argument tag-output'\n"
+                                  "exit 255\n")
+                mpirun.chmod(0o755)
+                self.assert_refused(f"{mpirun} is {is_of}, but Open MPI 4.1 is needed", PATH=f"{folder}:{os.environ['PATH']}")
+
+    def test_without_a_home_or_a_name_for_the_user_do_not_matter(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root to become another user")
+        self.folder.chmod(0o777)
+        self.addCleanup(os.umask, os.umask(0))
+        job = self.start("-n", 2, environment={"HOME": None, "TMPDIR": None},
+                         wrapper=("setpriv", "--reuid", "4321", "--regid", "4321", "--clear-groups"))
+        self.assertEqual(job.wait(), 0, job.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()

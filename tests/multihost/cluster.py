@@ -57,9 +57,14 @@ def run(*command):
 
 
 class Cluster:
-    """`count` hosts node0, node1, ...; `rate` limits what each can send, for example "1gbit"."""
+    """`count` hosts node0, node1, ...; `rate` limits what each can send, for example "1gbit". With `domain`, each also
+    has a name in it. `hostnames_with_domain`: hostname(1) prints that. `own_name_is_loopback`: on a host its own name
+    is 127.0.1.1, as in Debian's /etc/hosts."""
 
-    def __init__(self, count, rate=None):
+    def __init__(self, count, rate=None, domain=None, hostnames_with_domain=False, own_name_is_loopback=False):
+        self.domain = domain
+        self.hostnames_with_domain = hostnames_with_domain
+        self.own_name_is_loopback = own_name_is_loopback
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ[INSIDE]))
         self.names = [f"node{i}" for i in range(count)]
         self.inits = {}
@@ -69,9 +74,8 @@ class Cluster:
     def __enter__(self):
         run("ip", "link", "add", "br0", "type", "bridge")
         run("ip", "link", "set", "br0", "up")
-        hosts = self.folder / "hosts"
-        hosts.write_text("127.0.0.1 localhost\n" +
-                         "".join(f"{self.address(name)} {name}\n" for name in self.names))
+        hosts = self.folder / "hosts.node0"
+        hosts.write_text(self._hosts_file("node0"))
         run("mount", "--bind", str(hosts), "/etc/hosts")
         for name in self.names:
             self._boot(name)
@@ -80,6 +84,7 @@ class Cluster:
             "# Called by mpirun as a remote shell: [options] HOST command...\n"
             "while [[ $1 == -* ]]; do shift; done\n"
             "host=$1; shift\n"
+            "case $host in 10.77.*) host=node$((${host##*.} - 10)) ;; *) host=${host%%.*} ;; esac\n"
             f"exec nsenter -t \"$(cat '{self.folder}'/$host.pid)\" -n -u -i -p -m -- bash -c \"$*\"\n")
         (self.folder / "remote_shell").chmod(0o755)
         return self
@@ -99,12 +104,23 @@ class Cluster:
     def address(self, name):
         return f"10.77.0.{10 + self.names.index(name)}"
 
+    def _hosts_file(self, reader):
+        lines = ["127.0.0.1 localhost"]
+        for name in self.names:
+            address = "127.0.1.1" if self.own_name_is_loopback and name == reader else self.address(name)
+            lines.append(f"{address} {name}.{self.domain} {name}" if self.domain else f"{address} {name}")
+        return "\n".join(lines) + "\n"
+
     def _boot(self, name):
+        hostname = f"{name}.{self.domain}" if self.hostnames_with_domain else name
+        hosts = self.folder / f"hosts.{name}"
+        hosts.write_text(self._hosts_file(name))
         private = [] if name == "node0" else ["--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
         ready = self.folder / f"{name}.ready"
         init = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--uts", "--ipc", *private, "sh", "-c",
-             f"hostname {name}; {'mount -t tmpfs none /dev/shm;' if private else ''} touch {ready}; "
+             f"hostname {hostname}; "
+             f"{f'mount -t tmpfs none /dev/shm; mount --bind {hosts} /etc/hosts;' if private else ''} touch {ready}; "
              "exec sleep infinity"])
         self.inits[name] = init
         while not ready.exists():

@@ -70,6 +70,47 @@ class Placement(ClusterTest):
                     self.assert_same_answer(job, reference)
 
 
+class Names(ClusterTest):
+    """Any mix of short names, names with a domain, addresses and a host's own name works on hosts of every kind."""
+
+    MIXES = ("node0,node1", "node0.example.org,node1", "node0,node1.example.org", "node0.example.org,node1.example.org",
+             "localhost,node1", "10.77.0.10,10.77.0.11", "node1,10.77.0.12", "node1.example.org,node2")
+
+    def assert_all_mixes_start(self, **kind):
+        reference = self.run_job("-n", 2)
+        hosts = self.cluster(3, domain="example.org", **kind)
+        for names in self.MIXES:
+            with self.subTest(names=names):
+                # Without --host-subnet, which would answer the question for an address.
+                job = self.start("-n", 2, "-H", names, wrapper=hosts.command_on("node0"), environment=hosts.environment())
+                self.assertEqual(job.wait(), 0, job.stderr)
+                self.assert_same_answer(job, reference)
+
+    def test_start_a_job_where_hostnames_have_a_domain(self):
+        self.assert_all_mixes_start(hostnames_with_domain=True)
+
+    def test_start_a_job_where_a_host_finds_its_own_name_on_loopback(self):
+        self.assert_all_mixes_start(own_name_is_loopback=True)
+
+    def test_start_a_job_where_hostnames_have_a_domain_and_are_on_loopback(self):
+        self.assert_all_mixes_start(hostnames_with_domain=True, own_name_is_loopback=True)
+
+    def test_that_mpirun_finds_by_itself_are_used(self):
+        hosts = self.cluster(3)
+        file = hosts.folder / "default-hostfile"
+        file.write_text("# two\nnode1\nnode2\n")
+        job = self.run_on(hosts, "-n", 4, environment={"OMPI_MCA_orte_default_hostfile": str(file)})
+        self.assertIn(f"note: running on the hosts of Open MPI's default hostfile {file}: node1, node2", job.stderr)
+        self.assertEqual(sorted({line.split("host ")[1].split(",")[0] for log in (job.output_dir / "logs").iterdir()
+                                 for line in log.read_text().splitlines() if line.startswith("# replica")}),
+                         ["node1", "node2"])
+        self.assert_same_answer(job, self.run_job("-n", 4))
+
+    def test_of_one_machine_are_refused_together(self):
+        job = self.run_on(self.cluster(2), "-n", 2, "-H", "node1,10.77.0.11", code=64)
+        self.assert_first_line(job, "hosts node1 and 10.77.0.11 are one machine (10.77.0.11); name it once, with node1:N")
+
+
 class Ssh(ClusterTest):
     def test_starts_a_job_that_gives_the_same_answer(self):
         sshd = shutil.which("sshd")
@@ -243,6 +284,35 @@ class Failure(ClusterTest):
             shell.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 127\n")
             job = self.run_on(hosts, "-n", 2, "-H", "node[0-1]", code=69)
             self.assert_first_line(job, "no replica could be started", told)
+
+    def test_of_a_start_file_is_named_with_its_host(self):
+        """As ~/.bashrc does it, which remote shells read before the command."""
+        hosts = self.cluster(2)
+        shell = hosts.folder / "remote_shell"
+        usual = shell.read_text()
+        start = "no replica could be started"
+        for does, told in (("cat >/dev/null;", [f"{start} on host node1: nothing came on standard input"]),
+                           ("exec true;", [f"{start} on host node1: the remote shell ("]),
+                           ("PATH=/nowhere;", [start, "host node1", "sh: command not found"]),
+                           ("export OPAL_PREFIX=/nowhere;", [f"{start}: host node1: ", "/nowhere"])):
+            with self.subTest(does):
+                shell.write_text(usual.replace('bash -c "$*"', f"bash -c '{does} '\"$*\""))
+                job = self.start_on(hosts, "-n", 2, "-H", "node[0-1]")
+                self.assertEqual(job.wait(30), 69, job.stderr)
+                self.assert_first_line(job, *told)
+                self.assert_gone(job)
+
+    def test_of_mpirun_is_not_hidden_by_warnings_of_our_settings(self):
+        job = self.run_on(self.cluster(2), "-n", 2, "-H", "node[0-1]", "--mpi-local-args", "--bind-to nowhere", code=69)
+        self.assertNotIn("deprecated", job.stderr)
+
+    def test_of_a_folder_with_a_blank_does_not_come(self):
+        hosts = self.cluster(2)
+        folder = hosts.folder / "my programs"
+        shutil.copytree(BIN, folder)
+        job = self.start("-n", 2, "-H", "node[0-1]", "--host-subnet", "10.77.0.0/24", program=folder / "poprun-emu",
+                         wrapper=hosts.command_on("node0"), environment=hosts.environment())
+        self.assertEqual(job.wait(), 0, job.stderr)
 
     def test_of_a_link_that_loses_packets_names_the_network_and_no_healthy_replica(self):
         hosts = self.cluster(3)

@@ -1,5 +1,7 @@
 #include "launcher/mpi/mpirun.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 
 namespace poprun::launcher {
@@ -34,7 +36,7 @@ TEST(Mpirun, GetsOneContextAnInstanceWithPoprunsVariables) {
            " -x 'C=1 2'" +
            own + " /opt/bin/poprun-emu-replica";
   };
-  EXPECT_EQ(shell_line({command.arguments, {}, {}}),
+  EXPECT_EQ(shell_line({command.arguments, {}, {}, {}}),
             "mpirun --tag-output --mca a b " + context("node0", "0", "0") + " : " +
                 context("node0", "2", "1") + " : " + context("node1", "4", "0", " -x D=3") + " : " +
                 context("node1", "6", "1"));
@@ -52,6 +54,54 @@ TEST(Mpirun, DoesNotSpinBindOrProbe) {
               Contains(Pair("OMPI_MCA_btl_vader_single_copy_mechanism", "none")));
   EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_oob_tcp_keepalive_time", "5")));
   EXPECT_THAT(command.environment, Contains(Pair("PATH", "/usr/local/bin:/usr/bin:/bin")));
+}
+
+TEST(Mpirun, SeesNoHostsButThoseOfItsCommand) {
+  const MpirunCommand command = compose(
+      {"-n", "2", "-H", "node0,localhost", "--mpi-global-args=--mca orte_default_hostfile f"},
+      false);
+
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,alps")));
+  EXPECT_THAT(command.environment, Contains(Pair("OMPI_MCA_plm", "rsh")));
+  EXPECT_THAT(command.arguments, Not(Contains("orte_default_hostfile")));
+  EXPECT_THAT(command.arguments, Contains("localhost"));
+}
+
+/// The value that mpirun gets for `name`, set by us.
+std::string value_of(const MpirunCommand& command, const std::string& name) {
+  const auto at = std::ranges::find(command.environment, name, &Variable::first);
+  return at == command.environment.end() ? "(none)" : at->second;
+}
+
+MpirunCommand here(const std::string& replica, const std::string& slurm_job = "") {
+  const auto options = parse_options(Args{"-n", "2", "-H", "node0,node1", "train.cfg"}, "");
+  Placement placement = *place(options->config.topology(), *parse_host_list("node0,node1"));
+  placement.slurm_job = slurm_job;
+  return mpirun_here(*options, placement, replica);
+}
+
+TEST(Mpirun, ReachesHostsByOurRemoteShellUnderItsPresentNameOnly) {
+  const MpirunCommand command = here("/opt/bin/poprun-emu-replica");
+
+  EXPECT_EQ(value_of(command, "OMPI_MCA_plm_rsh_agent"), "/opt/bin/poprun-emu-remote-shell");
+  EXPECT_EQ(value_of(command, "OMPI_MCA_orte_rsh_agent"), "(none)")
+      << "is deprecated, and warned of";
+  EXPECT_THAT(command.without, Contains("OMPI_MCA_orte_rsh_agent"));
+  EXPECT_EQ(value_of(command, "POPRUN_EMU_REMOTE_SHELL"), "ssh");
+  EXPECT_EQ(value_of(command, "OMPI_MCA_orte_default_hostfile"), "none");
+}
+
+TEST(Mpirun, FindsOurRemoteShellInAFolderWithABlank) {
+  const MpirunCommand command = here("/opt/my programs/poprun-emu-replica");
+
+  EXPECT_EQ(value_of(command, "OMPI_MCA_plm_rsh_agent"), "poprun-emu-remote-shell");
+  EXPECT_TRUE(value_of(command, "PATH").starts_with("/opt/my programs:"));
+}
+
+TEST(Mpirun, ReachesTheHostsOfASlurmJobBySrun) {
+  EXPECT_EQ(value_of(here("/opt/bin/poprun-emu-replica", "7"), "POPRUN_EMU_REMOTE_SHELL"),
+            "srun --jobid=7 --quiet --nodes=1 --ntasks=1 --cpu-bind=none --mem=0 --mpi=none "
+            "--export=ALL --nodelist");
 }
 
 TEST(Mpirun, RunsAsRootOnlyWhereTheLauncherIsRoot) {

@@ -526,8 +526,16 @@ TEST_F(PostMortem, ListsWhoDidNotCome) {
   JobState state(*place(topology, hosts), 0);
   ASSERT_TRUE(state.join(request(0), 1));
 
-  EXPECT_EQ(absence_verdict(state, 60).first_line,
-            "replicas 1, 2 (hosts node1, node2) did not join within 60 s");
+  EXPECT_EQ(
+      absence_verdict(state, 60, "10.0.0.1:5000").first_line,
+      "replicas 1, 2 (hosts node1, node2) did not join within 60 s; mpirun reached host "
+      "node1, but the replica there did not reach poprun-emu at 10.0.0.1:5000: check that "
+      "the network between them lets it through (firewall) and carries full packets (MTU: "
+      "`ping -M do -s 1472 node1`), that the host's clock is right, and that its certificates "
+      "fit");
+  EXPECT_EQ(absence_verdict(nobody_joined(), 60, "127.0.0.1:5000").first_line.find("MTU"),
+            std::string::npos)
+      << "for replicas on this machine no network is to blame";
   JobState lost = state;
   lost.leave(0, /*orderly=*/false);
   EXPECT_THAT(name_cause(lost, 2, kQuiet)->first_line,
@@ -580,6 +588,35 @@ TEST_F(PostMortem, OfMpirunNamesTheHostsThatDoNotAnswer) {
   EXPECT_EQ(mpirun_verdict(nobody, status, notices("a daemon failed"), "out/logs").first_line,
             "no replica could be started: node1, node2 do not answer; are they down or cut off? (a "
             "daemon failed)");
+}
+
+TEST_F(PostMortem, NamesTheHostWithoutADaemonUntilAnInstanceJoins) {
+  const MpirunFindings found{
+      .start_failure = StartFailure{"node1", "", "the remote shell ended", /*no_daemon=*/true}};
+  JobState nobody = nobody_joined();
+  nobody.mpirun_found(found);
+  EXPECT_TRUE(lacks_daemon(nobody));
+  EXPECT_EQ(mpirun_verdict(nobody, 0, {}, "out/logs").exit_code, 69);
+  EXPECT_EQ(mpirun_verdict(nobody, 0, {}, "out/logs").first_line,
+            "no replica could be started on host node1: the remote shell ended");
+  JobState some = joined();
+  some.mpirun_found(found);
+  EXPECT_FALSE(lacks_daemon(some));
+  EXPECT_FALSE(name_cause(some, 20, kQuiet)) << "this shell did not hand our line on";
+}
+
+TEST_F(PostMortem, BlamesVariablesThatChooseOpenMpisPartsBeforeTheFirstStepOnly) {
+  const std::vector<std::string> named = {"OMPI_MCA_pml"};
+  const Verdict died{75, "replica 0 died"};
+  JobState state = joined();
+  const Verdict verdict = unless_settings(state, died, named);
+  EXPECT_EQ(verdict.exit_code, 69);
+  EXPECT_EQ(verdict.first_line,
+            "Open MPI did not start; the environment chooses parts of it that may not fit, so "
+            "`unset OMPI_MCA_pml` and try again (replica 0 died)");
+  EXPECT_EQ(unless_settings(state, died, {}).exit_code, 75);
+  beat(state, 0, 1, "conv1", 20);
+  EXPECT_EQ(unless_settings(state, died, named).first_line, died.first_line);
 }
 
 TEST_F(PostMortem, OfMpirunAlonePassesCodesOnThatAreNotItsOwn) {

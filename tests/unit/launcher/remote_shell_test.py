@@ -2,6 +2,7 @@
 """launcher/mpi/remote_shell.sh: what the remote shell is called with, and what the daemon finds in its environment."""
 import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 import time
@@ -33,9 +34,10 @@ class RemoteShell(unittest.TestCase):
         path.chmod(0o755)
         return path
 
-    def run_script(self, shell, launchers_base=None):
+    def run_script(self, shell, launchers_base=None, path="PATH=/usr/bin:$PATH"):
         """`launchers_base`: Open MPI's own variable for it, which mpirun makes an argument."""
-        command = [word.replace("{orted}", str(self.orted)).replace("{launchers}", str(launchers_base))
+        command = [word.replace("PATH=/usr/bin:$PATH", path).replace("{orted}", str(self.orted))
+                   .replace("{launchers}", str(launchers_base))
                    for word in (COMMAND if launchers_base else COMMAND[:-3])]
         return subprocess.run([SCRIPT, *command], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL,
                               env={"PATH": os.environ["PATH"], "POPRUN_EMU_TOKEN": TOKEN, "POPRUN_EMU_TLS": "token",
@@ -96,7 +98,53 @@ class RemoteShell(unittest.TestCase):
         done = self.run_script(silent)
         self.assertEqual(done.returncode, 127)
         self.assertEqual(done.stdout, "")
-        self.assertRegex(done.stderr, r"\Apoprun-emu: on \S+ nothing came on standard input; .*\n\Z")
+        self.assertRegex(done.stderr, r"\Apoprun-emu: no start on host node1: nothing came on standard input, .*\n\Z")
+
+    def test_names_the_host_whose_start_file_reads_the_secrets(self):
+        done = self.run_script(self.program("reads", f'exec "{self.folder}/ssh-like" "$1" "$2" node1 \'read x;\' "$4"\n'))
+        self.assertEqual(done.returncode, 127)
+        self.assertRegex(done.stderr, r"\Apoprun-emu: no start on host node1: nothing came on standard input, .*bashrc")
+
+    def test_names_the_host_whose_shell_ends_before_the_daemon(self):
+        for ends, said in (("exit 0", "it said nothing; a start file there, such as ~/.bashrc, may end or replace"),
+                           ("echo 'sh: command not found' >&2; exit 127", "sh: command not found")):
+            with self.subTest(ends):
+                done = self.run_script(self.program("ends", ends + "\n"))
+                last = done.stderr.splitlines()[-1]
+                self.assertTrue(last.startswith(
+                    f"poprun-emu: no start on host node1: the remote shell ({self.folder}/ends) ended before it came to "
+                    f"Open MPI's daemon: {said}"), done.stderr)
+
+    def test_names_the_host_without_a_tool_or_without_open_mpi(self):
+        tools = self.folder / "tools"
+        tools.mkdir()
+        for tool in ("sh", "env", "id", "mkdir", "rmdir", "flock", "dirname"):
+            (tools / tool).symlink_to(shutil.which(tool))
+        shell = self.program("bare", f'while [ "$1" != node1 ]; do shift; done; shift\nexec env -i PATH="{tools}" sh -c "$*"\n')
+        done = self.run_script(shell, path=":")
+        self.assertIn("no start on host node1: there is no program mktemp in the PATH of non-interactive shells", done.stderr)
+        self.orted.unlink()
+        done = self.run_script(shell, path=":")
+        self.assertIn("no start on host node1: there is no Open MPI in the PATH of non-interactive shells", done.stderr)
+
+    def test_hands_on_what_the_host_says_with_its_name(self):
+        self.program("orted", 'echo "a warning" >&2; exit 4\n')
+        done = self.run_script(self.folder / "ssh-like")
+        self.assertEqual((done.returncode, done.stderr), (4, "poprun-emu: host node1 says: a warning\n"))
+
+    def test_refuses_the_daemon_of_open_mpi_5(self):
+        done = subprocess.run([SCRIPT, "node1", "prted", "--prtemca", "ess", '"env"'], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 127)
+        self.assertRegex(done.stderr, r"no start on host node1: mpirun is that of Open MPI 5 .* works with Open MPI 4\.1")
+
+    def test_gives_srun_no_secret_but_on_standard_input(self):
+        srun = self.program("srun", 'for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do ! printenv $name >&2; done; echo "$*" >&2\n'
+                                    'while [ "$1" != node1 ]; do shift; done; shift; exec "$@"\n')
+        done = self.run_script(f"{srun} --nodes=1 --nodelist")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("host node1 says: --nodes=1 --nodelist node1 sh -c ", done.stderr)
+        self.assertNotIn("secret` ", done.stderr)
+        self.assertEqual(done.stdout.splitlines()[:2], [TOKEN, "token"])
 
     def test_shows_no_secret_on_a_command_line(self):
         self.program("ssh-like", 'echo "$*" >&2\n')

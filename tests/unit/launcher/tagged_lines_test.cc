@@ -136,5 +136,34 @@ TEST(MpirunNotices, TellWhyNothingStarted) {
   EXPECT_EQ(MpirunNotices{}.essential(), "");
 }
 
+TEST(MpirunNotices, PassOverWarningsOnTheWayToTheCause) {
+  MpirunNotices notices;
+  for (const char* line :
+       {"----", "A deprecated MCA variable value was specified in the environment or",
+        "on the command line.", "----", "----", "All nodes which are allocated are already filled.",
+        "----"}) {
+    notices.take(line);
+  }
+  EXPECT_EQ(notices.essential(), "All nodes which are allocated are already filled.");
+}
+
+TEST(MpirunNotices, FindTheHostThatHasNoDaemon) {
+  MpirunNotices notices;
+  notices.take("poprun-emu: host node1 says: Warning: Permanently added 'node1'");
+  EXPECT_EQ(notices.findings(), MpirunFindings{});
+  notices.take("poprun-emu: no start on host node1: it ended: bash: sh: command not found");
+  EXPECT_EQ(notices.findings().start_failure,
+            (StartFailure{"node1", "", "it ended: bash: sh: command not found", true}));
+}
+
+TEST(MpirunNotices, QuoteTheHostWhereADaemonFails) {
+  MpirunNotices notices;
+  notices.take("poprun-emu: host node1 says: orted: error while loading shared libraries: libx.so");
+  notices.take("ORTE was unable to reliably start one or more daemons.");
+  EXPECT_EQ(notices.essential(),
+            "host node1: orted: error while loading shared libraries: libx.so");
+  EXPECT_TRUE(notices.misses_a_daemon()) << "the host may be down, too";
+}
+
 }  // namespace
 }  // namespace poprun::launcher
