@@ -37,7 +37,8 @@ std::uint64_t targets_missed(const ProductPlans& products) {
       }));
 }
 
-Result<Program> program_of(const Graph& graph, const CompileOptions& options) {
+Result<Program> program_of(const Graph& graph, const StageParts& parts,
+                           const CompileOptions& options) {
   const Liveness liveness = compute_liveness(graph);
   const Aliases aliases = options.in_place ? find_aliases(graph, liveness) : Aliases{};
   const ProductPlans products = plan_products(graph, options.device);
@@ -57,7 +58,7 @@ Result<Program> program_of(const Graph& graph, const CompileOptions& options) {
     plans.push_back({std::move(claims), std::move(plan), std::move(remote_claims),
                      std::move(remote_plan), std::move(tile_claims), std::move(tiles)});
   }
-  Program program = lower(laid_out, plans, {options.replicas, options.ipus_per_replica});
+  Program program = lower(laid_out, plans, {options.replicas, options.ipus_per_replica}, parts);
   if (options.tile_layout ||
       (options.layout_if_too_large && !std::ranges::all_of(program.memory(), fits))) {
     add_layouts(plans, program);
@@ -90,7 +91,7 @@ struct Candidate {
 
 Result<Candidate> candidate(const CompileOptions& options, std::vector<std::size_t> begins) {
   POPRUN_ASSIGN(Job job, run_passes(options));
-  POPRUN_ASSIGN(Program program, program_of(job.graph, options));
+  POPRUN_ASSIGN(Program program, program_of(job.graph, job.parts, options));
   return Candidate{std::move(begins), std::move(job), std::move(program)};
 }
 
@@ -275,7 +276,7 @@ Result<Program> plan_program(const CompileOptions& options) {
 
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   POPRUN_TRY(verify_operations(graph));
-  return program_of(graph, options);
+  return program_of(graph, {}, options);
 }
 
 }  // namespace poprun

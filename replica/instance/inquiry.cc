@@ -231,6 +231,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   if (job.show_graphs()) {
     options.after_pass = [&text](std::string_view pass, const Graph& graph) {
       text += fmt::format("# graph after pass {}\n{}\n", pass, to_text(graph));
+      return Status{};
     };
   }
   options.layout_if_too_large = true;

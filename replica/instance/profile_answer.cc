@@ -116,6 +116,7 @@ Status answer_profile(const proto::ProfileQuestion& question, std::string& text)
   times.end("model");
   options.after_pass = [&times](std::string_view pass, const Graph&) {
     times.end(fmt::format("pass {}", pass));
+    return Status{};
   };
   POPRUN_ASSIGN(Program program, compiled(question.job(), options, onnx.get()));
   times.end("plans, tiles and lowering");

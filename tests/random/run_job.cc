@@ -150,6 +150,7 @@ Result<CompiledJob> compile_job(std::span<const Setting> settings) {
   POPRUN_ASSIGN(job.dataset, hostio::describe_dataset(job.config.data().source()));
   POPRUN_TRY(job_length(job.config, job.dataset));
   POPRUN_ASSIGN(CompileOptions compile, compile_options(job.config, job.dataset));
+  compile.leaves_out_unproven = false;
   compile.layout_if_too_large = true;
   POPRUN_ASSIGN(job.program, plan_program(compile));
   job.notes.insert(job.notes.end(), job.program.notes().begin(), job.program.notes().end());

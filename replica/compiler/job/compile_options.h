@@ -119,8 +119,13 @@ struct CompileOptions {
   std::set<std::string, std::less<>> initialised_here;
 
   /// Shown the job's graph as each pass leaves it; may be empty. Where the first balanced split
-  /// does not fit, shown that one and then the final one.
-  std::function<void(std::string_view pass, const Graph&)> after_pass = {};
+  /// does not fit, shown that one and then the final one. An error refuses what the pass made, as
+  /// its verifier would.
+  std::function<Status(std::string_view pass, const Graph&)> after_pass = {};
+
+  /// An optional pass that cannot be proven to keep every value is left out, with a note. Otherwise
+  /// that is a bug, as tests want it.
+  bool leaves_out_unproven = false;
 };
 
 }  // namespace poprun

@@ -434,7 +434,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
 }  // namespace
 
 Pass outlining_pass() {
-  return {kName, applies, run, verify};
+  return {kName, applies, run, verify, true};
 }
 
 }  // namespace poprun
