@@ -10,6 +10,7 @@
 #include "replica/base/error.h"
 #include "replica/graph/types.h"
 #include "replica/models/onnx/constant.h"
+#include "replica/models/onnx/learnt.h"
 #include "replica/ops/builder/builder.h"
 
 /// ONNX files as models (onnx.ai, opsets 1 to 17 of the default domain).
