@@ -77,7 +77,8 @@ Status Compilation::receive_model() {
     return {};
   }
   POPRUN_ASSIGN(const OnnxFile file, client_.receive_model());
-  POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, model.loss()));
+  POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, model.loss(),
+                                                    model.trained_constants()));
   return {};
 }
 

@@ -82,6 +82,10 @@ Setting& setting_of(Options& options, std::string_view name) {
 Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();
   if (model.onnx().empty()) {
+    if (!model.trained_constants().empty()) {
+      return fail(ErrorCode::kUsage,
+                  "model.trained-constants is for model.onnx; built-in models say what they train");
+    }
     return model.loss().empty() ? Status{}
                                 : Status{fail(ErrorCode::kUsage,
                                               "model.loss is for model.onnx; built-in models have "

@@ -88,6 +88,8 @@ Rows model() {
       file_key("model.loss", "NAME", "",
                "Loss for an ONNX model: cross-entropy (default) or mean-squared-error",
                Choice{{"cross-entropy", "mean-squared-error"}}),
+      file_key("model.trained-constants", "REGEX", "",
+               "Also train constants of an ONNX model whose name matches REGEX", Regex{}),
       file_key("model.initial-weights", "FILE", "",
                "Start from the weights in this .safetensors file", Text{}),
       file_key("model.initial-weights-partial", "BOOL", "false",
@@ -221,7 +223,9 @@ Rows training_update() {
       file_key("training.stochastic-rounding", "BOOL", "false",
                "With half precision, round up or down at random so that the mean is preserved",
                Boolean{}),
-      file_key("training.frozen", "REGEX", "", "Do not train weights whose name matches REGEX",
+      file_key("training.frozen", "REGEX", "",
+               "Do not train weights whose name matches REGEX; batch norms use statistics so named "
+               "as they are",
                Regex{})};
 }
 

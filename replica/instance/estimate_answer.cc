@@ -27,7 +27,7 @@ Result<Answered> answer_job(const proto::EstimateQuestion& question,
   if (const auto file = question.onnx_models().find(model.onnx()); !model.onnx().empty()) {
     POPRUN_ASSIGN(onnx, onnx_import::JobModel::parse(
                             model.onnx(), file == question.onnx_models().end() ? "" : file->second,
-                            model.loss()));
+                            model.loss(), model.trained_constants()));
   }
   POPRUN_ASSIGN(CompileOptions options, compile_options(job.config(), job.dataset(), onnx));
   options.tile_layout = true;

@@ -271,6 +271,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   const double dropout = config.model().dropout();
   const bool half = config.model().precision() == "half";
   options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs,
+                     frozen = config.training().frozen(),
                      normalisation = normalisation_of(config.model())](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
     ModelInputs given{
@@ -283,6 +284,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
         .dropout = dropout,
         .half = half,
         .normalisation = normalisation,
+        .frozen = frozen,
         .training = training,
         .sizes = sizes};
     for (const StreamedTensor& input : inputs) {

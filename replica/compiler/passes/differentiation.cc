@@ -25,6 +25,12 @@ Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::stri
   std::ranges::copy_if(parameters, std::inserter(frozen, frozen.end()), [&](TensorId id) {
     return std::regex_search(graph.tensor(id).name, pattern);
   });
+  const auto buffers = tensors_by_name(graph, {Role::kBuffer});
+  if (frozen.empty() && std::ranges::any_of(buffers, [&](TensorId id) {
+        return std::regex_search(graph.tensor(id).name, pattern);
+      })) {
+    return frozen;  // Statistics of batch norms alone.
+  }
   if (frozen.empty() || frozen.size() == parameters.size()) {
     return fail(ErrorCode::kUsage,
                 fmt::format("training.frozen = {} matches {} of the model's {} weights, such as "

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <map>
+#include <regex>
 
 #include <fmt/format.h>
 
@@ -78,6 +80,49 @@ Status check_compute_batches(const CompileOptions& options, const Region& micro_
                           options.micro_batch_size, options.model, options.compute_batches));
 }
 
+/// Batch norms whose running statistics are frozen use those and leave them as they are, in
+/// training as in evaluation. Errors: kUsage, only one of the two statistics is frozen.
+Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& micro_batch) {
+  if (frozen.empty()) {
+    return {};
+  }
+  const std::regex pattern(frozen);
+  const auto matches = [&](TensorId id) {
+    return std::regex_search(graph.tensor(id).name, pattern);
+  };
+  std::vector<Operation>& operations = micro_batch.operations;
+  std::map<TensorId, Operation> updates;  // By the mean of the batch.
+  for (const Operation& operation : operations) {
+    if (operation.kind != "batch_norm_update") {
+      continue;
+    }
+    const TensorId mean = operation.inputs[0];
+    const TensorId variance = operation.inputs[1];
+    if (matches(mean) != matches(variance)) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("training.frozen = {} matches only one of the statistics '{}' and "
+                              "'{}' of a batch norm; it must match both or none",
+                              frozen, graph.tensor(mean).name, graph.tensor(variance).name));
+    }
+    if (matches(mean)) {
+      updates[operation.inputs[2]] = operation;
+    }
+  }
+  for (Operation& operation : operations) {
+    if (operation.kind != "batch_norm_training" || !updates.contains(operation.outputs[1])) {
+      continue;
+    }
+    const Operation& update = updates.at(operation.outputs[1]);
+    operation.kind = "batch_norm_inference";
+    operation.inputs.insert(operation.inputs.end(), {update.inputs[0], update.inputs[1]});
+    operation.outputs.resize(1);
+  }
+  std::erase_if(operations, [&](const Operation& operation) {
+    return operation.kind == "batch_norm_update" && updates.contains(operation.inputs[2]);
+  });
+  return {};
+}
+
 Status add_training(const CompileOptions& options, Job& job) {
   const std::vector<Place> places =
       add_function(job.graph, JobFunction::kTrain, {1, options.gradient_accumulation, 1});
@@ -95,6 +140,7 @@ Status add_training(const CompileOptions& options, Job& job) {
   job.training = step;
   POPRUN_TRY(begin.status());
   POPRUN_TRY(body.status());
+  POPRUN_TRY(freeze_statistics(options.frozen, job.graph, job.graph.at(step.micro_batch)));
   return check_compute_batches(options, job.graph.at(step.micro_batch));
 }
 

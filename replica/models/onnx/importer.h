@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "replica/base/error.h"
 #include "replica/graph/types.h"
 #include "replica/models/onnx/constant.h"
+#include "replica/models/onnx/learnt.h"
 #include "replica/ops/builder/builder.h"
 
 /// ONNX files as models (onnx.ai, opsets 1 to 17 of the default domain).
@@ -17,10 +19,11 @@
 ///   node.h         what a translator works with
 ///   functions.h    a model's own functions, expanded before anything else
 ///   indices.h      indices that are known are checked
+///   learnt.h       which tensors are trained
 ///   fold.h         shape arithmetic, computed while importing
 ///   constant.h     values that are known while importing
 ///
-/// Stored real tensors that feed weights become parameters under their names, so that they train;
+/// What was learnt becomes parameters under the file's names, so that it trains, see learnt.h;
 /// other constants are part of the Program's constants. Integers, shapes and what is computed from
 /// them are known at import.
 namespace poprun::onnx_import {
@@ -31,7 +34,8 @@ inline constexpr std::int64_t kNewestOpset = 17;
 struct GraphInput {
   std::string name;
   Element element = 0;
-  Shape dims;  ///< -1 where left open.
+  Shape dims;                        ///< -1 where left open.
+  std::vector<std::string> symbols;  ///< By dimension, what an open one is called, or "".
   bool has_shape = false;
 };
 
@@ -70,8 +74,12 @@ struct ImportOptions {
   /// Constants beyond float16's range become its largest number, for a job in half precision.
   bool half = false;
 
+  /// Names of constants to train (ECMAScript), see learnt.h; empty: none.
+  std::string trained;
+
   /// The first output before a last Softmax, which a cross-entropy loss brings itself.
   bool logits = false;
+  std::optional<Shape> labels;  ///< Their shape, if there are any: says which axis the classes are.
 };
 
 struct ImportedOutput {
@@ -86,6 +94,7 @@ struct Imported {
   /// First values of the variables that the import made, by name. Shared with the model's values.
   std::map<std::string, std::shared_ptr<const Constant>> weights;
   std::vector<std::string> notes;
+  Surprises surprises;
 
   /// By operation that the import appended, the node it comes from: an index into GraphProto::node,
   /// which never falls.
