@@ -11,6 +11,7 @@
 #include "replica/compiler/optimizers/optimizers.h"
 #include "replica/compiler/stages/balance.h"
 #include "replica/graph/graph.h"
+#include "replica/ops/builder/model_outputs.h"
 
 namespace poprun {
 
@@ -23,6 +24,7 @@ struct TrainingStep {
   StepScalars scalars;  ///< `factor` from the pass "update" on.
   TensorId metrics;
   TensorId loss;
+  std::vector<LossTerm> terms = {};  ///< Whose sum is the loss.
 
   /// In a phased job, from the pass "pipeline" on: the regions of `train` that are a phase each, in
   /// their order. The region before each one may load what it needs.
@@ -45,7 +47,8 @@ struct Job {
   /// Where nobody has said how to cut the model: what the pass "stages" balanced.
   std::optional<Balancing> balancing = {};
 
-  /// Code on a tile that equal runs could share, on the IPU with most; from the pass "outlining" on.
+  /// Code on a tile that equal runs could share, on the IPU with most; from the pass "outlining"
+  /// on.
   Bytes shareable_code = {};
 
   std::vector<std::string> notes = {};  ///< What passes decided, for people. One line each.
