@@ -307,7 +307,7 @@ class Instance {
     return std::make_unique<LauncherOutfeed>(
         client_,
         [sampler](std::uint64_t batch, std::span<std::uint64_t> into) {
-          sampler.items_of(batch, into);
+          return sampler.items_of(batch, into);
         },
         items);
   }

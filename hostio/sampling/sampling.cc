@@ -111,17 +111,17 @@ std::uint64_t Sampler::epoch_of(std::uint64_t sequence) const {
   return training_ ? sequence / micro_batches_per_step_ / steps_per_epoch_ : 0;
 }
 
-void Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const {
+std::size_t Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const {
   POPRUN_CHECK(sequence < batch_count_ && items.size() == micro_batch_size_);
   const auto first_of = [&](std::uint64_t slot) {
     return (slot * replica_count_ + replica_) * micro_batch_size_;
   };
   if (!training_) {
+    const std::uint64_t first = first_of(sequence);
     for (std::uint64_t j = 0; j < items.size(); ++j) {
-      const std::uint64_t item = first_of(sequence) + j;
-      items[j] = item < items_ ? item : kPadding;
+      items[j] = (first + j) % items_;
     }
-    return;
+    return first < items_ ? std::min<std::uint64_t>(items.size(), items_ - first) : 0;
   }
   const std::uint64_t step = sequence / micro_batches_per_step_;
   // Micro-batches of the steps before this one in its epoch count on through the permutation.
@@ -131,6 +131,7 @@ void Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> items) c
     const std::uint64_t position = first_of(slot) + j;
     items[j] = sequential_ ? position : permuted(key_, epoch_of(sequence), items_, position);
   }
+  return items.size();
 }
 
 }  // namespace poprun::hostio

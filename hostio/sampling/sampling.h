@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -21,7 +22,8 @@
 /// of replica r the b items from (m * replicas + r) * b on.
 ///
 /// In an evaluation, of the test items or once of the training items, batch k of replica r is the b
-/// items from (k * replicas + r) * b on; beyond the last there is padding.
+/// items from (k * replicas + r) * b on. Beyond the last there is padding: the items from the first
+/// one on again, which nobody counts.
 namespace poprun::hostio {
 
 /// Global batches in one epoch; the items that do not fill the last one are left out of it.
@@ -45,8 +47,6 @@ std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t ite
 /// The batches of one Selection over a split of `items` items. A value; any thread may use it.
 class Sampler {
  public:
-  /// An evaluation sample beyond the last item.
-  static constexpr std::uint64_t kPadding = std::numeric_limits<std::uint64_t>::max();
   /// Training goes on for ever.
   static constexpr std::uint64_t kEndless = std::numeric_limits<std::uint64_t>::max();
 
@@ -63,9 +63,9 @@ class Sampler {
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] std::uint64_t epoch_of(std::uint64_t sequence) const;
 
-  /// Writes the items of batch `sequence`, kPadding for none.
-  /// Requires: sequence < batch_count(), items.size() == micro_batch_size().
-  void items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const;
+  /// Writes the items of batch `sequence` and returns how many of them are not padding, the first
+  /// ones. Requires: sequence < batch_count(), items.size() == micro_batch_size().
+  std::size_t items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const;
 
  private:
   Sampler() = default;

@@ -46,7 +46,7 @@ Status check_learning_rate_scaling(const Options& options) {
       {"training.gradient-accumulation-kind", training.gradient_accumulation_kind() == "sum"},
       {"training.gradient-reduction", training.gradient_reduction() == "sum"}};
   for (const auto& [name, is_sum] : sums) {
-    if (is_sum && options.learning_rate_base_batch > 0) {
+    if (is_sum && training.loss_mean() != "tokens" && options.learning_rate_base_batch > 0) {
       return fail(ErrorCode::kUsage,
                   fmt::format("training.scale-learning-rate = {} needs gradients that are means, "
                               "but {} is sum; remove one of the two",
@@ -144,6 +144,7 @@ void note_what_has_no_effect(Options& options) {
         Case{"training.schedule-decay", falls, "training.schedule"},
         Case{"training.gradient-accumulation-kind", accumulated, "training.gradient-accumulation"},
         Case{"training.accumulator-precision", accumulated, "training.gradient-accumulation"},
+        Case{"training.no-decay", training.weight_decay() > 0, "training.weight-decay"},
         Case{"training.epochs", training.steps() == 0 || !asked_for_epochs, "training.steps"}}) {
     const Setting& setting = setting_of(options, name);
     if (!has_effect && setting.origin != Origin::kDefault) {
@@ -174,6 +175,11 @@ Status check_inference(Options& options) {
         "one of the two");
   }
   const proto::ModelConfig& model = options.config.model();
+  if (model.dropout() > 0) {
+    options.notes.push_back(fmt::format(
+        "model.dropout = {} has no effect with model.mode = inference: nothing is dropped",
+        model.dropout()));
+  }
   if (model.initial_weights().empty() && model.onnx().empty()) {
     options.notes.push_back(
         "model.mode = inference without model.initial-weights: the weights are random");

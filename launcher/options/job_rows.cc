@@ -196,8 +196,14 @@ Rows training_update() {
                }),
       file_key(
           "training.weight-decay", "X", "0",
-          "Weight decay, added to the gradient or, by optimisers that decouple it, to the update",
+          "Weight decay of all weights, biases and normalisations included unless "
+          "training.no-decay exempts them; added to the gradient or, by optimisers that decouple "
+          "it, to the update",
           Real{0, 1e6}),
+      file_key("training.no-decay", "REGEX", "",
+               "No weight decay for weights whose name matches REGEX; the word vectors stands for "
+               "those of one dimension, which are biases and the scales of normalisations",
+               Regex{}),
       file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step",
                Integer{1, 1 << 20}),
       file_key("training.gradient-accumulation-kind", "NAME", "",
@@ -212,6 +218,13 @@ Rows training_update() {
                "Reduce gradients over the replicas to their mean or to their sum, once a step; "
                "every-micro-batch: to their mean, before they are accumulated",
                Choice{{"mean", "sum", "every-micro-batch"}}),
+      file_key(
+          "training.loss-mean", "NAME", "micro-batches",
+          "What the loss of a step is the mean of: micro-batches, of the mean losses of what is "
+          "computed at once, as PopART does it; tokens, of all labels of the step that count, "
+          "on all replicas. With tokens the gradient is that of this mean, however the batch is "
+          "cut, and whether gradients are summed or averaged on the way",
+          Choice{{"micro-batches", "tokens"}}),
       file_key(
           "training.loss-scaling", "X|auto", "",
           "Multiply the loss by X so that small gradients do not vanish in half precision; auto "

@@ -21,8 +21,10 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
                                        const proto::Dataset& dataset,
                                        std::shared_ptr<onnx_import::JobModel> onnx = nullptr);
 
-/// Adds to the Program's notes what building the model decided; none where `onnx` is null.
-void add_notes(const onnx_import::JobModel* onnx, Program& program);
+/// Adds to the Program's notes what building the model decided, if `onnx` is not null, and what of
+/// the learning rate's schedule the run is too short for.
+void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config,
+               const proto::Dataset& dataset, Program& program);
 
 /// Makes a Program that does not fit, by `out_of_memory` of check_fits, one to execute all the
 /// same, and notes it. Requires: the configuration allows it.

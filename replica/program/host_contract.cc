@@ -7,7 +7,7 @@
 namespace poprun {
 namespace {
 
-static_assert(sizeof(Metrics) == 3 * sizeof(float), "must match a tensor f32[3]");
+static_assert(sizeof(Metrics) == 9 * sizeof(float), "must match a tensor f32[3,3]");
 
 template <typename T>
 NamedBytes field(std::string_view name, T& value) {
@@ -82,20 +82,32 @@ const char* name_of(JobStream stream) {
   return "";
 }
 
+bool is_labels(std::string_view name) {
+  return name == "labels" || name == "next_sentence";
+}
+
 std::vector<NamedBytes> StepControl::fields() {
   std::vector<NamedBytes> all = {field(kLearningRate, learning_rate), field(kUpdate, update)};
   if (loss_scale) {
     all.push_back(field(kLossScale, *loss_scale));
   }
+  for (MeanLabels& mean : mean_labels) {
+    all.push_back(field(mean.name, mean.count));
+  }
   return all;
 }
 
+double PartedSum::value() const {
+  return static_cast<double>(parts[0]) + static_cast<double>(parts[1]) +
+         static_cast<double>(parts[2]);
+}
+
 double Metrics::loss() const {
-  return items > 0 ? static_cast<double>(losses) / static_cast<double>(items) : 0.0;
+  return items.value() > 0 ? losses.value() / items.value() : 0.0;
 }
 
 double Metrics::accuracy() const {
-  return items > 0 ? static_cast<double>(correct) / static_cast<double>(items) : 0.0;
+  return items.value() > 0 ? correct.value() / items.value() : 0.0;
 }
 
 std::vector<NamedBytes> StepOutcome::fields() {

@@ -107,7 +107,7 @@ void draw_transformer(Draw& draw, Drawn& drawn, const std::string& model) {
     drawn.arithmetic("data.masks", draw.one_of({"1", "3"}));
   }
   if (draw.chance(30)) {
-    drawn.arithmetic("model.dropout", draw.one_of({"0.1", "0.5"}));
+    drawn.arithmetic("model.dropout", draw.one_of({"0.1", "0.5", "0.9999"}));
   }
   drawn.shape = {layers, true, {}};
   for (std::uint64_t k = bert ? 0 : 1; k < layers; ++k) {
@@ -185,10 +185,16 @@ void draw_training(Draw& draw, Drawn& drawn) {
                                   "every-micro-batch"}));
   }
   if (draw.chance(30)) {
+    drawn.arithmetic("training.loss-mean", "tokens");
+  }
+  if (draw.chance(30)) {
     drawn.arithmetic("training.clip-norm", draw.one_of({"0.1", "1"}));
   }
   if (draw.chance(25)) {
     drawn.arithmetic("training.weight-decay", "0.01");
+    if (draw.chance(50)) {
+      drawn.arithmetic("training.no-decay", draw.one_of({"vectors", "bias"}));
+    }
   }
   if (draw.chance(12)) {
     drawn.arithmetic("training.frozen",

@@ -73,6 +73,7 @@ class ResultsReporter final : public Reporter {
   void evaluation(const EvaluationReport& report) override {
     results_[fmt::format("loss of evaluation {}", report.step)] = fmt::format("{}", report.loss);
   }
+  void note(std::string_view /*text*/) override {}
   void weights(std::string_view name, std::string_view /*type*/,
                std::span<const std::int64_t> /*shape*/, std::span<const std::byte> data) override {
     results_[std::string{name}] = bytes_of(data);

@@ -40,8 +40,10 @@ class ReverseMode final : public Differentiator {
         forward_(std::move(forward)),
         dependent_(dependent_on_parameters(builder.graph(), forward_, frozen)) {}
 
-  Status run(TensorId loss, TensorId scale) {
-    gradients_[loss] = scale;
+  Status run(const std::vector<ScaledLoss>& losses) {
+    for (const auto& [loss, scale] : losses) {
+      gradients_[loss] = scale;
+    }
     for (auto it = forward_.rbegin(); it != forward_.rend(); ++it) {
       current_ = &*it;
       const bool reached = std::ranges::any_of(
@@ -219,11 +221,11 @@ class ReverseMode final : public Differentiator {
 
 }  // namespace
 
-Result<std::vector<ParameterGradient>> differentiate(Builder& builder, TensorId loss,
-                                                     TensorId scale,
+Result<std::vector<ParameterGradient>> differentiate(Builder& builder,
+                                                     const std::vector<ScaledLoss>& losses,
                                                      const std::set<TensorId>& frozen) {
   ReverseMode reverse(builder, builder.operations(), frozen);
-  POPRUN_TRY(reverse.run(loss, scale));
+  POPRUN_TRY(reverse.run(losses));
   std::vector<ParameterGradient> gradients = reverse.parameter_gradients();
   if (gradients.empty()) {
     return fail(ErrorCode::kUsage,

@@ -93,8 +93,10 @@ struct CompileOptions {
   std::int64_t gradient_accumulation = 1;  ///< Such batches in a step.
   std::uint32_t compute_batches = 1;       ///< In each batch that the host sends.
   AccumulationKind accumulation_kind = AccumulationKind::kMean;
-  bool float_accumulators = false;         ///< In half precision; otherwise they are half.
-  bool gradients_summed = false;           ///< Over the replicas; otherwise their mean is taken.
+  bool float_accumulators = false;  ///< In half precision; otherwise they are half.
+  bool gradients_summed = false;    ///< Over the replicas; otherwise their mean is taken.
+  bool weighted_by_labels = false;  ///< Each micro-batch's gradient, by its labels' share in a mean
+                                    ///< micro-batch, which the host says.
   bool reduces_every_micro_batch = false;  ///< Gradients, before they are accumulated.
   std::string frozen;          ///< Parameters whose names it matches (ECMAScript) are not trained.
   OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.

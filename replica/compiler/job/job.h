@@ -14,6 +14,7 @@
 #include "replica/compiler/optimizers/optimizers.h"
 #include "replica/compiler/stages/balance.h"
 #include "replica/graph/graph.h"
+#include "replica/ops/builder/model_outputs.h"
 
 namespace poprun {
 
@@ -26,6 +27,7 @@ struct TrainingStep {
   StepScalars scalars;  ///< `factor` from the pass "update" on.
   TensorId metrics;
   TensorId loss;
+  std::vector<LossTerm> terms = {};  ///< Whose sum is the loss.
 
   /// In a phased job, from the pass "pipeline" on: the regions of `train` that are a phase each, in
   /// their order. The region before each one may load what it needs.

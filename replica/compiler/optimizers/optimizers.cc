@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <regex>
+#include <set>
 #include <string>
 
 #include <fmt/format.h>
@@ -48,6 +50,31 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
     }
   }
   return attributes;
+}
+
+/// Parameters that weight decay leaves alone.
+Result<std::set<TensorId>> without_decay(Builder& builder, const OptimizerOptions& options,
+                                         const std::vector<ParameterGradient>& gradients) {
+  std::set<TensorId> exempt;
+  if (options.no_decay.empty() || options.weight_decay == 0) {
+    return exempt;
+  }
+  const bool vectors = options.no_decay == kVectors;
+  const std::regex pattern(options.no_decay);
+  for (const ParameterGradient& pair : gradients) {
+    const Tensor& tensor = builder.graph().tensor(pair.parameter);
+    if (vectors ? tensor.type.shape.size() <= 1 : std::regex_search(tensor.name, pattern)) {
+      exempt.insert(pair.parameter);
+    }
+  }
+  if (exempt.empty() || exempt.size() == gradients.size()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("training.no-decay = {} matches {} of the {} weights that are trained, "
+                            "such as '{}'; it must match some, but not all",
+                            options.no_decay, exempt.empty() ? "none" : "all", gradients.size(),
+                            builder.graph().tensor(gradients.at(0).parameter).name));
+  }
+  return exempt;
 }
 
 /// Sets up a copy with the parameter's first value.
@@ -144,8 +171,12 @@ Status add_optimizer(Builder& builder, const OptimizerOptions& options,
                      const std::vector<ParameterGradient>& gradients, const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));
   POPRUN_ASSIGN(const Attributes attributes, attributes_of(*optimizer, options));
+  POPRUN_ASSIGN(const std::set<TensorId> exempt, without_decay(builder, options, gradients));
+  Attributes of_exempt = attributes;
+  of_exempt.set("weight_decay", 0.0);
   for (const ParameterGradient& pair : gradients) {
-    add_update(builder, *optimizer, attributes, options.master_weights, pair, scalars);
+    add_update(builder, *optimizer, exempt.contains(pair.parameter) ? of_exempt : attributes,
+               options.master_weights, pair, scalars);
   }
   return builder.status();
 }

@@ -23,7 +23,8 @@ std::vector<Place> add_function(Graph& graph, JobFunction function,
 }
 
 TensorId add_metrics(Builder& begin, const std::string& name) {
-  const TensorId metrics = begin.add_one("fill", {}, {{"shape", Shape{3}}, {"value", 0.0}}, name);
+  const TensorId metrics =
+      begin.add_one("fill", {}, {{"shape", Shape{3, 3}}, {"value", 0.0}}, name);
   begin.graph().set_role(metrics, Role::kMetric);
   return metrics;
 }
@@ -47,10 +48,18 @@ ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStrea
 }
 
 /// What the host says before a step.
-void stream_control(Builder& begin, bool host_scales_loss, TrainingStep& step) {
+void stream_control(Builder& begin, const CompileOptions& options, TrainingStep& step) {
+  const bool host_scales_loss = options.loss_scaling == 0;
   StepControl record;
   if (host_scales_loss) {
     record.loss_scale.emplace();
+  }
+  if (options.weighted_by_labels) {
+    for (const StreamedTensor& input : options.inputs) {
+      if (is_labels(input.name)) {
+        record.mean_labels.emplace_back(input.name);
+      }
+    }
   }
   std::vector<std::string> names;
   for (const NamedBytes& field : record.fields()) {
@@ -63,6 +72,9 @@ void stream_control(Builder& begin, bool host_scales_loss, TrainingStep& step) {
   step.scalars.step = graph.find(StepControl::kUpdate);
   if (host_scales_loss) {
     step.scalars.loss_scale = graph.find(StepControl::kLossScale);
+  }
+  for (const StepControl::MeanLabels& mean : record.mean_labels) {
+    step.scalars.mean_labels[mean.labels] = graph.find(mean.name);
   }
 }
 
@@ -134,9 +146,12 @@ Status add_training(const CompileOptions& options, Job& job) {
                     .loss = {}};
   Builder begin(job.graph, step.begin, "");
   Builder body(job.graph, step.micro_batch, "");
-  stream_control(begin, options.loss_scaling == 0, step);
+  stream_control(begin, options, step);
   step.metrics = add_metrics(begin, StepOutcome::kMetrics);
-  step.loss = add_model(body, options, JobStream::kTrain, step.metrics, true).loss;
+  const ModelOutputs outputs = add_model(body, options, JobStream::kTrain, step.metrics, true);
+  step.loss = outputs.loss;
+  step.terms =
+      outputs.terms.empty() ? std::vector<LossTerm>{{outputs.loss, outputs.count}} : outputs.terms;
   job.training = step;
   POPRUN_TRY(begin.status());
   POPRUN_TRY(body.status());

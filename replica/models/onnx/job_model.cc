@@ -194,7 +194,8 @@ void keep_as_metrics(Graph& graph, std::size_t first) {
   }
 }
 
-/// sum over rows that count of mean((y - target)^2), by their number.
+/// sum over rows that count of mean((y - target)^2), by their number. The others are not read,
+/// since no factor makes a NaN or an infinity 0.
 Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& name, TensorId output,
                                         TensorId labels) {
   const Shape shape = builder.type(output).shape;
@@ -214,13 +215,14 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
                             kMeanSquaredError, to_text(builder.type(output)), to_text(given)));
   }
   using layers::Reduction;
-  const TensorId difference = builder.add_one("sub", {y, targets.values}, {}, name + ".difference");
+  const TensorId mask = reshape(builder, name + ".mask", targets.counts, {N, 1});
+  const TensorId every = builder.add_one("sub", {y, targets.values}, {}, name + ".every");
+  const TensorId difference = builder.add_one(
+      "where", {mask, every, fill(builder, name + ".none", 0)}, {}, name + ".difference");
   const TensorId squares = builder.add_one("mul", {difference, difference}, {}, name + ".squares");
   const TensorId rows =
       layers::reduce(builder, name + ".rows", Reduction::kMean, squares, {1}, false);
-  const TensorId counted = builder.add_one("mul", {rows, targets.counts}, {}, name + ".counted");
-  const TensorId total =
-      layers::reduce(builder, name + ".sum", Reduction::kSum, counted, {0}, false);
+  const TensorId total = layers::reduce(builder, name + ".sum", Reduction::kSum, rows, {0}, false);
   const TensorId count =
       layers::reduce(builder, name + ".count", Reduction::kSum, targets.counts, {0}, false);
   const TensorId one = fill(builder, name + ".one", 1);

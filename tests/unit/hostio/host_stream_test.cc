@@ -159,12 +159,12 @@ TEST_F(HostStreamTest, BringsTheBatchesThatSamplingSays) {
 }
 
 TEST_F(HostStreamTest, PadsTheLastEvaluationBatchAndEnds) {
-  // 10 items over 2 replicas x 3: replica 1 has items 3 4 5 and 9 - -.
+  // 10 items over 2 replicas x 3: replica 1 has items 3 4 5 and 9, and 0 1 without labels.
   const auto stream = open_host_stream(options(proto::SPLIT_TEST));
   const Batches batches = take(*stream, 0, 2);
   ASSERT_EQ(batches.size(), 2U);
   EXPECT_EQ(batches[0][0], std::string(6, 53) + std::string(6, 54) + std::string(6, 55));
-  EXPECT_EQ(batches[1][0], std::string(6, 59) + std::string(12, 0));
+  EXPECT_EQ(batches[1][0], std::string(6, 59) + std::string(6, 50) + std::string(6, 51));
   EXPECT_EQ(batches[1][1], std::string({4, 0, 0, 0}) + std::string(8, '\xFF'));
 
   const auto beyond = stream->next();

@@ -15,6 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 using Items = std::vector<std::uint64_t>;
 
@@ -38,11 +39,12 @@ proto::Selection selection(const Job& job, proto::Split split, std::uint32_t rep
   return selection;
 }
 
+/// Without padding.
 Items batch(const Job& job, proto::Split split, std::uint32_t replica, std::uint64_t sequence) {
   const Result<Sampler> sampler = Sampler::make(selection(job, split, replica), job.items);
   EXPECT_TRUE(sampler) << sampler.error().message;
   Items items(job.micro_batch);
-  sampler->items_of(sequence, items);
+  items.resize(sampler->items_of(sequence, items));
   return items;
 }
 
@@ -74,19 +76,28 @@ TEST(Sampling, EvaluationDealsItemsInOrderAndPadsTheLastBatches) {
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 0), ElementsAre(0, 1));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 0), ElementsAre(2, 3));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 1), ElementsAre(4, 5));
-  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 1), ElementsAre(6, Sampler::kPadding));
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 1), ElementsAre(6));
   // Training items are dealt the same way if taken once.
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 0), ElementsAre(2, 3));
-  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 1), ElementsAre(6, Sampler::kPadding));
+  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 1), ElementsAre(6));
 }
 
 TEST(Sampling, EvaluationGivesEveryReplicaAsManyBatches) {
   // One item for three replicas: two of them get only padding.
   const Job job = {.items = 1, .replicas = 3, .micro_batch = 2, .accumulation = 1};
   EXPECT_EQ(evaluation_batches(1, selection(job, proto::SPLIT_TEST)), 1U);
-  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 0), ElementsAre(0, Sampler::kPadding));
-  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 2, 0),
-              ElementsAre(Sampler::kPadding, Sampler::kPadding));
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 0), ElementsAre(0));
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 2, 0), IsEmpty());
+}
+
+TEST(Sampling, PaddingIsItemsFromTheFirstOneOn) {
+  // 3 items, 2 replicas, micro-batches of 4:   | 0 1 2 + 0 | + 1 2 0 1 |
+  const Job job = {.items = 3, .replicas = 2, .micro_batch = 4, .accumulation = 1};
+  Items items(4);
+  EXPECT_EQ(Sampler::make(selection(job, proto::SPLIT_TEST, 0), 3)->items_of(0, items), 3U);
+  EXPECT_THAT(items, ElementsAre(0, 1, 2, 0));
+  EXPECT_EQ(Sampler::make(selection(job, proto::SPLIT_TEST, 1), 3)->items_of(0, items), 0U);
+  EXPECT_THAT(items, ElementsAre(1, 2, 0, 1));
 }
 
 TEST(Sampling, TrainingCutsTheEpochAsDrawn) {
@@ -205,23 +216,18 @@ TEST_P(SamplingProperty, EvaluationCoversEachItemOnce) {
       evaluation_batches(job_.items, selection(job_, proto::SPLIT_TEST));
   ASSERT_TRUE(batches);
   Items seen;
-  std::size_t padding = 0;
   for (std::uint32_t replica = 0; replica < job_.replicas; ++replica) {
     for (std::uint64_t sequence = 0; sequence < *batches; ++sequence) {
-      for (const std::uint64_t item : batch(job_, proto::SPLIT_TEST, replica, sequence)) {
-        if (item == Sampler::kPadding) {
-          ++padding;
-        } else {
-          seen.push_back(item);
-        }
-      }
+      std::ranges::copy(batch(job_, proto::SPLIT_TEST, replica, sequence),
+                        std::back_inserter(seen));
     }
   }
   std::ranges::sort(seen);
   Items all(job_.items);
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(seen, all);
-  EXPECT_LT(padding, job_.replicas * job_.micro_batch);
+  EXPECT_LT(*batches * job_.replicas * job_.micro_batch - job_.items,
+            job_.replicas * job_.micro_batch);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -59,15 +59,19 @@ TEST(HostContract, BringsEachFieldToTheTensorOfItsNameAndBack) {
 }
 
 TEST(HostContract, ReadsMetricsAsMeansOverTheItems) {
-  StepOutcome said{.metrics = {.losses = 6, .correct = 1, .items = 4}, .gradient_factor = 0.25F};
-  Tensors tensors({{"gradient-factor", 1}, {"train.metrics", 3}});
+  StepOutcome said{.metrics = {.losses = {{4096, 2, 0.5F}},
+                               .correct = {{0, 683, 0}},
+                               .items = {{4096, -1364, 0}}},
+                   .gradient_factor = 0.25F};
+  Tensors tensors({{"gradient-factor", 1}, {"train.metrics", 9}});
   ASSERT_TRUE(pack(JobStream::kStep, said.fields(), tensors.named()));
-  EXPECT_THAT(tensors[1], ElementsAre(6.0F, 1.0F, 4.0F));
+  EXPECT_THAT(tensors[1],
+              ElementsAre(4096.0F, 2.0F, 0.5F, 0.0F, 683.0F, 0.0F, 4096.0F, -1364.0F, 0.0F));
 
   StepOutcome heard{.gradient_factor = 0.0F};
   ASSERT_TRUE(unpack(JobStream::kStep, heard.fields(), tensors.named()));
 
-  EXPECT_EQ(heard.metrics.loss(), 1.5);
+  EXPECT_EQ(heard.metrics.loss(), 4098.5 / 2732);
   EXPECT_EQ(heard.metrics.accuracy(), 0.25);
   EXPECT_EQ(heard.gradient_factor, 0.25F);
   EXPECT_EQ(Metrics{}.loss(), 0.0) << "of no items";

@@ -77,6 +77,18 @@ TEST(Onnx, ShapeArithmeticIsKnownAtImport) {
   EXPECT_EQ(y[0].reals, x);
 }
 
+TEST(Onnx, ResizeRoundsSizesInFloat32) {
+  // As doubles, the float nearest to 0.7 times 10 is below 7.
+  OnnxBuilder b;
+  b.input("x", {1, 1, 10}).output("y", {1, 1, 7}).weight("scales", {3}, {1, 1, 0.7F});
+  b.node("Resize", {"x", "", "scales"}, {"y"});
+
+  const auto y = run(b, {Constant::of_reals({0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 1, 10})});
+
+  ASSERT_EQ(y.size(), 1U);
+  EXPECT_EQ(y[0].shape, (Shape{1, 1, 7}));
+}
+
 TEST(Onnx, ASliceWithAStepBelowZeroReverses) {
   OnnxBuilder b;
   b.input("x", {5}).output("y", {3});

@@ -107,7 +107,7 @@ constexpr std::string_view kForward = R"(
     tensor x : f32[2] stream
     tensor learning-rate : f32[] stream
     tensor step : f32[] stream
-    tensor train.metrics : f32[3] metric
+    tensor train.metrics : f32[3,3] metric
     tensor y : f32[2] activation
     tensor loss : f32[] activation
     function load
@@ -116,7 +116,7 @@ constexpr std::string_view kForward = R"(
     function train
     repeat 1
     learning-rate, step = stream_in() stream="control"
-    train.metrics = fill() shape=[3] value=0.0
+    train.metrics = fill() shape=[3,3] value=0.0
     repeat 1
     x = stream_in() stream="train"
     y = mul(x, w)
@@ -132,7 +132,7 @@ constexpr std::string_view kBackward = R"(
     tensor x : f32[2] stream
     tensor learning-rate : f32[] stream
     tensor step : f32[] stream
-    tensor train.metrics : f32[3] metric
+    tensor train.metrics : f32[3,3] metric
     tensor loss : f32[] activation
     tensor w.gradient : f32[2] gradient
     function load
@@ -143,7 +143,7 @@ constexpr std::string_view kBackward = R"(
     function train
     repeat 1
     learning-rate, step = stream_in() stream="control"
-    train.metrics = fill() shape=[3] value=0.0
+    train.metrics = fill() shape=[3,3] value=0.0
     repeat 1
     x = stream_in() stream="train"
     w.gradient = mul(x, v)
@@ -162,7 +162,7 @@ constexpr std::string_view kTied = R"(
     tensor x : f32[2] stream
     tensor learning-rate : f32[] stream
     tensor step : f32[] stream
-    tensor train.metrics : f32[3] metric
+    tensor train.metrics : f32[3,3] metric
     tensor loss : f32[] activation
     tensor y : f32[2] activation
     tensor x.gradient : f32[2] activation
@@ -174,7 +174,7 @@ constexpr std::string_view kTied = R"(
     function train
     repeat 1
     learning-rate, step = stream_in() stream="control"
-    train.metrics = fill() shape=[3] value=0.0
+    train.metrics = fill() shape=[3,3] value=0.0
     repeat 1
     x = stream_in() stream="train"
     y = mul(x, w)
@@ -221,7 +221,7 @@ constexpr std::string_view kUsedThrice = R"(
     tensor x : f32[2] stream
     tensor learning-rate : f32[] stream
     tensor step : f32[] stream
-    tensor train.metrics : f32[3] metric
+    tensor train.metrics : f32[3,3] metric
     tensor y : f32[2] activation
     tensor z : f32[2] activation
     tensor v : f32[2] activation
@@ -233,7 +233,7 @@ constexpr std::string_view kUsedThrice = R"(
     function train
     repeat 1
     learning-rate, step = stream_in() stream="control"
-    train.metrics = fill() shape=[3] value=0.0
+    train.metrics = fill() shape=[3,3] value=0.0
     repeat 1
     x = stream_in() stream="train"
     y = mul(x, w)
@@ -285,7 +285,7 @@ TEST(Passes, AccumulationAddsEachGradientToASumOfItsOwn) {
             "function train\n"
             "repeat 1\n"
             "learning-rate, step = stream_in() stream=\"control\"\n"
-            "train.metrics = fill() shape=[3] value=0.0\n"
+            "train.metrics = fill() shape=[3,3] value=0.0\n"
             "w.accumulator = fill() shape=[2] value=0.0\n"
             "repeat 1\n"
             "x = stream_in() stream=\"train\"\n"

@@ -67,7 +67,7 @@ Job three_layers(const std::string& stages) {
     tensor v : f32[2] parameter
     tensor w.accumulator : f32[2] gradient
     tensor v.accumulator : f32[2] gradient
-    tensor metrics : f32[3] metric
+    tensor metrics : f32[3,3] metric
     tensor one : f32[] metric
     tensor x : f32[2] stream
     tensor h : f32[2] activation
@@ -317,7 +317,7 @@ TEST(Recomputation, NamesTheModesThereAre) {
 TEST(Recomputation, NeverRepeatsWhatMustRunOnce) {
   Job job = job_of(*parse_graph(R"(
     tensor running : f32[2] buffer
-    tensor metrics : f32[3] metric
+    tensor metrics : f32[3,3] metric
     tensor x : f32[2] stream
     tensor a : f32[2] activation
     tensor b : f32[2] activation
@@ -491,7 +491,7 @@ class RandomJob {
         {.layer = origin.layer, .stage = origin.stage, .direction = Direction::kBackward});
     const TensorId scale =
         builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "loss.gradient");
-    auto gradients = differentiate(builder, loss, scale, {});
+    auto gradients = differentiate(builder, {{loss, scale}});
     EXPECT_TRUE(gradients) << gradients.error().message;
     job = job_of(std::move(graph));
     job.training->gradients = *gradients;

@@ -290,7 +290,7 @@ void add_factors(std::vector<Case>& all) {
     const double scale = in.back().values[0];
     const double norm = 0.5 * norm_of(in, 1) / scale;
     return Arrays{
-        Array({}, std::isfinite(norm) ? std::min(1.0, 0.75 / (norm + 1e-6)) / scale : 0.0)};
+        Array({}, std::isfinite(norm) ? std::min(1.0, 0.75 / (norm + 1e-6)) / scale : -1.0)};
   };
   for (const auto& limbs : {limbs_of(2.25), limbs_of(1e6), limbs_of(2.25, 1), limbs_of(1, 0, 3)}) {
     all.push_back({"loss_scale_factor",
