@@ -46,7 +46,24 @@ Bytes Graph::bytes(const std::vector<TensorId>& ids) const {
   return total;
 }
 
+void Graph::reserve(const std::set<std::string>& names) {
+  reserved_.insert(names.begin(), names.end());
+}
+
+std::string Graph::free_name(const std::string& name) const {
+  std::string free = name;
+  for (std::size_t number = 1; has(free) || is_reserved(free); ++number) {
+    free = name + "." + std::to_string(number);
+  }
+  return free;
+}
+
 TensorId Graph::add_tensor(Tensor tensor) {
+  tensor.name = free_name(tensor.name);
+  return add_given(std::move(tensor));
+}
+
+TensorId Graph::add_given(Tensor tensor) {
   const auto id = static_cast<TensorId>(tensors_.size());
   const bool added = by_name_.emplace(tensor.name, id).second;
   POPRUN_CHECK(added);

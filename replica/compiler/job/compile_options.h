@@ -85,6 +85,9 @@ struct CompileOptions {
   /// `training` is false where it is built for evaluation, on the same variables.
   std::function<ModelOutputs(Builder&, const std::vector<TensorId>&, bool training)> forward;
 
+  /// What the model's file calls its tensors: names to which all others give way.
+  std::set<std::string> given_names;
+
   Device device;
   std::int64_t replicas = 1;
   std::int64_t ipus_per_replica = 1;
