@@ -162,8 +162,8 @@ class Graph {
 
   /// Keeps these names for the tensors that a model's file calls so.
   void reserve(const std::set<std::string>& names);
-  void release(const std::string& name) { reserved_.erase(name); }
-  [[nodiscard]] bool is_reserved(std::string_view name) const { return reserved_.contains(name); }
+  void release(const std::string& name);
+  [[nodiscard]] bool is_reserved(std::string_view name) const;
 
   /// `name`, or the first of name.1, name.2 ... that no tensor has and that is not reserved.
   [[nodiscard]] std::string free_name(const std::string& name) const;
@@ -200,8 +200,7 @@ class Graph {
 
  private:
   std::vector<Tensor> tensors_;
-  std::set<std::string, std::less<>> reserved_;
-  std::map<std::string, TensorId, std::less<>> by_name_;
+  std::map<std::string, TensorId, std::less<>> by_name_;  ///< kReserved: one that no tensor has.
 };
 
 /// The function with that name, or null.

@@ -117,8 +117,10 @@ struct Overlay {
 /// outputs are exact sums over the elements (square_sum.h), to which zeros add nothing: those of
 /// the shards, added up, are the whole's.
 struct Cut {
-  std::size_t inputs = 0;
-  std::size_t outputs = 0;
+  std::uint8_t inputs = 0;  ///< 0: it needs the whole of all operands.
+  std::uint8_t outputs = 0;
+
+  explicit operator bool() const { return inputs > 0; }
 };
 
 struct Operator {
@@ -162,9 +164,9 @@ struct Operator {
   /// same to the last bit.
   std::vector<std::size_t> in_place = {};
 
-  /// Set if it may work on shards; nothing: it needs the whole of its operands. Its author claims
-  /// it, and shards_test.cc tries every operator that has it.
-  std::optional<Cut> on_shards = {};
+  /// How it works on shards, if it can. Its author claims it, and shards_test.cc tries every
+  /// operator that has it.
+  Cut on_shards = {};
 
   /// The places at which this use has nothing to do, since all its outputs' bytes are its inputs'
   /// and the other way round. Empty: this use moves or computes something. Null: any use does.

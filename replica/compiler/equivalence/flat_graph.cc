@@ -178,9 +178,9 @@ class Flattening {
     const Operator* op = find_operator(operation.kind);
     flat.group =
         static_cast<std::uint32_t>(flat.effect == Effect::kComputes ? 0 : group_of(operation));
-    if (op != nullptr && op->on_shards) {
-      flat.cut_inputs = static_cast<std::uint32_t>(op->on_shards->inputs);
-      flat.cut_outputs = static_cast<std::uint32_t>(op->on_shards->outputs);
+    if (op != nullptr) {
+      flat.cut_inputs = op->on_shards.inputs;
+      flat.cut_outputs = op->on_shards.outputs;
     }
     flat.reads_moment = op != nullptr && reads_moment(*op, operation.attributes);
     flat.in_place = std::ranges::any_of(operation.outputs, [&operation](TensorId id) {

@@ -85,9 +85,6 @@ struct CompileOptions {
   /// `training` is false where it is built for evaluation, on the same variables.
   std::function<ModelOutputs(Builder&, const std::vector<TensorId>&, bool training)> forward;
 
-  /// What the model's file calls its tensors: names to which all others give way.
-  std::set<std::string> given_names;
-
   Device device;
   std::int64_t replicas = 1;
   std::int64_t ipus_per_replica = 1;
@@ -124,6 +121,9 @@ struct CompileOptions {
   /// Shown the job's graph as each pass leaves it; may be empty. Where the first balanced split
   /// does not fit, shown that one and then the final one.
   std::function<void(std::string_view pass, const Graph&)> after_pass = {};
+
+  /// What the model's file calls its tensors: names to which all others give way.
+  std::set<std::string> given_names = {};
 };
 
 }  // namespace poprun

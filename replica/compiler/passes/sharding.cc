@@ -51,7 +51,7 @@ std::map<TensorId, std::string> updated_whole(const Graph& graph) {
     for (const Region& region : function.regions) {
       for (const Operation& operation : region.operations) {
         const Operator* op = find_operator(operation.kind);
-        const std::size_t cut = op != nullptr && op->on_shards ? op->on_shards->inputs : 0;
+        const std::size_t cut = op != nullptr ? op->on_shards.inputs : 0;
         for (std::size_t i = cut; op != nullptr && i < operation.inputs.size(); ++i) {
           const TensorId id = operation.inputs[i];
           if (graph.tensor(id).role == Role::kOptimizerState &&

@@ -25,10 +25,10 @@ bool names(const std::vector<TensorId>& tensors, TensorId id) {
   return std::ranges::find(tensors, id) != tensors.end();
 }
 
-/// What an operation works on where its operands are shards; nothing: it cannot.
-std::optional<Cut> cut_of(const Operation& operation) {
+/// How an operation works on shards, if it can.
+Cut cut_of(const Operation& operation) {
   const Operator* op = find_operator(operation.kind);
-  return op == nullptr ? std::nullopt : op->on_shards;
+  return op == nullptr ? Cut{} : op->on_shards;
 }
 
 std::span<const TensorId> cut_inputs(const Operation& operation, const Cut& cut) {
@@ -152,8 +152,8 @@ class RegionSharding {
   /// Whether an operator updates or accumulates what resides in shards: all optimiser state that it
   /// cuts does, and something.
   [[nodiscard]] bool updates_shards(const Operation& operation) const {
-    const std::optional<Cut> cut = cut_of(operation);
-    const std::set<TensorId> named = cut ? cut_by(operation, *cut) : std::set<TensorId>{};
+    const Cut cut = cut_of(operation);
+    const std::set<TensorId> named = cut_by(operation, cut);
     return std::ranges::any_of(named, [this](TensorId id) { return shards_.reside(id); }) &&
            std::ranges::all_of(named, [this](TensorId id) {
              return graph_.tensor(id).role != Role::kOptimizerState || shards_.reside(id);
@@ -166,7 +166,7 @@ class RegionSharding {
       if (!updates_shards(operation)) {
         continue;
       }
-      for (const TensorId id : cut_inputs(operation, *cut_of(operation))) {
+      for (const TensorId id : cut_inputs(operation, cut_of(operation))) {
         if (graph_.tensor(id).role == Role::kGradient ||
             graph_.tensor(id).role == Role::kActivation) {
           scattered_.insert(id);
@@ -180,8 +180,8 @@ class RegionSharding {
     if (updates_shards(operation)) {
       return true;
     }
-    const std::optional<Cut> cut = cut_of(operation);
-    return cut && std::ranges::any_of(cut_inputs(operation, *cut), [this](TensorId id) {
+    const Cut cut = cut_of(operation);
+    return cut && std::ranges::any_of(cut_inputs(operation, cut), [this](TensorId id) {
              const auto found = forms_.find(id);
              return found != forms_.end() && found->second.shard && !found->second.whole &&
                     !shards_.reside(id);
@@ -233,7 +233,7 @@ class RegionSharding {
   }
 
   void run_on_shards(Operation operation) {
-    const Cut by = *cut_of(operation);
+    const Cut by = cut_of(operation);
     Shard cut{{}, {}, shards_.group()};
     for (const TensorId id : cut_inputs(operation, by)) {
       if (!forms(id).shard) {

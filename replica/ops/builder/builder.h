@@ -106,9 +106,9 @@ class Builder {
   Graph& graph_;
   Place place_;
   std::string prefix_;
-  Naming naming_;
   Origin origin_;
   Status status_;
+  Naming naming_;
 };
 
 }  // namespace poprun

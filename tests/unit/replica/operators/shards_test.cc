@@ -55,7 +55,7 @@ std::vector<Stored> flat_inputs(const Operator& op, const Case& c, std::int64_t 
   for (std::size_t i = 0; i < given.size(); ++i) {
     Stored whole(c.inputs[i].type);
     put(whole.data(), whole.type, given[i]);
-    if (i >= op.on_shards->inputs) {
+    if (i >= op.on_shards.inputs) {
       inputs.push_back(std::move(whole));
       continue;
     }
@@ -128,7 +128,7 @@ void add_sums(Stored& sums, Stored& more) {
 /// How the parts of `n` elements, cut into `count` shards, differ from the whole; empty: not.
 std::string difference(const Operator& op, const Case& c, std::int64_t n, std::int64_t count,
                        bool at_random) {
-  const Cut cut = *op.on_shards;
+  const Cut cut = op.on_shards;
   Attributes attributes = c.attributes;
   if (at_random) {
     attributes.set("stochastic", std::string{"t"});
