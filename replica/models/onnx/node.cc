@@ -255,7 +255,18 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
   if (use == Use::kBuffer) {
     role = Role::kBuffer;
   }
-  POPRUN_ASSIGN(v.tensor, role == Role::kConstant ? constant_tensor(v) : variable(v.name, v, role));
+  if (role == Role::kConstant) {
+    POPRUN_ASSIGN(v.tensor, constant_tensor(v));
+    return *v.tensor;
+  }
+  std::string name = v.name;
+  if (name == "__metadata__") {
+    name += "~";
+    scope_.notes.push_back(fmt::format(
+        "the weight '{}' is saved as '{}': safetensors files keep its name for themselves", v.name,
+        name));
+  }
+  POPRUN_ASSIGN(v.tensor, variable(name, v, role));
   return *v.tensor;
 }
 
