@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "replica/compiler/passes/passes.h"
@@ -121,18 +122,45 @@ std::vector<KindSum> sums_by_kind(const std::vector<Block>& blocks,
   return sorted;
 }
 
+/// By optimiser state, the parameter that it is updated with.
+std::map<TensorId, TensorId> owners_of_state(const Job& job) {
+  std::map<TensorId, TensorId> owners;
+  if (!job.training) {
+    return owners;
+  }
+  std::vector<Operation> updates = job.graph.at(job.training->update).operations;
+  std::ranges::reverse(updates);  // What is copied from a master copy comes after its update.
+  for (const Operation& operation : updates) {
+    std::vector<TensorId> named = operation.inputs;
+    named.insert(named.end(), operation.outputs.begin(), operation.outputs.end());
+    std::optional<TensorId> owner;
+    for (const TensorId id : named) {
+      const auto known = owners.find(id);
+      owner = job.graph.tensor(id).role == Role::kParameter ? id
+              : known != owners.end()                       ? known->second
+                                                            : owner;
+    }
+    for (const TensorId id : named) {
+      if (owner && job.graph.tensor(id).role == Role::kOptimizerState) {
+        owners.emplace(id, *owner);
+      }
+    }
+  }
+  return owners;
+}
+
 /// By parameter, the bytes of it, its gradient and its optimiser state.
 std::map<TensorId, Bytes> held_by_parameter(const Job& job) {
   const Graph& graph = job.graph;
+  const std::map<TensorId, TensorId> owners = owners_of_state(job);
   std::map<TensorId, Bytes> held;
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
     if (tensor.role == Role::kParameter) {
       held[TensorId{t}] += tensor.type.bytes();
     } else if (tensor.role == Role::kOptimizerState) {
-      const std::string owner = tensor.name.substr(0, tensor.name.rfind('.'));
-      if (graph.has(owner)) {
-        held[graph.find(owner)] += tensor.type.bytes();
+      if (const auto owner = owners.find(TensorId{t}); owner != owners.end()) {
+        held[owner->second] += tensor.type.bytes();
       }
     }
   }

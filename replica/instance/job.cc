@@ -289,6 +289,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
     POPRUN_TRY(use_built_in(config.model(), options, build, sizes));
   } else {
     options.model = config.model().name();
+    options.given_names = onnx->names();
     build = [onnx](Builder& builder, const ModelInputs& inputs) {
       return onnx->build(builder, inputs);
     };

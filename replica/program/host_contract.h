@@ -14,8 +14,8 @@
 
 /// What a job's Program and its host agree on: the functions that the host runs, the streams that
 /// it serves, and the records that pass through a step's streams. The compiler builds them and
-/// replica/loops plays the host, both with the names of this file; compiler/compile.h says what
-/// each function does.
+/// replica/loops plays the host, both with the names of this file and fields in its order;
+/// compiler/compile.h says what each function does.
 namespace poprun {
 
 enum class JobFunction : std::uint8_t {
@@ -118,10 +118,10 @@ struct EvaluationOutcome {
   std::vector<NamedBytes> fields();
 };
 
-/// Copies a record's fields into the tensors of its stream, by name, and back.
+/// Copies a record's fields into the tensors of its stream, which are as many in the same order,
+/// and back. (Not by name: a weight of the model may be called `step`.)
 ///
-/// Errors: kBug, a field without a tensor of its name and size, or a tensor without a field; names
-/// it.
+/// Errors: kBug, a field without a tensor of its size in its place, or a tensor without a field.
 Status pack(JobStream stream, std::span<const NamedBytes> fields,
             std::span<const NamedBytes> tensors);
 Status unpack(JobStream stream, std::span<const NamedBytes> fields,

@@ -7,6 +7,7 @@ import math
 import os
 import pathlib
 import random
+import struct
 import subprocess
 import tempfile
 import time
@@ -345,6 +346,103 @@ class Training(JobTest):
             begin = time.monotonic()
             self.assert_refused(65, config, *parts)
             self.assertLess(time.monotonic() - begin, 10)
+
+
+# W2 is a weight, and these are what the compiler, the loops, the datasets and the formats call things.
+AWKWARD = [
+    "W2.gradient", "W2.gradient.1", "W2.momentum", "W2.momentum.shard", "W2.m", "W2.master", "W2.accumulator",
+    "W2.accumulator.1", "W2.gradient.mean", "W2.gradient.sum-of-squares", "W2.sums-of-squares", "W2.shard", "W2.remote",
+    "W2.recomputed", "W2@ipu0", "W2@ipu1", "W2@stage1", "W2.stash", "W2.restored", "W2.sent", "W2.arrived",
+    "W2.updated", "W2.exchanged", "W2.1", "W2~2", "first.gradient", "first.recomputed", "first.stash",
+    "first@stage1", "second", "gradient-factor", "learning-rate", "step", "loss-scale", "train.metrics",
+    "evaluate/metrics", "evaluate/W2", "evaluate/first", "evaluate/loss", "evaluate/images", "constants/W2",
+    "constants/half", "constants~/half", "loss", "loss~", "loss.gradient", "loss.correct", "images", "labels",
+    "image.normalized", "images.normalized", "outlined.0", "outlined.0/W2", "train", "load", "relu", "linear", "W 2",
+    " ", "0", ".", "..", "a/b/../c", "/", "\u00df\u2192\u91cd", "#", "'", '"', "\\", "{}", "%s", "-", "true",
+    "the loss", "n" * 300]
+
+
+def scaled(names, activations, output):
+    """Images through W2, scaled by a weight for each name; the last values are called as in `activations`."""
+    rng = random.Random(7)
+    nodes = [node("Flatten", ["image"], "first"), node("MatMul", ["first", "W2"], "second"),
+             node("Mul", ["second", "half"], "v0")]
+    tensors = [tensor("W2", [64, 4], [rng.uniform(-0.2, 0.2) for _ in range(256)]),
+               tensor("half", [4], [0.5, 0.25, 0.5, 0.75])]
+    value = "v0"
+    for k, name in enumerate(names):
+        tensors.append(tensor(name, [4], [rng.uniform(0.9, 1.1) for _ in range(4)]))
+        made = output if k + 1 == len(names) else activations.get(k, f"v{k + 1}")
+        nodes.append(node("Mul", [value, name], made))
+        value = made
+    graph = b"".join([*(field(1, n) for n in nodes), field(2, "scaled"), *(field(5, t) for t in tensors),
+                      field(11, value_info("image", ["N", 1, 8, 8])), field(12, value_info(output, ["N", 4]))])
+    return field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, 13))
+
+
+class Names(JobTest):
+    """Whatever a file calls its tensors, they train as under plain names and are saved as the file calls them."""
+
+    def train(self, model, *arguments):
+        file = self.folder / "model.onnx"
+        file.write_bytes(model)
+        config = (CONFIG.format(file=file, more="").replace("steps = 40", "steps = 2\nclip-norm = 1\n"
+                                                             "gradient-accumulation = 2\n"
+                                                             "gradient-reduction = every-micro-batch"))
+        return self.run_job("-n", 2, *arguments, config=config)
+
+    def saved(self, job, file="weights.safetensors"):
+        return {name: bytes(data) for name, (_, _, data) in safetensors_file.read(job.output_dir / file).items()}
+
+    TECHNIQUES = ("--ipus-per-replica", 2, "--pipeline.recomputation", "all", "--memory.optimizer-state", "off-chip",
+                  "--memory.off-chip-min-elements", 2, "--memory.sharding-min-elements", 2, "--memory.outlining", "on",
+                  "--memory.replicated-tensor-sharding", "weights optimizer-state accumulators")
+
+    def test_train_as_plain_ones_do(self):
+        plain_names = [f"p{k}" for k in range(len(AWKWARD))]
+        plain = self.train(scaled(plain_names, {}, "out"))
+        awkward_values = {10: "W2.sent.1", 11: "step.1", 12: "images.1", 13: "evaluate/v3", 14: "W2.v"}
+        model = scaled(AWKWARD, awkward_values, "labels.1")
+        wanted = self.saved(plain)
+        for plain_name, name in zip(plain_names, AWKWARD, strict=True):
+            wanted[name] = wanted.pop(plain_name)
+        for techniques in ((), self.TECHNIQUES):
+            job = self.train(model, *techniques)
+            self.assertEqual(self.saved(job), wanted, techniques)
+            self.assertEqual([row["loss"] for row in job.metrics()], [row["loss"] for row in plain.metrics()])
+
+    def test_stay_in_checkpoints_dumps_and_expressions(self):
+        model = scaled(AWKWARD, {}, "out")
+        whole = self.train(model, "--training.steps", 4)
+        first = self.train(model, "--checkpoint-every", 2, *self.TECHNIQUES, "--report.dump-tensors", "^W2@1",
+                           "--memory.location", "^W2[.]gradient$=on-chip")
+        dump = self.saved(first, "dump-step-1.safetensors")
+        rng = random.Random(7)
+        self.assertEqual(dump["W2"], struct.pack("<256f", *(rng.uniform(-0.2, 0.2) for _ in range(256))))
+        for name in ("W2.gradient", "W2.momentum", "W2.updated", "W2.shard"):
+            self.assertEqual(len(dump[name]), 16, f"the weight {name} of 4 elements")
+        resumed = self.train(model, "--resume", first.output_dir, "--training.steps", 4, *self.TECHNIQUES)
+        self.assertEqual(self.saved(resumed), self.saved(whole))
+        frozen = self.saved(self.train(model, "--training.frozen", "^W2[.]"))
+        trained = self.saved(self.train(model))
+        before = self.saved(self.train(model, "--training.learning-rate", 1e-30))
+        for name in AWKWARD + ["W2"]:
+            self.assertEqual(frozen[name] == before[name], name.startswith("W2."), name)
+            self.assertNotEqual(trained[name], before[name], name)
+
+    def test_each_alone_beside_w2(self):
+        for name, more in (("W2.gradient", ()), ("W2.momentum", ()), ("gradient-factor", ()),
+                           ("W2.shard", self.TECHNIQUES)):
+            self.assertIn(name, self.saved(self.train(scaled([name], {}, "out"), *more)))
+
+    def test_that_files_cannot_hold_are_changed_or_refused(self):
+        job = self.train(scaled(["__metadata__"], {}, "out"))
+        self.assertIn("__metadata__~", self.saved(job))
+        self.assertIn("'__metadata__~'", job.stdout + job.stderr)
+        file = self.folder / "model.onnx"
+        file.write_bytes(scaled([b"\xff\xfe"], {}, "out"))
+        refused = self.run_job("-n", 1, config=CONFIG.format(file=file, more=""), code=65)
+        self.assert_first_line(refused, "not UTF-8")
 
 
 class Cases(unittest.TestCase):

@@ -128,6 +128,9 @@ struct CompileOptions {
   /// An optional pass that cannot be proven to keep every value is left out, with a note. Otherwise
   /// that is a bug, as tests want it.
   bool leaves_out_unproven = false;
+
+  /// What the model's file calls its tensors: names to which all others give way.
+  std::set<std::string> given_names = {};
 };
 
 }  // namespace poprun

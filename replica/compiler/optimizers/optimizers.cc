@@ -77,11 +77,16 @@ Result<std::set<TensorId>> without_decay(Builder& builder, const OptimizerOption
   return exempt;
 }
 
+/// Sets up `PARAMETER.NAME`, of the parameter's type.
+TensorId add_state(Builder& builder, TensorId parameter, const std::string& name) {
+  const std::string whole = builder.graph().tensor(parameter).name + "." + name;
+  return builder.variable(builder.graph().free_name(whole), builder.type(parameter),
+                          Role::kOptimizerState, {});
+}
+
 /// Sets up a copy with the parameter's first value.
 TensorId add_master(Builder& builder, TensorId parameter) {
-  const std::string name = builder.graph().tensor(parameter).name + ".master";
-  const TensorId master =
-      builder.variable(name, builder.type(parameter), Role::kOptimizerState, {});
+  const TensorId master = add_state(builder, parameter, "master");
   Graph& graph = builder.graph();
   graph.at(graph.load()).operations.push_back({"assign", {master, parameter}, {master}, {}});
   return master;
@@ -123,9 +128,7 @@ void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& 
   const TensorId weights = master_weights ? add_master(builder, pair.parameter) : pair.parameter;
   std::vector<TensorId> states;
   for (const std::string& state : optimizer.states) {
-    const std::string name = builder.graph().tensor(pair.parameter).name + "." + state;
-    states.push_back(
-        builder.variable(name, builder.type(pair.parameter), Role::kOptimizerState, {}));
+    states.push_back(add_state(builder, pair.parameter, state));
   }
   add_rule(builder, optimizer, attributes, pair, weights, states, scalars);
   if (weights != pair.parameter) {

@@ -65,16 +65,16 @@ void stream_control(Builder& begin, const CompileOptions& options, TrainingStep&
   for (const NamedBytes& field : record.fields()) {
     names.emplace_back(field.name);
   }
-  begin.stream_in(name_of(JobStream::kControl), names,
-                  std::vector<TensorType>(names.size(), kScalar));
-  const Graph& graph = begin.graph();
-  step.scalars.rate = graph.find(StepControl::kLearningRate);
-  step.scalars.step = graph.find(StepControl::kUpdate);
+  const std::vector<TensorId> fields = begin.stream_in(
+      name_of(JobStream::kControl), names, std::vector<TensorType>(names.size(), kScalar));
+  step.scalars.rate = fields.at(0);
+  step.scalars.step = fields.at(1);
   if (host_scales_loss) {
-    step.scalars.loss_scale = graph.find(StepControl::kLossScale);
+    step.scalars.loss_scale = fields.at(2);
   }
-  for (const StepControl::MeanLabels& mean : record.mean_labels) {
-    step.scalars.mean_labels[mean.labels] = graph.find(mean.name);
+  for (std::size_t k = 0; k < record.mean_labels.size(); ++k) {
+    step.scalars.mean_labels[record.mean_labels[k].labels] =
+        fields.at(fields.size() - record.mean_labels.size() + k);
   }
 }
 
@@ -145,7 +145,7 @@ Status add_training(const CompileOptions& options, Job& job) {
                     .metrics = {},
                     .loss = {}};
   Builder begin(job.graph, step.begin, "");
-  Builder body(job.graph, step.micro_batch, "");
+  Builder body(job.graph, step.micro_batch, "", Naming::kModel);
   stream_control(begin, options, step);
   step.metrics = add_metrics(begin, StepOutcome::kMetrics);
   const ModelOutputs outputs = add_model(body, options, JobStream::kTrain, step.metrics, true);
@@ -179,7 +179,7 @@ Status add_evaluation(const CompileOptions& options, Job& job) {
   const TensorId metrics = add_metrics(begin, EvaluationOutcome::kMetrics);
 
   job.evaluation = add_function(graph, JobFunction::kEvaluate, {options.evaluation_batches})[0];
-  Builder body(graph, *job.evaluation, std::string{kEvaluationPrefix});
+  Builder body(graph, *job.evaluation, std::string{kEvaluationPrefix}, Naming::kModel);
   const ModelOutputs outputs = add_model(body, options, JobStream::kTest, metrics, false);
   POPRUN_TRY(body.status());
   if (options.inference) {
@@ -209,6 +209,7 @@ void add_save(const CompileOptions& options, Graph& graph) {
 }
 
 Status run(const CompileOptions& options, Job& job) {
+  job.graph.reserve(options.given_names);
   add_function(job.graph, JobFunction::kLoad, {1});
   if (!options.inference) {
     POPRUN_TRY(add_training(options, job));

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <google/protobuf/stubs/common.h>
 #include <onnx/checker.h>
 
 #include "replica/models/onnx/functions.h"
@@ -152,6 +153,52 @@ std::set<std::string> values_read(const GraphProto& graph) {
   }
   read.erase("");  // An input that is left out.
   return read;
+}
+
+/// Names of values that are stored or that nodes make, in branches too.
+void add_names(const GraphProto& graph, std::set<std::string>& names) {
+  for (const auto& tensor : graph.initializer()) {
+    names.insert(tensor.name());
+  }
+  for (const NodeProto& node : graph.node()) {
+    names.insert(node.output().begin(), node.output().end());
+    for (const auto& attribute : node.attribute()) {
+      add_names(attribute.g(), names);
+    }
+  }
+}
+
+bool some_begins_with(const std::set<std::string>& names, const std::string& beginning) {
+  const auto next = names.lower_bound(beginning);
+  return next != names.end() && next->starts_with(beginning);
+}
+
+/// A text without what messages cannot hold.
+std::string printable(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < 0x20 || c >= 0x7F; }, '?');
+  return text;
+}
+
+/// Errors: kData, a name that is not UTF-8, of which the messages between processes are.
+Status check_names(const ModelProto& model) {
+  const GraphProto& graph = model.graph();
+  std::set<std::string> names;
+  add_names(graph, names);
+  for (const auto& input : graph.input()) {
+    names.insert(input.name());
+  }
+  for (const NodeProto& node : graph.node()) {
+    names.insert(node.name());
+  }
+  for (const std::string& name : names) {
+    if (!google::protobuf::internal::IsStructurallyValidUTF8(name)) {
+      return fail(ErrorCode::kData,
+                  fmt::format("a name of {} B in it, '{}', is not UTF-8; rename it", name.size(),
+                              printable(name)));
+    }
+  }
+  return {};
 }
 
 /// A stored tensor as a value.
@@ -336,6 +383,8 @@ Result<Imported> import_graph(Builder& builder, const OnnxModel& model,
                               const ImportOptions& options) {
   Scope scope;
   scope.builder = &builder;
+  scope.constants = model.constants();
+  builder.graph().reserve(model.names());
   scope.opset = model.opset();
   scope.training = options.training;
   scope.as_written = options.as_written;
@@ -398,6 +447,14 @@ Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
   POPRUN_TRY(expand_functions(*proto).map_error(on_one_line));
   POPRUN_TRY(check_operators(proto->graph()).map_error(on_one_line));
   POPRUN_TRY(check(*proto));
+  POPRUN_TRY(check_names(*proto));
+  add_names(proto->graph(), model.names_);
+  while (some_begins_with(model.names_, model.constants_)) {
+    model.constants_.insert(model.constants_.size() - 1, "~");
+  }
+  for (const std::string& name : std::set(model.names_)) {
+    model.names_.insert(model.constants_ + name);
+  }
   model.inputs_ = inputs_of(proto->graph());
   model.proto_ = std::move(proto);
   return model;

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,16 +45,25 @@ class OnnxModel {
  public:
   /// Errors: kData, no ONNX model, one that the checker of libonnx refuses, or one without outputs;
   /// kUsage, an opset newer than kNewestOpset, or operators that are not supported, with those that
-  /// are; those of expand_functions.
+  /// are; those of expand_functions; kData, a name that is not UTF-8.
   static Result<OnnxModel> parse(std::string_view bytes);
 
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
   [[nodiscard]] const ::onnx::ModelProto& proto() const { return *proto_; }
+
+  /// What the file calls the values that are stored in it or that nodes make, and the names of
+  /// those that become constants.
+  [[nodiscard]] const std::set<std::string>& names() const { return names_; }
+
+  /// What the names of constants begin with, and no name in the file does.
+  [[nodiscard]] const std::string& constants() const { return constants_; }
   [[nodiscard]] std::int64_t opset() const { return opset_; }  ///< Of the default domain.
 
  private:
   std::shared_ptr<const ::onnx::ModelProto> proto_;
   std::vector<GraphInput> inputs_;
+  std::set<std::string> names_;
+  std::string constants_ = "constants/";
   std::int64_t opset_ = 0;
 };
 

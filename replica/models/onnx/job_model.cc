@@ -109,6 +109,14 @@ std::optional<TensorId> stream_for(const GraphInput& input, const ModelInputs& g
   return first;
 }
 
+/// `name`, or something like it that no tensor has.
+std::string free_name(const Builder& builder, std::string name) {
+  while (builder.is_taken(name)) {
+    name += "~";
+  }
+  return name;
+}
+
 TensorId fill(Builder& builder, const std::string& name, double value) {
   return builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", value}}, name);
 }
@@ -279,11 +287,12 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
                 fmt::format("the model takes '{}' as {}, but the dataset gives {}", input.name,
                             element_name(input.element), to_text(type)));
   }
-  return image      ? builder.add_one("normalize", {*stream},
-                                      {{"mean", given.mean}, {"deviation", given.deviation}},
-                                      input.name + ".normalized")
-         : sequence ? reshape(builder, input.name + ".sequence", *stream, type.shape)
-                    : *stream;
+  return image ? builder.add_one("normalize", {*stream},
+                                 {{"mean", given.mean}, {"deviation", given.deviation}},
+                                 free_name(builder, input.name + ".normalized"))
+         : sequence
+             ? reshape(builder, free_name(builder, input.name + ".sequence"), *stream, type.shape)
+             : *stream;
 }
 
 void JobModel::mark_layers(Builder& builder, std::size_t first, std::size_t first_imported,
@@ -361,10 +370,7 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
   }
   const TensorId labels = inputs.find(builder, "labels");
   POPRUN_TRY(builder.status());
-  std::string name = "loss";
-  while (builder.is_taken(name)) {
-    name += "~";
-  }
+  const std::string name = free_name(builder, "loss");
   return loss_ == kCrossEntropy ? cross_entropy(builder, name, output, labels, inputs.label_classes)
                                 : mean_squared_error(builder, name, output, labels);
 }

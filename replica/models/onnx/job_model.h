@@ -44,6 +44,9 @@ class JobModel {
   /// First values of the variables of all builds, as the device holds them.
   [[nodiscard]] Result<std::map<std::string, std::string, std::less<>>> weights() const;
 
+  /// CompileOptions::given_names.
+  [[nodiscard]] const std::set<std::string>& names() const { return model_.names(); }
+
   /// What was decided while building, once each.
   [[nodiscard]] std::vector<std::string> notes() const;
 

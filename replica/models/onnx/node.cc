@@ -55,8 +55,10 @@ Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank) {
 }
 
 std::string Scope::free_name(const std::string& name) const {
+  Graph& graph = builder->graph();
+  graph.release(name);
   std::string free = name;
-  for (std::size_t n = 2; builder->is_taken(free); ++n) {
+  for (std::size_t n = 2; builder->is_taken(free) || graph.is_reserved(free); ++n) {
     free = fmt::format("{}~{}", name, n);
   }
   return free;
@@ -180,9 +182,12 @@ Result<TensorId> Node::fill(Shape shape, double value) {
 Result<TensorId> Node::device_constant(Constant constant, const std::string& suffix) {
   Value value;
   value.name = fmt::format("{}.{}", proto_.output(0), suffix);
+  while (builder().graph().is_reserved(value.name)) {
+    value.name += "~";
+  }
   value.element = constant.element;
   value.constant = std::make_shared<const Constant>(std::move(constant));
-  return variable("constants/" + value.name, value, Role::kConstant);
+  return variable(scope_.constants + value.name, value, Role::kConstant);
 }
 
 Result<TensorId> Node::variable(const std::string& name, const Value& value, Role role) {
@@ -224,7 +229,7 @@ Result<TensorId> Node::constant_tensor(Value v) {
         v.constant->real() ? v.constant->real_at(0) : static_cast<float>(v.constant->integer_at(0));
     return fill(v.constant->shape, static_cast<double>(element));
   }
-  return variable("constants/" + v.name, v, Role::kConstant);
+  return variable(scope_.constants + v.name, v, Role::kConstant);
 }
 
 /// Notes what is decided about a value where it looks like the opposite.
@@ -256,7 +261,18 @@ Result<TensorId> Node::materialise(std::size_t i, Use use) {
   } else {
     record(v, use);
   }
-  POPRUN_ASSIGN(v.tensor, role == Role::kConstant ? constant_tensor(v) : variable(v.name, v, role));
+  if (role == Role::kConstant) {
+    POPRUN_ASSIGN(v.tensor, constant_tensor(v));
+    return *v.tensor;
+  }
+  std::string name = v.name;
+  if (name == "__metadata__") {
+    name += "~";
+    scope_.notes.push_back(fmt::format(
+        "the weight '{}' is saved as '{}': safetensors files keep its name for themselves", v.name,
+        name));
+  }
+  POPRUN_ASSIGN(v.tensor, variable(name, v, role));
   return *v.tensor;
 }
 

@@ -41,6 +41,7 @@ struct Scope {
   Storage storage;              ///< How the file stores weights.
   std::int64_t file_batch = 0;  ///< The batch size that the file was written for; 0: left open.
   std::int64_t batch = 0;       ///< That it is imported for.
+  std::string constants;        ///< What the names of constants begin with.
   std::set<std::string> read;   ///< Values that a node takes or the model puts out.
   std::map<std::string, Value> values;
   std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< By variable.
@@ -52,7 +53,7 @@ struct Scope {
                                     std::vector<TensorId> inputs, Attributes attributes,
                                     std::size_t outputs);
 
-  /// `name`, with a number appended where it is taken.
+  /// `name`, which the file gives, with a number appended where it is taken.
   [[nodiscard]] std::string free_name(const std::string& name) const;
 };
 

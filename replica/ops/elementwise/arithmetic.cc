@@ -179,7 +179,7 @@ std::vector<Operator> arithmetic_operators() {
            .work = sum_work,
            .numerics = sum_numerics,
            .reads_moment = true,
-           .on_shards = true},
+           .on_shards = {.inputs = 2, .outputs = 1}},
           {"attention_mask", attention_mask_shape, nullptr, fill_work, attention_mask_numerics},
           {"causal_mask", causal_mask_shape, nullptr, fill_work, causal_mask_numerics},
           {"constant", constant_shape, nullptr, fill_work, constant_numerics},

@@ -142,8 +142,10 @@ Work work(const Signature& s) {
 }  // namespace
 
 Optimizer lamb_optimizer() {
-  Optimizer lamb = adam_rule::optimizer({kKind, shape, nullptr, work, numerics});
-  lamb.moments = Operator{kMoments, moments_shape, nullptr, moments_work, moments_numerics};
+  Optimizer lamb = adam_rule::optimizer(on_shards({kKind, shape, nullptr, work, numerics},
+                                                  {.inputs = 3, .outputs = 1}));  // w, m and v; w
+  lamb.moments = on_shards({kMoments, moments_shape, nullptr, moments_work, moments_numerics},
+                           {.inputs = 4, .outputs = 2});  // w, g, m and v; m and v, not the squares
   return lamb;
 }
 

@@ -82,7 +82,8 @@ Work work(const Signature& s) {
 }  // namespace
 
 Optimizer momentum_optimizer() {
-  return {.rule = {"momentum", shape, nullptr, work, numerics},
+  return {.rule = on_shards({"momentum", shape, nullptr, work, numerics},
+                            {.inputs = 3, .outputs = 2}),  // w, g and v; w and v
           .states = {"momentum"},
           .hyper_parameters = {{"momentum",
                                 "0.9",

@@ -40,7 +40,8 @@ Work work(const Signature& s) {
 }  // namespace
 
 Optimizer sgd_optimizer() {
-  return {.rule = {"sgd", shape, nullptr, work, numerics}};
+  return {.rule = on_shards({"sgd", shape, nullptr, work, numerics},
+                            {.inputs = 2, .outputs = 1})};  // w and g; w
 }
 
 }  // namespace poprun

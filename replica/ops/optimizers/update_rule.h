@@ -14,9 +14,9 @@
 ///   (w*, g, state*..., scalars f32[]... [, factor f32[]])
 ///       scale=. weight_decay=. and the rule's own attributes
 ///
-/// They work element by element, so that they may be given shards of w, g and the states.
-///
-/// where w, g and every state tensor have the same f32 type. The outputs are w and the states. If
+/// where w, g and every state tensor have the same f32 type. A rule that works element by element
+/// says so, by on_shards: then it may be given shards of w, g and the states. Without the mark its
+/// state is never sharded. The outputs are w and the states. If
 /// `factor` (clip_factor) is given, the gradient is multiplied by it too; if it is kSkip, nothing
 /// changes.
 ///

@@ -107,7 +107,8 @@ Work factor_work(const Signature& s) {
 }  // namespace
 
 std::vector<Operator> clip_factor_operators() {
-  return {on_shards({"sum_of_squares", sum_shape, nullptr, sum_work, sum_numerics}),
+  return {on_shards({"sum_of_squares", sum_shape, nullptr, sum_work, sum_numerics},
+                    {.inputs = 1, .outputs = 0}),
           {"clip_factor", shape, nullptr, factor_work, numerics},
           {"loss_scale_factor", loss_scale_shape, nullptr, factor_work, loss_scale_numerics}};
 }

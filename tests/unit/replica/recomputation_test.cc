@@ -608,8 +608,8 @@ std::pair<StandardChoice, Job> standard(const Job& before, Bytes memory) {
   StandardChoice choice = choose_standard(before.graph, micro_batch,
                                           before.graph.at(before.training->update), {}, goal);
   Job after = before;
-  EXPECT_TRUE(insert_clones(after.graph, after.training->micro_batch,
-                            plan_clones(micro_batch, choice.kept), choice.kept));
+  insert_clones(after.graph, after.training->micro_batch, plan_clones(micro_batch, choice.kept),
+                choice.kept);
   return {std::move(choice), std::move(after)};
 }
 
