@@ -5,7 +5,9 @@
 #include <optional>
 #include <set>
 
+#include "replica/compiler/passes/pass.h"
 #include "replica/compiler/passes/passes.h"
+#include "replica/compiler/recomputation/recomputation.h"
 #include "replica/ops/operator.h"
 #include "replica/ops/optimizers/optimizer.h"
 
@@ -22,6 +24,31 @@ CompileOptions on_one_ipu(CompileOptions options) {
   options.evaluation_batches = 1;
   options.after_pass = nullptr;
   return options;
+}
+
+/// The estimate is about one replica with everything on one chip that recomputes nothing.
+std::vector<std::string> settings_not_counted(const CompileOptions& options) {
+  std::vector<std::string> keys;
+  const auto add = [&keys](bool is_set, const char* key) {
+    if (is_set) {
+      keys.emplace_back(key);
+    }
+  };
+  const LocationOptions& locations = options.locations;
+  const auto moves = [](Storage storage) { return storage != Storage::kOnChip; };
+  const std::string& recomputation = options.pipeline.recomputation;
+  add(moves(locations.weights), "memory.weights");
+  if (in_training(options)) {
+    add(moves(locations.optimizer_state), "memory.optimizer-state");
+    add(moves(locations.accumulators), "memory.accumulators");
+    add(moves(locations.activations), "memory.activations");
+    add(options.sharding.any() && options.replicas > 1, "memory.replicated-tensor-sharding");
+    add(!recomputation.empty() && recomputation != name_of(Recomputation::kNone),
+        "pipeline.recomputation");
+  }
+  add(!locations.overrides.empty(), "memory.location");
+  add(options.pipeline.phases > 1, "memory.phases");
+  return keys;
 }
 
 CompileOptions with_twice_the_batch(CompileOptions options) {
@@ -259,10 +286,12 @@ std::int64_t ipus_for(Bytes tensors, Bytes capacity) {
 }
 
 Result<Estimate> estimate(CompileOptions options) {
+  std::vector<std::string> not_counted = settings_not_counted(options);
   options = on_one_ipu(std::move(options));
   POPRUN_ASSIGN(const Job job, run_passes(options, "precision"));
   POPRUN_ASSIGN(const Activations activations, activations_of_a_sample(options, job));
   Estimate e;
+  e.not_counted = std::move(not_counted);
   e.model = options.model;
   e.device = options.device.name;
   e.half = options.precision.half;

@@ -127,7 +127,7 @@ void describe_memory(const Program& program, bool all_ipus, std::string& text) {
                const proto::IpuMemory& memory = program.memory(ipu);
                add_row(text, fmt::format("IPU {} memory", ipu),
                        memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
-                           (fullest ? ", planned: the fullest" : ", planned"));
+                           ", planned" + (fullest ? kHasFullestTile : ""));
                add_row(text, "  tiles",
                        tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
                                   memory.bytes_per_tile(), memory.tile_classes()));
