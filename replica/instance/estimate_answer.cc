@@ -35,7 +35,7 @@ Result<Answered> answer_job(const proto::EstimateQuestion& question,
   POPRUN_ASSIGN(answered.estimate, estimate(options));
   if (question.compile()) {
     POPRUN_ASSIGN(answered.program, plan_program(options));
-    add_notes(onnx.get(), *answered.program);
+    add_notes(onnx.get(), job.config(), job.dataset(), *answered.program);
   }
   return answered;
 }

@@ -235,7 +235,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   }
   options.layout_if_too_large = true;
   POPRUN_ASSIGN(Program program, plan_program(options));
-  add_notes(onnx.get(), program);
+  add_notes(onnx.get(), config, dataset, program);
   text += "# compiled\n";
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));

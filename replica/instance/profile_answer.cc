@@ -73,7 +73,7 @@ Result<Program> compiled(const proto::CompileQuestion& job, CompileOptions optio
     options.after_pass = nullptr;
     POPRUN_ASSIGN(program, plan_program(options));
   }
-  add_notes(onnx, program);
+  add_notes(onnx, job.config(), job.dataset(), program);
   for (const std::string& note : weights.notes) {
     program.add_notes(note);
   }
