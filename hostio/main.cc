@@ -31,7 +31,9 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
-constexpr std::size_t kThreads = 13;  // gRPC's, at most 10 seen on 2 cores; without one it hangs.
+/// gRPC's, at most 10 seen on 2 cores, without one of which it hangs; and the store's and the
+/// server's own.
+constexpr std::size_t kThreads = 13 + 9;
 
 struct Options {
   ServerOptions server;
@@ -196,7 +198,7 @@ Status preload(DatasetStore& datasets, const std::string& source) {
   constexpr std::chrono::milliseconds kPoll{20};
   std::promise<Status> answer;
   std::future<Status> loaded = answer.get_future();
-  datasets.load_then(source, [&answer](const Result<DatasetStore::Loaded>& dataset) {
+  datasets.load_then(source, "", [&answer](const Result<DatasetStore::Loaded>& dataset) {
     answer.set_value(dataset.map([](const auto&) {}));
   });
   while (loaded.wait_for(kPoll) != std::future_status::ready) {

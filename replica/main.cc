@@ -295,6 +295,7 @@ class Instance {
          .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),
          .log_source = log::replica_source(index_of(self), host_),
          .on_wait = [this, self](bool waits) { client_.waits_for_data(self, waits); },
+         .on_loading = [this, self](unsigned percent) { client_.data_loads(self, percent); },
          .is_needed = [this, self] { return !client_.stops(self); }});
   }
 

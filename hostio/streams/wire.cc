@@ -21,6 +21,9 @@ constexpr std::uint32_t kSequenceTag =
 constexpr std::uint32_t kTensorTag = WireFormatLite::MakeTag(
     proto::Batch::kTensorsFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
+constexpr std::uint32_t kFingerprintTag = WireFormatLite::MakeTag(
+    proto::Batch::kFingerprintFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+
 bool is_label(const proto::StreamTensor& tensor) {
   return tensor.name() == "labels" || tensor.name() == "next_sentence";
 }
@@ -47,6 +50,9 @@ grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const 
 
   std::size_t size =
       CodedOutputStream::VarintSize32(kSequenceTag) + CodedOutputStream::VarintSize64(sequence);
+  const std::string& fingerprint = description.fingerprint();
+  size += CodedOutputStream::VarintSize32(kFingerprintTag) +
+          CodedOutputStream::VarintSize64(fingerprint.size()) + fingerprint.size();
   for (const proto::StreamTensor& tensor : description.tensors()) {
     const std::uint64_t bytes = sample_bytes(tensor) * items.size();
     size += CodedOutputStream::VarintSize32(kTensorTag) + CodedOutputStream::VarintSize64(bytes) +
@@ -57,6 +63,9 @@ grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const 
   std::uint8_t* at = GRPC_SLICE_START_PTR(slice);
   at = CodedOutputStream::WriteVarint32ToArray(kSequenceTag, at);
   at = CodedOutputStream::WriteVarint64ToArray(sequence, at);
+  at = CodedOutputStream::WriteVarint32ToArray(kFingerprintTag, at);
+  at = CodedOutputStream::WriteVarint64ToArray(fingerprint.size(), at);
+  at = std::ranges::copy(fingerprint, at).out;
   for (int t = 0; t < description.tensors_size(); ++t) {
     const std::uint64_t bytes = sample_bytes(description.tensors(t));
     at = CodedOutputStream::WriteVarint32ToArray(kTensorTag, at);

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "hostio/datasets/source.h"
 #include "launcher/options/hyper_parameters.h"
 #include "launcher/options/locations.h"
 #include "launcher/options/option_table.h"
@@ -432,10 +433,8 @@ Status check_together(Options& options) {
   POPRUN_TRY(check_inference(options));
   POPRUN_TRY(check_compute_batch(options));
   note_partial_weights(options);
-  if (!options.source_parameters.empty()) {
-    options.config.mutable_data()->set_source(fmt::format(
-        "{}?{}", options.config.data().source(), fmt::join(options.source_parameters, ",")));
-  }
+  options.config.mutable_data()->set_source(
+      hostio::source_with(options.config.data().source(), options.source_parameters));
   POPRUN_TRY(check_pipeline(options));
   POPRUN_TRY(check_products(options));
   POPRUN_TRY(check_locations(options));

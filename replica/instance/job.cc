@@ -294,6 +294,12 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
       return onnx->build(builder, inputs);
     };
   }
+  if (dataset.no_train_label() && !config.inference()) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: every label is below 0, so none counts and nothing would be "
+                            "learned; write class numbers from 0 where a label should count",
+                            config.data().source()));
+  }
   POPRUN_ASSIGN(options.device, device_of(config.device()));
   options.tile_layout = config.memory().tiles() == "exact";
   POPRUN_ASSIGN(options.inputs, streamed_tensors(dataset, compute_batch_size(config)));
@@ -394,6 +400,14 @@ void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config
       program.add_notes(note);
     }
   }
+  for (const std::string& note : dataset.notes()) {
+    program.add_notes(note);
+  }
+  if (dataset.no_test_label() && config.training().evaluate() && !config.inference()) {
+    program.add_notes(fmt::format(
+        "{}: every label of the test part is below 0, so none counts: test losses are 0",
+        config.data().source()));
+  }
   if (onnx != nullptr) {
     for (const std::string& note : onnx->notes()) {
       program.add_notes(note);
@@ -471,6 +485,7 @@ proto::Selection selection_of(const proto::RunConfig& config, const proto::Datas
       config.inference() && dataset.test_items() == 0 ? proto::SPLIT_TRAIN_ONCE : proto::SPLIT_TEST;
   proto::Selection selection;
   selection.set_source(config.data().source());
+  selection.set_fingerprint(dataset.fingerprint());
   selection.set_split(stream == JobStream::kTrain ? proto::SPLIT_TRAIN : once);
   selection.set_seed(config.training().seed());
   selection.set_sequential(config.data().sequential());

@@ -16,13 +16,13 @@
 namespace poprun {
 
 /// With `onnx`, that model in the place of a built-in one; its weights come from the host.
-/// Errors: kUsage, no such model or device.
+/// Errors: kUsage, no such model or device; kData, no label of the training data counts.
 Result<CompileOptions> compile_options(const proto::RunConfig& config,
                                        const proto::Dataset& dataset,
                                        std::shared_ptr<onnx_import::JobModel> onnx = nullptr);
 
-/// Adds to the Program's notes what building the model decided, if `onnx` is not null, and what of
-/// the learning rate's schedule the run is too short for.
+/// Adds to the Program's notes what the data server found in the data, what building the ONNX model
+/// decided, if there is one, and what of the learning rate's schedule the run is too short for.
 void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config,
                const proto::Dataset& dataset, Program& program);
 

@@ -1,8 +1,12 @@
 #include <algorithm>
 #include <map>
 #include <regex>
+#include <span>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "replica/compiler/passes/pass.h"
 #include "replica/machine/operations.h"
@@ -29,9 +33,28 @@ TensorId add_metrics(Builder& begin, const std::string& name) {
   return metrics;
 }
 
+/// Notes the tensors of the data that the model does not read.
+void note_unread(const CompileOptions& options, const std::vector<TensorId>& inputs,
+                 std::span<const Operation> operations, std::vector<std::string>& notes) {
+  std::vector<std::string> unread;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_read = std::ranges::any_of(operations, [&](const Operation& operation) {
+      return std::ranges::find(operation.inputs, inputs[i]) != operation.inputs.end();
+    });
+    // A forward pass alone may leave labels aside.
+    if (!is_read && !(options.inference && options.inputs[i].name == "labels")) {
+      unread.push_back(options.inputs[i].name);
+    }
+  }
+  if (!unread.empty()) {
+    notes.push_back(fmt::format("the data has {}, which {} does not read", fmt::join(unread, ", "),
+                                options.model));
+  }
+}
+
 /// Streams a micro-batch in, runs the model on it, and adds its metrics to `metrics`.
 ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStream stream,
-                       TensorId metrics, bool training) {
+                       TensorId metrics, bool training, std::vector<std::string>& notes) {
   std::vector<std::string> names;
   std::vector<TensorType> types;
   for (const StreamedTensor& input : options.inputs) {
@@ -40,6 +63,9 @@ ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStrea
   }
   const auto inputs = builder.stream_in(name_of(stream), names, types);
   const ModelOutputs outputs = options.forward(builder, inputs, training);
+  if (training || options.inference) {
+    note_unread(options, inputs, builder.operations(), notes);
+  }
   if (outputs.scored) {
     builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count},
                    {}, {metrics});
@@ -148,7 +174,8 @@ Status add_training(const CompileOptions& options, Job& job) {
   Builder body(job.graph, step.micro_batch, "", Naming::kModel);
   stream_control(begin, options, step);
   step.metrics = add_metrics(begin, StepOutcome::kMetrics);
-  const ModelOutputs outputs = add_model(body, options, JobStream::kTrain, step.metrics, true);
+  const ModelOutputs outputs =
+      add_model(body, options, JobStream::kTrain, step.metrics, true, job.notes);
   step.loss = outputs.loss;
   step.terms =
       outputs.terms.empty() ? std::vector<LossTerm>{{outputs.loss, outputs.count}} : outputs.terms;
@@ -180,7 +207,8 @@ Status add_evaluation(const CompileOptions& options, Job& job) {
 
   job.evaluation = add_function(graph, JobFunction::kEvaluate, {options.evaluation_batches})[0];
   Builder body(graph, *job.evaluation, std::string{kEvaluationPrefix}, Naming::kModel);
-  const ModelOutputs outputs = add_model(body, options, JobStream::kTest, metrics, false);
+  const ModelOutputs outputs =
+      add_model(body, options, JobStream::kTest, metrics, false, job.notes);
   POPRUN_TRY(body.status());
   if (options.inference) {
     POPRUN_TRY(put_out(body, options, outputs.prediction));

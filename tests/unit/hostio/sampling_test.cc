@@ -1,6 +1,8 @@
 #include "hostio/sampling/sampling.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string>
@@ -149,7 +151,10 @@ TEST(Sampling, DiffersByEpochAndBySeed) {
 }
 
 TEST(Sampling, EveryNumberOfItemsIsPermuted) {
-  for (std::uint64_t items = 1; items <= 70; ++items) {
+  std::vector<std::uint64_t> numbers(70);
+  std::iota(numbers.begin(), numbers.end(), 1U);
+  numbers.insert(numbers.end(), {kShuffledMax, kShuffledMax + 1, 4096, 5000});
+  for (const std::uint64_t items : numbers) {
     std::set<std::uint64_t> seen;
     for (std::uint64_t position = 0; position < items; ++position) {
       seen.insert(permuted(/*key=*/9, /*epoch=*/items, items, position));
@@ -270,6 +275,53 @@ TEST(Sampling, NamesTheFieldThatCanNeverWork) {
   EXPECT_THAT(complaint(bad, 8), HasSubstr("micro_batches_per_step > 0"));
   bad = selection(good, proto::SPLIT_UNSPECIFIED);
   EXPECT_THAT(complaint(bad, 8), HasSubstr("split"));
+}
+
+TEST(Permutation, EveryOrderOfFewItemsIsEquallyLikely) {
+  for (std::uint64_t items = 3; items <= 7; ++items) {
+    std::uint64_t orders = 1;
+    for (std::uint64_t i = 2; i <= items; ++i) {
+      orders *= i;
+    }
+    constexpr std::uint64_t kTimes = 20;
+    std::map<Items, double> seen;
+    for (std::uint64_t epoch = 0; epoch < orders * kTimes; ++epoch) {
+      seen[shuffled(7, epoch, items)] += 1;
+    }
+    double chi_squared = static_cast<double>(orders - seen.size()) * kTimes;
+    for (const auto& [order, times] : seen) {
+      chi_squared += (times - kTimes) * (times - kTimes) / kTimes;
+    }
+    const auto freedom = static_cast<double>(orders - 1);
+    EXPECT_LT(chi_squared, freedom + 4 * std::sqrt(2 * freedom) + 8) << items;
+  }
+}
+
+TEST(Permutation, HasBothParities) {
+  for (const std::uint64_t items : {std::uint64_t{16}, std::uint64_t{63}, std::uint64_t{64},
+                                    std::uint64_t{256}, std::uint64_t{1023}, kShuffledMax}) {
+    int odd = 0;
+    for (std::uint64_t epoch = 0; epoch < 100; ++epoch) {
+      Items order = shuffled(42, epoch, items);
+      bool is_odd = false;
+      for (std::uint64_t i = 0; i < items; ++i) {
+        while (order[i] != i) {
+          std::swap(order[i], order[order[i]]);
+          is_odd = !is_odd;
+        }
+      }
+      odd += is_odd ? 1 : 0;
+    }
+    EXPECT_NEAR(odd, 50, 20) << items;
+  }
+}
+
+TEST(Permutation, OfABatchIsThatOfItsPositions) {
+  const Job job = {.items = 50, .replicas = 1, .micro_batch = 50, .accumulation = 1};
+  const Items items = batch(job, proto::SPLIT_TRAIN, 0, 3);
+  std::set<std::uint64_t> all(items.begin(), items.end());
+  EXPECT_EQ(all.size(), 50U);
+  EXPECT_NE(items, batch(job, proto::SPLIT_TRAIN, 0, 4));
 }
 
 }  // namespace
