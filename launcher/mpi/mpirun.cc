@@ -29,6 +29,9 @@ std::vector<Variable> mpi_settings(const Options& options, const std::string& ss
       {"OMPI_MCA_oob_tcp_keepalive_intvl", "2"},
       {"OMPI_MCA_oob_tcp_keepalive_probes", "3"},
       {"OMPI_MCA_orte_keep_fqdn_hostnames", "1"},
+      // Signals are for the launcher (process/signals.h). With a handler that forwards it, replicas
+      // would hear SIGUSR1 until they ignore it.
+      {"OMPI_MCA_ess_base_forward_signals", "none"},
       // Where it looks for ssh, and fails without, also where all ranks are local.
       {"PATH", "/usr/local/bin:/usr/bin:/bin"},
   };

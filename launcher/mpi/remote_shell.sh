@@ -8,6 +8,8 @@
 # file, and no command line shows them.
 set -f
 IFS=' '
+# Also for the real remote shell. Who signals all processes of a job means the launcher, which ends them.
+trap '' TERM INT HUP USR1 USR2
 
 # As mpirun does: the first program there is of "ssh : rsh", with its own options.
 found=
@@ -33,7 +35,9 @@ secrets='for name in POPRUN_EMU_TOKEN POPRUN_EMU_TLS; do IFS= read -r value || {
 # mpirun, in an argument: ours is beside it.
 base='prefix=poprun-emu.$(id -u).; base=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}; for word do [ "$last" != orte_tmpdir_base ] || base=$word; last=$word; done; case ${base##*/} in "$prefix"*) base=${base%/*} ;; esac'
 folder='command -v flock >/dev/null || { echo "poprun-emu: $(uname -n) has no program flock; install util-linux" >&2; exit 127; }; mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || exit 127; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
-reader="sh -c '$secrets; $base; $folder; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & exec \"\$@\"' sh"
+# Blocked, because the daemon installs handlers; before coreutils 8.31 env cannot do that.
+shield='shield=; env --block-signal=TERM true 2>/dev/null && shield="env --block-signal=TERM,INT,HUP,USR1,USR2"'
+reader="exec sh -c 'trap \"\" TERM INT HUP USR1 USR2; $secrets; $base; $folder; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & $shield; exec \$shield \"\$@\"' sh"
 
 # The daemon is the word `orted`, which may come behind settings of paths and in a folder.
 wrapped=
