@@ -21,7 +21,9 @@
 #include "launcher/options/help.h"
 #include "launcher/options/options.h"
 #include "launcher/placement/hosts.h"
+#include "launcher/placement/loopback.h"
 #include "launcher/placement/placement.h"
+#include "launcher/process/signals.h"
 #include "launcher/screen/console.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/text.h"
@@ -164,6 +166,10 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     console.out(topology_table(*placement));
     return 0;
   }
+  if (const Status reaches_itself = check_loopback(); !reaches_itself) {
+    console.say(reaches_itself.error().message);
+    return exit_code_of(reaches_itself.error().code);
+  }
   if (options->dry_run) {
     return dry_run(*options, *placement, console);
   }
@@ -194,10 +200,12 @@ int run_and_tell(const std::vector<std::string>& args, double launched_at) {
 }  // namespace poprun::launcher
 
 int main(int argc, char** argv) {
+  poprun::launcher::unblock_signals();
   poprun::end_in_a_line_at_limits("poprun-emu");
   const double launched_at = poprun::launcher::monotonic_seconds();
   // A reader that goes away must not end the job, and gRPC's own words must not come before ours.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGUSR1, SIG_IGN);  // Until there is a job to take a checkpoint of.
   std::signal(SIGXFSZ, SIG_IGN);  // A limit on files (ulimit -f) is told as a full disk is.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   return poprun::launcher::run_and_tell({argv + 1, argv + argc}, launched_at);

@@ -3,6 +3,7 @@
 /// arguments it answers a question (replica/instance/inquiry.h) and leaves.
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -383,7 +384,16 @@ proto::JoinRequest join_request() {
   return request;
 }
 
+/// scancel, systemd and `kill` signal all processes of a job at once. The launcher alone obeys: it
+/// has the replicas stop and save, and kills what is left.
+void leave_signals_to_launcher() {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+    std::signal(number, SIG_IGN);
+  }
+}
+
 int run() {
+  leave_signals_to_launcher();
   const auto environment = read_instance_environment();
   if (!environment) {
     log::write(log::Level::kError, "", "poprun-emu-replica: " + environment.error().message);
