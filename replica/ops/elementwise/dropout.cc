@@ -12,8 +12,8 @@
 /// Which elements are dropped is a pure function of (job seed, NAME, step, micro-batch, replica,
 /// storage position of the element). It does not depend on execution order, and the gradient, the
 /// same operator with the same key applied to dy, recomputes it instead of storing it. An element
-/// takes 16 random bits where these give it its probability to stay to 1 part in 10,000 (rates up
-/// to 0.99, nearly), else 32, so that the mean over the draws is that of x at any rate.
+/// takes 16 random bits where these give it its probability to stay to 1 part in 10,000 (all up
+/// to 0.92), else 32, so that the mean over the draws is that of x at any rate.
 namespace poprun {
 namespace {
 

@@ -89,7 +89,7 @@ Job three_layers(const std::string& stages) {
     v = initialise() constant=1.0
     function train
     repeat 1
-    metrics = fill() shape=[3] value=0.0
+    metrics = fill() shape=[3,3] value=0.0
     one = fill() shape=[] value=1.0
     w.accumulator = fill() shape=[2] value=0.0
     v.accumulator = fill() shape=[2] value=0.0
@@ -330,7 +330,7 @@ TEST(Recomputation, NeverRepeatsWhatMustRunOnce) {
     running = initialise() constant=1.0
     function train
     repeat 1
-    metrics = fill() shape=[3] value=0.0
+    metrics = fill() shape=[3,3] value=0.0
     repeat 1
     x = stream_in() stream="train"
     a = mul(x, running)
