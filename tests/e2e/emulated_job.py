@@ -79,7 +79,7 @@ class Job:
 
     A variable of `environment` that is None is not set."""
 
-    def __init__(self, folder, *arguments, config=QUICK, environment=None, wrapper=(), program=BIN / "poprun-emu"):
+    def __init__(self, folder, *arguments, config=QUICK, environment=None, wrapper=(), program=None):
         self.folder = pathlib.Path(folder)
         self.token = uuid.uuid4().hex
         self.output_dir = self.folder / "out"
@@ -89,7 +89,7 @@ class Job:
         self.environment = {name: value for name, value in variables.items() if value is not None}
         self.stdout_file = self.folder / "stdout"
         self.stderr_file = self.folder / "stderr"
-        command = [*wrapper, str(program), "--output-dir", str(self.output_dir),
+        command = [*wrapper, str(program or BIN / "poprun-emu"), "--output-dir", str(self.output_dir),
                    *map(str, arguments), str(config_file)]
         with open(self.stdout_file, "wb") as out, open(self.stderr_file, "wb") as err:
             self.process = self.popen(command, stdout=out, stderr=err, cwd=self.folder, env=self.environment,
