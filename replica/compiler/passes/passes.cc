@@ -159,15 +159,17 @@ Result<Job> run_passes(const CompileOptions& options, std::string_view last) {
     if (!pass.applies(options)) {
       continue;
     }
-    Job rewritten = job;
-    const Status status = apply(pass, options, plain, rewritten);
+    const bool can_be_left_out = pass.is_optional && options.leaves_out_unproven;
+    std::optional<Job> before = can_be_left_out ? std::optional(job) : std::nullopt;
+    const Status status = apply(pass, options, plain, job);
     if (status) {
-      job = std::move(rewritten);
-    } else if (pass.is_optional && options.leaves_out_unproven &&
-               status.error().code == ErrorCode::kBug) {
+      continue;
+    }
+    if (can_be_left_out && status.error().code == ErrorCode::kBug) {
+      job = std::move(*before);
       job.notes.push_back(
-          fmt::format("{} {}: {}; results are the same without it, memory or time "
-                      "is not; please report this bug",
+          fmt::format("{} {}: {}; the results are the same without it, but not memory or "
+                      "time; please report this bug",
                       pass.name, kLeftOut, status.error().message));
     } else {
       return tl::unexpected<Error>{status.error()};
