@@ -227,22 +227,8 @@ void note_choice(const LocationOptions& asked, const LocationOptions& chosen, Pr
   }
 }
 
-/// What the fullest tile lacks; at most 0 where the Program fits.
-Bytes lacking_on_tile(const Program& program) {
-  std::int64_t most = std::numeric_limits<std::int64_t>::min();
-  for (const proto::IpuMemory& memory : program.memory()) {
-    most = std::max(most, static_cast<std::int64_t>(memory.fullest_tile_peak()) -
-                              static_cast<std::int64_t>(memory.bytes_per_tile()));
-  }
-  return Bytes{most};
-}
-
-/// Outlines more than what costs hardly any time, if the job then lacks less memory. Not if it
-/// lacks twice the code that could be saved, which is estimated.
+/// Outlines whatever saves memory, also at the price of time, if the job then lacks less memory.
 Status outline_all(CompileOptions& options, Candidate& best) {
-  if (lacking_on_tile(best.program) > best.job.shareable_code * 2) {
-    return {};
-  }
   CompileOptions outlined = options;
   outlined.outlining = Outlining::kOn;
   outlined.after_pass = nullptr;

@@ -63,10 +63,6 @@ struct Job {
   /// Where nobody has said how to cut the model: what the pass "stages" balanced.
   std::optional<Balancing> balancing = {};
 
-  /// Code on a tile that equal runs could share, on the IPU with most; from the pass "outlining"
-  /// on.
-  Bytes shareable_code = {};
-
   std::vector<std::string> notes = {};  ///< What passes decided, for people. One line each.
 
   /// Where the job keeps which tensor, and why: "w: off-chip (memory.weights)".

@@ -378,7 +378,7 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
 ModelOutputs JobModel::build(Builder& builder, const ModelInputs& inputs) {
   const auto outputs = try_build(builder, inputs);
   if (!outputs) {
-    builder.refuse(
+    builder.restate(
         {outputs.error().code, fmt::format("model.onnx {}: {}", file_, outputs.error().message)});
     return {};
   }

@@ -63,6 +63,8 @@ void Builder::refuse(Error error) {
   }
 }
 
+void Builder::restate(Error error) { status_ = tl::unexpected<Error>{std::move(error)}; }
+
 void Builder::blame(const std::string& name, const std::string& what) {
   refuse({ErrorCode::kBug, fmt::format("{}: {}", name, what)});
 }

@@ -89,6 +89,10 @@ class Builder {
   /// Sets the sticky error; for models that cannot be built from their input.
   void refuse(Error error);
 
+  /// Sets the sticky error even if there is one: the same error, as seen by a caller who knows more
+  /// about its cause.
+  void restate(Error error);
+
  private:
   /// The output types of one use of an operator, which errors call `name`; nothing if it is
   /// refused.
