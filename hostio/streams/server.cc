@@ -32,7 +32,7 @@ namespace {
 constexpr std::chrono::milliseconds kDrain{100};
 constexpr int kRequestBytesMax = 64 * 1024;
 constexpr std::size_t kSourceBytesMax = 8 * 1024;
-constexpr std::chrono::milliseconds kBetweenNews{250};  // About what is being loaded.
+constexpr std::chrono::milliseconds kBetweenNews{100};  // About what is being loaded.
 constexpr std::uint64_t kCreditsMax = 1 << 20;
 constexpr std::uint32_t kStreamsMax = 8192;  // Two for each replica of the largest job.
 

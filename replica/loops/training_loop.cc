@@ -20,20 +20,25 @@ constexpr std::size_t kSavedTogetherBytes = 64 << 20;
 /// kept from draining by one that never comes.
 class Parts final : public HostStream {
  public:
-  using Begin = std::function<Status(const HostBatch&)>;
+  using Begin = std::function<Status()>;
+  using Arrived = std::function<void(const HostBatch&)>;
 
-  Parts(std::unique_ptr<HostStream> source, Begin begin)
-      : source_(std::move(source)), begin_(std::move(begin)) {}
+  Parts(std::unique_ptr<HostStream> source, Begin begin, Arrived arrived)
+      : source_(std::move(source)), begin_(std::move(begin)), arrived_(std::move(arrived)) {}
 
   Result<HostBatch> next() override {
-    POPRUN_ASSIGN(HostBatch batch, source_->next());
-    POPRUN_TRY(begin_(batch));
+    Result<HostBatch> batch = source_->next();
+    POPRUN_TRY(begin_());
+    if (batch) {
+      arrived_(*batch);
+    }
     return batch;
   }
 
  private:
   std::unique_ptr<HostStream> source_;
   Begin begin_;
+  Arrived arrived_;
 };
 
 /// Counts above this are two numbers of an exchange, so that neither overflows.
@@ -50,7 +55,7 @@ TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& option
       train_(std::make_unique<Parts>(
           ports.streams(JobStream::kTrain,
                         options.resume ? options.resume->step() * options.micro_batches : 0),
-          [this](const HostBatch& batch) { return begin_micro_batch(batch); })),
+          [this] { return begin_part(); }, [this](const HostBatch& batch) { labels_.add(batch); })),
       batches_(program, JobStream::kTrain, *train_),
       statistics_(program),
       state_(program, index_of(ports.communicator.self()), ports.communicator.size(),
@@ -389,14 +394,9 @@ Status TrainingLoop::write(const std::string& stream, const StreamPart& part) {
 }
 
 std::unique_ptr<HostStream> TrainingLoop::open_parts(JobStream stream) {
-  return std::make_unique<Parts>(ports_.streams(stream, 0),
-                                 [this](const HostBatch& /*batch*/) { return begin_part(); });
-}
-
-Status TrainingLoop::begin_micro_batch(const HostBatch& batch) {
-  POPRUN_TRY(begin_part());
-  labels_.add(batch);
-  return {};
+  return std::make_unique<Parts>(
+      ports_.streams(stream, 0), [this] { return begin_part(); },
+      [](const HostBatch& /*batch*/) {});
 }
 
 /// Ends the function under way where the job stops: `drained` says that this is no failure.

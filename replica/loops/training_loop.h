@@ -66,7 +66,6 @@ class TrainingLoop final : private HostIo {
   [[nodiscard]] StepControl control() const;
   std::unique_ptr<HostStream> open_parts(JobStream stream);
   Status begin_part();
-  Status begin_micro_batch(const HostBatch& batch);
   Status save(std::span<const HostTensor> tensors);
 
   Status plan_dump();

@@ -24,7 +24,8 @@ std::string file_of(std::span<const Tensor> tensors) {
 /// A file with this header and data.
 std::string file_with(std::string header, std::string_view data) {
   std::string bytes(8, '\0');
-  bytes[0] = static_cast<char>(header.size());
+  bytes[0] = static_cast<char>(header.size() % 256);
+  bytes[1] = static_cast<char>(header.size() / 256);
   return bytes + header + std::string(data);
 }
 

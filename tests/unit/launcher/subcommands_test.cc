@@ -85,7 +85,7 @@ TEST(Program, OfAPastedPoprunLineIsReplacedByATrainCfg) {
             "python3 a.py --b 1 ...: poprun-emu runs a train.cfg in the p");
   EXPECT_THAT(complaint_of({"--num-replcas", "2", "python3", "a.py"}),
               HasSubstr("did you mean --num-replicas?"));
-  EXPECT_EQ(complaint_of({"--help", "sh"}), "--help sh: unknown section; see --help all");
+  EXPECT_THAT(complaint_of({"--help", "sh"}), HasSubstr("--help sh: unknown section; available: "));
   EXPECT_THAT(complaint_of({"not_there.cfg", "--epochs", "3"}), HasSubstr("--epochs: unknown"));
 }
 

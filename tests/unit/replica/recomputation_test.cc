@@ -299,11 +299,11 @@ TEST(Recomputation, RefusesNamesThatFitNothing) {
             "kept or recomputed, not both");
 }
 
-TEST(Recomputation, RefusesAModelWithTheNameOfAClone) {
+TEST(Recomputation, NumbersACloneWhoseNameTheModelHas) {
   Job job = three_layers("000");
   job.graph.add_tensor({"h.recomputed", {DataType::kF32, {2}, {}}});
   EXPECT_THAT(after(job, options_of(Recomputation::kLayer)),
-              HasSubstr("the model has a tensor 'h.recomputed'"));
+              HasSubstr("h.recomputed.1 = mul(x, w)"));
 }
 
 TEST(Recomputation, NamesTheModesThereAre) {
