@@ -31,7 +31,9 @@ namespace {
 namespace po = boost::program_options;
 
 constexpr const char* kName = "poprun-emu-hostio";
-constexpr std::size_t kThreads = 13;  // gRPC's, at most 10 seen on 2 cores; without one it hangs.
+/// gRPC's, at most 10 seen on 2 cores, without one of which it hangs; and the store's and the
+/// server's own.
+constexpr std::size_t kThreads = 13 + 9;
 
 struct Options {
   ServerOptions server;
@@ -192,17 +194,16 @@ void print(std::string_view text) {
 }
 
 /// Loads a dataset, or ends when a signal says so.
-Status preload(DatasetStore& datasets, const std::string& source) {
+Status preload(DatasetStore& datasets, const std::string& source, const sigset_t& end_signals) {
   constexpr std::chrono::milliseconds kPoll{20};
   std::promise<Status> answer;
   std::future<Status> loaded = answer.get_future();
-  datasets.load_then(source, [&answer](const Result<DatasetStore::Loaded>& dataset) {
+  datasets.load_then(source, "", [&answer](const Result<DatasetStore::Loaded>& dataset) {
     answer.set_value(dataset.map([](const auto&) {}));
   });
   while (loaded.wait_for(kPoll) != std::future_status::ready) {
-    sigset_t pending;
-    sigpending(&pending);
-    if (sigismember(&pending, SIGTERM) == 1 || sigismember(&pending, SIGINT) == 1) {
+    constexpr timespec kAtOnce{0, 0};
+    if (sigtimedwait(&end_signals, nullptr, &kAtOnce) > 0) {
       end_now(nullptr);
     }
   }
@@ -213,7 +214,7 @@ Status serve(const Options& options, const sigset_t& end_signals) {
   POPRUN_TRY(check_room_for_threads(kThreads, kName));
   DatasetStore datasets(options.limits);
   for (const std::string& source : options.preload) {
-    POPRUN_TRY(preload(datasets, source));
+    POPRUN_TRY(preload(datasets, source, end_signals));
   }
   POPRUN_ASSIGN(const std::unique_ptr<Server> server, Server::start(options.server, datasets));
   print(fmt::format("{} listening on {}:{}\n", kName, options.server.bind, server->port()));
@@ -222,13 +223,24 @@ Status serve(const Options& options, const sigset_t& end_signals) {
   end_now(server.get());
 }
 
+/// SIGTERM and SIGINT, unless the parent has them ignored: a launcher ends its data server itself,
+/// when the replicas need it no more, whoever signals all processes of the job.
+sigset_t signals_to_end_at() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGTERM, SIGINT}) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
+      sigaddset(&signals, number);
+    }
+  }
+  return signals;
+}
+
 int run(int argc, char** argv) {
   // Before any thread exists, so that all inherit it: only sigwait takes these signals, and a
   // client or parent that goes away is an error code, not a death.
-  sigset_t end_signals;
-  sigemptyset(&end_signals);
-  sigaddset(&end_signals, SIGTERM);
-  sigaddset(&end_signals, SIGINT);
+  const sigset_t end_signals = signals_to_end_at();
   pthread_sigmask(SIG_BLOCK, &end_signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
   // gRPC would report a port in use in its own words, before our one line.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <optional>
@@ -21,7 +22,9 @@
 #include "launcher/options/help.h"
 #include "launcher/options/options.h"
 #include "launcher/placement/hosts.h"
+#include "launcher/placement/loopback.h"
 #include "launcher/placement/placement.h"
+#include "launcher/process/signals.h"
 #include "launcher/screen/console.h"
 #include "replica/base/host_limits.h"
 #include "replica/base/text.h"
@@ -76,6 +79,45 @@ Status allow_many_threads(const Placement& placement) {
       fmt::format("a job with {} here", counted(local, "instance")));
 }
 
+/// Below these limits mpirun, Open MPI in the replicas and the data server crash or hang without a
+/// reason; above them, each names what it lacks. Raises a limit that may be raised.
+///
+/// Errors
+///   kHostResources  a limit is too low; names it.
+Status allow_what_processes_need() {
+  struct Limit {
+    int resource;
+    const char* name;
+    const char* option;
+    rlim_t least;
+  };
+  // Measured with 2 replicas: mpirun crashes with a stack of 128 KiB and runs with 256, PMIx fails
+  // with files of 100 KiB, the data server with 500 MB of addresses, and replicas hang with 100 MB
+  // of data.
+  constexpr std::array<Limit, 4> kLimits = {{{RLIMIT_STACK, "stack", "-s", 256 << 10},
+                                             {RLIMIT_FSIZE, "size of a file", "-f", 4 << 20},
+                                             {RLIMIT_AS, "address space", "-v", 1 << 30},
+                                             {RLIMIT_DATA, "data segment", "-d", 1 << 30}}};
+  for (const Limit& limit : kLimits) {
+    rlimit now{};
+    const auto resource = static_cast<__rlimit_resource>(limit.resource);
+    if (getrlimit(resource, &now) != 0 || now.rlim_cur >= limit.least) {
+      continue;
+    }
+    now.rlim_cur = std::min(now.rlim_max, limit.least);
+    setrlimit(resource, &now);
+    if (now.rlim_cur < limit.least) {
+      return fail(
+          ErrorCode::kHostResources,
+          fmt::format("mpirun and the replicas need a limit of at least {} KiB for the {} of "
+                      "a process, but here it is {} KiB; raise it (ulimit {} {})",
+                      grouped(limit.least >> 10), limit.name, grouped(now.rlim_max >> 10),
+                      limit.option, limit.least >> 10));
+    }
+  }
+  return {};
+}
+
 volatile std::sig_atomic_t code_at_the_end = 0;
 
 /// All is said and written. Only gRPC's own end is left, which waits for ever for a thread that it
@@ -107,11 +149,10 @@ void keep_freed_memory() {
 
 JobEnd run_job(const Options& options, const Placement& placement, Console& console,
                double launched_at) {
-  if (const Status allowed = allow_many_files(options, placement); !allowed) {
-    console.say(allowed.error().message);
-    return {.exit_code = exit_code_of(allowed.error().code)};
-  }
-  if (const Status allowed = allow_many_threads(placement); !allowed) {
+  const Status allowed = allow_what_processes_need()
+                             .and_then([&] { return allow_many_files(options, placement); })
+                             .and_then([&] { return allow_many_threads(placement); });
+  if (!allowed) {
     console.say(allowed.error().message);
     return {.exit_code = exit_code_of(allowed.error().code)};
   }
@@ -164,6 +205,10 @@ int run(const std::vector<std::string>& args, Console& console, double launched_
     console.out(topology_table(*placement));
     return 0;
   }
+  if (const Status reaches_itself = check_loopback(); !reaches_itself) {
+    console.say(reaches_itself.error().message);
+    return exit_code_of(reaches_itself.error().code);
+  }
   if (options->dry_run) {
     return dry_run(*options, *placement, console);
   }
@@ -194,10 +239,12 @@ int run_and_tell(const std::vector<std::string>& args, double launched_at) {
 }  // namespace poprun::launcher
 
 int main(int argc, char** argv) {
+  poprun::launcher::unblock_signals();
   poprun::end_in_a_line_at_limits("poprun-emu");
   const double launched_at = poprun::launcher::monotonic_seconds();
   // A reader that goes away must not end the job, and gRPC's own words must not come before ours.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGUSR1, SIG_IGN);  // Until there is a job to take a checkpoint of.
   std::signal(SIGXFSZ, SIG_IGN);  // A limit on files (ulimit -f) is told as a full disk is.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   return poprun::launcher::run_and_tell({argv + 1, argv + argc}, launched_at);

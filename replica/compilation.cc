@@ -22,7 +22,7 @@ Result<Program> Compilation::job() {
     options.initialised_here = initialised_here_;
     POPRUN_ASSIGN(program, plan(options));
   }
-  add_notes(onnx_.get(), program);
+  add_notes(onnx_.get(), reply_.config(), reply_.dataset(), program);
   for (const std::string& note : match.notes) {
     program.add_notes(note);
   }
@@ -77,7 +77,8 @@ Status Compilation::receive_model() {
     return {};
   }
   POPRUN_ASSIGN(const OnnxFile file, client_.receive_model());
-  POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, model.loss()));
+  POPRUN_ASSIGN(onnx_, onnx_import::JobModel::parse(file.name, file.bytes, model.loss(),
+                                                    model.trained_constants()));
   return {};
 }
 

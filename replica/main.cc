@@ -3,6 +3,7 @@
 /// arguments it answers a question (replica/instance/inquiry.h) and leaves.
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -295,6 +296,7 @@ class Instance {
          .timeout = std::chrono::seconds(reply_.hostio_timeout_seconds()),
          .log_source = log::replica_source(index_of(self), host_),
          .on_wait = [this, self](bool waits) { client_.waits_for_data(self, waits); },
+         .on_loading = [this, self](unsigned percent) { client_.data_loads(self, percent); },
          .is_needed = [this, self] { return !client_.stops(self); }});
   }
 
@@ -307,7 +309,7 @@ class Instance {
     return std::make_unique<LauncherOutfeed>(
         client_,
         [sampler](std::uint64_t batch, std::span<std::uint64_t> into) {
-          sampler.items_of(batch, into);
+          return sampler.items_of(batch, into);
         },
         items);
   }
@@ -382,7 +384,16 @@ proto::JoinRequest join_request() {
   return request;
 }
 
+/// scancel, systemd and `kill` signal all processes of a job at once. The launcher alone obeys: it
+/// has the replicas stop and save, and kills what is left.
+void leave_signals_to_launcher() {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) {
+    std::signal(number, SIG_IGN);
+  }
+}
+
 int run() {
+  leave_signals_to_launcher();
   const auto environment = read_instance_environment();
   if (!environment) {
     log::write(log::Level::kError, "", "poprun-emu-replica: " + environment.error().message);

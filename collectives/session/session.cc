@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <system_error>
@@ -16,14 +17,20 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include "collectives/session/children.h"
 
 namespace poprun::collectives {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr int kDaemonsMilliseconds = 3000;
 
 /// The first of these variables that is set, or else `fallback`.
 fs::path folder_from(std::initializer_list<const char*> variables, const char* fallback) {
@@ -254,9 +261,22 @@ void JobFolder::remove() {
 }
 
 void end_daemon(const fs::path& session, pid_t daemon) {
-  if (is_daemons(session)) {
-    kill(daemon, SIGTERM);
+  const int descriptor =
+      is_daemons(session) ? static_cast<int>(syscall(SYS_pidfd_open, daemon, 0)) : -1;
+  if (descriptor < 0 || _Fork() != 0) {
+    return;
   }
+  // Whoever is connected to this process must see it end.
+  close_range(0, static_cast<unsigned>(descriptor) - 1, 0);
+  close_range(static_cast<unsigned>(descriptor) + 1, std::numeric_limits<unsigned>::max(), 0);
+  for (pollfd end{.fd = descriptor, .events = POLLIN, .revents = 0};
+       poll(&end, 1, kDaemonsMilliseconds) == 0;) {
+    for (const pid_t child : children_of(daemon)) {
+      kill(child, SIGKILL);
+    }
+    syscall(SYS_pidfd_send_signal, descriptor, SIGKILL, nullptr, 0);
+  }
+  _exit(0);
 }
 
 void remove_leftovers(const SessionPlace& place) {

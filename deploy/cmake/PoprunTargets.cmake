@@ -191,7 +191,7 @@ function(poprun_test name)
   target_link_libraries(${name} PRIVATE poprun_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
-    SKIP_RETURN_CODE 77 ENVIRONMENT OMP_NUM_THREADS=1)
+    SKIP_RETURN_CODE 77 ENVIRONMENT "OMP_NUM_THREADS=1;POPRUN_EMU_STRICT=1")
 endfunction()
 
 # poprun_mpi_test(<name> RANKS 1 2 3 SOURCES ... DEPS ...): the same test under mpirun at each size.

@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "replica/base/text.h"
+
 namespace poprun::hostio {
 namespace {
 
@@ -26,6 +28,10 @@ struct Tensor {
 };
 
 using Tensors = std::map<std::string, Tensor>;
+
+constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
+/// Beyond any classifier; a class costs a row of weights.
+constexpr std::int64_t kClassesMax = 1 << 24;
 
 /// What an array's name says.
 struct Place {
@@ -73,23 +79,30 @@ std::string type_text(const ArrayFile& array) {
   return fmt::format("{} [{}]", dtype_of(*array.header), fmt::join(array.header->shape, ", "));
 }
 
-/// The arrays by tensor and part.
-Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source) {
-  const bool parts = std::ranges::any_of(arrays, [](const ArrayFile& array) {
+/// Whether an array is left aside: its name has no part where others have one, or it is a number.
+bool is_aside(const ArrayFile& array, bool parts) {
+  return (parts && place_of(array.name).part == Place::Part::kNone) ||
+         (array.header && array.header->shape.empty());
+}
+
+bool have_parts(const std::vector<ArrayFile>& arrays) {
+  return std::ranges::any_of(arrays, [](const ArrayFile& array) {
     return place_of(array.name).part != Place::Part::kNone;
   });
+}
+
+/// The arrays by tensor and part.
+Result<Tensors> group(const std::vector<ArrayFile>& arrays, const Source& source) {
+  const bool parts = have_parts(arrays);
   Tensors tensors;
   std::vector<std::string> names;
   for (const ArrayFile& array : arrays) {
     names.push_back(array.name);
-    const Place place = place_of(array.name);
-    if (parts && place.part == Place::Part::kNone) {
+    if (is_aside(array, parts)) {
       continue;
     }
     POPRUN_TRY(array.header);
-    if (array.header->shape.empty()) {
-      continue;
-    }
+    const Place place = place_of(array.name);
     Tensor& tensor = tensors[place.tensor];
     const ArrayFile*& slot = place.part == Place::Part::kTest ? tensor.test : tensor.train;
     if (slot != nullptr) {
@@ -206,9 +219,11 @@ Status set_images(Tensor& tensor, const Source& source) {
   }
   tensor.target.element = bytes ? Element::kU8 : Element::kF32;
   POPRUN_ASSIGN(tensor.target.channels_last, channels_last(*tensor.train, source));
-  if (!bytes) {
-    POPRUN_ASSIGN(tensor.target.mean, real_parameter(source, "mean", 0));
-    POPRUN_ASSIGN(tensor.target.deviation, real_parameter(source, "deviation", 1));
+  const auto is_double = [](const ArrayFile* array) {
+    return array != nullptr && array->header->kind == 'f' && array->header->width == 8;
+  };
+  if (is_double(tensor.train) || is_double(tensor.test)) {
+    tensor.target.element = Element::kF64;  // Rounded once, after they are normalised.
   }
   auto& shape = tensor.sample_shape;
   if (shape.size() == 2) {
@@ -247,7 +262,8 @@ Status set_tensor(const std::string& name, Tensor& tensor, const Tensors& tensor
                          : (test.kind == 'f') == (header.kind == 'f');
   if (!alike) {
     return fail(ErrorCode::kData,
-                fmt::format("{}: needed the training part's sample shape, {}, had {}",
+                fmt::format("{}: needed the element type of the training part, {}, had {}; save "
+                            "both with the same astype()",
                             tensor.test->place, dtype_of(header), dtype_of(test)));
   }
   return {};
@@ -263,15 +279,32 @@ Result<Tensors> plan(const std::vector<ArrayFile>& arrays, const Source& source)
   return tensors;
 }
 
-Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarget& target) {
-  POPRUN_ASSIGN(std::vector<std::byte> data, array.data());
-  return npy_elements(*array.header, std::move(data), target, array.place);
+Result<std::vector<std::byte>> elements_of(const ArrayFile& array, const NpyTarget& target,
+                                           const FileScope& scope) {
+  POPRUN_ASSIGN(std::vector<std::byte> data, array.data(kAll));
+  return npy_elements(*array.header, std::move(data), target, array.place, scope);
+}
+
+std::uint64_t elements_of_sample(const Tensor& tensor) {
+  std::uint64_t elements = 1;
+  for (const std::uint64_t dim : tensor.sample_shape) {
+    elements *= dim;
+  }
+  return elements;
 }
 
 /// Labels below zero are places that do not count, among those of a sequence; the only label of a
 /// sample must count.
 Status check_class(std::string_view name, const Tensor& tensor, const std::string& place,
                    std::size_t at, std::int32_t value) {
+  if (name == "labels" && value >= kClassesMax) {
+    return fail(
+        ErrorCode::kData,
+        fmt::format("{}: label {} of item {} would need {} classes; the limit is {}: number "
+                    "the classes from 0 without gaps",
+                    place, grouped(value), at / elements_of_sample(tensor),
+                    grouped(std::int64_t{value} + 1), grouped(kClassesMax)));
+  }
   if (value >= 0) {
     return {};
   }
@@ -303,31 +336,43 @@ Status check_numbers(std::span<const std::byte> bytes, const ArrayFile& array) {
   return {};
 }
 
-/// The largest label or token, of tensor `name`, plus one; 0 where there is none, or no class.
-Result<std::uint32_t> count_classes(const Tensors& tensors, const std::string& name) {
-  std::int32_t largest = -1;
+/// What the labels or tokens of a tensor say.
+struct Classes {
+  std::uint32_t count = 0;   ///< The largest plus one; 0 if there is none, or they are no classes.
+  bool train_counts = true;  ///< Some of the part are not below zero.
+  bool test_counts = true;
+};
+
+Result<Classes> count_classes(const Tensors& tensors, const std::string& name,
+                              const FileScope& scope) {
+  Classes classes;
   const auto found = tensors.find(name);
   if (found == tensors.end()) {
-    return 0;
+    return classes;
   }
   const Tensor& tensor = found->second;
+  std::int32_t largest = -1;
   for (const ArrayFile* array : {tensor.train, tensor.test}) {
     if (array == nullptr) {
       continue;
     }
-    POPRUN_ASSIGN(const auto bytes, elements_of(*array, tensor.target));
+    POPRUN_ASSIGN(const auto bytes, elements_of(*array, tensor.target, scope));
     if (tensor.target.element != Element::kI32) {
       POPRUN_TRY(check_numbers(bytes, *array));
       continue;
     }
+    std::int32_t largest_of_part = -1;
     for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::int32_t)) {
       std::int32_t value = 0;
       std::memcpy(&value, bytes.data() + at, sizeof(value));
       POPRUN_TRY(check_class(name, tensor, array->place, at / sizeof(value), value));
-      largest = std::max(largest, value);
+      largest_of_part = std::max(largest_of_part, value);
     }
+    (array == tensor.train ? classes.train_counts : classes.test_counts) = largest_of_part >= 0;
+    largest = std::max(largest, largest_of_part);
   }
-  return static_cast<std::uint32_t>(largest) + 1;
+  classes.count = static_cast<std::uint32_t>(largest) + 1;
+  return classes;
 }
 
 /// Names of the tensors in the order in which they travel: images first, as augmentation wants it,
@@ -346,12 +391,13 @@ std::vector<std::string> order_of(const Tensors& tensors) {
   return names;
 }
 
-Result<proto::Dataset> description_of(const Tensors& tensors, const Source& source) {
-  constexpr std::array kElements = {"u8", "i32", "f32"};
-  proto::Dataset description;
+/// What the arrays hold, whatever the parameters of the source say.
+Result<proto::Dataset> facts_of(const Tensors& tensors, const FileScope& scope) {
+  constexpr std::array kElements = {"u8", "i32", "f32", "f32"};
+  proto::Dataset facts;
   for (const std::string& name : order_of(tensors)) {
     const Tensor& tensor = tensors.at(name);
-    proto::StreamTensor& stream = *description.add_tensors();
+    proto::StreamTensor& stream = *facts.add_tensors();
     stream.set_name(name);
     stream.set_element(kElements.at(static_cast<std::size_t>(tensor.target.element)));
     for (const std::uint64_t dim : tensor.sample_shape) {
@@ -359,32 +405,142 @@ Result<proto::Dataset> description_of(const Tensors& tensors, const Source& sour
     }
   }
   const Tensor& first = tensors.begin()->second;
-  description.set_train_items(first.train->header->shape[0]);
-  description.set_test_items(first.test == nullptr ? 0 : first.test->header->shape[0]);
-  const auto images = tensors.find("images");
-  const bool bytes = images != tensors.end() && images->second.target.element == Element::kU8;
-  POPRUN_ASSIGN(const double mean, real_parameter(source, "mean", 0.5));
-  POPRUN_ASSIGN(const double deviation, real_parameter(source, "deviation", 0.5));
-  description.set_mean(bytes ? static_cast<float>(mean) : 0);
-  description.set_deviation(bytes ? static_cast<float>(deviation) : 1);
-  POPRUN_ASSIGN(const std::uint32_t labels, count_classes(tensors, "labels"));
-  POPRUN_ASSIGN(const std::uint32_t tokens, count_classes(tensors, "tokens"));
-  description.set_classes(std::max(labels, tokens));
-  description.set_label_classes(tokens > labels ? labels : 0);
-  return description;
+  facts.set_train_items(first.train->header->shape[0]);
+  facts.set_test_items(first.test == nullptr ? 0 : first.test->header->shape[0]);
+  POPRUN_ASSIGN(const Classes labels, count_classes(tensors, "labels", scope));
+  POPRUN_ASSIGN(const Classes tokens, count_classes(tensors, "tokens", scope));
+  facts.set_classes(std::max(labels.count, tokens.count));
+  facts.set_label_classes(tokens.count > labels.count ? labels.count : 0);
+  facts.set_no_train_label(!labels.train_counts);
+  facts.set_no_test_label(!labels.test_counts);
+  return facts;
 }
 
-class ArrayDataset final : public Dataset {
+struct Normalisation {
+  double mean = 0;
+  double deviation = 1;  ///< > 0.
+
+  [[nodiscard]] double of(double value) const { return (value - mean) / deviation; }
+};
+
+/// That of images, if there are any.
+Result<Normalisation> normalisation_of(const proto::Dataset& facts, const Source& source) {
+  const proto::StreamTensor& first = facts.tensors(0);
+  const double fallback = first.element() == "u8" ? 0.5 : 0;
+  Normalisation normalisation;
+  POPRUN_ASSIGN(normalisation.mean, real_parameter(source, "mean", fallback));
+  POPRUN_ASSIGN(normalisation.deviation, real_parameter(source, "deviation", 1 - fallback));
+  for (const char* key : {"mean", "deviation"}) {
+    if (first.name() != "images" && source.parameters.contains(key)) {
+      return fail(
+          ErrorCode::kUsage,
+          fmt::format("data.{} normalises images, but {} has none; remove it", key, source.text));
+    }
+  }
+  return normalisation;
+}
+
+/// The facts with what the replica normalises: bytes. Floats it gets as they should be.
+proto::Dataset description_of(proto::Dataset facts, const Normalisation& normalisation) {
+  const bool bytes = facts.tensors(0).name() == "images" && facts.tensors(0).element() == "u8";
+  facts.set_mean(bytes ? static_cast<float>(normalisation.mean) : 0);
+  facts.set_deviation(bytes ? static_cast<float>(normalisation.deviation) : 1);
+  return facts;
+}
+
+/// The smallest and the largest finite value.
+struct Range {
+  double least = std::numeric_limits<double>::infinity();
+  double most = -std::numeric_limits<double>::infinity();
+
+  void add(double value) {
+    if (std::isfinite(value)) {
+      least = std::min(least, value);
+      most = std::max(most, value);
+    }
+  }
+};
+
+/// Float `index` of an array's elements, which are wide or not.
+double float_at(std::span<const std::byte> elements, bool wide, std::uint64_t index) {
+  double value = 0;
+  float narrow = 0;
+  if (wide) {
+    std::memcpy(&value, elements.data() + index * sizeof(value), sizeof(value));
+    return value;
+  }
+  std::memcpy(&narrow, elements.data() + index * sizeof(narrow), sizeof(narrow));
+  return narrow;
+}
+
+std::string aside_note(const std::vector<ArrayFile>& arrays, const Source& source) {
+  std::vector<std::string> names;
+  for (const ArrayFile& array : arrays) {
+    if (is_aside(array, have_parts(arrays))) {
+      names.push_back(array.name);
+    }
+  }
+  return names.empty() ? ""
+                       : fmt::format(
+                             "{}: {} {} not read: the arrays that are read end in _train "
+                             "or _test, or begin so",
+                             source.text, fmt::join(names, ", "), names.size() == 1 ? "is" : "are");
+}
+
+/// A note if float images look like those of bytes, which a network does not like.
+Result<std::string> pixel_note(const Tensors& tensors, const Source& source) {
+  constexpr std::uint64_t kLookedAt = 1 << 18;  // Bytes.
+  constexpr double kFarFromOne = 16;
+  constexpr double kMostOfByte = 255;
+  const auto images = tensors.find("images");
+  if (images == tensors.end() || images->second.target.element == Element::kU8 ||
+      source.parameters.contains("mean") || source.parameters.contains("deviation")) {
+    return std::string();
+  }
+  const ArrayFile& array = *images->second.train;
+  POPRUN_ASSIGN(const std::vector<std::byte> bytes, array.data(kLookedAt));
+  NpyHeader beginning = *array.header;
+  beginning.fortran_order = false;
+  beginning.shape = {bytes.size() / beginning.width};
+  beginning.elements = beginning.shape[0];
+  POPRUN_ASSIGN(
+      const auto values,
+      npy_elements(beginning,
+                   {bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(beginning.bytes())},
+                   {.element = Element::kF64}, array.place));
+  Range range;
+  for (std::uint64_t i = 0; i < beginning.elements; ++i) {
+    range.add(float_at(values, /*wide=*/true, i));
+  }
+  if (range.least < 0 || range.most > kMostOfByte || range.most < kFarFromOne) {
+    return std::string();
+  }
+  return fmt::format(
+      "{}: the values of {} go up to {:g} and are used unchanged; if they are pixels "
+      "from 0 to 255, set data.mean = 127.5 and data.deviation = 127.5",
+      source.text, array.name, range.most);
+}
+
+class StoredArrays final : public Stored {
  public:
   struct Part {
     std::vector<std::byte> train;
     std::vector<std::byte> test;
+
+    [[nodiscard]] const std::vector<std::byte>& of(proto::Split split) const {
+      return split == proto::SPLIT_TEST ? test : train;
+    }
   };
 
-  ArrayDataset(proto::Dataset description, std::vector<Part> parts)
-      : description_(std::move(description)), parts_(std::move(parts)) {}
-
-  [[nodiscard]] const proto::Dataset& description() const override { return description_; }
+  /// Parts in the order of the facts' tensors. `range` is that of float images, which are `wide` if
+  /// they are doubles; `place` is theirs.
+  StoredArrays(proto::Dataset facts, std::vector<Part> parts, const Range& range, bool wide,
+               std::string place)
+      : facts_(std::move(facts)),
+        parts_(std::move(parts)),
+        range_(range),
+        wide_(wide),
+        place_(std::move(place)) {}
 
   [[nodiscard]] std::uint64_t bytes() const override {
     std::uint64_t bytes = 0;
@@ -394,41 +550,136 @@ class ArrayDataset final : public Dataset {
     return bytes;
   }
 
+  [[nodiscard]] Result<std::unique_ptr<Dataset>> view(const Source& source) const override;
+
+  [[nodiscard]] const Part& part(int tensor) const {
+    return parts_[static_cast<std::size_t>(tensor)];
+  }
+  [[nodiscard]] bool wide() const { return wide_; }
+
+ private:
+  proto::Dataset facts_;
+  std::vector<Part> parts_;
+  Range range_;
+  bool wide_;
+  std::string place_;
+};
+
+class ArrayDataset final : public Dataset {
+ public:
+  ArrayDataset(proto::Dataset description, std::shared_ptr<const StoredArrays> stored,
+               const Normalisation& normalisation)
+      : Dataset(std::move(description)),
+        stored_(std::move(stored)),
+        normalisation_(normalisation),
+        changes_images_(
+            this->description().tensors(0).name() == "images" &&
+            this->description().tensors(0).element() == "f32" &&
+            (stored_->wide() || normalisation.mean != 0 || normalisation.deviation != 1)) {}
+
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
-    const Part& part = parts_[static_cast<std::size_t>(tensor)];
-    const auto& elements = sample.split == proto::SPLIT_TEST ? part.test : part.train;
+    const std::vector<std::byte>& elements = stored_->part(tensor).of(sample.split);
+    POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(tensor)));
+    if (tensor == 0 && changes_images_) {
+      read_image(elements, sample.item, destination);
+      return;
+    }
     const std::uint64_t begin = sample.item * destination.size();
-    POPRUN_CHECK(destination.size() == sample_bytes(description_.tensors(tensor)) &&
-                 begin + destination.size() <= elements.size());
+    POPRUN_CHECK(begin + destination.size() <= elements.size());
     std::memcpy(destination.data(), elements.data() + begin, destination.size());
   }
 
+  [[nodiscard]] std::vector<std::byte> black() const override {
+    std::vector<std::byte> pixel = Dataset::black();
+    if (description().tensors(0).element() == "f32") {
+      const auto value = static_cast<float>(normalisation_.of(0));
+      std::memcpy(pixel.data(), &value, sizeof(value));
+    }
+    return pixel;
+  }
+
  private:
-  proto::Dataset description_;
-  std::vector<Part> parts_;  ///< In the order of the description's tensors.
+  void read_image(std::span<const std::byte> elements, std::uint64_t item,
+                  std::span<std::byte> destination) const {
+    const std::uint64_t count = destination.size() / sizeof(float);
+    POPRUN_CHECK((item + 1) * count * (stored_->wide() ? sizeof(double) : sizeof(float)) <=
+                 elements.size());
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const auto value = static_cast<float>(
+          normalisation_.of(float_at(elements, stored_->wide(), item * count + i)));
+      std::memcpy(destination.data() + i * sizeof(value), &value, sizeof(value));
+    }
+  }
+
+  std::shared_ptr<const StoredArrays> stored_;  ///< Shared by the jobs that read from it.
+  Normalisation normalisation_;
+  bool changes_images_;
 };
+
+Result<std::unique_ptr<Dataset>> StoredArrays::view(const Source& source) const {
+  POPRUN_ASSIGN(const Normalisation normalisation, normalisation_of(facts_, source));
+  for (const double value : {range_.least, range_.most}) {
+    if (std::isfinite(value) && std::abs(normalisation.of(value)) >
+                                    static_cast<double>(std::numeric_limits<float>::max())) {
+      return fail(
+          ErrorCode::kData,
+          fmt::format(
+              "{}: needed numbers that fit float32, had {:g}, which {}", place_, value,
+              source.parameters.contains("deviation")
+                  ? fmt::format("data.mean and data.deviation make {:g}", normalisation.of(value))
+                  : "does not"));
+    }
+  }
+  return std::make_unique<ArrayDataset>(
+      description_of(facts_, normalisation),
+      std::static_pointer_cast<const StoredArrays>(shared_from_this()), normalisation);
+}
+
+Range range_of(const StoredArrays::Part& images, bool wide) {
+  Range range;
+  for (const std::vector<std::byte>* elements : {&images.train, &images.test}) {
+    for (std::uint64_t i = 0; i < elements->size() / (wide ? sizeof(double) : sizeof(float)); ++i) {
+      range.add(float_at(*elements, wide, i));
+    }
+  }
+  return range;
+}
 
 }  // namespace
 
 Result<proto::Dataset> describe_arrays(const std::vector<ArrayFile>& arrays, const Source& source) {
   POPRUN_ASSIGN(const Tensors tensors, plan(arrays, source));
-  return description_of(tensors, source);
-}
-
-Result<std::unique_ptr<Dataset>> load_arrays(const std::vector<ArrayFile>& arrays,
-                                             const Source& source) {
-  POPRUN_ASSIGN(const Tensors tensors, plan(arrays, source));
-  POPRUN_ASSIGN(proto::Dataset description, description_of(tensors, source));
-  std::vector<ArrayDataset::Part> parts;
-  for (const std::string& name : order_of(tensors)) {
-    const Tensor& tensor = tensors.at(name);
-    ArrayDataset::Part& part = parts.emplace_back();
-    POPRUN_ASSIGN(part.train, elements_of(*tensor.train, tensor.target));
-    if (tensor.test != nullptr) {
-      POPRUN_ASSIGN(part.test, elements_of(*tensor.test, tensor.target));
+  POPRUN_ASSIGN(const proto::Dataset facts, facts_of(tensors, source.scope));
+  POPRUN_ASSIGN(const Normalisation normalisation, normalisation_of(facts, source));
+  proto::Dataset description = description_of(facts, normalisation);
+  POPRUN_ASSIGN(const std::string pixels, pixel_note(tensors, source));
+  for (const std::string& note : {aside_note(arrays, source), pixels}) {
+    if (!note.empty()) {
+      description.add_notes(note);
     }
   }
-  return std::make_unique<ArrayDataset>(std::move(description), std::move(parts));
+  return description;
+}
+
+Result<std::shared_ptr<const Stored>> read_arrays(const std::vector<ArrayFile>& arrays,
+                                                  const Source& source) {
+  POPRUN_ASSIGN(const Tensors tensors, plan(arrays, source));
+  POPRUN_ASSIGN(proto::Dataset facts, facts_of(tensors, source.scope));
+  std::vector<StoredArrays::Part> parts;
+  for (const std::string& name : order_of(tensors)) {
+    const Tensor& tensor = tensors.at(name);
+    StoredArrays::Part& part = parts.emplace_back();
+    POPRUN_ASSIGN(part.train, elements_of(*tensor.train, tensor.target, source.scope));
+    if (tensor.test != nullptr) {
+      POPRUN_ASSIGN(part.test, elements_of(*tensor.test, tensor.target, source.scope));
+    }
+  }
+  const auto images = tensors.find("images");
+  const bool floats = images != tensors.end() && images->second.target.element != Element::kU8;
+  const bool wide = floats && images->second.target.element == Element::kF64;
+  const Range range = floats ? range_of(parts[0], wide) : Range{};
+  return std::make_shared<StoredArrays>(std::move(facts), std::move(parts), range, wide,
+                                        floats ? images->second.train->place : "");
 }
 
 }  // namespace poprun::hostio

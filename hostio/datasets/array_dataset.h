@@ -30,29 +30,33 @@
 /// Channels come first; an array whose last dimension looks like the channels is refused, unless
 /// the parameter channels says first or last. Parameters mean and deviation: of uint8 images
 /// (x / 255 - mean) / deviation is computed on the replica (default 0.5 and 0.5), of float images
-/// (x - mean) / deviation here (default 0 and 1).
+/// (x - mean) / deviation here as they are read (default 0 and 1).
 namespace poprun::hostio {
 
 /// The parameters, for a family's list.
 inline constexpr std::array<std::string_view, 3> kArrayParameters = {"channels", "deviation",
                                                                      "mean"};
 
+/// Those of them that change what is stored.
+inline constexpr std::array<std::string_view, 1> kStoredArrayParameters = {"channels"};
+
 /// An array that can be read.
 struct ArrayFile {
   std::string name;          ///< "x_train".
   std::string place;         ///< In messages.
   Result<NpyHeader> header;  ///< An error matters only where the array is used.
-  /// All bytes after the header. Requires: a header without error.
-  std::function<Result<std::vector<std::byte>>()> data;
+  /// The bytes after the header, `most` of them. Requires: a header without error.
+  std::function<Result<std::vector<std::byte>>(std::uint64_t most)> data;
 };
 
 /// Errors, of both functions
 ///   kUsage  a parameter is out of range.
 ///   kData   the arrays make no dataset, or one is damaged; names it and the remedy.
-/// Cost: labels and tokens are read, to know how many classes there are.
+/// Cost: labels, tokens and the first few images are read, to know how many classes there are and
+/// what to note.
 Result<proto::Dataset> describe_arrays(const std::vector<ArrayFile>& arrays, const Source& source);
 
-Result<std::unique_ptr<Dataset>> load_arrays(const std::vector<ArrayFile>& arrays,
-                                             const Source& source);
+Result<std::shared_ptr<const Stored>> read_arrays(const std::vector<ArrayFile>& arrays,
+                                                  const Source& source);
 
 }  // namespace poprun::hostio

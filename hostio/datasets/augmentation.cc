@@ -28,8 +28,10 @@ struct Planes {
 };
 
 void move_image(const Planes& planes, const Move& move, std::span<const std::byte> from,
-                std::span<std::byte> to) {
-  std::ranges::fill(to, std::byte{0});
+                std::span<const std::byte> border, std::span<std::byte> to) {
+  for (std::size_t at = 0; at < to.size(); at += border.size()) {
+    std::memcpy(to.data() + at, border.data(), border.size());
+  }
   const auto rows = static_cast<std::int64_t>(from.size()) / (planes.width * planes.pixel);
   for (std::int64_t row = 0; row < rows; ++row) {
     const std::int64_t y = row % planes.height + move.down;
@@ -47,13 +49,11 @@ void move_image(const Planes& planes, const Move& move, std::span<const std::byt
 class AugmentedImages final : public Dataset {
  public:
   AugmentedImages(std::unique_ptr<Dataset> dataset, bool flip, bool crop)
-      : dataset_(std::move(dataset)), flip_(flip), crop_(crop) {}
-
-  [[nodiscard]] const proto::Dataset& description() const override {
-    return dataset_->description();
-  }
-
-  [[nodiscard]] std::uint64_t bytes() const override { return dataset_->bytes(); }
+      : Dataset(dataset->description()),
+        dataset_(std::move(dataset)),
+        border_(dataset_->black()),
+        flip_(flip),
+        crop_(crop) {}
 
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     if (tensor != 0 || sample.split != proto::SPLIT_TRAIN) {
@@ -65,8 +65,8 @@ class AugmentedImages final : public Dataset {
     const proto::StreamTensor& images = description().tensors(0);
     const Planes planes{.height = images.sample_shape(1),
                         .width = images.sample_shape(2),
-                        .pixel = images.element() == "u8" ? 1 : 4};
-    move_image(planes, draw(sample), image, destination);
+                        .pixel = static_cast<std::int64_t>(border_.size())};
+    move_image(planes, draw(sample), image, border_, destination);
   }
 
  private:
@@ -80,6 +80,7 @@ class AugmentedImages final : public Dataset {
   }
 
   std::unique_ptr<Dataset> dataset_;
+  std::vector<std::byte> border_;  ///< One pixel.
   bool flip_;
   bool crop_;
 };

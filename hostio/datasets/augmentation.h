@@ -12,8 +12,9 @@ namespace poprun::hostio {
 ///
 ///   none        as they are
 ///   flip        mirrored left to right, every second one
-///   crop        moved by -4 to 4 pixels each way, zeros where nothing is left (the usual pad-and-
-///               crop of He et al., arXiv:1512.03385, section 4.2)
+///   crop        moved by -4 to 4 pixels each way, black where nothing is left (the usual pad-and-
+///               crop of He et al., arXiv:1512.03385, section 4.2). Black is zero before the
+///               images are normalised, whatever type they have.
 ///   flip+crop   both
 ///
 /// A function of (seed, epoch, item).

@@ -26,24 +26,54 @@ struct Sample {
   std::uint64_t epoch = 0;  ///< 0 in evaluations.
 };
 
-/// A loaded dataset: a value that never changes. Any number of threads may read it.
+/// A dataset as one job wants it: a value that never changes. Any number of threads may read it.
 class Dataset {
  public:
-  Dataset() = default;
+  explicit Dataset(proto::Dataset description) : description_(std::move(description)) {}
   Dataset(const Dataset&) = delete;
   Dataset& operator=(const Dataset&) = delete;
   virtual ~Dataset() = default;
 
   /// Tensors, items per split, classes, normalisation.
-  [[nodiscard]] virtual const proto::Dataset& description() const = 0;
+  [[nodiscard]] const proto::Dataset& description() const { return description_; }
 
-  /// Bytes of memory that it holds, up to what does not count.
-  [[nodiscard]] virtual std::uint64_t bytes() const = 0;
+  /// Before anybody reads.
+  void set_fingerprint(const std::string& fingerprint) {
+    description_.set_fingerprint(fingerprint);
+  }
 
   /// Writes one tensor of one sample, row-major little-endian.
   /// Requires: sample.item < the split's items, tensor < description().tensors_size(), and
   /// destination.size() == sample_bytes of that tensor.
   virtual void read(const Sample& sample, int tensor, std::span<std::byte> destination) const = 0;
+
+  /// A black pixel of images, the border of those that are moved: zero before it is normalised.
+  [[nodiscard]] virtual std::vector<std::byte> black() const {
+    return std::vector<std::byte>(description_.tensors(0).element() == "u8" ? 1 : 4);
+  }
+
+ private:
+  proto::Dataset description_;
+};
+
+/// What a data server keeps of the files of a dataset. Jobs that differ only in parameters of the
+/// source beside DatasetFamily::stored share it.
+class Stored : public std::enable_shared_from_this<Stored> {
+ public:
+  Stored() = default;
+  Stored(const Stored&) = delete;
+  Stored& operator=(const Stored&) = delete;
+  virtual ~Stored() = default;
+
+  /// Bytes of memory that it holds, up to what does not count.
+  [[nodiscard]] virtual std::uint64_t bytes() const = 0;
+
+  /// The dataset that `source` asks for, which keeps this alive. Cheap.
+  ///
+  /// Errors
+  ///   kUsage  a parameter is wrong.
+  ///   kData   the data does not fit the parameters.
+  [[nodiscard]] virtual Result<std::unique_ptr<Dataset>> view(const Source& source) const = 0;
 };
 
 /// A way to name datasets.
@@ -51,23 +81,43 @@ struct DatasetFamily {
   std::string_view form;  ///< How its sources look, for messages: "idx:DIR".
   /// Parameters it takes, beside those of all families (registry.cc).
   std::span<const std::string_view> parameters;
+  /// Those of them that change what is stored.
+  std::span<const std::string_view> stored;
   bool (*accepts)(std::string_view text);  ///< Source::text.
   Result<proto::Dataset> (*describe)(const Source& source);
-  Result<std::unique_ptr<Dataset>> (*load)(const Source& source);
+  Result<std::shared_ptr<const Stored>> (*read)(const Source& source);
 };
 
-/// What the dataset holds, from the headers of its files. Quick, a few milliseconds, except for
-/// tokens, which are read once.
+/// The description of a dataset, with the fingerprint of what it describes if that is wanted: a
+/// digest of the contents of its files and of the description. The fingerprint costs a pass over
+/// the files; the rest a few milliseconds, except for tokens, which are read once.
 ///
-/// Errors, of both functions
+/// Errors, of all functions
 ///   kUsage  no family knows this source, lists those that exist; a parameter is wrong; or `scope`
 ///           does not admit a file.
-///   kData   a file is missing or damaged, or does not fit this host's memory; names it and the
-///           remedy.
-Result<proto::Dataset> describe_dataset(std::string_view source, const FileScope& scope = {});
+///   kData   a file is missing, damaged or changes meanwhile, or does not fit this host's memory;
+///           names it and the remedy.
+Result<proto::Dataset> describe_dataset(std::string_view source, const FileScope& scope = {},
+                                        bool with_fingerprint = true);
 
-/// The whole dataset in memory. Cost: 0.4 s and 55 MB for fashion-mnist.
+/// What is stored of the files of a source, and the digest of their contents.
+struct ReadDataset {
+  std::shared_ptr<const Stored> stored;  ///< Shared by the jobs that read from it.
+  std::string digest;
+};
+
+/// Reads the files of a source. Cost: 0.4 s and 55 MB for fashion-mnist.
+Result<ReadDataset> read_dataset(std::string_view source, const FileScope& scope = {});
+
+/// The dataset that `source` asks for, of what was read. Its description equals that of
+/// describe_dataset if the files were the same, and differs in its fingerprint if not.
+Result<std::unique_ptr<Dataset>> view_dataset(const ReadDataset& read, std::string_view source);
+
+/// Both.
 Result<std::unique_ptr<Dataset>> load_dataset(std::string_view source, const FileScope& scope = {});
+
+/// The part of a source that decides what is stored. A name for messages if the source is wrong.
+std::string stored_name(std::string_view source);
 
 /// How sources look, for help: "fashion-mnist", "idx:DIR".
 std::vector<std::string> dataset_forms();

@@ -32,13 +32,18 @@ const DatasetFamily& fashion_mnist() {
   static constexpr DatasetFamily kFamily = {
       .form = "fashion-mnist",
       .parameters = {},
+      .stored = {},
       .accepts = [](std::string_view text) { return text == "fashion-mnist"; },
       .describe =
-          [](const Source&) {
-            return describe_image_files(folder(), kFacts).map_error(with_remedy);
+          [](const Source& source) {
+            return describe_image_files(folder(), kFacts, source.scope.unrestricted())
+                .map_error(with_remedy);
           },
-      .load =
-          [](const Source&) { return load_image_files(folder(), kFacts).map_error(with_remedy); },
+      .read =
+          [](const Source& source) {
+            return read_image_files(folder(), kFacts, source.scope.unrestricted())
+                .map_error(with_remedy);
+          },
   };
   return kFamily;
 }

@@ -17,14 +17,15 @@ const DatasetFamily& idx() {
   static constexpr DatasetFamily kFamily = {
       .form = "idx:DIR",
       .parameters = {},
+      .stored = {},
       .accepts = [](std::string_view text) { return text.starts_with(kPrefix); },
       .describe =
           [](const Source& source) {
             return describe_image_files(source.text.substr(kPrefix.size()), kFacts, source.scope);
           },
-      .load =
+      .read =
           [](const Source& source) {
-            return load_image_files(source.text.substr(kPrefix.size()), kFacts, source.scope);
+            return read_image_files(source.text.substr(kPrefix.size()), kFacts, source.scope);
           },
   };
   return kFamily;

@@ -86,23 +86,37 @@ Status check_labels(const std::vector<std::uint8_t>& labels, std::uint32_t class
   return {};
 }
 
-class ImageDataset final : public Dataset {
+class StoredImages final : public Stored {
  public:
-  ImageDataset(proto::Dataset description, SplitArrays train, SplitArrays test)
-      : description_(std::move(description)),
-        image_bytes_(sample_bytes(description_.tensors(0))),
-        train_(std::move(train)),
-        test_(std::move(test)) {}
-
-  [[nodiscard]] const proto::Dataset& description() const override { return description_; }
+  StoredImages(proto::Dataset description, SplitArrays train, SplitArrays test)
+      : description_(std::move(description)), train_(std::move(train)), test_(std::move(test)) {}
 
   [[nodiscard]] std::uint64_t bytes() const override {
     const auto of = [](const SplitArrays& a) { return a.images.size() + a.labels.size(); };
     return of(train_) + of(test_);
   }
 
+  [[nodiscard]] Result<std::unique_ptr<Dataset>> view(const Source& source) const override;
+
+  [[nodiscard]] const SplitArrays& part(proto::Split split) const {
+    return split == proto::SPLIT_TEST ? test_ : train_;
+  }
+
+ private:
+  proto::Dataset description_;
+  SplitArrays train_;
+  SplitArrays test_;
+};
+
+class ImageDataset final : public Dataset {
+ public:
+  ImageDataset(proto::Dataset description, std::shared_ptr<const StoredImages> stored)
+      : Dataset(std::move(description)),
+        image_bytes_(sample_bytes(this->description().tensors(0))),
+        stored_(std::move(stored)) {}
+
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
-    const SplitArrays& arrays = sample.split == proto::SPLIT_TEST ? test_ : train_;
+    const SplitArrays& arrays = stored_->part(sample.split);
     const std::uint64_t item = sample.item;
     POPRUN_CHECK(item < arrays.labels.size());
     if (tensor == 0) {
@@ -116,11 +130,14 @@ class ImageDataset final : public Dataset {
   }
 
  private:
-  proto::Dataset description_;
   std::size_t image_bytes_;
-  SplitArrays train_;
-  SplitArrays test_;
+  std::shared_ptr<const StoredImages> stored_;  ///< Shared by the jobs that read from it.
 };
+
+Result<std::unique_ptr<Dataset>> StoredImages::view(const Source& /*source*/) const {
+  return std::make_unique<ImageDataset>(
+      description_, std::static_pointer_cast<const StoredImages>(shared_from_this()));
+}
 
 Result<SplitArrays> load_split(const SplitFiles& files, const SplitShape& shape,
                                std::uint32_t classes, const FileScope& scope) {
@@ -189,8 +206,9 @@ Result<proto::Dataset> describe_image_files(const fs::path& folder, const ImageF
   return description;
 }
 
-Result<std::unique_ptr<Dataset>> load_image_files(const fs::path& folder, const ImageFacts& facts,
-                                                  const FileScope& scope) {
+Result<std::shared_ptr<const Stored>> read_image_files(const fs::path& folder,
+                                                       const ImageFacts& facts,
+                                                       const FileScope& scope) {
   POPRUN_ASSIGN(proto::Dataset description, describe_image_files(folder, facts, scope));
   const auto load = [&](const std::string& prefix, std::uint64_t items) {
     const SplitShape shape = {.items = static_cast<std::uint32_t>(items),
@@ -200,7 +218,7 @@ Result<std::unique_ptr<Dataset>> load_image_files(const fs::path& folder, const 
   };
   POPRUN_ASSIGN(SplitArrays train, load("train", description.train_items()));
   POPRUN_ASSIGN(SplitArrays test, load("t10k", description.test_items()));
-  return std::make_unique<ImageDataset>(std::move(description), std::move(train), std::move(test));
+  return std::make_shared<StoredImages>(std::move(description), std::move(train), std::move(test));
 }
 
 }  // namespace poprun::hostio

@@ -33,8 +33,8 @@ std::optional<std::filesystem::path> missing_image_file(const std::filesystem::p
 Result<proto::Dataset> describe_image_files(const std::filesystem::path& folder,
                                             const ImageFacts& facts, const FileScope& scope = {});
 
-Result<std::unique_ptr<Dataset>> load_image_files(const std::filesystem::path& folder,
-                                                  const ImageFacts& facts,
-                                                  const FileScope& scope = {});
+Result<std::shared_ptr<const Stored>> read_image_files(const std::filesystem::path& folder,
+                                                       const ImageFacts& facts,
+                                                       const FileScope& scope = {});
 
 }  // namespace poprun::hostio

@@ -30,15 +30,16 @@ Status add_file(const std::string& name, const fs::path& file, const FileScope& 
                 Arrays& arrays) {
   POPRUN_ASSIGN(const auto begin, read_bytes(file, scope, kNpyPrefix));
   const Result<NpyHeader> header = parse_npy_header(begin, file.string());
-  arrays.push_back({.name = name,
-                    .place = file.string(),
-                    .header = header,
-                    .data = [file, scope, header]() -> Result<std::vector<std::byte>> {
-                      POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, scope));
-                      const std::uint64_t at = std::min(header->data_begin, opened.size());
-                      POPRUN_TRY(check_npy_size(*header, opened.size() - at, file.string()));
-                      return read_bytes(file, scope, header->bytes(), at);
-                    }});
+  arrays.push_back(
+      {.name = name,
+       .place = file.string(),
+       .header = header,
+       .data = [file, scope, header](std::uint64_t most) -> Result<std::vector<std::byte>> {
+         POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, scope));
+         const std::uint64_t at = std::min(header->data_begin, opened.size());
+         POPRUN_TRY(check_npy_size(*header, opened.size() - at, file.string()));
+         return read_bytes(file, scope, std::min(most, header->bytes()), at);
+       }});
   return {};
 }
 
@@ -87,10 +88,12 @@ Status add_member(const fs::path& file, const FileScope& scope, const ZipMember&
   arrays.push_back({.name = member.name.substr(0, member.name.size() - kSuffix.size()),
                     .place = place,
                     .header = header,
-                    .data = [=]() -> Result<std::vector<std::byte>> {
+                    .data = [=](std::uint64_t most) -> Result<std::vector<std::byte>> {
                       const std::uint64_t at = std::min(header->data_begin, member.size);
                       POPRUN_TRY(check_npy_size(*header, member.size - at, place));
-                      POPRUN_ASSIGN(std::vector<std::byte> bytes, read_member(file, scope, member));
+                      POPRUN_ASSIGN(
+                          std::vector<std::byte> bytes,
+                          read_member(file, scope, member, at + std::min(most, header->bytes())));
                       bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(at));
                       return bytes;
                     }});
@@ -126,6 +129,7 @@ const DatasetFamily& npy() {
   static constexpr DatasetFamily kFamily = {
       .form = "npz:FILE, npy:DIR, npy:NAME=FILE,NAME=FILE",
       .parameters = kArrayParameters,
+      .stored = kStoredArrayParameters,
       .accepts =
           [](std::string_view text) {
             return text.starts_with(kFiles) || text.starts_with(kArchive);
@@ -134,9 +138,9 @@ const DatasetFamily& npy() {
         POPRUN_ASSIGN(const Arrays arrays, arrays_of(source));
         return describe_arrays(arrays, source);
       },
-      .load = [](const Source& source) -> Result<std::unique_ptr<Dataset>> {
+      .read = [](const Source& source) -> Result<std::shared_ptr<const Stored>> {
         POPRUN_ASSIGN(const Arrays arrays, arrays_of(source));
-        return load_arrays(arrays, source);
+        return read_arrays(arrays, source);
       },
   };
   return kFamily;

@@ -8,6 +8,7 @@
 #include "hostio/datasets/dataset.h"
 #include "hostio/formats/fingerprint.h"
 #include "replica/base/nearest.h"
+#include "replica/base/sha256.h"
 
 namespace poprun::hostio {
 
@@ -31,6 +32,26 @@ Status check_parameters(const DatasetFamily& family, const Source& source) {
     }
   }
   return {};
+}
+
+/// A digest of contents and description. Notes say the same of both.
+std::string fingerprint_of(const std::string& digest, proto::Dataset description) {
+  description.clear_fingerprint();
+  description.clear_notes();
+  return sha256_of(digest + description.SerializeAsString());
+}
+
+/// `scope` during a reading, its own or a new one.
+FileScope in_reading(const FileScope& scope) {
+  return scope.reading() != nullptr ? scope : scope.during(std::make_shared<Reading>());
+}
+
+/// The digest of all files that the reading opened.
+Result<std::string> digest_of(const FileScope& scope) {
+  POPRUN_ASSIGN(const std::string digest,
+                fingerprint_of(scope.reading()->files(), scope.unrestricted()));
+  POPRUN_TRY(scope.reading()->check_unchanged());
+  return digest;
 }
 
 std::string augmentation_of(const Source& source) {
@@ -67,25 +88,62 @@ std::vector<std::string> dataset_forms() {
   return forms;
 }
 
-Result<proto::Dataset> describe_dataset(std::string_view text, const FileScope& scope) {
+Result<proto::Dataset> describe_dataset(std::string_view text, const FileScope& scope,
+                                        bool with_fingerprint) {
   POPRUN_ASSIGN(Source source, Source::parse(text));
-  const auto files = std::make_shared<std::set<std::filesystem::path>>();
-  source.scope = scope.noting(files);
+  source.scope = in_reading(scope);
   POPRUN_ASSIGN(const DatasetFamily* family, family_of(source));
   POPRUN_ASSIGN(proto::Dataset description, family->describe(source));
   POPRUN_TRY(check_augmentation(augmentation_of(source), description));
-  description.set_fingerprint(fingerprint_of(*files));
+  if (with_fingerprint) {
+    POPRUN_ASSIGN(const std::string digest, digest_of(source.scope));
+    description.set_fingerprint(fingerprint_of(digest, description));
+  }
   return description;
 }
 
-Result<std::unique_ptr<Dataset>> load_dataset(std::string_view text, const FileScope& scope) {
+Result<ReadDataset> read_dataset(std::string_view text, const FileScope& scope) {
   POPRUN_ASSIGN(Source source, Source::parse(text));
-  source.scope = scope;
+  source.scope = in_reading(scope);
   POPRUN_ASSIGN(const DatasetFamily* family, family_of(source));
-  POPRUN_ASSIGN(std::unique_ptr<Dataset> dataset, family->load(source));
+  ReadDataset read;
+  POPRUN_ASSIGN(read.stored, family->read(source));
+  POPRUN_ASSIGN(read.digest, digest_of(source.scope));
+  return read;
+}
+
+Result<std::unique_ptr<Dataset>> view_dataset(const ReadDataset& read, std::string_view text) {
+  POPRUN_ASSIGN(const Source source, Source::parse(text));
+  POPRUN_TRY(family_of(source));
+  POPRUN_ASSIGN(std::unique_ptr<Dataset> dataset, read.stored->view(source));
   const std::string augmentation = augmentation_of(source);
   POPRUN_TRY(check_augmentation(augmentation, dataset->description()));
-  return augmentation == "none" ? std::move(dataset) : augmented(std::move(dataset), augmentation);
+  if (augmentation != "none") {
+    dataset = augmented(std::move(dataset), augmentation);
+  }
+  dataset->set_fingerprint(fingerprint_of(read.digest, dataset->description()));
+  return dataset;
+}
+
+Result<std::unique_ptr<Dataset>> load_dataset(std::string_view text, const FileScope& scope) {
+  POPRUN_ASSIGN(const ReadDataset read, read_dataset(text, scope));
+  return view_dataset(read, text);
+}
+
+std::string stored_name(std::string_view text) {
+  const Result<Source> source = Source::parse(text);
+  const Result<const DatasetFamily*> family =
+      source.and_then([](const Source& parsed) { return family_of(parsed); });
+  if (!family) {
+    return std::string{text};
+  }
+  std::string name = source->text + "?";
+  for (const auto& [key, value] : source->parameters) {
+    if (std::ranges::find((*family)->stored, key) != (*family)->stored.end()) {
+      name += fmt::format("{}={},", key, value);
+    }
+  }
+  return name;
 }
 
 std::uint64_t items_of(const proto::Dataset& description, proto::Split split) {

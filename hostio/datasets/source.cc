@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace poprun::hostio {
 
@@ -29,13 +30,23 @@ Result<std::map<std::string, std::string, std::less<>>> parse_parameters(std::st
 
 Result<Source> Source::parse(std::string_view source) {
   const std::size_t mark = source.rfind('?');
-  if (mark == std::string_view::npos) {
+  const std::string_view list = mark == std::string_view::npos ? "" : source.substr(mark + 1);
+  // A `?` in a path: no list of parameters has a slash, or is without `=`.
+  const bool in_path = list.find('/') != std::string_view::npos ||
+                       (!list.empty() && list.find('=') == std::string_view::npos);
+  if (mark == std::string_view::npos || in_path) {
     return Source{.text = std::string{source}, .parameters = {}, .scope = {}};
   }
-  POPRUN_ASSIGN(auto parameters, parse_parameters(source.substr(mark + 1), source));
+  POPRUN_ASSIGN(auto parameters, parse_parameters(list, source));
   return Source{.text = std::string{source.substr(0, mark)},
                 .parameters = std::move(parameters),
                 .scope = {}};
+}
+
+std::string source_with(std::string_view text, const std::vector<std::string>& parameters) {
+  return parameters.empty() && text.find('?') == std::string_view::npos
+             ? std::string{text}
+             : fmt::format("{}?{}", text, fmt::join(parameters, ","));
 }
 
 Result<std::uint64_t> integer_parameter(

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
@@ -16,7 +17,7 @@ namespace poprun::hostio {
 ///   tokens:/data/book.u16?sequence-length=128,task=masked-lm
 ///   |------- text ------||------------ parameters ---------|
 ///
-/// Equal sources are equal datasets. The text ends at the last `?`, where there is one.
+/// The text ends at the last `?`, unless a path goes on there: with a slash, or without `=`.
 struct Source {
   std::string text;
   std::map<std::string, std::string, std::less<>> parameters;
@@ -26,6 +27,10 @@ struct Source {
   ///   kUsage  a parameter is not `key=value`.
   static Result<Source> parse(std::string_view source);
 };
+
+/// The full name of what a user writes in `[data] source`, with parameters `key=value`. A text with
+/// a `?` of its own always gets a last one.
+std::string source_with(std::string_view text, const std::vector<std::string>& parameters);
 
 /// `key=value,key=value` by key. `what` names the list in messages.
 ///

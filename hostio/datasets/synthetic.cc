@@ -23,6 +23,8 @@ namespace poprun::hostio::families {
 namespace {
 
 constexpr std::string_view kPrefix = "synthetic:";
+/// The number of tokens that are made, and whether one of them is the mask.
+constexpr std::array<std::string_view, 2> kStored = {"sequence-length", "task"};
 using Parameters = std::map<std::string, std::string, std::less<>>;
 
 /// What stands between prefix and `?`.
@@ -92,65 +94,91 @@ Result<proto::Dataset> describe_images(const Parameters& parameters) {
 class SyntheticImages final : public Dataset {
  public:
   SyntheticImages(proto::Dataset description, std::uint64_t seed)
-      : description_(std::move(description)),
+      : Dataset(std::move(description)),
         train_key_(random_key(seed, "synthetic train images")),
         test_key_(random_key(seed, "synthetic test images")) {}
 
-  [[nodiscard]] const proto::Dataset& description() const override { return description_; }
-
-  [[nodiscard]] std::uint64_t bytes() const override { return 0; }  // Made as they are read.
-
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
     const std::uint64_t key = sample.split == proto::SPLIT_TEST ? test_key_ : train_key_;
-    const std::uint32_t label = philox(key, sample.item, 0)[0] % description_.classes();
+    const std::uint32_t label = philox(key, sample.item, 0)[0] % description().classes();
     if (tensor == 1) {
       POPRUN_CHECK(destination.size() == sizeof(label));
       std::memcpy(destination.data(), &label, sizeof(label));
       return;
     }
-    POPRUN_CHECK(destination.size() == sample_bytes(description_.tensors(0)));
-    const std::uint64_t height = description_.tensors(0).sample_shape(1);
-    const std::uint64_t width = description_.tensors(0).sample_shape(2);
+    POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(0)));
+    const std::uint64_t height = description().tensors(0).sample_shape(1);
+    const std::uint64_t width = description().tensors(0).sample_shape(2);
     std::array<std::uint32_t, 4> noise{};
     for (std::uint64_t i = 0; i < destination.size(); ++i) {
       if (i % 16 == 0) {
         noise = philox(key, sample.item, 1 + i / 16);
       }
       const std::uint64_t row = i / width % height;
-      const bool bright = row * description_.classes() / height == label;
+      const bool bright = row * description().classes() / height == label;
       const std::uint32_t pixel = (noise[i % 16 / 4] >> (i % 4 * 8) & 127U) + (bright ? 128U : 0U);
       destination[i] = static_cast<std::byte>(pixel);
     }
   }
 
  private:
-  proto::Dataset description_;
   std::uint64_t train_key_;
   std::uint64_t test_key_;
 };
 
-Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
+/// Nothing: images are made as they are read.
+class StoredImages final : public Stored {
+ public:
+  StoredImages(proto::Dataset description, std::uint64_t seed)
+      : description_(std::move(description)), seed_(seed) {}
+
+  [[nodiscard]] std::uint64_t bytes() const override { return 0; }
+
+  [[nodiscard]] Result<std::unique_ptr<Dataset>> view(const Source& /*source*/) const override {
+    return std::make_unique<SyntheticImages>(description_, seed_);
+  }
+
+ private:
+  proto::Dataset description_;
+  std::uint64_t seed_;
+};
+
+Result<TokenFacts> token_facts(const Source& source, const Parameters& parameters) {
   const auto task = source.parameters.find("task");
   const std::uint32_t mask = task != source.parameters.end() && task->second == "masked-lm" ? 1 : 0;
   POPRUN_ASSIGN(const auto ids,
                 integer_parameter(parameters, "vocabulary", 0, std::uint64_t{1} + mask, 1 << 24));
   POPRUN_ASSIGN(const auto items, integer_parameter(parameters, "items", 16'384, 1, 1 << 24));
-  POPRUN_ASSIGN(const auto seed, integer_parameter(parameters, "seed", 0, 0, ~std::uint64_t{0}));
   POPRUN_ASSIGN(const auto length,
                 integer_parameter(source.parameters, "sequence-length", 128, 1, 1 << 16));
-  const std::uint64_t key = random_key(seed, "synthetic tokens");
-  Tokens tokens;
-  tokens.width = 4;
-  tokens.vocabulary = static_cast<std::uint32_t>(ids) - mask;
-  tokens.specials = mask;
-  const std::uint64_t bytes = (items * length + 1) * 4;
+  const TokenFacts facts{.count = items * length + 1,
+                         .vocabulary = static_cast<std::uint32_t>(ids) - mask,
+                         .specials = mask};
   POPRUN_TRY(check_room(
       fmt::format("{}: {} items of {} tokens", source.text, grouped(items), grouped(length)),
-      bytes));
-  tokens.bytes.resize(bytes);
-  for (std::uint64_t i = 0; i < tokens.count(); ++i) {
-    const auto id = static_cast<std::uint32_t>(philox(key, i / 4, 0)[i % 4] % tokens.vocabulary);
-    std::memcpy(tokens.bytes.data() + i * 4, &id, sizeof(id));
+      facts.count * sizeof(std::uint32_t)));
+  return facts;
+}
+
+Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
+  constexpr std::uint64_t kBetweenWords = 1 << 20;  // About 10 ms.
+  Tokens tokens;
+  tokens.width = sizeof(std::uint32_t);
+  POPRUN_ASSIGN(tokens.facts, token_facts(source, parameters));
+  POPRUN_ASSIGN(const auto seed, integer_parameter(parameters, "seed", 0, 0, ~std::uint64_t{0}));
+  const std::uint64_t key = random_key(seed, "synthetic tokens");
+  const std::uint64_t bytes = tokens.facts.count * tokens.width;
+  if (Reading* reading = source.scope.reading()) {
+    reading->expect(bytes);
+  }
+  POPRUN_TRY(source.scope.resize(tokens.bytes, bytes, source.text));
+  for (std::uint64_t i = 0; i < tokens.facts.count; ++i) {
+    const auto id =
+        static_cast<std::uint32_t>(philox(key, i / 4, 0)[i % 4] % tokens.facts.vocabulary);
+    std::memcpy(tokens.bytes.data() + i * tokens.width, &id, sizeof(id));
+    if (i % kBetweenWords == 0) {
+      source.scope.advance(i == 0 ? 0 : kBetweenWords * tokens.width);
+    }
   }
   return tokens;
 }
@@ -158,7 +186,8 @@ Result<Tokens> make_tokens(const Source& source, const Parameters& parameters) {
 Result<proto::Dataset> describe(const Source& source) {
   POPRUN_ASSIGN(const Parameters parameters, parameters_of(source));
   if (parameters.contains("tokens")) {
-    POPRUN_ASSIGN(const Tokens tokens, make_tokens(source, parameters));
+    POPRUN_ASSIGN(const TokenFacts tokens, token_facts(source, parameters));
+    POPRUN_TRY(integer_parameter(parameters, "seed", 0, 0, ~std::uint64_t{0}));
     return describe_token_windows(tokens, source, source.text);
   }
   for (const std::string_view key : kTokenParameters) {
@@ -169,15 +198,15 @@ Result<proto::Dataset> describe(const Source& source) {
   return describe_images(parameters);
 }
 
-Result<std::unique_ptr<Dataset>> load(const Source& source) {
+Result<std::shared_ptr<const Stored>> read(const Source& source) {
   POPRUN_ASSIGN(const Parameters parameters, parameters_of(source));
   if (parameters.contains("tokens")) {
     POPRUN_ASSIGN(Tokens tokens, make_tokens(source, parameters));
-    return make_token_windows(std::move(tokens), source, source.text);
+    return stored_tokens(std::move(tokens), source.text);
   }
   POPRUN_ASSIGN(proto::Dataset description, describe(source));
   POPRUN_ASSIGN(const auto seed, integer_parameter(parameters, "seed", 0, 0, ~std::uint64_t{0}));
-  return std::make_unique<SyntheticImages>(std::move(description), seed);
+  return std::make_shared<StoredImages>(std::move(description), seed);
 }
 
 }  // namespace
@@ -186,9 +215,10 @@ const DatasetFamily& synthetic() {
   static constexpr DatasetFamily kFamily = {
       .form = "synthetic:images=CxHxW,classes=N,items=N, synthetic:tokens,vocabulary=N,items=N",
       .parameters = kTokenParameters,
+      .stored = kStored,
       .accepts = [](std::string_view text) { return text.starts_with(kPrefix); },
       .describe = describe,
-      .load = load,
+      .read = read,
   };
   return kFamily;
 }

@@ -11,7 +11,8 @@ constexpr std::string_view kPrefix = "text:";
 Result<Tokens> read_text(const Source& source) {
   POPRUN_ASSIGN(std::vector<std::byte> bytes,
                 read_bytes(source.text.substr(kPrefix.size()), source.scope));
-  return Tokens{.bytes = std::move(bytes), .width = 1, .vocabulary = 256, .specials = 1};
+  const TokenFacts facts{.count = bytes.size(), .vocabulary = 256, .specials = 1};
+  return Tokens{.facts = facts, .bytes = std::move(bytes), .width = 1};
 }
 
 }  // namespace
@@ -20,14 +21,15 @@ const DatasetFamily& text() {
   static constexpr DatasetFamily kFamily = {
       .form = "text:FILE",
       .parameters = kTokenParameters,
+      .stored = {},
       .accepts = [](std::string_view text) { return text.starts_with(kPrefix); },
       .describe = [](const Source& source) -> Result<proto::Dataset> {
         POPRUN_ASSIGN(const Tokens tokens, read_text(source));
-        return describe_token_windows(tokens, source, source.text);
+        return describe_token_windows(tokens.facts, source, source.text);
       },
-      .load = [](const Source& source) -> Result<std::unique_ptr<Dataset>> {
+      .read = [](const Source& source) -> Result<std::shared_ptr<const Stored>> {
         POPRUN_ASSIGN(Tokens tokens, read_text(source));
-        return make_token_windows(std::move(tokens), source, source.text);
+        return stored_tokens(std::move(tokens), source.text);
       },
   };
   return kFamily;

@@ -45,7 +45,7 @@ Result<bool> masked_task(const Source& source) {
 }
 
 /// Sets what only masked-lm has.
-Status set_masks(const Tokens& tokens, const Source& source, Windows& windows) {
+Status set_masks(const TokenFacts& tokens, const Source& source, Windows& windows) {
   const std::uint64_t usual = (std::uint64_t{windows.T} * 15 + 99) / 100;
   POPRUN_ASSIGN(const std::uint64_t masks,
                 integer_parameter(source.parameters, "masks", usual, 1, windows.T));
@@ -59,7 +59,7 @@ Status set_masks(const Tokens& tokens, const Source& source, Windows& windows) {
   return {};
 }
 
-Result<Windows> windows_of(const Tokens& tokens, const Source& source, std::string_view name) {
+Result<Windows> windows_of(const TokenFacts& tokens, const Source& source, std::string_view name) {
   POPRUN_ASSIGN(const bool masked, masked_task(source));
   POPRUN_ASSIGN(const std::uint64_t length,
                 integer_parameter(source.parameters, "sequence-length", 128, 1, kSequenceMax));
@@ -70,7 +70,7 @@ Result<Windows> windows_of(const Tokens& tokens, const Source& source, std::stri
     windows.classes += tokens.specials;
     POPRUN_TRY(set_masks(tokens, source, windows));
   }
-  const std::uint64_t count = tokens.count();
+  const std::uint64_t count = tokens.count;
   windows.train_tokens = count - count / 20;
   windows.train_items = windows_in(windows.train_tokens, windows);
   windows.test_items = windows_in(count - windows.train_tokens, windows);
@@ -111,17 +111,31 @@ proto::Dataset description_of(const Windows& windows) {
   return description;
 }
 
-class TokenWindows final : public Dataset {
+class StoredTokens final : public Stored {
  public:
-  TokenWindows(Tokens tokens, const Windows& windows)
-      : tokens_(std::move(tokens)), windows_(windows), description_(description_of(windows)) {}
-
-  [[nodiscard]] const proto::Dataset& description() const override { return description_; }
+  StoredTokens(Tokens tokens, std::string_view name) : tokens_(std::move(tokens)), name_(name) {}
 
   [[nodiscard]] std::uint64_t bytes() const override { return tokens_.bytes.size(); }
 
+  [[nodiscard]] Result<std::unique_ptr<Dataset>> view(const Source& source) const override;
+
+  [[nodiscard]] const Tokens& tokens() const { return tokens_; }
+
+ private:
+  Tokens tokens_;
+  std::string name_;
+};
+
+class TokenWindows final : public Dataset {
+ public:
+  TokenWindows(std::shared_ptr<const StoredTokens> stored, const Windows& windows)
+      : Dataset(description_of(windows)),
+        stored_(std::move(stored)),
+        tokens_(stored_->tokens()),
+        windows_(windows) {}
+
   void read(const Sample& sample, int tensor, std::span<std::byte> destination) const override {
-    POPRUN_CHECK(destination.size() == sample_bytes(description_.tensors(tensor)));
+    POPRUN_CHECK(destination.size() == sample_bytes(description().tensors(tensor)));
     const std::vector<std::int32_t> values =
         windows_.M == 0 ? next_token(sample, tensor) : masked(sample, tensor);
     std::memcpy(destination.data(), values.data(), destination.size());
@@ -158,7 +172,7 @@ class TokenWindows final : public Dataset {
     }
     std::vector<std::int32_t> tokens = window(sample, 0);
     const std::vector<Mask> masks = draw(sample);
-    std::vector<std::int32_t> slots(windows_.M, tensor == 2 ? 0 : -1);
+    std::vector<std::int32_t> slots(windows_.M);
     for (std::size_t k = 0; k < masks.size(); ++k) {
       slots[k] =
           tensor == 2 ? static_cast<std::int32_t>(masks[k].position) : tokens[masks[k].position];
@@ -178,41 +192,44 @@ class TokenWindows final : public Dataset {
   [[nodiscard]] std::vector<Mask> draw(const Sample& sample) const {
     const std::uint64_t key =
         random_key(sample.seed, sample.split == proto::SPLIT_TEST ? "test masks" : "train masks");
-    const auto count = std::clamp<std::uint32_t>((windows_.T * 15 + 50) / 100, 1, windows_.M);
-    POPRUN_CHECK(count <= windows_.T);
+    POPRUN_CHECK(windows_.M <= windows_.T);
     std::vector<std::uint32_t> positions(windows_.T);
     std::iota(positions.begin(), positions.end(), 0U);
     std::vector<Mask> masks;
-    for (std::uint32_t k = 0; k < count; ++k) {
+    for (std::uint32_t k = 0; k < windows_.M; ++k) {
       const auto words = philox(key, sample.item, sample.epoch * kSequenceMax + k);
       std::swap(positions[k], positions[k + words[0] % (windows_.T - k)]);
       const float kind = unit_float(words[1]);
-      masks.push_back({positions[k], kind < 0.8F ? static_cast<std::int32_t>(windows_.mask_token)
-                                     : kind < 0.9F
-                                         ? static_cast<std::int32_t>(words[2] % tokens_.vocabulary)
-                                         : -1});
+      masks.push_back({positions[k], kind < 0.8F   ? static_cast<std::int32_t>(windows_.mask_token)
+                                     : kind < 0.9F ? static_cast<std::int32_t>(
+                                                         words[2] % tokens_.facts.vocabulary)
+                                                   : -1});
     }
     std::ranges::sort(masks, {}, &Mask::position);
     return masks;
   }
 
-  Tokens tokens_;
+  std::shared_ptr<const StoredTokens> stored_;  ///< Shared by the jobs that read from it.
+  const Tokens& tokens_;                        ///< Its own.
   Windows windows_;
-  proto::Dataset description_;
 };
+
+Result<std::unique_ptr<Dataset>> StoredTokens::view(const Source& source) const {
+  POPRUN_ASSIGN(const Windows windows, windows_of(tokens_.facts, source, name_));
+  return std::make_unique<TokenWindows>(
+      std::static_pointer_cast<const StoredTokens>(shared_from_this()), windows);
+}
 
 }  // namespace
 
-Result<proto::Dataset> describe_token_windows(const Tokens& tokens, const Source& source,
+Result<proto::Dataset> describe_token_windows(const TokenFacts& tokens, const Source& source,
                                               std::string_view name) {
   POPRUN_ASSIGN(const Windows windows, windows_of(tokens, source, name));
   return description_of(windows);
 }
 
-Result<std::unique_ptr<Dataset>> make_token_windows(Tokens tokens, const Source& source,
-                                                    std::string_view name) {
-  POPRUN_ASSIGN(const Windows windows, windows_of(tokens, source, name));
-  return std::make_unique<TokenWindows>(std::move(tokens), windows);
+std::shared_ptr<const Stored> stored_tokens(Tokens tokens, std::string_view name) {
+  return std::make_shared<StoredTokens>(std::move(tokens), name);
 }
 
 }  // namespace poprun::hostio

@@ -22,10 +22,9 @@
 ///   task=masked-lm    tokens i32[T], segments i32[T] (0), positions i32[M], labels i32[M],
 ///                     next_sentence i32 (-1: none).
 ///
-/// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: 15 % of the positions of
-/// a window, rounded, at least one and at most M, are drawn anew in each epoch; of these 80 %
-/// become the mask token, 10 % a random token, 10 % stay. `positions` lists them rising, `labels`
-/// what was there; the slots beyond have position 0 and label -1. Windows are raw: no [CLS], no
+/// masked-lm follows Devlin et al., "BERT", arXiv:1810.04805, section 3.1: M positions of a window
+/// are drawn anew in each epoch; of these 80 % become the mask token, 10 % a random token, 10 %
+/// stay. `positions` lists them rising, `labels` what was there. Windows are raw: no [CLS], no
 /// [SEP]. The draw is a function of (seed, epoch, split, item); evaluation always has that of epoch
 /// 0.
 ///
@@ -37,22 +36,28 @@ namespace poprun::hostio {
 inline constexpr std::array<std::string_view, 4> kTokenParameters = {"task", "sequence-length",
                                                                      "masks", "mask-token"};
 
-struct Tokens {
-  std::vector<std::byte> bytes;  ///< Little-endian integers.
-  unsigned width = 1;            ///< Bytes of one: 1, 2 or 4.
+/// What a description says of a row of tokens.
+struct TokenFacts {
+  std::uint64_t count = 0;
   std::uint32_t vocabulary = 0;  ///< Ids are below.
   std::uint32_t specials = 0;    ///< Ids from `vocabulary` on that masks use; the last is the mask.
-
-  [[nodiscard]] std::uint64_t count() const { return bytes.size() / width; }
 };
 
-/// Errors, of both functions
+struct Tokens {
+  TokenFacts facts;
+  std::vector<std::byte> bytes;  ///< Little-endian integers, facts.count of them.
+  unsigned width = 1;            ///< Bytes of one: 1, 2 or 4.
+};
+
+/// The dataset of `tokens`, called `name` in messages.
+///
+/// Errors
 ///   kUsage  a parameter is out of range.
-///   kData   the tokens do not fill one window in each part; `name` is the file in the message.
-Result<proto::Dataset> describe_token_windows(const Tokens& tokens, const Source& source,
+///   kData   the tokens do not fill one window in each part.
+Result<proto::Dataset> describe_token_windows(const TokenFacts& tokens, const Source& source,
                                               std::string_view name);
 
-Result<std::unique_ptr<Dataset>> make_token_windows(Tokens tokens, const Source& source,
-                                                    std::string_view name);
+/// The same errors come from its view.
+std::shared_ptr<const Stored> stored_tokens(Tokens tokens, std::string_view name);
 
 }  // namespace poprun::hostio

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <filesystem>
 
 #include <fmt/format.h>
 
@@ -7,13 +9,88 @@
 #include "hostio/datasets/token_windows.h"
 #include "hostio/formats/file_bytes.h"
 
-/// "tokens:FILE" and "tokens-u32:FILE": a file of nothing but token ids, little-endian, 16 or 32
-/// bits each. The vocabulary is the largest id plus one, so a description reads the whole file.
+/// "tokens:FILE" and "tokens-u32:FILE": a file of token ids, little-endian, 16 or 32 bits each,
+/// with or without the header of llm.c. The vocabulary is the largest id plus one, so a description
+/// reads the whole file.
+///
+/// llm.c (https://github.com/karpathy/llm.c, dev/data/data_common.py) writes 256 integers of 32
+/// bits before the tokens: a magic number, a version, the number of tokens, and zeros.
 namespace poprun::hostio::families {
 namespace {
 
 constexpr std::string_view kShort = "tokens:";
 constexpr std::string_view kLong = "tokens-u32:";
+
+constexpr std::uint64_t kHeaderBytes = 1024;
+
+/// A file of llm.c, by its first number.
+struct LlmcFile {
+  std::uint32_t magic;
+  std::uint32_t version;
+  unsigned width;  ///< Bytes of a token; 0: the file has none.
+  std::string_view what;
+};
+
+constexpr std::array kLlmcFiles = {
+    LlmcFile{20240520, 1, 2, "GPT-2 tokens"},  LlmcFile{20240801, 7, 4, "Llama 3 tokens"},
+    LlmcFile{20240522, 1, 0, "an evaluation"}, LlmcFile{20240326, 0, 0, "a model's weights"},
+    LlmcFile{20240327, 0, 0, "a debug state"},
+};
+
+/// How files begin that hold tokens in another way.
+struct OtherFile {
+  std::string_view begin;
+  std::string_view remedy;
+};
+
+constexpr std::array kOtherFiles = {
+    OtherFile{"\x93NUMPY", "is a NumPy array; use data.source = npy:tokens=FILE,labels=FILE"},
+    OtherFile{"PK\x03\x04", "is a zip archive; use data.source = npz:FILE if NumPy wrote it"},
+    OtherFile{"\x1F\x8B\x08", "is packed with gzip; unpack it first"},
+};
+
+std::uint32_t word(const std::vector<std::byte>& bytes, std::size_t index) {
+  std::uint32_t value = 0;
+  std::memcpy(&value, bytes.data() + index * sizeof(value), sizeof(value));
+  return value;
+}
+
+/// Bytes of the file's header, 0 if it has none. `width` is that of the tokens asked for.
+Result<std::uint64_t> header_bytes(const std::vector<std::byte>& begin, std::uint64_t file_bytes,
+                                   unsigned width, const std::string& source) {
+  const std::string_view text(reinterpret_cast<const char*>(begin.data()), begin.size());
+  for (const OtherFile& other : kOtherFiles) {
+    if (text.starts_with(other.begin)) {
+      return fail(ErrorCode::kData, fmt::format("{}: the file {}", source, other.remedy));
+    }
+  }
+  const auto* const known = begin.size() < kHeaderBytes
+                                ? kLlmcFiles.end()
+                                : std::ranges::find(kLlmcFiles, word(begin, 0), &LlmcFile::magic);
+  if (known == kLlmcFiles.end()) {
+    return 0;
+  }
+  const std::string what = fmt::format("{}: the file has the header of llm.c for {} (magic {})",
+                                       source, known->what, known->magic);
+  if (known->width != width) {
+    return fail(ErrorCode::kData,
+                known->width == 0
+                    ? fmt::format("{}; needed tokens: use the .bin files of its dev/data", what)
+                    : fmt::format("{}, {} bits each; use data.source = {}FILE", what,
+                                  8 * known->width, known->width == 2 ? kShort : kLong));
+  }
+  if (word(begin, 1) != known->version) {
+    return fail(ErrorCode::kData, fmt::format("{}: needed version {}, had {}; write the file again",
+                                              what, known->version, word(begin, 1)));
+  }
+  const std::uint64_t needed = std::uint64_t{word(begin, 2)} * width;
+  if (file_bytes - kHeaderBytes != needed) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: needed {} bytes for its {} tokens, had {}; write the file again",
+                            what, needed, word(begin, 2), file_bytes - kHeaderBytes));
+  }
+  return kHeaderBytes;
+}
 
 std::uint32_t largest_id(const Tokens& tokens) {
   std::uint32_t largest = 0;
@@ -27,9 +104,14 @@ std::uint32_t largest_id(const Tokens& tokens) {
 
 Result<Tokens> read_tokens(const Source& source) {
   const std::string_view prefix = source.text.starts_with(kShort) ? kShort : kLong;
+  const std::filesystem::path file = source.text.substr(prefix.size());
   Tokens tokens;
   tokens.width = prefix == kShort ? 2 : 4;
-  POPRUN_ASSIGN(tokens.bytes, read_bytes(source.text.substr(prefix.size()), source.scope));
+  POPRUN_ASSIGN(const auto begin, read_bytes(file, source.scope, kHeaderBytes));
+  POPRUN_ASSIGN(const OpenFile opened, OpenFile::open(file, source.scope));
+  POPRUN_ASSIGN(const std::uint64_t header,
+                header_bytes(begin, opened.size(), tokens.width, source.text));
+  POPRUN_ASSIGN(tokens.bytes, read_bytes(file, source.scope, kWholeFile, header));
   if (tokens.bytes.size() % tokens.width != 0) {
     return fail(ErrorCode::kData,
                 fmt::format("{}: needed a multiple of {} bytes, the size of a token, had {} bytes",
@@ -40,7 +122,7 @@ Result<Tokens> read_tokens(const Source& source) {
     return fail(ErrorCode::kData, fmt::format("{}: needed token ids below {}, had {}", source.text,
                                               (1U << 31) - 2, largest));
   }
-  tokens.vocabulary = largest + 1;
+  tokens.facts = {.count = tokens.bytes.size() / tokens.width, .vocabulary = largest + 1};
   return tokens;
 }
 
@@ -50,15 +132,16 @@ const DatasetFamily& tokens() {
   static constexpr DatasetFamily kFamily = {
       .form = "tokens:FILE (16 bits per token), tokens-u32:FILE",
       .parameters = kTokenParameters,
+      .stored = {},
       .accepts =
           [](std::string_view text) { return text.starts_with(kShort) || text.starts_with(kLong); },
       .describe = [](const Source& source) -> Result<proto::Dataset> {
         POPRUN_ASSIGN(const Tokens tokens, read_tokens(source));
-        return describe_token_windows(tokens, source, source.text);
+        return describe_token_windows(tokens.facts, source, source.text);
       },
-      .load = [](const Source& source) -> Result<std::unique_ptr<Dataset>> {
+      .read = [](const Source& source) -> Result<std::shared_ptr<const Stored>> {
         POPRUN_ASSIGN(Tokens tokens, read_tokens(source));
-        return make_token_windows(std::move(tokens), source, source.text);
+        return stored_tokens(std::move(tokens), source.text);
       },
   };
   return kFamily;

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
 namespace poprun::hostio {
 
-Content::Content(std::span<const std::byte> bytes, std::string_view name)
-    : rest_(bytes), name_(name) {
+Content::Content(std::span<const std::byte> bytes, std::string_view name, FileScope scope)
+    : rest_(bytes), name_(name), scope_(std::move(scope)) {
   const bool gzip = bytes.size() >= 2 && bytes[0] == std::byte{0x1F} && bytes[1] == std::byte{0x8B};
   if (gzip) {
     // 15 bits of window; plus 16: gzip framing with its checksum.
@@ -37,7 +37,7 @@ Result<std::size_t> Content::read(std::span<std::byte> out) {
 }
 
 Result<std::size_t> Content::inflate_into(std::span<std::byte> out) {
-  constexpr std::size_t kPiece = std::numeric_limits<uInt>::max() / 2;  // zlib counts in 32 bits.
+  constexpr std::size_t kPiece = 16 << 20;  // After each one, progress is recorded.
   std::size_t done = 0;
   while (done < out.size()) {
     if (ended_) {
@@ -58,6 +58,7 @@ Result<std::size_t> Content::inflate_into(std::span<std::byte> out) {
     const std::size_t made = room - zlib_.avail_out;
     done += made;
     total_ += made;
+    scope_.advance(made);
     rest_ = rest_.subspan(in - zlib_.avail_in);
     ended_ = code == Z_STREAM_END;
     if (code == Z_BUF_ERROR || (code == Z_OK && rest_.empty() && done < out.size())) {

@@ -24,8 +24,8 @@ namespace poprun::hostio {
 ///          host's memory; `name` is what they are in the message.
 class Content {
  public:
-  /// `bytes` outlives the content.
-  Content(std::span<const std::byte> bytes, std::string_view name);
+  /// `bytes` outlives the content. Progress and memory are those of `scope`.
+  Content(std::span<const std::byte> bytes, std::string_view name, FileScope scope = {});
   Content(const Content&) = delete;
   Content& operator=(const Content&) = delete;
   ~Content();
@@ -40,8 +40,7 @@ class Content {
     std::size_t filled = 0;
     while (filled < count) {
       const std::uint64_t growth = std::max<std::uint64_t>(kFirstGrowth, 2 * filled);
-      POPRUN_TRY(check_room(name_, std::min(count, growth) - filled));
-      bytes.resize(std::min(count, growth));
+      POPRUN_TRY(scope_.resize(bytes, std::min(count, growth), name_));
       POPRUN_ASSIGN(const std::size_t had,
                     read(std::as_writable_bytes(std::span(bytes)).subspan(filled)));
       filled += had;
@@ -60,6 +59,7 @@ class Content {
 
   std::span<const std::byte> rest_;
   std::string name_;
+  FileScope scope_;
   z_stream zlib_{};
   std::uint64_t total_ = 0;
   bool inflating_ = false;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "hostio/formats/open_file.h"
@@ -20,5 +22,12 @@ Result<std::vector<std::byte>> read_bytes(const std::filesystem::path& file,
                                           const FileScope& scope = {},
                                           std::uint64_t most = kWholeFile,
                                           std::uint64_t offset = 0);
+
+/// Fills `out` from byte `offset` of the file on. `name` is the file's in messages.
+///
+/// Errors
+///   kData  the file ends before, or cannot be read.
+Status read_at(const OpenFile& file, std::uint64_t offset, std::span<std::byte> out,
+               std::string_view name);
 
 }  // namespace poprun::hostio

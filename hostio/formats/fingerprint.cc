@@ -2,42 +2,37 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
+#include <string_view>
 
-#include <unistd.h>
-
-#include "hostio/formats/open_file.h"
+#include "hostio/formats/file_bytes.h"
 #include "replica/base/sha256.h"
 
 namespace poprun::hostio {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 1 << 20;
-constexpr std::uint64_t kPieces = 256;
+constexpr std::uint64_t kPieceBytes = 4 << 20;
 
-void add_file(Sha256& digest, const OpenFile& file) {
+Status add_file(Sha256& digest, const std::filesystem::path& path, const FileScope& scope) {
+  POPRUN_ASSIGN(const OpenFile file, OpenFile::open(path, scope));
   const std::uint64_t size = file.size();
   digest.add({reinterpret_cast<const char*>(&size), sizeof size});
-  const std::uint64_t last = size - std::min(size, kPieceBytes);
-  std::vector<char> piece(kPieceBytes);
-  for (std::uint64_t k = 0; k < kPieces; ++k) {
-    const std::uint64_t at =
-        size <= kPieces * kPieceBytes ? k * kPieceBytes : last * k / (kPieces - 1);
-    const ssize_t got =
-        at < size ? ::pread(file.descriptor(), piece.data(), piece.size(), static_cast<off_t>(at))
-                  : 0;
-    digest.add({piece.data(), got > 0 ? static_cast<std::size_t>(got) : 0});
+  std::vector<std::byte> piece(std::min(size, kPieceBytes));
+  for (std::uint64_t at = 0; at < size; at += piece.size()) {
+    piece.resize(std::min<std::uint64_t>(piece.size(), size - at));
+    POPRUN_TRY(read_at(file, at, piece, path.string()));
+    digest.add({reinterpret_cast<const char*>(piece.data()), piece.size()});
+    scope.advance(piece.size());
   }
+  return {};
 }
 
 }  // namespace
 
-std::string fingerprint_of(const std::set<std::filesystem::path>& files) {
+Result<std::string> fingerprint_of(const std::vector<std::filesystem::path>& files,
+                                   const FileScope& scope) {
   Sha256 digest;
   for (const std::filesystem::path& path : files) {
-    if (const Result<OpenFile> file = OpenFile::open(path)) {
-      add_file(digest, *file);
-    }
+    POPRUN_TRY(add_file(digest, path, scope));
   }
   return digest.digest();
 }

@@ -76,8 +76,9 @@ Result<IdxShape> parse_idx_shape(std::span<const std::byte> bytes, std::string_v
   return take_shape(content, name);
 }
 
-Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name) {
-  Content content(bytes, name);
+Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name,
+                           const FileScope& scope) {
+  Content content(bytes, name, scope);
   IdxArray array;
   POPRUN_ASSIGN(array.shape, take_shape(content, name));
   POPRUN_ASSIGN(array.elements, take_elements(content, array.shape, name));
@@ -98,7 +99,7 @@ Result<IdxShape> read_idx_shape(const std::filesystem::path& file, const FileSco
 
 Result<IdxArray> read_idx(const std::filesystem::path& file, const FileScope& scope) {
   POPRUN_ASSIGN(const auto bytes, read_bytes(file, scope));
-  return parse_idx(bytes, file.string());
+  return parse_idx(bytes, file.string(), scope);
 }
 
 }  // namespace poprun::hostio

@@ -47,7 +47,8 @@ Result<IdxShape> parse_idx_shape(std::span<const std::byte> bytes, std::string_v
 ///
 /// Errors
 ///   kData  as for `parse_idx_shape`; also fewer or more elements than the header says.
-Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name);
+Result<IdxArray> parse_idx(std::span<const std::byte> bytes, std::string_view name,
+                           const FileScope& scope = {});
 
 /// `parse_idx_shape` of the file's first bytes. Cost: one read of 64 KiB at most.
 Result<IdxShape> read_idx_shape(const std::filesystem::path& file, const FileScope& scope = {});

@@ -233,26 +233,26 @@ struct Walk {
 
 /// Nothing has to be done to the elements.
 bool is_target(const NpyHeader& header, const NpyTarget& target) {
-  const bool same_type = target.element == NpyTarget::Element::kU8 ? header.width == 1
-                         : target.element == NpyTarget::Element::kI32
-                             ? header.kind == 'i' && header.width == 4
-                             : header.kind == 'f' && header.width == 4;
+  const bool same_type =
+      target.element == NpyTarget::Element::kU8    ? header.width == 1
+      : target.element == NpyTarget::Element::kI32 ? header.kind == 'i' && header.width == 4
+      : target.element == NpyTarget::Element::kF64 ? header.kind == 'f' && header.width == 8
+                                                   : header.kind == 'f' && header.width == 4;
   return same_type && (!header.big_endian || header.width == 1) &&
-         (!header.fortran_order || header.shape.size() < 2) && !target.channels_last &&
-         target.mean == 0 && target.deviation == 1;
+         (!header.fortran_order || header.shape.size() < 2) && !target.channels_last;
 }
 
 void put(std::vector<std::byte>& elements, std::uint64_t at, auto value) {
   std::memcpy(elements.data() + at * sizeof(value), &value, sizeof(value));
 }
 
-/// Whether i32 or f32 can hold the value; NaN and the infinities are floats like others.
+/// Whether the element can hold the value; NaN and the infinities are floats like others.
 bool representable(double value, NpyTarget::Element element) {
   if (element == NpyTarget::Element::kI32) {
     return value >= std::numeric_limits<std::int32_t>::min() &&
            value <= std::numeric_limits<std::int32_t>::max();
   }
-  return !std::isfinite(value) ||
+  return element == NpyTarget::Element::kF64 || !std::isfinite(value) ||
          std::abs(value) <= static_cast<double>(std::numeric_limits<float>::max());
 }
 
@@ -319,27 +319,35 @@ Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_
 }
 
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
-                                            const NpyTarget& target, std::string_view name) {
+                                            const NpyTarget& target, std::string_view name,
+                                            const FileScope& scope) {
   using Element = NpyTarget::Element;
+  constexpr std::uint64_t kBetweenWords = 1 << 20;  // About 10 ms.
   POPRUN_TRY(check_npy_size(header, data.size(), name));
   POPRUN_CHECK(target.element != Element::kU8 || header.width == 1);
   if (is_target(header, target)) {
     return data;
   }
-  std::vector<std::byte> result(header.elements * (target.element == Element::kU8 ? 1 : 4));
+  const std::uint64_t width = target.element == Element::kU8    ? 1
+                              : target.element == Element::kF64 ? 8
+                                                                : 4;
+  std::vector<std::byte> result;
+  POPRUN_TRY(scope.resize(result, header.elements * width, name));
   std::uint64_t bad = header.elements;
   const Walk walk(header, target.channels_last);
   walk.each(header.elements, [&](std::uint64_t to, std::uint64_t from) {
+    if (to % kBetweenWords == kBetweenWords - 1) {
+      scope.advance(kBetweenWords * width);
+    }
     if (target.element == Element::kU8) {
       result[to] = data[from];
       return;
     }
-    double value = number(header, data.data() + from * header.width);
-    if (target.element == Element::kF32) {
-      value = (value - target.mean) / target.deviation;
-    }
+    const double value = number(header, data.data() + from * header.width);
     if (!representable(value, target.element)) {
       bad = std::min(bad, to);
+    } else if (target.element == Element::kF64) {
+      put(result, to, value);
     } else if (target.element == Element::kF32) {
       put(result, to, static_cast<float>(value));
     } else {

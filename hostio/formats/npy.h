@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hostio/formats/open_file.h"
 #include "replica/base/error.h"
 
 /// NumPy's array files, versions 1 to 3: numpy/lib/format.py describes them.
@@ -41,12 +42,10 @@ std::string dtype_of(const NpyHeader& header);
 
 /// What becomes of an array's elements.
 struct NpyTarget {
-  enum class Element : std::uint8_t { kU8, kI32, kF32 };
+  enum class Element : std::uint8_t { kU8, kI32, kF32, kF64 };
 
   Element element = Element::kF32;
   bool channels_last = false;  ///< The array is [N,H,W,C]; the result [N,C,H,W].
-  double mean = 0;             ///< kF32: each becomes (x - mean) / deviation.
-  double deviation = 1;        ///< > 0.
 };
 
 /// Whether an array's file, or its member of an archive, is as large as its header says: asked
@@ -63,6 +62,7 @@ Status check_npy_size(const NpyHeader& header, std::uint64_t bytes, std::string_
 /// Requires: a u8 target has a header of unsigned bytes.
 /// Cost: none where the array already is what is wanted; else about 10 ns an element.
 Result<std::vector<std::byte>> npy_elements(const NpyHeader& header, std::vector<std::byte> data,
-                                            const NpyTarget& target, std::string_view name);
+                                            const NpyTarget& target, std::string_view name,
+                                            const FileScope& scope = {});
 
 }  // namespace poprun::hostio

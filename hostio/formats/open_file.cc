@@ -61,16 +61,21 @@ FileScope FileScope::nothing() {
   return scope;
 }
 
-FileScope FileScope::noting(std::shared_ptr<std::set<fs::path>> files) const {
+FileScope FileScope::during(std::shared_ptr<Reading> reading) const {
   FileScope scope = *this;
-  scope.noted_ = std::move(files);
+  scope.reading_ = std::move(reading);
   return scope;
 }
 
-void FileScope::note(const fs::path& file) const {
-  if (noted_ != nullptr) {
-    noted_->insert(file);
+void FileScope::advance(std::uint64_t bytes) const {
+  if (reading_ != nullptr) {
+    reading_->advance(bytes);
   }
+}
+
+Status FileScope::check_promise(std::uint64_t bytes, std::string_view what) const {
+  return reading_->promise(
+      bytes, [&](std::uint64_t promised) { return check_room(what, bytes, promised); });
 }
 
 Status FileScope::admits(const fs::path& file) const {
@@ -106,7 +111,9 @@ Result<OpenFile> OpenFile::open(const fs::path& file, const FileScope& scope) {
     return unreadable(file, fmt::format("{}; needed a regular file", kind_of(facts)));
   }
   opened.size_ = static_cast<std::uint64_t>(facts.st_size);
-  scope.note(file);
+  if (Reading* reading = scope.reading()) {
+    POPRUN_TRY(reading->opened(file, facts));
+  }
   return opened;
 }
 
@@ -123,24 +130,27 @@ int OpenFile::release() {
   return std::exchange(descriptor_, -1);
 }
 
-Status check_room(std::string_view what, std::uint64_t bytes) {
+Status check_room(std::string_view what, std::uint64_t bytes, std::uint64_t promised) {
   constexpr std::uint64_t kGranted = std::uint64_t{64} << 20;
   if (bytes <= kGranted) {
     return {};
   }
   const auto memory = free_memory();
-  if (!memory || bytes <= static_cast<std::uint64_t>(memory->bytes.count())) {
+  if (!memory) {
+    return {};
+  }
+  const auto all = static_cast<std::uint64_t>(memory->bytes.count());
+  const std::uint64_t free = all - std::min(all, promised);
+  if (bytes <= free) {
     return {};
   }
   return fail(
       ErrorCode::kData,
       fmt::format("{}: needed {} of memory, but only {} is free ({}); use a smaller dataset or a "
                   "host with more memory",
-                  what, mebibytes_text(bytes),
-                  mebibytes_text(static_cast<std::uint64_t>(memory->bytes.count())),
-                  memory->source),
-      {.shortage =
-           Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)}, .had = memory->bytes}});
+                  what, mebibytes_text(bytes), mebibytes_text(free), memory->source),
+      {.shortage = Shortage{.needed = Bytes{static_cast<std::int64_t>(bytes)},
+                            .had = Bytes{static_cast<std::int64_t>(free)}}});
 }
 
 }  // namespace poprun::hostio

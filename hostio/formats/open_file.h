@@ -1,18 +1,27 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string_view>
+#include <vector>
 
+#include "hostio/formats/reading.h"
 #include "replica/base/error.h"
 
 /// Files of datasets, opened so that neither a link nor a pipe in their place does harm.
 namespace poprun::hostio {
 
-/// Which files may be read. A value.
+/// Checks that this host has memory for `bytes` more, beside those that are `promised` to others. A
+/// few are always taken for granted.
+///
+/// Errors
+///   kData  it does not, with the shortage; `what` needs them.
+Status check_room(std::string_view what, std::uint64_t bytes, std::uint64_t promised = 0);
+
+/// Which files may be read, and the reading that is under way. A value.
 class FileScope {
  public:
   FileScope() = default;  ///< Any file.
@@ -25,10 +34,38 @@ class FileScope {
 
   static FileScope nothing();
 
-  /// The same scope, which adds to `files` what is opened in it.
-  [[nodiscard]] FileScope noting(std::shared_ptr<std::set<std::filesystem::path>> files) const;
-  void note(const std::filesystem::path& file) const;
+  /// The same scope, for one pass over the files of a dataset.
+  [[nodiscard]] FileScope during(std::shared_ptr<Reading> reading) const;
+  /// Any file, in the same reading.
+  [[nodiscard]] FileScope unrestricted() const { return FileScope().during(reading_); }
+  /// Null outside of a reading.
+  [[nodiscard]] Reading* reading() const { return reading_.get(); }
 
+  /// Records work done (Reading::advance).
+  void advance(std::uint64_t bytes) const;
+
+  /// Resizes a vector of bytes that `what` needs. Readings at the same time do not count on the
+  /// same free memory.
+  ///
+  /// Errors: those of check_room.
+  template <typename Byte>
+  Status resize(std::vector<Byte>& bytes, std::uint64_t size, std::string_view what) const {
+    static_assert(sizeof(Byte) == 1);
+    constexpr std::uint64_t kPieceBytes = std::uint64_t{64} << 20;
+    if (reading_ == nullptr || size < bytes.size() + kPieceBytes) {
+      POPRUN_TRY(check_room(what, size - std::min<std::uint64_t>(size, bytes.size())));
+      bytes.resize(size);
+      return {};
+    }
+    POPRUN_TRY(check_promise(size - bytes.size(), what));
+    Reading::Promise promise(*reading_, size - bytes.size());
+    bytes.reserve(size);
+    for (std::uint64_t at = bytes.size(); at < size; at = bytes.size()) {
+      bytes.resize(std::min(size, at + kPieceBytes));
+      promise.taken(bytes.size() - at);
+    }
+    return {};
+  }
   /// Whether the file or folder may be read. It need not exist, and nothing is told of whether it
   /// does.
   ///
@@ -37,8 +74,10 @@ class FileScope {
   [[nodiscard]] Status admits(const std::filesystem::path& file) const;
 
  private:
-  std::optional<std::filesystem::path> root_;               ///< Canonical; empty: no file at all.
-  std::shared_ptr<std::set<std::filesystem::path>> noted_;  ///< Null: nobody asks.
+  [[nodiscard]] Status check_promise(std::uint64_t bytes, std::string_view what) const;
+
+  std::optional<std::filesystem::path> root_;  ///< Canonical; empty: no file at all.
+  std::shared_ptr<Reading> reading_;           ///< Shared with whoever asks for its progress.
 };
 
 /// A regular file, open for reading.
@@ -48,7 +87,8 @@ class OpenFile {
   /// asked about, also where somebody moves links meanwhile.
   ///
   /// Errors
-  ///   kData   it is missing, no regular file, or cannot be read; names it and the reason.
+  ///   kData   it is missing, no regular file, cannot be read, or changed during the reading of
+  ///           `scope`; names it and the reason.
   ///   kUsage  `scope` does not admit it.
   static Result<OpenFile> open(const std::filesystem::path& file, const FileScope& scope = {});
 
@@ -70,11 +110,5 @@ class OpenFile {
   int descriptor_;
   std::uint64_t size_;
 };
-
-/// Whether this host has memory for `bytes` more. A few are always taken for granted.
-///
-/// Errors
-///   kData  it has not, with the shortage; `what` needs them.
-Status check_room(std::string_view what, std::uint64_t bytes);
 
 }  // namespace poprun::hostio

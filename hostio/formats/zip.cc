@@ -65,21 +65,26 @@ Result<ZipMember> member_at(zip_t* archive, std::uint64_t index, const fs::path&
 
 /// Up to `count` bytes; fewer where the member ends or is damaged.
 Result<std::vector<std::byte>> read_from(zip_file_t* member, std::uint64_t count,
-                                         const std::string& name) {
+                                         const std::string& name, const FileScope& scope) {
   constexpr std::uint64_t kFirstGrowth = std::uint64_t{1} << 20;
+  constexpr std::uint64_t kPiece = std::uint64_t{16} << 20;
   std::vector<std::byte> bytes;
-  while (bytes.size() < count) {
-    const std::size_t had = bytes.size();
-    // Doubles, so that a size that is a lie costs no more than twice what is there.
-    const auto size = std::min<std::uint64_t>(count, std::max(kFirstGrowth, 2 * had));
-    POPRUN_TRY(check_room(name, size - had));
-    bytes.resize(size);
-    const zip_int64_t read = zip_fread(member, bytes.data() + had, bytes.size() - had);
-    bytes.resize(had + static_cast<std::size_t>(std::max<zip_int64_t>(read, 0)));
+  std::uint64_t had = 0;
+  while (had < count) {
+    if (had == bytes.size()) {
+      // Doubles, so that a size that is a lie costs no more than twice what is there.
+      POPRUN_TRY(scope.resize(
+          bytes, std::min<std::uint64_t>(count, std::max(kFirstGrowth, 2 * had)), name));
+    }
+    const zip_int64_t read =
+        zip_fread(member, bytes.data() + had, std::min<std::uint64_t>(kPiece, bytes.size() - had));
     if (read <= 0) {
       break;
     }
+    had += static_cast<std::uint64_t>(read);
+    scope.advance(static_cast<std::uint64_t>(read));
   }
+  bytes.resize(had);
   return bytes;
 }
 
@@ -108,9 +113,9 @@ Result<std::vector<std::byte>> read_member(const fs::path& file, const FileScope
                                               member.name, zip_strerror(archive.get())));
   }
   const std::uint64_t count = std::min(member.size, most);
-  POPRUN_ASSIGN(
-      std::vector<std::byte> bytes,
-      read_from(open_member.get(), count, fmt::format("{}: {}", file.string(), member.name)));
+  POPRUN_ASSIGN(std::vector<std::byte> bytes,
+                read_from(open_member.get(), count,
+                          fmt::format("{}: {}", file.string(), member.name), scope));
   // Reading on at the end compares the checksum.
   std::byte behind{};
   const zip_int64_t more = count == member.size ? zip_fread(open_member.get(), &behind, 1) : 0;

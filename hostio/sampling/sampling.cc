@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -53,6 +55,19 @@ Result<std::uint64_t> evaluation_batches(std::uint64_t items, const proto::Selec
   return items / at_once + (items % at_once != 0 ? 1 : 0);
 }
 
+std::vector<std::uint64_t> shuffled(std::uint64_t key, std::uint64_t epoch, std::uint64_t items) {
+  POPRUN_CHECK(items <= kShuffledMax);
+  std::vector<std::uint64_t> order(items);
+  std::iota(order.begin(), order.end(), std::uint64_t{0});
+  for (std::uint64_t left = items; left > 1; --left) {
+    const auto words = philox(key, left, epoch);
+    const std::uint64_t word = std::uint64_t{words[0]} << 32 | words[1];
+    // The remainder of 64 random bits prefers no item by more than 1 in 2^54.
+    std::swap(order[left - 1], order[word % left]);
+  }
+  return order;
+}
+
 std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t items,
                        std::uint64_t position) {
   // A Feistel network permutes the smallest square of a power of two that holds all items; values
@@ -60,6 +75,9 @@ std::uint64_t permuted(std::uint64_t key, std::uint64_t epoch, std::uint64_t ite
   // and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002.
   constexpr unsigned kRounds = 8;
   POPRUN_CHECK(position < items);
+  if (items <= kShuffledMax) {
+    return shuffled(key, epoch, items)[position];
+  }
   const auto half_bits = std::max<std::uint64_t>(1, (std::bit_width(items - 1) + 1) / 2);
   const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
   std::uint64_t value = position;
@@ -111,26 +129,32 @@ std::uint64_t Sampler::epoch_of(std::uint64_t sequence) const {
   return training_ ? sequence / micro_batches_per_step_ / steps_per_epoch_ : 0;
 }
 
-void Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const {
+std::size_t Sampler::items_of(std::uint64_t sequence, std::span<std::uint64_t> items) const {
   POPRUN_CHECK(sequence < batch_count_ && items.size() == micro_batch_size_);
   const auto first_of = [&](std::uint64_t slot) {
     return (slot * replica_count_ + replica_) * micro_batch_size_;
   };
   if (!training_) {
+    const std::uint64_t first = first_of(sequence);
     for (std::uint64_t j = 0; j < items.size(); ++j) {
-      const std::uint64_t item = first_of(sequence) + j;
-      items[j] = item < items_ ? item : kPadding;
+      items[j] = (first + j) % items_;
     }
-    return;
+    return first < items_ ? std::min<std::uint64_t>(items.size(), items_ - first) : 0;
   }
   const std::uint64_t step = sequence / micro_batches_per_step_;
   // Micro-batches of the steps before this one in its epoch count on through the permutation.
   const std::uint64_t slot =
       (step % steps_per_epoch_) * micro_batches_per_step_ + sequence % micro_batches_per_step_;
+  const bool shuffles = !sequential_ && items_ <= kShuffledMax;
+  const std::vector<std::uint64_t> order =
+      shuffles ? shuffled(key_, epoch_of(sequence), items_) : std::vector<std::uint64_t>{};
   for (std::uint64_t j = 0; j < items.size(); ++j) {
     const std::uint64_t position = first_of(slot) + j;
-    items[j] = sequential_ ? position : permuted(key_, epoch_of(sequence), items_, position);
+    items[j] = shuffles      ? order[position]
+               : sequential_ ? position
+                             : permuted(key_, epoch_of(sequence), items_, position);
   }
+  return items.size();
 }
 
 }  // namespace poprun::hostio

@@ -84,6 +84,17 @@ Error unreachable(const std::string& address, milliseconds timeout, const std::s
       {.address = address}};
 }
 
+/// The server answers, and reads a dataset without getting on.
+Error stuck(const std::string& address, milliseconds timeout, const std::string& source,
+            const proto::Loading& loading) {
+  return {
+      ErrorCode::kUnreachable,
+      fmt::format("data server {} reads '{}' and has got no further than {} % for {:g} s; check "
+                  "the disk it reads from, or raise --hostio-timeout",
+                  address, source, loading.percent(), seconds(timeout)),
+      {.address = address}};
+}
+
 /// One Pull call on a channel of its own. Belongs to one thread, except cancel().
 class PullCall {
  public:
@@ -289,6 +300,9 @@ class PrefetchingStream final : public HostStream {
       call.cancel();
     }
     const grpc::Status status = call.close();
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+      loading_.reset();
+    }
     return abandoned.value_or(status);
   }
 
@@ -315,15 +329,36 @@ class PrefetchingStream final : public HostStream {
         case PullCall::Event::kBatch:
           break;
       }
+      if (batch.has_loading()) {
+        heard = Clock::now();
+        note_loading(batch.loading());
+        continue;
+      }
+      if (batch.fingerprint() != options_.selection.fingerprint()) {
+        return grpc::Status(grpc::StatusCode::DATA_LOSS,
+                            fmt::format("the data server at {} sends batches of other data than "
+                                        "was described to this job; is it of another version?",
+                                        options_.address));
+      }
       if (batch.sequence() != next_sequence_) {
         return grpc::Status(grpc::StatusCode::INTERNAL,
                             fmt::format("batch {} arrived where {} was expected", batch.sequence(),
                                         next_sequence_));
       }
       heard = last_success_ = Clock::now();
+      loading_.reset();
       note_back();
       keep(batch);
     }
+  }
+
+  /// The server counts as alive as long as it gets on.
+  void note_loading(const proto::Loading& loading) {
+    if (!loading_ || loading.work() != loading_->work()) {
+      last_success_ = Clock::now();
+      options_.on_loading(loading.percent());
+    }
+    loading_ = loading;
   }
 
   void keep(proto::Batch& batch) {
@@ -386,6 +421,9 @@ class PrefetchingStream final : public HostStream {
     if (Clock::now() - last_success_ < options_.timeout) {
       return std::nullopt;
     }
+    if (loading_) {
+      return stuck(options_.address, options_.timeout, options_.selection.source(), *loading_);
+    }
     return unreachable(options_.address, options_.timeout, options_.selection.source(),
                        next_sequence_ == options_.first_sequence
                            ? " (no batch yet)"
@@ -435,6 +473,7 @@ class PrefetchingStream final : public HostStream {
   std::uint32_t under_way_ = 0;
   Clock::time_point last_success_;
   std::optional<Clock::time_point> lost_since_;
+  std::optional<proto::Loading> loading_;  ///< The last news since the last batch.
   milliseconds backoff_ = kBackoffFirst;
 
   std::mutex mutex_;  ///< Guards all below.
@@ -451,33 +490,6 @@ class PrefetchingStream final : public HostStream {
 
 std::unique_ptr<HostStream> open_host_stream(const HostStreamOptions& options) {
   return std::make_unique<PrefetchingStream>(options);
-}
-
-Result<proto::Dataset> describe(const std::string& address, const std::string& token,
-                                const std::string& source, milliseconds timeout) {
-  const Clock::time_point deadline = Clock::now() + timeout;
-  proto::DescribeRequest request;
-  request.set_source(source);
-  for (milliseconds backoff = kBackoffFirst; Clock::now() < deadline;
-       backoff = std::min(2 * backoff, kBackoffMost)) {
-    proto::HostStreams::Stub stub(fresh_channel(address, std::nullopt));
-    grpc::ClientContext context;
-    context.set_deadline(on_grpc_clock(deadline));
-    context.set_wait_for_ready(true);
-    if (!token.empty()) {
-      context.AddMetadata(kTokenKey, token);
-    }
-    proto::Dataset dataset;
-    const grpc::Status status = stub.Describe(&context, request, &dataset);
-    if (status.ok()) {
-      return dataset;
-    }
-    if (const std::optional<Error> error = final_error(status, address)) {
-      return tl::unexpected(*error);
-    }
-    std::this_thread::sleep_until(std::min(Clock::now() + backoff, deadline));
-  }
-  return tl::unexpected(unreachable(address, timeout, source, ""));
 }
 
 }  // namespace poprun::hostio

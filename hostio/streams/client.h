@@ -22,10 +22,13 @@ struct HostStreamOptions {
   proto::Selection selection;             ///< Which batches.
   std::uint64_t first_sequence = 0;       ///< The first of them.
   std::uint32_t prefetch_batches = 4;     ///< > 0. Bounds batches under way plus batches kept here.
-  std::chrono::milliseconds timeout{60'000};  ///< How long to try without a batch before giving up.
-  std::string log_source;                     ///< Tag of its log lines (replica/base/log.h).
+  /// How long to try without a batch, or news of a dataset that is being read, before giving up.
+  std::chrono::milliseconds timeout{60'000};
+  std::string log_source;  ///< Tag of its log lines (replica/base/log.h).
   /// Called with true where next() begins to wait for a batch, with false where that ends.
   std::function<void(bool waits)> on_wait = [](bool) {};
+  /// Called with how far it is, in percent, where the server has got on with reading the dataset.
+  std::function<void(unsigned percent)> on_loading = [](unsigned) {};
   /// Asked ten times a second while next() waits. False ends that wait with kInfrastructure.
   std::function<bool()> is_needed = [] { return true; };
 };
@@ -34,20 +37,17 @@ struct HostStreamOptions {
 /// every 50 ms at first, every second at last; no batch is lost or repeated, because batches go by
 /// number. One log line says when the server is lost, one when it is back.
 ///
-/// A server that accepts and never answers counts as lost after a quarter of the timeout.
+/// A server that accepts and never answers counts as lost after a quarter of the timeout. One that
+/// reads the dataset says so, and counts as alive as long as it gets on.
 /// Destruction takes milliseconds, whatever the server does.
 ///
 /// Errors, from next()
-///   kUnreachable  no server answered for the whole timeout; says address, time, remedy.
-///   kData         the dataset is missing or damaged; the server's message.
+///   kUnreachable  no server answered, or got on with reading the dataset, for the whole timeout;
+///                 says address, time, remedy.
+///   kData         the dataset is missing, damaged or not the one of the selection's fingerprint;
+///                 the server's message.
 ///   kUsage        the selection or the token is wrong, or another service answers.
 ///   kBug          next() after the last batch of an evaluation, or a server that miscounts.
 std::unique_ptr<HostStream> open_host_stream(const HostStreamOptions& options);
-
-/// What a dataset holds, as a data server on loopback says. Waits for a server that is not up yet.
-///
-/// Errors: those of next(), kBug excepted; kUsage also where the server does not know the source.
-Result<proto::Dataset> describe(const std::string& address, const std::string& token,
-                                const std::string& source, std::chrono::milliseconds timeout);
 
 }  // namespace poprun::hostio

@@ -38,8 +38,8 @@ std::string text_of(const std::string& source) {
 
 DatasetStore::DatasetStore(StoreLimits limits)
     : limits_(std::move(limits)),
-      loads_(limits_.requests_max),
-      descriptions_(limits_.descriptions_max) {}
+      loads_(limits_.loads_at_once, limits_.requests_max),
+      descriptions_(limits_.descriptions_at_once, limits_.descriptions_max) {}
 
 FileScope DatasetStore::scope_of(const std::string& source) const {
   const std::string text = text_of(source);
@@ -48,8 +48,17 @@ FileScope DatasetStore::scope_of(const std::string& source) const {
   return named ? FileScope{} : limits_.files;
 }
 
-void DatasetStore::describe_then(const std::string& source, Described done) {
-  if (!descriptions_.add([this, source, done] { done(describe_now(source)); })) {
+void DatasetStore::describe_then(const std::string& source, bool with_fingerprint, Described done) {
+  const auto reading = std::make_shared<Reading>(readings_);
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(descriptions_under_way_,
+                  [](const auto& entry) { return entry.second.expired(); });
+    descriptions_under_way_[source] = reading;
+  }
+  if (!descriptions_.add([this, source, with_fingerprint, reading, done] {
+        done(describe_now(source, with_fingerprint, reading));
+      })) {
     done(fail(ErrorCode::kHostResources,
               fmt::format("{} requests for descriptions of datasets wait already",
                           limits_.descriptions_max)));
@@ -58,13 +67,18 @@ void DatasetStore::describe_then(const std::string& source, Described done) {
 
 Result<proto::Dataset> DatasetStore::describe(const std::string& source) {
   std::promise<Result<proto::Dataset>> answer;
-  describe_then(source, [&](const Result<proto::Dataset>& found) { answer.set_value(found); });
+  describe_then(source, /*with_fingerprint=*/true,
+                [&](const Result<proto::Dataset>& found) { answer.set_value(found); });
   return answer.get_future().get();
 }
 
-Result<proto::Dataset> DatasetStore::describe_now(const std::string& source) const {
-  POPRUN_ASSIGN(proto::Dataset description,
-                within_memory(source, [&] { return describe_dataset(source, scope_of(source)); }));
+Result<proto::Dataset> DatasetStore::describe_now(const std::string& source, bool with_fingerprint,
+                                                  const std::shared_ptr<Reading>& reading) const {
+  reading->begin();
+  POPRUN_ASSIGN(proto::Dataset description, within_memory(source, [&] {
+                  return describe_dataset(source, scope_of(source).during(reading),
+                                          with_fingerprint);
+                }));
   if (description.ByteSizeLong() > kDescriptionBytesMax) {
     return fail(ErrorCode::kData,
                 fmt::format("{}: the names and shapes of its {} arrays take {} B; the limit is {} "
@@ -75,100 +89,199 @@ Result<proto::Dataset> DatasetStore::describe_now(const std::string& source) con
   return description;
 }
 
-void DatasetStore::load_then(const std::string& source, Done done) {
-  if (const Loaded loaded = find(source)) {
-    done(loaded);
+void DatasetStore::load_then(const std::string& source, const std::string& fingerprint, Done done) {
+  if (const Result<Loaded> found = find(source, fingerprint); !found || *found != nullptr) {
+    done(found);
     return;
   }
-  if (!loads_.add([this, source, done] { done(load_new(source)); })) {
+  const std::string name = stored_name(source);
+  bool is_refused = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_refused = requests_waiting_ >= limits_.requests_max;
+    if (!is_refused) {
+      const auto [load, is_new] = loads_under_way_.try_emplace(name);
+      if (is_new) {
+        load->second.reading = std::make_shared<Reading>(readings_);
+        POPRUN_CHECK(loads_.add([this, name] { load_now(name); }));
+      }
+      ++requests_waiting_;
+      load->second.requests.push_back(
+          {source, fingerprint, std::move(done), load->second.reading->has_begun()});
+    }
+  }
+  if (is_refused) {
     done(fail(ErrorCode::kHostResources,
               fmt::format("{} requests for datasets wait already", limits_.requests_max)));
   }
 }
 
-void DatasetStore::load_soon(const std::string& source) {
+void DatasetStore::load_soon(const std::string& source, const std::string& fingerprint) {
   constexpr std::size_t kFew = 16;
   if (loads_.waiting() < kFew) {
-    load_then(source, [](const Result<Loaded>&) {});
+    load_then(source, fingerprint, [](const Result<Loaded>&) {});
   }
 }
 
-Result<DatasetStore::Loaded> DatasetStore::load(const std::string& source) {
+Result<DatasetStore::Loaded> DatasetStore::load(const std::string& source,
+                                                const std::string& fingerprint) {
   std::promise<Result<Loaded>> answer;
-  load_then(source, [&](const Result<Loaded>& loaded) { answer.set_value(loaded); });
+  load_then(source, fingerprint, [&](const Result<Loaded>& loaded) { answer.set_value(loaded); });
   return answer.get_future().get();
 }
 
-DatasetStore::Loaded DatasetStore::find(const std::string& source) {
-  const std::lock_guard lock(mutex_);
-  const auto found = datasets_.find(source);
-  if (found == datasets_.end()) {
-    return nullptr;
-  }
-  found->second.used = ++requests_seen_;
-  return found->second.dataset;
+proto::Loading DatasetStore::progress_of(const Reading* reading) const {
+  proto::Loading loading;
+  const bool has_begun = reading != nullptr && reading->has_begun();
+  loading.set_waits(!has_begun);
+  loading.set_work(has_begun ? reading->work() : readings_->work.load());
+  loading.set_percent(has_begun ? reading->percent() : 0);
+  return loading;
 }
 
-Result<DatasetStore::Loaded> DatasetStore::load_new(const std::string& source) {
-  if (Loaded loaded = find(source)) {
-    return loaded;
-  }
-  const auto read = [&] {
-    return within_memory(
-        source, [&]() -> Result<Loaded> { return load_dataset(source, scope_of(source)); });
-  };
-  Result<Loaded> dataset = read();
-  if (!dataset && dataset.error().facts.shortage && let_idle_go()) {
-    dataset = read();
-  }
-  if (!dataset) {
-    return dataset;
-  }
+proto::Loading DatasetStore::describing(const std::string& source) {
   const std::lock_guard lock(mutex_);
-  datasets_[source] = {*dataset, ++requests_seen_};
+  const auto found = descriptions_under_way_.find(source);
+  const auto reading = found == descriptions_under_way_.end() ? nullptr : found->second.lock();
+  return progress_of(reading.get());
+}
+
+proto::Loading DatasetStore::loading(const std::string& source) {
+  const std::string name = stored_name(source);
+  const std::lock_guard lock(mutex_);
+  const auto found = loads_under_way_.find(name);
+  return progress_of(found == loads_under_way_.end() ? nullptr : found->second.reading.get());
+}
+
+/// The dataset if it is stored, else null. Errors: those of view_dataset.
+Result<DatasetStore::Loaded> DatasetStore::find(const std::string& source,
+                                                const std::string& fingerprint) {
+  const std::string name = stored_name(source);
+  const std::lock_guard lock(mutex_);
+  for (Entry& entry : entries_) {
+    if (entry.name != name || fingerprint.empty()) {
+      continue;
+    }
+    POPRUN_ASSIGN(Loaded view, view_dataset(entry.read, source));
+    if (view->description().fingerprint() == fingerprint) {
+      entry.used = ++requests_seen_;
+      return view;
+    }
+  }
+  return Loaded();
+}
+
+void DatasetStore::load_now(const std::string& name) {
+  std::string source;
+  std::shared_ptr<Reading> reading;
+  {
+    const std::lock_guard lock(mutex_);
+    const Load& load = loads_under_way_.at(name);
+    source = load.requests.front().source;
+    reading = load.reading;
+    reading->begin();
+  }
+  const Result<ReadDataset> read = read_now(source, reading).and_then([&](ReadDataset fresh) {
+    return keep(name, std::move(fresh));
+  });
+  std::vector<Request> requests;
+  {
+    const std::lock_guard lock(mutex_);
+    requests = std::move(loads_under_way_.extract(name).mapped().requests);
+    requests_waiting_ -= requests.size();
+  }
+  for (const Request& request : requests) {
+    answer(request, read);
+  }
+}
+
+void DatasetStore::answer(const Request& request, const Result<ReadDataset>& read) {
+  const Result<Loaded> view = read.and_then([&](const ReadDataset& fresh) -> Result<Loaded> {
+    return view_dataset(fresh, request.source);
+  });
+  const bool is_asked_for = !view || request.fingerprint.empty() ||
+                            (*view)->description().fingerprint() == request.fingerprint;
+  if (is_asked_for && (view || !request.came_late)) {
+    request.done(view);
+  } else if (request.came_late) {
+    load_then(request.source, request.fingerprint, request.done);
+  } else {
+    request.done(fail(
+        ErrorCode::kData,
+        fmt::format("{}: its files changed after the job had begun, so the data server does not "
+                    "have the data that was described to it; put the old files back and go on "
+                    "from a checkpoint, or start the job anew",
+                    text_of(request.source))));
+  }
+}
+
+/// Reads the files, twice if memory is short at first.
+Result<ReadDataset> DatasetStore::read_now(const std::string& source,
+                                           const std::shared_ptr<Reading>& reading) {
+  const auto read = [&] {
+    return within_memory(source,
+                         [&] { return read_dataset(source, scope_of(source).during(reading)); });
+  };
+  Result<ReadDataset> fresh = read();
+  if (!fresh && fresh.error().facts.shortage && let_idle_go()) {
+    fresh = read();
+  }
+  return fresh;
+}
+
+/// Stores what was read, if there is room. Errors: kHostResources, there is none.
+Result<ReadDataset> DatasetStore::keep(const std::string& name, ReadDataset read) {
+  const std::lock_guard lock(mutex_);
+  for (Entry& entry : entries_) {
+    if (entry.name == name && entry.read.digest == read.digest) {
+      entry.used = ++requests_seen_;
+      return entry.read;
+    }
+  }
+  entries_.push_back({name, read, ++requests_seen_});
   make_room(limits_.bytes_max, limits_.datasets_max);
-  if (datasets_.size() > 1 && !fits(limits_.bytes_max, limits_.datasets_max)) {
-    datasets_.erase(source);
+  if (entries_.size() > 1 && !fits(limits_.bytes_max, limits_.datasets_max)) {
+    std::erase_if(entries_, [&](const Entry& entry) { return entry.read.stored == read.stored; });
     return fail(ErrorCode::kHostResources,
                 fmt::format("{}: no room for it beside the {} that are being read from; this "
                             "server keeps at most {} of datasets",
-                            source, counted(datasets_.size(), "dataset"),
+                            text_of(name), counted(entries_.size(), "dataset"),
                             mebibytes_text(limits_.bytes_max)));
   }
-  return dataset;
+  return read;
 }
 
 /// Under the lock.
 bool DatasetStore::fits(std::uint64_t bytes_max, std::size_t datasets_max) const {
   std::uint64_t bytes = 0;
-  for (const auto& [source, entry] : datasets_) {
-    bytes += entry.dataset->bytes();
+  for (const Entry& entry : entries_) {
+    bytes += entry.read.stored->bytes();
   }
-  return bytes <= bytes_max && datasets_.size() <= datasets_max;
+  return bytes <= bytes_max && entries_.size() <= datasets_max;
 }
 
 /// Whether there were any.
 bool DatasetStore::let_idle_go() {
   const std::lock_guard lock(mutex_);
-  const std::size_t had = datasets_.size();
+  const std::size_t had = entries_.size();
   make_room(0, 0);
-  return datasets_.size() < had;
+  return entries_.size() < had;
 }
 
 /// Under the lock. What somebody else holds stays.
 void DatasetStore::make_room(std::uint64_t bytes_max, std::size_t datasets_max) {
   while (!fits(bytes_max, datasets_max)) {
-    auto oldest = datasets_.end();
-    for (auto at = datasets_.begin(); at != datasets_.end(); ++at) {
-      const bool idle = at->second.dataset.use_count() == 1;
-      if (idle && (oldest == datasets_.end() || at->second.used < oldest->second.used)) {
+    auto oldest = entries_.end();
+    for (auto at = entries_.begin(); at != entries_.end(); ++at) {
+      const bool idle = at->read.stored.use_count() == 1;
+      if (idle && (oldest == entries_.end() || at->used < oldest->used)) {
         oldest = at;
       }
     }
-    if (oldest == datasets_.end()) {
+    if (oldest == entries_.end()) {
       return;
     }
-    datasets_.erase(oldest);
+    entries_.erase(oldest);
   }
 }
 

@@ -1,14 +1,16 @@
 #include "hostio/streams/server.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
@@ -30,6 +32,7 @@ namespace {
 constexpr std::chrono::milliseconds kDrain{100};
 constexpr int kRequestBytesMax = 64 * 1024;
 constexpr std::size_t kSourceBytesMax = 8 * 1024;
+constexpr std::chrono::milliseconds kBetweenNews{100};  // About what is being loaded.
 constexpr std::uint64_t kCreditsMax = 1 << 20;
 constexpr std::uint32_t kStreamsMax = 8192;  // Two for each replica of the largest job.
 
@@ -89,6 +92,70 @@ grpc::Status status_of(const Error& error) {
   return {grpc::StatusCode::INTERNAL, error.message};
 }
 
+/// A call that waits for a dataset to be read.
+class Waiting {
+ public:
+  Waiting() = default;
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  virtual ~Waiting() = default;
+
+  /// Sends the client news of the dataset. False: it does not wait any more.
+  virtual bool send_news() = 0;
+};
+
+/// Makes calls that wait send news, a few times a second, on a thread of its own.
+///
+/// Threads: any.
+class NewsThread {
+ public:
+  NewsThread() : thread_([this] { run(); }) {}
+  NewsThread(const NewsThread&) = delete;
+  NewsThread& operator=(const NewsThread&) = delete;
+  ~NewsThread() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void add(std::weak_ptr<Waiting> call) {
+    {
+      const std::lock_guard lock(mutex_);
+      calls_.push_back(std::move(call));
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return stopping_ || !calls_.empty(); });
+      if (changed_.wait_for(lock, kBetweenNews, [this] { return stopping_; })) {
+        return;
+      }
+      std::vector<std::weak_ptr<Waiting>> calls = std::move(calls_);
+      calls_.clear();
+      lock.unlock();
+      std::erase_if(calls, [](const std::weak_ptr<Waiting>& call) {
+        const std::shared_ptr<Waiting> waiting = call.lock();
+        return waiting == nullptr || !waiting->send_news();
+      });
+      lock.lock();
+      calls_.insert(calls_.end(), calls.begin(), calls.end());
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::weak_ptr<Waiting>> calls_;
+  bool stopping_ = false;
+  std::thread thread_;  ///< The last member: it uses those above.
+};
+
 /// One replica's stream. Lives until gRPC is done with it and the dataset store has answered, which
 /// come in either order: hence a shared_ptr, one held by itself until OnDone, one by the request to
 /// the store.
@@ -96,11 +163,12 @@ grpc::Status status_of(const Error& error) {
 /// One read is always under way until the end, so a client that goes away is noticed there. At most
 /// one write is; the end waits for it.
 class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                       public Waiting,
                        public std::enable_shared_from_this<PullCall> {
  public:
-  static PullCall* start(DatasetStore& datasets, const std::shared_ptr<Room>& room,
-                         grpc::Status admission) {
-    const auto call = std::make_shared<PullCall>(datasets);
+  static PullCall* start(DatasetStore& datasets, NewsThread& news,
+                         const std::shared_ptr<Room>& room, grpc::Status admission) {
+    const auto call = std::make_shared<PullCall>(datasets, news);
     call->self_ = call;
     if (admission.ok()) {
       if (room->enter()) {
@@ -118,7 +186,7 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
     return call.get();
   }
 
-  explicit PullCall(DatasetStore& datasets) : datasets_(datasets) {}
+  PullCall(DatasetStore& datasets, NewsThread& news) : datasets_(datasets), news_(news) {}
 
   PullCall(const PullCall&) = delete;
   PullCall& operator=(const PullCall&) = delete;
@@ -166,6 +234,27 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   void OnDone() override { self_.reset(); }
 
+  bool send_news() override {
+    proto::Batch news;
+    *news.mutable_loading() = datasets_.loading(selection_.source());
+    {
+      const std::lock_guard lock(mutex_);
+      if (finished_ || outcome_ || sampler_) {
+        return false;
+      }
+      if (writing_) {
+        return true;  // The client has not taken the news before.
+      }
+      bool own = false;
+      if (!grpc::SerializationTraits<proto::Batch>::Serialize(news, &batch_, &own).ok()) {
+        return true;
+      }
+      writing_ = true;
+    }
+    StartWrite(&batch_);
+    return true;
+  }
+
  private:
   void open(const proto::Open& open) {
     selection_ = open.selection();
@@ -175,10 +264,16 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
       end(source_too_long());
       return;
     }
-    datasets_.load_then(selection_.source(),
+    if (selection_.fingerprint().empty()) {
+      end({grpc::StatusCode::INVALID_ARGUMENT,
+           "selection: needed the fingerprint that Describe gave; is the job of another version?"});
+      return;
+    }
+    datasets_.load_then(selection_.source(), selection_.fingerprint(),
                         [self = shared_from_this()](const Result<DatasetStore::Loaded>& dataset) {
                           self->begin(dataset);
                         });
+    news_.add(weak_from_this());
   }
 
   void begin(const Result<DatasetStore::Loaded>& dataset) {
@@ -261,6 +356,7 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   }
 
   DatasetStore& datasets_;
+  NewsThread& news_;
   std::shared_ptr<PullCall> self_;
   std::shared_ptr<Room> room_;  ///< Once it was let in.
   std::uint64_t reserved_ = 0;  ///< Bytes of it that are taken.
@@ -281,52 +377,112 @@ class PullCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
 /// A question for a description. Lives until gRPC is done with it and the dataset store has
 /// answered, as a PullCall does; one that is cancelled does not wait for the answer.
-class DescribeCall final : public grpc::ServerUnaryReactor,
+class DescribeCall final : public grpc::ServerWriteReactor<proto::DescribeReply>,
+                           public Waiting,
                            public std::enable_shared_from_this<DescribeCall> {
  public:
-  static DescribeCall* start(DatasetStore& datasets, const grpc::Status& admission,
-                             const std::string& source, proto::Dataset& reply) {
-    const auto call = std::make_shared<DescribeCall>(reply);
+  static DescribeCall* start(DatasetStore& datasets, NewsThread& news,
+                             const grpc::Status& admission, const proto::DescribeRequest& request) {
+    const auto call = std::make_shared<DescribeCall>(datasets, request.source());
     call->self_ = call;
     if (!admission.ok()) {
       call->end(admission);
       return call.get();
     }
-    datasets.describe_then(
-        source, [self = call, &datasets, source](const Result<proto::Dataset>& description) {
-          if (description) {
-            // Whoever asks will pull soon: load meanwhile. An error shows again at the pull.
-            datasets.load_soon(source);
-          }
-          self->end(description);
-        });
+    const bool will_pull = !request.only_describe();
+    datasets.describe_then(request.source(), will_pull,
+                           [call, will_pull](const Result<proto::Dataset>& description) {
+                             if (description && will_pull) {
+                               // Whoever asks will pull soon: load meanwhile. An error shows again
+                               // at the pull.
+                               call->datasets_.load_soon(call->source_, description->fingerprint());
+                             }
+                             call->end(description);
+                           });
+    news.add(call);
     return call.get();
   }
 
-  explicit DescribeCall(proto::Dataset& reply) : reply_(reply) {}
+  DescribeCall(DatasetStore& datasets, std::string source)
+      : datasets_(datasets), source_(std::move(source)) {}
 
+  void OnWriteDone(bool ok) override {
+    {
+      const std::lock_guard lock(mutex_);
+      writing_ = false;
+    }
+    if (!ok) {
+      end({grpc::StatusCode::CANCELLED, "the client disconnected"});
+    }
+    advance();
+  }
   void OnCancel() override { end({grpc::StatusCode::CANCELLED, "the client disconnected"}); }
   void OnDone() override { self_.reset(); }
 
- private:
-  /// The first of these ends the call; the reply is gRPC's after that.
-  void end(const grpc::Status& status) {
-    if (!ended_.exchange(true)) {
-      Finish(status);
+  bool send_news() override {
+    const proto::Loading loading = datasets_.describing(source_);
+    {
+      const std::lock_guard lock(mutex_);
+      if (outcome_) {
+        return false;
+      }
+      if (writing_) {
+        return true;
+      }
+      writing_ = true;
+      *reply_.mutable_loading() = loading;
     }
+    StartWrite(&reply_);
+    return true;
+  }
+
+ private:
+  /// The first of these ends the call, once nothing is being written.
+  void end(const grpc::Status& status) {
+    {
+      const std::lock_guard lock(mutex_);
+      outcome_ = outcome_.value_or(status);
+    }
+    advance();
   }
   void end(const Result<proto::Dataset>& description) {
-    if (!ended_.exchange(true)) {
-      if (description) {
-        reply_ = *description;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!outcome_ && description) {
+        dataset_ = *description;
       }
-      Finish(description ? grpc::Status::OK : status_of(description.error()));
+    }
+    end(description ? grpc::Status::OK : status_of(description.error()));
+  }
+
+  void advance() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (writing_ || finished_ || !outcome_) {
+        return;
+      }
+      finished_ = true;
+      if (outcome_->ok()) {
+        *reply_.mutable_dataset() = dataset_;
+      }
+    }
+    if (outcome_->ok()) {
+      StartWriteAndFinish(&reply_, grpc::WriteOptions(), *outcome_);
+    } else {
+      Finish(*outcome_);
     }
   }
 
+  DatasetStore& datasets_;
+  const std::string source_;
   std::shared_ptr<DescribeCall> self_;
-  proto::Dataset& reply_;
-  std::atomic<bool> ended_ = false;
+
+  std::mutex mutex_;  ///< Guards all below.
+  proto::Dataset dataset_;
+  proto::DescribeReply reply_;  ///< Of the write under way.
+  bool writing_ = false;
+  std::optional<grpc::Status> outcome_;
+  bool finished_ = false;
 };
 
 using ServiceBase = proto::HostStreams::WithCallbackMethod_Describe<
@@ -339,19 +495,18 @@ class Service final : public ServiceBase {
         datasets_(datasets),
         room_(std::make_shared<Room>(options.batch_bytes_max)) {}
 
-  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
-                                     const proto::DescribeRequest* request,
-                                     proto::Dataset* reply) override {
+  grpc::ServerWriteReactor<proto::DescribeReply>* Describe(
+      grpc::CallbackServerContext* context, const proto::DescribeRequest* request) override {
     grpc::Status status = admit(*context);
     if (status.ok() && request->source().size() > kSourceBytesMax) {
       status = source_too_long();
     }
-    return DescribeCall::start(datasets_, status, request->source(), *reply);
+    return DescribeCall::start(datasets_, news_, status, *request);
   }
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Pull(
       grpc::CallbackServerContext* context) override {
-    return PullCall::start(datasets_, room_, admit(*context));
+    return PullCall::start(datasets_, news_, room_, admit(*context));
   }
 
  private:
@@ -373,6 +528,7 @@ class Service final : public ServiceBase {
   const std::string token_;
   DatasetStore& datasets_;
   const std::shared_ptr<Room> room_;
+  NewsThread news_;
 };
 
 std::string without_brackets(std::string host) {

@@ -27,7 +27,8 @@ struct ServerOptions {
 std::uint64_t batch_bytes_max_of(Bytes free_memory);
 
 /// The data server: proto/host_streams.proto beside gRPC's health service. It keeps no progress
-/// (law 6); a stream costs no thread and at most one batch of memory.
+/// (law 6); a stream costs no thread and at most one batch of memory. Calls that wait for a dataset
+/// to be read get news of it four times a second.
 ///
 /// Whoever has no token costs no more than bound_clients says. One who has it may send 64 KiB a
 /// message, sources of 8 KiB and 2^20 credits a stream; 8,192 streams and `batch_bytes_max` of

@@ -21,9 +21,11 @@ constexpr std::uint32_t kSequenceTag =
 constexpr std::uint32_t kTensorTag = WireFormatLite::MakeTag(
     proto::Batch::kTensorsFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
-std::byte padding_of(const proto::StreamTensor& tensor) {
-  const bool label = tensor.name() == "labels" || tensor.name() == "next_sentence";
-  return label ? std::byte{0xFF} : std::byte{0};
+constexpr std::uint32_t kFingerprintTag = WireFormatLite::MakeTag(
+    proto::Batch::kFingerprintFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+
+bool is_label(const proto::StreamTensor& tensor) {
+  return tensor.name() == "labels" || tensor.name() == "next_sentence";
 }
 
 }  // namespace
@@ -44,10 +46,13 @@ grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const 
                               std::uint64_t sequence) {
   const proto::Dataset& description = dataset.description();
   std::vector<std::uint64_t> items(sampler.micro_batch_size());
-  sampler.items_of(sequence, items);
+  const std::size_t counted = sampler.items_of(sequence, items);
 
   std::size_t size =
       CodedOutputStream::VarintSize32(kSequenceTag) + CodedOutputStream::VarintSize64(sequence);
+  const std::string& fingerprint = description.fingerprint();
+  size += CodedOutputStream::VarintSize32(kFingerprintTag) +
+          CodedOutputStream::VarintSize64(fingerprint.size()) + fingerprint.size();
   for (const proto::StreamTensor& tensor : description.tensors()) {
     const std::uint64_t bytes = sample_bytes(tensor) * items.size();
     size += CodedOutputStream::VarintSize32(kTensorTag) + CodedOutputStream::VarintSize64(bytes) +
@@ -58,17 +63,20 @@ grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const 
   std::uint8_t* at = GRPC_SLICE_START_PTR(slice);
   at = CodedOutputStream::WriteVarint32ToArray(kSequenceTag, at);
   at = CodedOutputStream::WriteVarint64ToArray(sequence, at);
+  at = CodedOutputStream::WriteVarint32ToArray(kFingerprintTag, at);
+  at = CodedOutputStream::WriteVarint64ToArray(fingerprint.size(), at);
+  at = std::ranges::copy(fingerprint, at).out;
   for (int t = 0; t < description.tensors_size(); ++t) {
     const std::uint64_t bytes = sample_bytes(description.tensors(t));
     at = CodedOutputStream::WriteVarint32ToArray(kTensorTag, at);
     at = CodedOutputStream::WriteVarint64ToArray(bytes * items.size(), at);
-    for (const std::uint64_t item : items) {
+    for (std::size_t j = 0; j < items.size(); ++j) {
       const std::span sample(reinterpret_cast<std::byte*>(at), bytes);
-      if (item == Sampler::kPadding) {
-        std::ranges::fill(sample, padding_of(description.tensors(t)));
+      if (j >= counted && is_label(description.tensors(t))) {
+        std::ranges::fill(sample, std::byte{0xFF});
       } else {
         dataset.read({.split = split,
-                      .item = item,
+                      .item = items[j],
                       .seed = sampler.seed(),
                       .epoch = sampler.epoch_of(sequence)},
                      t, sample);

@@ -24,10 +24,10 @@ inline constexpr int kMessageBytesMax = static_cast<int>(kBatchBytesMax) + 4096;
 /// Bytes of the tensors of one batch.
 std::uint64_t batch_bytes(const proto::Dataset& description, std::uint32_t micro_batch_size);
 
-/// A serialised proto::Batch. The samples go from the dataset straight into the message that is
-/// sent: the one copy on this side. Padding samples are zeros, with labels -1, or NaN where
-/// labels are floats.
-/// Determinism: a pure function of its arguments.
+/// A serialised proto::Batch of a dataset's own fingerprint. The samples go from the dataset
+/// straight into the message that is sent: the one copy on this side. Padding is items with labels
+/// of -1, or NaN where labels are floats: whatever a model computes of real items is finite for
+/// padding, too. Determinism: a pure function of its arguments.
 /// Requires: sequence < sampler.batch_count(), batch_bytes() <= kBatchBytesMax.
 grpc::ByteBuffer encode_batch(const Dataset& dataset, proto::Split split, const Sampler& sampler,
                               std::uint64_t sequence);

@@ -27,7 +27,12 @@ constexpr const char* kAuto = "auto";
 /// before it, or those in it.
 std::vector<std::string> candidates(const std::string& folder) {
   const fs::path path = fs::path(folder).lexically_normal();
-  const fs::path named = path.has_filename() ? path : path.parent_path();
+  fs::path named = path.has_filename() ? path : path.parent_path();
+  std::error_code unused;
+  if (const fs::path meant = fs::canonical(named, unused);
+      step_of(named) == 0 && step_of(meant) > 0) {
+    named = meant;  // latest -> step-20
+  }
   const std::uint64_t step = step_of(named);
   if (step > 0) {
     std::vector<std::string> all =
@@ -119,6 +124,7 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
   }
   const bool is_auto = options_.resume == kAuto;
   const std::string& folder = is_auto ? options_.checkpoint_dir : options_.resume;
+  POPRUN_TRY(check_can_list(folder));
   const std::vector<std::string> all =
       is_auto ? checkpoints_in(options_.checkpoint_dir) : candidates(folder);
   if (all.empty() && is_auto) {
@@ -132,14 +138,26 @@ Result<std::optional<Checkpoint>> JobCheckpoints::latest() {
                             "such folders",
                             folder));
   }
+  std::vector<std::string> unreadable;
   for (const std::string& candidate : all) {
     Result<Checkpoint> read = read_checkpoint(candidate);
     if (read) {
       return std::move(*read);
     }
-    damaged_.push_back(candidate);
-    console_.say(fmt::format("note: this checkpoint is damaged, and the one before it is taken: {}",
-                             read.error().message));
+    // What cannot be read now may be whole: it keeps its name.
+    const bool is_damaged = read.error().code == ErrorCode::kData;
+    (is_damaged ? damaged_ : unreadable).push_back(candidate);
+    console_.say(fmt::format("note: this checkpoint {}: {}{}",
+                             is_damaged ? "is damaged" : "cannot be read", read.error().message,
+                             candidate == all.back() ? "" : "; trying the one before it"));
+  }
+  if (!unreadable.empty()) {
+    return fail(ErrorCode::kHostResources,
+                fmt::format("--resume {}: {} there, and none could be taken: {} cannot be read{}; "
+                            "see why above, make {} readable, and run this again",
+                            options_.resume, counted(all.size(), "checkpoint"), unreadable.size(),
+                            damaged_.empty() ? "" : ", and the others are damaged",
+                            unreadable.size() == 1 ? "it" : "them"));
   }
   return fail(ErrorCode::kData,
               fmt::format("--resume {}: {} there, and none is whole; remove them to start anew",

@@ -90,17 +90,34 @@ std::vector<std::pair<std::string, std::string>> DataService::tls_options() cons
 
 void DataService::ask(const std::string& address, bool leaves_loopback) {
   const std::optional<TlsIdentity> identity = setup_.security.identity(leaves_loopback);
-  const DatasetQuery::Question question{address, setup_.security.token, identity,
+  const DatasetQuery::Question question{address,
+                                        setup_.security.token,
+                                        identity,
                                         options_.config.data().source(),
+                                        setup_.only_describe,
                                         static_cast<double>(options_.hostio_timeout_seconds)};
   query_ = std::make_unique<DatasetQuery>(
-      loop_, question,
+      loop_, question, [this](const proto::Loading& loading) { tell(loading); },
       [this, address, tls = identity.has_value()](const Result<proto::Dataset>& dataset) {
         answered_ = dataset.has_value();
         events_.on_dataset(dataset.map([&](const proto::Dataset& known) {
           return ServedDataset{address, known, tls};
         }));
       });
+}
+
+void DataService::tell(const proto::Loading& loading) {
+  constexpr std::chrono::seconds kFirst{5};
+  constexpr std::chrono::seconds kBetween{60};
+  const auto now = std::chrono::steady_clock::now();
+  next_note_ = next_note_.value_or(now + kFirst);
+  if (now >= *next_note_) {
+    next_note_ = now + kBetween;
+    console_.say(loading.waits()
+                     ? "note: the data server reads other datasets first; this job's waits"
+                     : fmt::format("note: the data server reads {}, {} % done",
+                                   options_.config.data().source(), loading.percent()));
+  }
 }
 
 void DataService::on_stdout(std::string_view line) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,6 +38,7 @@ class DataService {
     /// says. That decides whether it speaks TLS: the name of a machine may be one of loopback here.
     std::string own_address;
     Security security;
+    bool only_describe = false;  ///< The dataset is described, and nobody will read it.
   };
   struct Events {
     /// Comes once. Errors: those of DatasetQuery; and the reason of our server where it ends before
@@ -63,6 +66,8 @@ class DataService {
   void ask(const std::string& address, bool leaves_loopback);
   /// The user's own files, for a server of ours.
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> tls_options() const;
+  /// Says how far the server is, soon and then once a minute.
+  void tell(const proto::Loading& loading);
   void on_stdout(std::string_view line);
   void on_stderr(std::string_view line);
   void on_exit(int status);
@@ -74,6 +79,7 @@ class DataService {
   Setup setup_;
   Events events_;
   std::unique_ptr<DatasetQuery> query_;
+  std::optional<std::chrono::steady_clock::time_point> next_note_;  ///< Once there was news.
   bool answered_ = false;
   int port_ = 0;  ///< Of a server of ours that listens.
   std::string last_line_;

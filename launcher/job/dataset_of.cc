@@ -20,7 +20,8 @@ Result<proto::Dataset> dataset_of(const Options& options, Console& console) {
   DataService data(loop, supervisor, console, options,
                    {.program = path_beside_us("poprun-emu-hostio"),
                     .own_address = "127.0.0.1",
-                    .security = security},
+                    .security = security,
+                    .only_describe = true},
                    {.on_dataset =
                         [&answer](const Result<ServedDataset>& served) {
                           answer = served.map([](const ServedDataset& s) { return s.dataset; });

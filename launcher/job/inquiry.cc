@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
-#include "launcher/process/ending_signals.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/process/programs.h"
+#include "launcher/process/signals.h"
 
 namespace poprun::launcher {
 

@@ -14,9 +14,10 @@
 #include "launcher/job/join_reply.h"
 #include "launcher/job/silent_hosts.h"
 #include "launcher/placement/hosts.h"
+#include "launcher/placement/loopback.h"
 #include "launcher/placement/mca_parameters.h"
-#include "launcher/process/ending_signals.h"
 #include "launcher/process/exit_text.h"
+#include "launcher/process/signals.h"
 #include "launcher/verdict/replica_words.h"
 #include "proto/inquiry.pb.h"
 #include "replica/base/sha256.h"
@@ -375,7 +376,11 @@ void Job::give_verdict(const Verdict& verdict) {
   const double now = monotonic_seconds();
   notice_own_silence(now);
   lost_hosts_ = lost_hosts(state_, now, deadlines_.quiet_seconds());
-  record_.tell(verdict, state_, now);
+  Verdict told = verdict;
+  if (const Status reaches_itself = check_loopback(); !reaches_itself) {
+    told.more.insert(told.more.begin(), "  " + reaches_itself.error().message);
+  }
+  record_.tell(told, state_, now);
   stop(signal_ == 0 ? verdict.exit_code : 128 + signal_, false);
 }
 
@@ -391,7 +396,7 @@ void Job::stop(int exit_code, bool at_once) {
     if (coordinator_ != nullptr) {
       coordinator_->close();  // mpirun may yet start replicas that it was about to start.
     }
-    processes_.terminate(state_);
+    processes_.terminate();
   }
   if (at_once) {
     processes_.kill();

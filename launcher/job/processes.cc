@@ -8,23 +8,12 @@
 
 #include "launcher/mpi/mpi_session.h"
 #include "launcher/mpi/mpirun.h"
-#include "launcher/placement/hosts.h"
 #include "launcher/wire/job_token.h"
 
 namespace poprun::launcher {
 namespace {
 
 constexpr const char* kFolderVariable = "OMPI_MCA_orte_tmpdir_base";  ///< Open MPI's own TMPDIR.
-
-std::vector<pid_t> local_replicas(const JobState& state) {
-  std::vector<pid_t> pids;
-  for (std::uint32_t i = 0; i < state.instances().size(); ++i) {
-    if (state.instances()[i].joined && state.placement().runs_here(i)) {
-      pids.push_back(static_cast<pid_t>(state.instances()[i].pid));
-    }
-  }
-  return pids;
-}
 
 }  // namespace
 
@@ -94,11 +83,11 @@ std::string JobProcesses::restart_command() const {
       supervisor_.mpirun_pid(), data_->restart_command());
 }
 
-void JobProcesses::terminate(const JobState& state) {
+void JobProcesses::terminate() {
   if (data_) {
     data_->forget();
   }
-  supervisor_.terminate(local_replicas(state));
+  supervisor_.terminate();
 }
 
 void JobProcesses::clear_away() {

@@ -15,7 +15,6 @@
 #include "launcher/process/programs.h"
 #include "launcher/process/supervisor.h"
 #include "launcher/screen/console.h"
-#include "launcher/verdict/job_state.h"
 #include "launcher/wire/security.h"
 
 namespace poprun::launcher {
@@ -66,8 +65,8 @@ class JobProcesses {
   /// where nobody else reads it, for a printed one would end up in logs. Requires: ours was asked.
   [[nodiscard]] std::string restart_command() const;
 
-  /// Asks both to end, and for the dataset no more. Replicas on this machine are killed.
-  void terminate(const JobState& state);
+  /// Ends both, and asks for the dataset no more.
+  void terminate();
   /// SIGKILL to everything below this process.
   void kill() { supervisor_.kill_all(); }
   /// Kills what is left and removes what it left.

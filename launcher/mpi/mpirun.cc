@@ -48,6 +48,9 @@ std::vector<Variable> mpi_settings(const Options& options, const Placement& plac
       {"OMPI_MCA_ras", "^slurm,gridengine,tm,lsf,alps"},
       {"OMPI_MCA_plm", "rsh"},
       {"OMPI_MCA_plm_rsh_disable_qrsh", "1"},
+      // Signals are for the launcher (process/signals.h). With a handler that forwards it, replicas
+      // would hear SIGUSR1 until they ignore it.
+      {"OMPI_MCA_ess_base_forward_signals", "none"},
       // Where it looks for ssh, and fails without, also where all ranks are local.
       {"PATH", kDefaultPath},
   };

@@ -13,6 +13,8 @@
 #   poprun-emu: no start on host HOST: REASON  the daemon cannot start there
 set -f
 IFS=' '
+# Also for the real remote shell. Who signals all processes of a job means the launcher, which ends them.
+trap '' TERM INT HUP USR1 USR2
 
 token=$POPRUN_EMU_TOKEN
 tls=$POPRUN_EMU_TLS
@@ -44,7 +46,9 @@ tools='command -v "$1" >/dev/null || fail "there is no Open MPI in the PATH of n
 # mpirun, in an argument: ours is beside it.
 base='prefix=poprun-emu.$(id -u).; base=${TMPDIR:-${TEMP:-${TMP:-/tmp}}}; for word do [ "$last" != orte_tmpdir_base ] || base=$word; last=$word; done; case ${base##*/} in "$prefix"*) base=${base%/*} ;; esac'
 folder='mkdir -p "$base"; while folder=$(mktemp -d "$base/${prefix}XXXXXX") || fail "no folder can be made in $base"; exec 9<"$folder"; flock -n 9; [ $? = 1 ] || ! [ -d "$folder" ]; do :; done; export TMPDIR="$folder"; for word do shift; [ "$last" != orte_tmpdir_base ] || word=$folder; last=$word; set -- "$@" "$word"; done'
-reader="sh -c '$fail; $secrets; $tools; $base; $folder; echo \"poprun-emu starts the daemon\" >&2; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & exec \"\$@\"' sh"
+# Blocked, because the daemon installs handlers; before coreutils 8.31 env cannot do that.
+shield='shield=; env --block-signal=TERM true 2>/dev/null && shield="env --block-signal=TERM,INT,HUP,USR1,USR2"'
+reader="sh -c 'trap \"\" TERM INT HUP USR1 USR2; $fail; $secrets; $tools; $base; $folder; echo \"poprun-emu starts the daemon\" >&2; (exec 9<&- </dev/null >/dev/null 2>&1; exec flock \"\$folder\" rmdir \"\$folder\") & $shield; exec \$shield \"\$@\"' sh"
 
 # The daemon is the word `orted`, which may come behind settings of paths and in a folder, after HOST.
 host=

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "hostio/datasets/source.h"
 #include "launcher/options/hyper_parameters.h"
 #include "launcher/options/locations.h"
 #include "launcher/options/option_table.h"
@@ -46,7 +47,7 @@ Status check_learning_rate_scaling(const Options& options) {
       {"training.gradient-accumulation-kind", training.gradient_accumulation_kind() == "sum"},
       {"training.gradient-reduction", training.gradient_reduction() == "sum"}};
   for (const auto& [name, is_sum] : sums) {
-    if (is_sum && options.learning_rate_base_batch > 0) {
+    if (is_sum && training.loss_mean() != "tokens" && options.learning_rate_base_batch > 0) {
       return fail(ErrorCode::kUsage,
                   fmt::format("training.scale-learning-rate = {} needs gradients that are means, "
                               "but {} is sum; remove one of the two",
@@ -82,6 +83,10 @@ Setting& setting_of(Options& options, std::string_view name) {
 Status check_model(Options& options) {
   proto::ModelConfig& model = *options.config.mutable_model();
   if (model.onnx().empty()) {
+    if (!model.trained_constants().empty()) {
+      return fail(ErrorCode::kUsage,
+                  "model.trained-constants is for model.onnx; built-in models say what they train");
+    }
     return model.loss().empty() ? Status{}
                                 : Status{fail(ErrorCode::kUsage,
                                               "model.loss is for model.onnx; built-in models have "
@@ -140,6 +145,7 @@ void note_what_has_no_effect(Options& options) {
         Case{"training.schedule-decay", falls, "training.schedule"},
         Case{"training.gradient-accumulation-kind", accumulated, "training.gradient-accumulation"},
         Case{"training.accumulator-precision", accumulated, "training.gradient-accumulation"},
+        Case{"training.no-decay", training.weight_decay() > 0, "training.weight-decay"},
         Case{"training.epochs", training.steps() == 0 || !asked_for_epochs, "training.steps"}}) {
     const Setting& setting = setting_of(options, name);
     if (!has_effect && setting.origin != Origin::kDefault) {
@@ -170,6 +176,11 @@ Status check_inference(Options& options) {
         "one of the two");
   }
   const proto::ModelConfig& model = options.config.model();
+  if (model.dropout() > 0) {
+    options.notes.push_back(fmt::format(
+        "model.dropout = {} has no effect with model.mode = inference: nothing is dropped",
+        model.dropout()));
+  }
   if (model.initial_weights().empty() && model.onnx().empty()) {
     options.notes.push_back(
         "model.mode = inference without model.initial-weights: the weights are random");
@@ -422,10 +433,8 @@ Status check_together(Options& options) {
   POPRUN_TRY(check_inference(options));
   POPRUN_TRY(check_compute_batch(options));
   note_partial_weights(options);
-  if (!options.source_parameters.empty()) {
-    options.config.mutable_data()->set_source(fmt::format(
-        "{}?{}", options.config.data().source(), fmt::join(options.source_parameters, ",")));
-  }
+  options.config.mutable_data()->set_source(
+      hostio::source_with(options.config.data().source(), options.source_parameters));
   POPRUN_TRY(check_pipeline(options));
   POPRUN_TRY(check_products(options));
   POPRUN_TRY(check_locations(options));

@@ -137,4 +137,21 @@ Result<CommandLine> parse_command_line(std::span<const std::string> args) {
   return result;
 }
 
+std::span<const std::string> words_after_options(std::span<const std::string> args) {
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    const OptionRow* row = named_row(args[i]);
+    if (args[i] == "--") {
+      return args.subspan(i + 1);
+    }
+    if (row != nullptr) {
+      if (i + 1 < args.size() && is_value_of(*row, args[i + 1])) {
+        ++i;
+      }
+    } else if (!args[i].starts_with('-') || args[i] == "-") {
+      return args.subspan(i);
+    }
+  }
+  return {};
+}
+
 }  // namespace poprun::launcher

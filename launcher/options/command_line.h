@@ -20,4 +20,7 @@ struct CommandLine {
 ///   kUsage  an unknown option, with the one that may have been meant, or a value that is missing.
 Result<CommandLine> parse_command_line(std::span<const std::string> args);
 
+/// From the first word on that is neither an option nor the value of one; empty if there is none.
+std::span<const std::string> words_after_options(std::span<const std::string> args);
+
 }  // namespace poprun::launcher

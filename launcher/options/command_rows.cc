@@ -147,7 +147,9 @@ Rows data_server() {
                          "its token is read from the environment variable POPRUN_EMU_TOKEN"),
                      HostPort{}, into(&Options::hostio_address)),
           with_value(row("data-server", "hostio-timeout", "SECONDS", "60",
-                         "How long a replica tries to reach the data server"),
+                         "How long to wait for the data server without an answer and without "
+                         "progress in reading the "
+                         "dataset"),
                      Integer{1, 86400}, into(&Options::hostio_timeout_seconds)),
           with_value(row("data-server", "tls-cert", "FILE", "",
                          "Certificate (PEM) of your own, which launcher, replicas and data server "

@@ -88,6 +88,8 @@ Rows model() {
       file_key("model.loss", "NAME", "",
                "Loss for an ONNX model: cross-entropy (default) or mean-squared-error",
                Choice{{"cross-entropy", "mean-squared-error"}}),
+      file_key("model.trained-constants", "REGEX", "",
+               "Also train constants of an ONNX model whose name matches REGEX", Regex{}),
       file_key("model.initial-weights", "FILE", "",
                "Start from the weights in this .safetensors file", Text{}),
       file_key("model.initial-weights-partial", "BOOL", "false",
@@ -194,8 +196,14 @@ Rows training_update() {
                }),
       file_key(
           "training.weight-decay", "X", "0",
-          "Weight decay, added to the gradient or, by optimisers that decouple it, to the update",
+          "Weight decay of all weights, biases and normalisations included unless "
+          "training.no-decay exempts them; added to the gradient or, by optimisers that decouple "
+          "it, to the update",
           Real{0, 1e6}),
+      file_key("training.no-decay", "REGEX", "",
+               "No weight decay for weights whose name matches REGEX; the word vectors stands for "
+               "those of one dimension, which are biases and the scales of normalisations",
+               Regex{}),
       file_key("training.gradient-accumulation", "N", "1", "Micro-batches per replica and step",
                Integer{1, 1 << 20}),
       file_key("training.gradient-accumulation-kind", "NAME", "",
@@ -211,6 +219,13 @@ Rows training_update() {
                "every-micro-batch: to their mean, before they are accumulated",
                Choice{{"mean", "sum", "every-micro-batch"}}),
       file_key(
+          "training.loss-mean", "NAME", "micro-batches",
+          "What the loss of a step is the mean of: micro-batches, of the mean losses of what is "
+          "computed at once, as PopART does it; tokens, of all labels of the step that count, "
+          "on all replicas. With tokens the gradient is that of this mean, however the batch is "
+          "cut, and whether gradients are summed or averaged on the way",
+          Choice{{"micro-batches", "tokens"}}),
+      file_key(
           "training.loss-scaling", "X|auto", "",
           "Multiply the loss by X so that small gradients do not vanish in half precision; auto "
           "finds X and skips steps that overflow (default: auto with half precision, else 1)",
@@ -221,7 +236,9 @@ Rows training_update() {
       file_key("training.stochastic-rounding", "BOOL", "false",
                "With half precision, round up or down at random so that the mean is preserved",
                Boolean{}),
-      file_key("training.frozen", "REGEX", "", "Do not train weights whose name matches REGEX",
+      file_key("training.frozen", "REGEX", "",
+               "Do not train weights whose name matches REGEX; batch norms use statistics so named "
+               "as they are",
                Regex{})};
 }
 

@@ -16,6 +16,7 @@
 #include "launcher/options/help.h"
 #include "launcher/options/installed_files.h"
 #include "launcher/options/option_values.h"
+#include "launcher/options/pasted_program.h"
 #include "launcher/options/subcommands.h"
 #include "replica/base/nearest.h"
 
@@ -277,6 +278,7 @@ const char* origin_text(Origin origin) {
 }  // namespace
 
 Result<Options> parse_options(std::span<const std::string> args) {
+  POPRUN_TRY(check_no_program(args));
   return parse(args, read_job);
 }
 

@@ -1,7 +1,9 @@
 #include "launcher/outputs/checkpoint_files.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
 #include <limits>
 #include <system_error>
@@ -10,6 +12,7 @@
 #include <fmt/format.h>
 #include <google/protobuf/util/json_util.h>
 #include <google/protobuf/util/message_differencer.h>
+#include <sys/stat.h>
 
 #include "launcher/outputs/message_json.h"
 #include "launcher/outputs/read_file.h"
@@ -23,14 +26,36 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kManifestBytesMax = 16 << 20;
 
+tl::unexpected<Error> unreadable(const std::string& path, std::string_view reason) {
+  return fail(ErrorCode::kHostResources, fmt::format("{}: cannot be read: {}", path, reason));
+}
+
+Error as_unreadable(Error error) {
+  error.code = ErrorCode::kHostResources;
+  return error;
+}
+
+/// The size of a file that is about to be read. Errors: those of read_checkpoint.
+Result<std::uint64_t> size_of(const std::string& path) {
+  struct stat found {};
+  if (stat(path.c_str(), &found) != 0) {
+    return errno == ENOENT ? fail(ErrorCode::kData, fmt::format("{}: it is missing", path))
+                           : unreadable(path, std::strerror(errno));
+  }
+  if (!S_ISREG(found.st_mode)) {
+    return unreadable(path, S_ISDIR(found.st_mode) ? "it is a directory" : "it is not a file");
+  }
+  return static_cast<std::uint64_t>(found.st_size);
+}
+
 Status check_file(const std::string& folder, const proto::CheckpointFile& file) {
   const std::string path = fmt::format("{}/{}", folder, file.name());
-  const std::uint64_t size = size_of_file(path).value_or(0);
+  POPRUN_ASSIGN(const std::uint64_t size, size_of(path));
   if (size != file.bytes()) {
     return fail(ErrorCode::kData, fmt::format("{}: it has {} B, but the manifest says {} B", path,
                                               grouped(size), grouped(file.bytes())));
   }
-  POPRUN_ASSIGN(const std::string digest, sha256_of_file(path));
+  POPRUN_ASSIGN(const std::string digest, sha256_of_file(path).map_error(as_unreadable));
   if (digest != file.sha256()) {
     return fail(ErrorCode::kData, fmt::format("{}: its SHA-256 is {}, but the manifest says {}",
                                               path, digest, file.sha256()));
@@ -52,7 +77,9 @@ bool fits_its_checksum(std::string text, const std::string& checksum) {
 
 Result<Checkpoint> read_manifest(const std::string& folder) {
   const std::string path = fmt::format("{}/{}", folder, kManifestFile);
-  POPRUN_ASSIGN(const std::string text, read_file(path, kManifestBytesMax));
+  POPRUN_TRY(size_of(path).map([](std::uint64_t) {}));
+  POPRUN_ASSIGN(const std::string text,
+                read_file(path, kManifestBytesMax).map_error(as_unreadable));
   Checkpoint checkpoint{.folder = folder, .manifest = {}};
   proto::CheckpointManifest& manifest = checkpoint.manifest;
   google::protobuf::util::JsonParseOptions lenient;
@@ -117,6 +144,13 @@ std::vector<std::string> checkpoints_in(const std::string& folder) {
   }
   std::ranges::sort(found, std::greater{}, step_of);
   return found;
+}
+
+Status check_can_list(const std::string& folder) {
+  std::error_code error;
+  const fs::directory_iterator entries(folder, error);
+  const bool is_there = error && error != std::errc::no_such_file_or_directory;
+  return is_there ? unreadable(folder, error.message()) : Status{};
 }
 
 Result<std::string> manifest_text(proto::CheckpointManifest manifest) {

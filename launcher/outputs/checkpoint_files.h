@@ -32,6 +32,10 @@ struct Checkpoint {
 /// The folders step-N in `folder`, the latest first. Their files are not looked at.
 std::vector<std::string> checkpoints_in(const std::string& folder);
 
+/// Errors
+///   kHostResources  `folder` is there, but what is in it cannot be listed; says why.
+Status check_can_list(const std::string& folder);
+
 /// N of a folder step-N; 0 for any other name.
 std::uint64_t step_of(const std::string& folder);
 
@@ -45,7 +49,8 @@ Result<std::string> manifest_text(proto::CheckpointManifest manifest);
 /// or build wrote the manifest, which is no damage: check_same_job refuses it.
 ///
 /// Errors
-///   kData  names the file, and what is wrong with it.
+///   kData           it is damaged: names the file that is missing, or what was read and differs.
+///   kHostResources  a file cannot be read, which says nothing of what is in it; names it and why.
 Result<Checkpoint> read_checkpoint(const std::string& folder);
 
 /// Whether a job of `config` goes on from the checkpoint with the bits that it would have had: all

@@ -438,14 +438,16 @@ void CheckpointWriter::prune() {
 }
 
 /// Where the disk has no room for as many as are to be kept, the oldest goes, but never the last
-/// whole one.
+/// whole one. Later ones than this may be unreadable (JobCheckpoints::latest): they do not count.
 bool CheckpointWriter::make_room() {
-  const std::vector<std::string> all = checkpoints_in(setup_.folder);
+  std::vector<std::string> all = checkpoints_in(setup_.folder);
+  std::erase_if(all, [this](const std::string& other) { return step_of(other) > open_->step; });
   if (!goes_on_ || all.size() < 2) {
     return false;
   }
+  std::error_code unused;
   remove_checkpoint(all.back());
-  return checkpoints_in(setup_.folder).size() < all.size();
+  return !fs::exists(all.back(), unused);
 }
 
 /// Answers those who wait for the open checkpoint, and forgets it.

@@ -93,6 +93,7 @@ Status JobResults::take(const proto::ReportItem& item) {
       return begin_check(item.check_plan());
     case proto::ReportItem::kCheckedRun:
       return take_run(item.checked_run());
+    case proto::ReportItem::kNote:
     case proto::ReportItem::KIND_NOT_SET:
       return {};
   }

@@ -155,6 +155,29 @@ Status sort_and_check_cover(std::vector<TensorEntry>& entries, std::uint64_t dat
   return {};
 }
 
+/// What files of weights in other formats begin with, and what to do with them; "" for all other
+/// bytes. Requires: they are not the length of a header, which a pickle's first two could be.
+std::string_view other_format(std::string_view begin) {
+  if (begin.starts_with("PK\x03\x04")) {
+    return "it is a zip archive, as PyTorch's .bin, .pt and .pth files are; save the weights with "
+           "safetensors.torch.save_file(model.state_dict(), FILE)";
+  }
+  if (begin.starts_with("\x80\x02") || begin.starts_with("\x80\x04")) {
+    return "it is a pickle, as PyTorch's older .bin and .pt files are; save the weights with "
+           "safetensors.torch.save_file(model.state_dict(), FILE)";
+  }
+  if (begin.starts_with("\x89HDF")) {
+    return "it is an HDF5 file, as Keras writes; save the weights as safetensors";
+  }
+  const std::size_t first = begin.find_first_not_of(" \t\r\n");
+  if (first != std::string_view::npos && begin[first] == '{') {
+    return "it is JSON, such as the index of weights in several files (model.safetensors.index."
+           "json); merge them into one file: "
+           "from_pretrained(DIR).save_pretrained(OUT, max_shard_size=\"100GB\")";
+  }
+  return "";
+}
+
 /// Bytes of the header that a file of `file_bytes` begins with; `begin` has its first.
 Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes || begin.size() < kLengthBytes) {
@@ -167,6 +190,9 @@ Result<std::uint64_t> header_length(std::string_view begin, std::uint64_t file_b
     length |= std::uint64_t{static_cast<unsigned char>(begin[i])} << (8 * i);
   }
   if (length > file_bytes - kLengthBytes || length > kHeaderBytesMax) {
+    if (const std::string_view other = other_format(begin); !other.empty()) {
+      return fail(ErrorCode::kData, std::string(other));
+    }
     return fail(ErrorCode::kData, fmt::format("its header should have {} B, but {} B follow; is "
                                               "the file cut off, or not a safetensors file at all?",
                                               length, file_bytes - kLengthBytes));

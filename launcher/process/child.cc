@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include <asio/buffer.hpp>
@@ -16,6 +13,8 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
+
+#include "launcher/process/signals.h"
 
 namespace poprun::launcher {
 namespace {
@@ -111,26 +110,20 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   dup2(in, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
-  for (const int number : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD}) {
+  for (const int number : {SIGPIPE, SIGCHLD}) {
     std::signal(number, SIG_DFL);
   }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  sigset_t requests;
+  sigemptyset(&requests);
+  for (const int number : kRequestSignals) {
+    std::signal(number, SIG_IGN);
+    sigaddset(&requests, number);
+  }
+  sigprocmask(SIG_SETMASK, &requests, nullptr);
   execve(path, arguments, environment);
   const int reason = errno;
   [[maybe_unused]] const ssize_t told = write(report, &reason, sizeof(reason));
   _exit(127);
-}
-
-/// The number after the last ')' and the state letter of /proc/PID/stat: the parent.
-pid_t parent_in_stat(const std::string& stat) {
-  const std::size_t close = stat.rfind(')');
-  pid_t parent = 0;
-  if (close != std::string::npos && close + 4 < stat.size()) {
-    std::from_chars(stat.data() + close + 4, stat.data() + stat.size(), parent);
-  }
-  return parent;
 }
 
 }  // namespace
@@ -154,7 +147,7 @@ Result<std::unique_ptr<Child>> Child::start(asio::io_context& loop, const Progra
   const std::vector<char*> environment = pointers(environment_texts);
 
   const pid_t parent = getpid();
-  const pid_t pid = fork();
+  const pid_t pid = fork_with_signals_blocked();
   if (pid == 0) {
     become(program.path.c_str(), arguments.data(), environment.data(), in, out.write, err.write,
            report.write, go, program.death_signal, parent);
@@ -190,9 +183,9 @@ Child::Child(pid_t pid, std::shared_ptr<Pipe> out, std::shared_ptr<Pipe> err)
   POPRUN_CHECK(pid > 1);
 }
 
-void Child::signal(int number) const {
+void Child::kill() const {
   if (!reaped_) {
-    killpg(pid_, number);
+    killpg(pid_, SIGKILL);
   }
 }
 
@@ -240,29 +233,6 @@ void Child::Pipe::take(std::string_view bytes) {
     }
     bytes = complete ? bytes.substr(end + 1) : std::string_view{};
   }
-}
-
-pid_t parent_of(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  std::string stat;
-  std::getline(file, stat, '\0');
-  return parent_in_stat(stat);
-}
-
-std::vector<pid_t> children_of_this_process() {
-  std::vector<pid_t> children;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry("/proc", error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename();
-    pid_t pid = 0;
-    const auto [stop, parse_error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (parse_error == std::errc{} && stop == name.data() + name.size() &&
-        parent_of(pid) == getpid()) {
-      children.push_back(pid);
-    }
-  }
-  return children;
 }
 
 }  // namespace poprun::launcher

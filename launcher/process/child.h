@@ -15,12 +15,14 @@
 
 namespace poprun::launcher {
 
-/// A program of ours: started, read line by line, signalled as a process group, reaped by the job.
+/// A program of ours: started, read line by line, killed as a process group, reaped by the job.
 ///
 /// It gets its own process group, no standard input but the one it is given, and, unless it is 0,
 /// `death_signal` from the kernel should this process die first, so that even a SIGKILLed launcher
-/// leaves nothing behind (mpirun: guard.h). Belongs to the loop's thread, which must also be the
-/// thread that started it (the kernel's rule for that signal).
+/// leaves nothing behind (mpirun: guard.h). It does not hear requests (signals.h): they are
+/// ignored for programs that keep this, as our data server, and blocked for those that install
+/// handlers, as mpirun. Belongs to the loop's thread, which must also be the thread that started it
+/// (the kernel's rule for the death signal).
 class Child {
  public:
   struct Program {
@@ -49,8 +51,9 @@ class Child {
 
   [[nodiscard]] pid_t pid() const { return pid_; }
 
-  /// To the whole process group, until the child is reaped: then its number may be another's.
-  void signal(int number) const;
+  /// SIGKILL to the whole process group, until the child is reaped: then its number may be
+  /// another's.
+  void kill() const;
   void reaped() { reaped_ = true; }
 
   /// Reads what is still in the pipes, without waiting for more.
@@ -80,11 +83,5 @@ class Child {
   std::shared_ptr<Pipe> out_;
   std::shared_ptr<Pipe> err_;
 };
-
-/// The children of this process that were not reaped, also those adopted from children that died.
-std::vector<pid_t> children_of_this_process();
-
-/// The parent of `pid`, 0 where there is no such process.
-pid_t parent_of(pid_t pid);
 
 }  // namespace poprun::launcher

@@ -11,24 +11,32 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "collectives/session/children.h"
+#include "launcher/process/signals.h"
+
 namespace poprun::launcher {
 namespace {
 
-// Replicas that joined leave a dead launcher at once, and mpirun ends with them; only one that is
-// still starting has to be asked.
-constexpr int kMillisecondsBeforeTerm = 3000;
-constexpr int kMillisecondsBeforeKill = 5000;
+// Replicas that joined leave a dead launcher at once, and mpirun ends with them; only those that
+// are still starting have to be ended.
+constexpr std::chrono::milliseconds kByItself{3000};
+constexpr std::chrono::milliseconds kInOrder{5000};
+
+/// Whether it did within `patience`.
+bool ends(const ProcessHandle& process, std::chrono::milliseconds patience) {
+  pollfd end{.fd = process.descriptor(), .events = POLLIN, .revents = 0};
+  return poll(&end, 1, static_cast<int>(patience.count())) != 0;
+}
 
 /// The life of the guard. Only calls that are safe after the fork of a process with threads, which
 /// glibc's allocation of memory is.
-[[noreturn]] void keep_watch(pid_t launcher, const ProcessHandle& mpirun,
+[[noreturn]] void keep_watch(pid_t launcher, pid_t pid, const ProcessHandle& mpirun,
                              collectives::JobFolder& folder) {
   setsid();  // Whoever signals the launcher's group or closes its terminal does not mean us.
   prctl(PR_SET_NAME, "poprun-guard");
   sigset_t death;
   sigemptyset(&death);
   sigaddset(&death, SIGTERM);
-  sigprocmask(SIG_BLOCK, &death, nullptr);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   // The launcher's sockets must close with it, or replicas do not see it die.
   const auto [first, second] = std::minmax(
@@ -41,12 +49,13 @@ constexpr int kMillisecondsBeforeKill = 5000;
   while (getppid() == launcher) {
     sigwaitinfo(&death, nullptr);
   }
-  pollfd end{.fd = mpirun.descriptor(), .events = POLLIN, .revents = 0};
-  if (poll(&end, 1, kMillisecondsBeforeTerm) == 0) {
-    mpirun.signal(SIGTERM);
-    if (poll(&end, 1, kMillisecondsBeforeKill) == 0) {
-      mpirun.signal(SIGKILL);
-    }
+  bool ended = ends(mpirun, kByItself);
+  for (auto left = kInOrder; !ended && left.count() > 0; left -= kKillAgain) {
+    kill_children(pid);
+    ended = ends(mpirun, kKillAgain);
+  }
+  if (!ended) {
+    mpirun.signal(SIGKILL);
   }
   folder.remove();
   _exit(0);
@@ -57,9 +66,9 @@ constexpr int kMillisecondsBeforeKill = 5000;
 Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder) {
   POPRUN_ASSIGN(const ProcessHandle watched, ProcessHandle::open(mpirun));
   const pid_t launcher = getpid();
-  const pid_t guard = fork();
+  const pid_t guard = fork_with_signals_blocked();
   if (guard == 0) {
-    keep_watch(launcher, watched, folder);
+    keep_watch(launcher, mpirun, watched, folder);
   }
   if (guard < 0) {
     return fail(
@@ -70,6 +79,12 @@ Result<ProcessHandle> start_guard(pid_t mpirun, collectives::JobFolder& folder) 
             std::strerror(errno)));
   }
   return ProcessHandle::open(guard);
+}
+
+void kill_children(pid_t mpirun) {
+  for (const pid_t child : collectives::children_of(mpirun)) {
+    signal_child_of(mpirun, child, SIGKILL);
+  }
 }
 
 }  // namespace poprun::launcher

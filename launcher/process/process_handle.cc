@@ -11,6 +11,7 @@ extern "C" {  // glibc 2.36 forgot it.
 #include <sys/pidfd.h>
 }
 
+#include "collectives/session/children.h"
 #include "launcher/process/child.h"
 
 namespace poprun::launcher {
@@ -54,7 +55,8 @@ void ProcessHandle::reap() const {
 
 void signal_child_of(pid_t parent, pid_t pid, int number) {
   // First the handle, then whose child it is: the number may change hands before, but not after.
-  if (const auto handle = ProcessHandle::open(pid); handle && parent_of(pid) == parent) {
+  if (const auto handle = ProcessHandle::open(pid);
+      handle && collectives::parent_of(pid) == parent) {
     handle->signal(number);
   }
 }

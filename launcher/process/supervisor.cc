@@ -7,11 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "collectives/session/children.h"
 #include "launcher/process/guard.h"
 
 namespace poprun::launcher {
 
-Supervisor::Supervisor(asio::io_context& loop) : loop_(loop), exits_(loop, SIGCHLD) {
+Supervisor::Supervisor(asio::io_context& loop) : loop_(loop), exits_(loop, SIGCHLD), again_(loop) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   wait_for_exits();
 }
@@ -51,31 +52,38 @@ Status Supervisor::start(Process& process, const Child::Program& program, Child:
   return {};
 }
 
-void Supervisor::terminate(std::span<const pid_t> replicas) {
-  if (mpirun_.runs()) {
-    for (const pid_t replica : replicas) {
-      // The pid came over the wire: only mpirun's own children are ours to kill.
-      signal_child_of(mpirun_.child->pid(), replica, SIGKILL);
-    }
-    mpirun_.child->signal(SIGTERM);
-  }
+void Supervisor::terminate() {
+  end_mpirun();
   terminate_data_server();
+}
+
+void Supervisor::end_mpirun() {
+  if (!mpirun_.runs()) {
+    return;
+  }
+  kill_children(mpirun_.child->pid());
+  again_.expires_after(kKillAgain);
+  again_.async_wait([this](const asio::error_code& error) {
+    if (!error) {
+      end_mpirun();
+    }
+  });
 }
 
 void Supervisor::terminate_data_server() {
   if (data_server_.runs()) {
-    data_server_.child->signal(SIGTERM);
+    data_server_.child->kill();
   }
 }
 
 void Supervisor::kill_all() {
   for (const Process* process : {&mpirun_, &data_server_, &inquiry_}) {
     if (process->runs()) {
-      process->child->signal(SIGKILL);
+      process->child->kill();
     }
   }
   // What mpirun leaves behind becomes our child, and is found in the next round.
-  for (const pid_t child : children_of_this_process()) {
+  for (const pid_t child : collectives::children_of(getpid())) {
     signal_child_of(getpid(), child, SIGKILL);
   }
 }

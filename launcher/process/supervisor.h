@@ -3,10 +3,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 
 #include <asio/io_context.hpp>
 #include <asio/signal_set.hpp>
+#include <asio/steady_timer.hpp>
 #include <sys/types.h>
 
 #include "collectives/session/session.h"
@@ -41,12 +41,11 @@ class Supervisor {
 
   [[nodiscard]] bool anything_runs() const { return mpirun_.runs() || data_server_.runs(); }
 
-  /// Ends mpirun and the data server in their own orderly way, which mpirun takes 2 s for. The
-  /// `replicas` that are mpirun's children on this machine are killed at once: they have nothing
-  /// left to save, and a stopped one would not hear anything else.
-  void terminate(std::span<const pid_t> replicas);
+  /// Ends mpirun in its own orderly way, which it takes 2 s for: its children are killed
+  /// (guard.h), which have nothing left to save. The data server is killed, too.
+  void terminate();
 
-  /// SIGTERM to the data server alone.
+  /// Kills the data server alone: it has nothing to save.
   void terminate_data_server();
 
   /// SIGKILL to everything below this process.
@@ -64,11 +63,13 @@ class Supervisor {
   void wait_for_exits();
   void reap();
   void end_guard();
+  void end_mpirun();
   Status start(Process& process, const Child::Program& program, Child::OnLine on_stdout,
                Child::OnLine on_stderr, OnExit on_exit);
 
   asio::io_context& loop_;
   asio::signal_set exits_;
+  asio::steady_timer again_;  ///< To end mpirun.
   Process mpirun_;
   std::optional<ProcessHandle> guard_;  ///< Of mpirun, as long as mpirun runs.
   Process data_server_;

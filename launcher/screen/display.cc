@@ -21,6 +21,8 @@ void Display::take(const proto::ReportItem& item) {
     progress_.step(item.step());
   } else if (item.has_evaluation()) {
     show_evaluation(item.evaluation());
+  } else if (item.has_note()) {
+    console_.say(fmt::format("note: {}", item.note()));
   } else if (item.has_check_plan()) {
     show_check_plan(item.check_plan());
   } else if (item.has_checked_run()) {

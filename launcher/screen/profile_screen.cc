@@ -28,6 +28,7 @@ class Screen {
 
   std::string text() {
     heading();
+    notes();
     bars();
     categories();
     balance();
@@ -79,6 +80,14 @@ class Screen {
     }
     text_ += over == 0 ? ": fits\n"
                        : fmt::format(": does not fit, {} over the limit\n", counted(over, "tile"));
+  }
+
+  /// Whole, as the plan of a job has them.
+  void notes() {
+    for (const std::string& note : profile_.notes()) {
+      const std::string lines = wrapped(note, kBarName, frame_.width, note.size());
+      text_ += fmt::format("{:<{}}{}", "note", kBarName, lines.substr(kBarName));
+    }
   }
 
   void bar(const std::string& name, const std::vector<BarPart>& parts, std::uint64_t limit,

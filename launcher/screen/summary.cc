@@ -132,7 +132,7 @@ void add_memory(Rows& rows, const proto::Profile& profile) {
         rows.emplace_back(
             profile.planned_memory_size() == 1 ? "IPU memory" : fmt::format("IPU {} memory", ipu),
             memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
-                (fullest ? ": the fullest" : ""));
+                (fullest ? kHasFullestTile : ""));
         rows.emplace_back("  tiles", tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
                                                 memory.bytes_per_tile(), memory.tile_classes()));
       });

@@ -28,7 +28,7 @@ bool gave_up(const JobState& state, std::uint32_t replica) {
 
 bool DataWaits::excuse(const JobState& state) const {
   const double wait = state.longest_data_wait();
-  return wait >= kExcuseSeconds && wait <= limit_seconds_ + kGiveUpSeconds;
+  return wait >= kExcuseSeconds && state.longest_data_silence() <= limit_seconds_ + kGiveUpSeconds;
 }
 
 std::optional<std::string> DataWaits::news(const JobState& state) {
@@ -53,11 +53,13 @@ std::optional<std::string> DataWaits::news(const JobState& state) {
     return std::nullopt;
   }
   last_note_ = told_seconds_ = wait;
+  const std::optional<std::uint32_t> percent = state.data_percent();
   return fmt::format(
-      "note: replica{} {} {} waiting for the data server {} for {:.0f} s; giving up after {:g} s "
-      "(--hostio-timeout)",
+      "note: replica{} {} {} waiting for the data server {} for {:.0f} s; {}",
       waiting_.size() == 1 ? "" : "s", number_ranges(waiting_),
-      waiting_.size() == 1 ? "has been" : "have been", address_, wait, limit_seconds_);
+      waiting_.size() == 1 ? "has been" : "have been", address_, wait,
+      percent ? fmt::format("it reads the dataset, {} % done", *percent)
+              : fmt::format("giving up after {:g} s (--hostio-timeout)", limit_seconds_));
 }
 
 }  // namespace poprun::launcher

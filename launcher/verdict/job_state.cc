@@ -21,7 +21,11 @@ ReplicaView view_of(const proto::ReplicaProgress& progress, double now) {
   return {.step = progress.step(),
           .activity = progress.activity(),
           .since = now - progress.activity_seconds(),
-          .data_wait = progress.data_wait_seconds()};
+          .data_wait = progress.data_wait_seconds(),
+          .data_silence = progress.has_data_news_seconds() ? progress.data_news_seconds()
+                                                           : progress.data_wait_seconds(),
+          .data_percent = progress.has_data_news_seconds() ? std::optional(progress.data_percent())
+                                                           : std::nullopt};
 }
 
 }  // namespace
@@ -170,13 +174,33 @@ std::vector<std::uint32_t> JobState::waiting_for_data(double least) const {
 }
 
 double JobState::longest_data_wait() const {
+  return longest_of(&ReplicaView::data_wait);
+}
+
+double JobState::longest_data_silence() const {
+  return longest_of(&ReplicaView::data_silence);
+}
+
+double JobState::longest_of(double ReplicaView::*seconds) const {
   double longest = 0;
   for (const InstanceView& instance : instances_) {
     for (const ReplicaView& replica : instance.replicas) {
-      longest = std::max(longest, is_there(instance) ? replica.data_wait : 0);
+      longest = std::max(longest, is_there(instance) ? replica.*seconds : 0);
     }
   }
   return longest;
+}
+
+std::optional<std::uint32_t> JobState::data_percent() const {
+  std::optional<std::uint32_t> least;
+  for (const InstanceView& instance : instances_) {
+    for (const ReplicaView& replica : instance.replicas) {
+      if (is_there(instance) && replica.data_percent) {
+        least = std::min(least.value_or(*replica.data_percent), *replica.data_percent);
+      }
+    }
+  }
+  return least;
 }
 
 }  // namespace poprun::launcher

@@ -19,8 +19,11 @@ struct ReplicaView {
   std::uint64_t step = 0;     ///< Training steps completed.
   std::string activity = {};  ///< What it does now; empty before its first heartbeat.
   double since = 0;           ///< When the activity began.
-  double data_wait = 0;       ///< For how long it had waited for the data server at its heartbeat.
-  bool is_last = false;       ///< It said so as it failed: nothing came after it.
+  double data_wait = 0;       ///< For how long it had waited for the data server at its heartbeat,
+  double data_silence = 0;    ///< without the server getting on with reading the dataset.
+  /// How far the server is, if it reads the dataset.
+  std::optional<std::uint32_t> data_percent = {};
+  bool is_last = false;  ///< It said so as it failed: nothing came after it.
 };
 
 /// An instance is expected, then joined, then gone: it left, or it is lost.
@@ -88,8 +91,14 @@ class JobState {
   [[nodiscard]] std::vector<std::uint32_t> waiting_for_data(double least) const;
   /// How long the one that waits longest had waited by then.
   [[nodiscard]] double longest_data_wait() const;
+  /// How long one of them had waited at most without the server getting on.
+  [[nodiscard]] double longest_data_silence() const;
+  /// How far the data server is for one of them, if it reads the dataset.
+  [[nodiscard]] std::optional<std::uint32_t> data_percent() const;
 
  private:
+  [[nodiscard]] double longest_of(double ReplicaView::*seconds) const;
+
   Placement placement_;
   std::vector<InstanceView> instances_;
   std::vector<proto::Failure> failures_;

@@ -56,6 +56,7 @@ Status check_progress(const proto::ReplicaProgress& progress) {
   POPRUN_TRY(check_at_most("bytes of an activity", progress.activity().size(), kActivityBytesMax));
   POPRUN_TRY(check_seconds("an activity", progress.activity_seconds()));
   POPRUN_TRY(check_seconds("a wait for data", progress.data_wait_seconds()));
+  POPRUN_TRY(check_seconds("news of data", progress.data_news_seconds()));
   return check_seconds("operators", progress.times().compute_seconds());
 }
 

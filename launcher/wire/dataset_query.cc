@@ -2,10 +2,13 @@
 
 #include <chrono>
 #include <future>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
 #include <fmt/format.h>
 #include <grpcpp/grpcpp.h>
 #include <netdb.h>
@@ -52,7 +55,9 @@ const char* remedy(const DatasetQuery::Question& question) {
                              "loopback alone: what other hosts reach is not spoken to as localhost";
 }
 
-Error error_of(const grpc::Status& status, const DatasetQuery::Question& question) {
+/// `loading`: the last news, if there was any.
+Error error_of(const grpc::Status& status, const DatasetQuery::Question& question,
+               const std::optional<proto::Loading>& loading) {
   const std::string& message = status.error_message();
   const grpc::StatusCode code = status.error_code();
   if (code == grpc::StatusCode::NOT_FOUND || code == grpc::StatusCode::DATA_LOSS) {
@@ -71,6 +76,14 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
                         "POPRUN_EMU_TOKEN to the one it was started with",
                         question.address, message)};
   }
+  if (code == grpc::StatusCode::DEADLINE_EXCEEDED && loading) {
+    return {ErrorCode::kUnreachable,
+            fmt::format("the data server at {} reads '{}' and has got no further than {} % for {} "
+                        "s; check the disk it reads from, or raise --hostio-timeout",
+                        question.address, question.source, loading->percent(),
+                        question.timeout_seconds),
+            {.address = question.address}};
+  }
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED || code == grpc::StatusCode::UNAVAILABLE) {
     return {ErrorCode::kUnreachable,
             fmt::format("the data server at {} did not answer for {} s; {}", question.address,
@@ -83,49 +96,120 @@ Error error_of(const grpc::Status& status, const DatasetQuery::Question& questio
 
 }  // namespace
 
-struct DatasetQuery::Call {
-  Question question;
-  std::unique_ptr<proto::HostStreams::Stub> stub;
-  grpc::ClientContext context;
-  proto::DescribeRequest request;
-  proto::Dataset dataset;
-  Answer answer;  ///< Emptied when the question is cancelled. Only the loop's thread touches it.
-  std::promise<void> over;
+/// Lives until gRPC is done with it and the loop has forgotten it.
+class DatasetQuery::Call final : public grpc::ClientReadReactor<proto::DescribeReply>,
+                                 public std::enable_shared_from_this<Call> {
+ public:
+  Call(asio::io_context& loop, const Question& question, News news, Answer answer)
+      : loop_(loop),
+        question_(question),
+        news_(std::move(news)),
+        answer_(std::move(answer)),
+        timer_(loop),
+        stub_(proto::HostStreams::NewStub(kept_channel(question))) {
+    request_.set_source(question.source);
+    request_.set_only_describe(question.only_describe);
+    if (!question.token.empty()) {
+      context_.AddMetadata("poprun-token", question.token);
+    }
+    context_.set_wait_for_ready(true);
+  }
+
+  /// On the loop's thread, as all but the reactor's.
+  void start() {
+    self_ = shared_from_this();
+    wait_longer();
+    stub_->async()->Describe(&context_, &request_, this);
+    StartRead(&reply_);
+    StartCall();
+  }
+
+  void forget() {
+    answer_ = nullptr;
+    news_ = nullptr;
+    timer_.cancel();
+    context_.TryCancel();
+    over_.get_future().wait();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      asio::post(loop_, [self = shared_from_this(), reply = reply_] { self->take(reply); });
+      StartRead(&reply_);
+    }
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<Call> self = std::move(self_);
+    asio::post(loop_, [self, status] { self->end(status); });
+    over_.set_value();
+  }
+
+ private:
+  void take(const proto::DescribeReply& reply) {
+    if (reply.has_dataset()) {
+      dataset_ = reply.dataset();
+    } else if (reply.has_loading()) {
+      const bool gets_on = !loading_ || reply.loading().work() != loading_->work();
+      loading_ = reply.loading();
+      if (gets_on && answer_) {
+        wait_longer();
+        news_(*loading_);
+      }
+    }
+  }
+
+  void end(grpc::Status status) {
+    timer_.cancel();
+    if (is_late_) {
+      status = grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "");
+    } else if (status.ok() && !dataset_) {
+      status = grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no description came");
+    }
+    // Moved out first: an answer may end this question.
+    if (const Answer take = std::exchange(answer_, nullptr)) {
+      take(status.ok() ? Result<proto::Dataset>(*dataset_)
+                       : Result<proto::Dataset>(
+                             tl::unexpected<Error>{error_of(status, question_, loading_)}));
+    }
+  }
+
+  void wait_longer() {
+    timer_.expires_after(
+        std::chrono::milliseconds(static_cast<std::int64_t>(question_.timeout_seconds * 1000)));
+    timer_.async_wait([self = shared_from_this()](const asio::error_code& cancelled) {
+      if (!cancelled) {
+        self->is_late_ = true;
+        self->context_.TryCancel();
+      }
+    });
+  }
+
+  asio::io_context& loop_;
+  Question question_;
+  News news_;
+  Answer answer_;  ///< Emptied when the question is cancelled.
+  asio::steady_timer timer_;
+  bool is_late_ = false;
+  std::optional<proto::Loading> loading_;  ///< The last news.
+  std::optional<proto::Dataset> dataset_;
+
+  std::unique_ptr<proto::HostStreams::Stub> stub_;
+  grpc::ClientContext context_;
+  proto::DescribeRequest request_;
+  proto::DescribeReply reply_;  ///< Of the read under way.
+  std::promise<void> over_;
+  std::shared_ptr<Call> self_;  ///< Shared with gRPC until OnDone.
 };
 
-DatasetQuery::DatasetQuery(asio::io_context& loop, const Question& question, Answer answer)
-    : call_(std::make_shared<Call>()) {
-  call_->question = question;
-  call_->answer = std::move(answer);
-  call_->stub = proto::HostStreams::NewStub(kept_channel(question));
-  call_->request.set_source(question.source);
-  if (!question.token.empty()) {
-    call_->context.AddMetadata("poprun-token", question.token);
-  }
-  call_->context.set_wait_for_ready(true);
-  call_->context.set_deadline(
-      std::chrono::system_clock::now() +
-      std::chrono::milliseconds(static_cast<std::int64_t>(question.timeout_seconds * 1000)));
-  // Shared: the posted answer may be the last to hold the call.
-  call_->stub->async()->Describe(
-      &call_->context, &call_->request, &call_->dataset,
-      [call = call_, &loop](const grpc::Status& status) {
-        asio::post(loop, [call, status] {
-          // Moved out first: an answer may end this question.
-          if (const Answer take = std::exchange(call->answer, nullptr)) {
-            take(status.ok() ? Result<proto::Dataset>(call->dataset)
-                             : Result<proto::Dataset>(
-                                   tl::unexpected<Error>{error_of(status, call->question)}));
-          }
-        });
-        call->over.set_value();
-      });
+DatasetQuery::DatasetQuery(asio::io_context& loop, const Question& question, News news,
+                           Answer answer)
+    : call_(std::make_shared<Call>(loop, question, std::move(news), std::move(answer))) {
+  call_->start();
 }
 
 DatasetQuery::~DatasetQuery() {
-  call_->answer = nullptr;
-  call_->context.TryCancel();
-  call_->over.get_future().wait();
+  call_->forget();
 }
 
 }  // namespace poprun::launcher

@@ -21,17 +21,22 @@ class DatasetQuery {
     std::string token;                    ///< Empty: none is sent.
     std::optional<TlsIdentity> identity;  ///< Without one: in plain text.
     std::string source;                   ///< data.source of train.cfg.
-    double timeout_seconds = 0;           ///< > 0. Keeps trying to connect for that long.
+    bool only_describe = false;           ///< Nobody will read the data: see DescribeRequest.
+    /// > 0. Keeps trying for so long without an answer, or news of a dataset that is being read.
+    double timeout_seconds = 0;
   };
   using Answer = std::function<void(Result<proto::Dataset>)>;
+  /// How far the server is, where it reads the dataset.
+  using News = std::function<void(const proto::Loading&)>;
 
-  /// `answer` comes once, on the loop's thread.
+  /// `answer` comes once, `news` any number of times before; both on the loop's thread.
   ///
   /// Errors
-  ///   kUnreachable  no server answered; the address, also a fact, and for how long it was tried.
+  ///   kUnreachable  no server answered, or got on with reading the dataset; the address, also a
+  ///                 fact, and for how long it was tried.
   ///   kData         the dataset is missing or damaged; the server's message.
   ///   kUsage        the source can never work; the server's message.
-  DatasetQuery(asio::io_context& loop, const Question& question, Answer answer);
+  DatasetQuery(asio::io_context& loop, const Question& question, News news, Answer answer);
 
   DatasetQuery(const DatasetQuery&) = delete;
   DatasetQuery& operator=(const DatasetQuery&) = delete;
@@ -39,7 +44,7 @@ class DatasetQuery {
   ~DatasetQuery();
 
  private:
-  struct Call;
+  class Call;
   std::shared_ptr<Call> call_;
 };
 

@@ -23,8 +23,10 @@ void to_halves(const float* floats, Half* halves, std::size_t count);
 float to_float(Half half);
 Half to_half(float value);
 
-/// Rounded up or down at random, so that the mean over the words is exact. `word` is uniform; its
-/// upper 13 bits count. What a half holds exactly stays itself; beyond 65504 as to_half.
+/// Rounded up or down at random, in proportion to how near each is, in steps of 1 / 8192: the mean
+/// over the words is the number itself from 2^-14 on, and within 2^-37 of it below that. `word` is
+/// uniform; its upper 13 bits count. What a half holds exactly stays itself. Above 65504 infinity
+/// is taken for 65536, and from there on it is as to_half.
 Half to_half_at_random(float value, std::uint32_t word);
 
 }  // namespace poprun

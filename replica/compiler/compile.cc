@@ -37,7 +37,8 @@ std::uint64_t targets_missed(const ProductPlans& products) {
       }));
 }
 
-Result<Program> program_of(const Graph& graph, const CompileOptions& options) {
+Result<Program> program_of(const Graph& graph, const StageParts& parts,
+                           const CompileOptions& options) {
   const Liveness liveness = compute_liveness(graph);
   const Aliases aliases = options.in_place ? find_aliases(graph, liveness) : Aliases{};
   const ProductPlans products = plan_products(graph, options.device);
@@ -57,7 +58,7 @@ Result<Program> program_of(const Graph& graph, const CompileOptions& options) {
     plans.push_back({std::move(claims), std::move(plan), std::move(remote_claims),
                      std::move(remote_plan), std::move(tile_claims), std::move(tiles)});
   }
-  Program program = lower(laid_out, plans, {options.replicas, options.ipus_per_replica});
+  Program program = lower(laid_out, plans, {options.replicas, options.ipus_per_replica}, parts);
   if (options.tile_layout ||
       (options.layout_if_too_large && !std::ranges::all_of(program.memory(), fits))) {
     add_layouts(plans, program);
@@ -90,7 +91,7 @@ struct Candidate {
 
 Result<Candidate> candidate(const CompileOptions& options, std::vector<std::size_t> begins) {
   POPRUN_ASSIGN(Job job, run_passes(options));
-  POPRUN_ASSIGN(Program program, program_of(job.graph, options));
+  POPRUN_ASSIGN(Program program, program_of(job.graph, job.parts, options));
   return Candidate{std::move(begins), std::move(job), std::move(program)};
 }
 
@@ -226,22 +227,8 @@ void note_choice(const LocationOptions& asked, const LocationOptions& chosen, Pr
   }
 }
 
-/// What the fullest tile lacks; at most 0 where the Program fits.
-Bytes lacking_on_tile(const Program& program) {
-  std::int64_t most = std::numeric_limits<std::int64_t>::min();
-  for (const proto::IpuMemory& memory : program.memory()) {
-    most = std::max(most, static_cast<std::int64_t>(memory.fullest_tile_peak()) -
-                              static_cast<std::int64_t>(memory.bytes_per_tile()));
-  }
-  return Bytes{most};
-}
-
-/// Outlines more than what costs hardly any time, if the job then lacks less memory. Not if it
-/// lacks twice the code that could be saved, which is estimated.
+/// Outlines whatever saves memory, also at the price of time, if the job then lacks less memory.
 Status outline_all(CompileOptions& options, Candidate& best) {
-  if (lacking_on_tile(best.program) > best.job.shareable_code * 2) {
-    return {};
-  }
   CompileOptions outlined = options;
   outlined.outlining = Outlining::kOn;
   outlined.after_pass = nullptr;
@@ -275,7 +262,7 @@ Result<Program> plan_program(const CompileOptions& options) {
 
 Result<Program> plan_graph(const Graph& graph, const CompileOptions& options) {
   POPRUN_TRY(verify_operations(graph));
-  return program_of(graph, options);
+  return program_of(graph, {}, options);
 }
 
 }  // namespace poprun

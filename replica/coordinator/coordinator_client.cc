@@ -170,6 +170,10 @@ void CoordinatorClient::waits_for_data(ReplicaId replica, bool waits) {
   board_->waits_for_data(replica, waits);
 }
 
+void CoordinatorClient::data_loads(ReplicaId replica, unsigned percent) {
+  board_->data_loads(replica, percent);
+}
+
 std::chrono::steady_clock::time_point CoordinatorClient::last_excuse() const {
   return heartbeat_->last_excuse();
 }

@@ -17,12 +17,9 @@ constexpr std::size_t kPieceBytes = 1 << 20;
 Status LauncherOutfeed::push(std::uint64_t batch, std::string_view type,
                              std::span<const std::int64_t> shape, std::span<const std::byte> data) {
   std::vector<std::uint64_t> items(static_cast<std::size_t>(shape[0]));
-  items_of_(batch, items);
+  const std::size_t counted = items_of_(batch, items);
   const std::size_t row_bytes = data.size() / items.size();
-  for (std::size_t row = 0; row < items.size(); ++row) {
-    if (items[row] >= items_) {
-      continue;
-    }
+  for (std::size_t row = 0; row < counted; ++row) {
     for (std::size_t sent = 0; sent < row_bytes; sent += kPieceBytes) {
       const auto piece =
           data.subspan(row * row_bytes + sent, std::min(kPieceBytes, row_bytes - sent));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -13,8 +14,8 @@ class CoordinatorClient;
 /// Sends one replica's outputs to the launcher, each item to its place among all items.
 class LauncherOutfeed final : public Outfeed {
  public:
-  /// Writes the items of a batch; numbers from `items` on are padding.
-  using ItemsOf = std::function<void(std::uint64_t batch, std::span<std::uint64_t> items)>;
+  /// Writes the items of a batch and returns how many are not padding, the first ones.
+  using ItemsOf = std::function<std::size_t(std::uint64_t batch, std::span<std::uint64_t> items)>;
 
   /// `client` must outlive this; `items` is the number of all replicas' together.
   LauncherOutfeed(CoordinatorClient& client, ItemsOf items_of, std::uint64_t items)

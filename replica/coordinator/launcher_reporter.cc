@@ -55,6 +55,12 @@ void LauncherReporter::evaluation(const EvaluationReport& report) {
   send(std::move(item));
 }
 
+void LauncherReporter::note(std::string_view text) {
+  proto::ReportItem item;
+  item.set_note(std::string{text});
+  send(std::move(item));
+}
+
 void LauncherReporter::weights(std::string_view name, std::string_view type,
                                std::span<const std::int64_t> shape,
                                std::span<const std::byte> data) {

@@ -30,6 +30,16 @@ void ProgressBoard::waits_for_data(ReplicaId replica, bool waits) {
   Slot& mine = slot(replica);
   const std::lock_guard lock(mine.mutex);
   mine.waits_for_data_since = waits ? std::optional(Clock::now()) : std::nullopt;
+  mine.data_news.reset();
+}
+
+void ProgressBoard::data_loads(ReplicaId replica, unsigned percent) {
+  Slot& mine = slot(replica);
+  const std::lock_guard lock(mine.mutex);
+  if (mine.waits_for_data_since) {
+    mine.data_news = Clock::now();
+    mine.data_percent = percent;
+  }
 }
 
 void ProgressBoard::write(ReplicaId replica, std::string_view activity) {
@@ -79,6 +89,10 @@ proto::ReplicaProgress ProgressBoard::progress(ReplicaId replica) const {
   *progress.mutable_times() = its.times;
   if (its.waits_for_data_since) {
     progress.set_data_wait_seconds(seconds_since(*its.waits_for_data_since));
+    if (its.data_news) {
+      progress.set_data_news_seconds(seconds_since(*its.data_news));
+      progress.set_data_percent(its.data_percent);
+    }
   }
   return progress;
 }

@@ -28,6 +28,8 @@ class ProgressBoard {
 
   /// The replica begins to wait for its data server, or has what it waited for.
   void waits_for_data(ReplicaId replica, bool waits);
+  /// The data server has got on with reading the dataset, and has so much of it.
+  void data_loads(ReplicaId replica, unsigned percent);
 
   /// Whether one of them has waited for its data server for so long.
   [[nodiscard]] bool waits_for_data(std::chrono::seconds least) const;
@@ -47,6 +49,8 @@ class ProgressBoard {
     Clock::time_point since = Clock::now();
     proto::StepTimes times;
     std::optional<Clock::time_point> waits_for_data_since;
+    std::optional<Clock::time_point> data_news;  ///< The last, in this wait.
+    unsigned data_percent = 0;
   };
 
   [[nodiscard]] Slot& slot(ReplicaId replica) const;

@@ -178,6 +178,11 @@ Status Engine::prepare_execute(const proto::Execute& execute, Prepared& prepared
     signature.outputs.push_back(types_.at(tensor));
     prepared.operands.outputs.push_back(images_->of(tensor).data());
   }
+  if (prepared.step->cost().flops() == 0) {
+    for (const std::uint32_t result : execute.outputs()) {
+      moved_from_[result] = {execute.inputs().begin(), execute.inputs().end()};
+    }
+  }
   if (is_view(*op, signature, addresses(execute.inputs()), addresses(execute.outputs()))) {
     prepared.kernel = make_kernel([](const Operands& /*t*/) {});
     return {};
@@ -533,10 +538,32 @@ bool Engine::takes_extremes(const proto::Execute& step, const Overwritten& befor
   });
 }
 
+/// Whether a number that is not finite was in the data: the tensor is a host stream's, or moved out
+/// of one by steps like reshape, with nothing else in it that is not finite.
+bool Engine::comes_from_data(std::uint32_t tensor) const {
+  if (program_.tensors(static_cast<int>(tensor)).role() == proto::ROLE_STREAM) {
+    return true;
+  }
+  const auto found = moved_from_.find(tensor);
+  bool is_data = false;
+  for (const std::uint32_t source :
+       found == moved_from_.end() ? std::vector<std::uint32_t>{} : found->second) {
+    if (types_.at(source).data == DataType::kI32 || source == tensor) {
+      continue;
+    }
+    if (comes_from_data(source)) {
+      is_data = true;
+    } else if (find_not_finite(types_.at(source), images_->of(source))) {
+      return false;
+    }
+  }
+  return is_data;
+}
+
 Status Engine::fail_not_finite(std::uint32_t tensor, const NotFinite& found,
                                std::string_view what) const {
   const proto::Tensor& named = program_.tensors(static_cast<int>(tensor));
-  const char* remedy = named.role() == proto::ROLE_STREAM
+  const char* remedy = comes_from_data(tensor)
                            ? "the value comes from the data; fix data.source"
                            : "lower the learning rate, clip the gradients (training.clip-norm), or "
                              "with half precision scale the loss (training.loss-scaling = auto)";

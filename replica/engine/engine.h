@@ -202,6 +202,7 @@ class Engine final : private Machine {
   [[nodiscard]] bool takes_extremes(const proto::Execute& step, const Overwritten& before,
                                     DataType result) const;
 
+  [[nodiscard]] bool comes_from_data(std::uint32_t tensor) const;
   Status fail_not_finite(std::uint32_t tensor, const NotFinite& found, std::string_view what) const;
 
   const Program& program_;
@@ -215,6 +216,8 @@ class Engine final : private Machine {
   std::unique_ptr<HostImages> images_;
   std::unique_ptr<TileMemory> tiles_;  ///< Null: tensors live in their images.
   std::vector<TensorType> types_;      ///< By tensor.
+  /// Of each result of a step that only moves numbers, the tensors that it moves them from.
+  std::map<std::uint32_t, std::vector<std::uint32_t>> moved_from_;
   std::map<std::string, PreparedFunction> functions_;
   Bytes scratch_size_;
   std::vector<std::byte> scratch_;  ///< Shared by all kernels, since one runs at a time.

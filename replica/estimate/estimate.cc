@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
+#include "replica/compiler/passes/pass.h"
 #include "replica/compiler/passes/passes.h"
+#include "replica/compiler/recomputation/recomputation.h"
 #include "replica/ops/operator.h"
 #include "replica/ops/optimizers/optimizer.h"
 
@@ -21,6 +24,31 @@ CompileOptions on_one_ipu(CompileOptions options) {
   options.evaluation_batches = 1;
   options.after_pass = nullptr;
   return options;
+}
+
+/// The estimate is about one replica with everything on one chip that recomputes nothing.
+std::vector<std::string> settings_not_counted(const CompileOptions& options) {
+  std::vector<std::string> keys;
+  const auto add = [&keys](bool is_set, const char* key) {
+    if (is_set) {
+      keys.emplace_back(key);
+    }
+  };
+  const LocationOptions& locations = options.locations;
+  const auto moves = [](Storage storage) { return storage != Storage::kOnChip; };
+  const std::string& recomputation = options.pipeline.recomputation;
+  add(moves(locations.weights), "memory.weights");
+  if (in_training(options)) {
+    add(moves(locations.optimizer_state), "memory.optimizer-state");
+    add(moves(locations.accumulators), "memory.accumulators");
+    add(moves(locations.activations), "memory.activations");
+    add(options.sharding.any() && options.replicas > 1, "memory.replicated-tensor-sharding");
+    add(!recomputation.empty() && recomputation != name_of(Recomputation::kNone),
+        "pipeline.recomputation");
+  }
+  add(!locations.overrides.empty(), "memory.location");
+  add(options.pipeline.phases > 1, "memory.phases");
+  return keys;
 }
 
 CompileOptions with_twice_the_batch(CompileOptions options) {
@@ -121,18 +149,45 @@ std::vector<KindSum> sums_by_kind(const std::vector<Block>& blocks,
   return sorted;
 }
 
+/// By optimiser state, the parameter that it is updated with.
+std::map<TensorId, TensorId> owners_of_state(const Job& job) {
+  std::map<TensorId, TensorId> owners;
+  if (!job.training) {
+    return owners;
+  }
+  std::vector<Operation> updates = job.graph.at(job.training->update).operations;
+  std::ranges::reverse(updates);  // What is copied from a master copy comes after its update.
+  for (const Operation& operation : updates) {
+    std::vector<TensorId> named = operation.inputs;
+    named.insert(named.end(), operation.outputs.begin(), operation.outputs.end());
+    std::optional<TensorId> owner;
+    for (const TensorId id : named) {
+      const auto known = owners.find(id);
+      owner = job.graph.tensor(id).role == Role::kParameter ? id
+              : known != owners.end()                       ? known->second
+                                                            : owner;
+    }
+    for (const TensorId id : named) {
+      if (owner && job.graph.tensor(id).role == Role::kOptimizerState) {
+        owners.emplace(id, *owner);
+      }
+    }
+  }
+  return owners;
+}
+
 /// By parameter, the bytes of it, its gradient and its optimiser state.
 std::map<TensorId, Bytes> held_by_parameter(const Job& job) {
   const Graph& graph = job.graph;
+  const std::map<TensorId, TensorId> owners = owners_of_state(job);
   std::map<TensorId, Bytes> held;
   for (std::uint32_t t = 0; t < graph.tensors().size(); ++t) {
     const Tensor& tensor = graph.tensors()[t];
     if (tensor.role == Role::kParameter) {
       held[TensorId{t}] += tensor.type.bytes();
     } else if (tensor.role == Role::kOptimizerState) {
-      const std::string owner = tensor.name.substr(0, tensor.name.rfind('.'));
-      if (graph.has(owner)) {
-        held[graph.find(owner)] += tensor.type.bytes();
+      if (const auto owner = owners.find(TensorId{t}); owner != owners.end()) {
+        held[owner->second] += tensor.type.bytes();
       }
     }
   }
@@ -231,10 +286,12 @@ std::int64_t ipus_for(Bytes tensors, Bytes capacity) {
 }
 
 Result<Estimate> estimate(CompileOptions options) {
+  std::vector<std::string> not_counted = settings_not_counted(options);
   options = on_one_ipu(std::move(options));
   POPRUN_ASSIGN(const Job job, run_passes(options, "precision"));
   POPRUN_ASSIGN(const Activations activations, activations_of_a_sample(options, job));
   Estimate e;
+  e.not_counted = std::move(not_counted);
   e.model = options.model;
   e.device = options.device.name;
   e.half = options.precision.half;

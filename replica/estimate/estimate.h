@@ -62,6 +62,9 @@ struct Estimate {
 
   Bytes capacity;  ///< In-Processor Memory of an IPU.
 
+  /// Settings of the job that save memory and are not counted, as in "memory.weights".
+  std::vector<std::string> not_counted = {};
+
   /// What the job needs if it does what it is configured for.
   [[nodiscard]] const Needs& needs() const { return training ? *training : inference; }
 };
@@ -73,7 +76,8 @@ inline constexpr std::int64_t kTensorsPercent = 75;
 /// The fewest IPUs whose memory holds such tensors, spread evenly.
 std::int64_t ipus_for(Bytes tensors, Bytes capacity);
 
-/// What the whole model needs on one IPU, whatever the job's stages and replicas are. `activations`
+/// What the whole model needs on one IPU, whatever the job's stages and replicas are; what of the
+/// job's settings would save some of that is listed, not counted. `activations`
 /// are the outputs of all operations that compute; those that only move elements, and statistics of
 /// normalisations, are left out.
 ///

@@ -22,6 +22,11 @@ std::string text_of(Bytes bytes) {
   return mebibytes_text(static_cast<std::uint64_t>(bytes.count()));
 }
 
+/// Bytes of one tile.
+std::string tile_bytes_text(Bytes bytes) {
+  return grouped(bytes.count()) + " B";
+}
+
 /// A cell that has nothing to say.
 std::string or_dash(Bytes bytes) {
   return bytes.count() == 0 ? "-" : text_of(bytes);
@@ -172,6 +177,14 @@ std::string job_text(const Estimate& e) {
         "other short-lived tensors. Without recomputation, a pipeline of several IPUs\n"
         "keeps activations of several micro-batches, and needs more.\n";
   }
+  if (!e.not_counted.empty()) {
+    text +=
+        "Not counted, though the job needs less with them, so fewer IPUs may do\n(--compile counts "
+        "them):\n";
+    for (const std::string& key : e.not_counted) {
+      text += fmt::format("  {}\n", key);
+    }
+  }
   return text;
 }
 
@@ -220,7 +233,10 @@ std::string growth_line(const std::vector<VariedRow>& rows, std::size_t width) {
              std::string{kGrowth}, width, grouped((last.parameters - first.parameters) / *steps),
              each_more(first.estimated, last.estimated, *steps), "",
              compiled ? each_more(first.compiled->peaks, last.compiled->peaks, *steps) : "",
-             compiled ? each_more(first.compiled->fullest, last.compiled->fullest, *steps) : "") +
+             compiled ? tile_bytes_text(Bytes{
+                            (last.compiled->fullest_tile - first.compiled->fullest_tile).count() /
+                            *steps})
+                      : "") +
          "\n";
 }
 
@@ -292,16 +308,15 @@ Shares shares_of(const proto::IpuMemory& memory) {
 CompiledNeed compiled_need(const Program& program) {
   CompiledNeed need;
   for (const proto::IpuMemory& memory : program.memory()) {
-    const Bytes peak = needed(memory);
     ++need.ipus;
-    need.peaks += peak;
-    need.always_live += Bytes{static_cast<std::int64_t>(memory.always_live())};
-    need.fullest = std::max(need.fullest, peak);
+    need.peaks += Bytes{static_cast<std::int64_t>(memory.peak())};
+    need.fullest_tile =
+        std::max(need.fullest_tile, Bytes{static_cast<std::int64_t>(memory.fullest_tile_peak())});
+    need.fits = need.fits && fits(memory);
     const Shares shares = shares_of(memory);
     for (const NamedShare& share : kShares) {
       need.shares.*share.bytes += shares.*share.bytes;
     }
-    need.capacity = Bytes{static_cast<std::int64_t>(memory.capacity())};
   }
   return need;
 }
@@ -345,19 +360,17 @@ std::string compiled_text(const Estimate& e, const Program& program, bool all_ip
   };
   const std::vector<ListedRow> listed =
       all_ipus ? all_rows(static_cast<std::size_t>(program.memory_size()))
-               : listed_by(program.memory(), &proto::IpuMemory::peak);
+               : listed_by(program.memory(), &proto::IpuMemory::fullest_tile_peak);
   for (const ListedRow& ipu : listed) {
     if (ipu.left_out > 0) {
       row("..", fmt::format("{}, which -v lists", counted(ipu.left_out, "IPU")));
     }
     const proto::IpuMemory& memory = program.memory(static_cast<int>(ipu.index));
-    std::string value = memory_text(memory.peak(), memory.capacity(), memory.always_live());
-    if (!fits(memory)) {
-      value += fmt::format(
-          ", over by {}",
-          mebibytes_text(static_cast<std::uint64_t>(needed(memory).count()) - memory.capacity()));
-    }
-    row(fmt::format("IPU {} memory", ipu.index), value);
+    row(fmt::format("IPU {} memory", ipu.index),
+        memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
+            (ipu.stands_out ? kHasFullestTile : ""));
+    row("  tiles", tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
+                              memory.bytes_per_tile(), memory.tile_classes()));
   }
   const CompiledNeed need = compiled_need(program);
   const Bytes estimated = e.needs().total();
@@ -393,14 +406,14 @@ std::string varied_text(const std::string& key, const std::vector<VariedRow>& ro
   }
   const bool compiled = rows[0].compiled.has_value();
   std::string text = varied_line(key, width, "parameters", "estimated", "IPUs",
-                                 compiled ? "compiled" : "", compiled ? "fullest IPU" : "") +
+                                 compiled ? "compiled" : "", compiled ? "fullest tile" : "") +
                      "\n";
   for (const VariedRow& row : rows) {
     const std::optional<CompiledNeed>& need = row.compiled;
     text += varied_line(row.value, width, grouped(row.parameters), text_of(row.estimated),
                         grouped(row.ipus), need ? text_of(need->peaks) : "",
-                        need ? text_of(need->fullest) : "");
-    text += need && !need->fits() ? "  does not fit\n" : "\n";
+                        need ? tile_bytes_text(need->fullest_tile) : "");
+    text += need && !need->fits ? "  does not fit\n" : "\n";
   }
   text += growth_line(rows, width);
   return compiled ? text + shares_text(key, rows, width) : text;

@@ -24,13 +24,10 @@ struct Shares {
 /// What the compiler says that a job needs.
 struct CompiledNeed {
   std::int64_t ipus = 0;
-  Bytes peaks;        ///< All IPUs'.
-  Bytes always_live;  ///< All IPUs'.
-  Bytes fullest;      ///< The fullest IPU's peak.
-  Bytes capacity;     ///< One IPU's.
+  Bytes peaks;         ///< All IPUs' added up.
+  Bytes fullest_tile;  ///< Its peak, of all IPUs' tiles.
+  bool fits = true;    ///< All IPUs.
   Shares shares;
-
-  [[nodiscard]] bool fits() const { return fullest <= capacity; }
 };
 
 /// Requires: the Program has a layout for each IPU.

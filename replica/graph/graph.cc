@@ -7,6 +7,9 @@ namespace {
 
 constexpr std::string_view kLoad = "load";
 
+/// In the place of a tensor that may come.
+constexpr TensorId kReserved{~std::uint32_t{0}};
+
 std::string salt_name(std::size_t number) {
   return "salt" + std::to_string(number);
 }
@@ -46,21 +49,55 @@ Bytes Graph::bytes(const std::vector<TensorId>& ids) const {
   return total;
 }
 
+void Graph::reserve(const std::set<std::string>& names) {
+  for (const std::string& name : names) {
+    by_name_.emplace(name, kReserved);
+  }
+}
+
+void Graph::release(const std::string& name) {
+  if (is_reserved(name)) {
+    by_name_.erase(name);
+  }
+}
+
+bool Graph::is_reserved(std::string_view name) const {
+  const auto found = by_name_.find(name);
+  return found != by_name_.end() && found->second == kReserved;
+}
+
+std::string Graph::free_name(const std::string& name) const {
+  std::string free = name;
+  for (std::size_t number = 1; by_name_.contains(free); ++number) {
+    free = name + "." + std::to_string(number);
+  }
+  return free;
+}
+
 TensorId Graph::add_tensor(Tensor tensor) {
+  tensor.name = free_name(tensor.name);
+  return add_given(std::move(tensor));
+}
+
+TensorId Graph::add_given(Tensor tensor) {
   const auto id = static_cast<TensorId>(tensors_.size());
-  const bool added = by_name_.emplace(tensor.name, id).second;
-  POPRUN_CHECK(added);
+  POPRUN_CHECK(!has(tensor.name));
+  by_name_[tensor.name] = id;
   tensors_.push_back(std::move(tensor));
   return id;
 }
 
 bool Graph::has_below(std::string_view beginning) const {
-  const auto next = by_name_.lower_bound(beginning);
-  return next != by_name_.end() && next->first.starts_with(beginning);
+  const auto below =
+      std::ranges::find_if(by_name_.lower_bound(beginning), by_name_.end(), [&](const auto& named) {
+        return named.second != kReserved || !named.first.starts_with(beginning);
+      });
+  return below != by_name_.end() && below->first.starts_with(beginning);
 }
 
 bool Graph::has(std::string_view name) const {
-  return by_name_.find(name) != by_name_.end();
+  const auto found = by_name_.find(name);
+  return found != by_name_.end() && found->second != kReserved;
 }
 
 void Graph::swap_names(TensorId a, TensorId b) {
@@ -70,9 +107,8 @@ void Graph::swap_names(TensorId a, TensorId b) {
 }
 
 TensorId Graph::find(std::string_view name) const {
-  const auto found = by_name_.find(name);
-  POPRUN_CHECK(found != by_name_.end());
-  return found->second;
+  POPRUN_CHECK(has(name));
+  return by_name_.find(name)->second;
 }
 
 Operation Call::operation() const {

@@ -160,8 +160,20 @@ class Graph {
   /// Where variables are initialised: the single region of function "load". Requires: it exists.
   [[nodiscard]] Place load() const;
 
-  /// Requires: no other tensor has that name.
+  /// Keeps these names for the tensors that a model's file calls so.
+  void reserve(const std::set<std::string>& names);
+  void release(const std::string& name);
+  [[nodiscard]] bool is_reserved(std::string_view name) const;
+
+  /// `name`, or the first of name.1, name.2 ... that no tensor has and that is not reserved.
+  [[nodiscard]] std::string free_name(const std::string& name) const;
+
+  /// Its name gives way to those that are given: it becomes `free_name`. So whatever the compiler
+  /// adds, and calls what it likes, leaves the names of the model alone.
   TensorId add_tensor(Tensor tensor);
+
+  /// A tensor whose name was given and stays. Requires: no other tensor has that name.
+  TensorId add_given(Tensor tensor);
 
   /// The tensor with that name. Requires: `has(name)`.
   [[nodiscard]] TensorId find(std::string_view name) const;
@@ -188,7 +200,7 @@ class Graph {
 
  private:
   std::vector<Tensor> tensors_;
-  std::map<std::string, TensorId, std::less<>> by_name_;
+  std::map<std::string, TensorId, std::less<>> by_name_;  ///< kReserved: one that no tensor has.
 };
 
 /// The function with that name, or null.

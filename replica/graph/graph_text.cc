@@ -127,9 +127,9 @@ class Parser {
          {Role::kActivation, Role::kParameter, Role::kOptimizerState, Role::kBuffer,
           Role::kGradient, Role::kStream, Role::kMetric, Role::kConstant}) {
       if (to_text(role) == text.substr(space + 1)) {
-        graph.add_tensor({name, std::move(type), role, keeps_f32, static_cast<std::uint32_t>(ipu),
-                          copy_of, streaming ? Memory::kStreaming : Memory::kInProcessor, shard_of,
-                          resides});
+        graph.add_given({name, std::move(type), role, keeps_f32, static_cast<std::uint32_t>(ipu),
+                         copy_of, streaming ? Memory::kStreaming : Memory::kInProcessor, shard_of,
+                         resides});
         return {};
       }
     }

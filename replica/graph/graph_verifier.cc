@@ -31,7 +31,7 @@ class Verifier {
  private:
   /// Whether a tensor belongs to a function that equal runs share, which writes it in each call.
   [[nodiscard]] bool is_of_outlined(TensorId id) const {
-    return graph_.tensor(id).name.starts_with(kOutlinedPrefix);
+    return graph_.tensor(id).copy_of && graph_.tensor(id).name.starts_with(kOutlinedPrefix);
   }
 
   Status check(const Function& function, const Operation& operation) {

@@ -67,6 +67,7 @@ Result<Stages> stages_of(const Variant& variant, const proto::RunConfig& config,
     if (pass == "stages") {
       stages = stages_of(graph);
     }
+    return Status{};
   };
   const Result<Program> built = plan_program(options);
   if (!built && (!stages || built.error().code != ErrorCode::kBug)) {

@@ -7,7 +7,7 @@ Result<std::shared_ptr<onnx_import::JobModel>> onnx_model_of(const proto::ModelC
   if (model.onnx().empty()) {
     return nullptr;
   }
-  return onnx_import::JobModel::parse(model.onnx(), bytes, model.loss());
+  return onnx_import::JobModel::parse(model.onnx(), bytes, model.loss(), model.trained_constants());
 }
 
 Result<WeightMatch> match_weights_of(const proto::CompileQuestion& job, const Program& program) {

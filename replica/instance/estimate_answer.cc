@@ -27,7 +27,7 @@ Result<Answered> answer_job(const proto::EstimateQuestion& question,
   if (const auto file = question.onnx_models().find(model.onnx()); !model.onnx().empty()) {
     POPRUN_ASSIGN(onnx, onnx_import::JobModel::parse(
                             model.onnx(), file == question.onnx_models().end() ? "" : file->second,
-                            model.loss()));
+                            model.loss(), model.trained_constants()));
   }
   POPRUN_ASSIGN(CompileOptions options, compile_options(job.config(), job.dataset(), onnx));
   options.tile_layout = true;
@@ -35,7 +35,7 @@ Result<Answered> answer_job(const proto::EstimateQuestion& question,
   POPRUN_ASSIGN(answered.estimate, estimate(options));
   if (question.compile()) {
     POPRUN_ASSIGN(answered.program, plan_program(options));
-    add_notes(onnx.get(), *answered.program);
+    add_notes(onnx.get(), job.config(), job.dataset(), *answered.program);
   }
   return answered;
 }

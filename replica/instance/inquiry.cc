@@ -127,7 +127,7 @@ void describe_memory(const Program& program, bool all_ipus, std::string& text) {
                const proto::IpuMemory& memory = program.memory(ipu);
                add_row(text, fmt::format("IPU {} memory", ipu),
                        memory_text(memory.peak(), memory.capacity(), memory.always_live()) +
-                           (fullest ? ", planned: the fullest" : ", planned"));
+                           ", planned" + (fullest ? kHasFullestTile : ""));
                add_row(text, "  tiles",
                        tiles_text(memory.fullest_tile(), memory.fullest_tile_peak(),
                                   memory.bytes_per_tile(), memory.tile_classes()));
@@ -231,11 +231,12 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   if (job.show_graphs()) {
     options.after_pass = [&text](std::string_view pass, const Graph& graph) {
       text += fmt::format("# graph after pass {}\n{}\n", pass, to_text(graph));
+      return Status{};
     };
   }
   options.layout_if_too_large = true;
   POPRUN_ASSIGN(Program program, plan_program(options));
-  add_notes(onnx.get(), program);
+  add_notes(onnx.get(), config, dataset, program);
   text += "# compiled\n";
   row("parameters", grouped(program.parameter_count()));
   row("operators", grouped(program.operator_count()));

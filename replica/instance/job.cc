@@ -9,6 +9,7 @@
 
 #include "hostio/sampling/sampling.h"
 #include "replica/models/model.h"
+#include "replica/program/host_contract.h"
 #include "replica/report/out_of_memory.h"
 
 namespace poprun {
@@ -56,6 +57,33 @@ AccumulationKind accumulation_kind(const proto::TrainingConfig& training, bool h
   }
   return kind == "running-mean" || (kind.empty() && half) ? AccumulationKind::kRunningMean
                                                           : AccumulationKind::kMean;
+}
+
+bool weighs_labels(const proto::RunConfig& config) {
+  return config.training().loss_mean() == "tokens" && !config.inference();
+}
+
+/// By how much the sum of a step's gradients over all that is computed at once is divided.
+double averaged_gradients(const proto::RunConfig& config) {
+  const proto::TrainingConfig& training = config.training();
+  const double parts = static_cast<double>(training.gradient_accumulation()) *
+                       (config.data().micro_batch_size() / compute_batch_size(config));
+  return (training.gradient_accumulation_kind() == "sum" ? 1.0 : parts) *
+         (training.gradient_reduction() == "sum"
+              ? 1.0
+              : static_cast<double>(config.topology().num_replicas()));
+}
+
+std::vector<LabelTensor> label_tensors(const proto::Dataset& dataset) {
+  std::vector<LabelTensor> labels;
+  for (int t = 0; t < dataset.tensors_size(); ++t) {
+    if (is_labels(dataset.tensors(t).name())) {
+      labels.push_back({.name = dataset.tensors(t).name(),
+                        .field = static_cast<std::size_t>(t),
+                        .is_integer = dataset.tensors(t).element() == "i32"});
+    }
+  }
+  return labels;
 }
 
 /// The defaults for a job that says nothing about it.
@@ -261,9 +289,16 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
     POPRUN_TRY(use_built_in(config.model(), options, build, sizes));
   } else {
     options.model = config.model().name();
+    options.given_names = onnx->names();
     build = [onnx](Builder& builder, const ModelInputs& inputs) {
       return onnx->build(builder, inputs);
     };
+  }
+  if (dataset.no_train_label() && !config.inference()) {
+    return fail(ErrorCode::kData,
+                fmt::format("{}: every label is below 0, so none counts and nothing would be "
+                            "learned; write class numbers from 0 where a label should count",
+                            config.data().source()));
   }
   POPRUN_ASSIGN(options.device, device_of(config.device()));
   options.tile_layout = config.memory().tiles() == "exact";
@@ -271,6 +306,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   const double dropout = config.model().dropout();
   const bool half = config.model().precision() == "half";
   options.forward = [build, dataset, sizes, dropout, half, inputs = options.inputs,
+                     frozen = config.training().frozen(),
                      normalisation = normalisation_of(config.model())](
                         Builder& builder, const std::vector<TensorId>& tensors, bool training) {
     ModelInputs given{
@@ -283,6 +319,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
         .dropout = dropout,
         .half = half,
         .normalisation = normalisation,
+        .frozen = frozen,
         .training = training,
         .sizes = sizes};
     for (const StreamedTensor& input : inputs) {
@@ -300,13 +337,15 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.accumulation_kind = accumulation_kind(config.training(), half);
   options.float_accumulators = config.training().accumulator_precision() == "float";
   options.gradients_summed = config.training().gradient_reduction() == "sum";
+  options.weighted_by_labels = weighs_labels(config);
   options.frozen = config.training().frozen();
   options.optimizer = {.name = config.training().optimizer(),
                        .hyper_parameters = {config.training().hyper_parameters().begin(),
                                             config.training().hyper_parameters().end()},
                        .weight_decay = config.training().weight_decay(),
                        .gradient_scale = 1,
-                       .clip_norm = config.training().clip_norm()};
+                       .clip_norm = config.training().clip_norm(),
+                       .no_decay = config.training().no_decay()};
   options.precision = {.half = half,
                        .stochastic_rounding = config.training().stochastic_rounding(),
                        .master_weights = config.training().master_weights()};
@@ -322,6 +361,7 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.fold_batch_norm = config.model().fold_batch_norm();
   options.in_place = config.memory().in_place();
   options.outlining = outlining_of(config);
+  options.leaves_out_unproven = std::getenv("POPRUN_EMU_STRICT") == nullptr;  // Tests set it.
   options.evaluate = config.training().evaluate();
   POPRUN_ASSIGN(const std::uint64_t batches, test_batches(config, dataset));
   options.evaluation_batches =
@@ -330,7 +370,44 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   return options;
 }
 
-void add_notes(const onnx_import::JobModel* onnx, Program& program) {
+/// A schedule that the run does not live to see.
+std::vector<std::string> schedule_notes(const proto::TrainingConfig& training,
+                                        std::uint64_t steps) {
+  std::vector<std::string> notes;
+  if (training.warmup_steps() > steps) {
+    notes.push_back(fmt::format(
+        "training.warmup-steps = {} is longer than the run of {} steps: the learning rate ends at "
+        "{:.4g}, below training.learning-rate = {:.4g}",
+        training.warmup_steps(), steps,
+        training.learning_rate() * static_cast<double>(steps) /
+            static_cast<double>(training.warmup_steps()),
+        training.learning_rate()));
+  } else if (training.schedule() == "step" &&
+             training.warmup_steps() + training.schedule_steps() >= steps) {
+    notes.push_back(fmt::format(
+        "training.schedule-steps = {} is not shorter than the {} steps after the warm-up: the "
+        "learning rate never falls",
+        training.schedule_steps(), steps - training.warmup_steps()));
+  }
+  return notes;
+}
+
+void add_notes(const onnx_import::JobModel* onnx, const proto::RunConfig& config,
+               const proto::Dataset& dataset, Program& program) {
+  if (const auto length = job_length(config, dataset);
+      length && !config.inference() && !config.has_profile() && !config.has_check()) {
+    for (const std::string& note : schedule_notes(config.training(), length->steps)) {
+      program.add_notes(note);
+    }
+  }
+  for (const std::string& note : dataset.notes()) {
+    program.add_notes(note);
+  }
+  if (dataset.no_test_label() && config.training().evaluate() && !config.inference()) {
+    program.add_notes(fmt::format(
+        "{}: every label of the test part is below 0, so none counts: test losses are 0",
+        config.data().source()));
+  }
   if (onnx != nullptr) {
     for (const std::string& note : onnx->notes()) {
       program.add_notes(note);
@@ -387,6 +464,9 @@ Result<TrainingOptions> training_options(const proto::RunConfig& config,
                     .poison_dead = config.memory().poison_dead(),
                     .check_finite = training.check_finite()};
   options.scale_loss = training.loss_scaling() == 0;
+  options.labels = label_tensors(dataset);
+  options.batch_samples = config.data().micro_batch_size();
+  options.weighted_mean_of = weighs_labels(config) ? averaged_gradients(config) : 0;
   options.sharding_group = config.memory().sharding_group();
   return options;
 }
@@ -405,6 +485,7 @@ proto::Selection selection_of(const proto::RunConfig& config, const proto::Datas
       config.inference() && dataset.test_items() == 0 ? proto::SPLIT_TRAIN_ONCE : proto::SPLIT_TEST;
   proto::Selection selection;
   selection.set_source(config.data().source());
+  selection.set_fingerprint(dataset.fingerprint());
   selection.set_split(stream == JobStream::kTrain ? proto::SPLIT_TRAIN : once);
   selection.set_seed(config.training().seed());
   selection.set_sequential(config.data().sequential());

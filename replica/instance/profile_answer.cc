@@ -73,7 +73,7 @@ Result<Program> compiled(const proto::CompileQuestion& job, CompileOptions optio
     options.after_pass = nullptr;
     POPRUN_ASSIGN(program, plan_program(options));
   }
-  add_notes(onnx, program);
+  add_notes(onnx, job.config(), job.dataset(), program);
   for (const std::string& note : weights.notes) {
     program.add_notes(note);
   }
@@ -116,6 +116,7 @@ Status answer_profile(const proto::ProfileQuestion& question, std::string& text)
   times.end("model");
   options.after_pass = [&times](std::string_view pass, const Graph&) {
     times.end(fmt::format("pass {}", pass));
+    return Status{};
   };
   POPRUN_ASSIGN(Program program, compiled(question.job(), options, onnx.get()));
   times.end("plans, tiles and lowering");

@@ -111,8 +111,11 @@ class Matcher {
     match_tied();
     POPRUN_TRY(check_copies());
     note_left_out();
+    if (options.may_lack) {
+      leave_other_sizes(options);
+    }
     POPRUN_TRY(check_missing(options));
-    POPRUN_TRY(check_fits());
+    POPRUN_TRY(check_fits(options));
     return std::move(result_);
   }
 
@@ -238,16 +241,49 @@ class Matcher {
     }
   }
 
-  [[nodiscard]] Status check_fits() const {
+  /// A new head may be of another size than the file's. Where most weights are, the file is of
+  /// another model.
+  void leave_other_sizes(const MatchOptions& options) {
+    std::vector<std::string> others;
+    for (const auto& [weight, shape] : shapes_) {
+      if (file_.at(result_.sources.at(weight)).shape != shape) {
+        others.push_back(weight);
+      }
+    }
+    if (others.empty() || 2 * others.size() > shapes_.size()) {
+      return;
+    }
+    const std::string& first = others.front();
+    note(
+        fmt::format("{} kept for {} of another size in the file, for example '{}' [{}], of which "
+                    "the file has [{}]",
+                    options.otherwise, counted(others.size(), "weight"), first,
+                    fmt::join(shapes_.at(first), ","),
+                    fmt::join(file_.at(result_.sources.at(first)).shape, ",")));
+    for (const std::string& weight : others) {
+      result_.absent.insert(weight);
+      result_.sources.erase(weight);
+      shapes_.erase(weight);
+    }
+  }
+
+  /// What to do about a weight of another size.
+  [[nodiscard]] std::string size_remedy(const MatchOptions& options) const {
+    return options.may_lack ? "; most weights differ in size: is the file of another model?"
+                            : "; if it is a new head's, model.initial-weights-partial = true keeps "
+                              "its initialisation";
+  }
+
+  [[nodiscard]] Status check_fits(const MatchOptions& options) const {
     for (const auto& [weight, shape] : shapes_) {
       const std::string& name = result_.sources.at(weight);
       const FileTensor& tensor = file_.at(name);
       const std::string called = name == weight ? "" : fmt::format(" '{}'", name);
       if (tensor.shape != shape) {
-        return fail(
-            ErrorCode::kData,
-            fmt::format("{}: the model needs '{}' [{}], but the file has{} [{}]", kOption, weight,
-                        fmt::join(shape, ","), called, fmt::join(tensor.shape, ",")));
+        return fail(ErrorCode::kData,
+                    fmt::format("{}: the model needs '{}' [{}], but the file has{} [{}]{}", kOption,
+                                weight, fmt::join(shape, ","), called, fmt::join(tensor.shape, ","),
+                                size_remedy(options)));
       }
       if (!is_float(tensor)) {
         return fail(ErrorCode::kData,

@@ -51,9 +51,8 @@ void BatchWindow::begin() {
   window_.clear();
 }
 
-Status BatchWindow::write(const StreamPart& part) {
-  const std::uint64_t number = part.micro_batch / pieces_;
-  while (first_ + window_.size() <= number) {
+Status BatchWindow::fetch(std::uint64_t count) {
+  while (first_ + window_.size() < count) {
     POPRUN_ASSIGN(HostBatch batch, source_.next());
     if (batch.tensors.size() != tensors_) {
       return fail(ErrorCode::kData,
@@ -63,6 +62,12 @@ Status BatchWindow::write(const StreamPart& part) {
     }
     window_.push_back({std::move(batch), readers_ * pieces_});
   }
+  return {};
+}
+
+Status BatchWindow::write(const StreamPart& part) {
+  const std::uint64_t number = part.micro_batch / pieces_;
+  POPRUN_TRY(fetch(number + 1));
   POPRUN_CHECK(number >= first_);
   Entry& entry = window_[number - first_];
   for (std::size_t k = 0; k < part.tensors.size(); ++k) {

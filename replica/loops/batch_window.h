@@ -25,6 +25,10 @@ class BatchWindow {
   /// The host begins to run a function: the next batch has index 0.
   void begin();
 
+  /// Takes batches from the stream ahead of their readers, until there are `count`. Errors: as
+  /// `write`'s.
+  Status fetch(std::uint64_t count);
+
   /// Copies tensors of micro-batch `part.micro_batch`. Errors: kData, its batch has other tensors
   /// or other sizes; those of HostStream::next. Requires: the batch has not been taken entirely.
   Status write(const StreamPart& part);

@@ -20,7 +20,7 @@ EvaluationReport EvaluationPass::report() const {
   EvaluationReport report;
   report.loss = outcome_.metrics.loss();
   report.accuracy = outcome_.metrics.accuracy();
-  report.items = static_cast<std::uint64_t>(std::llround(outcome_.metrics.items));
+  report.items = static_cast<std::uint64_t>(std::llround(outcome_.metrics.items.value()));
   return report;
 }
 

@@ -113,15 +113,26 @@ Result<std::set<std::uint32_t>> matches(const Program& program, const UsesByTens
   return found;
 }
 
-void add_entries(const proto::Tensor& tensor, std::uint32_t id, const Uses& use, DumpPlan& plan) {
+/// `name` with what happened to the tensor, as no tensor of the Program is called.
+std::string after(const Program& program, std::string name, std::string_view what) {
+  name += what;
+  while (std::ranges::any_of(program.tensors(),
+                             [&](const proto::Tensor& tensor) { return tensor.name() == name; })) {
+    name += what;
+  }
+  return name;
+}
+
+void add_entries(const Program& program, std::uint32_t id, const Uses& use, DumpPlan& plan) {
+  const proto::Tensor& tensor = program.tensors(static_cast<int>(id));
   if (tensor.always_live()) {
     plan.at_begin.push_back({id, tensor.name()});
     if (use.written) {
-      plan.at_end.push_back({id, tensor.name() + ".updated"});
+      plan.at_end.push_back({id, after(program, tensor.name(), ".updated")});
     }
   } else if (use.exchange) {
     plan.before[*use.exchange].push_back({id, tensor.name()});
-    plan.after[use.exchanged].push_back({id, tensor.name() + ".exchanged"});
+    plan.after[use.exchanged].push_back({id, after(program, tensor.name(), ".exchanged")});
   } else {
     plan.after[use.last_write].push_back({id, tensor.name()});
   }
@@ -154,7 +165,7 @@ Result<std::map<std::uint64_t, DumpPlan>> plan_dumps(const Program& program,
   std::map<std::uint64_t, DumpPlan> plans;
   for (const auto& [step, ids] : tensors) {
     for (const std::uint32_t id : ids) {
-      add_entries(program.tensors(static_cast<int>(id)), id, uses.at(id), plans[step]);
+      add_entries(program, id, uses.at(id), plans[step]);
     }
   }
   return plans;

@@ -1,7 +1,11 @@
 #include "replica/loops/training_loop.h"
 
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "replica/graph/types.h"
 #include "replica/timeline/timeline.h"
@@ -16,19 +20,29 @@ constexpr std::size_t kSavedTogetherBytes = 64 << 20;
 /// kept from draining by one that never comes.
 class Parts final : public HostStream {
  public:
-  Parts(std::unique_ptr<HostStream> source, std::function<Status()> begin)
-      : source_(std::move(source)), begin_(std::move(begin)) {}
+  using Begin = std::function<Status()>;
+  using Arrived = std::function<void(const HostBatch&)>;
+
+  Parts(std::unique_ptr<HostStream> source, Begin begin, Arrived arrived)
+      : source_(std::move(source)), begin_(std::move(begin)), arrived_(std::move(arrived)) {}
 
   Result<HostBatch> next() override {
     Result<HostBatch> batch = source_->next();
     POPRUN_TRY(begin_());
+    if (batch) {
+      arrived_(*batch);
+    }
     return batch;
   }
 
  private:
   std::unique_ptr<HostStream> source_;
-  std::function<Status()> begin_;
+  Begin begin_;
+  Arrived arrived_;
 };
+
+/// Counts above this are two numbers of an exchange, so that neither overflows.
+constexpr std::uint64_t kDigit = 1 << 16;
 
 }  // namespace
 
@@ -37,14 +51,22 @@ TrainingLoop::TrainingLoop(const Program& program, const TrainingOptions& option
     : program_(program),
       options_(options),
       ports_(ports),
-      train_(open_parts(JobStream::kTrain,
-                        options.resume ? options.resume->step() * options.micro_batches : 0)),
+      labels_(options.labels, options.batch_samples, std::max(program.compute_batches(), 1U)),
+      train_(std::make_unique<Parts>(
+          ports.streams(JobStream::kTrain,
+                        options.resume ? options.resume->step() * options.micro_batches : 0),
+          [this] { return begin_part(); }, [this](const HostBatch& batch) { labels_.add(batch); })),
       batches_(program, JobStream::kTrain, *train_),
       statistics_(program),
       state_(program, index_of(ports.communicator.self()), ports.communicator.size(),
              options.sharding_group) {
   if (options.scale_loss) {
     outcome_.gradient_factor.emplace(1.0F);
+  }
+  for (const LabelTensor& tensor : options_.labels) {
+    if (options_.weighted_mean_of > 0) {
+      mean_labels_.emplace_back(tensor.name);
+    }
   }
 }
 
@@ -57,6 +79,9 @@ Result<LoopResult> TrainingLoop::run() {
   }
   result_.first_step_began = now_seconds();
   POPRUN_TRY(train(*engine));
+  if (result_.steps > result_.resumed_after + 1) {
+    POPRUN_TRY(note_unequal_labels());
+  }
   result_.device_time = engine->device_time();
   result_.skipped_steps = loss_scale_.skipped();
   result_.loss_scale = options_.scale_loss ? loss_scale_.value() : 0;
@@ -190,21 +215,98 @@ Status TrainingLoop::train_step(Engine& engine) {
   statistics_.take(engine);
   batches_.begin();
   ports_.progress.begin_parts(ports_.communicator.self(), options_.micro_batches);
-  const Status ran = engine.run(name_of(JobFunction::kTrain));
+  const Status ran = run_step(engine);
   if (result_.drained) {
     engine.set_observer(nullptr);
     return {};
   }
   POPRUN_TRY(ran);
+  POPRUN_TRY(check_labels());
   statistics_.forget();
   if (dump_) {
     dump_->end(engine);
   }
   if (options_.scale_loss) {
-    loss_scale_.after_step(outcome_.gradient_factor != 0.0F);
+    loss_scale_.after_step(outcome_.gradient_factor >= 0.0F);
     engine.set_check_finite(options_.engine.check_finite);
   }
   end_step(engine, before, begin);
+  // What begins like this goes on like this, as a rule, and the last word is said at the end.
+  return result_.steps == result_.resumed_after + 1 ? note_unequal_labels() : Status{};
+}
+
+Status TrainingLoop::run_step(Engine& engine) {
+  labels_.begin_step();
+  if (options_.weighted_mean_of > 0) {
+    POPRUN_TRY(share_labels());
+  }
+  return engine.run(name_of(JobFunction::kTrain));
+}
+
+/// Finds out what a mean micro-batch of the step is, from the labels of all.
+Status TrainingLoop::share_labels() {
+  POPRUN_TRY(batches_.fetch(options_.micro_batches));
+  std::vector<std::int32_t> digits;
+  for (const std::uint64_t sum : labels_.sums()) {
+    digits.push_back(static_cast<std::int32_t>(sum / kDigit));
+    digits.push_back(static_cast<std::int32_t>(sum % kDigit));
+  }
+  const Buffer buffer{ElementType::kI32, std::as_writable_bytes(std::span(digits)),
+                      "labels of the step"};
+  POPRUN_TRY(ports_.communicator.all_reduce(Reduction::kSum, std::span(&buffer, 1)));
+  for (std::size_t t = 0; t < mean_labels_.size(); ++t) {
+    const double sum = static_cast<double>(digits[2 * t]) * static_cast<double>(kDigit) +
+                       static_cast<double>(digits[2 * t + 1]);
+    mean_labels_[t].count = sum == 0 ? 1.0F : static_cast<float>(sum / options_.weighted_mean_of);
+    labels_of_step_ = t == 0 ? sum : labels_of_step_;
+  }
+  return {};
+}
+
+/// The loss counts the labels that were counted here.
+Status TrainingLoop::check_labels() const {
+  const double counted =
+      outcome_.metrics.items.value() * static_cast<double>(ports_.communicator.size());
+  if (options_.weighted_mean_of > 0 &&
+      std::abs(counted - labels_of_step_) > 1e-5 * labels_of_step_) {
+    return fail(ErrorCode::kData,
+                fmt::format("training.loss-mean = tokens: the data has {:.0f} labels in step {}, "
+                            "but the model's loss counts {:.0f}; labels are class numbers from 0, "
+                            "and below 0 where none counts",
+                            labels_of_step_, result_.steps + 1, counted));
+  }
+  return {};
+}
+
+/// Says once that labels of some micro-batches count more than those of others. Collective.
+Status TrainingLoop::note_unequal_labels() {
+  const std::uint64_t parts = options_.micro_batches * ports_.communicator.size() *
+                              std::max(program_.compute_batches(), 1U);
+  if (options_.weighted_mean_of > 0 || parts == 1 || !result_.notes.empty() ||
+      labels_.ranges().empty()) {
+    return {};
+  }
+  std::vector<std::int32_t> extremes;
+  for (const LabelCounts::Range& range : labels_.ranges()) {
+    extremes.push_back(-static_cast<std::int32_t>(range.fewest));
+    extremes.push_back(static_cast<std::int32_t>(range.most));
+  }
+  const Buffer buffer{ElementType::kI32, std::as_writable_bytes(std::span(extremes)),
+                      "numbers of labels"};
+  POPRUN_TRY(ports_.communicator.all_reduce(Reduction::kMax, std::span(&buffer, 1)));
+  for (std::size_t t = 0; t + 1 < extremes.size() && result_.notes.empty(); t += 2) {
+    if (-extremes[t] == extremes[t + 1]) {
+      continue;
+    }
+    result_.notes.push_back(fmt::format(
+        "the parts of a step that are computed at once have {} to {} labels each, and their mean "
+        "losses are averaged, so that a label among few counts for more; training.loss-mean = "
+        "tokens weights all labels of a step alike",
+        -extremes[t], extremes[t + 1]));
+    if (ports_.reporter != nullptr) {
+      ports_.reporter->note(result_.notes.back());
+    }
+  }
   return {};
 }
 
@@ -291,8 +393,10 @@ Status TrainingLoop::write(const std::string& stream, const StreamPart& part) {
   return refuse_stream(stream);
 }
 
-std::unique_ptr<HostStream> TrainingLoop::open_parts(JobStream stream, std::uint64_t first) {
-  return std::make_unique<Parts>(ports_.streams(stream, first), [this] { return begin_part(); });
+std::unique_ptr<HostStream> TrainingLoop::open_parts(JobStream stream) {
+  return std::make_unique<Parts>(
+      ports_.streams(stream, 0), [this] { return begin_part(); },
+      [](const HostBatch& /*batch*/) {});
 }
 
 /// Ends the function under way where the job stops: `drained` says that this is no failure.
@@ -310,6 +414,7 @@ StepControl TrainingLoop::control() const {
   if (options_.scale_loss) {
     control.loss_scale = static_cast<float>(loss_scale_.value());
   }
+  control.mean_labels = mean_labels_;
   return control;
 }
 

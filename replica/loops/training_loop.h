@@ -11,6 +11,7 @@
 #include "replica/engine/engine.h"
 #include "replica/loops/batch_window.h"
 #include "replica/loops/evaluation_pass.h"
+#include "replica/loops/label_counts.h"
 #include "replica/loops/learning_rate.h"
 #include "replica/loops/loop.h"
 #include "replica/loops/loss_scale.h"
@@ -32,7 +33,12 @@ struct TrainingOptions {
   LearningRate learning_rate;
   std::vector<DumpRequest> dumps;  ///< Replica 0's tensors.
   EngineOptions engine;
-  bool scale_loss = false;         ///< The Program takes its loss scale from the host (compile.h).
+  bool scale_loss = false;  ///< The Program takes its loss scale from the host (compile.h).
+  std::vector<LabelTensor> labels = {};  ///< Of batches, in their order.
+  std::size_t batch_samples = 1;         ///< In a batch.
+  /// > 0: the Program weights its micro-batches by their labels, and divides the sum of their
+  /// gradients over all replicas by this.
+  double weighted_mean_of = 0;
   std::size_t sharding_group = 0;  ///< Replicas that divide variables among them; 0: all.
   std::optional<proto::HostState> resume = {};  ///< Where the job goes on from a checkpoint.
 };
@@ -58,7 +64,7 @@ class TrainingLoop final : private HostIo {
   Status read(const std::string& stream, const StreamPart& part) override;
 
   [[nodiscard]] StepControl control() const;
-  std::unique_ptr<HostStream> open_parts(JobStream stream, std::uint64_t first = 0);
+  std::unique_ptr<HostStream> open_parts(JobStream stream);
   Status begin_part();
   Status save(std::span<const HostTensor> tensors);
 
@@ -68,6 +74,10 @@ class TrainingLoop final : private HostIo {
   Status store(Engine& engine, bool evaluation_due);
   void end_step(Engine& engine, const WallSeconds& before, double begin);
   Status train_step(Engine& engine);
+  Status run_step(Engine& engine);
+  Status share_labels();
+  Status check_labels() const;
+  Status note_unequal_labels();
   Status evaluate(Engine& engine);
   [[nodiscard]] bool evaluation_due(bool last) const;
   [[nodiscard]] std::uint32_t epoch() const;
@@ -76,6 +86,10 @@ class TrainingLoop final : private HostIo {
   const Program& program_;
   TrainingOptions options_;
   LoopPorts ports_;
+  LabelCounts labels_;  ///< Of this replica.
+  std::vector<StepControl::MeanLabels>
+      mean_labels_;            ///< Of the step, where the Program asks for them.
+  double labels_of_step_ = 0;  ///< Of all replicas, of the first tensor.
   std::unique_ptr<HostStream> train_;
   BatchWindow batches_;                       ///< Those of `train_`.
   std::optional<EvaluationPass> evaluation_;  ///< The one under way.

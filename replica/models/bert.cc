@@ -98,7 +98,7 @@ ModelOutputs masked_tokens(Builder& builder, const Sizes& m, TensorId x, TensorI
 }
 
 /// The loss of predicting, from the first token, whether the second segment follows the first.
-TensorId next_sentence(Builder& builder, const Sizes& m, TensorId x, const ModelInputs& inputs) {
+LossTerm next_sentence(Builder& builder, const Sizes& m, TensorId x, const ModelInputs& inputs) {
   const std::int64_t B = builder.type(x).shape[0];
   x = builder.add_one(
       "slice", {x},
@@ -109,8 +109,10 @@ TensorId next_sentence(Builder& builder, const Sizes& m, TensorId x, const Model
   x = builder.add_one("tanh", {x}, {}, "bert.pooler");
   const std::string name = "cls.seq_relationship";
   const TensorId logits = layers::dense(builder, name, x, {.features = 2});
-  return builder.add("softmax_cross_entropy", {logits, inputs.find(builder, "next_sentence")}, {},
-                     {name + ".loss", name + ".correct", name + ".count"})[0];
+  const std::string labels = "next_sentence";
+  const auto y = builder.add("softmax_cross_entropy", {logits, inputs.find(builder, labels)}, {},
+                             {name + ".loss", name + ".correct", name + ".count"});
+  return {.loss = y[0], .count = y[2], .labels = labels};
 }
 
 /// Refuses labels that do not match the tokens. Labels for every token without an attention mask
@@ -176,8 +178,9 @@ ModelOutputs build(Builder& builder, const ModelInputs& inputs) {
   if (!outputs.scored || !inputs.has("next_sentence")) {
     return outputs;
   }
-  const TensorId sentences = next_sentence(builder, m, x, inputs);
-  outputs.loss = builder.add_one("add", {outputs.loss, sentences}, {}, "loss");
+  const LossTerm sentences = next_sentence(builder, m, x, inputs);
+  outputs.terms = {{.loss = outputs.loss, .count = outputs.count}, sentences};
+  outputs.loss = builder.add_one("add", {outputs.loss, sentences.loss}, {}, "loss");
   return outputs;
 }
 

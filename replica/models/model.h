@@ -25,7 +25,8 @@ struct ModelInputs {
   bool half = false;   ///< Whether activations will be stored as float16.
   /// "batch", "group", "layer" or "instance": what replaces batch normalisation.
   std::string normalisation = "batch";
-  bool training = true;  ///< False: built for evaluation, on the variables made for training.
+  std::string frozen = {};  ///< training.frozen, for what is said about it.
+  bool training = true;     ///< False: built for evaluation, on the variables made for training.
   std::map<std::string, std::int64_t> sizes;  ///< All of the model's sizes, see sizes_of.
 
   /// The size with that name. Requires: the model declares it.

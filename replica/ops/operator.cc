@@ -18,8 +18,8 @@ Signature signature_of(const Graph& graph, const Operation& operation) {
   return signature;
 }
 
-Operator on_shards(Operator op) {
-  op.on_shards = true;
+Operator on_shards(Operator op, Cut cut) {
+  op.on_shards = cut;
   return op;
 }
 

@@ -111,6 +111,18 @@ struct Overlay {
   Bytes distance;  ///< From the input's first byte to the output's; may be negative.
 };
 
+/// How an operator works on shards: the first `inputs` inputs are cut, and so are the first
+/// `outputs` outputs. Element i of these depends only on elements i of what is cut and on the other
+/// inputs, which are whole; a shard that is filled up with zeros makes no other elements. Further
+/// outputs are exact sums over the elements (square_sum.h), to which zeros add nothing: those of
+/// the shards, added up, are the whole's.
+struct Cut {
+  std::uint8_t inputs = 0;  ///< 0: it needs the whole of all operands.
+  std::uint8_t outputs = 0;
+
+  explicit operator bool() const { return inputs > 0; }
+};
+
 struct Operator {
   std::string kind;
 
@@ -152,10 +164,9 @@ struct Operator {
   /// same to the last bit.
   std::vector<std::size_t> in_place = {};
 
-  /// Whether it may work on shards: element i of an output depends only on elements i of the inputs
-  /// of its shape, and on inputs of other shapes, such as scalars. Outputs of other shapes are sums
-  /// over the elements, to be added over the shards.
-  bool on_shards = false;
+  /// How it works on shards, if it can. Its author claims it, and shards_test.cc tries every
+  /// operator that has it.
+  Cut on_shards = {};
 
   /// The places at which this use has nothing to do, since all its outputs' bytes are its inputs'
   /// and the other way round. Empty: this use moves or computes something. Null: any use does.
@@ -166,7 +177,7 @@ struct Operator {
 Operator in_place(Operator op, std::vector<std::size_t> inputs);
 
 /// `op`, which may work on shards.
-Operator on_shards(Operator op);
+Operator on_shards(Operator op, Cut cut);
 
 /// Whether output 0 of this use may take the bytes of input i.
 bool may_take(const Operator& op, const Signature& signature, std::size_t input);

@@ -20,9 +20,9 @@ std::vector<Operator> collect() {
 #include "replica/ops/families.inc"
 #undef POPRUN_FAMILY
   for (const Optimizer& optimizer : all_optimizers()) {
-    all.push_back(on_shards(optimizer.rule));
+    all.push_back(optimizer.rule);
     if (optimizer.moments) {
-      all.push_back(on_shards(*optimizer.moments));
+      all.push_back(*optimizer.moments);
     }
   }
   std::ranges::sort(all, {}, &Operator::kind);

@@ -41,6 +41,9 @@ class Reporter {
   virtual void step(const StepReport& report) = 0;
   virtual void evaluation(const EvaluationReport& report) = 0;
 
+  /// What people should know of the job, a line.
+  virtual void note(std::string_view text) = 0;
+
   /// A trained tensor: row-major little-endian elements of `type`, "f32" or "f16". Tensors come in
   /// name order.
   virtual void weights(std::string_view name, std::string_view type,

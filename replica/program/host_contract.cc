@@ -7,37 +7,33 @@
 namespace poprun {
 namespace {
 
-static_assert(sizeof(Metrics) == 3 * sizeof(float), "must match a tensor f32[3]");
+static_assert(sizeof(Metrics) == 9 * sizeof(float), "must match a tensor f32[3,3]");
 
 template <typename T>
 NamedBytes field(std::string_view name, T& value) {
   return {name, std::as_writable_bytes(std::span(&value, 1))};
 }
 
-/// Copies between the fields and their tensors.
+/// Copies between the fields and the tensors in their places.
 template <typename Copy>
-Status copy_by_name(JobStream stream, std::span<const NamedBytes> fields,
-                    std::span<const NamedBytes> tensors, Copy copy) {
-  for (const NamedBytes& tensor : tensors) {
-    if (std::ranges::find(fields, tensor.name, &NamedBytes::name) == fields.end()) {
-      return fail(ErrorCode::kBug, fmt::format("host stream {}: the host has nothing for the "
-                                               "Program's tensor '{}'",
-                                               name_of(stream), tensor.name));
-    }
+Status copy_in_order(JobStream stream, std::span<const NamedBytes> fields,
+                     std::span<const NamedBytes> tensors, Copy copy) {
+  if (fields.size() != tensors.size()) {
+    return fail(
+        ErrorCode::kBug,
+        fmt::format("host stream {}: the Program has {} tensors, needed {} from '{}' to '{}'",
+                    name_of(stream), tensors.size(), fields.size(), fields.front().name,
+                    fields.back().name));
   }
-  for (const NamedBytes& field : fields) {
-    const auto tensor = std::ranges::find(tensors, field.name, &NamedBytes::name);
-    if (tensor == tensors.end()) {
-      return fail(ErrorCode::kBug, fmt::format("host stream {}: the Program has no tensor '{}'",
-                                               name_of(stream), field.name));
-    }
-    if (tensor->bytes.size() != field.bytes.size()) {
+  for (std::size_t k = 0; k < fields.size(); ++k) {
+    if (tensors[k].bytes.size() != fields[k].bytes.size()) {
       return fail(
           ErrorCode::kBug,
-          fmt::format("host stream {}: the Program's tensor '{}' has {} B, needed {} B",
-                      name_of(stream), field.name, tensor->bytes.size(), field.bytes.size()));
+          fmt::format("host stream {}: the Program's tensor '{}' has {} B, but '{}' needs {} B",
+                      name_of(stream), tensors[k].name, tensors[k].bytes.size(), fields[k].name,
+                      fields[k].bytes.size()));
     }
-    copy(field.bytes, tensor->bytes);
+    copy(fields[k].bytes, tensors[k].bytes);
   }
   return {};
 }
@@ -82,20 +78,32 @@ const char* name_of(JobStream stream) {
   return "";
 }
 
+bool is_labels(std::string_view name) {
+  return name == "labels" || name == "next_sentence";
+}
+
 std::vector<NamedBytes> StepControl::fields() {
   std::vector<NamedBytes> all = {field(kLearningRate, learning_rate), field(kUpdate, update)};
   if (loss_scale) {
     all.push_back(field(kLossScale, *loss_scale));
   }
+  for (MeanLabels& mean : mean_labels) {
+    all.push_back(field(mean.name, mean.count));
+  }
   return all;
 }
 
+double PartedSum::value() const {
+  return static_cast<double>(parts[0]) + static_cast<double>(parts[1]) +
+         static_cast<double>(parts[2]);
+}
+
 double Metrics::loss() const {
-  return items > 0 ? static_cast<double>(losses) / static_cast<double>(items) : 0.0;
+  return items.value() > 0 ? losses.value() / items.value() : 0.0;
 }
 
 double Metrics::accuracy() const {
-  return items > 0 ? static_cast<double>(correct) / static_cast<double>(items) : 0.0;
+  return items.value() > 0 ? correct.value() / items.value() : 0.0;
 }
 
 std::vector<NamedBytes> StepOutcome::fields() {
@@ -112,14 +120,14 @@ std::vector<NamedBytes> EvaluationOutcome::fields() {
 
 Status pack(JobStream stream, std::span<const NamedBytes> fields,
             std::span<const NamedBytes> tensors) {
-  return copy_by_name(stream, fields, tensors,
-                      [](auto field, auto tensor) { std::ranges::copy(field, tensor.begin()); });
+  return copy_in_order(stream, fields, tensors,
+                       [](auto field, auto tensor) { std::ranges::copy(field, tensor.begin()); });
 }
 
 Status unpack(JobStream stream, std::span<const NamedBytes> fields,
               std::span<const NamedBytes> tensors) {
-  return copy_by_name(stream, fields, tensors,
-                      [](auto field, auto tensor) { std::ranges::copy(tensor, field.begin()); });
+  return copy_in_order(stream, fields, tensors,
+                       [](auto field, auto tensor) { std::ranges::copy(tensor, field.begin()); });
 }
 
 }  // namespace poprun

@@ -1,18 +1,21 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "replica/base/error.h"
 
 /// What a job's Program and its host agree on: the functions that the host runs, the streams that
 /// it serves, and the records that pass through a step's streams. The compiler builds them and
-/// replica/loops plays the host, both with the names of this file; compiler/compile.h says what
-/// each function does.
+/// replica/loops plays the host, both with the names of this file and fields in its order;
+/// compiler/compile.h says what each function does.
 namespace poprun {
 
 enum class JobFunction : std::uint8_t {
@@ -44,6 +47,9 @@ struct NamedBytes {
   std::span<std::byte> bytes;
 };
 
+/// Whether a dataset's tensor of this name is labels. (hostio/streams pads it with none.)
+bool is_labels(std::string_view name);
+
 /// What the host sends before a training step. Each field is a tensor f32[].
 struct StepControl {
   static constexpr const char* kLearningRate = "learning-rate";
@@ -56,16 +62,34 @@ struct StepControl {
   float update = 0;
   std::optional<float> loss_scale = {};  ///< If the host adjusts it during training.
 
+  /// Labels that count in a mean micro-batch of the step.
+  struct MeanLabels {
+    explicit MeanLabels(std::string of) : labels(std::move(of)), name("mean-" + labels) {}
+
+    std::string labels;  ///< The dataset's tensor.
+    std::string name;    ///< The field's.
+    float count = 1;
+  };
+  /// For each tensor of labels, in the dataset's order, if the job weights by labels.
+  std::vector<MeanLabels> mean_labels = {};
+
   /// The fields present, in stream order.
   std::vector<NamedBytes> fields();
 };
 
+/// A number as the sum of parts (`accumulate_metrics` in replica/ops says which).
+struct PartedSum {
+  std::array<float, 3> parts = {};
+
+  [[nodiscard]] double value() const;
+};
+
 /// Results over all items of a step (means over the replicas) or of an evaluation (sums), as one
-/// tensor f32[3]. All are zero if nothing is scored.
+/// tensor f32[3,3]. All are zero if nothing is scored.
 struct Metrics {
-  float losses = 0;  ///< Sum.
-  float correct = 0;
-  float items = 0;
+  PartedSum losses;
+  PartedSum correct;
+  PartedSum items;
 
   /// Mean per item; 0 if there are no items.
   [[nodiscard]] double loss() const;
@@ -78,8 +102,8 @@ struct StepOutcome {
   static constexpr const char* kGradientFactor = "gradient-factor";
 
   Metrics metrics = {};
-  /// If the host adjusts the loss scale: 0 if a gradient was not finite, in which case the step
-  /// changed nothing.
+  /// If the host adjusts the loss scale: below 0 if a gradient was not finite, in which case the
+  /// step changed nothing.
   std::optional<float> gradient_factor = {};
 
   std::vector<NamedBytes> fields();
@@ -94,10 +118,10 @@ struct EvaluationOutcome {
   std::vector<NamedBytes> fields();
 };
 
-/// Copies a record's fields into the tensors of its stream, by name, and back.
+/// Copies a record's fields into the tensors of its stream, which are as many in the same order,
+/// and back. (Not by name: a weight of the model may be called `step`.)
 ///
-/// Errors: kBug, a field without a tensor of its name and size, or a tensor without a field; names
-/// it.
+/// Errors: kBug, a field without a tensor of its size in its place, or a tensor without a field.
 Status pack(JobStream stream, std::span<const NamedBytes> fields,
             std::span<const NamedBytes> tensors);
 Status unpack(JobStream stream, std::span<const NamedBytes> fields,

@@ -141,14 +141,11 @@ std::string mostly_text(const Table& table, const std::vector<Kind>& always,
   return text + '\n';
 }
 
-/// Whether the tiles of an IPU together have what they need.
+/// Whether the IPU's memory would do if its tiles were equally full.
 std::string whole_text(const proto::IpuMemory& memory, int ipu) {
-  const bool fits = memory.peak() <= memory.capacity();
-  const std::uint64_t between =
-      fits ? memory.capacity() - memory.peak() : memory.peak() - memory.capacity();
-  return fmt::format("IPU {} as a whole would {}fit: {} of {}, {} {}\n", ipu, fits ? "" : "not ",
+  return fmt::format("IPU {} as a whole: {} peak of {}: {} if spread evenly\n", ipu,
                      mebibytes_text(memory.peak()), mebibytes_text(memory.capacity()),
-                     mebibytes_text(between), fits ? "less" : "over");
+                     memory.peak() <= memory.capacity() ? "it would fit" : "too much even");
 }
 
 std::string tile_table(const Program& program, int ipu, std::uint32_t step) {

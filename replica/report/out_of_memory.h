@@ -23,7 +23,7 @@
 ///     gaps                        5,000 B    1 %
 ///     needed                    812,344 B  100 %  173,368 B over
 ///   mostly optimiser state (37 %) and temporaries (34 %)
-///   IPU 3 as a whole would not fit: 1,078.3 MiB of 897.0 MiB, 181.3 MiB over
+///   IPU 3 as a whole: 850.3 MiB peak of 897.0 MiB: it would fit if spread evenly
 namespace poprun {
 
 /// "step 12 of the Program (train: relu 'relu1')".

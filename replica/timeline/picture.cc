@@ -54,9 +54,9 @@ void add_columns(const Program& program, const Steps& steps, std::vector<Columns
       POPRUN_CHECK(all.size() == first + 1);
       all.back().repeat = step.repeat().count();
     }
-    begins = begins || step.has_copy() || step.has_repeat();
     const proto::Part* part = part_called(program, step);
     if (part == nullptr) {
+      begins = begins || step.has_copy() || step.has_repeat() || step.has_call();
       continue;
     }
     if (begins ||
@@ -85,6 +85,18 @@ bool calls_part(const Program& program, const proto::Step& step) {
                              [&](const proto::Step& inner) { return calls_part(program, inner); });
 }
 
+/// Calls visit(step) for a step, or for those of the function that it calls.
+template <typename Visit>
+void for_each_step(const Program& program, const proto::Step& step, const Visit& visit) {
+  if (!step.has_call()) {
+    visit(step);
+    return;
+  }
+  for (const proto::Step& inner : find_function(program, step.call().function())->steps()) {
+    for_each_step(program, inner, visit);
+  }
+}
+
 /// The column of each IPU's update, given those of the IPUs' last parts: after its own, and after
 /// those of the IPUs for which it waits, directly or through others.
 std::map<std::uint32_t, std::int64_t> columns_of_updates(
@@ -94,7 +106,7 @@ std::map<std::uint32_t, std::int64_t> columns_of_updates(
                          }).base();
   std::map<std::uint32_t, std::int64_t> waited_for = last;
   std::map<std::uint32_t, std::int64_t> updates;
-  for (const proto::Step& step : std::ranges::subrange(parts_end, steps.end())) {
+  const auto add = [&](const proto::Step& step) {
     const std::vector<std::uint32_t> ipus = ipus_of(program, step);
     std::int64_t column = 0;
     for (const std::uint32_t ipu : ipus) {
@@ -106,6 +118,9 @@ std::map<std::uint32_t, std::int64_t> columns_of_updates(
         updates[ipu] = column + 1;
       }
     }
+  };
+  for (const proto::Step& step : std::ranges::subrange(parts_end, steps.end())) {
+    for_each_step(program, step, add);
   }
   return updates;
 }

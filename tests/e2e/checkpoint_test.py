@@ -199,6 +199,25 @@ class Refused(CheckpointTest):
         job = self.run_in(killed.output_dir, "--resume", "auto", code=65, config=MOMENTUM)
         self.assert_first_line(job, f"{len(names)} checkpoints there, and none is whole")
 
+    def test_one_that_cannot_be_read_keeps_its_name_and_is_not_called_damaged(self):
+        reference = self.run_in(self.folder / "reference", "--checkpoint-every", 30, "--checkpoint-keep", 2, config=MOMENTUM)
+        folder = reference.output_dir / "checkpoints"
+        (folder / "latest").symlink_to("step-120")
+        for name, going_on in (("step-120", "step-90"), ("step-90", None)):
+            state = folder / name / "state.safetensors"
+            state.rename(folder / name / "kept")
+            state.mkdir()
+            out = self.folder / f"without-{name}"
+            job = self.run_in(out, "--resume", folder / "latest", code=0 if going_on else 69, config=MOMENTUM)
+            self.assertRegex(job.stderr, f"note: this checkpoint cannot be read: .*/{name}/state.safetensors: cannot be "
+                             "read: it is a directory")
+            self.assertEqual(checkpoints(reference), ["step-90", "step-120"])
+            if going_on:
+                self.assertRegex(job.stderr, f"going on from .*/{going_on}")
+                self.assert_same_end(job, reference)
+        self.assert_first_line(job, "2 checkpoints there, and none could be taken: 2 cannot be read; see why above")
+        self.assertNotRegex(job.stderr, "damaged|remove")
+
     def test_another_job_data_or_instruction_set(self):
         data = self.folder / "words.txt"
         data.write_text("a stitch in time saves nine and so does a checkpoint " * 40)

@@ -2,11 +2,14 @@
 """The data server on its own: what it serves, to whom, and how it ends."""
 import os
 import pathlib
+import random
 import shutil
 import signal
+import struct
 import subprocess
 import time
 import unittest
+import zipfile
 
 import npy_file
 from emulated_job import BIN, ROOT, JobTest
@@ -140,6 +143,150 @@ class Server(ServerTest):
         self.assertTrue(any("poprun-emu-replica" in line for line in seen), seen)
         for line in seen:
             self.assertNotIn(job.token, line)
+
+
+TRAINING = """
+[model]
+name = mlp
+hidden = 8
+[data]
+source = {source}
+micro-batch-size = 4
+[training]
+epochs = 2
+schedule = constant
+learning-rate = 0.05
+"""
+
+
+class Data(ServerTest):
+    """Files that change, and what a job says of its data."""
+
+    def setUp(self):
+        super().setUp()
+        self.place = self.folder / "files"
+        self.place.mkdir()
+
+    def write(self, name, **arrays):
+        """An .npz file, put in place as people do: by a rename."""
+        path = self.place / name
+        new = self.place / "new"
+        with zipfile.ZipFile(new, "w") as archive:
+            for array, content in arrays.items():
+                archive.writestr(f"{array}.npy", content)
+        os.replace(new, path)
+        return path
+
+    def draw(self, name, seed, items=16, classes=3):
+        draw = random.Random(seed)
+        def part(count):
+            return (npy_file.floats((count, 4), [draw.random() for _ in range(4 * count)]),
+                    npy_file.content("<i4", (count,), struct.pack(f"<{count}i", *(i % classes for i in range(count)))))
+        x, y = part(items)
+        x_test, y_test = part(6)
+        return self.write(name, x_train=x, y_train=y, x_test=x_test, y_test=y_test)
+
+    def train(self, source, *arguments, code=0, config=TRAINING, n=2):
+        return self.run_job("-n", n, "--overwrite", *arguments, code=code, config=config.format(source=source),
+                            environment={"POPRUN_EMU_TOKEN": ""})
+
+    def test_a_shared_server_trains_each_job_on_the_data_that_was_described_to_it(self):
+        address = self.address(self.server("--root", self.place))
+        link = self.place / "link.npz"
+        for name in ("d.npz", "link.npz"):
+            with self.subTest(name):
+                first = self.draw("a.npz" if name == "link.npz" else name, seed=1)
+                if name == "link.npz":
+                    link.symlink_to(first)
+                source = f"npz:{self.place / name}"
+                shared = ("--hostio-address", address)
+                old = self.train(source, *shared).weights_hash()
+                if name == "link.npz":
+                    link.unlink()
+                    link.symlink_to(self.draw("b.npz", seed=2))
+                else:
+                    self.draw(name, seed=2)
+                new = self.train(source, *shared).weights_hash()
+                self.assertNotEqual(new, old)
+                self.assertEqual(new, self.train(source).weights_hash(), "as from a server of its own")
+        source = f"npz:{self.place / 'd.npz'}"
+        self.draw("d.npz", seed=2, items=32)
+        self.assertEqual(self.train(source, *shared).weights_hash(), self.train(source).weights_hash())
+        self.draw("d.npz", seed=2, classes=2)
+        self.assertEqual(self.train(source, *shared).weights_hash(), self.train(source).weights_hash())
+        (self.place / "d.npz").unlink()
+        self.assert_first_line(self.train(source, *shared, code=65), "d.npz", "No such file")
+
+    def test_a_restarted_server_with_other_data_ends_the_job(self):
+        self.draw("d.npz", seed=1)
+        server = self.server("--root", self.place)
+        address = self.address(server)
+        job = self.start("-n", 2, "--hostio-address", address, environment={"POPRUN_EMU_TOKEN": ""},
+                         config=TRAINING.format(source=f"npz:{self.place / 'd.npz'}").replace(
+                             "epochs = 2", "epochs = 1000000"))
+        self.addCleanup(job.process.kill)
+        job.wait_for_step(3)
+        server.kill()
+        server.wait()
+        self.draw("d.npz", seed=2)
+        self.address(self.server("--root", self.place, "--port", address.split(":")[1]))
+        self.assertEqual(job.wait(60), 65, job.stderr)
+        self.assert_first_line(job, "d.npz", "its files changed after the job had begun")
+
+    def test_a_server_that_loads_counts_as_alive(self):
+        config = CONFIG.format(source="synthetic:tokens,vocabulary=50,items=1000000").replace(
+            "name = mlp", "name = gpt2\nlayers = 1\nhidden = 8\nheads = 2\nvocabulary = 64\nsequence-length = 64"
+        ).replace("micro-batch-size = 2", "micro-batch-size = 2\nsequence-length = 64")
+        self.run_job("-n", 1, "--hostio-timeout", 1, config=config)
+
+    def test_messages_name_what_is_wrong(self):
+        x = npy_file.floats((4, 2), [0.5] * 8)
+        y = npy_file.content("<i8", (4,), struct.pack("<4q", 0, 1, 2, 0))
+        types = self.write("types.npz", x_train=x, y_train=y, x_test=x, y_test=npy_file.floats((4,), [0] * 4))
+        self.assert_first_line(self.train(f"npz:{types}", code=65), "element type of the training part, int64",
+                               "had float32")
+        large = self.write("large.npz", x_train=x,
+                           y_train=npy_file.content("<i8", (4,), struct.pack("<4q", 0, 1, 2**31 - 1, 0)))
+        self.assert_first_line(self.train(f"npz:{large}", code=65),
+                               "label 2,147,483,647 of item 2 would need 2,147,483,648 classes")
+        (self.place / "a?b").mkdir()
+        odd = self.write("a?b/d.npz", x_train=x, y_train=y, x_val=x, y_val=y)
+        job = self.train(f"npz:{odd}", "--data.micro-batch-size", 2)
+        self.assertIn("x_val, y_val are not read", job.stdout + job.stderr)
+
+    def test_notes_say_what_of_the_data_is_not_used_as_it_seems(self):
+        tokens = npy_file.content("<i4", (4, 4), struct.pack("<16i", *range(16)))
+        ignored = npy_file.content("<i4", (4, 4), struct.pack("<16i", *[-100] * 16))
+        gpt2 = TRAINING.replace("name = mlp\nhidden = 8", "name = gpt2\nlayers = 1\nhidden = 8\nheads = 2\n"
+                                "vocabulary = 64\nsequence-length = 4").replace("size = 4", "size = 2")
+        job = self.train(f"npz:{self.write('p.npz', input_ids=tokens, labels=tokens, position_ids=tokens)}",
+                         config=gpt2)
+        self.assertIn("the data has position_ids, which gpt2 does not read", job.stdout + job.stderr)
+        none = self.write("n.npz", input_ids=tokens, labels=ignored)
+        self.assert_first_line(self.train(f"npz:{none}", config=gpt2, code=65), "every label is below 0",
+                               "nothing would be learned")
+        pixels = npy_file.floats((4, 2, 2), [0, 64, 128, 255] * 4)
+        labels = npy_file.content("<i4", (4,), struct.pack("<4i", 0, 1, 2, 0))
+        job = self.train(f"npz:{self.write('f.npz', x=pixels, y=labels)}", "--data.micro-batch-size", 2)
+        self.assertRegex(job.stdout + job.stderr, "go up to 255 .*data.mean = 127.5")
+
+    def test_a_nan_of_the_data_is_not_blamed_on_the_learning_rate(self):
+        labels = npy_file.content("<i4", (4,), struct.pack("<4i", 0, 1, 2, 0))
+        for shape in ((4, 2, 2), (4, 4)):
+            pixels = npy_file.floats(shape, [0.5] * 9 + [float("nan")] + [0.5] * 6)
+            job = self.train(f"npz:{self.write('nan.npz', x=pixels, y=labels)}", "--data.micro-batch-size", 2,
+                             code=65)
+            self.assert_first_line(job, "NaN in element", "the value comes from the data; fix data.source")
+
+    def test_the_header_of_llm_c_is_not_read_as_tokens(self):
+        tokens = struct.pack("<400H", *range(400))
+        (self.place / "t.bin").write_bytes(struct.pack("<3i", 20240520, 1, 400).ljust(1024, b"\0") + tokens)
+        (self.place / "raw.bin").write_bytes(tokens)
+        gpt2 = TRAINING.replace("name = mlp\nhidden = 8", "name = gpt2\nlayers = 1\nhidden = 8\nheads = 2\n"
+                                "vocabulary = 512\nsequence-length = 4").replace("size = 4", "size = 2\n"
+                                                                                 "sequence-length = 4")
+        with_header = self.train(f"tokens:{self.place / 't.bin'}", config=gpt2).weights_hash()
+        self.assertEqual(with_header, self.train(f"tokens:{self.place / 'raw.bin'}", config=gpt2).weights_hash())
 
 
 class Certificates(ServerTest):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A signal ends a job early and keeps its training: the weights are those of the last whole step."""
+import contextlib
 import os
 import signal
 import unittest
@@ -57,6 +58,48 @@ class Drained(JobTest):
         self.assertTrue(job.profile()["outcome"]["drained"])
         self.assertTrue(job.weights_hash())
         self.assert_gone(job)
+
+
+class SentToAllProcesses(JobTest):
+    """As scancel and systemd do: the launcher alone obeys."""
+
+    def assert_saved(self, job):
+        self.assertTrue(job.profile()["outcome"]["drained"])
+        stored = max(int(path.name[5:]) for path in job.output_dir.glob("checkpoints/step-*"))
+        self.assertEqual(stored, int(job.profile()["outcome"]["steps"]))
+        self.assertTrue(job.weights_hash())
+        self.assertNotRegex(job.stderr, "killed by|the data server|died")
+        self.assert_gone(job)
+
+    def test_sigusr1_takes_a_checkpoint_and_sigterm_saves_the_training(self):
+        job = self.start("-n", 3, "--restarts", 1, config=QUICK.replace("steps = 5", "steps = 100000"))
+        job.wait_until(lambda: len(job.pids("poprun-emu-replica")) == 3, "replicas", 30)
+        job.signal_all(signal.SIGUSR1)  # Before the first step.
+        job.wait_for_step(3)
+        job.signal_all(signal.SIGUSR1)
+        job.wait_until(lambda: "checkpoint after step" in job.stderr, "checkpoint", 30)
+        job.signal_all(signal.SIGTERM)
+        self.assertEqual(job.wait(), 143, job.stderr)
+        self.assert_saved(job)
+
+    def test_in_any_order_and_again_and_again(self):
+        for number in (signal.SIGHUP, signal.SIGUSR2, signal.SIGINT):
+            job = self.start("-n", 2, config=QUICK.replace("steps = 5", "steps = 100000"))
+            job.wait_for_step(3)
+            for pid in [pid for pid in sorted(job.pids()) if pid != job.process.pid] * 3 + [job.process.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            self.assertEqual(job.wait(), 128 + number, job.stderr)
+            self.assert_saved(job)
+
+    def test_by_a_parent_that_blocks_all_signals_of_its_children(self):
+        job = self.start("-n", 2, config=QUICK.replace("steps = 5", "steps = 100000"),
+                         wrapper=("env", "--block-signal"))
+        job.wait_for_step(3)
+        job.signal_all(signal.SIGTERM)
+        self.assertEqual(job.wait(20), 143, job.stderr)
+        self.assertNotIn("did not end", job.stderr)
+        self.assert_saved(job)
 
 
 class Ignored(JobTest):

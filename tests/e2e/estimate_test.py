@@ -24,6 +24,10 @@ evaluate = false
 """
 
 
+def number(text):
+    return int(text.replace(",", ""))
+
+
 class Estimate(JobTest):
     def row(self, text, name):
         """The cells of the last row of that name."""
@@ -54,7 +58,9 @@ class Estimate(JobTest):
 
     def test_of_what_does_not_fit_is_no_failure(self):
         job = self.run_job("estimate", "--compile", "--data.micro-batch-size", 4096, config=QUICK)
-        self.assertIn(", over by ", job.stdout)
+        tile = re.search(r"\n  tiles +tile \d+ is the fullest, ([\d,]+) of 638,976 B, ([\d,]+) B over; ", job.stdout)
+        self.assertEqual(number(tile[1]) - number(tile[2]), 638_976)
+        self.assertIn(tile[0], self.run_job("--dry-run", "--data.micro-batch-size", 4096, config=QUICK, code=86).stdout)
         self.assertGreater(int(self.row(job.stdout, "IPUs suggested")[2]), 1)
 
     def test_by_layer_has_formulas_with_v(self):

@@ -7,12 +7,14 @@ import math
 import os
 import pathlib
 import random
+import struct
 import subprocess
 import tempfile
 import time
 import unittest
 
 import npy_file
+import safetensors_file
 from emulated_job import BIN, ROOT, JobTest
 from onnx_file import field, int64s, integer, node, real, tensor, truth, value_info
 
@@ -140,6 +142,126 @@ class Training(JobTest):
         (data / "y_train.npy").write_bytes(npy_file.floats((8, 2), labels["train"][:-1] + [math.nan]))
         self.assert_refused(65, config, "y_train.npy: item 7", "had nan")
 
+    def test_padding_takes_no_part(self):
+        """A classifier by directions, x / |x|: rows of zeros, which the data has not, would give NaN."""
+        squares = [node("Mul", ["x", "x"], "xx"), node("MatMul", ["xx", "ones"], "n2"), node("Sqrt", ["n2"], "n"),
+                   node("Div", ["x", "n"], "u"), node("MatMul", ["u", "w"], "y")]
+        rng = random.Random(4)
+        w = [rng.uniform(-1, 1) for _ in range(6)]
+        graph = b"".join([*(field(1, n) for n in squares), field(2, "directions"),
+                          field(5, tensor("w", [2, 3], w)), field(5, tensor("ones", [2, 1], [1.0, 1.0])),
+                          field(11, value_info("x", ["N", 2])), field(12, value_info("y", ["N", 3]))])
+        model = field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, 13))
+        points = [[rng.uniform(1, 2), rng.uniform(-2, -1)] for _ in range(12)]
+        classes = [rng.randrange(3) for _ in points]
+        numbers = [[rng.uniform(-1, 1) for _ in range(3)] for _ in points]
+        outputs = [[sum(x * w[3 * d + k] for d, x in enumerate(point)) / math.hypot(*point) for k in range(3)]
+                   for point in points[:5]]
+        cross_entropy = sum(math.log(sum(map(math.exp, y))) - y[c] for y, c in zip(outputs, classes)) / 5
+        mean_square = sum((a - b) ** 2 for y, t in zip(outputs, numbers) for a, b in zip(y, t)) / 15
+        for loss, labels, expected in (("cross-entropy", classes, cross_entropy),
+                                       ("mean-squared-error", numbers, mean_square)):
+            data = self.folder / loss
+            data.mkdir()
+            for part, rows in (("train", 12), ("test", 5)):
+                (data / f"x_{part}.npy").write_bytes(npy_file.floats((rows, 2), sum(points[:rows], [])))
+                (data / f"y_{part}.npy").write_bytes(
+                    npy_file.floats((rows, 3), sum(labels[:rows], [])) if loss == "mean-squared-error" else
+                    npy_file.content("<i4", (rows,), struct.pack(f"<{rows}i", *labels[:rows])))
+            config = (self.config(model, f"loss = {loss}")
+                      .replace("synthetic:images=1x8x8,classes=4,items=1000", f"npy:{data}")
+                      .replace("size = 8", "size = 4").replace("steps = 40", "steps = 1").replace("0.05", "1e-30"))
+            # Of three replicas, one has an item and three of padding, and one has padding alone.
+            for replicas, precision, delta in ((1, "float", 1e-6), (3, "half", 3e-3)):
+                job = self.run_job("-n", replicas, "--num-instances", 1, "--model.precision", precision, config=config)
+                last = job.metrics()[-1]
+                self.assertEqual((last["split"], job.profile()["outcome"]["testItems"]), ("test", 5))
+                self.assertAlmostEqual(float(last["loss"]), expected, delta=delta)
+        inference = self.run_job("-n", 3, "--num-instances", 1, "--model.mode", "inference", config=config)
+        got = struct.unpack("<15f", (inference.output_dir / "outputs.npy").read_bytes()[-60:])
+        for value, wanted in zip(got, sum(outputs, []), strict=True):
+            self.assertAlmostEqual(value, wanted, delta=1e-6)
+
+    def test_a_mean_over_labels_is_that_of_the_whole_batch_however_it_is_cut(self):
+        """A step of softmax regression on four sequences with 4, 1, 1 and 2 labels, by hand."""
+        rng = random.Random(8)
+        graph = b"".join([
+            field(1, node("MatMul", ["x", "w"], "y")), field(2, "positions"),
+            field(5, tensor("w", [3, 2], [0.5, -0.5, 0.25, 1.0, -1.0, 0.125])),
+            field(11, value_info("x", ["N", 4, 3])), field(12, value_info("y", ["N", 4, 2]))])
+        model = field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, 13))
+        w = [[0.5, -0.5], [0.25, 1.0], [-1.0, 0.125]]
+        x = [[[rng.uniform(-1, 1) for _ in range(3)] for _ in range(4)] for _ in range(4)]
+        labels = [[0, 1, 1, 0], [-1, 1, -1, -1], [0, -1, -1, -1], [-1, -1, 1, 0]]
+        data = self.folder / "data"
+        data.mkdir()
+        flat = [v for sample in x for row in sample for v in row]
+        (data / "x_train.npy").write_bytes(npy_file.floats((4, 4, 3), flat))
+        (data / "y_train.npy").write_bytes(
+            npy_file.content("<i4", (4, 4), struct.pack("<16i", *sum(labels, []))))
+
+        def gradient(samples):
+            """Of the sum over the labels of these samples, and their number."""
+            total, count = [[0.0, 0.0] for _ in w], 0
+            for n in samples:
+                for row, label in zip(x[n], labels[n]):
+                    if label < 0:
+                        continue
+                    count += 1
+                    y = [math.exp(sum(row[d] * w[d][k] for d in range(3))) for k in range(2)]
+                    for d in range(3):
+                        for k in range(2):
+                            total[d][k] += row[d] * (y[k] / sum(y) - (k == label))
+            return total, count
+
+        def stepped(parts, rate=0.5):
+            """After a step by the mean of the means over these parts of the batch."""
+            moved = [row[:] for row in w]
+            for part in parts:
+                total, count = gradient(part)
+                for d in range(3):
+                    for k in range(2):
+                        moved[d][k] -= rate * total[d][k] / count / len(parts)
+            return sum(moved, [])
+
+        config = (self.config(model)
+                  .replace("synthetic:images=1x8x8,classes=4,items=1000", f"npy:{data}\norder = sequential")
+                  .replace("size = 8", "size = 4").replace("steps = 40", "steps = 1\nevaluate = false")
+                  .replace("0.05", "0.5").replace("momentum", "sgd"))
+
+        def weights(*arguments):
+            job = self.run_job("--num-instances", 1, *arguments, config=config)
+            self.notes = job.stdout + job.stderr
+            _, _, raw = safetensors_file.read(job.output_dir / "weights.safetensors")["w"]
+            size = len(raw) // 6  # Halves are as near as their precision.
+            return struct.unpack("<6f" if size == 4 else "<6e", raw)
+
+        def assert_near(got, wanted, delta=1e-6):
+            for value, expected in zip(got, wanted, strict=True):
+                self.assertAlmostEqual(value, expected, delta=delta)
+
+        micro, steps = "--data.micro-batch-size", "--training.gradient-accumulation"
+        whole = weights()
+        assert_near(whole, stepped([range(4)]))
+        self.assertNotIn("labels each", self.notes)
+        assert_near(weights(micro, 1, steps, 2, "-n", 2), stepped([[0], [1], [2], [3]]))
+        self.assertIn("1 to 4 labels each", self.notes)
+        assert_near(weights(micro, 2, "-n", 2), stepped([[0, 1], [2, 3]]))
+        self.assertIn("3 to 5 labels each", self.notes)
+
+        kind, reduction = "--training.gradient-accumulation-kind", "--training.gradient-reduction"
+        for cut in ([], ["--data.compute-batch-size", 1],
+                    [micro, 1, steps, 2, "-n", 2, kind, "sum", reduction, "sum", "--training.clip-norm", 100],
+                    [micro, 1, steps, 2, "-n", 2, kind, "running-mean", reduction, "every-micro-batch"],
+                    [micro, 1, "-n", 4, "--training.gradient-bucket", 1e-6]):
+            assert_near(weights("--training.loss-mean", "tokens", *cut), stepped([range(4)]))
+            self.assertNotIn("labels each", self.notes)
+        half = ["--training.loss-mean", "tokens", "--model.precision", "half", "--training.master-weights", "true"]
+        assert_near(weights(micro, 1, steps, 2, "-n", 2, *half), stepped([range(4)]), delta=2e-3)
+        # A norm of 0.01 at most, of the same gradient: clipping sees the mean over the labels.
+        clipped = ["--training.loss-mean", "tokens", "--training.clip-norm", 0.01]
+        assert_near(weights(micro, 1, steps, 4, *clipped), weights(*clipped), delta=1e-7)
+
     def test_what_cannot_be_trained_is_refused_in_a_line(self):
         bad = self.assert_refused(65, self.config(b"no model"), "model.onnx", "not an ONNX model")
         self.assertFalse(bad.output_dir.exists(), "refused before anything starts")
@@ -224,6 +346,103 @@ class Training(JobTest):
             begin = time.monotonic()
             self.assert_refused(65, config, *parts)
             self.assertLess(time.monotonic() - begin, 10)
+
+
+# W2 is a weight, and these are what the compiler, the loops, the datasets and the formats call things.
+AWKWARD = [
+    "W2.gradient", "W2.gradient.1", "W2.momentum", "W2.momentum.shard", "W2.m", "W2.master", "W2.accumulator",
+    "W2.accumulator.1", "W2.gradient.mean", "W2.gradient.sum-of-squares", "W2.sums-of-squares", "W2.shard", "W2.remote",
+    "W2.recomputed", "W2@ipu0", "W2@ipu1", "W2@stage1", "W2.stash", "W2.restored", "W2.sent", "W2.arrived",
+    "W2.updated", "W2.exchanged", "W2.1", "W2~2", "first.gradient", "first.recomputed", "first.stash",
+    "first@stage1", "second", "gradient-factor", "learning-rate", "step", "loss-scale", "train.metrics",
+    "evaluate/metrics", "evaluate/W2", "evaluate/first", "evaluate/loss", "evaluate/images", "constants/W2",
+    "constants/half", "constants~/half", "loss", "loss~", "loss.gradient", "loss.correct", "images", "labels",
+    "image.normalized", "images.normalized", "outlined.0", "outlined.0/W2", "train", "load", "relu", "linear", "W 2",
+    " ", "0", ".", "..", "a/b/../c", "/", "\u00df\u2192\u91cd", "#", "'", '"', "\\", "{}", "%s", "-", "true",
+    "the loss", "n" * 300]
+
+
+def scaled(names, activations, output):
+    """Images through W2, scaled by a weight for each name; the last values are called as in `activations`."""
+    rng = random.Random(7)
+    nodes = [node("Flatten", ["image"], "first"), node("MatMul", ["first", "W2"], "second"),
+             node("Mul", ["second", "half"], "v0")]
+    tensors = [tensor("W2", [64, 4], [rng.uniform(-0.2, 0.2) for _ in range(256)]),
+               tensor("half", [4], [0.5, 0.25, 0.5, 0.75])]
+    value = "v0"
+    for k, name in enumerate(names):
+        tensors.append(tensor(name, [4], [rng.uniform(0.9, 1.1) for _ in range(4)]))
+        made = output if k + 1 == len(names) else activations.get(k, f"v{k + 1}")
+        nodes.append(node("Mul", [value, name], made))
+        value = made
+    graph = b"".join([*(field(1, n) for n in nodes), field(2, "scaled"), *(field(5, t) for t in tensors),
+                      field(11, value_info("image", ["N", 1, 8, 8])), field(12, value_info(output, ["N", 4]))])
+    return field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, 13))
+
+
+class Names(JobTest):
+    """Whatever a file calls its tensors, they train as under plain names and are saved as the file calls them."""
+
+    def train(self, model, *arguments):
+        file = self.folder / "model.onnx"
+        file.write_bytes(model)
+        config = (CONFIG.format(file=file, more="").replace("steps = 40", "steps = 2\nclip-norm = 1\n"
+                                                             "gradient-accumulation = 2\n"
+                                                             "gradient-reduction = every-micro-batch"))
+        return self.run_job("-n", 2, *arguments, config=config)
+
+    def saved(self, job, file="weights.safetensors"):
+        return {name: bytes(data) for name, (_, _, data) in safetensors_file.read(job.output_dir / file).items()}
+
+    TECHNIQUES = ("--ipus-per-replica", 2, "--pipeline.recomputation", "all", "--memory.optimizer-state", "off-chip",
+                  "--memory.off-chip-min-elements", 2, "--memory.sharding-min-elements", 2, "--memory.outlining", "on",
+                  "--memory.replicated-tensor-sharding", "weights optimizer-state accumulators")
+
+    def test_train_as_plain_ones_do(self):
+        plain_names = [f"p{k}" for k in range(len(AWKWARD))]
+        plain = self.train(scaled(plain_names, {}, "out"))
+        awkward_values = {10: "W2.sent.1", 11: "step.1", 12: "images.1", 13: "evaluate/v3", 14: "W2.v"}
+        model = scaled(AWKWARD, awkward_values, "labels.1")
+        wanted = self.saved(plain)
+        for plain_name, name in zip(plain_names, AWKWARD, strict=True):
+            wanted[name] = wanted.pop(plain_name)
+        for techniques in ((), self.TECHNIQUES):
+            job = self.train(model, *techniques)
+            self.assertEqual(self.saved(job), wanted, techniques)
+            self.assertEqual([row["loss"] for row in job.metrics()], [row["loss"] for row in plain.metrics()])
+
+    def test_stay_in_checkpoints_dumps_and_expressions(self):
+        model = scaled(AWKWARD, {}, "out")
+        whole = self.train(model, "--training.steps", 4)
+        first = self.train(model, "--checkpoint-every", 2, *self.TECHNIQUES, "--report.dump-tensors", "^W2@1",
+                           "--memory.location", "^W2[.]gradient$=on-chip")
+        dump = self.saved(first, "dump-step-1.safetensors")
+        rng = random.Random(7)
+        self.assertEqual(dump["W2"], struct.pack("<256f", *(rng.uniform(-0.2, 0.2) for _ in range(256))))
+        for name in ("W2.gradient", "W2.momentum", "W2.updated", "W2.shard"):
+            self.assertEqual(len(dump[name]), 16, f"the weight {name} of 4 elements")
+        resumed = self.train(model, "--resume", first.output_dir, "--training.steps", 4, *self.TECHNIQUES)
+        self.assertEqual(self.saved(resumed), self.saved(whole))
+        frozen = self.saved(self.train(model, "--training.frozen", "^W2[.]"))
+        trained = self.saved(self.train(model))
+        before = self.saved(self.train(model, "--training.learning-rate", 1e-30))
+        for name in AWKWARD + ["W2"]:
+            self.assertEqual(frozen[name] == before[name], name.startswith("W2."), name)
+            self.assertNotEqual(trained[name], before[name], name)
+
+    def test_each_alone_beside_w2(self):
+        for name, more in (("W2.gradient", ()), ("W2.momentum", ()), ("gradient-factor", ()),
+                           ("W2.shard", self.TECHNIQUES)):
+            self.assertIn(name, self.saved(self.train(scaled([name], {}, "out"), *more)))
+
+    def test_that_files_cannot_hold_are_changed_or_refused(self):
+        job = self.train(scaled(["__metadata__"], {}, "out"))
+        self.assertIn("__metadata__~", self.saved(job))
+        self.assertIn("'__metadata__~'", job.stdout + job.stderr)
+        file = self.folder / "model.onnx"
+        file.write_bytes(scaled([b"\xff\xfe"], {}, "out"))
+        refused = self.run_job("-n", 1, config=CONFIG.format(file=file, more=""), code=65)
+        self.assert_first_line(refused, "not UTF-8")
 
 
 class Cases(unittest.TestCase):

@@ -119,7 +119,7 @@ class Report(JobTest):
         self.assertEqual(always + not_always + gaps, needed)
         self.assertEqual([kinds[1], kinds[2]], [always, not_always])
         self.assertRegex(table, r"\nmostly .* \(\d+ %\)")
-        self.assertRegex(table, r"\nIPU 0 as a whole would (not )?fit: ")
+        self.assertRegex(table, r"\nIPU 0 as a whole: \S+ \S+ peak of \S+ \S+: (it would fit|too much even) if spread ")
 
     def test_of_several_ipus_has_a_line_for_each(self):
         job = self.run_job("--device.tiles", 24, "--device.bytes-per-tile", 100_000, "--ipus-per-replica", 2,

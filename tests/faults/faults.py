@@ -3,6 +3,7 @@ import ipaddress
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -30,6 +31,18 @@ def send(pid, number):
 
 def replicas_of(job):
     return sorted(job.pids("poprun-emu-replica"))
+
+
+ORDERS = ("parents first", "children first", "any order")
+
+
+def signal_in_order(run, attempt, number):
+    """To all processes of a job, whose children have higher numbers than their parents."""
+    pids = sorted(attempt.job.pids(), reverse=run.case.details["order"] == "children first")
+    if run.case.details["order"] == "any order":
+        random.Random(run.case.number).shuffle(pids)
+    for pid in pids:
+        send(pid, number)
 
 
 class Kind:
@@ -178,6 +191,50 @@ class KillEverything(Kind):
     def strike(self, run, attempt):
         attempt.job.kill_everything()
         return True
+
+
+class SignalEverything(Kind):
+    """The request to end reaches all processes of the job, as by scancel or systemd: no step that was done is lost."""
+
+    def details(self, rng):
+        return {"signal": rng.choice(("TERM", "INT", "HUP", "USR2")), "order": rng.choice(ORDERS)}
+
+    def prepare(self, run):
+        self.number = signal.Signals[f"SIG{run.case.details['signal']}"]
+        self.codes = (0, 128 + self.number)
+        self.reached = 0
+
+    def cause(self, run):
+        return f"SIG{run.case.details['signal']}: "
+
+    def strike(self, run, attempt):
+        self.reached = attempt.step()
+        signal_in_order(run, attempt, self.number)
+        return attempt.code is None
+
+    def tidy(self, run):
+        stored = max((int(path.name[5:]) for path in run.output.glob("checkpoints/step-*") if path.name[5:].isdigit()),
+                     default=0)
+        if run.attempts[0].code != 0 and self.reached > 0:
+            if stored < self.reached:
+                raise Violation(f"step {self.reached} was done, but the last checkpoint is of step {stored}")
+            if not (run.output / "weights.safetensors").exists():
+                raise Violation(f"step {self.reached} was done, but there are no weights")
+
+
+class SignalEverythingForACheckpoint(Kind):
+    """SIGUSR1 to all processes."""
+
+    goes_on = True
+    codes = (0,)
+    undisturbed = True
+
+    def details(self, rng):
+        return {"order": rng.choice(ORDERS)}
+
+    def strike(self, run, attempt):
+        signal_in_order(run, attempt, signal.SIGUSR1)
+        return attempt.code is None
 
 
 class StopReplica(OfAReplica):
@@ -443,7 +500,8 @@ class BadFramesMpi(BadFrames):
 
 
 KINDS = {"kill-replica": KillReplica(), "kill-data-server": KillDataServer(), "kill-mpirun": KillMpirun(),
-         "kill-launcher": KillLauncher(), "kill-everything": KillEverything(), "kill-host": KillHost(),
+         "kill-launcher": KillLauncher(), "kill-everything": KillEverything(), "signal-everything": SignalEverything(),
+         "checkpoint-everything": SignalEverythingForACheckpoint(), "kill-host": KillHost(),
          "stop-replica": StopReplica(), "pause-replica": PauseReplica(), "pause-launcher": PauseLauncher(),
          "slow-replica": SlowReplica(), "cut-link": CutLink(), "flap-link": FlapLink(), "full-disk": FullDisk(),
          "data-server-away": DataServerAway(), "bad-frames": BadFrames(), "bad-frames-mpi": BadFramesMpi()}

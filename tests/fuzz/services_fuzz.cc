@@ -24,6 +24,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "hostio/datasets/dataset.h"
 #include "hostio/streams/server.h"
 #include "launcher/outputs/job_results.h"
 #include "launcher/verdict/drain_point.h"
@@ -364,6 +365,7 @@ std::vector<std::vector<std::uint8_t>> fuzz_seeds() {
   proto::Open& open = *pull.mutable_open();
   proto::Selection& selection = *open.mutable_selection();
   selection.set_source(source);
+  selection.set_fingerprint(hostio::describe_dataset(source)->fingerprint());
   selection.set_split(proto::SPLIT_TRAIN);
   selection.set_replica_count(2);
   selection.set_micro_batch_size(3);

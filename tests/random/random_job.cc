@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "random_onnx.h"
 #include "replica/base/random.h"
 
 namespace poprun::testing {
@@ -68,14 +69,14 @@ void draw_images(Draw& draw, Drawn& drawn, const std::string& model) {
   drawn.arithmetic("data.source",
                    fmt::format("synthetic:images={},classes=10,items=512",
                                is_cnn           ? "1x28x28"
-                               : model == "mlp" ? "1x6x6"
+                               : model == "mlp" ? draw.one_of({"1x6x6", "1x6x7", "1x1x1"})
                                                 : draw.one_of({"3x16x16", "3x32x32"})));
   if (is_cnn) {
     drawn.shape = {4, false, {"conv2", "fc1", "fc2"}};
   } else if (model == "mlp") {
     const std::uint64_t layers = 1 + draw.below(5);
     drawn.arithmetic("model.layers", std::to_string(layers));
-    drawn.arithmetic("model.hidden", draw.one_of({"8", "24", "37"}));
+    drawn.arithmetic("model.hidden", draw.one_of({"8", "24", "37", "42", "1", "2"}));
     drawn.shape = {layers + 1, false, {}};
     for (std::uint64_t k = 2; k <= layers + 1; ++k) {
       drawn.shape.layers.push_back(fmt::format("fc{}", k));
@@ -107,7 +108,7 @@ void draw_transformer(Draw& draw, Drawn& drawn, const std::string& model) {
     drawn.arithmetic("data.masks", draw.one_of({"1", "3"}));
   }
   if (draw.chance(30)) {
-    drawn.arithmetic("model.dropout", draw.one_of({"0.1", "0.5"}));
+    drawn.arithmetic("model.dropout", draw.one_of({"0.1", "0.5", "0.9999"}));
   }
   drawn.shape = {layers, true, {}};
   for (std::uint64_t k = bert ? 0 : 1; k < layers; ++k) {
@@ -125,7 +126,18 @@ void draw_transformer(Draw& draw, Drawn& drawn, const std::string& model) {
   }
 }
 
-void draw_model(Draw& draw, Drawn& drawn) {
+/// A file of tiny layers with awkward names, which learns classes or numbers.
+void draw_onnx(Draw& draw, Drawn& drawn) {
+  const bool is_regression = draw.chance(50);
+  drawn.arithmetic("model.onnx", "random.onnx");
+  drawn.arithmetic("model.loss", is_regression ? "mean-squared-error" : "cross-entropy");
+  drawn.arithmetic("data.source", "synthetic:images=1x3x5,classes=10,items=512");
+  const std::int64_t outputs = is_regression && draw.chance(50) ? 1 : 10;
+  drawn.job.onnx = random_onnx([&draw](std::uint64_t n) { return draw.below(n); }, 15, outputs);
+  drawn.shape = {1, false, {}};
+}
+
+void draw_built_in(Draw& draw, Drawn& drawn) {
   const std::string model =
       draw.chance(4) ? "resnet18"
                      : draw.one_of({"small-cnn", "mlp", "gpt2", "bert-base", "gpt2", "bert-base"});
@@ -133,6 +145,15 @@ void draw_model(Draw& draw, Drawn& drawn) {
                                           : draw_images(draw, drawn, model);
   drawn.arithmetic("data.micro-batch-size",
                    model == "resnet18" && draw.chance(90) ? "2" : draw.one_of({"1", "2", "3"}));
+}
+
+void draw_model(Draw& draw, Drawn& drawn) {
+  if (draw.chance(25)) {
+    draw_onnx(draw, drawn);
+    drawn.arithmetic("data.micro-batch-size", draw.one_of({"1", "2", "3"}));
+  } else {
+    draw_built_in(draw, drawn);
+  }
   if (draw.chance(6)) {
     drawn.arithmetic("model.mode", "inference");
     if (draw.chance(50)) {
@@ -185,16 +206,23 @@ void draw_training(Draw& draw, Drawn& drawn) {
                                   "every-micro-batch"}));
   }
   if (draw.chance(30)) {
+    drawn.arithmetic("training.loss-mean", "tokens");
+  }
+  if (draw.chance(30)) {
     drawn.arithmetic("training.clip-norm", draw.one_of({"0.1", "1"}));
   }
   if (draw.chance(25)) {
     drawn.arithmetic("training.weight-decay", "0.01");
+    if (draw.chance(50)) {
+      drawn.arithmetic("training.no-decay", draw.one_of({"vectors", "bias"}));
+    }
   }
   if (draw.chance(12)) {
     drawn.arithmetic("training.frozen",
                      drawn.shape.is_transformer
                          ? draw.one_of({"bias", "weight", "embed|wte", "layer|h.0"})
-                         : draw.one_of({"bias", "weight", "fc"}));
+                     : drawn.job.onnx.empty() ? draw.one_of({"bias", "weight", "fc"})
+                                              : draw.one_of({"W2$", "W2[.]", "gradient"}));
   }
 }
 

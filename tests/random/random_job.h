@@ -17,6 +17,7 @@ struct Setting {
 struct RandomJob {
   std::vector<Setting> arithmetic;  ///< What the results depend on: models, precision, optimisers.
   std::vector<Setting> techniques;  ///< What they must not depend on: stages, locations, shards.
+  std::string onnx = {};            ///< The file that model.onnx names, if it is set.
 
   [[nodiscard]] std::vector<Setting> all() const;
 };

@@ -9,6 +9,8 @@
 ///   POPRUN_EMU_RANDOM_RUNS     how many of those that compile are executed (a fifth of the jobs)
 ///   POPRUN_EMU_RANDOM_VERBOSE  if set, each job is printed, as a command, with its outcome
 
+#include <fstream>
+
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -70,10 +72,20 @@ std::string first_difference(const Results& got, const Results& wanted) {
   return got.size() == wanted.size() ? "" : "number of results";
 }
 
+/// Where the file of a job that went wrong is; empty: it has none.
+std::string kept_file(const RandomJob& job, std::uint64_t number) {
+  if (job.onnx.empty()) {
+    return {};
+  }
+  const std::string path = fmt::format("{}/random-{}.onnx", ::testing::TempDir(), number);
+  std::ofstream(path, std::ios::binary) << job.onnx;
+  return fmt::format("its file is kept as {}\n", path);
+}
+
 /// "compiled", "equal", "refused: ..." or "wrong: ...".
 std::string outcome_of(const RandomJob& drawn, bool executed) {
   const std::vector<Setting> all = drawn.all();
-  const Result<CompiledJob> job = compile_job(all);
+  const Result<CompiledJob> job = compile_job(all, drawn.onnx);
   if (!job) {
     const Error& error = job.error();
     const bool is_refusal = error.code == ErrorCode::kUsage &&
@@ -87,7 +99,7 @@ std::string outcome_of(const RandomJob& drawn, bool executed) {
   if (const Status described = describe_job(*job); !described) {
     return "wrong: not described: " + described.error().message;
   }
-  const Result<CompiledJob> plain = compile_job(drawn.arithmetic);
+  const Result<CompiledJob> plain = compile_job(drawn.arithmetic, drawn.onnx);
   if (!plain) {
     return "wrong: without techniques: " + plain.error().message;
   }
@@ -121,13 +133,49 @@ TEST(RandomJobs, AreRefusedWithAReasonOrProvenAndHaveTheBitsOfThePlainJob) {
       std::fputs(text.c_str(), stdout);
       std::fflush(stdout);
     }
-    EXPECT_NE(kind, "wrong") << text;
+    EXPECT_NE(kind, "wrong") << text << (kind == "wrong" ? kept_file(job, number) : "");
   }
   fmt::print(
       "{} jobs: {} compiled, each pass proven, {} of them executed, with the bits of the job "
       "without techniques; {} refused\n",
       jobs, counts["compiled"] + counts["equal"], counts["equal"], counts["refused"]);
   EXPECT_GT(counts["compiled"] + counts["equal"], jobs / 2) << "most jobs should make sense";
+}
+
+std::vector<Setting> settings_of(const std::string& images,
+                                 std::initializer_list<Setting> more = {}) {
+  std::vector<Setting> all = {
+      {"num-replicas", "2"},
+      {"model.name", "mlp"},
+      {"model.layers", "1"},
+      {"data.source", fmt::format("synthetic:images={},classes=10,items=512", images)},
+      {"data.micro-batch-size", "2"},
+      {"training.steps", "2"},
+      {"training.evaluate", "false"}};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+std::vector<Setting> sharded_from(const std::string& elements) {
+  return {{"memory.replicated-tensor-sharding", "optimizer-state"},
+          {"memory.sharding-min-elements", elements}};
+}
+
+/// The 42 limbs of a sum of squares beside a bias of 42 elements, LAMB's two sums beside weights
+/// [2,42], and tensors of one element.
+TEST(KnownJobs, ShardWhatLooksLikeASumAndWhatHasOneElement) {
+  for (const RandomJob& job :
+       {RandomJob{settings_of("1x6x6", {{"model.hidden", "42"}, {"training.clip-norm", "1"}}),
+                  sharded_from("1")},
+        RandomJob{settings_of("1x6x6", {{"model.hidden", "42"}, {"model.precision", "half"}}),
+                  sharded_from("40")},
+        RandomJob{settings_of("1x6x7", {{"model.hidden", "2"},
+                                        {"training.optimizer", "lamb"},
+                                        {"training.learning-rate", "0.01"}}),
+                  sharded_from("40")},
+        RandomJob{settings_of("1x6x6", {{"model.hidden", "1"}}), sharded_from("1")}}) {
+    EXPECT_EQ(in_child([&job] { return outcome_of(job, true); }), "equal") << shell_text(job.all());
+  }
 }
 
 }  // namespace

@@ -63,8 +63,8 @@ class Net:
         self.batch = self.draw.choice([1, 2, 3, 4, 5])
         self.regression = self.draw.random() < 0.25
         self.classes = self.draw.choice([1, 2, 3, 5]) if self.regression else self.draw.choice([2, 3, 5, 10])
-        self.input = self.name("x", "data")
         self.kind = self.draw.choice(["images", "images", "images", "features", "tokens", "vectors"])
+        self.input = "input_ids" if self.kind == "tokens" else self.name("x", "data")  # The dataset's name of tokens.
         getattr(self, self.kind)()
 
     # Names and values.
@@ -370,7 +370,8 @@ class Net:
     def npz(self, x, y):
         file = io.BytesIO()
         with zipfile.ZipFile(file, "w") as archive:
-            for name, t in (("x_train", x), ("y_train", y), ("x_test", x), ("y_test", y)):
+            for name, t in (("input_ids", x), ("labels", y)) if self.kind == "tokens" else \
+                    (("x_train", x), ("y_train", y), ("x_test", x), ("y_test", y)):
                 code = "f" if t.floats else "q"
                 content = npy_file.content("<f4" if t.floats else "<i8", tuple(t.shape),
                                            struct.pack(f"<{len(t.values)}{code}", *t.values))

@@ -73,6 +73,7 @@ class ResultsReporter final : public Reporter {
   void evaluation(const EvaluationReport& report) override {
     results_[fmt::format("loss of evaluation {}", report.step)] = fmt::format("{}", report.loss);
   }
+  void note(std::string_view /*text*/) override {}
   void weights(std::string_view name, std::string_view /*type*/,
                std::span<const std::int64_t> /*shape*/, std::span<const std::byte> data) override {
     results_[std::string{name}] = bytes_of(data);
@@ -111,11 +112,10 @@ class ReplicaRun {
     Results results;
     Undrained progress;
     ResultsReporter reporter(results);
-    const HostWeights none;
     const LoopPorts ports{.communicator = world_.communicator(ReplicaId{replica}),
                           .progress = progress,
                           .reporter = replica == 0 ? &reporter : nullptr,
-                          .initial_weights = none,
+                          .initial_weights = job_.weights,
                           .streams = [&, replica](JobStream stream, std::uint64_t /*first*/) {
                             return std::make_unique<DatasetStream>(
                                 dataset_, selection_of(job_.config, job_.dataset, stream, replica));
@@ -140,7 +140,7 @@ class ReplicaRun {
 
 }  // namespace
 
-Result<CompiledJob> compile_job(std::span<const Setting> settings) {
+Result<CompiledJob> compile_job(std::span<const Setting> settings, const std::string& onnx) {
   std::vector<std::string> words = words_of({settings.begin(), settings.end()});
   words.emplace_back("train.cfg");
   POPRUN_ASSIGN(launcher::Options options, launcher::parse_options(words, ""));
@@ -149,9 +149,19 @@ Result<CompiledJob> compile_job(std::span<const Setting> settings) {
   job.notes = options.notes;
   POPRUN_ASSIGN(job.dataset, hostio::describe_dataset(job.config.data().source()));
   POPRUN_TRY(job_length(job.config, job.dataset));
-  POPRUN_ASSIGN(CompileOptions compile, compile_options(job.config, job.dataset));
+  std::shared_ptr<onnx_import::JobModel> model;
+  if (!onnx.empty()) {
+    POPRUN_ASSIGN(model, onnx_import::JobModel::parse(job.config.model().onnx(), onnx,
+                                                      job.config.model().loss()));
+  }
+  POPRUN_ASSIGN(CompileOptions compile, compile_options(job.config, job.dataset, model));
+  compile.leaves_out_unproven = false;
   compile.layout_if_too_large = true;
   POPRUN_ASSIGN(job.program, plan_program(compile));
+  if (model != nullptr) {
+    job.onnx = onnx;
+    POPRUN_ASSIGN(job.weights, model->weights());
+  }
   job.notes.insert(job.notes.end(), job.program.notes().begin(), job.program.notes().end());
   job.config.mutable_memory()->set_allow_out_of_memory(true);
   if (const Status fits = check_fits(job.program); !fits) {
@@ -164,6 +174,7 @@ Status describe_job(const CompiledJob& job) {
   proto::CompileQuestion question;
   *question.mutable_config() = job.config;
   *question.mutable_dataset() = job.dataset;
+  question.set_onnx_model(job.onnx);
   proto::ProfileQuestion profile;
   *profile.mutable_job() = question;
   profile.set_answer_file("/dev/null");
@@ -174,6 +185,9 @@ Status describe_job(const CompiledJob& job) {
   proto::EstimateQuestion estimate;
   *estimate.add_jobs()->mutable_config() = job.config;
   *estimate.mutable_jobs(0)->mutable_dataset() = job.dataset;
+  if (!job.onnx.empty()) {
+    (*estimate.mutable_onnx_models())[job.config.model().onnx()] = job.onnx;
+  }
   estimate.set_by_layer(true);
   estimate.set_by_block(true);
   estimate.set_compile(true);

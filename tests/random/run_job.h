@@ -9,6 +9,7 @@
 #include "proto/run_config.pb.h"
 #include "random_job.h"
 #include "replica/base/error.h"
+#include "replica/loops/host_streams.h"
 #include "replica/program/program.h"
 
 /// A job from its command line to its results, in this process: options, compiler and engine are
@@ -20,11 +21,14 @@ struct CompiledJob {
   proto::RunConfig config;
   proto::Dataset dataset;
   Program program;
+  std::string onnx;                ///< The model's file, or nothing.
+  HostWeights weights;             ///< Its own.
   std::vector<std::string> notes;  ///< The launcher's, then the Program's.
 };
 
-/// Errors: those of options and compiler; a job that does not fit is none.
-Result<CompiledJob> compile_job(std::span<const Setting> settings);
+/// `onnx`: the file that model.onnx names. Errors: those of options and compiler; a job that does
+/// not fit is none.
+Result<CompiledJob> compile_job(std::span<const Setting> settings, const std::string& onnx = {});
 
 /// Asks for all that can be known of the job without running it: the dry run with graphs, schedule
 /// and places, the estimate with and without compiling, and the profile. Errors: those of the

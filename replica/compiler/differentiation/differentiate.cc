@@ -40,8 +40,10 @@ class ReverseMode final : public Differentiator {
         forward_(std::move(forward)),
         dependent_(dependent_on_parameters(builder.graph(), forward_, frozen)) {}
 
-  Status run(TensorId loss, TensorId scale) {
-    gradients_[loss] = scale;
+  Status run(const std::vector<ScaledLoss>& losses) {
+    for (const auto& [loss, scale] : losses) {
+      gradients_[loss] = scale;
+    }
     for (auto it = forward_.rbegin(); it != forward_.rend(); ++it) {
       current_ = &*it;
       const bool reached = std::ranges::any_of(
@@ -92,7 +94,8 @@ class ReverseMode final : public Differentiator {
     }
     const TensorId tensor = current_->inputs[input];
     if (TensorId* so_far = gradient_so_far(tensor)) {
-      *so_far = builder_.add_one("add", {*so_far, gradient}, {}, name_of(tensor));
+      *so_far =
+          contributed(tensor, builder_.add_one("add", {*so_far, gradient}, {}, name_of(tensor)));
     } else if (is_parameter(tensor)) {
       by_use_[tensor].push_back({current_, gradient});
     } else {
@@ -120,7 +123,12 @@ class ReverseMode final : public Differentiator {
       names.push_back(name_of(current_->inputs[input]));
     }
     inherit_options(kind, attributes);
-    return builder_.add(std::move(kind), std::move(inputs), std::move(attributes), names);
+    const std::vector<TensorId> added =
+        builder_.add(std::move(kind), std::move(inputs), std::move(attributes), names);
+    for (std::size_t k = 0; k < added.size(); ++k) {
+      contributed(current_->inputs[of_input[k]], added[k]);
+    }
+    return added;
   }
 
  private:
@@ -182,28 +190,37 @@ class ReverseMode final : public Differentiator {
   }
 
   void name_total(TensorId tensor, TensorId gradient) {
-    Graph& graph = builder_.graph();
-    const std::string name = graph.tensor(tensor).name + ".gradient";
-    if (graph.tensor(gradient).name.starts_with(name + ".")) {
-      graph.swap_names(gradient, graph.find(name));
+    const std::vector<TensorId>& all = contributions_[tensor];
+    if (std::ranges::find(all, gradient) != all.end() && gradient != all.front()) {
+      builder_.graph().swap_names(gradient, all.front());
     }
+  }
+
+  /// Notes what was added with a `name_of(tensor)`.
+  TensorId contributed(TensorId tensor, TensorId gradient) {
+    contributions_[tensor].push_back(gradient);
+    return gradient;
   }
 
   /// A gradient of nothing but zeros, which `fill` makes in row-major order only.
   TensorId zeros(TensorId tensor) {
     const TensorType wanted = type(tensor);  // A copy: adding operations moves tensors.
     if (wanted.layout == Layout::kRowMajor) {
-      return builder_.add_one("fill", {}, {{"shape", wanted.shape}, {"value", 0.0}},
-                              name_of(tensor));
+      return contributed(
+          tensor,
+          builder_.add_one("fill", {}, {{"shape", wanted.shape}, {"value", 0.0}}, name_of(tensor)));
     }
-    const TensorId zero =
-        builder_.add_one("fill", {}, {{"shape", Shape{}}, {"value", 0.0}}, name_of(tensor));
-    return builder_.add_one("expand", {zero}, shaped(wanted.shape, wanted.layout), name_of(tensor));
+    const TensorId zero = contributed(
+        tensor,
+        builder_.add_one("fill", {}, {{"shape", Shape{}}, {"value", 0.0}}, name_of(tensor)));
+    return contributed(
+        tensor,
+        builder_.add_one("expand", {zero}, shaped(wanted.shape, wanted.layout), name_of(tensor)));
   }
 
   /// `conv1.weight.gradient`, and with a number appended for further contributions.
   std::string name_of(TensorId tensor) {
-    const int contribution = contributions_[tensor]++;
+    const std::size_t contribution = names_[tensor]++;
     return fmt::format("{}.gradient{}", builder_.graph().tensor(tensor).name,
                        contribution == 0 ? "" : fmt::format(".{}", contribution));
   }
@@ -211,19 +228,20 @@ class ReverseMode final : public Differentiator {
   Builder& builder_;
   std::vector<Operation> forward_;
   std::set<TensorId> dependent_;
-  std::map<TensorId, TensorId> gradients_;       ///< By every tensor but parameters.
-  std::map<TensorId, std::vector<Use>> by_use_;  ///< By parameters, last use first.
-  std::map<TensorId, int> contributions_;
+  std::map<TensorId, TensorId> gradients_;                   ///< By every tensor but parameters.
+  std::map<TensorId, std::vector<Use>> by_use_;              ///< By parameters, last use first.
+  std::map<TensorId, std::size_t> names_;                    ///< That its gradients have had.
+  std::map<TensorId, std::vector<TensorId>> contributions_;  ///< In the order of their names.
   const Operation* current_ = nullptr;
 };
 
 }  // namespace
 
-Result<std::vector<ParameterGradient>> differentiate(Builder& builder, TensorId loss,
-                                                     TensorId scale,
+Result<std::vector<ParameterGradient>> differentiate(Builder& builder,
+                                                     const std::vector<ScaledLoss>& losses,
                                                      const std::set<TensorId>& frozen) {
   ReverseMode reverse(builder, builder.operations(), frozen);
-  POPRUN_TRY(reverse.run(loss, scale));
+  POPRUN_TRY(reverse.run(losses));
   std::vector<ParameterGradient> gradients = reverse.parameter_gradients();
   if (gradients.empty()) {
     return fail(ErrorCode::kUsage,

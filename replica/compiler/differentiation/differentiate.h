@@ -15,10 +15,16 @@ struct ParameterGradient {
   TensorId gradient;
 };
 
-/// Appends to `builder`'s region the operations that compute the gradient of `loss` (f32[], made in
-/// that region) with respect to every parameter that it depends on and that is not `frozen`, times
-/// `scale` (f32[]): reverse mode, by the operators' own rules, in reverse order of the forward
-/// operations.
+/// A part of a loss, and what its gradient is multiplied by. Both f32[].
+struct ScaledLoss {
+  TensorId loss;
+  TensorId scale;
+};
+
+/// Appends to `builder`'s region the operations that compute the gradient of the sum of `losses`
+/// (made in that region, none from another), each times its scale, with respect to every parameter
+/// that they depend on and that is not `frozen`: reverse mode, by the operators' own rules, in
+/// reverse order of the forward operations.
 ///
 /// A use of a parameter is a forward operation that names it. Each use has a gradient of its own,
 /// so that wherever and however often backward runs, a parameter's gradient is the same sum of the
@@ -27,8 +33,8 @@ struct ParameterGradient {
 /// Returns the gradients sorted by parameter name, those of one parameter last use first.
 /// Errors: kUsage, an operation on the way to a parameter that has no gradient, by name, or the
 /// loss depends on no such parameter.
-Result<std::vector<ParameterGradient>> differentiate(Builder& builder, TensorId loss,
-                                                     TensorId scale,
+Result<std::vector<ParameterGradient>> differentiate(Builder& builder,
+                                                     const std::vector<ScaledLoss>& losses,
                                                      const std::set<TensorId>& frozen = {});
 
 }  // namespace poprun

@@ -178,7 +178,10 @@ class Flattening {
     const Operator* op = find_operator(operation.kind);
     flat.group =
         static_cast<std::uint32_t>(flat.effect == Effect::kComputes ? 0 : group_of(operation));
-    flat.on_shards = op != nullptr && op->on_shards;
+    if (op != nullptr) {
+      flat.cut_inputs = op->on_shards.inputs;
+      flat.cut_outputs = op->on_shards.outputs;
+    }
     flat.reads_moment = op != nullptr && reads_moment(*op, operation.attributes);
     flat.in_place = std::ranges::any_of(operation.outputs, [&operation](TensorId id) {
       return std::ranges::find(operation.inputs, id) != operation.inputs.end();

@@ -30,7 +30,9 @@ struct FlatOperation {
   Effect effect = Effect::kComputes;
   bool reads_moment = false;  ///< Equal inputs in two micro-batches make two values.
   bool in_place = false;      ///< Some output is an input.
-  bool on_shards = false;     ///< Its operands may be shards.
+  /// If it may work on shards (Operator::on_shards): inputs and outputs that are cut then.
+  std::uint32_t cut_inputs = 0;
+  std::uint32_t cut_outputs = 0;
   /// All but its inputs: kind, attributes, how its outputs are stored. Of an all-reduce or stream:
   /// what holds for each of its tensors.
   Number what;

@@ -159,51 +159,68 @@ void Interpreter::put(std::uint32_t slot, const Value& value, const Instant& now
   digest_.add(static_cast<std::uint64_t>(value.form)).add(std::uint64_t{value.group});
 }
 
-/// Whether a tensor is shaped like those of which the operation reads shards.
-bool Interpreter::has_the_shape_of_shards(const FlatOperation& operation,
-                                          std::uint32_t tensor) const {
+/// What is wrong with the forms of an operation's operands, of which some are shards; empty:
+/// nothing. All that it cuts are shards of tensors of one shape, which one group has together.
+std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint32_t group) const {
   const std::vector<Tensor>& tensors = graph_.graph->tensors();
-  return std::ranges::any_of(graph_.inputs(operation), [&](std::uint32_t id) {
-    return tensors[id].shard_of && tensors[id].shard_of->shape == tensors[tensor].type.shape;
-  });
+  const std::optional<TensorType>* whole = nullptr;
+  const auto fits = [&](std::uint32_t id) {
+    const std::optional<TensorType>& of = tensors[id].shard_of;
+    whole = whole == nullptr ? &of : whole;
+    return of && *whole && of->shape == (*whole)->shape && of->layout == (*whole)->layout;
+  };
+  const auto inputs = graph_.inputs(operation);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Value& value = slots_[inputs[i]];
+    const bool is_cut = i < operation.cut_inputs;
+    if (is_cut != (value.form == Form::kShard)) {
+      return fmt::format("reads '{}', {}", graph_.name(inputs[i]),
+                         is_cut ? "all of it, besides shards" : "a shard, on which it cannot work");
+    }
+    if (is_cut && value.group != group) {
+      return "reads shards of several groups";
+    }
+    if (is_cut && !fits(inputs[i])) {
+      return fmt::format("reads '{}', a shard of another shape", graph_.name(inputs[i]));
+    }
+  }
+  const auto outputs = graph_.outputs(operation);
+  for (std::size_t k = 0; k < outputs.size(); ++k) {
+    const bool is_cut = k < operation.cut_outputs;
+    if (is_cut != tensors[outputs[k]].shard_of.has_value() || (is_cut && !fits(outputs[k]))) {
+      return fmt::format("makes '{}', which is {} shard of what it makes", graph_.name(outputs[k]),
+                         is_cut ? "no" : "a");
+    }
+  }
+  return {};
 }
 
-/// What form an operation's results have where they are of the whole's type. Nothing: it cannot
-/// work on what it reads.
+/// What form an operation's results have that it does not cut. Nothing: it cannot work on what it
+/// reads.
 std::optional<Interpreter::Parts> Interpreter::form_of_parts(const FlatOperation& operation,
                                                              const Instant& now) {
-  bool shards = false;
-  std::uint32_t group = 0;
+  Parts parts;
+  std::string wrong;
   for (const std::uint32_t id : graph_.inputs(operation)) {
-    const Form form = slots_[id].form;
-    if (shards && form == Form::kShard && slots_[id].group != group) {
-      fault_ = fmt::format("{} reads shards of several groups", describe(graph_, operation, now));
-      return std::nullopt;
-    }
-    shards = shards || form == Form::kShard;
-    group = form == Form::kShard ? slots_[id].group : group;
-    if (form == Form::kPart || (form == Form::kShard && !operation.on_shards)) {
-      fault_ = fmt::format("{} reads '{}', {}", describe(graph_, operation, now), graph_.name(id),
-                           form == Form::kPart ? "which is not added up over the shards"
-                                               : "a shard, on which it cannot work");
-      return std::nullopt;
+    if (slots_[id].form == Form::kPart) {
+      wrong = fmt::format("reads '{}', which is not added up over the shards", graph_.name(id));
+    } else if (slots_[id].form == Form::kShard) {
+      parts = {Form::kPart, slots_[id].group};
     }
   }
-  for (const std::uint32_t id : graph_.inputs(operation)) {
-    if (shards && slots_[id].form == Form::kWhole && has_the_shape_of_shards(operation, id)) {
-      fault_ = fmt::format("{} reads shards and all of '{}'", describe(graph_, operation, now),
-                           graph_.name(id));
-      return std::nullopt;
-    }
+  if (wrong.empty() && parts.form == Form::kPart) {
+    wrong = wrong_shards(operation, parts.group);
   }
   for (const std::uint32_t id : graph_.outputs(operation)) {
-    if (!shards && graph_.graph->tensors()[id].shard_of) {
-      fault_ = fmt::format("{} makes the shard '{}' of no shard", describe(graph_, operation, now),
-                           graph_.name(id));
-      return std::nullopt;
+    if (wrong.empty() && parts.form == Form::kWhole && graph_.graph->tensors()[id].shard_of) {
+      wrong = fmt::format("makes the shard '{}' of no shard", graph_.name(id));
     }
   }
-  return Parts{shards ? Form::kPart : Form::kWhole, group};
+  if (!wrong.empty()) {
+    fault_ = fmt::format("{} {}", describe(graph_, operation, now), wrong);
+    return std::nullopt;
+  }
+  return parts;
 }
 
 std::uint32_t Interpreter::record(const FlatOperation& operation, const Instant& now) {

@@ -96,8 +96,7 @@ class Interpreter {
   };
   bool update(const FlatOperation& operation, const Parts& parts, const Instant& now);
   bool reshape(const FlatOperation& operation, Form from, Form to, const Instant& now);
-  [[nodiscard]] bool has_the_shape_of_shards(const FlatOperation& operation,
-                                             std::uint32_t tensor) const;
+  [[nodiscard]] std::string wrong_shards(const FlatOperation& operation, std::uint32_t group) const;
   std::optional<Parts> form_of_parts(const FlatOperation& operation, const Instant& now);
   /// That of a result: `part` if it is no shard.
   [[nodiscard]] Form form_of(std::uint32_t tensor, Form part) const {

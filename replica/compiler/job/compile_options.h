@@ -93,8 +93,10 @@ struct CompileOptions {
   std::int64_t gradient_accumulation = 1;  ///< Such batches in a step.
   std::uint32_t compute_batches = 1;       ///< In each batch that the host sends.
   AccumulationKind accumulation_kind = AccumulationKind::kMean;
-  bool float_accumulators = false;         ///< In half precision; otherwise they are half.
-  bool gradients_summed = false;           ///< Over the replicas; otherwise their mean is taken.
+  bool float_accumulators = false;  ///< In half precision; otherwise they are half.
+  bool gradients_summed = false;    ///< Over the replicas; otherwise their mean is taken.
+  bool weighted_by_labels = false;  ///< Each micro-batch's gradient, by its labels' share in a mean
+                                    ///< micro-batch, which the host says.
   bool reduces_every_micro_batch = false;  ///< Gradients, before they are accumulated.
   std::string frozen;          ///< Parameters whose names it matches (ECMAScript) are not trained.
   OptimizerOptions optimizer;  ///< `gradient_scale` and `master_weights` are the compiler's to set.
@@ -119,8 +121,16 @@ struct CompileOptions {
   std::set<std::string, std::less<>> initialised_here;
 
   /// Shown the job's graph as each pass leaves it; may be empty. Where the first balanced split
-  /// does not fit, shown that one and then the final one.
-  std::function<void(std::string_view pass, const Graph&)> after_pass = {};
+  /// does not fit, shown that one and then the final one. An error refuses what the pass made, as
+  /// its verifier would.
+  std::function<Status(std::string_view pass, const Graph&)> after_pass = {};
+
+  /// An optional pass that cannot be proven to keep every value is left out, with a note. Otherwise
+  /// that is a bug, as tests want it.
+  bool leaves_out_unproven = false;
+
+  /// What the model's file calls its tensors: names to which all others give way.
+  std::set<std::string> given_names = {};
 };
 
 }  // namespace poprun

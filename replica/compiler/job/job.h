@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,6 +14,7 @@
 #include "replica/compiler/optimizers/optimizers.h"
 #include "replica/compiler/stages/balance.h"
 #include "replica/graph/graph.h"
+#include "replica/ops/builder/model_outputs.h"
 
 namespace poprun {
 
@@ -23,6 +27,7 @@ struct TrainingStep {
   StepScalars scalars;  ///< `factor` from the pass "update" on.
   TensorId metrics;
   TensorId loss;
+  std::vector<LossTerm> terms = {};  ///< Whose sum is the loss.
 
   /// In a phased job, from the pass "pipeline" on: the regions of `train` that are a phase each, in
   /// their order. The region before each one may load what it needs.
@@ -33,6 +38,17 @@ struct TrainingStep {
   std::vector<ParameterGradient> gradients = {};
 };
 
+/// One direction of a pipeline stage.
+struct StagePart {
+  std::uint32_t stage = 0;
+  std::uint32_t ipu = 0;
+  bool is_backward = false;
+  bool recomputes = false;  ///< Forward operations run again in it.
+};
+
+/// The functions that are parts of stages, by name.
+using StageParts = std::map<std::string, StagePart, std::less<>>;
+
 /// A job's graph on its way through the passes.
 struct Job {
   Graph graph;
@@ -42,11 +58,10 @@ struct Job {
   /// By stage, its IPU. More than one stage only from the pass "stages" on.
   std::vector<std::uint32_t> ipu_of_stage = {0};
 
+  StageParts parts = {};  ///< From the pass "pipeline" on.
+
   /// Where nobody has said how to cut the model: what the pass "stages" balanced.
   std::optional<Balancing> balancing = {};
-
-  /// Code on a tile that equal runs could share, on the IPU with most; from the pass "outlining" on.
-  Bytes shareable_code = {};
 
   std::vector<std::string> notes = {};  ///< What passes decided, for people. One line each.
 

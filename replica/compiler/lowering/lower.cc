@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <optional>
-#include <set>
 #include <string>
 
 #include "replica/compiler/cost/cost.h"
@@ -52,7 +50,8 @@ void set_cost(proto::Cost& cost, const DeviceTime& time) {
 class Lowering {
  public:
   /// `placed` has the tensors with their addresses.
-  Lowering(const LaidOut& laid_out, const Program& placed, const ReplicaSystem& system)
+  Lowering(const LaidOut& laid_out, const Program& placed, const ReplicaSystem& system,
+           const StageParts& parts)
       : graph_(laid_out.graph),
         liveness_(laid_out.liveness),
         products_(laid_out.plans),
@@ -60,7 +59,8 @@ class Lowering {
         mappings_(laid_out.mappings),
         placed_(placed),
         device_(laid_out.device),
-        system_(system) {
+        system_(system),
+        parts_(parts) {
     for (std::uint32_t t = 0; t < aliases_.size(); ++t) {
       if (aliases_[t]) {
         blocks_[aliases_[t]->block].push_back(t);
@@ -70,8 +70,12 @@ class Lowering {
 
   void function(const Function& source, proto::Function& target) {
     target.set_name(source.name);
-    if (const std::optional<proto::Part> part = part_of(source)) {
-      *target.mutable_part() = *part;
+    if (const auto found = parts_.find(source.name); found != parts_.end()) {
+      proto::Part& part = *target.mutable_part();
+      part.set_stage(found->second.stage);
+      part.set_ipu(found->second.ipu);
+      part.set_backward(found->second.is_backward);
+      part.set_recomputes(found->second.recomputes);
     }
     for (const Region& region : source.regions) {
       if (region.repeat == 1) {
@@ -89,28 +93,6 @@ class Lowering {
   [[nodiscard]] std::uint64_t executes() const { return executes_; }
 
  private:
-  /// What a function that others call is of the model; of no part if parts share it.
-  [[nodiscard]] std::optional<proto::Part> part_of(const Function& function) const {
-    if (!called_.contains(function.name) || function.name.starts_with(kOutlinedPrefix)) {
-      return std::nullopt;
-    }
-    proto::Part part;
-    bool computes = false;
-    for (const Region& region : function.regions) {
-      for (const Operation& operation : region.operations) {
-        computes = computes || find_operator(operation.kind) != nullptr;
-        part.set_stage(operation.origin.stage);
-        part.set_backward(part.backward() || operation.origin.direction != Direction::kForward);
-        part.set_recomputes(part.recomputes() ||
-                            operation.origin.direction == Direction::kRecomputed);
-        if (!operation.outputs.empty()) {
-          part.set_ipu(graph_.tensor(operation.outputs[0]).ipu);
-        }
-      }
-    }
-    return computes ? std::optional(part) : std::nullopt;
-  }
-
   void operations(const Region& region, google::protobuf::RepeatedPtrField<proto::Step>& steps) {
     for (const Operation& operation : region.operations) {
       proto::Step& step = *steps.Add();
@@ -199,9 +181,9 @@ class Lowering {
   const Program& placed_;
   const Device& device_;
   const ReplicaSystem& system_;
+  const StageParts& parts_;
   Moves moves_{graph_, mappings_, device_};
   std::map<std::uint32_t, std::vector<std::uint32_t>> blocks_;  ///< Their tensors.
-  std::set<std::string> called_ = called_functions(graph_);
   std::uint32_t number_ = 0;
   std::uint64_t executes_ = 0;
 };
@@ -312,7 +294,7 @@ MemoryClaims claims_of(const Graph& graph, const Liveness& liveness, std::uint32
 }
 
 Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
-              const ReplicaSystem& system) {
+              const ReplicaSystem& system, const StageParts& parts) {
   const Graph& graph = laid_out.graph;
   const Liveness& liveness = laid_out.liveness;
   const Device& device = laid_out.device;
@@ -345,7 +327,7 @@ Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
                                   static_cast<std::uint64_t>(tensor.type.elements()));
     }
   }
-  Lowering lowering(laid_out, program, system);
+  Lowering lowering(laid_out, program, system, parts);
   for (const Function& function : graph.functions) {
     lowering.function(function, *program.add_functions());
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "replica/compiler/aliases/aliases.h"
+#include "replica/compiler/job/job.h"
 #include "replica/compiler/liveness/liveness.h"
 #include "replica/compiler/placement/memory_plan.h"
 #include "replica/compiler/tiles/demand.h"
@@ -39,8 +40,9 @@ struct IpuPlan {
 /// operation, with its device time and the tensors that die there. A view takes no time unless it
 /// lies on other tiles than its operand. What dies in bytes that another tensor needs is not
 /// released. Step numbers are liveness'.
+/// `parts`: by function, as Job's.
 Program lower(const LaidOut& laid_out, const std::vector<IpuPlan>& plans,
-              const ReplicaSystem& system);
+              const ReplicaSystem& system, const StageParts& parts);
 
 /// Adds where every byte of every tile lies: for the Program to be executed there, or reported on.
 void add_layouts(const std::vector<IpuPlan>& plans, Program& program);

@@ -5,6 +5,7 @@
 #include <string>
 #include <tuple>
 
+#include "replica/compiler/mapping/product_layout.h"
 #include "replica/compiler/planner/options.h"
 #include "replica/ops/operator.h"
 
@@ -17,7 +18,10 @@ class Planners {
   planner::Choice choose(const Device& device, const Product& product, std::int64_t permille) {
     const std::lock_guard lock(mutex_);
     const Key key{device.name, device.tiles, device.bytes_per_tile};
-    return planners_.try_emplace(key, device).first->second.choose(product, permille);
+    return planners_.try_emplace(key, device)
+        .first->second.choose(product, permille, [&device](const planner::Plan& plan) {
+          return crowding_of(plan) <= most_crowding(device.bytes_per_tile);
+        });
   }
 
  private:

@@ -21,9 +21,9 @@ struct PlannedProduct {
 /// The plan of every operation that is a product, by step, in the order of liveness.h.
 using ProductPlans = std::vector<std::optional<PlannedProduct>>;
 
-/// The plan of a product for a proportion of a tile's memory, in thousandths. What one process has
-/// planned is kept, so that compiling a variant of a job costs little. threads: any; one plans at a
-/// time.
+/// The plan of a product for a proportion of a tile's memory, in thousandths, and where there is
+/// one with no more crowding than most_crowding. What one process has planned is kept, so that
+/// compiling a variant of a job costs little. threads: any; one plans at a time.
 planner::Choice plan_product(const Product& product, std::int64_t permille, const Device& device);
 
 /// The plan of an operation's product; nothing where it is none.

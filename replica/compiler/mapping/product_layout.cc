@@ -50,18 +50,17 @@ class Layouter {
   Layouter(const Plan& plan, const OperandAxes& axes)
       : plan_(plan), axes_(axes), parallel_(plan.splits) {}
 
-  ProductLayout run() const {
-    const auto& splits = plan_.splits;
+  /// As if there were so many steps, and so many of outputs.
+  [[nodiscard]] ProductLayout run(std::int64_t steps, std::int64_t output_steps) const {
     const std::int64_t element = element_bytes(plan_.product.arithmetic).count();
     const bool has_blocks = plan_.vertex.kind != planner::VertexKind::kHmac;
     const std::int64_t block = has_blocks ? plan_.vertex.inputs * plan_.vertex.outputs : 1;
-    const std::int64_t weights =
-        std::max(ceil_div(kWeightGrain.count(), element), block) * splits.serial();
+    const std::int64_t weights = std::max(ceil_div(kWeightGrain.count(), element), block) * steps;
     const bool swapped = plan_.viewed.view.swapped;
     ProductLayout layout;
     layout.input = mapping(axes_.input, Operand::kInput, swapped ? weights : 8 / element);
     layout.weights = mapping(axes_.weights, Operand::kWeights, swapped ? 8 / element : weights);
-    layout.output = mapping(axes_.output, Operand::kOutput, 64 / element * splits.serial_outputs);
+    layout.output = mapping(axes_.output, Operand::kOutput, 64 / element * output_steps);
     return layout;
   }
 
@@ -191,10 +190,42 @@ class Layouter {
   Parallel parallel_;
 };
 
+/// Elements on the fullest tile. Requires: boxes lie on different tiles.
+std::int64_t most_on_a_tile(const Mapping& mapping) {
+  std::int64_t box = 1;
+  for (const GridAxis& axis : mapping.axes) {
+    box *= axis.part;
+  }
+  std::int64_t tiles = 1;
+  for (const Share& share : mapping.shares) {
+    tiles *= share.tiles;
+  }
+  return std::min(box, ceil_div(ceil_div(box, mapping.grain), tiles) * mapping.grain);
+}
+
 }  // namespace
 
 ProductLayout layout_of(const Plan& plan, const OperandAxes& axes) {
-  return Layouter(plan, axes).run();
+  return Layouter(plan, axes).run(plan.splits.serial(), plan.splits.serial_outputs);
+}
+
+Bytes crowding_of(const Plan& plan) {
+  if (plan.splits.serial() == 1) {
+    return {};
+  }
+  using enum ProductAxis;
+  static const OperandAxes kAxes{{kGroups, kInputs, kBatch, kRows, kColumns},
+                                 {kGroups, kInputs, kOutputs, kRows, kColumns},
+                                 {kGroups, kOutputs, kBatch, kRows, kColumns}};
+  const Layouter layouter(plan, kAxes);
+  const ProductLayout stepped = layouter.run(plan.splits.serial(), plan.splits.serial_outputs);
+  const ProductLayout at_once = layouter.run(1, 1);
+  std::int64_t most = 0;
+  for (Mapping ProductLayout::*operand :
+       {&ProductLayout::input, &ProductLayout::weights, &ProductLayout::output}) {
+    most = std::max(most, most_on_a_tile(stepped.*operand) - most_on_a_tile(at_once.*operand));
+  }
+  return element_bytes(plan.product.arithmetic) * most;
 }
 
 TileOperands operands_on(const Plan& plan, std::int64_t tile) {

@@ -30,6 +30,17 @@ ProductLayout layout_of(const planner::Plan& plan, const OperandAxes& axes);
 
 inline constexpr Bytes kWeightGrain{128};
 
+/// What the fullest tile has more of an operand because the plan computes in steps, of the operand
+/// of which that is most; 0 where it computes in one. Each step's operand is shared out anew, and
+/// the first tiles get the rest of each: with thousands of steps a few tiles get everything.
+Bytes crowding_of(const planner::Plan& plan);
+
+/// Poplar accepts crowding: it is why the smallest proportions run out of memory (seed 003, section
+/// 2.1), where no operand has more than this. Plans with more are for jobs that never fit.
+constexpr Bytes most_crowding(Bytes bytes_per_tile) {
+  return Bytes{bytes_per_tile.count() / 16};
+}
+
 /// What one tile holds of a plan in its first serial step, the largest; in bytes, with channels
 /// filled up to blocks.
 struct TileOperands {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <regex>
+#include <set>
 #include <string>
 
 #include <fmt/format.h>
@@ -50,11 +52,41 @@ Result<Attributes> attributes_of(const Optimizer& optimizer, const OptimizerOpti
   return attributes;
 }
 
+/// Parameters that weight decay leaves alone.
+Result<std::set<TensorId>> without_decay(Builder& builder, const OptimizerOptions& options,
+                                         const std::vector<ParameterGradient>& gradients) {
+  std::set<TensorId> exempt;
+  if (options.no_decay.empty() || options.weight_decay == 0) {
+    return exempt;
+  }
+  const bool vectors = options.no_decay == kVectors;
+  const std::regex pattern(options.no_decay);
+  for (const ParameterGradient& pair : gradients) {
+    const Tensor& tensor = builder.graph().tensor(pair.parameter);
+    if (vectors ? tensor.type.shape.size() <= 1 : std::regex_search(tensor.name, pattern)) {
+      exempt.insert(pair.parameter);
+    }
+  }
+  if (exempt.empty() || exempt.size() == gradients.size()) {
+    return fail(ErrorCode::kUsage,
+                fmt::format("training.no-decay = {} matches {} of the {} weights that are trained, "
+                            "such as '{}'; it must match some, but not all",
+                            options.no_decay, exempt.empty() ? "none" : "all", gradients.size(),
+                            builder.graph().tensor(gradients.at(0).parameter).name));
+  }
+  return exempt;
+}
+
+/// Sets up `PARAMETER.NAME`, of the parameter's type.
+TensorId add_state(Builder& builder, TensorId parameter, const std::string& name) {
+  const std::string whole = builder.graph().tensor(parameter).name + "." + name;
+  return builder.variable(builder.graph().free_name(whole), builder.type(parameter),
+                          Role::kOptimizerState, {});
+}
+
 /// Sets up a copy with the parameter's first value.
 TensorId add_master(Builder& builder, TensorId parameter) {
-  const std::string name = builder.graph().tensor(parameter).name + ".master";
-  const TensorId master =
-      builder.variable(name, builder.type(parameter), Role::kOptimizerState, {});
+  const TensorId master = add_state(builder, parameter, "master");
   Graph& graph = builder.graph();
   graph.at(graph.load()).operations.push_back({"assign", {master, parameter}, {master}, {}});
   return master;
@@ -96,9 +128,7 @@ void add_update(Builder& builder, const Optimizer& optimizer, const Attributes& 
   const TensorId weights = master_weights ? add_master(builder, pair.parameter) : pair.parameter;
   std::vector<TensorId> states;
   for (const std::string& state : optimizer.states) {
-    const std::string name = builder.graph().tensor(pair.parameter).name + "." + state;
-    states.push_back(
-        builder.variable(name, builder.type(pair.parameter), Role::kOptimizerState, {}));
+    states.push_back(add_state(builder, pair.parameter, state));
   }
   add_rule(builder, optimizer, attributes, pair, weights, states, scalars);
   if (weights != pair.parameter) {
@@ -144,8 +174,12 @@ Status add_optimizer(Builder& builder, const OptimizerOptions& options,
                      const std::vector<ParameterGradient>& gradients, const StepScalars& scalars) {
   POPRUN_ASSIGN(const Optimizer* optimizer, find(options.name));
   POPRUN_ASSIGN(const Attributes attributes, attributes_of(*optimizer, options));
+  POPRUN_ASSIGN(const std::set<TensorId> exempt, without_decay(builder, options, gradients));
+  Attributes of_exempt = attributes;
+  of_exempt.set("weight_decay", 0.0);
   for (const ParameterGradient& pair : gradients) {
-    add_update(builder, *optimizer, attributes, options.master_weights, pair, scalars);
+    add_update(builder, *optimizer, exempt.contains(pair.parameter) ? of_exempt : attributes,
+               options.master_weights, pair, scalars);
   }
   return builder.status();
 }

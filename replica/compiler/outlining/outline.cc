@@ -64,6 +64,22 @@ std::vector<RunTensor> tensors_of_one(const Graph& graph, const Reads& reads,
   return all;
 }
 
+/// Two runs that follow each other may both leave a value in the same tensor of their function, for
+/// operations between them. If the values are needed at once there, the second is copied.
+void part_neighbours(const Reads& reads, const EqualRuns& equal,
+                     std::vector<std::vector<RunTensor>>& all) {
+  for (std::size_t run = 1; run < all.size(); ++run) {
+    if (!are_same(equal.runs[run - 1].place, equal.runs[run].place)) {
+      continue;
+    }
+    for (std::size_t t = 0; t < all[run].size(); ++t) {
+      const RunTensor& before = all[run - 1][t];
+      RunTensor& one = all[run][t];
+      one.stays = one.stays && !(before.stays && reads.meet(before.tensor, one.tensor));
+    }
+  }
+}
+
 void mark_shared(std::vector<std::vector<RunTensor>>& all) {
   for (std::size_t t = 0; t < all[0].size(); ++t) {
     const bool shared = std::ranges::all_of(
@@ -158,7 +174,8 @@ class Outlining {
     }
     Salts salts(runs.size());
     std::vector<Operation> body = body_of(runs, named, own, salts);
-    graph_.at(graph_.add_function(name, {1})[0]).operations = std::move(body);
+    bodies_.push_back(graph_.add_function(name, {1})[0]);
+    graph_.at(bodies_.back()).operations = std::move(body);
     for (std::size_t run = 0; run < runs.size(); ++run) {
       const Place place = equal.runs[run].place;
       replacements_[{place.function, place.region}].push_back(
@@ -168,8 +185,11 @@ class Outlining {
     }
   }
 
-  /// Puts the calls in.
+  /// Puts the calls in. What all runs of a function share, a later one may have renamed.
   void finish() {
+    for (const Place body : bodies_) {
+      std::ranges::for_each(graph_.at(body).operations, [this](Operation& o) { rename(o); });
+    }
     for (auto& [place, replacements] : replacements_) {
       std::ranges::sort(replacements, {}, &Replacement::begin);
       Region& region = graph_.at({place.first, place.second});
@@ -180,7 +200,9 @@ class Outlining {
           operations.push_back(std::move(region.operations[at]));
         }
       };
+      std::ranges::for_each(region.operations, [this](Operation& o) { rename(o); });
       for (Replacement& replacement : replacements) {
+        std::ranges::for_each(replacement.operations, [this](Operation& o) { rename(o); });
         const bool follows = at > 0 && at == replacement.begin;
         keep_until(replacement.begin);
         auto first = replacement.operations.begin();
@@ -190,7 +212,6 @@ class Outlining {
         at = replacement.end;
       }
       keep_until(region.operations.size());
-      std::ranges::for_each(operations, [this](Operation& operation) { rename(operation); });
       region.operations = std::move(operations);
     }
   }
@@ -284,6 +305,7 @@ class Outlining {
   Reads reads_;
   std::size_t next_ = 0;
   std::map<TensorId, TensorId> renamed_;
+  std::vector<Place> bodies_;
   std::map<std::pair<std::size_t, std::size_t>, std::vector<Replacement>>
       replacements_;  ///< By function and region.
 };
@@ -326,6 +348,10 @@ bool Reads::only_in(Place place, std::size_t begin, std::size_t end, TensorId te
          });
 }
 
+bool Reads::meet(TensorId tensor, TensorId next) const {
+  return uses_[index_of(tensor)].back().operation >= uses_[index_of(next)].front().operation;
+}
+
 bool Reads::after(const Run& run, TensorId tensor) const {
   const std::vector<Use>& uses = uses_[index_of(tensor)];
   const auto next = std::ranges::find_if(uses, [&](const Use& use) {
@@ -340,6 +366,7 @@ std::vector<std::vector<RunTensor>> tensors_of(const Graph& graph, const Reads& 
   for (const Run& run : equal.runs) {
     all.push_back(tensors_of_one(graph, reads, equal, run));
   }
+  part_neighbours(reads, equal, all);
   mark_shared(all);
   return all;
 }

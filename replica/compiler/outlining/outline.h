@@ -15,7 +15,10 @@ struct RunTensor {
   bool is_shared = false;  ///< All runs name this one, and so does their function.
   bool comes_in = false;   ///< The run reads what was in it before.
   bool goes_out = false;   ///< The run writes it, and others read that, or it comes in, too.
-  bool stays = false;      ///< Else it is used only between the runs like this before and after it.
+  /// Is left in the function's own tensor: it is used only between the runs like this before and
+  /// after it, and by none of these operations as early as the last that uses what the run before
+  /// it left there.
+  bool stays = false;
 };
 
 /// Who reads a graph's tensors.
@@ -31,6 +34,10 @@ class Reads {
   /// which write it first.
   [[nodiscard]] bool only_in(Place place, std::size_t begin, std::size_t end,
                              TensorId tensor) const;
+
+  /// Whether an operation that uses `next` comes before the last one that uses `tensor`, or is that
+  /// one. Requires: each is used in one region, the same.
+  [[nodiscard]] bool meet(TensorId tensor, TensorId next) const;
 
  private:
   struct Use {

@@ -33,12 +33,7 @@ bool keeps_mean(const CompileOptions& options) {
 
 /// `w.accumulator`; those of further uses are numbered.
 std::string accumulator_name(const Graph& graph, TensorId parameter) {
-  const std::string name = graph.tensor(parameter).name + ".accumulator";
-  std::string free = name;
-  for (int use = 1; graph.has(free); ++use) {
-    free = fmt::format("{}.{}", name, use);
-  }
-  return free;
+  return graph.free_name(graph.tensor(parameter).name + ".accumulator");
 }
 
 /// Moves each of `moved` directly after the operation that makes its second input.

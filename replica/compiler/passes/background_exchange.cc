@@ -85,7 +85,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
 }  // namespace
 
 Pass background_exchange_pass() {
-  return {kName, applies, run, verify};
+  return {kName, applies, run, verify, true};
 }
 
 }  // namespace poprun

@@ -25,6 +25,12 @@ Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::stri
   std::ranges::copy_if(parameters, std::inserter(frozen, frozen.end()), [&](TensorId id) {
     return std::regex_search(graph.tensor(id).name, pattern);
   });
+  const auto buffers = tensors_by_name(graph, {Role::kBuffer});
+  if (frozen.empty() && std::ranges::any_of(buffers, [&](TensorId id) {
+        return std::regex_search(graph.tensor(id).name, pattern);
+      })) {
+    return frozen;  // Statistics of batch norms alone.
+  }
   if (frozen.empty() || frozen.size() == parameters.size()) {
     return fail(ErrorCode::kUsage,
                 fmt::format("training.frozen = {} matches {} of the model's {} weights, such as "
@@ -35,22 +41,59 @@ Result<std::set<TensorId>> frozen_parameters(const Graph& graph, const std::stri
   return frozen;
 }
 
+/// In the backward pass, where `tensor` was made.
+Origin backward_of(const Job& job, TensorId tensor) {
+  Origin origin = Writers(job.graph, job.training->micro_batch).of(tensor).front()->origin;
+  origin.direction = Direction::kBackward;
+  return origin;
+}
+
+/// What the loss is multiplied by.
+TensorId loss_scale(const CompileOptions& options, Job& job, Builder& body,
+                    const std::string& name) {
+  if (job.training->scalars.loss_scale) {
+    return *job.training->scalars.loss_scale;
+  }
+  body.set_origin(backward_of(job, job.training->loss));
+  const TensorId scale =
+      body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}}, name);
+  job.graph.set_role(scale, Role::kMetric);
+  return scale;
+}
+
+/// The loss's terms, each times the scale and its labels by those of a mean micro-batch. Where all
+/// micro-batches have equally many that is 1, exactly.
+std::vector<ScaledLoss> weighted_terms(const CompileOptions& options, Job& job, Builder& body) {
+  const TrainingStep& step = *job.training;
+  const TensorId scale =
+      loss_scale(options, job, body, job.graph.tensor(step.loss).name + ".scale");
+  std::vector<ScaledLoss> losses;
+  for (const LossTerm& term : step.terms) {
+    const std::string name = job.graph.tensor(term.loss).name;
+    body.set_origin(backward_of(job, term.loss));
+    const TensorId weight = body.add_one(
+        "div", {term.count, step.scalars.mean_labels.at(term.labels)}, {}, name + ".weight");
+    const TensorId gradient = body.add_one("mul", {scale, weight}, {}, name + ".gradient");
+    job.graph.set_role(weight, Role::kMetric);
+    job.graph.set_role(gradient, Role::kMetric);
+    losses.push_back({term.loss, gradient});
+  }
+  return losses;
+}
+
 Status run(const CompileOptions& options, Job& job) {
   TrainingStep& step = *job.training;
   Builder body(job.graph, step.micro_batch, "");
-  TensorId scale{};
-  if (step.scalars.loss_scale) {
-    scale = *step.scalars.loss_scale;
+  std::vector<ScaledLoss> losses;
+  if (options.weighted_by_labels) {
+    losses = weighted_terms(options, job, body);
   } else {
-    Origin origin = Writers(job.graph, step.micro_batch).of(step.loss).front()->origin;
-    origin.direction = Direction::kBackward;
-    body.set_origin(origin);
-    scale = body.add_one("fill", {}, {{"shape", Shape{}}, {"value", options.loss_scaling}},
-                         job.graph.tensor(step.loss).name + ".gradient");
-    job.graph.set_role(scale, Role::kMetric);
+    const std::string name = job.graph.tensor(step.loss).name + ".gradient";
+    losses = {{step.loss, loss_scale(options, job, body, name)}};
   }
+  POPRUN_TRY(body.status());
   POPRUN_ASSIGN(const std::set<TensorId> frozen, frozen_parameters(job.graph, options.frozen));
-  POPRUN_ASSIGN(step.gradients, differentiate(body, step.loss, scale, frozen));
+  POPRUN_ASSIGN(step.gradients, differentiate(body, losses, frozen));
   return body.status();
 }
 

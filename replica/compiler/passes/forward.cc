@@ -1,6 +1,12 @@
 #include <algorithm>
+#include <map>
+#include <regex>
+#include <span>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "replica/compiler/passes/pass.h"
 #include "replica/machine/operations.h"
@@ -21,14 +27,34 @@ std::vector<Place> add_function(Graph& graph, JobFunction function,
 }
 
 TensorId add_metrics(Builder& begin, const std::string& name) {
-  const TensorId metrics = begin.add_one("fill", {}, {{"shape", Shape{3}}, {"value", 0.0}}, name);
+  const TensorId metrics =
+      begin.add_one("fill", {}, {{"shape", Shape{3, 3}}, {"value", 0.0}}, name);
   begin.graph().set_role(metrics, Role::kMetric);
   return metrics;
 }
 
+/// Notes the tensors of the data that the model does not read.
+void note_unread(const CompileOptions& options, const std::vector<TensorId>& inputs,
+                 std::span<const Operation> operations, std::vector<std::string>& notes) {
+  std::vector<std::string> unread;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_read = std::ranges::any_of(operations, [&](const Operation& operation) {
+      return std::ranges::find(operation.inputs, inputs[i]) != operation.inputs.end();
+    });
+    // A forward pass alone may leave labels aside.
+    if (!is_read && !(options.inference && options.inputs[i].name == "labels")) {
+      unread.push_back(options.inputs[i].name);
+    }
+  }
+  if (!unread.empty()) {
+    notes.push_back(fmt::format("the data has {}, which {} does not read", fmt::join(unread, ", "),
+                                options.model));
+  }
+}
+
 /// Streams a micro-batch in, runs the model on it, and adds its metrics to `metrics`.
 ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStream stream,
-                       TensorId metrics, bool training) {
+                       TensorId metrics, bool training, std::vector<std::string>& notes) {
   std::vector<std::string> names;
   std::vector<TensorType> types;
   for (const StreamedTensor& input : options.inputs) {
@@ -37,6 +63,9 @@ ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStrea
   }
   const auto inputs = builder.stream_in(name_of(stream), names, types);
   const ModelOutputs outputs = options.forward(builder, inputs, training);
+  if (training || options.inference) {
+    note_unread(options, inputs, builder.operations(), notes);
+  }
   if (outputs.scored) {
     builder.update("accumulate_metrics", {metrics, outputs.loss, outputs.correct, outputs.count},
                    {}, {metrics});
@@ -45,22 +74,33 @@ ModelOutputs add_model(Builder& builder, const CompileOptions& options, JobStrea
 }
 
 /// What the host says before a step.
-void stream_control(Builder& begin, bool host_scales_loss, TrainingStep& step) {
+void stream_control(Builder& begin, const CompileOptions& options, TrainingStep& step) {
+  const bool host_scales_loss = options.loss_scaling == 0;
   StepControl record;
   if (host_scales_loss) {
     record.loss_scale.emplace();
+  }
+  if (options.weighted_by_labels) {
+    for (const StreamedTensor& input : options.inputs) {
+      if (is_labels(input.name)) {
+        record.mean_labels.emplace_back(input.name);
+      }
+    }
   }
   std::vector<std::string> names;
   for (const NamedBytes& field : record.fields()) {
     names.emplace_back(field.name);
   }
-  begin.stream_in(name_of(JobStream::kControl), names,
-                  std::vector<TensorType>(names.size(), kScalar));
-  const Graph& graph = begin.graph();
-  step.scalars.rate = graph.find(StepControl::kLearningRate);
-  step.scalars.step = graph.find(StepControl::kUpdate);
+  const std::vector<TensorId> fields = begin.stream_in(
+      name_of(JobStream::kControl), names, std::vector<TensorType>(names.size(), kScalar));
+  step.scalars.rate = fields.at(0);
+  step.scalars.step = fields.at(1);
   if (host_scales_loss) {
-    step.scalars.loss_scale = graph.find(StepControl::kLossScale);
+    step.scalars.loss_scale = fields.at(2);
+  }
+  for (std::size_t k = 0; k < record.mean_labels.size(); ++k) {
+    step.scalars.mean_labels[record.mean_labels[k].labels] =
+        fields.at(fields.size() - record.mean_labels.size() + k);
   }
 }
 
@@ -78,6 +118,49 @@ Status check_compute_batches(const CompileOptions& options, const Region& micro_
                           options.micro_batch_size, options.model, options.compute_batches));
 }
 
+/// Batch norms whose running statistics are frozen use those and leave them as they are, in
+/// training as in evaluation. Errors: kUsage, only one of the two statistics is frozen.
+Status freeze_statistics(const std::string& frozen, const Graph& graph, Region& micro_batch) {
+  if (frozen.empty()) {
+    return {};
+  }
+  const std::regex pattern(frozen);
+  const auto matches = [&](TensorId id) {
+    return std::regex_search(graph.tensor(id).name, pattern);
+  };
+  std::vector<Operation>& operations = micro_batch.operations;
+  std::map<TensorId, Operation> updates;  // By the mean of the batch.
+  for (const Operation& operation : operations) {
+    if (operation.kind != "batch_norm_update") {
+      continue;
+    }
+    const TensorId mean = operation.inputs[0];
+    const TensorId variance = operation.inputs[1];
+    if (matches(mean) != matches(variance)) {
+      return fail(ErrorCode::kUsage,
+                  fmt::format("training.frozen = {} matches only one of the statistics '{}' and "
+                              "'{}' of a batch norm; it must match both or none",
+                              frozen, graph.tensor(mean).name, graph.tensor(variance).name));
+    }
+    if (matches(mean)) {
+      updates[operation.inputs[2]] = operation;
+    }
+  }
+  for (Operation& operation : operations) {
+    if (operation.kind != "batch_norm_training" || !updates.contains(operation.outputs[1])) {
+      continue;
+    }
+    const Operation& update = updates.at(operation.outputs[1]);
+    operation.kind = "batch_norm_inference";
+    operation.inputs.insert(operation.inputs.end(), {update.inputs[0], update.inputs[1]});
+    operation.outputs.resize(1);
+  }
+  std::erase_if(operations, [&](const Operation& operation) {
+    return operation.kind == "batch_norm_update" && updates.contains(operation.inputs[2]);
+  });
+  return {};
+}
+
 Status add_training(const CompileOptions& options, Job& job) {
   const std::vector<Place> places =
       add_function(job.graph, JobFunction::kTrain, {1, options.gradient_accumulation, 1});
@@ -88,13 +171,18 @@ Status add_training(const CompileOptions& options, Job& job) {
                     .metrics = {},
                     .loss = {}};
   Builder begin(job.graph, step.begin, "");
-  Builder body(job.graph, step.micro_batch, "");
-  stream_control(begin, options.loss_scaling == 0, step);
+  Builder body(job.graph, step.micro_batch, "", Naming::kModel);
+  stream_control(begin, options, step);
   step.metrics = add_metrics(begin, StepOutcome::kMetrics);
-  step.loss = add_model(body, options, JobStream::kTrain, step.metrics, true).loss;
+  const ModelOutputs outputs =
+      add_model(body, options, JobStream::kTrain, step.metrics, true, job.notes);
+  step.loss = outputs.loss;
+  step.terms =
+      outputs.terms.empty() ? std::vector<LossTerm>{{outputs.loss, outputs.count}} : outputs.terms;
   job.training = step;
   POPRUN_TRY(begin.status());
   POPRUN_TRY(body.status());
+  POPRUN_TRY(freeze_statistics(options.frozen, job.graph, job.graph.at(step.micro_batch)));
   return check_compute_batches(options, job.graph.at(step.micro_batch));
 }
 
@@ -118,8 +206,9 @@ Status add_evaluation(const CompileOptions& options, Job& job) {
   const TensorId metrics = add_metrics(begin, EvaluationOutcome::kMetrics);
 
   job.evaluation = add_function(graph, JobFunction::kEvaluate, {options.evaluation_batches})[0];
-  Builder body(graph, *job.evaluation, std::string{kEvaluationPrefix});
-  const ModelOutputs outputs = add_model(body, options, JobStream::kTest, metrics, false);
+  Builder body(graph, *job.evaluation, std::string{kEvaluationPrefix}, Naming::kModel);
+  const ModelOutputs outputs =
+      add_model(body, options, JobStream::kTest, metrics, false, job.notes);
   POPRUN_TRY(body.status());
   if (options.inference) {
     POPRUN_TRY(put_out(body, options, outputs.prediction));
@@ -148,6 +237,7 @@ void add_save(const CompileOptions& options, Graph& graph) {
 }
 
 Status run(const CompileOptions& options, Job& job) {
+  job.graph.reserve(options.given_names);
   add_function(job.graph, JobFunction::kLoad, {1});
   if (!options.inference) {
     POPRUN_TRY(add_training(options, job));

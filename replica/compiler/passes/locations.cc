@@ -194,7 +194,7 @@ Status verify(const CompileOptions& /*options*/, const Job& /*before*/, const Jo
 }  // namespace
 
 Pass locations_pass() {
-  return {kName, applies, run, verify};
+  return {kName, applies, run, verify, true};
 }
 
 }  // namespace poprun

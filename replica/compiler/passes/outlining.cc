@@ -30,9 +30,10 @@ bool applies(const CompileOptions& options) {
   return options.outlining != Outlining::kOff;
 }
 
-/// How much of an IPU's device time copies may take, in thousandths: where nobody asks for
-/// outlining, all together; otherwise each function's that take longer than its operations, such as
-/// updates of weights on the chip.
+/// Share of an IPU's device time that copies may take, in thousandths. The first limit is for all
+/// functions together, and applies unless the user asks for outlining. The second always applies,
+/// to each function whose copies take more than half of the time of its operations, such as updates
+/// of weights on the chip.
 constexpr std::int64_t kTimeForCopies = 10;
 constexpr std::int64_t kTimeForDearCopies = 1;
 
@@ -156,17 +157,6 @@ std::vector<Candidate> candidates_of(const CompileOptions& options, const Graph&
   return candidates;
 }
 
-Bytes shareable_code(const std::vector<Candidate>& candidates) {
-  std::map<std::uint32_t, Bytes> by_ipu;
-  Bytes most;
-  for (const Candidate& candidate : candidates) {
-    Bytes& code = by_ipu[candidate.saving.ipu];
-    code += candidate.saving.code;
-    most = std::max(most, code);
-  }
-  return most;
-}
-
 std::int64_t runs_in(const std::vector<EqualRuns>& all) {
   std::int64_t runs = 0;
   for (const EqualRuns& equal : all) {
@@ -249,7 +239,12 @@ Status run(const CompileOptions& options, Job& job) {
   const StepBytes bytes(job.graph, options.device, options.ipus_per_replica);
   const Workload workload(job.graph, options.device, {options.replicas, options.ipus_per_replica});
   std::vector<Candidate> candidates = candidates_of(options, job.graph, all, bytes, workload);
-  job.shareable_code = shareable_code(candidates);
+  if (forced && candidates.empty()) {
+    job.notes.push_back(fmt::format(
+        "memory.outlining = on has no effect: for each of {}, copies would take more than half of "
+        "the time of its operations",
+        counted(static_cast<std::uint64_t>(runs_in(all)), "equal run")));
+  }
   outline_what_pays(options, forced, bytes,
                     forced ? std::move(candidates) : cheap_ones(std::move(candidates), workload),
                     job);
@@ -434,7 +429,7 @@ Status verify(const CompileOptions& /*options*/, const Job& before, const Job& a
 }  // namespace
 
 Pass outlining_pass() {
-  return {kName, applies, run, verify};
+  return {kName, applies, run, verify, true};
 }
 
 }  // namespace poprun

@@ -5,7 +5,7 @@
 namespace poprun {
 
 bool streams_weights_one_by_one(const CompileOptions& options) {
-  return options.sharding.weights || options.locations.weights != Storage::kOnChip ||
+  return options.sharding.weights || options.locations.weights == Storage::kOffChip ||
          !options.locations.overrides.empty();
 }
 

@@ -26,6 +26,9 @@ struct Pass {
   /// Proves what the pass promises, from the job before and after it, sharing no code with `run`.
   /// Errors: kBug, what does not hold for which tensor.
   Status (*verify)(const CompileOptions&, const Job& before, const Job& after) = nullptr;
+
+  /// Whether a job without it has the same results, in other time and memory.
+  bool is_optional = false;
 };
 
 /// For passes that every job goes through, and those that every training job does.

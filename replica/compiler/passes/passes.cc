@@ -84,6 +84,26 @@ Status verify_operation(const Graph& graph, const Operation& operation) {
   return {};
 }
 
+/// Runs a pass on a job and proves what it made. `plain`: see run_passes.
+Status apply(const Pass& pass, const CompileOptions& options, const std::optional<Graph>& plain,
+             Job& job) {
+  const Job before = job;
+  POPRUN_TRY(pass.run(options, job));
+  if (options.after_pass) {
+    POPRUN_TRY(options.after_pass(pass.name, job.graph));
+  }
+  if (const Status status = verify_operations(job.graph); !status) {
+    return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
+  }
+  POPRUN_TRY(pass.verify(options, before, job));
+  if (plain) {
+    if (const Status status = verify_equivalence(*plain, job.graph); !status) {
+      return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 const std::vector<Pass>& all_passes() {
@@ -139,19 +159,20 @@ Result<Job> run_passes(const CompileOptions& options, std::string_view last) {
     if (!pass.applies(options)) {
       continue;
     }
-    const Job before = job;
-    POPRUN_TRY(pass.run(options, job));
-    if (options.after_pass) {
-      options.after_pass(pass.name, job.graph);
+    const bool can_be_left_out = pass.is_optional && options.leaves_out_unproven;
+    std::optional<Job> before = can_be_left_out ? std::optional(job) : std::nullopt;
+    const Status status = apply(pass, options, plain, job);
+    if (status) {
+      continue;
     }
-    if (const Status status = verify_operations(job.graph); !status) {
-      return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
-    }
-    POPRUN_TRY(pass.verify(options, before, job));
-    if (plain) {
-      if (const Status status = verify_equivalence(*plain, job.graph); !status) {
-        return fail(ErrorCode::kBug, fmt::format("pass {}: {}", pass.name, status.error().message));
-      }
+    if (can_be_left_out && status.error().code == ErrorCode::kBug) {
+      job = std::move(*before);
+      job.notes.push_back(
+          fmt::format("{} {}: {}; the results are the same without it, but not memory or "
+                      "time; please report this bug",
+                      pass.name, kLeftOut, status.error().message));
+    } else {
+      return tl::unexpected<Error>{status.error()};
     }
   }
   return job;

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <regex>
 #include <set>
 #include <string>
 #include <utility>
@@ -114,7 +113,8 @@ Status run(const CompileOptions& options, Job& job) {
       job.notes.push_back(*std::move(note));
     }
   }
-  return insert_clones(job.graph, place, plan, kept);
+  insert_clones(job.graph, place, plan, kept);
+  return {};
 }
 
 bool equal_but_inputs(const Operation& a, const Operation& b) {
@@ -126,25 +126,17 @@ bool equal(const Operation& a, const Operation& b) {
   return equal_but_inputs(a, b) && a.inputs == b.inputs;
 }
 
-std::optional<std::regex> pattern_of(const std::string& text) {
-  return text.empty() ? std::nullopt : std::optional<std::regex>(text);
-}
-
-/// Walks through the rewritten micro-batch beside the one before.
+/// Walks through the rewritten micro-batch beside the one before. `kept`: by tensor, what the
+/// backward pass may read as it is, if its stage makes it.
 class Verifier {
  public:
-  Verifier(const RecomputationOptions& asked, const Job& before, const Job& after)
-      : mode_(asked.mode),
-        checkpoints_(pattern_of(asked.checkpoints)),
-        recompute_(pattern_of(asked.recompute)),
-        before_(before.graph),
+  Verifier(const Job& before, const Job& after, const MicroBatch& micro_batch,
+           std::vector<bool> kept)
+      : before_(before.graph),
         after_(after.graph),
         place_(before.training->micro_batch),
-        writers_(before.graph, place_) {
-    for (const Operation& operation : before_.at(place_).operations) {
-      note_uses(operation);
-    }
-  }
+        micro_batch_(micro_batch),
+        kept_(std::move(kept)) {}
 
   Status run() {
     POPRUN_TRY(nothing_else_changed());
@@ -172,25 +164,6 @@ class Verifier {
         operation.outputs.empty() ? "" : " '" + after_.tensor(operation.outputs[0]).name + "'";
     return fail(ErrorCode::kBug,
                 fmt::format("pass {}: {}{} {}", kName, operation.kind, name, what));
-  }
-
-  void note_uses(const Operation& operation) {
-    if (operation.origin.direction == Direction::kForward && !backward_) {
-      last_stage_ = std::max(last_stage_, operation.origin.stage);
-      last_layer_ = operation.origin.layer == kNoLayer ? last_layer_ : operation.origin.layer;
-      for (const TensorId id : operation.inputs) {
-        readers_[id].insert({operation.origin.stage, operation.origin.layer});
-      }
-    }
-    backward_ = backward_ || operation.origin.direction == Direction::kBackward;
-    for (const TensorId id : operation.inputs) {
-      if (std::ranges::count(operation.outputs, id) != 0) {
-        updated_.insert(id);
-      }
-      if (operation.kind == "accumulate_metrics") {
-        reported_.insert(id);
-      }
-    }
   }
 
   [[nodiscard]] Status nothing_else_changed() const {
@@ -224,8 +197,12 @@ class Verifier {
         index_of(*original) >= before_.tensors().size()) {
       return nullptr;
     }
-    const auto& writers = writers_.of(*original);
-    return writers.size() == 1 ? writers[0] : nullptr;
+    const auto writes = [id = *original](const Operation& operation) {
+      return std::ranges::find(operation.outputs, id) != operation.outputs.end();
+    };
+    const auto& operations = micro_batch_.operations();
+    const auto found = std::ranges::find_if(operations, writes);
+    return found == operations.end() ? nullptr : &*found;
   }
 
   Status check_clone(const Operation& clone) {
@@ -237,7 +214,7 @@ class Verifier {
         clone.outputs.size() != original->outputs.size()) {
       return bug(clone, "is no clone of a forward operation");
     }
-    if (!may_run_again(*original)) {
+    if (maker(original->outputs[0]) != original) {
       return bug(clone, "is the clone of an operation that must run once");
     }
     if (!cloned_.insert(original).second) {
@@ -278,82 +255,46 @@ class Verifier {
     return {};
   }
 
-  [[nodiscard]] bool may_run_again(const Operation& operation) const {
-    const auto has = [&operation](const std::set<TensorId>& ids, bool outputs) {
-      return std::ranges::any_of(outputs ? operation.outputs : operation.inputs,
-                                 [&ids](TensorId id) { return ids.contains(id); });
-    };
-    return operation.origin.direction == Direction::kForward &&
-           find_machine_operation(operation.kind) == nullptr && !has(updated_, false) &&
-           !has(updated_, true) && !has(reported_, true);
+  [[nodiscard]] const Operation* maker(TensorId id) const {
+    const MicroBatch::Index index = micro_batch_.maker(id);
+    return index == MicroBatch::kNone ? nullptr : &micro_batch_.operations()[index];
   }
 
   [[nodiscard]] bool must_be_recomputed(TensorId id, std::uint32_t stage) const {
-    const auto& writers = writers_.of(id);
-    if (writers.size() != 1 || writers[0]->origin.stage != stage || !may_run_again(*writers[0])) {
-      return false;
-    }
-    const std::string& name = before_.tensor(id).name;
-    if (recompute_ && std::regex_search(name, *recompute_)) {
-      return true;
-    }
-    if (checkpoints_ && std::regex_search(name, *checkpoints_)) {
-      return false;
-    }
-    switch (mode_) {
-      case Recomputation::kNone:
-      case Recomputation::kStandard:
-        return false;
-      case Recomputation::kAll:
-        return true;
-      case Recomputation::kPipeline:
-        return stage != last_stage_;
-      case Recomputation::kLayer:
-        return !crosses_layers(id, writers[0]->origin) &&
-               (stage != last_stage_ || writers[0]->origin.layer != last_layer_);
-    }
-    return false;
+    const Operation* made_by = index_of(id) < kept_.size() ? maker(id) : nullptr;
+    return made_by != nullptr && made_by->origin.stage == stage && !kept_[index_of(id)];
   }
 
-  [[nodiscard]] bool crosses_layers(TensorId id, const Origin& made) const {
-    const auto readers = readers_.find(id);
-    return readers != readers_.end() &&
-           std::ranges::any_of(readers->second, [&made](const auto& reader) {
-             return reader.first == made.stage && reader.second != made.layer;
-           });
-  }
-
-  Recomputation mode_;
-  std::optional<std::regex> checkpoints_;
-  std::optional<std::regex> recompute_;
   const Graph& before_;
   const Graph& after_;
   Place place_;
-  Writers writers_;
-  bool backward_ = false;
-  std::uint32_t last_stage_ = 0;
-  std::int32_t last_layer_ = kNoLayer;
-  std::set<TensorId> updated_;
-  std::set<TensorId> reported_;
-  /// Stages and layers whose forward operations read a tensor.
-  std::map<TensorId, std::set<std::pair<std::uint32_t, std::int32_t>>> readers_;
+  const MicroBatch& micro_batch_;
+  std::vector<bool> kept_;
   std::set<const Operation*> cloned_;
   std::map<TensorId, TensorId> clone_of_;
 };
 
 /// The forward pass and everything outside the micro-batch are as they were. Every clone is an
 /// operation of the forward pass that can run again, once, from the same values. And the backward
-/// pass reads what is kept, or clones.
+/// pass reads what is kept, or clones. Which operations can run again, MicroBatch says, and what is
+/// kept, `kept_by` and `choose_by_name`.
 Status verify(const CompileOptions& options, const Job& before, const Job& after) {
   POPRUN_ASSIGN(const RecomputationOptions asked,
                 asked_for(options.pipeline, before.ipu_of_stage.size()));
-  return Verifier(asked, before, after).run();
+  const MicroBatch micro_batch(before.graph, before.training->micro_batch);
+  POPRUN_ASSIGN(const ChosenByName chosen, choose_by_name(before.graph, micro_batch, asked));
+  // What "standard" recomputes is its own choice.
+  const Recomputation rule =
+      asked.mode == Recomputation::kStandard ? Recomputation::kNone : asked.mode;
+  std::vector<bool> kept = kept_by(rule, micro_batch, before.graph.tensors().size());
+  chosen.apply_to(kept);
+  return Verifier(before, after, micro_batch, std::move(kept)).run();
 }
 
 }  // namespace
 
 Pass recomputation_pass() {
-  return {kName, applies, run, verify};
+  return {kName, applies, run, verify, true};
 }
 
 }  // namespace poprun

@@ -1,12 +1,18 @@
 #include "replica/compiler/sharding/sharding.h"
 
+#include <algorithm>
+#include <map>
+#include <set>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "replica/base/text.h"
 #include "replica/compiler/locations/kept.h"
 #include "replica/compiler/passes/pass.h"
 #include "replica/machine/operations.h"
 #include "replica/machine/shards.h"
+#include "replica/ops/operator.h"
 
 /// Divides weights, optimiser state and accumulators among the replicas, where the options ask for
 /// it: replicated tensor sharding.
@@ -38,8 +44,33 @@ bool is_asked_for(const ShardingOptions& options, Kept kept) {
   return false;
 }
 
+/// Optimiser state that an operator updates as a whole, with the operator's kind.
+std::map<TensorId, std::string> updated_whole(const Graph& graph) {
+  std::map<TensorId, std::string> found;
+  for (const Function& function : graph.functions) {
+    for (const Region& region : function.regions) {
+      for (const Operation& operation : region.operations) {
+        const Operator* op = find_operator(operation.kind);
+        const std::size_t cut = op != nullptr ? op->on_shards.inputs : 0;
+        for (std::size_t i = cut; op != nullptr && i < operation.inputs.size(); ++i) {
+          const TensorId id = operation.inputs[i];
+          if (graph.tensor(id).role == Role::kOptimizerState &&
+              std::ranges::find(operation.outputs, id) != operation.outputs.end()) {
+            found[id] = operation.kind;
+          }
+        }
+      }
+    }
+  }
+  return found;
+}
+
 /// What of an asked-for tensor's value is in the way; empty: nothing.
-std::string obstacle(const CompileOptions& options, const Tensor& tensor) {
+std::string obstacle(const CompileOptions& options, const Tensor& tensor,
+                     const std::string& updated_by) {
+  if (!updated_by.empty()) {
+    return fmt::format("{} updates it as a whole", updated_by);
+  }
   if (tensor.copy_of) {
     return "it is a copy for another IPU";
   }
@@ -68,12 +99,17 @@ Status run(const CompileOptions& options, Job& job) {
   std::set<TensorId> sharded;
   Bytes saved;
   std::uint64_t whole = 0;
+  std::map<TensorId, std::string> whole_for = updated_whole(job.graph);
+  std::set<std::string> rules;  // That are in the way.
   for (const auto& [id, kept] : kept_tensors(job.graph)) {
     if (!is_asked_for(options.sharding, kept)) {
       continue;
     }
     const Tensor& tensor = job.graph.tensor(id);
-    const std::string why = obstacle(options, tensor);
+    if (whole_for.contains(id)) {
+      rules.insert(whole_for[id]);
+    }
+    const std::string why = obstacle(options, tensor, whole_for[id]);
     job.locations.push_back(why.empty()
                                 ? fmt::format("{}: sharded over {} replicas", tensor.name, count)
                                 : fmt::format("{}: not sharded, {}", tensor.name, why));
@@ -84,13 +120,21 @@ Status run(const CompileOptions& options, Job& job) {
     sharded.insert(id);
     saved += tensor.type.bytes() - shard_type(tensor.type, count).bytes();
   }
-  if (sharded.empty()) {
+  if (!rules.empty()) {
+    job.notes.push_back(fmt::format(
+        "memory.replicated-tensor-sharding: the state of {} stays whole on each replica, since it "
+        "does not work on shards",
+        fmt::join(rules, ", ")));
+  }
+  if (sharded.empty() && rules.empty()) {
     job.notes.push_back(
         whole == 0
             ? "memory.replicated-tensor-sharding has no effect: the job has no such tensors"
             : fmt::format("memory.replicated-tensor-sharding has no effect: {} with fewer than {} "
                           "elements (memory.sharding-min-elements) or copied for another IPU",
                           counted(whole, "tensor"), options.sharding.elements_min));
+  }
+  if (sharded.empty()) {
     return {};
   }
   shard_variables(job.graph, sharded, group, options.replicas,
@@ -135,7 +179,7 @@ Status verify(const CompileOptions& options, const Job& /*before*/, const Job& a
 }  // namespace
 
 Pass sharding_pass() {
-  return {kName, applies, run, verify};
+  return {kName, applies, run, verify, true};
 }
 
 }  // namespace poprun

@@ -73,8 +73,8 @@ std::vector<bool> recomputing(const CompileOptions& options, std::size_t stages)
   return recomputes;
 }
 
-Result<std::vector<Cut>> balanced_cuts(const CompileOptions& options, const ForwardPass& forward,
-                                       Job& job) {
+Result<std::vector<StageCut>> balanced_cuts(const CompileOptions& options,
+                                            const ForwardPass& forward, Job& job) {
   const std::vector<std::uint32_t>& mapping = options.pipeline.device_mapping;
   const std::vector<Layer>& layers = job.graph.layers;
   const std::size_t wanted =
@@ -88,7 +88,7 @@ Result<std::vector<Cut>> balanced_cuts(const CompileOptions& options, const Forw
   }
   const std::size_t stages = std::min(wanted, layers.size());
   if (stages <= 1) {
-    return std::vector<Cut>{};
+    return std::vector<StageCut>{};
   }
   POPRUN_ASSIGN(std::vector<std::int64_t> kept, in_flight(options, stages));
   job.balancing = Balancing{layer_weights(forward, use_of(options)), std::move(kept),
@@ -102,8 +102,8 @@ bool is_phased(const CompileOptions& options) {
 
 /// Phases that have about as many bytes of parameters, with what belongs to them, each: what moves
 /// before and after a phase.
-Result<std::vector<Cut>> balanced_phases(const CompileOptions& options, const ForwardPass& forward,
-                                         Job& job) {
+Result<std::vector<StageCut>> balanced_phases(const CompileOptions& options,
+                                              const ForwardPass& forward, Job& job) {
   const std::vector<Layer>& layers = job.graph.layers;
   const std::uint32_t phases = options.pipeline.phases;
   if (phases > layers.size()) {
@@ -131,8 +131,8 @@ Status check_phases(const CompileOptions& options, std::size_t stages, const std
   return {};
 }
 
-Result<std::vector<Cut>> cuts_of(const CompileOptions& options, const ForwardPass& forward,
-                                 Job& job) {
+Result<std::vector<StageCut>> cuts_of(const CompileOptions& options, const ForwardPass& forward,
+                                      Job& job) {
   const PipelineOptions& pipeline = options.pipeline;
   return !pipeline.layers_per_ipu.empty() ? cuts_by_counts(forward, pipeline.layers_per_ipu)
          : !pipeline.split.empty()        ? cuts_by_names(forward, pipeline.split)
@@ -250,7 +250,7 @@ void note_unused_ipus(const CompileOptions& options, Job& job) {
 Status run(const CompileOptions& options, Job& job) {
   const std::vector<ForwardPass> passes = forward_passes(options, job);
   const ForwardPass& model = passes.at(0);
-  POPRUN_ASSIGN(const std::vector<Cut> cuts, cuts_of(options, model, job));
+  POPRUN_ASSIGN(const std::vector<StageCut> cuts, cuts_of(options, model, job));
   POPRUN_TRY(check_phases(options, cuts.size() + 1, setting_text(options.pipeline)));
   job.ipu_of_stage = ipus_of(options.pipeline, cuts.size() + 1);
   const Positions positions = positions_in(model);

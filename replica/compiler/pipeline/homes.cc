@@ -33,13 +33,9 @@ TensorId Homes::on(TensorId variable, std::uint32_t ipu) {
 TensorId Homes::add(const std::string& name, TensorType type, TensorId like, std::uint32_t ipu) {
   // Parameters and buffers are saved and trained by their own names alone.
   const Role role = graph_.tensor(like).role == Role::kStream ? Role::kStream : Role::kActivation;
-  std::string free = name;
-  for (int number = 1; graph_.has(free); ++number) {
-    free = fmt::format("{}.{}", name, number);
-  }
   const TensorId original = graph_.tensor(like).copy_of.value_or(like);
   const TensorId id = graph_.add_tensor(
-      {std::move(free), std::move(type), role, graph_.tensor(like).keeps_f32, ipu, original});
+      {name, std::move(type), role, graph_.tensor(like).keeps_f32, ipu, original});
   homes_.emplace_back(ipu);
   return id;
 }

@@ -113,8 +113,9 @@ std::vector<Region> regions_before(Graph& graph, const Parts& parts, const Run& 
 }
 
 /// Functions for the parts, and regions that call them in the timetable's order.
-std::vector<Region> add_parts(Graph& graph, const Parts& parts, const Timetable& timetable,
+std::vector<Region> add_parts(Job& job, const Parts& parts, const Timetable& timetable,
                               std::string_view forward) {
+  Graph& graph = job.graph;
   const std::size_t stages = timetable.ipu_of_stage.size();
   std::vector<std::string> names;
   for (std::size_t part = 0; part < stages * (timetable.training ? 2 : 1); ++part) {
@@ -123,8 +124,16 @@ std::vector<Region> add_parts(Graph& graph, const Parts& parts, const Timetable&
     if (operations.empty()) {
       continue;  // The backward part of a stage with nothing to train.
     }
-    names.back() = part < stages ? fmt::format("{}.{}", forward, part)
-                                 : fmt::format("backward.{}", 2 * stages - 1 - part);
+    const bool is_backward = part >= stages;
+    const std::size_t stage = is_backward ? 2 * stages - 1 - part : part;
+    names.back() = fmt::format("{}.{}", is_backward ? "backward" : forward, stage);
+    job.parts[names.back()] = {
+        .stage = static_cast<std::uint32_t>(stage),
+        .ipu = timetable.ipu_of_stage[stage],
+        .is_backward = is_backward,
+        .recomputes = std::ranges::any_of(operations, [](const Operation& operation) {
+          return operation.origin.direction == Direction::kRecomputed;
+        })};
     const Place place = graph.add_function(names.back(), {1})[0];
     graph.at(place).operations = std::move(operations);
   }
@@ -340,7 +349,7 @@ Result<std::set<TensorId>> cut_training(Job& job, Schedule schedule, Homes& home
               schedule == Schedule::kPhased ? body.repeat : 0);
   POPRUN_TRY(parts.take(body.operations));
   const std::vector<Region> cycles = add_parts(
-      job.graph, parts, make_timetable(schedule, job.ipu_of_stage, body.repeat, true), "forward");
+      job, parts, make_timetable(schedule, job.ipu_of_stage, body.repeat, true), "forward");
   std::vector<Region>& train = job.graph.functions.at(step.micro_batch.function).regions;
   train.erase(train.begin() + 1);
   train.insert(train.begin() + 1, cycles.begin(), cycles.end());
@@ -364,7 +373,7 @@ Status cut_evaluation(Job& job, Schedule schedule, Homes& homes) {
   const bool alone = schedule == Schedule::kSequential || schedule == Schedule::kPhased;
   const Schedule forward = alone ? Schedule::kSequential : Schedule::kGrouped;
   std::vector<Region> cycles = add_parts(
-      job.graph, parts, make_timetable(forward, job.ipu_of_stage, body.repeat, false), "evaluate");
+      job, parts, make_timetable(forward, job.ipu_of_stage, body.repeat, false), "evaluate");
   job.graph.functions.at(job.evaluation->function).regions = std::move(cycles);
   return {};
 }

@@ -65,6 +65,15 @@ struct Plan {
   [[nodiscard]] Cycles cycles() const { return cost.cycles.total(); }
   [[nodiscard]] Bytes temporary_bytes() const { return cost.bytes.total(); }
 
+  /// What runs besides the product itself if it is computed in steps, as cost.h counts their
+  /// cycles: rearranging the weights and slicing them; for steps of inputs slicing these and adding
+  /// to the sums so far, for steps of outputs putting the result into the whole.
+  [[nodiscard]] std::int64_t parts_of_loop() const {
+    return splits.serial() == 1
+               ? 0
+               : 2 + (splits.serial_inputs > 1 ? 2 : 0) + (splits.serial_outputs > 1 ? 1 : 0);
+  }
+
   /// Share of the peak of the whole device, useful multiplications only, in thousandths.
   [[nodiscard]] std::int64_t peak_permille(const Target& target) const;
 

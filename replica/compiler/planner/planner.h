@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -35,8 +36,9 @@ class Planner {
   /// of a tile. If there is none, the plan with the fewest temporary bytes, and target_met is
   /// false. Share 0 asks for the fewest bytes, so it is always met (ipu.md 2.2).
   ///
-  /// More memory never gives a slower plan.
-  Choice choose(const Product& product, std::int64_t permille);
+  /// Only of plans that suit, where there are any. More memory never gives a slower plan.
+  Choice choose(const Product& product, std::int64_t permille,
+                const std::function<bool(const Plan&)>& suits = {});
 
   /// Every plan that choose() can return: rising cycles, falling temporary bytes.
   const std::vector<Plan>& plans(const Product& product);

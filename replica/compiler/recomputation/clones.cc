@@ -4,28 +4,19 @@
 #include <map>
 #include <utility>
 
-#include <fmt/format.h>
-
 namespace poprun {
 namespace {
 
 using Index = MicroBatch::Index;
 
 /// Adds an operation's clone and its outputs, which readers find in `clone_of`.
-Result<Operation> clone(Graph& graph, const Operation& original,
-                        std::map<TensorId, TensorId>& clone_of) {
+Operation clone(Graph& graph, const Operation& original, std::map<TensorId, TensorId>& clone_of) {
   Operation copy = original;
   copy.origin.direction = Direction::kRecomputed;
   for (TensorId& output : copy.outputs) {
     Tensor tensor = graph.tensor(output);
     tensor.name += ".recomputed";
     tensor.copy_of = output;
-    if (graph.has(tensor.name)) {
-      return fail(ErrorCode::kUsage,
-                  fmt::format("the model has a tensor '{}', a name that recomputation needs; "
-                              "rename it, or set pipeline.recomputation = none",
-                              tensor.name));
-    }
     output = clone_of[output] = graph.add_tensor(std::move(tensor));
   }
   return copy;
@@ -63,8 +54,8 @@ ClonePlan plan_clones(const MicroBatch& micro_batch, const std::vector<bool>& ke
   return plan;
 }
 
-Status insert_clones(Graph& graph, Place place, const ClonePlan& plan,
-                     const std::vector<bool>& kept) {
+void insert_clones(Graph& graph, Place place, const ClonePlan& plan,
+                   const std::vector<bool>& kept) {
   const MicroBatch micro_batch(graph, place);
   const std::vector<Operation>& operations = micro_batch.operations();
   std::vector<Operation> rewritten(operations.begin(), operations.begin() + micro_batch.backward());
@@ -79,13 +70,11 @@ Status insert_clones(Graph& graph, Place place, const ClonePlan& plan,
   };
   for (std::size_t i = 0; i < plan.size(); ++i) {
     for (const Index original : plan[i]) {
-      POPRUN_ASSIGN(Operation copy, clone(graph, operations[original], clone_of));
-      append(std::move(copy));
+      append(clone(graph, operations[original], clone_of));
     }
     append(operations[micro_batch.backward() + i]);
   }
   graph.at(place).operations = std::move(rewritten);
-  return {};
 }
 
 }  // namespace poprun

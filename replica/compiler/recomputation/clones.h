@@ -36,8 +36,6 @@ bool reads_clone(const MicroBatch& micro_batch, const std::vector<bool>& kept, s
 
 /// Rewrites the region by a plan for the same `kept`. Clones have the original's attributes, so
 /// they draw the same random numbers, and write tensors called NAME.recomputed.
-/// Errors: kUsage, the model has a tensor with such a name.
-Status insert_clones(Graph& graph, Place place, const ClonePlan& plan,
-                     const std::vector<bool>& kept);
+void insert_clones(Graph& graph, Place place, const ClonePlan& plan, const std::vector<bool>& kept);
 
 }  // namespace poprun

@@ -7,22 +7,27 @@
 namespace poprun {
 namespace {
 
-/// By tensor: true where it has another value later in the step, or is reported at its end.
-std::vector<bool> tied_to_one_run(const Graph& graph, const std::vector<Operation>& operations) {
-  std::vector<bool> tied(graph.tensors().size(), false);
+/// By tensor.
+struct Ties {
+  std::vector<bool> updated;   ///< It has another value later in the step.
+  std::vector<bool> reported;  ///< At the step's end.
+};
+
+Ties ties_of(const Graph& graph, const std::vector<Operation>& operations) {
+  Ties ties{std::vector<bool>(graph.tensors().size()), std::vector<bool>(graph.tensors().size())};
   for (const Operation& operation : operations) {
     for (const TensorId id : operation.outputs) {
       if (std::ranges::find(operation.inputs, id) != operation.inputs.end()) {
-        tied[index_of(id)] = true;
+        ties.updated[index_of(id)] = true;
       }
     }
     if (operation.kind == "accumulate_metrics") {
       for (const TensorId id : operation.inputs) {
-        tied[index_of(id)] = true;
+        ties.reported[index_of(id)] = true;
       }
     }
   }
-  return tied;
+  return ties;
 }
 
 }  // namespace
@@ -32,14 +37,16 @@ MicroBatch::MicroBatch(const Graph& graph, Place place)
   const auto first = std::ranges::find(operations_, Direction::kBackward,
                                        [](const Operation& o) { return o.origin.direction; });
   backward_ = static_cast<Index>(first - operations_.begin());
-  const std::vector<bool> tied = tied_to_one_run(graph, operations_);
-  const auto is_tied = [&tied](TensorId id) { return tied[index_of(id)]; };
+  const Ties ties = ties_of(graph, operations_);
+  const auto is_updated = [&ties](TensorId id) { return ties.updated[index_of(id)]; };
+  const auto is_reported = [&ties](TensorId id) { return ties.reported[index_of(id)]; };
   for (Index i = 0; i < backward_; ++i) {
     const Operation& operation = operations_[i];
     last_stage_ = std::max(last_stage_, operation.origin.stage);
     if (find_operator(operation.kind) != nullptr &&
-        std::ranges::none_of(operation.inputs, is_tied) &&
-        std::ranges::none_of(operation.outputs, is_tied)) {
+        std::ranges::none_of(operation.inputs, is_updated) &&
+        std::ranges::none_of(operation.outputs, is_updated) &&
+        std::ranges::none_of(operation.outputs, is_reported)) {
       for (const TensorId id : operation.outputs) {
         makers_[index_of(id)] = i;
       }

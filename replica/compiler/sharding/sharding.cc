@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,12 +21,27 @@ constexpr std::size_t kKeepOperations = 8;
 constexpr const char* kStochastic = "stochastic";
 constexpr const char* kShards = "shards";
 
-bool is_alike(const TensorType& a, const TensorType& b) {
-  return a.shape == b.shape && a.layout == b.layout;
-}
-
 bool names(const std::vector<TensorId>& tensors, TensorId id) {
   return std::ranges::find(tensors, id) != tensors.end();
+}
+
+/// How an operation works on shards, if it can.
+Cut cut_of(const Operation& operation) {
+  const Operator* op = find_operator(operation.kind);
+  return op == nullptr ? Cut{} : op->on_shards;
+}
+
+std::span<const TensorId> cut_inputs(const Operation& operation, const Cut& cut) {
+  return std::span(operation.inputs).first(cut.inputs);
+}
+
+/// What it cuts of its operands.
+std::set<TensorId> cut_by(const Operation& operation, const Cut& cut) {
+  const auto inputs = cut_inputs(operation, cut);
+  std::set<TensorId> all(inputs.begin(), inputs.end());
+  const auto outputs = std::span(operation.outputs).first(cut.outputs);
+  all.insert(outputs.begin(), outputs.end());
+  return all;
 }
 
 std::set<TensorId> named_by(const Operation& operation) {
@@ -134,20 +150,14 @@ class RegionSharding {
   }
 
   /// Whether an operator updates or accumulates what resides in shards: all optimiser state that it
-  /// names does, and something.
+  /// cuts does, and something.
   [[nodiscard]] bool updates_shards(const Operation& operation) const {
-    const Operator* op = find_operator(operation.kind);
-    if (op == nullptr || !op->on_shards) {
-      return false;
-    }
-    bool some = false;
-    for (const TensorId id : named_by(operation)) {
-      some = some || shards_.reside(id);
-      if (graph_.tensor(id).role == Role::kOptimizerState && !shards_.reside(id)) {
-        return false;
-      }
-    }
-    return some;
+    const Cut cut = cut_of(operation);
+    const std::set<TensorId> named = cut_by(operation, cut);
+    return std::ranges::any_of(named, [this](TensorId id) { return shards_.reside(id); }) &&
+           std::ranges::all_of(named, [this](TensorId id) {
+             return graph_.tensor(id).role != Role::kOptimizerState || shards_.reside(id);
+           });
   }
 
   /// Gradients whose reductions only operators on shards read.
@@ -156,7 +166,7 @@ class RegionSharding {
       if (!updates_shards(operation)) {
         continue;
       }
-      for (const TensorId id : operation.inputs) {
+      for (const TensorId id : cut_inputs(operation, cut_of(operation))) {
         if (graph_.tensor(id).role == Role::kGradient ||
             graph_.tensor(id).role == Role::kActivation) {
           scattered_.insert(id);
@@ -170,9 +180,8 @@ class RegionSharding {
     if (updates_shards(operation)) {
       return true;
     }
-    const Operator* op = find_operator(operation.kind);
-    return op != nullptr && op->on_shards && !operation.inputs.empty() &&
-           std::ranges::any_of(operation.inputs, [this](TensorId id) {
+    const Cut cut = cut_of(operation);
+    return cut && std::ranges::any_of(cut_inputs(operation, cut), [this](TensorId id) {
              const auto found = forms_.find(id);
              return found != forms_.end() && found->second.shard && !found->second.whole &&
                     !shards_.reside(id);
@@ -224,11 +233,10 @@ class RegionSharding {
   }
 
   void run_on_shards(Operation operation) {
-    const TensorType whole = graph_.tensor(tensor_of(operation)).type;
-    const auto is_cut = [&](TensorId id) { return is_alike(graph_.tensor(id).type, whole); };
+    const Cut by = cut_of(operation);
     Shard cut{{}, {}, shards_.group()};
-    for (const TensorId id : std::set<TensorId>(operation.inputs.begin(), operation.inputs.end())) {
-      if (is_cut(id) && !forms(id).shard) {
+    for (const TensorId id : cut_inputs(operation, by)) {
+      if (!forms(id).shard) {
         cut.tensors.push_back(id);
         cut.shards.push_back(shards_.of(id));
         forms(id).shard = true;
@@ -237,8 +245,11 @@ class RegionSharding {
     if (!cut.tensors.empty()) {
       append(cut.operation());
     }
+    need_whole({operation.inputs.begin() + static_cast<std::ptrdiff_t>(by.inputs),
+                operation.inputs.end()});
+    const std::set<TensorId> shards = cut_by(operation, by);
     for (const TensorId id : operation.outputs) {
-      if (is_cut(id)) {
+      if (shards.contains(id)) {
         forms(id) = {false, true};
       } else {
         parts_.push_back(id);
@@ -246,19 +257,13 @@ class RegionSharding {
     }
     for (auto* tensors : {&operation.inputs, &operation.outputs}) {
       for (TensorId& id : *tensors) {
-        id = is_cut(id) ? shards_.of(id) : id;
+        id = shards.contains(id) ? shards_.of(id) : id;
       }
     }
     if (operation.attributes.has(kStochastic)) {
       operation.attributes.set(kShards, shards_.count());
     }
     operations_.push_back(std::move(operation));
-  }
-
-  /// One of the operands that are cut: an input that is no scalar.
-  [[nodiscard]] TensorId tensor_of(const Operation& operation) const {
-    return *std::ranges::find_if(
-        operation.inputs, [this](TensorId id) { return graph_.tensor(id).type.elements() > 1; });
   }
 
   void run_on_wholes(const Operation& operation) {

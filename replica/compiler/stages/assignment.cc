@@ -30,9 +30,9 @@ Positions positions_in(const ForwardPass& forward) {
 }
 
 Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& positions,
-                     std::span<const Cut> cuts) {
+                     std::span<const StageCut> cuts) {
   std::map<TensorId, std::uint32_t> written_in;
-  Cut place;
+  StageCut place;
   for (Operation& operation : graph.at(forward.place).operations) {
     std::uint32_t latest = 0;
     TensorId latest_input{};

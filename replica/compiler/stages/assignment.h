@@ -20,7 +20,7 @@ Positions positions_in(const ForwardPass& forward);
 ///
 /// Errors: kUsage, an operation would read what a later stage writes; names both.
 Status assign_stages(Graph& graph, const ForwardPass& forward, const Positions& positions,
-                     std::span<const Cut> cuts);
+                     std::span<const StageCut> cuts);
 
 /// `asked`: the setting that says where to cut, with its value.
 /// Errors: kUsage, names the setting and the stage, and lists the layers.

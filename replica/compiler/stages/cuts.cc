@@ -76,7 +76,7 @@ std::int32_t first_layer(std::span<const std::int32_t> counted, std::size_t befo
 }
 
 /// The operation that writes a tensor of the forward pass, by the name it has in the model.
-std::optional<Cut> writer_of(const ForwardPass& forward, const std::string& name) {
+std::optional<StageCut> writer_of(const ForwardPass& forward, const std::string& name) {
   const std::string full = fmt::format("{}{}", forward.prefix, name);
   if (!forward.graph.has(full)) {
     return std::nullopt;
@@ -90,7 +90,7 @@ std::optional<Cut> writer_of(const ForwardPass& forward, const std::string& name
   if (writer == operations.end()) {
     return std::nullopt;
   }
-  return Cut{writer->origin.layer, static_cast<std::size_t>(writer - operations.begin())};
+  return StageCut{writer->origin.layer, static_cast<std::size_t>(writer - operations.begin())};
 }
 
 /// Every name that a stage may begin with: layers, then tensors.
@@ -116,7 +116,8 @@ std::string lower(std::string_view text) {
 }
 
 /// The layer that a name means: itself in other case, without what comes before it ("h.2" for
-/// "transformer.h.2"), or with what is in it after that ("h.2.attn", "conv1.weight"). Empty if none.
+/// "transformer.h.2"), or with what is in it after that ("h.2.attn", "conv1.weight"). Empty if
+/// none.
 std::string layer_within(const std::vector<Layer>& layers, std::string name) {
   const auto has_letter = [](const std::string& text) {
     return std::ranges::any_of(text, [](char c) { return c >= 'a' && c <= 'z'; });
@@ -158,13 +159,13 @@ std::string meant_by(const ForwardPass& forward, const std::string& name) {
   return close.empty() ? nearest(name, candidates(forward)) : close;
 }
 
-Result<Cut> cut_at(const ForwardPass& forward, const std::string& name) {
+Result<StageCut> cut_at(const ForwardPass& forward, const std::string& name) {
   const std::vector<Layer>& layers = forward.graph.layers;
   const auto layer = std::ranges::find(layers, name, &Layer::name);
   if (layer != layers.end()) {
-    return Cut{static_cast<std::int32_t>(layer - layers.begin())};
+    return StageCut{static_cast<std::int32_t>(layer - layers.begin())};
   }
-  if (const std::optional<Cut> writer = writer_of(forward, name)) {
+  if (const std::optional<StageCut> writer = writer_of(forward, name)) {
     return *writer;
   }
   if (name.find(',') != std::string::npos) {
@@ -187,12 +188,12 @@ Result<Cut> cut_at(const ForwardPass& forward, const std::string& name) {
 
 }  // namespace
 
-Result<std::vector<Cut>> cuts_by_counts(const ForwardPass& forward,
-                                        std::span<const std::int64_t> layers_per_ipu) {
+Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward,
+                                             std::span<const std::int64_t> layers_per_ipu) {
   const std::vector<std::int32_t> counted = counted_layers(forward.graph);
   POPRUN_ASSIGN(const std::vector<std::int64_t> counts,
                 resolved(forward, layers_per_ipu, static_cast<std::int64_t>(counted.size())));
-  std::vector<Cut> cuts;
+  std::vector<StageCut> cuts;
   std::int32_t begin = 0;  // The stage's first layer; its successor's shows whether it is empty.
   std::size_t before = 0;
   for (std::size_t stage = 0; stage < counts.size(); ++stage) {
@@ -216,11 +217,11 @@ Result<std::vector<Cut>> cuts_by_counts(const ForwardPass& forward,
   return cuts;
 }
 
-Result<std::vector<Cut>> cuts_by_names(const ForwardPass& forward,
-                                       std::span<const std::string> names) {
-  std::vector<Cut> cuts;
+Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward,
+                                            std::span<const std::string> names) {
+  std::vector<StageCut> cuts;
   for (std::size_t k = 0; k < names.size(); ++k) {
-    POPRUN_ASSIGN(const Cut cut, cut_at(forward, names[k]));
+    POPRUN_ASSIGN(const StageCut cut, cut_at(forward, names[k]));
     if (k > 0 && cut <= cuts.back()) {
       return fail(ErrorCode::kUsage,
                   fmt::format("pipeline.split: '{}' must come after '{}' in {}; name the "
@@ -233,10 +234,11 @@ Result<std::vector<Cut>> cuts_by_names(const ForwardPass& forward,
   return cuts;
 }
 
-std::vector<Cut> cuts_before(std::span<const std::size_t> layers) {
-  std::vector<Cut> cuts;
-  std::ranges::transform(layers, std::back_inserter(cuts),
-                         [](std::size_t layer) { return Cut{static_cast<std::int32_t>(layer)}; });
+std::vector<StageCut> cuts_before(std::span<const std::size_t> layers) {
+  std::vector<StageCut> cuts;
+  std::ranges::transform(layers, std::back_inserter(cuts), [](std::size_t layer) {
+    return StageCut{static_cast<std::int32_t>(layer)};
+  });
   return cuts;
 }
 

@@ -31,11 +31,11 @@ struct ForwardPass {
 
 /// The beginning of a stage: it and later ones hold the operations of later layers, and of this
 /// layer those from `operation` on (an index into the forward pass).
-struct Cut {
+struct StageCut {
   std::int32_t layer = 0;
   std::size_t operation = 0;  ///< 0: the whole layer.
 
-  friend auto operator<=>(const Cut&, const Cut&) = default;
+  friend auto operator<=>(const StageCut&, const StageCut&) = default;
 };
 
 /// The cuts between stages that hold `layers_per_ipu` counted layers each; one entry may be -1 and
@@ -45,17 +45,17 @@ struct Cut {
 ///
 /// Errors: kUsage, the sum is not the model's number of layers, or a stage would be empty. Messages
 /// list the layers.
-Result<std::vector<Cut>> cuts_by_counts(const ForwardPass& forward,
-                                        std::span<const std::int64_t> layers_per_ipu);
+Result<std::vector<StageCut>> cuts_by_counts(const ForwardPass& forward,
+                                             std::span<const std::int64_t> layers_per_ipu);
 
 /// The cuts before these layers or, where no layer has that name, before the operations that write
 /// these tensors. Errors: kUsage, neither layer nor tensor of the forward pass (with the nearest
 /// name), or not in the order of the forward pass.
-Result<std::vector<Cut>> cuts_by_names(const ForwardPass& forward,
-                                       std::span<const std::string> names);
+Result<std::vector<StageCut>> cuts_by_names(const ForwardPass& forward,
+                                            std::span<const std::string> names);
 
 /// The cuts before these layers.
-std::vector<Cut> cuts_before(std::span<const std::size_t> layers);
+std::vector<StageCut> cuts_before(std::span<const std::size_t> layers);
 
 /// For people, what balanced stages that begin with these layers are: "3 7 7 7" or, where counts do
 /// not give them, "pipeline.split = pooler". `how` they were found ends the line.

@@ -150,7 +150,9 @@ class Demand {
     const planner::Plan& plan = *planned.plan;
     Row taken = even(graph_.tensor(operation.inputs[0]).type.bytes());
     if (plan.splits.serial() > 1) {
-      add(taken, even(graph_.tensor(operation.inputs[1]).type.bytes() * 2));
+      const Bytes weights = graph_.tensor(operation.inputs[1]).type.bytes();
+      add(taken, even(weights * 2));
+      add_code(even(weights), exchange_code_);
     }
     for (const Received& operand : moves_.regrouped(operation, planned)) {
       if (operand.operand == 1U) {
@@ -158,6 +160,7 @@ class Demand {
       }
     }
     const PlanRows& rows = rows_of(plan);
+    steps_ += plan.parts_of_loop();
     add(taken, rows.operands);
     add(vertex_state_, rows.vertex_state);
     add(exchange_code_, rows.exchange_code);
@@ -181,7 +184,7 @@ class Demand {
       }
       rows.operands[at] =
           held.input + held.weights + held.partials * (plan.splits.serial_inputs > 1 ? 2 : 1);
-      rows.vertex_state[at] = kVertexState.count();
+      rows.vertex_state[at] = kVertexState.count() * (1 + plan.parts_of_loop());
       rows.exchange_code[at] = code_to_receive(held.input) + code_to_receive(held.weights);
       if (plan.splits.reduction_depth() > 1) {
         rows.exchange_code[at] += code_to_receive(held.partials);

@@ -25,6 +25,11 @@ float half_value(std::uint16_t bits) {
   return std::bit_cast<float>(sign | widened << 23U | fraction << 13U);
 }
 
+/// The value of a bfloat16: the upper half of a float32.
+float brain_value(std::uint16_t bits) {
+  return std::bit_cast<float>(std::uint32_t{bits} << 16U);
+}
+
 /// Appends raw little-endian elements of type T, converted.
 template <typename T, typename To, typename Convert>
 bool append_raw(const std::string& raw, std::int64_t elements, std::vector<To>& to,
@@ -56,6 +61,8 @@ bool read_raw(const Proto& tensor, std::int64_t elements, Constant& to) {
       return append_raw<double>(raw, elements, to.reals, kCast<float>);
     case Proto::FLOAT16:
       return append_raw<std::uint16_t>(raw, elements, to.reals, half_value);
+    case Proto::BFLOAT16:
+      return append_raw<std::uint16_t>(raw, elements, to.reals, brain_value);
     case Proto::INT8:
       return integers(std::int8_t{});
     case Proto::INT16:
@@ -101,6 +108,10 @@ bool read_field(const Proto& tensor, std::int64_t elements, Constant& to) {
       return append_field(tensor.int32_data(), elements, to.reals, [](std::int32_t bits) {
         return half_value(static_cast<std::uint16_t>(bits));
       });
+    case Proto::BFLOAT16:
+      return append_field(tensor.int32_data(), elements, to.reals, [](std::int32_t bits) {
+        return brain_value(static_cast<std::uint16_t>(bits));
+      });
     case Proto::INT64:
       return append_field(tensor.int64_data(), elements, to.integers, kCast<std::int64_t>);
     case Proto::UINT32:
@@ -140,7 +151,8 @@ std::string element_name(Element element) {
 }
 
 bool is_real(Element element) {
-  return element == Proto::FLOAT || element == Proto::DOUBLE || element == Proto::FLOAT16;
+  return element == Proto::FLOAT || element == Proto::DOUBLE || element == Proto::FLOAT16 ||
+         element == Proto::BFLOAT16;
 }
 
 bool is_integer(Element element) {
@@ -204,8 +216,9 @@ Result<Constant> read_tensor(const Proto& tensor) {
   constant.element = tensor.data_type();
   constant.shape.assign(tensor.dims().begin(), tensor.dims().end());
   if (!constant.real() && !is_integer(constant.element) && constant.element != Proto::BOOL) {
-    return bad(fmt::format("elements of type {}; available: float, double, float16, integers, bool",
-                           element_name(constant.element)));
+    return bad(fmt::format(
+        "elements of type {}; available: float, double, float16, bfloat16, integers, bool",
+        element_name(constant.element)));
   }
   const auto elements = checked_elements(constant.shape);
   if (!elements) {

@@ -19,7 +19,7 @@ using Element = std::int32_t;
 /// `float`, `int64`, ...: ONNX's names.
 std::string element_name(Element element);
 
-bool is_real(Element element);     ///< float, double, float16.
+bool is_real(Element element);     ///< float, double, float16, bfloat16.
 bool is_integer(Element element);  ///< int8 to int64, uint8 to uint64, not bool.
 
 /// Most elements that are computed with or stored at import; larger weights come as they are.

@@ -8,9 +8,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <google/protobuf/stubs/common.h>
 #include <onnx/checker.h>
 
 #include "replica/models/onnx/functions.h"
+#include "replica/models/onnx/last_softmax.h"
 #include "replica/models/onnx/node.h"
 
 namespace poprun::onnx_import {
@@ -61,8 +63,9 @@ Result<std::int64_t> opset_of(const ModelProto& model) {
   if (opset > kNewestOpset) {
     return fail(ErrorCode::kUsage,
                 fmt::format("opset {} is newer than {}, the newest supported; export the model "
-                            "with that opset",
-                            opset, kNewestOpset));
+                            "with that opset: torch.onnx.export(..., dynamo=False, "
+                            "opset_version={}), or tf2onnx --opset {}",
+                            opset, kNewestOpset, kNewestOpset, kNewestOpset));
   }
   return opset;
 }
@@ -101,9 +104,11 @@ std::vector<GraphInput> inputs_of(const GraphProto& graph) {
     GraphInput input{.name = info.name(),
                      .element = info.type().tensor_type().elem_type(),
                      .dims = {},
+                     .symbols = {},
                      .has_shape = info.type().tensor_type().has_shape()};
     for (const auto& d : info.type().tensor_type().shape().dim()) {
       input.dims.push_back(d.has_dim_value() ? d.dim_value() : -1);
+      input.symbols.push_back(d.has_dim_value() ? "" : d.dim_param());
     }
     inputs.push_back(std::move(input));
   }
@@ -150,12 +155,59 @@ std::set<std::string> values_read(const GraphProto& graph) {
   return read;
 }
 
+/// Names of values that are stored or that nodes make, in branches too.
+void add_names(const GraphProto& graph, std::set<std::string>& names) {
+  for (const auto& tensor : graph.initializer()) {
+    names.insert(tensor.name());
+  }
+  for (const NodeProto& node : graph.node()) {
+    names.insert(node.output().begin(), node.output().end());
+    for (const auto& attribute : node.attribute()) {
+      add_names(attribute.g(), names);
+    }
+  }
+}
+
+bool some_begins_with(const std::set<std::string>& names, const std::string& beginning) {
+  const auto next = names.lower_bound(beginning);
+  return next != names.end() && next->starts_with(beginning);
+}
+
+/// A text without what messages cannot hold.
+std::string printable(std::string text) {
+  std::ranges::replace_if(
+      text, [](unsigned char c) { return c < 0x20 || c >= 0x7F; }, '?');
+  return text;
+}
+
+/// Errors: kData, a name that is not UTF-8, of which the messages between processes are.
+Status check_names(const ModelProto& model) {
+  const GraphProto& graph = model.graph();
+  std::set<std::string> names;
+  add_names(graph, names);
+  for (const auto& input : graph.input()) {
+    names.insert(input.name());
+  }
+  for (const NodeProto& node : graph.node()) {
+    names.insert(node.name());
+  }
+  for (const std::string& name : names) {
+    if (!google::protobuf::internal::IsStructurallyValidUTF8(name)) {
+      return fail(ErrorCode::kData,
+                  fmt::format("a name of {} B in it, '{}', is not UTF-8; rename it", name.size(),
+                              printable(name)));
+    }
+  }
+  return {};
+}
+
 /// A stored tensor as a value.
 Status add_stored(const ::onnx::TensorProto& tensor, Scope& scope) {
   POPRUN_ASSIGN(Constant constant, read_tensor(tensor));
   Value value;
   value.name = tensor.name();
   value.element = constant.element;
+  value.verdict = judge(scope.storage, value.name, constant, /*node=*/false);
   value.constant = std::make_shared<const Constant>(std::move(constant));
   value.stored = true;
   scope.values[tensor.name()] = std::move(value);
@@ -199,7 +251,7 @@ Status translate(Node& node) {
   }
   if (node.op() == "Constant") {
     POPRUN_ASSIGN(Constant constant, constant_of(node));
-    node.set(0, std::move(constant));
+    node.set_written(std::move(constant));
     return {};
   }
   const bool branches = node.op() == "If";
@@ -250,15 +302,63 @@ Status add_inputs(const OnnxModel& model, const ImportOptions& options, Scope& s
   return {};
 }
 
-/// The last node, where it makes the first output and is a Softmax.
-const NodeProto* last_softmax(const GraphProto& graph) {
-  for (const NodeProto& node : graph.node()) {
-    if (node.op_type() == "Softmax" && node.output_size() == 1 && graph.output_size() > 0 &&
-        node.output(0) == graph.output(0).name()) {
-      return &node;
+/// Errors: kUsage, `trained` matches no real tensor of the file.
+Status check_trained(const GraphProto& graph, const Storage& storage, const std::string& trained) {
+  if (trained.empty()) {
+    return {};
+  }
+  std::vector<std::string> constants;
+  for (const auto& tensor : graph.initializer()) {
+    if (is_real(tensor.data_type())) {
+      constants.push_back(tensor.name());
     }
   }
-  return nullptr;
+  for (const NodeProto& node : graph.node()) {
+    if (node.op_type() == "Constant") {
+      constants.push_back(node.output(0));
+    }
+  }
+  if (std::ranges::any_of(constants, [&](const auto& name) { return storage.forces(name); })) {
+    return {};
+  }
+  return fail(
+      ErrorCode::kUsage,
+      fmt::format("model.trained-constants = {} matches none of the file's constants{}", trained,
+                  constants.empty() ? "" : fmt::format(", such as '{}'", constants[0])));
+}
+
+/// Leaves the last Softmax out where the loss brings it. False where it stays.
+bool leave_out(Scope& scope, const LastSoftmax& last, const ImportOptions& options,
+               const ::onnx::ValueInfoProto& output) {
+  const NodeProto& proto = *last.node;
+  Node node(scope, proto);
+  if (!node.has(0) || !scope.values.contains(proto.input(0))) {
+    return false;  // Refused when it is translated.
+  }
+  const bool joined = scope.opset < 13;
+  if (const auto reason = reason_to_keep(last, node.shape(0), joined, options.labels, output)) {
+    scope.notes.push_back(fmt::format(
+        "the last {} is kept, because {}: the loss takes what it puts out as logits, and is that "
+        "of a softmax of a softmax; export the model without it",
+        where(proto), *reason));
+    return false;
+  }
+  node.pass(0, 0);
+  scope.notes.push_back(
+      fmt::format("the last {} is left out: the loss takes its input instead", where(proto)));
+  return true;
+}
+
+/// Says so where the file was written for another batch size, which is the likely cause.
+Error with_batch_of_file(const Scope& scope, Error error) {
+  if (scope.file_batch > 0 && scope.file_batch != scope.batch &&
+      error.message.find("not supported") == std::string::npos) {
+    error.message += fmt::format(
+        "; the file was written for batches of {}, and these have {}: set data.micro-batch-size = "
+        "{}, or export the model with a dynamic axis for the batch",
+        scope.file_batch, scope.batch, scope.file_batch);
+  }
+  return error;
 }
 
 /// The outputs on the device, with the kind of elements that the file promises.
@@ -283,16 +383,18 @@ Result<Imported> import_graph(Builder& builder, const OnnxModel& model,
                               const ImportOptions& options) {
   Scope scope;
   scope.builder = &builder;
+  scope.constants = model.constants();
+  builder.graph().reserve(model.names());
   scope.opset = model.opset();
   scope.training = options.training;
   scope.as_written = options.as_written;
   scope.half = options.half;
   GraphProto const& graph = model.proto().graph();
   scope.read = values_read(graph);
-  // Numbers that are written in a PyTorch program are nodes in its file; what is stored was learnt.
-  scope.numbers_train = model.proto().producer_name() == "pytorch";
+  scope.storage = Storage(model.proto(), options.trained);
+  POPRUN_TRY(check_trained(graph, scope.storage, options.trained));
   POPRUN_TRY(add_inputs(model, options, scope));
-  const NodeProto* dropped = options.logits ? last_softmax(graph) : nullptr;
+  const LastSoftmax last = options.logits ? last_softmax(graph) : LastSoftmax{};
   Imported imported;
   const std::size_t first = builder.operations().size();
   const auto operations_are_of = [&](int node) {
@@ -301,20 +403,20 @@ Result<Imported> import_graph(Builder& builder, const OnnxModel& model,
   };
   for (int k = 0; k < graph.node_size(); ++k) {
     const NodeProto& proto = graph.node(k);
-    if (Node node(scope, proto);
-        &proto == dropped && node.has(0) && scope.values.contains(proto.input(0))) {
-      node.pass(0, 0);
-      scope.notes.push_back(
-          fmt::format("the last {} is left out: the loss takes its input instead", where(proto)));
+    if (&proto == last.node && leave_out(scope, last, options, graph.output(0))) {
       continue;
     }
-    POPRUN_TRY(translate(scope, proto));
+    POPRUN_TRY(translate(scope, proto).map_error([&](Error error) {
+      return with_batch_of_file(scope, std::move(error));
+    }));
     operations_are_of(k);
   }
   POPRUN_TRY(take_outputs(graph, scope, imported));
   operations_are_of(graph.node_size() - 1);
   imported.weights = std::move(scope.weights);
   imported.notes = std::move(scope.notes);
+  imported.surprises = std::move(scope.surprises);
+  imported.surprises.in_nodes = scope.storage.in_nodes();
   return imported;
 }
 
@@ -345,6 +447,14 @@ Result<OnnxModel> OnnxModel::parse(std::string_view bytes) {
   POPRUN_TRY(expand_functions(*proto).map_error(on_one_line));
   POPRUN_TRY(check_operators(proto->graph()).map_error(on_one_line));
   POPRUN_TRY(check(*proto));
+  POPRUN_TRY(check_names(*proto));
+  add_names(proto->graph(), model.names_);
+  while (some_begins_with(model.names_, model.constants_)) {
+    model.constants_.insert(model.constants_.size() - 1, "~");
+  }
+  for (const std::string& name : std::set(model.names_)) {
+    model.names_.insert(model.constants_ + name);
+  }
   model.inputs_ = inputs_of(proto->graph());
   model.proto_ = std::move(proto);
   return model;

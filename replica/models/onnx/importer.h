@@ -2,6 +2,8 @@
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "replica/base/error.h"
 #include "replica/graph/types.h"
 #include "replica/models/onnx/constant.h"
+#include "replica/models/onnx/learnt.h"
 #include "replica/ops/builder/builder.h"
 
 /// ONNX files as models (onnx.ai, opsets 1 to 17 of the default domain).
@@ -17,10 +20,11 @@
 ///   node.h         what a translator works with
 ///   functions.h    a model's own functions, expanded before anything else
 ///   indices.h      indices that are known are checked
+///   learnt.h       which tensors are trained
 ///   fold.h         shape arithmetic, computed while importing
 ///   constant.h     values that are known while importing
 ///
-/// Stored real tensors that feed weights become parameters under their names, so that they train;
+/// What was learnt becomes parameters under the file's names, so that it trains, see learnt.h;
 /// other constants are part of the Program's constants. Integers, shapes and what is computed from
 /// them are known at import.
 namespace poprun::onnx_import {
@@ -31,7 +35,8 @@ inline constexpr std::int64_t kNewestOpset = 17;
 struct GraphInput {
   std::string name;
   Element element = 0;
-  Shape dims;  ///< -1 where left open.
+  Shape dims;                        ///< -1 where left open.
+  std::vector<std::string> symbols;  ///< By dimension, what an open one is called, or "".
   bool has_shape = false;
 };
 
@@ -40,16 +45,25 @@ class OnnxModel {
  public:
   /// Errors: kData, no ONNX model, one that the checker of libonnx refuses, or one without outputs;
   /// kUsage, an opset newer than kNewestOpset, or operators that are not supported, with those that
-  /// are; those of expand_functions.
+  /// are; those of expand_functions; kData, a name that is not UTF-8.
   static Result<OnnxModel> parse(std::string_view bytes);
 
   [[nodiscard]] const std::vector<GraphInput>& inputs() const { return inputs_; }
   [[nodiscard]] const ::onnx::ModelProto& proto() const { return *proto_; }
+
+  /// What the file calls the values that are stored in it or that nodes make, and the names of
+  /// those that become constants.
+  [[nodiscard]] const std::set<std::string>& names() const { return names_; }
+
+  /// What the names of constants begin with, and no name in the file does.
+  [[nodiscard]] const std::string& constants() const { return constants_; }
   [[nodiscard]] std::int64_t opset() const { return opset_; }  ///< Of the default domain.
 
  private:
   std::shared_ptr<const ::onnx::ModelProto> proto_;
   std::vector<GraphInput> inputs_;
+  std::set<std::string> names_;
+  std::string constants_ = "constants/";
   std::int64_t opset_ = 0;
 };
 
@@ -70,8 +84,12 @@ struct ImportOptions {
   /// Constants beyond float16's range become its largest number, for a job in half precision.
   bool half = false;
 
+  /// Names of constants to train (ECMAScript), see learnt.h; empty: none.
+  std::string trained;
+
   /// The first output before a last Softmax, which a cross-entropy loss brings itself.
   bool logits = false;
+  std::optional<Shape> labels;  ///< Their shape, if there are any: says which axis the classes are.
 };
 
 struct ImportedOutput {
@@ -86,6 +104,7 @@ struct Imported {
   /// First values of the variables that the import made, by name. Shared with the model's values.
   std::map<std::string, std::shared_ptr<const Constant>> weights;
   std::vector<std::string> notes;
+  Surprises surprises;
 
   /// By operation that the import appended, the node it comes from: an index into GraphProto::node,
   /// which never falls.

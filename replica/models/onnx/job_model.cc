@@ -11,6 +11,7 @@
 
 #include "replica/models/layers/layers.h"
 #include "replica/models/layers/reductions.h"
+#include "replica/models/onnx/last_softmax.h"
 
 namespace poprun::onnx_import {
 namespace {
@@ -41,6 +42,54 @@ bool fits(const Shape& wanted, const Shape& given) {
   return true;
 }
 
+bool names_batch(std::string symbol) {
+  std::ranges::transform(symbol, symbol.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return symbol == "b" || symbol == "bs" || symbol.find("batch") != std::string::npos;
+}
+
+/// The dimension that the file says is the batch's, where that is not the first: it is called so,
+/// or it is open like the first one of the output, and the input's first one is not.
+std::optional<std::size_t> other_batch_axis(const GraphInput& input,
+                                            const ::onnx::ValueInfoProto& output) {
+  if (input.dims.empty() || names_batch(input.symbols[0])) {
+    return std::nullopt;
+  }
+  const auto& out = output.type().tensor_type().shape().dim();
+  const bool output_is_open = !out.empty() && !out[0].has_dim_value();
+  for (std::size_t d = 1; d < input.dims.size(); ++d) {
+    if (input.dims[d] >= 0) {
+      continue;
+    }
+    const std::string& symbol = input.symbols[d];
+    const bool as_output =
+        output_is_open && input.dims[0] >= 0 &&
+        (symbol.empty() || out[0].dim_param().empty() ? input.dims[0] > 1
+                                                      : symbol == out[0].dim_param());
+    if (names_batch(symbol) || as_output) {
+      return d;
+    }
+  }
+  return std::nullopt;
+}
+
+Status check_batch_axis(const GraphInput& input, const ::onnx::ValueInfoProto& output) {
+  const auto axis = other_batch_axis(input, output);
+  if (!axis) {
+    return {};
+  }
+  std::vector<std::string> dims;
+  for (std::size_t d = 0; d < input.dims.size(); ++d) {
+    dims.push_back(input.dims[d] >= 0         ? std::to_string(input.dims[d])
+                   : input.symbols[d].empty() ? "?"
+                                              : input.symbols[d]);
+  }
+  return fail(ErrorCode::kUsage,
+              fmt::format("the model takes '{}' [{}], whose batch is axis {}; it must be axis 0: "
+                          "export the model with the batch first (batch_first=True in PyTorch)",
+                          input.name, fmt::join(dims, ","), *axis));
+}
+
 /// What datasets call an input of that name.
 std::string dataset_name(const std::string& input) {
   return input == "input_ids" ? "tokens" : input == "token_type_ids" ? "segments" : input;
@@ -60,18 +109,16 @@ std::optional<TensorId> stream_for(const GraphInput& input, const ModelInputs& g
   return first;
 }
 
-TensorId fill(Builder& builder, const std::string& name, double value) {
-  return builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", value}}, name);
+/// `name`, or something like it that no tensor has.
+std::string free_name(const Builder& builder, std::string name) {
+  while (builder.is_taken(name)) {
+    name += "~";
+  }
+  return name;
 }
 
-/// True for logits [N,K,...] and labels [N,...], as PyTorch has the classes of pixels.
-bool classes_come_second(const Shape& logits, const Shape& labels) {
-  Shape others = logits;
-  if (others.size() < 3) {
-    return false;
-  }
-  others.erase(others.begin() + 1);
-  return others == labels && !std::equal(labels.begin(), labels.end(), logits.begin());
+TensorId fill(Builder& builder, const std::string& name, double value) {
+  return builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", value}}, name);
 }
 
 /// Logits [N,K,...] as [N,...,K].
@@ -82,14 +129,6 @@ TensorId with_classes_last(Builder& builder, const std::string& name, TensorId l
   std::iota(perm.begin(), perm.end(), 0);
   std::rotate(perm.begin() + 1, perm.begin() + 2, perm.end());
   return builder.add_one("transpose", {rows}, {{"perm", perm}}, name + ".logits");
-}
-
-/// Shape without the 1s after the first two dimensions: [N,K,1,1], as global pooling leaves it.
-Shape without_pixels(Shape shape) {
-  while (shape.size() > 2 && shape.back() == 1) {
-    shape.pop_back();
-  }
-  return shape;
 }
 
 Result<ModelOutputs> cross_entropy(Builder& builder, const std::string& name, TensorId output,
@@ -163,7 +202,8 @@ void keep_as_metrics(Graph& graph, std::size_t first) {
   }
 }
 
-/// sum over rows that count of mean((y - target)^2), by their number.
+/// sum over rows that count of mean((y - target)^2), by their number. The others are not read,
+/// since no factor makes a NaN or an infinity 0.
 Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& name, TensorId output,
                                         TensorId labels) {
   const Shape shape = builder.type(output).shape;
@@ -183,13 +223,14 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
                             kMeanSquaredError, to_text(builder.type(output)), to_text(given)));
   }
   using layers::Reduction;
-  const TensorId difference = builder.add_one("sub", {y, targets.values}, {}, name + ".difference");
+  const TensorId mask = reshape(builder, name + ".mask", targets.counts, {N, 1});
+  const TensorId every = builder.add_one("sub", {y, targets.values}, {}, name + ".every");
+  const TensorId difference = builder.add_one(
+      "where", {mask, every, fill(builder, name + ".none", 0)}, {}, name + ".difference");
   const TensorId squares = builder.add_one("mul", {difference, difference}, {}, name + ".squares");
   const TensorId rows =
       layers::reduce(builder, name + ".rows", Reduction::kMean, squares, {1}, false);
-  const TensorId counted = builder.add_one("mul", {rows, targets.counts}, {}, name + ".counted");
-  const TensorId total =
-      layers::reduce(builder, name + ".sum", Reduction::kSum, counted, {0}, false);
+  const TensorId total = layers::reduce(builder, name + ".sum", Reduction::kSum, rows, {0}, false);
   const TensorId count =
       layers::reduce(builder, name + ".count", Reduction::kSum, targets.counts, {0}, false);
   const TensorId one = fill(builder, name + ".one", 1);
@@ -207,7 +248,8 @@ Result<ModelOutputs> mean_squared_error(Builder& builder, const std::string& nam
 }  // namespace
 
 Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::string_view bytes,
-                                                  const std::string& loss) {
+                                                  const std::string& loss,
+                                                  const std::string& trained_constants) {
   if (loss != kCrossEntropy && loss != kMeanSquaredError) {
     return fail(ErrorCode::kUsage, fmt::format("model.loss = {}; available: {}, {}", loss,
                                                kCrossEntropy, kMeanSquaredError));
@@ -216,7 +258,7 @@ Result<std::shared_ptr<JobModel>> JobModel::parse(const std::string& file, std::
   if (!model) {
     return fail(model.error().code, fmt::format("model.onnx {}: {}", file, model.error().message));
   }
-  return std::shared_ptr<JobModel>(new JobModel(file, std::move(*model), loss));
+  return std::shared_ptr<JobModel>(new JobModel(file, std::move(*model), loss, trained_constants));
 }
 
 Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
@@ -226,6 +268,7 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
     return fail(ErrorCode::kUsage, fmt::format("the model takes '{}', but the dataset gives {}",
                                                input.name, fmt::join(given.names, ", ")));
   }
+  POPRUN_TRY(check_batch_axis(input, model_.proto().graph().output(0)));
   TensorType type = builder.type(*stream);
   // Datasets have two dimensions in an image without channels, models of sequences have [N,C,L].
   const bool sequence = input.has_shape && input.dims.size() == 3 && type.shape.size() == 4 &&
@@ -244,11 +287,12 @@ Result<TensorId> JobModel::input_of(Builder& builder, const GraphInput& input,
                 fmt::format("the model takes '{}' as {}, but the dataset gives {}", input.name,
                             element_name(input.element), to_text(type)));
   }
-  return image      ? builder.add_one("normalize", {*stream},
-                                      {{"mean", given.mean}, {"deviation", given.deviation}},
-                                      input.name + ".normalized")
-         : sequence ? reshape(builder, input.name + ".sequence", *stream, type.shape)
-                    : *stream;
+  return image ? builder.add_one("normalize", {*stream},
+                                 {{"mean", given.mean}, {"deviation", given.deviation}},
+                                 free_name(builder, input.name + ".normalized"))
+         : sequence
+             ? reshape(builder, free_name(builder, input.name + ".sequence"), *stream, type.shape)
+             : *stream;
 }
 
 void JobModel::mark_layers(Builder& builder, std::size_t first, std::size_t first_imported,
@@ -270,11 +314,36 @@ void JobModel::mark_layers(Builder& builder, std::size_t first, std::size_t firs
   }
 }
 
+Status JobModel::check_first_output(const Builder& builder, const Imported& imported,
+                                    const ModelInputs& inputs) const {
+  const ImportedOutput& output = imported.outputs.at(0);
+  const TensorType& type = builder.type(output.tensor);
+  const std::int64_t N = inputs.tensors.empty() ? 1 : builder.type(inputs.tensors[0]).shape.at(0);
+  if (!type.shape.empty() && (type.elements() > 1 || N == 1)) {
+    return {};
+  }
+  std::vector<std::string> others;
+  for (std::size_t k = 1; k < imported.outputs.size(); ++k) {
+    others.push_back(fmt::format("'{}' {}", imported.outputs[k].name,
+                                 to_text(builder.type(imported.outputs[k].tensor))));
+  }
+  return fail(ErrorCode::kUsage,
+              fmt::format("the first output '{}' is a single number, but it must be the {}, with a "
+                          "row for each of {} samples; export the model with that output first "
+                          "(other outputs: {})",
+                          output.name, loss_ == kCrossEntropy ? "logits" : "predictions", N,
+                          others.empty() ? "none" : fmt::format("{}", fmt::join(others, ", "))));
+}
+
 Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& inputs) {
   ImportOptions options;
   options.training = inputs.training;
   options.half = inputs.half;
+  options.trained = trained_;
   options.logits = loss_ == kCrossEntropy;
+  if (inputs.has("labels")) {
+    options.labels = builder.type(inputs.find(builder, "labels")).shape;
+  }
   const std::size_t first = builder.operations().size();
   for (const GraphInput& input : model_.inputs()) {
     POPRUN_ASSIGN(const TensorId tensor, input_of(builder, input, inputs));
@@ -285,21 +354,23 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
   POPRUN_ASSIGN(const Imported imported, import_model(builder, model_, options));
   mark_layers(builder, first, first_imported, imported);
   weights_.insert(imported.weights.begin(), imported.weights.end());
+  if (inputs.training) {
+    surprises_.add(imported.surprises);
+    frozen_ = inputs.frozen;
+  }
   for (const std::string& note : imported.notes) {
     if (std::ranges::find(notes_, note) == notes_.end()) {
       notes_.push_back(note);
     }
   }
+  POPRUN_TRY(check_first_output(builder, imported, inputs));
   const TensorId output = imported.outputs.at(0).tensor;
   if (!inputs.scored()) {
     return ModelOutputs{.prediction = output, .scored = false};
   }
   const TensorId labels = inputs.find(builder, "labels");
   POPRUN_TRY(builder.status());
-  std::string name = "loss";
-  while (builder.is_taken(name)) {
-    name += "~";
-  }
+  const std::string name = free_name(builder, "loss");
   return loss_ == kCrossEntropy ? cross_entropy(builder, name, output, labels, inputs.label_classes)
                                 : mean_squared_error(builder, name, output, labels);
 }
@@ -307,11 +378,19 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
 ModelOutputs JobModel::build(Builder& builder, const ModelInputs& inputs) {
   const auto outputs = try_build(builder, inputs);
   if (!outputs) {
-    builder.refuse(
+    builder.restate(
         {outputs.error().code, fmt::format("model.onnx {}: {}", file_, outputs.error().message)});
     return {};
   }
   return *outputs;
+}
+
+std::vector<std::string> JobModel::notes() const {
+  std::vector<std::string> notes = notes_;
+  if (std::string note = surprises_.note(frozen_); !note.empty()) {
+    notes.push_back(fmt::format("model.onnx {}: {}", file_, note));
+  }
+  return notes;
 }
 
 Result<std::map<std::string, std::string, std::less<>>> JobModel::weights() const {

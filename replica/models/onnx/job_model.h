@@ -17,9 +17,11 @@ namespace poprun::onnx_import {
 class JobModel {
  public:
   /// `loss`: "cross-entropy" or "mean-squared-error".
+  /// `trained_constants`: names of constants to train, see learnt.h.
   /// Errors: those of OnnxModel::parse; kUsage, no such loss. They name `file`.
   static Result<std::shared_ptr<JobModel>> parse(const std::string& file, std::string_view bytes,
-                                                 const std::string& loss);
+                                                 const std::string& loss,
+                                                 const std::string& trained_constants = "");
 
   /// Appends the model, and where it is scored its loss.
   ///
@@ -42,16 +44,24 @@ class JobModel {
   /// First values of the variables of all builds, as the device holds them.
   [[nodiscard]] Result<std::map<std::string, std::string, std::less<>>> weights() const;
 
+  /// CompileOptions::given_names.
+  [[nodiscard]] const std::set<std::string>& names() const { return model_.names(); }
+
   /// What was decided while building, once each.
-  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+  [[nodiscard]] std::vector<std::string> notes() const;
 
  private:
-  JobModel(std::string file, OnnxModel model, std::string loss)
-      : file_(std::move(file)), model_(std::move(model)), loss_(std::move(loss)) {}
+  JobModel(std::string file, OnnxModel model, std::string loss, std::string trained)
+      : file_(std::move(file)),
+        model_(std::move(model)),
+        loss_(std::move(loss)),
+        trained_(std::move(trained)) {}
 
   /// Gives the operations from `first` on their layers, those of nodes from `first_imported` on.
   void mark_layers(Builder& builder, std::size_t first, std::size_t first_imported,
                    const Imported& imported);
+  [[nodiscard]] Status check_first_output(const Builder& builder, const Imported& imported,
+                                          const ModelInputs& inputs) const;
   Result<ModelOutputs> try_build(Builder& builder, const ModelInputs& inputs);
   [[nodiscard]] Result<TensorId> input_of(Builder& builder, const GraphInput& input,
                                           const ModelInputs& given) const;
@@ -59,8 +69,11 @@ class JobModel {
   std::string file_;
   OnnxModel model_;
   std::string loss_;
+  std::string trained_;
+  std::string frozen_;  ///< Of the last build.
   std::map<std::string, std::shared_ptr<const Constant>> weights_;
   std::vector<std::string> notes_;
+  Surprises surprises_;
   std::vector<Piece> layers_;  ///< Those of the first build are those of all.
 };
 

@@ -22,14 +22,10 @@ bool all_equal(const Constant& constant) {
                          : constant.element == Proto::BOOL && constant.integers.size() == 1;
 }
 
-bool all_finite(const Constant& constant) {
-  return std::ranges::all_of(constant.reals, [](float x) { return std::isfinite(x); });
-}
-
-/// One number that a model may have learnt: those from 10,000 on are added to or put in the place
-/// of scores that nobody shall see.
-bool may_be_learnt(const Constant& constant) {
-  return constant.real() && constant.elements() == 1 && std::abs(constant.real_at(0)) < 1e4F;
+/// Whether elements differ: ones and zeros, as norms without weights have them, are no surprise.
+bool has_content(const Constant& constant) {
+  return constant.real() &&
+         std::ranges::any_of(constant.reals, [&](float x) { return x != constant.reals[0]; });
 }
 
 /// Finite elements beyond float16's range become its largest number. Infinities stay.
@@ -59,8 +55,10 @@ Result<std::size_t> normal_axis(std::int64_t axis, std::size_t rank) {
 }
 
 std::string Scope::free_name(const std::string& name) const {
+  Graph& graph = builder->graph();
+  graph.release(name);
   std::string free = name;
-  for (std::size_t n = 2; builder->is_taken(free); ++n) {
+  for (std::size_t n = 2; builder->is_taken(free) || graph.is_reserved(free); ++n) {
     free = fmt::format("{}~{}", name, n);
   }
   return free;
@@ -184,9 +182,12 @@ Result<TensorId> Node::fill(Shape shape, double value) {
 Result<TensorId> Node::device_constant(Constant constant, const std::string& suffix) {
   Value value;
   value.name = fmt::format("{}.{}", proto_.output(0), suffix);
+  while (builder().graph().is_reserved(value.name)) {
+    value.name += "~";
+  }
   value.element = constant.element;
   value.constant = std::make_shared<const Constant>(std::move(constant));
-  return variable("constants/" + value.name, value, Role::kConstant);
+  return variable(scope_.constants + value.name, value, Role::kConstant);
 }
 
 Result<TensorId> Node::variable(const std::string& name, const Value& value, Role role) {
@@ -228,29 +229,50 @@ Result<TensorId> Node::constant_tensor(Value v) {
         v.constant->real() ? v.constant->real_at(0) : static_cast<float>(v.constant->integer_at(0));
     return fill(v.constant->shape, static_cast<double>(element));
   }
-  return variable("constants/" + v.name, v, Role::kConstant);
+  return variable(scope_.constants + v.name, v, Role::kConstant);
+}
+
+/// Notes what is decided about a value where it looks like the opposite.
+void Node::record(const Value& v, Use use) {
+  if (!v.constant->real() || v.sample) {
+    return;
+  }
+  if (v.verdict.learnt) {
+    if (v.constant->elements() == 1 && use == Use::kOperand) {
+      scope_.surprises.numbers.insert(v.name);
+    }
+  } else if (v.stored) {
+    scope_.surprises.constants[v.name] = v.verdict.reason;
+  } else if (has_content(*v.constant) && v.node && !v.verdict.reason.empty()) {
+    scope_.surprises.constants[v.name] = v.verdict.reason;
+  } else if (has_content(*v.constant) && !v.node && use == Use::kWeight) {
+    scope_.surprises.constants[v.name] = "computed from constants";
+  }
 }
 
 Result<TensorId> Node::materialise(std::size_t i, Use use) {
   Value& v = scope_.values.at(proto_.input(static_cast<int>(i)));
   if (v.tensor) {
-    // A constant that turns out to be a weight of another node is trained after all.
-    if (use == Use::kWeight && builder().graph().tensor(*v.tensor).role == Role::kConstant) {
-      builder().graph().set_role(*v.tensor, Role::kParameter);
-    }
     return *v.tensor;
   }
-  const bool several = v.constant->elements() > 1 && !v.constant->shape.empty();
-  const bool trains = v.stored && (several ? all_finite(*v.constant)
-                                           : scope_.numbers_train && may_be_learnt(*v.constant));
-  Role role = Role::kConstant;
-  if (v.constant->real() && (use == Use::kWeight || trains)) {
-    role = Role::kParameter;
-  }
+  Role role = v.verdict.learnt ? Role::kParameter : Role::kConstant;
   if (use == Use::kBuffer) {
     role = Role::kBuffer;
+  } else {
+    record(v, use);
   }
-  POPRUN_ASSIGN(v.tensor, role == Role::kConstant ? constant_tensor(v) : variable(v.name, v, role));
+  if (role == Role::kConstant) {
+    POPRUN_ASSIGN(v.tensor, constant_tensor(v));
+    return *v.tensor;
+  }
+  std::string name = v.name;
+  if (name == "__metadata__") {
+    name += "~";
+    scope_.notes.push_back(fmt::format(
+        "the weight '{}' is saved as '{}': safetensors files keep its name for themselves", v.name,
+        name));
+  }
+  POPRUN_ASSIGN(v.tensor, variable(name, v, role));
   return *v.tensor;
 }
 
@@ -390,6 +412,24 @@ void Node::set(std::size_t k, Constant constant) {
     value.constant = std::make_shared<const Constant>(std::move(constant));
     scope_.values[value.name] = std::move(value);
   }
+}
+
+void Node::set_written(Constant constant) {
+  Value value;
+  value.name = proto_.output(0);
+  value.element = constant.element;
+  value.verdict = judge(scope_.storage, value.name, constant, /*node=*/true);
+  value.stored = value.verdict.learnt;
+  value.node = true;
+  value.constant = std::make_shared<const Constant>(std::move(constant));
+  scope_.values[value.name] = std::move(value);
+}
+
+void Node::copy_weight() {
+  Value copy = value(0);
+  copy.name = proto_.output(0);
+  copy.tensor.reset();
+  scope_.values[copy.name] = std::move(copy);
 }
 
 void Node::pass(std::size_t k, std::size_t i) {

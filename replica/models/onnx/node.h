@@ -11,6 +11,7 @@
 #include <onnx/onnx_pb.h>
 
 #include "replica/models/onnx/constant.h"
+#include "replica/models/onnx/learnt.h"
 #include "replica/ops/builder/builder.h"
 
 /// What a translator of one ONNX operator works with.
@@ -24,7 +25,9 @@ struct Value {
   Element element = ::onnx::TensorProto::FLOAT;
   std::shared_ptr<const Constant> constant;
   std::optional<TensorId> tensor;
-  bool stored = false;  ///< An initialiser: a weight, where it is real.
+  bool stored = false;  ///< An initialiser, or a weight in a Constant node.
+  bool node = false;    ///< As a Constant node has it.
+  Verdict verdict;      ///< Whether it is trained.
   bool sample = false;  ///< An input whose elements happen to be known; see ImportOptions.
 };
 
@@ -35,28 +38,29 @@ struct Scope {
   bool training = false;
   bool as_written = false;  ///< See ImportOptions, as for `half`.
   bool half = false;
-  bool numbers_train = false;   ///< A stored real of one element is a weight, no constant.
+  Storage storage;              ///< How the file stores weights.
   std::int64_t file_batch = 0;  ///< The batch size that the file was written for; 0: left open.
   std::int64_t batch = 0;       ///< That it is imported for.
+  std::string constants;        ///< What the names of constants begin with.
   std::set<std::string> read;   ///< Values that a node takes or the model puts out.
   std::map<std::string, Value> values;
   std::map<std::string, std::shared_ptr<const Constant>> weights;  ///< By variable.
   std::vector<std::string> notes;
+  Surprises surprises;
 
   /// Adds an operation; its outputs are called `name`, with something appended where that is taken.
   Result<std::vector<TensorId>> add(const std::string& name, const std::string& kind,
                                     std::vector<TensorId> inputs, Attributes attributes,
                                     std::size_t outputs);
 
-  /// `name`, with a number appended where it is taken.
+  /// `name`, which the file gives, with a number appended where it is taken.
   [[nodiscard]] std::string free_name(const std::string& name) const;
 };
 
 enum class Use : std::uint8_t {
-  kOperand,  ///< A parameter where it is a stored real tensor of several elements (of any number
-             ///< where Scope::numbers_train), all finite, else a constant.
-  kWeight,   ///< A parameter.
-  kBuffer,   ///< A running statistic.
+  kOperand,
+  kWeight,  ///< Where models have what they learnt. Decides nothing but what is said about it.
+  kBuffer,  ///< A running statistic, however it is stored.
 };
 
 /// One node. Errors of all functions: kUsage, what is not supported; kData, what is wrong.
@@ -155,6 +159,10 @@ class Node {
   /// Output k is this.
   void set(std::size_t k, TensorId tensor, Element element = ::onnx::TensorProto::FLOAT);
   void set(std::size_t k, Constant constant);
+  /// Output 0, of a Constant, is this.
+  void set_written(Constant constant);
+  /// Output 0 has the value of input 0, a weight, as one of its own.
+  void copy_weight();
   /// Output k is input i itself, or the value of that name.
   void pass(std::size_t k, std::size_t i);
   Status take(std::size_t k, const std::string& name);
@@ -165,6 +173,7 @@ class Node {
  private:
   Result<TensorId> materialise(std::size_t i, Use use);
   Result<TensorId> constant_tensor(Value v);
+  void record(const Value& v, Use use);
   Result<TensorId> variable(const std::string& name, const Value& value, Role role);
   [[nodiscard]] const ::onnx::AttributeProto* attribute(const std::string& name) const;
 

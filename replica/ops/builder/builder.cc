@@ -23,8 +23,8 @@ std::string guess(const std::string& kind) {
 
 }  // namespace
 
-Builder::Builder(Graph& graph, Place place, std::string prefix)
-    : graph_(graph), place_(place), prefix_(std::move(prefix)) {}
+Builder::Builder(Graph& graph, Place place, std::string prefix, Naming naming)
+    : graph_(graph), place_(place), prefix_(std::move(prefix)), naming_(naming) {}
 
 const std::vector<Operation>& Builder::operations() const {
   return graph_.at(place_).operations;
@@ -62,6 +62,8 @@ void Builder::refuse(Error error) {
     status_ = tl::unexpected<Error>{std::move(error)};
   }
 }
+
+void Builder::restate(Error error) { status_ = tl::unexpected<Error>{std::move(error)}; }
 
 void Builder::blame(const std::string& name, const std::string& what) {
   refuse({ErrorCode::kBug, fmt::format("{}: {}", name, what)});
@@ -105,7 +107,7 @@ std::vector<TensorId> Builder::add(std::string kind, std::vector<TensorId> input
   }
   for (std::size_t k = 0; k < names.size(); ++k) {
     const std::string name = prefix_ + names[k];
-    if (graph_.has(name)) {
+    if (naming_ == Naming::kModel && graph_.has(name)) {
       blame(name, fmt::format("two tensors would have this name, the second made by '{}'", kind));
       return outputs;
     }
@@ -151,7 +153,7 @@ TensorId Builder::variable(const std::string& name, TensorType type, Role role,
   if (const auto id = existing(name, type, role)) {
     return *id;
   }
-  const TensorId id = graph_.add_tensor({name, std::move(type), role});
+  const TensorId id = graph_.add_given({name, std::move(type), role});
   graph_.at(graph_.load()).operations.push_back(Initialise{id, initialiser}.operation());
   return id;
 }
@@ -165,7 +167,7 @@ TensorId Builder::constant(const std::string& name, Shape shape, std::vector<dou
   if (const auto id = existing(name, types->front(), Role::kConstant)) {
     return *id;
   }
-  const TensorId id = graph_.add_tensor({name, types->front(), Role::kConstant});
+  const TensorId id = graph_.add_given({name, types->front(), Role::kConstant});
   graph_.at(graph_.load()).operations.push_back({"constant", {}, {id}, std::move(attributes)});
   return id;
 }

@@ -11,6 +11,12 @@
 
 namespace poprun {
 
+/// Who chooses the names of new tensors.
+enum class Naming : std::uint8_t {
+  kCompiler,  ///< They give way where another tensor has one.
+  kModel,     ///< Its author, so that two with one name are a mistake.
+};
+
 /// Appends operations to one region of a graph, with output types from the operators' shape faces.
 ///
 /// The first error sticks: later calls do nothing and return an arbitrary id, and `status` returns
@@ -19,11 +25,13 @@ namespace poprun {
 /// Errors; all name the tensor
 ///   as the operator's shape face   the operands do not fit
 ///   kBug                           a mistake in the model's source file: an unknown operator, the
-///                                  wrong number of outputs, a name already taken
+///                                  wrong number of outputs, with Naming::kModel a name that
+///                                  another tensor has
 class Builder {
  public:
-  /// Appends at `place`. Names of new tensors get `prefix`.
-  Builder(Graph& graph, Place place, std::string prefix);
+  /// Appends at `place`. Names of new tensors get `prefix`, and give way to those that are reserved
+  /// (Graph::reserve).
+  Builder(Graph& graph, Place place, std::string prefix, Naming naming = Naming::kCompiler);
 
   /// Operations added from here on belong to the model's layer with that name (no prefix): the
   /// existing one, or a new one after the others. So a model names its layers in the order of its
@@ -81,6 +89,10 @@ class Builder {
   /// Sets the sticky error; for models that cannot be built from their input.
   void refuse(Error error);
 
+  /// Sets the sticky error even if there is one: the same error, as seen by a caller who knows more
+  /// about its cause.
+  void restate(Error error);
+
  private:
   /// The output types of one use of an operator, which errors call `name`; nothing if it is
   /// refused.
@@ -100,6 +112,7 @@ class Builder {
   std::string prefix_;
   Origin origin_;
   Status status_;
+  Naming naming_;
 };
 
 }  // namespace poprun

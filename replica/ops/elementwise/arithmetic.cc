@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "replica/ops/operator.h"
 #include "replica/ops/simd.h"
@@ -13,8 +14,11 @@
 ///                          scores, it hides later tokens
 ///   accumulate(sum, x)     ->  sum, updated in place to sum + x; with mean=1 to the mean over the
 ///                              step's micro-batches so far, sum + (x - sum) / their number
-///   accumulate_metrics(total f32[3], loss, correct, count)  ->  total, updated in place by
-///                              [loss * count, correct, count]
+///   accumulate_metrics(total f32[3,3], loss, correct, count)  ->  total, to whose rows loss *
+///   count,
+///                              correct and count are added in place. A row is one number, the sum
+///                              of a multiple of 4096, a whole number up to 2048 and a fraction, so
+///                              that counts up to 2^36 are exact, those of 4096 replicas, too
 ///
 /// exp(-16,384 + score) is 0 next to any visible score, and the sum of two masks and a score is
 /// finite even in half precision, where the lowest number is -65,504. If a token may see none at
@@ -138,19 +142,32 @@ std::unique_ptr<Kernel> attention_mask_numerics(const Signature& s) {
 const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
 
 Result<std::vector<TensorType>> metrics_shape(const Signature& s) {
-  if (s.inputs.size() != 4 || s.inputs[0] != TensorType{DataType::kF32, {3}, {}} ||
+  if (s.inputs.size() != 4 || s.inputs[0] != TensorType{DataType::kF32, {3, 3}, {}} ||
       s.inputs[1] != kScalar || s.inputs[2] != kScalar || s.inputs[3] != kScalar) {
-    return shape_error("accumulate_metrics", s, "total f32[3], loss, correct and count f32[]");
+    return shape_error("accumulate_metrics", s, "total f32[3,3], loss, correct and count f32[]");
   }
   return std::vector{s.inputs[0]};
 }
 
+/// Adds to a number in three parts.
+void add_to_parts(double value, float* parts) {
+  constexpr double kCoarse = 4096;
+  const double sum = static_cast<double>(parts[0]) + static_cast<double>(parts[1]) +
+                     static_cast<double>(parts[2]) + value;
+  const double coarse = std::isfinite(sum) ? std::round(sum / kCoarse) * kCoarse : sum;
+  const double rest =
+      std::isfinite(sum) ? sum - static_cast<double>(static_cast<float>(coarse)) : 0;
+  parts[0] = static_cast<float>(coarse);
+  parts[1] = static_cast<float>(std::round(rest));
+  parts[2] = static_cast<float>(rest - std::round(rest));
+}
+
 std::unique_ptr<Kernel> metrics_numerics(const Signature& /*s*/) {
   return make_kernel([](const Operands& t) {
-    float* total = t.output_f32(0);
-    total[0] += *t.input_f32(1) * *t.input_f32(3);
-    total[1] += *t.input_f32(2);
-    total[2] += *t.input_f32(3);
+    const auto count = static_cast<double>(*t.input_f32(3));
+    add_to_parts(static_cast<double>(*t.input_f32(1)) * count, t.output_f32(0));
+    add_to_parts(static_cast<double>(*t.input_f32(2)), t.output_f32(0) + 3);
+    add_to_parts(count, t.output_f32(0) + 6);
   });
 }
 
@@ -162,7 +179,7 @@ std::vector<Operator> arithmetic_operators() {
            .work = sum_work,
            .numerics = sum_numerics,
            .reads_moment = true,
-           .on_shards = true},
+           .on_shards = {.inputs = 2, .outputs = 1}},
           {"attention_mask", attention_mask_shape, nullptr, fill_work, attention_mask_numerics},
           {"causal_mask", causal_mask_shape, nullptr, fill_work, causal_mask_numerics},
           {"constant", constant_shape, nullptr, fill_work, constant_numerics},

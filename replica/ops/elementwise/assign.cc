@@ -29,7 +29,7 @@ Work work(const Signature& s) {
 }  // namespace
 
 std::vector<Operator> assign_operators() {
-  return {on_shards({"assign", shape, nullptr, work, numerics})};
+  return {on_shards({"assign", shape, nullptr, work, numerics}, {.inputs = 2, .outputs = 1})};
 }
 
 }  // namespace poprun

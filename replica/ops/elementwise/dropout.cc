@@ -7,16 +7,16 @@
 #include "replica/ops/simd.h"
 
 /// dropout(x) rate=. key="NAME"  ->  y, any shape and layout: each element is 0 with probability
-/// rate, otherwise x / (1 - rate).
+/// rate, otherwise x divided by the probability to stay.
 ///
 /// Which elements are dropped is a pure function of (job seed, NAME, step, micro-batch, replica,
 /// storage position of the element). It does not depend on execution order, and the gradient, the
-/// same operator with the same key applied to dy, recomputes it instead of storing it. The rate is
-/// rounded to multiples of 1 / 65,536.
+/// same operator with the same key applied to dy, recomputes it instead of storing it. An element
+/// takes 16 random bits where these give it its probability to stay to 1 part in 10,000 (all up
+/// to 0.92), else 32, so that the mean over the draws is that of x at any rate.
 namespace poprun {
 namespace {
 
-constexpr std::int64_t kPerDraw = 8;  ///< Each element takes 16 bits of a draw.
 constexpr std::int64_t kBlock = 1024;
 
 Result<std::vector<TensorType>> shape(const Signature& s) {
@@ -35,33 +35,74 @@ std::uint64_t key_of(const Moment& now, const std::string& name) {
   return (std::uint64_t{words[1]} << 32U) | words[0];
 }
 
-POPRUN_SIMD void keep(const float* x, const std::uint16_t* __restrict draw, std::uint16_t threshold,
-                      float factor, float* y, std::int64_t n) {
+/// Of how many equally likely draws an element is dropped at those below `threshold`.
+template <typename Draw>
+struct Drops {
+  static constexpr double kDraws = 0x1p16 * (sizeof(Draw) == 4 ? 0x1p16 : 1);
+
+  Draw threshold;
+  double stays;  ///< The probability.
+
+  explicit Drops(double rate) {
+    const double kept = std::max(1.0, kDraws - std::round(rate * kDraws));
+    threshold = static_cast<Draw>(kDraws - kept);
+    stays = kept / kDraws;
+  }
+};
+
+/// Whether 16 bits give an element its probability to stay.
+bool takes_short_draws(double rate) {
+  return std::abs(Drops<std::uint16_t>(rate).stays - (1 - rate)) <= 1e-4 * (1 - rate);
+}
+
+void fill_draws(std::uint64_t key, std::int64_t begin, std::uint16_t* draws, std::int64_t n) {
+  constexpr std::int64_t kPerCall = 8;
+  for (std::int64_t i = 0; i < n; i += kPerCall) {
+    const auto words = philox(key, static_cast<std::uint64_t>((begin + i) / kPerCall), 0);
+    for (std::int64_t k = 0; k < kPerCall; ++k) {
+      const std::uint32_t word = words[static_cast<std::size_t>(k / 2)];
+      draws[i + k] = static_cast<std::uint16_t>(k % 2 == 0 ? word >> 16U : word);
+    }
+  }
+}
+
+void fill_draws(std::uint64_t key, std::int64_t begin, std::uint32_t* draws, std::int64_t n) {
+  constexpr std::int64_t kPerCall = 4;
+  for (std::int64_t i = 0; i < n; i += kPerCall) {
+    const auto words = philox(key, static_cast<std::uint64_t>((begin + i) / kPerCall), 0);
+    std::ranges::copy(words, draws + i);
+  }
+}
+
+template <typename Draw>
+POPRUN_SIMD void keep(const float* x, const Draw* __restrict draw, Draw threshold, float factor,
+                      float* y, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     y[i] = draw[i] < threshold ? 0.0F : x[i] * factor;
   }
 }
 
+template <typename Draw>
+std::unique_ptr<Kernel> numerics_with(const Signature& s, float factor) {
+  return make_kernel([n = s.inputs[0].elements(), key = RandomName(s.attributes.values().at("key")),
+                      threshold = Drops<Draw>(s.attributes.real("rate")).threshold,
+                      factor](const Operands& t) {
+    const std::uint64_t now = key_of(*t.moment, key.at(*t.moment));
+    Draw draws[kBlock];
+    for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+      const std::int64_t size = std::min(kBlock, n - begin);
+      fill_draws(now, begin, draws, size);
+      keep(t.input_f32(0) + begin, draws, threshold, factor, t.output_f32(0) + begin, size);
+    }
+  });
+}
+
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   const double rate = s.attributes.real("rate");
-  return make_kernel(
-      [n = s.inputs[0].elements(), key = RandomName(s.attributes.values().at("key")),
-       threshold = static_cast<std::uint16_t>(std::lround(std::min(rate * 65536, 65535.0))),
-       factor = static_cast<float>(1 / (1 - rate))](const Operands& t) {
-        const std::uint64_t now = key_of(*t.moment, key.at(*t.moment));
-        std::uint16_t draws[kBlock];
-        for (std::int64_t begin = 0; begin < n; begin += kBlock) {
-          const std::int64_t size = std::min(kBlock, n - begin);
-          for (std::int64_t i = 0; i < size; i += kPerDraw) {
-            const auto words = philox(now, static_cast<std::uint64_t>((begin + i) / kPerDraw), 0);
-            for (std::int64_t k = 0; k < kPerDraw; ++k) {
-              const std::uint32_t word = words[static_cast<std::size_t>(k / 2)];
-              draws[i + k] = static_cast<std::uint16_t>(k % 2 == 0 ? word >> 16U : word);
-            }
-          }
-          keep(t.input_f32(0) + begin, draws, threshold, factor, t.output_f32(0) + begin, size);
-        }
-      });
+  if (takes_short_draws(rate)) {
+    return numerics_with<std::uint16_t>(s, static_cast<float>(1 / (1 - rate)));
+  }
+  return numerics_with<std::uint32_t>(s, static_cast<float>(1 / Drops<std::uint32_t>(rate).stays));
 }
 
 /// A comparison and a product; random numbers come from the tile's hardware generator.

@@ -14,7 +14,8 @@
 ///   maxpool2d(x [N,C,H,W]{nhwc}) window=[.,.] stride=[.,.] pad=[top,left,bottom,right] ceil=0|1
 ///       dilation=[.,.]  ->  y [N,C,Y,X]{nhwc};  -inf if a window has no element of the image
 ///   avgpool2d(x) the same, without dilation and with count_pad=0|1  ->  y;  the mean over a
-///       window's elements inside the image, or with count_pad=1 inside the zero-padded image
+///       window's elements inside the image, or with count_pad=1 inside the zero-padded image. Of
+///       more than 1024 elements it is taken in double, since their rounding would show
 ///
 /// Dilation d (default 1) puts a window's elements d pixels apart, so it spans reach = (window - 1)
 /// d + 1 pixels. Y = (H + top + bottom - reach) / stride + 1, rounded down, or with ceil=1 rounded
@@ -252,14 +253,18 @@ Result<std::vector<TensorType>> average_shape(const Signature& s) {
   return pooled("avgpool2d", s, needed);
 }
 
+/// How many elements a window's mean is divided by.
+std::int64_t elements_of_mean(const Range& rows, const Range& columns, bool count_pad) {
+  return count_pad ? rows.padded * columns.padded
+                   : (rows.end - rows.begin) * (columns.end - columns.begin);
+}
+
 /// Calls visit(input offset, output offset, 1 / number of elements that count in the window's mean)
 /// for every element of every window.
 template <typename Visit>
 void for_each_share(const Pooling& p, bool count_pad, Visit visit) {
   for_each_window(p, [&](std::int64_t o, const Range& rows, const Range& columns, std::int64_t n) {
-    const std::int64_t inside = (rows.end - rows.begin) * (columns.end - columns.begin);
-    const float share =
-        1.0F / static_cast<float>(count_pad ? rows.padded * columns.padded : inside);
+    const float share = 1.0F / static_cast<float>(elements_of_mean(rows, columns, count_pad));
     for_each_element(p, rows, columns, n, [&](std::int64_t pixel) { visit(pixel, o, share); });
   });
 }
@@ -272,9 +277,45 @@ POPRUN_SIMD void add_scaled(const float* __restrict x, float scale, float* __res
   }
 }
 
+POPRUN_SIMD void add(const float* __restrict x, double* __restrict sum, std::int64_t C) {
+  for (std::int64_t c = 0; c < C; ++c) {
+    sum[c] += static_cast<double>(x[c]);
+  }
+}
+
+/// Means over many elements.
+class LongAverages final : public Kernel {
+ public:
+  LongAverages(const Pooling& pooling, bool count_pad) : p_(pooling), count_pad_(count_pad) {}
+
+  void run(const Operands& t) override {
+    auto* sums = reinterpret_cast<double*>(t.scratch);  // NOLINT: 64-byte aligned scratch.
+    for_each_window(
+        p_, [&](std::int64_t out, const Range& rows, const Range& columns, std::int64_t n) {
+          std::fill_n(sums, p_.C, 0.0);
+          for_each_element(p_, rows, columns, n,
+                           [&](std::int64_t pixel) { add(t.input_f32(0) + pixel, sums, p_.C); });
+          const auto count = static_cast<double>(elements_of_mean(rows, columns, count_pad_));
+          std::transform(sums, sums + p_.C, t.output_f32(0) + out,
+                         [count](double sum) { return static_cast<float>(sum / count); });
+        });
+  }
+
+  [[nodiscard]] Bytes scratch() const override { return Bytes{p_.C * 8}; }
+
+ private:
+  Pooling p_;
+  bool count_pad_;
+};
+
 std::unique_ptr<Kernel> average_numerics(const Signature& s) {
-  return make_kernel([p = Pooling(s.inputs[0], s.outputs[0], s.attributes),
-                      count_pad = s.attributes.integer("count_pad") != 0](const Operands& t) {
+  constexpr std::int64_t kLong = 1024;
+  const Pooling pooling(s.inputs[0], s.outputs[0], s.attributes);
+  const bool count_pad = s.attributes.integer("count_pad") != 0;
+  if (pooling.reach[0] * pooling.reach[1] > kLong) {
+    return std::make_unique<LongAverages>(pooling, count_pad);
+  }
+  return make_kernel([p = pooling, count_pad](const Operands& t) {
     const float* x = t.input_f32(0);
     float* y = t.output_f32(0);
     std::fill_n(y, p.N * p.Y * p.X * p.C, 0.0F);

@@ -27,8 +27,10 @@ POPRUN_SIMD void update(const Rule& rule, const Correction& by, float rate,
 }  // namespace
 
 Optimizer adam_optimizer() {
-  return adam_rule::optimizer({kKind, adam_rule::shape<kKind>, nullptr, adam_rule::elementwise_work,
-                               adam_rule::elementwise_numerics<update>});
+  return adam_rule::optimizer(
+      on_shards({kKind, adam_rule::shape<kKind>, nullptr, adam_rule::elementwise_work,
+                 adam_rule::elementwise_numerics<update>},
+                {.inputs = 4, .outputs = 3}));  // w, g, m and v; w, m and v
 }
 
 }  // namespace poprun

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "replica/ops/optimizers/optimizer.h"
@@ -42,10 +43,15 @@ struct Rule {
   double exact_beta1;
   double exact_beta2;
 
-  /// The rule of one run of an operator with `own` inputs besides the factor.
-  [[nodiscard]] Rule at(const Operands& t, std::size_t own = 6) const {
+  /// The rule of one run of an operator with `own` inputs besides the factor. Nothing: leave
+  /// everything unchanged.
+  [[nodiscard]] std::optional<Rule> at(const Operands& t, std::size_t own = 6) const {
+    const auto now = update_rule::scale_of(scale, t, own);
+    if (!now) {
+      return std::nullopt;
+    }
     Rule rule = *this;
-    rule.scale = update_rule::scale_of(scale, t, own);
+    rule.scale = *now;
     return rule;
   }
 
@@ -87,8 +93,8 @@ inline float direction(const Rule& rule, const Correction& by, float m, float v)
 template <auto update>
 std::unique_ptr<Kernel> elementwise_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
-    if (const Rule now = rule.at(t); now.scale != 0) {
-      update(now, Correction(rule, *t.input_f32(5)), *t.input_f32(4), t.input_f32(1),
+    if (const auto now = rule.at(t)) {
+      update(*now, Correction(rule, *t.input_f32(5)), *t.input_f32(4), t.input_f32(1),
              t.output_f32(1), t.output_f32(2), t.output_f32(0));
     }
   });

@@ -69,7 +69,7 @@ std::unique_ptr<Kernel> moments_numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
     SquareSum w_squares;
     SquareSum U_squares;
-    if (const Rule now = rule.at(t, 5); now.scale != 0) {
+    if (const auto now = rule.at(t, 5)) {
       const Correction by(rule, *t.input_f32(4));
       const float* w = t.input_f32(0);
       const float* g = t.input_f32(1);
@@ -78,7 +78,7 @@ std::unique_ptr<Kernel> moments_numerics(const Signature& s) {
       std::array<float, kBlock> U;
       for (std::int64_t i = 0; i < rule.n; i += kBlock) {
         const std::int64_t n = std::min(kBlock, rule.n - i);
-        update_block(now, by, n, g + i, w + i, m + i, v + i, U.data());
+        update_block(*now, by, n, g + i, w + i, m + i, v + i, U.data());
         w_squares.add(w + i, n);
         U_squares.add(U.data(), n);
       }
@@ -114,7 +114,7 @@ double trust_ratio(const std::byte* squares) {
 
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   return make_kernel([rule = Rule(s)](const Operands& t) {
-    if (rule.at(t, 6).scale == 0) {
+    if (!rule.at(t, 6)) {
       return;
     }
     const auto rate = static_cast<float>(*t.input_f32(4) * trust_ratio(t.inputs[3]));
@@ -142,8 +142,10 @@ Work work(const Signature& s) {
 }  // namespace
 
 Optimizer lamb_optimizer() {
-  Optimizer lamb = adam_rule::optimizer({kKind, shape, nullptr, work, numerics});
-  lamb.moments = Operator{kMoments, moments_shape, nullptr, moments_work, moments_numerics};
+  Optimizer lamb = adam_rule::optimizer(on_shards({kKind, shape, nullptr, work, numerics},
+                                                  {.inputs = 3, .outputs = 1}));  // w, m and v; w
+  lamb.moments = on_shards({kMoments, moments_shape, nullptr, moments_work, moments_numerics},
+                           {.inputs = 4, .outputs = 2});  // w, g, m and v; m and v, not the squares
   return lamb;
 }
 

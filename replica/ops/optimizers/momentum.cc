@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "replica/ops/optimizers/optimizer.h"
 #include "replica/ops/optimizers/update_rule.h"
 #include "replica/ops/simd.h"
@@ -27,10 +29,14 @@ struct Rule {
   float weight_decay;
   float momentum;
 
-  /// The rule of one run.
-  [[nodiscard]] Rule at(const Operands& t) const {
+  /// The rule of one run. Nothing: leave everything unchanged.
+  [[nodiscard]] std::optional<Rule> at(const Operands& t) const {
+    const auto now = update_rule::scale_of(scale, t, 4);
+    if (!now) {
+      return std::nullopt;
+    }
     Rule rule = *this;
-    rule.scale = update_rule::scale_of(scale, t, 4);
+    rule.scale = *now;
     return rule;
   }
 
@@ -61,8 +67,8 @@ POPRUN_SIMD void nesterov_update(const Rule& rule, float rate, const float* __re
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   const auto update = s.attributes.integer("nesterov") != 0 ? nesterov_update : plain_update;
   return make_kernel([rule = Rule(s), update](const Operands& t) {
-    if (const Rule now = rule.at(t); now.scale != 0) {
-      update(now, *t.input_f32(3), t.input_f32(1), t.output_f32(1), t.output_f32(0));
+    if (const auto now = rule.at(t)) {
+      update(*now, *t.input_f32(3), t.input_f32(1), t.output_f32(1), t.output_f32(0));
     }
   });
 }
@@ -76,7 +82,8 @@ Work work(const Signature& s) {
 }  // namespace
 
 Optimizer momentum_optimizer() {
-  return {.rule = {"momentum", shape, nullptr, work, numerics},
+  return {.rule = on_shards({"momentum", shape, nullptr, work, numerics},
+                            {.inputs = 3, .outputs = 2}),  // w, g and v; w and v
           .states = {"momentum"},
           .hyper_parameters = {{"momentum",
                                 "0.9",

@@ -43,7 +43,8 @@ struct Optimizer {
   ///   rule(w*, states..., sums, rate, step [, factor])        ->  w
   ///
   /// The sums are two exact sums of squares (square_sum.h): those of a tensor's pieces, added
-  /// elementwise, are the whole tensor's. Where the factor is 0, `moments` changes nothing either.
+  /// elementwise, are the whole tensor's. Where the factor is kSkip, `moments` changes nothing
+  /// either.
   std::optional<Operator> moments = {};
 
   [[nodiscard]] const std::string& name() const { return rule.kind; }

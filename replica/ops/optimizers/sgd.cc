@@ -27,8 +27,8 @@ POPRUN_SIMD void update(std::int64_t n, float scale, float weight_decay, float r
 std::unique_ptr<Kernel> numerics(const Signature& s) {
   return make_kernel([n = s.inputs[0].elements(), fixed_scale = update_rule::f32(s, "scale"),
                       weight_decay = update_rule::f32(s, "weight_decay")](const Operands& t) {
-    if (const float scale = update_rule::scale_of(fixed_scale, t, 3); scale != 0) {
-      update(n, scale, weight_decay, *t.input_f32(2), t.input_f32(1), t.output_f32(0));
+    if (const auto scale = update_rule::scale_of(fixed_scale, t, 3)) {
+      update(n, *scale, weight_decay, *t.input_f32(2), t.input_f32(1), t.output_f32(0));
     }
   });
 }
@@ -40,7 +40,8 @@ Work work(const Signature& s) {
 }  // namespace
 
 Optimizer sgd_optimizer() {
-  return {.rule = {"sgd", shape, nullptr, work, numerics}};
+  return {.rule = on_shards({"sgd", shape, nullptr, work, numerics},
+                            {.inputs = 2, .outputs = 1})};  // w and g; w
 }
 
 }  // namespace poprun

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
+#include <optional>
 #include <vector>
 
 #include "replica/ops/operator.h"
@@ -13,10 +14,10 @@
 ///   (w*, g, state*..., scalars f32[]... [, factor f32[]])
 ///       scale=. weight_decay=. and the rule's own attributes
 ///
-/// They work element by element, so that they may be given shards of w, g and the states.
-///
-/// where w, g and every state tensor have the same f32 type. The outputs are w and the states. If
-/// `factor` (clip_factor) is given, the gradient is multiplied by it too; if it is 0, nothing
+/// where w, g and every state tensor have the same f32 type. A rule that works element by element
+/// says so, by on_shards: then it may be given shards of w, g and the states. Without the mark its
+/// state is never sharded. The outputs are w and the states. If
+/// `factor` (clip_factor) is given, the gradient is multiplied by it too; if it is kSkip, nothing
 /// changes.
 ///
 /// A rule that needs sums over the whole tensor is two operators, so that the sums of a tensor's
@@ -24,6 +25,10 @@
 namespace poprun::update_rule {
 
 inline const TensorType kScalar{DataType::kF32, {}, Layout::kRowMajor};
+
+/// The factor that leaves everything unchanged. No factor of a gradient is below 0, though a small
+/// one may round to it.
+inline constexpr float kSkip = -1;
 
 /// True if the inputs are `tensors`, the first of them f32, then `scalars` scalars, and perhaps a
 /// factor.
@@ -54,9 +59,13 @@ inline bool fits(const Signature& s, std::size_t states, std::size_t scalars,
 }
 
 /// What gradients are multiplied by in this run: `scale`, times the factor if one follows the
-/// rule's `own` inputs. 0: leave everything unchanged.
-inline float scale_of(float scale, const Operands& t, std::size_t own) {
-  return t.inputs.size() > own ? scale * *t.input_f32(own) : scale;
+/// rule's `own` inputs. Nothing: leave everything unchanged.
+inline std::optional<float> scale_of(float scale, const Operands& t, std::size_t own) {
+  if (t.inputs.size() <= own) {
+    return scale;
+  }
+  const float factor = *t.input_f32(own);
+  return factor == kSkip ? std::nullopt : std::optional(scale * factor);
 }
 
 inline float f32(const Signature& s, const char* attribute) {

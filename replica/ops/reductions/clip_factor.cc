@@ -13,8 +13,8 @@
 ///
 /// factor = min(1, max_norm / (norm + 1e-6)), norm = scale * |all elements of all g|: the rule of
 /// torch.nn.utils.clip_grad_norm_. For gradients of a scaled loss both norm and factor are divided
-/// by loss_scale, and the factor is 0, which means leave the weights alone, if an element is
-/// infinite or NaN. The sums are exact and rounded once, to double.
+/// by loss_scale, and the factor is kSkip if an element is infinite or NaN. The sums are exact and
+/// rounded once, to double.
 namespace poprun {
 namespace {
 
@@ -87,7 +87,8 @@ std::unique_ptr<Kernel> loss_scale_numerics(const Signature& s) {
     const auto unscale = 1 / static_cast<double>(*t.input_f32(count));
     const double norm = scale * unscale * norm_of(count, t);
     const double clip = max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
-    *t.output_f32(0) = std::isfinite(norm) ? static_cast<float>(clip * unscale) : 0.0F;
+    *t.output_f32(0) =
+        std::isfinite(norm) ? static_cast<float>(clip * unscale) : update_rule::kSkip;
   });
 }
 
@@ -106,7 +107,8 @@ Work factor_work(const Signature& s) {
 }  // namespace
 
 std::vector<Operator> clip_factor_operators() {
-  return {on_shards({"sum_of_squares", sum_shape, nullptr, sum_work, sum_numerics}),
+  return {on_shards({"sum_of_squares", sum_shape, nullptr, sum_work, sum_numerics},
+                    {.inputs = 1, .outputs = 0}),
           {"clip_factor", shape, nullptr, factor_work, numerics},
           {"loss_scale_factor", loss_scale_shape, nullptr, factor_work, loss_scale_numerics}};
 }

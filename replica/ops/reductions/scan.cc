@@ -5,7 +5,8 @@
 
 /// Running sums, in any layout, and triangles, row-major. f32 only.
 ///
-///   cum_sum(x [O,A,R]) axis=. exclusive=0|1 reverse=0|1  ->  y, y[a] = x[0] + ... + x[a]
+///   cum_sum(x [O,A,R]) axis=. exclusive=0|1 reverse=0|1  ->  y, y[a] = x[0] + ... + x[a], summed
+///                              in double and rounded once
 ///   trilu(x [...,M,N]) upper=0|1 k=.  ->  y, x on one side of diagonal k and 0 on the other
 ///
 /// With exclusive=1 y[a] excludes x[a]; with reverse=1 sums run from the end. Diagonal k is where
@@ -35,11 +36,11 @@ std::unique_ptr<Kernel> cum_sum_numerics(const Signature& s) {
                       exclusive = s.attributes.integer("exclusive") != 0](const Operands& t) {
     for (std::int64_t row = 0; row < view.O * view.R; ++row) {
       std::int64_t at = row / view.R * view.A * view.R + row % view.R + first;
-      float sum = 0;
+      double sum = 0;
       for (std::int64_t a = 0; a < view.A; ++a, at += step) {
-        const float x = t.input_f32(0)[at];
-        t.output_f32(0)[at] = exclusive ? sum : sum + x;
-        sum += x;
+        const double before = sum;
+        sum += static_cast<double>(t.input_f32(0)[at]);
+        t.output_f32(0)[at] = static_cast<float>(exclusive ? before : sum);
       }
     }
   });

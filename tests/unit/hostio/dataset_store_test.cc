@@ -1,6 +1,8 @@
 #include "hostio/streams/dataset_store.h"
 
+#include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <future>
 #include <string>
 #include <thread>
@@ -15,7 +17,6 @@
 namespace poprun::hostio {
 namespace {
 
-using ::testing::Each;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 using testing::write_images;
@@ -32,10 +33,16 @@ std::string source_of(const TemporaryFolder& folder) {
   return "idx:" + folder.path().string();
 }
 
-TEST(DatasetStore, LoadsADatasetOnceForAllWhoAskAtTheSameTime) {
+std::string fingerprint_of(DatasetStore& store, const std::string& source) {
+  const auto described = store.describe(source);
+  EXPECT_TRUE(described) << described.error().message;
+  return described ? described->fingerprint() : "";
+}
+
+TEST(DatasetStore, StoresADatasetOnceForAllWhoAskAtTheSameTime) {
   const TemporaryFolder folder;
   write_dataset(folder);
-  DatasetStore store;
+  DatasetStore store({.files = {}, .sources = {}, .datasets_max = 1});
   std::vector<DatasetStore::Loaded> loaded(8);
   std::vector<std::thread> threads;
   for (DatasetStore::Loaded& mine : loaded) {
@@ -44,7 +51,56 @@ TEST(DatasetStore, LoadsADatasetOnceForAllWhoAskAtTheSameTime) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  EXPECT_THAT(loaded, Each(loaded[0]));
+  // All are held: a second one would have no room.
+  for (const DatasetStore::Loaded& mine : loaded) {
+    EXPECT_EQ(mine->description().fingerprint(), loaded[0]->description().fingerprint());
+  }
+}
+
+TEST(DatasetStore, SharesOneCopyAmongAugmentationsAndNormalisations) {
+  const TemporaryFolder folder;
+  const std::string source =
+      "npz:" +
+      folder
+          .write("a.npz",
+                 testing::zip_bytes(
+                     {{"x.npy", testing::npy_bytes("<f4", "(4, 1, 2, 2)", testing::Bytes(4 * 16))},
+                      {"y.npy", testing::npy_bytes("|u1", "(4,)", testing::Bytes(4))}}))
+          .string();
+  DatasetStore store({.files = {}, .sources = {}, .datasets_max = 1});
+  std::vector<DatasetStore::Loaded> held;
+  for (const std::string parameters : {"", "?augment=flip", "?mean=1", "?mean=1,deviation=3"}) {
+    const auto loaded = store.load(source + parameters);
+    ASSERT_TRUE(loaded) << parameters << loaded.error().message;
+    held.push_back(*loaded);
+  }
+}
+
+TEST(DatasetStore, GivesTheDataThatWasDescribedThoughItsFilesWereReplaced) {
+  const TemporaryFolder folder;
+  write_dataset(folder);
+  DatasetStore store;
+  const std::string source = source_of(folder);
+  const std::string first = fingerprint_of(store, source);
+  ASSERT_TRUE(store.load(source, first));
+
+  write_images(folder, "train", 8, 1);
+  const std::string second = fingerprint_of(store, source);
+
+  ASSERT_NE(first, second);
+  EXPECT_EQ((*store.load(source, second))->description().train_items(), 8U);
+  EXPECT_EQ((*store.load(source, first))->description().train_items(), 4U);
+  DatasetStore restarted;
+  const auto gone = restarted.load(source, first);
+  ASSERT_FALSE(gone);
+  EXPECT_EQ(gone.error().code, ErrorCode::kData);
+  EXPECT_THAT(gone.error().message, HasSubstr("its files changed after the job had begun"));
+}
+
+/// Asked without its files. Removes them.
+bool is_stored(DatasetStore& store, const TemporaryFolder& folder, const std::string& fingerprint) {
+  std::filesystem::remove_all(folder.path());
+  return store.load(source_of(folder), fingerprint).has_value();
 }
 
 TEST(DatasetStore, TriesAFailedLoadAgain) {
@@ -61,18 +117,20 @@ TEST(DatasetStore, LetsGoOfTheDatasetThatWasNotAskedForTheLongest) {
     write_dataset(folder);
   }
   DatasetStore store({.files = {}, .sources = {}, .datasets_max = 3});
-  std::vector<std::weak_ptr<const Dataset>> loaded;
+  std::vector<std::string> fingerprints;
   for (std::size_t i = 0; i < 3; ++i) {
-    loaded.emplace_back(*store.load(source_of(folders[i])));
+    const auto loaded = store.load(source_of(folders[i]));
+    fingerprints.push_back((*loaded)->description().fingerprint());
   }
-  ASSERT_TRUE(store.load(source_of(folders[0])));
+  ASSERT_TRUE(store.load(source_of(folders[0]), fingerprints[0]));
 
   const auto last = store.load(source_of(folders[3]));
 
   ASSERT_TRUE(last) << last.error().message;
-  EXPECT_FALSE(loaded[0].expired());
-  EXPECT_TRUE(loaded[1].expired());
-  EXPECT_FALSE(loaded[2].expired());
+  for (const std::size_t i : {0U, 1U, 2U}) {
+    std::filesystem::remove_all(folders[i].path());  // What is stored is there all the same.
+    EXPECT_EQ(store.load(source_of(folders[i]), fingerprints[i]).has_value(), i != 1) << i;
+  }
 }
 
 TEST(DatasetStore, BoundsTheMemoryOfWhatNobodyReads) {
@@ -80,17 +138,16 @@ TEST(DatasetStore, BoundsTheMemoryOfWhatNobodyReads) {
   for (const TemporaryFolder& folder : folders) {
     write_dataset(folder);
   }
-  DatasetStore measure;
-  const std::uint64_t one = (*measure.load(source_of(folders[0])))->bytes();
+  const std::uint64_t one = read_dataset(source_of(folders[0]))->stored->bytes();
   ASSERT_GT(one, 0U);
   DatasetStore store({.files = {}, .sources = {}, .bytes_max = 2 * one});
   const auto held = store.load(source_of(folders[0]));
-  const std::weak_ptr<const Dataset> idle = *store.load(source_of(folders[1]));
+  const std::string idle = (*store.load(source_of(folders[1])))->description().fingerprint();
 
   ASSERT_TRUE(store.load(source_of(folders[2])));
 
-  EXPECT_TRUE(idle.expired());
-  EXPECT_EQ(*store.load(source_of(folders[0])), *held);
+  EXPECT_TRUE(is_stored(store, folders[0], (*held)->description().fingerprint()));
+  EXPECT_FALSE(is_stored(store, folders[1], idle));
 }
 
 TEST(DatasetStore, LetsGoOfWhatNobodyReadsWhereALoadLacksMemory) {
@@ -100,13 +157,13 @@ TEST(DatasetStore, LetsGoOfWhatNobodyReadsWhereALoadLacksMemory) {
   }
   DatasetStore store;
   const auto held = store.load(source_of(folders[0]));
-  const std::weak_ptr<const Dataset> idle = *store.load(source_of(folders[1]));
+  const std::string idle = (*store.load(source_of(folders[1])))->description().fingerprint();
 
   EXPECT_FALSE(store.load("idx:/nowhere"));
-  EXPECT_FALSE(idle.expired());
   EXPECT_FALSE(store.load(kFourTebibytes));
-  EXPECT_TRUE(idle.expired());
-  EXPECT_EQ(*store.load(source_of(folders[0])), *held);
+
+  EXPECT_TRUE(is_stored(store, folders[0], (*held)->description().fingerprint()));
+  EXPECT_FALSE(is_stored(store, folders[1], idle));
 }
 
 TEST(DatasetStore, RefusesADescriptionThatNoMessageHolds) {
@@ -152,25 +209,27 @@ TEST(DatasetStore, LoadsNoMoreThanItMayKeepBesideWhatIsBeingRead) {
   EXPECT_TRUE(store.load(source_of(folders[2])));
 }
 
-TEST(DatasetStore, MakesOneDescriptionAtATimeAndLetsNobodyWaitForIt) {
+TEST(DatasetStore, MakesAFewDescriptionsAtATimeAndLetsNobodyWaitForThem) {
   const TemporaryFolder folder;
   write_dataset(folder);
-  DatasetStore store({.files = {}, .sources = {}, .descriptions_max = 1});
+  DatasetStore store(
+      {.files = {}, .sources = {}, .descriptions_max = 1, .descriptions_at_once = 1});
   std::promise<void> begun;
   std::promise<void> go_on;
-  store.describe_then(source_of(folder), [&](const Result<proto::Dataset>& first) {
+  store.describe_then(source_of(folder), true, [&](const Result<proto::Dataset>& first) {
     EXPECT_TRUE(first);
     begun.set_value();
     go_on.get_future().wait();
   });
   begun.get_future().wait();
   std::promise<bool> second;
-  store.describe_then(source_of(folder), [&](const Result<proto::Dataset>& described) {
+  store.describe_then(source_of(folder), true, [&](const Result<proto::Dataset>& described) {
     second.set_value(described.has_value());
   });
   std::future<bool> answer = second.get_future();
 
   EXPECT_EQ(answer.wait_for(std::chrono::milliseconds(20)), std::future_status::timeout);
+  EXPECT_TRUE(store.describing(source_of(folder)).waits());
   EXPECT_TRUE(store.load(source_of(folder)));
   const auto third = store.describe(source_of(folder));
   ASSERT_FALSE(third);
@@ -178,6 +237,24 @@ TEST(DatasetStore, MakesOneDescriptionAtATimeAndLetsNobodyWaitForIt) {
   EXPECT_EQ(third.error().message, "1 requests for descriptions of datasets wait already");
   go_on.set_value();
   EXPECT_TRUE(answer.get());
+}
+
+TEST(DatasetStore, ServesASmallDatasetWhileALargeOneLoads) {
+  const TemporaryFolder folder;
+  write_dataset(folder);
+  const std::string large = "synthetic:tokens,vocabulary=50,items=400000?sequence-length=64";
+  DatasetStore store;
+  std::promise<bool> done;
+  std::atomic<bool> is_done = false;
+  store.load_then(large, "", [&](const Result<DatasetStore::Loaded>& loaded) {
+    is_done = true;
+    done.set_value(loaded.has_value());
+  });
+
+  EXPECT_TRUE(store.load(source_of(folder), fingerprint_of(store, source_of(folder))));
+
+  EXPECT_FALSE(is_done);
+  EXPECT_TRUE(done.get_future().get());
 }
 
 TEST(DatasetStore, BoundsTheRequestsThatWait) {

@@ -11,6 +11,7 @@
 namespace poprun::hostio {
 namespace {
 
+using ::testing::AllOf;
 using testing::Bytes;
 using ::testing::Each;
 using ::testing::ElementsAre;
@@ -69,6 +70,58 @@ TEST_F(Language, ReadsTokensOf16And32Bits) {
   EXPECT_EQ(wide->description().classes(), 1U);
 }
 
+/// A file of llm.c: its header, then `tokens`.
+Bytes llmc_file(std::uint32_t magic, std::uint32_t version, std::uint32_t count, Bytes tokens) {
+  Bytes bytes;
+  for (const std::uint32_t word : {magic, version, count}) {
+    for (const int shift : {0, 8, 16, 24}) {
+      bytes.push_back(static_cast<std::uint8_t>(word >> shift));
+    }
+  }
+  bytes.resize(1024);
+  bytes.insert(bytes.end(), tokens.begin(), tokens.end());
+  return bytes;
+}
+
+TEST_F(Language, SkipsTheHeaderOfLlmC) {
+  Bytes tokens(800);
+  for (std::size_t i = 0; i < tokens.size(); i += 4) {
+    tokens[i] = static_cast<std::uint8_t>(i / 4);
+  }
+  const auto narrow =
+      load("tokens:" + folder_.write("n", llmc_file(20240520, 1, 400, tokens)).string() +
+           "?sequence-length=4");
+  const auto wide =
+      load("tokens-u32:" + folder_.write("w", llmc_file(20240801, 7, 200, tokens)).string() +
+           "?sequence-length=4");
+  EXPECT_THAT(read(*narrow, {.item = 1}, 0), ElementsAre(2, 0, 3, 0));
+  EXPECT_THAT(read(*wide, {.item = 1}, 0), ElementsAre(4, 5, 6, 7));
+  EXPECT_EQ(wide->description().classes(), 200U);
+}
+
+TEST_F(Language, RefusesOtherFilesAndHeadersThatDoNotFit) {
+  const auto complaint = [&](const std::string& prefix, const Bytes& bytes) {
+    const auto loaded = load_dataset(prefix + folder_.write("t", bytes).string());
+    EXPECT_FALSE(loaded);
+    EXPECT_EQ(loaded.error().code, ErrorCode::kData);
+    return loaded.error().message;
+  };
+  const Bytes tokens(800);
+  EXPECT_THAT(complaint("tokens:", llmc_file(20240801, 7, 200, tokens)),
+              AllOf(HasSubstr("Llama 3 tokens"), HasSubstr("data.source = tokens-u32:FILE")));
+  EXPECT_THAT(complaint("tokens-u32:", llmc_file(20240520, 1, 400, tokens)),
+              AllOf(HasSubstr("GPT-2 tokens"), HasSubstr("data.source = tokens:FILE")));
+  EXPECT_THAT(complaint("tokens:", llmc_file(20240520, 2, 400, tokens)),
+              HasSubstr("needed version 1, had 2"));
+  EXPECT_THAT(complaint("tokens:", llmc_file(20240520, 1, 401, tokens)),
+              HasSubstr("needed 802 bytes for its 401 tokens, had 800"));
+  EXPECT_THAT(complaint("tokens:", llmc_file(20240522, 1, 400, tokens)),
+              HasSubstr("for an evaluation"));
+  Bytes npy = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
+  npy.resize(4000);
+  EXPECT_THAT(complaint("tokens:", npy), HasSubstr("is a NumPy array; use data.source = npy:"));
+}
+
 TEST_F(Language, RefusesHalfATokenAndWrongParameters) {
   const std::string path = file(401);
 
@@ -86,9 +139,25 @@ TEST_F(Language, RefusesHalfATokenAndWrongParameters) {
   EXPECT_EQ(load_dataset("text:/nowhere").error().code, ErrorCode::kData);
 }
 
-TEST_F(Language, MasksFifteenPercentOfAWindow) {
+TEST_F(Language, MasksAsManyPositionsAsAskedFor) {
+  for (const auto& [masks, slots] : {std::pair{"", 3}, {",masks=8", 8}, {",masks=16", 16}}) {
+    const auto dataset =
+        load("text:" + file(2000) + "?task=masked-lm,sequence-length=16" + std::string(masks));
+    ASSERT_EQ(dataset->description().tensors(3).sample_shape(0), static_cast<unsigned>(slots));
+    for (std::uint64_t item = 0; item < 50; ++item) {
+      const auto positions = read(*dataset, {.item = item, .seed = 7}, 2);
+      const auto labels = read(*dataset, {.item = item, .seed = 7}, 3);
+      for (std::size_t k = 0; k < labels.size(); ++k) {
+        EXPECT_GE(labels[k], 0);
+        EXPECT_TRUE(k == 0 || positions[k] > positions[k - 1]);
+      }
+    }
+  }
+}
+
+TEST_F(Language, ReplacesMasksAsBertDoes) {
   const auto dataset =
-      load("text:" + file(20'000) + "?task=masked-lm,sequence-length=100,masks=20");
+      load("text:" + file(20'000) + "?task=masked-lm,sequence-length=100,masks=15");
   ASSERT_EQ(dataset->description().tensors_size(), 5);
   std::vector<int> kinds(3);  // Masked, random, kept.
   for (std::uint64_t item = 0; item < 190; ++item) {
@@ -107,8 +176,6 @@ TEST_F(Language, MasksFifteenPercentOfAWindow) {
     for (std::size_t t = 0; t < 100; ++t) {
       ASSERT_EQ(restored[t], static_cast<std::int32_t>((item * 100 + t) % 251));
     }
-    EXPECT_THAT(std::span(labels).subspan(15), Each(-1));
-    EXPECT_THAT(std::span(positions).subspan(15), Each(0));
     EXPECT_THAT(read(*dataset, sample, 1), Each(0));
     EXPECT_THAT(read(*dataset, sample, 4), ElementsAre(-1));
   }
@@ -205,6 +272,21 @@ TEST(Augmentation, MovesAndMirrorsTrainingImagesOnly) {
   (*plain)->read({.split = proto::SPLIT_TEST, .item = 1}, 0, a);
   (*moved)->read({.split = proto::SPLIT_TEST, .item = 1, .seed = 3}, 0, b);
   EXPECT_EQ(a, b);
+}
+
+TEST(Source, MayHaveAQuestionMarkInItsPath) {
+  for (const std::string text : {"npz:/a?b/d.npz", "npz:d?e.npz", "npz:d?e=f.npz", "npz:?"}) {
+    const auto plain = Source::parse(source_with(text, {}));
+    ASSERT_TRUE(plain) << plain.error().message;
+    EXPECT_EQ(plain->text, text);
+    EXPECT_TRUE(plain->parameters.empty());
+    const auto both = Source::parse(source_with(text, {"mean=1", "augment=flip"}));
+    ASSERT_TRUE(both) << both.error().message;
+    EXPECT_EQ(both->text, text);
+    EXPECT_EQ(both->parameters.at("augment"), "flip");
+  }
+  EXPECT_EQ(source_with("npz:d.npz", {}), "npz:d.npz");
+  EXPECT_EQ(Source::parse("npz:/a?b/d.npz")->text, "npz:/a?b/d.npz") << "as --source has it";
 }
 
 }  // namespace

@@ -104,9 +104,10 @@ TEST(Npy, TurnsChannelsLastIntoPlanes) {
   EXPECT_THAT(values_of<std::uint8_t>(*bytes), ElementsAre(1, 4, 2, 5, 3, 6));
 }
 
-TEST(Npy, NormalisesFloats) {
-  EXPECT_THAT(floats(npy_bytes("<f4", "(3,)", kSingles), {.mean = 0.5, .deviation = 0.25}),
-              ElementsAre(2, -10, 0));
+TEST(Npy, KeepsDoubles) {
+  const auto bytes = elements(npy_bytes(">f8", "(3,)", kBigDoubles), {.element = Element::kF64});
+  ASSERT_TRUE(bytes) << bytes.error().message;
+  EXPECT_THAT(values_of<double>(*bytes), ElementsAre(1, -2, 0.5));
 }
 
 TEST(Npy, ReadsAllVersionsOfTheHeader) {
@@ -222,8 +223,7 @@ TEST_F(Archive, OfKerasIsImagesAndLabelsInTwoParts) {
                   ElementsAre(2));
       EXPECT_THAT(values_of<std::int32_t>(read(**dataset, proto::SPLIT_TEST, 1, 1)),
                   ElementsAre(6));
-      auto described = *describe_dataset(source);
-      described.clear_fingerprint();  // Only who describes looks at the files once more.
+      const auto described = *describe_dataset(source);
       EXPECT_EQ(described.SerializeAsString(), description.SerializeAsString());
     }
   }
@@ -248,9 +248,134 @@ TEST_F(Archive, WithoutPartsHasNoTestItemsAndKeepsNamesThatNobodyKnows) {
 TEST_F(Archive, LeavesArraysWithoutAPartAsideWhereOthersHaveOne) {
   auto members = keras();
   members.emplace_back("class_names.npy", npy_bytes("<U3", "(7,)", Bytes(84)));
+  members.emplace_back("x_val.npy", images(1, 3));
   const auto description = describe_dataset(source(members));
   ASSERT_TRUE(description) << description.error().message;
   EXPECT_EQ(description->tensors_size(), 2);
+  ASSERT_EQ(description->notes_size(), 1);
+  EXPECT_THAT(description->notes(0), HasSubstr("class_names, x_val are not read"));
+}
+
+TEST_F(Archive, IsKnownByItsContents) {
+  const auto fingerprint = [&](const std::string& name) {
+    const auto loaded = load_dataset(name);
+    EXPECT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ((*loaded)->description().fingerprint(), describe_dataset(name)->fingerprint());
+    return (*loaded)->description().fingerprint();
+  };
+  auto members = keras();
+  const std::string name = source(members);
+  const std::string first = fingerprint(name);
+  EXPECT_EQ(fingerprint("npz:" + folder_.write("copy.npz", zip_bytes(members)).string()), first);
+  EXPECT_NE(fingerprint(name + "?mean=0.25"), first) << "another description";
+  EXPECT_EQ(fingerprint(name + "?augment=none"), first);
+  members[1].second = npy_bytes("<i8", "(4,)", integers({3, 0, 2, 1}, 8));
+  EXPECT_NE(fingerprint(source(members)), first);
+  members = keras();
+  members.emplace_back("x_val.npy", images(1, 3));
+  EXPECT_NE(fingerprint(source(members)), first) << "in another file, as far as that goes";
+}
+
+TEST_F(Archive, SharesWhatItStoresAmongViews) {
+  const std::string name = source(keras());
+  const auto read_once = read_dataset(name);
+  ASSERT_TRUE(read_once) << read_once.error().message;
+  const std::uint64_t bytes = read_once->stored->bytes();
+  EXPECT_EQ(bytes, 4U * 6U + 4U * 4U + 2U * 6U + 2U * 4U);
+  for (const std::string parameters : {"mean=0.1", "deviation=2,augment=flip", "augment=crop"}) {
+    const auto view = view_dataset(*read_once, name + "?" + parameters);
+    ASSERT_TRUE(view) << view.error().message;
+    EXPECT_EQ(read_once->stored.use_count(), 2);
+    EXPECT_EQ(stored_name(name + "?" + parameters), stored_name(name));
+  }
+  EXPECT_NE(stored_name(name + "?channels=last"), stored_name(name));
+}
+
+TEST_F(Archive, RoundsDoublesOnceAfterTheyAreNormalised) {
+  // 1 + 2^-30 is 1 as a float; the difference to 1 is not.
+  const double value = 1.0 + 0x1p-30;
+  Bytes bytes(8);
+  std::memcpy(bytes.data(), &value, 8);
+  const std::string name = source({{"x.npy", npy_bytes("<f8", "(1, 1)", bytes)},
+                                   {"y.npy", npy_bytes("<i4", "(1,)", integers({0}, 4))}});
+  const auto plain = load_dataset(name);
+  const auto normalised = load_dataset(name + "?mean=1");
+  ASSERT_TRUE(plain && normalised);
+  EXPECT_THAT(values_of<float>(read(**plain, proto::SPLIT_TRAIN, 0, 0)), ElementsAre(1.0F));
+  EXPECT_THAT(values_of<float>(read(**normalised, proto::SPLIT_TRAIN, 0, 0)),
+              ElementsAre(0x1p-30F));
+}
+
+TEST_F(Archive, RefusesNumbersThatAreNoFloatsOnceNormalised) {
+  const std::string floats = source({{"x.npy", npy_bytes("<f4", "(1, 3)", kSingles)},
+                                     {"y.npy", npy_bytes("<i4", "(1,)", integers({0}, 4))}});
+  EXPECT_THAT(complaint(floats + "?deviation=1e-39"),
+              AllOf(HasSubstr("x.npy: needed numbers that fit float32, had -2"),
+                    HasSubstr("data.deviation")));
+  const std::string labels = source({{"input_ids.npy", npy_bytes("<i4", "(1, 1)", Bytes(4))},
+                                     {"labels.npy", npy_bytes("<i4", "(1, 1)", Bytes(4))}});
+  EXPECT_THAT(complaint(labels + "?mean=1", ErrorCode::kUsage), HasSubstr("normalises images"));
+}
+
+TEST_F(Archive, NotesFloatsThatLookLikeBytes) {
+  const auto notes = [&](std::vector<std::uint8_t> halfs, const std::string& parameters) {
+    const std::string name =
+        source({{"x.npy", npy_bytes("<f2", "(1, 1, 1, 2)", Bytes(halfs.begin(), halfs.end()))},
+                {"y.npy", npy_bytes("<i4", "(1,)", integers({0}, 4))}});
+    const auto description = describe_dataset(name + parameters);
+    EXPECT_TRUE(description) << description.error().message;
+    return description->notes_size() == 0 ? "" : description->notes(0);
+  };
+  const std::vector<std::uint8_t> pixels = {0, 0, 0xF8, 0x5B};  // 0 and 255.
+  EXPECT_THAT(notes(pixels, ""), AllOf(HasSubstr("go up to 255"), HasSubstr("data.mean = 127.5"),
+                                       HasSubstr("data.deviation")));
+  EXPECT_EQ(notes(pixels, "?mean=127.5,deviation=127.5"), "");
+  EXPECT_EQ(notes({0, 0, 0, 0x3C}, ""), "") << "0 and 1";
+  EXPECT_EQ(notes({0, 0xBC, 0xF8, 0x5B}, ""), "") << "-1 and 255";
+}
+
+TEST_F(Archive, SaysThatNoLabelCounts) {
+  const Bytes row = npy_bytes("<i4", "(1, 2)", integers({5, 9}, 4));
+  const Bytes ignored = npy_bytes("<i4", "(1, 2)", integers({-100, -1}, 4));
+  const auto description = describe_dataset(source({{"tokens_train.npy", row},
+                                                    {"labels_train.npy", ignored},
+                                                    {"tokens_test.npy", row},
+                                                    {"labels_test.npy", row}}));
+  ASSERT_TRUE(description) << description.error().message;
+  EXPECT_TRUE(description->no_train_label());
+  EXPECT_FALSE(description->no_test_label());
+}
+
+TEST_F(Archive, FillsTheBorderOfACropWithBlackWhateverTheType) {
+  const std::string labels = "y.npy";
+  const Bytes label = npy_bytes("<i4", "(1,)", integers({0}, 4));
+  const Bytes white(9 * 9, 255);
+  Bytes ones;
+  for (int i = 0; i < 81; ++i) {
+    ones.insert(ones.end(), {0, 0, 0x80, 0x3F});
+  }
+  const auto bytes =
+      load_dataset(source({{"x.npy", npy_bytes("|u1", "(1, 1, 9, 9)", white)}, {labels, label}}) +
+                   "?augment=crop");
+  ASSERT_TRUE(bytes) << bytes.error().message;
+  const auto floats =
+      load_dataset(source({{"x.npy", npy_bytes("<f4", "(1, 1, 9, 9)", ones)}, {labels, label}}) +
+                   "?augment=crop,mean=0.5,deviation=0.25");
+  ASSERT_TRUE(floats) << floats.error().message;
+  bool has_border = false;
+  for (std::uint64_t epoch = 0; epoch < 8; ++epoch) {
+    std::vector<std::byte> pixels(81);
+    std::vector<std::byte> numbers(81 * 4);
+    (*bytes)->read({.item = 0, .seed = 1, .epoch = epoch}, 0, pixels);
+    (*floats)->read({.item = 0, .seed = 1, .epoch = epoch}, 0, numbers);
+    const auto values = values_of<float>(numbers);
+    for (std::size_t i = 0; i < pixels.size(); ++i) {
+      const float black_or_white = std::to_integer<int>(pixels[i]) == 0 ? -2.0F : 2.0F;
+      ASSERT_EQ(values[i], black_or_white);
+      has_border = has_border || black_or_white < 0;
+    }
+  }
+  EXPECT_TRUE(has_border);
 }
 
 TEST_F(Archive, CallsTokensAsBertDoes) {
@@ -355,6 +480,16 @@ TEST_F(Archive, SaysWhatItNeedsAndWhatItHas) {
   members[1].second = npy_bytes("<i8", "(4,)", integers({1, 0, -1, 1}, 8));
   EXPECT_THAT(complaint(source(members)),
               HasSubstr("y_train.npy: item 2: needed a label >= 0, had -1"));
+  members = keras();
+  members[1].second = npy_bytes("<i8", "(4,)", integers({1, 0, (1LL << 31) - 1, 1}, 8));
+  EXPECT_THAT(complaint(source(members)),
+              HasSubstr("y_train.npy: label 2,147,483,647 of item 2 would need 2,147,483,648 "
+                        "classes; the limit is 16,777,216"));
+  members = keras();
+  members[3].second = npy_bytes("<f4", "(2,)", Bytes(8));
+  EXPECT_THAT(complaint(source(members)),
+              AllOf(HasSubstr("needed the element type of the training part, int64, had float32"),
+                    ::testing::Not(HasSubstr("shape"))));
   members = keras();
   members.emplace_back("images_train.npy", images(4, 0));
   EXPECT_THAT(complaint(source(members)), HasSubstr("x_train and images_train both stand for"));

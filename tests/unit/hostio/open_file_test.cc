@@ -1,7 +1,11 @@
 #include "hostio/formats/open_file.h"
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -73,10 +77,16 @@ TEST_F(FileScopeTest, NeedsAFolder) {
   EXPECT_THAT(FileScope::below(data_ / "absent").error().message, HasSubstr("No such file"));
 }
 
+std::string fingerprint(const std::vector<fs::path>& files) {
+  const auto found = fingerprint_of(files);
+  EXPECT_TRUE(found) << found.error().message;
+  return found.value_or("");
+}
+
 TEST(Fingerprint, IsThatOfTheBytesWhereverTheyLie) {
   TemporaryFolder folder;
   const auto of = [&](const std::string& file, const std::string& bytes) {
-    return fingerprint_of({folder.write(file, bytes)});
+    return fingerprint({folder.write(file, bytes)});
   };
   const std::string long_text(9 << 20, 'x');
   std::string changed = long_text;
@@ -92,21 +102,86 @@ TEST(Fingerprint, IsThatOfTheBytesWhereverTheyLie) {
   EXPECT_NE(of("a", long_text), of("a", in_the_middle));
   EXPECT_NE(of("a", long_text), of("a", at_the_end));
   EXPECT_NE(of("a", long_text), of("a", long_text + "x"));
-  EXPECT_NE(fingerprint_of({folder.write("1", "a"), folder.write("2", "b")}),
-            fingerprint_of({folder.write("1", "b"), folder.write("2", "a")}));
-  EXPECT_NE(of("a", "words"), fingerprint_of({}));
+  EXPECT_NE(fingerprint({folder.write("1", "a"), folder.write("2", "b")}),
+            fingerprint({folder.write("1", "b"), folder.write("2", "a")}));
+  EXPECT_NE(of("a", "words"), fingerprint({}));
 }
 
-TEST(Fingerprint, OfAVeryLargeFileIsThatOfPiecesUpToItsEnd) {
+TEST(Fingerprint, OfALargeFileIsThatOfEachOfItsBytes) {
   TemporaryFolder folder;
   const fs::path file = folder.write("large", "");
   fs::resize_file(file, 300 << 20);  // A hole: no block on the disk.
-  const std::string empty = fingerprint_of({file});
-  std::fstream(file, std::ios::in | std::ios::out).seekp((300 << 20) - 1).put('x');
-  const std::string changed = fingerprint_of({file});
-  EXPECT_NE(changed, empty);
-  fs::resize_file(file, (300 << 20) + 1);
-  EXPECT_NE(fingerprint_of({file}), changed);
+  const std::string empty = fingerprint({file});
+  std::fstream(file, std::ios::in | std::ios::out).seekp(1'700'000).put('x');
+  EXPECT_NE(fingerprint({file}), empty);
+}
+
+TEST(Reading, RefusesAFileThatChangesMeanwhile) {
+  TemporaryFolder folder;
+  for (const std::string how : {"replaced", "written to", "grown", "removed", "switched"}) {
+    const fs::path file = folder.write("file", "first");
+    const fs::path link = folder.path() / "link";
+    fs::remove(link);
+    fs::create_symlink(file, link);
+    const auto reading = std::make_shared<Reading>();
+    const FileScope scope = FileScope().during(reading);
+    ASSERT_TRUE(read_bytes(link, scope));
+    ASSERT_TRUE(reading->check_unchanged());
+    const fs::path other = folder.write("other", "other");
+    if (how == "replaced") {
+      fs::rename(other, file);
+    } else if (how == "written to") {
+      std::fstream(file, std::ios::in | std::ios::out).put('F');
+      fs::last_write_time(file, fs::last_write_time(file) + std::chrono::seconds(1));
+    } else if (how == "grown") {
+      (void)folder.write("file", "first and more");
+    } else if (how == "removed") {
+      fs::remove(file);
+    } else {
+      fs::remove(link);
+      fs::create_symlink(other, link);
+    }
+    const Status unchanged = reading->check_unchanged();
+    ASSERT_FALSE(unchanged) << how;
+    EXPECT_EQ(unchanged.error().code, ErrorCode::kData);
+    EXPECT_THAT(unchanged.error().message, HasSubstr("changed while the data server read it"));
+    EXPECT_FALSE(read_bytes(link, scope)) << how;
+  }
+}
+
+TEST(Reading, CountsItsWorkAndThatOfAll) {
+  TemporaryFolder folder;
+  const auto shared = std::make_shared<Reading::Shared>();
+  const auto reading = std::make_shared<Reading>(shared);
+  const FileScope scope = FileScope().during(reading);
+  EXPECT_FALSE(reading->has_begun());
+  EXPECT_EQ(reading->percent(), 0U);
+  const fs::path file = folder.write("file", std::string(1000, 'x'));
+  ASSERT_TRUE(read_bytes(file, scope));
+  EXPECT_EQ(reading->work(), 1000U);
+  EXPECT_EQ(reading->percent(), 50U) << "the fingerprint is to come";
+  ASSERT_TRUE(fingerprint_of({file}, scope));
+  EXPECT_EQ(reading->percent(), 99U);
+  Reading(shared).advance(5);
+  EXPECT_EQ(shared->work, 2005U);
+}
+
+TEST(Reading, PromisesNoMemoryTwice) {
+  const auto shared = std::make_shared<Reading::Shared>();
+  Reading reading(shared);
+  const auto most = [](std::uint64_t limit, std::uint64_t bytes) {
+    return [=](std::uint64_t promised) -> Status {
+      return promised + bytes <= limit ? Status{} : fail(ErrorCode::kData, "none");
+    };
+  };
+  ASSERT_TRUE(reading.promise(60, most(100, 60)));
+  {
+    Reading::Promise promise(reading, 60);
+    EXPECT_FALSE(Reading(shared).promise(60, most(100, 60)));
+    promise.taken(40);
+    EXPECT_EQ(shared->promised, 20U);
+  }
+  EXPECT_EQ(shared->promised, 0U);
 }
 
 TEST(OpenFile, RefusesPipesFoldersAndDevicesWithoutWaiting) {

@@ -1,6 +1,8 @@
 #include "hostio/sampling/sampling.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <string>
@@ -15,6 +17,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 using Items = std::vector<std::uint64_t>;
 
@@ -38,11 +41,12 @@ proto::Selection selection(const Job& job, proto::Split split, std::uint32_t rep
   return selection;
 }
 
+/// Without padding.
 Items batch(const Job& job, proto::Split split, std::uint32_t replica, std::uint64_t sequence) {
   const Result<Sampler> sampler = Sampler::make(selection(job, split, replica), job.items);
   EXPECT_TRUE(sampler) << sampler.error().message;
   Items items(job.micro_batch);
-  sampler->items_of(sequence, items);
+  items.resize(sampler->items_of(sequence, items));
   return items;
 }
 
@@ -74,19 +78,28 @@ TEST(Sampling, EvaluationDealsItemsInOrderAndPadsTheLastBatches) {
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 0), ElementsAre(0, 1));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 0), ElementsAre(2, 3));
   EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 1), ElementsAre(4, 5));
-  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 1), ElementsAre(6, Sampler::kPadding));
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 1, 1), ElementsAre(6));
   // Training items are dealt the same way if taken once.
   EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 0), ElementsAre(2, 3));
-  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 1), ElementsAre(6, Sampler::kPadding));
+  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN_ONCE, 1, 1), ElementsAre(6));
 }
 
 TEST(Sampling, EvaluationGivesEveryReplicaAsManyBatches) {
   // One item for three replicas: two of them get only padding.
   const Job job = {.items = 1, .replicas = 3, .micro_batch = 2, .accumulation = 1};
   EXPECT_EQ(evaluation_batches(1, selection(job, proto::SPLIT_TEST)), 1U);
-  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 0), ElementsAre(0, Sampler::kPadding));
-  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 2, 0),
-              ElementsAre(Sampler::kPadding, Sampler::kPadding));
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 0, 0), ElementsAre(0));
+  EXPECT_THAT(batch(job, proto::SPLIT_TEST, 2, 0), IsEmpty());
+}
+
+TEST(Sampling, PaddingIsItemsFromTheFirstOneOn) {
+  // 3 items, 2 replicas, micro-batches of 4:   | 0 1 2 + 0 | + 1 2 0 1 |
+  const Job job = {.items = 3, .replicas = 2, .micro_batch = 4, .accumulation = 1};
+  Items items(4);
+  EXPECT_EQ(Sampler::make(selection(job, proto::SPLIT_TEST, 0), 3)->items_of(0, items), 3U);
+  EXPECT_THAT(items, ElementsAre(0, 1, 2, 0));
+  EXPECT_EQ(Sampler::make(selection(job, proto::SPLIT_TEST, 1), 3)->items_of(0, items), 0U);
+  EXPECT_THAT(items, ElementsAre(1, 2, 0, 1));
 }
 
 TEST(Sampling, TrainingCutsTheEpochAsDrawn) {
@@ -125,8 +138,8 @@ TEST(Sampling, SequentialTrainingTakesItemsAsTheDataHasThem) {
 TEST(Sampling, StaysTheSameForEver) {
   // Literal numbers: changing them changes the result of every job ever run.
   const Job job = {.items = 10, .replicas = 1, .micro_batch = 10, .accumulation = 1};
-  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 0), ElementsAre(3, 5, 8, 6, 0, 9, 4, 7, 2, 1));
-  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 1), ElementsAre(2, 8, 6, 7, 4, 5, 3, 9, 0, 1));
+  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 0), ElementsAre(4, 9, 7, 5, 0, 3, 2, 1, 8, 6));
+  EXPECT_THAT(batch(job, proto::SPLIT_TRAIN, 0, 1), ElementsAre(4, 2, 0, 6, 7, 8, 5, 3, 1, 9));
 }
 
 TEST(Sampling, DiffersByEpochAndBySeed) {
@@ -138,7 +151,10 @@ TEST(Sampling, DiffersByEpochAndBySeed) {
 }
 
 TEST(Sampling, EveryNumberOfItemsIsPermuted) {
-  for (std::uint64_t items = 1; items <= 70; ++items) {
+  std::vector<std::uint64_t> numbers(70);
+  std::iota(numbers.begin(), numbers.end(), 1U);
+  numbers.insert(numbers.end(), {kShuffledMax, kShuffledMax + 1, 4096, 5000});
+  for (const std::uint64_t items : numbers) {
     std::set<std::uint64_t> seen;
     for (std::uint64_t position = 0; position < items; ++position) {
       seen.insert(permuted(/*key=*/9, /*epoch=*/items, items, position));
@@ -205,23 +221,18 @@ TEST_P(SamplingProperty, EvaluationCoversEachItemOnce) {
       evaluation_batches(job_.items, selection(job_, proto::SPLIT_TEST));
   ASSERT_TRUE(batches);
   Items seen;
-  std::size_t padding = 0;
   for (std::uint32_t replica = 0; replica < job_.replicas; ++replica) {
     for (std::uint64_t sequence = 0; sequence < *batches; ++sequence) {
-      for (const std::uint64_t item : batch(job_, proto::SPLIT_TEST, replica, sequence)) {
-        if (item == Sampler::kPadding) {
-          ++padding;
-        } else {
-          seen.push_back(item);
-        }
-      }
+      std::ranges::copy(batch(job_, proto::SPLIT_TEST, replica, sequence),
+                        std::back_inserter(seen));
     }
   }
   std::ranges::sort(seen);
   Items all(job_.items);
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(seen, all);
-  EXPECT_LT(padding, job_.replicas * job_.micro_batch);
+  EXPECT_LT(*batches * job_.replicas * job_.micro_batch - job_.items,
+            job_.replicas * job_.micro_batch);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -264,6 +275,53 @@ TEST(Sampling, NamesTheFieldThatCanNeverWork) {
   EXPECT_THAT(complaint(bad, 8), HasSubstr("micro_batches_per_step > 0"));
   bad = selection(good, proto::SPLIT_UNSPECIFIED);
   EXPECT_THAT(complaint(bad, 8), HasSubstr("split"));
+}
+
+TEST(Permutation, EveryOrderOfFewItemsIsEquallyLikely) {
+  for (std::uint64_t items = 3; items <= 7; ++items) {
+    std::uint64_t orders = 1;
+    for (std::uint64_t i = 2; i <= items; ++i) {
+      orders *= i;
+    }
+    constexpr std::uint64_t kTimes = 20;
+    std::map<Items, double> seen;
+    for (std::uint64_t epoch = 0; epoch < orders * kTimes; ++epoch) {
+      seen[shuffled(7, epoch, items)] += 1;
+    }
+    double chi_squared = static_cast<double>(orders - seen.size()) * kTimes;
+    for (const auto& [order, times] : seen) {
+      chi_squared += (times - kTimes) * (times - kTimes) / kTimes;
+    }
+    const auto freedom = static_cast<double>(orders - 1);
+    EXPECT_LT(chi_squared, freedom + 4 * std::sqrt(2 * freedom) + 8) << items;
+  }
+}
+
+TEST(Permutation, HasBothParities) {
+  for (const std::uint64_t items : {std::uint64_t{16}, std::uint64_t{63}, std::uint64_t{64},
+                                    std::uint64_t{256}, std::uint64_t{1023}, kShuffledMax}) {
+    int odd = 0;
+    for (std::uint64_t epoch = 0; epoch < 100; ++epoch) {
+      Items order = shuffled(42, epoch, items);
+      bool is_odd = false;
+      for (std::uint64_t i = 0; i < items; ++i) {
+        while (order[i] != i) {
+          std::swap(order[i], order[order[i]]);
+          is_odd = !is_odd;
+        }
+      }
+      odd += is_odd ? 1 : 0;
+    }
+    EXPECT_NEAR(odd, 50, 20) << items;
+  }
+}
+
+TEST(Permutation, OfABatchIsThatOfItsPositions) {
+  const Job job = {.items = 50, .replicas = 1, .micro_batch = 50, .accumulation = 1};
+  const Items items = batch(job, proto::SPLIT_TRAIN, 0, 3);
+  std::set<std::uint64_t> all(items.begin(), items.end());
+  EXPECT_EQ(all.size(), 50U);
+  EXPECT_NE(items, batch(job, proto::SPLIT_TRAIN, 0, 4));
 }
 
 }  // namespace

@@ -280,6 +280,59 @@ TEST_F(CheckpointFiles, AreReadOnlyIfEveryByteIsAsItWasWritten) {
   EXPECT_TRUE(read_checkpoint(folder));
 }
 
+/// Why the checkpoint cannot be read. As root another user asks, since root may read everything.
+std::string why_unreadable(const fs::path& folder) {
+  const bool is_root = geteuid() == 0;
+  if (is_root && seteuid(65534) != 0) {
+    return "no other user";
+  }
+  const Result<Checkpoint> read = read_checkpoint(folder);
+  if (is_root && seteuid(0) != 0) {
+    return "not root again";
+  }
+  return read                                             ? "read"
+         : read.error().code == ErrorCode::kHostResources ? read.error().message
+                                                          : "damaged: " + read.error().message;
+}
+
+TEST_F(CheckpointFiles, ThatCannotBeReadAreNotDamaged) {
+  CheckpointWriter to = writer();
+  store(to, 3);
+  const fs::path folder = checkpoints() / "step-3";
+  for (const char* name : {kStateFile, kMetricsFile, kManifestFile}) {
+    const fs::path file = folder / name;
+    const fs::path whole = folder / "whole";
+    const auto permissions = fs::status(file).permissions();
+    fs::permissions(file, fs::perms::none);
+    EXPECT_THAT(why_unreadable(folder), HasSubstr(file.string() + ": cannot be read: Permission"));
+    fs::permissions(file, permissions);
+    fs::rename(file, whole);
+    fs::create_directory(file);
+    EXPECT_THAT(why_unreadable(folder), HasSubstr(": cannot be read: it is a directory"));
+    fs::remove(file);
+    fs::create_symlink(file, file);
+    EXPECT_THAT(why_unreadable(folder), HasSubstr(": cannot be read: Too many levels"));
+    fs::remove(file);
+    fs::rename(whole, file);
+  }
+  fs::remove(folder / kManifestFile);
+  fs::create_symlink("/proc/self/mem", folder / kManifestFile);  // Its first byte cannot be read.
+  const Result<Checkpoint> read = read_checkpoint(folder);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, ErrorCode::kHostResources);
+  EXPECT_THAT(read.error().message, HasSubstr("cannot be read: Input/output error"));
+}
+
+TEST_F(CheckpointFiles, AreLookedForOnlyInAFolderThatCanBeListed) {
+  EXPECT_TRUE(check_can_list(checkpoints() / "not there"));
+  CheckpointWriter to = writer();
+  store(to, 3);
+  EXPECT_TRUE(check_can_list(checkpoints()));
+  const Status file = check_can_list(checkpoints() / "step-3" / kStateFile);
+  ASSERT_FALSE(file);
+  EXPECT_THAT(file.error().message, HasSubstr("cannot be read: Not a directory"));
+}
+
 TEST_F(CheckpointFiles, OfAnotherVersionOrBuildAreNotDamagedButRefused) {
   CheckpointWriter to = writer();
   store(to, 3);

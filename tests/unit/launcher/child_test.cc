@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "collectives/session/children.h"
 #include "launcher/process/exit_text.h"
 #include "launcher/process/process_handle.h"
 #include "launcher/process/supervisor.h"
@@ -97,17 +98,23 @@ TEST_F(SupervisorTest, GivesAnInquiryAllOfItsInput) {
   EXPECT_THAT(out_, ElementsAre("300000"));
 }
 
-TEST_F(SupervisorTest, TerminatesTheWholeGroup) {
-  start("trap 'echo bye; exit 4' TERM; sleep 100 & echo up; wait");
-  std::thread later([this] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    asio::post(loop_, [this] { supervisor_.terminate({}); });
-  });
+TEST_F(SupervisorTest, EndsMpirunByTheEndOfItsChildren) {
+  start("sleep 0.1; sleep 100 & echo up; wait $!; echo bye; exit 4");
+  asio::post(loop_, [this] { supervisor_.terminate(); });  // Before it has that child.
   run();
-  later.join();
 
   EXPECT_THAT(out_, ElementsAre("up", "bye"));
   EXPECT_EQ(exit_text(status_), "exited with code 4");
+}
+
+TEST_F(SupervisorTest, StartsProgramsThatHearNoRequests) {
+  start(
+      "trap 'echo caught' TERM INT HUP USR1 USR2; for s in TERM INT HUP USR1 USR2; do kill -$s $$; "
+      "done; sh -c 'kill -USR1 $$; echo alive'");
+  run();
+
+  EXPECT_THAT(out_, ElementsAre("alive"));
+  EXPECT_EQ(exit_text(status_), "exited with code 0");
 }
 
 /// Waits until every child of this process has ended, those that earlier tests killed included.
@@ -124,20 +131,12 @@ TEST_F(SupervisorTest, KillsEverythingBelowItself) {
   start("setsid sleep 1000 & exit 0");
   run();
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  ASSERT_EQ(children_of_this_process().size(), 1U);
+  ASSERT_EQ(collectives::children_of(getpid()).size(), 1U);
 
   supervisor_.kill_all();
 
   await_all_children();
-  EXPECT_TRUE(children_of_this_process().empty());
-}
-
-TEST_F(SupervisorTest, DoesNotKillProcessesThatAreNotMpirunsChildren) {
-  const std::vector<pid_t> ours = {getpid()};
-  start("sleep 0.2");
-  supervisor_.terminate(ours);  // Would end this test if the pid were trusted.
-  run();
-  EXPECT_EQ(exit_text(status_), "was killed by signal 15 (SIGTERM)");
+  EXPECT_TRUE(collectives::children_of(getpid()).empty());
 }
 
 /// What a launcher does whose host has room for mpirun and no process more. The exit code: 0, as it
@@ -156,7 +155,7 @@ int launch_without_room_for_a_guard(collectives::JobFolder& folder) {
   if (started || started.error().code != ErrorCode::kHostResources) {
     return 1;
   }
-  supervisor.terminate({});
+  supervisor.terminate();
   loop.run_for(kDeadline);
   return supervisor.anything_runs() ? 2 : 0;
 }
@@ -301,8 +300,8 @@ TEST_F(ChildWithSomethingBefore, NeverRunsWhereTheLauncherDiesMeanwhile) {
 }
 
 TEST(Parent, IsFoundInProc) {
-  EXPECT_EQ(parent_of(getpid()), getppid());
-  EXPECT_EQ(parent_of(-5), 0);
+  EXPECT_EQ(collectives::parent_of(getpid()), getppid());
+  EXPECT_EQ(collectives::parent_of(-5), 0);
 }
 
 }  // namespace

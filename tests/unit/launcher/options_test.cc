@@ -314,6 +314,21 @@ TEST(Options, OfOneInstanceAreItsOwn) {
   EXPECT_THAT(error_of({"--instance-mpi-local-args", "0:'"}), HasSubstr("a ' is not closed"));
 }
 
+TEST(Options, DropoutIsNotedInInference) {
+  const auto options =
+      parse({"--model.mode", "inference", "--model.name", "gpt2", "--model.dropout", "0.1"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_THAT(options->notes, Contains("model.dropout = 0.1 has no effect with model.mode = "
+                                       "inference: nothing is dropped"));
+}
+
+TEST(Options, NoDecayIsNotedWithoutWeightDecay) {
+  const auto options = parse({"--training.no-decay", "vectors"});
+  ASSERT_TRUE(options) << options.error().message;
+  EXPECT_THAT(options->notes, Contains("training.no-decay = vectors has no effect with "
+                                       "training.weight-decay = 0"));
+}
+
 TEST(Options, ALearningRateThatIsZeroInFloat32IsNoted) {
   EXPECT_THAT(parse({"--training.learning-rate", "1e-50"})->notes,
               ElementsAre("a learning rate of 1e-50 is 0 in float32, so nothing is trained"));

@@ -169,6 +169,18 @@ TEST(ProfileScreen, SaysWhetherTheJobFits) {
               HasSubstr(": does not fit, 4 tiles over the limit\n"));
 }
 
+TEST(ProfileScreen, HasTheNotesOfTheCompilerInFull) {
+  proto::Profile noted = profile(1, 600'000);
+  noted.add_notes(
+      "PL:POPLIN [W] Warning: convolution planner unable to meet memory target. "
+      "Optimising for minimum memory. (30 products)");
+  const std::string screen = profile_screen(noted, {.width = 80});
+  EXPECT_THAT(screen,
+              HasSubstr("\nnote        PL:POPLIN [W] Warning: convolution planner unable to meet "
+                        "memory\n            target. Optimising for minimum memory. (30 "
+                        "products)\n"));
+}
+
 TEST(ProfileScreen, ShowsTheOperatorOfAPeakWithItsOptionsAndPlan) {
   const std::string screen = profile_screen(profile(1, 600'000), {});
   EXPECT_THAT(screen, HasSubstr("step 9, : conv2d 'conv1'\n       options  stride=[1,1]\n"

@@ -24,7 +24,8 @@ std::string file_of(std::span<const Tensor> tensors) {
 /// A file with this header and data.
 std::string file_with(std::string header, std::string_view data) {
   std::string bytes(8, '\0');
-  bytes[0] = static_cast<char>(header.size());
+  bytes[0] = static_cast<char>(header.size() % 256);
+  bytes[1] = static_cast<char>(header.size() / 256);
   return bytes + header + std::string(data);
 }
 
@@ -91,6 +92,28 @@ TEST(Safetensors, SayWhichDamageTheyHave) {
       "w: tensor 'a' of F32 [2] needs 8 B, but its data_offsets span 4 B");
   EXPECT_EQ(error_of(file_with(R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", "x")),
             "w: tensor 'a' ends at byte 9 of the data, which has 1 B; is the file cut off?");
+}
+
+TEST(Safetensors, AreToldFromOtherFilesOfWeights) {
+  const std::string rest(32, 'x');
+  EXPECT_EQ(error_of("PK\x03\x04" + rest),
+            "w: it is a zip archive, as PyTorch's .bin, .pt and .pth files are; save the weights "
+            "with safetensors.torch.save_file(model.state_dict(), FILE)");
+  EXPECT_EQ(error_of("\x80\x02}q" + rest),
+            "w: it is a pickle, as PyTorch's older .bin and .pt files are; save the weights with "
+            "safetensors.torch.save_file(model.state_dict(), FILE)");
+  EXPECT_EQ(error_of("\x89HDF\r\n\x1a\n" + rest),
+            "w: it is an HDF5 file, as Keras writes; save the weights as safetensors");
+  EXPECT_EQ(error_of(R"({"metadata": {"total_size": 8}, "weight_map": {}})"),
+            "w: it is JSON, such as the index of weights in several files "
+            "(model.safetensors.index.json); merge them into one file: "
+            "from_pretrained(DIR).save_pretrained(OUT, max_shard_size=\"100GB\")");
+}
+
+TEST(Safetensors, AHeaderWhoseLengthLooksLikeAPickleIsAHeader) {
+  std::string header = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
+  header.resize(0x280, ' ');  // Its length is stored as 80 02 00 ...
+  EXPECT_EQ(error_of(file_with(header, "x")), "no error");
 }
 
 TEST(Safetensors, AShapeThatOverflowsIsNoSmallTensor) {

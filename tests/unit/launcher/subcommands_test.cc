@@ -54,6 +54,41 @@ TEST(Subcommands, AreSuggestedWhereMisspeltOrMisplaced) {
   EXPECT_THAT(error_of({"python", "train.cfg"}), StartsWith("exactly one train.cfg is needed"));
 }
 
+/// As parse_options of a command line in a shell.
+std::string complaint_of(std::vector<std::string> args) {
+  const Result<Options> options = parse_options(args);
+  return options ? "" : options.error().message;
+}
+
+TEST(Program, OfAPastedPoprunLineIsReplacedByATrainCfg) {
+  const std::string python = "poprun-emu runs a train.cfg in the place of a program";
+  for (const std::vector<std::string>& program : std::initializer_list<std::vector<std::string>>{
+           {"python3", "train.py", "--config", "x"},
+           {"python", "run.py", "--epochs", "3", "--num-replicas=2"},
+           {"python3.8", "-m", "run", "-v"},
+           {"./not_there.py"},
+           {"sh", "-c", "run --loss-scaling 8"},
+           {"/bin/sh"},
+           {"--", "python3", "--version"}}) {
+    std::vector<std::string> line = {"-vv",
+                                     "--num-instances=1",
+                                     "--mpi-global-args=--mca a b",
+                                     "--offline-mode=on",
+                                     "--num-replicas",
+                                     "2",
+                                     "--print-topology",
+                                     "yes"};
+    line.insert(line.end(), program.begin(), program.end());
+    EXPECT_THAT(complaint_of(line), HasSubstr(python)) << program[0];
+  }
+  EXPECT_EQ(complaint_of({"-n", "2", "python3", "a.py", "--b", "1", "--c"}).substr(0, 60),
+            "python3 a.py --b 1 ...: poprun-emu runs a train.cfg in the p");
+  EXPECT_THAT(complaint_of({"--num-replcas", "2", "python3", "a.py"}),
+              HasSubstr("did you mean --num-replicas?"));
+  EXPECT_THAT(complaint_of({"--help", "sh"}), HasSubstr("--help sh: unknown section; available: "));
+  EXPECT_THAT(complaint_of({"not_there.cfg", "--epochs", "3"}), HasSubstr("--epochs: unknown"));
+}
+
 TEST(Subcommands, AreGivenOnce) {
   EXPECT_EQ(error_of({"check", "check"}),
             "the subcommand check is given twice; a file of that name would be ./check; usage: "

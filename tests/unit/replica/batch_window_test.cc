@@ -3,13 +3,17 @@
 #include "replica/loops/batch_window.h"
 
 #include <cstring>
+#include <limits>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "replica/loops/label_counts.h"
+
 namespace poprun {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 /// Batches whose tensors are four bytes 10 * sequence and four bytes 10 * sequence + 1.
@@ -151,6 +155,44 @@ TEST_F(BatchWindowTest, RefusesABatchOfOtherSizes) {
   EXPECT_EQ(refused.error().code, ErrorCode::kData);
   EXPECT_EQ(refused.error().message,
             "batch 0 of the data server: tensor 't' has 4 B, but the model takes 5 B (u8[5])");
+}
+
+TEST(BatchWindow, FetchesAheadOfItsReaders) {
+  Counting source;
+  const Program program = program_of({{0, 1}});
+  BatchWindow window(program, JobStream::kTrain, source);
+  window.begin();
+  ASSERT_TRUE(window.fetch(3));
+  EXPECT_EQ(source.given, 3U);
+  ASSERT_TRUE(window.fetch(2));
+  EXPECT_EQ(source.given, 3U);
+}
+
+template <typename T>
+std::string bytes_of(const std::vector<T>& elements) {
+  return {reinterpret_cast<const char*>(elements.data()), elements.size() * sizeof(T)};
+}
+
+TEST(LabelCounts, AreOfIntegersFromZeroOnInEachPiece) {
+  LabelCounts counts({{.name = "labels", .field = 1}}, 4, 2);
+  // Two samples of three labels in a piece: 2 and 5 labels, then 3 and 0.
+  counts.add({0, {"", bytes_of<std::int32_t>({0, -1, -1, 7, -1, -100, 1, 1, 1, 2, 0, -1})}});
+  EXPECT_THAT(counts.sums(), ElementsAre(7));
+  EXPECT_EQ(counts.ranges()[0].fewest, 2U);
+  EXPECT_EQ(counts.ranges()[0].most, 5U);
+  counts.add({1, {"", bytes_of<std::int32_t>({1, -1, -1, -1, 1, 1, -1, -1, -1, -1, -1, -1})}});
+  EXPECT_THAT(counts.sums(), ElementsAre(10));
+  EXPECT_EQ(counts.ranges()[0].fewest, 0U);
+  counts.begin_step();
+  EXPECT_THAT(counts.sums(), ElementsAre(0));
+  EXPECT_EQ(counts.ranges()[0].most, 5U) << "since the beginning";
+}
+
+TEST(LabelCounts, OfNumbersAreSamplesWithoutANaN) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  LabelCounts counts({{.name = "labels", .field = 0, .is_integer = false}}, 3, 1);
+  counts.add({0, {bytes_of<float>({1, 2, nan, 0, nan, nan})}});
+  EXPECT_THAT(counts.sums(), ElementsAre(1));
 }
 
 }  // namespace

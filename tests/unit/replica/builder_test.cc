@@ -23,7 +23,7 @@ class Model : public ::testing::Test {
 
   Graph graph_;
   TensorId x_{};
-  Builder builder_{graph_, {1, 0}, "net/"};
+  Builder builder_{graph_, {1, 0}, "net/", Naming::kModel};
 };
 
 TEST_F(Model, WithAMisspeltOperatorIsToldTheTensorAndTheNearestOperator) {
@@ -49,6 +49,30 @@ TEST_F(Model, WithTwoTensorsOfOneNameIsToldIt) {
   builder_.add_one("neg", {x_}, {}, "y");
 
   expect_bug("net/y: two tensors would have this name, the second made by 'neg'");
+}
+
+TEST_F(Model, GivesWayToNamesThatAFileGives) {
+  graph_.reserve({"net/y", "w"});
+
+  const TensorId y = builder_.add_one("relu", {x_}, {}, "y");
+  const TensorId w = builder_.variable("w", {DataType::kF32, {3}, {}}, Role::kParameter, {});
+
+  EXPECT_TRUE(builder_.status());
+  EXPECT_EQ(graph_.tensor(y).name, "net/y.1");
+  EXPECT_EQ(graph_.tensor(w).name, "w") << "the variable that the file calls so";
+}
+
+TEST_F(Model, NeedNotKnowWhatTheCompilerCallsItsTensors) {
+  Builder compiler(graph_, {1, 0}, "");
+  const TensorId first = compiler.add_one("relu", {x_}, {}, "x");
+  const TensorId second = compiler.add_one("relu", {x_}, {}, "x");
+  const std::vector<TensorId> streamed =
+      compiler.stream_in("control", {"x"}, {TensorType{DataType::kF32, {}, {}}});
+
+  EXPECT_TRUE(compiler.status());
+  EXPECT_EQ(graph_.tensor(first).name, "x.1");
+  EXPECT_EQ(graph_.tensor(second).name, "x.2");
+  EXPECT_EQ(graph_.tensor(streamed[0]).name, "x.3");
 }
 
 TEST_F(Model, WithOneNameForTwoKindsOfVariableIsToldBoth) {

@@ -36,7 +36,8 @@ class Composition {
     const TensorId loss = builder.add_one(
         "sum_to", {product}, {{"shape", Shape{}}, {"layout", std::string{"row-major"}}}, "loss");
     const auto gradients = differentiate(
-        builder, loss, builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one"));
+        builder,
+        {{loss, builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one")}});
     EXPECT_TRUE(gradients) << gradients.error().message;
     if (gradients) {
       gradients_ = *gradients;

@@ -37,6 +37,24 @@ TEST(Dropout, DropsTheRateAndKeepsTheMean) {
   EXPECT_EQ(std::ranges::count(all, 1.0F), kCount);
 }
 
+TEST(Dropout, KeepsTheMeanAtRatesNearOne) {
+  for (const double rate : {0.99, 0.9999, 0.99999, 1 - 0x1p-20}) {
+    double sum = 0;
+    double kept = 0;
+    constexpr int kDraws = 200;
+    for (int step = 0; step < kDraws; ++step) {
+      for (const float value :
+           drop(rate, "a", {.seed = 3, .step = static_cast<std::uint32_t>(step)})) {
+        sum += static_cast<double>(value);
+        kept += value == 0 ? 0 : 1;
+      }
+    }
+    const double expected = (1 - rate) * kCount * kDraws;
+    EXPECT_NEAR(kept, expected, 4 * std::sqrt(expected)) << rate;
+    EXPECT_NEAR(sum * (1 - rate), kept, 1e-4 * kept) << "of the kept elements, at rate " << rate;
+  }
+}
+
 TEST(Dropout, IsAFunctionOfKeySeedStepMicroBatchAndReplica) {
   const Moment now{.seed = 1, .step = 5, .micro_batch = 2, .replica = 3};
   const auto y = drop(0.5, "a", now);

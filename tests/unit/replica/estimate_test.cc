@@ -364,6 +364,26 @@ TEST(EstimateQuestion, OfACompiledJobHasItsPeakBeside) {
               ::testing::ContainsRegex("\nestimated      .*; the compiler needs .* % more\n"));
 }
 
+TEST(EstimateQuestion, NamesTheSettingsThatItDoesNotCount) {
+  proto::RunConfig job = job_of("small-cnn", 16);
+  EXPECT_THAT(ask(question_of({{"", job}}, testing::dataset())).text,
+              ::testing::Not(HasSubstr("Not counted")));
+  job.mutable_topology()->set_num_replicas(4);
+  job.mutable_memory()->set_optimizer_state("off-chip");
+  job.mutable_memory()->add_replicated_tensor_sharding("optimizer-state");
+  job.mutable_pipeline()->set_recomputation("layer");
+  EXPECT_THAT(ask(question_of({{"", job}}, testing::dataset())).text,
+              HasSubstr("Not counted, though the job needs less with them, so fewer IPUs may do\n"
+                        "(--compile counts them):\n"
+                        "  memory.optimizer-state\n"
+                        "  memory.replicated-tensor-sharding\n"
+                        "  pipeline.recomputation\n"));
+  job.set_inference(true);
+  EXPECT_THAT(ask(question_of({{"", job}}, testing::dataset())).text,
+              ::testing::Not(HasSubstr("Not counted")))
+      << "there is nothing of them in inference";
+}
+
 TEST(EstimateQuestion, OfLayersListsBlocksWithTheirFormulasWhereAskedFor) {
   proto::EstimateQuestion question = question_of({{"", job_of("small-cnn")}}, testing::dataset());
   question.set_by_layer(true);
@@ -394,7 +414,7 @@ TEST(EstimateQuestion, OfAVariedKeyHasARowForEachValueAndWhatEachMoreAdds) {
   EXPECT_THAT(lines[4], ::testing::MatchesRegex("each 1 more +4,160 +.* .iB"));
 
   question.set_compile(true);
-  EXPECT_THAT(lines_of(ask(question).text)[0], HasSubstr("  compiled  fullest IPU"));
+  EXPECT_THAT(lines_of(ask(question).text)[0], HasSubstr("  compiled fullest tile"));
 }
 
 TEST(EstimateQuestion, NamesTheValueThatDoesNotWork) {

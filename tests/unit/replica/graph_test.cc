@@ -52,6 +52,25 @@ TEST(GraphText, RefusesWhatIsNoGraph) {
   EXPECT_FALSE(parse_graph("tensor a : f32[] metric\ntensor a : f32[] metric"));
 }
 
+TEST(Graph, NumbersANameThatIsTakenOrKeptForTheModel) {
+  Graph graph;
+  const auto add = [&graph](const std::string& name) {
+    return graph.tensor(graph.add_tensor({name, {}, Role::kActivation})).name;
+  };
+  graph.reserve({"w.gradient", "w.gradient.1"});
+
+  EXPECT_EQ(add("w"), "w");
+  EXPECT_EQ(add("w"), "w.1");
+  EXPECT_EQ(add("w.gradient"), "w.gradient.2");
+  EXPECT_EQ(graph.find("w.gradient.2"), TensorId{2});
+  EXPECT_FALSE(graph.has("w.gradient"));
+
+  const TensorId given = graph.add_given({"w.gradient", {}, Role::kParameter});
+  EXPECT_EQ(graph.tensor(given).name, "w.gradient");
+  graph.release("w.gradient.1");
+  EXPECT_EQ(add("w.gradient"), "w.gradient.1");
+}
+
 TEST(Attributes, KeepEveryDigitAndTheTypeOfNumbers) {
   const double third = 1.0 / 3.0;
   const Attributes attributes{{"a", third},

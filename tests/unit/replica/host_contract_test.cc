@@ -42,15 +42,16 @@ class Tensors {
   std::vector<std::pair<std::string, std::vector<float>>> values_;
 };
 
-TEST(HostContract, BringsEachFieldToTheTensorOfItsNameAndBack) {
+/// A weight may be called `step`, so the Program's tensor is called something else.
+TEST(HostContract, BringsEachFieldToTheTensorInItsPlaceAndBack) {
   StepControl said{.learning_rate = 0.5F, .update = 7, .loss_scale = 4096.0F};
-  Tensors tensors({{"loss-scale", 1}, {"step", 1}, {"learning-rate", 1}});
+  Tensors tensors({{"learning-rate", 1}, {"step.1", 1}, {"loss-scale", 1}});
 
   ASSERT_TRUE(pack(JobStream::kControl, said.fields(), tensors.named()));
 
-  EXPECT_THAT(tensors[0], ElementsAre(4096.0F));
+  EXPECT_THAT(tensors[0], ElementsAre(0.5F));
   EXPECT_THAT(tensors[1], ElementsAre(7.0F));
-  EXPECT_THAT(tensors[2], ElementsAre(0.5F));
+  EXPECT_THAT(tensors[2], ElementsAre(4096.0F));
   StepControl heard{.loss_scale = 0.0F};
   ASSERT_TRUE(unpack(JobStream::kControl, heard.fields(), tensors.named()));
   EXPECT_EQ(heard.learning_rate, 0.5F);
@@ -59,21 +60,25 @@ TEST(HostContract, BringsEachFieldToTheTensorOfItsNameAndBack) {
 }
 
 TEST(HostContract, ReadsMetricsAsMeansOverTheItems) {
-  StepOutcome said{.metrics = {.losses = 6, .correct = 1, .items = 4}, .gradient_factor = 0.25F};
-  Tensors tensors({{"gradient-factor", 1}, {"train.metrics", 3}});
+  StepOutcome said{.metrics = {.losses = {{4096, 2, 0.5F}},
+                               .correct = {{0, 683, 0}},
+                               .items = {{4096, -1364, 0}}},
+                   .gradient_factor = 0.25F};
+  Tensors tensors({{"train.metrics", 9}, {"gradient-factor", 1}});
   ASSERT_TRUE(pack(JobStream::kStep, said.fields(), tensors.named()));
-  EXPECT_THAT(tensors[1], ElementsAre(6.0F, 1.0F, 4.0F));
+  EXPECT_THAT(tensors[0],
+              ElementsAre(4096.0F, 2.0F, 0.5F, 0.0F, 683.0F, 0.0F, 4096.0F, -1364.0F, 0.0F));
 
   StepOutcome heard{.gradient_factor = 0.0F};
   ASSERT_TRUE(unpack(JobStream::kStep, heard.fields(), tensors.named()));
 
-  EXPECT_EQ(heard.metrics.loss(), 1.5);
+  EXPECT_EQ(heard.metrics.loss(), 4098.5 / 2732);
   EXPECT_EQ(heard.metrics.accuracy(), 0.25);
   EXPECT_EQ(heard.gradient_factor, 0.25F);
   EXPECT_EQ(Metrics{}.loss(), 0.0) << "of no items";
 }
 
-TEST(HostContract, NamesATensorThatOnlyOneSideHas) {
+TEST(HostContract, NamesTheTensorsOfWhichOneSideHasMore) {
   StepControl control;
   Tensors too_few({{"learning-rate", 1}});
   Tensors too_many({{"learning-rate", 1}, {"step", 1}, {"loss-scale", 1}});
@@ -84,11 +89,14 @@ TEST(HostContract, NamesATensorThatOnlyOneSideHas) {
   };
 
   EXPECT_EQ(error_with(too_few).code, ErrorCode::kBug);
-  EXPECT_EQ(error_with(too_few).message, "host stream control: the Program has no tensor 'step'");
+  EXPECT_EQ(error_with(too_few).message,
+            "host stream control: the Program has 1 tensors, needed 2 from 'learning-rate' to "
+            "'step'");
   EXPECT_EQ(error_with(too_many).message,
-            "host stream control: the host has nothing for the Program's tensor 'loss-scale'");
+            "host stream control: the Program has 3 tensors, needed 2 from 'learning-rate' to "
+            "'step'");
   EXPECT_EQ(error_with(too_large).message,
-            "host stream control: the Program's tensor 'step' has 8 B, needed 4 B");
+            "host stream control: the Program's tensor 'step' has 8 B, but 'step' needs 4 B");
 }
 
 /// The tensors that a Program's function "train" reads from or writes to a stream.
@@ -107,25 +115,6 @@ google::protobuf::RepeatedField<std::uint32_t>& tensors_of_stream(Program& progr
   ADD_FAILURE() << "the Program has no stream " << name_of(stream);
   static google::protobuf::RepeatedField<std::uint32_t> none;
   return none;
-}
-
-TEST(TrainingLoop, FindsTheFieldsOfItsStreamsInAnyOrder) {
-  proto::RunConfig job = config(2, 4);
-  job.mutable_training()->set_loss_scaling(0);
-  const Program program = *compile(*compile_options(job, dataset()));
-  Program turned = program;
-  for (const auto& [stream, fields] :
-       {std::pair{JobStream::kControl, 3}, std::pair{JobStream::kStep, 2}}) {
-    auto& tensors = tensors_of_stream(turned, stream);
-    ASSERT_EQ(tensors.size(), fields);
-    std::reverse(tensors.begin(), tensors.end());
-  }
-
-  const testing::Outcome straight = testing::run_program(job, program);
-  const testing::Outcome reversed = testing::run_program(job, turned);
-
-  EXPECT_EQ(straight.records[0].tensors, reversed.records[0].tensors);
-  EXPECT_EQ(straight.records[0].steps.back().loss, reversed.records[0].steps.back().loss);
 }
 
 TEST(TrainingLoop, RefusesAProgramThatLacksAField) {
@@ -151,9 +140,9 @@ TEST(TrainingLoop, RefusesAProgramThatLacksAField) {
 
   EXPECT_EQ(failure_without_first_of(JobStream::kControl).code, ErrorCode::kBug);
   EXPECT_THAT(failure_without_first_of(JobStream::kControl).message,
-              HasSubstr("no tensor 'learning-rate'"));
+              HasSubstr("has 1 tensors, needed 2 from 'learning-rate'"));
   EXPECT_THAT(failure_without_first_of(JobStream::kStep).message,
-              HasSubstr("no tensor 'train.metrics'"));
+              HasSubstr("has 0 tensors, needed 1 from 'train.metrics'"));
 }
 
 /// Records what is pushed.

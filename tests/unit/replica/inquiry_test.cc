@@ -319,7 +319,8 @@ TEST(Compile, RefusesInitialWeightsThatDoNotFit) {
       "model.initial-weights-partial = true keeps the initialisation of what is missing");
   EXPECT_EQ(
       refusal([](auto& tensors) { tensors.rbegin()->mutable_shape()->SwapElements(0, 1); }),
-      "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has [128,10]");
+      "model.initial-weights: the model needs 'fc2.weight' [10,128], but the file has [128,10]; if "
+      "it is a new head's, model.initial-weights-partial = true keeps its initialisation");
   EXPECT_THAT(refusal([](auto& tensors) { tensors.rbegin()->set_type("i64"); }),
               HasSubstr("'fc2.weight' has elements of type i64"));
 }

@@ -100,7 +100,8 @@ TEST(GatherGradient, OfATableWithTwoUsesIsOneAUse) {
   const auto loss =
       builder.add("softmax_cross_entropy", {sum, labels}, {}, {"loss", "correct", "count"});
   const auto gradients = differentiate(
-      builder, loss[0], builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 2.0}}, "two"));
+      builder,
+      {{loss[0], builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 2.0}}, "two")}});
   ASSERT_TRUE(gradients) << gradients.error().message;
   GraphRunner runner(graph);
   std::ranges::fill(runner.floats(x), 1.0F);
@@ -209,7 +210,8 @@ TEST(Split, GradientIsZeroForPiecesWithoutUse) {
   const auto loss =
       builder.add("softmax_cross_entropy", {pieces[2], labels}, {}, {"loss", "correct", "count"});
   const auto gradients = differentiate(
-      builder, loss[0], builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one"));
+      builder,
+      {{loss[0], builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one")}});
   ASSERT_TRUE(gradients) << gradients.error().message;
   GraphRunner runner(graph);
   count_up(runner.floats(x));

@@ -40,6 +40,18 @@ class OnnxBuilder {
     tensor.mutable_float_data()->Add(values.begin(), values.end());
     return *this;
   }
+  /// The same as a Constant node.
+  OnnxBuilder& constant(const std::string& name, const std::vector<std::int64_t>& dims,
+                        const std::vector<float>& values) {
+    auto& attribute = *node("Constant", {}, {name}).add_attribute();
+    attribute.set_name("value");
+    attribute.set_type(::onnx::AttributeProto::TENSOR);
+    auto& tensor = *attribute.mutable_t();
+    tensor.set_data_type(::onnx::TensorProto::FLOAT);
+    tensor.mutable_dims()->Add(dims.begin(), dims.end());
+    tensor.mutable_float_data()->Add(values.begin(), values.end());
+    return *this;
+  }
   OnnxBuilder& integers(const std::string& name, const std::vector<std::int64_t>& dims,
                         const std::vector<std::int64_t>& values) {
     auto& tensor = *graph().add_initializer();

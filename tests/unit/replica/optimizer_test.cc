@@ -3,15 +3,20 @@
 
 #include "replica/ops/optimizers/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "replica/ops/optimizers/square_sum.h"
+#include "replica/ops/optimizers/update_rule.h"
 #include "update_runner.h"
 
 namespace poprun {
@@ -169,6 +174,50 @@ std::vector<Declared> declared_by(const Optimizer& optimizer) {
   then.resize(then.size() + 1 + counts, scalar);
   return {{*optimizer.moments, {inputs, {}, attributes}, states + 1},
           {optimizer.rule, {then, {}, attributes}, 1}};
+}
+
+TEST(Optimizers, TakeAFactorOfZeroAsAFactorAndOnlyTheirSignAsASkip) {
+  for (const char* kind : {"sgd", "momentum", "nesterov", "adam", "adamw", "lamb"}) {
+    SCOPED_TRACE(kind);
+    const std::vector<float> weights = {1, -2, 4};
+    const std::size_t states = takes_step(kind) ? 2 : std::string_view{kind} == "sgd" ? 0 : 1;
+    const auto after = [&](float factor) {
+      UpdateRunner runner{std::string_view{kind} == "nesterov" ? "momentum" : kind,
+                          attributes_of(kind), weights, states,
+                          takes_step(kind) ? std::size_t{2} : std::size_t{1}};
+      std::vector<float> scalars = scalars_of(kind, 1);
+      scalars.push_back(factor);
+      runner.step({3, 3, 3}, scalars);
+      return std::vector<float>(runner.weights().begin(), runner.weights().end());
+    };
+    EXPECT_EQ(after(update_rule::kSkip), weights);
+    // The smallest factor there is, times a scale of 0.5, is 0: weight decay is all that is left.
+    const std::vector<float> decayed = after(std::numeric_limits<float>::denorm_min());
+    EXPECT_NE(decayed, weights);
+    EXPECT_EQ(decayed, after(0));
+    EXPECT_LT(decayed[2], weights[2]);
+  }
+}
+
+TEST(Optimizers, ClipWithoutSkippingHoweverLargeTheNorm) {
+  Graph graph;
+  const TensorId g = graph.add_tensor({"g", {DataType::kF32, {2}, {}}, Role::kGradient});
+  const TensorId sum =
+      graph.add_tensor({"sum", {DataType::kI32, {SquareSum::kLimbs}, {}}, Role::kMetric});
+  const TensorId scale = graph.add_tensor({"scale", {DataType::kF32, {}, {}}, Role::kStream});
+  const TensorId factor = graph.add_tensor({"factor", {DataType::kF32, {}, {}}, Role::kMetric});
+  testing::GraphRunner runner(graph);
+  const auto factor_of = [&](float gradient, double max_norm) {
+    std::ranges::fill(runner.floats(g), gradient);
+    runner.floats(scale)[0] = 0x1p24F;
+    runner.run({"sum_of_squares", {g}, {sum}, {}});
+    runner.run(
+        {"loss_scale_factor", {sum, scale}, {factor}, {{"scale", 1.0}, {"max_norm", max_norm}}});
+    return runner.floats(factor)[0];
+  };
+  EXPECT_EQ(factor_of(1e38F, 1e-30), 0) << "rounded";
+  EXPECT_EQ(factor_of(std::numeric_limits<float>::infinity(), 1), update_rule::kSkip);
+  EXPECT_EQ(factor_of(0, 1), 0x1p-24F);
 }
 
 TEST(Optimizers, DeclareWhatTheirRulesTake) {

@@ -1,7 +1,10 @@
 /// Outlining as text in, text out; and jobs that a broken pass could leave.
 
 #include <algorithm>
+#include <random>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -381,6 +384,115 @@ repeat 1
 @b0:0:forward outlined.1/n3.0 = relu(outlined.1/n2.0)
 @b0:0:forward outlined.1/g1 = mul(outlined.1/n3.0, mask)
 )");
+}
+
+/// A graph whose function forward.0 has `body`, which makes a value of x, all of one type.
+std::string graph_of(const std::vector<std::string>& layers, const std::string& body) {
+  std::string text;
+  for (const std::string& layer : layers) {
+    text += "layer " + layer + "\n";
+  }
+  std::string tensors = "tensor x : f32[16] stream\n";
+  std::istringstream lines(body);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t name = line.starts_with('@') ? line.find(' ') + 1 : 0;
+    tensors += "tensor " + line.substr(name, line.find(" =") - name) + " : f32[16] activation\n";
+  }
+  const std::size_t last = body.rfind('\n', body.size() - 2) + 1;
+  const std::size_t name = body[last] == '@' ? body.find(' ', last) + 1 : last;
+  return text + tensors +
+         "function load\nrepeat 1\nfunction train\nrepeat 3\ncall() function=\"forward.0\" "
+         "micro_batch=0\nfunction forward.0\nrepeat 1\nx = stream_in() stream=\"train\"\n" +
+         body + "stream_out(" + body.substr(name, body.find(" =", last) - name) +
+         ") stream=\"step\"\n";
+}
+
+/// The four operations of a layer.
+std::string layer_of(const std::string& name, const std::string& from, const std::string& to) {
+  return fmt::format(
+      "@{0}:0:forward {0}.1 = relu({1})\n@{0}:0:forward {0}.2 = tanh({0}.1)\n"
+      "@{0}:0:forward {0}.3 = relu({0}.2)\n@{0}:0:forward {2} = mul({0}.3, {1})\n",
+      name, from, to);
+}
+
+/// A squeeze-and-excitation block reads a value beside what its layers make of it.
+TEST(Outlining, CopiesAValueThatIsNeededBesideTheNextOneOfItsTensor) {
+  const Job job =
+      outlined(graph_of({"a", "b"}, "p = tanh(x)\n" + layer_of("a", "p", "q") + "r = add(q, p)\n" +
+                                        layer_of("b", "r", "s") + "t = add(s, r)\n"));
+  EXPECT_EQ(functions_of(job, "forward.0"), R"(function forward.0
+repeat 1
+x = stream_in() stream="train"
+outlined.0/p = tanh(x)
+@a:0:forward call() function="outlined.0" micro_batch=0
+r = add(outlined.0/q, outlined.0/p)
+@b:0:forward outlined.0/p = copy(r)
+@b:0:forward call() function="outlined.0" micro_batch=0
+t = add(outlined.0/q, r)
+stream_out(t) stream="step"
+function outlined.0
+repeat 1
+@a:0:forward outlined.0/a.1 = relu(outlined.0/p)
+@a:0:forward outlined.0/a.2 = tanh(outlined.0/a.1)
+@a:0:forward outlined.0/a.3 = relu(outlined.0/a.2)
+@a:0:forward outlined.0/q = mul(outlined.0/a.3, outlined.0/p)
+)");
+}
+
+/// Equal branches read what a later function's run reads, too, and leaves in its own tensor.
+TEST(Outlining, ReadsWhatEveryRunSharesWhereALaterFunctionLeavesIt) {
+  const auto block = [](const std::string& name, const std::string& to) {
+    return fmt::format(
+        "@{0}:0:forward {0}.1 = tanh(p)\n@{0}:0:forward {0}.2 = relu({0}.1)\n"
+        "@{0}:0:forward {0}.3 = tanh({0}.2)\n@{0}:0:forward {1} = add({0}.3, p)\n",
+        name, to);
+  };
+  outlined(graph_of({"a", "b", "c", "d"}, "p = tanh(x)\n" + block("a", "q") + "u = relu(q)\n" +
+                                              block("b", "r") + "v = add(u, r)\n" +
+                                              layer_of("c", "p", "w") + "y = add(v, w)\n" +
+                                              layer_of("d", "y", "z") + "o = relu(z)\n"));
+}
+
+/// Layers of three kinds and what is between them, each of any values before it.
+TEST(Outlining, KeepsEveryValueOfRandomNets) {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 random(seed);
+    const auto below = [&random](std::size_t bound) { return random() % bound; };
+    const std::vector<std::string> kinds = {"relu", "tanh", "sin"};
+    std::vector<std::string> values = {"x"};
+    std::vector<std::string> layers;
+    std::string body;
+    const auto any = [&] {
+      const std::size_t late =
+          below(3) > 0 ? std::min<std::size_t>(values.size(), 4) : values.size();
+      return values[values.size() - 1 - below(late)];
+    };
+    const auto add = [&](const std::string& beginning, const std::string& what) {
+      values.push_back(fmt::format("v{}", values.size()));
+      body += fmt::format("{}{} = {}\n", beginning, values.back(), what);
+    };
+    const std::size_t blocks = 3 + below(8);
+    for (std::size_t block = 0; block < blocks; ++block) {
+      const std::string& kind = kinds[below(kinds.size())];
+      layers.push_back(fmt::format("l{}", block));
+      const std::string here = fmt::format("@{}:0:forward ", layers.back());
+      const std::string first = any();
+      const std::string second = any();
+      add(here, fmt::format("{}({})", kind, first));
+      add(here, fmt::format("mul({}, {})", values.back(), kind == "tanh" ? first : second));
+      add(here, fmt::format("{}({})", kind, values.back()));
+      add(here, fmt::format("add({}, {})", values.back(), kind == "relu" ? first : second));
+      for (std::size_t between = below(4); between > 0; --between) {
+        below(2) > 0 ? add("", fmt::format("add({}, {})", any(), any()))
+                     : add("", fmt::format("{}({})", kinds[below(kinds.size())], any()));
+      }
+    }
+    outlined(graph_of(layers, body));
+    if (HasFailure()) {
+      FAIL() << graph_of(layers, body);
+    }
+  }
 }
 
 /// What is drawn for a tensor depends on its name.

@@ -3,7 +3,9 @@
 #include "replica/compiler/passes/passes.h"
 
 #include <algorithm>
+#include <cctype>
 #include <functional>
+#include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -107,7 +109,7 @@ constexpr std::string_view kForward = R"(
     tensor x : f32[2] stream
     tensor learning-rate : f32[] stream
     tensor step : f32[] stream
-    tensor train.metrics : f32[3] metric
+    tensor train.metrics : f32[3,3] metric
     tensor y : f32[2] activation
     tensor loss : f32[] activation
     function load
@@ -116,7 +118,7 @@ constexpr std::string_view kForward = R"(
     function train
     repeat 1
     learning-rate, step = stream_in() stream="control"
-    train.metrics = fill() shape=[3] value=0.0
+    train.metrics = fill() shape=[3,3] value=0.0
     repeat 1
     x = stream_in() stream="train"
     y = mul(x, w)
@@ -132,7 +134,7 @@ constexpr std::string_view kBackward = R"(
     tensor x : f32[2] stream
     tensor learning-rate : f32[] stream
     tensor step : f32[] stream
-    tensor train.metrics : f32[3] metric
+    tensor train.metrics : f32[3,3] metric
     tensor loss : f32[] activation
     tensor w.gradient : f32[2] gradient
     function load
@@ -143,7 +145,7 @@ constexpr std::string_view kBackward = R"(
     function train
     repeat 1
     learning-rate, step = stream_in() stream="control"
-    train.metrics = fill() shape=[3] value=0.0
+    train.metrics = fill() shape=[3,3] value=0.0
     repeat 1
     x = stream_in() stream="train"
     w.gradient = mul(x, v)
@@ -162,7 +164,7 @@ constexpr std::string_view kTied = R"(
     tensor x : f32[2] stream
     tensor learning-rate : f32[] stream
     tensor step : f32[] stream
-    tensor train.metrics : f32[3] metric
+    tensor train.metrics : f32[3,3] metric
     tensor loss : f32[] activation
     tensor y : f32[2] activation
     tensor x.gradient : f32[2] activation
@@ -174,7 +176,7 @@ constexpr std::string_view kTied = R"(
     function train
     repeat 1
     learning-rate, step = stream_in() stream="control"
-    train.metrics = fill() shape=[3] value=0.0
+    train.metrics = fill() shape=[3,3] value=0.0
     repeat 1
     x = stream_in() stream="train"
     y = mul(x, w)
@@ -221,7 +223,7 @@ constexpr std::string_view kUsedThrice = R"(
     tensor x : f32[2] stream
     tensor learning-rate : f32[] stream
     tensor step : f32[] stream
-    tensor train.metrics : f32[3] metric
+    tensor train.metrics : f32[3,3] metric
     tensor y : f32[2] activation
     tensor z : f32[2] activation
     tensor v : f32[2] activation
@@ -233,7 +235,7 @@ constexpr std::string_view kUsedThrice = R"(
     function train
     repeat 1
     learning-rate, step = stream_in() stream="control"
-    train.metrics = fill() shape=[3] value=0.0
+    train.metrics = fill() shape=[3,3] value=0.0
     repeat 1
     x = stream_in() stream="train"
     y = mul(x, w)
@@ -261,6 +263,73 @@ TEST(Passes, DifferentiationKeepsTheUsesOfAParameterApart) {
   EXPECT_THAT(text, HasSubstr("w.gradient.4 = mul("));
 }
 
+/// The total of y's gradient has the plain name, not the tensor of the model that is called so.
+TEST(Passes, DifferentiationLeavesNamesToTheModel) {
+  std::string forward{kUsedThrice};
+  for (std::size_t at = 0; (at = forward.find("z", at)) != std::string::npos;) {
+    const bool is_word = !std::isalnum(forward[at + 1]) && !std::isalnum(forward[at - 1]);
+    forward.replace(at, 1, is_word ? "w.gradient" : "z");
+    at += is_word ? 10 : 1;
+  }
+  const Job before = job_of(forward);
+  Job job = before;
+
+  ASSERT_TRUE(pass_of("differentiation").run(options(), job));
+  ASSERT_TRUE(pass_of("differentiation").verify(options(), before, job));
+
+  std::vector<std::string> names;
+  for (const auto& [parameter, gradient] : job.training->gradients) {
+    names.push_back(job.graph.tensor(gradient).name);
+    EXPECT_GE(index_of(gradient), before.graph.tensors().size());
+  }
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), 3U);
+  EXPECT_EQ(job.graph.tensor(job.graph.find("w.gradient")).role, Role::kActivation);
+}
+
+/// `add` does not say that it works on shards, as an optimiser's rule by default.
+constexpr std::string_view kStates = R"(
+    tensor w : f32[6] parameter
+    tensor g : f32[6] activation
+    tensor m : f32[6] optimizer-state
+    tensor v : f32[6] optimizer-state
+    tensor train.metrics : f32[3] metric
+    tensor loss : f32[] activation
+    function load
+    repeat 1
+    w = initialise() constant=1.0
+    m = initialise() constant=0.0
+    v = initialise() constant=0.0
+    function train
+    repeat 1
+    train.metrics = fill() shape=[3] value=0.0
+    repeat 1
+    g = fill() shape=[6] value=1.0
+    loss = sum_to(g) layout="row-major" shape=[]
+    repeat 1
+    m = add(m, g)
+    v = accumulate(v, g) mean=0
+    w = assign(w, m)
+)";
+
+TEST(Passes, ShardingLeavesStateWholeThatAnOperatorUpdatesAsAWhole) {
+  const CompileOptions sharded = options_with([](CompileOptions& o) {
+    o.replicas = 2;
+    o.sharding.optimizer_state = true;
+    o.sharding.elements_min = 1;
+  });
+  Job job = job_of(kStates);
+
+  ASSERT_TRUE(pass_of("sharding").run(sharded, job));
+
+  EXPECT_FALSE(job.graph.has("m.shard"));
+  EXPECT_TRUE(job.graph.has("v.shard"));
+  EXPECT_THAT(job.locations, ::testing::ElementsAre("m: not sharded, add updates it as a whole",
+                                                    "v: sharded over 2 replicas"));
+  EXPECT_THAT(job.notes,
+              ::testing::Contains("memory.replicated-tensor-sharding: the state of add stays whole "
+                                  "on each replica, since it does not work on shards"));
+}
+
 TEST(Passes, DifferentiationMustLeaveTheForwardPassAlone) {
   const auto swap_inputs = [](Job& job) {
     std::swap(operations(job, job.training->micro_batch)[1].inputs[0],
@@ -285,7 +354,7 @@ TEST(Passes, AccumulationAddsEachGradientToASumOfItsOwn) {
             "function train\n"
             "repeat 1\n"
             "learning-rate, step = stream_in() stream=\"control\"\n"
-            "train.metrics = fill() shape=[3] value=0.0\n"
+            "train.metrics = fill() shape=[3,3] value=0.0\n"
             "w.accumulator = fill() shape=[2] value=0.0\n"
             "repeat 1\n"
             "x = stream_in() stream=\"train\"\n"

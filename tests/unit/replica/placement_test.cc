@@ -463,6 +463,44 @@ TEST(Damage, AShardOfWhatIsNotReducedIsFound) {
       "");
 }
 
+bool updates(const Operation& operation) {
+  return operation.kind == "momentum";
+}
+
+/// What the update cuts is known by its place, whatever the shapes are.
+TEST(Damage, AWholeBesideShardsIsFound) {
+  EXPECT_THAT(verdict_on(sharded_state(),
+                         [](Graph& g) {
+                           at_first(g, updates, [&g](auto& operations, std::size_t i) {
+                             operations[i].inputs[1] = g.find("fc2.bias");
+                           });
+                         }),
+              HasSubstr("all of it, besides shards"));
+}
+
+TEST(Damage, AShardInThePlaceOfAScalarIsFound) {
+  EXPECT_THAT(verdict_on(sharded_state(),
+                         [](Graph& g) {
+                           at_first(g, updates, [](auto& operations, std::size_t i) {
+                             operations[i].inputs[3] = operations[i].inputs[0];
+                           });
+                         }),
+              HasSubstr("a shard, on which it cannot work"));
+}
+
+TEST(Damage, AShardOfAnotherShapeIsFound) {
+  EXPECT_THAT(verdict_on(sharded_state(),
+                         [](Graph& g) {
+                           at_first(g, updates, [&g](auto& operations, std::size_t i) {
+                             const bool is_fc1 =
+                                 g.tensor(operations[i].inputs[0]).name == "fc1.weight.shard";
+                             operations[i].inputs[2] = g.find(is_fc1 ? "fc2.weight.momentum.shard"
+                                                                     : "fc1.weight.momentum.shard");
+                           });
+                         }),
+              HasSubstr("a shard of another shape"));
+}
+
 TEST(Damage, SumsOfOneShardAreFound) {
   proto::RunConfig job = sharded_state();
   job.mutable_training()->set_clip_norm(1);

@@ -218,5 +218,16 @@ TEST(PoolingShape, RefusesAWindowThatCouldLieInThePadding) {
   EXPECT_FALSE(shape({5, 5}, {0, 0, 0, 0}));
 }
 
+TEST(AveragePooling, OfAWholeImageDoesNotDrift) {
+  Graph graph;
+  const TensorId x = graph.add_tensor({"x", image({1, 2, 512, 512}), Role::kActivation});
+  const TensorId y = graph.add_tensor({"y", image({1, 2, 1, 1}), Role::kActivation});
+  GraphRunner runner(graph);
+  std::ranges::fill(runner.floats(x), 0.7F);
+  runner.run({"avgpool2d", {x}, {y}, attributes_of({.window = {512, 512}, .stride = {1, 1}})});
+  EXPECT_EQ(runner.floats(y)[0], 0.7F);
+  EXPECT_EQ(runner.floats(y)[1], 0.7F);
+}
+
 }  // namespace
 }  // namespace poprun

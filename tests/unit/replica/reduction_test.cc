@@ -369,5 +369,22 @@ TEST(SumTo, HasAGradient) {
   }
 }
 
+TEST(CumulativeSum, DoesNotDrift) {
+  constexpr std::int64_t kCount = 1 << 20;
+  Graph graph;
+  const TensorId x =
+      graph.add_tensor({"x", {DataType::kF32, {kCount}, Layout::kRowMajor}, Role::kActivation});
+  const TensorId y =
+      graph.add_tensor({"y", {DataType::kF32, {kCount}, Layout::kRowMajor}, Role::kActivation});
+  GraphRunner runner(graph);
+  std::ranges::fill(runner.floats(x), 0.1F);
+  runner.run(
+      {"cum_sum",
+       {x},
+       {y},
+       {{"axis", std::int64_t{0}}, {"exclusive", std::int64_t{0}}, {"reverse", std::int64_t{0}}}});
+  EXPECT_EQ(runner.floats(y)[kCount - 1], 0.1F * kCount) << "a power of two times 0.1";
+}
+
 }  // namespace
 }  // namespace poprun

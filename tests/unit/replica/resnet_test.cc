@@ -246,7 +246,8 @@ class TwoBlocks : public ::testing::TestWithParam<int> {
     loss_ = builder.add_one("reshape", {sum},
                             {{"shape", Shape{}}, {"layout", std::string{"row-major"}}}, "loss");
     auto gradients = differentiate(
-        builder, loss_, builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one"));
+        builder,
+        {{loss_, builder.add_one("fill", {}, {{"shape", Shape{}}, {"value", 1.0}}, "one")}});
     ASSERT_TRUE(gradients) << gradients.error().message;
     gradients_ = *gradients;
     operations_ = builder.operations();

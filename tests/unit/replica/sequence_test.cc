@@ -47,7 +47,7 @@ TensorId translated(Builder& builder, const std::string& op, const std::vector<T
   for (const TensorId input : inputs) {
     const std::string& name = builder.graph().tensor(input).name;
     proto.add_input(name);
-    scope.values[name] = {.name = name, .constant = nullptr, .tensor = input};
+    scope.values[name] = {.name = name, .constant = nullptr, .tensor = input, .verdict = {}};
   }
   for (const auto& [name, values] : lists) {
     auto& attribute = *proto.add_attribute();

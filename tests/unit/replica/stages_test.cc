@@ -78,12 +78,12 @@ Job job_of(std::string_view text) {
   EXPECT_TRUE(graph) << graph.error().message;
   Job job;
   job.graph = *graph;
-  job.training = TrainingStep{.begin = {1, 0},
-                              .micro_batch = {1, 1},
-                              .update = {1, 2},
-                              .scalars = {},
-                              .metrics = job.graph.find("train.metrics"),
-                              .loss = job.graph.find("loss")};
+  TrainingStep& step = job.training.emplace();
+  step.begin = {1, 0};
+  step.micro_batch = {1, 1};
+  step.update = {1, 2};
+  step.metrics = job.graph.find("train.metrics");
+  step.loss = job.graph.find("loss");
   job.evaluation = Place{2, 0};
   return job;
 }

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "replica/compiler/mapping/plans.h"
+#include "replica/compiler/mapping/product_layout.h"
 #include "replica/compiler/tiles/tile_claims.h"
 #include "replica/models/model.h"
 #include "tests/unit/replica/compiled.h"
@@ -169,6 +171,59 @@ TEST(TileDemand, OfStashesOfBertLargeIsThatOfItsFifosInTheGuide) {
                   stashes[attention + "value.heads.stash"],
               3 * kMebi / 2 * micro_batch);
   }
+}
+
+/// The gradient of a vocabulary's embedding, cut for so little memory that the smallest plan takes
+/// a block of the vocabulary at a time.
+TEST(TileDemand, OfManySmallStepsCrowdsNoTile) {
+  const Device device = *find_device("mk2");
+  Product gradient;
+  gradient.kind = ProductKind::kMatmul;
+  gradient.arithmetic = Arithmetic::kF16PartialsF16;
+  gradient.batch = 1024;
+  gradient.input_channels = 256;
+  gradient.output_channels = 32'768;
+  const OperandAxes axes{{ProductAxis::kBatch, ProductAxis::kInputs},
+                         {ProductAxis::kInputs, ProductAxis::kOutputs},
+                         {ProductAxis::kBatch, ProductAxis::kOutputs}};
+  const auto on_fullest_tile = [&](const planner::Plan& plan) {
+    std::int64_t most = 0;
+    const ProductLayout layout = layout_of(plan, axes);
+    for (const Mapping& operand : {layout.input, layout.weights, layout.output}) {
+      most = std::max(most, std::ranges::max(elements_by_tile(operand, device.tiles)) * 2);
+    }
+    return most;
+  };
+  planner::Planner planner(device);
+  const planner::Choice crowded = planner.choose(gradient, 10);
+  const planner::Choice chosen = plan_product(gradient, 10, device);
+
+  EXPECT_GT(on_fullest_tile(*crowded.plan), 300'000) << to_line(*crowded.plan);
+  EXPECT_LT(on_fullest_tile(*chosen.plan), 100'000) << to_line(*chosen.plan);
+  EXPECT_FALSE(chosen.target_met);
+  EXPECT_LE(chosen.plan->cycles(), crowded.plan->cycles());
+  for (const std::int64_t permille : {200, 600}) {
+    EXPECT_EQ(to_line(*plan_product(gradient, permille, device).plan),
+              to_line(*planner.choose(gradient, permille).plan))
+        << "where nothing crowds, nothing changes";
+  }
+}
+
+/// What runs besides a convolution that is computed in steps has code like any other step.
+TEST(TileDemand, OfAProductInStepsHasTheCodeOfItsLoop) {
+  const auto code_at = [](std::uint32_t permille) {
+    proto::RunConfig job = testing::config(1, 64);
+    job.mutable_memory()->add_available_memory_proportion()->set_permille(permille);
+    const Program program = compiled(job, testing::dataset());
+    std::int64_t bytes = 0;
+    for (const Category category : {Category::kControlCode, Category::kVertexState}) {
+      for (const Claimed& one : claims_of(program, 0, category)) {
+        bytes += one.bytes;
+      }
+    }
+    return bytes;
+  };
+  EXPECT_GT(code_at(5), code_at(600));
 }
 
 }  // namespace

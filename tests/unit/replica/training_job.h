@@ -144,6 +144,7 @@ class Record final : public Reporter {
  public:
   void step(const StepReport& report) override { steps.push_back(report); }
   void evaluation(const EvaluationReport& report) override { evaluations.push_back(report); }
+  void note(std::string_view text) override { notes.emplace_back(text); }
   void weights(std::string_view name, std::string_view type,
                std::span<const std::int64_t> /*shape*/, std::span<const std::byte> data) override {
     std::vector<float>& tensor = tensors[std::string{name}];
@@ -181,6 +182,7 @@ class Record final : public Reporter {
   std::map<std::uint64_t, std::map<std::string, Dumped>> dumps;
   std::vector<StepReport> steps;
   std::vector<EvaluationReport> evaluations;
+  std::vector<std::string> notes;
   std::map<std::string, std::vector<float>> tensors;  ///< float16 tensors are widened.
   std::map<std::string, std::string> types;
 };

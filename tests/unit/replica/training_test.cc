@@ -1,8 +1,12 @@
 /// Whole jobs on replicas that are threads: small-cnn on made-up images.
 
 #include <cmath>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <set>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -284,6 +288,44 @@ TEST(Buffers, AreEqualOnAllReplicasAndNotTrained) {
   EXPECT_EQ(outcome.records[0].tensors, outcome.records[2].tensors);
   EXPECT_EQ(outcome.records[0].tensors.size(), 6U);
   EXPECT_EQ(outcome.program.parameter_count(), 7840U + 10U + 2U);
+}
+
+/// Weights of small-cnn after a step of plain SGD.
+std::map<std::string, std::vector<float>> decayed(double decay, const std::string& exempt) {
+  proto::RunConfig job = config(2, 4);
+  job.mutable_training()->set_steps(1);
+  set_optimizer(job, "sgd");
+  job.mutable_training()->set_weight_decay(decay);
+  job.mutable_training()->set_no_decay(exempt);
+  return run(job).records[0].tensors;
+}
+
+TEST(WeightDecay, LeavesAloneWhatIsExempt) {
+  // The first step's gradients are those without decay.
+  const auto none = decayed(0, "");
+  const auto all = decayed(0.1, "");
+  for (const auto& [pattern, is_exempt] :
+       std::map<std::string, std::function<bool(const std::string&)>>{
+           {"vectors", [](const std::string& name) { return name.ends_with(".bias"); }},
+           {"^conv2", [](const std::string& name) { return name.starts_with("conv2"); }}}) {
+    SCOPED_TRACE(pattern);
+    for (const auto& [name, weights] : decayed(0.1, pattern)) {
+      EXPECT_EQ(weights, is_exempt(name) ? none.at(name) : all.at(name)) << name;
+    }
+  }
+  EXPECT_NE(none.at("conv2.weight"), all.at("conv2.weight"));
+}
+
+TEST(WeightDecay, NeedsAPatternThatMatchesSomeButNotAll) {
+  for (const char* pattern : {"none-such", "."}) {
+    proto::RunConfig job = config(1, 4);
+    job.mutable_training()->set_weight_decay(0.1);
+    job.mutable_training()->set_no_decay(pattern);
+    const auto program = compile(*compile_options(job, testing::dataset()));
+    ASSERT_FALSE(program);
+    EXPECT_EQ(program.error().code, ErrorCode::kUsage);
+    EXPECT_THAT(program.error().message, HasSubstr("it must match some, but not all"));
+  }
 }
 
 TEST(Buffers, StartFromGivenWeights) {

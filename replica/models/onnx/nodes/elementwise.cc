@@ -152,7 +152,7 @@ Status pow(Node& node) {
   const Value& exponent = node.value(1);
   const bool known = exponent.constant != nullptr && !exponent.sample &&
                      exponent.constant->elements() == 1 && exponent.constant->shape.empty() &&
-                     !(exponent.stored && node.scope().numbers_train);
+                     !exponent.verdict.learnt;
   POPRUN_ASSIGN(const TensorId x, node.tensor(0));
   POPRUN_ASSIGN(const TensorId y, node.on_reals(x, [&](TensorId base) -> Result<TensorId> {
     if (known) {

@@ -5,6 +5,7 @@
 #include "replica/models/onnx/fold.h"
 #include "replica/models/onnx/indices.h"
 #include "replica/models/onnx/node.h"
+#include "replica/ops/shaped.h"
 
 /// Cutting tensors and putting them together: Concat, Split, Slice, Gather, Pad.
 namespace poprun::onnx_import {
@@ -12,15 +13,35 @@ namespace {
 
 using Proto = ::onnx::TensorProto;
 
+/// A file written for batches of one repeats what it puts beside samples, such as a class token,
+/// once: here it is repeated for each sample.
+bool lacks_batch(Node& node, std::size_t i, std::size_t axis) {
+  const Scope& scope = node.scope();
+  if (scope.file_batch != 1 || scope.batch == 1 || axis == 0 || !node.has(i)) {
+    return false;
+  }
+  const auto starts_with = [&](std::size_t k, std::int64_t size) {
+    return node.has(k) && node.shape(k).size() > 1 && node.shape(k)[0] == size;
+  };
+  bool others_have = false;
+  for (std::size_t k = 0; k < node.inputs(); ++k) {
+    others_have = others_have || starts_with(k, scope.batch);
+  }
+  return others_have && starts_with(i, 1);
+}
+
 Status concat(Node& node) {
   const std::size_t rank = node.shape(0).size();
   POPRUN_ASSIGN(const std::size_t axis, normal_axis(node.integer("axis", 1), rank));
   for (std::size_t i = 0; i < node.inputs(); ++i) {
     Shape shape = node.has(i) ? node.shape(i) : Shape{};
+    Shape wanted = node.shape(0);
     if (shape.size() == rank) {
-      shape[axis] = node.shape(0)[axis];
+      shape[axis] = wanted[axis];
+      shape[0] = lacks_batch(node, i, axis) ? node.scope().batch : shape[0];
+      wanted[0] = lacks_batch(node, 0, axis) ? node.scope().batch : wanted[0];
     }
-    if (shape != node.shape(0) || is_real(node.element(i)) != is_real(node.element(0))) {
+    if (shape != wanted || is_real(node.element(i)) != is_real(node.element(0))) {
       return node.wrong("needs inputs that differ along the axis only");
     }
   }
@@ -38,7 +59,13 @@ Status concat(Node& node) {
     if (node.shape(i)[axis] == 0) {
       continue;  // Adds nothing.
     }
-    POPRUN_ASSIGN(const TensorId part, node.tensor(i));
+    POPRUN_ASSIGN(TensorId part, node.tensor(i));
+    if (lacks_batch(node, i, axis)) {
+      Shape repeated = node.shape(i);
+      repeated[0] = node.scope().batch;
+      POPRUN_ASSIGN(part, node.row_major_of(part));
+      POPRUN_ASSIGN(part, node.add("expand", {part}, shaped(std::move(repeated))));
+    }
     images = images || node.type(part).layout == Layout::kChannelsLast;
     parts.push_back(part);
   }

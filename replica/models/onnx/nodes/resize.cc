@@ -22,12 +22,12 @@ Result<std::vector<Target>> by_scales(Node& node, const std::vector<float>& scal
   }
   std::vector<Target> targets;
   for (std::size_t d = 0; d < x.size(); ++d) {
-    const auto scale = static_cast<double>(scales[d]);
-    const double size = std::floor(static_cast<double>(x[d]) * scale);
-    if (!(size >= 1) || size > static_cast<double>(kMostElements)) {
-      return node.wrong(fmt::format("a scale of {}", scale));
+    // ONNX multiplies in float32: 10 x 0.7 is 7 there, though in double it is below.
+    const float size = std::floor(static_cast<float>(x[d]) * scales[d]);
+    if (!(size >= 1) || size > static_cast<float>(kMostElements)) {
+      return node.wrong(fmt::format("a scale of {}", scales[d]));
     }
-    targets.push_back({static_cast<std::int64_t>(size), scale});
+    targets.push_back({static_cast<std::int64_t>(size), static_cast<double>(scales[d])});
   }
   return targets;
 }

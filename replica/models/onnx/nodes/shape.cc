@@ -166,6 +166,12 @@ Status transpose(Node& node) {
 }
 
 Status identity(Node& node) {
+  const Value& x = node.value(0);
+  if (x.stored && x.constant->real() &&
+      node.scope().storage.copies_weight(node.proto().output(0))) {
+    node.copy_weight();
+    return {};
+  }
   node.pass(0, 0);
   return {};
 }

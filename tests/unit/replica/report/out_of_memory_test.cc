@@ -137,7 +137,7 @@ TEST(OutOfMemory, NamesTileStepBytesAndWhatTheTileHoldsThen) {
             "  gaps                          104 B    8 %\n"
             "  needed                      1,300 B  100 %  300 B over\n"
             "mostly optimiser state (38 %) and temporaries (35 %)\n"
-            "IPU 0 as a whole would fit: 1.9 KiB of 2.0 KiB, 100 B less");
+            "IPU 0 as a whole: 1.9 KiB peak of 2.0 KiB: it would fit if spread evenly");
 }
 
 TEST(OutOfMemory, TellsFactsOfTheTile) {
@@ -148,15 +148,16 @@ TEST(OutOfMemory, TellsFactsOfTheTile) {
 }
 
 TEST(OutOfMemory, SaysWhereTheIpuAsAWholeIsTooSmall) {
-  EXPECT_THAT(SmallProgram().hold("vertex code", 1500).needs(1500, 2500).message(),
-              EndsWith("mostly vertex code (100 %)\n"
-                       "IPU 0 as a whole would not fit: 2.4 KiB of 2.0 KiB, 500 B over"));
+  EXPECT_THAT(
+      SmallProgram().hold("vertex code", 1500).needs(1500, 2500).message(),
+      EndsWith("mostly vertex code (100 %)\n"
+               "IPU 0 as a whole: 2.4 KiB peak of 2.0 KiB: too much even if spread evenly"));
 }
 
 TEST(OutOfMemory, PutsAdviceInTheFirstLineAndAfterTheTile) {
   const std::string message = example().message({"do it", "how to\n"});
   EXPECT_THAT(lines_of(message).front(), EndsWith("(train: relu 'y2'); do it"));
-  EXPECT_THAT(message, EndsWith(" 100 B less\nhow to"));
+  EXPECT_THAT(message, EndsWith(": it would fit if spread evenly\nhow to"));
 }
 
 TEST(OutOfMemory, FitsAScreenWhateverTheTileHolds) {

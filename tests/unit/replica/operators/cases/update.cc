@@ -22,7 +22,7 @@ struct Moments {
 using Rule = std::function<std::vector<double>(
     double w, double g, const std::vector<double>& states, const std::vector<double>& scalars)>;
 
-/// Applies a rule to (w, g, states..., scalars..., optionally factor); a factor of 0 changes
+/// Applies a rule to (w, g, states..., scalars..., optionally factor); a factor of -1 changes
 /// nothing.
 Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
   return [=](const Arrays& in, const Attributes& a) {
@@ -35,7 +35,7 @@ Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
       by.push_back(in[2 + states + k].values[0]);
     }
     const double factor = in.size() > 2 + states + scalars ? in.back().values[0] : 1;
-    for (std::size_t i = 0; factor != 0 && i < out[0].values.size(); ++i) {
+    for (std::size_t i = 0; factor >= 0 && i < out[0].values.size(); ++i) {
       std::vector<double> own;
       for (std::size_t s = 0; s < states; ++s) {
         own.push_back(in[2 + s].values[i]);
@@ -50,7 +50,7 @@ Definition each(const Rule& rule, std::size_t states, std::size_t scalars) {
   };
 }
 
-/// Adds a rule with half weights and with master weights, without a factor, with one, and with 0.
+/// Adds a rule with half weights and with master weights, without a factor, with one, and with -1.
 void add_rule(std::vector<Case>& all, const std::string& kind, const Attributes& attributes,
               const std::vector<Input>& states, const std::vector<Input>& scalars,
               const Definition& definition) {
@@ -64,14 +64,14 @@ void add_rule(std::vector<Case>& all, const std::string& kind, const Attributes&
     inputs.insert(inputs.end(), scalars.begin(), scalars.end());
     const Error error{0x1p-20, 4};
     all.push_back({kind, inputs, attributes, definition, error, {1, 0x1p-13}, in_place});
-    for (const double factor : {0.25, 0.0}) {
+    for (const double factor : {0.25, -1.0}) {
       std::vector<Input> with_factor = inputs;
       with_factor.push_back(scalar(factor));
       all.push_back({kind,
                      with_factor,
                      attributes,
                      definition,
-                     factor == 0 ? kExact : error,
+                     factor < 0 ? kExact : error,
                      {1, 0x1p-13},
                      in_place});
     }
@@ -183,7 +183,7 @@ Arrays lamb_moments(const Arrays& in, const Attributes& a) {
   Arrays out = {in[2], in[3], Array({2, 42})};
   double w2 = 0;
   double u2 = 0;
-  for (std::size_t i = 0; factor != 0 && i < in[0].values.size(); ++i) {
+  for (std::size_t i = 0; factor >= 0 && i < in[0].values.size(); ++i) {
     const double g = in[1].values[i] * a.real("scale") * factor;
     double& m = out[0].values[i];
     double& v = out[1].values[i];
@@ -218,7 +218,7 @@ Arrays lamb(const Arrays& in, const Attributes& /*a*/) {
     const Moments now{in[1].values[i], in[2].values[i]};
     updated.values[i] -= in[4].values[0] * ratio * (direction(now) + kDecay * in[0].values[i]);
   }
-  return {in.size() == 7 && in[6].values[0] == 0 ? in[0] : updated};
+  return {in.size() == 7 && in[6].values[0] < 0 ? in[0] : updated};
 }
 
 void add_lamb(std::vector<Case>& all) {
@@ -230,7 +230,7 @@ void add_lamb(std::vector<Case>& all) {
                                        given(single({4}), {0, 0, 0, 0}),
                                        given(single({4}), {0, 0, 0, 0}), scalar(1)};
     all.push_back({"lamb_moments", inputs, exact, lamb_moments, kExact, kUsual, {2, 3}});
-    for (const double factor : {1.0, 0.0}) {
+    for (const double factor : {1.0, -1.0}) {
       std::vector<Input> with_factor = inputs;
       with_factor.push_back(scalar(factor));
       all.push_back({"lamb_moments", with_factor, exact, lamb_moments, kExact, kUsual, {2, 3}});
@@ -246,10 +246,10 @@ void add_lamb(std::vector<Case>& all) {
         half({kCount}), single({kCount}), single({kCount}, 0.01, 0.5), indices({2, 42}, squares),
         scalar(0.1),    scalar(kStep)};
     all.push_back({"lamb", inputs, a, lamb, {0x1p-20, 4}, kUsual, {0}});
-    for (const double factor : {0.25, 0.0}) {
+    for (const double factor : {0.25, -1.0}) {
       std::vector<Input> with_factor = inputs;
       with_factor.push_back(scalar(factor));
-      const Error error = factor == 0 ? kExact : Error{0x1p-20, 4};
+      const Error error = factor < 0 ? kExact : Error{0x1p-20, 4};
       all.push_back({"lamb", with_factor, a, lamb, error, kUsual, {0}});
     }
   }
@@ -290,7 +290,7 @@ void add_factors(std::vector<Case>& all) {
     const double scale = in.back().values[0];
     const double norm = 0.5 * norm_of(in, 1) / scale;
     return Arrays{
-        Array({}, std::isfinite(norm) ? std::min(1.0, 0.75 / (norm + 1e-6)) / scale : 0.0)};
+        Array({}, std::isfinite(norm) ? std::min(1.0, 0.75 / (norm + 1e-6)) / scale : -1.0)};
   };
   for (const auto& limbs : {limbs_of(2.25), limbs_of(1e6), limbs_of(2.25, 1), limbs_of(1, 0, 3)}) {
     all.push_back({"loss_scale_factor",

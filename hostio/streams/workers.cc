@@ -1,19 +1,27 @@
-#include "hostio/streams/worker.h"
+#include "hostio/streams/workers.h"
 
 #include <utility>
 
 namespace poprun::hostio {
 
-Worker::~Worker() {
+Workers::Workers(std::size_t threads, std::size_t waiting_max) : waiting_max_(waiting_max) {
+  while (threads_.size() < threads) {
+    threads_.emplace_back([this] { run(); });
+  }
+}
+
+Workers::~Workers() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  for (std::thread& thread : threads_) {
+    thread.join();
+  }
 }
 
-bool Worker::add(Task task) {
+bool Workers::add(Task task) {
   {
     const std::lock_guard lock(mutex_);
     if (tasks_.size() >= waiting_max_) {
@@ -21,16 +29,16 @@ bool Worker::add(Task task) {
     }
     tasks_.push_back(std::move(task));
   }
-  changed_.notify_all();
+  changed_.notify_one();
   return true;
 }
 
-std::size_t Worker::waiting() {
+std::size_t Workers::waiting() {
   const std::lock_guard lock(mutex_);
   return tasks_.size();
 }
 
-void Worker::run() {
+void Workers::run() {
   while (true) {
     Task task;
     {

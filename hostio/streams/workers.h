@@ -6,23 +6,23 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 namespace poprun::hostio {
 
-/// A thread that does one task after another, in the order in which they came.
+/// Threads that do tasks, begun in the order in which they came.
 ///
 /// Threads: any, for all functions.
-class Worker {
+class Workers {
  public:
   using Task = std::function<void()>;
 
-  /// At most `waiting_max` tasks wait.
-  explicit Worker(std::size_t waiting_max)
-      : waiting_max_(waiting_max), thread_([this] { run(); }) {}
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
-  /// Waits for the task that is running; forgets those that have not begun.
-  ~Worker();
+  /// At most `waiting_max` tasks wait, beside those that `threads` do.
+  Workers(std::size_t threads, std::size_t waiting_max);
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+  /// Waits for the tasks that are running; forgets those that have not begun.
+  ~Workers();
 
   /// False, and nothing is done, where as many wait as may.
   [[nodiscard]] bool add(Task task);
@@ -37,7 +37,7 @@ class Worker {
   std::condition_variable changed_;
   std::deque<Task> tasks_;
   bool stopping_ = false;
-  std::thread thread_;  ///< The last member: it uses those above.
+  std::vector<std::thread> threads_;  ///< The last member: they use those above.
 };
 
 }  // namespace poprun::hostio

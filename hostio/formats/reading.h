@@ -1,0 +1,122 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <sys/stat.h>
+
+#include "replica/base/error.h"
+
+namespace poprun::hostio {
+
+/// One pass over the files of a dataset: records which files it opened, refuses a file that changes
+/// meanwhile, and counts its progress.
+///
+/// Threads: one reads; any may ask for the progress.
+class Reading {
+ public:
+  /// State of all readings of a data server.
+  struct Shared {
+    std::atomic<std::uint64_t> work = 0;  ///< Sum of their work().
+    std::mutex mutex;
+    std::uint64_t promised = 0;  ///< Bytes of memory that they are about to take. Under the mutex.
+  };
+
+  explicit Reading(std::shared_ptr<Shared> shared = std::make_shared<Shared>())
+      : shared_(std::move(shared)) {}
+
+  /// Records an open file.
+  ///
+  /// Errors
+  ///   kData  the file is not the one that this reading opened under the same name before.
+  Status opened(const std::filesystem::path& file, const struct stat& facts);
+
+  /// Checks that every file is still what it was when it was opened.
+  ///
+  /// Errors
+  ///   kData  a file was replaced, written to or removed; names it.
+  [[nodiscard]] Status check_unchanged() const;
+
+  /// The files opened so far, in the order of their paths.
+  [[nodiscard]] std::vector<std::filesystem::path> files() const;
+
+  void begin() { has_begun_ = true; }
+  [[nodiscard]] bool has_begun() const { return has_begun_; }
+
+  /// Announces work of this many bytes, beside that of the files.
+  void expect(std::uint64_t bytes) { expected_ += bytes; }
+  /// Records work done. Liveness depends on it: call it at least every 16 MiB.
+  void advance(std::uint64_t bytes) {
+    work_ += bytes;
+    shared_->work += bytes;
+  }
+
+  /// Bytes read and made so far: rises as long as the reading gets on.
+  [[nodiscard]] std::uint64_t work() const { return work_; }
+  /// Estimate of what is done, 0 to 99. Never falls.
+  [[nodiscard]] unsigned percent() const;
+
+  /// Memory that a reading is about to take: others do not count on it.
+  class Promise {
+   public:
+    Promise(Reading& reading, std::uint64_t bytes) : reading_(reading), rest_(bytes) {}
+    Promise(const Promise&) = delete;
+    Promise& operator=(const Promise&) = delete;
+    ~Promise() { reading_.release(rest_); }
+
+    /// So many of the bytes have been taken.
+    void taken(std::uint64_t bytes) {
+      rest_ -= bytes;
+      reading_.release(bytes);
+      reading_.expect(bytes);
+      reading_.advance(bytes);
+    }
+
+   private:
+    Reading& reading_;
+    std::uint64_t rest_;
+  };
+
+  /// Adds to the memory that is promised if `check`, given what was promised before, allows it. A
+  /// Promise of as many bytes follows.
+  template <typename Check>
+  Status promise(std::uint64_t bytes, const Check& check) {
+    const std::lock_guard lock(shared_->mutex);
+    POPRUN_TRY(check(shared_->promised));
+    shared_->promised += bytes;
+    return {};
+  }
+
+ private:
+  /// Identity and age of a file's contents.
+  struct Stamp {
+    dev_t device;
+    ino_t inode;
+    off_t size;
+    std::int64_t modified_ns;
+    std::int64_t changed_ns;
+
+    bool operator==(const Stamp&) const = default;
+  };
+
+  void release(std::uint64_t bytes) {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->promised -= bytes;
+  }
+
+  static Stamp stamp_of(const struct stat& facts);
+
+  std::shared_ptr<Shared> shared_;  ///< Shared by the readings of a server, which may outlive it.
+  std::map<std::filesystem::path, Stamp> files_;
+  std::atomic<bool> has_begun_ = false;
+  std::atomic<std::uint64_t> expected_ = 0;
+  std::atomic<std::uint64_t> work_ = 0;
+  mutable std::atomic<unsigned> percent_ = 0;  ///< The highest so far.
+};
+
+}  // namespace poprun::hostio

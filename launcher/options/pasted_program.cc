@@ -1,0 +1,89 @@
+#include "launcher/options/pasted_program.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include "launcher/options/command_line.h"
+#include "launcher/options/installed_files.h"
+#include "launcher/options/subcommands.h"
+
+namespace poprun::launcher {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// By what is in it: on some file systems every file may be executed.
+bool is_executable(const std::string& file) {
+  std::array<char, 4> begin{};
+  std::ifstream(file, std::ios::binary).read(begin.data(), begin.size());
+  const std::string_view text(begin.data(), begin.size());
+  return text.starts_with("#!") || text ==
+                                       "\x7f"
+                                       "ELF";
+}
+
+bool is_in_path(const std::string& command) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const fs::path candidate = fs::path(folder) / command;
+    std::error_code error;
+    if (!folder.empty() && fs::is_regular_file(candidate, error) &&
+        access(candidate.c_str(), X_OK) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool is_program(const std::string& word) {
+  const fs::path path(word);
+  const std::string extension = path.extension();
+  if (extension == ".py" || extension == ".sh" || extension == ".cfg") {
+    return extension != ".cfg";
+  }
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) {
+    return is_executable(word);
+  }
+  return !fs::exists(path, error) && word.find('/') == std::string::npos &&
+         (word.starts_with("python") || is_in_path(word));
+}
+
+}  // namespace
+
+Status check_no_program(std::span<const std::string> args) {
+  const std::span<const std::string> words = words_after_options(args);
+  const auto asks_for_help = [](const Written& written) { return written.row->name == "help"; };
+  if (words.empty() || std::ranges::count(subcommands(), words[0], &SubcommandRow::name) > 0 ||
+      !is_program(words[0])) {
+    return {};
+  }
+  POPRUN_ASSIGN(const CommandLine before,
+                parse_command_line(args.first(args.size() - words.size())));
+  if (std::ranges::any_of(before.written, asks_for_help)) {
+    return {};
+  }
+  constexpr std::size_t kShown = 4;
+  const std::string job = default_job();
+  return fail(
+      ErrorCode::kUsage,
+      fmt::format("{}{}: poprun-emu runs a train.cfg in the place of a program: the file says "
+                  "what to train, by which optimiser, on which data; usage: {}{}",
+                  fmt::join(words.first(std::min(kShown, words.size())), " "),
+                  words.size() > kShown ? " ..." : "", usage_line(Subcommand::kRun),
+                  job.empty() ? "" : fmt::format("; the default job is {}", job)));
+}
+
+}  // namespace poprun::launcher
