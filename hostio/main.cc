@@ -223,8 +223,8 @@ Status serve(const Options& options, const sigset_t& end_signals) {
   end_now(server.get());
 }
 
-/// SIGTERM and SIGINT, unless the parent has them ignored: a launcher ends its data server itself,
-/// when the replicas need it no more, whoever signals all processes of the job.
+/// SIGTERM and SIGINT, unless the parent has them ignored: a launcher ends its data server itself
+/// once the replicas no longer need it, even if all processes of the job are signalled.
 sigset_t signals_to_end_at() {
   sigset_t signals;
   sigemptyset(&signals);

@@ -40,7 +40,7 @@ Result<Program> Compilation::plan(CompileOptions options) {
       return MemoryAdvice{};
     }
     return memory_advice(program, config, reply_.dataset(), onnx_,
-                         advice_deadline(reply_.collective_timeout_seconds()));
+                         {{reply_.command().begin(), reply_.command().end()}, before_trial_});
   });
   if (!fits && !allowed) {
     return tl::unexpected<Error>{fits.error()};

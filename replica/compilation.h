@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "proto/coordinator.pb.h"
 #include "replica/base/error.h"
@@ -19,9 +22,10 @@ namespace poprun {
 /// the launcher, each asked for once.
 class Compilation {
  public:
-  /// Both must outlive this.
-  Compilation(CoordinatorClient& client, const proto::JoinReply& reply)
-      : client_(client), reply_(reply) {}
+  /// Client and reply must outlive this. `before_trial` as in AdviceOptions.
+  Compilation(CoordinatorClient& client, const proto::JoinReply& reply,
+              std::function<void(std::size_t, std::size_t)> before_trial)
+      : client_(client), reply_(reply), before_trial_(std::move(before_trial)) {}
 
   /// The job's Program, with its notes. Errors: also kOutOfMemory, with advice, unless the job runs
   /// all the same.
@@ -42,6 +46,7 @@ class Compilation {
 
   CoordinatorClient& client_;
   const proto::JoinReply& reply_;
+  std::function<void(std::size_t, std::size_t)> before_trial_;
   std::shared_ptr<onnx_import::JobModel> onnx_;
   HostWeights initial_weights_;
   std::set<std::string, std::less<>> initialised_here_;  ///< As CompileOptions'.

@@ -78,7 +78,8 @@ class Instance {
       : environment_(environment),
         client_(client),
         reply_(std::move(reply)),
-        compilation_(client, reply_),
+        compilation_(client, reply_,
+                     [this](std::size_t trial, std::size_t most) { await_trial(trial, most); }),
         data_identity_(data_identity()),
         launched_at_(joined_at - reply_.seconds_since_launch()),
         host_(machine_name()) {}
@@ -254,22 +255,38 @@ class Instance {
     return check_host_memory(*memory, *mine, replicas, each, copies);
   }
 
-  /// Replica 0 compiles; everyone gets the same bytes.
+  /// Replica 0 compiles; everyone gets the same bytes. An empty message says that replica 0 is still
+  /// searching for remedies, so each wait covers one of them.
   Result<Program> share_program(Communicator& communicator) {
     std::string bytes;
     if (communicator.self() == ReplicaId{0}) {
       client_.progress(communicator.self(), 0, "compiling the Program");
+      waiting_for_program_ = &communicator;
       POPRUN_ASSIGN(const Program program, compilation_.job());
       bytes = program.SerializeAsString();
+      POPRUN_TRY(share_bytes(bytes, ReplicaId{0}, communicator, "the Program"));
     } else {
       client_.progress(communicator.self(), 0, "waiting for the Program of replica 0");
+      while (bytes.empty()) {
+        POPRUN_TRY(share_bytes(bytes, ReplicaId{0}, communicator, "the Program"));
+      }
     }
-    POPRUN_TRY(share_bytes(bytes, ReplicaId{0}, communicator, "the Program"));
     Program program;
     if (!program.ParseFromString(bytes)) {
       return fail(ErrorCode::kBug, fmt::format("the Program of {} B does not parse", bytes.size()));
     }
     return program;
+  }
+
+  /// Before replica 0 compiles the job with a remedy. An error shows at the next exchange.
+  void await_trial(std::size_t trial, std::size_t most) {
+    client_.progress(ReplicaId{0}, 0,
+                     fmt::format("compiling what could make the job fit, {} of at most {}", trial,
+                                 most));
+    if (waiting_for_program_ != nullptr) {
+      std::string none;
+      (void)share_bytes(none, ReplicaId{0}, *waiting_for_program_, "the Program");
+    }
   }
 
   Result<LoopResult> run_loop(const Program& program, const LoopPorts& ports) {
@@ -338,6 +355,7 @@ class Instance {
   CoordinatorClient& client_;
   proto::JoinReply reply_;
   Compilation compilation_;                   ///< Replica 0's alone.
+  Communicator* waiting_for_program_ = nullptr;  ///< Of replicas that wait; replica 0's alone.
   std::optional<TlsIdentity> data_identity_;  ///< Without one: in plain text.
   double launched_at_;                        ///< On this process's steady clock.
   std::string host_;

@@ -266,7 +266,7 @@ void end_daemon(const fs::path& session, pid_t daemon) {
   if (descriptor < 0 || _Fork() != 0) {
     return;
   }
-  // Whoever is connected to this process must see it end.
+  // Close all descriptors: connected peers must see this process end.
   close_range(0, static_cast<unsigned>(descriptor) - 1, 0);
   close_range(static_cast<unsigned>(descriptor) + 1, std::numeric_limits<unsigned>::max(), 0);
   for (pollfd end{.fd = descriptor, .events = POLLIN, .revents = 0};

@@ -70,7 +70,7 @@ class JobFolder {
 /// If `session` is a daemon's, starts a process that kills `daemon` and its children unless it ends
 /// within 3 s, as it does where mpirun tells it to: for a process that has lost the launcher and
 /// leaves. Beyond a cut link the daemon itself notices only when TCP gives up on its last words, a
-/// quarter of an hour later, and it hears no SIGTERM (launcher/mpi/remote_shell.sh).
+/// quarter of an hour later, and it ignores SIGTERM (launcher/mpi/remote_shell.sh).
 void end_daemon(const std::filesystem::path& session, pid_t daemon);
 
 /// Removes what dead jobs left at `place`. A job that is just starting has its lock already. Costs

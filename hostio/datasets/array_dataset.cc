@@ -487,7 +487,7 @@ std::string aside_note(const std::vector<ArrayFile>& arrays, const Source& sourc
                              source.text, fmt::join(names, ", "), names.size() == 1 ? "is" : "are");
 }
 
-/// A note if float images look like those of bytes, which a network does not like.
+/// A note if float images look like those of bytes, with which networks train badly.
 Result<std::string> pixel_note(const Tensors& tensors, const Source& source) {
   constexpr std::uint64_t kLookedAt = 1 << 18;  // Bytes.
   constexpr double kFarFromOne = 16;

@@ -37,7 +37,7 @@ class Dataset {
   /// Tensors, items per split, classes, normalisation.
   [[nodiscard]] const proto::Dataset& description() const { return description_; }
 
-  /// Before anybody reads.
+  /// Call before the first read.
   void set_fingerprint(const std::string& fingerprint) {
     description_.set_fingerprint(fingerprint);
   }

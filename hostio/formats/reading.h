@@ -56,7 +56,7 @@ class Reading {
     shared_->work += bytes;
   }
 
-  /// Bytes read and made so far: rises as long as the reading gets on.
+  /// Bytes read and made so far: rises as long as the reading makes progress.
   [[nodiscard]] std::uint64_t work() const { return work_; }
   /// Estimate of what is done, 0 to 99. Never falls.
   [[nodiscard]] unsigned percent() const;

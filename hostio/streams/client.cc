@@ -352,7 +352,7 @@ class PrefetchingStream final : public HostStream {
     }
   }
 
-  /// The server counts as alive as long as it gets on.
+  /// The server counts as alive as long as it makes progress.
   void note_loading(const proto::Loading& loading) {
     if (!loading_ || loading.work() != loading_->work()) {
       last_success_ = Clock::now();

@@ -27,7 +27,7 @@ struct HostStreamOptions {
   std::string log_source;  ///< Tag of its log lines (replica/base/log.h).
   /// Called with true where next() begins to wait for a batch, with false where that ends.
   std::function<void(bool waits)> on_wait = [](bool) {};
-  /// Called with how far it is, in percent, where the server has got on with reading the dataset.
+  /// Called with the percentage read whenever the server has made progress with the dataset.
   std::function<void(unsigned percent)> on_loading = [](unsigned) {};
   /// Asked ten times a second while next() waits. False ends that wait with kInfrastructure.
   std::function<bool()> is_needed = [] { return true; };
@@ -38,11 +38,11 @@ struct HostStreamOptions {
 /// number. One log line says when the server is lost, one when it is back.
 ///
 /// A server that accepts and never answers counts as lost after a quarter of the timeout. One that
-/// reads the dataset says so, and counts as alive as long as it gets on.
+/// reads the dataset says so, and counts as alive as long as it makes progress.
 /// Destruction takes milliseconds, whatever the server does.
 ///
 /// Errors, from next()
-///   kUnreachable  no server answered, or got on with reading the dataset, for the whole timeout;
+///   kUnreachable  no server answered or made progress with the dataset for the whole timeout;
 ///                 says address, time, remedy.
 ///   kData         the dataset is missing, damaged or not the one of the selection's fingerprint;
 ///                 the server's message.

@@ -32,8 +32,8 @@ struct StoreLimits {
 /// their name alone: a job gets the data that was described to it, or an error. Files that were
 /// replaced are read again and stored beside what they held before.
 ///
-/// What was not asked for the longest goes first, and nothing that is being read from. All that
-/// nobody reads from goes where a load lacks memory. A load that failed is tried again at the next
+/// Datasets that nobody has requested for the longest time are dropped first, never one in use; a
+/// load that lacks memory drops all idle ones. A load that failed is tried again at the next
 /// request.
 ///
 /// Threads: any. Loads and descriptions run on threads of the store's own, a few at a time, so that

@@ -15,7 +15,7 @@ Result<proto::CompileQuestion> compile_question(const Options& options, Console&
   POPRUN_ASSIGN(*job.mutable_dataset(), dataset_of(options, console));
   POPRUN_ASSIGN(ModelInputs inputs, read_inputs(options.config.model()));
   job.set_onnx_model(std::move(inputs.onnx.bytes));
-  job.set_collective_timeout_seconds(options.collective_timeout_seconds);
+  job.mutable_command()->Assign(options.command.begin(), options.command.end());
   for (const Tensor& tensor : inputs.initial_weights) {
     proto::TensorDescription& description = *job.add_initial_weights();
     description.set_name(tensor.name);

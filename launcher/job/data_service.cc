@@ -114,7 +114,7 @@ void DataService::tell(const proto::Loading& loading) {
   if (now >= *next_note_) {
     next_note_ = now + kBetween;
     console_.say(loading.waits()
-                     ? "note: the data server reads other datasets first; this job's waits"
+                     ? "note: the data server reads other datasets first; this job waits"
                      : fmt::format("note: the data server reads {}, {} % done",
                                    options_.config.data().source(), loading.percent()));
   }

@@ -270,7 +270,7 @@ void Job::on_mpirun_line(std::string_view line, bool is_stderr) {
 }
 
 /// Nothing was started, and mpirun ended so or waits for a daemon that will not come. Before the
-/// verdict, hosts from which no daemon came are asked whether they answer at all.
+/// verdict, hosts whose daemon did not start are probed.
 void Job::conclude_start(int status) {
   if (ending() || needs_nobody_ || std::exchange(start_ended_, true)) {
     return;

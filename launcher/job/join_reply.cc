@@ -22,6 +22,7 @@ proto::JoinReply join_reply(const Options& options, const Placement& placement,
   reply.set_heartbeat_interval_ms(
       static_cast<std::uint32_t>(options.heartbeat_interval_seconds * 1000));
   reply.set_collective_timeout_seconds(options.collective_timeout_seconds);
+  reply.mutable_command()->Assign(options.command.begin(), options.command.end());
   reply.set_takes_checkpoints(!config.inference() && !config.has_check() && !config.has_profile());
   reply.set_checkpoint_every_steps(options.checkpoint_every.steps);
   if (resumed) {

@@ -13,7 +13,7 @@
 #   poprun-emu: no start on host HOST: REASON  the daemon cannot start there
 set -f
 IFS=' '
-# Also for the real remote shell. Who signals all processes of a job means the launcher, which ends them.
+# The real remote shell inherits this: signals are for the launcher, which ends the other processes.
 trap '' TERM INT HUP USR1 USR2
 
 token=$POPRUN_EMU_TOKEN

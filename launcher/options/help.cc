@@ -196,7 +196,7 @@ const std::vector<ExitCode>& exit_codes() {
       {"86",
        "The model does not fit in the memory of an IPU; check: nothing was compared, since fewer "
        "than two runs fit"},
-      {"129, 130, 143", "Stopped by SIGHUP, SIGINT or SIGTERM"},
+      {"129, 130, 140, 143", "Stopped by SIGHUP, SIGINT, SIGUSR2 or SIGTERM"},
       {"other", "The exit code of a replica, passed on"}};
   return all;
 }

@@ -220,10 +220,10 @@ Rows training_update() {
                Choice{{"mean", "sum", "every-micro-batch"}}),
       file_key(
           "training.loss-mean", "NAME", "micro-batches",
-          "What the loss of a step is the mean of: micro-batches, of the mean losses of what is "
-          "computed at once, as PopART does it; tokens, of all labels of the step that count, "
-          "on all replicas. With tokens the gradient is that of this mean, however the batch is "
-          "cut, and whether gradients are summed or averaged on the way",
+          "Average the loss over micro-batches (the mean of their mean losses, as in PopART) or "
+          "over tokens (all labels of a step that count, on all replicas). With tokens the "
+          "gradient is that of the whole batch, however it is cut into micro-batches, and "
+          "whether gradients are summed or averaged",
           Choice{{"micro-batches", "tokens"}}),
       file_key(
           "training.loss-scaling", "X|auto", "",
@@ -237,8 +237,8 @@ Rows training_update() {
                "With half precision, round up or down at random so that the mean is preserved",
                Boolean{}),
       file_key("training.frozen", "REGEX", "",
-               "Do not train weights whose name matches REGEX; batch norms use statistics so named "
-               "as they are",
+               "Do not train weights whose name matches REGEX; batch norms keep running statistics "
+               "whose name matches",
                Regex{})};
 }
 

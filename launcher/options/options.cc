@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "launcher/options/installed_files.h"
 #include "launcher/options/option_values.h"
 #include "launcher/options/pasted_program.h"
+#include "launcher/options/shell_words.h"
 #include "launcher/options/subcommands.h"
 #include "replica/base/nearest.h"
 
@@ -237,6 +239,7 @@ template <typename Read>
 Result<Options> parse(std::span<const std::string> args, Read read) {
   POPRUN_ASSIGN(CommandLine line, parse_command_line(args));
   Options options;
+  std::ranges::transform(args, std::back_inserter(options.command), quote_shell_word);
   POPRUN_ASSIGN(const bool answered, is_answered_without_job(line, options));
   if (answered) {
     return options;

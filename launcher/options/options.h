@@ -73,7 +73,8 @@ struct Options {
   Subcommand subcommand = Subcommand::kRun;
   proto::RunConfig config;  ///< Without topology.instance_host.
 
-  std::string config_file;  ///< As given; empty only where no job is run.
+  std::vector<std::string> command;  ///< The arguments, each quoted for a shell.
+  std::string config_file;           ///< As given; empty only where no job is run.
   std::vector<std::string> host_lists;
   std::string hostfile;
   std::string host_subnet;

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// By what is in it: on some file systems every file may be executed.
+/// Judged by its content: some file systems mark every file as executable.
 bool is_executable(const std::string& file) {
   std::array<char, 4> begin{};
   std::ifstream(file, std::ios::binary).read(begin.data(), begin.size());
@@ -79,7 +79,7 @@ Status check_no_program(std::span<const std::string> args) {
   const std::string job = default_job();
   return fail(
       ErrorCode::kUsage,
-      fmt::format("{}{}: poprun-emu runs a train.cfg in the place of a program: the file says "
+      fmt::format("{}{}: poprun-emu runs a train.cfg instead of a program: the file says "
                   "what to train, by which optimiser, on which data; usage: {}{}",
                   fmt::join(words.first(std::min(kShown, words.size())), " "),
                   words.size() > kShown ? " ..." : "", usage_line(Subcommand::kRun),

@@ -12,9 +12,8 @@ namespace poprun::launcher {
 /// of one, and does not read the program's options as ours.
 ///
 /// Errors
-///   kUsage  that word is a program: a script, an executable file, or a command in PATH; or an
-///   option
-///           before it is wrong.
+///   kUsage  that word is a program (a script, an executable file, or a command in PATH), or an
+///           option before it is wrong.
 Status check_no_program(std::span<const std::string> args);
 
 }  // namespace poprun::launcher

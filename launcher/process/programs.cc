@@ -1,6 +1,7 @@
 #include "launcher/process/programs.h"
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <system_error>
 
 #include <fmt/format.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace poprun::launcher {
@@ -84,6 +86,8 @@ Status check_mpirun_version(const std::string& mpirun, const std::string& answer
                           mpirun, is));
 }
 
+constexpr int kTimedOut = 124;  // The code of `timeout`.
+
 Status check_mpirun_program(const std::string& mpirun) {
   std::string quoted;
   for (const char c : mpirun) {
@@ -97,11 +101,18 @@ Status check_mpirun_program(const std::string& mpirun) {
   }
   std::string answer;
   std::array<char, 4096> part{};
-  for (std::size_t bytes = 0; (bytes = fread(part.data(), 1, part.size(), pipe)) > 0;) {
+  while (true) {
+    const std::size_t bytes = fread(part.data(), 1, part.size(), pipe);
     answer.append(part.data(), bytes);
+    if (bytes > 0 || (ferror(pipe) != 0 && errno == EINTR)) {  // Processes of the job end now.
+      clearerr(pipe);
+      continue;
+    }
+    break;
   }
-  pclose(pipe);
-  return check_mpirun_version(mpirun, answer);
+  const int status = pclose(pipe);
+  const bool answered = WIFEXITED(status) && WEXITSTATUS(status) != kTimedOut;
+  return answered || !answer.empty() ? check_mpirun_version(mpirun, answer) : Status{};
 }
 
 std::string path_beside_us(const std::string& program) {

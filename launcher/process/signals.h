@@ -8,13 +8,12 @@
 
 namespace poprun::launcher {
 
-/// The signals that ask this command for something. scancel, systemd and `kill` send them to all
-/// processes of a job at once, in any order. The launcher alone obeys, and ends the others when the
-/// job needs them no more.
+/// The signals that request something of this command. scancel, systemd and `kill` send them to all
+/// processes of a job at once, in any order. The launcher alone obeys, and ends the others once
+/// the job no longer needs them.
 inline constexpr std::array kRequestSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
-/// Those that ask this command to end: SIGTERM, and those of SIGINT, SIGHUP and SIGUSR2 that it
-/// does not ignore. `nohup` starts it with SIGHUP ignored, and a shell without job control starts
+/// Those that request an end: SIGTERM, and any of SIGINT, SIGHUP and SIGUSR2 that is not ignored. `nohup` starts it with SIGHUP ignored, and a shell without job control starts
 /// what runs in its background with SIGINT ignored; no handler may be installed for those. SIGUSR2
 /// is Grid Engine's notice before it kills a job.
 std::vector<int> ending_signals();

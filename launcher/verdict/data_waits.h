@@ -11,7 +11,7 @@
 namespace poprun::launcher {
 
 /// Watches replicas that wait for the data server. Each of them gives up by itself after
-/// `limit_seconds` in which the server neither answers nor gets on with reading the dataset; until
+/// `limit_seconds` in which the server neither answers nor makes progress with the dataset; until
 /// then those that wait for such a replica in an exchange are excused from
 /// their own, shorter deadline, and the user is told. Pure bookkeeping.
 class DataWaits {

@@ -31,7 +31,7 @@ struct Verdict {
 ///   · these · the peers that were missed, unless they wait in the same exchange themselves
 std::optional<Verdict> name_cause(const JobState& state, double now, double quiet);
 
-/// Whether a host's remote shell did not come to Open MPI's daemon, so that nothing starts. Once an
+/// Whether a host's remote shell did not reach Open MPI's daemon, so that nothing starts. Once an
 /// instance has joined all daemons are there, and what shells say then is only their end.
 bool lacks_daemon(const JobState& state);
 

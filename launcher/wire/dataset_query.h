@@ -32,7 +32,7 @@ class DatasetQuery {
   /// `answer` comes once, `news` any number of times before; both on the loop's thread.
   ///
   /// Errors
-  ///   kUnreachable  no server answered, or got on with reading the dataset; the address, also a
+  ///   kUnreachable  no server answered or made progress with the dataset; the address, also a
   ///                 fact, and for how long it was tried.
   ///   kData         the dataset is missing or damaged; the server's message.
   ///   kUsage        the source can never work; the server's message.

@@ -90,6 +90,9 @@ struct Candidate {
 };
 
 Result<Candidate> candidate(const CompileOptions& options, std::vector<std::size_t> begins) {
+  if (options.compilations != nullptr) {
+    ++*options.compilations;
+  }
   POPRUN_ASSIGN(Job job, run_passes(options));
   POPRUN_ASSIGN(Program program, program_of(job.graph, job.parts, options));
   return Candidate{std::move(begins), std::move(job), std::move(program)};

@@ -86,7 +86,7 @@ class CoordinatorClient final : public ProgressSink {
   /// The replica begins to wait for its data server, or has what it waited for. The others learn of
   /// it through the launcher, within two heartbeats once it has waited for a second.
   void waits_for_data(ReplicaId replica, bool waits);
-  /// The data server has got on with reading the dataset that the replica waits for.
+  /// The data server has made progress with the dataset that the replica waits for.
   void data_loads(ReplicaId replica, unsigned percent);
 
   /// When a replica of the job last waited for its data server, as far as that is known here: who

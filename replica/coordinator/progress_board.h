@@ -28,7 +28,7 @@ class ProgressBoard {
 
   /// The replica begins to wait for its data server, or has what it waited for.
   void waits_for_data(ReplicaId replica, bool waits);
-  /// The data server has got on with reading the dataset, and has so much of it.
+  /// The data server has made progress with the dataset and has read so much of it.
   void data_loads(ReplicaId replica, unsigned percent);
 
   /// Whether one of them has waited for its data server for so long.

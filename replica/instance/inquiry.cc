@@ -248,7 +248,7 @@ Status describe_job(const proto::CompileQuestion& job, std::string& text) {
   const Result<JobLength> measured = job_length(config, dataset);
   const auto advice = [&] {
     return memory_advice(program, config, dataset, onnx,
-                         advice_deadline(job.collective_timeout_seconds()));
+                         {{job.command().begin(), job.command().end()}});
   };
   const Status fits = check_fits(program, advice);
   if (!fits && !config.memory().allow_out_of_memory()) {

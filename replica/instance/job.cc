@@ -361,7 +361,8 @@ Result<CompileOptions> compile_options(const proto::RunConfig& config,
   options.fold_batch_norm = config.model().fold_batch_norm();
   options.in_place = config.memory().in_place();
   options.outlining = outlining_of(config);
-  options.leaves_out_unproven = std::getenv("POPRUN_EMU_STRICT") == nullptr;  // Tests set it.
+  // Tests set it, and `check` is one.
+  options.leaves_out_unproven = std::getenv("POPRUN_EMU_STRICT") == nullptr && !config.has_check();
   options.evaluate = config.training().evaluate();
   POPRUN_ASSIGN(const std::uint64_t batches, test_batches(config, dataset));
   options.evaluation_batches =

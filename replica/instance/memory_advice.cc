@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,21 +14,24 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "replica/base/text.h"
 #include "replica/compiler/compile.h"
 #include "replica/instance/job.h"
 #include "replica/instance/profile.h"
 #include "replica/instance/remedies.h"
+#include "replica/report/tile_contents.h"
 
 namespace poprun {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr std::size_t kTrialsMax = 40;
-constexpr std::size_t kTrialsMin = 8;
-constexpr std::size_t kEffortMax = 6'000'000;     // All trials'; some 10 s.
+constexpr std::size_t kCompilationsMax = 60;
+constexpr std::size_t kCompilationsMin = 30;
+constexpr std::size_t kEffortMax = 6'000'000;     // All compilations'; some 10 s.
+constexpr std::size_t kPartTogether = 3;          // A third of them is for combinations.
+constexpr double kCheap = 1.01;                   // Times the device time as it is.
+constexpr double kEachCosts = 1.1;                // A remedy more is worth so much device time.
 constexpr std::size_t kCombinationsMax = 6;       // Compiled because of what their parts do alone.
 constexpr std::uint64_t kWorthwhilePercent = 98;  // Or less of the job's memory, for these parts.
 
@@ -65,25 +69,22 @@ Trial trial_of(const ChangedJob& job, const Program& program) {
           1 / time.samples_per_second()};
 }
 
-/// Why remedies were not tried.
-enum class LeftOut : std::uint8_t { kNone, kByLimit, kForLackOfTime };
-
-/// Compiles a job with remedies, as long as there is time.
+/// Compiles a job with remedies, as long as the budget lasts.
 class Trials {
  public:
   Trials(const Program& program, ChangedJob job, std::vector<Remedy> table,
-         std::shared_ptr<onnx_import::JobModel> onnx, Clock::time_point until)
+         std::shared_ptr<onnx_import::JobModel> onnx, const AdviceOptions& options)
       : job_(std::move(job)),
         table_(std::move(table)),
         onnx_(std::move(onnx)),
-        until_(until),
+        before_trial_(options.before_trial),
         limit_(program.memory(0).bytes_per_tile()),
         idle_(idle_ipus(program)),
         as_it_is_(trial_of(job_, program)),
-        left_(std::clamp(kEffortMax / std::max<std::size_t>(1, effort_of(program)), kTrialsMin,
-                         kTrialsMax)) {}
+        most_(std::clamp(kEffortMax / std::max<std::size_t>(1, effort_of(program)),
+                         kCompilationsMin, kCompilationsMax)) {}
 
-  /// Nothing where the job cannot be changed so, or there is no time to see; nor without remedies.
+  /// Nothing where the job cannot be changed so, or the budget is spent; nor without remedies.
   const std::optional<Trial>& of(const Remedies& remedies) {
     static const std::optional<Trial> kUntried;
     if (remedies.empty()) {
@@ -92,13 +93,17 @@ class Trials {
     if (const auto known = known_.find(remedies); known != known_.end()) {
       return known->second;
     }
-    const bool is_late = Clock::now() >= until_;
-    if (left_ == 0 || is_late) {
-      left_out_ = is_late ? LeftOut::kForLackOfTime : LeftOut::kByLimit;
+    if (is_found_ || compilations_ + reserved_ >= most_) {
+      has_left_out_ = true;
       return kUntried;
     }
-    --left_;
-    return known_.emplace(remedies, compile(remedies)).first->second;
+    if (before_trial_) {
+      before_trial_(compilations_ + 1, most_);
+    }
+    const auto& trial = known_.emplace(remedies, compile(remedies)).first->second;
+    is_found_ = most_ == kCompilationsMin && trial && trial->fits &&
+                trial->sample_seconds <= kCheap * as_it_is_.sample_seconds;
+    return trial;
   }
 
   bool fits(const Remedies& remedies) {
@@ -109,7 +114,11 @@ class Trials {
   [[nodiscard]] const std::vector<Remedy>& table() const { return table_; }
   [[nodiscard]] std::uint64_t limit() const { return limit_; }
   [[nodiscard]] const Trial& as_it_is() const { return as_it_is_; }
-  [[nodiscard]] LeftOut left_out() const { return left_out_; }
+  [[nodiscard]] bool has_left_out() const { return has_left_out_; }
+
+  /// Keeps a part of the budget for what is tried once `release` has been called.
+  void reserve() { reserved_ = most_ / kPartTogether; }
+  void release() { reserved_ = 0; }
 
   /// The first by `key` of all that were tried and are accepted; nothing where none was.
   template <typename Key, typename Accept>
@@ -147,16 +156,24 @@ class Trials {
         });
   }
 
- private:
-  [[nodiscard]] std::optional<Trial> compile(const Remedies& remedies) const {
+  [[nodiscard]] ChangedJob job_with(const Remedies& remedies) const {
     ChangedJob job = job_;
     for (const auto& [remedy, setting] : remedies) {
       table_[remedy].settings[setting](job);
     }
+    return job;
+  }
+
+ private:
+  [[nodiscard]] std::optional<Trial> compile(const Remedies& remedies) {
+    const ChangedJob job = job_with(remedies);
     if (!job.is_consistent()) {
       return std::nullopt;
     }
-    const Result<CompileOptions> options = compile_options(job.config, job.dataset, onnx_);
+    Result<CompileOptions> options = compile_options(job.config, job.dataset, onnx_);
+    if (options) {
+      options->compilations = &compilations_;
+    }
     const Result<Program> program =
         options ? plan_program(*options) : tl::unexpected<Error>{options.error()};
     // More IPUs than the model has layers for are no remedy.
@@ -169,12 +186,15 @@ class Trials {
   ChangedJob job_;
   std::vector<Remedy> table_;
   std::shared_ptr<onnx_import::JobModel> onnx_;
-  Clock::time_point until_;
+  std::function<void(std::size_t, std::size_t)> before_trial_;
   std::uint64_t limit_;  ///< Bytes of a tile.
   std::ptrdiff_t idle_;  ///< IPUs that the job itself leaves idle.
   Trial as_it_is_;
-  std::size_t left_;
-  LeftOut left_out_ = LeftOut::kNone;
+  std::size_t most_;  ///< Compilations that there may be,
+  std::size_t compilations_ = 0;
+  std::size_t reserved_ = 0;
+  bool is_found_ = false;  ///< Something that a large Program is not compiled further for.
+  bool has_left_out_ = false;
   std::map<Remedies, std::optional<Trial>> known_;
 };
 
@@ -233,8 +253,8 @@ struct Expectation {
   double time = 1;
 };
 
-/// All combinations of some of `all`: those that promise to fit, small ones first, of equal size
-/// those that promise to be fast; then the others, those that promise to lack least first.
+/// All combinations of some of `all`: those that promise to fit, the fastest first, where a remedy
+/// less makes up for some time; then the others, those that promise to lack least first.
 std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
   std::vector<Expectation> expected{{}};
   for (const auto& remedy : all) {
@@ -253,7 +273,8 @@ std::vector<Remedies> by_promise(Trials& trials, const Remedies& all) {
       static_cast<double>(trials.limit()) / static_cast<double>(trials.as_it_is().tile);
   std::ranges::stable_sort(expected, {}, [&](const Expectation& one) {
     const bool fits = one.tile <= limit;
-    return std::tuple{!fits, fits ? one.remedies.size() : 0, fits ? one.time : one.tile};
+    const auto number = static_cast<double>(one.remedies.size());
+    return std::pair{!fits, fits ? one.time * std::pow(kEachCosts, number) : one.tile};
   });
   std::vector<Remedies> combinations;
   for (Expectation& one : expected) {
@@ -332,15 +353,52 @@ std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& al
   return std::nullopt;
 }
 
-/// The remedies that are no last resorts, in the order in which to try them: there may not be time
-/// for all, and one that adds memory is the likeliest to help a job that needs twice as much.
-std::vector<std::size_t> in_turn(const Trials& trials) {
+/// The kinds of what the fullest tile holds when it is fullest, the largest first.
+class Occupants {
+ public:
+  explicit Occupants(const Program& program) {
+    const proto::IpuMemory& memory = fullest(program);
+    if (!memory.has_layout()) {
+      return;
+    }
+    const std::uint32_t tile = memory.fullest_tile();
+    std::map<std::string_view, std::int64_t> bytes;
+    for (const HeldBytes& held :
+         held_on_tile(memory, tile, liveness_of_tile(memory, tile).worst_step())) {
+      bytes[kind_of(program, memory.layout().claims(held.claim))] += held.bytes.count();
+    }
+    kinds_.assign(bytes.begin(), bytes.end());
+    std::ranges::stable_sort(kinds_, std::greater(), &Kind::second);
+  }
+
+  /// The place of the first of `kinds`; 0 where that has at least half of what the first has.
+  [[nodiscard]] std::size_t rank_of(const std::vector<std::string_view>& kinds) const {
+    for (std::size_t i = 0; i < kinds_.size() && !kinds.empty(); ++i) {
+      if (std::ranges::find(kinds, kinds_[i].first) != kinds.end()) {
+        return 2 * kinds_[i].second >= kinds_.front().second ? 0 : i;
+      }
+    }
+    return kinds.empty() ? 0 : kinds_.size();
+  }
+
+ private:
+  using Kind = std::pair<std::string_view, std::int64_t>;
+  std::vector<Kind> kinds_;
+};
+
+/// The remedies that are no last resorts, in the order in which to try them: the budget may not last
+/// for all. Those come first that relieve the tile of what it holds most of, the cheapest of them
+/// first; where a job needs twice as much as there is, those that add memory.
+std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupants) {
   std::vector<std::size_t> all;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
     if (!trials.table()[r].is_last_resort) {
       all.push_back(r);
     }
   }
+  std::ranges::stable_sort(all, {}, [&](std::size_t r) {
+    return occupants.rank_of(trials.table()[r].relieves);
+  });
   if (trials.as_it_is().tile > 2 * trials.limit()) {
     std::ranges::stable_partition(all,
                                   [&](std::size_t r) { return trials.table()[r].adds_memory; });
@@ -350,9 +408,9 @@ std::vector<std::size_t> in_turn(const Trials& trials) {
 
 /// What each remedy does alone: the mildest setting that fits, otherwise the one that needs least.
 /// Without those that need no less than the job as it is.
-std::vector<Remedies> alone(Trials& trials) {
+std::vector<Remedies> alone(Trials& trials, const Occupants& occupants) {
   std::vector<Remedies> found;
-  for (const std::size_t r : in_turn(trials)) {
+  for (const std::size_t r : in_turn(trials, occupants)) {
     std::optional<Remedies> best = mildest(trials, {}, r);
     if (!best) {
       best = trials.smallest(
@@ -401,33 +459,18 @@ std::string table_of(Trials& trials, const std::vector<Remedies>& shown) {
   return text;
 }
 
-std::string_view left_out_text(LeftOut left_out) {
-  switch (left_out) {
-    case LeftOut::kNone:
-      break;
-    case LeftOut::kByLimit:
-      return "; not every remedy was tried";
-    case LeftOut::kForLackOfTime:
-      return "; there was no time to try every remedy, a longer --collective-timeout gives more";
-  }
-  return "";
-}
-
 /// What is said where something fits: `best` and `others` more.
 std::string relief(Trials& trials, const Remedies& best, std::size_t others) {
   const Trial& trial = *trials.of(best);
   return fmt::format("it fits with {}{} ({} device time a sample){}{}", trial.options,
                      best.size() > 1 ? " together" : "", change_text(trials, trial),
                      others > 0 ? fmt::format(", or with {} below", counted(others, "other")) : "",
-                     left_out_text(trials.left_out()));
+                     trials.has_left_out() ? "; not every remedy was tried" : "");
 }
 
 /// What is said where nothing fits.
 std::string regret(Trials& trials) {
-  const bool is_late = trials.left_out() == LeftOut::kForLackOfTime;
-  std::string text = is_late ? "nothing tried in the time available makes it fit, a longer "
-                               "--collective-timeout gives more"
-                             : "nothing that was tried makes it fit";
+  std::string text = "nothing that was tried makes it fit";
   const std::optional<Remedies> closest = nearest(trials);
   if (closest && trials.of(*closest)->tile < trials.as_it_is().tile) {
     const Trial& trial = *trials.of(*closest);
@@ -436,6 +479,16 @@ std::string regret(Trials& trials) {
                     closest->size() > 1 ? " together" : "", grouped(trial.tile - trials.limit()));
   }
   return text;
+}
+
+/// The best remedies as a command; nothing where they leave out what only the file can.
+std::string command_of(const Trials& trials, const Remedies& remedies,
+                       const std::vector<std::string>& command) {
+  ChangedJob job = trials.job_with(remedies);
+  const std::optional<std::vector<std::string>> words = job.command(command);
+  return command.empty() || !words ? ""
+                                   : fmt::format("the first as a command:\n  poprun-emu {}\n",
+                                                 fmt::join(*words, " "));
 }
 
 /// Layers between embeddings and head; 0 in a model without those.
@@ -451,30 +504,41 @@ std::int64_t encoder_layers(const proto::RunConfig& config, const proto::Dataset
   return std::ranges::count(graph->layers, true, &Layer::counted);
 }
 
+ChangedJob unchanged(const Program& program, const proto::RunConfig& config,
+                     const proto::Dataset& dataset,
+                     const std::shared_ptr<onnx_import::JobModel>& onnx) {
+  ChangedJob job{config, dataset, encoder_layers(config, dataset, onnx),
+                 program.memory(0).bytes_per_tile()};
+  for (const proto::IpuMemory& memory : program.memory()) {
+    job.tiles.push_back(memory.fullest_tile_peak());
+  }
+  return job;
+}
+
 }  // namespace
 
 MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config,
                            const proto::Dataset& dataset,
                            const std::shared_ptr<onnx_import::JobModel>& onnx,
-                           Clock::time_point until) {
-  const ChangedJob job{config, dataset, encoder_layers(config, dataset, onnx)};
-  Trials trials(program, job, remedies_for(job), onnx, until);
-  std::vector<Remedies> shown = alone(trials);
+                           const AdviceOptions& options) {
+  const ChangedJob job = unchanged(program, config, dataset, onnx);
+  Trials trials(program, job, remedies_for(job), onnx, options);
+  trials.reserve();
+  std::vector<Remedies> shown = alone(trials, Occupants(program));
+  trials.release();
   rank(trials, shown);
   const auto fitting = static_cast<std::size_t>(
       std::ranges::count_if(shown, [&](const Remedies& one) { return trials.fits(one); }));
   if (fitting > 0) {
-    return {relief(trials, shown.front(), fitting - 1), table_of(trials, shown)};
+    return {relief(trials, shown.front(), fitting - 1),
+            table_of(trials, shown) + command_of(trials, shown.front(), options.command)};
   }
   if (const auto together = combined(trials, shown)) {
     shown.insert(shown.begin(), *together);
-    return {relief(trials, *together, 0), table_of(trials, shown)};
+    return {relief(trials, *together, 0),
+            table_of(trials, shown) + command_of(trials, *together, options.command)};
   }
   return {regret(trials), table_of(trials, shown)};
-}
-
-Clock::time_point advice_deadline(std::uint32_t collective_timeout_seconds) {
-  return Clock::now() + std::chrono::seconds(collective_timeout_seconds) / 4;
 }
 
 }  // namespace poprun

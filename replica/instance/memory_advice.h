@@ -1,8 +1,10 @@
 #pragma once
 
-#include <chrono>
-#include <cstdint>
+#include <cstddef>
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "proto/host_streams.pb.h"
 #include "proto/run_config.pb.h"
@@ -11,6 +13,15 @@
 #include "replica/report/out_of_memory.h"
 
 namespace poprun {
+
+struct AdviceOptions {
+  /// What followed `poprun-emu` on the command line. Empty: the advice has no command.
+  std::vector<std::string> command = {};
+
+  /// Called before each remedy, with the number of the compilation and the most that there can be:
+  /// the others wait for the Program meanwhile.
+  std::function<void(std::size_t compilation, std::size_t most)> before_trial = {};
+};
 
 /// What would make a job fit whose Program does not: the remedies of remedies.h, each found by
 /// compiling the job with it, with the bytes of the fullest tile and the device time of a step that
@@ -27,17 +38,18 @@ namespace poprun {
 ///        593,104 B          fits       7.284 ms     -41 %  model.precision half
 ///        612,480 B          fits       8.012 ms     -35 %  --ipus-per-replica 8
 ///        781,200 B     142,224 B      12.345 ms      +0 %  pipeline.schedule interleaved
+///   the first as a command:
+///     poprun-emu -n 2 --dry-run train.cfg --model.precision half
 ///
-/// Deterministic, except where `until` ends the search. Where that or the limit on trials leaves
-/// remedies out, it says which. Cost: 8 to 40 trials, fewer of a large Program; each compiles the
-/// job as `plan_program` does, several times where balanced stages do not fit.
-MemoryAdvice memory_advice(
-    const Program& program, const proto::RunConfig& config, const proto::Dataset& dataset,
-    const std::shared_ptr<onnx_import::JobModel>& onnx,
-    std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
-
-/// When a search that begins now has to end: the other replicas wait for the Program meanwhile, so
-/// it has a quarter of the time that they wait for each other.
-std::chrono::steady_clock::time_point advice_deadline(std::uint32_t collective_timeout_seconds);
+/// What relieves the fullest tile of the largest kinds that it holds is tried first. The budget is a
+/// number of compilations, so that a slow machine gives the same answer; where it leaves remedies
+/// out, the advice says so. Below the table, the best remedy is a command to be copied.
+///
+/// Deterministic. Cost: up to 60 compilations, of a large Program up to 30 and none after something
+/// fits that takes no more device time. A remedy takes several where balanced stages do not fit.
+MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config,
+                           const proto::Dataset& dataset,
+                           const std::shared_ptr<onnx_import::JobModel>& onnx,
+                           const AdviceOptions& options = {});
 
 }  // namespace poprun

@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -20,9 +24,16 @@ constexpr std::uint32_t kShortestSequence = 16;
 constexpr std::uint32_t kMostPhases = 8;  // More take more device time than other remedies.
 constexpr const char* kOffChip = "off-chip";
 
-/// Out of memory is monotone in the proportion down to this (seed 003, table 2.1).
-constexpr std::uint32_t kLeastPermille = 100;
+/// Proportions to try, in thousandths: out of memory is monotone down to the least of them (seed
+/// 003, table 2.1).
+constexpr std::uint32_t kGrid[] = {100, 150, 200, 300, 400, 600, 900};
 constexpr std::uint32_t kDefaultPermille = 600;
+constexpr int kSmallerProportions = 3;
+
+constexpr std::int64_t kMostSlices = 16;  // Of an embedding; more cost more time than they save.
+
+const std::vector<std::string_view> kCode = {"vertex code", "vertex state", "control code",
+                                             "exchange code"};
 
 bool has_stages(const proto::RunConfig& config) {
   return config.topology().ipus_per_replica() > 1;
@@ -39,9 +50,21 @@ bool accumulates(const proto::RunConfig& config) {
                                  compute_batch_size(config) < config.data().micro_batch_size());
 }
 
+/// Tokens of one sample; 0 where the data has none.
+std::uint32_t sequence_length(const proto::Dataset& dataset) {
+  for (const proto::StreamTensor& tensor : dataset.tensors()) {
+    if (tensor.name() == "tokens" && tensor.sample_shape_size() == 1) {
+      return tensor.sample_shape(0);
+    }
+  }
+  return 0;
+}
+
 /// The same batch, in more and smaller pieces.
 Remedy smaller_micro_batches(const proto::RunConfig& config) {
-  Remedy remedy{.settings = {}, .by_halves = true};
+  Remedy remedy{.settings = {},
+                .by_halves = true,
+                .relieves = {"activations", "gradients", "temporaries", "stashes", "host data"}};
   const std::uint32_t now = config.data().micro_batch_size();
   for (std::uint32_t factor = 2; factor <= now; ++factor) {
     if (now % factor != 0) {
@@ -94,7 +117,7 @@ bool is_on_chip(const std::string& storage) {
 
 /// State moves once a step.
 Remedy state_off_chip(const proto::RunConfig& config) {
-  Remedy remedy;
+  Remedy remedy{.settings = {}, .relieves = {"optimiser state"}};
   if (has_state(config) && is_on_chip(config.memory().optimizer_state())) {
     remedy.settings.emplace_back(move_state_off_chip);
   }
@@ -103,7 +126,7 @@ Remedy state_off_chip(const proto::RunConfig& config) {
 
 /// The rest moves in every micro-batch.
 Remedy the_rest_off_chip(const proto::RunConfig& config) {
-  Remedy remedy;
+  Remedy remedy{.settings = {}, .relieves = {"weights", "gradients", "stashes"}};
   const proto::MemoryConfig& memory = config.memory();
   if (is_on_chip(memory.weights()) || (accumulates(config) && is_on_chip(memory.accumulators()))) {
     remedy.settings.emplace_back(move_the_rest_off_chip);
@@ -114,7 +137,7 @@ Remedy the_rest_off_chip(const proto::RunConfig& config) {
 /// The replicas divide among them what each of them has: state first, which needs no more exchange,
 /// then weights, too. Accumulators only where that changes no bit.
 Remedy shared_by_replicas(const proto::RunConfig& config) {
-  Remedy remedy{.settings = {}, .by_halves = true};
+  Remedy remedy{.settings = {}, .by_halves = true, .relieves = {"optimiser state", "weights"}};
   if (config.inference() || config.topology().num_replicas() == 1) {
     return remedy;
   }
@@ -144,7 +167,7 @@ Remedy shared_by_replicas(const proto::RunConfig& config) {
 
 /// Equal layers share their code, as they do by default.
 Remedy shared_code(const proto::RunConfig& config) {
-  Remedy remedy;
+  Remedy remedy{.settings = {}, .relieves = kCode};
   if (config.memory().outlining() == "off" && config.report().dump_tensors().empty()) {
     remedy.settings.emplace_back([](ChangedJob& job) {
       job.config.mutable_memory()->set_outlining("auto");
@@ -156,7 +179,7 @@ Remedy shared_code(const proto::RunConfig& config) {
 
 /// More activations are computed again. "standard" chooses what is, so it is the mildest.
 Remedy stronger_recomputation(const proto::RunConfig& config) {
-  Remedy remedy;
+  Remedy remedy{.settings = {}, .relieves = {"activations", "stashes"}};
   if (config.inference()) {
     return remedy;
   }
@@ -176,7 +199,7 @@ Remedy stronger_recomputation(const proto::RunConfig& config) {
 /// Fewer micro-batches are in flight, so stashes are shorter. It also serves a job of one IPU,
 /// together with more IPUs.
 Remedy shorter_stashes(const proto::RunConfig& config) {
-  Remedy remedy;
+  Remedy remedy{.settings = {}, .relieves = {"stashes"}};
   if (!config.inference() && config.pipeline().schedule() == "grouped") {
     remedy.settings.emplace_back([](ChangedJob& job) {
       job.config.mutable_pipeline()->set_schedule("interleaved");
@@ -190,6 +213,32 @@ bool names_stages(const ChangedJob& job) {
   const proto::PipelineConfig& pipeline = job.config.pipeline();
   return !pipeline.layers_per_ipu().empty() || !pipeline.split().empty() ||
          !pipeline.device_mapping().empty();
+}
+
+std::uint32_t fullest_ipu(const ChangedJob& job) {
+  return static_cast<std::uint32_t>(std::ranges::max_element(job.tiles) - job.tiles.begin());
+}
+
+std::uint32_t emptiest_ipu(const ChangedJob& job) {
+  return static_cast<std::uint32_t>(std::ranges::min_element(job.tiles) - job.tiles.begin());
+}
+
+/// What only the file can leave out, unless it is on the command line.
+constexpr std::string_view kNoSplit = "without pipeline.split";
+constexpr std::string_view kNoMapping = "without pipeline.device-mapping";
+
+/// A mapping that changes nothing, for a job that has one; phases have none.
+void map_in_order(ChangedJob& job) {
+  if (job.config.memory().phases() > 1) {
+    job.changes.emplace_back(kNoMapping);
+    return;
+  }
+  proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
+  for (std::uint32_t ipu = 0; ipu < job.config.topology().ipus_per_replica(); ++ipu) {
+    pipeline.add_device_mapping(ipu);
+  }
+  job.changes.push_back(
+      fmt::format("pipeline.device-mapping {}", fmt::join(pipeline.device_mapping(), " ")));
 }
 
 /// Embeddings and head on IPU 0, where they share their weights, and the layers on the others.
@@ -216,8 +265,8 @@ void join_head_and_embeddings(ChangedJob& job) {
 void arrange_stages(ChangedJob& job) {
   std::erase_if(job.changes, [](const std::string& change) {
     return change.starts_with("pipeline.layers-per-ipu ") ||
-           change.starts_with("pipeline.device-mapping ") ||
-           change.starts_with("without pipeline.");
+           change.starts_with("pipeline.device-mapping ") || change == kNoSplit ||
+           change == kNoMapping;
   });
   proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
   const bool has_split = !pipeline.split().empty();
@@ -231,11 +280,71 @@ void arrange_stages(ChangedJob& job) {
     job.changes.emplace_back("pipeline.layers-per-ipu balanced");
   }
   if (has_split) {
-    job.changes.emplace_back("without pipeline.split");
+    job.changes.emplace_back(kNoSplit);
   }
   if (has_mapping && !job.head_joins_embeddings) {
-    job.changes.emplace_back("without pipeline.device-mapping");
+    map_in_order(job);
   }
+}
+
+/// The arrangement that the job names, with a stage that has one layer less on the fullest IPU and
+/// one that has one more on the emptiest.
+bool move_layer(ChangedJob& job) {
+  proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
+  const auto ipu_of = [&](int stage) {
+    return pipeline.device_mapping().empty() ? static_cast<std::uint32_t>(stage)
+                                             : pipeline.device_mapping(stage);
+  };
+  auto& layers = *pipeline.mutable_layers_per_ipu();
+  int from = -1;
+  int to = -1;
+  for (int stage = 0; stage < layers.size(); ++stage) {
+    const bool has_some = from < 0 || layers[stage] > layers[from];
+    if (ipu_of(stage) == fullest_ipu(job) && layers[stage] > 0 && has_some) {
+      from = stage;
+    }
+    if (ipu_of(stage) == emptiest_ipu(job) && layers[stage] > 0) {
+      to = stage;
+    }
+  }
+  if (from < 0 || to < 0 || from == to) {
+    return false;
+  }
+  layers[from] -= 1;
+  layers[to] += 1;
+  job.changes.push_back(fmt::format("pipeline.layers-per-ipu {}", fmt::join(layers, " ")));
+  return true;
+}
+
+/// The arrangement that the job names, with a last stage that has only the head on the emptiest
+/// IPU.
+bool move_head(ChangedJob& job) {
+  proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
+  const auto& layers = pipeline.layers_per_ipu();
+  auto& mapping = *pipeline.mutable_device_mapping();
+  const int last = layers.size() - 1;
+  if (layers.empty() || mapping.empty() || layers[last] != 0 ||
+      mapping[last] != fullest_ipu(job) || fullest_ipu(job) == emptiest_ipu(job)) {
+    return false;
+  }
+  mapping[last] = emptiest_ipu(job);
+  job.changes.push_back(fmt::format("pipeline.device-mapping {}", fmt::join(mapping, " ")));
+  return true;
+}
+
+/// The stages that the job names, a little otherwise.
+Remedy moved_layers(const ChangedJob& job) {
+  Remedy remedy;
+  const auto& layers = job.config.pipeline().layers_per_ipu();
+  if (job.tiles.size() < 2 || layers.empty() || std::ranges::find(layers, -1) != layers.end()) {
+    return remedy;
+  }
+  for (const auto move : {move_layer, move_head}) {
+    if (ChangedJob moved = job; move(moved)) {
+      remedy.settings.emplace_back([move](ChangedJob& changed) { move(changed); });
+    }
+  }
+  return remedy;
 }
 
 /// One or two IPUs that work on one part of the model after the other, the rest off the chip.
@@ -297,7 +406,7 @@ Remedy more_ipus(const proto::RunConfig& config) {
       job.changes.push_back(fmt::format("--ipus-per-replica {}", ipus));
       if (phased) {
         job.config.mutable_memory()->set_phases(1);
-        job.changes.emplace_back("without memory.phases");
+        job.changes.emplace_back("memory.phases 1");
       }
       if (names_stages(job)) {
         arrange_stages(job);
@@ -317,43 +426,112 @@ std::string text_of(const proto::ProductSetting& setting) {
                      setting.permille() / 1000.0);
 }
 
-/// A half of what they are; those for operators by name stay. Without effect where one of them gets
-/// too small, or there is none.
-bool halve(ProductSettings& proportions) {
-  const auto is_changed = [](const proto::ProductSetting& s) { return s.operators().empty(); };
-  if (std::ranges::none_of(proportions, is_changed) ||
-      std::ranges::any_of(proportions, [&](const proto::ProductSetting& setting) {
-        return is_changed(setting) && setting.permille() < 2 * kLeastPermille;
-      })) {
-    return false;
-  }
-  for (proto::ProductSetting& setting : proportions) {
-    if (is_changed(setting)) {
-      setting.set_permille(setting.permille() / 2);
+/// The proportions of the job, written out for the IPUs that are too full: of `steps` more in the
+/// grid, or fewer, than they have. Those for operators by name stay; those by stage, too. Nothing
+/// where no proportion changes.
+std::optional<ProductSettings> moved_proportions(const ChangedJob& job, int steps) {
+  ProductSettings settings = job.config.memory().available_memory_proportion();
+  const std::size_t ipus = job.tiles.size();
+  const auto is_over = [&](std::size_t ipu) { return job.tiles[ipu] > job.tile_bytes; };
+  const auto is_plain = [](const proto::ProductSetting& s) {
+    return s.operators().empty() && s.products().empty() && !s.has_stage() && !s.has_ipu();
+  };
+  const auto plain = std::ranges::find_if(settings, is_plain);
+  const std::uint32_t everywhere = plain == settings.end() ? kDefaultPermille : plain->permille();
+  bool is_changed = false;
+  const auto move = [&](proto::ProductSetting& setting) {
+    const std::uint32_t now = setting.permille();
+    const std::ptrdiff_t next =
+        steps < 0 ? std::ranges::lower_bound(kGrid, now) - std::begin(kGrid) + steps
+                  : std::ranges::upper_bound(kGrid, now) - std::begin(kGrid) + steps - 1;
+    const std::uint32_t then =
+        kGrid[std::clamp<std::ptrdiff_t>(next, 0, std::ssize(kGrid) - 1)];
+    if (steps < 0 ? then < now : then > now) {
+      setting.set_permille(then);
       setting.set_text(text_of(setting));
+      is_changed = true;
+    }
+  };
+  if (ipus == 1 || std::ranges::all_of(job.tiles, [&](auto t) { return t > job.tile_bytes; })) {
+    if (plain == settings.end() && std::ranges::none_of(settings, &proto::ProductSetting::has_ipu)) {
+      settings.Add()->set_permille(kDefaultPermille);
+    }
+    for (proto::ProductSetting& setting : settings) {
+      if (setting.operators().empty()) {
+        move(setting);
+      }
+    }
+    return is_changed ? std::optional(settings) : std::nullopt;
+  }
+  for (std::uint32_t ipu = 0; ipu < ipus; ++ipu) {
+    bool is_named = false;
+    for (proto::ProductSetting& setting : settings) {
+      if (is_over(ipu) && setting.has_ipu() && setting.ipu() == ipu) {
+        is_named = is_named || setting.products().empty();
+        move(setting);
+      }
+    }
+    if (is_over(ipu) && !is_named) {
+      proto::ProductSetting own;
+      own.set_ipu(ipu);
+      own.set_permille(everywhere);
+      own.set_text(fmt::format("ipu{}=", ipu));
+      move(own);
+      if (own.permille() != everywhere) {
+        *settings.Add() = own;
+      }
     }
   }
-  return true;
+  return is_changed ? std::optional(settings) : std::nullopt;
 }
 
-/// Convolutions and matmuls are planned with fewer temporary values.
-Remedy smaller_proportions(const proto::RunConfig& config) {
-  Remedy remedy;
-  ProductSettings now = config.memory().available_memory_proportion();
-  if (now.empty()) {
-    now.Add()->set_permille(kDefaultPermille);
+void add_proportions(const ChangedJob& job, int steps, Remedy& remedy) {
+  const std::optional<ProductSettings> moved = moved_proportions(job, steps);
+  if (!moved) {
+    return;
   }
-  while (halve(now)) {
-    remedy.settings.emplace_back([now](ChangedJob& job) {
-      *job.config.mutable_memory()->mutable_available_memory_proportion() = now;
-      std::vector<std::string> words;
-      for (const proto::ProductSetting& setting : now) {
-        if (setting.operators().empty()) {
-          words.push_back(setting.text());
-        }
+  remedy.settings.emplace_back([settings = *moved](ChangedJob& changed) {
+    *changed.config.mutable_memory()->mutable_available_memory_proportion() = settings;
+    std::vector<std::string> words;
+    for (const proto::ProductSetting& setting : settings) {
+      if (setting.operators().empty()) {
+        words.push_back(setting.text());
       }
-      job.changes.push_back(
-          fmt::format("memory.available-memory-proportion {}", fmt::join(words, " ")));
+    }
+    changed.changes.push_back(
+        fmt::format("memory.available-memory-proportion {}", fmt::join(words, " ")));
+  });
+}
+
+/// Convolutions and matmuls are planned with fewer temporary values, where it is too full.
+Remedy smaller_proportions(const ChangedJob& job) {
+  Remedy remedy{.settings = {}, .relieves = {"temporaries"}};
+  for (int step = 1; step <= kSmallerProportions; ++step) {
+    add_proportions(job, -step, remedy);
+  }
+  return remedy;
+}
+
+/// Plans with more temporary values need less code and fewer copies of operands.
+Remedy larger_proportions(const ChangedJob& job) {
+  Remedy remedy{.settings = {}, .relieves = kCode};
+  add_proportions(job, 1, remedy);
+  return remedy;
+}
+
+/// The embedding and the projection that it is tied to are computed in more slices.
+Remedy sliced_embedding(const ChangedJob& job) {
+  Remedy remedy{.settings = {},
+                .by_halves = true,
+                .relieves = {"temporaries", "gradients", "activations"}};
+  const std::int64_t now =
+      std::max<std::int64_t>(1, job.config.model().embedding_serialisation_factor());
+  for (std::int64_t slices = 2 * now; slices <= kMostSlices && sequence_length(job.dataset) > 0;
+       slices *= 2) {
+    remedy.settings.emplace_back([slices](ChangedJob& changed) {
+      changed.config.mutable_model()->set_embedding_serialisation_factor(
+          static_cast<std::uint32_t>(slices));
+      changed.changes.push_back(fmt::format("model.embedding-serialisation-factor {}", slices));
     });
   }
   return remedy;
@@ -381,7 +559,8 @@ void halve_partials(ChangedJob& job) {
 
 /// Half weights, activations and gradients, then half partial sums, too.
 Remedy lower_precision(const proto::RunConfig& config) {
-  Remedy remedy;
+  Remedy remedy{.settings = {},
+                .relieves = {"weights", "activations", "gradients", "temporaries", "stashes"}};
   if (config.model().precision() != "half") {
     remedy.settings.emplace_back(halve_precision);
     remedy.settings.emplace_back([](ChangedJob& job) {
@@ -397,16 +576,6 @@ Remedy lower_precision(const proto::RunConfig& config) {
     remedy.settings.emplace_back(halve_partials);
   }
   return remedy;
-}
-
-/// Tokens of one sample; 0 where the data has none.
-std::uint32_t sequence_length(const proto::Dataset& dataset) {
-  for (const proto::StreamTensor& tensor : dataset.tensors()) {
-    if (tensor.name() == "tokens" && tensor.sample_shape_size() == 1) {
-      return tensor.sample_shape(0);
-    }
-  }
-  return 0;
 }
 
 /// Everything that is as long as the sequence is as long as the new one, and nothing is longer.
@@ -426,6 +595,18 @@ Remedy shorter_sequences(const proto::Dataset& dataset) {
   return remedy;
 }
 
+/// In both ways to write it: "--name=value" and "--name value".
+void erase_option(const std::string& name, std::vector<std::string>& words) {
+  for (auto word = words.begin(); word != words.end();) {
+    const bool is_alone = *word == name;
+    if (is_alone || word->starts_with(name + "=")) {
+      word = words.erase(word, is_alone ? std::min(word + 2, words.end()) : word + 1);
+    } else {
+      ++word;
+    }
+  }
+}
+
 }  // namespace
 
 std::string ChangedJob::options() const {
@@ -434,6 +615,23 @@ std::string ChangedJob::options() const {
   }
   return fmt::format("{} and {}", fmt::join(changes.begin(), changes.end() - 1, ", "),
                      changes.back());
+}
+
+std::optional<std::vector<std::string>> ChangedJob::command(std::vector<std::string> words) const {
+  for (const std::string& change : changes) {
+    if (change == kNoMapping) {
+      return std::nullopt;
+    }
+    if (change == kNoSplit) {  // Layers by IPU on the command line replace those of the file alone.
+      erase_option("--pipeline.split", words);
+      continue;
+    }
+    const std::size_t blank = change.find(' ');
+    const std::string value = change.substr(blank + 1);
+    words.push_back((change.starts_with("--") ? "" : "--") + change.substr(0, blank));
+    words.push_back(value.find(' ') == std::string::npos ? value : fmt::format("'{}'", value));
+  }
+  return words;
 }
 
 bool ChangedJob::is_consistent() const {
@@ -445,14 +643,17 @@ bool ChangedJob::is_consistent() const {
 
 std::vector<Remedy> remedies_for(const ChangedJob& job) {
   std::vector<Remedy> all{smaller_micro_batches(job.config),
-                          smaller_proportions(job.config),
+                          smaller_proportions(job),
+                          larger_proportions(job),
+                          sliced_embedding(job),
                           shared_code(job.config),
+                          shared_by_replicas(job.config),
                           stronger_recomputation(job.config),
                           shorter_stashes(job.config),
+                          moved_layers(job),
+                          state_off_chip(job.config),
                           other_stages(job),
                           more_ipus(job.config),
-                          state_off_chip(job.config),
-                          shared_by_replicas(job.config),
                           lower_precision(job.config),
                           the_rest_off_chip(job.config),
                           phases(job.config),

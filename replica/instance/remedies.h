@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/host_streams.pb.h"
@@ -16,11 +18,18 @@ struct ChangedJob {
   proto::RunConfig config;
   proto::Dataset dataset;
   std::int64_t encoder_layers = 0;        ///< Between embeddings and head; 0: none.
+  std::uint64_t tile_bytes = 0;           ///< What a tile has,
+  std::vector<std::uint64_t> tiles = {};  ///< and what the fullest of each IPU needs.
   std::vector<std::string> changes = {};  ///< "model.precision half"; empty: the job itself.
   bool head_joins_embeddings = false;     ///< Where a remedy has arranged the stages.
 
   /// "A", "A and B" or "A, B and C".
   [[nodiscard]] std::string options() const;
+
+  /// `words` of a command line, quoted for a shell, followed by the options. Nothing if the command
+  /// line cannot make one of the changes.
+  [[nodiscard]] std::optional<std::vector<std::string>> command(
+      std::vector<std::string> words) const;
 
   /// Whether remedies together have left a job that can be asked for: phases are for one or two
   /// IPUs, which they share out themselves.
@@ -37,6 +46,9 @@ struct Remedy {
   /// Each setting needs less memory than the one before, so that not all have to be tried.
   bool by_halves = false;
 
+  /// The kinds of tile_contents.h that need less. Empty: all of them.
+  std::vector<std::string_view> relieves = {};
+
   /// There is more memory for all that the job has, not only for what is large now.
   bool adds_memory = false;
 
@@ -44,9 +56,10 @@ struct Remedy {
   bool is_last_resort = false;
 };
 
-/// The remedies for a job, cheapest first by the device time of a sample: those that compute more,
-/// then more hardware, what moves once a step, lower precision, what moves in every micro-batch or
-/// phase, and last other data. A further remedy is a further entry.
+/// The remedies for a job, cheapest first by the device time of a sample and by what it costs to
+/// try them: those that compute more or move once a step, then other stages and more hardware, lower
+/// precision, what moves in every micro-batch or phase, and last other data. A further remedy is a
+/// further entry.
 std::vector<Remedy> remedies_for(const ChangedJob& job);
 
 }  // namespace poprun

@@ -74,7 +74,7 @@ struct LoopResult {
   std::vector<Bytes> streaming_high_water;  ///< By IPU: of its Streaming Memory.
   std::vector<std::vector<Bytes>> tile_high_water;  ///< By IPU and tile; empty: no layout of tiles.
   std::string stray_index;                          ///< As the engine's.
-  std::vector<std::string> notes;                   ///< What steps brought to light, for people.
+  std::vector<std::string> notes;                   ///< Found while running, for the user.
   double first_step_began = 0;                      ///< Seconds of the steady clock.
 };
 

@@ -70,7 +70,7 @@ def rows_without_wall(job):
 def checkpoints(job):
     folder = job.output_dir / "checkpoints"
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
-    return sorted((name for name in names if name.split("-")[1].isdigit()), key=lambda name: int(name.split("-")[1]))
+    return sorted((name for name in names if name.partition("-")[2].isdigit()), key=lambda name: int(name[5:]))
 
 
 class CheckpointTest(JobTest):

@@ -27,9 +27,9 @@ evaluate = false
 
 
 class ServerTest(JobTest):
-    def server(self, *arguments, token=""):
+    def server(self, *arguments, token="", port=0):
         process = subprocess.Popen(
-            [str(BIN / "poprun-emu-hostio"), "--port", "0", *map(str, arguments)],
+            [str(BIN / "poprun-emu-hostio"), "--port", str(port), *map(str, arguments)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=dict(os.environ, POPRUN_EMU_TOKEN=token))
         self.addCleanup(process.wait)
@@ -229,7 +229,7 @@ class Data(ServerTest):
         server.kill()
         server.wait()
         self.draw("d.npz", seed=2)
-        self.address(self.server("--root", self.place, "--port", address.split(":")[1]))
+        self.address(self.server("--root", self.place, port=address.split(":")[1]))
         self.assertEqual(job.wait(60), 65, job.stderr)
         self.assert_first_line(job, "d.npz", "its files changed after the job had begun")
 

@@ -17,11 +17,11 @@ PLACEHOLDER = re.compile(r"\.\.\.|\b[A-Z]{2,}\b|\bA B\b")
 # Parses what a script is called with, and ends it.
 PARSE_ONLY = """
 import argparse, runpy, sys
-class Parser(argparse.ArgumentParser):
-    def parse_args(self, *words, **keywords):
-        super().parse_args(*words, **keywords)
-        sys.exit(0)
-argparse.ArgumentParser = Parser
+parse = argparse.ArgumentParser.parse_args
+def parse_and_exit(*words, **keywords):
+    parse(*words, **keywords)
+    sys.exit(0)
+argparse.ArgumentParser.parse_args = parse_and_exit
 sys.argv = sys.argv[1:]
 sys.path.insert(0, sys.argv[0].rsplit("/", 1)[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
@@ -86,7 +86,7 @@ class Documented(JobTest):
 
     def run_here(self, *words):
         return subprocess.run([str(word) for word in words], cwd=self.folder / "here", capture_output=True, text=True,
-                              timeout=120, env={**os.environ, "POPRUN_EMU_TOKEN": "a token of the test"})
+                              timeout=120, env={**os.environ, "POPRUN_EMU_TOKEN": "token-of-the-test"})
 
     def check_poprun_emu(self, words):
         words = [re.sub(r"\bHOST\b", "localhost", word) for word in words]

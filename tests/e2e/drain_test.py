@@ -82,7 +82,7 @@ class SentToAllProcesses(JobTest):
         self.assertEqual(job.wait(), 143, job.stderr)
         self.assert_saved(job)
 
-    def test_in_any_order_and_again_and_again(self):
+    def test_repeated_and_in_any_order(self):
         for number in (signal.SIGHUP, signal.SIGUSR2, signal.SIGINT):
             job = self.start("-n", 2, config=QUICK.replace("steps = 5", "steps = 100000"))
             job.wait_for_step(3)

@@ -113,12 +113,12 @@ class Ends(LauncherTest):
         job = self.start("-n", 16, wrapper=shell)
         self.ends(job, 69, "16 replicas in 16 instances need 96 open files, but the limit is 70", "ulimit -n 96")
 
-    def test_where_a_limit_of_processes_is_too_low_to_name_another_cause(self):
+    def test_before_its_start_where_a_limit_of_processes_is_too_low(self):
         for option, had, needed in (("-s", 128, "256 KiB for the stack"), ("-f", 100, "4,096 KiB for the size of a file"),
                                     ("-v", 500000, "1,048,576 KiB for the address space"),
                                     ("-d", 10000, "1,048,576 KiB for the data segment")):
             shell = ("sh", "-c", f'ulimit {option} {had}; exec "$@"', "sh")
-            job = self.fake("-n", 1, wrapper=shell)
+            job = self.start("-n", 1, wrapper=shell)
             self.ends(job, 69, f"need a limit of at least {needed}", f"ulimit {option}")
 
     def test_well_where_nobody_reads_the_summary(self):

@@ -143,7 +143,7 @@ class Training(JobTest):
         self.assert_refused(65, config, "y_train.npy: item 7", "had nan")
 
     def test_padding_takes_no_part(self):
-        """A classifier by directions, x / |x|: rows of zeros, which the data has not, would give NaN."""
+        """A classifier by directions, x / |x|: rows of zeros, which the data does not contain, would give NaN."""
         squares = [node("Mul", ["x", "x"], "xx"), node("MatMul", ["xx", "ones"], "n2"), node("Sqrt", ["n2"], "n"),
                    node("Div", ["x", "n"], "u"), node("MatMul", ["u", "w"], "y")]
         rng = random.Random(4)
@@ -354,7 +354,7 @@ AWKWARD = [
     "W2.accumulator.1", "W2.gradient.mean", "W2.gradient.sum-of-squares", "W2.sums-of-squares", "W2.shard", "W2.remote",
     "W2.recomputed", "W2@ipu0", "W2@ipu1", "W2@stage1", "W2.stash", "W2.restored", "W2.sent", "W2.arrived",
     "W2.updated", "W2.exchanged", "W2.1", "W2~2", "first.gradient", "first.recomputed", "first.stash",
-    "first@stage1", "second", "gradient-factor", "learning-rate", "step", "loss-scale", "train.metrics",
+    "first@stage1", "gradient-factor", "learning-rate", "step", "loss-scale", "train.metrics",
     "evaluate/metrics", "evaluate/W2", "evaluate/first", "evaluate/loss", "evaluate/images", "constants/W2",
     "constants/half", "constants~/half", "loss", "loss~", "loss.gradient", "loss.correct", "images", "labels",
     "image.normalized", "images.normalized", "outlined.0", "outlined.0/W2", "train", "load", "relu", "linear", "W 2",
@@ -430,12 +430,12 @@ class Names(JobTest):
             self.assertEqual(frozen[name] == before[name], name.startswith("W2."), name)
             self.assertNotEqual(trained[name], before[name], name)
 
-    def test_each_alone_beside_w2(self):
+    def test_each_name_trains_beside_w2(self):
         for name, more in (("W2.gradient", ()), ("W2.momentum", ()), ("gradient-factor", ()),
                            ("W2.shard", self.TECHNIQUES)):
             self.assertIn(name, self.saved(self.train(scaled([name], {}, "out"), *more)))
 
-    def test_that_files_cannot_hold_are_changed_or_refused(self):
+    def test_names_unfit_for_files_are_changed_or_refused(self):
         job = self.train(scaled(["__metadata__"], {}, "out"))
         self.assertIn("__metadata__~", self.saved(job))
         self.assertIn("'__metadata__~'", job.stdout + job.stderr)

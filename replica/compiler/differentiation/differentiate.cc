@@ -230,7 +230,7 @@ class ReverseMode final : public Differentiator {
   std::set<TensorId> dependent_;
   std::map<TensorId, TensorId> gradients_;                   ///< By every tensor but parameters.
   std::map<TensorId, std::vector<Use>> by_use_;              ///< By parameters, last use first.
-  std::map<TensorId, std::size_t> names_;                    ///< That its gradients have had.
+  std::map<TensorId, std::size_t> names_;                    ///< How many its gradients have used.
   std::map<TensorId, std::vector<TensorId>> contributions_;  ///< In the order of their names.
   const Operation* current_ = nullptr;
 };

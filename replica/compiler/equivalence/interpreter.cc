@@ -159,8 +159,8 @@ void Interpreter::put(std::uint32_t slot, const Value& value, const Instant& now
   digest_.add(static_cast<std::uint64_t>(value.form)).add(std::uint64_t{value.group});
 }
 
-/// What is wrong with the forms of an operation's operands, of which some are shards; empty:
-/// nothing. All that it cuts are shards of tensors of one shape, which one group has together.
+/// Says what is wrong with the operands of an operation that reads shards; empty if nothing is.
+/// All operands that it cuts must be shards of tensors of one shape, in one group of replicas.
 std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint32_t group) const {
   const std::vector<Tensor>& tensors = graph_.graph->tensors();
   const std::optional<TensorType>* whole = nullptr;
@@ -188,15 +188,14 @@ std::string Interpreter::wrong_shards(const FlatOperation& operation, std::uint3
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const bool is_cut = k < operation.cut_outputs;
     if (is_cut != tensors[outputs[k]].shard_of.has_value() || (is_cut && !fits(outputs[k]))) {
-      return fmt::format("makes '{}', which is {} shard of what it makes", graph_.name(outputs[k]),
-                         is_cut ? "no" : "a");
+      return fmt::format("makes '{}', which is {} shard of its result", graph_.name(outputs[k]),
+                         is_cut ? "not a" : "a");
     }
   }
   return {};
 }
 
-/// What form an operation's results have that it does not cut. Nothing: it cannot work on what it
-/// reads.
+/// The form of the results that an operation does not cut; nothing if it cannot read its inputs.
 std::optional<Interpreter::Parts> Interpreter::form_of_parts(const FlatOperation& operation,
                                                              const Instant& now) {
   Parts parts;
@@ -213,7 +212,7 @@ std::optional<Interpreter::Parts> Interpreter::form_of_parts(const FlatOperation
   }
   for (const std::uint32_t id : graph_.outputs(operation)) {
     if (wrong.empty() && parts.form == Form::kWhole && graph_.graph->tensors()[id].shard_of) {
-      wrong = fmt::format("makes the shard '{}' of no shard", graph_.name(id));
+      wrong = fmt::format("makes the shard '{}', but reads none", graph_.name(id));
     }
   }
   if (!wrong.empty()) {

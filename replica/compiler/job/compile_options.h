@@ -125,6 +125,9 @@ struct CompileOptions {
   /// its verifier would.
   std::function<Status(std::string_view pass, const Graph&)> after_pass = {};
 
+  /// Counts the compilations that it takes to settle on one; may be null.
+  std::size_t* compilations = nullptr;
+
   /// An optional pass that cannot be proven to keep every value is left out, with a note. Otherwise
   /// that is a bug, as tests want it.
   bool leaves_out_unproven = false;

@@ -50,7 +50,7 @@ class Layouter {
   Layouter(const Plan& plan, const OperandAxes& axes)
       : plan_(plan), axes_(axes), parallel_(plan.splits) {}
 
-  /// As if there were so many steps, and so many of outputs.
+  /// The layout for `steps` serial steps, `output_steps` of them over outputs.
   [[nodiscard]] ProductLayout run(std::int64_t steps, std::int64_t output_steps) const {
     const std::int64_t element = element_bytes(plan_.product.arithmetic).count();
     const bool has_blocks = plan_.vertex.kind != planner::VertexKind::kHmac;

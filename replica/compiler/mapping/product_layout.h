@@ -30,9 +30,9 @@ ProductLayout layout_of(const planner::Plan& plan, const OperandAxes& axes);
 
 inline constexpr Bytes kWeightGrain{128};
 
-/// What the fullest tile has more of an operand because the plan computes in steps, of the operand
-/// of which that is most; 0 where it computes in one. Each step's operand is shared out anew, and
-/// the first tiles get the rest of each: with thousands of steps a few tiles get everything.
+/// Extra bytes on the fullest tile because the plan runs in several steps, for the operand that has
+/// most of them; 0 if there is one step. Each step's operand is divided anew, and the first tiles
+/// get the remainder of each: with thousands of steps a few tiles would hold everything.
 Bytes crowding_of(const planner::Plan& plan);
 
 /// Poplar accepts crowding: it is why the smallest proportions run out of memory (seed 003, section

@@ -168,8 +168,8 @@ Result<Job> run_passes(const CompileOptions& options, std::string_view last) {
     if (can_be_left_out && status.error().code == ErrorCode::kBug) {
       job = std::move(*before);
       job.notes.push_back(
-          fmt::format("{} {}: {}; the results are the same without it, but not memory or "
-                      "time; please report this bug",
+          fmt::format("{} {}: {}; results do not change, but memory and time do; "
+                      "please report this bug",
                       pass.name, kLeftOut, status.error().message));
     } else {
       return tl::unexpected<Error>{status.error()};

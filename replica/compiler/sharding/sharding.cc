@@ -150,7 +150,7 @@ class RegionSharding {
   }
 
   /// Whether an operator updates or accumulates what resides in shards: all optimiser state that it
-  /// cuts does, and something.
+  /// cuts is sharded, and at least one operand is.
   [[nodiscard]] bool updates_shards(const Operation& operation) const {
     const Cut cut = cut_of(operation);
     const std::set<TensorId> named = cut_by(operation, cut);

@@ -43,7 +43,7 @@ bool all_equal(const Constant& x) {
   return std::ranges::all_of(x.reals, [&](float v) { return v == x.reals[0]; });
 }
 
-/// Numbers that scores get where nobody shall look.
+/// Attention scores at or below this are masked.
 constexpr float kUnseen = -1e4F;
 
 /// 0, and one number so low that nothing is left of it behind a softmax: -100 in Swin.
@@ -179,7 +179,7 @@ std::optional<std::string> fixed_table(const Constant& constant) {
     return constant.real_at(0) <= kUnseen ? std::optional<std::string>("a mask") : std::nullopt;
   }
   if (constant.reals.size() == 1) {
-    return std::nullopt;  // One for all.
+    return std::nullopt;  // One value for all elements.
   }
   if (hides_scores(constant) || is_triangle(constant)) {
     return "a mask";

@@ -35,7 +35,7 @@ std::uint64_t key_of(const Moment& now, const std::string& name) {
   return (std::uint64_t{words[1]} << 32U) | words[0];
 }
 
-/// Of how many equally likely draws an element is dropped at those below `threshold`.
+/// Draws are equally likely; an element is dropped at those below `threshold`.
 template <typename Draw>
 struct Drops {
   static constexpr double kDraws = 0x1p16 * (sizeof(Draw) == 4 ? 0x1p16 : 1);

@@ -61,7 +61,7 @@ std::string complaint_of(std::vector<std::string> args) {
 }
 
 TEST(Program, OfAPastedPoprunLineIsReplacedByATrainCfg) {
-  const std::string python = "poprun-emu runs a train.cfg in the place of a program";
+  const std::string python = "poprun-emu runs a train.cfg instead of a program";
   for (const std::vector<std::string>& program : std::initializer_list<std::vector<std::string>>{
            {"python3", "train.py", "--config", "x"},
            {"python", "run.py", "--epochs", "3", "--num-replicas=2"},

@@ -155,14 +155,43 @@ TEST(MemoryAdvice, NamesTheLargestMicroBatchThatFitsAndKeepsTheBatch) {
   EXPECT_GT(tile(job, dataset()), kTile) << said.table;
 }
 
-TEST(MemoryAdvice, SaysNothingOfWhatItHadNoTimeToTry) {
+TEST(MemoryAdvice, CountsItsCompilationsAndKeepsWithinTheirNumber) {
+  const proto::RunConfig job = config(1, 16'384);
+  std::vector<std::size_t> trials;
+  std::size_t most = 0;
+  memory_advice(planned(job, dataset()), job, dataset(), nullptr,
+                {.before_trial = [&](std::size_t trial, std::size_t of) {
+                  trials.push_back(trial);
+                  most = of;
+                }});
+  ASSERT_FALSE(trials.empty());
+  EXPECT_EQ(trials.front(), 1U);
+  EXPECT_TRUE(std::ranges::is_sorted(trials));
+  EXPECT_GE(trials.back(), trials.size());
+  EXPECT_LE(trials.back(), most);
+}
+
+TEST(MemoryAdvice, EndsWithTheFirstRemedyAsACommand) {
   const proto::RunConfig job = config(1, 16'384);
   const MemoryAdvice said = memory_advice(planned(job, dataset()), job, dataset(), nullptr,
-                                          std::chrono::steady_clock::now());
-  EXPECT_EQ(said.sentence,
-            "nothing tried in the time available makes it fit, a longer --collective-timeout gives "
-            "more");
-  EXPECT_EQ(said.table, "");
+                                          {.command = {"-n", "1", "'my train.cfg'"}});
+  const std::string first = rows_of(said.table).at(1).options;
+  const std::string size = first.substr(0, first.find(" and "));
+  ASSERT_THAT(first, StartsWith("data.micro-batch-size ")) << said.table;
+  EXPECT_THAT(said.table, HasSubstr("\nthe first as a command:\n  poprun-emu -n 1 'my train.cfg' --" +
+                                    size + " --training.gradient-accumulation "));
+}
+
+TEST(MemoryAdvice, SharesAmongReplicasAStateThatIsMostOfTheTile) {
+  proto::RunConfig job = mlp(9'000);
+  set_optimizer(job, "adamw");
+  job.mutable_topology()->set_num_replicas(4);
+  CompileOptions options = *compile_options(job, dataset());
+  options.layout_if_too_large = true;
+  const Program program = *plan_program(options);
+  const MemoryAdvice said = memory_advice(program, job, dataset(), nullptr);
+  EXPECT_THAT(said.table, HasSubstr("memory.replicated-tensor-sharding optimizer-state"))
+      << said.table;
 }
 
 TEST(MemoryAdvice, PredictsWhatTheJobNeedsWithARemedy) {
@@ -287,17 +316,17 @@ ChangedJob staged(std::int64_t encoder_layers) {
   return job;
 }
 
-constexpr std::size_t kOtherStages = 4;
-constexpr std::size_t kMoreIpus = 5;
+constexpr std::size_t kOtherStages = 6;
+constexpr std::size_t kMoreIpus = 7;
 
 TEST(Remedies, ReplaceNamedStagesWithMoreIpus) {
   ChangedJob job = staged(0);
   remedies_for(job).at(kMoreIpus).settings.front()(job);
   EXPECT_EQ(job.options(),
             "--ipus-per-replica 4, pipeline.layers-per-ipu balanced, without pipeline.split and "
-            "without pipeline.device-mapping");
+            "pipeline.device-mapping 0 1 2 3");
   EXPECT_TRUE(job.config.pipeline().split().empty());
-  EXPECT_TRUE(job.config.pipeline().device_mapping().empty());
+  EXPECT_EQ(job.config.pipeline().device_mapping_size(), 4);
 }
 
 TEST(Remedies, PutTheHeadBesideTheEmbeddingsOnAnyNumberOfIpus) {
@@ -320,35 +349,108 @@ ChangedJob changed(ChangedJob job, std::size_t place, std::size_t setting) {
 
 constexpr std::size_t kProportion = 1;
 
-TEST(Remedies, HalveTheProportionDownToATenth) {
+/// A job on two IPUs, of which `over` are too full.
+ChangedJob crowded(const std::vector<bool>& over) {
   ChangedJob job = staged(0);
-  EXPECT_EQ(changed(job, kProportion, 0).options(), "memory.available-memory-proportion 0.3");
-  EXPECT_EQ(changed(job, kProportion, 1).options(), "memory.available-memory-proportion 0.15");
-  EXPECT_EQ(remedies_for(job).at(kProportion).settings.size(), 2U) << "0.6 is the default";
-
-  proto::MemoryConfig& memory = *job.config.mutable_memory();
-  memory.add_available_memory_proportion()->set_text("0.5");
-  memory.mutable_available_memory_proportion(0)->set_permille(500);
-  memory.add_available_memory_proportion()->set_text("ipu1.matmuls=0.45");
-  memory.mutable_available_memory_proportion(1)->set_permille(450);
-  memory.mutable_available_memory_proportion(1)->set_ipu(1);
-  memory.add_available_memory_proportion()->set_text("^layer4=0.2");
-  memory.mutable_available_memory_proportion(2)->set_permille(200);
-  memory.mutable_available_memory_proportion(2)->set_operators("^layer4");
-
-  const ChangedJob halved = changed(job, kProportion, 0);
-  EXPECT_EQ(halved.options(), "memory.available-memory-proportion 0.25 ipu1.matmuls=0.225");
-  const auto& settings = halved.config.memory().available_memory_proportion();
-  EXPECT_EQ(settings.at(0).permille(), 250U);
-  EXPECT_EQ(settings.at(1).permille(), 225U);
-  EXPECT_EQ(settings.at(1).ipu(), 1U);
-  EXPECT_EQ(settings.at(2).permille(), 200U) << "what is asked for by name stays";
-  EXPECT_EQ(changed(job, kProportion, 1).options(),
-            "memory.available-memory-proportion 0.125 ipu1.matmuls=0.112");
-  EXPECT_EQ(remedies_for(job).at(kProportion).settings.size(), 2U);
+  job.tile_bytes = kTile;
+  for (const bool is_over : over) {
+    job.tiles.push_back(is_over ? kTile + 1 : kTile);
+  }
+  return job;
 }
 
-constexpr std::size_t kPrecision = 7;
+proto::ProductSetting proportion(const std::string& text, std::uint32_t permille) {
+  proto::ProductSetting setting;
+  setting.set_text(text);
+  setting.set_permille(permille);
+  return setting;
+}
+
+TEST(Remedies, TryTheNearestProportionsOnFullIpusFirst) {
+  const ChangedJob everywhere = crowded({true, true});
+  EXPECT_EQ(changed(everywhere, kProportion, 0).options(),
+            "memory.available-memory-proportion 0.4");
+  EXPECT_EQ(changed(everywhere, kProportion, 2).options(),
+            "memory.available-memory-proportion 0.2");
+  EXPECT_EQ(remedies_for(everywhere).at(kProportion).settings.size(), 3U);
+  EXPECT_EQ(changed(everywhere, kProportion + 1, 0).options(),
+            "memory.available-memory-proportion 0.9");
+
+  ChangedJob second = crowded({false, true});
+  EXPECT_EQ(changed(second, kProportion, 0).options(),
+            "memory.available-memory-proportion ipu1=0.4");
+  auto& settings =
+      *second.config.mutable_memory()->mutable_available_memory_proportion();
+  *settings.Add() = proportion("0.5", 500);
+  *settings.Add() = proportion("ipu1.matmuls=0.45", 450);
+  settings[1].set_ipu(1);
+  settings[1].set_products("matmuls");
+  *settings.Add() = proportion("^layer4=0.2", 200);
+  settings[2].set_operators("^layer4");
+  const ChangedJob less = changed(second, kProportion, 0);
+  EXPECT_EQ(less.options(),
+            "memory.available-memory-proportion 0.5 ipu1.matmuls=0.4 ipu1=0.4");
+  const auto& asked = less.config.memory().available_memory_proportion();
+  EXPECT_EQ(asked.at(0).permille(), 500U) << "IPU 0 is not too full";
+  EXPECT_EQ(asked.at(1).permille(), 400U);
+  EXPECT_EQ(asked.at(2).permille(), 200U) << "what is asked for by name stays";
+  EXPECT_EQ(asked.at(3).ipu(), 1U);
+
+  settings.Clear();
+  *settings.Add() = proportion("0.1", 100);
+  const ChangedJob least = second;
+  EXPECT_EQ(changed(least, kProportion, 0).options(),
+            "memory.available-memory-proportion 0.1 ipu1=0.15")
+      << "there is only more";
+}
+
+TEST(Remedies, MoveALayerFromTheFullestIpuAndTheHeadToTheEmptiest) {
+  ChangedJob job{mlp(9'000), dataset(), 17, kTile, {kTile + 9, kTile, kTile - 9}};
+  job.config.mutable_topology()->set_ipus_per_replica(3);
+  proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
+  for (const std::int64_t layers : {3, 7, 7, 0}) {
+    pipeline.add_layers_per_ipu(layers);
+  }
+  for (const std::uint32_t ipu : {0U, 1U, 2U, 0U}) {
+    pipeline.add_device_mapping(ipu);
+  }
+  std::vector<std::string> all;
+  for (const Remedy& remedy : remedies_for(job)) {
+    for (const auto& setting : remedy.settings) {
+      ChangedJob one = job;
+      setting(one);
+      all.push_back(one.options());
+    }
+  }
+  EXPECT_THAT(all, ::testing::IsSupersetOf({std::string("pipeline.layers-per-ipu 2 7 8 0"),
+                                            std::string("pipeline.device-mapping 0 1 2 2")}));
+}
+
+TEST(Remedies, CutAnEmbeddingIntoMoreSlices) {
+  ChangedJob job{gpt2(1, 4), texts(32)};
+  job.config.mutable_model()->set_embedding_serialisation_factor(4);
+  std::vector<std::string> all;
+  for (const Remedy& remedy : remedies_for(job)) {
+    ChangedJob one = job;
+    remedy.settings.front()(one);
+    all.push_back(one.options());
+  }
+  EXPECT_THAT(all, ::testing::Contains("model.embedding-serialisation-factor 8"));
+}
+
+TEST(Remedies, PrintACommandWithoutReplacedOptions) {
+  ChangedJob job = staged(0);
+  const std::vector<std::string> words = {"-n",     "2", "--pipeline.split",  "'fc2 fc3'",
+                                          "--pipeline.split=fc2", "train.cfg"};
+  remedies_for(job).at(kMoreIpus).settings.front()(job);
+  const auto command = job.command(words);
+  ASSERT_TRUE(command.has_value());
+  EXPECT_THAT(*command, ::testing::ElementsAre("-n", "2", "train.cfg", "--ipus-per-replica", "4",
+                                               "--pipeline.layers-per-ipu", "balanced",
+                                               "--pipeline.device-mapping", "'0 1 2 3'"));
+}
+
+constexpr std::size_t kPrecision = 8;
 
 TEST(Remedies, HalvePartialSumsOfHalfPrecision) {
   ChangedJob job = staged(0);
@@ -363,7 +465,7 @@ TEST(Remedies, HalvePartialSumsOfHalfPrecision) {
       << "there is nothing left to halve";
 }
 
-constexpr std::size_t kState = 6;
+constexpr std::size_t kState = 5;
 
 TEST(Remedies, MoveStateOffTheChipWhereTheOptimiserHasAny) {
   ChangedJob job = staged(0);
@@ -394,23 +496,25 @@ TEST(Remedies, MoveTheRestOffTheChipAsFarAsThereIsAny) {
             "memory.weights off-chip and memory.accumulators off-chip");
 }
 
+constexpr std::size_t kShared = 3;
+
 TEST(Remedies, ShareAmongReplicasWhatEachOfThemHas) {
   ChangedJob job = staged(0);
   const std::size_t alone = remedies_for(job).size();
   job.config.mutable_topology()->set_num_replicas(4);
   EXPECT_EQ(remedies_for(job).size(), alone + 1);
-  EXPECT_EQ(remedies_for(job).at(kState + 1).settings.size(), 2U);
-  EXPECT_EQ(changed(job, kState + 1, 0).options(),
+  EXPECT_EQ(remedies_for(job).at(kShared).settings.size(), 2U);
+  EXPECT_EQ(changed(job, kShared, 0).options(),
             "memory.replicated-tensor-sharding optimizer-state");
-  EXPECT_EQ(changed(job, kState + 1, 1).options(),
+  EXPECT_EQ(changed(job, kShared, 1).options(),
             "memory.replicated-tensor-sharding optimizer-state,weights");
-  EXPECT_EQ(changed(job, kState + 1, 1).config.memory().replicated_tensor_sharding_size(), 2);
+  EXPECT_EQ(changed(job, kShared, 1).config.memory().replicated_tensor_sharding_size(), 2);
 
   job.config.mutable_training()->set_gradient_accumulation(2);
-  EXPECT_EQ(remedies_for(job).at(kState + 1).settings.size(), 2U)
+  EXPECT_EQ(remedies_for(job).at(kShared).settings.size(), 2U)
       << "sharded accumulators would change the result";
   job.config.mutable_training()->set_gradient_reduction("every-micro-batch");
-  EXPECT_EQ(changed(job, kState + 1, 2).options(),
+  EXPECT_EQ(changed(job, kShared, 2).options(),
             "memory.replicated-tensor-sharding optimizer-state,weights,accumulators");
 }
 
@@ -432,9 +536,9 @@ TEST(Remedies, CutAJobOfOneOrTwoIpusIntoPhases) {
   mapped.config.mutable_pipeline()->add_device_mapping(0);
   EXPECT_FALSE(mapped.is_consistent());
 
-  const ChangedJob wider = changed(phased, kMoreIpus - 1, 0);
+  const ChangedJob wider = changed(phased, kMoreIpus - 2, 0);
   EXPECT_EQ(wider.config.topology().ipus_per_replica(), 4U);
-  EXPECT_THAT(wider.options(), HasSubstr("--ipus-per-replica 4 and without memory.phases"));
+  EXPECT_THAT(wider.options(), HasSubstr("--ipus-per-replica 4 and memory.phases 1"));
   EXPECT_TRUE(wider.is_consistent());
 }
 
