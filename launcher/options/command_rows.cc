@@ -231,8 +231,7 @@ Rows timeouts() {
                          "not joined this long after the last of the others"),
                      Real{0.5, 86400}, into(&Options::heartbeat_timeout_seconds)),
           with_value(row("timeouts", "collective-timeout", "SECONDS", "120",
-                         "How long replicas wait for each other; a quarter of it is for finding "
-                         "what makes a job fit that does not"),
+                         "How long replicas wait for each other"),
                      Integer{1, 86400}, into(&Options::collective_timeout_seconds))};
 }
 

@@ -26,7 +26,7 @@
 namespace poprun {
 namespace {
 
-constexpr std::size_t kCompilationsMax = 60;
+constexpr std::size_t kCompilationsMax = 160;
 constexpr std::size_t kCompilationsMin = 30;
 constexpr std::size_t kEffortMax = 6'000'000;     // All compilations'; some 10 s.
 constexpr std::size_t kPartTogether = 3;          // A third of them is for combinations.

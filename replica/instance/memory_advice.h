@@ -45,7 +45,7 @@ struct AdviceOptions {
 /// number of compilations, so that a slow machine gives the same answer; where it leaves remedies
 /// out, the advice says so. Below the table, the best remedy is a command to be copied.
 ///
-/// Deterministic. Cost: up to 60 compilations, of a large Program up to 30 and none after something
+/// Deterministic. Cost: up to 160 compilations, of a large Program up to 30 and none after something
 /// fits that takes no more device time. A remedy takes several where balanced stages do not fit.
 MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config,
                            const proto::Dataset& dataset,

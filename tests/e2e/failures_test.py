@@ -525,6 +525,18 @@ class Surroundings(JobTest):
                 mpirun.chmod(0o755)
                 self.assert_refused(f"{mpirun} is {is_of}, but Open MPI 4.1 is needed", PATH=f"{folder}:{os.environ['PATH']}")
 
+    def test_of_a_loopback_interface_that_is_down(self):
+        """In a network of its own, which ends with the job."""
+        apart = ("unshare", "--net", "sh", "-c", 'ip link set lo up && ip link set lo down && exec "$@"', "sh")
+        if not shutil.which("ip") or subprocess.run([*apart, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("needs unshare and ip, and root with CAP_SYS_ADMIN and CAP_NET_ADMIN")
+        begin = time.monotonic()
+        job = self.run_job("-n", 2, code=69, wrapper=apart)
+        self.assertLess(time.monotonic() - begin, 10)
+        self.assert_first_line(job, "the loopback interface of this machine is down", "ip link set lo up")
+        self.assertFalse(job.output_dir.exists())
+        self.assert_gone(job)
+
     def test_without_a_home_or_a_name_for_the_user_do_not_matter(self):
         if os.geteuid() != 0:
             self.skipTest("needs root to become another user")

@@ -200,7 +200,7 @@ class Allowed(JobTest):
     def test_dry_run_has_the_report_and_ends_well(self):
         refused = self.run_job(*SMALL, "--dry-run", config=CNN, code=86)
         allowed = self.run_job(*SMALL, "--dry-run", "--allow-out-of-memory", config=CNN)
-        report = refused.stderr[refused.stderr.index("out of memory: "):].rstrip()
+        report = refused.stderr[refused.stderr.index("out of memory: "):refused.stderr.index("the first as a command:")]
         self.assertIn("# " + report, allowed.stdout)
         self.assertRegex(allowed.stdout, r"\nnote +out of memory: .*; the job runs all the same ")
         self.assertIn("\nsteps          3 of 32 samples", allowed.stdout)

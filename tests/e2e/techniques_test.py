@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """Many techniques at once, in processes, give the bits of the plain job. (tests/random tries far more, in threads.)"""
+import random
 import unittest
 
+import npy_file
 from emulated_job import JobTest
+from onnx_file import field, node, tensor, value_info
 
 TRANSFORMER = """
 [model]
@@ -41,6 +44,19 @@ learning-rate = 0.001
 evaluate = false
 """
 
+REGRESSION = """
+[model]
+onnx = {folder}/net.onnx
+loss = mean-squared-error
+[data]
+source = npy:{folder}
+micro-batch-size = 4
+[training]
+steps = 2
+gradient-accumulation = 3
+evaluate = false
+"""
+
 OFF_CHIP = [word for kind in ("weights", "optimizer-state", "accumulators", "activations")
             for word in (f"--memory.{kind}", "off-chip")]
 SHARDED = ["--memory.sharding-min-elements", 8, "--memory.replicated-tensor-sharding"]
@@ -74,6 +90,27 @@ class Techniques(JobTest):
     def test_of_running_statistics(self):
         self.assert_equal_bits(IMAGES.format(model="resnet18", shape="3x16x16"), 2, "--ipus-per-replica", 2,
                                "--pipeline.recomputation", "all", *OFF_CHIP, *SHARDED, "weights,optimizer-state")
+
+    def test_of_a_regression(self):
+        """Its loss divides by a number that no layer makes, which the backward pass reads."""
+        rng = random.Random(3)
+        def draw(*shape):
+            count = 1
+            for size in shape:
+                count *= size
+            return [rng.uniform(-1, 1) for _ in range(count)]
+        graph = b"".join([
+            field(1, node("MatMul", ["x", "W1"], "a")), field(1, node("Relu", ["a"], "b")),
+            field(1, node("MatMul", ["b", "W2"], "y")), field(2, "regression"),
+            field(5, tensor("W1", [6, 5], draw(6, 5))), field(5, tensor("W2", [5, 3], draw(5, 3))),
+            field(11, value_info("x", ["N", 6])), field(12, value_info("y", ["N", 3]))])
+        (self.folder / "net.onnx").write_bytes(field(1, 7) + field(7, graph) + field(8, field(1, "") + field(2, 13)))
+        for name, features in (("x", 6), ("y", 3)):
+            (self.folder / f"{name}_train.npy").write_bytes(npy_file.floats((64, features), draw(64, features)))
+        config = REGRESSION.format(folder=self.folder)
+        self.assert_equal_bits(config, 2, "--pipeline.recomputation", "all")
+        check = self.run_job("check", "-n", 2, "--num-instances", 1, "--check-ipus", 2, "--check-steps", 2, config=config)
+        self.assertRegex(check.stdout, r"\n(\d+) of \1 runs equal to the reference in every bit, over 2 steps")
 
 
 if __name__ == "__main__":

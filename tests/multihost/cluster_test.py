@@ -86,6 +86,11 @@ class Names(ClusterTest):
                 self.assertEqual(job.wait(), 0, job.stderr)
                 self.assert_same_answer(job, reference)
 
+    def hosts_of(self, job):
+        """Where its replicas ran, by their logs."""
+        return sorted({line.split("host ")[1].split(",")[0] for log in (job.output_dir / "logs").iterdir()
+                       for line in log.read_text().splitlines() if line.startswith("# replica")})
+
     def test_start_a_job_where_hostnames_have_a_domain(self):
         self.assert_all_mixes_start(hostnames_with_domain=True)
 
@@ -101,10 +106,28 @@ class Names(ClusterTest):
         file.write_text("# two\nnode1\nnode2\n")
         job = self.run_on(hosts, "-n", 4, environment={"OMPI_MCA_orte_default_hostfile": str(file)})
         self.assertIn(f"note: running on the hosts of Open MPI's default hostfile {file}: node1, node2", job.stderr)
-        self.assertEqual(sorted({line.split("host ")[1].split(",")[0] for log in (job.output_dir / "logs").iterdir()
-                                 for line in log.read_text().splitlines() if line.startswith("# replica")}),
-                         ["node1", "node2"])
+        self.assertEqual(self.hosts_of(job), ["node1", "node2"])
         self.assert_same_answer(job, self.run_job("-n", 4))
+
+    def test_of_a_slurm_job_are_used(self):
+        """srun is played by a script that enters a host; unlike ssh, it does not join its words."""
+        hosts = self.cluster(3)
+        programs = hosts.folder / "programs"
+        programs.mkdir()
+        (programs / "srun").write_text(
+            "#!/bin/bash\nwhile [[ $1 != --nodelist ]]; do shift; done\nhost=$2; shift 2\n"
+            f"echo \"$host $*\" >> '{hosts.folder}/asked'\n"
+            f"exec nsenter -t \"$(cat '{hosts.folder}'/$host.pid)\" -n -u -i -p -m -- \"$@\"\n")
+        (programs / "srun").chmod(0o755)
+        job = self.run_on(hosts, "-n", 4, environment={
+            "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "node[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)",
+            "PATH": f"{programs}:{os.environ['PATH']}", "OMPI_MCA_plm_rsh_agent": None})
+        self.assertIn("note: running on the hosts of Slurm job 7: node1, node2\n", job.stderr)
+        self.assertEqual(self.hosts_of(job), ["node1", "node2"])
+        self.assert_same_answer(job, self.run_job("-n", 4))
+        asked = (hosts.folder / "asked").read_text()
+        self.assertEqual(sorted(line.split()[0] for line in asked.splitlines()), ["node1", "node2"])
+        self.assertNotIn(job.token, asked)
 
     def test_of_one_machine_are_refused_together(self):
         job = self.run_on(self.cluster(2), "-n", 2, "-H", "node1,10.77.0.11", code=64)
@@ -143,6 +166,23 @@ class Ssh(ClusterTest):
         config.write_text(f"Host *\n Port 2222\n IdentityFile {folder}/user_key\n StrictHostKeyChecking no\n"
                           " UserKnownHostsFile /dev/null\n BatchMode yes\n LogLevel ERROR\n ConnectionAttempts 20\n")
         return config
+
+
+class SentToAllProcesses(ClusterTest):
+    """As scancel does on all hosts of a job, to Open MPI's daemons and remote shells too: the launcher alone obeys."""
+
+    def test_sigusr1_takes_a_checkpoint_and_sigterm_saves_the_training(self):
+        job = self.start_on(self.cluster(2), "-n", 4, "-H", "node[0-1]", config=LONG)
+        job.wait_for_step(3)
+        job.signal_all(signal.SIGUSR1)
+        job.wait_until(lambda: "checkpoint after step" in job.stderr, "checkpoint", 30)
+        job.signal_all(signal.SIGTERM)
+        self.assertEqual(job.wait(30), 143, job.stderr)
+        stored = max(int(path.name[5:]) for path in job.output_dir.glob("checkpoints/step-*"))
+        self.assertEqual(stored, int(job.profile()["outcome"]["steps"]))
+        self.assertTrue(job.weights_hash())
+        self.assertNotRegex(job.stderr, "killed by|the data server|died|did not end")
+        self.assert_gone(job)
 
 
 class Services(ClusterTest):
@@ -324,6 +364,16 @@ class Failure(ClusterTest):
         self.assertRegex(first, r"poprun-emu: (the network between .*node2.* is losing packets: \d+ of \d+ segments|"
                                 r"the exchange between .*node2|host node2 \(replicas 4, 5\) )")
         self.assert_gone(job, 30)  # The words that end them are lost, too, and sent again ever later.
+
+    def test_of_a_link_that_carries_small_packets_only_names_the_network(self):
+        """Certificates need full packets, which the bridge drops without a word."""
+        hosts = self.cluster(2)
+        cluster.run("ip", "link", "set", "v-node1", "mtu", "1280")
+        job = self.start_on(hosts, "-n", 2, "-H", "node[0-1]", "--heartbeat-timeout", 5)
+        self.assertEqual(job.wait(30), 75, job.stderr)
+        self.assert_first_line(job, "replica 1 (instance 1, host node1, ", " did not join within ",
+                               "carries full packets (MTU: `ping -M do -s 1472 node1`)", "clock is right")
+        self.assert_gone(job)
 
     def test_of_a_link_names_who_fell_silent(self):
         hosts = self.cluster(2)

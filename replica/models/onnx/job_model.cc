@@ -370,6 +370,18 @@ Result<ModelOutputs> JobModel::try_build(Builder& builder, const ModelInputs& in
   }
   const TensorId labels = inputs.find(builder, "labels");
   POPRUN_TRY(builder.status());
+  const Shape& logits = builder.type(output).shape;
+  const Shape& labelled = builder.type(labels).shape;
+  if (loss_ == kCrossEntropy && classes_are_ambiguous(logits, labelled)) {
+    std::string note = fmt::format(
+        "the classes of the output [{}] may be axis 1 or the last one, by labels [{}]; taken: {}",
+        fmt::join(logits, ","), fmt::join(labelled, ","),
+        classes_come_second(logits, labelled) ? "axis 1, as PyTorch has those of pixels"
+                                              : "the last, as for tokens");
+    if (std::ranges::find(notes_, note) == notes_.end()) {
+      notes_.push_back(std::move(note));
+    }
+  }
   const std::string name = free_name(builder, "loss");
   return loss_ == kCrossEntropy ? cross_entropy(builder, name, output, labels, inputs.label_classes)
                                 : mean_squared_error(builder, name, output, labels);

@@ -48,15 +48,31 @@ std::optional<std::int64_t> last_size(const ::onnx::ValueInfoProto& output) {
   return std::nullopt;
 }
 
-}  // namespace
-
-bool classes_come_second(const Shape& logits, const Shape& labels) {
+/// Logits [N,K,...].
+bool fit_behind_classes(const Shape& logits, const Shape& labels) {
   Shape others = logits;
   if (others.size() < 3) {
     return false;
   }
   others.erase(others.begin() + 1);
-  return others == labels && !std::equal(labels.begin(), labels.end(), logits.begin());
+  return others == labels;
+}
+
+/// Logits [N,...,K].
+bool fit_before_classes(const Shape& logits, const Shape& labels) {
+  return std::ranges::equal(labels, std::span(logits).first(logits.size() - 1));
+}
+
+}  // namespace
+
+bool classes_are_ambiguous(const Shape& logits, const Shape& labels) {
+  return fit_behind_classes(logits, labels) && fit_before_classes(logits, labels);
+}
+
+bool classes_come_second(const Shape& logits, const Shape& labels) {
+  constexpr std::size_t kImages = 4;
+  return fit_behind_classes(logits, labels) &&
+         (!fit_before_classes(logits, labels) || logits.size() >= kImages);
 }
 
 Shape without_pixels(Shape shape) {

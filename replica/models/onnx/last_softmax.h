@@ -33,8 +33,13 @@ std::optional<std::string> reason_to_keep(const LastSoftmax& last, const Shape& 
 /// [N,K,...] and [N,K,1,1].
 std::size_t classes_axis(const Shape& logits, const Shape& labels);
 
-/// True for logits [N,K,...] and labels [N,...], as PyTorch has the classes of pixels.
+/// True for logits [N,K,...] and labels [N,...], as PyTorch has the classes of pixels. Where the
+/// classes may as well be last (logits [N,2,2,2]), they come second in images, and last in
+/// sequences [N,T,K].
 bool classes_come_second(const Shape& logits, const Shape& labels);
+
+/// Whether the classes of logits may come second or last, to judge by the labels.
+bool classes_are_ambiguous(const Shape& logits, const Shape& labels);
 
 /// Shape without the 1s after the first two dimensions: [N,K,1,1], as global pooling leaves it.
 Shape without_pixels(Shape shape);

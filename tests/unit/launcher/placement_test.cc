@@ -170,6 +170,14 @@ TEST_F(UnnamedHosts, AreNoneIfADefaultHostfileHasOnlyComments) {
   EXPECT_TRUE(hosts({})->hosts.empty());
 }
 
+TEST_F(UnnamedHosts, GiveWayToAListThatIsWrittenWithBlanks) {
+  const std::string file = write("others", "node1\n");
+  const Variables set{{{"OMPI_MCA_orte_default_hostfile", file.c_str()}}};
+  const std::vector<Host> three = {{"a"}, {"b", 2}, {"c"}};
+  EXPECT_EQ(hosts({"--host", "a,", "b:2,", "c"})->hosts, three);
+  EXPECT_EQ(hosts({"-H", "a", ",b:2", ",", "c"})->hosts, three);
+}
+
 TEST_F(UnnamedHosts, MayNotReachMpirunBehindTheLaunchersBack) {
   EXPECT_EQ(hosts({"--mpi-global-args=--hostfile f"}).error().message,
             "--hostfile is not allowed among the arguments for mpirun, since poprun-emu places the "

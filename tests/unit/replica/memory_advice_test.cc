@@ -293,7 +293,7 @@ TEST(MemoryAdvice, SaysWhatComesClosestWhereNothingFits) {
   const MemoryAdvice said = advice(mlp(40'000), dataset());
   EXPECT_THAT(said.sentence,
               MatchesRegex("nothing that was tried makes it fit; with "
-                           ".*--ipus-per-replica 2, memory.optimizer-state off-chip, "
+                           ".*memory.optimizer-state off-chip, --ipus-per-replica 2, "
                            "model.precision half and model.partials half together it comes "
                            "closest: [0-9,]+ B over"))
       << said.table;

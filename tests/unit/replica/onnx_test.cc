@@ -15,6 +15,7 @@
 #include "replica/compiler/passes/passes.h"
 #include "replica/compiler/precision/precision.h"
 #include "replica/models/onnx/job_model.h"
+#include "replica/models/onnx/last_softmax.h"
 #include "replica/models/onnx/learnt.h"
 #include "replica/tools/onnx_check/onnx_check.h"
 
@@ -690,6 +691,19 @@ TEST(OnnxJob, ALastSoftmaxIsLeftOutWhereItIsThatOfTheLoss) {
   EXPECT_THAT(said_of_softmax(0, "Identity", {3, 2}), HasSubstr("'p' is kept, because it is over"));
   EXPECT_THAT(said_of_softmax(0, "Reshape", {3, 2}), HasSubstr("'p' is kept, because it is over"));
   EXPECT_THAT(said_of_softmax(0, "", {3, 2}, 11), HasSubstr("axis 0 and those behind it and not"));
+}
+
+TEST(OnnxJob, ClassesOfPixelsComeSecondWhereTheyMayBeInEitherPlace) {
+  using onnx_import::classes_are_ambiguous;
+  using onnx_import::classes_come_second;
+  EXPECT_TRUE(classes_come_second({3, 2, 2, 2}, {3, 2, 2}));
+  EXPECT_TRUE(classes_are_ambiguous({3, 2, 2, 2}, {3, 2, 2}));
+  EXPECT_FALSE(classes_come_second({3, 5, 5}, {3, 5})) << "tokens";
+  EXPECT_TRUE(classes_are_ambiguous({3, 5, 5}, {3, 5}));
+  EXPECT_TRUE(classes_come_second({3, 4, 2, 2}, {3, 2, 2}));
+  EXPECT_FALSE(classes_come_second({3, 2, 2, 4}, {3, 2, 2}));
+  EXPECT_FALSE(classes_are_ambiguous({3, 2, 2, 4}, {3, 2, 2}));
+  EXPECT_FALSE(classes_come_second({3, 2}, {3}));
 }
 
 TEST(OnnxJob, WhatABatchSizeInTheFileBreaksIsRefusedWithBothSizes) {
