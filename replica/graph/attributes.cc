@@ -17,7 +17,13 @@ struct Printer {
     }
     return text;
   }
-  std::string operator()(const std::string& value) const { return "\"" + value + "\""; }
+  std::string operator()(const std::string& value) const {
+    std::string text = "\"";
+    for (const char c : value) {
+      text += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
+    }
+    return text + '"';
+  }
   template <typename T>
   std::string operator()(const std::vector<T>& list) const {
     std::string text;
@@ -53,9 +59,24 @@ std::optional<Attribute> parse_list(std::string_view text) {
   return values;
 }
 
+/// The text of "...", where a backslash takes the next character as it is.
+std::optional<Attribute> parse_quoted(std::string_view text) {
+  std::string value;
+  for (std::size_t i = 1; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      return i + 1 == text.size() ? std::optional<Attribute>(value) : std::nullopt;
+    }
+    i += text[i] == '\\' ? 1U : 0U;
+    if (i < text.size()) {
+      value += text[i];
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Attribute> parse_value(std::string_view text) {
-  if (text.size() >= 2 && text.front() == '"' && text.back() == '"') {
-    return std::string{text.substr(1, text.size() - 2)};
+  if (text.starts_with('"')) {
+    return parse_quoted(text);
   }
   if (text.size() >= 2 && text.front() == '[' && text.back() == ']') {
     const std::string_view list = text.substr(1, text.size() - 2);
@@ -106,10 +127,27 @@ std::string to_text(const Attributes& attributes) {
   return text;
 }
 
+namespace {
+
+/// Where the first word ends: at a blank outside of quotes.
+std::size_t end_of_word(std::string_view text) {
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ' ' && !quoted) {
+      return i;
+    }
+    quoted = (text[i] == '"') != quoted;
+    i += quoted && text[i] == '\\' ? 1U : 0U;
+  }
+  return std::string_view::npos;
+}
+
+}  // namespace
+
 Result<Attributes> parse_attributes(std::string_view text) {
   Attributes attributes;
   while (!text.empty()) {
-    const std::size_t space = text.find(' ');
+    const std::size_t space = end_of_word(text);
     const std::string_view word = text.substr(0, space);
     text = space == std::string_view::npos ? std::string_view{} : text.substr(space + 1);
     if (word.empty()) {

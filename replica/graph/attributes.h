@@ -41,8 +41,8 @@ class Attributes {
 };
 
 /// `bound=0.5 pad=[1,1] rank=2 layout="nhwc" values=[0.5,2.0]`. Reals always have a point or an
-/// exponent, and all their digits, so that parsing returns the same value and type. An empty list
-/// is always one of integers.
+/// exponent, and all their digits, so that parsing returns the same value and type. In texts, a
+/// backslash stands before a quote and another backslash. An empty list is always one of integers.
 std::string to_text(const Attributes& attributes);
 
 /// The inverse. Errors: kUsage, quotes the faulty text.

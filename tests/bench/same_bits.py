@@ -15,8 +15,8 @@ import emulated_job as job
 
 TINY_BERT = ["deploy/examples/bert-mini.cfg", "--model.layers=2", "--model.hidden=64", "--model.vocabulary=512",
              "--model.sequence-length=32", "--data.sequence-length=32",
-             "--data.source=synthetic:tokens,vocabulary=512,items=1024", "--training.steps=4"]
-TINY_RESNET = ["train.cfg", "--model.name=resnet18", "--data.source=synthetic:images=3x32x32,classes=10,items=512",
+             "--data.source=synthetic:tokens,vocabulary=512,items=2048", "--data.masks=5", "--training.steps=4"]
+TINY_RESNET = ["train.cfg", "--model.name=resnet18", "--data.source=synthetic:images=3x32x32,classes=10,items=2048",
                "--data.micro-batch-size=4", "--training.steps=3", "--training.evaluate=false"]
 TINY_GPT = ["deploy/examples/gpt2-text.cfg", "--model.layers=2", "--model.hidden=64", "--model.heads=4",
             "--model.sequence-length=32", "--data.sequence-length=32", "--training.steps=4", "--training.evaluate=false"]

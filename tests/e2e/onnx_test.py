@@ -475,17 +475,20 @@ class Names(JobTest):
             self.assertEqual(self.saved(job), wanted, techniques)
             self.assertEqual([row["loss"] for row in job.metrics()], [row["loss"] for row in plain.metrics()])
 
+    def test_key_random_draws(self):
+        self.train(scaled(AWKWARD, {}, "out"), "--model.precision", "half", "--training.stochastic-rounding", "true")
+
     def test_stay_in_checkpoints_dumps_and_expressions(self):
         model = scaled(AWKWARD, {}, "out")
         whole = self.train(model, "--training.steps", 4)
-        first = self.train(model, "--checkpoint-every", 2, *self.TECHNIQUES, "--memory.outlining", "off",
-                           "--report.dump-tensors", "^W2@1", "--memory.location", "^W2[.]gradient$=on-chip")
+        ways = (*self.TECHNIQUES, "--memory.outlining", "off", "--memory.location", "^W2[.]gradient$=on-chip")
+        first = self.train(model, "--checkpoint-every", 2, "--report.dump-tensors", "^W2@1", *ways)
         dump = self.saved(first, "dump-step-1.safetensors")
         rng = random.Random(7)
         self.assertEqual(dump["W2"], struct.pack("<256f", *(rng.uniform(-0.2, 0.2) for _ in range(256))))
         for name in ("W2.gradient", "W2.momentum", "W2.updated", "W2.shard"):
             self.assertEqual(len(dump[name]), 16, f"the weight {name} of 4 elements")
-        resumed = self.train(model, "--resume", first.output_dir, "--training.steps", 4, *self.TECHNIQUES)
+        resumed = self.train(model, "--resume", first.output_dir, "--training.steps", 4, *ways)
         self.assertEqual(self.saved(resumed), self.saved(whole))
         frozen = self.saved(self.train(model, "--training.frozen", "^W2[.]"))
         trained = self.saved(self.train(model))

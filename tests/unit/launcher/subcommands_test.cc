@@ -82,7 +82,7 @@ TEST(Program, OfAPastedPoprunLineIsReplacedByATrainCfg) {
     EXPECT_THAT(complaint_of(line), HasSubstr(python)) << program[0];
   }
   EXPECT_EQ(complaint_of({"-n", "2", "python3", "a.py", "--b", "1", "--c"}).substr(0, 60),
-            "python3 a.py --b 1 ...: poprun-emu runs a train.cfg in the p");
+            "python3 a.py --b 1 ...: poprun-emu runs a train.cfg instead ");
   EXPECT_THAT(complaint_of({"--num-replcas", "2", "python3", "a.py"}),
               HasSubstr("did you mean --num-replicas?"));
   EXPECT_THAT(complaint_of({"--help", "sh"}), HasSubstr("--help sh: unknown section; available: "));

@@ -71,6 +71,18 @@ TEST(Graph, NumbersANameThatIsTakenOrKeptForTheModel) {
   EXPECT_EQ(add("w.gradient"), "w.gradient.1");
 }
 
+TEST(Attributes, KeepTextsWithBlanksQuotesAndBackslashes) {
+  for (const std::string text : {"W 2", " ", "\"", "\\", "a\" b=\"c", "\\\"", "[1,2]", ""}) {
+    const Attributes attributes{{"a", text}, {"b", std::int64_t{1}}};
+    const auto parsed = parse_attributes(to_text(attributes));
+    ASSERT_TRUE(parsed) << to_text(attributes) << ": " << parsed.error().message;
+    EXPECT_EQ(*parsed, attributes) << to_text(attributes);
+  }
+  for (const char* broken : {"a=\"b", "a=\"b\"c", "a=\"b\\", "a=\""}) {
+    EXPECT_FALSE(parse_attributes(broken)) << broken;
+  }
+}
+
 TEST(Attributes, KeepEveryDigitAndTheTypeOfNumbers) {
   const double third = 1.0 / 3.0;
   const Attributes attributes{{"a", third},
