@@ -255,8 +255,8 @@ class Instance {
     return check_host_memory(*memory, *mine, replicas, each, copies);
   }
 
-  /// Replica 0 compiles; everyone gets the same bytes. An empty message says that replica 0 is still
-  /// searching for remedies, so each wait covers one of them.
+  /// Replica 0 compiles; everyone gets the same bytes. An empty message says that replica 0 is
+  /// still searching for remedies, so each wait covers one of them.
   Result<Program> share_program(Communicator& communicator) {
     std::string bytes;
     if (communicator.self() == ReplicaId{0}) {
@@ -280,9 +280,9 @@ class Instance {
 
   /// Before replica 0 compiles the job with a remedy. An error shows at the next exchange.
   void await_trial(std::size_t trial, std::size_t most) {
-    client_.progress(ReplicaId{0}, 0,
-                     fmt::format("compiling what could make the job fit, {} of at most {}", trial,
-                                 most));
+    client_.progress(
+        ReplicaId{0}, 0,
+        fmt::format("compiling what could make the job fit, {} of at most {}", trial, most));
     if (waiting_for_program_ != nullptr) {
       std::string none;
       (void)share_bytes(none, ReplicaId{0}, *waiting_for_program_, "the Program");
@@ -354,10 +354,10 @@ class Instance {
   const InstanceEnvironment& environment_;
   CoordinatorClient& client_;
   proto::JoinReply reply_;
-  Compilation compilation_;                   ///< Replica 0's alone.
+  Compilation compilation_;                      ///< Replica 0's alone.
   Communicator* waiting_for_program_ = nullptr;  ///< Of replicas that wait; replica 0's alone.
-  std::optional<TlsIdentity> data_identity_;  ///< Without one: in plain text.
-  double launched_at_;                        ///< On this process's steady clock.
+  std::optional<TlsIdentity> data_identity_;     ///< Without one: in plain text.
+  double launched_at_;                           ///< On this process's steady clock.
   std::string host_;
 };
 

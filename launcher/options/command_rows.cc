@@ -220,7 +220,8 @@ Rows timeouts() {
                          "End the job with exit code 75 after this time; 0 means never"),
                      Real{0, 1e8}, into(&Options::timeout_seconds)),
           with_value(row("timeouts", "drain-timeout", "SECONDS", "0",
-                         "After Ctrl-C, SIGTERM, SIGHUP or SIGUSR2, end the job without its weights if it has not "
+                         "After Ctrl-C, SIGTERM, SIGHUP or SIGUSR2, end the job without its "
+                         "weights if it has not "
                          "stopped and saved them within this time; 0 waits until a second signal"),
                      Real{0, 1e8}, into(&Options::drain_timeout_seconds)),
           with_value(row("timeouts", "heartbeat-interval", "SECONDS", "0.5",

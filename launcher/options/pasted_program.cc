@@ -77,13 +77,12 @@ Status check_no_program(std::span<const std::string> args) {
   }
   constexpr std::size_t kShown = 4;
   const std::string job = default_job();
-  return fail(
-      ErrorCode::kUsage,
-      fmt::format("{}{}: poprun-emu runs a train.cfg instead of a program: the file says "
-                  "what to train, by which optimiser, on which data; usage: {}{}",
-                  fmt::join(words.first(std::min(kShown, words.size())), " "),
-                  words.size() > kShown ? " ..." : "", usage_line(Subcommand::kRun),
-                  job.empty() ? "" : fmt::format("; the default job is {}", job)));
+  return fail(ErrorCode::kUsage,
+              fmt::format("{}{}: poprun-emu runs a train.cfg instead of a program: the file says "
+                          "what to train, by which optimiser, on which data; usage: {}{}",
+                          fmt::join(words.first(std::min(kShown, words.size())), " "),
+                          words.size() > kShown ? " ..." : "", usage_line(Subcommand::kRun),
+                          job.empty() ? "" : fmt::format("; the default job is {}", job)));
 }
 
 }  // namespace poprun::launcher

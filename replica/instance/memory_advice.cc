@@ -386,9 +386,9 @@ class Occupants {
   std::vector<Kind> kinds_;
 };
 
-/// The remedies that are no last resorts, in the order in which to try them: the budget may not last
-/// for all. Those come first that relieve the tile of what it holds most of, the cheapest of them
-/// first; where a job needs twice as much as there is, those that add memory.
+/// The remedies that are no last resorts, in the order in which to try them: the budget may not
+/// last for all. Those come first that relieve the tile of what it holds most of, the cheapest of
+/// them first; where a job needs twice as much as there is, those that add memory.
 std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupants) {
   std::vector<std::size_t> all;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -396,9 +396,8 @@ std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupant
       all.push_back(r);
     }
   }
-  std::ranges::stable_sort(all, {}, [&](std::size_t r) {
-    return occupants.rank_of(trials.table()[r].relieves);
-  });
+  std::ranges::stable_sort(
+      all, {}, [&](std::size_t r) { return occupants.rank_of(trials.table()[r].relieves); });
   if (trials.as_it_is().tile > 2 * trials.limit()) {
     std::ranges::stable_partition(all,
                                   [&](std::size_t r) { return trials.table()[r].adds_memory; });
@@ -486,9 +485,9 @@ std::string command_of(const Trials& trials, const Remedies& remedies,
                        const std::vector<std::string>& command) {
   ChangedJob job = trials.job_with(remedies);
   const std::optional<std::vector<std::string>> words = job.command(command);
-  return command.empty() || !words ? ""
-                                   : fmt::format("the first as a command:\n  poprun-emu {}\n",
-                                                 fmt::join(*words, " "));
+  return command.empty() || !words
+             ? ""
+             : fmt::format("the first as a command:\n  poprun-emu {}\n", fmt::join(*words, " "));
 }
 
 /// Layers between embeddings and head; 0 in a model without those.

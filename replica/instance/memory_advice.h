@@ -41,12 +41,13 @@ struct AdviceOptions {
 ///   the first as a command:
 ///     poprun-emu -n 2 --dry-run train.cfg --model.precision half
 ///
-/// What relieves the fullest tile of the largest kinds that it holds is tried first. The budget is a
-/// number of compilations, so that a slow machine gives the same answer; where it leaves remedies
+/// What relieves the fullest tile of the largest kinds that it holds is tried first. The budget is
+/// a number of compilations, so that a slow machine gives the same answer; where it leaves remedies
 /// out, the advice says so. Below the table, the best remedy is a command to be copied.
 ///
-/// Deterministic. Cost: up to 160 compilations, of a large Program up to 30 and none after something
-/// fits that takes no more device time. A remedy takes several where balanced stages do not fit.
+/// Deterministic. Cost: up to 160 compilations, of a large Program up to 30 and none after
+/// something fits that takes no more device time. A remedy takes several where balanced stages do
+/// not fit.
 MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config,
                            const proto::Dataset& dataset,
                            const std::shared_ptr<onnx_import::JobModel>& onnx,

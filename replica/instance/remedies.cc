@@ -323,8 +323,8 @@ bool move_head(ChangedJob& job) {
   const auto& layers = pipeline.layers_per_ipu();
   auto& mapping = *pipeline.mutable_device_mapping();
   const int last = layers.size() - 1;
-  if (layers.empty() || mapping.empty() || layers[last] != 0 ||
-      mapping[last] != fullest_ipu(job) || fullest_ipu(job) == emptiest_ipu(job)) {
+  if (layers.empty() || mapping.empty() || layers[last] != 0 || mapping[last] != fullest_ipu(job) ||
+      fullest_ipu(job) == emptiest_ipu(job)) {
     return false;
   }
   mapping[last] = emptiest_ipu(job);
@@ -444,8 +444,7 @@ std::optional<ProductSettings> moved_proportions(const ChangedJob& job, int step
     const std::ptrdiff_t next =
         steps < 0 ? std::ranges::lower_bound(kGrid, now) - std::begin(kGrid) + steps
                   : std::ranges::upper_bound(kGrid, now) - std::begin(kGrid) + steps - 1;
-    const std::uint32_t then =
-        kGrid[std::clamp<std::ptrdiff_t>(next, 0, std::ssize(kGrid) - 1)];
+    const std::uint32_t then = kGrid[std::clamp<std::ptrdiff_t>(next, 0, std::ssize(kGrid) - 1)];
     if (steps < 0 ? then < now : then > now) {
       setting.set_permille(then);
       setting.set_text(text_of(setting));
@@ -453,7 +452,8 @@ std::optional<ProductSettings> moved_proportions(const ChangedJob& job, int step
     }
   };
   if (ipus == 1 || std::ranges::all_of(job.tiles, [&](auto t) { return t > job.tile_bytes; })) {
-    if (plain == settings.end() && std::ranges::none_of(settings, &proto::ProductSetting::has_ipu)) {
+    if (plain == settings.end() &&
+        std::ranges::none_of(settings, &proto::ProductSetting::has_ipu)) {
       settings.Add()->set_permille(kDefaultPermille);
     }
     for (proto::ProductSetting& setting : settings) {
@@ -521,9 +521,8 @@ Remedy larger_proportions(const ChangedJob& job) {
 
 /// The embedding and the projection that it is tied to are computed in more slices.
 Remedy sliced_embedding(const ChangedJob& job) {
-  Remedy remedy{.settings = {},
-                .by_halves = true,
-                .relieves = {"temporaries", "gradients", "activations"}};
+  Remedy remedy{
+      .settings = {}, .by_halves = true, .relieves = {"temporaries", "gradients", "activations"}};
   const std::int64_t now =
       std::max<std::int64_t>(1, job.config.model().embedding_serialisation_factor());
   for (std::int64_t slices = 2 * now; slices <= kMostSlices && sequence_length(job.dataset) > 0;

@@ -178,8 +178,9 @@ TEST(MemoryAdvice, EndsWithTheFirstRemedyAsACommand) {
   const std::string first = rows_of(said.table).at(1).options;
   const std::string size = first.substr(0, first.find(" and "));
   ASSERT_THAT(first, StartsWith("data.micro-batch-size ")) << said.table;
-  EXPECT_THAT(said.table, HasSubstr("\nthe first as a command:\n  poprun-emu -n 1 'my train.cfg' --" +
-                                    size + " --training.gradient-accumulation "));
+  EXPECT_THAT(said.table,
+              HasSubstr("\nthe first as a command:\n  poprun-emu -n 1 'my train.cfg' --" + size +
+                        " --training.gradient-accumulation "));
 }
 
 TEST(MemoryAdvice, SharesAmongReplicasAStateThatIsMostOfTheTile) {
@@ -379,8 +380,7 @@ TEST(Remedies, TryTheNearestProportionsOnFullIpusFirst) {
   ChangedJob second = crowded({false, true});
   EXPECT_EQ(changed(second, kProportion, 0).options(),
             "memory.available-memory-proportion ipu1=0.4");
-  auto& settings =
-      *second.config.mutable_memory()->mutable_available_memory_proportion();
+  auto& settings = *second.config.mutable_memory()->mutable_available_memory_proportion();
   *settings.Add() = proportion("0.5", 500);
   *settings.Add() = proportion("ipu1.matmuls=0.45", 450);
   settings[1].set_ipu(1);
@@ -388,8 +388,7 @@ TEST(Remedies, TryTheNearestProportionsOnFullIpusFirst) {
   *settings.Add() = proportion("^layer4=0.2", 200);
   settings[2].set_operators("^layer4");
   const ChangedJob less = changed(second, kProportion, 0);
-  EXPECT_EQ(less.options(),
-            "memory.available-memory-proportion 0.5 ipu1.matmuls=0.4 ipu1=0.4");
+  EXPECT_EQ(less.options(), "memory.available-memory-proportion 0.5 ipu1.matmuls=0.4 ipu1=0.4");
   const auto& asked = less.config.memory().available_memory_proportion();
   EXPECT_EQ(asked.at(0).permille(), 500U) << "IPU 0 is not too full";
   EXPECT_EQ(asked.at(1).permille(), 400U);
@@ -440,8 +439,8 @@ TEST(Remedies, CutAnEmbeddingIntoMoreSlices) {
 
 TEST(Remedies, PrintACommandWithoutReplacedOptions) {
   ChangedJob job = staged(0);
-  const std::vector<std::string> words = {"-n",     "2", "--pipeline.split",  "'fc2 fc3'",
-                                          "--pipeline.split=fc2", "train.cfg"};
+  const std::vector<std::string> words = {
+      "-n", "2", "--pipeline.split", "'fc2 fc3'", "--pipeline.split=fc2", "train.cfg"};
   remedies_for(job).at(kMoreIpus).settings.front()(job);
   const auto command = job.command(words);
   ASSERT_TRUE(command.has_value());

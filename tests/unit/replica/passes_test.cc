@@ -892,8 +892,8 @@ TEST(VerifyOperations, FindsWhatNoPassMayLeaveBehind) {
 Result<Job> without(std::string_view refused, bool leaves_out) {
   proto::RunConfig job = config(2, 2);
   job.mutable_model()->set_name("gpt2");
-  for (const auto& [name, size] : {std::pair{"layers", 4}, {"hidden", 16}, {"heads", 2},
-                                   {"vocabulary", 32}}) {
+  for (const auto& [name, size] :
+       {std::pair{"layers", 4}, {"hidden", 16}, {"heads", 2}, {"vocabulary", 32}}) {
     (*job.mutable_model()->mutable_sizes())[name] = size;
   }
   proto::Dataset data = dataset();
@@ -926,8 +926,8 @@ TEST_P(OptionalPass, IsLeftOutWithANoteWhereItsProofFails) {
   const Result<Job> whole = without("", true);
   const Result<Job> job = without(GetParam(), true);
   ASSERT_TRUE(job) << job.error().message;
-  EXPECT_THAT(job->notes, ::testing::Contains(HasSubstr(
-                              fmt::format("{} {}: planted", GetParam(), kLeftOut))));
+  EXPECT_THAT(job->notes,
+              ::testing::Contains(HasSubstr(fmt::format("{} {}: planted", GetParam(), kLeftOut))));
   EXPECT_TRUE(to_text(job->graph) != to_text(whole->graph)) << "the pass does nothing in this job";
 }
 
