@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <future>
 #include <new>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -90,8 +93,8 @@ Result<proto::Dataset> DatasetStore::describe_now(const std::string& source, boo
 }
 
 void DatasetStore::load_then(const std::string& source, const std::string& fingerprint, Done done) {
-  if (const Result<Loaded> found = find(source, fingerprint); !found || *found != nullptr) {
-    done(found);
+  if (Result<Loaded> found = find(source, fingerprint); !found || *found != nullptr) {
+    done(std::move(found));
     return;
   }
   const std::string name = stored_name(source);
@@ -126,7 +129,7 @@ void DatasetStore::load_soon(const std::string& source, const std::string& finge
 Result<DatasetStore::Loaded> DatasetStore::load(const std::string& source,
                                                 const std::string& fingerprint) {
   std::promise<Result<Loaded>> answer;
-  load_then(source, fingerprint, [&](const Result<Loaded>& loaded) { answer.set_value(loaded); });
+  load_then(source, fingerprint, [&](Result<Loaded> loaded) { answer.set_value(std::move(loaded)); });
   return answer.get_future().get();
 }
 
@@ -181,28 +184,33 @@ void DatasetStore::load_now(const std::string& name) {
     reading = load.reading;
     reading->begin();
   }
-  const Result<ReadDataset> read = read_now(source, reading).and_then([&](ReadDataset fresh) {
-    return keep(name, std::move(fresh));
-  });
+  std::optional<Result<ReadDataset>> read =
+      read_now(source, reading).and_then([&](ReadDataset fresh) {
+        return keep(name, std::move(fresh));
+      });
   std::vector<Request> requests;
   {
     const std::lock_guard lock(mutex_);
     requests = std::move(loads_under_way_.extract(name).mapped().requests);
     requests_waiting_ -= requests.size();
   }
+  std::vector<Result<Loaded>> views;
   for (const Request& request : requests) {
-    answer(request, read);
+    views.push_back(read->and_then([&](const ReadDataset& fresh) -> Result<Loaded> {
+      return view_dataset(fresh, request.source);
+    }));
+  }
+  read.reset();  // From its answer on, only those who asked hold the dataset.
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    answer(requests[i], std::move(views[i]));
   }
 }
 
-void DatasetStore::answer(const Request& request, const Result<ReadDataset>& read) {
-  const Result<Loaded> view = read.and_then([&](const ReadDataset& fresh) -> Result<Loaded> {
-    return view_dataset(fresh, request.source);
-  });
+void DatasetStore::answer(const Request& request, Result<Loaded> view) {
   const bool is_asked_for = !view || request.fingerprint.empty() ||
                             (*view)->description().fingerprint() == request.fingerprint;
   if (is_asked_for && (view || !request.came_late)) {
-    request.done(view);
+    request.done(std::move(view));
   } else if (request.came_late) {
     load_then(request.source, request.fingerprint, request.done);
   } else {

@@ -43,7 +43,7 @@ class DatasetStore {
   /// Shared, because a stream may go on reading from a dataset that the store has let go.
   using Loaded = std::shared_ptr<const Dataset>;
   /// Called once; never when the store dies first.
-  using Done = std::function<void(const Result<Loaded>&)>;
+  using Done = std::function<void(Result<Loaded>)>;
   /// Likewise.
   using Described = std::function<void(const Result<proto::Dataset>&)>;
 
@@ -113,7 +113,7 @@ class DatasetStore {
   void load_now(const std::string& name);
   Result<ReadDataset> read_now(const std::string& source, const std::shared_ptr<Reading>& reading);
   Result<ReadDataset> keep(const std::string& name, ReadDataset read);
-  void answer(const Request& request, const Result<ReadDataset>& read);
+  void answer(const Request& request, Result<Loaded> view);
   bool let_idle_go();
   [[nodiscard]] bool fits(std::uint64_t bytes_max, std::size_t datasets_max) const;
   void make_room(std::uint64_t bytes_max, std::size_t datasets_max);
