@@ -13,7 +13,7 @@ namespace poprun::launcher {
 /// the job no longer needs them.
 inline constexpr std::array kRequestSignals = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
 
-/// Those that request an end: SIGTERM, and any of SIGINT, SIGHUP and SIGUSR2 that is not ignored.
+/// The signals that end this command: SIGTERM, and SIGINT, SIGHUP and SIGUSR2 unless ignored.
 /// `nohup` starts it with SIGHUP ignored, and a shell without job control starts what runs in its
 /// background with SIGINT ignored; no handler may be installed for those. SIGUSR2 is Grid Engine's
 /// notice before it kills a job.

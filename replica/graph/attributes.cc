@@ -1,7 +1,11 @@
 #include "replica/graph/attributes.h"
 
 #include <charconv>
+#include <cstdio>
+#include <iomanip>
 #include <optional>
+#include <sstream>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -18,11 +22,9 @@ struct Printer {
     return text;
   }
   std::string operator()(const std::string& value) const {
-    std::string text = "\"";
-    for (const char c : value) {
-      text += c == '"' || c == '\\' ? std::string{'\\', c} : std::string{c};
-    }
-    return text + '"';
+    std::ostringstream text;
+    text << std::quoted(value);
+    return std::move(text).str();
   }
   template <typename T>
   std::string operator()(const std::vector<T>& list) const {
@@ -59,25 +61,7 @@ std::optional<Attribute> parse_list(std::string_view text) {
   return values;
 }
 
-/// The text of "...", where a backslash takes the next character as it is.
-std::optional<Attribute> parse_quoted(std::string_view text) {
-  std::string value;
-  for (std::size_t i = 1; i < text.size(); ++i) {
-    if (text[i] == '"') {
-      return i + 1 == text.size() ? std::optional<Attribute>(value) : std::nullopt;
-    }
-    i += text[i] == '\\' ? 1U : 0U;
-    if (i < text.size()) {
-      value += text[i];
-    }
-  }
-  return std::nullopt;
-}
-
 std::optional<Attribute> parse_value(std::string_view text) {
-  if (text.starts_with('"')) {
-    return parse_quoted(text);
-  }
   if (text.size() >= 2 && text.front() == '[' && text.back() == ']') {
     const std::string_view list = text.substr(1, text.size() - 2);
     const auto integers = parse_list<std::int64_t>(list);
@@ -90,6 +74,17 @@ std::optional<Attribute> parse_value(std::string_view text) {
     return *real;
   }
   return std::nullopt;
+}
+
+/// The value that comes next, up to a blank outside of quotes.
+std::optional<Attribute> read_value(std::istringstream& words) {
+  std::string text;
+  if (words.peek() != '"') {
+    words >> text;
+    return parse_value(text);
+  }
+  const bool is_text = words >> std::quoted(text) && (words.peek() == ' ' || words.peek() == EOF);
+  return is_text ? std::optional<Attribute>(text) : std::nullopt;
 }
 
 template <typename T>
@@ -127,41 +122,21 @@ std::string to_text(const Attributes& attributes) {
   return text;
 }
 
-namespace {
-
-/// Where the first word ends: at a blank outside of quotes.
-std::size_t end_of_word(std::string_view text) {
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == ' ' && !quoted) {
-      return i;
-    }
-    quoted = (text[i] == '"') != quoted;
-    i += quoted && text[i] == '\\' ? 1U : 0U;
-  }
-  return std::string_view::npos;
-}
-
-}  // namespace
-
 Result<Attributes> parse_attributes(std::string_view text) {
   Attributes attributes;
-  while (!text.empty()) {
-    const std::size_t space = end_of_word(text);
-    const std::string_view word = text.substr(0, space);
-    text = space == std::string_view::npos ? std::string_view{} : text.substr(space + 1);
-    if (word.empty()) {
-      continue;
-    }
-    const std::size_t equals = word.find('=');
-    const auto value = equals == std::string_view::npos || equals == 0
-                           ? std::nullopt
-                           : parse_value(word.substr(equals + 1));
+  std::istringstream words{std::string{text}};
+  while ((words >> std::ws).peek() != EOF) {
+    const auto begin = static_cast<std::size_t>(words.tellg());
+    std::string name;
+    std::getline(words, name, '=');
+    const bool is_named = !words.eof() && !name.empty() && name.find(' ') == std::string::npos;
+    const std::optional<Attribute> value = is_named ? read_value(words) : std::nullopt;
     if (!value) {
       return fail(ErrorCode::kUsage,
-                  fmt::format("'{}' is not an attribute such as pad=[1,1]", word));
+                  fmt::format("'{}' is not an attribute such as pad=[1,1]",
+                              text.substr(begin, text.find(' ', begin) - begin)));
     }
-    attributes.set(std::string{word.substr(0, equals)}, *value);
+    attributes.set(name, *value);
   }
   return attributes;
 }

@@ -28,11 +28,11 @@ namespace {
 
 constexpr std::size_t kCompilationsMax = 160;
 constexpr std::size_t kCompilationsMin = 30;
-constexpr std::size_t kEffortMax = 6'000'000;     // All compilations'; some 10 s.
-constexpr std::size_t kPartTogether = 3;          // A third of them is for combinations.
-constexpr double kCheap = 1.01;                   // Times the device time as it is.
-constexpr double kEachCosts = 1.1;                // A remedy more is worth so much device time.
-constexpr std::size_t kCombinationsMax = 6;       // Compiled because of what their parts do alone.
+constexpr std::size_t kEffortMax = 6'000'000;  // Budget of all compilations: about 10 s.
+constexpr std::size_t kPartTogether = 3;       // One third of the budget is kept for combinations.
+constexpr double kCheap = 1.01;                // A device time up to this factor costs nothing.
+constexpr double kEachCosts = 1.1;             // Each further remedy weighs like 10 % device time.
+constexpr std::size_t kCombinationsMax = 6;    // Compiled because of what their parts do alone.
 constexpr std::uint64_t kWorthwhilePercent = 98;  // Or less of the job's memory, for these parts.
 
 /// Remedies by their places in the table, each with the place of its setting.
@@ -193,7 +193,7 @@ class Trials {
   std::size_t most_;  ///< Compilations that there may be,
   std::size_t compilations_ = 0;
   std::size_t reserved_ = 0;
-  bool is_found_ = false;  ///< Something that a large Program is not compiled further for.
+  bool is_found_ = false;  ///< A large Program fits at no cost: the search ends.
   bool has_left_out_ = false;
   std::map<Remedies, std::optional<Trial>> known_;
 };
@@ -353,7 +353,7 @@ std::optional<Remedies> combined(Trials& trials, const std::vector<Remedies>& al
   return std::nullopt;
 }
 
-/// The kinds of what the fullest tile holds when it is fullest, the largest first.
+/// The kinds of tensors and code on the fullest tile at its peak, the largest first.
 class Occupants {
  public:
   explicit Occupants(const Program& program) {
@@ -371,7 +371,7 @@ class Occupants {
     std::ranges::stable_sort(kinds_, std::greater(), &Kind::second);
   }
 
-  /// The place of the first of `kinds`; 0 where that has at least half of what the first has.
+  /// The rank of the largest of `kinds`: 0 for any that is at least half as large as the largest.
   [[nodiscard]] std::size_t rank_of(const std::vector<std::string_view>& kinds) const {
     for (std::size_t i = 0; i < kinds_.size() && !kinds.empty(); ++i) {
       if (std::ranges::find(kinds, kinds_[i].first) != kinds.end()) {
@@ -386,9 +386,9 @@ class Occupants {
   std::vector<Kind> kinds_;
 };
 
-/// The remedies that are no last resorts, in the order in which to try them: the budget may not
-/// last for all. Those come first that relieve the tile of what it holds most of, the cheapest of
-/// them first; where a job needs twice as much as there is, those that add memory.
+/// Every remedy but the last resorts, in the order in which they are tried, since the budget may
+/// not suffice for all. First come those that reduce the largest occupants of the fullest tile, the
+/// cheapest first; if the job needs more than twice the memory, those that add memory.
 std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupants) {
   std::vector<std::size_t> all;
   for (std::size_t r = 0; r < trials.table().size(); ++r) {
@@ -480,7 +480,7 @@ std::string regret(Trials& trials) {
   return text;
 }
 
-/// The best remedies as a command; nothing where they leave out what only the file can.
+/// The remedies as a command line; empty if it cannot express them.
 std::string command_of(const Trials& trials, const Remedies& remedies,
                        const std::vector<std::string>& command) {
   ChangedJob job = trials.job_with(remedies);

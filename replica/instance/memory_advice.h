@@ -15,11 +15,11 @@
 namespace poprun {
 
 struct AdviceOptions {
-  /// What followed `poprun-emu` on the command line. Empty: the advice has no command.
+  /// The arguments of `poprun-emu`, quoted for a shell. If empty, no command is printed.
   std::vector<std::string> command = {};
 
-  /// Called before each remedy, with the number of the compilation and the most that there can be:
-  /// the others wait for the Program meanwhile.
+  /// Called before a remedy is compiled, with the number of its first compilation and the budget,
+  /// so that replicas that wait for the Program can be told.
   std::function<void(std::size_t compilation, std::size_t most)> before_trial = {};
 };
 
@@ -41,9 +41,9 @@ struct AdviceOptions {
 ///   the first as a command:
 ///     poprun-emu -n 2 --dry-run train.cfg --model.precision half
 ///
-/// What relieves the fullest tile of the largest kinds that it holds is tried first. The budget is
-/// a number of compilations, so that a slow machine gives the same answer; where it leaves remedies
-/// out, the advice says so. Below the table, the best remedy is a command to be copied.
+/// Remedies that reduce the largest occupants of the fullest tile are tried first. The budget
+/// counts compilations, so that a slow machine gives the same advice; the advice says if it did not
+/// suffice for all remedies. Below the table, the best remedy is printed as a command to copy.
 ///
 /// Deterministic. Cost: up to 160 compilations, of a large Program up to 30 and none after
 /// something fits that takes no more device time. A remedy takes several where balanced stages do

@@ -28,12 +28,8 @@ constexpr const char* kOffChip = "off-chip";
 /// 003, table 2.1).
 constexpr std::uint32_t kGrid[] = {100, 150, 200, 300, 400, 600, 900};
 constexpr std::uint32_t kDefaultPermille = 600;
-constexpr int kSmallerProportions = 3;
 
-constexpr std::int64_t kMostSlices = 16;  // Of an embedding; more cost more time than they save.
-
-const std::vector<std::string_view> kCode = {"vertex code", "vertex state", "control code",
-                                             "exchange code"};
+constexpr std::int64_t kMostSlices = 16;  // More slices of an embedding take more time.
 
 bool has_stages(const proto::RunConfig& config) {
   return config.topology().ipus_per_replica() > 1;
@@ -50,7 +46,7 @@ bool accumulates(const proto::RunConfig& config) {
                                  compute_batch_size(config) < config.data().micro_batch_size());
 }
 
-/// Tokens of one sample; 0 where the data has none.
+/// Tokens in one sample; 0 if the data has no tokens.
 std::uint32_t sequence_length(const proto::Dataset& dataset) {
   for (const proto::StreamTensor& tensor : dataset.tensors()) {
     if (tensor.name() == "tokens" && tensor.sample_shape_size() == 1) {
@@ -167,7 +163,7 @@ Remedy shared_by_replicas(const proto::RunConfig& config) {
 
 /// Equal layers share their code, as they do by default.
 Remedy shared_code(const proto::RunConfig& config) {
-  Remedy remedy{.settings = {}, .relieves = kCode};
+  Remedy remedy{.settings = {}, .relieves = {"vertex code", "control code", "exchange code"}};
   if (config.memory().outlining() == "off" && config.report().dump_tensors().empty()) {
     remedy.settings.emplace_back([](ChangedJob& job) {
       job.config.mutable_memory()->set_outlining("auto");
@@ -223,11 +219,11 @@ std::uint32_t emptiest_ipu(const ChangedJob& job) {
   return static_cast<std::uint32_t>(std::ranges::min_element(job.tiles) - job.tiles.begin());
 }
 
-/// What only the file can leave out, unless it is on the command line.
+/// Keys that the job gives and the remedy must not have.
 constexpr std::string_view kNoSplit = "without pipeline.split";
 constexpr std::string_view kNoMapping = "without pipeline.device-mapping";
 
-/// A mapping that changes nothing, for a job that has one; phases have none.
+/// Replaces the job's mapping by stage s on IPU s. Phases allow no mapping at all.
 void map_in_order(ChangedJob& job) {
   if (job.config.memory().phases() > 1) {
     job.changes.emplace_back(kNoMapping);
@@ -287,8 +283,8 @@ void arrange_stages(ChangedJob& job) {
   }
 }
 
-/// The arrangement that the job names, with a stage that has one layer less on the fullest IPU and
-/// one that has one more on the emptiest.
+/// Moves one layer from the fullest IPU to the emptiest. False if one of them has no stage with
+/// layers.
 bool move_layer(ChangedJob& job) {
   proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
   const auto ipu_of = [&](int stage) {
@@ -316,8 +312,8 @@ bool move_layer(ChangedJob& job) {
   return true;
 }
 
-/// The arrangement that the job names, with a last stage that has only the head on the emptiest
-/// IPU.
+/// Moves a last stage that holds only the head from the fullest IPU to the emptiest. False if there
+/// is no such stage.
 bool move_head(ChangedJob& job) {
   proto::PipelineConfig& pipeline = *job.config.mutable_pipeline();
   const auto& layers = pipeline.layers_per_ipu();
@@ -332,11 +328,12 @@ bool move_head(ChangedJob& job) {
   return true;
 }
 
-/// The stages that the job names, a little otherwise.
+/// One layer, or the head, on another IPU.
 Remedy moved_layers(const ChangedJob& job) {
   Remedy remedy;
   const auto& layers = job.config.pipeline().layers_per_ipu();
-  if (job.tiles.size() < 2 || layers.empty() || std::ranges::find(layers, -1) != layers.end()) {
+  if (job.tiles.size() < 2 || job.config.memory().phases() > 1 || layers.empty() ||
+      std::ranges::find(layers, -1) != layers.end()) {
     return remedy;
   }
   for (const auto move : {move_layer, move_head}) {
@@ -426,9 +423,9 @@ std::string text_of(const proto::ProductSetting& setting) {
                      setting.permille() / 1000.0);
 }
 
-/// The proportions of the job, written out for the IPUs that are too full: of `steps` more in the
-/// grid, or fewer, than they have. Those for operators by name stay; those by stage, too. Nothing
-/// where no proportion changes.
+/// The job's proportions, moved by `steps` places of the grid for IPUs that are too full. Settings
+/// for operators stay, and unless all IPUs are too full, those for stages. Nothing if no proportion
+/// changes.
 std::optional<ProductSettings> moved_proportions(const ChangedJob& job, int steps) {
   ProductSettings settings = job.config.memory().available_memory_proportion();
   const std::size_t ipus = job.tiles.size();
@@ -503,19 +500,13 @@ void add_proportions(const ChangedJob& job, int steps, Remedy& remedy) {
   });
 }
 
-/// Convolutions and matmuls are planned with fewer temporary values, where it is too full.
-Remedy smaller_proportions(const ChangedJob& job) {
-  Remedy remedy{.settings = {}, .relieves = {"temporaries"}};
-  for (int step = 1; step <= kSmallerProportions; ++step) {
-    add_proportions(job, -step, remedy);
+/// Convolutions and matmuls on IPUs that are too full are planned with fewer temporary values, or
+/// with more, which needs less code and fewer copies of operands.
+Remedy other_proportions(const ChangedJob& job) {
+  Remedy remedy{.settings = {}, .relieves = {"temporaries", "control code", "exchange code"}};
+  for (const int steps : {-1, -2, -3, 1}) {
+    add_proportions(job, steps, remedy);
   }
-  return remedy;
-}
-
-/// Plans with more temporary values need less code and fewer copies of operands.
-Remedy larger_proportions(const ChangedJob& job) {
-  Remedy remedy{.settings = {}, .relieves = kCode};
-  add_proportions(job, 1, remedy);
   return remedy;
 }
 
@@ -594,7 +585,7 @@ Remedy shorter_sequences(const proto::Dataset& dataset) {
   return remedy;
 }
 
-/// In both ways to write it: "--name=value" and "--name value".
+/// Erases both "--name=value" and "--name value".
 void erase_option(const std::string& name, std::vector<std::string>& words) {
   for (auto word = words.begin(); word != words.end();) {
     const bool is_alone = *word == name;
@@ -642,8 +633,7 @@ bool ChangedJob::is_consistent() const {
 
 std::vector<Remedy> remedies_for(const ChangedJob& job) {
   std::vector<Remedy> all{smaller_micro_batches(job.config),
-                          smaller_proportions(job),
-                          larger_proportions(job),
+                          other_proportions(job),
                           sliced_embedding(job),
                           shared_code(job.config),
                           shared_by_replicas(job.config),

@@ -125,7 +125,7 @@ struct CompileOptions {
   /// its verifier would.
   std::function<Status(std::string_view pass, const Graph&)> after_pass = {};
 
-  /// Counts the compilations that it takes to settle on one; may be null.
+  /// If set, incremented for every split, outlining and storage that is compiled on the way.
   std::size_t* compilations = nullptr;
 
   /// An optional pass that cannot be proven to keep every value is left out, with a note. Otherwise

@@ -100,7 +100,7 @@ Status run(const CompileOptions& options, Job& job) {
   Bytes saved;
   std::uint64_t whole = 0;
   std::map<TensorId, std::string> whole_for = updated_whole(job.graph);
-  std::set<std::string> rules;  // Those that need whole state.
+  std::set<std::string> rules;  // Update rules that need whole state.
   for (const auto& [id, kept] : kept_tensors(job.graph)) {
     if (!is_asked_for(options.sharding, kept)) {
       continue;

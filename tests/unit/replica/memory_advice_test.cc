@@ -317,8 +317,8 @@ ChangedJob staged(std::int64_t encoder_layers) {
   return job;
 }
 
-constexpr std::size_t kOtherStages = 6;
-constexpr std::size_t kMoreIpus = 7;
+constexpr std::size_t kOtherStages = 5;
+constexpr std::size_t kMoreIpus = 6;
 
 TEST(Remedies, ReplaceNamedStagesWithMoreIpus) {
   ChangedJob job = staged(0);
@@ -373,8 +373,8 @@ TEST(Remedies, TryTheNearestProportionsOnFullIpusFirst) {
             "memory.available-memory-proportion 0.4");
   EXPECT_EQ(changed(everywhere, kProportion, 2).options(),
             "memory.available-memory-proportion 0.2");
-  EXPECT_EQ(remedies_for(everywhere).at(kProportion).settings.size(), 3U);
-  EXPECT_EQ(changed(everywhere, kProportion + 1, 0).options(),
+  EXPECT_EQ(remedies_for(everywhere).at(kProportion).settings.size(), 4U);
+  EXPECT_EQ(changed(everywhere, kProportion, 3).options(),
             "memory.available-memory-proportion 0.9");
 
   ChangedJob second = crowded({false, true});
@@ -449,7 +449,7 @@ TEST(Remedies, PrintACommandWithoutReplacedOptions) {
                                                "--pipeline.device-mapping", "'0 1 2 3'"));
 }
 
-constexpr std::size_t kPrecision = 8;
+constexpr std::size_t kPrecision = 7;
 
 TEST(Remedies, HalvePartialSumsOfHalfPrecision) {
   ChangedJob job = staged(0);
@@ -464,7 +464,7 @@ TEST(Remedies, HalvePartialSumsOfHalfPrecision) {
       << "there is nothing left to halve";
 }
 
-constexpr std::size_t kState = 5;
+constexpr std::size_t kState = 4;
 
 TEST(Remedies, MoveStateOffTheChipWhereTheOptimiserHasAny) {
   ChangedJob job = staged(0);
@@ -495,7 +495,7 @@ TEST(Remedies, MoveTheRestOffTheChipAsFarAsThereIsAny) {
             "memory.weights off-chip and memory.accumulators off-chip");
 }
 
-constexpr std::size_t kShared = 3;
+constexpr std::size_t kShared = 2;
 
 TEST(Remedies, ShareAmongReplicasWhatEachOfThemHas) {
   ChangedJob job = staged(0);
