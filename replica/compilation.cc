@@ -34,13 +34,14 @@ Result<Program> Compilation::plan(CompileOptions options) {
   const proto::RunConfig& config = reply_.config();
   const bool allowed = config.memory().allow_out_of_memory();
   options.layout_if_too_large = true;
+  options.before_compilation = before_compilation_;
   POPRUN_ASSIGN(Program program, plan_program(options));
   const Status fits = check_fits(program, [&] {
     if (allowed) {
       return MemoryAdvice{};
     }
     return memory_advice(program, config, reply_.dataset(), onnx_,
-                         {{reply_.command().begin(), reply_.command().end()}, before_trial_});
+                         {{reply_.command().begin(), reply_.command().end()}, before_compilation_});
   });
   if (!fits && !allowed) {
     return tl::unexpected<Error>{fits.error()};

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <set>
@@ -22,10 +21,11 @@ namespace poprun {
 /// the launcher, each asked for once.
 class Compilation {
  public:
-  /// Client and reply must outlive this. `before_trial` as in AdviceOptions.
+  /// Client and reply must outlive this. `before_compilation`: called before each, of which `job`
+  /// may take many.
   Compilation(CoordinatorClient& client, const proto::JoinReply& reply,
-              std::function<void(std::size_t, std::size_t)> before_trial)
-      : client_(client), reply_(reply), before_trial_(std::move(before_trial)) {}
+              std::function<void()> before_compilation)
+      : client_(client), reply_(reply), before_compilation_(std::move(before_compilation)) {}
 
   /// The job's Program, with its notes. Errors: also kOutOfMemory, with advice, unless the job runs
   /// all the same.
@@ -46,7 +46,7 @@ class Compilation {
 
   CoordinatorClient& client_;
   const proto::JoinReply& reply_;
-  std::function<void(std::size_t, std::size_t)> before_trial_;
+  std::function<void()> before_compilation_;
   std::shared_ptr<onnx_import::JobModel> onnx_;
   HostWeights initial_weights_;
   std::set<std::string, std::less<>> initialised_here_;  ///< As CompileOptions'.

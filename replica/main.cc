@@ -78,8 +78,7 @@ class Instance {
       : environment_(environment),
         client_(client),
         reply_(std::move(reply)),
-        compilation_(client, reply_,
-                     [this](std::size_t trial, std::size_t most) { await_trial(trial, most); }),
+        compilation_(client, reply_, [this] { tell_of_compilation(); }),
         data_identity_(data_identity()),
         launched_at_(joined_at - reply_.seconds_since_launch()),
         host_(machine_name()) {}
@@ -260,7 +259,6 @@ class Instance {
   Result<Program> share_program(Communicator& communicator) {
     std::string bytes;
     if (communicator.self() == ReplicaId{0}) {
-      client_.progress(communicator.self(), 0, "compiling the Program");
       waiting_for_program_ = &communicator;
       POPRUN_ASSIGN(const Program program, compilation_.job());
       bytes = program.SerializeAsString();
@@ -278,11 +276,13 @@ class Instance {
     return program;
   }
 
-  /// Before replica 0 compiles the job with a remedy. An error shows at the next exchange.
-  void await_trial(std::size_t trial, std::size_t most) {
-    client_.progress(
-        ReplicaId{0}, 0,
-        fmt::format("compiling what could make the job fit, {} of at most {}", trial, most));
+  /// Tells those that wait that replica 0 compiles once more. An error shows at the next exchange.
+  void tell_of_compilation() {
+    ++compilations_;
+    client_.progress(ReplicaId{0}, 0,
+                     compilations_ == 1
+                         ? "compiling the Program"
+                         : fmt::format("compiling the Program, compilation {}", compilations_));
     if (waiting_for_program_ != nullptr) {
       std::string none;
       (void)share_bytes(none, ReplicaId{0}, *waiting_for_program_, "the Program");
@@ -355,6 +355,7 @@ class Instance {
   CoordinatorClient& client_;
   proto::JoinReply reply_;
   Compilation compilation_;                      ///< Replica 0's alone.
+  std::size_t compilations_ = 0;                 ///< Likewise.
   Communicator* waiting_for_program_ = nullptr;  ///< Of replicas that wait; replica 0's alone.
   std::optional<TlsIdentity> data_identity_;     ///< Without one: in plain text.
   double launched_at_;                           ///< On this process's steady clock.

@@ -90,8 +90,8 @@ struct Candidate {
 };
 
 Result<Candidate> candidate(const CompileOptions& options, std::vector<std::size_t> begins) {
-  if (options.compilations != nullptr) {
-    ++*options.compilations;
+  if (options.before_compilation) {
+    options.before_compilation();
   }
   POPRUN_ASSIGN(Job job, run_passes(options));
   POPRUN_ASSIGN(Program program, program_of(job.graph, job.parts, options));

@@ -77,7 +77,7 @@ class Trials {
       : job_(std::move(job)),
         table_(std::move(table)),
         onnx_(std::move(onnx)),
-        before_trial_(options.before_trial),
+        before_compilation_(options.before_compilation),
         limit_(program.memory(0).bytes_per_tile()),
         idle_(idle_ipus(program)),
         as_it_is_(trial_of(job_, program)),
@@ -96,9 +96,6 @@ class Trials {
     if (is_found_ || compilations_ + reserved_ >= most_) {
       has_left_out_ = true;
       return kUntried;
-    }
-    if (before_trial_) {
-      before_trial_(compilations_ + 1, most_);
     }
     const auto& trial = known_.emplace(remedies, compile(remedies)).first->second;
     is_found_ = most_ == kCompilationsMin && trial && trial->fits &&
@@ -172,7 +169,12 @@ class Trials {
     }
     Result<CompileOptions> options = compile_options(job.config, job.dataset, onnx_);
     if (options) {
-      options->compilations = &compilations_;
+      options->before_compilation = [this] {
+        ++compilations_;
+        if (before_compilation_) {
+          before_compilation_();
+        }
+      };
     }
     const Result<Program> program =
         options ? plan_program(*options) : tl::unexpected<Error>{options.error()};
@@ -186,12 +188,12 @@ class Trials {
   ChangedJob job_;
   std::vector<Remedy> table_;
   std::shared_ptr<onnx_import::JobModel> onnx_;
-  std::function<void(std::size_t, std::size_t)> before_trial_;
+  std::function<void()> before_compilation_;
   std::uint64_t limit_;  ///< Bytes of a tile.
   std::ptrdiff_t idle_;  ///< IPUs that the job itself leaves idle.
   Trial as_it_is_;
-  std::size_t most_;  ///< Compilations that there may be,
-  std::size_t compilations_ = 0;
+  std::size_t most_;              ///< The budget of compilations,
+  std::size_t compilations_ = 0;  ///< and how many there were.
   std::size_t reserved_ = 0;
   bool is_found_ = false;  ///< A large Program fits at no cost: the search ends.
   bool has_left_out_ = false;

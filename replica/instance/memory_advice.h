@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,9 +17,9 @@ struct AdviceOptions {
   /// The arguments of `poprun-emu`, quoted for a shell. If empty, no command is printed.
   std::vector<std::string> command = {};
 
-  /// Called before a remedy is compiled, with the number of its first compilation and the budget,
-  /// so that replicas that wait for the Program can be told.
-  std::function<void(std::size_t compilation, std::size_t most)> before_trial = {};
+  /// Called before each compilation, so that replicas that wait for the Program can be told; may be
+  /// empty.
+  std::function<void()> before_compilation = {};
 };
 
 /// What would make a job fit whose Program does not: the remedies of remedies.h, each found by

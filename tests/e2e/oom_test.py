@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Out of memory, through the real command: the report, remedies that do what they say, and running all the same."""
 import re
+import time
 import unittest
 
 from emulated_job import ROOT, JobTest
@@ -165,6 +166,13 @@ class Remedies(JobTest):
         first = rows[1]
         self.assertTrue(first[2], job.stderr)
         self.assertIn("--ipus-per-replica ", first[0])
+
+    def test_are_searched_for_longer_than_replicas_wait_for_each_other(self):
+        begin = time.monotonic()
+        job = self.run_job("-n", 3, "--device.tiles", 24, "--device.bytes-per-tile", 150_000, "--collective-timeout", 2,
+                           config=GPT2, code=86)
+        self.assert_first_line(job, "out of memory: model gpt2 needs ", "it fits with ")
+        self.assertGreater(time.monotonic() - begin, 2, "the search is too short to show that")
 
     def test_that_fits_makes_the_job_run(self):
         job = self.run_job(*SMALL, config=CNN, code=86)

@@ -125,8 +125,8 @@ struct CompileOptions {
   /// its verifier would.
   std::function<Status(std::string_view pass, const Graph&)> after_pass = {};
 
-  /// If set, incremented for every split, outlining and storage that is compiled on the way.
-  std::size_t* compilations = nullptr;
+  /// Called before each compilation, of which it may take several to settle on one; may be empty.
+  std::function<void()> before_compilation = {};
 
   /// An optional pass that cannot be proven to keep every value is left out, with a note. Otherwise
   /// that is a bug, as tests want it.
