@@ -82,7 +82,8 @@ class Trials {
         idle_(idle_ipus(program)),
         as_it_is_(trial_of(job_, program)),
         most_(std::clamp(kEffortMax / std::max<std::size_t>(1, effort_of(program)),
-                         kCompilationsMin, kCompilationsMax)) {}
+                         lacks_much() ? kCompilationsMin / kPartTogether : kCompilationsMin,
+                         kCompilationsMax)) {}
 
   /// Nothing where the job cannot be changed so, or the budget is spent; nor without remedies.
   const std::optional<Trial>& of(const Remedies& remedies) {
@@ -98,7 +99,7 @@ class Trials {
       return kUntried;
     }
     const auto& trial = known_.emplace(remedies, compile(remedies)).first->second;
-    is_found_ = most_ == kCompilationsMin && trial && trial->fits &&
+    is_found_ = most_ <= kCompilationsMin && trial && trial->fits &&
                 trial->sample_seconds <= kCheap * as_it_is_.sample_seconds;
     return trial;
   }
@@ -111,6 +112,8 @@ class Trials {
   [[nodiscard]] const std::vector<Remedy>& table() const { return table_; }
   [[nodiscard]] std::uint64_t limit() const { return limit_; }
   [[nodiscard]] const Trial& as_it_is() const { return as_it_is_; }
+  /// Whether the job needs so much that more memory is tried first, and little else can help.
+  [[nodiscard]] bool lacks_much() const { return as_it_is_.tile > 2 * limit_; }
   [[nodiscard]] bool has_left_out() const { return has_left_out_; }
 
   /// Keeps a part of the budget for what is tried once `release` has been called.
@@ -400,7 +403,7 @@ std::vector<std::size_t> in_turn(const Trials& trials, const Occupants& occupant
   }
   std::ranges::stable_sort(
       all, {}, [&](std::size_t r) { return occupants.rank_of(trials.table()[r].relieves); });
-  if (trials.as_it_is().tile > 2 * trials.limit()) {
+  if (trials.lacks_much()) {
     std::ranges::stable_partition(all,
                                   [&](std::size_t r) { return trials.table()[r].adds_memory; });
   }

@@ -44,9 +44,9 @@ struct AdviceOptions {
 /// counts compilations, so that a slow machine gives the same advice; the advice says if it did not
 /// suffice for all remedies. Below the table, the best remedy is printed as a command to copy.
 ///
-/// Deterministic. Cost: up to 160 compilations, of a large Program up to 30 and none after
-/// something fits that takes no more device time. A remedy takes several where balanced stages do
-/// not fit.
+/// Deterministic. Cost: up to 160 compilations; of a large Program up to 30, or 10 if it needs more
+/// than twice its memory, and none after something fits that takes no more device time. A remedy
+/// takes several where balanced stages do not fit.
 MemoryAdvice memory_advice(const Program& program, const proto::RunConfig& config,
                            const proto::Dataset& dataset,
                            const std::shared_ptr<onnx_import::JobModel>& onnx,

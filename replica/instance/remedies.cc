@@ -392,7 +392,7 @@ Remedy other_stages(const ChangedJob& job) {
 
 /// Powers of two, as Pods are made of them.
 Remedy more_ipus(const proto::RunConfig& config) {
-  Remedy remedy{.settings = {}, .adds_memory = true};
+  Remedy remedy{.settings = {}, .by_halves = true, .adds_memory = true};
   const std::uint32_t now = std::max(1U, config.topology().ipus_per_replica());
   for (std::uint32_t ipus = 2; ipus <= kMostIpus; ipus *= 2) {
     if (ipus <= now) {
