@@ -159,9 +159,10 @@ class DryRun(JobTest):
             self.assertEqual("left out; a wider terminal shows more\n" in plan.stdout, wide < 1000)
 
     def test_counts_a_model_that_does_not_fit_and_ends_with_86(self):
-        job = self.run_job("-n", 2, "--dry-run", "--model.name", "gpt2-xl", "--model.layers", 48,
-                           "--model.hidden", 1600, "--model.heads", 25, "--model.vocabulary", 50257,
-                           "--model.sequence-length", 1024, config=GPT2, code=86)
+        job = self.start("-n", 2, "--dry-run", "--model.name", "gpt2-xl", "--model.layers", 48,
+                         "--model.hidden", 1600, "--model.heads", 25, "--model.vocabulary", 50257,
+                         "--model.sequence-length", 1024, config=GPT2)
+        self.assertEqual(job.wait(300), 86, job.stderr)  # Ten compilations of 48 layers.
         self.assertIn("parameters     1,557,611,200\n", job.stdout)
         self.assert_first_line(job, "out of memory", "gpt2-xl", "--ipus-per-replica ")
         self.assertIn("\n  always live  ", job.stderr)
