@@ -27,12 +27,13 @@ namespace poprun {
 namespace {
 
 constexpr std::size_t kCompilationsMax = 160;
-constexpr std::size_t kCompilationsMin = 30;
-constexpr std::size_t kEffortMax = 6'000'000;  // Budget of all compilations: about 10 s.
-constexpr std::size_t kPartTogether = 3;       // One third of the budget is kept for combinations.
-constexpr double kCheap = 1.01;                // A device time up to this factor costs nothing.
-constexpr double kEachCosts = 1.1;             // Each further remedy weighs like 10 % device time.
-constexpr std::size_t kCombinationsMax = 6;    // Compiled because of what their parts do alone.
+constexpr std::size_t kCompilationsMin = 30;     // However large the Program is,
+constexpr std::size_t kCompilationsMinFar = 10;  // or if the job lacks much.
+constexpr std::size_t kEffortMax = 6'000'000;    // Budget of all compilations: about 10 s.
+constexpr std::size_t kPartTogether = 3;     // One third of the budget is kept for combinations.
+constexpr double kCheap = 1.01;              // A device time up to this factor costs nothing.
+constexpr double kEachCosts = 1.1;           // Each further remedy weighs like 10 % device time.
+constexpr std::size_t kCombinationsMax = 6;  // Compiled because of what their parts do alone.
 constexpr std::uint64_t kWorthwhilePercent = 98;  // Or less of the job's memory, for these parts.
 
 /// Remedies by their places in the table, each with the place of its setting.
@@ -82,7 +83,7 @@ class Trials {
         idle_(idle_ipus(program)),
         as_it_is_(trial_of(job_, program)),
         most_(std::clamp(kEffortMax / std::max<std::size_t>(1, effort_of(program)),
-                         lacks_much() ? kCompilationsMin / kPartTogether : kCompilationsMin,
+                         job_.lacks_much() ? kCompilationsMinFar : kCompilationsMin,
                          kCompilationsMax)) {}
 
   /// Nothing where the job cannot be changed so, or the budget is spent; nor without remedies.
@@ -112,8 +113,7 @@ class Trials {
   [[nodiscard]] const std::vector<Remedy>& table() const { return table_; }
   [[nodiscard]] std::uint64_t limit() const { return limit_; }
   [[nodiscard]] const Trial& as_it_is() const { return as_it_is_; }
-  /// Whether the job needs so much that more memory is tried first, and little else can help.
-  [[nodiscard]] bool lacks_much() const { return as_it_is_.tile > 2 * limit_; }
+  [[nodiscard]] bool lacks_much() const { return job_.lacks_much(); }
   [[nodiscard]] bool has_left_out() const { return has_left_out_; }
 
   /// Keeps a part of the budget for what is tried once `release` has been called.

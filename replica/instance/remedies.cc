@@ -390,25 +390,28 @@ Remedy other_stages(const ChangedJob& job) {
   return remedy;
 }
 
-/// Powers of two, as Pods are made of them.
-Remedy more_ipus(const proto::RunConfig& config) {
-  Remedy remedy{.settings = {}, .by_halves = true, .adds_memory = true};
+/// Powers of two, as Pods are made of them. A job that lacks much needs many, which are also faster
+/// to compile than few.
+Remedy more_ipus(const ChangedJob& job) {
+  Remedy remedy{.settings = {}, .by_halves = job.lacks_much(), .adds_memory = true};
+  const proto::RunConfig& config = job.config;
   const std::uint32_t now = std::max(1U, config.topology().ipus_per_replica());
   for (std::uint32_t ipus = 2; ipus <= kMostIpus; ipus *= 2) {
     if (ipus <= now) {
       continue;
     }
-    remedy.settings.emplace_back([ipus, phased = config.memory().phases() > 1](ChangedJob& job) {
-      job.config.mutable_topology()->set_ipus_per_replica(ipus);
-      job.changes.push_back(fmt::format("--ipus-per-replica {}", ipus));
-      if (phased) {
-        job.config.mutable_memory()->set_phases(1);
-        job.changes.emplace_back("memory.phases 1");
-      }
-      if (names_stages(job)) {
-        arrange_stages(job);
-      }
-    });
+    remedy.settings.emplace_back(
+        [ipus, phased = config.memory().phases() > 1](ChangedJob& changed) {
+          changed.config.mutable_topology()->set_ipus_per_replica(ipus);
+          changed.changes.push_back(fmt::format("--ipus-per-replica {}", ipus));
+          if (phased) {
+            changed.config.mutable_memory()->set_phases(1);
+            changed.changes.emplace_back("memory.phases 1");
+          }
+          if (names_stages(changed)) {
+            arrange_stages(changed);
+          }
+        });
   }
   return remedy;
 }
@@ -624,6 +627,10 @@ std::optional<std::vector<std::string>> ChangedJob::command(std::vector<std::str
   return words;
 }
 
+bool ChangedJob::lacks_much() const {
+  return std::ranges::any_of(tiles, [this](std::uint64_t tile) { return tile > 2 * tile_bytes; });
+}
+
 bool ChangedJob::is_consistent() const {
   const proto::MemoryConfig& memory = config.memory();
   return memory.phases() <= 1 ||
@@ -642,7 +649,7 @@ std::vector<Remedy> remedies_for(const ChangedJob& job) {
                           moved_layers(job),
                           state_off_chip(job.config),
                           other_stages(job),
-                          more_ipus(job.config),
+                          more_ipus(job),
                           lower_precision(job.config),
                           the_rest_off_chip(job.config),
                           phases(job.config),

@@ -31,6 +31,10 @@ struct ChangedJob {
   [[nodiscard]] std::optional<std::vector<std::string>> command(
       std::vector<std::string> words) const;
 
+  /// Whether the fullest tile needs more than twice what it has, so that little but more memory
+  /// helps.
+  [[nodiscard]] bool lacks_much() const;
+
   /// Whether remedies together have left a job that can be asked for: phases are for one or two
   /// IPUs, which they share out themselves.
   [[nodiscard]] bool is_consistent() const;

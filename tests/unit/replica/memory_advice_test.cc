@@ -166,6 +166,18 @@ TEST(MemoryAdvice, TellsOfEachCompilationAndKeepsWithinTheirBudget) {
   EXPECT_LE(compilations, kBudget + kOfOneRemedy);
 }
 
+TEST(MemoryAdvice, TriesLittleOfALargeJobThatLacksMuch) {
+  constexpr std::size_t kBudget = 10;
+  proto::RunConfig job = gpt2(1, 32);
+  job.mutable_device()->set_bytes_per_tile(16'384);
+  const proto::Dataset text = texts(32);
+  std::size_t compilations = 0;
+  const MemoryAdvice said = memory_advice(planned(job, text), job, text, nullptr,
+                                          {.before_compilation = [&] { ++compilations; }});
+  EXPECT_THAT(said.table, HasSubstr("--ipus-per-replica "));
+  EXPECT_LE(compilations, kBudget + 2 * kSplitsMax);
+}
+
 TEST(MemoryAdvice, EndsWithTheFirstRemedyAsACommand) {
   const proto::RunConfig job = config(1, 16'384);
   const MemoryAdvice said = memory_advice(planned(job, dataset()), job, dataset(), nullptr,
