@@ -383,7 +383,10 @@ def describe(job):
     texts = []
     for pid in job.pids():
         try:
-            texts.append(pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:60].strip())
+            process = pathlib.Path(f"/proc/{pid}")
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()[:60].strip()
+            state = re.search(r"State:\s*(.*)", (process / "status").read_text())[1]
+            texts.append(f"{command} (state {state}, in {(process / 'wchan').read_text()})")
         except OSError:
             pass
     return ", ".join(texts)
