@@ -63,6 +63,14 @@ def environment_of(pid):
     return {key.decode(): value.decode(errors="replace") for key, value in pairs}
 
 
+def signal_each(pids, number):
+    """Signals children before their parents, which have lower pids: when a parent dies, the kernel continues its
+    stopped children."""
+    for pid in sorted(pids, reverse=True):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def name_of(pid):
     """The program's name, or "" for a process that is gone or a zombie."""
     try:
@@ -154,18 +162,20 @@ class Job:
         return json.loads((self.output_dir / "profile.json").read_text())
 
     def signal_all(self, number):
-        """Signals every process of this job, children before their parents (children have higher pids)."""
-        for pid in sorted(self.pids(), reverse=True):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+        """Signals every process of this job."""
+        signal_each(self.pids(), number)
 
     def kill_everything(self):
         """Ends all processes as a power cut would: none lives long enough to clean up after another.
 
-        All of them are stopped first. When a parent dies, the kernel continues its stopped children, so children are
-        killed before their parents."""
-        self.signal_all(signal.SIGSTOP)
-        self.signal_all(signal.SIGKILL)
+        All of them are stopped first. A process that is starting a program has no environment for a moment and is not
+        found, so they are looked for until no more are found, and one that was found once is killed even if it is not
+        found again. A stopped process that is forgotten would stay forever."""
+        stopped = set()
+        while found := set(self.pids()) - stopped:
+            signal_each(found, signal.SIGSTOP)
+            stopped |= found
+        signal_each(stopped, signal.SIGKILL)
         self.process.wait()
 
     def end(self):
